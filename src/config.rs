@@ -53,6 +53,7 @@ pub use self::mcp::{
 };
 pub use self::openapi::{
     AdapterConfig, AuthSettings, AuthType, CollectionSettings, DangerousOperations, OpenApiConfig, PaginationSettings,
+    SchemeCredentials,
 };
 pub use self::outbound::{OutboundConfig, ProxyConfig};
 pub use self::policy::PolicyConfig;

@@ -1,3 +1,4 @@
+mod credentials;
 mod dangerous;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use super::check::{Finding, Findings};
 use super::schema::Money;
 use super::tools::{TOOL_NAME_RULE, is_tool_name};
 
+pub use self::credentials::SchemeCredentials;
 pub use self::dangerous::DangerousOperations;
 
 /// Documents whose operations are offered as tools.
@@ -65,6 +67,8 @@ pub struct CollectionSettings {
     pub spec_inline: Option<String>,
     pub auth_type: AuthType,
     pub auth_config: AuthSettings,
+    /// By the name of a security scheme of the document.
+    pub credentials: BTreeMap<String, SchemeCredentials>,
     pub category: String,
     /// Price of one call in USD.
     #[schemars(with = "Money")]
@@ -83,12 +87,12 @@ pub struct CollectionSettings {
     pub renames: BTreeMap<String, String>,
     /// operationId, or `METHOD /path` → the tool's description.
     pub descriptions: BTreeMap<String, String>,
+    /// operationId, or `METHOD /path` → the media type of its request body, one of those that the document offers.
+    pub media_types: BTreeMap<String, String>,
     /// Replaces the document's servers.
     pub base_url: Option<Url>,
     /// Non-public addresses and address ranges (CIDR) that this collection's documents, servers and token server may
     /// have, in addition to those of `outbound.allow_networks`.
-    /// operationId, or `METHOD /path` → the media type of its request body, one of those that the document offers.
-    pub media_types: BTreeMap<String, String>,
     pub allow_networks: Vec<String>,
     /// Calls per minute for each caller and tool.
     pub rate_limit: u32,
@@ -112,6 +116,7 @@ impl Default for CollectionSettings {
             spec_inline: None,
             auth_type: AuthType::None,
             auth_config: AuthSettings::default(),
+            credentials: BTreeMap::new(),
             category: "api".into(),
             base_cost_per_use: Decimal::new(1, 3),
             operations: Vec::new(),
@@ -121,12 +126,12 @@ impl Default for CollectionSettings {
             dangerous: DangerousOperations::default(),
             renames: BTreeMap::new(),
             descriptions: BTreeMap::new(),
+            media_types: BTreeMap::new(),
             base_url: None,
             allow_networks: Vec::new(),
             rate_limit: 30,
             timeout_seconds: 30.0,
             max_response_bytes: 10 << 20,
-            media_types: BTreeMap::new(),
             overlays: Vec::new(),
             vendor_adapter: None,
             pagination: PaginationSettings::default(),
@@ -153,6 +158,9 @@ impl CollectionSettings {
         let at = |key: &str| format!("{setting}.{key}");
         self.check_origin(setting, findings);
         self.auth_config.check(self.auth_type, &at("auth_config"), findings);
+        for (scheme, credentials) in &self.credentials {
+            credentials.check(&at(&format!("credentials.{scheme}")), findings);
+        }
         findings.domains(&at("auth_config.hosts"), &self.auth_config.hosts, false);
         findings.networks(&at("allow_networks"), &self.allow_networks);
         findings.name(&at("category"), &self.category);

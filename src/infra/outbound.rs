@@ -24,7 +24,7 @@ mod tests;
 
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -84,6 +84,15 @@ impl Dialing {
         let resolver = GuardedResolver { names: Arc::clone(&self.names), guard };
         Client::new(self.connect_timeout, resolver, own, self.tls.clone(), None)
     }
+
+    fn with_tls(&self, tls: ClientConfig) -> Self {
+        let (names, connect_timeout) = (Arc::clone(&self.names), self.connect_timeout);
+        let proxy = self
+            .proxy
+            .as_ref()
+            .map(|proxy| proxy.reconnected(|proxy| Client::of_proxy(connect_timeout, &names, tls.clone(), proxy)));
+        Self { own: self.own.clone(), names, connect_timeout, tls, proxy }
+    }
 }
 
 /// Why there is no client.
@@ -97,6 +106,8 @@ pub enum OutboundError {
     CaFile(#[from] PemFileError),
     #[error(transparent)]
     InvalidProxy(#[from] InvalidProxy),
+    #[error("{0}")]
+    ClientCertificate(PemFileError),
     #[error("TLS cannot be set up: {0}")]
     Tls(#[from] rustls::Error),
 }
@@ -128,6 +139,9 @@ pub struct OutboundRequest<'a> {
     pub max_response_bytes: usize,
     /// What happens to a body with more bytes.
     pub too_long: TooLong,
+    /// Whether of a stream that does not end what came is the response: until the limit of bytes, or until shortly
+    /// before the deadline.
+    pub partial_streams: bool,
     /// Maximum redirects; with 0 a redirect is a response like any other.
     pub max_redirects: usize,
     /// Permitted hosts, including those of redirects.
@@ -139,9 +153,6 @@ pub struct OutboundRequest<'a> {
     /// the request.
     pub on_behalf: Option<OnBehalf>,
 }
-    /// Whether of a stream that does not end what came is the response: until the limit of bytes, or until shortly
-    /// before the deadline.
-    pub partial_streams: bool,
 
 impl OutboundRequest<'static> {
     /// A GET without headers of any public host: 1 MiB at most, no redirects, no trace.
@@ -155,6 +166,7 @@ impl OutboundRequest<'static> {
             deadline,
             max_response_bytes: 1 << 20,
             too_long: TooLong::Refuse,
+            partial_streams: false,
             max_redirects: 0,
             allowed: DomainList::any(),
             trust: Trust::Caller,
@@ -166,7 +178,6 @@ impl OutboundRequest<'static> {
 
 /// What to do with a body longer than the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-            partial_streams: false,
 pub enum TooLong {
     /// `output_too_large`.
     Refuse,
@@ -228,11 +239,7 @@ impl Outbound {
             .ok_or(OutboundError::InvalidConnectTimeout(seconds))?;
         let guard = Arc::new(AddressGuard::shared(&config.allow_networks)?);
         let names = Names::new(lookup, Duration::from_secs(config.dns_cache_seconds));
-        let proxy = Proxy::new(&config.proxy, |proxy| {
-            // It looks up nothing but the proxy's name.
-            let resolver = GuardedResolver { names: Arc::clone(&names), guard: None };
-            Client::new(connect_timeout, resolver, None, tls.clone(), Some(proxy))
-        })?;
+        let proxy = Proxy::new(&config.proxy, |proxy| Client::of_proxy(connect_timeout, &names, tls.clone(), proxy))?;
         let own = OwnListeners::default();
         let dialing = Arc::new(Dialing { names, connect_timeout, tls: tls.clone(), own, proxy });
         Ok(Self {
@@ -271,6 +278,18 @@ impl Outbound {
     fn guarded_by(&self, guard: AddressGuard, own: Option<&OwnListeners>) -> Self {
         let guard = Arc::new(guard);
         Self { for_callers: self.dialing.client(Some(Arc::clone(&guard)), own), guard, ..self.clone() }
+    }
+
+    /// The same client with a certificate of its own, for servers that ask for one. Each connection shows it, so its
+    /// requests must go to one server.
+    ///
+    /// # Errors
+    /// Files that cannot be read, or a key that is not that of the certificate.
+    pub fn with_client_certificate(&self, certificate: &Path, key: &Path) -> Result<Self, OutboundError> {
+        let dialing =
+            Arc::new(self.dialing.with_tls(client::tls_with_certificate(&self.dialing.tls, certificate, key)?));
+        let for_callers = dialing.client(Some(Arc::clone(&self.guard)), None);
+        Ok(Self { for_callers, for_operator: dialing.client(None, None), dialing, ..self.clone() })
     }
 
     /// The client of a gateway's Unix socket: every request goes there, whatever its address.

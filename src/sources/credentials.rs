@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderName, HeaderValue};
 
-pub(in crate::sources) use self::oauth::{Token, TokenSource};
+pub(in crate::sources) use self::oauth::{Token, TokenEndpoint, TokenSource};
 pub(in crate::sources) use self::template::{Template, TemplateError};
 
 /// A header that is redacted in logs; `None` if its name or value is invalid.
@@ -19,7 +19,12 @@ pub(super) fn sensitive(name: &str, value: &str) -> Option<(HeaderName, HeaderVa
 
 /// RFC 6750 §2.1.
 pub(super) fn bearer(token: &str) -> Option<HeaderValue> {
-    let mut value = HeaderValue::try_from(format!("Bearer {token}")).ok()?;
+    authorization("Bearer", token)
+}
+
+/// RFC 9110 §11.6.2, with a credential that is one text.
+pub(super) fn authorization(scheme: &str, token: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::try_from(format!("{scheme} {token}")).ok()?;
     value.set_sensitive(true);
     Some(value)
 }

@@ -7,7 +7,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -20,6 +20,7 @@ use hyper::body::{Body as _, Frame, SizeHint};
 use hyper_util::client::legacy::connect::HttpInfo;
 use reqwest::redirect;
 use rustls::client::Resumption;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_platform_verifier::Verifier;
 use tower::{Service, ServiceExt};
@@ -28,7 +29,7 @@ use url::Url;
 
 use super::failure::{Failure, chain};
 use super::own::{OwnListeners, RefuseOwnListeners};
-use super::resolver::GuardedResolver;
+use super::resolver::{GuardedResolver, Names};
 use super::{OutboundError, OutboundRequest};
 use crate::core::call::{SentFlag, TraceParent};
 use crate::infra::pem;
@@ -152,6 +153,24 @@ pub(super) fn tls(ca_files: &[PathBuf]) -> Result<ClientConfig, OutboundError> {
     Ok(trusting.with_no_client_auth())
 }
 
+/// The same with a client certificate, and without the sessions of others.
+///
+/// # Errors
+/// Files that cannot be read, or a key that is not that of the certificate.
+pub(super) fn tls_with_certificate(
+    tls: &ClientConfig,
+    certificate: &Path,
+    key: &Path,
+) -> Result<ClientConfig, OutboundError> {
+    let chain = pem::certificates(certificate).map_err(OutboundError::ClientCertificate)?;
+    let key = pem::private_key(key).map_err(OutboundError::ClientCertificate)?;
+    let certified = CertifiedKey::from_der(chain, key, tls.crypto_provider())?;
+    let mut tls = tls.clone();
+    tls.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(certified));
+    tls.resumption = Resumption::default();
+    Ok(tls)
+}
+
 impl Client {
     /// `connect_timeout` is that of the look-up, the connection and its encryption together. No connection is kept
     /// to the listeners of `own`. With a proxy every connection is one to it, and `resolver` only looks up its name.
@@ -182,6 +201,17 @@ impl Client {
         };
         let (plain, encrypted) = (pool(KEPT_IDLE), pool(KEPT_IDLE_ENCRYPTED));
         Self(Arc::new(Pools { plain, encrypted, is_proxied: proxy.is_some() }))
+    }
+
+    /// The connections to a proxy. They look up nothing but its name.
+    pub(super) fn of_proxy(
+        connect_timeout: Duration,
+        names: &Arc<Names>,
+        tls: ClientConfig,
+        proxy: &reqwest::Proxy,
+    ) -> Self {
+        let resolver = GuardedResolver { names: Arc::clone(names), guard: None };
+        Self::new(connect_timeout, resolver, None, tls, Some(proxy))
     }
 
     /// Every request goes to the Unix socket, whatever its address.

@@ -3,6 +3,8 @@
 //! The proxy resolves names itself, so that the checks of this machine are made for each request instead of each
 //! connection: addresses in URLs, and names that resolve here, must be permitted.
 
+use std::fmt;
+
 use ipnet::IpNet;
 use thiserror::Error;
 use url::{Host, Url};
@@ -12,8 +14,9 @@ use super::domains::DomainList;
 use crate::config::ProxyConfig;
 
 /// The proxy, and the hosts that are reached without it.
-#[derive(Debug)]
 pub(super) struct Proxy {
+    /// Its URL may have a password.
+    proxy: reqwest::Proxy,
     /// Its connections. They serve all sources, since none was opened to an address of a source.
     pub(super) client: Client,
     bypassed_hosts: DomainList,
@@ -27,6 +30,12 @@ pub enum InvalidProxy {
     Url,
     #[error("outbound.proxy.no_proxy: {0:?} is neither a host nor an address range; write example.com or 10.0.0.0/8")]
     Bypass(String),
+}
+
+impl fmt::Debug for Proxy {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Proxy").field("bypassed_hosts", &self.bypassed_hosts).finish_non_exhaustive()
+    }
 }
 
 impl Proxy {
@@ -51,7 +60,18 @@ impl Proxy {
             }
         }
         let bypassed_hosts = DomainList::parse(&hosts).map_err(|error| InvalidProxy::Bypass(error.0))?;
-        Ok(Some(Self { client: connect(&proxy), bypassed_hosts, bypassed_networks }))
+        Ok(Some(Self { client: connect(&proxy), proxy, bypassed_hosts, bypassed_networks }))
+    }
+
+    /// The same proxy with other connections.
+    pub(super) fn reconnected(&self, connect: impl FnOnce(&reqwest::Proxy) -> Client) -> Self {
+        let Self { proxy, bypassed_hosts, bypassed_networks, .. } = self;
+        Self {
+            client: connect(proxy),
+            proxy: proxy.clone(),
+            bypassed_hosts: bypassed_hosts.clone(),
+            bypassed_networks: bypassed_networks.clone(),
+        }
     }
 
     /// Whether requests to this URL go through the proxy. This machine is always reached directly.

@@ -1,5 +1,6 @@
 //! The client against real servers on loopback.
 
+mod certified;
 mod kept;
 mod proxied;
 mod reach;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderValue, Method, header};
 use serde::Deserialize;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OnceCell};
 use tokio::time::Instant;
 use url::Url;
 use url::form_urlencoded;
@@ -31,12 +31,35 @@ const MAX_ANSWER_BYTES: usize = 64 << 10;
 
 /// The source of one scheme's tokens, and the current token.
 pub(in crate::sources) struct TokenSource {
-    url: Url,
+    endpoint: TokenEndpoint,
+    /// The token URL that was discovered.
+    discovered: OnceCell<Url>,
     /// The `Basic` header with the client's id and secret.
     client: HeaderValue,
     body: Bytes,
     /// Held while a token is fetched, so that concurrent calls fetch it only once.
     current: Mutex<Option<Token>>,
+}
+
+/// Where tokens come from.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(in crate::sources) enum TokenEndpoint {
+    Url(Url),
+    /// The address of the provider's description (OpenID Connect Discovery 1.0), which names the token URL.
+    Discovery(Url),
+}
+
+impl TokenEndpoint {
+    fn host(&self) -> &str {
+        let (Self::Url(url) | Self::Discovery(url)) = self;
+        url.host_str().unwrap_or_default()
+    }
+}
+
+impl From<Url> for TokenEndpoint {
+    fn from(url: Url) -> Self {
+        Self::Url(url)
+    }
 }
 
 /// An access token.
@@ -48,12 +71,17 @@ pub(in crate::sources) struct Token {
 
 impl fmt::Debug for TokenSource {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("TokenSource").field("host", &self.url.host_str()).finish_non_exhaustive()
+        formatter.debug_struct("TokenSource").field("host", &self.endpoint.host()).finish_non_exhaustive()
     }
 }
 
 impl TokenSource {
-    pub(in crate::sources) fn new(url: Url, client_id: &str, client_secret: &Secret, scopes: &[String]) -> Self {
+    pub(in crate::sources) fn new(
+        endpoint: impl Into<TokenEndpoint>,
+        client_id: &str,
+        client_secret: &Secret,
+        scopes: &[String],
+    ) -> Self {
         // RFC 6749 §2.3.1: id and secret are form-encoded before they become Basic credentials.
         let encode = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
         let client = basic(&encode(client_id), &encode(client_secret.expose()));
@@ -62,7 +90,8 @@ impl TokenSource {
         if !scopes.is_empty() {
             form.append_pair("scope", &scopes.join(" "));
         }
-        Self { url, client, body: form.finish().into(), current: Mutex::new(None) }
+        let (endpoint, discovered) = (endpoint.into(), OnceCell::new());
+        Self { endpoint, discovered, client, body: form.finish().into(), current: Mutex::new(None) }
     }
 
     /// The current token, or a new one.
@@ -80,7 +109,7 @@ impl TokenSource {
             return Ok(token.clone());
         }
         let token = self.fetch(outbound, allowed, deadline).await.map_err(|error| {
-            let host = self.url.host_str().unwrap_or_default();
+            let host = self.endpoint.host();
             CallError::new(ErrorCode::UpstreamError, format!("no access token from {host}: {}", error.message()))
                 .caused_by(error.cause().unwrap_or_default())
         })?;
@@ -112,7 +141,7 @@ impl TokenSource {
             body: Some(self.body.clone()),
             max_response_bytes: MAX_ANSWER_BYTES,
             allowed,
-            ..OutboundRequest::get(self.url.clone(), deadline)
+            ..OutboundRequest::get(self.url(outbound, allowed, deadline).await?, deadline)
         };
         request.headers.insert(header::AUTHORIZATION, self.client.clone());
         request.headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
@@ -124,6 +153,29 @@ impl TokenSource {
         let answer: Answer = json::parse_as(&response.body).map_err(|_| unusable())?;
         let lifetime = answer.expires_in.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         Token::new(&answer.access_token, lifetime).ok_or_else(unusable)
+    }
+}
+
+impl TokenSource {
+    async fn url(&self, outbound: &Outbound, allowed: &DomainList, deadline: Deadline) -> Result<Url, CallError> {
+        let discovery = match &self.endpoint {
+            TokenEndpoint::Url(url) => return Ok(url.clone()),
+            TokenEndpoint::Discovery(url) => url,
+        };
+        let discover = async || {
+            let request = OutboundRequest {
+                max_response_bytes: MAX_ANSWER_BYTES,
+                max_redirects: 1,
+                allowed,
+                ..OutboundRequest::get(discovery.clone(), deadline)
+            };
+            let response = outbound.send(request).await?;
+            check_status(&response)?;
+            let unusable = || CallError::tool("its description names no token endpoint");
+            let described: Provider = json::parse_as(&response.body).map_err(|_| unusable())?;
+            Ok(described.token_endpoint)
+        };
+        self.discovered.get_or_try_init(discover).await.cloned()
     }
 }
 
@@ -149,4 +201,10 @@ struct Answer {
     /// Seconds.
     #[serde(default)]
     expires_in: Option<f64>,
+}
+
+/// OpenID Connect Discovery 1.0 §3.
+#[derive(Deserialize)]
+struct Provider {
+    token_endpoint: Url,
 }

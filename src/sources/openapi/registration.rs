@@ -15,7 +15,7 @@ use thiserror::Error;
 use url::Url;
 use utoipa::ToSchema;
 
-use crate::config::{AuthSettings, AuthType, CollectionSettings, DangerousOperations, Secret};
+use crate::config::{AuthSettings, AuthType, CollectionSettings, DangerousOperations, SchemeCredentials, Secret};
 
 /// The body of `POST /tools/openapi/register`. The defaults are those of the specification.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -34,6 +34,9 @@ pub struct Registration {
     pub auth_type: AuthType,
     #[serde(default)]
     pub auth_config: Option<RegisteredAuth>,
+    /// By the name of a security scheme of the document.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub credentials: BTreeMap<String, RegisteredCredentials>,
     #[serde(default = "defaults::category")]
     pub category: String,
     /// Price of one call in USD.
@@ -83,15 +86,36 @@ pub struct RegisteredAuth {
     pub headers_template: BTreeMap<String, String>,
 }
 
+/// Credentials of one security scheme. Each secret is written `${NAME}`, a name in `openapi.secrets`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RegisteredCredentials {
+    /// For `apiKey`.
+    pub api_key: Option<String>,
+    /// For `oauth2`, `openIdConnect`, and `http` with any scheme but `basic`.
+    pub token: Option<String>,
+    /// For `http` with the scheme `basic`.
+    pub username: Option<String>,
+    pub password: Option<String>,
+    /// OAuth 2.0 client credentials, for `oauth2` and `openIdConnect`.
+    pub client_id: Option<String>,
+    pub client_secret: Option<String>,
+    /// Replaces the token URL that the document or the discovery names.
+    #[schema(value_type = Option<String>)]
+    pub token_url: Option<Url>,
+    /// Replaces the scopes that the operation requires.
+    pub scopes: Option<Vec<String>>,
+}
+
 /// Why a registration is invalid.
 #[derive(Debug, PartialEq, Eq, Error)]
 pub enum RegistrationError {
     #[error(
-        "`auth_config.{0}` must be `${{NAME}}`, a name in `openapi.secrets` of the configuration: a credential itself \
+        "`{0}` must be `${{NAME}}`, a name in `openapi.secrets` of the configuration: a credential itself \
          is not taken, since registrations are stored"
     )]
     Literal(String),
-    #[error("`auth_config.{setting}` names the secret {name:?}, which is not configured; add it to `openapi.secrets`")]
+    #[error("`{setting}` names the secret {name:?}, which is not configured; add it to `openapi.secrets`")]
     UnknownSecret { setting: String, name: String },
     #[error("`auth_config.headers_template.{0}` has no placeholder; write it like `Bearer ${{user_token}}`")]
     ConstantTemplate(String),
@@ -114,6 +138,7 @@ impl Registration {
             spec_inline: self.spec_inline.clone(),
             auth_type: self.auth_type,
             auth_config,
+            credentials: self.credentials(secrets)?,
             category: self.category.clone(),
             base_cost_per_use: self.base_cost_per_use,
             operations: self.operations.clone().unwrap_or_default(),
@@ -128,15 +153,48 @@ impl Registration {
         let errors = settings.errors(&self.name);
         if errors.is_empty() { Ok(settings) } else { Err(RegistrationError::Settings(errors.join("; "))) }
     }
+
+    fn credentials(
+        &self,
+        secrets: &BTreeMap<String, Secret>,
+    ) -> Result<BTreeMap<String, SchemeCredentials>, RegistrationError> {
+        let credentials = self.credentials.iter();
+        credentials.map(|(scheme, written)| Ok((scheme.clone(), written.settings(scheme, secrets)?))).collect()
+    }
+}
+
+impl RegisteredCredentials {
+    fn settings(
+        &self,
+        scheme: &str,
+        secrets: &BTreeMap<String, Secret>,
+    ) -> Result<SchemeCredentials, RegistrationError> {
+        let secret = |setting: &str, written: &Option<String>| {
+            let place = format!("credentials.{scheme}.{setting}");
+            written.as_ref().map(|written| resolve(&place, written, secrets)).transpose()
+        };
+        Ok(SchemeCredentials {
+            api_key: secret("api_key", &self.api_key)?,
+            token: secret("token", &self.token)?,
+            username: self.username.clone(),
+            password: secret("password", &self.password)?,
+            client_id: self.client_id.clone(),
+            client_secret: secret("client_secret", &self.client_secret)?,
+            token_url: self.token_url.clone(),
+            scopes: self.scopes.clone(),
+            certificate_file: None,
+            key_file: None,
+        })
+    }
 }
 
 impl RegisteredAuth {
     fn settings(&self, secrets: &BTreeMap<String, Secret>) -> Result<AuthSettings, RegistrationError> {
         let secret = |setting: &str, written: &Option<String>| {
-            written.as_ref().map(|written| resolve(setting, written, secrets)).transpose()
+            written.as_ref().map(|written| resolve(&format!("auth_config.{setting}"), written, secrets)).transpose()
         };
         let extra_headers = self.extra_headers.iter().map(|(header, written)| {
-            Ok((header.clone(), resolve(&format!("extra_headers.{header}"), written, secrets)?))
+            Ok((header.clone(), resolve(&format!("auth_config.extra_headers.{header}"), written, secrets)?))
         });
         if let Some((header, _)) = self.headers_template.iter().find(|(_, text)| !text.contains("${")) {
             return Err(RegistrationError::ConstantTemplate(header.clone()));

@@ -6,6 +6,7 @@ mod checkpoint;
 mod hostile;
 mod paged;
 mod public;
+mod schemes;
 mod secured;
 
 mod uploads;

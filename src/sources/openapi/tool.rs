@@ -60,7 +60,7 @@ pub fn definitions(
     settings: &CollectionSettings,
     access: &Arc<Access>,
 ) -> Result<(Vec<ToolDefinition>, Report), CredentialError> {
-    let credentials = Credentials::bind(api, settings)?;
+    let credentials = Credentials::bind(api, settings, &access.outbound)?;
     let offered: Vec<_> = api.operations.iter().filter(|operation| is_chosen(operation, settings)).collect();
     let listed_output = (LISTED_OUTPUTS / offered.len().max(1)).clamp(LEAST_LISTED_OUTPUT, MAX_LISTED_OUTPUT);
     let report = api.report.clone();
@@ -196,6 +196,9 @@ impl Maker<'_> {
     fn output_schema(&self, operation: &Operation) -> Option<SharedSchema> {
         if self.access.adapter.is_some() {
             return None;
+        }
+        for scheme in self.credentials.unknown_schemes() {
+            self.report.approximated(scheme, "`credentials` has this scheme, but the document does not have it");
         }
         let mut successes = operation.responses.iter().filter(|response| match response.status {
             StatusRange::Exactly(status) => (200..300).contains(&status),

@@ -1,16 +1,19 @@
 //! Credentials of a collection's calls: the document's security schemes bound to configured credentials,
 //! headers sent with every call, and headers filled in from the caller's own tokens.
 
+mod authorization;
+mod scheme;
+
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderValue, header};
-use serde_json::{Map, Value};
+use http::header;
 use thiserror::Error;
-use url::Url;
 
-use crate::config::{AuthSettings, AuthType, CollectionSettings, Secret};
-use crate::core::error::{CallError, ErrorCode};
-use crate::sources::credentials::{Template, TemplateError, basic, bearer, sensitive};
+pub(crate) use self::authorization::Authorization;
+use crate::config::{AuthSettings, AuthType, CollectionSettings, SchemeCredentials, Secret};
+use crate::infra::outbound::Outbound;
+use crate::sources::credentials::{Template, TemplateError, TokenEndpoint, basic, bearer, sensitive};
 pub(in crate::sources::openapi) use crate::sources::credentials::{Token, TokenSource};
 use crate::sources::openapi::read::operation::{Api, Location, Operation, SecurityRequirement, SecurityScheme};
 
@@ -19,9 +22,16 @@ pub(crate) struct Credentials<'a> {
     api: &'a Api,
     auth_type: AuthType,
     settings: &'a AuthSettings,
-    /// One for each scheme that requires one.
-    tokens: Vec<(&'a str, Arc<TokenSource>)>,
+    by_scheme: &'a BTreeMap<String, SchemeCredentials>,
+    outbound: &'a Outbound,
+    /// One for each token URL, client and list of scopes, shared by the operations.
+    tokens: HashMap<TokenKey, Arc<TokenSource>>,
+    /// The HTTP client with the certificate of each scheme, or why there is none.
+    certified: BTreeMap<String, Result<Outbound, String>>,
 }
+
+/// Token URL, client and scopes.
+type TokenKey = (TokenEndpoint, String, Vec<String>);
 
 /// Credentials that cannot be sent.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -32,27 +42,18 @@ pub enum CredentialError {
     Template(String),
     #[error("`auth_type` requires `auth_config.{0}`, which is missing")]
     Missing(&'static str),
-    #[error("`auth_config.{0}` has characters that a credential cannot contain")]
+    #[error("`{0}` has characters that a credential cannot contain")]
     Unsendable(&'static str),
-}
-
-/// The credentials of one operation's requests. No `Debug`: it holds secrets.
-#[derive(Clone, Default)]
-pub(crate) struct Authorization {
-    headers: HeaderMap,
-    /// Encoded name, value.
-    query: Vec<(String, String)>,
-    cookies: Vec<(String, String)>,
-    templates: Vec<Template>,
-    pub(in crate::sources::openapi) tokens: Option<Arc<TokenSource>>,
-    /// The values of `query`, to be redacted from errors.
-    pub(crate) secrets: Option<Arc<[String]>>,
 }
 
 impl<'a> Credentials<'a> {
     /// # Errors
     /// [`CredentialError`]: a setting that `auth_type` requires is missing.
-    pub(crate) fn bind(api: &'a Api, settings: &'a CollectionSettings) -> Result<Self, CredentialError> {
+    pub(crate) fn bind(
+        api: &'a Api,
+        settings: &'a CollectionSettings,
+        outbound: &'a Outbound,
+    ) -> Result<Self, CredentialError> {
         let auth = &settings.auth_config;
         let missing = match settings.auth_type {
             AuthType::ApiKey if auth.api_key.is_none() => Some("api_key"),
@@ -64,39 +65,40 @@ impl<'a> Credentials<'a> {
         if let Some(missing) = missing {
             return Err(CredentialError::Missing(missing));
         }
-        let tokens = api.security_schemes.iter().filter_map(|(name, scheme)| match scheme {
-            SecurityScheme::ClientCredentials { token_url, scopes } => {
-                let (id, secret) = (auth.client_id.as_ref()?, auth.client_secret.as_ref()?);
-                Some((name.as_str(), Arc::new(TokenSource::new(token_url.clone(), id, secret, scopes))))
-            }
-            _ => None,
-        });
-        Ok(Self { api, auth_type: settings.auth_type, settings: auth, tokens: tokens.collect() })
+        Ok(Self {
+            api,
+            auth_type: settings.auth_type,
+            settings: auth,
+            by_scheme: &settings.credentials,
+            outbound,
+            tokens: HashMap::new(),
+            certified: BTreeMap::new(),
+        })
     }
 
     /// The credentials of the operation's requests, and a note on those that are required and not configured.
     ///
     /// # Errors
     /// [`CredentialError`] for a credential that cannot be a header value.
-    pub(crate) fn of(&self, operation: &Operation) -> Result<(Authorization, Option<String>), CredentialError> {
+    pub(crate) fn of(&mut self, operation: &Operation) -> Result<(Authorization, Option<String>), CredentialError> {
         let mut authorization = Authorization::default();
-        let required = operation.security.as_ref().unwrap_or(&self.api.security);
+        let api = self.api;
+        let required = operation.security.as_ref().unwrap_or(&api.security);
         // The first alternative that can be met; "none" only when no other can.
-        let met = required.iter().find(|requirement| !requirement.is_empty() && self.meets(requirement));
+        let alternatives = required.iter().filter(|requirement| !requirement.is_empty());
         let mut note = None;
-        match met {
-            Some(requirement) => {
-                for name in requirement.keys() {
-                    self.add_scheme(name, &mut authorization)?;
+        match alternatives.into_iter().find_map(|requirement| self.meet(requirement)) {
+            Some(credentials) => {
+                for credential in credentials {
+                    credential.add_to(&mut authorization)?;
                 }
             }
             // An operation without security requirements is not sent credentials.
             None if operation.security.as_ref().is_some_and(Vec::is_empty) => {}
-            None if self.auth_type != AuthType::None => self.add_configured(&mut authorization)?,
+            None if self.may_be_configured(required) => self.add_configured(required, &mut authorization)?,
             None if required.is_empty() || required.iter().any(SecurityRequirement::is_empty) => {}
-            None => {
-                note = Some(format!("it requires {}, for which no credentials are configured", described(required)));
-            }
+            None if required.iter().any(|requirement| self.has_headers_for(requirement)) => {}
+            None => note = Some(self.unmet(required)),
         }
         for (name, value) in &self.settings.extra_headers {
             let (name, value) = sensitive(name, value.expose())
@@ -109,139 +111,99 @@ impl<'a> Credentials<'a> {
         Ok((authorization, note))
     }
 
-    fn meets(&self, requirement: &SecurityRequirement) -> bool {
-        let auth = self.settings;
-        requirement.keys().all(|name| match self.api.security_schemes.get(name) {
-            Some(SecurityScheme::ApiKey { .. }) => auth.api_key.is_some(),
-            Some(SecurityScheme::Basic) => auth.username.is_some() && auth.password.is_some(),
-            Some(SecurityScheme::ClientCredentials { .. }) => auth.token.is_some() || self.source(name).is_some(),
-            Some(SecurityScheme::Bearer | SecurityScheme::Other(_)) => auth.token.is_some(),
-            None => false,
-        })
+    /// Names in `credentials` that the document does not have.
+    pub(crate) fn unknown_schemes(&self) -> impl Iterator<Item = &'a str> {
+        let schemes = &self.api.security_schemes;
+        self.by_scheme.keys().filter(|name| !schemes.contains_key(*name)).map(String::as_str)
     }
 
-    fn source(&self, scheme: &str) -> Option<&Arc<TokenSource>> {
-        self.tokens.iter().find(|(name, _)| *name == scheme).map(|(_, source)| source)
-    }
-
-    fn add_scheme(&self, name: &str, authorization: &mut Authorization) -> Result<(), CredentialError> {
-        match self.api.security_schemes.get(name) {
-            Some(SecurityScheme::ApiKey { name, location }) => {
-                let name = self.settings.api_key_name.as_deref().unwrap_or(name);
-                self.add_api_key(name, *location, authorization)
+    /// Whether `auth_type` says what is sent, where the document's schemes cannot be met.
+    fn may_be_configured(&self, required: &[SecurityRequirement]) -> bool {
+        let is_challenged = |requirement: &SecurityRequirement| {
+            let mut schemes = requirement.keys().filter_map(|name| self.api.security_schemes.get(name));
+            schemes.any(|scheme| matches!(scheme, SecurityScheme::Challenge(_)))
+        };
+        match self.auth_type {
+            AuthType::None => false,
+            // One secret is not sent under several names.
+            AuthType::ApiKey => {
+                self.settings.api_key_name.is_some() || required.iter().all(|one| self.keys_in(one) < 2)
             }
-            Some(SecurityScheme::Basic) => self.add_basic(authorization),
-            Some(SecurityScheme::ClientCredentials { .. }) if self.settings.token.is_none() => {
-                authorization.tokens = self.source(name).cloned();
-                Ok(())
-            }
-            _ => self.add_bearer(authorization),
+            AuthType::Bearer => self.settings.token.is_some(),
+            // The password must not go to a server that asked not to be sent it.
+            AuthType::Basic => required.is_empty() || !required.iter().all(is_challenged),
         }
     }
 
     /// `auth_type`, where the document does not describe how the credential is sent.
-    fn add_configured(&self, authorization: &mut Authorization) -> Result<(), CredentialError> {
+    fn add_configured(
+        &self,
+        required: &[SecurityRequirement],
+        authorization: &mut Authorization,
+    ) -> Result<(), CredentialError> {
+        let auth = self.settings;
         match self.auth_type {
             AuthType::None => Ok(()),
             AuthType::ApiKey => {
-                let declared = self.api.security_schemes.values().find_map(|scheme| match scheme {
-                    SecurityScheme::ApiKey { name, location } => Some((name.as_str(), *location)),
-                    _ => None,
-                });
-                let (name, location) = declared.unwrap_or(("X-API-Key", Location::Header));
-                let name = self.settings.api_key_name.as_deref().unwrap_or(name);
-                self.add_api_key(name, location, authorization)
+                let is_required =
+                    |name: &String| required.is_empty() || required.iter().any(|one| one.contains_key(name));
+                let declared = |any: bool| {
+                    self.api.security_schemes.iter().find_map(|(scheme, described)| match described {
+                        SecurityScheme::ApiKey { name, location } if any || is_required(scheme) => {
+                            Some((name.as_str(), *location))
+                        }
+                        _ => None,
+                    })
+                };
+                let (name, location) =
+                    declared(false).or_else(|| declared(true)).unwrap_or(("X-API-Key", Location::Header));
+                let key = auth.api_key.as_ref().map(Secret::expose).unwrap_or_default();
+                authorization.add_api_key(auth.api_key_name.as_deref().unwrap_or(name), location, key)
             }
-            AuthType::Bearer if self.settings.token.is_none() => {
-                authorization.tokens = self.tokens.first().map(|(_, source)| Arc::clone(source));
-                match authorization.tokens {
-                    Some(_) => Ok(()),
-                    None => Err(CredentialError::Missing("token")),
-                }
+            AuthType::Bearer => {
+                let token = auth.token.as_ref().map(Secret::expose).unwrap_or_default();
+                let value = bearer(token).ok_or(CredentialError::Unsendable("token"))?;
+                authorization.headers.insert(header::AUTHORIZATION, value);
+                Ok(())
             }
-            AuthType::Bearer => self.add_bearer(authorization),
-            AuthType::Basic => self.add_basic(authorization),
+            AuthType::Basic => {
+                let username = auth.username.as_deref().unwrap_or_default();
+                let password = auth.password.as_ref().map(Secret::expose).unwrap_or_default();
+                authorization.headers.insert(header::AUTHORIZATION, basic(username, password));
+                Ok(())
+            }
         }
     }
 
-    fn add_api_key(
-        &self,
-        name: &str,
-        location: Location,
-        authorization: &mut Authorization,
-    ) -> Result<(), CredentialError> {
-        let key = self.settings.api_key.as_ref().map(Secret::expose).unwrap_or_default();
-        match location {
-            Location::Cookie if !is_cookie(name, key) => return Err(CredentialError::Unsendable("api_key")),
-            Location::Cookie => authorization.cookies.push((name.to_owned(), key.to_owned())),
-            Location::Query | Location::QueryString => {
-                authorization.query.push((name.to_owned(), key.to_owned()));
-                authorization.secrets = Some(authorization.query.iter().map(|(_, value)| value.clone()).collect());
-            }
-            Location::Header | Location::Path => {
-                let (name, value) = sensitive(name, key).ok_or(CredentialError::Unsendable("api_key"))?;
-                authorization.headers.insert(name, value);
-            }
-        }
-        Ok(())
+    /// Whether `extra_headers` and `headers_template` have the headers that the schemes of a requirement use.
+    fn has_headers_for(&self, requirement: &SecurityRequirement) -> bool {
+        let AuthSettings { extra_headers, headers_template, .. } = self.settings;
+        let is_sent = |name: &str| {
+            let mut names = extra_headers.keys().chain(headers_template.keys());
+            names.any(|given| given.eq_ignore_ascii_case(name))
+        };
+        requirement.keys().all(|name| match self.api.security_schemes.get(name) {
+            Some(SecurityScheme::ApiKey { name, location: Location::Header }) => is_sent(name),
+            Some(SecurityScheme::ApiKey { .. } | SecurityScheme::MutualTls) | None => false,
+            Some(_) => is_sent("authorization"),
+        })
     }
 
-    fn add_bearer(&self, authorization: &mut Authorization) -> Result<(), CredentialError> {
-        let token = self.settings.token.as_ref().map(Secret::expose).unwrap_or_default();
-        let value = bearer(token).ok_or(CredentialError::Unsendable("token"))?;
-        authorization.headers.insert(header::AUTHORIZATION, value);
-        Ok(())
-    }
-
-    /// RFC 7617.
-    fn add_basic(&self, authorization: &mut Authorization) -> Result<(), CredentialError> {
-        let username = self.settings.username.as_deref().unwrap_or_default();
-        let password = self.settings.password.as_ref().map(Secret::expose).unwrap_or_default();
-        authorization.headers.insert(header::AUTHORIZATION, basic(username, password));
-        Ok(())
-    }
-}
-
-impl Authorization {
-    pub(crate) fn is_empty(&self) -> bool {
-        let Self { headers, query, cookies, templates, tokens, secrets: _ } = self;
-        headers.is_empty() && query.is_empty() && cookies.is_empty() && templates.is_empty() && tokens.is_none()
-    }
-
-    /// Adds all credentials but an OAuth token to a request. A value of the same name is replaced: a model's
-    /// argument never replaces a credential.
-    ///
-    /// # Errors
-    /// `invalid_request` when the caller did not send a token that a header needs; `invalid_arguments` for
-    /// cookies that a header cannot contain.
-    pub(crate) fn apply(
-        &self,
-        url: &mut Url,
-        headers: &mut HeaderMap,
-        tool_parameters: &Map<String, Value>,
-    ) -> Result<(), CallError> {
-        if !self.query.is_empty() {
-            let taken = |name: &str| self.query.iter().any(|(ours, _)| ours == name);
-            let kept: Vec<(String, String)> =
-                url.query_pairs().filter(|(name, _)| !taken(name)).map(|(n, v)| (n.into(), v.into())).collect();
-            let replaces = kept.len() != url.query_pairs().count();
-            let mut pairs = url.query_pairs_mut();
-            if replaces {
-                pairs.clear().extend_pairs(kept);
-            }
-            pairs.extend_pairs(&self.query);
-        }
-        for (name, value) in &self.headers {
-            headers.insert(name, value.clone());
-        }
-        if !self.cookies.is_empty() {
-            add_cookies(headers, &self.cookies)?;
-        }
-        let tokens = tool_parameters.get("tokens").and_then(Value::as_object);
-        for template in &self.templates {
-            headers.insert(template.header.clone(), template.fill(tokens)?);
-        }
-        Ok(())
+    /// What is missing.
+    fn unmet(&self, required: &[SecurityRequirement]) -> String {
+        let schemes = || required.iter().flat_map(BTreeMap::keys);
+        let problems = schemes().filter_map(|name| match self.api.security_schemes.get(name) {
+            Some(SecurityScheme::Challenge(scheme)) => Some(format!("HTTP {scheme} authentication is not supported")),
+            Some(SecurityScheme::Other(kind)) => Some(format!("{kind} of {name} is not supported")),
+            None => Some(format!("the document does not describe {name}")),
+            _ => self.certified.get(name)?.as_ref().err().cloned(),
+        });
+        let mut problems: Vec<_> = problems.collect();
+        problems.dedup();
+        let problems = if problems.is_empty() { String::new() } else { format!(" ({})", problems.join("; ")) };
+        let example = schemes().next().map(String::as_str).unwrap_or_default();
+        let required = described(required);
+        format!("it requires {required}{problems}; set `credentials: {{{example}: …}}` at the collection")
     }
 }
 
@@ -256,27 +218,6 @@ fn described(required: &[SecurityRequirement]) -> String {
         }
     }
     alternatives.join(" or ")
-}
-
-/// A credential replaces cookie arguments of the same name.
-fn add_cookies(headers: &mut HeaderMap, cookies: &[(String, String)]) -> Result<(), CallError> {
-    let sent = headers.get(header::COOKIE).map(HeaderValue::as_bytes).unwrap_or_default();
-    let sent = String::from_utf8_lossy(sent);
-    let ours = |pair: &&str| !cookies.iter().any(|(name, _)| pair.split('=').next() == Some(name));
-    let mut all: Vec<String> =
-        sent.split("; ").filter(|pair| !pair.is_empty()).filter(ours).map(str::to_owned).collect();
-    all.extend(cookies.iter().map(|(name, value)| format!("{name}={value}")));
-    let mut value = HeaderValue::try_from(all.join("; "))
-        .map_err(|_| CallError::new(ErrorCode::InvalidArguments, "a cookie cannot hold control characters"))?;
-    value.set_sensitive(true);
-    headers.insert(header::COOKIE, value);
-    Ok(())
-}
-
-/// RFC 6265 §4.1.1: a `;` would begin another cookie.
-fn is_cookie(name: &str, value: &str) -> bool {
-    let stands_in_header = |text: &str| HeaderValue::from_str(text).is_ok();
-    !name.contains([';', '=']) && !value.contains(';') && stands_in_header(name) && stands_in_header(value)
 }
 
 impl From<TemplateError> for CredentialError {

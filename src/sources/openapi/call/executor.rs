@@ -247,7 +247,7 @@ impl OperationExecutor {
             partial_streams: true,
             ..OutboundRequest::get(url, attempt.deadline)
         };
-        access.outbound.send(outgoing).await
+        certified.unwrap_or(&access.outbound).send(outgoing).await
     }
 }
 

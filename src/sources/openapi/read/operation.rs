@@ -159,11 +159,19 @@ pub enum SecurityScheme {
     /// `bearer`, also for OpenID Connect, where only the token is sent.
     Bearer,
     Basic,
-    /// Client credentials flow.
-    ClientCredentials {
-        token_url: Url,
-        scopes: Vec<String>,
+    /// HTTP authentication of another name, as written: its credential is one text.
+    Http(String),
+    OAuth2 {
+        /// That of the client credentials flow, or else of another flow that has one.
+        token_url: Option<Url>,
     },
-    /// Another flow or scheme: its token has to be configured; the text describes it.
+    OpenIdConnect {
+        /// Where the provider describes itself.
+        discovery_url: Option<Url>,
+    },
+    MutualTls,
+    /// HTTP authentication that answers a challenge, such as Digest.
+    Challenge(String),
+    /// Any other, described by the text: no credential is known for it.
     Other(String),
 }

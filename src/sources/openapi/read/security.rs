@@ -9,6 +9,9 @@ use super::{Reader, strings, text};
 use crate::sources::openapi::load::document::Version;
 use crate::sources::openapi::read::operation::{Location, SecurityRequirement, SecurityScheme};
 
+/// Flows of OAuth 2.0 with a token URL, the one that needs no user first.
+const FLOWS: [&str; 4] = ["clientCredentials", "authorizationCode", "password", "deviceAuthorization"];
+
 impl Reader<'_> {
     pub(super) fn security_schemes(&mut self) -> BTreeMap<String, SecurityScheme> {
         let document = self.document;
@@ -33,35 +36,26 @@ impl Reader<'_> {
         match kind.as_str() {
             "apiKey" => api_key(written),
             "basic" => SecurityScheme::Basic,
-            "http" => match text(written.get("scheme")).to_ascii_lowercase().as_str() {
-                "bearer" => SecurityScheme::Bearer,
-                "basic" => SecurityScheme::Basic,
-                other => SecurityScheme::Other(format!("HTTP authentication {other:?}")),
-            },
-            "openIdConnect" => SecurityScheme::Bearer,
+            "http" => http(&text(written.get("scheme"))),
+            "openIdConnect" => {
+                let discovery_url = written.get("openIdConnectUrl").and_then(|url| self.absolute(url.as_str()?));
+                SecurityScheme::OpenIdConnect { discovery_url }
+            }
             "oauth2" => self.oauth2(written),
-            other => SecurityScheme::Other(other.to_owned()),
+            "mutualTLS" => SecurityScheme::MutualTls,
+            other => SecurityScheme::Other(format!("the type {other:?}")),
         }
     }
 
-    /// Client credentials where the document has that flow: it needs no user interaction.
+    /// Many documents have only flows for users, and servers that issue tokens to clients all the same.
     fn oauth2(&self, written: &Value) -> SecurityScheme {
+        let token_url = |flow: &Value| self.absolute(flow.get("tokenUrl")?.as_str()?);
         // In 2.0 a scheme has one flow, written in the scheme itself.
-        let flow = match written.get("flows") {
-            Some(flows) => flows.get("clientCredentials"),
-            None => Some(written).filter(|written| text(written.get("flow")) == "application"),
+        let Some(flows) = written.get("flows") else {
+            return SecurityScheme::OAuth2 { token_url: token_url(written) };
         };
-        let token_url = flow.and_then(|flow| self.absolute(flow.get("tokenUrl")?.as_str()?));
-        match (flow, token_url) {
-            (Some(flow), Some(token_url)) => {
-                let scopes = flow.get("scopes").and_then(Value::as_object).into_iter().flatten();
-                SecurityScheme::ClientCredentials {
-                    token_url,
-                    scopes: scopes.map(|(scope, _)| scope.clone()).collect(),
-                }
-            }
-            _ => SecurityScheme::Other("OAuth 2.0 with an interactive flow".into()),
-        }
+        let flows = FLOWS.iter().filter_map(|flow| flows.get(*flow));
+        SecurityScheme::OAuth2 { token_url: flows.into_iter().find_map(token_url) }
     }
 
     fn absolute(&self, written: &str) -> Option<Url> {
@@ -85,6 +79,17 @@ impl Reader<'_> {
                 })
                 .collect(),
         )
+    }
+}
+
+fn http(scheme: &str) -> SecurityScheme {
+    match scheme.to_ascii_lowercase().as_str() {
+        "bearer" => SecurityScheme::Bearer,
+        "basic" => SecurityScheme::Basic,
+        "digest" | "hoba" | "mutual" | "negotiate" | "scram-sha-1" | "scram-sha-256" | "gnap" | "privatetoken" => {
+            SecurityScheme::Challenge(scheme.to_owned())
+        }
+        _ => SecurityScheme::Http(scheme.to_owned()),
     }
 }
 

@@ -23,6 +23,18 @@ fn a_reference_resolves_to_the_secret_of_that_name() {
 }
 
 #[test]
+fn credentials_of_a_scheme_are_references_too() {
+    let of = |key: &str| {
+        let body = json!({"name": "pets", "spec_inline": "{}", "credentials": {"app": {"api_key": key}}});
+        serde_json::from_value::<Registration>(body).unwrap().settings(&[("PETS".to_owned(), Secret::new("s"))].into())
+    };
+    assert_eq!(of("${PETS}").unwrap().credentials["app"].api_key.as_ref().unwrap().expose(), "s");
+    assert_eq!(of("hunter2").unwrap_err(), RegistrationError::Literal("credentials.app.api_key".into()));
+    let file = json!({"name": "pets", "spec_inline": "{}", "credentials": {"app": {"certificate_file": "/a"}}});
+    assert!(serde_json::from_value::<Registration>(file).is_err());
+}
+
+#[test]
 fn a_credential_written_out_is_refused_and_not_repeated() {
     for (auth, setting) in [
         (json!({"api_key": "hunter2"}), "api_key"),
@@ -32,14 +44,14 @@ fn a_credential_written_out_is_refused_and_not_repeated() {
         (json!({"extra_headers": {"X-Key": "hunter2"}}), "extra_headers.X-Key"),
     ] {
         let error = settings(&auth).unwrap_err();
-        assert_eq!(error, RegistrationError::Literal(setting.to_owned()), "{auth}");
+        assert_eq!(error, RegistrationError::Literal(format!("auth_config.{setting}")), "{auth}");
         assert!(!error.to_string().contains("hunter2"), "{error}");
     }
 }
 
 #[test]
 fn what_cannot_be_filled_in_or_makes_no_sense_is_refused() {
-    let name = |name: &str| RegistrationError::UnknownSecret { setting: "token".into(), name: name.into() };
+    let name = |name: &str| RegistrationError::UnknownSecret { setting: "auth_config.token".into(), name: name.into() };
     assert_eq!(settings(&json!({"token": "${HOME}"})).unwrap_err(), name("HOME"));
     assert_eq!(settings(&json!({"token": "${}"})).unwrap_err(), name(""));
     let constant = settings(&json!({"headers_template": {"X-Key": "hunter2"}})).unwrap_err();

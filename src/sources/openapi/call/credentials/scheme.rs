@@ -1,0 +1,127 @@
+//! What is sent for a security scheme of the document, with the credentials that are configured for it.
+
+use std::sync::Arc;
+
+use http::{HeaderValue, header};
+
+use super::{Authorization, CredentialError, Credentials, TokenEndpoint, TokenSource};
+use crate::config::{SchemeCredentials, Secret};
+use crate::infra::outbound::Outbound;
+use crate::sources::credentials::{authorization, basic, bearer};
+use crate::sources::openapi::read::operation::{Location, SecurityRequirement, SecurityScheme};
+
+/// The credential of one scheme.
+pub(super) enum Credential {
+    ApiKey {
+        name: String,
+        location: Location,
+        key: Secret,
+    },
+    /// `None` for a token that a header cannot contain.
+    Authorization(Option<HeaderValue>),
+    Tokens(Arc<TokenSource>),
+    Certificate(Outbound),
+}
+
+impl Credential {
+    pub(super) fn add_to(self, to: &mut Authorization) -> Result<(), CredentialError> {
+        match self {
+            Self::ApiKey { name, location, key } => to.add_api_key(&name, location, key.expose())?,
+            Self::Authorization(value) => {
+                let value = value.ok_or(CredentialError::Unsendable("token"))?;
+                to.headers.insert(header::AUTHORIZATION, value);
+            }
+            Self::Tokens(tokens) => to.tokens = Some(tokens),
+            Self::Certificate(outbound) => to.certified = Some(outbound),
+        }
+        Ok(())
+    }
+}
+
+impl Credentials<'_> {
+    /// The credentials of all schemes of a requirement; `None` where one is missing.
+    pub(super) fn meet(&mut self, requirement: &SecurityRequirement) -> Option<Vec<Credential>> {
+        // One secret is not sent under several names.
+        let shares_key = self.keys_in(requirement) < 2;
+        requirement.iter().map(|(name, scopes)| self.credential(name, scopes, shares_key)).collect()
+    }
+
+    /// API keys in a requirement without credentials of their own.
+    pub(super) fn keys_in(&self, requirement: &SecurityRequirement) -> usize {
+        let is_key =
+            |name: &&String| matches!(self.api.security_schemes.get(*name), Some(SecurityScheme::ApiKey { .. }));
+        let has_none = |name: &&String| self.by_scheme.get(*name).is_none_or(|own| own.api_key.is_none());
+        requirement.keys().filter(is_key).filter(has_none).count()
+    }
+
+    /// Its own credentials come before those of `auth_config`.
+    fn credential(&mut self, scheme: &str, scopes: &[String], shares_key: bool) -> Option<Credential> {
+        let own = self.by_scheme.get(scheme);
+        let (api, auth) = (self.api, self.settings);
+        let token = own.and_then(|own| own.token.as_ref()).or(auth.token.as_ref());
+        let bearer = |token: &Secret| Credential::Authorization(bearer(token.expose()));
+        match api.security_schemes.get(scheme)? {
+            SecurityScheme::ApiKey { name, location } => {
+                if let Some(key) = own.and_then(|own| own.api_key.clone()) {
+                    return Some(Credential::ApiKey { name: name.clone(), location: *location, key });
+                }
+                let key = auth.api_key.clone().filter(|_| shares_key)?;
+                let name = auth.api_key_name.as_ref().unwrap_or(name).clone();
+                Some(Credential::ApiKey { name, location: *location, key })
+            }
+            SecurityScheme::Basic => {
+                let of = |username: &Option<String>, password: &Option<Secret>| {
+                    Some(basic(username.as_deref()?, password.as_ref()?.expose()))
+                };
+                let own = own.and_then(|own| of(&own.username, &own.password));
+                Some(Credential::Authorization(Some(own.or_else(|| of(&auth.username, &auth.password))?)))
+            }
+            SecurityScheme::Http(name) => {
+                token.map(|token| Credential::Authorization(authorization(name, token.expose())))
+            }
+            SecurityScheme::Bearer => {
+                token.map(bearer).or_else(|| self.tokens_of(own, None, scopes).map(Credential::Tokens))
+            }
+            SecurityScheme::OAuth2 { token_url } => {
+                let endpoint = token_url.clone().map(TokenEndpoint::Url);
+                token.map(bearer).or_else(|| self.tokens_of(own, endpoint, scopes).map(Credential::Tokens))
+            }
+            SecurityScheme::OpenIdConnect { discovery_url } => {
+                let endpoint = discovery_url.clone().map(TokenEndpoint::Discovery);
+                token.map(bearer).or_else(|| self.tokens_of(own, endpoint, scopes).map(Credential::Tokens))
+            }
+            SecurityScheme::MutualTls => self.certified(scheme, own?).map(Credential::Certificate),
+            SecurityScheme::Challenge(_) | SecurityScheme::Other(_) => None,
+        }
+    }
+
+    /// The tokens of a client, by the scopes that the operation requires.
+    fn tokens_of(
+        &mut self,
+        own: Option<&SchemeCredentials>,
+        endpoint: Option<TokenEndpoint>,
+        scopes: &[String],
+    ) -> Option<Arc<TokenSource>> {
+        let auth = self.settings;
+        let (id, secret) = own
+            .and_then(|own| own.client_id.as_ref().zip(own.client_secret.as_ref()))
+            .or_else(|| auth.client_id.as_ref().zip(auth.client_secret.as_ref()))?;
+        let endpoint = own.and_then(|own| own.token_url.clone()).map(TokenEndpoint::Url).or(endpoint)?;
+        let mut scopes = own.and_then(|own| own.scopes.clone()).unwrap_or_else(|| scopes.to_vec());
+        scopes.sort();
+        scopes.dedup();
+        let key = (endpoint.clone(), id.clone(), scopes.clone());
+        let source =
+            self.tokens.entry(key).or_insert_with(|| Arc::new(TokenSource::new(endpoint, id, secret, &scopes)));
+        Some(Arc::clone(source))
+    }
+
+    /// The HTTP client with the scheme's certificate.
+    fn certified(&mut self, scheme: &str, own: &SchemeCredentials) -> Option<Outbound> {
+        let (certificate, key) = own.certificate_file.as_ref().zip(own.key_file.as_ref())?;
+        let made = self.certified.entry(scheme.to_owned()).or_insert_with(|| {
+            self.outbound.with_client_certificate(certificate, key).map_err(|error| error.to_string())
+        });
+        made.as_ref().ok().cloned()
+    }
+}

@@ -1,0 +1,155 @@
+//! Credentials by the name of a security scheme.
+
+use super::*;
+use crate::core::error::ErrorCode;
+use crate::sources::openapi::read::operation::SecurityScheme;
+
+/// One operation, which requires these schemes together, each with its scopes.
+fn secured(upstream: &Upstream, schemes: &[(&str, SecurityScheme, &[&str])]) -> Api {
+    let mut api = upstream.api(vec![operation("get", Method::GET, "/pets")]);
+    let mut requirement = BTreeMap::new();
+    for (name, scheme, scopes) in schemes {
+        api.security_schemes.insert((*name).to_owned(), scheme.clone());
+        requirement.insert((*name).to_owned(), scopes.iter().map(|scope| (*scope).to_owned()).collect());
+    }
+    api.security = vec![requirement];
+    api
+}
+
+fn key(name: &str, location: Location) -> SecurityScheme {
+    SecurityScheme::ApiKey { name: name.into(), location }
+}
+
+/// The tool with these settings, and what it still needs.
+fn made(api: &Api, given: Value) -> (ToolDefinition, Option<String>) {
+    let (mut tools, mut report) = definitions("pets", api, &settings(given), &access()).unwrap();
+    (tools.remove(0), report.needs_credentials.pop().map(|note| note.reason))
+}
+
+#[tokio::test]
+async fn two_api_keys_are_two_secrets() {
+    let upstream = Upstream::start().await;
+    let api =
+        secured(&upstream, &[("app", key("key", Location::Query), &[]), ("user", key("token", Location::Query), &[])]);
+    let (tool, missing) = made(&api, json!({"credentials": {"app": {"api_key": "K1"}, "user": {"api_key": "K&2"}}}));
+    call(&tool, json!({})).await.unwrap();
+    assert_eq!((upstream.last().uri.query(), missing), (Some("key=K1&token=K%262"), None));
+
+    // One of them may be the general one.
+    let (tool, _) = made(&api, json!({"auth_config": {"api_key": "K1"}, "credentials": {"user": {"api_key": "K2"}}}));
+    call(&tool, json!({})).await.unwrap();
+    assert_eq!(upstream.last().uri.query(), Some("key=K1&token=K2"));
+
+    for given in
+        [json!({"auth_config": {"api_key": "K1"}}), json!({"auth_type": "api_key", "auth_config": {"api_key": "K1"}})]
+    {
+        let (tool, missing) = made(&api, given.clone());
+        call(&tool, json!({})).await.unwrap();
+        assert_eq!(upstream.last().uri.query(), None, "one secret is not sent under both names: {given}");
+        assert!(missing.unwrap().starts_with("it requires app and user; set `credentials: {app: …}`"));
+    }
+}
+
+#[tokio::test]
+async fn a_token_has_the_scopes_of_its_operation_unless_the_settings_say_others() {
+    let (upstream, server) = (Upstream::start().await, Upstream::start().await);
+    let scheme = SecurityScheme::OAuth2 { token_url: Some(server.url.clone()) };
+    let api = secured(&upstream, &[("main", scheme, &["read"])]);
+    let other = server.url.join("other").unwrap();
+    let client = json!({"client_id": "me", "client_secret": "s"});
+    let with = |further: Value| {
+        let mut credentials = client.clone();
+        credentials.as_object_mut().unwrap().extend(further.as_object().unwrap().clone());
+        json!({"credentials": {"main": credentials}})
+    };
+    for (given, path, body) in [
+        (json!({"auth_config": client.clone()}), "/v1/", "grant_type=client_credentials&scope=read"),
+        (with(json!({})), "/v1/", "grant_type=client_credentials&scope=read"),
+        (with(json!({"scopes": ["a", "b"]})), "/v1/", "grant_type=client_credentials&scope=a+b"),
+        (with(json!({"scopes": [], "token_url": other})), "/v1/other", "grant_type=client_credentials"),
+    ] {
+        server.answers(200, "application/json", &json!({"access_token": "one"}));
+        let (tool, missing) = made(&api, given.clone());
+        call(&tool, json!({})).await.unwrap();
+        let asked = server.last();
+        assert_eq!((asked.uri.path(), asked.text(), missing), (path, body, None), "{given}");
+        assert_eq!(upstream.last().header("authorization"), Some("Bearer one"));
+    }
+}
+
+#[tokio::test]
+async fn the_token_url_of_openid_connect_is_discovered() {
+    let (upstream, server) = (Upstream::start().await, Upstream::start().await);
+    let discovery_url = Some(server.url.join(".well-known/openid-configuration").unwrap());
+    let api = secured(&upstream, &[("oidc", SecurityScheme::OpenIdConnect { discovery_url }, &["openid"])]);
+    let (tool, _) = made(&api, json!({"credentials": {"oidc": {"client_id": "me", "client_secret": "s"}}}));
+    server.answers(200, "application/json", &json!({"issuer": server.url}));
+    let error = call(&tool, json!({})).await.unwrap_err();
+    assert!(error.message().contains("names no token endpoint"), "{}", error.message());
+    server.answers(200, "application/json", &json!({"token_endpoint": server.url.join("token").unwrap()}));
+    server.answers(200, "application/json", &json!({"access_token": "one", "expires_in": 1}));
+    server.answers(200, "application/json", &json!({"access_token": "two"}));
+    call(&tool, json!({})).await.unwrap();
+    assert_eq!(upstream.last().header("authorization"), Some("Bearer one"));
+    upstream.answers(401, "application/json", "{}");
+    call(&tool, json!({})).await.unwrap();
+    let paths: Vec<_> = server.requests().iter().map(|request| request.uri.path().to_owned()).collect();
+    let described = "/v1/.well-known/openid-configuration";
+    assert_eq!(paths, [described, described, "/v1/token", "/v1/token"], "discovered once");
+}
+
+#[tokio::test]
+async fn a_scheme_that_cannot_be_met_costs_its_operations_alone() {
+    let upstream = Upstream::start().await;
+    let digest = SecurityScheme::Challenge("Digest".into());
+    let flow = SecurityScheme::OAuth2 { token_url: None };
+    let basic = json!({"auth_type": "basic", "auth_config": {"username": "u", "password": "p"}});
+    let client = json!({"auth_type": "bearer", "auth_config": {"client_id": "me", "client_secret": "s"}});
+    let files = json!({"certificate_file": "/nowhere/a.pem", "key_file": "/nowhere/a.key"});
+    for (scheme, given, reason) in [
+        (digest, basic, "HTTP Digest authentication is not supported"),
+        (flow, client, "it requires main; set `credentials"),
+        (SecurityScheme::MutualTls, json!({"credentials": {"main": files}}), "/nowhere/a.pem"),
+        (SecurityScheme::Other("the type \"x\"".into()), json!({"auth_config": {"token": "t"}}), "not supported"),
+    ] {
+        let mut api = secured(&upstream, &[("main", scheme, &[])]);
+        let mut open = operation("open", Method::GET, "/open");
+        open.security = Some(Vec::new());
+        api.operations.push(open);
+        let (tools, report) = definitions("pets", &api, &settings(given), &access()).unwrap();
+        assert!(report.needs_credentials[0].reason.contains(reason), "{report:?}");
+        assert_eq!((report.works.len(), report.works[0].operation.as_str()), (1, "open"));
+        call(&tools[0], json!({})).await.unwrap();
+        assert_eq!(upstream.last().header("authorization"), None);
+    }
+}
+
+#[tokio::test]
+async fn headers_of_the_settings_count_as_the_credentials_that_they_are() {
+    let upstream = Upstream::start().await;
+    let both = [("app", key("X-App", Location::Header), &[][..]), ("user", SecurityScheme::Bearer, &[][..])];
+    let api = secured(&upstream, &both);
+    let given = |extra: Value| json!({"auth_config": {"extra_headers": extra, "headers_template": {"authorization": "Bearer ${me}"}}});
+    assert_eq!(made(&api, given(json!({"x-app": "k"}))).1, None);
+    assert!(made(&api, given(json!({"x-other": "k"}))).1.is_some());
+}
+
+#[test]
+fn credentials_of_a_scheme_that_the_document_lacks_are_reported_and_secrets_are_not_shown() {
+    let api = api("https://api.example", vec![operation("get", Method::GET, "/pets")]);
+    let settings = settings(json!({"credentials": {"mian": {"api_key": "hunter2"}}}));
+    let (_, report) = definitions("pets", &api, &settings, &access()).unwrap();
+    assert_eq!(report.approximated[0].operation, "mian");
+    assert!(!format!("{settings:?}").contains("hunter2"));
+}
+
+#[tokio::test]
+async fn a_key_in_the_query_is_not_repeated_in_errors() {
+    let upstream = Upstream::start().await;
+    let api = secured(&upstream, &[("a", key("a", Location::Query), &[]), ("b", key("b", Location::Header), &[])]);
+    let (tool, _) = made(&api, json!({"credentials": {"a": {"api_key": "hunter2"}, "b": {"api_key": "swordfish"}}}));
+    upstream.answers(400, "application/json", &json!({"detail": [{"key": "hunter2"}, "swordfish"]}));
+    let error = call(&tool, json!({})).await.unwrap_err();
+    assert_eq!(error.code(), ErrorCode::ToolError);
+    assert!(error.message().ends_with(r#"{"detail":[{"key":"[redacted]"},"[redacted]"]}"#), "{}", error.message());
+}
