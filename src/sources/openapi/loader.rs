@@ -18,6 +18,8 @@ use super::load::document::Budget;
 use super::load::fetch;
 use super::load::fetch::{FetchError, Fetcher, SpecOrigin, SpecText};
 use super::load::location::Location;
+use super::load::flaws::Cost;
+use super::load::identifiers::resolve_identifiers;
 use super::load::overlay;
 use super::read::operation::{Api, Server};
 use super::read::report::Note;
@@ -263,7 +265,8 @@ fn opened(text: &SpecText, overlays: &[(String, SpecText)]) -> Result<(Bundle, V
     }
     // Before the documents it refers to are fetched.
     document::version(&document)?;
-    Ok((Bundle::new(document, text.from.clone(), budget), notes))
+    resolve_identifiers(&mut document);
+    Ok((Bundle::new(document, text.from.clone(), budget), cost))
 }
 
 fn apply(document: &mut Value, file: &str, overlay: &SpecText) -> Result<Vec<String>, CollectionError> {

@@ -12,6 +12,8 @@ use serde_json::{Map, Value};
 
 use super::document::{self, Budget};
 use super::fetch::{FetchError, SpecText};
+use super::flaws::Flaw;
+use super::identifiers::resolve_identifiers;
 use super::location::Location;
 use crate::sources::openapi::read::report::Note;
 use crate::sources::openapi::tool::without_false_hints;
@@ -26,7 +28,7 @@ const MAX_DOCUMENTS: usize = 5_000;
 const MAX_STEPS: usize = 64;
 
 /// Members whose values are named by the document's author, so that no name is a keyword.
-const NAMED: [&str; 14] = [
+pub(super) const NAMED: [&str; 14] = [
     "properties",
     "patternProperties",
     "dependentSchemas",
@@ -44,7 +46,7 @@ const NAMED: [&str; 14] = [
 ];
 
 /// Keywords whose values are data: a `$ref` in them is not a reference, or refers to an example (Azure's documents).
-const DATA: [&str; 6] = ["example", "examples", "default", "enum", "const", "x-ms-examples"];
+pub(super) const DATA: [&str; 6] = ["example", "examples", "default", "enum", "const", "x-ms-examples"];
 
 /// A document and those it refers to, while they are loaded.
 pub(crate) struct Bundle {
@@ -113,6 +115,7 @@ impl Bundle {
                     self.collect_references(&document, Some(&location), false);
                     State::Brought(document)
                 }
+                    resolve_identifiers(&mut document);
                 Err(problem) => {
                     self.report(&location.to_string(), format!("it is referred to and was not loaded: {problem}"));
                     State::Lost
@@ -232,8 +235,9 @@ fn collect<'d>(value: &'d Value, place: Place, addresses: &mut HashSet<&'d str>,
         Value::Array(items) => items.iter().for_each(|item| collect(item, Place::Keywords, addresses, identifiers)),
         Value::Object(members) => {
             if place != Place::Names {
-                let text = |key| members.get(key).and_then(Value::as_str);
-                addresses.extend(text("$ref").map(|reference| address(reference).0).filter(|to| !to.is_empty()));
+            let text = |key| members.get(key).and_then(Value::as_str);
+            // Also among names, where the whole is a reference: no name has a text for its value.
+            addresses.extend(text("$ref").map(|reference| address(reference).0).filter(|to| !to.is_empty()));
                 identifiers.extend(text("$id").map(|id| address(id).0));
             }
             for (key, member) in members {
@@ -263,8 +267,7 @@ impl Rewriting<'_> {
         match value {
             Value::Array(items) => items.iter_mut().for_each(|item| self.visit(item, Place::Keywords)),
             Value::Object(members) => {
-                if place != Place::Names
-                    && let Some(Value::String(reference)) = members.get_mut("$ref")
+                if let Some(Value::String(reference)) = members.get_mut("$ref")
                     && let Some(rewritten) = self.rewritten(reference)
                 {
                     *reference = rewritten;

@@ -54,15 +54,32 @@ impl<'d> Reader<'d> {
     }
 
     fn content(&mut self, holder: &Value, direction: Direction) -> Vec<MediaType> {
-        let content = holder.get("content").and_then(Value::as_object).into_iter().flatten();
-        content
-            .filter(|(name, _)| !name.starts_with("x-"))
-            .map(|(name, described)| MediaType {
+        let content = holder.get("content").and_then(|content| self.target(content)).and_then(Value::as_object);
+        let mut found = Vec::new();
+        for (name, described) in content.into_iter().flatten().filter(|(name, _)| !name.starts_with("x-")) {
+            // Of OpenAPI 3.2's `components.mediaTypes`.
+            let Some(described) = self.target(described) else { continue };
+            found.push(MediaType {
                 name: name.clone(),
                 schema: self.media_schema(described, direction),
                 encoding: encodings(described),
-            })
-            .collect()
+            });
+        }
+        found
+    }
+
+    /// The value, or what it refers to; a broken reference becomes a line of the report.
+    fn target<'v>(&mut self, value: &'v Value) -> Option<&'v Value>
+    where
+        'd: 'v,
+    {
+        match self.references.target(value) {
+            Ok(value) => Some(value),
+            Err(broken) => {
+                self.approximated(format!("{broken}: the operation is offered without it"));
+                None
+            }
+        }
     }
 
     /// OpenAPI 3.2 describes a stream by the schema of its items.

@@ -36,6 +36,10 @@ impl<'d> References<'d> {
         Self { document, named: OnceCell::new() }
     }
 
+    pub(crate) fn document(&self) -> &'d Value {
+        self.document
+    }
+
     /// Resolves `value`: itself, or the end of its chain of `$ref`s.
     ///
     /// # Errors
@@ -49,6 +53,20 @@ impl<'d> References<'d> {
             }
         }
         Err(BrokenReference::Circle(shown(reference(value).unwrap_or_default())))
+    }
+
+    /// As [`References::follow`], of a value that need not be in the document itself.
+    ///
+    /// # Errors
+    /// As [`References::follow`].
+    pub(crate) fn target<'v>(&self, value: &'v Value) -> Result<&'v Value, BrokenReference>
+    where
+        'd: 'v,
+    {
+        match reference(value) {
+            None => Ok(value),
+            Some(reference) => self.at(reference).and_then(|target| self.follow(target)),
+        }
     }
 
     /// What a reference points at, which may be a reference itself: a JSON Pointer as a URL's fragment

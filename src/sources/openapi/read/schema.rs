@@ -5,16 +5,23 @@
 //! in the document is recursion in the schema and not in this code.
 
 mod circles;
+mod discriminator;
 mod keyword;
+mod one_way;
+mod overlap;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
 
 use serde_json::{Map, Value, json};
 
+use self::discriminator::Inheritance;
 use self::keyword::{Form, insert_example, is_annotation, names_in, types, values_of};
-use super::reference::{References, reference};
+use self::one_way::drop_one_way;
+use self::overlap::has_overlap;
+use super::reference::References;
 use super::report::Note;
 use crate::sources::openapi::load::document::Version;
 use crate::tool::is_pattern;
@@ -30,12 +37,16 @@ pub(crate) enum Direction {
 #[derive(Debug)]
 pub(crate) struct Lowering<'d> {
     version: Version,
-    /// Names of the reference targets, by address.
-    names: HashMap<(*const Value, Direction), String>,
+    /// Names of the reference targets, by address; a base without its heirs is another one.
+    names: HashMap<(*const Value, Direction, bool), String>,
     queue: Vec<Pending<'d>>,
     definitions: Map<String, Value>,
     patterns: HashMap<String, bool>,
     notes: Vec<Note>,
+    /// Read when it is first needed.
+    inheritance: Option<Rc<Inheritance<'d>>>,
+    /// Whether a schema is being lowered in place of a reference to it.
+    is_inlining: bool,
 }
 
 #[derive(Debug)]
@@ -44,6 +55,19 @@ struct Pending<'d> {
     schema: &'d Value,
     direction: Direction,
     place: String,
+    /// A base with a discriminator, without the schemas that inherit from it.
+    bare: bool,
+}
+
+/// The lowered schemas of a document.
+#[derive(Debug)]
+pub(crate) struct Lowered {
+    /// What the lowered schemas point at.
+    pub(crate) definitions: Map<String, Value>,
+    /// What was approximated.
+    pub(crate) notes: Vec<Note>,
+    /// Definitions that differ from the document's schemas, with the first reason.
+    pub(crate) approximated: BTreeMap<String, String>,
 }
 
 /// The place of a schema and the direction of its values.
@@ -72,21 +96,48 @@ impl<'d> Lowering<'d> {
             definitions: Map::new(),
             patterns: HashMap::new(),
             notes: Vec::new(),
+            inheritance: None,
+            is_inlining: false,
         }
     }
 
     /// The definitions that the lowered schemas point at, and what was approximated.
-    pub(crate) fn finish(mut self, references: &References<'d>) -> (Map<String, Value>, Vec<Note>) {
-        while let Some(Pending { name, schema, direction, place }) = self.queue.pop() {
-            let lowered = self.lower(schema, Site { references, direction, place: &place });
+    pub(crate) fn finish(mut self, references: &References<'d>) -> Lowered {
+        let mut approximated = BTreeMap::new();
+        while let Some(Pending { name, schema, direction, place, bare }) = self.queue.pop() {
+            let noted = self.notes.len();
+            let lowered = self.lower_as(schema, Site { references, direction, place: &place }, bare);
+            if let Some(note) = self.notes.get(noted) {
+                approximated.insert(name.clone(), note.reason.clone());
+            }
             self.definitions.insert(name, lowered);
         }
+        let noted = self.notes.len();
         circles::open(&mut self.definitions, &mut self.notes);
-        (self.definitions, self.notes)
+        for Note { operation, reason } in self.notes.iter().skip(noted) {
+            let name = operation.trim_start_matches("#/$defs/");
+            approximated.insert(name.to_owned(), reason.clone());
+        }
+        Lowered { definitions: self.definitions, notes: self.notes, approximated }
     }
 
     /// One schema in 2020-12, its references pointing into the definitions.
     pub(crate) fn lower(&mut self, schema: &Value, site: Site<'_, 'd>) -> Value {
+        self.lower_as(schema, site, false)
+    }
+
+    /// A schema in place of a reference to it; `None` within another one, since it may contain itself.
+    fn lower_inline(&mut self, schema: &Value, site: Site<'_, 'd>) -> Option<Value> {
+        if std::mem::replace(&mut self.is_inlining, true) {
+            return None;
+        }
+        let lowered = self.lower(schema, site);
+        self.is_inlining = false;
+        Some(lowered)
+    }
+
+    /// `bare`: a base without the schemas that inherit from it.
+    fn lower_as(&mut self, schema: &Value, site: Site<'_, 'd>, bare: bool) -> Value {
         let members = match schema {
             Value::Object(members) => members,
             Value::Bool(_) => return schema.clone(),
@@ -95,6 +146,12 @@ impl<'d> Lowering<'d> {
                 return Value::Bool(true);
             }
         };
+        if !bare
+            && members.contains_key("discriminator")
+            && let Some(alternatives) = self.with_heirs(members, site)
+        {
+            return self.nullable(members, alternatives);
+        }
         let mut lowered = Map::new();
         let refers = self.refer(members, site, &mut lowered);
         // Up to 3.0 siblings of a `$ref` are ignored; annotations are kept all the same.
@@ -104,14 +161,15 @@ impl<'d> Lowering<'d> {
                 self.keyword(Written { keyword, value, members }, site, &mut lowered);
             }
         }
-        drop_one_way(&mut lowered, members, site);
-        describe_discriminator(&mut lowered, members);
-        if self.version < Version::V3_1
-            && [members.get("nullable"), members.get("x-nullable")].contains(&Some(&json!(true)))
-        {
-            return with_null(lowered);
-        }
-        Value::Object(lowered)
+        drop_one_way(self, &mut lowered, members, site);
+        self.discriminate(members, site, &mut lowered);
+        self.nullable(members, lowered)
+    }
+
+    /// `nullable: true` of 3.0 (and `x-nullable` of 2.0).
+    fn nullable(&self, members: &Map<String, Value>, lowered: Map<String, Value>) -> Value {
+        let is_nullable = [members.get("nullable"), members.get("x-nullable")].contains(&Some(&json!(true)));
+        if self.version < Version::V3_1 && is_nullable { with_null(lowered) } else { Value::Object(lowered) }
     }
 
     /// Inserts `$ref`; `$dynamicRef` is treated as `$ref`.
@@ -133,7 +191,16 @@ impl<'d> Lowering<'d> {
 
     /// The name of a reference's target; queues it the first time.
     fn define(&mut self, written: &str, target: &'d Value, direction: Direction) -> String {
-        let key = (std::ptr::from_ref(target), direction);
+        self.define_as(written, target, direction, false)
+    }
+
+    /// A reference to a base without the schemas that inherit from it.
+    fn define_bare(&mut self, written: &str, target: &'d Value, direction: Direction) -> String {
+        format!("#/$defs/{}", self.define_as(written, target, direction, true))
+    }
+
+    fn define_as(&mut self, written: &str, target: &'d Value, direction: Direction, bare: bool) -> String {
+        let key = (std::ptr::from_ref(target), direction, bare);
         if let Some(name) = self.names.get(&key) {
             return name.clone();
         }
@@ -146,6 +213,9 @@ impl<'d> Lowering<'d> {
         if direction == Direction::Response {
             wanted.push_str("-Output");
         }
+        if bare {
+            wanted.push_str("-Base");
+        }
         let mut name = wanted.clone();
         let mut turn = 2_usize;
         while self.definitions.contains_key(&name) {
@@ -155,7 +225,7 @@ impl<'d> Lowering<'d> {
         // Holds the name, and the order in which names were first met.
         self.definitions.insert(name.clone(), Value::Null);
         self.names.insert(key, name.clone());
-        self.queue.push(Pending { name: name.clone(), schema: target, direction, place: written.to_owned() });
+        self.queue.push(Pending { name: name.clone(), schema: target, direction, place: written.to_owned(), bare });
         name
     }
 
@@ -164,6 +234,8 @@ impl<'d> Lowering<'d> {
         let Some(form) = Form::of(keyword) else { return };
         let read = match form {
             Form::Schema => Some(self.lower(value, site)),
+            Form::Schemas if keyword == "oneOf" => return self.one_of(written, site, lowered),
+            Form::Schemas if keyword == "allOf" => self.all_of(written, site),
             Form::Schemas => self.listed(value, site),
             Form::Named => self.named(value, site),
             Form::Patterned => self.patterned(value, site),
@@ -202,6 +274,44 @@ impl<'d> Lowering<'d> {
     fn listed(&mut self, value: &Value, site: Site<'_, 'd>) -> Option<Value> {
         let listed: Vec<_> = value.as_array()?.iter().map(|schema| self.lower(schema, site)).collect();
         (!listed.is_empty()).then_some(Value::Array(listed))
+    }
+
+    /// Alternatives of which one contains another are those of `anyOf`.
+    fn one_of(&mut self, written: Written<'_>, site: Site<'_, 'd>, lowered: &mut Map<String, Value>) {
+        let Written { value, members, .. } = written;
+        let Some(alternatives) = self.listed(value, site) else {
+            return self.report_loss(site, "`oneOf` has an invalid value and was left out");
+        };
+        let overlaps = || value.as_array().is_some_and(|written| has_overlap(written, site.references));
+        if members.contains_key("anyOf") || members.contains_key("discriminator") || !overlaps() {
+            lowered.insert("oneOf".into(), alternatives);
+        } else {
+            self.report_loss(site, "alternatives of `oneOf` overlap: a value that fits several of them is accepted");
+            lowered.insert("anyOf".into(), alternatives);
+        }
+    }
+
+    /// A schema that inherits from a base refers to the base alone, and not to its heirs.
+    fn all_of(&mut self, written: Written<'_>, site: Site<'_, 'd>) -> Option<Value> {
+        let Written { value, members, .. } = written;
+        let parts = value.as_array()?;
+        let inheritance = self.inheritance(site.references);
+        let is_heir = inheritance.is_heir(members);
+        let lowered: Vec<_> = parts
+            .iter()
+            .map(|part| match inheritance.base_of_part(part, site.references).filter(|_| is_heir) {
+                Some(base) => {
+                    let name = part.get("$ref").and_then(Value::as_str).unwrap_or_default();
+                    json!({"$ref": self.define_bare(name, base, site.direction)})
+                }
+                None => self.lower(part, site),
+            })
+            .collect();
+        (!lowered.is_empty()).then_some(Value::Array(lowered))
+    }
+
+    fn inheritance(&mut self, references: &References<'d>) -> Rc<Inheritance<'d>> {
+        Rc::clone(self.inheritance.get_or_insert_with(|| Rc::new(Inheritance::of(references))))
     }
 
     fn named(&mut self, value: &Value, site: Site<'_, 'd>) -> Option<Value> {
@@ -270,51 +380,6 @@ impl<'d> Lowering<'d> {
     }
 }
 
-/// Removes the properties that are not sent in this direction.
-fn drop_one_way(lowered: &mut Map<String, Value>, members: &Map<String, Value>, site: Site<'_, '_>) {
-    let flag = match site.direction {
-        Direction::Request => "readOnly",
-        Direction::Response => "writeOnly",
-    };
-    let is_set = |schema: &Value| schema.get(flag) == Some(&Value::Bool(true));
-    let goes_other_way = |schema: &Value| {
-        is_set(schema)
-            || reference(schema)
-                .and_then(|reference| site.references.at(reference).ok())
-                .and_then(|target| site.references.follow(target).ok())
-                .is_some_and(is_set)
-    };
-    let Some(properties) = members.get("properties").and_then(Value::as_object) else { return };
-    for (name, _) in properties.iter().filter(|(_, schema)| goes_other_way(schema)) {
-        if let Some(Value::Object(kept)) = lowered.get_mut("properties") {
-            kept.shift_remove(name);
-        }
-        if let Some(Value::Array(required)) = lowered.get_mut("required") {
-            required.retain(|required| required != name);
-        }
-    }
-}
-
-/// A discriminator selects among the alternatives, so several matches are not an error. The description names
-/// the selecting property.
-fn describe_discriminator(lowered: &mut Map<String, Value>, members: &Map<String, Value>) {
-    let Some(property) = members.get("discriminator").and_then(|d| d.get("propertyName").unwrap_or(d).as_str()) else {
-        return;
-    };
-    if !lowered.contains_key("anyOf")
-        && let Some(alternatives) = lowered.shift_remove("oneOf")
-    {
-        lowered.insert("anyOf".into(), alternatives);
-    }
-    let note = format!("`{property}` selects the alternative.");
-    let described = match lowered.get("description").and_then(Value::as_str) {
-        Some(description) => format!("{description}\n{note}"),
-        None => note,
-    };
-    lowered.insert("description".into(), described.into());
-}
-
-/// `nullable: true` of 3.0 (and `x-nullable` of 2.0).
 fn with_null(mut lowered: Map<String, Value>) -> Value {
     if let Some(Value::Array(values)) = lowered.get_mut("enum")
         && !values.contains(&Value::Null)
