@@ -133,9 +133,7 @@ fn check_collections(collections: &Collections, settings: &ToolsConfig) -> impl 
     let finding = |name: &String, outcome| finding(format!("openapi:{name}"), outcome);
     let loaded = collections.loaded.iter().map(move |(name, collection)| {
         let report = &collection.report;
-        let (lost, approximated) = (report.lost.len(), report.approximated.len());
-        let (operations, tools) = (report.operations, report.tools);
-        let details = format!("{operations} operations, {tools} tools, {approximated} approximated, {lost} lost");
+        let details = report.summary();
         let dangerous =
             report.dangerous_by_method(|tool| settings.opens(tool)).map(|dangerous| format!("; {dangerous}"));
         finding(name, Ok(details + &dangerous.unwrap_or_default()))

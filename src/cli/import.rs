@@ -31,7 +31,7 @@ pub(super) enum ImportCommand {
         /// The server that operations are sent to, in place of those the document names.
         #[arg(long, value_name = "URL")]
         base_url: Option<Url>,
-        /// List for each operation whether it works, is approximated or is lost.
+        /// List for each operation whether it works, is approximated, needs credentials or is lost.
         #[arg(long)]
         report: bool,
         /// Do not print the entry for the configuration; with `--server`, do not register the document there.
@@ -166,9 +166,8 @@ impl Import {
 }
 
 fn show(found: &Report, each: bool) {
-    let Report { operations, tools, works, lost, approximated, dangerous } = found;
-    let (few, more) = (lost.len(), approximated.len());
-    present::line(&format!("{operations} operations, {tools} tools, {more} approximations, {few} losses"));
+    let Report { works, lost, approximated, needs_credentials, dangerous, .. } = found;
+    present::line(&found.summary());
     if let Some(dangerous) = found.dangerous_by_method(|_| false) {
         present::line(&dangerous);
     }
@@ -186,6 +185,7 @@ fn show(found: &Report, each: bool) {
     let rows = [
         noted("lost", lost),
         noted("approximated", approximated),
+        noted("needs credentials", needs_credentials),
         offered("dangerous", dangerous),
         offered("works", works),
     ]

@@ -180,6 +180,18 @@ async fn a_document_is_validated_by_its_address_or_its_text() {
     assert_eq!((&found["valid"], &found["base_url"]), (&json!(true), &json!(null)), "{found}");
     assert!(found["errors"][0].as_str().unwrap().contains("set `base_url`"), "{found}");
 
+    let no_paths = json!({"openapi": "3.1.0", "servers": [{"url": "https://a.example"}], "paths": []});
+    let (_, found) = validate(json!({"spec_inline": no_paths.to_string()})).await;
+    assert_eq!((&found["valid"], found["errors"].as_array().unwrap().len()), (&json!(false), 1), "{found}");
+
+    // An operation that cannot become a tool is not counted.
+    let deep = (0..70).fold(json!({}), |inner, _| json!({"items": inner}));
+    let mut half = document("https://api.example.com/v1");
+    half["paths"]["/tools/list"]["get"]["parameters"] =
+        json!([{"name": "q", "in": "query", "schema": {"allOf": vec![deep; 400]}}]);
+    let (_, found) = validate(json!({"spec_inline": half.to_string()})).await;
+    assert_eq!((&found["operations_count"], found["errors"].as_array().unwrap().len()), (&json!(1), 1), "{found}");
+
     for text in ["{", "swagger: '1.2'", "just text", ""] {
         let (status, found) = validate(json!({"spec_inline": text})).await;
         assert_eq!((status, &found["valid"]), (StatusCode::OK, &json!(false)), "{text}: {found}");
@@ -217,7 +229,9 @@ fn the_command_reports_the_tools_of_a_document() {
     let works = json!([{"operation": "tools", "tool": "api__tools"}, {"operation": "tool", "tool": "api__tool"}]);
     assert_eq!(
         report,
-        json!({"operations": 2, "tools": 2, "works": works, "lost": [], "approximated": [], "dangerous": []})
+        json!({
+            "operations": 2, "tools": 2, "works": works, "lost": [], "approximated": [], "needs_credentials": [], "dangerous": []
+        })
     );
 
     let reported = text(&import(&["import", "openapi", file, "--report"]));

@@ -41,7 +41,7 @@ async fn a_registered_document_is_called_at_once_and_after_a_restart() {
     let expected = json!({
         "success": true, "collection_name": "itself",
         "operations_registered": ["itself__tools", "itself__tool"],
-        "message": "2 tools of 2 operations; 0 approximations, 0 losses",
+        "message": "2 operations, 2 tools, 2 work as described, 0 approximated, 0 without credentials, 0 lost",
         "rate_limit": 7, "timeout_seconds": 30.0, "max_response_bytes": 10_485_760,
     });
     assert_eq!((status, reply), (StatusCode::OK, expected));

@@ -19,7 +19,6 @@ use crate::gateway::{Gateway, RegisterError};
 use crate::infra::audit::EventKind;
 use crate::sources::openapi::load::fetch::FetchError;
 use crate::sources::openapi::read::operation::Api;
-use crate::sources::openapi::read::report::Report;
 use crate::sources::openapi::{Collection, CollectionError, Registration, SpecOrigin};
 
 /// `POST /tools/openapi/validate`: one of the two fields is required.
@@ -36,7 +35,7 @@ pub(crate) struct ValidateRequest {
 /// The result of a validation.
 #[derive(Debug, Default, Serialize, ToSchema)]
 pub(super) struct Validation {
-    /// Whether it is an OpenAPI document that can be registered.
+    /// Whether it is an OpenAPI document that can be registered: at least one operation becomes a tool.
     valid: bool,
     operations_count: usize,
     operations: Vec<FoundOperation>,
@@ -62,11 +61,16 @@ pub(crate) async fn validate(
     State(gateway): State<Arc<Gateway>>,
     request: FromAdministrator<ValidateRequest>,
 ) -> Result<Response, CallError> {
-    let validation = match gateway.loader().read(request.body.origin()?).await {
+    let validation = match gateway.loader().read(request.body.origin()?, stand_in()?).await {
         Ok(api) => Validation::of(api),
         Err(error) => Validation { errors: vec![unusable(&error)?], ..Validation::default() },
     };
     Ok(reply::json(StatusCode::OK, &validation))
+}
+
+/// Placeholder server of a document that names none: a reserved name (RFC 2606 §2).
+fn stand_in() -> Result<Url, CallError> {
+    Url::parse("https://server.invalid/").map_err(CallError::internal)
 }
 
 impl ValidateRequest {
@@ -97,7 +101,7 @@ impl Validation {
             })
             .collect();
         Self {
-            valid: true,
+            valid: !operations.is_empty(),
             operations_count: operations.len(),
             operations,
             base_url: api.servers.first().map(|server| server.url.to_string()),
@@ -181,17 +185,12 @@ pub(super) struct Removed {
 impl<'a> Registered<'a> {
     fn of(name: &'a str, collection: &'a Collection, quarantine_note: &str) -> Self {
         let Collection { settings, tools, report, .. } = collection;
-        let Report { operations, lost, approximated, .. } = report;
-        let (registered, lost, approximated) = (tools.len(), lost.len(), approximated.len());
         let dangerous = report.dangerous_by_method(|_| false).map(|note| format!("; {note}")).unwrap_or_default();
         Self {
             success: true,
             collection_name: name,
             operations_registered: tools.iter().map(|tool| tool.metadata.name.as_str()).collect(),
-            message: format!(
-                "{registered} tools of {operations} operations; {approximated} approximations, {lost} losses\
-                 {dangerous}{quarantine_note}"
-            ),
+            message: format!("{}{dangerous}{quarantine_note}", report.summary()),
             rate_limit: settings.rate_limit,
             timeout_seconds: settings.timeout_seconds,
             max_response_bytes: settings.max_response_bytes,

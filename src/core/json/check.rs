@@ -119,7 +119,7 @@ impl<'de> Visitor<'de> for Checker<'_> {
         let mut keys = Keys::default();
         while let Some(Key(key)) = access.next_key()? {
             if keys.contains(&key) {
-                return Err(de::Error::custom(duplicate(&key, self.place)));
+                return Err(de::Error::custom(duplicate(&key, &self.place)));
             }
             if key == RESERVED_KEY {
                 return Err(de::Error::custom("the key \"$serde_json::private::RawValue\" is reserved"));

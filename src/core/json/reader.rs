@@ -3,7 +3,8 @@
 use std::fmt;
 
 use serde::de::{
-    self, DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess, Unexpected, VariantAccess, Visitor,
+    self, DeserializeSeed, Deserializer, EnumAccess, IgnoredAny, MapAccess, SeqAccess, Unexpected, VariantAccess,
+    Visitor,
 };
 use serde_json::map::Entry;
 use serde_json::{Map, Number, Value};
@@ -18,6 +19,20 @@ pub(crate) trait Rules: Copy {
     /// # Errors
     /// The budget is spent.
     fn spend<E: de::Error>(self, text_bytes: usize) -> Result<(), E>;
+
+    /// Called for a key that an object already has, with the object's place. Its last value counts where that is no
+    /// error.
+    ///
+    /// # Errors
+    /// The key is refused, which is the default.
+    fn duplicate<E: de::Error>(self, key: &str, object: &dyn fmt::Display) -> Result<(), E> {
+        Err(E::custom(duplicate(key, object)))
+    }
+
+    /// Called for an object or a list with its depth. `true`: it is skipped, and null in its place.
+    fn skips(self, _depth: usize, _place: &dyn fmt::Display) -> bool {
+        false
+    }
 }
 
 /// Reads one value at its place.
@@ -25,6 +40,7 @@ pub(crate) trait Rules: Copy {
 pub(crate) struct ValueReader<'a, R> {
     rules: R,
     place: Place<'a>,
+    depth: usize,
 }
 
 /// The current position: a list on the stack that costs nothing unless an error is reported.
@@ -48,7 +64,13 @@ impl fmt::Display for Place<'_> {
 
 impl<R: Rules> ValueReader<'_, R> {
     pub(crate) fn new(rules: R) -> Self {
-        Self { rules, place: Place::Root }
+        Self { rules, place: Place::Root, depth: 0 }
+    }
+}
+
+impl<'a, R: Rules> ValueReader<'a, R> {
+    fn below<'b>(&self, place: Place<'b>) -> ValueReader<'b, R> {
+        ValueReader { rules: self.rules, place, depth: self.depth + 1 }
     }
 }
 
@@ -123,10 +145,12 @@ impl<'de, R: Rules> Visitor<'de> for ValueReader<'_, R> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
         self.rules.spend(0)?;
+        if self.rules.skips(self.depth, &self.place) {
+            while access.next_element::<IgnoredAny>()?.is_some() {}
+            return Ok(Value::Null);
+        }
         let mut items = Vec::new();
-        while let Some(item) = access
-            .next_element_seed(ValueReader { rules: self.rules, place: Place::Index(&self.place, items.len()) })?
-        {
+        while let Some(item) = access.next_element_seed(self.below(Place::Index(&self.place, items.len())))? {
             items.push(item);
         }
         Ok(Value::Array(items))
@@ -134,16 +158,25 @@ impl<'de, R: Rules> Visitor<'de> for ValueReader<'_, R> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
         self.rules.spend(0)?;
+        if self.rules.skips(self.depth, &self.place) {
+            while access.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+            return Ok(Value::Null);
+        }
         let mut members = Map::new();
         while let Some(key) = access.next_key::<String>()? {
             self.rules.spend(key.len())?;
             match members.entry(key) {
                 Entry::Vacant(slot) => {
                     let place = Place::Key(&self.place, slot.key());
-                    let value = access.next_value_seed(ValueReader { rules: self.rules, place })?;
+                    let value = access.next_value_seed(self.below(place))?;
                     slot.insert(value);
                 }
-                Entry::Occupied(slot) => return Err(de::Error::custom(duplicate(slot.key(), self.place))),
+                Entry::Occupied(mut slot) => {
+                    self.rules.duplicate(slot.key(), &self.place)?;
+                    let key = slot.key().clone();
+                    let value = access.next_value_seed(self.below(Place::Key(&self.place, &key)))?;
+                    slot.insert(value);
+                }
             }
         }
         if R::IS_YAML {
@@ -163,7 +196,7 @@ impl<'de, R: Rules> Visitor<'de> for ValueReader<'_, R> {
 }
 
 #[cold]
-pub(super) fn duplicate(key: &str, object: Place<'_>) -> String {
+pub(super) fn duplicate(key: &str, object: &dyn fmt::Display) -> String {
     let key: String = key.chars().take(100).collect();
     let object: String = object.to_string().chars().take(300).collect();
     let object = if object.is_empty() { String::new() } else { format!(" in {object:?}") };

@@ -1,6 +1,7 @@
 //! Loads collections: fetches a document, applies its overlays, bundles the documents it refers to, and reads
 //! the result.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,9 +18,9 @@ use super::load::document;
 use super::load::document::Budget;
 use super::load::fetch;
 use super::load::fetch::{FetchError, Fetcher, SpecOrigin, SpecText};
-use super::load::location::Location;
 use super::load::flaws::Cost;
 use super::load::identifiers::resolve_identifiers;
+use super::load::location::Location;
 use super::load::overlay;
 use super::read::operation::{Api, Server};
 use super::read::report::Note;
@@ -54,6 +55,8 @@ struct Whole {
     from: Option<Location>,
     /// Notes for the report, in addition to the reader's.
     notes: Vec<Note>,
+    /// Operations that were removed, with the reason.
+    lost: Vec<Note>,
     /// Documents bundled into it.
     bundled: Vec<Location>,
 }
@@ -162,19 +165,43 @@ impl Loader {
         Ok(loader)
     }
 
-    /// The API that a document describes, without generating tools.
+    /// The API that a document describes. Its report is that of the tools that it would become, and operations that
+    /// would not become one are left out.
     ///
     /// # Errors
     /// [`CollectionError`]: the document is unreachable, not allowed, or not an OpenAPI document.
-    pub async fn read(&self, origin: SpecOrigin) -> Result<Api, CollectionError> {
+    pub async fn read(&self, origin: SpecOrigin, stand_in: Url) -> Result<Api, CollectionError> {
         let text = self.fetcher.fetch(origin).await?;
         let whole = self.whole(text, Vec::new()).await?;
-        self.on_blocking_thread(move || whole.read()).await
+        let settings = CollectionSettings::default();
+        let access = Arc::new(Access {
+            outbound: self.fetcher.outbound.clone(),
+            allowed: Arc::clone(&self.fetcher.allowed),
+            adapter: None,
+            max_response_bytes: settings.max_response_bytes,
+            pagination: settings.pagination.clone(),
+        });
+        self.on_blocking_thread(move || {
+            let mut api = whole.read()?;
+            let lacks_servers = api.servers.is_empty();
+            if lacks_servers {
+                api.servers.push(Server { url: stand_in, description: String::new() });
+            }
+            api.report = definitions("api", &api, &settings, &access)?.1;
+            if lacks_servers {
+                api.servers.clear();
+            }
+            let lost: HashSet<_> = api.report.lost.iter().map(|note| note.operation.as_str()).collect();
+            api.operations.retain(|operation| !lost.contains(&*operation.label()));
+            Ok(api)
+        })
+        .await
     }
 
     /// The document with its overlays applied, bundled with the documents it refers to.
     async fn whole(&self, text: SpecText, overlays: Vec<(String, SpecText)>) -> Result<Whole, CollectionError> {
-        let (mut bundle, mut notes) = self.on_blocking_thread(move || opened(&text, &overlays)).await?;
+        let (mut bundle, Cost { lost, approximated: mut notes }) =
+            self.on_blocking_thread(move || opened(&text, &overlays)).await?;
         let from = bundle.from().cloned();
         let until = tokio::time::Instant::now() + BUNDLE_TIMEOUT;
         loop {
@@ -201,7 +228,7 @@ impl Loader {
             let bundled = bundle.bundled().cloned().collect();
             let (document, more) = bundle.finish();
             notes.extend(more);
-            Ok(Whole { document, from, notes, bundled })
+            Ok(Whole { document, from, notes, lost, bundled })
         })
         .await
     }
@@ -239,6 +266,8 @@ impl Whole {
         let base = self.from.as_ref().and_then(Location::as_url);
         let mut api = read::read(&self.document, base)?;
         api.report.approximated.extend(self.notes);
+        api.report.operations += self.lost.len();
+        api.report.lost.extend(self.lost);
         Ok(api)
     }
 
@@ -251,16 +280,16 @@ impl Whole {
     }
 }
 
-/// The parsed document with its overlays applied, and notes on them for the report.
-fn opened(text: &SpecText, overlays: &[(String, SpecText)]) -> Result<(Bundle, Vec<Note>), CollectionError> {
+/// The parsed document with its overlays applied, and what its flaws and theirs cost.
+fn opened(text: &SpecText, overlays: &[(String, SpecText)]) -> Result<(Bundle, Cost), CollectionError> {
     let budget = Budget::default();
     let mut document = document::parse_within(&text.bytes, &budget)?;
+    let mut cost = Cost::of(budget.take_flaws(), &mut document);
     without_false_hints(&mut document);
-    let mut notes = Vec::new();
     for (file, overlay) in overlays {
         for target in apply(&mut document, file, overlay)? {
             let reason = format!("an action of the overlay {file} has this target, which selects nothing");
-            notes.push(Note { operation: target, reason });
+            cost.approximated.push(Note { operation: target, reason });
         }
     }
     // Before the documents it refers to are fetched.

@@ -24,7 +24,7 @@ use url::Url;
 use self::operation::{Api, Operation};
 use self::reference::References;
 use self::report::Report;
-use self::schema::{Direction, Lowering, Site};
+use self::schema::{Direction, Lowered, Lowering, Site};
 use super::load::document;
 use super::load::document::{DocumentError, Version};
 
@@ -88,8 +88,9 @@ impl<'d> Reader<'d> {
         self.report_unread();
         let operations = self.operations();
         let Self { lowering, references, mut report, .. } = self;
-        let (definitions, notes) = lowering.finish(&references);
+        let Lowered { definitions, notes, approximated } = lowering.finish(&references);
         report.approximated.extend(notes);
+        report.approximated_definitions = approximated;
         Api {
             title,
             version,
@@ -117,6 +118,11 @@ impl<'d> Reader<'d> {
     fn operations(&mut self) -> Vec<Operation> {
         let document = self.document;
         let mut operations = Vec::new();
+        match document.get("paths") {
+            Some(Value::Object(_)) => {}
+            Some(_) => self.lost("`paths` is not an object"),
+            None => self.approximated("the document has no `paths`"),
+        }
         for (path, item) in document.get("paths").and_then(Value::as_object).into_iter().flatten() {
             if path.starts_with("x-") {
                 continue;
@@ -178,6 +184,10 @@ impl<'d> Reader<'d> {
             self.lost("the operation is not an object");
             return None;
         };
+        if has_unnamed_template(item.path) {
+            self.lost("the path has a placeholder without a name, so that no call can succeed");
+            return None;
+        }
         if members.contains_key("callbacks") {
             self.approximated("its callbacks are requests to the client and are ignored");
         }
@@ -235,6 +245,11 @@ impl<'d> Reader<'d> {
     fn approximated(&mut self, reason: impl Into<String>) {
         self.report.approximated(&self.place, reason);
     }
+}
+
+/// Whether a `{` of a path begins no name that could be filled in.
+fn has_unnamed_template(path: &str) -> bool {
+    path.split('{').skip(1).any(|rest| rest.split_once('}').is_none_or(|(name, _)| name.is_empty()))
 }
 
 /// The `x-` members of an operation, and those of its path that it does not override.

@@ -8,8 +8,8 @@ mod paged;
 mod public;
 mod schemes;
 mod secured;
-
 mod uploads;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -120,11 +120,11 @@ fn api(server: &str, operations: Vec<Operation>) -> Api {
     }
 }
 
-fn operation(id: &str, method: Method, path: &str) -> Operation {
 fn read_api(document: &Value) -> Api {
     super::read::read(document, None).unwrap()
 }
 
+fn operation(id: &str, method: Method, path: &str) -> Operation {
     Operation {
         id: Some(id.into()),
         method,
@@ -164,13 +164,13 @@ fn parameter(name: &str, location: Location, schema: Value) -> Parameter {
             allow_reserved: false,
             allow_empty: false,
         },
+        item_separator: None,
     }
 }
 
 fn media_type(name: &str, schema: Value) -> MediaType {
     MediaType { name: name.into(), schema, encoding: BTreeMap::new() }
 }
-        item_separator: None,
 
 fn body(media_type_name: &str, schema: Value) -> Option<RequestBody> {
     Some(RequestBody { required: true, description: String::new(), content: vec![media_type(media_type_name, schema)] })

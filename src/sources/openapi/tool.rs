@@ -13,7 +13,7 @@ use rust_decimal::Decimal;
 use serde_json::{Map, Value};
 use url::Url;
 
-use self::choice::{configured, is_chosen, label, named};
+use self::choice::{configured, is_chosen, named};
 use self::dangerous::{Danger, danger_of, effects_of, is_key_of, report_unknown_methods};
 use super::call::arguments::{ArgumentList, bounded};
 use super::call::body::{BodyPlan, is_json};
@@ -22,7 +22,7 @@ use super::call::executor::{Access, OperationExecutor};
 use super::call::request::{RequestPlan, is_sent};
 use super::collection::NO_SERVER;
 use super::read::operation::{Api, Operation, StatusRange};
-use super::read::report::{Note, Report, Works};
+use super::read::report::{Report, Works};
 use crate::config::{CollectionSettings, OutputCheck};
 use crate::core::json;
 use crate::infra::outbound::{DomainList, upstream_of};
@@ -68,7 +68,7 @@ pub fn definitions(
     let (mut tools, mut made) = (Vec::with_capacity(offered.len()), Vec::with_capacity(offered.len()));
     let mut taken = HashSet::new();
     for (operation, name) in named(collection, &offered, settings) {
-        let label = label(operation);
+        let label = operation.label();
         if !taken.insert(name.clone()) {
             maker.report.lost(&label, "the document has a duplicate of this method and path");
             continue;
@@ -87,14 +87,15 @@ pub fn definitions(
     maker.report_unused();
     let mut report = maker.report;
     report.tools = tools.len();
-    report.works = wholly(made, &report.approximated);
+    report.works = wholly(made, &report);
     Ok((tools, report))
 }
 
-/// Operations without approximations.
-fn wholly(mut made: Vec<Works>, approximated: &[Note]) -> Vec<Works> {
-    let approximated: HashSet<_> = approximated.iter().map(|note| note.operation.as_str()).collect();
-    made.retain(|Works { operation, .. }| !approximated.contains(operation.as_str()));
+/// Operations without approximations that have their credentials.
+fn wholly(mut made: Vec<Works>, report: &Report) -> Vec<Works> {
+    let notes = report.approximated.iter().chain(&report.needs_credentials);
+    let noted: HashSet<_> = notes.map(|note| note.operation.as_str()).collect();
+    made.retain(|Works { operation, .. }| !noted.contains(operation.as_str()));
     made
 }
 
@@ -128,18 +129,22 @@ impl Maker<'_> {
             }
             None => (None, Vec::new()),
         };
-        notes.extend(unmet);
+        if let Some(unmet) = unmet {
+            self.report.needs_credentials(label, unmet);
+        }
         let trusted = self.is_trusted(&base);
         if !trusted && !authorization.is_empty() {
             authorization = Authorization::default();
             let host = base.host_str().unwrap_or_default();
-            notes
-                .push(format!("its own server {host} gets no credentials; add it to `auth_config.hosts` to send them"));
+            let reason =
+                format!("its own server {host} gets no credentials; add it to `auth_config.hosts` to send them");
+            self.report.needs_credentials(label, reason);
         }
         for parameter in operation.parameters.iter().filter(|parameter| !is_sent(parameter)) {
             notes.push(format!("the header {} is not an argument: the HTTP client sets it", parameter.name));
         }
         let mut arguments = ArgumentList::of(operation, body.as_ref(), &self.api.definitions, is_sent);
+        notes.extend(self.approximated_definition(&arguments.schema));
         let id = operation.id.clone().unwrap_or_default();
         if let Some(adapter) = &self.access.adapter {
             adapter.widen(&id, &mut arguments.schema);
@@ -161,6 +166,14 @@ impl Maker<'_> {
         Ok(Ok(ToolDefinition { metadata, parameters, output_schema, executor: Arc::new(executor) }))
     }
 
+    /// A note on the first of the definitions used that differs from the document's schema.
+    fn approximated_definition(&self, schema: &Value) -> Option<String> {
+        let used = schema.get("$defs")?.as_object()?;
+        let known = &self.api.report.approximated_definitions;
+        let (name, reason) = used.keys().find_map(|name| known.get_key_value(name))?;
+        Some(format!("the schema {name}, which it uses, is approximated: {reason}"))
+    }
+
     /// Whether a server may get the collection's credentials: they are for the configured server, or that of the
     /// whole document; other hosts are not trusted.
     fn is_trusted(&self, server: &Url) -> bool {
@@ -177,10 +190,15 @@ impl Maker<'_> {
         let named = renames.keys().chain(descriptions.keys()).chain(media_types.keys());
         let unused: BTreeSet<_> = named.filter(|key| !known(key)).collect();
         for key in unused {
-            self.report.approximated(key, "the settings rename or describe it, but the document does not have it");
+            let reason =
+                "the settings rename or describe it, or choose its media type, but the document does not have it";
+            self.report.approximated(key, reason);
         }
         for key in dangerous.operations.iter().filter(|key| !known(key)) {
             self.report.approximated(key, "the settings mark it as dangerous, but the document does not have it");
+        }
+        for scheme in self.credentials.unknown_schemes() {
+            self.report.approximated(scheme, "`credentials` has this scheme, but the document does not have it");
         }
         report_unknown_methods(dangerous, &self.api.operations, &mut self.report);
     }
@@ -196,9 +214,6 @@ impl Maker<'_> {
     fn output_schema(&self, operation: &Operation) -> Option<SharedSchema> {
         if self.access.adapter.is_some() {
             return None;
-        }
-        for scheme in self.credentials.unknown_schemes() {
-            self.report.approximated(scheme, "`credentials` has this scheme, but the document does not have it");
         }
         let mut successes = operation.responses.iter().filter(|response| match response.status {
             StatusRange::Exactly(status) => (200..300).contains(&status),

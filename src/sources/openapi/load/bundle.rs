@@ -111,11 +111,14 @@ impl Bundle {
             let Some(at) = self.known.get(&location).copied() else { continue };
             let state = match document {
                 Ok(mut document) => {
+                    for Flaw { place, reason } in self.budget.take_flaws() {
+                        self.report(&format!("{location}{place}"), format!("{reason}: the last value counts"));
+                    }
                     without_false_hints(&mut document);
+                    resolve_identifiers(&mut document);
                     self.collect_references(&document, Some(&location), false);
                     State::Brought(document)
                 }
-                    resolve_identifiers(&mut document);
                 Err(problem) => {
                     self.report(&location.to_string(), format!("it is referred to and was not loaded: {problem}"));
                     State::Lost
@@ -234,10 +237,10 @@ fn collect<'d>(value: &'d Value, place: Place, addresses: &mut HashSet<&'d str>,
     match value {
         Value::Array(items) => items.iter().for_each(|item| collect(item, Place::Keywords, addresses, identifiers)),
         Value::Object(members) => {
-            if place != Place::Names {
             let text = |key| members.get(key).and_then(Value::as_str);
             // Also among names, where the whole is a reference: no name has a text for its value.
             addresses.extend(text("$ref").map(|reference| address(reference).0).filter(|to| !to.is_empty()));
+            if place != Place::Names {
                 identifiers.extend(text("$id").map(|id| address(id).0));
             }
             for (key, member) in members {

@@ -1,15 +1,17 @@
 //! Parses the text of an OpenAPI document, JSON or YAML, into one JSON value, within bounds.
 //!
-//! Both forms go through the same reader: duplicate keys are refused, mapping keys become strings
-//! (`200:` is `"200"`), YAML merges (`<<`) are applied, and aliases may not expand beyond
-//! [`MAX_VALUES`] and [`MAX_TEXT_BYTES`].
+//! Both forms go through the same reader: mapping keys become strings (`200:` is `"200"`), YAML merges (`<<`) are
+//! applied, and aliases may not expand beyond [`MAX_VALUES`] and [`MAX_TEXT_BYTES`]. Duplicate keys and values that are
+//! nested too deep are [flaws](Flaw) of one part.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::fmt;
 
 use serde::de::{self, DeserializeSeed};
 use serde_json::Value;
 use thiserror::Error;
 
+use super::flaws::Flaw;
 use crate::core::json::{Rules, ValueReader};
 
 /// Most bytes of a document's text. The largest public documents have about 11 MB.
@@ -23,6 +25,12 @@ const MAX_TEXT_BYTES: usize = 2 * MAX_DOCUMENT_BYTES;
 
 /// Most brackets open at once; brackets in strings, which need not be closed, count too.
 const MAX_OPEN: usize = 10_000;
+
+/// Deepest nesting that is read; both parsers refuse more than about 120 levels.
+const MAX_DEPTH: usize = 100;
+
+/// Most flaws that are remembered.
+const MAX_FLAWS: usize = 1_000;
 
 /// Why a document cannot be used at all. An error in a part of it is a line of the report instead.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -51,15 +59,20 @@ pub(crate) enum Version {
     V3_2,
 }
 
-/// Reads JSON or YAML.
+/// Reads JSON or YAML without any flaw.
 ///
 /// # Errors
 /// [`DocumentError`]: too long, not UTF-8, or a syntax error with its line.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Value, DocumentError> {
-    parse_within(bytes, &Budget::default())
+    let budget = Budget::default();
+    let value = parse_within(bytes, &budget)?;
+    match budget.take_flaws().first() {
+        Some(Flaw { place, reason }) => Err(DocumentError::Unreadable(format!("{reason} at {place:?}"))),
+        None => Ok(value),
+    }
 }
 
-/// Reads one of several documents that share a budget.
+/// Reads one of several documents that share a budget, which then has the document's flaws.
 ///
 /// # Errors
 /// As [`parse`].
@@ -74,7 +87,10 @@ pub(crate) fn parse_within(bytes: &[u8], budget: &Budget) -> Result<Value, Docum
     }
     // YAML's flow style may begin like JSON; the JSON parser's error is then the better explanation.
     if text.trim_start().starts_with(['{', '[']) {
-        parse_json(text, budget).or_else(|error| parse_yaml(text, budget).map_err(|_| error))
+        parse_json(text, budget).or_else(|error| {
+            budget.take_flaws();
+            parse_yaml(text, budget).map_err(|_| error)
+        })
     } else {
         parse_yaml(text, budget)
     }
@@ -135,11 +151,26 @@ fn parse_yaml(text: &str, budget: &Budget) -> Result<Value, String> {
 pub(crate) struct Budget {
     values: Cell<usize>,
     text_bytes: Cell<usize>,
+    flaws: RefCell<Vec<Flaw>>,
+}
+
+impl Budget {
+    /// The flaws of what was read since they were last taken.
+    pub(crate) fn take_flaws(&self) -> Vec<Flaw> {
+        self.flaws.take()
+    }
+
+    fn add_flaw(&self, place: String, reason: String) {
+        let mut flaws = self.flaws.borrow_mut();
+        if flaws.len() < MAX_FLAWS {
+            flaws.push(Flaw { place, reason });
+        }
+    }
 }
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { values: Cell::new(MAX_VALUES), text_bytes: Cell::new(MAX_TEXT_BYTES) }
+        Self { values: Cell::new(MAX_VALUES), text_bytes: Cell::new(MAX_TEXT_BYTES), flaws: RefCell::default() }
     }
 }
 
@@ -155,6 +186,21 @@ impl Rules for &Budget {
         self.values.set(values);
         self.text_bytes.set(text_bytes);
         Ok(())
+    }
+
+    fn duplicate<E: de::Error>(self, key: &str, object: &dyn fmt::Display) -> Result<(), E> {
+        let place = format!("{object}/{}", key.replace('~', "~0").replace('/', "~1"));
+        let key: String = key.chars().take(100).collect();
+        self.add_flaw(place, format!("duplicate key {key:?}"));
+        Ok(())
+    }
+
+    fn skips(self, depth: usize, place: &dyn fmt::Display) -> bool {
+        let skips = depth >= MAX_DEPTH;
+        if skips {
+            self.add_flaw(place.to_string(), format!("a value nested more than {MAX_DEPTH} levels deep"));
+        }
+        skips
     }
 }
 
@@ -202,7 +248,7 @@ mod tests {
             ("{\"a\": 1, \"a\": 2}", "duplicate key"),
             ("a: 1\na: 2", "duplicate key"),
             ("{\"a\": ", "EOF"),
-            (deep_json.as_str(), "recursion limit"),
+            (deep_json.as_str(), "nested more than 100 levels"),
             (bomb.as_str(), "limit"),
         ] {
             let Err(DocumentError::Unreadable(reason)) = parse(text.as_bytes()) else { panic!("read: {text:.40}") };
@@ -211,6 +257,22 @@ mod tests {
         assert_eq!(parse(&[b'{', 0xff]), Err(DocumentError::NotText));
         let long = vec![b' '; 60_000_000];
         assert_eq!(parse(&long), Err(DocumentError::TooLong));
+    }
+
+    #[test]
+    fn a_flaw_is_one_of_its_place_in_both_forms() {
+        let deep = format!("{}{}", "[".repeat(300), "]".repeat(300));
+        for text in [
+            format!("{{\"a\": 1, \"b/c\": {{\"d\": 1, \"d\": 2}}, \"e\": {deep}}}"),
+            format!("a: 1\nb/c:\n  d: 1\n  d: 2\ne: {deep}\n"),
+        ] {
+            let budget = Budget::default();
+            let value = parse_within(text.as_bytes(), &budget).unwrap();
+            assert_eq!((&value["a"], &value["b/c"]["d"]), (&json!(1), &json!(2)), "the last counts");
+            let flaws = budget.take_flaws();
+            assert_eq!(flaws[0], Flaw { place: "/b~1c/d".into(), reason: "duplicate key \"d\"".into() });
+            assert!(flaws.len() == 2 && flaws[1].place.starts_with("/e/0/0"), "{flaws:?}");
+        }
     }
 
     /// A large anchor that is repeated less often than the parser's own limit still costs its size each time.

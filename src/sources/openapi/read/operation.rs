@@ -57,6 +57,13 @@ pub struct Operation {
     pub extensions: Map<String, Value>,
 }
 
+impl Operation {
+    /// Its name in the report.
+    pub fn label(&self) -> String {
+        self.id.clone().unwrap_or_else(|| format!("{} {}", self.method, self.path))
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub struct Parameter {
     pub name: String,
@@ -67,6 +74,8 @@ pub struct Parameter {
     /// Lowered JSON Schema; points into [`Api::definitions`].
     pub schema: Value,
     pub encoding: ParameterEncoding,
+    /// Swagger 2.0: what separates the items of a list within a list.
+    pub item_separator: Option<char>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,8 +83,6 @@ pub enum Location {
     Path,
     Query,
     /// OpenAPI 3.2: the whole query string is one value.
-    /// Swagger 2.0: what separates the items of a list within a list.
-    pub item_separator: Option<char>,
     QueryString,
     Header,
     Cookie,
@@ -156,7 +163,6 @@ pub enum SecurityScheme {
         name: String,
         location: Location,
     },
-    /// `bearer`, also for OpenID Connect, where only the token is sent.
     Bearer,
     Basic,
     /// HTTP authentication of another name, as written: its credential is one text.

@@ -73,6 +73,10 @@ impl<'d> Reader<'d> {
             self.approximated(format!("the header {name} is set by the HTTP client; that parameter was left out"));
             return None;
         }
+        if location == Location::Header && http::HeaderName::try_from(&name).is_err() {
+            self.approximated(format!("{name:?} is not a valid name of a header; that parameter was left out"));
+            return None;
+        }
         let (schema, encoding) = self.parameter_form(&written, &name, location);
         Some(Parameter {
             required: location == Location::Path || flag(written.get("required")),
@@ -82,14 +86,14 @@ impl<'d> Reader<'d> {
             location,
             schema,
             encoding,
-        })
-    }
-
-    fn parameter_form(&mut self, written: &Value, name: &str, location: Location) -> (Value, ParameterEncoding) {
             item_separator: written
                 .get(swagger2::ITEM_SEPARATOR)
                 .and_then(Value::as_str)
                 .and_then(|s| s.chars().next()),
+        })
+    }
+
+    fn parameter_form(&mut self, written: &Value, name: &str, location: Location) -> (Value, ParameterEncoding) {
         let content = written.get("content").and_then(Value::as_object).and_then(|content| content.iter().next());
         if let Some((media_type, described)) = content {
             let schema = described.get("schema").map_or_else(|| json!({}), |s| self.lower(s, Direction::Request));
@@ -146,11 +150,11 @@ fn undeclared(name: &str) -> Parameter {
             allow_reserved: false,
             allow_empty: false,
         },
+        item_separator: None,
     }
 }
 
 /// The names in a path's braces.
-        item_separator: None,
 fn templates(path: &str) -> BTreeSet<&str> {
     path.split('{').skip(1).filter_map(|rest| Some(rest.split_once('}')?.0)).filter(|name| !name.is_empty()).collect()
 }

@@ -1,22 +1,29 @@
 //! The fidelity report: the result for each operation of a document.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::Serialize;
 
-/// What works, what was approximated and what was lost, operation by operation.
+/// What works, what was approximated, what needs credentials and what was lost, operation by operation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Report {
     /// Operations in the document.
     pub operations: usize,
     /// Tools generated from them.
     pub tools: usize,
-    /// Tools that match the document exactly.
+    /// Tools that match the document exactly, and have the credentials that they need.
     pub works: Vec<Works>,
-    /// Operations not offered, or offered without a part.
+    /// Operations that are not offered.
     pub lost: Vec<Note>,
     /// Operations that work, but differ from the document.
     pub approximated: Vec<Note>,
+    /// Operations that are offered, and require credentials that are not configured.
+    pub needs_credentials: Vec<Note>,
     /// Operations that require a role only because of their method.
     pub dangerous: Vec<Works>,
+    /// Definitions that differ from the document's schemas, with the reason: operations that use one are approximated.
+    #[serde(skip)]
+    pub approximated_definitions: BTreeMap<String, String>,
 }
 
 /// An operation and its tool.
@@ -51,6 +58,23 @@ impl Report {
 
     pub fn lost(&mut self, operation: &str, reason: impl Into<String>) {
         self.lost.push(Note { operation: operation.to_owned(), reason: reason.into() });
+    }
+
+    pub fn needs_credentials(&mut self, operation: &str, reason: impl Into<String>) {
+        self.needs_credentials.push(Note { operation: operation.to_owned(), reason: reason.into() });
+    }
+
+    /// How many operations each of the four lists has, as a sentence.
+    pub fn summary(&self) -> String {
+        let Self { operations, tools, works, lost, approximated, needs_credentials, .. } = self;
+        let distinct = |notes: &[Note]| notes.iter().map(|note| &note.operation).collect::<BTreeSet<_>>().len();
+        format!(
+            "{operations} operations, {tools} tools, {} work as described, {} approximated, {} without credentials, {} lost",
+            works.len(),
+            distinct(approximated),
+            distinct(needs_credentials),
+            lost.len()
+        )
     }
 
     pub fn approximated(&mut self, operation: &str, reason: impl Into<String>) {

@@ -84,7 +84,8 @@ fn swagger_2_reads_as_its_successors_do() {
     }));
     assert_eq!(api.servers[0].url.as_str(), "https://x.example/v1");
     let token_url = Url::parse("https://docs.example/token").unwrap();
-    assert_eq!(api.security_schemes["o"], SecurityScheme::ClientCredentials { token_url, scopes: vec!["s".into()] });
+    let expected = SecurityScheme::OAuth2 { token_url: Some(token_url) };
+    assert_eq!(api.security_schemes["o"], expected);
     let operation = &api.operations[0];
     let body = operation.body.as_ref().unwrap();
     assert_eq!((body.required, body.content[0].name.as_str()), (true, "multipart/form-data"));
@@ -95,4 +96,63 @@ fn swagger_2_reads_as_its_successors_do() {
     assert_eq!(operation.responses.len(), 1);
     assert_eq!(operation.responses[0].status, StatusRange::Exactly(200));
     assert_eq!(operation.responses[0].content[0].name, "text/plain");
+}
+
+#[test]
+fn each_security_scheme_is_read() {
+    let url = |path: &str| Some(Url::parse(&format!("https://docs.example{path}")).unwrap());
+    let flows = |flow: &str| json!({"type": "oauth2", "flows": {flow: {"tokenUrl": "/token", "scopes": {}}}});
+    for (written, expected) in [
+        (json!({"type": "http", "scheme": "Bearer"}), SecurityScheme::Bearer),
+        (json!({"type": "http", "scheme": "Token"}), SecurityScheme::Http("Token".into())),
+        (json!({"type": "http", "scheme": "digest"}), SecurityScheme::Challenge("digest".into())),
+        (json!({"type": "mutualTLS"}), SecurityScheme::MutualTls),
+        (flows("clientCredentials"), SecurityScheme::OAuth2 { token_url: url("/token") }),
+        (flows("authorizationCode"), SecurityScheme::OAuth2 { token_url: url("/token") }),
+        (flows("implicit"), SecurityScheme::OAuth2 { token_url: None }),
+        (
+            json!({"type": "openIdConnect", "openIdConnectUrl": "https://docs.example/oidc"}),
+            SecurityScheme::OpenIdConnect { discovery_url: url("/oidc") },
+        ),
+        (json!({"type": "custom"}), SecurityScheme::Other("the type \"custom\"".into())),
+    ] {
+        let api = api(&json!({"openapi": "3.1.0", "paths": {}, "components": {"securitySchemes": {"s": written}}}));
+        assert_eq!(api.security_schemes["s"], expected);
+    }
+}
+
+#[test]
+fn content_and_media_types_may_be_references() {
+    let api = api(&json!({"openapi": "3.2.0", "paths": {"/a": {"post": {
+        "requestBody": {"content": {"application/json": {"$ref": "#/components/mediaTypes/Pet"}}},
+        "responses": {"200": {"content": {"$ref": "#/x-content"}}}}}},
+        "x-content": {"text/csv": {"schema": {"type": "string"}}},
+        "components": {"mediaTypes": {"Pet": {"schema": {"type": "object", "required": ["name"]}}}}}));
+    let operation = &api.operations[0];
+    let body = &operation.body.as_ref().unwrap().content[0];
+    assert_eq!((body.name.as_str(), &body.schema["required"]), ("application/json", &json!(["name"])));
+    assert_eq!(operation.responses[0].content[0].name, "text/csv");
+}
+
+#[test]
+fn what_no_call_can_send_is_lost_or_left_out_and_reported() {
+    let header = json!([{"name": "no header", "in": "header", "required": true}]);
+    let api = api(&json!({"openapi": "3.0.0", "paths": {
+        "/{}": {"get": {}}, "/a{b": {"get": {}}, "/c": {"get": {"parameters": header}}}}));
+    let lost: Vec<_> = api.report.lost.iter().map(|note| note.operation.as_str()).collect();
+    assert_eq!(lost, ["GET /{}", "GET /a{b"]);
+    assert!(api.report.approximated[0].reason.contains("not a valid name of a header"), "{:?}", api.report);
+    assert!(
+        super::read(&json!({"openapi": "3.0.0", "paths": []}), None).unwrap().report.lost[0].reason.contains("paths")
+    );
+}
+
+#[test]
+fn collection_formats_of_swagger_2_hold_for_lists_within_lists() {
+    let list = json!({"name": "p", "in": "path", "required": true, "type": "array", "collectionFormat": "pipes",
+        "items": {"type": "array", "collectionFormat": "ssv", "items": {"type": "integer"}}});
+    let api = api(&json!({"swagger": "2.0", "host": "a.example", "paths": {"/{p}": {"get": {"parameters": [list]}}}}));
+    let parameter = &api.operations[0].parameters[0];
+    assert_eq!(parameter.item_separator, Some(' '));
+    assert!(matches!(parameter.encoding, ParameterEncoding::Styled { style: Style::PipeDelimited, .. }));
 }

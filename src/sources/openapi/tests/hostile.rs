@@ -39,7 +39,7 @@ async fn a_hostile_document_is_refused_or_its_operation_is_and_soon() {
         ("a $ref bomb of our own", with_schemas(&schemas(20, bomb)), "", 1),
         ("an alias bomb", hostile("openapi-alias-bomb.yaml"), "limit", 0),
         ("billion laughs", hostile("yaml-billion-laughs.yaml"), "limit", 0),
-        ("10 000 levels", deep(10_000), "recursion limit", 0),
+        ("10 000 levels", deep(10_000), "is it an OpenAPI document", 0),
         ("100 000 levels", deep(100_000), "nested brackets", 0),
         ("10 000 levels of YAML", "- ".repeat(10_000), "", 0),
         ("60 MB", " ".repeat(60_000_000), "split it", 0),
@@ -75,6 +75,42 @@ async fn a_hostile_document_is_refused_or_its_operation_is_and_soon() {
             Err(error) => assert!(least == 0 && error.to_string().contains(refused), "{what}: {error}"),
         }
     }
+}
+
+#[tokio::test]
+async fn a_flaw_of_one_operation_costs_that_one() {
+    let deep = format!("{}1{}", "{\"properties\":{\"a\":".repeat(100), "}}".repeat(100));
+    let text = format!(
+        r#"{{"openapi": "3.0.0", "info": {{"title": "t", "title": "u", "version": "1"}}, "servers": [{{"url": "https://a.example"}}], "paths": {{
+            "/twice": {{"get": {{"operationId": "twice", "responses": {{}}, "responses": {{}}}}, "put": {{"operationId": "put"}}}},
+            "/deep": {{"post": {{"requestBody": {{"content": {{"application/json": {{"schema": {deep}}}}}}}}}}},
+            "/path": {{"get": {{}}}}, "/path": {{"get": {{}}}}, "/methods": {{"get": {{}}, "get": {{}}, "post": {{}}}}}}}}"#
+    );
+    let collection = load(text).await.unwrap();
+    let mut lost: Vec<_> = collection.report.lost.iter().map(|note| note.operation.as_str()).collect();
+    lost.sort_unstable();
+    assert_eq!(lost, ["/path", "GET /methods", "POST /deep", "twice"]);
+    let names: Vec<_> = collection.tools.iter().map(|tool| tool.metadata.name.as_str()).collect();
+    assert_eq!(names, ["a__put", "a__post_methods"]);
+    assert_eq!(collection.report.operations, 6);
+    let approximated = &collection.report.approximated;
+    assert!(approximated.iter().any(|note| note.operation == "/info/title"), "{approximated:?}");
+}
+
+#[tokio::test]
+async fn a_schema_that_is_approximated_is_so_for_the_operations_that_use_it() {
+    let body = |name: &str| {
+        let schema = json!({"$ref": format!("#/components/schemas/{name}")});
+        json!({"required": true, "content": {"application/json": {"schema": {"type": "object", "properties": {"a": schema}}}}})
+    };
+    let text = json!({"openapi": "3.1.0", "servers": [{"url": "https://a.example"}], "paths": {
+        "/odd": {"post": {"operationId": "odd", "requestBody": body("Odd")}},
+        "/fine": {"post": {"operationId": "fine", "requestBody": body("Fine")}}},
+        "components": {"schemas": {"Odd": {"properties": {"b": {"pattern": "("}}}, "Fine": {"type": "string"}}}});
+    let report = load(text.to_string()).await.unwrap().report;
+    let works: Vec<_> = report.works.iter().map(|works| works.operation.as_str()).collect();
+    assert_eq!(works, ["fine"]);
+    assert!(report.approximated.iter().any(|note| note.operation == "odd"), "{report:?}");
 }
 
 #[tokio::test]

@@ -27,7 +27,8 @@ async fn each_scheme_puts_its_credential_where_it_belongs() {
         (key(Location::Cookie), json!({"api_key": "s1"}), "cookie", "key=s1"),
         (SecurityScheme::Bearer, json!({"token": "t1"}), "authorization", "Bearer t1"),
         (SecurityScheme::Basic, json!({"username": "u", "password": "p"}), "authorization", "Basic dTpw"),
-        (SecurityScheme::Other("implicit flow".into()), json!({"token": "t1"}), "authorization", "Bearer t1"),
+        (SecurityScheme::Http("Token".into()), json!({"token": "t1"}), "authorization", "Token t1"),
+        (SecurityScheme::OAuth2 { token_url: None }, json!({"token": "t1"}), "authorization", "Bearer t1"),
     ] {
         let api = secured(&upstream, scheme.clone(), vec![operation("get", Method::GET, "/pets")]);
         let tool = only(tools(&api, &settings(json!({"auth_config": auth}))));
@@ -67,7 +68,7 @@ async fn a_server_of_an_operations_own_gets_no_credentials_unless_it_is_named() 
     let (mut found, report) = definitions("pets", &api, &settings(json!({"auth_config": auth})), &access()).unwrap();
     call(&found.remove(0), json!({})).await.unwrap();
     assert_eq!((other.last().header("authorization"), other.last().header("x-key")), (None, None));
-    assert!(report.approximated[0].reason.contains("auth_config.hosts"), "{report:?}");
+    assert!(report.needs_credentials[0].reason.contains("auth_config.hosts"), "{report:?}");
 
     let auth = json!({"token": "t1", "hosts": ["127.0.0.1"]});
     call(&only(tools(&api, &settings(json!({"auth_config": auth})))), json!({})).await.unwrap();
@@ -81,7 +82,9 @@ fn required_credentials_that_are_not_configured_are_reported() {
     api.security_schemes.insert("main".into(), SecurityScheme::Bearer);
     api.security = vec![BTreeMap::from([("main".into(), Vec::new())])];
     let (_, report) = definitions("pets", &api, &CollectionSettings::default(), &access()).unwrap();
-    assert_eq!(report.approximated[0].reason, "it requires main, for which no credentials are configured");
+    let expected = "it requires main; set `credentials: {main: …}` at the collection";
+    assert_eq!((report.needs_credentials[0].reason.as_str(), report.approximated.as_slice()), (expected, &[][..]));
+    assert_eq!(report.works, []);
     let error = definitions("pets", &api, &settings(json!({"auth_type": "basic"})), &access()).unwrap_err();
     assert_eq!(error, CredentialError::Missing("username"));
 }
@@ -134,11 +137,9 @@ async fn headers_are_filled_in_from_the_callers_tokens() {
 
 async fn with_token_server() -> (Upstream, Upstream, ToolDefinition) {
     let (upstream, server) = (Upstream::start().await, Upstream::start().await);
-    let scheme = SecurityScheme::ClientCredentials {
-        token_url: server.url.clone(),
-        scopes: vec!["read".into(), "write".into()],
-    };
-    let api = secured(&upstream, scheme, vec![operation("get", Method::GET, "/pets")]);
+    let scheme = SecurityScheme::OAuth2 { token_url: Some(server.url.clone()) };
+    let mut api = secured(&upstream, scheme, vec![operation("get", Method::GET, "/pets")]);
+    api.security[0].insert("main".into(), vec!["write".into(), "read".into()]);
     let auth = json!({"auth_config": {"client_id": "me:1", "client_secret": "s"}});
     let tool = only(tools(&api, &settings(auth)));
     (upstream, server, tool)

@@ -61,8 +61,3 @@ fn slug(operation: &Operation) -> String {
     }
     slug
 }
-
-/// The operation's label in the report.
-pub(super) fn label(operation: &Operation) -> String {
-    operation.id.clone().unwrap_or_else(|| format!("{} {}", operation.method, operation.path))
-}
