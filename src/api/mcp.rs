@@ -19,6 +19,7 @@ mod client_context;
 mod event_log;
 mod event_response;
 mod event_stream;
+mod extensions;
 mod headers;
 mod http;
 mod http_refusal;

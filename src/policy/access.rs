@@ -47,9 +47,10 @@ impl CallerTools {
         self.all().filter(|(_, access)| access.is_usable()).map(|(tool, _)| tool)
     }
 
-    /// The usable tools that match a query best, with their scores.
+    /// The usable tools for models that match a query best, with their scores.
     pub fn search(&self, query: &str, at_most: usize) -> Vec<(&Arc<Tool>, f64)> {
         let found = self.snapshot.search(query, self.snapshot.tools().len()).into_iter();
+        let found = found.filter(|(tool, _)| tool.metadata.is_for_models());
         found.filter(|(tool, _)| self.access_to(tool.name()).is_some_and(Access::is_usable)).take(at_most).collect()
     }
 

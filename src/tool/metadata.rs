@@ -101,4 +101,10 @@ impl Metadata {
     pub fn is_hidden_from(&self, caller: &Caller) -> bool {
         !self.roles.is_empty() && !caller.has_one_of(&self.roles)
     }
+
+    /// Whether models may be offered the tool: `_meta.ui.visibility` of an MCP server can leave it to apps.
+    pub fn is_for_models(&self) -> bool {
+        let visibility = self.mcp_annotations.get("_meta").and_then(|meta| meta.pointer("/ui/visibility"));
+        visibility.and_then(Value::as_array).is_none_or(|visible| visible.iter().any(|to| to == "model"))
+    }
 }

@@ -27,6 +27,7 @@ mod document_host;
 mod documents;
 mod egress;
 mod examples;
+mod extended;
 mod files;
 mod httpbin;
 mod https;

@@ -1,6 +1,7 @@
 //! `/mcp`: what an MCP client finds there, with sessions and without. Every message is held against the
 //! protocol's own JSON Schemas (`tests/fixtures/mcp/`).
 
+mod apps;
 mod at_once;
 pub(crate) mod client;
 mod hostile;

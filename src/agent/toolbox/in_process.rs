@@ -59,7 +59,7 @@ impl InProcess {
 impl Toolbox for InProcess {
     fn list(&self) -> BoxFuture<'_, Result<Vec<ToolDescription>, ToolboxUnreachable>> {
         let usable = self.gateway.pipeline.tools_for(&self.caller);
-        let on = usable.usable().filter(|tool| !self.off.contains(tool.name()));
+        let on = usable.usable().filter(|tool| tool.metadata.is_for_models() && !self.off.contains(tool.name()));
         let tools = Ok(on.map(|tool| ToolDescription::from(&**tool)).collect());
         Box::pin(async { tools })
     }

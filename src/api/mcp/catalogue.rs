@@ -71,9 +71,11 @@ impl Catalogues {
 }
 
 impl Catalogue {
-    /// The tools that the caller may use.
-    pub(super) fn usable(&self, by: &CallerTools) -> impl Iterator<Item = &McpTool> {
-        self.tools.iter().zip(by.access()).filter(|(_, access)| access.is_usable()).map(|(tool, _)| tool)
+    /// The tools that the caller may use, those for apps alone only if the client shows apps.
+    pub(super) fn usable(&self, by: &CallerTools, shows_apps: bool) -> impl Iterator<Item = &McpTool> {
+        let tools = self.tools.iter().zip(self.snapshot.tools()).zip(by.access());
+        let usable = tools.filter(|(_, access)| access.is_usable()).map(|(tool, _)| tool);
+        usable.filter(move |(_, tool)| shows_apps || tool.metadata.is_for_models()).map(|(tool, _)| tool)
     }
 
     /// The caller's tools in this catalogue.

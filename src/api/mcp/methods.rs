@@ -22,6 +22,7 @@ use serde_json::{Map, Value, json};
 use super::McpServer;
 use super::client::{Client, ClientEvents};
 use super::client_context::McpClientContext;
+use super::extensions::{self, APPS};
 use super::headers::Era;
 use super::message::Request;
 use super::parked_calls::{Binding, Resumed};
@@ -152,19 +153,30 @@ impl Context {
         }
     }
 
+    /// What the client can do, as it said when its session began or in this request.
+    fn client_capabilities(&self) -> Value {
+        match self.client.session.as_ref().filter(|_| self.era == Era::Sessions) {
+            Some(session) => ClientPeer::capabilities(&**session).clone(),
+            None => json!(self.meta.client_capabilities().unwrap_or_default()),
+        }
+    }
+
+    fn declares(&self, extension: &str) -> bool {
+        extensions::is_declared(&self.client_capabilities(), extension)
+    }
+
     /// The client, for the work of this request.
     fn client(&self, given: Option<InputResponses>) -> (Client, ClientEvents) {
         let token = self.meta.get_progress_token();
         let (owner, given) = (&self.client.caller.owner, given.unwrap_or_default());
+        let capabilities = self.client_capabilities();
         match self.client.session.as_ref().filter(|_| self.era == Era::Sessions) {
             Some(session) => {
-                let capabilities = ClientPeer::capabilities(&**session).clone();
                 let (client, events) = Client::new(owner, capabilities, token, Some(session.level()), given);
                 (client.in_session(session), events)
             }
             None => {
                 let level = self.meta.log_level().and_then(|level| serde_json::from_value(json!(level)).ok());
-                let capabilities = json!(self.meta.client_capabilities().unwrap_or_default());
                 Client::new(owner, capabilities, token, level, given)
             }
         }
@@ -261,6 +273,7 @@ fn capabilities() -> ServerCapabilities {
         "prompts": {"listChanged": true},
         "completions": {},
         "logging": {},
+        "extensions": {APPS: {}},
     });
     serde_json::from_value(capabilities).unwrap_or_default()
 }

@@ -154,9 +154,10 @@ impl Server {
         self.settings() == settings && (self.most_tools, self.rate_limit) == limits && !self.stop.is_cancelled()
     }
 
-    /// Whether it lists the resource with this URI of the gateway.
+    /// Whether it lists the resource with this URI of the gateway, or names it as an app of a tool.
     pub(super) fn lists(&self, uri: &str) -> bool {
-        self.catalogue.load().resources.iter().any(|resource| resource["uri"] == uri)
+        let catalogue = self.catalogue.load();
+        catalogue.apps.contains(uri) || catalogue.resources.iter().any(|resource| resource["uri"] == uri)
     }
 
     /// How the server's instructions and prompts differ from the lock.

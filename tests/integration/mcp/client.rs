@@ -57,14 +57,26 @@ impl McpClient {
 
     /// Older revisions begin with a handshake.
     pub(crate) async fn connect_as(app: &TestApp, revision: &'static str, key: Option<&str>) -> Self {
-        let mut client = Self::new(app, revision, key);
-        if revision == OLDER {
-            client.introduce().await;
-            client.notify("notifications/initialized", json!({})).await;
-        } else {
-            client.result("server/discover", json!({}), "DiscoverResult").await;
+        Self::new(app, revision, key).connected().await
+    }
+
+    /// With these capabilities beside those of [`McpClient::new`].
+    pub(crate) async fn connect_with(app: &TestApp, revision: &'static str, more: Value) -> Self {
+        let mut client = Self::new(app, revision, None);
+        for (name, settings) in more.as_object().unwrap() {
+            client.capabilities[name] = settings.clone();
         }
-        client
+        client.connected().await
+    }
+
+    async fn connected(mut self) -> Self {
+        if self.revision == OLDER {
+            self.introduce().await;
+            self.notify("notifications/initialized", json!({})).await;
+        } else {
+            self.result("server/discover", json!({}), "DiscoverResult").await;
+        }
+        self
     }
 
     /// A client of an older revision that has not sent `initialized` yet.
@@ -75,7 +87,9 @@ impl McpClient {
     }
 
     async fn introduce(&mut self) {
-        let response = self.post("initialize", initialize(self.revision), &[]).send().await.unwrap();
+        let mut params = initialize(self.revision);
+        params["capabilities"] = self.capabilities.clone();
+        let response = self.post("initialize", params, &[]).send().await.unwrap();
         assert_eq!(response.status(), StatusCode::OK);
         self.session = Some(response.headers()["mcp-session-id"].to_str().unwrap().to_owned());
         let reply = messages(response).await.pop().unwrap();

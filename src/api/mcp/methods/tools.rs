@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::{Context, Questionable, Started, cursor, ready};
 use crate::api::mcp::catalogue::{LIST_TTL_MS, Page, for_older_clients, page};
 use crate::api::mcp::client::Client;
+use crate::api::mcp::extensions::APPS;
 use crate::api::mcp::headers::Era;
 use crate::api::mcp::running_request::Outcome;
 use crate::api::mcp::{result, search};
@@ -26,7 +27,7 @@ impl Context {
             let catalogue = self.server.catalogues.present(&self.server.gateway);
             let tools = catalogue.tools_for(&self.client.caller, &self.server.gateway);
             // Whole tools are cloned for one page only.
-            let Page { items, next } = page(catalogue.usable(&tools), |tool| &tool.name, cursor)?;
+            let Page { items, next } = page(catalogue.usable(&tools, self.declares(APPS)), |tool| &tool.name, cursor)?;
             Page { items: items.into_iter().cloned().collect(), next }
         };
         let items = match self.era {

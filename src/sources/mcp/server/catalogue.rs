@@ -1,6 +1,6 @@
 //! What of a server's lists is offered here: named, bounded, repaired, and under the configuration's terms.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
@@ -12,7 +12,7 @@ use crate::core::call::Upstream;
 use crate::core::error::Detail;
 use crate::registry::lock::Pin;
 use crate::registry::lock::injection_findings;
-use crate::sources::mcp::names::Names;
+use crate::sources::mcp::names::{Names, app_of};
 use crate::sources::mcp::text::bounded;
 use crate::sources::mcp::transport::request_headers::MarkedArguments;
 use crate::tool::{Executor, ToolDefinition, Unavailable};
@@ -41,6 +41,8 @@ pub(crate) struct Catalogue {
     /// With their URIs as they are known here.
     pub(crate) resources: Vec<Value>,
     pub(crate) templates: Vec<Value>,
+    /// The URIs of the resources that tools name as their apps; a server need not list them.
+    pub(crate) apps: HashSet<String>,
     pub(crate) prompts: Vec<Value>,
     /// Name here → the server's own.
     pub(crate) prompt_names: HashMap<String, String>,
@@ -71,11 +73,13 @@ impl Catalogue {
         let mut catalogue = Self::default();
         // What was written as JSON can be read as such.
         for text in &listing.tools {
-            let Ok(tool) = serde_json::from_str::<Value>(text) else { continue };
+            let Ok(mut tool) = serde_json::from_str::<Value>(text) else { continue };
+            terms.names.adopt_app(&mut tool);
             let name = name_of(&tool);
             if !wants(terms.settings, name) {
                 continue;
             }
+            catalogue.apps.extend(app_of(&tool["_meta"]).map(str::to_owned));
             let marked = MarkedArguments::of(&tool["inputSchema"]).unwrap_or_default();
             match terms.definition(name, &tool, || executor(name, marked)) {
                 Ok(definition) => catalogue.tools.push(definition),
@@ -172,6 +176,7 @@ impl ListingPolicy<'_> {
         let uri = self.names.uri(item.get(member)?.as_str()?);
         let mut item = item.clone();
         item[member] = uri.into();
+        self.names.adopt_app(&mut item);
         Some(item)
     }
 }

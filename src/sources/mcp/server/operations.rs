@@ -1,6 +1,7 @@
 //! A server's resources, prompts and completion. Each is registered like a tool, under the name used in policies and
 //! overrides, so that its calls pass the same stages.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
@@ -82,16 +83,16 @@ impl ResourceReader {
         let uri = text(arguments, "uri");
         let own = own_uri(server, uri).ok_or_else(|| unknown_target(CallKind::Resource, uri))?;
         if arguments.contains_key(SUBSCRIBE) {
-            server.subscribe(call, deadline, own).await?;
+            server.subscribe(call, deadline, &own).await?;
             return Ok(result(Value::Object(Map::new())));
         }
-        let params = Map::from_iter([("uri".to_owned(), own.into())]);
+        let params = Map::from_iter([("uri".to_owned(), own.into_owned().into())]);
         let mut read = server.ask(call, deadline, "resources/read", params).await?;
         for content in read.get_mut("contents").and_then(Value::as_array_mut).into_iter().flatten() {
-            if let Some(Value::String(uri)) = content.get_mut("uri") {
-                *uri = server.names().uri(uri);
-            }
+            server.names().adopt_uri(content);
+            server.names().adopt_app(content);
         }
+        server.names().adopt_app(&mut read);
         Ok(result(read))
     }
 }
@@ -150,7 +151,7 @@ impl Completer {
             } else {
                 let uri = text(reference, "uri");
                 let own = own_uri(server, uri).ok_or_else(|| unknown_target(CallKind::Resource, uri))?;
-                ("uri", own.to_owned())
+                ("uri", own.into_owned())
             };
             reference.insert(member.to_owned(), own.into());
         }
@@ -168,7 +169,7 @@ pub(crate) fn text<'a>(members: &'a Map<String, Value>, name: &str) -> &'a str {
     members.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn own_uri<'a>(server: &Server, uri: &'a str) -> Option<&'a str> {
+fn own_uri<'a>(server: &Server, uri: &'a str) -> Option<Cow<'a, str>> {
     server.names().own_uri(uri)
 }
 

@@ -19,6 +19,7 @@ const METHOD_NOT_FOUND: i32 = -32601;
 /// # Errors
 /// `tool_error` if the tool reports a failure (`isError`), `upstream_error` if the answer is not a tool result.
 pub(crate) fn output(mut result: Value, names: &Names) -> Result<ToolOutput, CallError> {
+    names.adopt_app(&mut result);
     let structured = result.get_mut("structuredContent").map(Value::take);
     let content = match result.get_mut("content").map(Value::take) {
         Some(Value::Array(content)) => content,

@@ -164,7 +164,7 @@ impl McpServers {
         let running = self.running.load();
         let mut candidates = running.values().filter(|server| server.may_use(caller)).filter_map(|server| {
             let own = server.names().own_uri(uri)?;
-            Some((Arc::clone(server), own.to_owned(), server.lists(uri), server.names().is_prefixed()))
+            Some((Arc::clone(server), own.into_owned(), server.lists(uri), server.names().is_prefixed()))
         });
         let mut best = None;
         for (server, own, lists, prefixed) in &mut candidates {

@@ -16,6 +16,8 @@ use super::request::Outgoing;
 
 pub(super) const DISCOVER: &str = "server/discover";
 const INITIALIZE: &str = "initialize";
+/// The extension for apps of tools.
+const APPS: &str = "io.modelcontextprotocol/ui";
 const INITIALIZED: &str = "notifications/initialized";
 
 /// Why there is no connection.
@@ -176,18 +178,24 @@ impl From<Introduction> for Map<String, Value> {
     }
 }
 
-/// A connection may serve many clients: what one of them does not support is refused when a server asks for it.
+/// A connection may serve many clients: what one of them does not support is refused when a server asks for it. A server
+/// names the apps of its tools only for clients that can show them.
 fn capabilities() -> ClientCapabilities {
-    let capabilities = json!({"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}});
+    let capabilities = json!({
+        "elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {},
+        "extensions": {APPS: {"mimeTypes": ["text/html;profile=mcp-app"]}},
+    });
     serde_json::from_value(capabilities).unwrap_or_default()
 }
 
-/// Of a client's capabilities those for requests that are passed on to it.
+/// Of a client's capabilities those for requests that are passed on to it, and that of showing apps.
 fn answerable(client: &Value) -> ClientCapabilities {
     let mut passed_on = Map::new();
     for name in ["elicitation", "sampling"] {
         passed_on.extend(client.get(name).map(|capability| (name.to_owned(), capability.clone())));
     }
+    let apps = client.get("extensions").and_then(|extensions| extensions.get(APPS));
+    passed_on.extend(apps.map(|apps| ("extensions".to_owned(), json!({APPS: apps}))));
     // Changes of the roots are not passed on.
     passed_on.extend(client.get("roots").map(|_| ("roots".to_owned(), json!({}))));
     serde_json::from_value(Value::Object(passed_on)).unwrap_or_default()
