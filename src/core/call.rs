@@ -59,6 +59,8 @@ pub struct CallContext {
     pub tool_parameters: Map<String, Value>,
     pub trace: Option<TraceParent>,
     pub idempotency_key: Option<String>,
+    /// The client wants it to run as a task.
+    pub as_task: bool,
     /// The client, if it can be contacted while the call runs.
     pub peer: Option<Arc<dyn ClientPeer>>,
     /// What the client adds for the tool's server, beside the arguments: the `_meta` of an MCP request.
@@ -94,6 +96,7 @@ impl CallContext {
             tool_parameters: Map::new(),
             trace: None,
             idempotency_key: None,
+            as_task: false,
             peer: None,
             client_meta: Map::new(),
             sending: Sending::default(),
@@ -119,6 +122,7 @@ impl CallContext {
             tool_parameters: self.tool_parameters.clone(),
             trace: self.trace.clone(),
             idempotency_key: self.idempotency_key.clone(),
+            as_task: self.as_task,
             peer: self.peer.clone(),
             client_meta: self.client_meta.clone(),
             client_session: self.client_session.clone(),

@@ -10,6 +10,7 @@ mod replicas;
 mod revisions;
 pub(crate) mod stdio;
 mod streams;
+mod tasks;
 mod tools;
 mod upstream;
 

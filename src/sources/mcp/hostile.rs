@@ -83,7 +83,7 @@ fn hostile_bytes_as_lists_of_tools() {
         let listing = Listing { tools, ..Listing::default() };
         let names = Names::new(Some("s"));
         let terms = ListingPolicy { server: "s", settings: &settings, names: &names, reach: &reach, rate_limit: 1 };
-        let catalogue = Catalogue::of(&listing, &terms, |_, _| Arc::new(Nothing));
+        let catalogue = Catalogue::of(&listing, &terms, |_, _, _| Arc::new(Nothing));
         assert_eq!(catalogue.tools.len() + catalogue.unavailable.len(), listing.tools.len());
         for tool in &catalogue.tools {
             let pin = crate::registry::lock::Pin::of(&tool.metadata.name, tool);

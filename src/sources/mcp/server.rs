@@ -18,6 +18,7 @@ pub(crate) mod output;
 pub(crate) mod session;
 pub(crate) mod session_owner;
 pub(crate) mod subscriptions;
+pub(crate) mod task;
 
 use std::fmt;
 use std::sync::Arc;

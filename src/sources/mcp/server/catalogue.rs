@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::endpoint::Endpoint;
 use super::listing::{Listing, name_of};
+use super::task::TaskSupport;
 use crate::config::McpServerSettings;
 use crate::core::call::Upstream;
 use crate::core::error::Detail;
@@ -64,11 +65,12 @@ pub(crate) struct ListingPolicy<'a> {
 }
 
 impl Catalogue {
-    /// `executor` makes what runs the server's tool of a name, with the arguments that headers repeat.
+    /// `executor` makes what runs the server's tool of a name, with the arguments that headers repeat, and whether it runs
+    /// as a task.
     pub(crate) fn of(
         listing: &Listing,
         terms: &ListingPolicy<'_>,
-        mut executor: impl FnMut(&str, MarkedArguments) -> Arc<dyn Executor>,
+        mut executor: impl FnMut(&str, MarkedArguments, TaskSupport) -> Arc<dyn Executor>,
     ) -> Self {
         let mut catalogue = Self::default();
         // What was written as JSON can be read as such.
@@ -81,7 +83,7 @@ impl Catalogue {
             }
             catalogue.apps.extend(app_of(&tool["_meta"]).map(str::to_owned));
             let marked = MarkedArguments::of(&tool["inputSchema"]).unwrap_or_default();
-            match terms.definition(name, &tool, || executor(name, marked)) {
+            match terms.definition(name, &tool, || executor(name, marked, TaskSupport::of(&tool))) {
                 Ok(definition) => catalogue.tools.push(definition),
                 Err(unavailable) => catalogue.unavailable.push(unavailable),
             }
@@ -260,7 +262,7 @@ mod tests {
             reach: &Endpoint::Program("s".to_owned()),
             rate_limit: 7,
         };
-        Catalogue::of(&listing, &terms, |_, _| Arc::new(Nothing))
+        Catalogue::of(&listing, &terms, |_, _, _| Arc::new(Nothing))
     }
 
     #[test]

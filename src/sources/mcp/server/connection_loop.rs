@@ -163,8 +163,8 @@ impl Server {
             reach: &self.connector.reach,
             rate_limit: self.rate_limit,
         };
-        let mut catalogue = Catalogue::of(&self.listing.load(), &terms, |name, marked| {
-            Arc::new(ServerTool { server: Arc::clone(self), name: name.to_owned(), marked })
+        let mut catalogue = Catalogue::of(&self.listing.load(), &terms, |name, marked, tasks| {
+            Arc::new(ServerTool { server: Arc::clone(self), name: name.to_owned(), marked, tasks })
         });
         catalogue.operations = operations::of(self);
         if let Some(Detail { rule, path, .. }) = catalogue.flags.first() {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Server;
 use super::output;
+use super::task::{self, TaskSupport};
 use crate::core::call::{Arguments, ToolOutput, Upstream};
 use crate::core::error::{CallError, ErrorCode};
 use crate::sources::mcp::transport::request_headers::MarkedArguments;
@@ -16,6 +17,7 @@ pub(crate) struct ServerTool {
     pub(crate) name: String,
     /// The arguments that headers repeat.
     pub(crate) marked: MarkedArguments,
+    pub(crate) tasks: TaskSupport,
 }
 
 impl Executor for ServerTool {
@@ -41,7 +43,8 @@ impl ServerTool {
         let session = self.server.session(attempt.call).await?;
         // Dropped at the deadline, like everything a call waits for: whether the server still lives is looked into.
         let patience = session.watch_liveness();
-        let answer = session.call_tool(attempt.call, (&self.name, &self.marked), arguments).await;
+        let task = self.tasks.is_used(attempt.call).then(|| task::requested(attempt.deadline.remaining()));
+        let answer = session.call_tool(attempt.call, (&self.name, &self.marked), task, arguments).await;
         patience.answered();
         let answer = answer.map_err(|failure| match attempt.call.client_has_gone() {
             // With it its session with the server: that is not the server's fault.

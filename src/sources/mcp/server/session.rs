@@ -6,17 +6,19 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use parking_lot::Mutex;
-use rmcp::model::{RequestMetaObject, ServerPeerInfo};
+use rmcp::model::{ClientCapabilities, RequestMetaObject, ServerPeerInfo};
 use serde_json::{Map, Value, json};
 use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::session_owner::OwnerKey;
+use super::task::UpstreamTask;
 use crate::core::call::{Arguments, CallContext};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::peer::{ClientPeer, LogLevel, Question, Questions};
 use crate::infra::telemetry::{self, TRACE_PARENT, TRACE_STATE};
 use crate::sources::mcp::transport::connection::Connection;
+use crate::sources::mcp::transport::handshake::with_tasks;
 use crate::sources::mcp::transport::message::Failure;
 use crate::sources::mcp::transport::request::{LISTEN, Outgoing};
 use crate::sources::mcp::transport::request_headers::MarkedArguments;
@@ -112,7 +114,8 @@ impl Session {
         self.ask_in_rounds(call, method, params, None).await
     }
 
-    /// Calls a tool, as [`Session::ask_for`]. Headers repeat the `marked` arguments.
+    /// Calls a tool, as [`Session::ask_for`]. Headers repeat the `marked` arguments. A server of a revision with sessions
+    /// is asked to run the call as a `task`, if that is given. If the server runs it as one, waits for its result.
     ///
     /// # Errors
     /// [`Failure`].
@@ -120,12 +123,19 @@ impl Session {
         &self,
         call: &CallContext,
         (name, marked): (&str, &MarkedArguments),
+        task: Option<Value>,
         arguments: &Arguments,
     ) -> Result<Value, Failure> {
         let mut params = Map::new();
         params.insert("name".to_owned(), Value::String(name.to_owned()));
         params.insert("arguments".to_owned(), Value::Object(arguments.clone()));
-        self.ask_in_rounds(call, "tools/call", params, Some(marked)).await
+        params.extend(task.filter(|_| !self.is_modern()).map(|task| ("task".to_owned(), task)));
+        let result = self.ask_in_rounds(call, "tools/call", params, Some(marked)).await?;
+        match UpstreamTask::of(&result, self, call) {
+            // Boxed, because it is rare.
+            Some(task) => Box::pin(task.finish()).await,
+            None => Ok(result),
+        }
     }
 
     async fn ask_in_rounds(
@@ -135,7 +145,6 @@ impl Session {
         mut params: Map<String, Value>,
         marked: Option<&MarkedArguments>,
     ) -> Result<Value, Failure> {
-        let peer = call.peer.as_ref();
         if let Some(level) = self.changed_level(call) {
             let params = Map::from_iter([("level".to_owned(), json!(level))]);
             if let Err(error) = self.ask("logging/setLevel", params).await {
@@ -143,18 +152,32 @@ impl Session {
             }
         }
         for _ in 0..MAX_ROUNDS {
-            let (meta, on_behalf) = (self.meta(call), Some(call.on_behalf()));
-            let request = Outgoing { method, params: &params, meta, marked, peer, on_behalf };
-            let result = self.connection.request(request).await?;
+            let result = self.ask_once(call, method, &params, marked).await?;
             if result.get("resultType").and_then(Value::as_str) != Some("input_required") {
                 return Ok(result);
             }
-            let (answers, state) = answer(result, peer).await.map_err(Failure::Call)?;
+            let (answers, state) = answer_questions(result, call.peer.as_ref()).await.map_err(Failure::Call)?;
             params.insert("inputResponses".to_owned(), answers);
             params.extend(state.map(|state| ("requestState".to_owned(), state)));
         }
         let problem = format!("the MCP server requested more than {MAX_ROUNDS} rounds of input");
         Err(Failure::Call(CallError::new(ErrorCode::UpstreamError, problem)))
+    }
+
+    /// Sends one request on behalf of a call.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub(super) async fn ask_once(
+        &self,
+        call: &CallContext,
+        method: &str,
+        params: &Map<String, Value>,
+        marked: Option<&MarkedArguments>,
+    ) -> Result<Value, Failure> {
+        let (meta, on_behalf) = (self.meta(call), Some(call.on_behalf()));
+        let request = Outgoing { method, params, meta, marked, peer: call.peer.as_ref(), on_behalf };
+        self.connection.request(request).await
     }
 
     /// The level that the call's client has set since the server was last told one. In a session that several clients
@@ -168,8 +191,8 @@ impl Session {
     }
 
     /// What the call's client adds to the request, the call's place in its trace (SEP-414), and in revisions that have a
-    /// place for it the description of the client.
-    fn meta(&self, call: &CallContext) -> Map<String, Value> {
+    /// place for it the description of the client. Tasks are the gateway's to poll, whatever the client supports.
+    pub(super) fn meta(&self, call: &CallContext) -> Map<String, Value> {
         let mut meta = RequestMetaObject::new();
         meta.0.0.clone_from(&call.client_meta);
         if let Some(trace) = telemetry::outgoing(call) {
@@ -177,8 +200,8 @@ impl Session {
             meta.0.0.extend(trace.state.map(|state| (TRACE_STATE.to_string(), state.into())));
         }
         let Some(peer) = call.peer.as_ref().filter(|_| self.is_modern()) else { return meta.0.0 };
-        if let Ok(capabilities) = serde_json::from_value(peer.capabilities().clone()) {
-            meta.set_client_capabilities(capabilities);
+        if let Ok(capabilities) = serde_json::from_value::<ClientCapabilities>(peer.capabilities().clone()) {
+            meta.set_client_capabilities(with_tasks(capabilities));
         }
         if let Some(level) = peer.log_level() {
             meta.insert(LOG_LEVEL.to_owned(), json!(level));
@@ -197,7 +220,10 @@ pub(crate) async fn listen(connection: &Arc<Connection>, filter: Value) -> Resul
 }
 
 /// Requests the server's required input from the call's client.
-async fn answer(mut result: Value, peer: Option<&Arc<dyn ClientPeer>>) -> Result<(Value, Option<Value>), CallError> {
+pub(super) async fn answer_questions(
+    mut result: Value,
+    peer: Option<&Arc<dyn ClientPeer>>,
+) -> Result<(Value, Option<Value>), CallError> {
     let questions = result.get_mut("inputRequests").map_or(Value::Object(Map::new()), Value::take);
     let state = result.get_mut("requestState").map(Value::take).filter(|state| !state.is_null());
     let questions: Questions = serde_json::from_value::<HashMap<String, Question>>(questions)

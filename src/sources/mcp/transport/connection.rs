@@ -32,7 +32,7 @@ use crate::core::error::{CallError, ErrorCode};
 use crate::core::peer::ClientPeer;
 
 /// Timeout to send a server a notification or a client's answer.
-const SEND_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// See the module's description. Closed by `close`.
 pub(crate) struct Connection {
@@ -40,7 +40,7 @@ pub(crate) struct Connection {
     inbound: Arc<dyn Inbound>,
     pub(super) in_flight: InFlight,
     next_id: AtomicI64,
-    /// Notifications of cancelled requests that are being sent.
+    /// Cancellations of requests and tasks that are being sent.
     pub(super) cancellations: TaskTracker,
     /// The parameters of `initialize`, also for a session that replaces another.
     pub(super) introduction: OnceLock<Map<String, Value>>,

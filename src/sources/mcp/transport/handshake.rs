@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::HeaderValue;
 use rmcp::model::{
     ClientCapabilities, ClientConfig, DiscoverResult, ErrorCode, ErrorData, Implementation, InitializeResult,
-    ProtocolVersion, RequestMetaObject, ServerPeerInfo,
+    ProtocolVersion, RequestMetaObject, ServerPeerInfo, TASKS_EXTENSION_ID,
 };
 use serde_json::{Map, Value, json};
 
@@ -201,13 +201,19 @@ fn answerable(client: &Value) -> ClientCapabilities {
     serde_json::from_value(Value::Object(passed_on)).unwrap_or_default()
 }
 
+/// Adds that the client can poll tasks: the gateway does so itself.
+pub(crate) fn with_tasks(mut capabilities: ClientCapabilities) -> ClientCapabilities {
+    capabilities.extensions.get_or_insert_default().insert(TASKS_EXTENSION_ID.to_owned(), Map::new());
+    capabilities
+}
+
 fn implementation() -> Implementation {
     Implementation::new("sekisho", env!("CARGO_PKG_VERSION"))
 }
 
 /// The metadata of every request in revisions without sessions.
 fn client_meta(revision: &ProtocolVersion) -> Map<String, Value> {
-    RequestMetaObject::with_client_context(revision.clone(), implementation(), capabilities()).0.0
+    RequestMetaObject::with_client_context(revision.clone(), implementation(), with_tasks(capabilities())).0.0
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 
-use super::connection::{Channel, Connection};
+use super::connection::{Channel, Connection, SEND_TIMEOUT};
 use super::in_flight::Waiting;
 use super::message::{self, Failure};
 use super::request_headers::MarkedArguments;
@@ -62,6 +62,25 @@ impl Connection {
         };
         running.is_answered = true;
         outcome
+    }
+
+    /// Sends a request whose answer nobody waits for, if the connection still exists.
+    pub(crate) fn ask_later(
+        self: &Arc<Self>,
+        method: &'static str,
+        params: Map<String, Value>,
+        meta: Map<String, Value>,
+    ) {
+        // Without a runtime, nothing can be sent.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let connection = Arc::clone(self);
+        let asking = async move {
+            let request = Outgoing { meta, ..Outgoing::of(method, &params) };
+            if let Ok(Err(failure)) = tokio::time::timeout(SEND_TIMEOUT, connection.request(request)).await {
+                tracing::debug!(method, ?failure, "an MCP server refused a request");
+            }
+        };
+        self.cancellations.spawn_on(asking, &runtime);
     }
 
     fn meta(&self, id: i64, request: &mut Outgoing<'_>) -> Map<String, Value> {
