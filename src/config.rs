@@ -40,7 +40,7 @@ use self::check::{Finding, Findings};
 use self::overrides::Overrides;
 use self::yaml::document::Document;
 
-pub use self::agent::{AgentConfig, AgentProfile, Effort, Provider, Thinking};
+pub use self::agent::{AgentConfig, AgentProfile, Effort, ProfilePrompt, Provider, Thinking, ToolFilter};
 pub use self::audit::{AuditArguments, AuditConfig, Durability, OnDamage};
 pub use self::auth::{AnonymousAccess, ApiKeyConfig, AuthConfig, JwtConfig};
 pub use self::breaker::{BreakerConfig, BreakerOverrides};

@@ -17,6 +17,7 @@ use thiserror::Error;
 
 use super::message::{Message, RequestedCall, Thought};
 use super::options::ModelOptions;
+use super::output_format::OutputFormat;
 use super::toolbox::ToolDescription;
 use crate::budget::model_prices::ModelUsage;
 use crate::config::{AgentProfile, Provider, Secret};
@@ -79,6 +80,12 @@ pub struct ModelRequest {
 }
 
 impl ModelRequest {
+    /// For providers that have no mode for the form of an answer: it is the last prompt.
+    fn system_prompts(&self) -> Vec<String> {
+        let prompts = self.messages.iter().filter_map(Message::as_system).map(str::to_owned);
+        prompts.chain(self.options.output.as_ref().map(OutputFormat::instruction)).collect()
+    }
+
     /// For work of the gateway's own: without chance, if the model accepts a temperature (A46), and without thinking.
     pub(super) fn own(purpose: Purpose, messages: Vec<Message>, max_tokens: u32, profile: &AgentProfile) -> Self {
         let options = ModelOptions { temperature: profile.temperature().map(|_| 0.0), ..ModelOptions::default() };
@@ -174,6 +181,9 @@ pub enum ModelError {
     ContextLength(String),
     #[error("the model's answer is invalid: {0}")]
     Garbled(String),
+    /// Not in the form that the client asked for, also after a second attempt.
+    #[error("the model's answer is not in the form of `response_format`: {0}")]
+    InvalidOutput(String),
     /// Not sent: the budget is too small for the turn.
     #[error("{message}")]
     OverBudget { code: ErrorCode, message: String },
@@ -206,6 +216,7 @@ impl ModelError {
             Self::OutOfQuota(_) => ErrorCode::RateLimited,
             Self::Limited { .. } | Self::Unavailable(_) | Self::Garbled(_) => ErrorCode::UpstreamError,
             Self::Refused(_) => ErrorCode::ModelRefused,
+            Self::InvalidOutput(_) => ErrorCode::InvalidOutput,
             Self::ContextLength(_) => ErrorCode::ContextLengthExceeded,
             Self::OverBudget { code, .. } => *code,
         }

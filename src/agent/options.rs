@@ -1,6 +1,7 @@
 //! What a client asks of its answer, beside the profile. A provider that cannot keep it is not asked: the client's request
 //! is refused with the name of the option.
 
+use super::output_format::OutputFormat;
 use crate::config::{AgentProfile, Provider, Thinking};
 use crate::core::error::{CallError, ErrorCode};
 
@@ -21,6 +22,8 @@ pub struct ModelOptions {
     /// Whether one turn may have several calls.
     pub parallel_tool_calls: Option<bool>,
     pub thinking: Option<Thinking>,
+    /// The form of the run's answer.
+    pub output: Option<OutputFormat>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -7,6 +7,7 @@ use jiff::civil::Date;
 use thiserror::Error;
 
 use super::toolbox::ToolDescription;
+use crate::config::ProfilePrompt;
 
 /// The prompts of all agents.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,9 +78,13 @@ impl Prompts {
         Ok(prompts)
     }
 
-    /// The system prompt of a run, with `{current_date}` (A59) and `{tools_info}` (A60) filled in.
-    pub fn system(&self, today: Date, tools: &[ToolDescription]) -> String {
-        let prompt = if tools.is_empty() { &self.without_tools } else { &self.with_tools };
+    /// The system prompt of a run, with `{current_date}` (A59) and `{tools_info}` (A60) filled in; empty if the profile
+    /// has none.
+    pub fn system(&self, today: Date, tools: &[ToolDescription], own: &ProfilePrompt) -> String {
+        let general = if tools.is_empty() { &self.without_tools } else { &self.with_tools };
+        let parts = [own.replace.as_ref().or(Some(general)), own.append.as_ref()];
+        let parts = parts.into_iter().flatten().map(String::as_str).filter(|part| !part.is_empty());
+        let prompt = parts.collect::<Vec<_>>().join("\n\n");
         // The tools last: `{current_date}` in a description is not replaced.
         prompt.replace("{current_date}", &today.to_string()).replace("{tools_info}", &tools_info(tools))
     }
@@ -145,7 +150,7 @@ mod tests {
     #[test]
     fn the_prompt_contains_the_date_and_the_tools() {
         let tools = [tool("weather", "Tells the weather."), tool("clock", "Not to be filled in: {current_date}")];
-        let prompt = Prompts::default().system(date(2026, 11, 21), &tools);
+        let prompt = Prompts::default().system(date(2026, 11, 21), &tools, &ProfilePrompt::default());
         assert!(prompt.starts_with("Today is 2026-11-21."), "{prompt}");
         assert!(prompt.contains("\n- weather: Tells the weather.\n- clock: Not to be filled in: {current_date}\n"));
         assert!(!prompt.contains("{tools_info}"));
@@ -153,8 +158,21 @@ mod tests {
 
     #[test]
     fn without_tools_the_prompt_offers_none() {
-        let prompt = Prompts::default().system(date(2026, 11, 21), &[]);
+        let prompt = Prompts::default().system(date(2026, 11, 21), &[], &ProfilePrompt::default());
         assert!(prompt.contains("2026-11-21") && prompt.contains("no tools"), "{prompt}");
+    }
+
+    #[test]
+    fn the_prompt_of_a_profile_replaces_the_general_one_or_follows_it() {
+        let text = |text: &str| Some(text.to_owned());
+        let system = |replace, append| {
+            let own = ProfilePrompt { replace, append };
+            Prompts::default().system(date(2026, 11, 21), &[tool("clock", "")], &own)
+        };
+        assert_eq!(system(text("It is {current_date}."), text("Be brief.")), "It is 2026-11-21.\n\nBe brief.");
+        assert_eq!(system(text(""), None), "");
+        let appended = system(None, text("Be brief."));
+        assert!(appended.starts_with("Today is 2026-11-21.") && appended.ends_with("\n\nBe brief."), "{appended}");
     }
 
     #[test]
@@ -162,7 +180,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("without_tools.md"), "Only {current_date}.").unwrap();
         let prompts = Prompts::load(folder.path()).unwrap();
-        assert_eq!(prompts.system(date(2026, 1, 2), &[]), "Only 2026-01-02.");
+        assert_eq!(prompts.system(date(2026, 1, 2), &[], &ProfilePrompt::default()), "Only 2026-01-02.");
         assert_eq!(Prompts { without_tools: Prompts::default().without_tools, ..prompts }, Prompts::default());
     }
 

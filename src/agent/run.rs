@@ -105,7 +105,14 @@ fn turns<'a>(
                     }
                 }
             }
-            let (own, clients) = progress.calls(profile)?;
+            let (own, clients) = match progress.calls(profile) {
+                Err(Ending::Answered(stop)) if progress.holds_answer_back() => {
+                    let Some(text) = progress.check_answer(stop)? else { continue };
+                    yield Event::Content { text };
+                    Err(Ending::Answered(stop))
+                }
+                calls => calls,
+            }?;
             for checked in &own {
                 if let Some(event) = checked.announcement() {
                     yield event;

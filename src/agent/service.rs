@@ -15,12 +15,12 @@ use super::meter::{Account, Meter, MeteredModel};
 use super::run_recorder::RunRecorder;
 use super::selection;
 use super::summary::{self, CompletedCall};
-use super::toolbox::{Shortlist, ToolboxCall, shortlist};
+use super::toolbox::{Filtered, Shortlist, ToolboxCall, shortlist};
 use super::{
     Agent, Event, FinishReason, Message, Model, ModelOptions, Prompts, RunInput, ToolDescription, Toolbox,
     UnreadablePrompt, models, prompts,
 };
-use crate::config::{AgentConfig, AgentProfile};
+use crate::config::{AgentConfig, AgentProfile, ToolFilter};
 use crate::core::call::{BudgetScopes, Caller, TraceParent};
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
@@ -121,18 +121,22 @@ impl AgentService {
     /// an option that its provider cannot keep.
     pub async fn begin(
         self: &Arc<Self>,
-        request: AgentRequest,
+        mut request: AgentRequest,
     ) -> Result<impl Stream<Item = Event> + Send + 'static, CallError> {
         let slot = Arc::clone(&self.slots)
             .try_acquire_owned()
             .map_err(|_| CallError::new(ErrorCode::Overloaded, "too many agents run at once; try again later"))?;
         request.options.check(&request.profile)?;
+        if request.profile.tools != ToolFilter::default() {
+            let filter = request.profile.tools.clone();
+            request.toolbox = Arc::new(Filtered { filter, toolbox: request.toolbox });
+        }
         let gateway = &self.gateway;
         let model = open(&request.profile, gateway)?;
         let history = self.history(&request);
         let (toolbox, tools) = offer(gateway, &request, &history).await;
         let reminder = self.thread_summary(&request).await;
-        let messages = self.conversation(history, &tools, reminder.as_deref());
+        let messages = self.conversation(&request.profile, history, &tools, reminder.as_deref());
         let meter = Arc::new(request.meter(gateway));
         let mut recorder = RunRecorder::open(gateway, &request, Arc::clone(&meter));
         let AgentRequest {
@@ -211,9 +215,16 @@ impl AgentService {
     }
 
     /// The messages sent to the model (A30): our prompt, the client's own, the thread's summary, the history.
-    fn conversation(&self, history: Vec<Message>, tools: &[ToolDescription], reminder: Option<&str>) -> Vec<Message> {
-        let prompt = Message::System(self.prompts.system(jiff::Zoned::now().date(), tools));
-        let mut messages: Vec<_> = [prompt].into_iter().chain(history).collect();
+    fn conversation(
+        &self,
+        profile: &AgentProfile,
+        history: Vec<Message>,
+        tools: &[ToolDescription],
+        reminder: Option<&str>,
+    ) -> Vec<Message> {
+        let prompt = self.prompts.system(jiff::Zoned::now().date(), tools, &profile.prompt);
+        let prompt = (!prompt.is_empty()).then_some(Message::System(prompt));
+        let mut messages: Vec<_> = prompt.into_iter().chain(history).collect();
         if let Some(summary) = reminder {
             let after = messages.iter().take_while(|message| matches!(message, Message::System(_))).count();
             messages.insert(after, Message::System(prompts::reminder(summary)));

@@ -22,6 +22,7 @@ use super::*;
 use crate::budget::Budgets;
 use crate::config::{BudgetConfig, Thinking};
 use crate::core::call::{BudgetScopes, Caller};
+use crate::core::error::ErrorCode;
 
 /// The model's turns, the tools' results, and the expected events.
 #[derive(Deserialize)]
@@ -346,6 +347,43 @@ async fn what_the_client_asks_for_bounds_each_turn_and_forces_calls_in_the_first
     }
 }
 
+/// The contents of a run that is asked for an object with a number, the code of its error, and its requests.
+async fn asked_for_a_number(answers: &[&str]) -> (Vec<String>, Option<ErrorCode>, Vec<Arc<ModelRequest>>) {
+    let turns: Vec<_> = answers.iter().map(|answer| json!({"text": [answer]})).collect();
+    let model = RecordingModel::new("number.yaml", &json!({"turns": turns}));
+    let toolbox = Arc::new(ScriptedToolbox::default());
+    let agent = Agent { model: model.clone(), toolbox, profile: Arc::default() };
+    let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
+    let output = OutputFormat::of_schema("number".into(), schema, true).unwrap();
+    let options = ModelOptions { output: Some(output), ..ModelOptions::default() };
+    let input = RunInput { messages: question(), options, ..RunInput::default() };
+    let (mut contents, mut failure) = (Vec::new(), None);
+    for event in agent.run(input).collect::<Vec<_>>().await {
+        match event {
+            Event::Content { text } => contents.push(text),
+            Event::Error(error) => failure = Some(error.code),
+            _ => {}
+        }
+    }
+    let requests = model.requests.lock().clone();
+    (contents, failure, requests)
+}
+
+#[tokio::test]
+async fn an_answer_in_another_form_is_asked_for_once_more() {
+    let (contents, failure, requests) = asked_for_a_number(&["```json\n{\"n\": 1}\n```"]).await;
+    assert_eq!((contents, failure, requests.len()), (vec!["{\"n\": 1}".to_owned()], None, 1));
+
+    let (contents, failure, requests) = asked_for_a_number(&["It is 1.", "{\"n\": 1}"]).await;
+    assert_eq!((contents, failure, requests.len()), (vec!["{\"n\": 1}".to_owned()], None, 2));
+    let [.., Message::Assistant(answer), Message::User(again)] = &requests[1].messages[..] else { panic!() };
+    assert_eq!(answer.text(), "It is 1.");
+    assert!(again.text().contains("it is not JSON"), "{again:?}");
+
+    let (contents, failure, requests) = asked_for_a_number(&["{}", "{\"n\": \"1\"}", "never asked for"]).await;
+    assert_eq!((contents, failure, requests.len()), (Vec::new(), Some(ErrorCode::InvalidOutput), 2));
+}
+
 /// A tool that refuses some calls, with a wait.
 struct NotReady {
     refusals: AtomicUsize,
@@ -360,7 +398,7 @@ impl Toolbox for NotReady {
     fn call(&self, _: ToolboxCall) -> BoxFuture<'_, ToolAnswer> {
         let refuse = |left: usize| left.checked_sub(1);
         let refused = self.refusals.fetch_update(Ordering::SeqCst, Ordering::SeqCst, refuse).is_ok();
-        let info = json!({"code": "rate_limited", "retryable": true, "retry_after_ms": self.wait.as_millis() as u64});
+        let info = json!({"code": "rate_limited", "retryable": true, "retry_after_ms": self.wait.as_secs() * 1_000});
         let text = if refused { "not yet" } else { "ready" }.to_owned();
         let answer = ToolAnswer { success: !refused, text, error_info: refused.then_some(info), images: Vec::new() };
         Box::pin(async { answer })

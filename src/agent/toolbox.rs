@@ -1,5 +1,6 @@
 //! The agent's interface to tools: listing and calling them.
 
+mod filtered;
 mod images;
 mod in_process;
 mod over_http;
@@ -15,6 +16,7 @@ use super::message::Image;
 use crate::core::call::Arguments;
 use crate::tool::Tool;
 
+pub use self::filtered::Filtered;
 pub use self::in_process::InProcess;
 pub use self::over_http::OverHttp;
 pub use self::shortlist::{Shortlist, shortlist};

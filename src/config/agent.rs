@@ -74,6 +74,10 @@ pub struct AgentProfile {
     /// USD per million tokens of its answers, with the same default.
     #[schemars(with = "Option<Money>")]
     pub price_per_million_completion_tokens: Option<Decimal>,
+    /// The system prompt, in place of the gateway's own or after it. A client's own prompt follows.
+    pub prompt: ProfilePrompt,
+    /// The tools that this agent may use, of those that its caller may use.
+    pub tools: ToolFilter,
     /// Maximum number of tools offered to the model: those it has called and the best matches for the user's
     /// messages. OpenAI accepts at most 128.
     pub max_tools: usize,
@@ -91,6 +95,36 @@ pub struct AgentProfile {
     pub max_result_bytes: usize,
     /// A turn whose text contains one of these ends the run, even if it requests tools (D19). Empty: none.
     pub end_words: Vec<String>,
+}
+
+/// A system prompt. `{current_date}` and `{tools_info}`, a line for each tool, are filled in.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ProfilePrompt {
+    /// In place of the gateway's own; empty for none.
+    pub replace: Option<String>,
+    /// After it.
+    pub append: Option<String>,
+}
+
+/// Names of tools; a final `*` matches any rest.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ToolFilter {
+    /// Empty: all.
+    pub include: Vec<String>,
+    pub exclude: Vec<String>,
+}
+
+impl ToolFilter {
+    pub fn admits(&self, name: &str) -> bool {
+        let is_in = |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, name));
+        (self.include.is_empty() || is_in(&self.include)) && !is_in(&self.exclude)
+    }
+}
+
+fn matches(pattern: &str, name: &str) -> bool {
+    pattern.strip_suffix('*').map_or(pattern == name, |beginning| name.starts_with(beginning))
 }
 
 /// How much a model thinks before it answers.
@@ -178,6 +212,8 @@ impl Default for AgentProfile {
             retries: 2,
             price_per_million_prompt_tokens: None,
             price_per_million_completion_tokens: None,
+            prompt: ProfilePrompt::default(),
+            tools: ToolFilter::default(),
             max_tools: 128,
             max_turns: 50,
             max_tool_calls: 200,

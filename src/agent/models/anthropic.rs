@@ -24,7 +24,7 @@ pub(super) fn body(model: &str, request: &ModelRequest) -> Value {
         "messages": messages(&request.messages),
         "stream": true,
     });
-    let system: Vec<_> = request.messages.iter().filter_map(Message::as_system).collect();
+    let system = request.system_prompts();
     if !system.is_empty() {
         body["system"] = system.join("\n\n").into();
     }

@@ -20,7 +20,7 @@ pub(super) fn body(request: &ModelRequest) -> Value {
         "messages": messages(&request.messages),
         "inferenceConfig": {"maxTokens": request.max_tokens},
     });
-    let system: Vec<_> = request.messages.iter().filter_map(Message::as_system).collect();
+    let system = request.system_prompts();
     if !system.is_empty() {
         body["system"] = system.into_iter().map(|text| json!({"text": text})).collect();
     }

@@ -9,6 +9,7 @@ use crate::agent::message::{
     AssistantTurn, Image, Message, RequestedCall, Thought, ToolMessage, UserMessage, UserPart,
 };
 use crate::agent::options::ToolChoice;
+use crate::agent::output_format::OutputFormat;
 use crate::agent::toolbox::ToolDescription;
 
 pub(super) use self::answer::read;
@@ -31,6 +32,7 @@ pub(super) fn body(model: &str, request: &ModelRequest, is_openai: bool) -> Valu
         ("frequency_penalty", options.frequency_penalty.map(Value::from)),
         ("seed", options.seed.map(Value::from)),
         ("stop", (!options.stop.is_empty()).then(|| json!(options.stop))),
+        ("response_format", options.output.as_ref().map(response_format)),
         ("reasoning_effort", options.thinking.map(|thinking| thinking.effort().as_str().into())),
     ];
     let with_tools = [
@@ -53,6 +55,16 @@ fn is_reasoning(model: &str) -> bool {
     let name = model.rsplit('/').next().unwrap_or_default();
     let is_o = name.strip_prefix('o').is_some_and(|rest| rest.starts_with(|digit: char| digit.is_ascii_digit()));
     is_o || name.starts_with("gpt-5") && !name.contains("chat")
+}
+
+fn response_format(format: &OutputFormat) -> Value {
+    match format.schema() {
+        None => json!({"type": "json_object"}),
+        Some(schema) => {
+            let schema = json!({"name": schema.name, "strict": schema.is_strict, "schema": schema.checked.whole()});
+            json!({"type": "json_schema", "json_schema": schema})
+        }
+    }
 }
 
 fn tool_choice(choice: &ToolChoice) -> Option<Value> {

@@ -27,6 +27,8 @@ pub(super) struct Progress {
     client_tools: Vec<ToolDescription>,
     tools: Vec<ToolDescription>,
     options: ModelOptions,
+    /// Whether the model was asked again for an answer in the requested form.
+    asked_again: bool,
     /// The model's API; see [`call_ids::api_of`].
     api: Arc<str>,
     turn: AssistantTurn,
@@ -54,6 +56,7 @@ impl Progress {
             client_tools,
             tools: Vec::new(),
             options,
+            asked_again: false,
             api: call_ids::api_of(profile),
             turn: AssistantTurn::default(),
             stop: StopReason::Stop,
@@ -138,6 +141,10 @@ impl Progress {
         match piece.map_err(Ending::Failed)? {
             ModelChunk::Text(text) => {
                 self.turn.push_text(&text);
+                // An answer in a form is sent once it is checked.
+                if self.options.output.is_some() {
+                    return Ok(None);
+                }
                 return Ok(Some(Event::Content { text }));
             }
             ModelChunk::Thinking(text) => return Ok(Some(Event::Thinking { text })),
@@ -184,6 +191,35 @@ impl Progress {
             return Err(Ending::Limit { status: "max_tool_calls", message });
         }
         Ok((own, clients))
+    }
+
+    /// Checks the form of the run's answer. The whole answer, where it is in the form that the client asked for, or where
+    /// the token limit cut it; `None` if the model is asked once more.
+    ///
+    /// # Errors
+    /// It is not in that form the second time either.
+    pub(super) fn check_answer(&mut self, stop: StopReason) -> Result<Option<String>, Ending> {
+        let text = self.turn.text();
+        let problem = match &self.options.output {
+            Some(format) if stop == StopReason::Stop => match format.read(&text) {
+                Ok(json) => return Ok(Some(json)),
+                Err(problem) => problem,
+            },
+            _ => return Ok(Some(text)),
+        };
+        if std::mem::replace(&mut self.asked_again, true) {
+            return Err(Ending::Failed(ModelError::InvalidOutput(problem)));
+        }
+        tracing::info!(problem, "the model is asked again for an answer in the form of `response_format`");
+        self.keep_turn();
+        let again = format!("Your answer is not in the requested form: {problem}. Answer again, with the JSON alone.");
+        self.conversation.push(Message::User(again.into()));
+        Ok(None)
+    }
+
+    /// Whether the answer is sent as a whole, in [`check_answer`](Self::check_answer).
+    pub(super) fn holds_answer_back(&self) -> bool {
+        self.options.output.is_some()
     }
 
     /// Keeps the result for the model, and returns its events.

@@ -11,6 +11,7 @@ use crate::agent::message::{
 };
 use crate::agent::models::StopReason;
 use crate::agent::options::{ModelOptions, ToolChoice};
+use crate::agent::output_format::OutputFormat;
 use crate::budget::ModelUsage;
 use crate::config::{Effort, Thinking};
 
@@ -519,10 +520,19 @@ fn options_are_sent_in_each_protocols_own_terms() {
     for (name, value) in expected.as_object().unwrap() {
         assert_eq!(body[name], *value, "{name}");
     }
-    let body = bedrock::body(&request(options.clone()));
+    let body = bedrock::body(&request(options));
     assert_eq!(body["inferenceConfig"]["topP"], 0.9);
     assert_eq!(body["inferenceConfig"]["stopSequences"], json!(["END"]));
     assert_eq!(body["toolConfig"]["toolChoice"], json!({"tool": {"name": "add"}}));
+
+    // OpenAI has a mode for the form of an answer; the others find it in their prompts.
+    let schema = json!({"type": "object"});
+    let output = OutputFormat::of_schema("n".into(), schema.clone(), true).unwrap();
+    let formed = request(ModelOptions { output: Some(output), ..ModelOptions::default() });
+    let expected = json!({"type": "json_schema", "json_schema": {"name": "n", "strict": true, "schema": schema}});
+    assert_eq!(openai::body("gpt-4o", &formed, true)["response_format"], expected);
+    assert!(anthropic::body("claude", &formed)["system"].as_str().unwrap().contains("JSON Schema"));
+    assert!(bedrock::body(&formed)["system"][1]["text"].as_str().unwrap().contains("JSON Schema"));
 
     // A turn that thinks has no temperature; one that must call a tool does not think.
     let thinking = ModelOptions { thinking: Some(Thinking::Effort(Effort::Medium)), ..ModelOptions::default() };

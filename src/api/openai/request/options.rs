@@ -5,7 +5,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::invalid;
-use crate::agent::{ModelOptions, ToolChoice};
+use crate::agent::{ModelOptions, OutputFormat, ToolChoice};
 use crate::config::{Effort, Thinking};
 use crate::core::error::CallError;
 
@@ -27,12 +27,10 @@ pub(super) struct RequestOptions {
     #[schema(minimum = 1)]
     max_completion_tokens: Option<u32>,
     stop: Option<Stop>,
-    tool_choice: Option<Choice>,
+    tool_choice: Option<RequestedToolChoice>,
     parallel_tool_calls: Option<bool>,
     reasoning_effort: Option<ReasoningEffort>,
-    /// Refused where it asks for anything but `text`.
-    #[schema(value_type = Option<Object>)]
-    response_format: Option<Value>,
+    response_format: Option<ResponseFormat>,
     /// Refused unless `false`.
     logprobs: Option<bool>,
     /// Refused.
@@ -55,14 +53,14 @@ enum Stop {
 
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(untagged)]
-enum Choice {
-    Mode(Mode),
+enum RequestedToolChoice {
+    Mode(ToolChoiceMode),
     Function { function: NamedFunction },
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-enum Mode {
+enum ToolChoiceMode {
     Auto,
     None,
     Required,
@@ -71,6 +69,24 @@ enum Mode {
 #[derive(Debug, Deserialize, ToSchema)]
 struct NamedFunction {
     name: String,
+}
+
+/// The form of the answer, which the gateway checks: an answer in another form is asked for once more, then refused with
+/// `invalid_output`.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum ResponseFormat {
+    Text,
+    JsonObject,
+    JsonSchema { json_schema: RequestSchema },
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+struct RequestSchema {
+    name: String,
+    #[schema(value_type = Object)]
+    schema: Value,
+    strict: Option<bool>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
@@ -125,22 +141,21 @@ impl RequestOptions {
             max_tokens,
             stop,
             tool_choice: match self.tool_choice {
-                None | Some(Choice::Mode(Mode::Auto)) => ToolChoice::Auto,
-                Some(Choice::Mode(Mode::None)) => ToolChoice::None,
-                Some(Choice::Mode(Mode::Required)) => ToolChoice::Required,
-                Some(Choice::Function { function }) => ToolChoice::Tool(function.name),
+                None | Some(RequestedToolChoice::Mode(ToolChoiceMode::Auto)) => ToolChoice::Auto,
+                Some(RequestedToolChoice::Mode(ToolChoiceMode::None)) => ToolChoice::None,
+                Some(RequestedToolChoice::Mode(ToolChoiceMode::Required)) => ToolChoice::Required,
+                Some(RequestedToolChoice::Function { function }) => ToolChoice::Tool(function.name),
             },
             parallel_tool_calls: self.parallel_tool_calls,
             thinking: self.reasoning_effort.and_then(ReasoningEffort::thinking),
+            output: self.response_format.map(ResponseFormat::read).transpose()?.flatten(),
         })
     }
 
     /// An option that no agent can keep.
     fn impossible(&self) -> Option<&'static str> {
-        let is_text = |format: &Value| format.get("type").is_none_or(|kind| kind == "text");
         let is_empty = |value: &Value| value.as_object().is_some_and(serde_json::Map::is_empty) || value.is_null();
         [
-            ("response_format", !self.response_format.as_ref().is_none_or(is_text)),
             ("logprobs", self.logprobs == Some(true)),
             ("logit_bias", !self.logit_bias.as_ref().is_none_or(is_empty)),
             ("functions", self.functions.is_some()),
@@ -148,6 +163,19 @@ impl RequestOptions {
         ]
         .into_iter()
         .find_map(|(name, is_asked)| is_asked.then_some(name))
+    }
+}
+
+impl ResponseFormat {
+    fn read(self) -> Result<Option<OutputFormat>, CallError> {
+        match self {
+            Self::Text => Ok(None),
+            Self::JsonObject => Ok(Some(OutputFormat::object())),
+            Self::JsonSchema { json_schema: RequestSchema { name, schema, strict } } => {
+                let format = OutputFormat::of_schema(name, schema, strict.unwrap_or_default());
+                format.map(Some).map_err(|error| invalid(format!("`response_format.json_schema.schema`: {error}")))
+            }
+        }
     }
 }
 
@@ -194,6 +222,7 @@ mod tests {
             tool_choice: ToolChoice::Tool("add".into()),
             parallel_tool_calls: Some(false),
             thinking: Some(Thinking::Effort(Effort::Low)),
+            output: None,
         };
         assert_eq!(options.unwrap(), expected);
         for (choice, expected) in
@@ -201,6 +230,16 @@ mod tests {
         {
             assert_eq!(read(json!({"tool_choice": choice})).unwrap().tool_choice, expected);
         }
+        let schema = |schema: Value| {
+            read(json!({"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}}))
+        };
+        let expected = OutputFormat::of_schema("n".into(), json!({"type": "object"}), false).unwrap();
+        assert_eq!(schema(json!({"type": "object"})).unwrap().output, Some(expected));
+        assert!(
+            schema(json!({"type": "strin"})).unwrap_err().message().contains("`response_format.json_schema.schema`")
+        );
+        let object = read(json!({"response_format": {"type": "json_object"}}));
+        assert_eq!(object.unwrap().output, Some(OutputFormat::object()));
         assert_eq!(read(json!({"stop": ["a", "b"]})).unwrap().stop, ["a", "b"]);
         assert_eq!(read(json!({"reasoning_effort": "none"})).unwrap(), ModelOptions::default());
     }
@@ -208,7 +247,6 @@ mod tests {
     #[test]
     fn what_no_agent_can_keep_is_refused_by_name() {
         for (body, name) in [
-            (json!({"response_format": {"type": "json_object"}}), "response_format"),
             (json!({"logprobs": true}), "logprobs"),
             (json!({"logit_bias": {"1": 2}}), "logit_bias"),
             (json!({"functions": []}), "functions"),

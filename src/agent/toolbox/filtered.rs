@@ -1,0 +1,82 @@
+//! The tools that an agent's profile admits.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+
+use super::{ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
+use crate::config::ToolFilter;
+
+/// A toolbox without the tools that the filter leaves out: they are neither listed nor run.
+pub struct Filtered {
+    pub filter: ToolFilter,
+    pub toolbox: Arc<dyn Toolbox>,
+}
+
+impl Toolbox for Filtered {
+    fn list(&self) -> BoxFuture<'_, Result<Vec<ToolDescription>, ToolboxUnreachable>> {
+        Box::pin(async {
+            let mut tools = self.toolbox.list().await?;
+            tools.retain(|tool| self.filter.admits(&tool.name));
+            Ok(tools)
+        })
+    }
+
+    fn call(&self, call: ToolboxCall) -> BoxFuture<'_, ToolAnswer> {
+        if self.filter.admits(&call.tool) {
+            return self.toolbox.call(call);
+        }
+        let text = format!("there is no tool `{}` for this agent; use another", call.tool);
+        Box::pin(async { ToolAnswer { success: false, text, error_info: None, images: Vec::new() } })
+    }
+}
+
+impl std::fmt::Debug for Filtered {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Filtered").field("filter", &self.filter).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::core::call::Arguments;
+
+    /// Answers every call with the tool's name.
+    struct Names;
+
+    impl Toolbox for Names {
+        fn list(&self) -> BoxFuture<'_, Result<Vec<ToolDescription>, ToolboxUnreachable>> {
+            let tool =
+                |name: &str| ToolDescription { name: name.into(), description: String::new(), parameters: json!({}) };
+            Box::pin(async move { Ok(["fs__read", "fs__write", "search"].map(tool).into()) })
+        }
+
+        fn call(&self, call: ToolboxCall) -> BoxFuture<'_, ToolAnswer> {
+            let answer = ToolAnswer { success: true, text: call.tool, error_info: None, images: Vec::new() };
+            Box::pin(async { answer })
+        }
+    }
+
+    #[tokio::test]
+    async fn tools_that_are_left_out_are_neither_listed_nor_run() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        for (include, exclude, expected) in [
+            (&["fs__*"][..], &["fs__write"][..], &["fs__read"][..]),
+            (&[], &["fs__*"], &["search"]),
+            (&["search"], &[], &["search"]),
+            (&[], &[], &["fs__read", "fs__write", "search"]),
+        ] {
+            let filter = ToolFilter { include: names(include), exclude: names(exclude) };
+            let toolbox = Filtered { filter, toolbox: Arc::new(Names) };
+            let listed: Vec<_> = toolbox.list().await.unwrap().into_iter().map(|tool| tool.name).collect();
+            assert_eq!(listed, expected);
+            for tool in ["fs__read", "fs__write", "search"] {
+                let call = ToolboxCall { id: "a".into(), tool: tool.into(), arguments: Arguments::new() };
+                assert_eq!(toolbox.call(call).await.success, expected.contains(&tool), "{tool}");
+            }
+        }
+    }
+}
