@@ -34,6 +34,7 @@ mod session;
 mod session_request;
 mod sessions;
 mod subscriptions;
+mod tasks;
 
 use std::sync::Arc;
 
@@ -42,6 +43,7 @@ use tokio_util::sync::CancellationToken;
 use self::catalogue::Catalogues;
 use self::parked_calls::ParkedCalls;
 use self::sessions::Sessions;
+use self::tasks::Tasks;
 use crate::gateway::Gateway;
 
 pub(super) use self::http::routes;
@@ -54,6 +56,7 @@ pub(super) struct McpServer {
     catalogues: Catalogues,
     sessions: Arc<Sessions>,
     parked: ParkedCalls,
+    tasks: Tasks,
     /// Cancelled when the service stops accepting requests: streams that only wait for events end then.
     draining: CancellationToken,
 }
@@ -65,6 +68,7 @@ impl McpServer {
             catalogues: Catalogues::default(),
             sessions: Arc::new(Sessions::new(&gateway.config().server.mcp)),
             parked: ParkedCalls::new(),
+            tasks: Tasks::new(),
             draining: gateway.draining().clone(),
         })
     }

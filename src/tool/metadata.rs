@@ -102,6 +102,16 @@ impl Metadata {
         !self.roles.is_empty() && !caller.has_one_of(&self.roles)
     }
 
+    /// Whether a client may ask for a call to run as a task. A tool of an MCP server supports what its server says; that a
+    /// server requires a task is the gateway's concern.
+    pub fn runs_as_task(&self) -> bool {
+        let said = self.mcp_annotations.get("execution").and_then(|execution| execution.get("taskSupport"));
+        match said.and_then(Value::as_str) {
+            Some(said) => matches!(said, "optional" | "required"),
+            None => !self.source.starts_with("mcp:"),
+        }
+    }
+
     /// Whether models may be offered the tool: `_meta.ui.visibility` of an MCP server can leave it to apps.
     pub fn is_for_models(&self) -> bool {
         let visibility = self.mcp_annotations.get("_meta").and_then(|meta| meta.pointer("/ui/visibility"));

@@ -78,6 +78,11 @@ impl Catalogue {
         usable.filter(move |(_, tool)| shows_apps || tool.metadata.is_for_models()).map(|(tool, _)| tool)
     }
 
+    /// Whether calls of a tool can run as tasks.
+    pub(super) fn runs_as_task(&self, name: &str) -> bool {
+        self.snapshot.get(name).is_some_and(|tool| tool.metadata.runs_as_task())
+    }
+
     /// The caller's tools in this catalogue.
     pub(super) fn tools_for(&self, caller: &Arc<Caller>, gateway: &Gateway) -> CallerTools {
         gateway.pipeline.policy.tools_for(&self.snapshot, caller)

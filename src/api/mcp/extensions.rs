@@ -5,6 +5,9 @@ use serde_json::Value;
 /// Apps of tools, `ui://` resources that a client shows with the results.
 pub(super) const APPS: &str = "io.modelcontextprotocol/ui";
 
+/// Tasks: calls whose results clients poll for.
+pub(super) const TASKS: &str = rmcp::model::TASKS_EXTENSION_ID;
+
 /// Whether a client with these capabilities declares the extension.
 pub(super) fn is_declared(capabilities: &Value, extension: &str) -> bool {
     capabilities.get("extensions").and_then(|extensions| extensions.get(extension)).is_some_and(Value::is_object)

@@ -146,9 +146,9 @@ async fn stateless(
         return Err(Refusal::new(headers::missing_metadata(&request), Some(id)).into());
     }
     let client = Arc::new(client);
-    let Started { running, binding } = methods::start(server, &client, request, Era::Stateless);
-    let mut request = StatelessRequest::new(running, &client.caller, binding);
-    let first = match request.next(&server.parked).await {
+    let started = methods::start(server, &client, request, Era::Stateless);
+    let mut request = StatelessRequest::new(started, &client.caller);
+    let first = match request.next(server).await {
         Sent::Outcome(outcome) => {
             let message = result::message(Era::Stateless, id, outcome);
             return Ok(reply::json(status_of(&message), &message));
@@ -158,7 +158,7 @@ async fn stateless(
     let server = Arc::clone(server);
     let later = stream::unfold(Some((request, server, id)), async |state| {
         let (mut request, server, id) = state?;
-        Some(match request.next(&server.parked).await {
+        Some(match request.next(&server).await {
             Sent::Notification(notification) => {
                 (ServerJsonRpcMessage::notification(notification), Some((request, server, id)))
             }
@@ -210,7 +210,7 @@ fn initialize(server: &Arc<McpServer>, origin: &RequestMeta, request: McpRequest
     };
     let (session_id, session) = server.sessions.start(&origin.caller)?;
     session.initialize(capabilities);
-    let message = result::message(Era::Sessions, request.id, Ok(result.into()));
+    let message = result::message(Era::Sessions, request.id, Ok(result));
     let mut response = reply::json(StatusCode::OK, &message);
     if let Ok(session_id) = session_id.parse() {
         response.headers_mut().insert(SESSION, session_id);

@@ -4,6 +4,7 @@ mod operation;
 mod passed_on;
 mod prompts;
 mod resources;
+mod tasks;
 mod tools;
 
 use std::sync::Arc;
@@ -22,13 +23,14 @@ use serde_json::{Map, Value, json};
 use super::McpServer;
 use super::client::{Client, ClientEvents};
 use super::client_context::McpClientContext;
-use super::extensions::{self, APPS};
+use super::extensions::{self, APPS, TASKS};
 use super::headers::Era;
 use super::message::Request;
 use super::parked_calls::{Binding, Resumed};
 use super::running_request::{Outcome, Running};
 use super::session::McpSession;
 use super::subscriptions;
+use super::tasks::TaskOwner;
 use crate::api::body::HeldMemory;
 use crate::api::local;
 use crate::core::call::{Arguments, CallContext, Caller};
@@ -42,6 +44,8 @@ pub(super) struct Started {
     pub running: Running,
     /// What a further request must repeat to continue this one, if its client answers questions that way.
     pub binding: Option<Binding>,
+    /// Whose task it becomes if it takes long, where its client supports that.
+    pub task: Option<TaskOwner>,
 }
 
 /// The sender of a request, and the request's metadata.
@@ -69,7 +73,10 @@ pub(super) fn start(server: &Arc<McpServer>, client: &Arc<McpClientContext>, req
     let context = Context { server: Arc::clone(server), client: Arc::clone(client), meta, memory, era };
     let session = client.session.as_ref().filter(|_| era == Era::Sessions);
     let started = match (method.as_str(), era) {
-        ("tools/call", _) => parsed(params).and_then(|params| context.call_tool(params)),
+        ("tools/call", _) => context.call_tool(params),
+        ("tasks/get" | "tasks/cancel", _)
+        | ("tasks/list" | "tasks/result", Era::Sessions)
+        | ("tasks/update", Era::Stateless) => context.task_request(&method, &params),
         ("prompts/get", _) => parsed(params).and_then(|params: GetPromptRequestParams| context.get_prompt(params)),
         ("resources/read", _) => {
             parsed(params).and_then(|params: ReadResourceRequestParams| context.read_resource(params))
@@ -98,7 +105,8 @@ pub(super) fn start(server: &Arc<McpServer>, client: &Arc<McpClientContext>, req
     started.unwrap_or_else(|error| ready_with(Err(error)))
 }
 
-/// The answer to `initialize`: the requested revision if it has sessions, else the newest that has.
+/// The answer to `initialize`, with the requested revision if it has sessions, else the newest that has; and the client's
+/// capabilities.
 ///
 /// # Errors
 /// Invalid params.
@@ -107,15 +115,15 @@ pub(super) fn initialize(
     caller: &Arc<Caller>,
     over_socket: bool,
     params: Map<String, Value>,
-) -> Result<(InitializeResult, Value), ErrorData> {
+) -> Result<(ServerResult, Value), ErrorData> {
     let params: InitializeRequestParams = parsed(params)?;
-    let mut result = info(server, caller, over_socket);
+    let mut result: InitializeResult = info(server, caller, over_socket);
     let known = ProtocolVersion::KNOWN_VERSIONS.contains(&params.protocol_version);
     result.protocol_version = match known && params.protocol_version.has_initialize() {
         true => params.protocol_version,
         false => ProtocolVersion::LATEST_WITH_INITIALIZE,
     };
-    Ok((result, json!(params.capabilities)))
+    Ok((tasks::announced(result), json!(params.capabilities)))
 }
 
 impl Context {
@@ -127,7 +135,7 @@ impl Context {
         session: Option<&Arc<McpSession>>,
     ) -> Result<ServerResult, ErrorData> {
         match (method, self.era) {
-            ("tools/list", _) => self.tools(&parsed(params)?).map(ServerResult::ListToolsResult),
+            ("tools/list", _) => self.tools(&parsed(params)?),
             ("resources/list", _) => self.resources(&parsed(params)?).map(ServerResult::ListResourcesResult),
             ("resources/templates/list", _) => {
                 self.resource_templates(&parsed(params)?).map(ServerResult::ListResourceTemplatesResult)
@@ -135,12 +143,11 @@ impl Context {
             ("prompts/list", _) => self.prompts(&parsed(params)?).map(ServerResult::ListPromptsResult),
             ("server/discover", _) => Ok(ServerResult::DiscoverResult(DiscoverResult::from_server_info(
                 ProtocolVersion::KNOWN_VERSIONS.to_vec(),
-                info(&self.server, &self.client.caller, self.client.over_socket),
+                with_tasks(info(&self.server, &self.client.caller, self.client.over_socket)),
             ))),
             ("ping", Era::Sessions) => Ok(ServerResult::empty(())),
             ("initialize", Era::Sessions) => {
-                initialize(&self.server, &self.client.caller, self.client.over_socket, params)
-                    .map(|(result, _)| result.into())
+                initialize(&self.server, &self.client.caller, self.client.over_socket, params).map(|(result, _)| result)
             }
             ("logging/setLevel", Era::Sessions) => {
                 let params: SetLevelRequestParams = parsed(params)?;
@@ -195,7 +202,7 @@ impl Context {
         call.memory.clone_from(&self.memory);
         call.trace = passed_on::trace(&self.meta).or(call.trace);
         call.client_meta = passed_on::meta(&self.meta);
-        Started { running: Running { work: work(self, call, client), client_events }, binding: None }
+        Started { running: Running { work: work(self, call, client), client_events }, binding: None, task: None }
     }
 
     /// Starts work that sends nothing to its client while it runs.
@@ -236,7 +243,7 @@ impl Context {
             .then(|| Binding::new(&self.client.caller, method, &name, &arguments));
         if let (Some(state), Some(binding)) = (state, &binding) {
             return match self.server.parked.resume(binding, &state, given.unwrap_or_default())? {
-                Resumed::Running(running) => Ok(Started { running, binding: Some(binding.clone()) }),
+                Resumed::Running(running) => Ok(Started { running, binding: Some(binding.clone()), task: None }),
                 Resumed::StillAsking(result) => Ok(ready(ServerResult::InputRequiredResult(result))),
             };
         }
@@ -266,6 +273,12 @@ fn info(server: &McpServer, caller: &Arc<Caller>, over_socket: bool) -> ServerCo
     }
 }
 
+/// Adds the extension that clients of 2026-07-28 use tasks by.
+fn with_tasks(mut config: ServerConfig) -> ServerConfig {
+    config.capabilities.extensions.get_or_insert_default().insert(TASKS.to_owned(), Map::new());
+    config
+}
+
 fn capabilities() -> ServerCapabilities {
     let capabilities = json!({
         "tools": {"listChanged": true},
@@ -284,7 +297,7 @@ fn ready(result: ServerResult) -> Started {
 
 fn ready_with(outcome: Outcome) -> Started {
     let running = Running { work: std::future::ready(outcome).boxed(), client_events: ClientEvents::none() };
-    Started { running, binding: None }
+    Started { running, binding: None, task: None }
 }
 
 /// The parameters, as the method defines them.

@@ -5,21 +5,29 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use rmcp::model::{ErrorData, RequestId, ServerJsonRpcMessage, ServerNotification, ServerResult};
+use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::McpServer;
 use super::client::{ClientEvents, ClientQuestion};
 use super::event_stream::EventStream;
 use super::headers::Era;
-use super::parked_calls::{Binding, ParkedCalls};
+use super::methods::Started;
+use super::parked_calls::Binding;
 use super::result;
 use super::session::McpSession;
+use super::tasks::{self, TaskOwner};
 use crate::core::call::Caller;
 use crate::core::peer::ClientSession;
+
+/// A call of a client that supports tasks becomes one when it takes longer, or when it needs the client.
+const TASK_AFTER: Duration = Duration::from_millis(500);
 
 /// The result of a request.
 pub(super) type Outcome = Result<ServerResult, ErrorData>;
@@ -119,7 +127,7 @@ impl fmt::Debug for Running {
 }
 
 /// Asks a client that accepts requests.
-async fn ask(session: &McpSession, stream: &EventStream, question: ClientQuestion) {
+pub(super) async fn ask(session: &McpSession, stream: &EventStream, question: ClientQuestion) {
     let ClientQuestion { questions, mut answer } = question;
     let answers = tokio::select! {
         // The call no longer waits.
@@ -136,6 +144,8 @@ pub(super) struct StatelessRequest {
     caller: Arc<Caller>,
     /// `None` if its client answers no questions.
     binding: Option<Binding>,
+    /// Whose task it becomes, and when, if its client supports tasks.
+    task: Option<(TaskOwner, Instant)>,
 }
 
 /// What the client is sent next.
@@ -147,27 +157,55 @@ pub(super) enum Sent {
 }
 
 impl StatelessRequest {
-    pub(super) fn new(running: Running, caller: &Arc<Caller>, binding: Option<Binding>) -> Self {
-        Self { running: Some(running), caller: Arc::clone(caller), binding }
+    pub(super) fn new(started: Started, caller: &Arc<Caller>) -> Self {
+        let Started { running, binding, task } = started;
+        let task = task.map(|owner| (owner, Instant::now() + TASK_AFTER));
+        Self { running: Some(running), caller: Arc::clone(caller), binding, task }
     }
 
     /// A question ends the request: the client answers it in a further one. Must not be called after the outcome.
-    pub(super) async fn next(&mut self, parked: &ParkedCalls) -> Sent {
+    pub(super) async fn next(&mut self, server: &McpServer) -> Sent {
         loop {
             let Some(running) = &mut self.running else {
                 return Sent::Outcome(Err(ErrorData::internal_error("the request has ended", None)));
             };
-            let question = match running.next().await {
-                Step::Notify(notification) => return Sent::Notification(notification),
-                Step::End(outcome) => return Sent::Outcome(outcome),
-                Step::Ask(question) => question,
+            let step = match &self.task {
+                None => Some(running.next().await),
+                Some((_, at)) => tokio::time::timeout_at(*at, running.next()).await.ok(),
             };
+            let question = match step {
+                Some(Step::Notify(notification)) => return Sent::Notification(notification),
+                Some(Step::End(outcome)) => return Sent::Outcome(outcome),
+                Some(Step::Ask(question)) if self.task.is_none() => question,
+                // It takes long, or needs its client.
+                step => match self.become_task(server, step) {
+                    Ok(created) => return Sent::Outcome(Ok(created)),
+                    Err(Some(Step::Ask(question))) => question,
+                    Err(_) => continue,
+                },
+            };
+            let Some(running) = &mut self.running else { continue };
             let Some(binding) = &self.binding else { continue };
             let Some(questions) = running.gather(question).await else { continue };
             let Some(running) = self.running.take() else { continue };
-            match parked.park(&self.caller, binding, running, questions) {
+            match server.parked.park(&self.caller, binding, running, questions) {
                 Ok(result) => return Sent::Outcome(Ok(ServerResult::InputRequiredResult(result))),
                 Err(running) => self.running = Some(running),
+            }
+        }
+    }
+
+    /// Has the request run on as a task. If there are too many, it remains a request.
+    ///
+    /// # Errors
+    /// The step.
+    fn become_task(&mut self, server: &McpServer, step: Option<Step>) -> Result<ServerResult, Option<Step>> {
+        let (Some((owner, _)), Some(running)) = (self.task.take(), self.running.take()) else { return Err(step) };
+        match server.tasks.start(&owner, None, running, step) {
+            Ok(state) => Ok(tasks::created(&state)),
+            Err((running, step)) => {
+                self.running = Some(running);
+                Err(step)
             }
         }
     }

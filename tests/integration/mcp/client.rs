@@ -266,7 +266,8 @@ impl McpClient {
             let own = params["_meta"].as_object().cloned().unwrap_or_else(Map::new);
             params["_meta"] = meta.as_object().cloned().unwrap().into_iter().chain(own).collect();
         }
-        let name = params.get("name").or_else(|| params.get("uri")).and_then(Value::as_str).map(str::to_owned);
+        let name = ["name", "uri", "taskId"].into_iter().find_map(|member| params.get(member)?.as_str());
+        let name = name.map(str::to_owned);
         let message = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
         self.request(method, name.as_deref(), changed).json(&message)
     }

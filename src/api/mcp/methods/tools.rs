@@ -7,24 +7,26 @@ use futures_util::future::BoxFuture;
 use rmcp::model::{
     CacheScope, CallToolRequestParams, ErrorData, ListToolsResult, PaginatedRequestParams, ServerResult,
 };
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use super::{Context, Questionable, Started, cursor, ready};
+use super::tasks::with_task_support;
+use super::{Context, Questionable, Started, cursor, parsed, ready};
 use crate::api::mcp::catalogue::{LIST_TTL_MS, Page, for_older_clients, page};
 use crate::api::mcp::client::Client;
-use crate::api::mcp::extensions::APPS;
+use crate::api::mcp::extensions::{APPS, TASKS};
 use crate::api::mcp::headers::Era;
 use crate::api::mcp::running_request::Outcome;
+use crate::api::mcp::tasks::TaskOwner;
 use crate::api::mcp::{result, search};
 use crate::core::call::{Arguments, CallContext};
 
 impl Context {
-    pub(super) fn tools(&self, request: &PaginatedRequestParams) -> Result<ListToolsResult, ErrorData> {
+    pub(super) fn tools(&self, request: &PaginatedRequestParams) -> Result<ServerResult, ErrorData> {
         let cursor = cursor(request);
+        let catalogue = self.server.catalogues.present(&self.server.gateway);
         let Page { items, next } = if self.client.search {
             page(search::tools().iter().cloned(), |tool| &tool.name, cursor)?
         } else {
-            let catalogue = self.server.catalogues.present(&self.server.gateway);
             let tools = catalogue.tools_for(&self.client.caller, &self.server.gateway);
             // Whole tools are cloned for one page only.
             let Page { items, next } = page(catalogue.usable(&tools, self.declares(APPS)), |tool| &tool.name, cursor)?;
@@ -36,10 +38,16 @@ impl Context {
         };
         let mut result = ListToolsResult::with_all_items(items);
         (result.next_cursor, result.ttl_ms, result.cache_scope) = (next, Some(LIST_TTL_MS), Some(CacheScope::Private));
-        Ok(result)
+        let result = ServerResult::ListToolsResult(result);
+        Ok(match self.era {
+            Era::Stateless => result,
+            Era::Sessions => with_task_support(result, |name| !self.client.search && catalogue.runs_as_task(name)),
+        })
     }
 
-    pub(super) fn call_tool(&self, request: CallToolRequestParams) -> Result<Started, ErrorData> {
+    pub(super) fn call_tool(&self, mut params: Map<String, Value>) -> Result<Started, ErrorData> {
+        let task = params.remove("task").filter(|_| self.era == Era::Sessions);
+        let request: CallToolRequestParams = parsed(params)?;
         let arguments = request.arguments.unwrap_or_default();
         let (name, arguments) = match self.client.search {
             false => (request.name.into_owned(), arguments),
@@ -49,9 +57,22 @@ impl Context {
                 search::Answer::NotOurs => (request.name.into_owned(), arguments),
             },
         };
+        if let Some(wanted) = &task {
+            self.check_task(wanted, &name)?;
+        }
+        let as_task = task.is_some();
         let (given, state) = (request.input_responses, request.request_state);
         let request = Questionable { method: "tools/call", name, arguments, given, state };
-        self.run(request, Self::work_of_tool)
+        let started = self.run(request, |context, call, client, arguments| {
+            context.work_of_tool(CallContext { as_task, ..call }, client, arguments)
+        })?;
+        match task {
+            Some(wanted) => self.start_task(started, &wanted),
+            None if self.era == Era::Stateless && self.declares(TASKS) => {
+                Ok(Started { task: Some(TaskOwner::of(&self.client, self.era)), ..started })
+            }
+            None => Ok(started),
+        }
     }
 
     /// The work of a tool call, with the result in the form of the client's revision.

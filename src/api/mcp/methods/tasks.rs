@@ -1,0 +1,116 @@
+//! Tasks: calls that clients ask to run in the background, and the requests about them.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use rmcp::model::{CustomResult, ErrorCode as McpErrorCode, ErrorData, InitializeResult, ServerResult};
+use serde_json::{Map, Value, json};
+
+use super::{Context, Started, error_data, parsed_value, ready};
+use crate::api::mcp::extensions::TASKS;
+use crate::api::mcp::headers::Era;
+use crate::api::mcp::tasks::{TaskOwner, TaskState, wanted_ttl};
+use crate::core::error::{CallError, ErrorCode};
+
+impl Context {
+    /// A request about a task.
+    pub(super) fn task_request(&self, method: &str, params: &Map<String, Value>) -> Result<Started, ErrorData> {
+        if self.era == Era::Stateless && !self.declares(TASKS) {
+            let required = parsed_value(json!({"extensions": {TASKS: {}}}))?;
+            return Err(ErrorData::missing_required_client_capability(required));
+        }
+        let (tasks, owner) = (&self.server.tasks, TaskOwner::of(&self.client, self.era));
+        if method == "tasks/list" {
+            if params.contains_key("cursor") {
+                return Err(ErrorData::invalid_params("the list of tasks has one page; list without a cursor", None));
+            }
+            let shown: Vec<_> = tasks.list(&owner).iter().map(|state| state.shown(self.era)).collect();
+            return Ok(self.task_result(json!({"tasks": shown})));
+        }
+        let id = params.get("taskId").and_then(Value::as_str);
+        let id = id.ok_or_else(|| ErrorData::invalid_params("invalid parameters: `taskId` must be a string", None))?;
+        let state = tasks.get(&owner, id)?;
+        match method {
+            "tasks/result" => Ok(self.alone(|_| result(state).boxed())),
+            "tasks/cancel" => self.cancel_task(&state),
+            "tasks/update" => {
+                let given = params.get("inputResponses").cloned().unwrap_or_else(|| json!({}));
+                state.answer(parsed_value(given)?)?;
+                Ok(self.task_result(json!({})))
+            }
+            _ => Ok(self.task_result(state.polled(self.era))),
+        }
+    }
+
+    fn cancel_task(&self, state: &TaskState) -> Result<Started, ErrorData> {
+        let is_cancelled = self.server.tasks.cancel(state);
+        match self.era {
+            Era::Stateless => Ok(self.task_result(json!({}))),
+            Era::Sessions if is_cancelled => Ok(self.task_result(state.shown(self.era))),
+            Era::Sessions => {
+                let message = format!("the task has ended: {}", state.shown(self.era)["status"]);
+                Err(ErrorData::invalid_params(message, None))
+            }
+        }
+    }
+
+    /// Runs a call of a session as a task; the answer is the task.
+    pub(super) fn start_task(&self, started: Started, wanted: &Value) -> Result<Started, ErrorData> {
+        let owner = TaskOwner::of(&self.client, self.era);
+        let state = self.server.tasks.start(&owner, wanted_ttl(wanted), started.running, None);
+        let state = state.map_err(|_| {
+            let message = "there are too many tasks; fetch results of tasks that have ended, or cancel some";
+            error_data(&CallError::new(ErrorCode::Overloaded, message))
+        })?;
+        Ok(self.task_result(json!({"task": state.shown(self.era)})))
+    }
+
+    fn task_result(&self, mut result: Value) -> Started {
+        if self.era == Era::Stateless {
+            result["resultType"] = json!("complete");
+        }
+        ready(ServerResult::CustomResult(CustomResult(result)))
+    }
+
+    /// # Errors
+    /// The parameter `task` is invalid, or the tool cannot run as a task.
+    pub(super) fn check_task(&self, wanted: &Value, tool: &str) -> Result<(), ErrorData> {
+        if !wanted.is_object() {
+            return Err(ErrorData::invalid_params("invalid parameters: `task` must be an object", None));
+        }
+        let snapshot = self.server.gateway.pipeline.registry.snapshot();
+        match snapshot.get(tool).filter(|tool| !tool.metadata.is_hidden_from(&self.client.caller)) {
+            Some(tool) if !tool.metadata.runs_as_task() => {
+                let message = format!("the tool {} does not support tasks; call it without `task`", tool.name());
+                Err(ErrorData::new(McpErrorCode::METHOD_NOT_FOUND, message, None))
+            }
+            // The call of an unknown tool fails as every such call.
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The result of the task's call, when it has ended.
+async fn result(state: Arc<TaskState>) -> Result<ServerResult, ErrorData> {
+    let outcome = state.outcome().await?;
+    Ok(ServerResult::CustomResult(CustomResult(state.related(outcome))))
+}
+
+/// The answer to `initialize` with the capability of tasks (2025-11-25).
+pub(super) fn announced(result: InitializeResult) -> ServerResult {
+    let Ok(mut written) = serde_json::to_value(&result) else { return result.into() };
+    written["capabilities"]["tasks"] = json!({"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}});
+    ServerResult::CustomResult(CustomResult(written))
+}
+
+/// A list of tools with what each says of tasks (2025-11-25). `runs_as_task` is for the name of a tool.
+pub(super) fn with_task_support(mut result: ServerResult, runs_as_task: impl Fn(&str) -> bool) -> ServerResult {
+    result.strip_result_type_for_legacy_peer();
+    let Ok(mut written) = serde_json::to_value(&result) else { return result };
+    for tool in written.get_mut("tools").and_then(Value::as_array_mut).into_iter().flatten() {
+        if tool["name"].as_str().is_some_and(&runs_as_task) {
+            tool["execution"] = json!({"taskSupport": "optional"});
+        }
+    }
+    ServerResult::CustomResult(CustomResult(written))
+}
