@@ -38,6 +38,9 @@ pub trait ClientPeer: fmt::Debug + Send + Sync {
     /// Reports progress. Never waits; messages that arrive too fast are dropped.
     fn progress(&self, progress: Progress);
 
+    /// Says that the upstream runs the call as a task: a client that supports tasks may get one too.
+    fn task_created(&self) {}
+
     /// Passes on a log message of the tool, if the client requested such messages. Never waits.
     fn log(&self, message: LogMessage);
 

@@ -14,6 +14,7 @@ use rmcp::model::{
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::session::McpSession;
 use crate::core::call::OpenTime;
@@ -49,6 +50,8 @@ pub(super) struct Client {
     session: Option<(Arc<McpSession>, Duration)>,
     events: mpsc::Sender<ServerNotification>,
     questions: mpsc::Sender<ClientQuestion>,
+    /// Cancelled when the upstream runs the call as a task.
+    task_created: CancellationToken,
 }
 
 /// The receiving side of a call's events and questions, held by the task that serves the request.
@@ -56,6 +59,8 @@ pub(super) struct Client {
 pub(super) struct ClientEvents {
     pub events: mpsc::Receiver<ServerNotification>,
     pub questions: mpsc::Receiver<ClientQuestion>,
+    /// Cancelled when the upstream runs the call as a task.
+    pub task_created: CancellationToken,
 }
 
 /// A question to the client. Its channel is closed when the call no longer waits.
@@ -86,8 +91,10 @@ impl Client {
             session: None,
             events,
             questions,
+            task_created: CancellationToken::new(),
         };
-        (client, ClientEvents { events: event_receiver, questions: question_receiver })
+        let task_created = client.task_created.clone();
+        (client, ClientEvents { events: event_receiver, questions: question_receiver, task_created })
     }
 
     /// Counts the time of the session's own questions too: this call may have caused them.
@@ -141,7 +148,7 @@ impl ClientEvents {
     /// Of a request that sends none.
     pub(super) fn none() -> Self {
         let ((_, events), (_, questions)) = (mpsc::channel(1), mpsc::channel(1));
-        Self { events, questions }
+        Self { events, questions, task_created: CancellationToken::new() }
     }
 
     /// The questions that are asked together with `first`: a server of an older revision sends each question
@@ -176,6 +183,10 @@ impl ClientPeer for Client {
     fn time_asking(&self) -> Duration {
         let of_session = self.session.as_ref().map(|(session, before)| session.time_asking().saturating_sub(*before));
         self.asking.total() + of_session.unwrap_or_default()
+    }
+
+    fn task_created(&self) {
+        self.task_created.cancel();
     }
 
     fn progress(&self, progress: Progress) {

@@ -26,7 +26,7 @@ use super::tasks::{self, TaskOwner};
 use crate::core::call::Caller;
 use crate::core::peer::ClientSession;
 
-/// A call of a client that supports tasks becomes one when it takes longer, or when it needs the client.
+/// A call of a client that supports tasks becomes one when it takes longer, or when its upstream makes it one.
 const TASK_AFTER: Duration = Duration::from_millis(500);
 
 /// The result of a request.
@@ -171,20 +171,25 @@ impl StatelessRequest {
             };
             let step = match &self.task {
                 None => Some(running.next().await),
-                Some((_, at)) => tokio::time::timeout_at(*at, running.next()).await.ok(),
+                Some((_, at)) => {
+                    let task_created = running.client_events.task_created.clone();
+                    tokio::select! {
+                        biased;
+                        step = running.next() => Some(step),
+                        () = task_created.cancelled() => None,
+                        () = tokio::time::sleep_until(*at) => None,
+                    }
+                }
             };
             let question = match step {
                 Some(Step::Notify(notification)) => return Sent::Notification(notification),
                 Some(Step::End(outcome)) => return Sent::Outcome(outcome),
-                Some(Step::Ask(question)) if self.task.is_none() => question,
-                // It takes long, or needs its client.
-                step => match self.become_task(server, step) {
-                    Ok(created) => return Sent::Outcome(Ok(created)),
-                    Err(Some(Step::Ask(question))) => question,
-                    Err(_) => continue,
+                Some(Step::Ask(question)) => question,
+                None => match self.become_task(server) {
+                    Some(created) => return Sent::Outcome(Ok(created)),
+                    None => continue,
                 },
             };
-            let Some(running) = &mut self.running else { continue };
             let Some(binding) = &self.binding else { continue };
             let Some(questions) = running.gather(question).await else { continue };
             let Some(running) = self.running.take() else { continue };
@@ -196,16 +201,13 @@ impl StatelessRequest {
     }
 
     /// Has the request run on as a task. If there are too many, it remains a request.
-    ///
-    /// # Errors
-    /// The step.
-    fn become_task(&mut self, server: &McpServer, step: Option<Step>) -> Result<ServerResult, Option<Step>> {
-        let (Some((owner, _)), Some(running)) = (self.task.take(), self.running.take()) else { return Err(step) };
-        match server.tasks.start(&owner, None, running, step) {
-            Ok(state) => Ok(tasks::created(&state)),
-            Err((running, step)) => {
+    fn become_task(&mut self, server: &McpServer) -> Option<ServerResult> {
+        let ((owner, _), running) = (self.task.take()?, self.running.take()?);
+        match server.tasks.start(&owner, None, running) {
+            Ok(state) => Some(tasks::created(&state)),
+            Err(running) => {
                 self.running = Some(running);
-                Err(step)
+                None
             }
         }
     }

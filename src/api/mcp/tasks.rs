@@ -18,7 +18,7 @@ use uuid::Uuid;
 pub(super) use self::state::TaskState;
 use super::client_context::McpClientContext;
 use super::headers::Era;
-use super::running_request::{Running, Step};
+use super::running_request::Running;
 use super::session::McpSession;
 use crate::core::caller::Owner;
 use crate::core::per_owner::PerOwner;
@@ -83,7 +83,7 @@ impl Tasks {
         Self { by_id, results: Share::new(MAX_KEPT_BYTES) }
     }
 
-    /// Runs a request on in the background, from the step `first`. `ttl` is what the client wants.
+    /// Runs a request on in the background. `ttl` is what the client wants.
     ///
     /// # Errors
     /// The request, when there are too many tasks whose results were not fetched.
@@ -92,8 +92,7 @@ impl Tasks {
         owner: &TaskOwner,
         ttl: Option<Duration>,
         running: Running,
-        first: Option<Step>,
-    ) -> Result<Arc<TaskState>, (Running, Option<Step>)> {
+    ) -> Result<Arc<TaskState>, Running> {
         let id = Uuid::new_v4().to_string();
         let ttl = ttl.unwrap_or(DEFAULT_TTL).min(MAX_TTL);
         let state = Arc::new(TaskState::new(id.clone(), owner.clone(), ttl));
@@ -103,10 +102,10 @@ impl Tasks {
         // Evicted tasks are dropped without the lock.
         let evicted = self.by_id.insert(&owner.owner, id.clone(), task, |_, task| task.state.is_fetched());
         if evicted.is_err() {
-            return Err((running, first));
+            return Err(running);
         }
         let kept = work::Kept { results: Arc::clone(&self.results), tasks: Arc::downgrade(&self.by_id) };
-        let work = work::run(Arc::clone(&state), running.in_background(), first, kept);
+        let work = work::run(Arc::clone(&state), running.in_background(), kept);
         let work = AbortOnDropHandle::new(tokio::spawn(work));
         self.by_id.with(&id, |task| task.work = Some(work));
         Ok(state)
@@ -190,7 +189,7 @@ mod tests {
         let tasks = Tasks::new();
         let ann = owner("ann");
         let ttl = Some(Duration::from_secs(5));
-        let state = tasks.start(&ann, ttl, running(ready(json!({"content": []}))), None).expect("a task");
+        let state = tasks.start(&ann, ttl, running(ready(json!({"content": []})))).expect("a task");
         assert!(tasks.get(&owner("bob"), &state.id).is_err() && tasks.list(&owner("bob")).is_empty());
         let outcome = tasks.get(&ann, &state.id).expect("the task").outcome().await.expect("a result");
         assert_eq!(outcome, json!({"content": []}));
@@ -213,7 +212,7 @@ mod tests {
                 pending().await
             };
             let ttl = Some(Duration::from_secs(5));
-            let state = tasks.start(&ann, ttl, running(work), None).expect("a task");
+            let state = tasks.start(&ann, ttl, running(work)).expect("a task");
             if expires {
                 tokio::time::sleep(Duration::from_secs(6)).await;
             } else {
@@ -229,13 +228,13 @@ mod tests {
     async fn tasks_of_a_caller_are_bounded_and_results_that_were_fetched_go_first() {
         let tasks = Tasks::new();
         let ann = owner("ann");
-        let start = |tasks: &Tasks| tasks.start(&ann, None, running(ready(json!({}))), None);
+        let start = |tasks: &Tasks| tasks.start(&ann, None, running(ready(json!({}))));
         let mut started = Vec::new();
         for _ in 0..MAX_TASKS_OF_A_CALLER {
             started.push(start(&tasks).expect("a task"));
         }
         assert!(start(&tasks).is_err(), "no result was fetched");
-        tasks.start(&owner("bob"), None, running(ready(json!({}))), None).expect("a task of another caller");
+        tasks.start(&owner("bob"), None, running(ready(json!({})))).expect("a task of another caller");
         started[7].outcome().await.expect("a result");
         start(&tasks).expect("a place");
         assert!(tasks.get(&ann, &started[7].id).is_err() && tasks.get(&ann, &started[0].id).is_ok());
@@ -247,7 +246,7 @@ mod tests {
         let ann = owner("ann");
         let start = || {
             let result = json!({"content": [{"type": "text", "text": "a".repeat(30)}]});
-            tasks.start(&ann, None, running(ready(result)), None).expect("a task")
+            tasks.start(&ann, None, running(ready(result))).expect("a task")
         };
         start().outcome().await.expect("a result");
         start().outcome().await.expect("a result in place of the fetched one");

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use sekisho::Source;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use super::client::{McpClient, initialize};
+use super::tools::ConversingTools;
 use super::{NEWER, OLDER};
 use crate::app::{TestApp, answer};
 use crate::extended::{KINDS, Reach, gateway, settings};
@@ -179,7 +182,7 @@ async fn a_cancelled_task_is_cancelled_at_its_server_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_becomes_a_task_when_it_needs_its_client() {
+async fn a_call_becomes_a_task_when_its_server_makes_it_one() {
     let app = gateway(&[("m", settings((Reach::Http, true), "").await)], "").await;
     let client = McpClient::connect_with(&app, NEWER, json!({"extensions": {TASKS: {}}})).await;
     let at_once = client.reply("tools/call", json!({"name": "m__plain", "arguments": {}})).await;
@@ -239,4 +242,22 @@ async fn lists_and_handshakes_say_what_runs_as_a_task() {
     let newer = McpClient::connect_as(&app, NEWER, Some("key-of-ann")).await;
     let discovered = newer.result("server/discover", json!({}), "DiscoverResult").await;
     assert!(discovered["capabilities"]["extensions"][TASKS].is_object(), "{discovered}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_becomes_a_task_when_it_takes_long_and_its_questions_come_before() {
+    let tools = || -> Vec<Box<dyn Source>> { vec![Box::new(ConversingTools)] };
+    let app = TestApp::with_tools_of(TempDir::new().unwrap(), "", tools()).await;
+    let client = McpClient::connect_with(&app, NEWER, json!({"extensions": {TASKS: {}}})).await;
+    let asked = client.reply("tools/call", json!({"name": "ask_name", "arguments": {}})).await;
+    assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
+    let app = TestApp::start().await;
+    let client = McpClient::connect_with(&app, NEWER, json!({"extensions": {TASKS: {}}})).await;
+    let call = |milliseconds: u64| json!({"name": "sleep", "arguments": {"ms": milliseconds}});
+    let short = client.reply("tools/call", call(1)).await;
+    assert_eq!(short["result"]["content"][0]["text"], "1", "{short}");
+    let task = client.reply("tools/call", call(900)).await["result"].clone();
+    assert_eq!((&task["resultType"], &task["status"]), (&json!("task"), &json!("working")), "{task}");
+    let shown = until(&client, &task, "completed").await;
+    assert_eq!(shown["result"]["content"][0]["text"], "900", "{shown}");
 }

@@ -57,7 +57,7 @@ impl Context {
     /// Runs a call of a session as a task; the answer is the task.
     pub(super) fn start_task(&self, started: Started, wanted: &Value) -> Result<Started, ErrorData> {
         let owner = TaskOwner::of(&self.client, self.era);
-        let state = self.server.tasks.start(&owner, wanted_ttl(wanted), started.running, None);
+        let state = self.server.tasks.start(&owner, wanted_ttl(wanted), started.running);
         let state = state.map_err(|_| {
             let message = "there are too many tasks; fetch results of tasks that have ended, or cancel some";
             error_data(&CallError::new(ErrorCode::Overloaded, message))

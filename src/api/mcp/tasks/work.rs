@@ -23,33 +23,35 @@ pub(super) struct Kept {
 }
 
 /// Runs the request to its end.
-pub(super) async fn run(state: Arc<TaskState>, mut running: Running, first: Option<Step>, kept: Kept) {
+pub(super) async fn run(state: Arc<TaskState>, mut running: Running, kept: Kept) {
     let session = state.owner.session.as_ref().and_then(Weak::upgrade);
     // The session is not idle while its task runs.
-    let _active = session.as_ref().map(|session| session.active());
+    let _active = session.as_ref().map(McpSession::active);
     let mut asking = FuturesUnordered::new();
-    let mut step = first;
     let outcome = loop {
-        match (step.take(), &session) {
-            (Some(Step::End(outcome)), _) => break outcome,
-            (Some(Step::Notify(notification)), Some(session)) => {
+        let step = tokio::select! {
+            biased;
+            Some(()) = asking.next() => {
+                state.asks(false);
+                continue;
+            }
+            step = running.next() => step,
+        };
+        match (step, &session) {
+            (Step::End(outcome), _) => break outcome,
+            (Step::Notify(notification), Some(session)) => {
                 session.outside.send(&ServerJsonRpcMessage::notification(notification));
             }
-            (Some(Step::Ask(mut question)), Some(session)) => {
+            (Step::Ask(mut question), Some(session)) => {
                 relate(&state, &mut question);
                 state.asks(true);
                 notify(&state, Some(session));
                 asking.push(ask(session, &session.outside, question));
             }
             // The client gets it when it polls.
-            (Some(Step::Ask(question)), None) => state.ask(question),
+            (Step::Ask(question), None) => state.ask(question),
             // The extension has no other messages of tasks.
-            (Some(Step::Notify(_)), None) | (None, _) => {}
-        }
-        tokio::select! {
-            biased;
-            Some(()) = asking.next() => state.asks(false),
-            next = running.next() => step = Some(next),
+            (Step::Notify(_), None) => {}
         }
     };
     let (outcome, memory) = kept.keep(&state, written(outcome, state.owner.session.is_some()));

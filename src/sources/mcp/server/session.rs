@@ -133,7 +133,10 @@ impl Session {
         let result = self.ask_in_rounds(call, "tools/call", params, Some(marked)).await?;
         match UpstreamTask::of(&result, self, call) {
             // Boxed, because it is rare.
-            Some(task) => Box::pin(task.finish()).await,
+            Some(task) => {
+                call.peer.iter().for_each(|peer| peer.task_created());
+                Box::pin(task.finish()).await
+            }
             None => Ok(result),
         }
     }
