@@ -1,5 +1,5 @@
 // The same MCP server as conformance_fixture.py, of the official TypeScript SDK: `conformance_fixture.mjs PORT`.
-import { randomUUID } from "node:crypto";
+import { createHmac, randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -12,15 +12,43 @@ const capabilities = {
   tools: {}, resources: { subscribe: true }, prompts: {}, completions: {}, logging: {},
 };
 
+const signed = (step) => `${step}:${createHmac("sha256", "for tests only").update(`${step}`).digest("hex")}`;
+const kinds = { "elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots" };
+
+const declared = (request) => request.envelope?.["io.modelcontextprotocol/clientCapabilities"] ?? {};
+
+/** The questions of 2026-07-28, which a client answers in further requests; after the last round the answers. */
+function rounds(name, request) {
+  const given = request.inputResponses ?? {}, state = request.requestState?.(), steps = fixture.rounds[name];
+  let step = state ? Number(state.split(":")[0]) : 0;
+  if (state && state !== signed(step)) throw new ProtocolError(-32602, "the request state was changed");
+  let asked = Object.fromEntries(Object.entries(steps[step]).filter(([, { method }]) => declared(request)[kinds[method]]));
+  const keys = Object.keys(asked);
+  if (keys.length > 0 && keys.every((key) => key in given)) {
+    step += 1;
+    if (step === steps.length) return { answers: text(JSON.stringify(given)) };
+    asked = steps[step];
+  }
+  return { required: { resultType: "input_required", inputRequests: asked, requestState: signed(step) } };
+}
+
 /** `asks`: whether the revision lets it ask its client while a call runs. */
 function server(asks) {
   const server = new Server({ name: "conformance", version: "1.0.0" }, { capabilities });
   server.setRequestHandler("tools/list", () => ({ tools: fixture.tools }));
   server.setRequestHandler("tools/call", async ({ params: { name, arguments: given = {}, _meta } }, context) => {
     let content = fixture.content[name];
-    if (name === "test_tool_with_logging") {
+    if (fixture.rounds[name] && !asks) {
+      const { required, answers } = rounds(name, context.mcpReq);
+      if (required) return required;
+      content = [answers];
+    }
+    if (name === "test_missing_capability" && !declared(context.mcpReq).sampling) {
+      throw new ProtocolError(-32021, "it needs a model", { requiredCapabilities: { sampling: {} } });
+    }
+    if (["test_tool_with_logging", "test_logging_tool"].includes(name)) {
       for (const data of ["Tool execution started", "Tool processing data", "Tool execution completed"]) {
-        await context.mcpReq.notify({ method: "notifications/message", params: { level: "info", data } });
+        await context.mcpReq.log("info", data);
         await sleep(50);
       }
     } else if (name === "test_tool_with_progress") {
@@ -55,7 +83,11 @@ function server(asks) {
     return { contents: [{ uri, ...found }] };
   });
   server.setRequestHandler("prompts/list", () => ({ prompts: fixture.prompts }));
-  server.setRequestHandler("prompts/get", ({ params: { name, arguments: given = {} } }) => {
+  server.setRequestHandler("prompts/get", ({ params: { name, arguments: given = {} } }, context) => {
+    if (fixture.rounds[name] && !asks) {
+      const { required, answers } = rounds(name, context.mcpReq);
+      return required ?? { messages: [{ role: "user", content: answers }] };
+    }
     let blocks = JSON.stringify(fixture.messages[name]);
     for (const [argument, value] of Object.entries(given)) blocks = blocks.replaceAll(`{${argument}}`, value);
     return { messages: JSON.parse(blocks).map((content) => ({ role: "user", content })) };

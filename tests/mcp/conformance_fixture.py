@@ -1,6 +1,6 @@
 """An MCP server of the official Python SDK with what the scenarios of the conformance suite call: `conformance_fixture.py PORT`.
-It speaks the revisions with a handshake and 2026-07-28, and asks its client only in the former."""
-import asyncio, json, pathlib, sys
+It speaks the revisions with a handshake, in which it asks its client while a call runs, and 2026-07-28."""
+import asyncio, hmac, json, pathlib, sys
 
 import mcp.types as types
 import uvicorn
@@ -14,6 +14,31 @@ def text(value):
     return {"type": "text", "text": value}
 
 
+def signed(step):
+    return f"{step}:{hmac.new(b'for tests only', str(step).encode(), 'sha256').hexdigest()}"
+
+
+def declared(context):
+    return (context.meta or {}).get("io.modelcontextprotocol/clientCapabilities", {})
+
+
+def rounds(name, context, params):
+    """The questions of 2026-07-28, which a client answers in further requests; after the last round the answers."""
+    given, state = params.input_responses or {}, params.request_state
+    steps = FIXTURE["rounds"][name]
+    step = int(state.split(":")[0]) if state else 0
+    if state and not hmac.compare_digest(state, signed(step)):
+        raise MCPError(-32602, "the request state was changed")
+    kinds = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
+    asked = {key: request for key, request in steps[step].items() if kinds[request["method"]] in declared(context)}
+    if asked and all(key in given for key in asked):
+        step += 1
+        if step == len(steps):
+            return None, text(json.dumps({key: answer.model_dump(mode="json") for key, answer in given.items()}))
+        asked = steps[step]
+    return types.InputRequiredResult.model_validate({"inputRequests": asked, "requestState": signed(step)}), None
+
+
 async def list_tools(context, params):
     return types.ListToolsResult.model_validate({"tools": FIXTURE["tools"]})
 
@@ -21,7 +46,14 @@ async def list_tools(context, params):
 async def call_tool(context, params):
     name, arguments, session = params.name, params.arguments or {}, context.session
     content = FIXTURE["content"].get(name)
-    if name == "test_tool_with_logging":
+    if name in FIXTURE["rounds"]:
+        required, answers = rounds(name, context, params)
+        if required:
+            return required
+        content = [answers]
+    if name == "test_missing_capability" and "sampling" not in declared(context):
+        raise MCPError(-32021, "it needs a model", {"requiredCapabilities": {"sampling": {}}})
+    if name in ("test_tool_with_logging", "test_logging_tool"):
         for message in ["Tool execution started", "Tool processing data", "Tool execution completed"]:
             await session.send_log_message("info", message, related_request_id=context.request_id)
             await asyncio.sleep(0.05)
@@ -69,6 +101,10 @@ async def list_prompts(context, params):
 
 
 async def get_prompt(context, params):
+    if params.name in FIXTURE["rounds"]:
+        required, answers = rounds(params.name, context, params)
+        message = {"role": "user", "content": answers}
+        return required or types.GetPromptResult.model_validate({"messages": [message]})
     blocks = json.dumps(FIXTURE["messages"][params.name])
     for name, value in (params.arguments or {}).items():
         blocks = blocks.replace("{" + name + "}", value)
