@@ -24,7 +24,7 @@ use url::Url;
 use super::transport::authorized_http::{AuthorizedHttp, Tokens};
 use super::transport::event_source::{EventSource, StandingSource};
 use super::transport::http::{EVENT_STREAM, Heading, HttpChannel, REVISION, Refusal, is, session_of};
-use super::transport::lines::{Line, Lines};
+use super::transport::lines::{Line, LineError, Lines};
 use super::transport::message::Failure;
 use super::transport::request_headers::{self, MarkedArguments};
 use crate::core::error::{Blame, CallError, ErrorCode};
@@ -154,7 +154,11 @@ impl Bridge {
                     self.refuse(message.requested().cloned(), ErrorData::invalid_request(problem, None)).await?;
                     continue;
                 }
-                Ok(None) | Err(_) => return Ok(()),
+                Err(LineError::Endless(max)) => {
+                    let problem = format!("a message has more than {max} bytes");
+                    return self.refuse(None, ErrorData::invalid_request(problem, None)).await;
+                }
+                Ok(None) | Err(LineError::Unreadable(_)) => return Ok(()),
             };
             let Ok(message) = serde_json::from_slice::<Envelope>(&line) else {
                 if !line.is_empty() {
