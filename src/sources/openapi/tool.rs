@@ -140,6 +140,9 @@ impl Maker<'_> {
                 format!("its own server {host} gets no credentials; add it to `auth_config.hosts` to send them");
             self.report.needs_credentials(label, reason);
         }
+        // Some services expect their key there; what a document has in its query is no secret.
+        let configured = self.settings.base_url.iter().flat_map(Url::query_pairs);
+        authorization.add_secrets(configured.map(|(_, value)| value.into_owned()));
         for parameter in operation.parameters.iter().filter(|parameter| !is_sent(parameter)) {
             notes.push(format!("the header {} is not an argument: the HTTP client sets it", parameter.name));
         }

@@ -110,7 +110,9 @@ fn form_body(form: &[&Value], consumes: &[String]) -> Value {
             required.extend(parameter.get("name"));
         }
     }
-    let schema = json!({"type": "object", "properties": properties, "required": required});
+    // Its fields are parameters, of which there are no others than those written.
+    let schema =
+        json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false});
     let media_type = if multipart { MULTIPART } else { FORM };
     let content = json!({media_type: {"schema": schema, "encoding": encoding}});
     json!({"required": !required.is_empty(), "content": content})

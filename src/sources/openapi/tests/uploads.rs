@@ -3,7 +3,7 @@
 use super::*;
 use crate::core::error::ErrorCode;
 
-fn upload(server: &Url, request_body: Value) -> Value {
+fn upload(server: &Url, request_body: &Value) -> Value {
     json!({
         "openapi": "3.1.0", "info": {"title": "Files", "version": "1"}, "servers": [{"url": server}],
         "paths": {"/files": {"post": {"operationId": "upload", "requestBody": request_body, "responses": {"204": {}}}}},
@@ -14,12 +14,15 @@ fn upload(server: &Url, request_body: Value) -> Value {
     })
 }
 
-fn multipart(schema: Value) -> Value {
+fn multipart(schema: &Value) -> Value {
     json!({"content": {"multipart/form-data": {"schema": schema}}})
 }
 
-/// The parts of the last request: the name, the file's name, the media type and the content of each.
-fn parts(upstream: &Upstream) -> Vec<(String, Option<String>, Option<String>, Vec<u8>)> {
+/// Name, name of the file, media type and content.
+type Part = (String, Option<String>, Option<String>, Vec<u8>);
+
+/// The parts of the last request.
+fn parts(upstream: &Upstream) -> Vec<Part> {
     let request = upstream.last();
     let boundary = request.header("content-type").unwrap().split_once("boundary=").unwrap().1.to_owned();
     let text: String = request.body.iter().map(|byte| char::from(*byte)).collect();
@@ -48,39 +51,39 @@ async fn a_file_is_uploaded_wherever_the_document_has_binary_content() {
     let whole = |value: Value| json!({"body": {"file": value}});
     for (what, body, arguments, count) in [
         // What OpenAPI has by default: a body that is not required.
-        ("an optional body", multipart(with(binary())), whole(file()), 1),
-        ("a reference", multipart(json!({"$ref": "#/components/schemas/Upload"})), whole(file()), 1),
+        ("an optional body", multipart(&with(binary())), whole(file()), 1),
+        ("a reference", multipart(&json!({"$ref": "#/components/schemas/Upload"})), whole(file()), 1),
         (
             "allOf",
-            multipart(json!({"allOf": [{"$ref": "#/components/schemas/Upload"}, {"properties": {"t": {}}}]})),
+            multipart(&json!({"allOf": [{"$ref": "#/components/schemas/Upload"}, {"properties": {"t": {}}}]})),
             whole(file()),
             1,
         ),
-        ("oneOf", multipart(json!({"oneOf": [with(binary()), {"required": ["url"]}]})), whole(file()), 1),
-        ("anyOf", multipart(json!({"anyOf": [with(binary()), {"type": "object"}]})), whole(file()), 1),
-        ("minProperties", multipart(json!({"properties": {"file": binary()}, "minProperties": 1})), whole(file()), 1),
+        ("oneOf", multipart(&json!({"oneOf": [with(binary()), {"required": ["url"]}]})), whole(file()), 1),
+        ("anyOf", multipart(&json!({"anyOf": [with(binary()), {"type": "object"}]})), whole(file()), 1),
+        ("minProperties", multipart(&json!({"properties": {"file": binary()}, "minProperties": 1})), whole(file()), 1),
         (
             "FastAPI's optional file",
-            multipart(json!({"properties": {"file": {"anyOf": [binary(), {"type": "null"}]}}})),
+            multipart(&json!({"properties": {"file": {"anyOf": [binary(), {"type": "null"}]}}})),
             flat(file()),
             1,
         ),
         (
             "a nullable file",
-            multipart(json!({"properties": {"file": {"type": ["string", "null"], "format": "binary"}}})),
+            multipart(&json!({"properties": {"file": {"type": ["string", "null"], "format": "binary"}}})),
             flat(file()),
             1,
         ),
         (
             "no file",
-            multipart(json!({"properties": {"file": {"type": ["string", "null"], "format": "binary"}}})),
+            multipart(&json!({"properties": {"file": {"type": ["string", "null"], "format": "binary"}}})),
             flat(json!(null)),
             0,
         ),
         (
             "a member's allOf",
             multipart(
-                json!({"properties": {"file": {"allOf": [{"$ref": "#/components/schemas/Bytes"}], "description": "A."}}}),
+                &json!({"properties": {"file": {"allOf": [{"$ref": "#/components/schemas/Bytes"}], "description": "A."}}}),
             ),
             flat(file()),
             1,
@@ -88,31 +91,31 @@ async fn a_file_is_uploaded_wherever_the_document_has_binary_content() {
         (
             "a list",
             multipart(
-                json!({"properties": {"file": {"type": ["array", "null"], "items": {"$ref": "#/components/schemas/Bytes"}}}}),
+                &json!({"properties": {"file": {"type": ["array", "null"], "items": {"$ref": "#/components/schemas/Bytes"}}}}),
             ),
             flat(json!([file(), file()])),
             2,
         ),
         (
             "one or a list",
-            multipart(json!({"properties": {"file": {"oneOf": [binary(), {"type": "array", "items": binary()}]}}})),
+            multipart(&json!({"properties": {"file": {"oneOf": [binary(), {"type": "array", "items": binary()}]}}})),
             flat(json!([file()])),
             1,
         ),
         (
             "additional members",
-            multipart(json!({"type": "object", "additionalProperties": binary()})),
+            multipart(&json!({"type": "object", "additionalProperties": binary()})),
             whole(file()),
             1,
         ),
         (
             "3.1's media type",
-            multipart(json!({"properties": {"file": {"type": "string", "contentMediaType": "image/png"}}})),
+            multipart(&json!({"properties": {"file": {"type": "string", "contentMediaType": "image/png"}}})),
             flat(file()),
             1,
         ),
     ] {
-        let document = upload(&upstream.url, body);
+        let document = upload(&upstream.url, &body);
         let tool = tool(&read_api(&document));
         call(&tool, arguments).await.unwrap_or_else(|error| panic!("{what}: {error:?}"));
         if count == 0 {
@@ -134,7 +137,7 @@ async fn texts_beside_files_stay_texts() {
         "base64": {"type": "string", "contentEncoding": "base64", "contentMediaType": "image/png"},
         "about": {"type": "object", "properties": {"text": {"type": "string"}}},
     });
-    let document = upload(&upstream.url, multipart(json!({"type": "object", "properties": properties})));
+    let document = upload(&upstream.url, &multipart(&json!({"type": "object", "properties": properties})));
     let tool = tool(&read_api(&document));
     let arguments = json!({"either": "plain", "json": "{}", "base64": "AP8=", "about": {"text": "words"}});
     call(&tool, arguments).await.unwrap();
@@ -150,7 +153,7 @@ async fn a_file_within_an_object_is_a_part_of_its_own() {
     let upstream = Upstream::start().await;
     let schema = json!({"properties": {"meta": {"type": "object", "properties": {
         "title": {"type": "string"}, "picture": {"$ref": "#/components/schemas/Bytes"}}}}});
-    let document = upload(&upstream.url, multipart(schema));
+    let document = upload(&upstream.url, &multipart(&schema));
     let api = read_api(&document);
     call(&tool(&api), json!({"meta": {"title": "T", "picture": {"text": "P"}}})).await.unwrap();
     let found: Vec<_> = parts(&upstream).into_iter().map(|(name, _, _, content)| (name, content)).collect();
@@ -168,7 +171,7 @@ async fn a_call_chooses_between_json_and_multipart() {
         "multipart/form-data": {"schema": {"type": "object", "required": ["image", "prompt"],
             "properties": {"prompt": {"type": "string"}, "image": {"type": "string", "format": "binary"}, "mask": {"type": "string"}}}},
     }});
-    let api = read_api(&upload(&upstream.url, body));
+    let api = read_api(&upload(&upstream.url, &body));
     let tool_of = |settings: Value| tools(&api, &super::settings(settings)).remove(0);
     let tool = tool_of(json!({}));
     assert_eq!(tool.parameters.document()["required"], json!(["prompt", "image"]));
@@ -194,6 +197,7 @@ async fn lists_of_files_of_swagger_2_are_files() {
     let document = json!({"swagger": "2.0", "host": upstream.url.authority(), "schemes": ["http"], "paths": {"/f": {"post": {
         "operationId": "upload", "parameters": [list], "responses": {}}}}});
     let tool = tool(&read_api(&document));
+    assert_eq!(tool.parameters.document()["additionalProperties"], false, "a form has no other fields");
     call(&tool, json!({"files": [{"text": "a"}, {"text": "b"}]})).await.unwrap();
     assert_eq!(parts(&upstream).len(), 2);
     let arguments = json!({"files": [{"content_base64": "?"}]});
@@ -204,7 +208,7 @@ async fn lists_of_files_of_swagger_2_are_files() {
 async fn an_optional_body_without_members_is_an_empty_object() {
     let upstream = Upstream::start().await;
     let body = json!({"content": {"application/json": {"schema": {"type": "object", "properties": {"a": {"type": "string"}}}}}});
-    let tool = tool(&read_api(&upload(&upstream.url, body)));
+    let tool = tool(&read_api(&upload(&upstream.url, &body)));
     call(&tool, json!({})).await.unwrap();
     assert_eq!(upstream.last().text(), "{}");
     call(&tool, json!({"further": 1})).await.unwrap();
@@ -215,7 +219,7 @@ async fn an_optional_body_without_members_is_an_empty_object() {
 async fn a_text_body_has_the_schema_of_its_value() {
     let upstream = Upstream::start().await;
     let body = json!({"content": {"text/plain": {"schema": {"type": "integer"}}}});
-    let tool = tool(&read_api(&upload(&upstream.url, body)));
+    let tool = tool(&read_api(&upload(&upstream.url, &body)));
     assert_eq!(tool.parameters.document()["properties"]["body"]["type"], "integer");
     call(&tool, json!({"body": 7})).await.unwrap();
     assert_eq!(upstream.last().text(), "7");
@@ -224,9 +228,16 @@ async fn a_text_body_has_the_schema_of_its_value() {
 #[tokio::test]
 async fn the_query_of_a_server_is_sent() {
     let upstream = Upstream::start().await;
-    let server = format!("{}?code=a%2Fb", upstream.url).parse().unwrap();
-    let mut document = upload(&server, json!({"content": {"text/plain": {}}}));
+    let server = format!("{}?code=hunter%2F2", upstream.url).parse().unwrap();
+    let mut document = upload(&server, &json!({"content": {"text/plain": {}}}));
     document["paths"]["/files"]["post"]["parameters"] = json!([{"name": "q", "in": "query"}]);
-    call(&tool(&read_api(&document)), json!({"q": "1"})).await.unwrap();
-    assert_eq!(upstream.last().uri.to_string(), "/v1/files?code=a%2Fb&q=1");
+    let tool = tool(&read_api(&document));
+    call(&tool, json!({"q": "1"})).await.unwrap();
+    assert_eq!(upstream.last().uri.to_string(), "/v1/files?code=hunter%2F2&q=1");
+
+    let settings = settings(json!({"base_url": server}));
+    let tool = tools(&read_api(&document), &settings).remove(0);
+    upstream.answers(403, "text/plain", "no such code: hunter/2");
+    let error = call(&tool, json!({})).await.unwrap_err();
+    assert!(error.message().ends_with("no such code: [redacted]"), "{}", error.message());
 }

@@ -21,7 +21,7 @@ pub(crate) struct Authorization {
     pub(super) cookies: Vec<(String, String)>,
     pub(super) templates: Vec<Template>,
     pub(in crate::sources::openapi) tokens: Option<Arc<TokenSource>>,
-    /// The values of `query`, to be redacted from errors.
+    /// The values in the query, to be redacted from errors.
     pub(crate) secrets: Option<Arc<[String]>>,
     /// The HTTP client with the certificate that the operation requires.
     pub(crate) certified: Option<Outbound>,
@@ -34,6 +34,13 @@ impl Authorization {
         headers.is_empty() && query.is_empty() && cookies.is_empty() && templates.is_empty() && is_unsigned
     }
 
+    /// Values to be redacted from errors.
+    pub(crate) fn add_secrets(&mut self, values: impl IntoIterator<Item = String>) {
+        let known = self.secrets.iter().flat_map(|known| known.iter().cloned());
+        let all: Vec<_> = known.chain(values).collect();
+        self.secrets = (!all.is_empty()).then(|| all.into());
+    }
+
     /// # Errors
     /// [`CredentialError::Unsendable`] for a key that cannot be sent there.
     pub(super) fn add_api_key(&mut self, name: &str, location: Location, key: &str) -> Result<(), CredentialError> {
@@ -42,7 +49,7 @@ impl Authorization {
             Location::Cookie => self.cookies.push((name.to_owned(), key.to_owned())),
             Location::Query | Location::QueryString => {
                 self.query.push((name.to_owned(), key.to_owned()));
-                self.secrets = Some(self.query.iter().map(|(_, value)| value.clone()).collect());
+                self.add_secrets([key.to_owned()]);
             }
             Location::Header | Location::Path => {
                 let (name, value) = sensitive(name, key).ok_or(CredentialError::Unsendable("api_key"))?;
