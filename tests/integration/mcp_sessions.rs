@@ -516,12 +516,16 @@ async fn a_server_is_told_what_the_client_of_its_session_can_answer() {
     Client::Rest("bob", None).call(&app, "whoami", json!({})).await;
     let introductions = server.seen.introductions.lock().unwrap().clone();
     let [of_gateway, of_client, of_rest] = &introductions[..] else { panic!("{introductions:?}") };
-    let all = json!({"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}});
+    let apps = json!({"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}});
+    let all = json!({
+        "elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}, "extensions": apps,
+    });
     assert_eq!((&of_gateway["capabilities"], &of_rest["capabilities"]), (&all, &all));
     let own = crate::mcp::client::initialize(OLDER)["capabilities"].clone();
     for name in ["elicitation", "sampling"] {
         assert_eq!(of_client["capabilities"][name], own[name], "{name}");
     }
+    assert_eq!(of_client["capabilities"].get("extensions"), None, "it shows no apps");
     app.stop().await;
 }
 
