@@ -261,3 +261,23 @@ async fn a_call_becomes_a_task_when_it_takes_long_and_its_questions_come_before(
     let shown = until(&client, &task, "completed").await;
     assert_eq!(shown["result"]["content"][0]["text"], "900", "{shown}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_of_a_session_asks_and_notifies_its_client_on_the_standing_stream() {
+    let app = TestApp::with_tools_of(TempDir::new().unwrap(), "", vec![Box::new(ConversingTools)]).await;
+    let client = McpClient::connect(&app, OLDER).await;
+    let mut stream = client.listen(json!({})).await;
+    let task = created(&client, "ask_name").await;
+    let id = json!({"taskId": task["taskId"]});
+    let asks = stream.next_of("notifications/tasks/status").await;
+    client.check("TaskStatusNotification", &asks);
+    assert_eq!((&asks["params"]["status"], &asks["params"]["taskId"]), (&json!("input_required"), &task["taskId"]));
+    let question = stream.next_of("elicitation/create").await;
+    assert_eq!(question["params"]["_meta"]["io.modelcontextprotocol/related-task"], id, "{question}");
+    assert_eq!(status(&client, &task).await["status"], "input_required");
+    client.answer(&question, json!({"action": "accept", "content": {"name": "Ada"}})).await;
+    let ended = stream.next_of("notifications/tasks/status").await;
+    assert_eq!(ended["params"]["status"], "completed", "{ended}");
+    let result = client.result("tasks/result", id, "CallToolResult").await;
+    assert_eq!(result["content"][0]["text"], "Hello, Ada!", "{result}");
+}
