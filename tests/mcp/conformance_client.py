@@ -72,9 +72,9 @@ def sign_in(gateway):
 
 
 def theirs(gateway):
-    """The names of the server's tools."""
+    """The names of the server's tools that are offered."""
     tools = gateway.json("GET", "/tools/list?detail=full")
-    return {tool["name"] for tool in tools if tool["source"].startswith("mcp:")}
+    return {tool["name"] for tool in tools if tool["source"].startswith("mcp:") and "unavailable" not in tool}
 
 
 def call(gateway, name, given):

@@ -89,7 +89,8 @@ impl Catalogue {
             }
         }
         if listing.tools_cut {
-            catalogue.unavailable.push(terms.unavailable("*", TOO_MANY));
+            let rest = Unavailable::new(&source(terms.server), format!("{}__*", terms.server), TOO_MANY);
+            catalogue.unavailable.push(rest.for_roles(&terms.settings.roles));
         }
         catalogue.unavailable.extend(listing.uncallable.iter().map(|(name, reason)| terms.unavailable(name, reason)));
         let under = |items: &[Value], member: &str| {
@@ -161,9 +162,10 @@ impl ListingPolicy<'_> {
         })
     }
 
-    /// A tool that is not offered.
+    /// A tool that is not offered, under the name that it would have if it can have one.
     fn unavailable(&self, own: &str, reason: &str) -> Unavailable {
-        let name = bounded(cut(&format!("{}__{own}", self.server), 128).as_str());
+        let without_name = || bounded(&cut(&format!("{}__{own}", self.server), 128));
+        let name = self.names.qualified(own).map_or_else(without_name, |name| name.to_string());
         Unavailable::new(&source(self.server), name, reason).for_roles(&self.settings.roles)
     }
 
@@ -320,6 +322,7 @@ mod tests {
         assert_eq!(offered, ["get_a"]);
         assert_eq!(found.tools[0].metadata.rate_limit, 7);
         assert!(found.unavailable[0].reason.contains("give the server a prefix"));
+        assert_eq!(found.unavailable[0].tool, "s__get b");
         assert_eq!(catalogue(&settings, Some("s"), json!([{"name": "get b"}])).unavailable, []);
         assert_eq!(catalogue(&McpServerSettings::default(), Some("s"), json!([{}, 3])).unavailable.len(), 2);
     }
