@@ -1,6 +1,8 @@
 //! Alternatives of `oneOf` of which one contains another: every value of the narrower one fits both, so that by the
 //! letter it could never be used. Generators write such as `oneOf: [integer, number]`.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value};
 
 use crate::sources::openapi::read::reference::References;
@@ -8,12 +10,15 @@ use crate::sources::openapi::read::reference::References;
 /// Pairs of schemas that are compared for one list of alternatives.
 const MAX_COMPARED: usize = 5_000;
 
+/// Compositions (`allOf`) that are put together for one list of alternatives.
+const MAX_COMPOSITIONS: usize = 200;
+
 /// Deepest pair that is compared.
 const MAX_DEPTH: usize = 8;
 
 /// Whether one of the alternatives contains another.
 pub(super) fn has_overlap(alternatives: &[Value], references: &References<'_>) -> bool {
-    let mut comparison = Comparison { references, left: MAX_COMPARED };
+    let mut comparison = Comparison { references, left: MAX_COMPARED, compositions_left: MAX_COMPOSITIONS };
     let indexes = 0..alternatives.len();
     indexes.clone().any(|wide| {
         indexes.clone().any(|narrow| {
@@ -29,18 +34,17 @@ pub(super) fn has_overlap(alternatives: &[Value], references: &References<'_>) -
 struct Comparison<'s, 'd> {
     references: &'s References<'d>,
     left: usize,
+    compositions_left: usize,
 }
 
-impl Comparison<'_, '_> {
+impl<'d> Comparison<'_, 'd> {
     /// Whether all values that `narrow` describes fit `wide`; `false` where that is not obvious.
     fn contains(&mut self, wide: &Value, narrow: &Value, depth: usize) -> bool {
         let Some(left) = self.left.checked_sub(1).filter(|_| depth < MAX_DEPTH) else { return false };
         self.left = left;
-        let (Ok(wide), Ok(narrow)) = (self.references.target(wide), self.references.target(narrow)) else {
-            return false;
-        };
         let whole = wide;
-        let (Value::Object(wide), Value::Object(narrow)) = (wide, narrow) else { return false };
+        let (Some(wide), Some(narrow)) = (self.flat(wide, depth), self.flat(narrow, depth)) else { return false };
+        let (wide, narrow) = (&*wide, &*narrow);
         for keyword in ["anyOf", "oneOf"] {
             if let Some(Value::Array(parts)) = narrow.get(keyword) {
                 return parts.iter().all(|part| self.contains(whole, part, depth + 1));
@@ -60,6 +64,33 @@ impl Comparison<'_, '_> {
             | "xml" | "readOnly" | "writeOnly" => true,
             other => other.starts_with("x-") || narrow.get(other) == Some(value),
         })
+    }
+
+    /// The object that a schema is, or refers to, with the parts of its `allOf` put together.
+    fn flat<'v>(&mut self, schema: &'v Value, depth: usize) -> Option<Cow<'v, Map<String, Value>>>
+    where
+        'd: 'v,
+    {
+        let members = self.references.target(schema).ok()?.as_object()?;
+        let Some(parts) = members.get("allOf").and_then(Value::as_array) else { return Some(Cow::Borrowed(members)) };
+        self.compositions_left = self.compositions_left.checked_sub(1).filter(|_| depth < MAX_DEPTH)?;
+        let mut whole = members.clone();
+        whole.shift_remove("allOf");
+        for part in parts {
+            for (keyword, value) in self.flat(part, depth + 1)?.iter() {
+                match (whole.get_mut(keyword), value) {
+                    (None, _) => _ = whole.insert(keyword.clone(), value.clone()),
+                    (Some(Value::Object(known)), Value::Object(more)) if keyword == "properties" => {
+                        more.iter().for_each(|(name, one)| _ = known.entry(name).or_insert_with(|| one.clone()));
+                    }
+                    (Some(Value::Array(known)), Value::Array(more)) if keyword == "required" => {
+                        known.extend(more.iter().cloned());
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Some(Cow::Owned(whole))
     }
 
     fn contains_properties(&mut self, wide: &Value, narrow: &Map<String, Value>, depth: usize) -> bool {

@@ -114,6 +114,11 @@ fn alternatives_that_contain_each_other_accept_a_value_of_both_and_are_reported(
         (json!([{"$ref": "#/narrow"}, {"$ref": "#/wide"}]), json!({"a": 1, "b": 1}), true),
         (json!([{"type": "array", "items": {"type": "integer"}}, {"items": {"type": "number"}}]), json!([1]), true),
         (json!([{"properties": {"a": {}}}, {"properties": {"b": {}}}]), json!({"a": 1}), true),
+        (
+            json!([{"allOf": [{"$ref": "#/wide"}, {"properties": {"c": {}}}]}, {"allOf": [{"$ref": "#/wide"}, {"properties": {"d": {}}}]}]),
+            json!({"a": 1, "c": 1}),
+            true,
+        ),
         (json!([{"required": ["a"]}, {"required": ["b"]}]), json!({"a": 1}), false),
         (json!([{"type": "string", "pattern": "^a"}, {"type": "string", "pattern": "^b"}]), json!("a"), false),
         (json!([{"enum": ["a"]}, {"enum": ["b"]}, {"type": "integer"}]), json!("b"), false),
