@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 pub use self::error::ManifestError;
+pub use self::patch::Patch;
 use super::python;
 
 /// The last turn before every snapshot.
@@ -37,6 +38,12 @@ pub struct Manifest {
     pub files: Vec<SourceFile>,
     #[serde(default)]
     pub archives: Vec<SourceArchive>,
+    /// What programs can import or open besides: packages of pure Python, and data.
+    #[serde(default)]
+    pub packages: Vec<SourcePackage>,
+    /// Changes of the module before snapshots are taken of it.
+    #[serde(default)]
+    pub patches: Vec<Patch>,
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
     /// How the heap of a snapshot is arranged; without it, it is left as it is.
@@ -93,6 +100,20 @@ pub struct SourceArchive {
     pub sha256: Digest,
     /// The folder that the guest sees.
     pub guest_path: String,
+}
+
+/// A wheel on PyPI without compiled code, whose files the guest sees.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SourcePackage {
+    pub name: String,
+    pub version: String,
+    /// Of the wheel.
+    pub sha256: Digest,
+    /// The folder in which the guest sees the files.
+    pub guest_path: String,
+    /// The only file that is used; without it all are.
+    pub only: Option<String>,
 }
 
 /// Of a reactor, a snapshot taken after start-up and imports; of a command, the module itself.
@@ -176,6 +197,10 @@ impl Manifest {
             self.environment.iter().for_each(|(name, value)| add(&format!("{name}={value}")));
             self.files.iter().filter_map(|file| file.guest_path.as_deref()).for_each(&mut add);
             self.archives.iter().for_each(|archive| add(&archive.guest_path));
+            self.packages
+                .iter()
+                .for_each(|package| add(&format!("{} {}", package.guest_path, package.sha256.as_str())));
+            self.patches.iter().for_each(|patch| add(&format!("{} {} {}", patch.offset, patch.from, patch.to)));
             self.heap.iter().for_each(|heap| add(&format!("{} {}", heap.immortal_count, heap.type_offset)));
             self.turns_of(profile).for_each(|turn| add(&turn));
         }
@@ -220,6 +245,7 @@ impl TryFrom<String> for Digest {
 }
 
 mod error;
+mod patch;
 mod resolve;
 #[cfg(test)]
 mod tests;

@@ -25,6 +25,9 @@ pub struct Mounts {
 /// A file system, and the folders to start with.
 pub type Placed = (Files, Vec<(Arc<str>, NodeId)>);
 
+/// Files of this size are mapped, which all workers share; smaller ones are read.
+const MAPPED_BYTES: u64 = 32 << 10;
+
 /// For files of the host, which are free of quota.
 const NOTHING: Quota = Quota { bytes: 0, nodes: 0 };
 
@@ -38,16 +41,23 @@ impl Mounts {
         let mut folders = vec![(Arc::from("/"), ROOT)];
         for (at, mount) in mounts.iter().enumerate() {
             if mount.host_path.is_dir() {
-                // Python's path may lead through the library's zip as if it were a folder, which a file system cannot
-                // represent; so the content is mounted elsewhere, and the guest receives both paths.
-                let inside = format!("/.mounts/{at}");
-                let folder = files.place_folder(&inside, true).map_err(io::Error::other)?;
+                let mut inside = mount.guest_path.clone();
+                match files.place_folder(&inside, true) {
+                    Ok(_) => {}
+                    // Python's path may lead through the library's zip as if it were a folder, which a file system
+                    // cannot represent; so the content is mounted elsewhere, and the guest receives both paths.
+                    Err(FileError::NotAFolder) => {
+                        inside = format!("/.mounts/{at}");
+                        let folder = files.place_folder(&inside, true).map_err(io::Error::other)?;
+                        folders.push((mount.guest_path.as_str().into(), folder));
+                    }
+                    Err(error) => return Err(io::Error::other(error)),
+                }
                 read_folder(&mut files, &mount.host_path, &inside)?;
-                folders.push((mount.guest_path.as_str().into(), folder));
             } else {
                 let file = owner_only_files::open(&mount.host_path).map_err(io::Error::other)?;
                 let content = Bytes::from_owner(map(&file)?);
-                files.place_file(&mount.guest_path, content).map_err(io::Error::other)?;
+                files.place_file(&mount.guest_path, content, true).map_err(io::Error::other)?;
             }
         }
         Ok(Self { common: files.freeze(), folders })
@@ -73,16 +83,21 @@ fn read_folder(files: &mut Files, host: &Path, inside: &str) -> io::Result<()> {
         if entry.file_type()?.is_dir() {
             read_folder(files, &entry.path(), &path)?;
         } else {
-            let mut content = Vec::new();
             let mut file = owner_only_files::open(&entry.path()).map_err(io::Error::other)?;
-            io::Read::read_to_end(&mut file, &mut content)?;
-            files.place_file(&path, content.into()).map_err(io::Error::other)?;
+            let content = if file.metadata()?.len() >= MAPPED_BYTES {
+                Bytes::from_owner(map(&file)?)
+            } else {
+                let mut content = Vec::new();
+                io::Read::read_to_end(&mut file, &mut content)?;
+                content.into()
+            };
+            files.place_file(&path, content, true).map_err(io::Error::other)?;
         }
     }
     Ok(())
 }
 
-#[expect(unsafe_code, reason = "a file of 54 MB is shared by all guests only as a mapping")]
+#[expect(unsafe_code, reason = "files of tens of MB are shared by all guests only as mappings")]
 fn map(file: &File) -> io::Result<Mmap> {
     // SAFETY: only our user can write the file, and it is never written in place: a new one is renamed over it.
     unsafe { Mmap::map(file) }

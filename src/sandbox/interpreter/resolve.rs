@@ -27,6 +27,7 @@ const BUNDLED: &[Bundle] = &[
             ("base.py", include_str!("../../../wasm-interpreters/wasi-python/base.py")),
             ("data.py", include_str!("../../../wasm-interpreters/wasi-python/data.py")),
             ("plot.py", include_str!("../../../wasm-interpreters/wasi-python/plot.py")),
+            ("science.py", include_str!("../../../wasm-interpreters/wasi-python/science.py")),
         ],
     },
     Bundle {
@@ -96,6 +97,8 @@ impl Manifest {
             origin: None,
             files: vec![SourceFile { name, path, sha256: Digest(sum), guest_path: None }],
             archives: Vec::new(),
+            packages: Vec::new(),
+            patches: Vec::new(),
             heap: None,
             environment: ["HOME", "TMPDIR"].map(|variable| (variable.into(), "/tmp".into())).into(),
             profiles: vec![Profile { name: "base".into(), imports: Vec::new(), prelude: None }],

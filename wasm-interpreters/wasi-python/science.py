@@ -1,0 +1,9 @@
+import scipy.integrate, scipy.interpolate, scipy.linalg, scipy.optimize, scipy.signal, scipy.sparse, scipy.stats
+import seaborn, sympy
+import sklearn.cluster, sklearn.compose, sklearn.decomposition, sklearn.ensemble, sklearn.feature_extraction.text
+import sklearn.impute, sklearn.linear_model, sklearn.metrics, sklearn.model_selection, sklearn.neighbors
+import sklearn.pipeline, sklearn.preprocessing, sklearn.svm, sklearn.tree, sklearn.utils._random
+import statsmodels.api, statsmodels.formula.api
+
+# Its sampling makes arrays of `int` and reads them as C's `long`.
+sklearn.utils._random.np = _sekisho_pointer_sized()
