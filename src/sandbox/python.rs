@@ -5,15 +5,15 @@
 /// Its module names cannot clash with a program's imports; a program that searches for them finds only its own
 /// instance's copy.
 pub(super) fn prelude() -> String {
-    let install_loop = "import sys\nsys.modules['_sekisho_event_loop'].install()\n";
+    let start = "import sys\nsys.modules['_sekisho_event_loop'].install()\nsys.modules['_sekisho_harness'].start()\n";
     let wait = "sys.modules['_sekisho_harness'].wait_for_turn(sys.modules['_sekisho_encode'].encode)\n";
-    [&installed(&[ENCODE, EVENT_LOOP, HARNESS]), install_loop, wait].concat()
+    [&installed(&[ERRORS, SOURCE, ENCODE, EVENT_LOOP, HARNESS]), start, wait].concat()
 }
 
 /// The whole `-c` argument of a command: the harness, the file channel, and the one turn. Without the event loop,
 /// whose import takes longer than most programs.
 pub(super) fn command() -> String {
-    [include_str!("python/file_channel.py"), &installed(&[ENCODE, HARNESS]), RUN].concat()
+    [include_str!("python/file_channel.py"), &installed(&[ERRORS, SOURCE, ENCODE, HARNESS]), RUN].concat()
 }
 
 /// Runs before a snapshot, after the prelude.
@@ -27,14 +27,17 @@ pub(super) const REHEARSAL: &str =
 pub(super) const TURN: &str = "0\n";
 
 /// The same for a command, which has nothing compiled in advance.
-const RUN: &str = "import sys\nsys.modules['_sekisho_harness'].run(sys.modules['_sekisho_encode'].encode)\n";
+const RUN: &str = "import sys\nsys.modules['_sekisho_harness'].start()\n\
+                   sys.modules['_sekisho_harness'].run(sys.modules['_sekisho_encode'].encode)\n";
 
 /// A module name, and a source text.
 type Module = (&'static str, &'static str);
 
 const ENCODE: Module = ("_sekisho_encode", include_str!("python/encode.py"));
+const ERRORS: Module = ("_sekisho_errors", include_str!("python/errors.py"));
 const EVENT_LOOP: Module = ("_sekisho_event_loop", include_str!("python/event_loop.py"));
 const HARNESS: Module = ("_sekisho_harness", include_str!("python/harness.py"));
+const SOURCE: Module = ("_sekisho_source", include_str!("python/source.py"));
 
 fn installed(modules: &[Module]) -> String {
     let mut text = String::from("def _sekisho_install(name, source):\n");

@@ -16,6 +16,8 @@ import json
 import math
 import sys
 
+from _sekisho_errors import clean
+
 MAX_DEPTH = 24
 MAX_ITEMS = 50_000
 MAX_TEXT = 64 << 10
@@ -25,7 +27,12 @@ SAFE_INTEGER = 1 << 53
 
 def encode(value, max_bytes):
     """`value` as what `json.dumps` takes, in about `max_bytes` of JSON."""
-    return _Encoder(max_bytes).encode(value, 0)
+    encoder = _Encoder(max_bytes)
+    encoded = encoder.encode(value, 0)
+    if encoder.has_replaced:
+        message = "the result has lone surrogates, which JSON cannot carry: each is U+FFFD now"
+        print(message, file=sys.__stderr__, flush=True)
+    return encoded
 
 
 class _Encoder:
@@ -34,6 +41,8 @@ class _Encoder:
         self.items_left = MAX_ITEMS
         # Ids of the containers around the current value: one that contains itself is truncated.
         self.around = set()
+        # Whether a text had characters that cannot be encoded.
+        self.has_replaced = False
 
     def encode(self, value, depth):
         self.items_left -= 1
@@ -89,7 +98,9 @@ class _Encoder:
         return self.cut(str.__str__(value))
 
     def cut(self, text):
-        kept = text[: max(0, min(MAX_TEXT, self.bytes_left))]
+        cut = text[: max(0, min(MAX_TEXT, self.bytes_left))]
+        kept = clean(cut)
+        self.has_replaced |= kept is not cut and kept != cut
         cost = len(json.dumps(kept))
         if cost > self.bytes_left:
             # A character is at most twelve bytes of JSON: an escaped pair of surrogates.
@@ -218,7 +229,7 @@ def _complex(encoder, value):
 
 def _type_name(value):
     kind = type(value)
-    return type.__getattribute__(kind, "__qualname__")
+    return clean(type.__getattribute__(kind, "__qualname__"))
 
 
 # In this order: a bool is an int.

@@ -1,6 +1,9 @@
-"""`asyncio.run` without sockets: a loop that waits only for timers."""
+"""`asyncio` and thread pools without sockets and threads: a loop that waits only for timers, and work for threads that is
+done at once, by the caller."""
 
 import asyncio
+import concurrent.futures
+import concurrent.futures.thread
 import time
 
 
@@ -18,6 +21,19 @@ class TimeLoop(asyncio.BaseEventLoop):
             time.sleep(timeout)
         return []
 
+    def run_in_executor(self, executor, function, *arguments):
+        done = self.create_future()
+        try:
+            done.set_result(function(*arguments))
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            done.set_exception(error)
+        return done
+
+    async def shutdown_default_executor(self, timeout=None):
+        pass
+
     def _process_events(self, events):
         pass
 
@@ -25,5 +41,34 @@ class TimeLoop(asyncio.BaseEventLoop):
         pass
 
 
+class ThreadPoolExecutor(concurrent.futures.Executor):
+    """Does each task when it is submitted."""
+
+    def __init__(self, max_workers=None, thread_name_prefix="", initializer=None, initargs=(), **_options):
+        if max_workers is not None and max_workers <= 0:
+            raise ValueError("max_workers must be greater than 0")
+        self._max_workers = max_workers or 1
+        self._initialize = (lambda: initializer(*initargs)) if initializer else None
+        self._is_shut_down = False
+
+    def submit(self, function, /, *arguments, **named):
+        if self._is_shut_down:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        initialize, self._initialize = self._initialize, None
+        if initialize:
+            initialize()
+        future = concurrent.futures.Future()
+        future.set_running_or_notify_cancel()
+        try:
+            future.set_result(function(*arguments, **named))
+        except BaseException as error:
+            future.set_exception(error)
+        return future
+
+    def shutdown(self, wait=True, *, cancel_futures=False):
+        self._is_shut_down = True
+
+
 def install():
     asyncio.new_event_loop = asyncio.events.new_event_loop = TimeLoop
+    concurrent.futures.ThreadPoolExecutor = concurrent.futures.thread.ThreadPoolExecutor = ThreadPoolExecutor

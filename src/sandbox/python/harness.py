@@ -5,23 +5,23 @@ changes nothing. Frames are JSON objects: `job` fetches the program, `image` sen
 it ended. The host trusts them no more than other output of the guest.
 """
 
-import ast
 import base64
+import builtins
+import gc
 import io
 import json
 import linecache
 import os
 import random
 import sys
-import traceback
 import types
 
 import _host
+from _sekisho_errors import NAME, clean, describe
+from _sekisho_source import compile_program, run_compiled
 
-NAME = "<code>"
-MAX_FRAMES = 40
-MAX_TRACEBACK = 32 << 10
-MAX_MESSAGE = 4 << 10
+# The folder of the program's files, which has those of the call.
+WORKING_FOLDER = "/output"
 MAX_FIGURES = 16
 
 # Each with the module that it needs. Python specialises a line of code after some eight runs.
@@ -41,21 +41,42 @@ REHEARSED = [
     ),
 ]
 
+# The outer ones first, which write into the inner ones.
+_BUFFERED = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
+
+
+def start():
+    """What holds for every program of this interpreter."""
+    try:
+        os.chdir(WORKING_FOLDER)
+    except OSError:
+        # Tests run the harness on a machine without that folder.
+        pass
+    if WORKING_FOLDER not in sys.path:
+        sys.path.append(WORKING_FOLDER)
+    # A program that is stopped has then shown what it printed.
+    sys.stdout.reconfigure(line_buffering=True)
+    builtins.display = _display
+
 
 def run(encode):
     """Fetches the program, runs it, and reports. `encode(value, max_bytes)` encodes the result."""
     # Before the program is fetched, so that a waiting interpreter has done this already.
     sys.displayhook = sys.__displayhook__
     reseed()
-    job = _call_host({"op": "job"})
-    end, value = _execute(job["code"])
+    job = _call_host({"op": "job"})["value"]
+    main = types.ModuleType("__main__")
+    sys.modules["__main__"] = main
+    end, value = _execute(job["code"], main)
     # First, because matplotlib registers an exit function that closes them.
     _send_figures()
     end = _run_exit_functions() or end
+    result = None if value is None else json.dumps(encode(value, job["result_bytes"]))
+    value = None
+    _close_files(main)
     unwritten = _flush()
     if unwritten and end == {"kind": "exited", "code": 0}:
         end = unwritten
-    result = None if value is None else json.dumps(encode(value, job["result_bytes"]))
     _call_host({"op": "done", "end": end, "result": result})
 
 
@@ -76,6 +97,8 @@ def rehearse(encode):
     host, _host = _host, types.SimpleNamespace()
     main, exit_functions = sys.modules["__main__"], sys.modules.pop("atexit", None)
     show = sys.displayhook
+    # Each run collects garbage, and need not look at what is imported.
+    gc.freeze()
     try:
         for _ in range(REHEARSALS):
             for module, code in REHEARSED:
@@ -87,6 +110,7 @@ def rehearse(encode):
         _host = host
         sys.modules["__main__"] = main
         sys.displayhook = show
+        gc.unfreeze()
         if exit_functions:
             sys.modules["atexit"] = exit_functions
 
@@ -101,32 +125,18 @@ def reseed():
 
 
 def _call_host(message):
-    answer = json.loads(_host.call(json.dumps({"v": 1, "id": 0, **message}).encode()))
-    return answer.get("value")
+    return json.loads(_host.call(json.dumps({"v": 1, "id": 0, **message}).encode()))
 
 
-def _execute(code):
+def _execute(code, main):
     """How the program ended, and the value of its last expression."""
     linecache.cache[NAME] = (len(code), None, code.splitlines(True), NAME)
-    main = types.ModuleType("__main__")
-    sys.modules["__main__"] = main
     try:
-        statements, expression = _compile(code)
-        exec(statements, main.__dict__)
-        value = eval(expression, main.__dict__) if expression else None
-        return {"kind": "exited", "code": 0}, value
+        return {"kind": "exited", "code": 0}, run_compiled(compile_program(code, NAME, _warn), main.__dict__)
     except SystemExit as stop:
         return {"kind": "exited", "code": _exit_code(stop.code)}, None
     except BaseException as error:
-        return _describe(error), None
-
-
-def _compile(code):
-    tree = ast.parse(code, NAME)
-    expression = None
-    if tree.body and isinstance(tree.body[-1], ast.Expr):
-        expression = compile(ast.Expression(tree.body.pop().value), NAME, "eval", dont_inherit=True)
-    return compile(tree, NAME, "exec", dont_inherit=True), expression
+        return describe(error), None
 
 
 def _exit_code(code):
@@ -135,47 +145,8 @@ def _exit_code(code):
         return 0
     if isinstance(code, int):
         return code & 0xFF
-    try:
-        print(code, file=sys.stderr)
-    except Exception:
-        # The program replaced stderr, or the text cannot be printed: the exit code is sufficient.
-        pass
+    _warn(code)
     return 1
-
-
-def _describe(error):
-    """The exception with only the frames of the program, none of the harness."""
-    described = {"kind": "exception", "type": type(error).__qualname__, "message": "", "traceback": ""}
-    try:
-        own = error.__traceback__
-        while own and own.tb_frame.f_code.co_filename != NAME:
-            own = own.tb_next
-        summary = traceback.TracebackException(type(error), error, own, limit=-MAX_FRAMES, compact=True)
-        described.update(_place(error, summary))
-        described["traceback"] = _bounded("".join(summary.format()))
-        described["message"] = (error.msg if isinstance(error, SyntaxError) else str(error))[:MAX_MESSAGE]
-    except Exception as failure:
-        # A class whose description raises.
-        described["traceback"] = described["traceback"] or f"{described['type']}: <no text>\n"
-        described["message"] = f"<no text: {type(failure).__qualname__}>"
-    return described
-
-
-def _place(error, summary):
-    """Line and column in the program, from one; columns count characters."""
-    if isinstance(error, SyntaxError) and error.filename == NAME:
-        return {"line": error.lineno, "column": error.offset or None}
-    for frame in reversed(summary.stack):
-        if frame.filename == NAME:
-            line = linecache.getline(NAME, frame.lineno).encode()
-            column = None if frame.colno is None else len(line[: frame.colno].decode(errors="replace")) + 1
-            return {"line": frame.lineno, "column": column}
-    return {}
-
-
-def _bounded(text):
-    half = MAX_TRACEBACK // 2
-    return text if len(text) <= MAX_TRACEBACK else f"{text[:half]}\n… (shortened)\n{text[-half:]}"
 
 
 def _run_exit_functions():
@@ -187,8 +158,35 @@ def _run_exit_functions():
     except SystemExit as stop:
         return {"kind": "exited", "code": _exit_code(stop.code)}
     except BaseException as error:
-        return _describe(error)
+        return describe(error)
     return None
+
+
+def _close_files(main):
+    """Writes the buffers of files that the program did not close, as the interpreter does when it exits: it drops the
+    program's names, and objects close their files when they are freed."""
+    # Before, since the collector frees the parts of a cycle in any order.
+    _flush_files()
+    namespace = main.__dict__
+    for name in [name for name in namespace if name != "__builtins__"]:
+        namespace[name] = None
+    gc.collect()
+    _flush_files()
+
+
+def _flush_files():
+    try:
+        left = [found for found in gc.get_objects() if type(found) in _BUFFERED]
+    except MemoryError:
+        return
+    for kind in _BUFFERED:
+        for found in left:
+            if type(found) is kind:
+                try:
+                    found.flush()
+                except (OSError, ValueError):
+                    # Closed, read-only, or no space is left.
+                    pass
 
 
 def _flush():
@@ -198,7 +196,7 @@ def _flush():
         try:
             stream.flush()
         except OSError as error:
-            failure = failure or _describe(error)
+            failure = failure or describe(error)
         except Exception:
             # The program closed or replaced it.
             pass
@@ -207,11 +205,36 @@ def _flush():
 
 def _send_figures():
     pyplot = sys.modules.get("matplotlib.pyplot")
-    for number in pyplot.get_fignums()[:MAX_FIGURES] if pyplot else ():
+    try:
+        numbers = pyplot.get_fignums() if pyplot else []
+    except BaseException:
+        # The program replaced the modules.
+        return
+    for number in numbers[:MAX_FIGURES]:
         try:
             picture = io.BytesIO()
             pyplot.figure(number).savefig(picture, format="png")
+            png = base64.b64encode(picture.getvalue()).decode()
         except Exception as error:
-            print(f"figure {number} could not be drawn: {type(error).__qualname__}", file=sys.stderr, flush=True)
-        else:
-            _call_host({"op": "image", "png": base64.b64encode(picture.getvalue()).decode()})
+            _warn(f"figure {number} could not be drawn: {type(error).__qualname__}")
+            continue
+        answer = _call_host({"op": "image", "png": png})
+        if not answer.get("ok"):
+            _warn(f"figure {number} was left out: {answer['error']['message']}")
+    if len(numbers) > MAX_FIGURES:
+        _warn(f"{len(numbers) - MAX_FIGURES} figures were left out: a run returns {MAX_FIGURES}; write them to files")
+
+
+def _display(*values, **_options):
+    """`display` of notebooks: prints the values. Figures are returned anyhow."""
+    for value in values:
+        if not type(value).__module__.startswith("matplotlib."):
+            print(repr(value))
+
+
+def _warn(text):
+    try:
+        print(text if not isinstance(text, str) else clean(text), file=sys.stderr, flush=True)
+    except Exception:
+        # The program replaced stderr, or the text cannot be printed.
+        pass

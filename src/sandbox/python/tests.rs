@@ -204,11 +204,11 @@ fn a_program_runs_as_main() {
 
 #[test]
 fn a_program_whose_output_cannot_be_written_fails() {
-    let end = run("import os\nos.close(1)\nprint('x')").end().clone();
+    let end = run("import os\nos.close(1)\nprint('x', end='')").end().clone();
     assert_eq!((&end["kind"], &end["type"]), (&json!("exception"), &json!("OSError")));
     let closed = run("import sys\nsys.stdout.close()");
     assert_eq!(closed.end(), &json!({"kind": "exited", "code": 0}));
-    let failed = run("import os\nos.close(1)\nprint('x')\nraise SystemExit(3)");
+    let failed = run("import os\nos.close(1)\nprint('x', end='')\nraise SystemExit(3)");
     assert_eq!(failed.end(), &json!({"kind": "exited", "code": 3}), "the program's own exit code takes precedence");
 }
 
@@ -221,4 +221,113 @@ fn a_rehearsal_prints_nothing_and_changes_nothing() {
     let rehearsed = run_after(&prelude, "'frame' in dir(), f'{1 / 2}'", 1 << 10);
     assert_eq!((rehearsed.result(), rehearsed.frames.len()), (json!([false, "0.5"]), 1));
     assert_eq!((rehearsed.stdout(), rehearsed.stderr()), (String::new(), String::new()));
+}
+
+#[test]
+fn files_that_were_not_closed_are_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let cases = [
+        ("f = open(PATH, 'w'); f.write('text')", "text"),
+        ("import csv\ncsv.writer(open(PATH, 'w', newline='')).writerow([1, 2])", "1,2\r\n"),
+        ("import io\nf = io.BufferedWriter(io.FileIO(PATH, 'w')); f.write(b'text')", "text"),
+        // What keeps the file is part of a cycle, or lives in a module.
+        ("class A: pass\na = A(); a.me = a; a.f = open(PATH, 'w'); a.f.write('text')", "text"),
+        ("import json\njson.f = open(PATH, 'w'); json.f.write('text')", "text"),
+        ("f = open(PATH, 'w'); f.write('text'); raise ValueError", "text"),
+        ("f = open(PATH, 'w'); f.write('text'); exit(3)", "text"),
+    ];
+    for (at, (code, expected)) in cases.into_iter().enumerate() {
+        let path = path(&at.to_string());
+        let ran = run(&code.replace("PATH", &format!("{path:?}")));
+        assert_eq!(fs::read_to_string(&path).unwrap(), expected, "{code}: {}", ran.stderr());
+    }
+    let path = path("zip");
+    run(&format!("import zipfile\nz = zipfile.ZipFile({path:?}, 'w'); z.writestr('a', 'b')\nNone"));
+    assert_eq!(zip::ZipArchive::new(fs::File::open(path).unwrap()).unwrap().len(), 1);
+}
+
+#[test]
+fn a_program_that_is_killed_has_shown_its_lines() {
+    assert_eq!(run("import os\nprint('step 1 done')\nos._exit(0)").stdout(), "step 1 done\n");
+}
+
+#[test]
+fn lone_surrogates_become_replacement_characters() {
+    let ran = run("print('kept')\n['\\ud800x', {'\\udc80': 1}]");
+    assert_eq!((ran.result(), ran.stdout()), (json!(["\u{fffd}x", {"\u{fffd}": 1}]), "kept\n".to_owned()));
+    assert!(ran.stderr().contains("lone surrogates") && ran.stderr().lines().count() == 1, "{}", ran.stderr());
+    assert_eq!(run("raise ValueError('\\ud800')").end()["message"], "\u{fffd}");
+}
+
+#[test]
+fn what_models_write_besides_python_is_accepted() {
+    let cases = [
+        ("```python\n1 + 2\n```\n", ""),
+        ("```\n1 + 2\n```", ""),
+        ("\u{feff}1 + 2", ""),
+        ("%matplotlib inline\n1 + 2", "line 1: `%matplotlib inline` is skipped"),
+        ("if True:\n    !pip install polars\n1 + 2", "line 2: `!pip install polars` is skipped: nothing can be"),
+        ("import asyncio\nawait asyncio.sleep(0)\nasync def f():\n  return 3\nawait f()", ""),
+        ("import asyncio\nx = await asyncio.gather(asyncio.sleep(0, 1), asyncio.sleep(0, 2))\nsum(x)", ""),
+        ("text = '''\n%d\n''' % 3\nint(text)", ""),
+    ];
+    for (code, warning) in cases {
+        let ran = run(code);
+        assert_eq!((ran.end(), ran.result()), (&json!({"kind": "exited", "code": 0}), json!(3)), "{code}");
+        let stderr = ran.stderr();
+        assert!(stderr.starts_with(warning) && stderr.is_empty() == warning.is_empty(), "{code}: {stderr}");
+    }
+    assert_eq!(run("display(1 + 2, 'a')").stdout(), "3\n'a'\n");
+    let wrong = run("```python\nx = 1\nif x\n```").end().clone();
+    assert_eq!((&wrong["type"], &wrong["line"]), (&json!("SyntaxError"), &json!(3)), "lines keep their numbers");
+}
+
+#[test]
+fn work_for_threads_is_done_at_once() {
+    let cases = [
+        "from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor(4) as pool:\n  x = sum(pool.map(int, '123'))\nx",
+        "from concurrent.futures import ThreadPoolExecutor, as_completed\npool = ThreadPoolExecutor(initializer=print)\n\
+         sum(done.result() for done in as_completed([pool.submit(int, c) for c in '123']))",
+        "import asyncio\nasync def main(): return sum([await asyncio.to_thread(int, c) for c in '123'])\nasyncio.run(main())",
+    ];
+    for code in cases {
+        let ran = run(code);
+        assert_eq!(ran.result(), json!(6), "{code}: {}", ran.end());
+    }
+    let failed =
+        run("from concurrent.futures import ThreadPoolExecutor\nThreadPoolExecutor().submit(int, 'x').result()");
+    assert_eq!(failed.end()["type"], "ValueError");
+}
+
+#[test]
+fn exceptions_say_what_is_different_here() {
+    let cases = [
+        ("import polars", "nothing can be installed here"),
+        ("raise RuntimeError(\"can't start new thread\")", "there are no threads here"),
+        ("raise OSError(58, 'wasi does not support processes.')", "no other programs"),
+        ("from urllib.error import URLError\nraise URLError('unknown url type: https')", "there is no network"),
+        ("raise ModuleNotFoundError('no _ssl', name='_ssl')", "there is no network"),
+        ("raise OSError('encoder jpeg not available')", "use PNG"),
+        ("raise OSError(30, 'Read-only file system')", "/output"),
+    ];
+    for (code, words) in cases {
+        let end = run(code).end().clone();
+        assert!(end["message"].as_str().unwrap().contains(words), "{end}");
+        assert!(end["traceback"].as_str().unwrap().contains("\nnote: "), "{end}");
+    }
+    assert_eq!(run("raise ValueError('x')").end()["message"], "x");
+}
+
+#[test]
+fn an_exception_that_pretends_to_be_an_exit_is_an_exception() {
+    for code in [
+        "class E(Exception):\n  def __str__(self): raise SystemExit(0)\nraise E",
+        "class E(Exception):\n  @property\n  def __traceback__(self): raise SystemExit(0)\nraise E",
+        "exec('class ' + 'A' * 2_000_000 + '(Exception): pass\\nraise ' + 'A' * 2_000_000)",
+    ] {
+        let ran = run(code);
+        assert_eq!(ran.end()["kind"], "exception", "{code}");
+        assert!(ran.end().to_string().len() < 50_000, "{code}");
+    }
 }

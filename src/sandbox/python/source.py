@@ -1,0 +1,71 @@
+"""From the text of a call to compiled code: Markdown fences, commands of notebooks, and `await` outside of functions are
+accepted, since models write them. Lines keep their numbers."""
+
+import ast
+
+FENCE = "```"
+# `inspect.CO_COROUTINE`, without the import.
+CO_COROUTINE = 0x80
+
+
+def compile_program(text, name, warn):
+    """Code objects: the statements, and the last expression if there is one."""
+    tree = _parse(_without_fences(text.removeprefix("\ufeff")), name, warn)
+    expression = None
+    if tree.body and isinstance(tree.body[-1], ast.Expr):
+        expression = _compile(ast.Expression(tree.body.pop().value), name, "eval")
+    return [_compile(tree, name, "exec")] + ([expression] if expression else [])
+
+
+def run_compiled(codes, namespace):
+    """Runs code objects; the value of the last one."""
+    runner = value = None
+    try:
+        for code in codes:
+            value = eval(code, namespace)
+            if code.co_flags & CO_COROUTINE:
+                if runner is None:
+                    import asyncio
+
+                    runner = asyncio.Runner()
+                value = runner.run(value)
+        return value
+    finally:
+        if runner is not None:
+            runner.close()
+
+
+def _compile(tree, name, mode):
+    return compile(tree, name, mode, flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+
+
+def _without_fences(text):
+    """The content of a text that is one block of Markdown."""
+    if not text.lstrip().startswith(FENCE):
+        return text
+    lines = text.split("\n")
+    first = next(at for at, line in enumerate(lines) if line.strip())
+    last = max(at for at, line in enumerate(lines) if line.strip())
+    if last == first or lines[last].strip() != FENCE:
+        return text
+    lines[first] = lines[last] = ""
+    return "\n".join(lines)
+
+
+def _parse(text, name, warn):
+    """Commands of notebooks are no Python: each line of one that stops the parser is left out."""
+    lines = None
+    while True:
+        try:
+            return ast.parse(text, name)
+        except SyntaxError as error:
+            lines = lines or text.split("\n")
+            at = (error.lineno or 0) - 1
+            line = lines[at] if 0 <= at < len(lines) else ""
+            command = line.strip()
+            if not command.startswith(("%", "!")):
+                raise
+            why = "nothing can be installed or started here" if command.startswith(("!", "%pip")) else "not needed here"
+            warn(f"line {at + 1}: `{command[:80]}` is skipped: {why}")
+            lines[at] = line[: len(line) - len(line.lstrip())] + "pass"
+            text = "\n".join(lines)
