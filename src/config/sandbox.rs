@@ -29,8 +29,10 @@ pub struct SandboxConfig {
     pub max_queued: u32,
     /// Stored of each of stdout and stderr, in bytes; the rest is counted and dropped.
     pub max_stream_bytes: u32,
-    /// Maximum size of the last expression as JSON, and all pictures together, in bytes.
+    /// Maximum size of the last expression as JSON, in bytes.
     pub max_result_bytes: u32,
+    /// Maximum size of all pictures of a run together, in bytes; one that does not fit is left out.
+    pub max_image_bytes: u32,
     /// Maximum size of all files of a run together, in bytes; the same limit applies to their paths.
     pub max_file_bytes: u32,
     /// Data files that every run finds under `/input`, read-only, by their names.
@@ -53,6 +55,7 @@ impl Default for SandboxConfig {
             max_queued: 1_000,
             max_stream_bytes: 256 << 10,
             max_result_bytes: 1 << 20,
+            max_image_bytes: 16 << 20,
             max_file_bytes: 16 << 20,
             data_files: Vec::new(),
             program: None,

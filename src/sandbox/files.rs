@@ -38,6 +38,8 @@ pub enum FileError {
     NameTooLong,
     #[error("the path is empty, contains a NUL or leads out of the file system")]
     BadPath,
+    #[error("a name has a control character or a backslash, or begins like a drive of Windows")]
+    BadName,
     #[error("a folder cannot be moved into itself")]
     IntoItself,
 }
@@ -90,7 +92,7 @@ enum Kind {
         parent: NodeId,
         entries: BTreeMap<Arc<str>, NodeId>,
     },
-    /// Bytes owned elsewhere: the library's mapping, or the files of the call.
+    /// Bytes owned elsewhere: the library's mapping, or the files of the call. Copied when the guest writes to it.
     Fixed(Bytes),
     Written(Sparse),
 }
@@ -101,6 +103,8 @@ pub struct Status {
     pub id: NodeId,
     pub is_folder: bool,
     pub read_only: bool,
+    /// A file that the host has placed, and that the guest has not changed.
+    pub is_placed: bool,
     /// Bytes; 0 for a folder.
     pub length: u64,
 }
@@ -163,11 +167,12 @@ impl Files {
         Ok(at)
     }
 
-    /// Creates a read-only file at the path, with its parent folders. For the host: free of quota.
+    /// Creates a file at the path, with its parent folders. For the host: free of quota. A file that is not read-only is
+    /// copied when the guest writes to it.
     ///
     /// # Errors
     /// When the path is invalid, leads through a file, or exists already.
-    pub fn place_file(&mut self, path: &str, content: Bytes) -> Result<NodeId, FileError> {
+    pub fn place_file(&mut self, path: &str, content: Bytes, read_only: bool) -> Result<NodeId, FileError> {
         let (above, name) = match path.trim_end_matches('/').rsplit_once('/') {
             Some((above, name)) => (above, name),
             None => ("", path),
@@ -179,11 +184,11 @@ impl Files {
         for part in names(above)? {
             at = match self.child(at, part) {
                 Ok(found) => found,
-                Err(FileError::Missing) => self.attach(at, part, folder(at), true)?,
+                Err(FileError::Missing) => self.attach(at, part, folder(at), read_only)?,
                 Err(error) => return Err(error),
             };
         }
-        self.attach(at, name, Kind::Fixed(content), true)
+        self.attach(at, name, Kind::Fixed(content), read_only)
     }
 
     /// The node at a path, relative to a folder. `.` and `..` are resolved; `..` stops at the root.
@@ -214,12 +219,12 @@ impl Files {
     /// When the node no longer exists.
     pub fn status(&self, id: NodeId) -> Result<Status, FileError> {
         let node = self.node(id)?;
-        let (is_folder, length) = match &node.kind {
-            Kind::Folder { .. } => (true, 0),
-            Kind::Fixed(bytes) => (false, bytes.len() as u64),
-            Kind::Written(bytes) => (false, bytes.length),
+        let (is_folder, is_placed, length) = match &node.kind {
+            Kind::Folder { .. } => (true, false, 0),
+            Kind::Fixed(bytes) => (false, true, bytes.len() as u64),
+            Kind::Written(bytes) => (false, false, bytes.length),
         };
-        Ok(Status { id, is_folder, read_only: node.read_only, length })
+        Ok(Status { id, is_folder, read_only: node.read_only, is_placed, length })
     }
 
     /// Copies bytes from an offset into the buffer; returns their number.
@@ -242,6 +247,7 @@ impl Files {
     /// # Errors
     /// When nothing could be written: a folder, read-only, no space, past the largest offset.
     pub fn write(&mut self, id: NodeId, offset: u64, data: &[u8]) -> Result<usize, FileError> {
+        self.copy_placed(id, u64::MAX)?;
         let room = self.quota.bytes.saturating_sub(self.used_bytes);
         let file = self.written_mut(id)?;
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= MAX_OFFSET);
@@ -258,14 +264,31 @@ impl Files {
     /// # Errors
     /// When it is a folder, read-only, or longer than the maximum size.
     pub fn resize(&mut self, id: NodeId, length: u64) -> Result<(), FileError> {
-        let file = self.written_mut(id)?;
         if length > MAX_OFFSET {
             return Err(FileError::TooLarge);
         }
+        self.copy_placed(id, length)?;
+        let file = self.written_mut(id)?;
         let before = file.stored_bytes();
         file.resize(length);
         let freed = before - file.stored_bytes();
         self.used_bytes = self.used_bytes.saturating_sub(freed);
+        Ok(())
+    }
+
+    /// Makes a file that the host has placed one of the guest's own, with at most its first `length` bytes.
+    fn copy_placed(&mut self, id: NodeId, length: u64) -> Result<(), FileError> {
+        let Kind::Fixed(placed) = &self.node(id)?.kind else { return Ok(()) };
+        let length = usize::try_from(length).unwrap_or(usize::MAX).min(placed.len());
+        let content = placed.slice(..length);
+        self.check_writable(id)?;
+        let mut copy = Sparse::default();
+        let room = self.quota.bytes.saturating_sub(self.used_bytes);
+        if copy.write(0, &content, room) < length {
+            return Err(FileError::NoSpace);
+        }
+        self.used_bytes += copy.stored_bytes();
+        self.node_mut(id)?.kind = Kind::Written(copy);
         Ok(())
     }
 
@@ -319,6 +342,12 @@ fn names(path: &str) -> Result<impl Iterator<Item = &str>, FileError> {
         return Err(FileError::NameTooLong);
     }
     Ok(path.split('/').filter(|name| !name.is_empty()))
+}
+
+/// Refuses names that mean something else, or leave their folder, on the machine of a client that saves the file.
+fn check_name(name: &str) -> Result<(), FileError> {
+    let is_drive = matches!(name.as_bytes(), [letter, b':', ..] if letter.is_ascii_alphabetic());
+    if is_drive || name.chars().any(|c| c.is_control() || c == '\\') { Err(FileError::BadName) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -79,8 +79,10 @@ pub struct JobLimits {
     pub memory_bytes: u64,
     /// Stored of each of stdout and stderr; the rest is counted and dropped.
     pub stream_bytes: u64,
-    /// The encoded result, and all images together.
+    /// The encoded result.
     pub result_bytes: u64,
+    /// All images together.
+    pub image_bytes: u64,
     /// All files together, without holes.
     pub file_bytes: u64,
     /// Files and folders.
@@ -144,6 +146,8 @@ pub struct Captured {
 pub struct Usage {
     pub wall_time: Duration,
     pub cpu_time: Duration,
+    /// The longest part of it without a chance for other runs: a copy of much memory is one step.
+    pub longest_step: Duration,
     pub peak_memory_bytes: u64,
 }
 

@@ -46,7 +46,7 @@ impl Builtin {
 impl Builtin {
     fn python_executor(&self) -> ToolDefinition {
         let run = Arc::clone(&self.sandbox) as Arc<dyn RunPython>;
-        python_executor::definition(self.sandbox.config(), &self.sandbox.profiles(), run)
+        python_executor::definition(self.sandbox.config(), &self.sandbox.profiles(), run, &self.workspaces)
     }
 }
 

@@ -163,6 +163,7 @@ fn job(id: JobId, profile: &str) -> Job {
             memory_bytes: 16 << 20,
             stream_bytes: 1 << 10,
             result_bytes: 1 << 10,
+            image_bytes: 1 << 20,
             file_bytes: 1 << 10,
             max_files: 10,
             max_open_files: 10,

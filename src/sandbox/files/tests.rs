@@ -7,7 +7,7 @@ const QUOTA: Quota = Quota { bytes: 64 * 1024, nodes: 8 };
 fn files() -> (Files, NodeId) {
     let mut files = Files::new(QUOTA);
     let tmp = files.place_folder("/tmp", false).unwrap();
-    files.place_file("/input/data.csv", Bytes::from_static(b"a,b\n")).unwrap();
+    files.place_file("/input/data.csv", Bytes::from_static(b"a,b\n"), true).unwrap();
     (files, tmp)
 }
 
@@ -160,7 +160,7 @@ fn folders_are_listed_by_name_and_only_empty_ones_removed() {
 #[test]
 fn shared_content_is_the_same_in_each_tree_and_changed_in_none() {
     let mut common = Files::new(QUOTA);
-    let library = common.place_file("/usr/lib/library.zip", Bytes::from_static(b"code")).unwrap();
+    let library = common.place_file("/usr/lib/library.zip", Bytes::from_static(b"code"), true).unwrap();
     let common = common.freeze();
     let mut one = common.thaw(QUOTA);
     let mut other = common.thaw(QUOTA);
@@ -182,7 +182,7 @@ fn shared_content_is_the_same_in_each_tree_and_changed_in_none() {
         one.create_file(lib, "new").unwrap_err(),
         one.rename((lib, "library.zip"), (tmp, "mine")).unwrap_err(),
         one.rename((tmp, "own"), (lib, "library.zip")).unwrap_err(),
-        other.place_file("/usr/lib/more", Bytes::new()).unwrap_err(),
+        other.place_file("/usr/lib/more", Bytes::new(), true).unwrap_err(),
     ];
     assert_eq!(refusals, [FileError::ReadOnly; 7]);
 }
@@ -210,4 +210,40 @@ proptest! {
         files.unlink(tmp, "f").unwrap();
         prop_assert_eq!(files.used_bytes(), 0);
     }
+}
+
+#[test]
+fn a_placed_file_that_may_be_written_is_copied_by_the_first_write() {
+    let mut files = Files::new(Quota { bytes: 3 * CHUNK_BYTES as u64, nodes: 4 });
+    let original = Bytes::from(vec![b'x'; CHUNK_BYTES + 1]);
+    let placed =
+        |files: &mut Files, name: &str| files.place_file(&format!("/output/{name}"), original.clone(), false).unwrap();
+    let (read, written, emptied, too_large) =
+        (placed(&mut files, "a"), placed(&mut files, "b"), placed(&mut files, "c"), placed(&mut files, "d"));
+    files.place_folder("/output", false).unwrap();
+    assert_eq!(files.write(written, 0, b"y").unwrap(), 1);
+    files.resize(emptied, 0).unwrap();
+    let is_placed = [read, written, emptied].map(|id| files.status(id).unwrap().is_placed);
+    assert_eq!(is_placed, [true, false, false]);
+    let mut content = [0; 2];
+    files.read(written, 0, &mut content).unwrap();
+    assert_eq!((&content, files.status(written).unwrap().length), (b"yx", original.len() as u64));
+    assert_eq!(files.used_bytes(), 2 * CHUNK_BYTES as u64, "the copy alone");
+    assert_eq!(files.write(too_large, 0, b"y"), Err(FileError::NoSpace));
+    assert_eq!(files.read(too_large, 0, &mut content), Ok(2), "it is as before");
+    files.unlink(ROOT, "output/a").unwrap();
+    assert_eq!(files.find(ROOT, "output/a"), Err(FileError::Missing));
+}
+
+#[test]
+fn names_that_leave_a_folder_elsewhere_are_refused() {
+    let mut files = Files::new(Quota { bytes: 1 << 20, nodes: 9 });
+    files.place_folder("/output", false).unwrap();
+    for name in ["a\nb", "a\u{1b}[2J", "..\\..\\evil.txt", "C:evil.txt", "c:\\x"] {
+        assert_eq!(files.create_file(ROOT, &format!("output/{name}")), Err(FileError::BadName), "{name:?}");
+        assert_eq!(files.create_folder(ROOT, &format!("output/{name}")), Err(FileError::BadName), "{name:?}");
+    }
+    files.create_file(ROOT, "output/12:30 – ü.csv").unwrap();
+    let moved = files.rename((ROOT, "output/12:30 – ü.csv"), (ROOT, "output/..\\x"));
+    assert_eq!(moved, Err(FileError::BadName));
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{FileError, Files, Kind, Node, NodeId, Sparse, folder, names};
+use super::{FileError, Files, Kind, Node, NodeId, Sparse, check_name, folder, names};
 
 impl Files {
     /// Creates an empty file.
@@ -67,6 +67,7 @@ impl Files {
         self.check_writable(old_folder)?;
         self.check_writable(new_folder)?;
         self.check_writable(moved)?;
+        check_name(new_name)?;
         let moves_folder = self.status(moved)?.is_folder;
         if !moves_folder && (from.1.ends_with('/') || to.1.ends_with('/')) {
             return Err(FileError::NotAFolder);
@@ -103,6 +104,7 @@ impl Files {
             Err(error) => return Err(error),
         }
         self.check_writable(at)?;
+        check_name(name)?;
         if self.used_nodes >= self.quota.nodes {
             return Err(FileError::NoSpace);
         }

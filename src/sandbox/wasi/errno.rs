@@ -40,6 +40,7 @@ impl From<FileError> for Errno {
             FileError::NoSpace => Self::NoSpace,
             FileError::TooLarge => Self::TooLarge,
             FileError::NameTooLong => Self::NameTooLong,
+            FileError::BadName => Self::IllegalBytes,
             FileError::BadPath | FileError::IntoItself => Self::Invalid,
         }
     }

@@ -18,7 +18,7 @@ const CREATE: u32 = 1;
 fn wasi() -> Wasi {
     let mut files = Files::new(Quota { bytes: 64 << 10, nodes: 16 });
     files.place_folder("/tmp", false).unwrap();
-    files.place_file("/input/a", Bytes::from_static(b"hello")).unwrap();
+    files.place_file("/input/a", Bytes::from_static(b"hello"), true).unwrap();
     let start = Start {
         arguments: vec!["python".to_owned(), "-c".to_owned()],
         environment: vec![("HOME".to_owned(), "/tmp".to_owned())],

@@ -176,11 +176,12 @@ impl Guest {
     /// Runs the program to its end. Dropping the future stops it at once.
     pub async fn run(self, program: Program) -> Ended {
         let begun = Instant::now();
-        let mut cpu_time = Duration::ZERO;
+        let mut usage = Usage::default();
         // The receiver is in `run`, which still exists.
         let _ = self.program.send(program);
-        let mut ended = measured(self.run, &mut cpu_time).await;
-        ended.outcome.usage = Usage { wall_time: begun.elapsed(), cpu_time, ..ended.outcome.usage };
+        let mut ended = measured(self.run, &mut usage).await;
+        let peak_memory_bytes = ended.outcome.usage.peak_memory_bytes;
+        ended.outcome.usage = Usage { wall_time: begun.elapsed(), peak_memory_bytes, ..usage };
         ended
     }
 }
@@ -329,12 +330,14 @@ fn memory_of(instance: &Instance, store: &mut Store<State>) -> wasmtime::Result<
     memory.ok_or_else(|| wasmtime::Error::msg("the module does not export its memory"))
 }
 
-/// Measures the processor time of a future.
-async fn measured<F: Future + ?Sized>(mut future: Pin<Box<F>>, cpu_time: &mut Duration) -> F::Output {
+/// Measures the processor time of a future, and of its longest step.
+async fn measured<F: Future + ?Sized>(mut future: Pin<Box<F>>, usage: &mut Usage) -> F::Output {
     poll_fn(|context| {
         let begun = thread_cpu_time();
         let polled = future.as_mut().poll(context);
-        *cpu_time += thread_cpu_time().saturating_sub(begun);
+        let step = thread_cpu_time().saturating_sub(begun);
+        usage.cpu_time += step;
+        usage.longest_step = usage.longest_step.max(step);
         polled
     })
     .await

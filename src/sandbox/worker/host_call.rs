@@ -7,6 +7,8 @@
 
 pub(super) mod file_channel;
 
+use std::borrow::Cow;
+
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
@@ -16,10 +18,24 @@ use wasmtime::{AsContextMut, Caller, Extern};
 use crate::sandbox::protocol::End;
 use crate::sandbox::wasi::{Errno, GuestMemory};
 
-/// The size of a frame without the result or pictures in it.
+/// The size of a frame without the result or pictures in it: the texts of an exception are the largest part.
 const FRAME_BYTES: u64 = 1 << 20;
+/// Maximum length of a frame that has neither a result nor a picture. Parsing blocks the worker's thread.
+const SHORT_FRAME_BYTES: usize = 64 << 10;
+/// Only frames that begin with one of these may be longer; the harness writes them like this.
+const BEGINNINGS_OF_LONG: [&[u8]; 2] = [br#"{"v": 1, "id": 0, "op": "done""#, br#"{"v": 1, "id": 0, "op": "image""#];
 /// `host.call`'s result for an invalid frame or invalid addresses.
 const FAULT: i32 = -2;
+
+/// Maximum number of pictures of a run; also in `harness.py`.
+const MAX_IMAGES: usize = 16;
+/// The first bytes of every PNG file.
+const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
+
+/// Maximum lengths of an exception's texts; the harness has lower ones, which a program can avoid.
+const MAX_TYPE_NAME_BYTES: usize = 1 << 10;
+const MAX_MESSAGE_BYTES: usize = 16 << 10;
+const MAX_TRACEBACK_BYTES: usize = 128 << 10;
 
 /// Ends the guest when a limit of `host.call` is exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -32,6 +48,9 @@ pub struct HostCall {
     code: String,
     result_bytes: u64,
     result_left: u64,
+    image_bytes_left: u64,
+    /// Of all long frames together, so that a program cannot have the host parse without end.
+    frame_bytes_left: u64,
     calls_left: u32,
     /// What the run reported.
     pub left: Left,
@@ -46,20 +65,24 @@ pub struct Left {
 }
 
 #[derive(Deserialize)]
-struct Frame {
+struct Frame<'a> {
     v: u32,
     #[serde(default)]
-    id: serde_json::Value,
-    #[serde(flatten)]
-    operation: Operation,
+    id: u64,
+    op: Operation,
+    /// Base64 of an image.
+    #[serde(borrow)]
+    png: Option<Cow<'a, str>>,
+    end: Option<ReportedEnd>,
+    result: Option<String>,
 }
 
 #[derive(Deserialize)]
-#[serde(tag = "op", rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
 enum Operation {
     Job,
-    Image { png: String },
-    Done { end: ReportedEnd, result: Option<String> },
+    Image,
+    Done,
     List,
     Call,
 }
@@ -82,13 +105,24 @@ enum ReportedEnd {
 }
 
 impl HostCall {
-    /// The state for one program; `result_bytes` counts its result and pictures together.
-    pub fn new(code: String, result_bytes: u64, calls: u32) -> Self {
-        Self { code, result_bytes, result_left: result_bytes, calls_left: calls, left: Left::default() }
+    /// The state for one program. `result_bytes` is the limit of its result, `image_bytes` that of all its pictures.
+    pub fn new(code: String, result_bytes: u64, image_bytes: u64, calls: u32) -> Self {
+        let mut new = Self {
+            code,
+            result_bytes,
+            result_left: result_bytes,
+            image_bytes_left: image_bytes,
+            frame_bytes_left: 0,
+            calls_left: calls,
+            left: Left::default(),
+        };
+        // Base64 has four bytes for three.
+        new.frame_bytes_left = new.result_frame_bytes().saturating_add(image_bytes / 3 * 4 + FRAME_BYTES);
+        new
     }
 
-    /// The longest frame that is parsed: quoting a result at most doubles it.
-    fn frame_bytes(&self) -> u64 {
+    /// The longest frame with a result: quoting at most doubles it.
+    fn result_frame_bytes(&self) -> u64 {
         FRAME_BYTES.saturating_add(self.result_bytes.saturating_mul(2))
     }
 
@@ -97,35 +131,40 @@ impl HostCall {
     /// # Errors
     /// When a limit is exceeded, which ends the run.
     pub fn answer(&mut self, frame: &[u8]) -> Result<Vec<u8>, Spent> {
-        let Ok(frame) = serde_json::from_slice::<Frame>(frame) else {
-            return Ok(refusal(&serde_json::Value::Null, "protocol", "the frame is not a valid `host.call` request"));
+        if frame.len() > SHORT_FRAME_BYTES {
+            let may_be_long = BEGINNINGS_OF_LONG.iter().any(|beginning| frame.starts_with(beginning));
+            let left = self.frame_bytes_left.checked_sub(frame.len() as u64).filter(|_| may_be_long);
+            let Some(left) = left else { return Ok(refusal(0, "too_large", "the frame is too long")) };
+            self.frame_bytes_left = left;
+        }
+        let Ok(frame) = serde_json::from_slice::<Frame<'_>>(frame) else {
+            return Ok(refusal(0, "protocol", "the frame is not a valid `host.call` request"));
         };
         if frame.v != 1 {
-            return Ok(refusal(&frame.id, "protocol", "only version 1 is supported"));
+            return Ok(refusal(frame.id, "protocol", "only version 1 is supported"));
         }
-        match frame.operation {
-            Operation::Job => return Ok(self.job(&frame.id)),
-            Operation::Image { png } => {
-                let Ok(image) = BASE64_STANDARD.decode(png) else {
-                    return Ok(refusal(&frame.id, "invalid_arguments", "png is not base64"));
-                };
-                self.take(image.len())?;
-                self.left.images.push(image);
+        match (frame.op, frame.png, frame.end) {
+            (Operation::Job, ..) => return Ok(self.job(frame.id)),
+            (Operation::Image, Some(png), _) => {
+                if let Err((kind, message)) = self.take_image(&png) {
+                    return Ok(refusal(frame.id, kind, message));
+                }
             }
-            Operation::Done { end, result } => {
-                self.take(result.as_ref().map_or(0, String::len))?;
+            (Operation::Done, _, Some(end)) => {
+                self.take_result(frame.result.as_ref().map_or(0, String::len))?;
                 self.left.end = Some(end.into());
-                self.left.result = result;
+                self.left.result = frame.result;
             }
-            Operation::List | Operation::Call => {
-                return Ok(refusal(&frame.id, "denied", "tools cannot be called from inside the sandbox"));
+            (Operation::List | Operation::Call, ..) => {
+                return Ok(refusal(frame.id, "denied", "tools cannot be called from inside the sandbox"));
             }
+            _ => return Ok(refusal(frame.id, "protocol", "the frame has no `png` or no `end`")),
         }
-        Ok(answer(&frame.id, &serde_json::Value::Null))
+        Ok(answer(frame.id, &serde_json::Value::Null))
     }
 
     /// The reply to a request for the program.
-    fn job(&self, id: &serde_json::Value) -> Vec<u8> {
+    fn job(&self, id: u64) -> Vec<u8> {
         answer(id, &json!({"code": self.code, "result_bytes": self.result_bytes}))
     }
 
@@ -134,8 +173,28 @@ impl HostCall {
         Ok(())
     }
 
-    fn take(&mut self, bytes: usize) -> Result<(), Spent> {
+    fn take_result(&mut self, bytes: usize) -> Result<(), Spent> {
         self.result_left = self.result_left.checked_sub(bytes as u64).ok_or(Spent("result_bytes"))?;
+        Ok(())
+    }
+
+    /// Keeps a picture, or gives the kind and the text of the refusal: the run continues without it.
+    fn take_image(&mut self, base64: &str) -> Result<(), (&'static str, &'static str)> {
+        if self.left.images.len() >= MAX_IMAGES {
+            return Err(("too_large", "the run has 16 pictures already; write more of them to files"));
+        }
+        if base64.len() as u64 / 4 * 3 > self.image_bytes_left.saturating_add(2) {
+            return Err((
+                "too_large",
+                "the pictures of the run are larger than its limit; lower `dpi`, or write to a file",
+            ));
+        }
+        let image = BASE64_STANDARD.decode(base64).map_err(|_| ("invalid_arguments", "the picture is not base64"))?;
+        if !image.starts_with(PNG) {
+            return Err(("invalid_arguments", "the picture is not a PNG file"));
+        }
+        self.image_bytes_left = self.image_bytes_left.saturating_sub(image.len() as u64);
+        self.left.images.push(image);
         Ok(())
     }
 }
@@ -144,18 +203,21 @@ impl From<ReportedEnd> for End {
     fn from(end: ReportedEnd) -> Self {
         match end {
             ReportedEnd::Exited { code } => Self::Exited { code },
-            ReportedEnd::Exception { kind, message, traceback, line, column } => {
+            ReportedEnd::Exception { mut kind, mut message, mut traceback, line, column } => {
+                kind.truncate(kind.floor_char_boundary(MAX_TYPE_NAME_BYTES));
+                message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
+                traceback.truncate(traceback.floor_char_boundary(MAX_TRACEBACK_BYTES));
                 Self::Exception { kind, message, traceback, line, column }
             }
         }
     }
 }
 
-fn answer(id: &serde_json::Value, value: &serde_json::Value) -> Vec<u8> {
+fn answer(id: u64, value: &serde_json::Value) -> Vec<u8> {
     json!({"v": 1, "id": id, "ok": true, "value": value}).to_string().into_bytes()
 }
 
-fn refusal(id: &serde_json::Value, kind: &str, message: &str) -> Vec<u8> {
+fn refusal(id: u64, kind: &str, message: &str) -> Vec<u8> {
     json!({"v": 1, "id": id, "ok": false, "error": {"kind": kind, "message": message}}).to_string().into_bytes()
 }
 
@@ -173,11 +235,7 @@ pub async fn call<T: Send + 'static>(
     let answer = with_memory(caller, |memory, data| {
         memory.bytes(out, 4)?;
         memory.bytes(length_out, 4)?;
-        let host_call = view(data);
-        if u64::from(length) > host_call.frame_bytes() {
-            return Ok(Ok(refusal(&serde_json::Value::Null, "too_large", "the frame is too long")));
-        }
-        Ok(host_call.answer(memory.bytes(at, length)?))
+        Ok(view(data).answer(memory.bytes(at, length)?))
     });
     let Ok(answer) = answer else { return Ok(FAULT) };
     give(caller, &answer?, out, length_out).await
@@ -221,44 +279,94 @@ mod tests {
         String::from_utf8(answer.unwrap()).unwrap()
     }
 
+    /// A picture that is eight bytes long.
+    const SMALLEST: &str = "iVBORw0KGgo=";
+
+    fn image(base64: &str) -> Vec<u8> {
+        format!(r#"{{"v": 1, "id": 0, "op": "image", "png": "{base64}"}}"#).into_bytes()
+    }
+
+    fn kind_of(answer: Result<Vec<u8>, Spent>) -> String {
+        let answer: serde_json::Value = serde_json::from_slice(&answer.unwrap()).unwrap();
+        answer["error"]["kind"].as_str().unwrap_or("none").to_owned()
+    }
+
     #[test]
     fn the_program_is_delivered_and_its_result_and_pictures_are_received() {
-        let mut host_call = HostCall::new("1+1".to_owned(), 8, 9);
+        let mut host_call = HostCall::new("1+1".to_owned(), 8, 8, 9);
         let job = text(host_call.answer(br#"{"v":1,"id":7,"op":"job"}"#));
         let job: serde_json::Value = serde_json::from_str(&job).unwrap();
         assert_eq!(job, json!({"v": 1, "id": 7, "ok": true, "value": {"code": "1+1", "result_bytes": 8}}));
-        host_call.answer(br#"{"v":1,"op":"image","png":"UE5H"}"#).unwrap();
+        host_call.answer(&image(SMALLEST)).unwrap();
         host_call.answer(br#"{"v":1,"op":"done","end":{"kind":"exited","code":3},"result":"2"}"#).unwrap();
         let left =
-            Left { end: Some(End::Exited { code: 3 }), result: Some("2".to_owned()), images: vec![b"PNG".to_vec()] };
+            Left { end: Some(End::Exited { code: 3 }), result: Some("2".to_owned()), images: vec![PNG.to_vec()] };
         assert_eq!(host_call.left, left);
     }
 
     #[test]
-    fn a_result_and_pictures_over_the_limit_end_the_run() {
-        let mut host_call = HostCall::new(String::new(), 4, 9);
-        host_call.answer(br#"{"v":1,"op":"image","png":"UE5H"}"#).unwrap();
-        let done = host_call.answer(br#"{"v":1,"op":"done","end":{"kind":"exited","code":0},"result":"22"}"#);
+    fn a_result_over_the_limit_ends_the_run() {
+        let mut host_call = HostCall::new(String::new(), 4, 9, 9);
+        let done = host_call.answer(br#"{"v":1,"op":"done","end":{"kind":"exited","code":0},"result":"22222"}"#);
         assert_eq!(done, Err(Spent("result_bytes")));
     }
 
     #[test]
+    fn pictures_that_do_not_fit_or_are_none_are_left_out() {
+        let mut host_call = HostCall::new(String::new(), 4, 20, 99);
+        assert_eq!(kind_of(host_call.answer(&image("UE5H"))), "invalid_arguments", "it is no PNG file");
+        for expected in ["none", "none", "too_large"] {
+            assert_eq!(kind_of(host_call.answer(&image(SMALLEST))), expected);
+        }
+        assert_eq!(host_call.left.images.len(), 2);
+        let mut host_call = HostCall::new(String::new(), 4, 1 << 20, 99);
+        let refused = (0..20).filter(|_| kind_of(host_call.answer(&image(SMALLEST))) == "too_large").count();
+        assert_eq!((host_call.left.images.len(), refused), (16, 4));
+    }
+
+    #[test]
+    fn only_results_and_pictures_are_long_and_together_they_are_bounded() {
+        let padding = " ".repeat(SHORT_FRAME_BYTES);
+        let mut host_call = HostCall::new(String::new(), 4, 1 << 20, 99);
+        for frame in [format!(r#"{{"v": 1, "op": "job"{padding}}}"#), format!(r#"{{"v": 1, "id": "{padding}"}}"#)] {
+            assert_eq!(kind_of(host_call.answer(frame.as_bytes())), "too_large");
+        }
+        let long = image(&"A".repeat(1 << 20));
+        let kinds: Vec<_> = (0..9).map(|_| kind_of(host_call.answer(&long))).collect();
+        assert_eq!(kinds[0], "invalid_arguments", "it was parsed");
+        assert_eq!(kinds[8], "too_large", "no longer");
+    }
+
+    #[test]
+    fn the_texts_of_an_exception_are_bounded() {
+        let long = "é".repeat(200 << 10);
+        let frame = format!(
+            r#"{{"v": 1, "id": 0, "op": "done", "end": {{"kind": "exception", "type": "{long}", "message": "{long}", "traceback": "{long}"}}}}"#
+        );
+        let mut host_call = HostCall::new(String::new(), 1 << 20, 0, 9);
+        host_call.answer(frame.as_bytes()).unwrap();
+        let Some(End::Exception { kind, message, traceback, .. }) = host_call.left.end else { panic!("no end") };
+        assert!(kind.len() + message.len() + traceback.len() <= 145 << 10);
+    }
+
+    #[test]
     fn an_invalid_frame_is_answered_with_its_kind_of_error() {
-        let cases: [(&[u8], &str); 7] = [
+        let cases: [(&[u8], &str); 9] = [
             (b"", "protocol"),
             (b"\xff\x00", "protocol"),
             (br#"{"v":1,"op":"fork"}"#, "protocol"),
+            (br#"{"v":1,"id":"a text","op":"job"}"#, "protocol"),
+            (br#"{"v":1,"op":"image"}"#, "protocol"),
             (br#"{"v":2,"op":"job"}"#, "protocol"),
             (br#"{"v":1,"op":"image","png":"*"}"#, "invalid_arguments"),
             (br#"{"v":1,"op":"list"}"#, "denied"),
             (br#"{"v":1,"op":"call","tool":"t","args":{}}"#, "denied"),
         ];
         for (frame, kind) in cases {
-            let answer = text(HostCall::new(String::new(), 8, 9).answer(frame));
-            let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
-            assert_eq!(answer["error"]["kind"], kind, "{}", String::from_utf8_lossy(frame));
+            let answered = kind_of(HostCall::new(String::new(), 8, 8, 9).answer(frame));
+            assert_eq!(answered, kind, "{}", String::from_utf8_lossy(frame));
         }
-        let nested = format!(r#"{{"v":1,"op":"call","args":{}"#, "[".repeat(1 << 20));
-        assert!(text(HostCall::new(String::new(), 8, 9).answer(nested.as_bytes())).contains("protocol"));
+        let nested = format!(r#"{{"v":1,"op":"call","args":{}"#, "[".repeat(1 << 10));
+        assert!(text(HostCall::new(String::new(), 8, 8, 9).answer(nested.as_bytes())).contains("protocol"));
     }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use wasmtime::{Engine, Module};
 
 use super::fibers::Run;
-use crate::sandbox::files::{FileError, Quota};
+use crate::sandbox::files::{FileError, Files, Quota};
 use crate::sandbox::interpreter::Kind;
 use crate::sandbox::mounts::Mounts;
 use crate::sandbox::prepare::Prepared;
@@ -29,6 +29,7 @@ struct GuestEnvironment {
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
     mounts: Mounts,
+    /// Paths and contents.
     data_files: Vec<(String, Bytes)>,
 }
 
@@ -42,7 +43,7 @@ pub(super) async fn load_all(
     data_files: Vec<GuestFile>,
 ) -> Result<HashMap<String, Profile>, String> {
     let mounts = Mounts::open(&interpreter.mounts).map_err(|error| error.to_string())?;
-    let data_files = data_files.into_iter().map(|file| (input_path(&file.path), file.content.into())).collect();
+    let data_files = data_files.into_iter().map(|file| (file.path, file.content.into())).collect();
     let environment = interpreter.environment.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
     let (kind, mut arguments) = (interpreter.kind, interpreter.arguments.clone());
     if kind == Kind::Command {
@@ -113,12 +114,12 @@ impl GuestEnvironment {
         let limits = job.limits;
         let (mut files, folders) = self.mounts.place(Quota { bytes: limits.file_bytes, nodes: limits.max_files })?;
         for (path, content) in &self.data_files {
-            files.place_file(path, content.clone())?;
+            place_input(&mut files, path, content.clone())?;
         }
         for file in job.files {
-            files.place_file(&input_path(&file.path), file.content.into())?;
+            place_input(&mut files, &file.path, file.content.into())?;
         }
-        let host_call = HostCall::new(job.code, limits.result_bytes, limits.host_calls);
+        let host_call = HostCall::new(job.code, limits.result_bytes, limits.image_bytes, limits.host_calls);
         if self.kind == Kind::Command {
             file_channel::place(&mut files, &host_call)?;
         }
@@ -139,6 +140,9 @@ impl GuestEnvironment {
     }
 }
 
-fn input_path(path: &str) -> String {
-    format!("/input/{path}")
+/// Below `/input`, and in the working directory, where the program may change its copy.
+fn place_input(files: &mut Files, path: &str, content: Bytes) -> Result<(), FileError> {
+    files.place_file(&format!("/input/{path}"), content.clone(), true)?;
+    files.place_file(&format!("/output/{path}"), content, false)?;
+    Ok(())
 }

@@ -87,6 +87,7 @@ pub(in crate::sandbox) fn job(code: &str) -> Job {
             memory_bytes: 1,
             stream_bytes: 1,
             result_bytes: 1,
+            image_bytes: 1,
             file_bytes: 1,
             max_files: 1,
             max_open_files: 1,

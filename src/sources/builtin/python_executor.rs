@@ -2,20 +2,25 @@
 //!
 //! This file has the tool's arguments and results; [`RunPython`] executes it.
 
+mod outcome;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use self::outcome::answer;
 use super::read_arguments;
+use super::workspace::{Reach, Workspaces};
 use crate::config::SandboxConfig;
-use crate::core::call::{Arguments, ToolOutput};
+use crate::core::call::Arguments;
 use crate::core::error::{CallError, Detail, ErrorCode};
+use crate::core::session::Session;
 use crate::sandbox::RunPython;
-use crate::sandbox::protocol::{Captured, End, GuestFile, Job, JobLimits, Outcome};
+use crate::sandbox::protocol::{GuestFile, Job, JobLimits};
 use crate::tool::Metadata;
 use crate::tool::{Attempt, Execution, Executor, ToolDefinition};
 
@@ -37,8 +42,14 @@ const MAX_HOST_CALLS: u32 = 1_000;
 /// The sandbox has its own fair queue between callers, so calls wait there and not before it.
 const MAX_CONCURRENT: u32 = 1_000;
 
-/// `run` executes a job: the sandbox or, in tests, a fake; `profiles` are its interpreter's.
-pub(super) fn definition(config: &SandboxConfig, profiles: &[&str], run: Arc<dyn RunPython>) -> ToolDefinition {
+/// `run` executes a job: the sandbox or, in tests, a fake; `profiles` are its interpreter's. Runs see the files of their
+/// session's workspace.
+pub(super) fn definition(
+    config: &SandboxConfig,
+    profiles: &[&str],
+    run: Arc<dyn RunPython>,
+    workspaces: &Workspaces,
+) -> ToolDefinition {
     ToolDefinition {
         metadata: Metadata {
             name: "python_executor".into(),
@@ -48,25 +59,33 @@ pub(super) fn definition(config: &SandboxConfig, profiles: &[&str], run: Arc<dyn
             timeout_seconds: config.timeout_seconds,
             memory_limit_mb: config.memory_limit_mb,
             // Base64 of the files and pictures, and the texts around them.
-            max_output_bytes: 2 * (config.max_file_bytes as usize + 2 * config.max_result_bytes as usize),
+            max_output_bytes: 2
+                * (config.max_file_bytes as usize
+                    + config.max_image_bytes as usize
+                    + 2 * config.max_result_bytes as usize),
+            session_aware: true,
             max_concurrent: Some(MAX_CONCURRENT),
             ..Metadata::default()
         },
         parameters: parameters(config, profiles).into(),
         output_schema: Some(output_schema()),
-        executor: Arc::new(PythonExecutor { config: config.clone(), run }),
+        executor: Arc::new(PythonExecutor { config: config.clone(), run, workspaces: workspaces.clone() }),
     }
 }
 
 const DESCRIPTION: &str = "Runs Python 3 with numpy, pandas, scipy, matplotlib and more, in a fresh interpreter without \
-                           network. Nothing is kept between calls. The value of the last expression comes back as \
-                           `result`, open matplotlib figures as `images`, and files written under /output as `files`. \
-                           Files sent along stand under /input.";
+                           network; nothing can be installed. Nothing is kept between calls. The value of the last \
+                           expression comes back as `result`, open matplotlib figures as `images`, and files written to \
+                           the working directory, /output, as `files`. Files sent along, and those of the session's \
+                           workspace, are in the working directory by their names, and under /input. Indices that methods of \
+                           arrays return (`x.argsort()`) have 32 bits: convert them with .astype('int64') before \
+                           arithmetic with large numbers.";
 
 /// For a custom interpreter, whose packages are unknown.
 const DESCRIPTION_OF_PLAIN: &str = "Runs Python 3 in a fresh interpreter without network. Nothing is kept between calls. \
-                                    The value of the last expression comes back as `result`, and files written under \
-                                    /output as `files`. Files sent along stand under /input.";
+                                    The value of the last expression comes back as `result`, and files written to the \
+                                    working directory, /output, as `files`. Files sent along, and those of the \
+                                    session's workspace, are in the working directory by their names, and under /input.";
 
 fn parameters(config: &SandboxConfig, profiles: &[&str]) -> Value {
     json!({
@@ -77,13 +96,13 @@ fn parameters(config: &SandboxConfig, profiles: &[&str]) -> Value {
             "files": {
                 "type": "array",
                 "maxItems": MAX_INPUT_FILES,
-                "description": "Mounted under /input, read-only.",
+                "description": "Placed in the working directory, and under /input.",
                 "items": {
                     "type": "object",
                     "properties": {
                         "path": {
                             "type": "string", "minLength": 1, "maxLength": MAX_PATH_CHARACTERS,
-                            "description": "Below /input, such as \"data/table.csv\"."
+                            "description": "Such as \"data/table.csv\"."
                         },
                         "text": {"type": "string"},
                         "content_base64": {"type": "string", "description": "For files that are not text."}
@@ -96,8 +115,8 @@ fn parameters(config: &SandboxConfig, profiles: &[&str]) -> Value {
             "profile": {
                 "type": "string",
                 "enum": profiles,
-                "description": "What is imported already: of base, data and plot, data has numpy and pandas, plot \
-                                matplotlib too. Chosen by the code's imports when left out; every profile can import \
+                "description": "What is imported already: of base, data, plot and science, data has numpy and \
+                                pandas, plot matplotlib too, science scipy, sklearn, statsmodels and sympy too. Chosen by the code's imports when left out; every profile can import \
                                 everything."
             },
             "timeout_seconds": {
@@ -151,15 +170,17 @@ fn output_schema() -> Value {
 struct PythonExecutor {
     config: SandboxConfig,
     run: Arc<dyn RunPython>,
+    workspaces: Workspaces,
 }
 
 impl Executor for PythonExecutor {
     fn execute<'a>(&'a self, attempt: Attempt<'a>, arguments: &'a Arguments) -> Execution<'a> {
         Box::pin(async move {
-            let job = self.job(&attempt, &read_arguments(arguments)?)?;
-            let Attempt { call, deadline, .. } = attempt;
+            let mut job = self.job(&attempt, &read_arguments(arguments)?)?;
+            self.add_workspace(&attempt, &mut job.files).await?;
+            let Attempt { call, deadline, max_output_bytes, .. } = attempt;
             let outcome = self.run.run(call.on_behalf(), job, deadline).await?;
-            answer(&outcome)
+            answer(&outcome, &self.config, max_output_bytes)
         })
     }
 
@@ -208,6 +229,7 @@ impl PythonExecutor {
                 memory_bytes: attempt.memory_limit_bytes as u64,
                 stream_bytes: u64::from(self.config.max_stream_bytes),
                 result_bytes: u64::from(self.config.max_result_bytes),
+                image_bytes: u64::from(self.config.max_image_bytes),
                 file_bytes: u64::from(self.config.max_file_bytes),
                 max_files: MAX_FILES,
                 max_open_files: MAX_OPEN_FILES,
@@ -219,12 +241,9 @@ impl PythonExecutor {
 
     /// Refuses a file at the path of another or of its folder; the operator's files take precedence.
     fn check_places(&self, files: &[GuestFile]) -> Result<(), CallError> {
-        let data_files = self.config.data_files.iter().filter_map(|path| path.file_name()?.to_str());
-        let mut taken: Vec<&str> = data_files.collect();
-        let is_inside = |inner: &str, outer: &str| inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('/'));
+        let mut taken = self.paths_of_data_files();
         for (index, file) in files.iter().enumerate() {
-            let path = file.path.as_str();
-            if taken.iter().any(|other| path == *other || is_inside(path, other) || is_inside(other, path)) {
+            if taken.iter().any(|other| conflict(&file.path, other)) {
                 return Err(wrong(
                     index,
                     "path",
@@ -232,10 +251,35 @@ impl PythonExecutor {
                     "is the path of another file or of its folder; rename one of them",
                 ));
             }
-            taken.push(path);
+            taken.push(&file.path);
         }
         Ok(())
     }
+
+    fn paths_of_data_files(&self) -> Vec<&str> {
+        self.config.data_files.iter().filter_map(|path| path.file_name()?.to_str()).collect()
+    }
+
+    /// The files of the session's workspace, except those at the place of a file of the call or of the operator.
+    async fn add_workspace(&self, attempt: &Attempt<'_>, files: &mut Vec<GuestFile>) -> Result<(), CallError> {
+        let Some(session) = attempt.call.session.as_deref() else { return Ok(()) };
+        let name = Session::workspace_name(session);
+        let found = self.workspaces.work(name, Reach::Read, |workspace| workspace.read_all()).await?;
+        let taken = self.paths_of_data_files();
+        for (path, content) in found {
+            let is_taken = taken.iter().any(|other| conflict(&path, other));
+            if !is_taken && !files.iter().any(|other| conflict(&path, &other.path)) {
+                files.push(GuestFile { path, content });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether two paths are one, or one is in the folder that the other names as a file.
+fn conflict(one: &str, other: &str) -> bool {
+    let is_inside = |inner: &str, outer: &str| inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('/'));
+    one == other || is_inside(one, other) || is_inside(other, one)
 }
 
 fn wrong(index: usize, field: &str, rule: &str, message: &str) -> CallError {
@@ -248,7 +292,12 @@ impl InputFile<'_> {
     fn read(&self, index: usize) -> Result<GuestFile, CallError> {
         let plain = |part: &str| !part.is_empty() && part != "." && part != ".." && !part.contains('\0');
         if !self.path.split('/').all(plain) {
-            return Err(wrong(index, "path", "path", "is not a path below /input; write it like data/table.csv"));
+            return Err(wrong(
+                index,
+                "path",
+                "path",
+                "is not a relative path without `..`; write it like data/table.csv",
+            ));
         }
         let content = match (self.text, self.content_base64) {
             (Some(text), None) => text.as_bytes().to_vec(),
@@ -260,107 +309,6 @@ impl InputFile<'_> {
         };
         Ok(GuestFile { path: self.path.to_owned(), content })
     }
-}
-
-/// Success, or the error that ended the run, with its output until then.
-fn answer(outcome: &Outcome) -> Result<ToolOutput, CallError> {
-    let exit_code = match &outcome.end {
-        End::Exited { code } => Some(*code),
-        End::Exception { .. } => Some(1),
-        _ => None,
-    };
-    let metadata = metadata(outcome);
-    let value = output(outcome, exit_code, &metadata)?;
-    match failure(outcome) {
-        None => Ok(ToolOutput { value, metadata, ..ToolOutput::default() }),
-        Some(error) => Err(error.with_output(value)),
-    }
-}
-
-fn failure(outcome: &Outcome) -> Option<CallError> {
-    let used = outcome.usage.wall_time.as_secs_f64();
-    Some(match &outcome.end {
-        End::Exited { .. } => return None,
-        End::Exception { kind, message, traceback, line, column } => {
-            exception(kind, message, traceback, *line, *column)
-        }
-        End::Timeout => CallError::new(
-            ErrorCode::SandboxTimeout,
-            format!("the program was stopped after {used:.1} s; do less in one call, or ask for more time"),
-        ),
-        End::Memory => CallError::new(
-            ErrorCode::SandboxMemory,
-            format!(
-                "the program exceeded its memory limit after using {} MiB; process less data at once",
-                outcome.usage.peak_memory_bytes >> 20
-            ),
-        ),
-        End::Output(limit) => {
-            CallError::new(ErrorCode::SandboxOutput, format!("the program was stopped at a limit: {limit}"))
-        }
-        End::Trap(reason) => CallError::new(
-            ErrorCode::SandboxTrap,
-            "the interpreter crashed, by too deep recursion or an error in an extension module",
-        )
-        .caused_by(reason),
-        End::Cancelled => CallError::internal("a run that was waited for was cancelled"),
-    })
-}
-
-fn exception(kind: &str, message: &str, traceback: &str, line: Option<u32>, column: Option<u32>) -> CallError {
-    let text = if traceback.is_empty() { format!("{kind}: {message}") } else { traceback.trim_end().to_owned() };
-    let error = CallError::tool(text);
-    let Some(line) = line else { return error };
-    let place = column.map_or_else(|| format!("line {line}"), |column| format!("line {line}, column {column}"));
-    error.with_detail(Detail { path: "/code".into(), rule: kind.to_owned(), message: format!("{place}: {message}") })
-}
-
-fn output(outcome: &Outcome, exit_code: Option<i32>, metadata: &Map<String, Value>) -> Result<Value, CallError> {
-    let result = match outcome.result.as_deref().map(serde_json::from_str::<Value>) {
-        None => Value::Null,
-        Some(Ok(result)) => result,
-        Some(Err(error)) => {
-            return Err(CallError::new(ErrorCode::SandboxTrap, "the program tampered with the channel for its result")
-                .caused_by(error));
-        }
-    };
-    let files =
-        outcome.files.iter().map(|file| json!({"path": file.path, "content_base64": BASE64.encode(&file.content)}));
-    let images =
-        outcome.images.iter().map(|png| json!({"media_type": "image/png", "content_base64": BASE64.encode(png)}));
-    Ok(json!({
-        "result": result,
-        "stdout": text_of(&outcome.stdout),
-        "stderr": text_of(&outcome.stderr),
-        "exit_code": exit_code,
-        "files": files.collect::<Vec<_>>(),
-        "images": images.collect::<Vec<_>>(),
-        "usage": metadata,
-    }))
-}
-
-/// The run's resource usage, measured by the host.
-fn metadata(outcome: &Outcome) -> Map<String, Value> {
-    let milliseconds = |time: Duration| Value::from(time.as_micros() as f64 / 1_000.0);
-    [
-        ("wall_ms", milliseconds(outcome.usage.wall_time)),
-        ("cpu_ms", milliseconds(outcome.usage.cpu_time)),
-        ("peak_memory_bytes", outcome.usage.peak_memory_bytes.into()),
-        ("output_bytes", outcome.stdout.total.saturating_add(outcome.stderr.total).into()),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into_iter()
-    .collect()
-}
-
-/// Appends a note when the stream was truncated.
-fn text_of(stream: &Captured) -> String {
-    let mut text = String::from_utf8_lossy(&stream.bytes).into_owned();
-    let kept = stream.bytes.len() as u64;
-    if stream.total > kept {
-        text.push_str(&format!("\n… ({kept} of {} bytes)", stream.total));
-    }
-    text
 }
 
 #[cfg(test)]

@@ -89,7 +89,7 @@ fn each_tool_has_the_metadata_for_policies() {
     - "file_read [files] 60/min idempotent session_aware"
     - "file_write [files] 60/min dangerous session_aware"
     - "json_query [data] 600/min idempotent"
-    - "python_executor [code] 60/min "
+    - "python_executor [code] 60/min session_aware"
     - "web_fetch [web] 60/min idempotent"
     "#);
 }

@@ -74,7 +74,7 @@ impl Workspaces {
     }
 
     /// Runs `job` in the workspace of that name, on a blocking thread.
-    async fn work<T: Send + 'static>(
+    pub(super) async fn work<T: Send + 'static>(
         &self,
         name: &str,
         reach: Reach,

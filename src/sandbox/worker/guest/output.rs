@@ -15,7 +15,8 @@ pub(super) fn output_files(files: &Files, most: u64) -> Result<Vec<GuestFile>, F
     let (mut content_left, mut paths_left) = (most, most);
     let (mut found, mut folders) = (Vec::new(), vec![(String::new(), top)]);
     while let Some((prefix, folder)) = folders.pop() {
-        for (name, status) in files.list(folder)? {
+        // What was sent to the program is there too; it is not sent back unless the program changed it.
+        for (name, status) in files.list(folder)?.filter(|(_, status)| !status.is_placed) {
             let path_length = (prefix.len() + name.len()) as u64;
             paths_left = paths_left.checked_sub(path_length).ok_or(FileError::NoSpace)?;
             content_left = content_left.checked_sub(status.length).ok_or(FileError::NoSpace)?;
@@ -70,5 +71,17 @@ mod tests {
         // Folders without files count too. The test counts paths without building 281 MB of them.
         assert_eq!(output_files(&tree(300, 0), 1 << 20).unwrap_err(), FileError::NoSpace);
         assert_eq!(output_files(&tree(800, 1_400), 16 << 20).unwrap_err(), FileError::NoSpace);
+    }
+
+    #[test]
+    fn what_the_host_placed_is_returned_once_the_program_has_changed_it() {
+        let mut files = Files::new(Quota { bytes: 1 << 20, nodes: 9 });
+        files.place_folder("/output", false).unwrap();
+        let [_, changed] = ["same.csv", "data/changed.csv"]
+            .map(|path| files.place_file(&format!("/output/{path}"), b"sent"[..].into(), false).unwrap());
+        assert_eq!(output_files(&files, 1 << 20).unwrap(), []);
+        files.write(changed, 0, b"S").unwrap();
+        let expected = GuestFile { path: "data/changed.csv".to_owned(), content: b"Sent".to_vec() };
+        assert_eq!(output_files(&files, 1 << 20).unwrap(), [expected]);
     }
 }

@@ -47,11 +47,11 @@ impl Drop for Ticker {
 fn program() -> Program {
     let mut files = Files::new(Quota { bytes: 64 << 10, nodes: 16 });
     files.place_folder("/output", false).unwrap();
-    files.place_file("/input/a", Bytes::from_static(b"hello")).unwrap();
+    files.place_file("/input/a", Bytes::from_static(b"hello"), true).unwrap();
     let start = Start { folders: vec![("/".into(), ROOT)], ..Start::default() };
     Program {
         wasi: Wasi::new(files, start, Limits { stream_bytes: 64, max_open_files: 4, random_bytes: 64 }).unwrap(),
-        host_call: HostCall::new("1+1".to_owned(), 64, 3),
+        host_call: HostCall::new("1+1".to_owned(), 64, 64, 3),
         wall_time: Duration::from_millis(200),
         memory_bytes: MEMORY_BYTES,
         output_bytes: 4096,

@@ -15,7 +15,7 @@ const FRAMES: &str = ".host_call/frames";
 /// When the file exists already.
 pub(in crate::sandbox) fn place(files: &mut Files, host_call: &HostCall) -> Result<(), FileError> {
     files.place_folder(FOLDER, false)?;
-    files.place_file(JOB, host_call.job(&serde_json::Value::Null).into()).map(drop)
+    files.place_file(JOB, host_call.job(0).into(), true).map(drop)
 }
 
 /// Handles the command's frames, one per line; nothing if it wrote none.
@@ -25,7 +25,7 @@ pub(in crate::sandbox) fn place(files: &mut Files, host_call: &HostCall) -> Resu
 pub(in crate::sandbox) fn handle(files: &Files, host_call: &mut HostCall) -> Result<(), Spent> {
     let Ok(status) = files.find(ROOT, FRAMES).and_then(|id| files.status(id)) else { return Ok(()) };
     // Longer than frames within the limits can be; a hole makes a file of any length.
-    let most = host_call.frame_bytes();
+    let most = host_call.frame_bytes_left;
     if status.length > most {
         return Err(Spent("result_bytes"));
     }
@@ -51,7 +51,7 @@ mod tests {
 
     fn heard(frames: &[u8]) -> (Result<(), Spent>, HostCall) {
         let mut files = Files::new(Quota { bytes: 64 << 20, nodes: 4 });
-        let mut host_call = HostCall::new("1 + 1".to_owned(), 64, 3);
+        let mut host_call = HostCall::new("1 + 1".to_owned(), 64, 64, 3);
         place(&mut files, &host_call).unwrap();
         let id = files.create_file(ROOT, FRAMES).unwrap();
         files.write(id, 0, frames).unwrap();
@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn the_program_is_in_one_file_and_frames_in_another_are_handled() {
         let mut files = Files::new(Quota { bytes: 0, nodes: 0 });
-        place(&mut files, &HostCall::new("1 + 1".to_owned(), 64, 3)).unwrap();
+        place(&mut files, &HostCall::new("1 + 1".to_owned(), 64, 64, 3)).unwrap();
         let mut content = vec![0; 1024];
         let length = files.read(files.find(ROOT, JOB).unwrap(), 0, &mut content).unwrap();
         let job: serde_json::Value = serde_json::from_slice(&content[..length]).unwrap();
@@ -84,6 +84,6 @@ mod tests {
         );
         assert_eq!(heard(long.as_bytes()).0, Err(Spent("result_bytes")));
         assert_eq!(heard(b"x\ny\nz\nmore\n").0, Err(Spent("host_calls")));
-        assert_eq!(heard(&vec![b'x'; 2 << 20]).0, Err(Spent("result_bytes")));
+        assert_eq!(heard(&vec![b'x'; 3 << 20]).0, Err(Spent("result_bytes")));
     }
 }

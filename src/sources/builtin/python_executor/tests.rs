@@ -3,9 +3,11 @@
 use parking_lot::Mutex;
 
 use super::*;
-use crate::core::call::{CallContext, Caller, Deadline, OnBehalf, Via};
+use crate::config::WorkspaceConfig;
+use crate::core::call::{CallContext, Caller, Deadline, OnBehalf, ToolOutput, Via};
 use crate::sandbox::Running;
-use crate::sandbox::protocol::Usage;
+use crate::sandbox::protocol::{Captured, End, Outcome, Usage};
+use crate::sources::builtin::file_write;
 
 /// Keeps the job it was given, and answers with what it was made with.
 struct StandIn {
@@ -35,6 +37,7 @@ fn outcome(end: End) -> Outcome {
         usage: Usage {
             wall_time: Duration::from_millis(1500),
             cpu_time: Duration::from_micros(1250),
+            longest_step: Duration::from_millis(1),
             peak_memory_bytes: 40 << 20,
         },
     }
@@ -42,9 +45,21 @@ fn outcome(end: End) -> Outcome {
 
 /// What the tool answers, and the job that it made.
 async fn execute(outcome: Outcome, arguments: Value) -> (Result<ToolOutput, CallError>, Option<Job>) {
+    let folder = tempfile::tempdir().unwrap();
+    let workspaces = Workspaces::new(folder.path().into(), &WorkspaceConfig::default());
+    execute_in(&workspaces, None, outcome, arguments).await
+}
+
+async fn execute_in(
+    workspaces: &Workspaces,
+    session: Option<Arc<Session>>,
+    outcome: Outcome,
+    arguments: Value,
+) -> (Result<ToolOutput, CallError>, Option<Job>) {
     let stand_in = Arc::new(StandIn { outcome, job: Mutex::default() });
-    let tool = definition(&config(), &["base", "data", "plot"], stand_in.clone());
-    let call = CallContext::new("python_executor", Arc::new(Caller::anonymous()), Via::Rest);
+    let tool = definition(&config(), &["base", "data", "plot"], stand_in.clone(), workspaces);
+    let mut call = CallContext::new("python_executor", Arc::new(Caller::anonymous()), Via::Rest);
+    call.session = session;
     let attempt = Attempt {
         call: &call,
         deadline: Deadline::after(Duration::from_secs(10)),
@@ -81,7 +96,13 @@ async fn each_end_has_its_error_and_keeps_what_was_produced() {
     let ends = [
         (End::Timeout, ErrorCode::SandboxTimeout, "after 1.5 s"),
         (End::Memory, ErrorCode::SandboxMemory, "40 MiB"),
-        (End::Output("files".into()), ErrorCode::SandboxOutput, "files"),
+        (End::Output("file_bytes".into()), ErrorCode::SandboxOutput, "16777216 bytes (`sandbox.max_file_bytes`)"),
+        (
+            End::Output("result_bytes".into()),
+            ErrorCode::SandboxOutput,
+            "1048576 bytes of JSON (`sandbox.max_result_bytes`)",
+        ),
+        (End::Output("random_bytes".into()), ErrorCode::SandboxOutput, "16777216 random bytes"),
         (End::Trap("wasm trap: at /root/x.rs".into()), ErrorCode::SandboxTrap, "crashed"),
     ];
     for (end, code, words) in ends {
@@ -109,6 +130,48 @@ async fn an_exception_is_the_programs_own_with_its_place() {
     let expected =
         Detail { path: "/code".into(), rule: "SyntaxError".into(), message: "line 2, column 5: expected ':'".into() };
     assert_eq!((error.details(), &error.output().unwrap()["exit_code"]), (&[expected][..], &json!(1)));
+}
+
+#[tokio::test]
+async fn a_failed_run_keeps_to_the_output_limit() {
+    let files = (0..2).map(|n| GuestFile { path: format!("{n}"), content: vec![0; 1 << 20] }).collect();
+    let failed = Outcome { files, ..outcome(End::Timeout) };
+    let (answer, _) = execute(failed, json!({"code": "x"})).await;
+    let error = answer.unwrap_err();
+    let output = error.output().unwrap();
+    assert_eq!((&output["files"], &output["images"], &output["result"]), (&json!([]), &json!([]), &json!([1])));
+    assert!(output["stderr"].as_str().unwrap().contains("1048576 are allowed"), "{output}");
+    let endless = Captured { bytes: vec![b'x'; 2 << 20], total: 2 << 20 };
+    let (answer, _) = execute(Outcome { stdout: endless, ..outcome(End::Timeout) }, json!({"code": "x"})).await;
+    assert_eq!(answer.unwrap_err().output(), None);
+}
+
+#[tokio::test]
+async fn a_run_sees_its_sessions_workspace_behind_the_files_of_the_call() {
+    let folder = tempfile::tempdir().unwrap();
+    let workspaces = Workspaces::new(folder.path().into(), &WorkspaceConfig::default());
+    let session = Arc::new(Session::new(&Caller::anonymous(), "monday"));
+    let write = file_write::definition(&workspaces);
+    for path in ["own.csv", "sent.csv", "rates.csv", "sent/inner.csv"] {
+        let mut call = CallContext::new("file_write", Arc::new(Caller::anonymous()), Via::Rest);
+        call.session = Some(Arc::clone(&session));
+        let arguments = json!({"path": path, "content": "written"});
+        let attempt = Attempt {
+            call: &call,
+            deadline: Deadline::after(Duration::from_secs(10)),
+            memory_limit_bytes: 1 << 20,
+            max_output_bytes: 1 << 20,
+        };
+        write.executor.execute(attempt, arguments.as_object().unwrap()).await.unwrap();
+    }
+    let arguments = json!({"code": "1", "files": [{"path": "sent.csv", "text": "sent"}, {"path": "sent", "text": ""}]});
+    let ended = outcome(End::Exited { code: 0 });
+    let job = execute_in(&workspaces, Some(session), ended.clone(), arguments.clone()).await.1.unwrap();
+    let files: Vec<_> = job.files.iter().map(|file| (file.path.as_str(), file.content.as_slice())).collect();
+    assert_eq!(files, [("sent.csv", &b"sent"[..]), ("sent", b""), ("own.csv", b"written")]);
+    let other = Arc::new(Session::new(&Caller::anonymous(), "tuesday"));
+    let job = execute_in(&workspaces, Some(other), ended, arguments).await.1.unwrap();
+    assert_eq!(job.files.len(), 2, "each session has its own");
 }
 
 #[tokio::test]

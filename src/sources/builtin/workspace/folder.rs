@@ -91,6 +91,10 @@ impl Workspace {
         Ok(size)
     }
 
+    pub(super) fn limits(&self) -> &WorkspaceConfig {
+        &self.limits
+    }
+
     pub(super) fn root(&self) -> io::Result<&Dir> {
         self.root.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
     }

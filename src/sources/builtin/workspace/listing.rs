@@ -54,6 +54,27 @@ impl Workspace {
         self.sorted(path.names(), recursive, at_most).map_err(|error| explained(path, error))
     }
 
+    /// Paths and contents of all regular files, in the order of their paths.
+    ///
+    /// # Errors
+    /// `tool_error` when they are more than the workspace's quota, as when another program has filled the folder.
+    pub(in super::super) fn read_all(&self) -> Result<Vec<(String, Vec<u8>)>, CallError> {
+        let (entries, more) = self.list(None, true, MAX_VISITED)?;
+        let files: Vec<_> = entries.into_iter().filter(|entry| entry.kind == Kind::File).collect();
+        if more || files.iter().map(|file| file.size).sum::<u64>() > self.limits().quota_bytes {
+            return Err(CallError::tool(
+                "the session's workspace is larger than its quota; delete files, or use another session",
+            ));
+        }
+        let mut found = Vec::new();
+        for file in files {
+            // Names that the file tools do not accept were made by another program.
+            let Ok(path) = WorkspacePath::parse(&file.path) else { continue };
+            found.push((file.path, self.read(&path, 0, u64::MAX)?.bytes));
+        }
+        Ok(found)
+    }
+
     fn sorted(&self, names: &[String], recursive: bool, at_most: usize) -> io::Result<(Vec<Entry>, bool)> {
         let mut entries = Vec::new();
         let complete = self.walk(names, recursive, |entry| {

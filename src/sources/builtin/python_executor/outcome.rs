@@ -1,0 +1,149 @@
+//! What a run leaves, as the tool's output: a success, or the error that ended it with its output until then.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde_json::{Map, Value, json};
+
+use super::{MAX_HOST_CALLS, MAX_RANDOM_BYTES};
+use crate::config::SandboxConfig;
+use crate::core::call::ToolOutput;
+use crate::core::error::{CallError, Detail, ErrorCode};
+use crate::core::json::approximate_size;
+use crate::sandbox::protocol::{Captured, End, Outcome};
+
+/// Success, or the error that ended the run. The output of both has at most `max_output_bytes`: a success that has more
+/// is refused by the pipeline, an error is returned without its files and pictures.
+pub(super) fn answer(
+    outcome: &Outcome,
+    config: &SandboxConfig,
+    max_output_bytes: usize,
+) -> Result<ToolOutput, CallError> {
+    let exit_code = match &outcome.end {
+        End::Exited { code } => Some(*code),
+        End::Exception { .. } => Some(1),
+        _ => None,
+    };
+    let metadata = metadata(outcome);
+    let mut value = output(outcome, exit_code, &metadata)?;
+    let Some(error) = failure(outcome, config) else {
+        return Ok(ToolOutput { value, metadata, ..ToolOutput::default() });
+    };
+    let size = approximate_size(&value);
+    if size <= max_output_bytes {
+        return Err(error.with_output(value));
+    }
+    let left_out =
+        format!("its files and pictures are left out: the output has {size} bytes, {max_output_bytes} are allowed");
+    for part in ["files", "images"] {
+        value[part] = json!([]);
+    }
+    let stderr = value["stderr"].as_str().unwrap_or_default();
+    value["stderr"] = format!("{stderr}\n{left_out}").into();
+    Err(if approximate_size(&value) <= max_output_bytes { error.with_output(value) } else { error })
+}
+
+fn failure(outcome: &Outcome, config: &SandboxConfig) -> Option<CallError> {
+    let used = outcome.usage.wall_time.as_secs_f64();
+    Some(match &outcome.end {
+        End::Exited { .. } => return None,
+        End::Exception { kind, message, traceback, line, column } => {
+            exception(kind, message, traceback, *line, *column)
+        }
+        End::Timeout => CallError::new(
+            ErrorCode::SandboxTimeout,
+            format!("the program was stopped after {used:.1} s; do less in one call, or ask for more time"),
+        ),
+        End::Memory => CallError::new(
+            ErrorCode::SandboxMemory,
+            format!(
+                "the program exceeded its memory limit after using {} MiB; process less data at once",
+                outcome.usage.peak_memory_bytes >> 20
+            ),
+        ),
+        End::Output(limit) => CallError::new(ErrorCode::SandboxOutput, at_limit(limit, config)),
+        End::Trap(reason) => CallError::new(
+            ErrorCode::SandboxTrap,
+            "the interpreter crashed, by too deep recursion or an error in an extension module",
+        )
+        .caused_by(reason),
+        End::Cancelled => CallError::internal("a run that was waited for was cancelled"),
+    })
+}
+
+/// Which limit stopped the program, its number, and what to do.
+fn at_limit(limit: &str, config: &SandboxConfig) -> String {
+    let (result, files) = (config.max_result_bytes, config.max_file_bytes);
+    match limit {
+        "result_bytes" => format!(
+            "the result is longer than {result} bytes of JSON (`sandbox.max_result_bytes`); return less, or write it to a file"
+        ),
+        "file_bytes" => format!(
+            "the files in /output, or their names, have more than {files} bytes (`sandbox.max_file_bytes`); write less"
+        ),
+        "random_bytes" => {
+            format!("the program read more than {MAX_RANDOM_BYTES} random bytes; use a generator with a seed")
+        }
+        "host_calls" => {
+            format!("the program called the host more than {MAX_HOST_CALLS} times; it need not call it at all")
+        }
+        _ => "the program's output is too long to be handed over; return less".to_owned(),
+    }
+}
+
+fn exception(kind: &str, message: &str, traceback: &str, line: Option<u32>, column: Option<u32>) -> CallError {
+    let text = if traceback.is_empty() { format!("{kind}: {message}") } else { traceback.trim_end().to_owned() };
+    let error = CallError::tool(text);
+    let Some(line) = line else { return error };
+    let place = column.map_or_else(|| format!("line {line}"), |column| format!("line {line}, column {column}"));
+    error.with_detail(Detail { path: "/code".into(), rule: kind.to_owned(), message: format!("{place}: {message}") })
+}
+
+fn output(outcome: &Outcome, exit_code: Option<i32>, metadata: &Map<String, Value>) -> Result<Value, CallError> {
+    let result = match outcome.result.as_deref().map(serde_json::from_str::<Value>) {
+        None => Value::Null,
+        Some(Ok(result)) => result,
+        Some(Err(error)) => {
+            return Err(CallError::new(ErrorCode::SandboxTrap, "the program tampered with the channel for its result")
+                .caused_by(error));
+        }
+    };
+    let files =
+        outcome.files.iter().map(|file| json!({"path": file.path, "content_base64": BASE64.encode(&file.content)}));
+    let images =
+        outcome.images.iter().map(|png| json!({"media_type": "image/png", "content_base64": BASE64.encode(png)}));
+    Ok(json!({
+        "result": result,
+        "stdout": text_of(&outcome.stdout),
+        "stderr": text_of(&outcome.stderr),
+        "exit_code": exit_code,
+        "files": files.collect::<Vec<_>>(),
+        "images": images.collect::<Vec<_>>(),
+        "usage": metadata,
+    }))
+}
+
+/// The run's resource usage, measured by the host.
+fn metadata(outcome: &Outcome) -> Map<String, Value> {
+    let milliseconds = |time: Duration| Value::from(time.as_micros() as f64 / 1_000.0);
+    [
+        ("wall_ms", milliseconds(outcome.usage.wall_time)),
+        ("cpu_ms", milliseconds(outcome.usage.cpu_time)),
+        ("peak_memory_bytes", outcome.usage.peak_memory_bytes.into()),
+        ("output_bytes", outcome.stdout.total.saturating_add(outcome.stderr.total).into()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into_iter()
+    .collect()
+}
+
+/// Appends a note when the stream was truncated.
+fn text_of(stream: &Captured) -> String {
+    let mut text = String::from_utf8_lossy(&stream.bytes).into_owned();
+    let kept = stream.bytes.len() as u64;
+    if stream.total > kept {
+        text.push_str(&format!("\n… ({kept} of {} bytes)", stream.total));
+    }
+    text
+}
