@@ -24,6 +24,7 @@
 
 mod admission;
 mod capacity;
+mod classes;
 pub mod compiled;
 mod control_group;
 pub mod engine;
@@ -52,6 +53,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::admission::Admission;
 use self::capacity::{Capacity, memory_of_run};
+use self::classes::Classes;
 use self::interpreter::{Manifest, ManifestError};
 use self::pool::{COMPONENT, Pool, Start};
 use self::protocol::{End, Job, Outcome};
@@ -78,6 +80,7 @@ pub struct Sandbox {
     config: SandboxConfig,
     interpreter: Manifest,
     admission: Admission,
+    classes: Classes,
     metrics: SandboxMetrics,
     readiness: Arc<Readiness>,
     found: ArcSwapOption<Found>,
@@ -98,6 +101,8 @@ enum Found {
 #[derive(Debug)]
 struct Available {
     pool: Pool,
+    /// The workers of the second class ([`classes`]), which start with the first run in them.
+    background: Pool,
     /// Names of the profiles that are compiled, from the lightest on.
     profiles: Vec<String>,
     /// Whether these are all profiles.
@@ -131,6 +136,7 @@ impl Sandbox {
     ) -> Result<Self, ManifestError> {
         Ok(Self {
             interpreter: Manifest::chosen(config)?,
+            classes: Classes::default(),
             admission: Admission::new(Capacity::of(config), metrics.clone()),
             metrics,
             readiness,
@@ -166,6 +172,7 @@ impl Sandbox {
     /// Ends the worker processes and waits until they have exited.
     pub async fn close(&self) {
         if let Some(Found::Prepared(available)) = self.found.load().as_deref() {
+            available.background.close().await;
             available.pool.close().await;
         }
     }
@@ -207,32 +214,39 @@ impl Sandbox {
         let found = Arc::new(found);
         if let Some(Found::Prepared(before)) = self.found.swap(Some(Arc::clone(&found))).as_deref() {
             before.pool.retire();
+            before.background.retire();
         }
         found
     }
 
     fn available(&self, Setup { program, load, profiles, incomplete }: Setup) -> Available {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        let pool = Pool::new(Start {
-            program,
-            load,
-            workers: self.config.workers.map_or_else(cores, |workers| workers as usize),
-            metrics: self.metrics.clone(),
-            readiness: Arc::clone(&self.readiness),
-        });
-        Available { pool, profiles, is_complete: incomplete.is_none() }
+        let pool = |is_background: bool| {
+            let mut program = program.clone();
+            program.arguments.extend(is_background.then(|| "--background".into()));
+            Pool::new(Start {
+                program,
+                load: load.clone(),
+                workers: self.config.workers.map_or_else(cores, |workers| workers as usize),
+                is_counted: !is_background,
+                metrics: self.metrics.clone(),
+                readiness: Arc::clone(&self.readiness),
+            })
+        };
+        let (pool, background) = (pool(false), pool(true));
+        Available { pool, background, profiles, is_complete: incomplete.is_none() }
     }
 
     /// The workers. While they cannot run this profile: `warming_up` if it is being set up, else `internal`. The first
     /// call searches itself if no search has run yet.
-    async fn pool(&self, profile: &str) -> Result<Pool, CallError> {
+    async fn pool(&self, profile: &str, is_background: bool) -> Result<Pool, CallError> {
         let found = match self.found.load_full() {
             Some(found) => found,
             None => self.locate().await,
         };
         match &*found {
             Found::Prepared(available) if available.profiles.iter().any(|name| name == profile) => {
-                Ok(available.pool.clone())
+                Ok(if is_background { available.background.clone() } else { available.pool.clone() })
             }
             Found::Prepared(_) => Err(self.lacks(&format!("the profile `{profile}` of the Python interpreter"))),
             Found::Missing => Err(self.lacks("the Python interpreter")),
@@ -264,16 +278,20 @@ impl Sandbox {
 
     async fn admit_and_run(&self, call: &OnBehalf, mut job: Job, deadline: Deadline) -> Result<Outcome, CallError> {
         self.choose_profile(&mut job)?;
-        self.pool(&job.profile).await?;
-        let memory_bytes = memory_of_run(job.limits.memory_bytes, job.limits.file_bytes);
+        let is_background = self.classes.is_background(&call.owner);
+        self.pool(&job.profile, is_background).await?;
+        let memory_bytes = memory_of_run(&job);
         let ticket = self.admission.enter(&call.owner, memory_bytes, deadline).await?;
         // Those of now: the wait may have seen them replaced.
-        let worker = self.pool(&job.profile).await?.worker(deadline).await?;
+        let worker = self.pool(&job.profile, is_background).await?.worker(deadline).await?;
         // Subtract the time spent waiting.
         job.limits.wall_time = job.limits.wall_time.min(deadline.remaining().saturating_sub(TIME_TO_ANSWER));
         let mut ending = Ending { metrics: &self.metrics, end: RunEnd::Cancelled, cpu_time: Duration::ZERO };
         let outcome = worker.run(job, ticket, &call.sent).await;
         ending.record(&outcome);
+        if let Ok(outcome) = &outcome {
+            self.classes.record(&call.owner, &outcome.usage);
+        }
         outcome
     }
 }

@@ -21,7 +21,10 @@ pub(super) enum SandboxCommand {
     Verify,
     /// Run programs as a worker of the gateway, which starts this command and writes to its standard input.
     #[command(hide = true)]
-    Worker,
+    Worker {
+        #[arg(long)]
+        background: bool,
+    },
 }
 
 pub(super) fn run(common: &Common, command: SandboxCommand) -> Exit {
@@ -31,7 +34,7 @@ pub(super) fn run(common: &Common, command: SandboxCommand) -> Exit {
         }
         SandboxCommand::List => with_config(common, |config| interpreters::list(common, &config.sandbox)),
         SandboxCommand::Verify => with_config(common, |config| interpreters::verify(common, &config.sandbox)),
-        SandboxCommand::Worker => match worker::main() {
+        SandboxCommand::Worker { background } => match worker::main(background) {
             Ok(()) => Exit::Done,
             Err(error) => {
                 present::problem(&error.to_string());

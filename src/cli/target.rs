@@ -66,7 +66,7 @@ fn remote_support(command: &Command) -> RemoteSupport {
         | Command::Mcp { command: McpCommand::Serve { .. } | McpCommand::Login { .. } } => RemoteSupport::Remote,
         Command::Completions { .. }
         | Command::Check { print_schema: true, .. }
-        | Command::Sandbox { command: SandboxCommand::Worker } => RemoteSupport::Ignored,
+        | Command::Sandbox { command: SandboxCommand::Worker { .. } } => RemoteSupport::Ignored,
         Command::Check { .. } => RemoteSupport::Local(", or use `check --remote`"),
         Command::Explain(_) => RemoteSupport::Local(", or use `call --dry-run`"),
         Command::Serve(_)

@@ -3,6 +3,7 @@
 use std::fs;
 
 use super::control_group;
+use super::protocol::{Job, JobLimits};
 use crate::config::SandboxConfig;
 
 /// The capacity for runs.
@@ -16,13 +17,18 @@ pub(super) struct Capacity {
     pub(super) max_queued: usize,
 }
 
+/// Of the inputs of one run: what a body can hold.
+const UNCOUNTED_BYTES: u64 = 4 << 20;
+
 /// Used where the kernel does not report memory: enough for one run with the default limit.
 const UNKNOWN_MEMORY_BYTES: u64 = 2 << 30;
 
 impl Capacity {
     /// As configured. Without a configured memory limit, half of what is available now, and at least one run's.
     pub(super) fn of(config: &SandboxConfig) -> Self {
-        let one_run = memory_of_run(u64::from(config.memory_limit_mb) << 20, u64::from(config.max_file_bytes));
+        let one_run = (u64::from(config.memory_limit_mb) << 20)
+            .saturating_add(u64::from(config.max_file_bytes))
+            .saturating_add(u64::from(config.max_image_bytes));
         let configured = config.max_memory_mb.map(|megabytes| megabytes << 20);
         Self {
             instances: config.max_instances as usize,
@@ -32,9 +38,12 @@ impl Capacity {
     }
 }
 
-/// What one run may use: its linear memory and its files, which are in the worker's memory.
-pub(super) fn memory_of_run(memory_bytes: u64, file_bytes: u64) -> u64 {
-    memory_bytes.saturating_add(file_bytes)
+/// What one run may use: its linear memory, and what it is sent and leaves, which is in the worker's memory. Inputs up
+/// to the size of a request's body are not counted.
+pub(super) fn memory_of_run(job: &Job) -> u64 {
+    let JobLimits { memory_bytes, file_bytes, image_bytes, .. } = job.limits;
+    let inputs = job.files.iter().map(|file| file.content.len() as u64).sum::<u64>().saturating_sub(UNCOUNTED_BYTES);
+    [file_bytes, image_bytes, inputs].into_iter().fold(memory_bytes, u64::saturating_add)
 }
 
 /// What is available on the machine, and in our control groups.
@@ -66,7 +75,7 @@ mod tests {
     #[test]
     fn any_machine_has_capacity_for_one_run() {
         let config = SandboxConfig { memory_limit_mb: 4_096, max_memory_mb: Some(1), ..SandboxConfig::default() };
-        assert_eq!(Capacity::of(&config).memory_bytes, (4_096 << 20) + u64::from(config.max_file_bytes));
+        assert_eq!(Capacity::of(&config).memory_bytes, (4_096 << 20) + (32 << 20));
         let config = SandboxConfig { max_memory_mb: Some(8_192), ..SandboxConfig::default() };
         assert_eq!(Capacity::of(&config).memory_bytes, 8_192 << 20);
     }

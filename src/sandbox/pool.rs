@@ -33,6 +33,8 @@ pub(super) struct Start {
     /// The first frame sent to each worker.
     pub(super) load: Vec<u8>,
     pub(super) workers: usize,
+    /// Whether the metric of ready workers counts them: those of the first class.
+    pub(super) is_counted: bool,
     pub(super) metrics: SandboxMetrics,
     pub(super) readiness: Arc<Readiness>,
 }
@@ -232,7 +234,7 @@ impl Shared {
         self.standing.send_modify(|standing| {
             change(standing);
             // The workers that are counted are those of the pool that took over.
-            if !self.closing.is_cancelled() {
+            if self.start.is_counted && !self.closing.is_cancelled() {
                 self.start.metrics.workers_ready(standing.ready.len());
             }
         });

@@ -1,0 +1,64 @@
+//! Two classes of workers. Copying much memory is one step, which holds a worker's thread and delays all others' runs in
+//! it. Callers whose runs do that get their next runs in workers of lower priority, so that the kernel divides the
+//! processor between them and the others.
+
+use std::time::Duration;
+
+use dashmap::DashMap;
+use tokio::time::Instant;
+
+use super::protocol::Usage;
+use crate::core::caller::Owner;
+
+/// A step that is longer than this delays others noticeably: a time slice has 1 ms.
+const LONG_STEP: Duration = Duration::from_millis(20);
+
+/// How long a caller stays in the second class after its last long step.
+const REMEMBERED: Duration = Duration::from_secs(60);
+
+/// Callers remembered at once; beyond, those of the past are forgotten.
+const MAX_CALLERS: usize = 10_000;
+
+/// The callers of the second class.
+#[derive(Debug, Default)]
+pub(super) struct Classes(DashMap<Owner, Instant>);
+
+impl Classes {
+    /// Whether the caller's next run is in a worker of the second class.
+    pub(super) fn is_background(&self, caller: &Owner) -> bool {
+        self.0.get(caller).is_some_and(|since| since.elapsed() < REMEMBERED)
+    }
+
+    /// Takes in what a run of the caller used.
+    pub(super) fn record(&self, caller: &Owner, usage: &Usage) {
+        if usage.longest_step <= LONG_STEP {
+            return;
+        }
+        if self.0.len() >= MAX_CALLERS {
+            self.0.retain(|_, since| since.elapsed() < REMEMBERED);
+        }
+        if self.0.len() < MAX_CALLERS {
+            self.0.insert(caller.clone(), Instant::now());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn callers_with_long_steps_are_in_the_second_class_for_a_while() {
+        let classes = Classes::default();
+        let owner = |name: &str| Owner { tenant: "tenant".into(), caller: name.into() };
+        let step = |milliseconds| Usage { longest_step: Duration::from_millis(milliseconds), ..Usage::default() };
+        classes.record(&owner("light"), &step(20));
+        classes.record(&owner("heavy"), &step(21));
+        assert_eq!(["light", "heavy"].map(|name| classes.is_background(&owner(name))), [false, true]);
+        tokio::time::advance(REMEMBERED / 2).await;
+        classes.record(&owner("heavy"), &step(1));
+        classes.record(&owner("again"), &step(300));
+        tokio::time::advance(REMEMBERED / 2).await;
+        assert_eq!(["heavy", "again"].map(|name| classes.is_background(&owner(name))), [false, true]);
+    }
+}
