@@ -46,6 +46,7 @@ pub fn router(agents: &Arc<AgentService>) -> Router {
         .routes(routes!(rest::tools::execute))
         .routes(routes!(rest::tools::execute_named))
         .routes(routes!(rest::tools::batch_execute))
+        .routes(routes!(rest::files::upload))
         .routes(routes!(rest::select::select))
         .routes(routes!(admin::mcp::register))
         .routes(routes!(admin::sign_in::start))

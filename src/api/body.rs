@@ -64,6 +64,10 @@ pub(super) struct FromAdministrator<T> {
 #[derive(Debug)]
 pub(super) struct JsonBody<T>(pub T, pub HeldMemory);
 
+/// A file as the body, at most as long as a file of a workspace may be.
+#[derive(Debug)]
+pub(super) struct FileBody(pub Bytes, pub HeldMemory);
+
 /// The limits of one body.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BodyLimits {
@@ -175,6 +179,26 @@ impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for JsonBody<T> {
         }
         let (value, memory) = connection.memory.json(&parts.headers, body, connection.owner(), limits).await?;
         Ok(Self(value, memory))
+    }
+}
+
+impl FromRequest<Arc<Gateway>> for FileBody {
+    type Rejection = CallError;
+
+    async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, CallError> {
+        let (parts, body) = request.into_parts();
+        let connection = Connection::of(&parts)?;
+        if let Some(caller) = &connection.caller {
+            gateway.pipeline.limits.check(caller)?;
+        }
+        let config = gateway.config();
+        let bytes = usize::try_from(config.tools.workspace.max_file_bytes).unwrap_or(usize::MAX);
+        let limits = BodyLimits { bytes, ..BodyLimits::of(&config.server) };
+        let content = connection.memory.read(body, connection.owner(), limits).await?;
+        // As an argument it is base64.
+        let size = (content.len() as u64).saturating_mul(4) / 3;
+        let lease = hold(&connection.memory.values, connection.owner(), size, limits.deadline).await?;
+        Ok(Self(content, lease.map(Arc::new)))
     }
 }
 

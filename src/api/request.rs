@@ -7,6 +7,8 @@ use axum::extract::{FromRequestParts, Path, Query};
 use axum::http::header::ORIGIN;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -279,6 +281,44 @@ impl<S: Send + Sync> FromRequestParts<S> for Name {
         Path::<String>::from_request_parts(parts, state)
             .await
             .map(|Path(name)| Self(name))
+            .map_err(|rejection: PathRejection| invalid(format!("the path cannot be read: {}", rejection.body_text())))
+    }
+}
+
+/// A file of a session's workspace, named in a path.
+#[derive(Debug)]
+pub(super) struct SessionFile {
+    session: String,
+    path: String,
+}
+
+impl SessionFile {
+    /// A call of `file_write` with this content.
+    ///
+    /// # Errors
+    /// As [`ExecuteRequest::into_call`].
+    pub(super) fn into_call(
+        self,
+        content: &[u8],
+        origin: &RequestMeta,
+        gateway: &Gateway,
+    ) -> Result<Incoming, CallError> {
+        let mut arguments = Arguments::new();
+        arguments.insert("path".to_owned(), self.path.into());
+        arguments.insert("content".to_owned(), STANDARD.encode(content).into());
+        arguments.insert("encoding".to_owned(), "base64".into());
+        let context = SessionContext { session_id: Some(self.session), ..SessionContext::default() };
+        origin.call("file_write".to_owned(), arguments, context, false, gateway)
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for SessionFile {
+    type Rejection = CallError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, CallError> {
+        Path::<(String, String)>::from_request_parts(parts, state)
+            .await
+            .map(|Path((session, path))| Self { session, path })
             .map_err(|rejection: PathRejection| invalid(format!("the path cannot be read: {}", rejection.body_text())))
     }
 }

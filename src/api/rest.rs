@@ -1,5 +1,6 @@
 //! Routes for agents and operators: tools, their selection, health and metrics.
 
+pub(super) mod files;
 pub(super) mod health;
 pub(super) mod root;
 pub(super) mod select;

@@ -1,0 +1,32 @@
+//! `/sessions`: files for the workspace of a session.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+
+use crate::api::body::FileBody;
+use crate::api::documentation::ReplyBody;
+use crate::api::request::{RequestMeta, SessionFile};
+use crate::core::error::CallError;
+use crate::gateway::Gateway;
+
+/// Writes a file to the workspace of a session, whose runs of `python_executor` have it in their working directory. It is
+/// a call of `file_write`, with the same roles, limits and audit, whose content is the body as it is.
+#[utoipa::path(put, path = "/sessions/{id}/files/{path}", operation_id = "uploadFile", tag = "tools",
+    params(
+        ("id" = String, Path, description = "Any name you choose; a session belongs to its caller."),
+        ("path" = String, Path, description = "The path in the workspace; write `/` as `%2F`."),
+    ),
+    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    responses((status = 200, body = ReplyBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(crate) async fn upload(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    file: SessionFile,
+    FileBody(content, memory): FileBody,
+) -> Result<Response, CallError> {
+    let incoming = file.into_call(&content, &origin, &gateway)?.holding(&memory);
+    drop(content);
+    Ok(gateway.pipeline.call(incoming.call, incoming.arguments).await.into_response())
+}
