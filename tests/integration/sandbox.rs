@@ -10,6 +10,7 @@ mod isolation;
 mod load;
 mod profiles;
 mod programs;
+mod snippets;
 
 use std::time::Duration;
 

@@ -24,7 +24,7 @@ async fn the_last_expression_comes_back_with_its_type() {
         ("import numpy as np\nnp.float64(1.5)", json!(1.5)),
         (
             "import numpy as np\nnp.arange(6).reshape(2, 3)",
-            json!({"$type": "ndarray", "shape": [2, 3], "dtype": "int32", "data": [[0, 1, 2], [3, 4, 5]]}),
+            json!({"$type": "ndarray", "shape": [2, 3], "dtype": "int64", "data": [[0, 1, 2], [3, 4, 5]]}),
         ),
         (
             "import pandas as pd\npd.DataFrame({'city': ['Kyoto', None], 'n': [1.5, float('nan')]})",
@@ -97,6 +97,124 @@ async fn figures_left_open_come_back_as_pictures() {
 }
 
 #[tokio::test]
+async fn a_program_works_in_output_where_its_files_are() {
+    let app = PythonApp::start().await;
+    let program = "import os, glob\n\
+                   text = open('sales.csv').read() + open('/input/sales.csv').read()\n\
+                   open('result.csv', 'w').write('not closed')\n\
+                   f = open('later.csv', 'w'); f.write('not closed')\n\
+                   open('changed.csv', 'a').write('+')\n\
+                   os.rename('moved.csv', 'renamed.csv')\n\
+                   [os.getcwd(), text, sorted(glob.glob('*.csv'))]";
+    let files: Vec<_> =
+        ["sales.csv", "changed.csv", "moved.csv"].map(|path| json!({"path": path, "text": "a,b\n"})).into();
+    let output = app.run_with(json!({"code": program, "files": files})).await;
+    let names = ["changed.csv", "later.csv", "renamed.csv", "result.csv", "sales.csv"];
+    assert_eq!(output["result"], json!(["/output", "a,b\na,b\n", names]));
+    let content = |text: &str| BASE64_STANDARD.encode(text);
+    let returned = json!([
+        {"path": "changed.csv", "content_base64": content("a,b\n+")},
+        {"path": "later.csv", "content_base64": content("not closed")},
+        {"path": "result.csv", "content_base64": content("not closed")},
+    ]);
+    assert_eq!(output["files"], returned, "what was sent comes back only where it was changed");
+}
+
+#[tokio::test]
+async fn the_sessions_workspace_is_there() {
+    let app = PythonApp::start().await;
+    let session = |code: &str| json!({"arguments": {"code": code}, "session_id": "monday"});
+    let write = app.app.post("/tools/file_write/execute").json(&json!({
+        "arguments": {"path": "data/kept.csv", "content": "a,b"}, "session_id": "monday"
+    }));
+    assert_eq!(write.send().await.unwrap().json::<Value>().await.unwrap()["success"], true);
+    let read = "open('data/kept.csv').read() + open('/input/data/kept.csv').read()";
+    let request = app.app.post("/tools/python_executor/execute").json(&session(read));
+    let reply: Value = request.send().await.unwrap().json().await.unwrap();
+    assert_eq!((&reply["output"]["result"], &reply["output"]["files"]), (&json!("a,ba,b"), &json!([])), "{reply}");
+    let (_, without) = app.call(json!({"code": read})).await;
+    assert_eq!(code(&without), "tool_error");
+}
+
+/// Two noisy pictures have more bytes than a result may have, and many are more than all pictures may have.
+#[tokio::test]
+async fn pictures_have_a_limit_of_their_own_and_cost_no_result() {
+    let draw = "import numpy as np, matplotlib.pyplot as plt\n\
+                for n in range(COUNT):\n  plt.figure(figsize=(8, 6)); plt.imshow(np.random.rand(400, 400, 3))\n'kept'";
+    let app = PythonApp::start().await;
+    let output = app.run(&draw.replace("COUNT", "3")).await;
+    assert_eq!((output["images"].as_array().unwrap().len(), &output["result"]), (3, &json!("kept")));
+    drop(app);
+    let narrow = PythonApp::with("", "max_image_bytes: 700000").await;
+    let output = narrow.run(&draw.replace("COUNT", "3")).await;
+    let kept = output["images"].as_array().unwrap().len();
+    assert!((1..3).contains(&kept) && output["result"] == "kept", "{kept} pictures");
+    assert!(output["stderr"].as_str().unwrap().contains("figure 3 was left out: the pictures"), "{output}");
+    let forged = "import _host\n_host.call(b'{\"v\": 1, \"id\": 0, \"op\": \"image\", \"png\": \"UE5H\"}').decode()";
+    let output = narrow.run(forged).await;
+    assert!(output["result"].as_str().unwrap().contains("not a PNG") && output["images"] == json!([]), "{output}");
+}
+
+#[tokio::test]
+async fn errors_say_what_is_different_here() {
+    let app = PythonApp::start().await;
+    let cases = [
+        ("import polars", "nothing can be installed here; these packages are there: "),
+        ("from urllib.request import urlopen\nurlopen('https://example.com')", "there is no network"),
+        ("import ssl", "there is no network"),
+        ("import requests\nrequests.get('http://example.com')", "there is no network"),
+        ("import socket\nsocket.create_connection(('example.com', 80))", "there is no network"),
+        ("import subprocess\nsubprocess.run(['pip', 'install', 'polars'])", "no other programs can be started"),
+        ("import os\nos.system('ls')", "no other programs can be started"),
+        ("import threading\nthreading.Thread(target=print).start()", "there are no threads here"),
+        ("open('/x.csv', 'w')", "write to the working directory, /output"),
+        ("open('sale.csv')", "the working directory has: sales.csv"),
+        ("from PIL import Image\nImage.new('RGB', (2, 2)).save('x.jpg')", "use PNG"),
+        ("import matplotlib.pyplot as plt\nplt.plot([1])\nplt.savefig('x.jpg')", "use PNG"),
+        ("from PIL import Image\nImage.new('RGB', (2, 2)).save('x.webp')", "use PNG"),
+    ];
+    for (program, words) in cases {
+        let files = json!([{"path": "sales.csv", "text": ""}]);
+        let (_, reply) = app.call(json!({"code": program, "files": files})).await;
+        let error = reply["error"].as_str().unwrap_or_default();
+        assert!(code(&reply) == "tool_error" && error.contains(words), "{program}: {reply}");
+        assert!(!error.contains("Site initialization"), "{error}");
+    }
+    let (_, reply) = app.call(json!({"code": "import polars"})).await;
+    let detail = reply["error_info"]["details"][0]["message"].as_str().unwrap();
+    for package in ["bs4", "numpy", "openpyxl", "plotly", "pptx", "pytz", "requests", "sklearn"] {
+        assert!(detail.contains(&format!(" {package},")), "{package}: {detail}");
+    }
+}
+
+#[tokio::test]
+async fn added_packages_and_fonts_work() {
+    let app = PythonApp::start().await;
+    let cases = [
+        (
+            "import pytz, datetime\nstr(pytz.timezone('Asia/Tokyo').utcoffset(datetime.datetime(2024, 1, 1)))",
+            json!("9:00:00"),
+        ),
+        ("import markdown\nmarkdown.markdown('# a')", json!("<h1>a</h1>")),
+        (
+            "import plotly.express as px\npx.bar(x=[1, 2], y=[3, 4]).write_html('chart.html', include_plotlyjs=False)\nlen(px.bar(x=[1], y=[2]).data)",
+            json!(1),
+        ),
+        (
+            "from pptx import Presentation\np = Presentation()\np.slides.add_slide(p.slide_layouts[0]).shapes.title.text = 'x'\np.save('a.pptx')\nlen(Presentation('a.pptx').slides)",
+            json!(1),
+        ),
+        ("import requests\nrequests.models.Response().status_code is None", json!(true)),
+    ];
+    for (program, expected) in cases {
+        assert_eq!(app.run(program).await["result"], expected, "{program}");
+    }
+    let plot = "import matplotlib.pyplot as plt\nplt.plot([1, 2]); plt.title('売上 销售额 매출 Ventes')\nNone";
+    let output = app.run(plot).await;
+    assert_eq!((&output["stderr"], output["images"].as_array().unwrap().len()), (&json!(""), 1), "no glyph is missing");
+}
+
+#[tokio::test]
 async fn tracebacks_show_only_the_callers_lines() {
     let app = PythonApp::start().await;
     let cases = [
@@ -133,14 +251,10 @@ async fn an_exit_code_is_an_answer() {
 async fn limits_have_their_own_codes_and_keep_what_was_produced() {
     let app = PythonApp::with("memory_limit_mb: 128", "max_stream_bytes: 1000, max_file_bytes: 1048576").await;
     let cases = [
-        ("print('before', flush=True)\nwhile True: pass", 504, "sandbox_timeout"),
+        ("print('before')\nwhile True: pass", 504, "sandbox_timeout"),
         ("print('before', flush=True)\nx = bytearray(1 << 30)", 200, "sandbox_memory"),
         ("print('before', flush=True)\nimport os\nwhile True: os.urandom(1 << 16)", 200, "sandbox_output"),
-        (
-            "print('before', flush=True)\nimport sys\nsys.setrecursionlimit(10**9)\ndef f(): f()\nf()",
-            200,
-            "sandbox_trap",
-        ),
+        ("print('before')\nimport sys\nsys.setrecursionlimit(10**9)\ndef f(): f()\nf()", 200, "sandbox_trap"),
     ];
     for (program, status, expected) in cases {
         let (answered, reply) = app.call(json!({"code": program, "timeout_seconds": 2})).await;
@@ -170,7 +284,7 @@ async fn the_tools_memory_limit_is_the_runs() {
 #[tokio::test]
 async fn profiles_differ_in_what_is_imported_and_not_in_what_can_be() {
     let app = PythonApp::start().await;
-    for profile in ["base", "data", "plot"] {
+    for profile in ["base", "data", "plot", "science"] {
         let code = "import sys\nbefore = 'pandas' in sys.modules\nimport pandas\n[before, pandas.Series([1]).sum()]";
         let output = app.run_with(json!({"code": code, "profile": profile})).await;
         assert_eq!(output["result"], json!([profile != "base", 1]), "{profile}");

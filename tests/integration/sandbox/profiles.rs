@@ -75,7 +75,7 @@ async fn programs_run_while_richer_profiles_are_being_compiled() {
     assert_eq!(answer_of(&serving, sum).await, "warming_up");
     let ready: Value = reqwest::get(format!("{}/readyz", serving.url)).await.unwrap().json().await.unwrap();
     let reason = ready["degraded"]["sandbox_profiles"].as_str().unwrap();
-    assert!(reason.contains("data, plot") && ready["degraded"]["sandbox"].is_null(), "{ready}");
+    assert!(reason.contains("data, plot, science") && ready["degraded"]["sandbox"].is_null(), "{ready}");
 
     // Without that process, waiting does not help.
     drop(compiling);
