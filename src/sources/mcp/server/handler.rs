@@ -9,6 +9,7 @@ use serde_json::Value;
 use tokio::sync::{Notify, broadcast};
 
 use super::session_owner::{OwnerKey, SessionOwner};
+use super::task::remove_task_id;
 use crate::core::peer::{ClientPeer, ClientSession, LogMessage, Progress, Question, Questions, Unanswered};
 use crate::core::share::Share;
 use crate::sources::mcp::changes::{Change, ResourceOwner};
@@ -56,7 +57,8 @@ impl Handler {
     async fn ask(&self, request: &ServerRequest, peer: Option<Arc<dyn ClientPeer>>) -> Result<Value, ErrorData> {
         let unknown = || refused(ErrorCode::METHOD_NOT_FOUND, "no such request");
         let question = serde_json::to_value(request).ok().and_then(|json| serde_json::from_value(json).ok());
-        let question: Question = question.ok_or_else(unknown)?;
+        let mut question: Question = question.ok_or_else(unknown)?;
+        remove_task_id(&mut question.params);
         let peer = peer.ok_or_else(|| {
             let why = "the request cannot be assigned to a client, or the client accepts no requests";
             refused(ErrorCode::INVALID_REQUEST, why)

@@ -87,9 +87,10 @@ impl<'a> UpstreamTask<'a> {
                 "cancelled" => return Err(self.ended("the MCP server cancelled the task of the call")),
                 // In sessions, the server sends its questions while its client waits for the result.
                 "completed" | "failed" | "input_required" if !self.session.is_modern() => {
-                    let result = self.ask("tasks/result", Map::new()).await;
+                    let mut result = self.ask("tasks/result", Map::new()).await;
                     self.is_done = true;
-                    return result.map(unrelated);
+                    result.iter_mut().for_each(remove_task_id);
+                    return result;
                 }
                 "completed" => {
                     self.is_done = true;
@@ -142,12 +143,12 @@ impl Drop for UpstreamTask<'_> {
     }
 }
 
-/// A result without the server's id of the task, which is unknown to others.
-fn unrelated(mut result: Value) -> Value {
-    if let Some(meta) = result.get_mut("_meta").and_then(Value::as_object_mut) {
-        meta.shift_remove("io.modelcontextprotocol/related-task");
+/// Removes the server's id of a task from the `_meta` of a result or of parameters: it is unknown to clients.
+pub(super) fn remove_task_id(holder: &mut Value) {
+    let Some(meta) = holder.get_mut("_meta").and_then(Value::as_object_mut) else { return };
+    if meta.shift_remove("io.modelcontextprotocol/related-task").is_some() && meta.is_empty() {
+        holder.as_object_mut().map(|members| members.shift_remove("_meta"));
     }
-    result
 }
 
 /// The suggested interval between polls (`pollInterval` before 2026-07-28).
@@ -194,6 +195,22 @@ mod tests {
             assert_eq!((support.is_used(&plain), support.is_used(&as_task)), expected, "{support:?}");
         }
         assert_eq!(requested(Duration::from_secs(60)), json!({"ttl": 360_000}));
+    }
+
+    #[test]
+    fn clients_do_not_see_the_ids_of_servers_tasks() {
+        let related = || json!({"io.modelcontextprotocol/related-task": {"taskId": "t"}});
+        let with_more = json!({"io.modelcontextprotocol/related-task": {"taskId": "t"}, "mine": 1});
+        for (meta, expected) in [
+            (related(), json!({"message": "Who?"})),
+            (with_more, json!({"message": "Who?", "_meta": {"mine": 1}})),
+            (json!({}), json!({"message": "Who?", "_meta": {}})),
+            (json!(7), json!({"message": "Who?", "_meta": 7})),
+        ] {
+            let mut question = json!({"message": "Who?", "_meta": meta});
+            remove_task_id(&mut question);
+            assert_eq!(question, expected);
+        }
     }
 
     #[test]
