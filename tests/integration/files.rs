@@ -42,3 +42,22 @@ async fn there_is_no_way_out_of_a_workspace() {
         assert!(matches!(code(&reply), "tool_error" | "invalid_arguments"), "{path:?}: {status} {reply}");
     }
 }
+
+/// An upload is a call of `file_write`: the same roles, and a file of the caller's session.
+#[tokio::test]
+async fn a_file_is_uploaded_to_the_workspace_of_a_session() {
+    let app = TestApp::with(KEYS).await;
+    let content = vec![b'x'; 5_000_000];
+    let upload = async |path: &str, content: Vec<u8>| {
+        let route = format!("{}/sessions/shared-name/files/{path}", app.url);
+        answer(reqwest::Client::new().put(route).bearer_auth("key-of-ada").body(content)).await
+    };
+    let (status, reply) = upload("data%2Ftable.csv", content).await;
+    assert_eq!((status, &reply["output"]["size"]), (StatusCode::OK, &json!(5_000_000)), "{reply}");
+    let (_, read) = as_caller(&app, "key-of-ada", "file_read", json!({"path": "data/table.csv", "length": 3})).await;
+    assert_eq!(read["output"]["content"], "xxx");
+    assert_eq!(code(&upload("..%2Fx", Vec::new()).await.1), "tool_error");
+    assert_eq!(upload("large", vec![0; 9 << 20]).await.0, StatusCode::PAYLOAD_TOO_LARGE);
+    let anonymous = reqwest::Client::new().put(format!("{}/sessions/s/files/x", app.url)).body("x");
+    assert_eq!(code(&answer(anonymous).await.1), "unknown_tool", "it needs the role of file_write");
+}

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use self::outcome::answer;
 use super::read_arguments;
-use super::workspace::{Reach, Workspaces};
+use super::workspace::{Reach, Workspace, Workspaces};
 use crate::config::SandboxConfig;
 use crate::core::call::Arguments;
 use crate::core::error::{CallError, Detail, ErrorCode};
@@ -264,7 +264,7 @@ impl PythonExecutor {
     async fn add_workspace(&self, attempt: &Attempt<'_>, files: &mut Vec<GuestFile>) -> Result<(), CallError> {
         let Some(session) = attempt.call.session.as_deref() else { return Ok(()) };
         let name = Session::workspace_name(session);
-        let found = self.workspaces.work(name, Reach::Read, |workspace| workspace.read_all()).await?;
+        let found = self.workspaces.work(name, Reach::Read, Workspace::read_all).await?;
         let taken = self.paths_of_data_files();
         for (path, content) in found {
             let is_taken = taken.iter().any(|other| conflict(&path, other));
