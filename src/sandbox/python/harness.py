@@ -97,8 +97,6 @@ def rehearse(encode):
     host, _host = _host, types.SimpleNamespace()
     main, exit_functions = sys.modules["__main__"], sys.modules.pop("atexit", None)
     show = sys.displayhook
-    # Each run collects garbage, and need not look at what is imported.
-    gc.freeze()
     try:
         for _ in range(REHEARSALS):
             for module, code in REHEARSED:
@@ -110,7 +108,8 @@ def rehearse(encode):
         _host = host
         sys.modules["__main__"] = main
         sys.displayhook = show
-        gc.unfreeze()
+        # What is imported holds no file of a program: a run need not look at it.
+        gc.freeze()
         if exit_functions:
             sys.modules["atexit"] = exit_functions
 
@@ -163,14 +162,13 @@ def _run_exit_functions():
 
 
 def _close_files(main):
-    """Writes the buffers of files that the program did not close, as the interpreter does when it exits: it drops the
-    program's names, and objects close their files when they are freed."""
-    # Before, since the collector frees the parts of a cycle in any order.
+    """Writes what the program left in open files, as the interpreter does when it exits: buffers, and what objects with a
+    finalizer write when they are freed, such as the directory of a `zipfile.ZipFile`."""
     _flush_files()
     namespace = main.__dict__
-    for name in [name for name in namespace if name != "__builtins__"]:
+    # No others: freeing a deep structure, such as a list of a hundred thousand linked nodes, exhausts the stack.
+    for name in [name for name, value in namespace.items() if hasattr(type(value), "__del__")]:
         namespace[name] = None
-    gc.collect()
     _flush_files()
 
 
