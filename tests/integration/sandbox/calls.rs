@@ -146,7 +146,7 @@ async fn pictures_have_a_limit_of_their_own_and_cost_no_result() {
     let output = app.run(&draw.replace("COUNT", "3")).await;
     assert_eq!((output["images"].as_array().unwrap().len(), &output["result"]), (3, &json!("kept")));
     drop(app);
-    let narrow = PythonApp::with("", "max_image_bytes: 700000").await;
+    let narrow = PythonApp::with("", "max_image_bytes: 1500000").await;
     let output = narrow.run(&draw.replace("COUNT", "3")).await;
     let kept = output["images"].as_array().unwrap().len();
     assert!((1..3).contains(&kept) && output["result"] == "kept", "{kept} pictures");
