@@ -16,6 +16,8 @@ const TIME_ENOUGH: Duration = Duration::from_secs(60);
 
 /// How much later than its deadline a program may be answered.
 const GRACE: Duration = Duration::from_millis(500);
+/// The same beside fifteen others: workers of lower priority, which callers with long steps get, come to it later.
+const GRACE_IN_A_CROWD: Duration = Duration::from_millis(2_500);
 
 #[derive(Debug, Deserialize)]
 struct Attack {
@@ -45,7 +47,7 @@ async fn app() -> PythonApp {
 
 impl Attack {
     /// Runs it, for `patience` where it never ends by itself; tells what is wrong with how it ended.
-    async fn run(&self, app: &PythonApp, patience: Duration) -> Option<String> {
+    async fn run(&self, app: &PythonApp, patience: Duration, grace: Duration) -> Option<String> {
         let deadline = if self.ends == Ends::Timeout { patience } else { TIME_ENOUGH };
         // The list knows a read-only and a writable folder by these names.
         let code = self.code.replace("/ro/", "/input/").replace("/rw/", "/output/");
@@ -60,7 +62,7 @@ impl Attack {
         let shown: String = text.chars().take(600).collect();
         if ended.as_ref() != Some(&self.ends) {
             Some(format!("{}: {ended:?} where {:?} is listed, after {took:?}: {shown}", self.name, self.ends))
-        } else if took > deadline + GRACE {
+        } else if took > deadline + grace {
             Some(format!("{}: took {took:?}", self.name))
         } else {
             leaked.map(|host| format!("{}: {host} is of the host: {shown}", self.name))
@@ -100,7 +102,7 @@ async fn hostile_programs_one_by_one_end_as_listed() {
     let app = app().await;
     let mut wrong = Vec::new();
     for attack in attacks() {
-        wrong.extend(attack.run(&app, Duration::from_millis(2_500)).await);
+        wrong.extend(attack.run(&app, Duration::from_millis(2_500), GRACE).await);
         assert_clean(&app).await;
     }
     assert!(wrong.is_empty(), "{} end otherwise:\n{}", wrong.len(), wrong.join("\n"));
@@ -116,7 +118,7 @@ async fn hostile_programs_sixteen_at_a_time_end_as_listed() {
     let all = async || {
         let attacks = attacks();
         let runs = stream::iter(&attacks).map(async |attack| {
-            let wrong = attack.run(&app, Duration::from_secs(12)).await;
+            let wrong = attack.run(&app, Duration::from_secs(12), GRACE_IN_A_CROWD).await;
             assert_clean(&app).await;
             wrong
         });
