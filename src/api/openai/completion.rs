@@ -95,6 +95,8 @@ struct Function {
 }
 
 #[derive(Debug, Clone, Copy, Default, Serialize, ToSchema)]
+// The replies of tools have a usage of their own.
+#[schema(as = CompletionUsage)]
 struct Usage {
     prompt_tokens: u64,
     completion_tokens: u64,
