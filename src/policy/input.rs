@@ -9,7 +9,8 @@
 //!  "call": {"id", "via": "rest|mcp|agent|sandbox", "depth", "dry_run"}}
 //! ```
 //! `target` is the URI of a resource (of a completion for a template: its URI template) or the name of a prompt, null
-//! for a tool. `flags` are the rules of suspected prompt injections in the tool's texts. `session` is null for a call without one. Money is a number, in USD.
+//! for a tool. `flags` are the rules of suspected prompt injections in the tool's texts. `session` is null for a call
+//! without one. Money is a number, in USD.
 
 use std::collections::BTreeMap;
 
