@@ -19,6 +19,7 @@ mod sandbox;
 mod secret;
 mod server;
 mod session;
+mod store;
 mod telemetry;
 mod tools;
 
@@ -62,6 +63,7 @@ pub use self::schema::json_schema;
 pub use self::secret::Secret;
 pub use self::server::{McpServerConfig, McpToolListing, ServerConfig, TlsConfig};
 pub use self::session::SessionConfig;
+pub use self::store::StoreConfig;
 pub use self::telemetry::{LogFormat, TelemetryConfig};
 pub use self::tools::{
     OutputCheck, SearchProvider, ToolOverride, ToolsConfig, WebFetchConfig, WebSearchConfig, WorkspaceConfig,
@@ -90,6 +92,7 @@ pub struct Config {
     pub execution: ExecutionConfig,
     pub outbound: OutboundConfig,
     pub session: SessionConfig,
+    pub store: StoreConfig,
     pub audit: AuditConfig,
     pub telemetry: TelemetryConfig,
 }
@@ -123,6 +126,7 @@ impl Config {
         self.audit.file.clone().unwrap_or_else(|| self.state_directory().join("audit.jsonl"))
     }
 
+    /// The SQLite file of a store without `store.url`.
     pub fn store_file(&self) -> PathBuf {
         self.state_directory().join("sekisho.db")
     }
@@ -206,6 +210,7 @@ impl Config {
         self.execution.check(&mut findings);
         self.outbound.check(&mut findings);
         self.session.check(&mut findings);
+        self.store.check(&mut findings);
         self.audit.check(&mut findings);
         self.telemetry.check(&mut findings);
         findings.found

@@ -39,7 +39,7 @@ use crate::infra::metrics::Metrics;
 use crate::infra::outbound::Outbound;
 use crate::infra::readiness::Readiness;
 use crate::infra::state_lock::StateLock;
-use crate::infra::store::{AgentRun, Store};
+use crate::infra::store::{AgentRun, Store, StoreLocation};
 use crate::pipeline::Pipeline;
 use crate::policy::unknown_names;
 use crate::registry::Snapshot;
@@ -51,7 +51,7 @@ use crate::sources::openapi::{Collections, DesiredCollections, Loader, Registrat
 use crate::tool::{Source, SourceTools};
 
 pub use self::inventory::{Inventory, OfferedTools, offered_tools, take_inventory};
-pub use self::known_names::{known_names, registered_servers_at};
+pub use self::known_names::{configured_servers, known_names};
 pub use self::lock::read as read_lock;
 pub use self::mcp::AddServerError;
 pub use self::openapi::RegisterError;
@@ -144,7 +144,7 @@ impl Gateway {
         let outbound = Outbound::new(&config.outbound).map_err(component_error("outbound"))?;
         let workspaces = workspaces(&config);
         let loader = loader(&config, &outbound)?;
-        let store = Store::open(&config.store_file()).await.map_err(component_error("store"))?;
+        let store = Store::open(&StoreLocation::of(&config)).await.map_err(component_error("store"))?;
         let registered = openapi::registered(&store).await.map_err(component_error("store"))?;
         let wanted = DesiredCollections::of(&config.openapi, &registered);
         let none = Collections::default();

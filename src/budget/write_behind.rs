@@ -111,7 +111,7 @@ mod tests {
     use crate::config::BudgetConfig;
     use crate::core::call::BudgetScopes;
     use crate::core::error::ErrorCode;
-    use crate::infra::store::{fill_the_disk, free_disk};
+    use crate::infra::store::test_support::{fill_the_disk, free_disk, test_store};
 
     /// A process: its budgets, written to a store it may share with others.
     async fn process(store: &Store, readiness: &Arc<Readiness>) -> (Arc<Budgets>, WriteBehind) {
@@ -139,7 +139,7 @@ mod tests {
         let path = folder.path().join("sekisho.db");
         let readiness = Arc::new(Readiness::default());
         for run in 1..=3 {
-            let store = Store::open(&path).await.unwrap();
+            let store = Store::open_file(&path).await.unwrap();
             let (budgets, write_behind) = process(&store, &readiness).await;
             assert_eq!(spent_today(&budgets), cents(30 * (run - 1)));
             spend(&budgets, 20);
@@ -148,7 +148,7 @@ mod tests {
             write_behind.flush_on(MONDAY).await;
             store.close().await;
         }
-        let store = Store::open(&path).await.unwrap();
+        let store = Store::open_file(&path).await.unwrap();
         let (budgets, _) = process(&store, &readiness).await;
         let error = budgets.reserve_on(MONDAY, &call(BudgetScopes::default()), &max_usage(11, 1)).unwrap_err();
         assert_eq!(error.code(), ErrorCode::BudgetExceeded);
@@ -157,7 +157,7 @@ mod tests {
 
     #[tokio::test]
     async fn two_processes_on_one_store_see_each_others_usage() {
-        let (store, readiness) = (Store::in_memory().await.unwrap(), Arc::new(Readiness::default()));
+        let (store, readiness) = (test_store().await, Arc::new(Readiness::default()));
         let (one, one_writes) = process(&store, &readiness).await;
         let (other, other_writes) = process(&store, &readiness).await;
         spend(&one, 10);
@@ -173,7 +173,7 @@ mod tests {
     #[tokio::test]
     async fn on_a_full_disk_budgets_stay_in_memory_and_are_written_later() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(&folder.path().join("sekisho.db")).await.unwrap();
+        let store = Store::open_file(&folder.path().join("sekisho.db")).await.unwrap();
         let readiness = Arc::new(Readiness::default());
         let (budgets, write_behind) = process(&store, &readiness).await;
         fill_the_disk(&store).await;
@@ -198,7 +198,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_killed_process_loses_what_was_spent_in_the_last_interval_only() {
-        let (store, readiness) = (Store::in_memory().await.unwrap(), Arc::new(Readiness::default()));
+        let (store, readiness) = (test_store().await, Arc::new(Readiness::default()));
         let (budgets, write_behind) = process(&store, &readiness).await;
         let running = tokio::spawn(async move { write_behind.run(CancellationToken::new()).await });
         spend(&budgets, 20);
@@ -215,7 +215,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_was_spent_is_written_at_shutdown() {
-        let (store, readiness) = (Store::in_memory().await.unwrap(), Arc::new(Readiness::default()));
+        let (store, readiness) = (test_store().await, Arc::new(Readiness::default()));
         let (budgets, write_behind) = process(&store, &readiness).await;
         let shutdown = CancellationToken::new();
         let running = {

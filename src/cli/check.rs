@@ -116,7 +116,7 @@ fn look_at(config: &Config) -> Vec<Finding> {
             if !unchecked.is_empty() {
                 findings.push(finding("outputs not checked", Ok(unchecked.join("\n"))));
             }
-            let registered = runtime.block_on(gateway::registered_servers_at(&config.store_file())).unwrap_or_default();
+            let registered = runtime.block_on(gateway::configured_servers(config)).unwrap_or_default();
             let known = gateway::known_names(config, &snapshot, &collections, &registered);
             // Errors of the policies are reported above.
             let unknown = policy::unknown_names(&config.policy, &known).unwrap_or_default();

@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::core::call::{CallContext, Via};
 use crate::gateway::Gateway;
 use crate::infra::state_lock::StateLock;
-use crate::infra::store;
+use crate::infra::store::{self, StoreLocation};
 use crate::infra::temporary_folder::TemporaryFolder;
 use crate::pipeline::StageVerdict;
 
@@ -67,12 +67,13 @@ fn with_copied_state(mut config: Config, run: impl AsyncFnOnce(Arc<Gateway>) -> 
 /// Moves the configuration to a copy of its state, which is removed with the folder.
 fn copied_state(config: &mut Config) -> Result<(TemporaryFolder, StateLock), String> {
     let folder = TemporaryFolder::new().map_err(|error| error.to_string())?;
-    let store_file = config.store_file();
+    let store = StoreLocation::of(config);
     config.state_directory = Some(folder.path().to_owned());
     config.audit.file = None;
+    config.store.url = None;
     let lock = StateLock::acquire(folder.path()).map_err(|error| error.to_string())?;
     let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
-    runtime.block_on(store::copy(&store_file, &config.store_file())).map_err(|error| error.to_string())?;
+    runtime.block_on(store::copy(&store, &config.store_file())).map_err(|error| error.to_string())?;
     Ok((folder, lock))
 }
 

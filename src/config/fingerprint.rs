@@ -27,6 +27,7 @@ impl Config {
             execution,
             outbound,
             session,
+            store,
             audit,
             telemetry: _,
         } = self;
@@ -47,6 +48,7 @@ impl Config {
             ("execution", execution),
             ("outbound", outbound),
             ("session", session),
+            ("store", store),
             ("audit", audit),
         ];
         // `Debug` has every setting, and no secret.

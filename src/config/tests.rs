@@ -65,12 +65,13 @@ openapi:
       spec_file: f.yaml
       auth_config: {api_key: hunter2, token: hunter2, password: hunter2, client_secret: hunter2, extra_headers: {G: hunter2}}
   adapters: {h: {headers: {I: hunter2}}}
+store: {url: 'postgres://sekisho:hunter2@db.example/sekisho'}
 ",
     )
     .unwrap();
     let shown = format!("{config:?}");
     assert!(!shown.contains("hunter2"), "{shown}");
-    assert_eq!(shown.matches("***").count(), 16, "{shown}");
+    assert_eq!(shown.matches("***").count(), 17, "{shown}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::infra::metrics::Metrics;
 use crate::infra::outbound::Outbound;
 use crate::infra::readiness::Readiness;
-use crate::infra::store::Store;
+use crate::infra::store::{Store, StoreLocation};
 use crate::registry::Snapshot;
 use crate::registry::lock::{Lock, Pin, pins};
 use crate::sources::mcp::McpServers;
@@ -70,7 +70,7 @@ async fn survey(config: &Config, lock: Option<Arc<Lock>>) -> Result<Surveyed, St
     let outbound = Outbound::new(&config.outbound).map_err(component_error("outbound"))?;
     let servers = McpServers::new(outbound.clone(), Arc::clone(&readiness), Arc::clone(&metrics), Arc::default());
     // A copy: the gateway of the same state directory may run.
-    let store = Store::open_copy(&config.store_file()).await.map_err(component_error("store"))?;
+    let store = Store::open_copy(&StoreLocation::of(config)).await.map_err(component_error("store"))?;
     let registered = openapi::registered(&store).await.map_err(component_error("store"))?;
     mcp::restore_servers(&store, &servers, &config.mcp.secrets).await.map_err(component_error("store"))?;
     store.close().await;

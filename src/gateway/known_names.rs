@@ -1,10 +1,9 @@
 //! The configured tools, sources and roles, to check the names in policies.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use crate::config::{Config, McpPrefix};
-use crate::infra::store::{Registrations, Store, StoreError};
+use crate::infra::store::{Registrations, Store, StoreError, StoreLocation};
 use crate::policy::KnownNames;
 use crate::registry::Snapshot;
 use crate::sources::openapi::Collections;
@@ -35,12 +34,12 @@ pub fn known_names(
     }
 }
 
-/// The MCP servers registered in a store; empty when the store does not exist.
+/// The MCP servers registered in the configured store; empty when the store does not exist.
 ///
 /// # Errors
 /// The store cannot be read.
-pub async fn registered_servers_at(store_file: &Path) -> Result<BTreeSet<String>, StoreError> {
-    let store = Store::open_copy(store_file).await?;
+pub async fn configured_servers(config: &Config) -> Result<BTreeSet<String>, StoreError> {
+    let store = Store::open_copy(&StoreLocation::of(config)).await?;
     let registered = registered_servers(&store).await;
     store.close().await;
     registered

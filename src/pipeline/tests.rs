@@ -17,6 +17,7 @@ use crate::core::error::{Blame, ErrorCode};
 use crate::infra::audit::Audit;
 use crate::infra::metrics::Metrics;
 use crate::infra::store::Store;
+use crate::infra::store::test_support::test_store;
 use crate::registry::Snapshot;
 use crate::tool::{Attempt, Execution, Executor, ToolDefinition};
 use crate::tool::{Metadata, Tool};
@@ -104,7 +105,7 @@ impl Checkpoint {
         let sessions = config.session.clone();
         let opened = std::thread::spawn(move || {
             OPENING.block_on(async {
-                let store = Store::in_memory().await.unwrap();
+                let store = test_store().await;
                 Replies::open(&sessions, store).await.unwrap()
             })
         });

@@ -58,7 +58,7 @@ fn asked() -> Value {
 
 /// The runs in the store, once there are so many.
 async fn runs(app: &TestApp, expected: usize) -> Vec<AgentRun> {
-    let store = Store::open(&app.directory.path().join("state/sekisho.db")).await.unwrap();
+    let store = Store::open_file(&app.directory.path().join("state/sekisho.db")).await.unwrap();
     for _ in 0..100 {
         let runs = store.runs_of("public\u{1f}anonymous", 100).await.unwrap();
         if runs.len() >= expected {

@@ -156,7 +156,7 @@ async fn a_call_that_a_shutdown_cut_off_has_an_unknown_outcome() {
     let yaml = "server: {shutdown_grace_seconds: 0}";
     let app = TestApp::with(yaml).await;
     lose_connection(&app, sleep(&app, 60_000)).await;
-    let store = Store::open(&app.directory.path().join("state/sekisho.db")).await.unwrap();
+    let store = Store::open_file(&app.directory.path().join("state/sekisho.db")).await.unwrap();
     while store.owned_idempotency_records().await.unwrap().is_empty() {
         tokio::task::yield_now().await;
     }

@@ -70,6 +70,7 @@ mod sign_in;
 #[path = "../../src/core/slack.rs"]
 mod slack;
 mod stateful;
+mod store_database;
 mod tls;
 mod upstream;
 mod usable;

@@ -6,22 +6,6 @@ use jiff::Timestamp;
 
 use super::{Store, StoreError};
 
-/// A record without `answered` is that of a call that runs, or ran when its process ended.
-pub(super) const SCHEMA: &str = "
-    CREATE TABLE idempotency_records (
-        id         TEXT   NOT NULL PRIMARY KEY, -- SHA-256 of the caller, the tool and the key
-        tenant     TEXT   NOT NULL,
-        caller_key TEXT   NOT NULL, -- tenant and id of the caller
-        request    TEXT   NOT NULL, -- SHA-256 of what was asked
-        answered   BIGINT NOT NULL, -- 0, 1
-        reply      TEXT,            -- as it was sent; NULL when it was too large or was evicted
-        bytes      BIGINT NOT NULL, -- of the reply
-        kept_since BIGINT NOT NULL, -- microseconds since 1970
-        last_used  BIGINT NOT NULL
-    );
-    CREATE INDEX idempotency_records_by_owner ON idempotency_records (tenant, caller_key, last_used);
-    CREATE INDEX idempotency_records_by_age ON idempotency_records (kept_since)";
-
 /// Whose records push out each other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordOwner {
@@ -170,24 +154,22 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub async fn drop_oldest_idempotent_reply(&self, owner: &RecordOwner) -> Result<Option<u64>, StoreError> {
-        let mut transaction = self.pool.begin_with("BEGIN IMMEDIATE").await.map_err(|error| self.failed(error))?;
         let oldest: Option<(String, i64)> = sqlx::query_as(
             "SELECT id, bytes FROM idempotency_records WHERE tenant = $1 AND caller_key = $2 AND reply IS NOT NULL
              ORDER BY last_used LIMIT 1",
         )
         .bind(&*owner.tenant)
         .bind(&*owner.caller_key)
-        .fetch_optional(&mut *transaction)
+        .fetch_optional(&self.pool)
         .await
         .map_err(|error| self.failed(error))?;
         let Some((id, bytes)) = oldest else { return Ok(None) };
-        sqlx::query("UPDATE idempotency_records SET reply = NULL, bytes = 0 WHERE id = $1")
-            .bind(id)
-            .execute(&mut *transaction)
-            .await
-            .map_err(|error| self.failed(error))?;
-        transaction.commit().await.map_err(|error| self.failed(error))?;
-        Ok(Some(count(bytes)))
+        // Another process may have been faster.
+        let dropped = sqlx::query(
+            "UPDATE idempotency_records SET reply = NULL, bytes = 0 WHERE id = $1 AND reply IS NOT NULL",
+        );
+        let dropped = dropped.bind(id).execute(&self.pool).await.map_err(|error| self.failed(error))?;
+        Ok(Some(if dropped.rows_affected() > 0 { count(bytes) } else { 0 }))
     }
 
     /// Removes the records stored at that time or before; returns the caller and reply size of each.
@@ -217,7 +199,7 @@ impl Store {
     /// [`StoreError`].
     pub async fn owned_idempotency_records(&self) -> Result<Vec<OwnedRecords>, StoreError> {
         let rows: Vec<(String, String, i64, i64)> = sqlx::query_as(
-            "SELECT tenant, caller_key, COUNT(*), SUM(bytes) FROM idempotency_records GROUP BY tenant, caller_key",
+            "SELECT tenant, caller_key, COUNT(*), CAST(SUM(bytes) AS BIGINT) FROM idempotency_records GROUP BY tenant, caller_key",
         )
         .fetch_all(&self.pool)
         .await
@@ -239,7 +221,7 @@ fn count(number: i64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::infra::store::{fill_the_disk, free_disk};
+    use crate::infra::store::test_support::{fill_the_disk, free_disk, test_store};
 
     fn at(microsecond: i64) -> Timestamp {
         Timestamp::from_microsecond(microsecond).unwrap()
@@ -262,14 +244,14 @@ mod tests {
     async fn a_record_is_started_once_and_survives_a_restart() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sekisho.db");
-        let store = Store::open(&path).await.unwrap();
+        let store = Store::open_file(&path).await.unwrap();
         assert!(start(&store, "a", "ann", 1).await.unwrap());
         assert!(!start(&store, "a", "bob", 2).await.unwrap(), "there is one already");
         assert!(start(&store, "b", "ann", 1).await.unwrap());
         assert!(store.end_idempotent_call("b", Some("{\"n\":1.10}"), at(5)).await.unwrap());
         assert!(!store.end_idempotent_call("c", Some("{}"), at(5)).await.unwrap());
         store.close().await;
-        let store = Store::open(&path).await.unwrap();
+        let store = Store::open_file(&path).await.unwrap();
         assert_eq!(outcome(&store, "a").await, Some(RecordedOutcome::Unknown));
         let kept = store.idempotency_record("b").await.unwrap().unwrap();
         let expected = RecordedOutcome::Answered("{\"n\":1.10}".to_owned());
@@ -281,7 +263,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_least_recently_used_answered_record_of_an_owner_goes_first() {
-        let store = Store::in_memory().await.unwrap();
+        let store = test_store().await;
         for (now, (id, caller)) in (1..).zip([("running", "ann"), ("a", "ann"), ("b", "ann"), ("c", "bob")]) {
             start(&store, id, caller, now).await.unwrap();
         }
@@ -302,7 +284,7 @@ mod tests {
 
     #[tokio::test]
     async fn old_records_are_removed_and_counted() {
-        let store = Store::in_memory().await.unwrap();
+        let store = test_store().await;
         for (id, caller, now) in [("a", "ann", 1), ("b", "bob", 2), ("c", "ann", 3)] {
             start(&store, id, caller, now).await.unwrap();
         }
@@ -317,7 +299,7 @@ mod tests {
     #[tokio::test]
     async fn on_a_full_disk_nothing_is_recorded() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(&folder.path().join("sekisho.db")).await.unwrap();
+        let store = Store::open_file(&folder.path().join("sekisho.db")).await.unwrap();
         fill_the_disk(&store).await;
         let owner = RecordOwner { caller_key: "x".repeat(100_000).into(), ..owner("ann") };
         let call = StartedCall { id: "a", owner: &owner, request: "r" };

@@ -11,20 +11,6 @@ pub enum Registrations {
     McpServers,
 }
 
-/// `registration` is JSON; where a credential belongs it has the name of one.
-pub(super) const COLLECTIONS: &str = "
-    CREATE TABLE openapi_collections (
-        name         TEXT NOT NULL PRIMARY KEY,
-        registration TEXT NOT NULL
-    )";
-
-/// As [`COLLECTIONS`].
-pub(super) const MCP_SERVERS: &str = "
-    CREATE TABLE mcp_servers (
-        name         TEXT NOT NULL PRIMARY KEY,
-        registration TEXT NOT NULL
-    )";
-
 impl Registrations {
     fn table(self) -> &'static str {
         match self {
@@ -73,7 +59,7 @@ impl Store {
 mod tests {
     use super::Registrations::{Collections, McpServers};
     use super::*;
-    use crate::infra::store::{fill_the_disk, free_disk};
+    use crate::infra::store::test_support::{fill_the_disk, free_disk, test_store};
 
     fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
         expected.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
@@ -83,7 +69,7 @@ mod tests {
     async fn registrations_survive_a_restart_are_replaced_and_forgotten_each_kind_for_itself() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sekisho.db");
-        let store = Store::open(&path).await.unwrap();
+        let store = Store::open_file(&path).await.unwrap();
         for (of, name, registration) in [
             (Collections, "pets", "1"),
             (McpServers, "time", "2"),
@@ -94,7 +80,7 @@ mod tests {
             store.keep_registration(of, name, registration).await.unwrap();
         }
         store.close().await;
-        let store = Store::open(&path).await.unwrap();
+        let store = Store::open_file(&path).await.unwrap();
         assert_eq!(store.registrations(Collections).await.unwrap(), pairs(&[("cars", "3"), ("pets", "5")]));
         assert_eq!(store.registrations(McpServers).await.unwrap(), pairs(&[("pets", "4"), ("time", "2")]));
         store.forget_registration(Collections, "pets").await.unwrap();
@@ -106,7 +92,7 @@ mod tests {
     #[tokio::test]
     async fn a_full_disk_keeps_what_was_registered() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(&folder.path().join("sekisho.db")).await.unwrap();
+        let store = Store::open_file(&folder.path().join("sekisho.db")).await.unwrap();
         store.keep_registration(Collections, "pets", "1").await.unwrap();
         fill_the_disk(&store).await;
         let error = store.keep_registration(Collections, "pets", &"x".repeat(100_000)).await.unwrap_err();

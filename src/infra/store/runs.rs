@@ -7,23 +7,6 @@ use jiff::Timestamp;
 use super::{Store, StoreError};
 use crate::core::record::RunUsage;
 
-pub(super) const SCHEMA: &str = "
-    CREATE TABLE agent_runs (
-        begun             TEXT   NOT NULL, -- UTC, RFC 3339
-        caller_key        TEXT   NOT NULL, -- tenant and id of the caller
-        agent             TEXT   NOT NULL, -- the profile's name
-        model             TEXT   NOT NULL,
-        reason            TEXT   NOT NULL, -- how it ended
-        turns             BIGINT NOT NULL,
-        tool_calls        BIGINT NOT NULL,
-        prompt_tokens     BIGINT NOT NULL,
-        completion_tokens BIGINT NOT NULL,
-        cost_usd          TEXT   NOT NULL,
-        duration_ms       BIGINT NOT NULL
-    );
-    CREATE INDEX agent_runs_by_begin ON agent_runs (begun);
-    CREATE INDEX agent_runs_by_caller ON agent_runs (caller_key, begun)";
-
 /// A finished run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentRun {
@@ -137,7 +120,7 @@ mod tests {
 
     #[tokio::test]
     async fn runs_are_kept_for_their_caller_until_they_are_old() {
-        let store = Store::in_memory().await.unwrap();
+        let store = test_store().await;
         let runs = [
             run("2026-11-21T10:00:00Z", "ann"),
             run("2026-11-21T10:00:00.5Z", "ann"),

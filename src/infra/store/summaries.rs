@@ -1,19 +1,8 @@
 //! Memory of conversations: one short summary per thread (A42).
 
-use super::{Store, StoreError};
+use super::{Store, StoreError, retried};
 
-/// `caller_key` separates callers: a guessed thread id gives no access. `used` is a counter that increases with every
-/// use, since a clock may stop or go back.
-pub(super) const SCHEMA: &str = "
-    CREATE TABLE thread_summaries (
-        caller_key TEXT   NOT NULL, -- tenant and id of the caller
-        thread     TEXT   NOT NULL,
-        summary    TEXT   NOT NULL,
-        used       BIGINT NOT NULL,
-        PRIMARY KEY (caller_key, thread)
-    );
-    CREATE INDEX thread_summaries_by_use ON thread_summaries (used)";
-
+/// Two processes may take the same number: which of the two goes first does not matter.
 const NEXT_USE: &str = "(SELECT COALESCE(MAX(used), 0) + 1 FROM thread_summaries)";
 
 impl Store {
@@ -45,7 +34,18 @@ impl Store {
         summary: &str,
         max: u32,
     ) -> Result<(), StoreError> {
-        let mut transaction = self.pool.begin_with("BEGIN IMMEDIATE").await.map_err(|error| self.failed(error))?;
+        retried(|| self.try_keep_thread_summary(caller_key, thread, summary, max)).await
+    }
+
+    async fn try_keep_thread_summary(
+        &self,
+        caller_key: &str,
+        thread: &str,
+        summary: &str,
+        max: u32,
+    ) -> Result<(), StoreError> {
+        let mut transaction =
+            self.pool.begin_with(self.engine.begin_statement()).await.map_err(|error| self.failed(error))?;
         let statement = format!(
             "INSERT INTO thread_summaries (caller_key, thread, summary, used) VALUES ($1, $2, $3, {NEXT_USE})
              ON CONFLICT (caller_key, thread) DO UPDATE SET summary = excluded.summary, used = excluded.used"
@@ -57,7 +57,7 @@ impl Store {
             .execute(&mut *transaction)
             .await
             .map_err(|error| self.failed(error))?;
-        // `used` is never the same twice: the one after the `max` latest, and all before it, are deleted.
+        // The one after the `max` latest, and all before it, are deleted.
         sqlx::query(
             "DELETE FROM thread_summaries
              WHERE used <= (SELECT used FROM thread_summaries ORDER BY used DESC LIMIT 1 OFFSET $1)",
@@ -73,25 +73,25 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::infra::store::{fill_the_disk, free_disk};
+    use crate::infra::store::test_support::{fill_the_disk, free_disk, test_store};
 
     #[tokio::test]
     async fn a_summary_survives_a_restart_and_is_replaced_by_the_next() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sekisho.db");
-        let store = Store::open(&path).await.unwrap();
+        let store = Store::open_file(&path).await.unwrap();
         assert_eq!(store.thread_summary("ann", "t").await.unwrap(), None);
         store.keep_thread_summary("ann", "t", "first", 10).await.unwrap();
         store.keep_thread_summary("ann", "t", "second", 10).await.unwrap();
         store.close().await;
-        let store = Store::open(&path).await.unwrap();
+        let store = Store::open_file(&path).await.unwrap();
         assert_eq!(store.thread_summary("ann", "t").await.unwrap().as_deref(), Some("second"));
     }
 
     /// Fault 11.
     #[tokio::test]
     async fn a_guessed_thread_opens_nothing_of_another_caller() {
-        let store = Store::in_memory().await.unwrap();
+        let store = test_store().await;
         store.keep_thread_summary("acme\u{1f}ann", "t", "ann's", 10).await.unwrap();
         store.keep_thread_summary("acme\u{1f}bob", "t", "bob's", 10).await.unwrap();
         assert_eq!(store.thread_summary("acme\u{1f}ann", "t").await.unwrap().as_deref(), Some("ann's"));
@@ -100,7 +100,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_summary_not_used_for_longest_goes_first() {
-        let store = Store::in_memory().await.unwrap();
+        let store = test_store().await;
         for thread in ["a", "b", "c"] {
             store.keep_thread_summary("ann", thread, thread, 3).await.unwrap();
         }
@@ -115,7 +115,7 @@ mod tests {
     #[tokio::test]
     async fn a_full_disk_is_named_and_leaves_what_was_kept() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(&folder.path().join("sekisho.db")).await.unwrap();
+        let store = Store::open_file(&folder.path().join("sekisho.db")).await.unwrap();
         store.keep_thread_summary("ann", "t", "kept", 10).await.unwrap();
         fill_the_disk(&store).await;
         let error = store.keep_thread_summary("ann", "u", &"x".repeat(100_000), 10).await.unwrap_err();

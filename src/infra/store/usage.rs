@@ -4,20 +4,9 @@ use std::sync::Arc;
 
 use jiff::civil::Date;
 use rust_decimal::Decimal;
-use sqlx::{Sqlite, Transaction};
+use sqlx::AnyConnection;
 
-use super::{Store, StoreError};
-
-/// Money is an exact decimal in text: no SQL type of both SQLite and PostgreSQL keeps it exact.
-pub(super) const SCHEMA: &str = "
-    CREATE TABLE daily_usage (
-        day       TEXT   NOT NULL, -- UTC, YYYY-MM-DD
-        scope     TEXT   NOT NULL, -- caller, tenant
-        scope_key TEXT   NOT NULL,
-        cost_usd  TEXT   NOT NULL,
-        tokens    BIGINT NOT NULL,
-        PRIMARY KEY (day, scope, scope_key)
-    )";
+use super::{Store, StoreError, retried};
 
 /// The scopes of daily usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -77,14 +66,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`]; nothing is added then.
     pub async fn add_usage(&self, additions: &[DailyUsage]) -> Result<Vec<DailyUsage>, StoreError> {
-        // Takes the write lock first: no other process may write between our read and our write.
-        let mut transaction = self.pool.begin_with("BEGIN IMMEDIATE").await.map_err(|error| self.failed(error))?;
-        let mut totals = Vec::with_capacity(additions.len());
-        for addition in additions {
-            totals.push(self.add_one(&mut transaction, addition).await?);
-        }
-        transaction.commit().await.map_err(|error| self.failed(error))?;
-        Ok(totals)
+        retried(|| self.try_add_usage(additions)).await
     }
 
     /// Removes the usage of all days before `day`.
@@ -100,35 +82,46 @@ impl Store {
         Ok(())
     }
 
+    async fn try_add_usage(&self, additions: &[DailyUsage]) -> Result<Vec<DailyUsage>, StoreError> {
+        let mut transaction =
+            self.pool.begin_with(self.engine.begin_statement()).await.map_err(|error| self.failed(error))?;
+        let mut totals = Vec::with_capacity(additions.len());
+        for addition in additions {
+            totals.push(self.add_one(&mut transaction, addition).await?);
+        }
+        transaction.commit().await.map_err(|error| self.failed(error))?;
+        Ok(totals)
+    }
+
     async fn add_one(
         &self,
-        transaction: &mut Transaction<'_, Sqlite>,
+        connection: &mut AnyConnection,
         addition: &DailyUsage,
     ) -> Result<DailyUsage, StoreError> {
+        // Changes nothing of a row that is there, and locks it: no other process may write between our read and our write.
+        let (cost_usd, tokens): (String, i64) = sqlx::query_as(
+            "INSERT INTO daily_usage (day, scope, scope_key, cost_usd, tokens) VALUES ($1, $2, $3, '0', 0)
+             ON CONFLICT (day, scope, scope_key) DO UPDATE SET tokens = daily_usage.tokens RETURNING cost_usd, tokens",
+        )
+        .bind(addition.day.to_string())
+        .bind(addition.scope.as_str())
+        .bind(&*addition.key)
+        .fetch_one(&mut *connection)
+        .await
+        .map_err(|error| self.failed(error))?;
+        let (cost_usd, tokens) = self.amounts(&cost_usd, tokens)?;
         let mut total = addition.clone();
-        let stored: Option<(String, i64)> =
-            sqlx::query_as("SELECT cost_usd, tokens FROM daily_usage WHERE day = $1 AND scope = $2 AND scope_key = $3")
-                .bind(addition.day.to_string())
-                .bind(addition.scope.as_str())
-                .bind(&*addition.key)
-                .fetch_optional(&mut **transaction)
-                .await
-                .map_err(|error| self.failed(error))?;
-        if let Some((cost_usd, tokens)) = stored {
-            let (cost_usd, tokens) = self.amounts(&cost_usd, tokens)?;
-            total.cost_usd = total.cost_usd.saturating_add(cost_usd);
-            total.tokens = total.tokens.saturating_add(tokens);
-        }
+        total.cost_usd = total.cost_usd.saturating_add(cost_usd);
+        total.tokens = total.tokens.saturating_add(tokens);
         sqlx::query(
-            "INSERT INTO daily_usage (day, scope, scope_key, cost_usd, tokens) VALUES ($1, $2, $3, $4, $5)
-             ON CONFLICT (day, scope, scope_key) DO UPDATE SET cost_usd = excluded.cost_usd, tokens = excluded.tokens",
+            "UPDATE daily_usage SET cost_usd = $4, tokens = $5 WHERE day = $1 AND scope = $2 AND scope_key = $3",
         )
         .bind(total.day.to_string())
         .bind(total.scope.as_str())
         .bind(&*total.key)
         .bind(total.cost_usd.to_string())
         .bind(i64::try_from(total.tokens).unwrap_or(i64::MAX))
-        .execute(&mut **transaction)
+        .execute(&mut *connection)
         .await
         .map_err(|error| self.failed(error))?;
         Ok(total)
@@ -147,7 +140,7 @@ mod tests {
     use jiff::civil::date;
 
     use super::*;
-    use crate::infra::store::{fill_the_disk, free_disk};
+    use crate::infra::store::test_support::{fill_the_disk, free_disk, test_store};
 
     fn usage(day: Date, key: &str, cost_cents: i64, tokens: u64) -> DailyUsage {
         DailyUsage { day, scope: DailyScope::Caller, key: key.into(), cost_usd: Decimal::new(cost_cents, 2), tokens }
@@ -155,7 +148,7 @@ mod tests {
 
     #[tokio::test]
     async fn usage_adds_up_exactly_by_day_and_scope() {
-        let store = Store::in_memory().await.unwrap();
+        let store = test_store().await;
         let (monday, tuesday) = (date(2026, 3, 2), date(2026, 3, 3));
         store.add_usage(&[usage(monday, "acme\u{1f}ann", 10, 1)]).await.unwrap();
         let totals = store
@@ -174,7 +167,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sekisho.db");
         let day = date(2026, 3, 2);
-        let (one, other) = (Store::open(&path).await.unwrap(), Store::open(&path).await.unwrap());
+        let (one, other) = (Store::open_file(&path).await.unwrap(), Store::open_file(&path).await.unwrap());
         let additions = (0..40).map(|n| {
             let store = if n % 2 == 0 { one.clone() } else { other.clone() };
             tokio::spawn(async move { store.add_usage(&[usage(day, "ann", 1, 1)]).await })
@@ -187,7 +180,7 @@ mod tests {
 
     #[tokio::test]
     async fn old_days_are_forgotten() {
-        let store = Store::in_memory().await.unwrap();
+        let store = test_store().await;
         let (old, recent) = (date(2025, 12, 31), date(2026, 1, 1));
         store.add_usage(&[usage(old, "ann", 1, 1), usage(recent, "ann", 1, 1)]).await.unwrap();
         store.forget_usage_before(recent).await.unwrap();
@@ -198,7 +191,7 @@ mod tests {
     #[tokio::test]
     async fn a_full_disk_adds_nothing_and_is_called_by_its_name() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(&folder.path().join("sekisho.db")).await.unwrap();
+        let store = Store::open_file(&folder.path().join("sekisho.db")).await.unwrap();
         let day = date(2026, 3, 2);
         let many: Vec<_> = (0..500).map(|n| usage(day, &format!("caller {n}"), 1, 1)).collect();
         fill_the_disk(&store).await;
@@ -220,7 +213,7 @@ mod tests {
             ("UPDATE daily_usage SET scope = 'me'"),
         ];
         for change in cases {
-            let store = Store::in_memory().await.unwrap();
+            let store = test_store().await;
             let day = date(2026, 3, 2);
             store.add_usage(&[usage(day, "ann", 1, 1)]).await.unwrap();
             sqlx::raw_sql(change).execute(&store.pool).await.unwrap();

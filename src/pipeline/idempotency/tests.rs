@@ -11,7 +11,7 @@ use super::*;
 use crate::config::Config;
 use crate::core::call::{CallId, Stage, ToolOutput};
 use crate::core::error::{Blame, ErrorCode};
-use crate::infra::store::{fill_the_disk, free_disk};
+use crate::infra::store::test_support::{fill_the_disk, free_disk, test_store};
 use crate::pipeline::receipt::{Answer, Receipt};
 use crate::pipeline::tests::{Checkpoint, HandsOver, Scripted, call, failure};
 use crate::pipeline::{Answered, Pipeline};
@@ -203,7 +203,7 @@ fn keys_are_visible_ascii() {
 /// A store on disk, and its folder.
 async fn store_on_disk() -> (tempfile::TempDir, Store) {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(&folder.path().join("sekisho.db")).await.unwrap();
+    let store = Store::open_file(&folder.path().join("sekisho.db")).await.unwrap();
     (folder, store)
 }
 
@@ -213,7 +213,7 @@ async fn a_reply_is_the_same_after_a_restart() {
     let before = Checkpoint::on(&store, &config(10), counting()).await;
     let first = before.pipeline.call(keyed("k"), arguments(3)).await;
     store.close().await;
-    let store = Store::open(&folder.path().join("sekisho.db")).await.unwrap();
+    let store = Store::open_file(&folder.path().join("sekisho.db")).await.unwrap();
     let after = Checkpoint::on(&store, &config(10), counting()).await;
     let again = after.pipeline.call(keyed("k"), arguments(3)).await;
     assert_eq!((outcome_of(&again), after.runs()), ((Ok(json!(1)), true), 0));

@@ -1,0 +1,89 @@
+use std::io;
+use std::path::PathBuf;
+
+use sqlx::error::DatabaseError;
+use thiserror::Error;
+
+use super::Engine;
+
+/// Why the store cannot be used, and the remedy. `place` is the path of the file, or the URL of the database without its
+/// password.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    #[error("the store's folder {} cannot be created: {source}", path.display())]
+    Folder { path: PathBuf, source: io::Error },
+    #[error("the store {place} cannot be copied into a temporary folder: {source}")]
+    Copy { place: String, source: io::Error },
+    #[error("the permissions of the store {} cannot be restricted to this user: {source}", path.display())]
+    NotPrivate { path: PathBuf, source: io::Error },
+    #[error("the store {place} is damaged ({problem}); {remedy}")]
+    Damaged { place: String, problem: String, remedy: &'static str },
+    #[error(
+        "the store {place} was written by a newer sekisho (schema {found}, this one supports {known}); run that one, or \
+         name another state directory or store.url"
+    )]
+    Newer { place: String, found: i64, known: i64 },
+    #[error("the disk of the store {place} is full; free some space")]
+    Full { place: String },
+    #[error("the store {place} cannot be reached: {source}; check store.url and that the database runs")]
+    Unreachable { place: String, source: sqlx::Error },
+    /// Another transaction changed the same rows.
+    #[error("the store {place} is busy: other processes kept changing the same rows ({source}); try again")]
+    Conflict { place: String, source: sqlx::Error },
+    #[error("the store {place} failed: {source}")]
+    Failed { place: String, source: sqlx::Error },
+}
+
+impl StoreError {
+    pub(super) fn new(engine: Engine, place: &str, source: sqlx::Error) -> Self {
+        let place = place.to_owned();
+        match engine {
+            Engine::Sqlite => Self::from_sqlite(place, source),
+            Engine::PostgreSql => Self::from_postgresql(place, source),
+        }
+    }
+
+    pub(super) fn damaged(engine: Engine, place: String, problem: String) -> Self {
+        let remedy = match engine {
+            Engine::Sqlite => {
+                "stop sekisho and put back a copy, or move the file away together with its -wal and -shm: today's budgets \
+                 then begin at zero"
+            }
+            Engine::PostgreSql => "correct the value, or restore the database",
+        };
+        Self::Damaged { place, problem, remedy }
+    }
+
+    fn from_sqlite(place: String, source: sqlx::Error) -> Self {
+        const CORRUPT: u32 = 11;
+        const FULL: u32 = 13;
+        const NOT_A_DATABASE: u32 = 26;
+        match sqlite_code(&source) {
+            Some(CORRUPT | NOT_A_DATABASE) => Self::damaged(Engine::Sqlite, place, source.to_string()),
+            Some(FULL) => Self::Full { place },
+            _ => Self::Failed { place, source },
+        }
+    }
+
+    /// By SQLSTATE (<https://www.postgresql.org/docs/current/errcodes-appendix.html>).
+    fn from_postgresql(place: String, source: sqlx::Error) -> Self {
+        use sqlx::Error::{Io, PoolTimedOut, Tls};
+        let code = source.as_database_error().and_then(DatabaseError::code);
+        match code.as_deref() {
+            Some("53100") => Self::Full { place },
+            // Of transactions, and of two programs that create the tables.
+            Some("40001" | "40P01" | "23505" | "42P07") => Self::Conflict { place, source },
+            Some(code) if ["08", "28", "3D", "57P"].iter().any(|class| code.starts_with(class)) => {
+                Self::Unreachable { place, source }
+            }
+            None if matches!(source, Io(_) | PoolTimedOut | Tls(_)) => Self::Unreachable { place, source },
+            _ => Self::Failed { place, source },
+        }
+    }
+}
+
+/// The primary code of SQLite's error, the low byte (<https://www.sqlite.org/rescode.html>).
+pub(super) fn sqlite_code(error: &sqlx::Error) -> Option<u32> {
+    let extended = error.as_database_error()?.code()?.parse::<u32>().ok()?;
+    Some(extended & 0xff)
+}

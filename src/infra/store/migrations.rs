@@ -1,0 +1,54 @@
+//! The versions of the schema: one file each, in one SQL that both engines take. A released file is never changed.
+
+use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
+use sqlx::{AnyPool, AssertSqlSafe, SqlSafeStr as _};
+
+use super::Engine;
+
+/// In order; the first one is version 1.
+const FILES: [(&str, &str); 6] = [
+    ("daily usage", include_str!("migrations/0001_daily_usage.sql")),
+    ("thread summaries", include_str!("migrations/0002_thread_summaries.sql")),
+    ("OpenAPI collections", include_str!("migrations/0003_openapi_collections.sql")),
+    ("MCP servers", include_str!("migrations/0004_mcp_servers.sql")),
+    ("agent runs", include_str!("migrations/0005_agent_runs.sql")),
+    ("idempotency records", include_str!("migrations/0006_idempotency_records.sql")),
+];
+
+/// The version that this program knows.
+pub(super) const LATEST: i64 = FILES.len() as i64;
+
+/// Brings the tables to [`LATEST`], all or nothing.
+///
+/// `PRAGMA user_version` of a SQLite file has the version too. It was the only record of it in files written before the
+/// table `_sqlx_migrations` existed, and programs of that time refuse a file by it.
+///
+/// # Errors
+/// [`MigrateError::VersionMissing`] with the version of tables that a newer program wrote.
+pub(super) async fn apply(pool: &AnyPool, engine: Engine) -> Result<(), MigrateError> {
+    let migrator = migrator();
+    let mut transaction = pool.begin_with(engine.begin_statement()).await?;
+    if engine == Engine::Sqlite {
+        let found = sqlx::query_scalar("PRAGMA user_version").fetch_one(&mut *transaction).await?;
+        if found > LATEST {
+            return Err(MigrateError::VersionMissing(found));
+        }
+        migrator.skip(&mut *transaction, Some(found)).await?;
+    }
+    migrator.run(&mut *transaction).await?;
+    if engine == Engine::Sqlite {
+        let version = AssertSqlSafe(format!("PRAGMA user_version = {LATEST}"));
+        sqlx::raw_sql(version).execute(&mut *transaction).await?;
+    }
+    Ok(transaction.commit().await?)
+}
+
+fn migrator() -> Migrator {
+    let migrations = (1..).zip(FILES).map(|(version, (description, sql))| {
+        Migration::new(version, description.into(), MigrationType::Simple, sql.into_sql_str(), false)
+    });
+    let mut migrator = Migrator::with_migrations(migrations.collect());
+    // Advisory locks are PostgreSQL's own. The transaction around all makes the later of two programs start again.
+    migrator.set_locking(false);
+    migrator
+}

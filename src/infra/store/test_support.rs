@@ -1,0 +1,48 @@
+//! Stores for tests.
+
+use sqlx::{AnyPool, AssertSqlSafe};
+use uuid::Uuid;
+
+use super::{Store, StoreLocation, sqlite};
+use crate::config::Secret;
+
+/// The URL of a PostgreSQL database for tests: where it is set, the tests run on that engine.
+const DATABASE: &str = "TEST_DATABASE_URL";
+
+/// An empty store: in memory, or a new schema of the database of `TEST_DATABASE_URL`.
+pub(crate) async fn test_store() -> Store {
+    match database_of_tests().await {
+        Some(location) => Store::open(&location).await.unwrap(),
+        None => Store::in_memory().await.unwrap(),
+    }
+}
+
+/// A new schema of the database of `TEST_DATABASE_URL`.
+pub(crate) async fn database_of_tests() -> Option<StoreLocation> {
+    let url = std::env::var(DATABASE).ok()?;
+    sqlx::any::install_default_drivers();
+    let pool = AnyPool::connect(&url).await.unwrap();
+    let schema = format!("test_{}", Uuid::new_v4().simple());
+    sqlx::raw_sql(AssertSqlSafe(format!("CREATE SCHEMA {schema}"))).execute(&pool).await.unwrap();
+    pool.close().await;
+    let mut url: url::Url = url.parse().unwrap();
+    url.query_pairs_mut().append_pair("options[search_path]", &schema);
+    Some(StoreLocation::PostgreSql(Secret::new(url.as_str())))
+}
+
+/// Makes the file of a SQLite store unable to grow.
+pub(crate) async fn fill_the_disk(store: &Store) {
+    bound_the_file(store, "PRAGMA max_page_count = 1").await;
+}
+
+pub(crate) async fn free_disk(store: &Store) {
+    bound_the_file(store, "PRAGMA max_page_count = 1000000").await;
+}
+
+/// The bound is one of each connection: all are held at once.
+async fn bound_the_file(store: &Store, bound: &'static str) {
+    let every_one = futures_util::future::join_all((0..sqlite::CONNECTIONS).map(|_| store.pool.acquire())).await;
+    for connection in every_one {
+        sqlx::raw_sql(bound).execute(&mut *connection.unwrap()).await.unwrap();
+    }
+}

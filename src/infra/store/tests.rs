@@ -1,0 +1,195 @@
+use std::pin::pin;
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use sqlx::ConnectOptions as _;
+use sqlx::Connection as _;
+use sqlx::sqlite::SqliteConnectOptions;
+
+use super::sqlite::BUSY_PAUSE;
+use super::test_support::{database_of_tests, test_store};
+use super::*;
+use crate::config::Secret;
+use crate::core::call::Caller;
+
+#[tokio::test]
+async fn a_file_is_made_with_its_folder_and_opens_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state/deeper/sekisho.db");
+    Store::open_file(&path).await.unwrap().close().await;
+    Store::open_file(&path).await.unwrap().close().await;
+}
+
+#[tokio::test]
+async fn the_file_and_those_beside_it_are_for_this_user_alone_also_one_of_an_earlier_version() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sekisho.db");
+    let mode = |name: &str| std::fs::metadata(folder.path().join(name)).unwrap().permissions().mode() & 0o777;
+    for _ in 0..2 {
+        let store = Store::open_file(&path).await.unwrap();
+        for name in ["sekisho.db", "sekisho.db-wal", "sekisho.db-shm"] {
+            assert_eq!(mode(name), 0o600, "{name}");
+        }
+        store.close().await;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn two_processes_may_open_a_new_file_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sekisho.db");
+    let opened = futures_util::future::join_all((0..8).map(|_| Store::open_file(&path))).await;
+    for store in opened {
+        store.unwrap().close().await;
+    }
+}
+
+/// Happens with eight processes now and then: SQLite does not wait for a file whose journal mode it changes.
+#[tokio::test]
+async fn opening_waits_while_another_process_makes_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sekisho.db");
+    let mut other = SqliteConnectOptions::new().filename(&path).create_if_missing(true).connect().await.unwrap();
+    sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
+    let mut opening = pin!(Store::open_file(&path));
+    tokio::time::timeout(BUSY_PAUSE * 10, opening.as_mut()).await.expect_err("it waits");
+    sqlx::raw_sql("COMMIT").execute(&mut other).await.unwrap();
+    opening.await.unwrap().close().await;
+}
+
+#[tokio::test]
+async fn a_copy_has_all_data_and_leaves_the_file_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sekisho.db");
+    let names = || {
+        let mut names: Vec<_> =
+            std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    assert!(
+        Store::open_copy(&StoreLocation::File(path.clone())).await.unwrap().registrations(Registrations::McpServers).await.unwrap().is_empty()
+    );
+    assert!(names().is_empty(), "{:?}", names());
+    let live = Store::open_file(&path).await.unwrap();
+    live.keep_registration(Registrations::McpServers, "files", "{}").await.unwrap();
+    for is_open in [true, false] {
+        let before = (names(), std::fs::read(&path).unwrap());
+        let copy = Store::open_copy(&StoreLocation::File(path.clone())).await.unwrap();
+        let kept = [("files".to_owned(), "{}".to_owned())];
+        assert_eq!(copy.registrations(Registrations::McpServers).await.unwrap(), kept);
+        copy.keep_registration(Registrations::McpServers, "more", "{}").await.unwrap();
+        copy.close().await;
+        assert_eq!((names(), std::fs::read(&path).unwrap()), before, "open: {is_open}");
+        if is_open {
+            assert_eq!(live.registrations(Registrations::McpServers).await.unwrap(), kept);
+            live.close().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_database_is_named_with_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sekisho.db");
+    std::fs::write(&path, "this was never a database, ".repeat(400)).unwrap();
+    let error = Store::open_file(&path).await.unwrap_err();
+    assert!(matches!(error, StoreError::Damaged { .. }), "{error:?}");
+    let message = error.to_string();
+    assert!(message.contains(path.to_str().unwrap()), "{message}");
+    assert!(message.contains("move the file away"), "{message}");
+}
+
+#[tokio::test]
+async fn a_file_of_a_newer_version_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sekisho.db");
+    let store = Store::open_file(&path).await.unwrap();
+    sqlx::raw_sql("PRAGMA user_version = 1000").execute(&store.pool).await.unwrap();
+    store.close().await;
+    let error = Store::open_file(&path).await.unwrap_err();
+    assert!(matches!(error, StoreError::Newer { found: 1000, .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_file_of_an_earlier_version_opens_with_all_its_data() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sekisho.db");
+    let mut earlier = SqliteConnectOptions::new().filename(&path).create_if_missing(true).connect().await.unwrap();
+    sqlx::raw_sql(include_str!("../../../tests/fixtures/store/version_5.sql")).execute(&mut earlier).await.unwrap();
+    earlier.close().await.unwrap();
+    let ann = Caller::new("ann", "acme", Vec::new()).key;
+    for _ in 0..2 {
+        let store = Store::open_file(&path).await.unwrap();
+        let usage = store.usage_of("2026-11-20".parse().unwrap()).await.unwrap();
+        assert_eq!(usage.iter().map(|usage| (&usage.key, usage.tokens)).collect::<Vec<_>>(), [(&ann, 7)]);
+        assert_eq!(store.thread_summary(&ann, "thread").await.unwrap().as_deref(), Some("what was said"));
+        for (kind, name) in [(Registrations::Collections, "petstore"), (Registrations::McpServers, "files")] {
+            assert_eq!(store.registrations(kind).await.unwrap(), [(name.to_owned(), "{}".to_owned())]);
+        }
+        let runs = store.runs_of(&ann, 10).await.unwrap();
+        assert_eq!(runs.iter().map(|run| (&run.caller_key, run.used.turns)).collect::<Vec<_>>(), [(&ann, 1)]);
+        assert!(store.owned_idempotency_records().await.unwrap().is_empty());
+        store.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_folder_that_cannot_be_made_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let in_the_way = folder.path().join("file");
+    std::fs::write(&in_the_way, "").unwrap();
+    let error = Store::open_file(&in_the_way.join("sekisho.db")).await.unwrap_err();
+    assert!(matches!(error, StoreError::Folder { .. }), "{error:?}");
+}
+
+/// With a copy there is nothing to lose: what it writes stays in it.
+#[tokio::test]
+async fn a_copy_of_a_database_has_what_commands_read() {
+    let Some(database) = database_of_tests().await else { return };
+    assert!(Store::open_copy(&database).await.unwrap().registrations(Registrations::McpServers).await.unwrap().is_empty());
+    let live = Store::open(&database).await.unwrap();
+    live.keep_registration(Registrations::McpServers, "files", "{}").await.unwrap();
+    let day = "2026-11-20".parse().unwrap();
+    let spent = DailyUsage { day, scope: DailyScope::Tenant, key: "acme".into(), cost_usd: "0.1".parse().unwrap(), tokens: 7 };
+    live.add_usage(std::slice::from_ref(&spent)).await.unwrap();
+    let copy = Store::open_copy(&database).await.unwrap();
+    let kept = [("files".to_owned(), "{}".to_owned())];
+    assert_eq!(copy.registrations(Registrations::McpServers).await.unwrap(), kept);
+    assert_eq!(copy.usage_of(day).await.unwrap(), [spent]);
+    copy.keep_registration(Registrations::McpServers, "more", "{}").await.unwrap();
+    assert_eq!(live.registrations(Registrations::McpServers).await.unwrap(), kept);
+}
+
+/// The later one finds the tables of the earlier one.
+#[tokio::test]
+async fn programs_that_start_at_once_create_the_tables_of_a_database_once() {
+    let Some(database) = database_of_tests().await else { return };
+    let opened = futures_util::future::join_all((0..8).map(|_| Store::open(&database))).await;
+    for store in opened {
+        store.unwrap().close().await;
+    }
+}
+
+#[tokio::test]
+async fn tables_of_a_newer_version_are_left_alone() {
+    let store = test_store().await;
+    let newer = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
+                 SELECT 1000, description, success, checksum, execution_time FROM _sqlx_migrations WHERE version = 1";
+    sqlx::raw_sql(newer).execute(&store.pool).await.unwrap();
+    let error = store.migrate().await.unwrap_err();
+    assert!(matches!(error, StoreError::Newer { found: 1000, .. }), "{error:?}");
+}
+
+/// Port 1 of this machine has no server.
+#[tokio::test]
+async fn a_database_that_cannot_be_reached_is_named_without_its_password() {
+    let location = StoreLocation::PostgreSql(Secret::new("postgres://ann:s3cret@127.0.0.1:1/sekisho"));
+    for error in [Store::open(&location).await.unwrap_err(), Store::open_copy(&location).await.unwrap_err()] {
+        assert!(matches!(error, StoreError::Unreachable { .. }), "{error:?}");
+        let message = format!("{error} {error:?}");
+        assert!(message.contains("postgres://ann@127.0.0.1:1/sekisho"), "{message}");
+        assert!(!message.contains("s3cret"), "{message}");
+    }
+}
