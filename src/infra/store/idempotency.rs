@@ -165,9 +165,8 @@ impl Store {
         .map_err(|error| self.failed(error))?;
         let Some((id, bytes)) = oldest else { return Ok(None) };
         // Another process may have been faster.
-        let dropped = sqlx::query(
-            "UPDATE idempotency_records SET reply = NULL, bytes = 0 WHERE id = $1 AND reply IS NOT NULL",
-        );
+        let dropped =
+            sqlx::query("UPDATE idempotency_records SET reply = NULL, bytes = 0 WHERE id = $1 AND reply IS NOT NULL");
         let dropped = dropped.bind(id).execute(&self.pool).await.map_err(|error| self.failed(error))?;
         Ok(Some(if dropped.rows_affected() > 0 { count(bytes) } else { 0 }))
     }

@@ -69,7 +69,13 @@ async fn a_copy_has_all_data_and_leaves_the_file_as_it_is() {
         names
     };
     assert!(
-        Store::open_copy(&StoreLocation::File(path.clone())).await.unwrap().registrations(Registrations::McpServers).await.unwrap().is_empty()
+        Store::open_copy(&StoreLocation::File(path.clone()))
+            .await
+            .unwrap()
+            .registrations(Registrations::McpServers)
+            .await
+            .unwrap()
+            .is_empty()
     );
     assert!(names().is_empty(), "{:?}", names());
     let live = Store::open_file(&path).await.unwrap();
@@ -148,11 +154,14 @@ async fn a_folder_that_cannot_be_made_is_named() {
 #[tokio::test]
 async fn a_copy_of_a_database_has_what_commands_read() {
     let Some(database) = database_of_tests().await else { return };
-    assert!(Store::open_copy(&database).await.unwrap().registrations(Registrations::McpServers).await.unwrap().is_empty());
+    assert!(
+        Store::open_copy(&database).await.unwrap().registrations(Registrations::McpServers).await.unwrap().is_empty()
+    );
     let live = Store::open(&database).await.unwrap();
     live.keep_registration(Registrations::McpServers, "files", "{}").await.unwrap();
     let day = "2026-11-20".parse().unwrap();
-    let spent = DailyUsage { day, scope: DailyScope::Tenant, key: "acme".into(), cost_usd: "0.1".parse().unwrap(), tokens: 7 };
+    let spent =
+        DailyUsage { day, scope: DailyScope::Tenant, key: "acme".into(), cost_usd: "0.1".parse().unwrap(), tokens: 7 };
     live.add_usage(std::slice::from_ref(&spent)).await.unwrap();
     let copy = Store::open_copy(&database).await.unwrap();
     let kept = [("files".to_owned(), "{}".to_owned())];

@@ -93,11 +93,7 @@ impl Store {
         Ok(totals)
     }
 
-    async fn add_one(
-        &self,
-        connection: &mut AnyConnection,
-        addition: &DailyUsage,
-    ) -> Result<DailyUsage, StoreError> {
+    async fn add_one(&self, connection: &mut AnyConnection, addition: &DailyUsage) -> Result<DailyUsage, StoreError> {
         // Changes nothing of a row that is there, and locks it: no other process may write between our read and our write.
         let (cost_usd, tokens): (String, i64) = sqlx::query_as(
             "INSERT INTO daily_usage (day, scope, scope_key, cost_usd, tokens) VALUES ($1, $2, $3, '0', 0)
