@@ -33,7 +33,7 @@ impl Config {
         } = self;
         let ServerConfig { listen, metrics_listen, .. } = ServerConfig::default();
         let server = ServerConfig { listen, metrics_listen, ..server.clone() };
-        let topics: [(&str, &dyn Debug); 15] = [
+        let topics: [(&str, &dyn Debug); 16] = [
             ("server", &server),
             ("auth", auth),
             ("tools", tools),

@@ -59,7 +59,7 @@ impl Store {
 mod tests {
     use super::Registrations::{Collections, McpServers};
     use super::*;
-    use crate::infra::store::test_support::{fill_the_disk, free_disk, test_store};
+    use crate::infra::store::test_support::{fill_the_disk, free_disk};
 
     fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
         expected.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()

@@ -103,6 +103,7 @@ fn text_of(moment: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::infra::store::test_support::test_store;
 
     fn run(begun: &str, caller_key: &str) -> AgentRun {
         let used = RunUsage {

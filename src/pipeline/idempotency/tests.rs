@@ -11,7 +11,7 @@ use super::*;
 use crate::config::Config;
 use crate::core::call::{CallId, Stage, ToolOutput};
 use crate::core::error::{Blame, ErrorCode};
-use crate::infra::store::test_support::{fill_the_disk, free_disk, test_store};
+use crate::infra::store::test_support::{fill_the_disk, free_disk};
 use crate::pipeline::receipt::{Answer, Receipt};
 use crate::pipeline::tests::{Checkpoint, HandsOver, Scripted, call, failure};
 use crate::pipeline::{Answered, Pipeline};
