@@ -106,11 +106,19 @@ async fn connected(pool: AnyPoolOptions, options: AnyConnectOptions) -> sqlx::Re
     const BUSY: u32 = 5;
     let until = Instant::now() + BUSY_TIMEOUT;
     loop {
-        match pool.clone().connect_with(options.clone()).await {
+        match prepare(&options).await {
             Err(error) if sqlite_code(&error) == Some(BUSY) && Instant::now() < until => {
                 tokio::time::sleep(BUSY_PAUSE).await;
             }
-            outcome => return outcome,
+            Err(error) => return Err(error),
+            Ok(()) => return pool.connect_with(options).await,
         }
     }
+}
+
+/// Opens the file once by itself: a pool keeps trying to open a file that is no database, and then says only that it waited.
+async fn prepare(options: &AnyConnectOptions) -> sqlx::Result<()> {
+    let mut connection = options.connect().await?;
+    connection.execute(ON_DISK).await?;
+    connection.close().await
 }
