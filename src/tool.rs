@@ -25,7 +25,7 @@ pub use self::schema::{
     ArgumentSchema, Coercion, Fit, InputSchema, InvalidSchema, OutputSchema, Parameters, SharedSchema, ValidArguments,
     is_pattern,
 };
-pub use self::source::{Attempt, Execution, Executor, Source, SourceTools, ToolDefinition, Unavailable};
+pub use self::source::{Attempt, Execution, Executor, OfferKind, Source, SourceTools, ToolDefinition, Unavailable};
 
 /// A registered tool. Immutable: a changed configuration creates a new one.
 pub struct Tool {

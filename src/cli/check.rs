@@ -104,8 +104,9 @@ fn look_at(config: &Config) -> Vec<Finding> {
             if !waiting.is_empty() {
                 findings.push(finding("quarantined", Ok(waiting.join("\n"))));
             }
-            let missing = snapshot.unavailable().iter().map(|missing| format!("{}: {}", missing.tool, missing.reason));
-            let missing: Vec<_> = missing.collect();
+            let missing = snapshot.unavailable().iter();
+            let missing: Vec<_> =
+                missing.map(|missing| format!("{}: {}", missing.described(), missing.reason)).collect();
             if !missing.is_empty() {
                 findings.push(finding("not offered", Ok(missing.join("\n"))));
             }

@@ -31,7 +31,7 @@ pub(super) fn run(common: &Common, command: &ToolsCommand) -> Exit {
                 present::problem(&format!("{source}: {reason}"));
             }
             for missing in offered.snapshot.unavailable() {
-                present::problem(&format!("{} is not offered: {}", missing.tool, missing.reason));
+                present::problem(&format!("{} is not offered: {}", missing.described(), missing.reason));
             }
             match look_up(&offered.snapshot, command) {
                 Ok(answer) => show(common, command, &answer),
@@ -111,6 +111,7 @@ fn show(common: &Common, command: &ToolsCommand, answer: &Value) -> Exit {
             ("output_schema_problem", "output not checked"),
             ("flags", "flagged"),
         ];
+        let marks = marks.chain(tool["kind"].as_str());
         let marks = marks.chain(others.into_iter().filter(|(name, _)| !tool[*name].is_null()).map(|(_, mark)| mark));
         // Only a server reports this, for the caller of the key.
         let marks = marks.chain((tool["usable"] == false && tool["unavailable"].is_null()).then_some("not usable"));

@@ -7,7 +7,7 @@ use crate::infra::store::{Registrations, Store, StoreError, StoreLocation};
 use crate::policy::KnownNames;
 use crate::registry::Snapshot;
 use crate::sources::openapi::Collections;
-use crate::tool::qualified_name;
+use crate::tool::{OfferKind, qualified_name};
 
 /// The role that the gateway itself requires.
 const ADMINISTRATOR: &str = "admin";
@@ -58,7 +58,8 @@ fn prefix(name: &str) -> String {
 fn tools(config: &Config, snapshot: &Snapshot) -> BTreeSet<String> {
     let offered = snapshot.tools().iter().map(|tool| tool.name().to_owned());
     let quarantined = snapshot.quarantined().map(|tool| tool.name().to_owned());
-    let unavailable = snapshot.unavailable().iter().map(|missing| missing.tool.clone());
+    let unavailable = snapshot.unavailable().iter().filter(|missing| missing.kind == OfferKind::Tool);
+    let unavailable = unavailable.map(|missing| missing.name.clone());
     let overrides = config.tools.overrides.iter();
     let configured = overrides.flat_map(|(name, changes)| [Some(name.clone()), changes.rename.clone()]).flatten();
     offered.chain(quarantined).chain(unavailable).chain(configured).collect()

@@ -1,33 +1,39 @@
-//! Which tools of a source exist but are not offered, or whose outputs are not checked: for `/readyz` and the log.
+//! Which tools, prompts and resources of a source exist but are not offered, and whose outputs are not checked: for
+//! `/readyz` and the log.
 
 use std::collections::BTreeMap;
 
 use crate::registry::Snapshot;
+use crate::tool::OfferKind;
+
+/// What is reported of a source.
+const LISTS: [&str; 3] =
+    ["tools that are not offered", "prompts and resources that are not offered", "tools whose outputs are not checked"];
 
 /// Maximum number of tools named with their reasons.
 const MAX_NAMED: usize = 3;
 
 /// The problems of each source, by its name.
 pub(super) fn offer_problems(snapshot: &Snapshot) -> BTreeMap<String, String> {
-    let mut problems: BTreeMap<&str, [Vec<(&str, &str)>; 2]> = BTreeMap::new();
+    let mut problems: BTreeMap<&str, [Vec<(String, &str)>; 3]> = BTreeMap::new();
     let missing = snapshot.unavailable().iter();
-    for tool in missing.filter(|tool| tool.is_described_outside()) {
-        problems.entry(&tool.source).or_default()[0].push((&tool.tool, &tool.reason));
+    for missing in missing.filter(|missing| missing.is_described_outside()) {
+        let list = usize::from(missing.kind != OfferKind::Tool);
+        problems.entry(&missing.source).or_default()[list].push((missing.described(), &missing.reason));
     }
     for tool in snapshot.tools() {
         if let Some(problem) = &tool.output_problem {
-            problems.entry(&tool.metadata.source).or_default()[1].push((tool.name(), problem));
+            problems.entry(&tool.metadata.source).or_default()[2].push((tool.name().to_owned(), problem));
         }
     }
-    let described = problems.into_iter().map(|(source, [not_offered, not_checked])| {
-        let not_offered = described("tools that are not offered", &not_offered);
-        let not_checked = described("tools whose outputs are not checked", &not_checked);
-        (source.to_owned(), [not_offered, not_checked].into_iter().flatten().collect::<Vec<_>>().join("; "))
+    let described = problems.into_iter().map(|(source, lists)| {
+        let lists = LISTS.into_iter().zip(&lists).filter_map(|(what, list)| described(what, list));
+        (source.to_owned(), lists.collect::<Vec<_>>().join("; "))
     });
     described.collect()
 }
 
-fn described(what: &str, tools: &[(&str, &str)]) -> Option<String> {
+fn described(what: &str, tools: &[(String, &str)]) -> Option<String> {
     let named = tools.iter().take(MAX_NAMED).map(|(tool, reason)| format!("{tool} ({reason})"));
     let more = tools.len().checked_sub(MAX_NAMED + 1).map(|more| format!("and {} more", more + 1));
     let named = named.chain(more).collect::<Vec<_>>().join(", ");

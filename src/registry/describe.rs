@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 use super::lock::Quarantined;
 use crate::core::error::Detail;
-use crate::tool::{Metadata, Missing, Tool, Unavailable};
+use crate::tool::{Metadata, Missing, OfferKind, Tool, Unavailable};
 
 /// A tool in a listing.
 #[derive(Debug, Default, Serialize, ToSchema)]
@@ -39,6 +39,9 @@ pub struct ToolSummary<'a> {
     /// Why calls are refused with `tool_changed` until the tool is approved. The description is the approved one.
     #[serde(skip_serializing_if = "Option::is_none")]
     quarantined: Option<String>,
+    /// What it is where it is no tool: `prompt`, `resource` or `resource template`. Only of what is `unavailable`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<&'static str>,
     /// Why the tool exists but is not offered.
     #[serde(skip_serializing_if = "Option::is_none")]
     unavailable: Option<&'a str>,
@@ -110,11 +113,12 @@ impl<'a> ToolSummary<'a> {
         Self { output_schema_problem, ..Self::new(&tool.metadata, &tool.flags) }
     }
 
-    pub fn of_unavailable(tool: &'a Unavailable) -> Self {
+    pub fn of_unavailable(missing: &'a Unavailable) -> Self {
         Self {
-            name: &tool.tool,
-            source: &tool.source,
-            unavailable: Some(&tool.reason),
+            name: &missing.name,
+            source: &missing.source,
+            kind: (missing.kind != OfferKind::Tool).then(|| missing.kind.as_str()),
+            unavailable: Some(&missing.reason),
             usable: Some(false),
             ..Self::default()
         }
@@ -141,6 +145,7 @@ impl<'a> ToolSummary<'a> {
             missing: Vec::new(),
             degraded: None,
             quarantined: None,
+            kind: None,
             unavailable: None,
             output_schema_problem: None,
             flags,

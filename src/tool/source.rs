@@ -28,11 +28,34 @@ pub struct SourceTools {
     pub unavailable: Vec<Unavailable>,
 }
 
-/// A tool that exists but is not offered, with the reason and the remedy.
+/// What a source describes and may be unable to offer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OfferKind {
+    #[default]
+    Tool,
+    Prompt,
+    Resource,
+    ResourceTemplate,
+}
+
+impl OfferKind {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Tool => "tool",
+            Self::Prompt => "prompt",
+            Self::Resource => "resource",
+            Self::ResourceTemplate => "resource template",
+        }
+    }
+}
+
+/// A tool, prompt or resource that exists but is not offered, with the reason and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unavailable {
-    pub tool: String,
-    /// The value of `source` that the tool would have.
+    pub kind: OfferKind,
+    /// The name that it would have here, or its URI.
+    pub name: String,
+    /// The value of `source` that it would have.
     pub source: String,
     /// Only callers with one of these roles would see it; empty: all.
     pub roles: Vec<String>,
@@ -40,18 +63,31 @@ pub struct Unavailable {
 }
 
 impl Unavailable {
+    /// A tool that is not offered.
     pub(crate) fn new(source: &str, tool: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self { tool: tool.into(), source: source.to_owned(), roles: Vec::new(), reason: reason.into() }
+        Self::of(OfferKind::Tool, source, tool, reason)
+    }
+
+    pub(crate) fn of(kind: OfferKind, source: &str, name: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self { kind, name: name.into(), source: source.to_owned(), roles: Vec::new(), reason: reason.into() }
     }
 
     pub(crate) fn for_roles(self, roles: &[String]) -> Self {
         Self { roles: roles.to_vec(), ..self }
     }
 
-    /// Whether it is one tool that a source from outside describes. A built-in tool is left out by the configuration, and
-    /// a name that ends in `*` stands for all further tools of its source, which are reported with the source itself.
+    /// Whether a source from outside describes it. A built-in tool is left out by the configuration, and a tool's name
+    /// that ends in `*` stands for all further tools of its source, which are reported with the source itself.
     pub(crate) fn is_described_outside(&self) -> bool {
-        self.source != BUILTIN && !self.tool.ends_with("__*")
+        self.source != BUILTIN && !(self.kind == OfferKind::Tool && self.name.ends_with("__*"))
+    }
+
+    /// For people: its name, and what it is unless it is a tool.
+    pub(crate) fn described(&self) -> String {
+        match self.kind {
+            OfferKind::Tool => self.name.clone(),
+            kind => format!("{} {}", kind.as_str(), self.name),
+        }
     }
 
     pub(crate) fn is_hidden_from(&self, caller: &Caller) -> bool {

@@ -85,6 +85,54 @@ async fn tools_that_cannot_be_offered_are_listed_with_the_reason() {
     app.stop().await;
 }
 
+#[tokio::test]
+async fn prompts_and_resources_that_cannot_be_offered_are_listed_with_the_reason() {
+    let directory = TempDir::new().unwrap();
+    let listed = directory.path().join("lists.json");
+    let lists = json!({
+        "tools": [tool("fine", &json!({"type": "object"}), None)],
+        "prompts": [{"name": "ask"}, {"name": "ask"}, {"title": "nameless"}, {"name": "odd", "arguments": 7}],
+        "resources": [{"uri": "demo://fine", "name": "fine"}, {"uri": "demo://nameless"}, {"name": "nowhere"}],
+    });
+    fs::write(&listed, lists.to_string()).unwrap();
+    let of_friends = server_of_with(&listed, "roles: [friend]");
+    let servers =
+        [("a", of_friends), ("one", server("fine", "prefix: never")), ("two", server("fine", "prefix: never"))];
+    let app = TestApp::with(&format!("{KEYS}{}", yaml(&servers))).await;
+    ready(&app).await;
+
+    let expected = [
+        ("a__ask", "prompt", "another prompt of this name"),
+        ("a__", "prompt", "missing field `name`"),
+        ("a__odd", "prompt", "violates the protocol"),
+        ("a+demo://nameless", "resource", "missing field `name`"),
+        ("a+nowhere", "resource", "missing field `uri`"),
+        ("greet", "prompt", "the MCP server one"),
+    ];
+    let listed = full_list(&app, "key-of-ada").await;
+    for (name, kind, reason) in expected {
+        let found = listed.iter().find(|item| item["name"] == name && item["kind"] == kind);
+        let found = found.unwrap_or_else(|| panic!("{name}: {listed:?}"));
+        assert!(found["unavailable"].as_str().unwrap().contains(reason), "{found}");
+    }
+    let of_eve = full_list(&app, "key-of-eve").await;
+    assert!(!of_eve.iter().any(|item| item["source"] == "mcp:a"), "its roles hide them: {of_eve:?}");
+    let (_, ready) = answer(app.get("/readyz").bearer_auth("key-of-ada")).await;
+    let reason = |name: &str| ready["degraded"][name].as_str().unwrap_or_default();
+    for part in ["prompts and resources that are not offered: ", "resource a+demo://nameless (", "and 2 more"] {
+        assert!(reason("mcp:a").contains(part), "{part}: {ready}");
+    }
+    assert!(reason("mcp:two").contains("prompt greet (callers who may use the MCP server one get"), "{ready}");
+    let client = McpClient::connect_as(&app, OLDER, Some("key-of-ada")).await;
+    let offered = client.result("prompts/list", json!({}), "ListPromptsResult").await;
+    let names: Vec<_> = offered["prompts"].as_array().unwrap().iter().map(|prompt| &prompt["name"]).collect();
+    assert_eq!(names, ["a__ask", "greet"]);
+    let offered = client.result("resources/list", json!({}), "ListResourcesResult").await;
+    let uris: Vec<_> = offered["resources"].as_array().unwrap().iter().map(|resource| &resource["uri"]).collect();
+    assert_eq!(uris, ["a+demo://fine", "demo://one", "demo://one"]);
+    app.stop().await;
+}
+
 /// A tool, a prompt and a resource of each name; one more tool of each generation.
 fn write_lists(file: &Path, generation: usize) {
     let named = |n: usize| format!("same_{n}");

@@ -277,7 +277,7 @@ async fn the_tools_of_a_server_are_limited_and_the_excess_is_reported() {
     let offered = names(&app).await.iter().filter(|name| name.starts_with("many__")).count();
     assert_eq!(offered, 1_000);
     let snapshot = app.gateway.pipeline.registry.snapshot();
-    let reported = snapshot.unavailable().iter().find(|tool| tool.tool == "many__*").unwrap();
+    let reported = snapshot.unavailable().iter().find(|tool| tool.name == "many__*").unwrap();
     assert!(reported.reason.contains("max_tools_per_server"), "{reported:?}");
     let (_, ready) = answer(app.get("/readyz")).await;
     assert!(ready["degraded"]["mcp:many"].as_str().unwrap().contains("max_tools_per_server"), "{ready}");
@@ -326,7 +326,7 @@ async fn a_reload_adds_changes_and_removes_servers_and_leaves_the_others_alone()
     assert_eq!(reply["output"]["pid"], pid, "an unchanged server goes on");
     // `echo` is a tool of the test's own already: the conflict is reported, and both tools continue to work.
     let snapshot = app.gateway.pipeline.registry.snapshot();
-    let clash = snapshot.unavailable().iter().find(|tool| tool.tool == "echo").unwrap();
+    let clash = snapshot.unavailable().iter().find(|tool| tool.name == "echo").unwrap();
     assert!(clash.reason.contains("two tools have the name"), "{clash:?}");
     let (_, reply) = app.call("echo", json!({"a": 1})).await;
     assert_eq!(reply["output"]["echo"], json!({"a": 1}));

@@ -4,7 +4,7 @@ mod aggregate;
 mod setup;
 mod sign_in;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -18,6 +18,7 @@ use self::setup::Unusable;
 use super::changes::Change;
 use super::registration::Registered;
 use super::server::catalogue::source;
+use super::server::listing::name_of;
 use super::server::session_owner::SessionOwner;
 use super::server::{Server, ServerContext};
 use crate::config::{Config, McpServerSettings};
@@ -25,7 +26,7 @@ use crate::infra::metrics::Metrics;
 use crate::infra::outbound::Outbound;
 use crate::infra::readiness::Readiness;
 use crate::registry::lock::{Lock, Pin};
-use crate::tool::{Source, SourceTools, ToolDefinition, Unavailable};
+use crate::tool::{OfferKind, Source, SourceTools, ToolDefinition, Unavailable};
 
 /// Capacity of the channel of changes. A receiver that is further behind learns only that it missed some.
 const CHANGES_KEPT: usize = 256;
@@ -261,10 +262,18 @@ impl Source for McpServers {
 
     fn tools(&self) -> SourceTools {
         let mut offer = SourceTools::default();
-        for server in self.running.load().values() {
+        let mut prompts: HashMap<String, &str> = HashMap::new();
+        let running = self.running.load();
+        for server in running.values() {
             let catalogue = server.catalogue.load();
             offer.tools.extend(catalogue.tools.iter().chain(&catalogue.operations).cloned());
             offer.unavailable.extend(catalogue.unavailable.iter().cloned());
+            for name in catalogue.prompts.iter().map(name_of) {
+                match prompts.get(name) {
+                    None => _ = prompts.insert(name.to_owned(), server.name()),
+                    Some(first) => offer.unavailable.push(hidden_prompt(server, name, first)),
+                }
+            }
         }
         offer.tools.extend(self.functions.load().values().cloned());
         let unusable = self.unusable.load();
@@ -275,6 +284,12 @@ impl Source for McpServers {
         );
         offer
     }
+}
+
+/// A prompt behind that of the same name of the server `first`.
+fn hidden_prompt(server: &Server, name: &str, first: &str) -> Unavailable {
+    let reason = format!("callers who may use the MCP server {first} get its prompt of this name; give one a prefix");
+    Unavailable::of(OfferKind::Prompt, &source(server.name()), name, reason).for_roles(&server.settings().roles)
 }
 
 fn is_new(before: &BTreeMap<String, Arc<Server>>, name: &str, server: &Arc<Server>) -> bool {

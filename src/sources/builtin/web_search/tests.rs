@@ -222,7 +222,7 @@ fn without_its_settings_the_tool_is_not_offered_with_a_remedy() {
         (WebSearchConfig { api_key: Some(Secret::new("a\nb")), ..keyless(SearchProvider::Serper) }, "characters"),
     ] {
         let unavailable = definition(&config, &outbound).unwrap_err();
-        assert_eq!(unavailable.tool, "web_search");
+        assert_eq!(unavailable.name, "web_search");
         assert!(unavailable.reason.contains(says), "{}", unavailable.reason);
     }
     for (provider, upstream) in [

@@ -1,5 +1,7 @@
 //! What of a server's lists is offered here: named, bounded, repaired, and under the configuration's terms.
 
+mod beside_tools;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -93,20 +95,7 @@ impl Catalogue {
             catalogue.unavailable.push(rest.for_roles(&terms.settings.roles));
         }
         catalogue.unavailable.extend(listing.uncallable.iter().map(|(name, reason)| terms.unavailable(name, reason)));
-        let under = |items: &[Value], member: &str| {
-            items.iter().filter_map(|item| terms.under_its_name(item, member)).collect::<Vec<_>>()
-        };
-        catalogue.resources = under(&listing.resources, "uri");
-        catalogue.templates = under(&listing.templates, "uriTemplate");
-        for prompt in &listing.prompts {
-            let Some(own) = prompt.get("name").and_then(Value::as_str) else { continue };
-            let Some(name) = terms.names.qualified(own) else { continue };
-            let mut prompt = prompt.clone();
-            prompt["name"] = name.as_str().into();
-            if catalogue.prompt_names.insert(name.to_string(), own.to_owned()).is_none() {
-                catalogue.prompts.push(prompt);
-            }
-        }
+        catalogue.add_beside_tools(listing, terms);
         catalogue.instructions = listing.instructions.as_deref().map(|text| cut(text, MAX_INSTRUCTIONS));
         catalogue.words = terms.words(listing);
         catalogue.flags = catalogue.words.iter().flat_map(Pin::flags).collect();
@@ -174,14 +163,6 @@ impl ListingPolicy<'_> {
         let says_nothing = instructions.is_none_or(str::is_empty) && prompts.is_empty();
         let pin = || Pin::of_words(&source(self.server), &self.reach.to_string(), instructions, prompts);
         (!says_nothing).then(pin)
-    }
-
-    fn under_its_name(&self, item: &Value, member: &str) -> Option<Value> {
-        let uri = self.names.uri(item.get(member)?.as_str()?);
-        let mut item = item.clone();
-        item[member] = uri.into();
-        self.names.adopt_app(&mut item);
-        Some(item)
     }
 }
 
@@ -322,7 +303,7 @@ mod tests {
         assert_eq!(offered, ["get_a"]);
         assert_eq!(found.tools[0].metadata.rate_limit, 7);
         assert!(found.unavailable[0].reason.contains("give the server a prefix"));
-        assert_eq!(found.unavailable[0].tool, "s__get b");
+        assert_eq!(found.unavailable[0].name, "s__get b");
         assert_eq!(catalogue(&settings, Some("s"), json!([{"name": "get b"}])).unavailable, []);
         assert_eq!(catalogue(&McpServerSettings::default(), Some("s"), json!([{}, 3])).unavailable.len(), 2);
     }

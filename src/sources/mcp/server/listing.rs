@@ -1,11 +1,13 @@
 //! Reads the lists of a server page by page, within limits.
 
+use rmcp::model::ErrorCode as McpErrorCode;
 use serde_json::{Map, Value};
 
 use super::session::Session;
 use crate::core::json;
 use crate::sources::mcp::text::bounded;
 use crate::sources::mcp::transport::message::Failure;
+use crate::tool::OfferKind;
 
 /// Pages of one list. A server may send as many as it likes, and each is a request.
 const MAX_PAGES: usize = 1_000;
@@ -25,6 +27,8 @@ pub(crate) struct Listing {
     pub(crate) uncallable: Vec<(String, String)>,
     /// Whether the server has more tools than the limit.
     pub(crate) tools_cut: bool,
+    /// Lists beside the tools that could not be read whole, with the reason.
+    pub(crate) incomplete: Vec<(OfferKind, String)>,
     pub(crate) resources: Vec<Value>,
     pub(crate) templates: Vec<Value>,
     pub(crate) prompts: Vec<Value>,
@@ -35,7 +39,8 @@ impl Listing {
     /// Asks for everything the server says it has; of tools, for those whose names are `wanted`.
     ///
     /// # Errors
-    /// Why the tools cannot be listed, in words for an operator. Another list that cannot be had is empty.
+    /// Why the tools cannot be listed, in words for an operator. Another list that cannot be had is empty, and the reason
+    /// is kept.
     pub(crate) async fn of(
         session: &Session,
         most_tools: usize,
@@ -62,26 +67,53 @@ impl Listing {
                     }
                 }
             };
-            (listing.tools, listing.tools_cut) = pages.read(session, &mut room, keep).await?;
+            (listing.tools, listing.tools_cut) =
+                pages.read(session, &mut room, keep).await.map_err(|failure| failure.reason)?;
             listing.uncallable = uncallable;
         }
         if capabilities.resources.is_some() {
             let pages = Pages { method: "resources/list", member: "resources", most: MAX_ITEMS };
-            listing.resources = pages.read(session, &mut room, Some).await.unwrap_or_default().0;
+            listing.resources = listing.beside_tools(OfferKind::Resource, pages, session, &mut room).await;
             let pages = Pages { method: "resources/templates/list", member: "resourceTemplates", most: MAX_ITEMS };
-            listing.templates = pages.read(session, &mut room, Some).await.unwrap_or_default().0;
+            listing.templates = listing.beside_tools(OfferKind::ResourceTemplate, pages, session, &mut room).await;
         }
         if capabilities.prompts.is_some() {
             let pages = Pages { method: "prompts/list", member: "prompts", most: MAX_ITEMS };
-            listing.prompts = pages.read(session, &mut room, Some).await.unwrap_or_default().0;
+            listing.prompts = listing.beside_tools(OfferKind::Prompt, pages, session, &mut room).await;
         }
         Ok(listing)
+    }
+
+    async fn beside_tools(&mut self, kind: OfferKind, pages: Pages, session: &Session, room: &mut usize) -> Vec<Value> {
+        match pages.read(session, room, Some).await {
+            Ok((items, is_cut)) => {
+                if is_cut {
+                    let read = items.len();
+                    let reason = format!("the server lists more than the {read} that are read of {}", pages.method);
+                    self.incomplete.push((kind, reason));
+                }
+                items
+            }
+            // Many servers announce more than they implement: such a list is empty.
+            Err(ListFailure { is_unknown_method: true, .. }) => Vec::new(),
+            Err(ListFailure { reason, .. }) => {
+                self.incomplete.push((kind, reason));
+                Vec::new()
+            }
+        }
     }
 }
 
 /// As the server calls the tool; empty where it does not.
 pub(crate) fn name_of(tool: &Value) -> &str {
     tool.get("name").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Why a list cannot be had.
+struct ListFailure {
+    /// The server does not know the method.
+    is_unknown_method: bool,
+    reason: String,
 }
 
 struct Pages {
@@ -98,14 +130,15 @@ impl Pages {
         session: &Session,
         room: &mut usize,
         mut keep: impl FnMut(Value) -> Option<T>,
-    ) -> Result<(Vec<T>, bool), String> {
+    ) -> Result<(Vec<T>, bool), ListFailure> {
         let mut items = Vec::new();
         let mut cursor: Option<Value> = None;
         for _ in 0..MAX_PAGES {
             let params = cursor.iter().map(|cursor| ("cursor".to_owned(), cursor.clone())).collect::<Map<_, _>>();
             let mut page = session.ask(self.method, params).await.map_err(|error| self.failed(&error))?;
             let Some(Value::Array(found)) = page.get_mut(self.member).map(Value::take) else {
-                return Err(format!("its answer to {} has no list of {}", self.method, self.member));
+                let reason = format!("its answer to {} has no list of {}", self.method, self.member);
+                return Err(ListFailure { is_unknown_method: false, reason });
             };
             for item in found {
                 let size = json::footprint(&item);
@@ -126,12 +159,15 @@ impl Pages {
         Ok((items, true))
     }
 
-    fn failed(&self, failure: &Failure) -> String {
-        match failure {
+    fn failed(&self, failure: &Failure) -> ListFailure {
+        let is_unknown_method =
+            matches!(failure, Failure::Refused(error) if error.code == McpErrorCode::METHOD_NOT_FOUND);
+        let reason = match failure {
             Failure::Refused(error) => format!("it refused {}: {}", self.method, bounded(&error.message)),
             Failure::Call(error) => format!("{} failed: {}", self.method, error.message()),
             Failure::Invalid => format!("its answer to {} is invalid", self.method),
             Failure::Lost => format!("it disconnected during {}", self.method),
-        }
+        };
+        ListFailure { is_unknown_method, reason }
     }
 }
