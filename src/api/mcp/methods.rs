@@ -14,7 +14,7 @@ use futures_util::future::BoxFuture;
 use rmcp::model::{
     CompleteRequestParams, DiscoverResult, ErrorCode, ErrorData, GetPromptRequestParams, Implementation,
     InitializeRequestParams, InitializeResult, InputResponses, PaginatedRequestParams, ProtocolVersion,
-    ReadResourceRequestParams, RequestMetaObject, ServerCapabilities, ServerConfig, ServerResult,
+    ReadResourceRequestParams, RequestId, RequestMetaObject, ServerCapabilities, ServerConfig, ServerResult,
     SetLevelRequestParams, SubscribeRequestParams, SubscriptionsListenRequestParams, UnsubscribeRequestParams,
 };
 use serde::de::DeserializeOwned;
@@ -84,12 +84,7 @@ pub(super) fn start(server: &Arc<McpServer>, client: &Arc<McpClientContext>, req
         ("completion/complete", _) => {
             parsed(params).map(|params: CompleteRequestParams| context.alone(|context| context.complete(&params)))
         }
-        ("subscriptions/listen", Era::Stateless) => parsed(params).map(|params: SubscriptionsListenRequestParams| {
-            context.started(None, None, |context, call, client| {
-                let filter = params.notifications.supported_by(&capabilities());
-                subscriptions::listen(Arc::clone(&context.server), call, client, id, filter).boxed()
-            })
-        }),
+        ("subscriptions/listen", Era::Stateless) => context.listen(id, params),
         ("resources/subscribe", Era::Sessions) => parsed(params).map(|params: SubscribeRequestParams| {
             context.in_session(session, |server, session, call| async move {
                 session.subscriptions.add(&server.gateway, call, params.uri).await
@@ -127,6 +122,15 @@ pub(super) fn initialize(
 }
 
 impl Context {
+    fn listen(&self, id: RequestId, params: Map<String, Value>) -> Result<Started, ErrorData> {
+        let tasks = self.followed_tasks(&params)?;
+        let params: SubscriptionsListenRequestParams = parsed(params)?;
+        Ok(self.started(None, None, |context, call, client| {
+            let filter = params.notifications.supported_by(&capabilities());
+            subscriptions::listen(Arc::clone(&context.server), call, client, id, filter, tasks).boxed()
+        }))
+    }
+
     /// A request whose result needs no waiting.
     fn at_once(
         &self,

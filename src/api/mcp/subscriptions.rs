@@ -3,22 +3,27 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use rmcp::model::{
-    ErrorData, GetMeta, Implementation, PromptListChangedNotification, RequestId, ResourceListChangedNotification,
-    ResourceUpdatedNotification, ResourceUpdatedNotificationParam, ServerJsonRpcMessage, ServerNotification,
-    ServerResult, SubscriptionFilter, SubscriptionsAcknowledgedNotification,
+    CustomNotification, ErrorData, GetMeta, Implementation, PromptListChangedNotification, RequestId,
+    ResourceListChangedNotification, ResourceUpdatedNotification, ResourceUpdatedNotificationParam,
+    ServerJsonRpcMessage, ServerNotification, ServerResult, SubscriptionFilter, SubscriptionsAcknowledgedNotification,
     SubscriptionsAcknowledgedNotificationParams, SubscriptionsListenResult, ToolListChangedNotification,
 };
+use serde_json::{Value, json};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 
 use super::McpServer;
 use super::client::{Client, log_notification};
+use super::headers::Era;
 use super::methods::{error_data, run_operation};
 use super::running_request::Outcome;
 use super::session::McpSession;
+use super::tasks::TaskState;
 use crate::core::call::{CallContext, Caller};
 use crate::core::error::CallError;
 use crate::core::peer::ClientSession;
@@ -196,14 +201,13 @@ pub(super) async fn listen(
     client: Arc<Client>,
     id: RequestId,
     filter: SubscriptionFilter,
+    tasks: Option<Vec<Arc<TaskState>>>,
 ) -> Outcome {
-    let params = SubscriptionsAcknowledgedNotificationParams::new(filter.clone());
-    let acknowledgement = SubscriptionsAcknowledgedNotification::new(params);
     let notify = async |mut notification: ServerNotification| {
         notification.get_meta_mut().set_subscription_id(id.clone());
         client.notify(notification).await;
     };
-    notify(ServerNotification::SubscriptionsAcknowledgedNotification(acknowledgement)).await;
+    notify(acknowledgement(&filter, tasks.as_deref())).await;
     let mut resources =
         ListenedResources { server: Arc::clone(&server), caller: Arc::clone(&call.caller), all: vec![] };
     let uris: BTreeSet<_> = filter.resource_subscriptions.clone().unwrap_or_default().into_iter().collect();
@@ -215,7 +219,24 @@ pub(super) async fn listen(
         }
     }
     let mut watch = ListWatch::new(&server, &call.caller).await;
-    while let Some(Some(change)) = server.draining.run_until_cancelled(watch.next()).await {
+    let mut states: FuturesUnordered<_> =
+        tasks.into_iter().flatten().map(FollowedTask::new).map(FollowedTask::next).collect();
+    loop {
+        let next = async {
+            tokio::select! {
+                change = watch.next() => change.map(News::Change),
+                Some(followed) = states.next() => Some(News::Task(followed)),
+            }
+        };
+        let change = match server.draining.run_until_cancelled(next).await.flatten() {
+            Some(News::Change(change)) => change,
+            Some(News::Task((state, followed))) => {
+                notify(task_notification(state)).await;
+                states.extend(followed.map(FollowedTask::next));
+                continue;
+            }
+            None => break,
+        };
         let is_wanted = match &change {
             Change::Tools => filter.tools_list_changed == Some(true),
             Change::Resources => filter.resources_list_changed == Some(true),
@@ -229,6 +250,52 @@ pub(super) async fn listen(
     let mut result = SubscriptionsListenResult::complete(id);
     result.meta.set_server_info(Implementation::new("sekisho", env!("CARGO_PKG_VERSION")));
     Ok(ServerResult::SubscriptionsListenResult(result))
+}
+
+/// What a `subscriptions/listen` has to tell its client.
+enum News {
+    Change(Change),
+    /// The state of a task, and the task if it can change again.
+    Task((Value, Option<FollowedTask>)),
+}
+
+/// A task whose states a `subscriptions/listen` reports: the present one, and each after it.
+struct FollowedTask {
+    state: Arc<TaskState>,
+    changes: watch::Receiver<()>,
+}
+
+impl FollowedTask {
+    fn new(state: Arc<TaskState>) -> Self {
+        let mut changes = state.changes();
+        changes.mark_changed();
+        Self { state, changes }
+    }
+
+    async fn next(mut self) -> (Value, Option<Self>) {
+        // Cannot fail: `state` has the sender.
+        let _ = self.changes.changed().await;
+        let has_ended = self.state.has_ended();
+        (self.state.polled(Era::Stateless), (!has_ended).then_some(self))
+    }
+}
+
+/// What of a filter is honoured. The model of the protocol lacks the tasks, which are an extension.
+fn acknowledgement(filter: &SubscriptionFilter, tasks: Option<&[Arc<TaskState>]>) -> ServerNotification {
+    let Some(tasks) = tasks else {
+        let params = SubscriptionsAcknowledgedNotificationParams::new(filter.clone());
+        let acknowledgement = SubscriptionsAcknowledgedNotification::new(params);
+        return ServerNotification::SubscriptionsAcknowledgedNotification(acknowledgement);
+    };
+    let mut honoured = json!(filter);
+    honoured["taskIds"] = tasks.iter().map(|state| state.id.as_str()).collect();
+    let params = json!({"notifications": honoured});
+    let method = "notifications/subscriptions/acknowledged";
+    ServerNotification::CustomNotification(CustomNotification::new(method, Some(params)))
+}
+
+fn task_notification(state: Value) -> ServerNotification {
+    ServerNotification::CustomNotification(CustomNotification::new("notifications/tasks", Some(state)))
 }
 
 /// The resources that a `subscriptions/listen` watches, until it is dropped.

@@ -228,6 +228,11 @@ impl McpClient {
 
     /// Opens the stream of the server's notifications.
     pub(crate) async fn listen(&self, notifications: Value) -> News {
+        self.listen_to(notifications).await.0
+    }
+
+    /// As [`listen`](Self::listen), with the acknowledgement if the revision has one.
+    pub(crate) async fn listen_to(&self, notifications: Value) -> (News, Value) {
         let request = match self.revision {
             NEWER => self.post("subscriptions/listen", json!({"notifications": notifications}), &[]),
             _ => self.headed(self.http.get(&self.url).header("accept", "text/event-stream"), &[]),
@@ -235,10 +240,11 @@ impl McpClient {
         let response = request.send().await.unwrap();
         assert_eq!(response.status(), StatusCode::OK);
         let mut news = News { response, buffer: String::new() };
-        if self.revision == NEWER {
-            news.next_of("notifications/subscriptions/acknowledged").await;
-        }
-        news
+        let acknowledged = match self.revision {
+            NEWER => news.next_of("notifications/subscriptions/acknowledged").await,
+            _ => Value::Null,
+        };
+        (news, acknowledged)
     }
 
     pub(crate) fn check(&self, definition: &str, message: &Value) {

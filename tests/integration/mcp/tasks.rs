@@ -209,6 +209,42 @@ async fn a_call_becomes_a_task_when_its_server_makes_it_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subscription_reports_the_states_of_tasks() {
+    let app = gateway(&[("m", settings((Reach::Http, true), "").await)], CALLERS).await;
+    let with_tasks = json!({"extensions": {TASKS: {}}});
+    let ann = McpClient::connect_with(&app, NEWER, with_tasks.clone()).await.with_key("key-of-ann");
+    let bob = McpClient::connect_with(&app, NEWER, with_tasks).await.with_key("key-of-bob");
+    let task = ann.reply("tools/call", json!({"name": "m__asks", "arguments": {}})).await["result"].clone();
+    let shown = until(&ann, &task, "input_required").await;
+    let filter = json!({"taskIds": [task["taskId"], "unknown"]});
+    let (mut heard, acknowledged) = ann.listen_to(filter.clone()).await;
+    assert_eq!(acknowledged["params"]["notifications"]["taskIds"], json!([task["taskId"]]), "{acknowledged}");
+    let subscription = &acknowledged["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"];
+    assert!(!subscription.is_null(), "{acknowledged}");
+    let first = heard.next_of("notifications/tasks").await["params"].clone();
+    assert_eq!((&first["status"], &first["inputRequests"]), (&json!("input_required"), &shown["inputRequests"]));
+    assert_eq!(&first["_meta"]["io.modelcontextprotocol/subscriptionId"], subscription, "{first}");
+    let key = shown["inputRequests"].as_object().unwrap().keys().next().unwrap();
+    let answer = json!({"action": "accept", "content": {"a": "Ada"}});
+    ann.reply("tasks/update", json!({"taskId": task["taskId"], "inputResponses": {key.as_str(): answer}})).await;
+    let completed = loop {
+        let state = heard.next_of("notifications/tasks").await["params"].clone();
+        if state["status"] == "completed" {
+            break state;
+        }
+    };
+    assert_eq!(completed["result"]["content"][0]["text"], "asks of Ada", "{completed}");
+    // For another caller it does not exist, and a client must declare that it knows tasks.
+    let (_, of_bob) = bob.listen_to(filter.clone()).await;
+    assert_eq!(of_bob["params"]["notifications"]["taskIds"], json!([]), "{of_bob}");
+    let plain = McpClient::connect_as(&app, NEWER, Some("key-of-ann")).await;
+    let refused = plain.reply("subscriptions/listen", json!({"notifications": filter})).await;
+    assert_eq!(refused["error"]["code"], -32021, "{refused}");
+    let refused = ann.reply("subscriptions/listen", json!({"notifications": {"taskIds": "all"}})).await;
+    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lists_and_handshakes_say_what_runs_as_a_task() {
     let app = with_callers().await;
     let client = McpClient::connect_as(&app, OLDER, Some("key-of-ann")).await;

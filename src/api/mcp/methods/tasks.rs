@@ -1,5 +1,6 @@
 //! Tasks: calls that clients ask to run in the background, and the requests about them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
@@ -12,13 +13,13 @@ use crate::api::mcp::headers::Era;
 use crate::api::mcp::tasks::{TaskOwner, TaskState, wanted_ttl};
 use crate::core::error::{CallError, ErrorCode};
 
+/// Maximum number of tasks that one `subscriptions/listen` follows.
+const MAX_FOLLOWED: usize = 256;
+
 impl Context {
     /// A request about a task.
     pub(super) fn task_request(&self, method: &str, params: &Map<String, Value>) -> Result<Started, ErrorData> {
-        if self.era == Era::Stateless && !self.declares(TASKS) {
-            let required = parsed_value(json!({"extensions": {TASKS: {}}}))?;
-            return Err(ErrorData::missing_required_client_capability(required));
-        }
+        self.require_tasks()?;
         let (tasks, owner) = (&self.server.tasks, TaskOwner::of(&self.client, self.era));
         if method == "tasks/list" {
             if params.contains_key("cursor") {
@@ -40,6 +41,33 @@ impl Context {
             }
             _ => Ok(self.task_result(state.polled(self.era))),
         }
+    }
+
+    /// The tasks whose states a `subscriptions/listen` asks for; `None` if it does not speak of tasks. Of ids that are no
+    /// tasks of the caller nothing is reported, as the acknowledgement shows.
+    ///
+    /// # Errors
+    /// The client does not declare the extension, or the ids are invalid or too many.
+    pub(super) fn followed_tasks(&self, params: &Map<String, Value>) -> Result<Option<Vec<Arc<TaskState>>>, ErrorData> {
+        let Some(ids) = params.get("notifications").and_then(|filter| filter.get("taskIds")) else { return Ok(None) };
+        self.require_tasks()?;
+        let ids: BTreeSet<String> = parsed_value(ids.clone())?;
+        if ids.len() > MAX_FOLLOWED {
+            let message = format!("a subscription may follow {MAX_FOLLOWED} tasks; follow the others in another one");
+            return Err(ErrorData::invalid_params(message, None));
+        }
+        let (tasks, owner) = (&self.server.tasks, TaskOwner::of(&self.client, self.era));
+        Ok(Some(ids.iter().filter_map(|id| tasks.get(&owner, id).ok()).collect()))
+    }
+
+    /// # Errors
+    /// Clients of 2026-07-28 use tasks only if they declare the extension.
+    fn require_tasks(&self) -> Result<(), ErrorData> {
+        if self.era == Era::Sessions || self.declares(TASKS) {
+            return Ok(());
+        }
+        let required = parsed_value(json!({"extensions": {TASKS: {}}}))?;
+        Err(ErrorData::missing_required_client_capability(required))
     }
 
     fn cancel_task(&self, state: &TaskState) -> Result<Started, ErrorData> {

@@ -142,6 +142,15 @@ impl TaskState {
         }
     }
 
+    /// Receives each change of what [`polled`](Self::polled) gives.
+    pub(in crate::api::mcp) fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    pub(in crate::api::mcp) fn has_ended(&self) -> bool {
+        self.progress.lock().end.is_some()
+    }
+
     pub(super) fn is_fetched(&self) -> bool {
         self.progress.lock().is_fetched
     }
