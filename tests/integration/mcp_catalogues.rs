@@ -133,6 +133,28 @@ async fn prompts_and_resources_that_cannot_be_offered_are_listed_with_the_reason
     app.stop().await;
 }
 
+#[tokio::test]
+async fn annotations_that_the_protocol_does_not_define_are_passed_on() {
+    let directory = TempDir::new().unwrap();
+    let listed = directory.path().join("tools.json");
+    let said = json!({"category": "Input automation", "readOnlyHint": true, "title": "Click"});
+    let mut annotated = tool("click", &json!({"type": "object"}), None);
+    annotated["annotations"] = said.clone();
+    fs::write(&listed, json!([annotated, tool("plain", &json!({"type": "object"}), None)]).to_string()).unwrap();
+    let app = TestApp::with(&yaml(&[("a", server_of_with(&listed, ""))])).await;
+    ready(&app).await;
+    for revision in [OLDER, NEWER] {
+        let client = McpClient::connect(&app, revision).await;
+        let listed = client.result("tools/list", json!({}), "ListToolsResult").await;
+        let annotations = |name: &str| {
+            let mut tools = listed["tools"].as_array().unwrap().iter();
+            tools.find(|tool| tool["name"] == name).unwrap().get("annotations").cloned()
+        };
+        assert_eq!((annotations("a__click"), annotations("a__plain")), (Some(said.clone()), None), "{revision}");
+    }
+    app.stop().await;
+}
+
 /// A tool, a prompt and a resource of each name; one more tool of each generation.
 fn write_lists(file: &Path, generation: usize) {
     let named = |n: usize| format!("same_{n}");

@@ -4,13 +4,13 @@
 //! [`CallerTools`] decides and caches which tools a caller may use; a list changes with the registry and the
 //! policies.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwapOption;
-use rmcp::model::{ErrorData, JsonObject, Tool as McpTool, ToolAnnotations};
+use rmcp::model::{CustomResult, ErrorData, JsonObject, ServerResult, Tool as McpTool, ToolAnnotations};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -44,6 +44,8 @@ pub(super) struct Catalogue {
     digests: OnceLock<Vec<u64>>,
     /// Tools with arguments that must also be sent in headers (SEP-2243).
     in_headers: HashSet<String>,
+    /// Annotations that servers add to those of the protocol, by tool.
+    further_annotations: HashMap<String, Map<String, Value>>,
 }
 
 /// One page, and the cursor of the next.
@@ -61,10 +63,15 @@ impl Catalogues {
         {
             return catalogue;
         }
-        let tools = snapshot.tools().iter().map(|tool| described(tool)).collect();
+        let tools: Vec<_> = snapshot.tools().iter().map(|tool| described(tool)).collect();
         let in_headers = snapshot.tools().iter().filter(|tool| speaks_of_headers(tool.input.document()));
         let in_headers = in_headers.map(|tool| tool.name().to_owned()).collect();
-        let catalogue = Arc::new(Catalogue { snapshot, tools, digests: OnceLock::new(), in_headers });
+        let further = snapshot.tools().iter().zip(&tools);
+        let further =
+            further.filter_map(|(tool, shown)| Some((tool.name().to_owned(), further_annotations(tool, shown)?)));
+        let further_annotations = further.collect();
+        let catalogue =
+            Arc::new(Catalogue { snapshot, tools, digests: OnceLock::new(), in_headers, further_annotations });
         self.present.store(Some(Arc::clone(&catalogue)));
         catalogue
     }
@@ -76,6 +83,21 @@ impl Catalogue {
         let tools = self.tools.iter().zip(self.snapshot.tools()).zip(by.access());
         let usable = tools.filter(|(_, access)| access.is_usable()).map(|(tool, _)| tool);
         usable.filter(move |(_, tool)| shows_apps || tool.metadata.is_for_models()).map(|(tool, _)| tool)
+    }
+
+    /// The list of tools with the annotations that the protocol's model lacks, such as `category`.
+    pub(super) fn with_further_annotations(&self, result: ServerResult) -> ServerResult {
+        if self.further_annotations.is_empty() {
+            return result;
+        }
+        let Ok(mut written) = serde_json::to_value(&result) else { return result };
+        for tool in written.get_mut("tools").and_then(Value::as_array_mut).into_iter().flatten() {
+            let further = tool["name"].as_str().and_then(|name| self.further_annotations.get(name));
+            if let (Some(further), Some(shown)) = (further, tool["annotations"].as_object_mut()) {
+                shown.extend(further.clone());
+            }
+        }
+        ServerResult::CustomResult(CustomResult(written))
     }
 
     /// Whether calls of a tool can run as tasks.
@@ -201,6 +223,18 @@ fn described(tool: &Tool) -> McpTool {
         None => own_annotations(&tool.metadata),
     };
     described
+}
+
+/// Annotations of the tool's server that `shown` lacks.
+fn further_annotations(tool: &Tool, shown: &McpTool) -> Option<Map<String, Value>> {
+    let said = tool.metadata.mcp_annotations.get("annotations")?.as_object()?;
+    let shown = serde_json::to_value(shown.annotations.as_ref()?).ok()?;
+    let further: Map<_, _> = said
+        .iter()
+        .filter(|(name, value)| !value.is_null() && shown.get(name).is_none())
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    (!further.is_empty()).then_some(further)
 }
 
 /// Clients refuse a whole list if one schema lacks `type: object`.

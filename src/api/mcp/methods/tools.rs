@@ -40,8 +40,11 @@ impl Context {
         (result.next_cursor, result.ttl_ms, result.cache_scope) = (next, Some(LIST_TTL_MS), Some(CacheScope::Private));
         let result = ServerResult::ListToolsResult(result);
         Ok(match self.era {
-            Era::Stateless => result,
-            Era::Sessions => with_task_support(result, |name| !self.client.search && catalogue.runs_as_task(name)),
+            Era::Stateless => catalogue.with_further_annotations(result),
+            Era::Sessions => {
+                let result = with_task_support(result, |name| !self.client.search && catalogue.runs_as_task(name));
+                catalogue.with_further_annotations(result)
+            }
         })
     }
 
