@@ -5,7 +5,7 @@ use rmcp::model::{
     CallToolResult, ContentBlock, ErrorCode as McpErrorCode, ErrorData, MetaObject, RequestId, ServerJsonRpcMessage,
 };
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::client::Client;
 use super::headers::Era;
@@ -13,6 +13,9 @@ use super::running_request::Outcome;
 use crate::core::call::McpResult;
 use crate::core::error::{CallError, ErrorCode};
 use crate::pipeline::{Answer, ErrorInfo, Reply};
+
+/// The headers of the response that the result comes from, in its `_meta`; elsewhere they are `metadata.headers`.
+const HEADERS: &str = "sekisho/headers";
 
 /// The message that answers a request.
 pub(super) fn message(era: Era, id: RequestId, outcome: Outcome) -> ServerJsonRpcMessage {
@@ -67,6 +70,9 @@ fn of_answer(answer: &Answer, has_output_schema: bool) -> CallToolResult {
         let mut result = CallToolResult::success(text());
         if has_output_schema || answer.output.is_object() {
             result.structured_content = Some(answer.output.clone());
+        }
+        if let Some(headers) = answer.metadata.get("headers") {
+            result.meta = Some(MetaObject(Map::from_iter([(HEADERS.to_owned(), headers.clone())])));
         }
         return result;
     };
@@ -131,4 +137,18 @@ fn explanation(error: &CallError) -> String {
         text.push_str(&format!("\nAlternatives: {}", error.alternatives().join(", ")));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_headers_of_a_response_are_in_the_metadata_of_the_result() {
+        let metadata = json!({"status": 201, "headers": {"location": "/pets/7"}});
+        let made = Answer { metadata: metadata.as_object().cloned().unwrap_or_default(), ..Answer::default() };
+        let written = |answer: &Answer| serde_json::to_value(of_answer(answer, false)).expect("JSON")["_meta"].clone();
+        assert_eq!(written(&made), json!({"sekisho/headers": {"location": "/pets/7"}}));
+        assert_eq!(written(&Answer::default()), Value::Null);
+    }
 }
