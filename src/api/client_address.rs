@@ -66,12 +66,12 @@ impl PublicAddress {
     /// The client of a request, if the server answers to its host name.
     ///
     /// # Errors
-    /// `invalid_request`: another host name. A web page that reaches the server under its own name (DNS rebinding)
+    /// `denied`: another host name. A web page that reaches the server under its own name (DNS rebinding)
     /// must find nothing there.
     pub(super) fn client(&self, peer: IpAddr, uri: &Uri, headers: &HeaderMap) -> Result<ClientAddress, CallError> {
         let host = self.host(peer, uri, headers).and_then(HostAndPort::parse);
         if self.is_restricted && !host.is_some_and(|host| self.answers_to(&host)) {
-            return Err(CallError::new(ErrorCode::InvalidRequest, OTHER_HOST));
+            return Err(CallError::new(ErrorCode::Denied, OTHER_HOST));
         }
         let is_trusted = self.trusts(peer);
         let is_local = self.is_loopback()

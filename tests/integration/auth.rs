@@ -48,15 +48,17 @@ async fn a_forwarded_address_is_nobodys_identity() {
     }
     assert_eq!(statuses, [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS], "one caller, wherever it says it stands");
     let elsewhere = app.get("/tools/list").header(HOST, "evil.example").header("x-forwarded-host", "localhost");
-    assert_eq!(answer(elsewhere).await.0, StatusCode::BAD_REQUEST);
+    assert_eq!(answer(elsewhere).await.0, StatusCode::FORBIDDEN);
 }
 
 /// A web page that points its own name at loopback (DNS rebinding) finds nobody there.
 #[tokio::test]
 async fn on_loopback_only_the_names_of_loopback_are_answered() {
     let app = TestApp::start().await;
-    let (status, reply) = answer(app.get("/tools/list").header(HOST, "evil.example:80")).await;
-    assert_eq!((status, code(&reply)), (StatusCode::BAD_REQUEST, "invalid_request"));
+    for request in [app.get("/tools/list"), app.post("/mcp").json(&json!({}))] {
+        let (status, reply) = answer(request.header(HOST, "evil.example:80")).await;
+        assert_eq!((status, code(&reply)), (StatusCode::FORBIDDEN, "denied"));
+    }
     for host in ["localhost:1", "127.0.0.1", "[::1]:8080"] {
         assert_eq!(app.get("/tools/list").header(HOST, host).send().await.unwrap().status(), StatusCode::OK);
     }
