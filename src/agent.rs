@@ -5,6 +5,7 @@
 
 pub mod call_ids;
 pub mod client_calls;
+mod context;
 pub mod conversations;
 pub mod event;
 pub mod message;
@@ -48,6 +49,16 @@ pub struct Agent {
     pub model: Arc<dyn Model>,
     pub toolbox: Arc<dyn Toolbox>,
     pub profile: Arc<AgentProfile>,
+    /// Summarizes the older part of a conversation that is too long; without one it is left out.
+    pub summarizer: Option<Summarizer>,
+}
+
+/// A model for summaries of conversations, and its prompt.
+#[derive(Clone)]
+pub struct Summarizer {
+    pub model: Arc<dyn Model>,
+    pub profile: Arc<AgentProfile>,
+    pub prompt: Arc<str>,
 }
 
 /// The input of a run.

@@ -5,6 +5,8 @@
 //! key; without an id the scope is this call alone), and the days of its caller and its tenant (UTC; always counted,
 //! limited where configured). Money and tokens are reserved in all of them or in none.
 //!
+//! The run of an agent is one request, with a token limit of its own.
+//!
 //! This module does not depend on how a call ends: the pipeline decides whether failed work is charged or refunded.
 
 mod account;
@@ -54,6 +56,8 @@ pub struct Budgets {
 #[derive(Debug)]
 struct Settings {
     limits: Arc<Limits>,
+    /// Of the calls that a run of an agent makes.
+    limits_of_runs: Arc<Limits>,
     daily_cost_limit: Option<&'static str>,
     scope_idle: Duration,
 }
@@ -132,14 +136,20 @@ impl Budgets {
 
     fn reserve_on(&self, day: Date, call: &CallContext, max_usage: &MaxUsage<'_>) -> Result<Hold, CallError> {
         let accounts = self.books.open(call, day)?;
-        let limits = Arc::clone(&self.settings.load().limits);
+        let limits = self.settings.load().limits_for(call);
         let (reserved, before) = accounts.reserve(&limits, max_usage)?;
         Ok(Hold::new(accounts, limits, reserved, before))
     }
 
     fn check_on(&self, day: Date, call: &CallContext, max_usage: &MaxUsage<'_>) -> Result<Left, CallError> {
         let balances = self.books.find(call, day)?.balances();
-        self.settings.load().limits.check(&balances, max_usage)
+        self.settings.load().limits_for(call).check(&balances, max_usage)
+    }
+}
+
+impl Settings {
+    fn limits_for(&self, call: &CallContext) -> Arc<Limits> {
+        Arc::clone(if call.scopes.is_run { &self.limits_of_runs } else { &self.limits })
     }
 }
 
@@ -147,6 +157,7 @@ impl From<&BudgetConfig> for Settings {
     fn from(config: &BudgetConfig) -> Self {
         Self {
             limits: Arc::new(Limits::from(config)),
+            limits_of_runs: Arc::new(Limits::of_runs(config)),
             daily_cost_limit: config.daily_cost_limit(),
             scope_idle: Duration::from_secs(config.scope_idle_seconds),
         }

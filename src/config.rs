@@ -7,6 +7,7 @@
 pub(crate) mod agent;
 mod audit;
 mod auth;
+mod aws;
 mod breaker;
 mod budget;
 mod execution;
@@ -44,6 +45,7 @@ use self::yaml::document::Document;
 pub use self::agent::{AgentConfig, AgentProfile, Effort, ProfilePrompt, Provider, Thinking, ToolFilter};
 pub use self::audit::{AuditArguments, AuditConfig, Durability, OnDamage};
 pub use self::auth::{AnonymousAccess, ApiKeyConfig, AuthConfig, JwtConfig};
+pub use self::aws::AwsConfig;
 pub use self::breaker::{BreakerConfig, BreakerOverrides};
 pub use self::budget::BudgetConfig;
 pub use self::environment::{Environment, dotenv_files};

@@ -5,6 +5,7 @@ pub mod breaker_state;
 pub mod call;
 pub mod caller;
 pub mod client_request;
+pub mod coercion;
 pub mod error;
 #[cfg(test)]
 pub(crate) mod fuzz;

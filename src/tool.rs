@@ -3,6 +3,7 @@
 mod metadata;
 mod missing;
 mod name;
+mod paging;
 pub(crate) mod schema;
 mod source;
 #[cfg(test)]
@@ -21,9 +22,9 @@ pub(crate) use self::metadata::BUILTIN;
 pub use self::metadata::{Effects, Metadata};
 pub use self::missing::Missing;
 pub use self::name::{InvalidToolName, ToolName, qualified_name};
+pub use self::paging::how_to_read_on;
 pub use self::schema::{
-    ArgumentSchema, Coercion, Fit, InputSchema, InvalidSchema, OutputSchema, Parameters, SharedSchema, ValidArguments,
-    is_pattern,
+    ArgumentSchema, Fit, InputSchema, InvalidSchema, OutputSchema, Parameters, SharedSchema, ValidArguments, is_pattern,
 };
 pub use self::source::{Attempt, Execution, Executor, OfferKind, Source, SourceTools, ToolDefinition, Unavailable};
 

@@ -46,6 +46,16 @@ pub enum Event {
         tool_name: String,
         arguments: String,
     },
+    /// The conversation is longer than the model can read: from here on it gets a shorter form.
+    Compacted {
+        /// Results of tools that became one line each.
+        results: usize,
+        /// Messages that a summary replaced.
+        messages: usize,
+        /// Estimated tokens of the request.
+        tokens_before: u64,
+        tokens_after: u64,
+    },
     /// The run cannot continue. The content sent before remains valid.
     Error(RunError),
     /// `aborted`, or the limit that ended the run.

@@ -194,7 +194,7 @@ pub enum Thought {
 }
 
 impl Thought {
-    fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Signed { text, signature } => text.len() + signature.len(),
             Self::Redacted(text) | Self::Unsigned { text, .. } => text.len(),
@@ -243,6 +243,11 @@ impl RequestedCall {
             Ok(_) => Err("it is not an object".to_owned()),
             Err(problem) => Err(problem.to_string()),
         }
+    }
+
+    /// Whether acceptable arguments are an object that was encoded twice.
+    pub(super) fn is_encoded_twice(&self) -> bool {
+        self.arguments.trim_start().starts_with('"')
     }
 
     /// Whether a token limit that ended the turn may have cut this call off: true of the last call, and of each whose

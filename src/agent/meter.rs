@@ -7,10 +7,9 @@ use futures_util::stream::{BoxStream, StreamExt};
 use parking_lot::Mutex;
 use tracing::Span;
 
+use super::context;
 use super::event::RunUsage;
-use super::message::Message;
 use super::models::{Model, ModelChunk, ModelError, ModelRequest};
-use super::toolbox::ToolDescription;
 use crate::budget::ModelUsage;
 use crate::budget::model_prices::Prices;
 use crate::budget::{Budgets, Hold};
@@ -155,6 +154,8 @@ impl TurnCharge<'_> {
         self.meter.count(|sum| {
             sum.prompt_tokens = sum.prompt_tokens.saturating_add(used.prompt_tokens);
             sum.completion_tokens = sum.completion_tokens.saturating_add(used.completion_tokens);
+            sum.cached_tokens = sum.cached_tokens.saturating_add(used.cached_tokens);
+            sum.cache_write_tokens = sum.cache_write_tokens.saturating_add(used.cache_write_tokens);
             sum.cost_usd = sum.cost_usd.saturating_add(cost);
         });
     }
@@ -187,10 +188,7 @@ pub(super) fn tokens_of(bytes: usize) -> u64 {
 
 /// Estimated tokens of a request.
 pub(super) fn estimated_prompt(request: &ModelRequest) -> u64 {
-    let described =
-        |tool: &ToolDescription| tool.name.len() + tool.description.len() + tool.parameters.to_string().len();
-    let messages: usize = request.messages.iter().map(Message::bytes).sum();
-    tokens_of(messages.saturating_add(request.tools.iter().map(described).sum()))
+    context::tokens_of(&request.messages, &request.tools)
 }
 
 #[cfg(test)]
@@ -199,6 +197,7 @@ mod tests {
     use rust_decimal::Decimal;
 
     use super::*;
+    use crate::agent::message::Message;
     use crate::agent::models::StopReason;
     use crate::config::BudgetConfig;
 

@@ -1,6 +1,7 @@
 //! Models: each takes a conversation and streams the next turn. One file for each provider.
 
 mod anthropic;
+mod aws;
 mod bedrock;
 mod openai;
 mod remote;
@@ -25,6 +26,7 @@ use crate::core::error::ErrorCode;
 use crate::core::redaction::SentSecrets;
 use crate::infra::outbound::Outbound;
 
+use self::aws::Signer;
 pub use self::remote::{Protocol, Remote};
 pub use self::replay::{Replay, ReplayError};
 
@@ -39,6 +41,14 @@ pub fn open(profile: &AgentProfile, outbound: &Outbound) -> Result<Arc<dyn Model
         Provider::Openai => Protocol::Openai,
         Provider::Bedrock => Protocol::Bedrock,
     };
+    if protocol == Protocol::Bedrock
+        && profile.api_key.is_none()
+        && let Some(signer) = Signer::of(profile)?
+    {
+        let url = profile.base_url.clone().map_or_else(|| aws::bedrock_url(profile), Ok)?;
+        let remote = Remote::new(outbound.clone(), protocol, profile.model(), Some(&url), &Secret::new(""))?;
+        return Ok(Arc::new(remote.signed_by(signer)));
+    }
     // Self-hosted servers often need no key; the providers do.
     let keyless = profile.base_url.as_ref().map(|_| Secret::new(""));
     let key = profile
@@ -46,7 +56,11 @@ pub fn open(profile: &AgentProfile, outbound: &Outbound) -> Result<Arc<dyn Model
         .clone()
         .or(keyless)
         .ok_or(ModelConfigError::NoKey { variable: protocol.key_variable(), note: protocol.key_note() })?;
-    Ok(Arc::new(Remote::new(outbound.clone(), protocol, profile.model(), profile.base_url.as_ref(), &key)?))
+    let base_url = match (protocol, &profile.base_url) {
+        (Protocol::Bedrock, None) => Some(aws::bedrock_url(profile)?),
+        (_, base_url) => base_url.clone(),
+    };
+    Ok(Arc::new(Remote::new(outbound.clone(), protocol, profile.model(), base_url.as_ref(), &key)?))
 }
 
 /// Why a profile has no usable model.
@@ -56,6 +70,8 @@ pub enum ModelConfigError {
     Script(#[from] ReplayError),
     #[error("the profile has no `api_key`; set it, or {variable}, or use a profile of the provider `replay`{note}")]
     NoKey { variable: &'static str, note: &'static str },
+    #[error("{0}")]
+    Aws(String),
     #[error(transparent)]
     Client(#[from] ModelError),
 }
@@ -86,6 +102,11 @@ impl ModelRequest {
         prompts.chain(self.options.output.as_ref().map(OutputFormat::instruction)).collect()
     }
 
+    /// Whether a later request is likely to begin with the same: the provider keeps it in its cache.
+    fn is_continued(&self) -> bool {
+        self.purpose == Purpose::Turn
+    }
+
     /// For work of the gateway's own: without chance, if the model accepts a temperature (A46), and without thinking.
     pub(super) fn own(purpose: Purpose, messages: Vec<Message>, max_tokens: u32, profile: &AgentProfile) -> Self {
         let options = ModelOptions { temperature: profile.temperature().map(|_| 0.0), ..ModelOptions::default() };
@@ -103,6 +124,8 @@ pub enum Purpose {
     CallSummary,
     /// The summary of a thread (A42).
     ConversationSummary,
+    /// The summary of the older part of a conversation that is too long for the model.
+    ContextSummary,
     /// The calls that fit a task (`POST /tools/select`).
     Selection,
 }
@@ -251,7 +274,7 @@ mod tests {
             (Provider::Anthropic, None, None, Some("ANTHROPIC_API_KEY")),
             (Provider::Openai, None, None, Some("OPENAI_API_KEY")),
             (Provider::Bedrock, None, None, Some("AWS_BEARER_TOKEN_BEDROCK")),
-            (Provider::Bedrock, None, None, Some("access keys")),
+            (Provider::Bedrock, None, None, Some("AWS_ACCESS_KEY_ID")),
             (Provider::Openai, base(), None, None),
             (Provider::Anthropic, None, Some(Secret::new("k")), None),
             (Provider::Replay, None, None, Some("nowhere.yaml: cannot be read")),

@@ -16,6 +16,7 @@ pub struct Prompts {
     without_tools: String,
     reasoning_summary: String,
     conversation_summary: String,
+    context_summary: String,
     selection: String,
 }
 
@@ -46,6 +47,7 @@ impl Default for Prompts {
             without_tools: include_str!("prompts/without_tools.md").into(),
             reasoning_summary: include_str!("prompts/reasoning_summary.md").into(),
             conversation_summary: include_str!("prompts/conversation_summary.md").into(),
+            context_summary: include_str!("prompts/context_summary.md").into(),
             selection: include_str!("prompts/selection.md").into(),
         }
     }
@@ -53,7 +55,7 @@ impl Default for Prompts {
 
 impl Prompts {
     /// The prompts, replaced by the files that `folder` has: `with_tools.md`, `without_tools.md`,
-    /// `reasoning_summary.md`, `conversation_summary.md`, `selection.md`.
+    /// `reasoning_summary.md`, `conversation_summary.md`, `context_summary.md`, `selection.md`.
     ///
     /// # Errors
     /// The folder does not exist, or a file in it is not readable text.
@@ -66,6 +68,7 @@ impl Prompts {
             ("without_tools.md", &mut prompts.without_tools),
             ("reasoning_summary.md", &mut prompts.reasoning_summary),
             ("conversation_summary.md", &mut prompts.conversation_summary),
+            ("context_summary.md", &mut prompts.context_summary),
             ("selection.md", &mut prompts.selection),
         ] {
             let file = folder.join(name);
@@ -97,6 +100,11 @@ impl Prompts {
     /// The prompt to select tools for a task.
     pub fn selection(&self) -> &str {
         &self.selection
+    }
+
+    /// The prompt to summarize the older part of a conversation that is too long for the model.
+    pub fn context_summary(&self) -> &str {
+        &self.context_summary
     }
 
     /// The prompt to summarize a thread.

@@ -3,7 +3,12 @@
 //! The work of a run is one stream that borrows its [`Progress`]: an end from outside (abort, wall time) drops the
 //! work and keeps the progress.
 
+mod answer_watch;
+mod compaction;
+mod cut;
+mod making_room;
 mod progress;
+mod room;
 
 use std::pin::pin;
 use std::time::Duration;
@@ -15,7 +20,7 @@ use tracing::{Instrument, Span};
 
 use super::event::{Event, FinishReason, RunError};
 use super::message::RequestedCall;
-use super::meter::MeteredModel;
+use super::meter::{Meter, MeteredModel};
 use super::models::retry;
 use super::models::retry::RetryPolicy;
 use super::models::{ModelError, StopReason};
@@ -23,6 +28,7 @@ use super::toolbox::{ToolAnswer, Toolbox, ToolboxCall};
 use super::{Agent, RunInput};
 use crate::config::AgentProfile;
 use crate::core::call::Arguments;
+use crate::core::coercion::Coercion;
 use crate::infra::telemetry;
 
 use self::progress::Progress;
@@ -49,6 +55,8 @@ enum Ending {
 struct CheckedCall {
     call: RequestedCall,
     arguments: Result<Arguments, String>,
+    /// What was corrected in it.
+    corrections: Vec<Coercion>,
 }
 
 pub(super) fn run(agent: Agent, input: RunInput) -> impl Stream<Item = Event> + Send + 'static {
@@ -93,16 +101,12 @@ fn turns<'a>(
             yield event;
         }
         loop {
-            let request = progress.begin_turn(profile)?;
+            progress.begin_turn(profile)?;
             let span = telemetry::turn_span(run);
-            let model = MeteredModel { model: &*agent.model, meter: &meter, profile, span: &span };
-            let policy = RetryPolicy { timeout: profile.timeout(), retries: profile.retries, end };
             {
-                let mut pieces = pin!(retry::ask(&model, request, policy));
-                while let Some(piece) = pieces.next().await {
-                    if let Some(event) = progress.handle(piece)? {
-                        yield event;
-                    }
+                let mut events = pin!(answer_of_model(agent, progress, &meter, &span, end));
+                while let Some(event) = events.next().await {
+                    yield event?;
                 }
             }
             let (own, clients) = match progress.calls(profile) {
@@ -134,12 +138,59 @@ fn turns<'a>(
     }
 }
 
+/// One answer of the model. A conversation that is too long for it is compacted before the request or, if the provider
+/// refuses it as too long, once after that.
+fn answer_of_model<'a>(
+    agent: &'a Agent,
+    progress: &'a mut Progress,
+    meter: &'a Meter,
+    span: &'a Span,
+    end: Option<Instant>,
+) -> impl Stream<Item = Result<Event, Ending>> + Send + 'a {
+    let profile = &*agent.profile;
+    let policy = RetryPolicy { timeout: profile.timeout(), retries: profile.retries, end };
+    try_stream! {
+        let model = MeteredModel { model: &*agent.model, meter, profile, span };
+        // Boxed, because few requests are too long.
+        if let Some(event) = Box::pin(making_room::before_request(agent, progress, meter, span)).await {
+            yield event;
+        }
+        let mut was_refused = false;
+        loop {
+            let mut refusal = None;
+            {
+                let request = progress.request(profile);
+                let mut pieces = pin!(retry::ask(&model, request, policy));
+                while let Some(piece) = pieces.next().await {
+                    match piece {
+                        Err(error @ ModelError::ContextLength(_)) if !was_refused && progress.is_silent() => {
+                            refusal = Some(error);
+                        }
+                        piece => {
+                            if let Some(event) = progress.handle(piece)? {
+                                yield event;
+                            }
+                        }
+                    }
+                }
+            }
+            let Some(error) = refusal else { break };
+            was_refused = true;
+            match Box::pin(making_room::after_refusal(agent, progress, meter, span)).await {
+                Some(event) => yield event,
+                None => Err(Ending::Failed(error))?,
+            }
+        }
+    }
+}
+
 async fn answer(toolbox: &dyn Toolbox, checked: CheckedCall, end: Option<Instant>) -> (RequestedCall, ToolAnswer) {
-    let CheckedCall { call, arguments } = checked;
+    let CheckedCall { call, arguments, corrections } = checked;
     let answer = match arguments {
         Ok(arguments) => {
             let tool = call.tool.clone();
-            ask_until_ready(toolbox, &ToolboxCall { id: call.id.clone(), tool, arguments }, end).await
+            let call = ToolboxCall { id: call.id.clone(), tool, arguments, corrections };
+            ask_until_ready(toolbox, &call, end).await
         }
         Err(problem) => ToolAnswer { success: false, text: problem, error_info: None, images: Vec::new() },
     };
@@ -161,11 +212,14 @@ async fn ask_until_ready(toolbox: &dyn Toolbox, call: &ToolboxCall, end: Option<
 }
 
 impl CheckedCall {
-    fn new(call: RequestedCall) -> Self {
+    /// `written`: the tool's name as the model wrote it, if that was corrected.
+    fn new(call: RequestedCall, written: Option<&String>) -> Self {
         let arguments = call.read_arguments().map_err(|problem| {
             format!("The arguments are not an acceptable JSON object ({problem}). The tool was not run; send the complete arguments again.")
         });
-        Self { call, arguments }
+        let name = written.map(|written| Coercion::of_name(written, &call.tool));
+        let decoded = (arguments.is_ok() && call.is_encoded_twice()).then(Coercion::decoded_twice);
+        Self { call, arguments, corrections: name.into_iter().chain(decoded).collect() }
     }
 
     /// A call that may be incomplete is not run, even if its arguments parse.
@@ -174,7 +228,7 @@ impl CheckedCall {
             "The turn reached its token limit ({max_tokens} tokens) before this call was complete. The tool was not \
              run; send the call again, with shorter arguments or alone in its turn."
         );
-        Self { call, arguments: Err(problem) }
+        Self { call, arguments: Err(problem), corrections: Vec::new() }
     }
 
     fn announcement(&self) -> Option<Event> {

@@ -17,7 +17,7 @@ use super::selection;
 use super::summary::{self, CompletedCall};
 use super::toolbox::{Filtered, Shortlist, ToolboxCall, shortlist};
 use super::{
-    Agent, Event, FinishReason, Message, Model, ModelOptions, Prompts, RunInput, ToolDescription, Toolbox,
+    Agent, Event, FinishReason, Message, Model, ModelOptions, Prompts, RunInput, Summarizer, ToolDescription, Toolbox,
     UnreadablePrompt, models, prompts,
 };
 use crate::config::{AgentConfig, AgentProfile, ToolFilter};
@@ -151,7 +151,7 @@ impl AgentService {
             abort,
             ..
         } = request;
-        let agent = Agent { model, toolbox, profile: Arc::clone(&profile) };
+        let agent = Agent { model, toolbox, profile: Arc::clone(&profile), summarizer: self.summarizer(&profile) };
         let events = agent.run(RunInput { messages, client_tools, options, abort, meter, span: recorder.span() });
         let service = Arc::clone(self);
         let mut outcome = Some(Outcome { service, profile, caller, scopes, input, session, thread, old: reminder });
@@ -203,6 +203,13 @@ impl AgentService {
                 None
             }
         }
+    }
+
+    /// For conversations that are too long for the profile's model; `None` if the model for summaries cannot be used.
+    fn summarizer(&self, profile: &AgentProfile) -> Option<Summarizer> {
+        let profile = self.gateway.config().agent.summary_profile(profile);
+        let model = open(&profile, &self.gateway).ok()?;
+        Some(Summarizer { model, profile: profile.into(), prompt: self.prompts.context_summary().into() })
     }
 
     /// The conversation so far, from the client's messages and the stored ones.

@@ -1,4 +1,4 @@
-//! Summaries by a model: of the tool calls of a reply (A73), and of a thread (A42).
+//! Summaries by a model: of the tool calls of a reply (A73), of a thread (A42), and of what a model cannot read any more.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -14,6 +14,9 @@ use crate::config::AgentProfile;
 
 /// Maximum tokens of a summary (A46).
 const MAX_TOKENS: u32 = 500;
+
+/// Maximum tokens of the summary of a conversation's older part.
+const MAX_CONTEXT_TOKENS: u32 = 1_500;
 
 /// Maximum items in the summary of a reply's tool calls (A58).
 const MAX_ITEMS: usize = 3;
@@ -44,8 +47,26 @@ pub async fn of_thread(
     [user, reply]: [&str; 2],
 ) -> Result<String, ModelError> {
     let input = summary_input(old, user, reply);
-    let text = ask(model, profile, Purpose::ConversationSummary, prompts.conversation_summary(), input).await?;
+    let text =
+        ask(model, profile, (Purpose::ConversationSummary, MAX_TOKENS), prompts.conversation_summary(), input).await?;
     Ok(beginning(text.trim(), MAX_SUMMARY).to_owned())
+}
+
+/// The summary of the older part of a conversation, from its old one and the messages since.
+///
+/// # Errors
+/// The model's failure.
+pub async fn of_context(
+    model: &dyn Model,
+    profile: &AgentProfile,
+    prompt: &str,
+    old: Option<&str>,
+    messages: &str,
+) -> Result<String, ModelError> {
+    let old = old.map(|old| format!("Summary so far:\n{old}\n\n")).unwrap_or_default();
+    let input = format!("{old}Messages:\n{messages}");
+    let text = ask(model, profile, (Purpose::ContextSummary, MAX_CONTEXT_TOKENS), prompt, input).await?;
+    Ok(text.trim().to_owned())
 }
 
 /// The summary of a reply's calls, in a few items.
@@ -65,19 +86,19 @@ pub async fn of_calls(
     };
     let calls = calls.iter().take(MAX_CALLS).map(line).collect::<Vec<_>>().join("\n");
     let input = format!("Question:\n{}\n\nTool calls:\n{calls}", beginning(question, MAX_ANSWER));
-    let text = ask(model, profile, Purpose::CallSummary, prompts.reasoning_summary(), input).await?;
+    let text = ask(model, profile, (Purpose::CallSummary, MAX_TOKENS), prompts.reasoning_summary(), input).await?;
     Ok(items(&text))
 }
 
 async fn ask(
     model: &dyn Model,
     profile: &AgentProfile,
-    purpose: Purpose,
+    (purpose, max_tokens): (Purpose, u32),
     prompt: &str,
     input: String,
 ) -> Result<String, ModelError> {
     let messages = vec![Message::System(prompt.to_owned()), Message::User(input.into())];
-    let request = ModelRequest::own(purpose, messages, MAX_TOKENS, profile);
+    let request = ModelRequest::own(purpose, messages, max_tokens, profile);
     // The reply waits for this summary, and a background task should be short too.
     let policy = RetryPolicy { timeout: profile.timeout(), retries: 0, end: None };
     let work = async {

@@ -1,5 +1,7 @@
 //! Scripted conversations as data (`tests/agent/*.yaml`), and runs that end from outside.
 
+mod compaction;
+
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::Path;
@@ -219,6 +221,7 @@ async fn check(name: &str, case: Case) {
         model: Arc::<RecordingModel>::clone(&model),
         toolbox: Arc::new(toolbox),
         profile: Arc::new(case.profile),
+        summarizer: None,
     };
     let client_tools = case.client_tools.iter().map(|tool| description(tool)).collect();
     let meter = Arc::new(case.budget.as_ref().map(paid_by).unwrap_or_default());
@@ -274,7 +277,7 @@ fn hanging(profile: AgentProfile) -> (Agent, Arc<AtomicUsize>) {
     let toolbox = ScriptedToolbox { tools: vec![hang], ..ScriptedToolbox::default() };
     let running = Arc::clone(&toolbox.running);
     let model = RecordingModel::new("hanging", &script);
-    (Agent { model, toolbox: Arc::new(toolbox), profile: Arc::new(profile) }, running)
+    (Agent { model, toolbox: Arc::new(toolbox), profile: Arc::new(profile), summarizer: None }, running)
 }
 
 /// The expected end of an aborted run: the status, and the turn's text without the call.
@@ -327,7 +330,7 @@ async fn what_the_client_asks_for_bounds_each_turn_and_forces_calls_in_the_first
         thinking: Some(Thinking::BudgetTokens(2_000)),
         ..AgentProfile::default()
     };
-    let agent = Agent { model: model.clone(), toolbox, profile: profile.into() };
+    let agent = Agent { model: model.clone(), toolbox, profile: profile.into(), summarizer: None };
     let options = |max_tokens, temperature| ModelOptions {
         max_tokens: Some(max_tokens),
         temperature,
@@ -347,12 +350,44 @@ async fn what_the_client_asks_for_bounds_each_turn_and_forces_calls_in_the_first
     }
 }
 
+/// Notes what was corrected in each call.
+#[derive(Default)]
+struct Corrections(Mutex<Vec<Value>>);
+
+impl Toolbox for Corrections {
+    fn list(&self) -> BoxFuture<'_, Result<Vec<ToolDescription>, ToolboxUnreachable>> {
+        Box::pin(async { Ok(vec![description("calculator")]) })
+    }
+
+    fn call(&self, call: ToolboxCall) -> BoxFuture<'_, ToolAnswer> {
+        self.0.lock().push(serde_json::to_value(&call.corrections).unwrap());
+        Box::pin(async { ToolAnswer { success: true, text: "1".into(), error_info: None, images: Vec::new() } })
+    }
+}
+
+#[tokio::test]
+async fn corrections_of_names_and_arguments_go_with_the_call() {
+    let call = |tool: &str, arguments: &str| json!({"id": tool, "tool": tool, "arguments": arguments});
+    let calls = [call("calculator", "{}"), call("functions.Calculator", "{}"), call("calculator", r#""{\"n\": 2}""#)];
+    let model = RecordingModel::new("corrections", &json!({"turns": [{"calls": calls}, {"text": ["done"]}]}));
+    let toolbox = Arc::new(Corrections::default());
+    let profile = AgentProfile { parallel_tool_calls: 1, ..AgentProfile::default() };
+    let agent = Agent { model, toolbox: toolbox.clone(), profile: profile.into(), summarizer: None };
+    let _: Vec<_> = agent.run(RunInput { messages: question(), ..RunInput::default() }).collect().await;
+    let noted = [
+        json!([]),
+        json!([{"path": "", "rule": "tool_name", "from": "functions.Calculator", "to": "calculator"}]),
+        json!([{"path": "", "rule": "decoded_twice", "from": "string", "to": "object"}]),
+    ];
+    assert_eq!(*toolbox.0.lock(), noted);
+}
+
 /// The contents of a run that is asked for an object with a number, the code of its error, and its requests.
 async fn asked_for_a_number(answers: &[&str]) -> (Vec<String>, Option<ErrorCode>, Vec<Arc<ModelRequest>>) {
     let turns: Vec<_> = answers.iter().map(|answer| json!({"text": [answer]})).collect();
     let model = RecordingModel::new("number.yaml", &json!({"turns": turns}));
     let toolbox = Arc::new(ScriptedToolbox::default());
-    let agent = Agent { model: model.clone(), toolbox, profile: Arc::default() };
+    let agent = Agent { model: model.clone(), toolbox, profile: Arc::default(), summarizer: None };
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
     let output = OutputFormat::of_schema("number".into(), schema, true).unwrap();
     let options = ModelOptions { output: Some(output), ..ModelOptions::default() };
@@ -413,7 +448,7 @@ async fn a_tool_that_says_when_to_come_again_is_waited_for() {
         let call = json!([{"id": "a", "tool": "poll", "arguments": "{}"}]);
         let model = RecordingModel::new("poll.yaml", &json!({"turns": [{"calls": call}, {"text": ["done"]}]}));
         let toolbox = NotReady { refusals: AtomicUsize::new(refusals), wait: Duration::from_secs(wait) };
-        let agent = Agent { model, toolbox: Arc::new(toolbox), profile: Arc::default() };
+        let agent = Agent { model, toolbox: Arc::new(toolbox), profile: Arc::default(), summarizer: None };
         let begun = Instant::now();
         let input = RunInput { messages: question(), ..RunInput::default() };
         let events: Vec<_> = agent.run(input).collect().await;
@@ -447,6 +482,7 @@ async fn calls_of_a_turn_run_in_parallel_up_to_the_profiles_limit() {
             model: RecordingModel::new("slow", &script),
             toolbox: Arc::new(ScriptedToolbox { tools: vec![slow], ..ScriptedToolbox::default() }),
             profile: Arc::new(AgentProfile { parallel_tool_calls: parallel, ..AgentProfile::default() }),
+            summarizer: None,
         };
         let begun = Instant::now();
         agent.run(RunInput { messages: question(), ..RunInput::default() }).for_each(|_| async {}).await;

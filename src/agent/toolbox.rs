@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use super::message::Image;
 use crate::core::call::Arguments;
+use crate::core::coercion::Coercion;
 use crate::tool::Tool;
 
 pub use self::filtered::Filtered;
@@ -54,6 +55,8 @@ pub struct ToolboxCall {
     pub id: String,
     pub tool: String,
     pub arguments: Arguments,
+    /// What was corrected in the model's call, for its receipt.
+    pub corrections: Vec<Coercion>,
 }
 
 /// A tool's result, for the model to read.

@@ -205,7 +205,10 @@ impl ChatReply {
                     reply.usage = usage;
                     continue;
                 }
-                Event::Thinking { .. } | Event::ClientToolCall { .. } | Event::Finished { .. } => continue,
+                Event::Thinking { .. }
+                | Event::Compacted { .. }
+                | Event::ClientToolCall { .. }
+                | Event::Finished { .. } => continue,
             };
             let arguments =
                 requested.iter().position(|(requested, _)| *requested == id).map(|index| requested.remove(index).1);

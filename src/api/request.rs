@@ -172,7 +172,7 @@ impl RequestMeta {
         let mut toolbox = InProcess::new(Arc::clone(gateway), Arc::clone(&self.caller));
         let run = toolbox.scopes.request.take();
         InProcess {
-            scopes: BudgetScopes { request: self.scopes.request.clone().or(run), ..self.scopes.clone() },
+            scopes: BudgetScopes { request: self.scopes.request.clone().or(run), is_run: true, ..self.scopes.clone() },
             request: self.request.clone(),
             off: session.as_ref().map(|session| session.tools_off()).unwrap_or_default(),
             session,
@@ -213,6 +213,7 @@ impl RequestMeta {
             request: context.request_id.or_else(|| self.scopes.request.clone()),
             agent: context.agent_id.or_else(|| self.scopes.agent.clone()),
             task: context.task_id.or_else(|| self.scopes.task.clone()),
+            is_run: false,
         };
         call.session = context.session_id.map(|id| gateway.pipeline.sessions.prepare(&self.caller, &id)).transpose()?;
         call.claimed_user = context.user_id;
@@ -242,6 +243,7 @@ impl FromRequestParts<Arc<Gateway>> for RequestMeta {
             request: text_header(headers, &REQUEST_ID)?,
             agent: text_header(headers, &AGENT_ID)?,
             task: text_header(headers, &TASK_ID)?,
+            is_run: false,
         };
         let thread = text_header(headers, &CHAT_ID)?.map(Into::into);
         let idempotency_key = text_header(headers, &IDEMPOTENCY_KEY)?;

@@ -207,7 +207,7 @@ fn touch(locked: &mut PerScope<Option<MutexGuard<'_, Account>>>) {
 }
 
 fn named_ids(scopes: &BudgetScopes) -> Result<[Option<&str>; 3], CallError> {
-    let BudgetScopes { request, agent, task } = scopes;
+    let BudgetScopes { request, agent, task, is_run: _ } = scopes;
     let ids = [request, agent, task].map(Option::as_deref);
     for (scope, id) in Scope::NAMED.into_iter().zip(ids) {
         if id.is_some_and(|id| id.is_empty() || id.len() > MAX_ID) {

@@ -193,7 +193,7 @@ impl PriceList {
 }
 
 /// `claude-sonnet-4-5-20250929` and `gpt-4o-2024-08-06` without their dates; `None` where there is none.
-fn without_date(model: &str) -> Option<&str> {
+pub fn without_date(model: &str) -> Option<&str> {
     [("%Y%m%d", 8), ("%Y-%m-%d", 10)].into_iter().find_map(|(form, length)| {
         let (name, date) = model.split_at_checked(model.len().checked_sub(length)?)?;
         Date::strptime(form, date).ok()?;

@@ -106,6 +106,14 @@ impl From<&BudgetConfig> for Limits {
 }
 
 impl Limits {
+    /// Of the calls that a run of an agent makes.
+    pub(super) fn of_runs(config: &BudgetConfig) -> Self {
+        let mut limits = Self::from(config);
+        let (setting, most) = config.tokens_of_a_run();
+        limits.tokens[Scope::Request as usize] = Some(Limit { most, setting });
+        limits
+    }
+
     /// The amount to reserve for the request, and what is left before. `is_shared`: the scopes that other calls may use
     /// too.
     ///

@@ -81,6 +81,37 @@ fn a_large_reservation_leaves_half_of_a_shared_scope_to_other_calls() {
 }
 
 #[test]
+fn a_run_of_an_agent_has_a_token_limit_of_its_own() {
+    let run = || call(BudgetScopes { is_run: true, ..request("r") });
+    for (max_tokens_per_request, max_tokens_per_run, expected) in [
+        (10_000, None, 250_000),
+        (2_000, None, 2_000),
+        (60_000, None, 60_000),
+        (2_000, Some(40_000), 40_000),
+        (10_000, Some(1_000), 1_000),
+    ] {
+        let budgets = Budgets::new(&BudgetConfig {
+            max_tokens_per_request,
+            max_tokens_per_run,
+            token_budget_per_agent: u64::MAX,
+            token_budget_per_task: u64::MAX,
+            ..BudgetConfig::default()
+        });
+        let left = budgets.check_on(MONDAY, &run(), &max_usage(0, 1)).unwrap();
+        assert_eq!(left.tokens, expected, "{max_tokens_per_request} {max_tokens_per_run:?}");
+        let left = budgets.check_on(MONDAY, &call(request("r")), &max_usage(0, 1)).unwrap();
+        assert_eq!(left.tokens, max_tokens_per_request, "other calls keep theirs");
+    }
+    let budgets = Budgets::new(&BudgetConfig { max_tokens_per_run: Some(2_500), ..BudgetConfig::default() });
+    for _ in 0..2 {
+        budgets.reserve_on(MONDAY, &run(), &max_usage(0, 2_000)).unwrap().charge(1_250);
+    }
+    let error = budgets.reserve_on(MONDAY, &run(), &max_usage(0, 2_000)).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::TokenLimitExceeded);
+    assert!(error.message().contains("0 of 2500 tokens") && error.message().contains("`budget.max_tokens_per_run`"));
+}
+
+#[test]
 fn without_an_id_a_scope_is_this_call_alone() {
     let budgets = Budgets::new(&BudgetConfig::default());
     for _ in 0..100 {
@@ -296,7 +327,7 @@ fn calls_of_crossing_scopes_never_wait_for_each_other() {
             threads.spawn(move || {
                 for n in 0..500_u64 {
                     let id = |step: u64| Some(((n * step + thread) % 2).to_string());
-                    let scopes = BudgetScopes { request: None, agent: id(1), task: id(3) };
+                    let scopes = BudgetScopes { agent: id(1), task: id(3), ..BudgetScopes::default() };
                     let call = call_of(if n % 3 == 0 { "ann" } else { "bob" }, "acme", scopes);
                     drop(budgets.reserve_on(MONDAY, &call, &max_usage(0, 2)).unwrap());
                     if n % 50 == 0 {

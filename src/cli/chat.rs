@@ -174,7 +174,8 @@ impl Chat {
         let message = Message::User(prompt.into());
         let mut messages = self.history.clone();
         messages.push(message.clone());
-        let scopes = BudgetScopes { request: Some(Uuid::now_v7().to_string()), ..BudgetScopes::default() };
+        let scopes =
+            BudgetScopes { request: Some(Uuid::now_v7().to_string()), is_run: true, ..BudgetScopes::default() };
         let (profile, caller, toolbox) = (Arc::clone(&self.profile), Arc::clone(&self.caller), self.toolbox(&scopes));
         let request = AgentRequest { scopes, ..AgentRequest::new(&self.agent, profile, caller, toolbox, messages) };
         let abort = request.abort.clone();

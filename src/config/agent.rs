@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer};
 use url::Url;
 
 use super::Secret;
+use super::aws::AwsConfig;
 use super::check::Findings;
 use super::overrides::Overrides;
 use super::schema::Money;
@@ -22,7 +23,7 @@ pub struct AgentConfig {
     #[serde(deserialize_with = "beside_the_built_in")]
     pub profiles: BTreeMap<String, AgentProfile>,
     /// A folder with prompts that replace the built-in ones: `with_tools.md`, `without_tools.md`,
-    /// `reasoning_summary.md`, `conversation_summary.md`, `selection.md` (A58).
+    /// `reasoning_summary.md`, `conversation_summary.md`, `context_summary.md`, `selection.md` (A58).
     pub prompts_directory: Option<PathBuf>,
     pub memory: MemoryConfig,
 }
@@ -52,6 +53,8 @@ pub struct AgentProfile {
     /// Base URL of the API, if it is not the provider's default.
     pub base_url: Option<Url>,
     pub api_key: Option<Secret>,
+    /// Of `bedrock`, in place of an API key.
+    pub aws: AwsConfig,
     /// `null` uses the provider's default (A10, D21).
     #[serde(deserialize_with = "stated")]
     #[schemars(with = "Option<f64>")]
@@ -87,7 +90,10 @@ pub struct AgentProfile {
     pub max_tool_calls: u32,
     /// Maximum duration of a run, in seconds.
     pub max_run_seconds: f64,
-    /// Maximum tokens of all turns of a run, sent and received.
+    /// The model's context window in tokens. Default: that of the shipped list (`src/agent/context_windows.yaml`); a model
+    /// that is not in it has no known window. A conversation that does not fit is compacted.
+    pub context_tokens: Option<u64>,
+    /// Maximum tokens of all turns of a run, sent and received, without those that the provider has in its cache.
     pub run_tokens: u64,
     /// Tool calls of one turn that run at the same time.
     pub parallel_tool_calls: usize,
@@ -175,7 +181,7 @@ pub enum Provider {
     Anthropic,
     /// OpenAI Chat Completions, and compatible APIs.
     Openai,
-    /// Amazon Bedrock's Converse, with an API key; `base_url` contains the region.
+    /// Amazon Bedrock's Converse, with an API key or credentials of AWS.
     Bedrock,
     /// A scripted conversation from a file.
     Replay,
@@ -205,6 +211,7 @@ impl Default for AgentProfile {
             model: None,
             base_url: None,
             api_key: None,
+            aws: AwsConfig::default(),
             temperature: None,
             max_tokens: None,
             thinking: None,
@@ -218,7 +225,8 @@ impl Default for AgentProfile {
             max_turns: 50,
             max_tool_calls: 200,
             max_run_seconds: 600.0,
-            run_tokens: 200_000,
+            context_tokens: None,
+            run_tokens: 1_000_000,
             parallel_tool_calls: 8,
             max_result_bytes: 65_536,
             end_words: Vec::new(),
@@ -345,6 +353,7 @@ impl AgentProfile {
             }
         }
         findings.above_zero(&format!("{at}.max_tokens"), self.max_tokens());
+        self.aws.check(&format!("{at}.aws"), findings);
         if let Some(Thinking::BudgetTokens(..1_024)) = self.thinking {
             let at = format!("{at}.thinking.budget_tokens");
             findings.add(at, "is below 1024, the least that providers accept", "set at least 1024, or remove it");
@@ -352,6 +361,7 @@ impl AgentProfile {
         findings.above_zero(&format!("{at}.max_tools"), self.max_tools);
         findings.above_zero(&format!("{at}.max_turns"), self.max_turns);
         findings.above_zero(&format!("{at}.run_tokens"), self.run_tokens);
+        findings.above_zero_or_none(&format!("{at}.context_tokens"), self.context_tokens);
         findings.above_zero(&format!("{at}.parallel_tool_calls"), self.parallel_tool_calls);
         findings.above_zero(&format!("{at}.max_result_bytes"), self.max_result_bytes);
         findings.duration(&format!("{at}.timeout_seconds"), self.timeout_seconds);
@@ -375,6 +385,7 @@ impl AgentConfig {
         let priced = self.profiles.values().find(names_it);
         AgentProfile {
             model: Some(model.to_owned()),
+            context_tokens: priced.and_then(|priced| priced.context_tokens),
             price_per_million_prompt_tokens: priced.and_then(|priced| priced.price_per_million_prompt_tokens),
             price_per_million_completion_tokens: priced.and_then(|priced| priced.price_per_million_completion_tokens),
             ..profile.clone()
@@ -394,7 +405,10 @@ impl AgentConfig {
                     environment.apply("ANTHROPIC_API_KEY", &key, &mut profile.api_key);
                 }
                 Provider::Openai => environment.apply("OPENAI_API_KEY", &key, &mut profile.api_key),
-                Provider::Bedrock => environment.apply("AWS_BEARER_TOKEN_BEDROCK", &key, &mut profile.api_key),
+                Provider::Bedrock => {
+                    environment.apply("AWS_BEARER_TOKEN_BEDROCK", &key, &mut profile.api_key);
+                    profile.aws.override_from(&format!("agent.profiles.{name}.aws"), environment);
+                }
                 Provider::Replay => {}
             }
         }

@@ -15,6 +15,9 @@ pub struct BudgetConfig {
     pub max_cost_per_request: Decimal,
     /// `MAX_TOKENS_PER_REQUEST` (E61).
     pub max_tokens_per_request: u64,
+    /// In its place for all calls of one run of an agent. Default: 250,000, or `max_tokens_per_request` where that is set to
+    /// another value than its default.
+    pub max_tokens_per_run: Option<u64>,
     /// `TOKEN_BUDGET_PER_AGENT` (E62).
     pub token_budget_per_agent: u64,
     /// `TOKEN_BUDGET_PER_TASK` (E63).
@@ -30,11 +33,18 @@ pub struct BudgetConfig {
     pub scope_idle_seconds: u64,
 }
 
+/// Tokens of a request: meant for single calls.
+const TOKENS_PER_REQUEST: u64 = 10_000;
+
+/// Tokens of a run, which makes up to hundreds of calls.
+const TOKENS_PER_RUN: u64 = 250_000;
+
 impl Default for BudgetConfig {
     fn default() -> Self {
         Self {
             max_cost_per_request: Decimal::new(50, 2),
-            max_tokens_per_request: 10_000,
+            max_tokens_per_request: TOKENS_PER_REQUEST,
+            max_tokens_per_run: None,
             token_budget_per_agent: 5_000,
             token_budget_per_task: 20_000,
             max_cost_per_caller_per_day: None,
@@ -52,6 +62,16 @@ impl BudgetConfig {
         environment.apply("MAX_TOKENS_PER_REQUEST", "budget.max_tokens_per_request", &mut self.max_tokens_per_request);
         environment.apply("TOKEN_BUDGET_PER_AGENT", "budget.token_budget_per_agent", &mut self.token_budget_per_agent);
         environment.apply("TOKEN_BUDGET_PER_TASK", "budget.token_budget_per_task", &mut self.token_budget_per_task);
+    }
+
+    /// The token limit for the tools of one run, and the name of its setting.
+    pub fn tokens_of_a_run(&self) -> (&'static str, u64) {
+        match self.max_tokens_per_run {
+            Some(most) => ("max_tokens_per_run", most),
+            None if self.max_tokens_per_request == TOKENS_PER_REQUEST => ("max_tokens_per_run", TOKENS_PER_RUN),
+            // A limit that an operator set for requests before runs had their own.
+            None => ("max_tokens_per_request", self.max_tokens_per_request),
+        }
     }
 
     /// The name of the configured daily money limit; with one, a model needs a price.
@@ -75,6 +95,7 @@ impl BudgetConfig {
             }
         }
         findings.above_zero("budget.max_tokens_per_request", self.max_tokens_per_request);
+        findings.above_zero_or_none("budget.max_tokens_per_run", self.max_tokens_per_run);
         findings.above_zero("budget.token_budget_per_agent", self.token_budget_per_agent);
         findings.above_zero("budget.token_budget_per_task", self.token_budget_per_task);
         findings.above_zero_or_none("budget.max_tokens_per_caller_per_day", self.max_tokens_per_caller_per_day);

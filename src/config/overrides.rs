@@ -36,6 +36,12 @@ impl<'a> Overrides<'a> {
             .map(|state| state.join("sekisho"))
     }
 
+    /// A file of the user's; `None` without a home folder.
+    pub(super) fn in_home(&self, path: &str) -> Option<PathBuf> {
+        let home = self.environment.get("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+        home.map(|home| home.join(path))
+    }
+
     /// Sets `field`, named `setting` in the file, when the variable is set.
     pub(super) fn apply<T: FromVariable>(&mut self, variable: &'static str, setting: &str, field: &mut T) {
         let Some(text) = self.environment.get(variable) else { return };
@@ -81,6 +87,7 @@ from_str! {
     Decimal: "an amount, such as 0.50",
     String: "a string",
     PathBuf: "a path",
+    url::Url: "a URL",
     SocketAddr: "an address and a port, such as 127.0.0.1:8080",
 }
 

@@ -172,6 +172,37 @@ fn every_variable_of_the_specification_overrides_the_file() {
 }
 
 #[test]
+fn the_standard_variables_of_aws_set_the_credentials_of_bedrock_profiles() {
+    let variables = [
+        ("HOME", "/home/me"),
+        ("AWS_DEFAULT_REGION", "us-west-2"),
+        ("AWS_REGION", "eu-west-1"),
+        ("AWS_ACCESS_KEY_ID", "ID"),
+        ("AWS_SECRET_ACCESS_KEY", "KEY"),
+        ("AWS_SESSION_TOKEN", "TOKEN"),
+        ("AWS_CONFIG_FILE", "/etc/aws"),
+    ];
+    let aws = |own: &str| {
+        let text = format!("agent: {{profiles: {{b: {{provider: bedrock, model: m, aws: {own}}}}}}}");
+        load_with(&text, &variables).unwrap().agent.profiles["b"].aws.clone()
+    };
+    let expected = AwsConfig {
+        region: Some("eu-west-1".into()),
+        access_key_id: Some("ID".into()),
+        secret_access_key: Some(Secret::new("KEY")),
+        session_token: Some(Secret::new("TOKEN")),
+        credentials_file: Some("/home/me/.aws/credentials".into()),
+        config_file: Some("/etc/aws".into()),
+        ..AwsConfig::default()
+    };
+    assert_eq!(aws("{}"), expected);
+    let own = aws("{profile: mine}");
+    assert_eq!((own.profile.as_deref(), own.access_key_id), (Some("mine"), None), "the file's own credentials count");
+    let other = load_with("", &variables).unwrap();
+    assert_eq!(other.agent.profiles["openai"].aws, AwsConfig::default());
+}
+
+#[test]
 fn a_variable_leaves_the_files_other_settings_unchanged() {
     let text = "tools:\n  overrides:\n    calculator: {dangerous: true, rate_limit: 1}\n";
     let config = load_with(text, &[("CALCULATOR_RATE_LIMIT", "5"), ("WEB_SEARCH_RATE_LIMIT", "")]).unwrap();

@@ -21,6 +21,7 @@ pub use self::target::{CallKind, Target};
 pub use crate::core::caller::Caller;
 use crate::core::caller::Owner;
 pub use crate::core::client_request::ClientRequest;
+use crate::core::coercion::Coercion;
 use crate::core::peer::{ClientPeer, ClientSession};
 use crate::core::session::Session;
 use crate::core::share::Lease;
@@ -73,6 +74,8 @@ pub struct CallContext {
     pub starting: OpenTime,
     /// What its arguments take of the memory for bodies.
     pub memory: Option<Arc<Lease>>,
+    /// Changes of its form before it came here, for its receipt.
+    pub corrections: Vec<Coercion>,
 }
 
 impl CallContext {
@@ -103,6 +106,7 @@ impl CallContext {
             client_session: None,
             starting: OpenTime::default(),
             memory: None,
+            corrections: Vec::new(),
         }
     }
 
@@ -229,6 +233,8 @@ pub struct BudgetScopes {
     pub agent: Option<String>,
     /// `X-Task-Id` or `session_context.task_id`.
     pub task: Option<String>,
+    /// Whether the request is the run of an agent, which makes many calls and has a token limit of its own.
+    pub is_run: bool,
 }
 
 /// The time at which a call must have ended. Every wait, down to the socket, ends here.

@@ -116,10 +116,29 @@ impl FinishReason {
 pub struct RunUsage {
     pub turns: u32,
     pub tool_calls: u32,
+    /// With those that the provider read from its cache or wrote to it.
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
+    /// Of the prompt's: read from the provider's cache.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub cached_tokens: u64,
+    /// Of the prompt's: written to the cache.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub cache_write_tokens: u64,
     /// The model's price by the profile; tools are charged separately.
     #[serde(with = "rust_decimal::serde::float")]
     pub cost_usd: rust_decimal::Decimal,
     pub duration_ms: u64,
+}
+
+impl RunUsage {
+    /// The tokens that the provider had to process: all but those of its cache.
+    pub fn processed_tokens(&self) -> u64 {
+        self.prompt_tokens.saturating_sub(self.cached_tokens).saturating_add(self.completion_tokens)
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }

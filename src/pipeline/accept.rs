@@ -6,10 +6,10 @@ use serde_json::{Map, Value};
 use super::receipt::Answer;
 use crate::budget::{Charge, Hold};
 use crate::config::OutputCheck;
-use crate::core::call::ToolOutput;
+use crate::core::call::{ToolOutput, Via};
 use crate::core::error::{CallError, Detail, ErrorCode};
 use crate::core::json::{self, LARGE_NUMBERS};
-use crate::tool::Tool;
+use crate::tool::{Tool, how_to_read_on};
 
 /// Bytes of text that count as one token, unless the tool reports its own count.
 const BYTES_PER_TOKEN: u64 = 4;
@@ -37,8 +37,8 @@ impl Accepted {
 /// # Errors
 /// `output_too_large`, and `invalid_output` when the tool's output schema is enforced. Both are charged, because the
 /// tool ran.
-pub(super) fn accept(tool: &Tool, output: ToolOutput, hold: Hold) -> Result<Accepted, CallError> {
-    match check(tool, output, hold.max_text_tokens()) {
+pub(super) fn accept(via: Via, tool: &Tool, output: ToolOutput, hold: Hold) -> Result<Accepted, CallError> {
+    match check(via, tool, output, hold.max_text_tokens()) {
         Ok((answer, tokens, violations)) => Ok(Accepted { answer, violations, charge: hold.charge(tokens) }),
         Err(error) => {
             let charge = hold.charge(0);
@@ -48,7 +48,12 @@ pub(super) fn accept(tool: &Tool, output: ToolOutput, hold: Hold) -> Result<Acce
 }
 
 /// Returns the answer, the tokens of its text, and the violations of the output schema.
-fn check(tool: &Tool, output: ToolOutput, max_text_tokens: u64) -> Result<(Answer, u64, Vec<Detail>), CallError> {
+fn check(
+    via: Via,
+    tool: &Tool,
+    output: ToolOutput,
+    max_text_tokens: u64,
+) -> Result<(Answer, u64, Vec<Detail>), CallError> {
     let ToolOutput { value, text, tokens, metadata, mcp } = output;
     // Measured before rendering, so that an output that is too large is never copied.
     let content = mcp.as_ref().map_or(0, |mcp| mcp.content.iter().map(json::approximate_size).sum());
@@ -61,7 +66,8 @@ fn check(tool: &Tool, output: ToolOutput, max_text_tokens: u64) -> Result<(Answe
         return Err(CallError::new(ErrorCode::InvalidOutput, "the tool's output does not match its output schema")
             .with_details(violations));
     }
-    let (text, tokens) = bound_text(text.unwrap_or_else(|| render(&value)), tokens, max_text_tokens);
+    let text = text.unwrap_or_else(|| render(&value));
+    let (text, tokens) = bound_text(text, tokens, max_text_tokens, || rest(via, tool));
     Ok((Answer { output: value, text, metadata, mcp }, tokens, violations))
 }
 
@@ -93,9 +99,17 @@ fn render(value: &Value) -> String {
     }
 }
 
+/// Where the caller finds the rest of a text. An agent's model gets nothing but the text.
+fn rest(via: Via, tool: &Tool) -> String {
+    match via {
+        Via::Agent => how_to_read_on(Some(tool.input.document())),
+        Via::Rest | Via::Mcp | Via::Sandbox => "`output` has all".to_owned(),
+    }
+}
+
 /// Truncates the text to at most `max` tokens, and returns it with its tokens. The count is bytes / 4, rounded up, or
 /// the count that the tool reports, reduced in proportion when the text is truncated.
-fn bound_text(mut text: String, tokens: Option<u64>, max: u64) -> (String, u64) {
+fn bound_text(mut text: String, tokens: Option<u64>, max: u64, rest: impl FnOnce() -> String) -> (String, u64) {
     let bytes = text.len() as u64;
     let count = tokens.unwrap_or(bytes.div_ceil(BYTES_PER_TOKEN));
     if count <= max {
@@ -105,7 +119,7 @@ fn bound_text(mut text: String, tokens: Option<u64>, max: u64) -> (String, u64) 
         Some(reported) => u64::try_from(u128::from(bytes) * u128::from(max) / u128::from(reported)).unwrap_or(bytes),
         None => max.saturating_mul(BYTES_PER_TOKEN),
     };
-    truncate(&mut text, usize::try_from(allowed).unwrap_or(usize::MAX));
+    truncate(&mut text, usize::try_from(allowed).unwrap_or(usize::MAX), &rest());
     let left = text.len() as u64;
     let count = match tokens {
         Some(reported) if bytes > 0 => u128::from(left) * u128::from(reported) / u128::from(bytes),
@@ -115,9 +129,9 @@ fn bound_text(mut text: String, tokens: Option<u64>, max: u64) -> (String, u64) 
 }
 
 /// Truncates a text to at most `allowed` bytes, including a note about it if the note fits.
-fn truncate(text: &mut String, allowed: usize) {
+fn truncate(text: &mut String, allowed: usize, rest: &str) {
     let total = text.len();
-    let note = |shown: usize| format!("\n[cut: {shown} of {total} bytes shown; `output` has all]");
+    let note = |shown: usize| format!("\n[cut: {shown} of {total} bytes shown; {rest}]");
     match allowed.checked_sub(note(total).len()) {
         Some(rest) if rest > 0 => {
             text.truncate(text.floor_char_boundary(rest));

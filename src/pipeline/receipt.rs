@@ -16,10 +16,11 @@ use crate::breaker::BreakerPermit;
 use crate::budget::{Hold, Left};
 use crate::core::breaker_state::BreakerState;
 use crate::core::call::{CallContext, CallId, McpResult, RateState, Stage};
+use crate::core::coercion::Coercion;
 use crate::core::error::{CallError, Detail};
 use crate::limits::Slots;
 use crate::policy::Permit;
-use crate::tool::{Coercion, Tool, ValidArguments};
+use crate::tool::{Tool, ValidArguments};
 
 /// The reply to one tool call, the same in every API.
 #[derive(Debug)]
@@ -122,7 +123,7 @@ pub struct BreakerNote {
 
 impl Receipt {
     pub(super) fn new(call: &CallContext) -> Self {
-        Self { dry_run: call.dry_run, ..Self::of(call.id) }
+        Self { dry_run: call.dry_run, coercions: call.corrections.clone(), ..Self::of(call.id) }
     }
 
     pub(super) fn of(call_id: CallId) -> Self {
@@ -162,7 +163,7 @@ impl Annotate for Slots {
 
 impl Annotate for ValidArguments {
     fn annotate(&self, receipt: &mut Receipt) {
-        receipt.coercions = self.coercions().to_vec();
+        receipt.coercions.extend_from_slice(self.coercions());
     }
 }
 

@@ -150,7 +150,7 @@ impl CallScope<'_> {
     /// The last stage: checks the output, and charges for it.
     pub(super) fn accept(&mut self, tool: &Tool, output: ToolOutput) -> Result<Accepted, CallError> {
         let hold = self.hold.take().ok_or_else(|| CallError::internal("an executed call has no budget hold"));
-        self.record_stage(Stage::Accept, hold.and_then(|hold| accept(tool, output, hold)))
+        self.record_stage(Stage::Accept, hold.and_then(|hold| accept(self.call.via, tool, output, hold)))
     }
 
     /// Charges or refunds the hold of a call that ends without an output, and returns the amount charged.

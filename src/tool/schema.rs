@@ -20,10 +20,10 @@ use thiserror::Error;
 use self::bounds::Bounds;
 use self::violation::SchemaViolation;
 use crate::core::call::Arguments;
+use crate::core::coercion::Coercion;
 use crate::core::error::{CallError, Detail, ErrorCode};
 use crate::core::json;
 
-pub use self::coerce::Coercion;
 pub use self::definitions::{Fit, SharedSchema};
 
 /// Maximum backtracking steps on one text for a pattern with look-around or back-references.

@@ -60,7 +60,11 @@ async fn an_agent_answers_with_the_gateways_tools_run_inside() {
         (Some("chat.completion"), Some("stop"))
     );
     assert!(choice["message"]["content"].as_str().unwrap().ends_with("70.7 °F."), "{completion}");
-    assert_eq!(completion["usage"], json!({"prompt_tokens": 290, "completion_tokens": 42, "total_tokens": 332}));
+    assert_eq!(
+        completion["usage"],
+        json!({"prompt_tokens": 290, "completion_tokens": 42, "total_tokens": 332,
+        "prompt_tokens_details": {"cached_tokens": 0}})
+    );
     let calls = app.metrics().await;
     assert!(calls.lines().any(|line| line.contains("calculator") && line.ends_with(" 1")), "{calls}");
 }

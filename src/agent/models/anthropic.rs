@@ -44,7 +44,30 @@ pub(super) fn body(model: &str, request: &ModelRequest) -> Value {
             body[name] = value;
         }
     }
+    if request.is_continued() {
+        mark_for_cache(&mut body);
+    }
     body
+}
+
+/// Marks what the next request of the conversation begins with, so that the provider reads it from its cache: the tools, the
+/// system prompt, and the messages (<https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching>). The last mark but
+/// one is where the request before ended.
+fn mark_for_cache(body: &mut Value) {
+    const MARK: &str = "cache_control";
+    let mark = || json!({"type": "ephemeral"});
+    if let Some(tool) = body["tools"].as_array_mut().and_then(|tools| tools.last_mut()) {
+        tool[MARK] = mark();
+    }
+    if let Some(system) = body["system"].as_str() {
+        body["system"] = json!([{"type": "text", "text": system, MARK: mark()}]);
+    }
+    let messages = body["messages"].as_array_mut().into_iter().flatten().rev();
+    for message in messages.filter(|message| message["role"] == "user").take(2) {
+        if let Some(part) = message["content"].as_array_mut().and_then(|parts| parts.last_mut()) {
+            part[MARK] = mark();
+        }
+    }
 }
 
 fn tool_choice(options: &ModelOptions) -> Option<Value> {

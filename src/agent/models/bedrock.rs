@@ -1,5 +1,5 @@
 //! Amazon Bedrock's ConverseStream
-//! (<https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStream.html>), with an API key.
+//! (<https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStream.html>).
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -14,8 +14,8 @@ use crate::agent::toolbox::ToolDescription;
 /// Sent in place of an empty tool result, which the API refuses.
 const NOTHING: &str = "(nothing)";
 
-/// The model is part of the URL.
-pub(super) fn body(request: &ModelRequest) -> Value {
+/// The model is part of the URL, too.
+pub(super) fn body(model: &str, request: &ModelRequest) -> Value {
     let mut body = json!({
         "messages": messages(&request.messages),
         "inferenceConfig": {"maxTokens": request.max_tokens},
@@ -46,7 +46,52 @@ pub(super) fn body(request: &ModelRequest) -> Value {
             body["toolConfig"]["toolChoice"] = choice;
         }
     }
+    if let Some(caching) = Caching::of(model).filter(|_| request.is_continued()) {
+        mark_for_cache(&mut body, caching);
+    }
     body
+}
+
+/// What of a request a model keeps in its cache; others refuse marks for it
+/// (<https://docs.aws.amazon.com/bedrock/latest/userguide/prompt-caching.html>).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Caching {
+    Everything,
+    AllButTools,
+}
+
+impl Caching {
+    /// By the name of the model, with or without a geography.
+    fn of(model: &str) -> Option<Self> {
+        /// Anthropic's models from before.
+        const WITHOUT: [&str; 7] = ["3-haiku", "3-sonnet", "3-opus", "3-5-sonnet", "instant", "v1", "v2"];
+        let name = |vendor| model.split_once(vendor).map(|(_, name)| name);
+        if let Some(name) = name("anthropic.claude-") {
+            return (!WITHOUT.iter().any(|old| name.starts_with(old))).then_some(Self::Everything);
+        }
+        let is_known = |name: &str| ["micro", "lite", "pro", "premier"].iter().any(|known| name.starts_with(known));
+        name("amazon.nova-").filter(|name| is_known(name)).map(|_| Self::AllButTools)
+    }
+}
+
+/// Marks what the next request of the conversation begins with: the tools, the system prompt, and the messages. The last
+/// mark but one is where the request before ended.
+fn mark_for_cache(body: &mut Value, caching: Caching) {
+    let mark = || json!({"cachePoint": {"type": "default"}});
+    if caching == Caching::Everything
+        && let Some(tools) = body["toolConfig"]["tools"].as_array_mut()
+    {
+        tools.push(mark());
+    }
+    if let Some(system) = body["system"].as_array_mut() {
+        system.push(mark());
+    }
+    let messages = body["messages"].as_array_mut().into_iter().flatten().rev();
+    for message in messages.filter(|message| message["role"] == "user").take(2) {
+        if let Some(parts) = message["content"].as_array_mut() {
+            parts.push(mark());
+        }
+    }
 }
 
 /// The API has no choice of no tool; [`ModelOptions::check`](crate::agent::ModelOptions::check) refuses it.

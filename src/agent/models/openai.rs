@@ -105,8 +105,8 @@ fn messages(conversation: &[Message]) -> Vec<Value> {
 
 /// Text alone is sent as a string: some servers accept nothing else.
 fn user_content(message: &UserMessage) -> Value {
-    if let [UserPart::Text(text)] = &message.parts[..] {
-        return text.as_str().into();
+    if message.parts.iter().all(|part| matches!(part, UserPart::Text(_))) {
+        return message.text().into();
     }
     let part = |part: &UserPart| match part {
         UserPart::Text(text) => json!({"type": "text", "text": text}),

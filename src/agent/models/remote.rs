@@ -17,10 +17,12 @@ use async_stream::try_stream;
 use bytes::Bytes;
 use futures_util::stream::{BoxStream, Stream, StreamExt};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use url::Url;
 
 use self::event_decoder::{EventDecoder, Framing};
+use super::aws::Signer;
 use super::{Model, ModelChunk, ModelError, ModelRequest, anthropic, bedrock, openai};
 use crate::agent::meter::estimated_prompt;
 use crate::config::Secret;
@@ -30,6 +32,8 @@ use crate::core::headers;
 use crate::core::redaction::SentSecrets;
 use crate::infra::outbound::{Outbound, OutboundRequest, OutboundStream, Trust};
 
+#[cfg(test)]
+pub(super) use self::aws_events::tests::event as aws_event;
 pub(super) use self::event_decoder::Event;
 pub(super) use self::failure::Reported;
 pub(super) use self::message_merger::MessageMerger;
@@ -37,6 +41,9 @@ pub(super) use self::turn_assembler::{CallFragment, TurnAssembler};
 
 /// The run's own timeout is shorter, and drops the request.
 const MAX_REQUEST: Duration = Duration::from_secs(3_600);
+
+/// The characters of a model's name that are encoded in a path: all but the unreserved ones.
+const OF_A_MODEL: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// How long to wait for usage and end of stream after the stop reason: some servers send neither.
 const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(2);
@@ -65,6 +72,8 @@ pub struct Remote {
     headers: HeaderMap,
     /// The key, which a provider may repeat in an error.
     secrets: SentSecrets,
+    /// In place of a key.
+    signer: Option<Signer>,
 }
 
 impl Remote {
@@ -94,7 +103,13 @@ impl Remote {
             is_own: base_url.is_none(),
             headers: protocol.headers(key)?,
             secrets,
+            signer: None,
         })
+    }
+
+    /// With a signature in each request.
+    pub(super) fn signed_by(self, signer: Signer) -> Self {
+        Self { signer: Some(signer), ..self }
     }
 
     /// The response and its framing, once its status and content type are checked.
@@ -103,16 +118,21 @@ impl Remote {
         if self.protocol == Protocol::Anthropic && request.options.thinking.is_some() {
             headers.insert("anthropic-beta", HeaderValue::from_static(anthropic::THINKING_BETWEEN_CALLS));
         }
+        let (url, body) = (self.address()?, Bytes::from(self.body(request).to_string()));
+        let secrets = match &self.signer {
+            Some(signer) => signer.sign(&self.outbound, &url, &mut headers, &body).await?,
+            None => SentSecrets::default(),
+        };
         let outbound_request = OutboundRequest {
             method: Method::POST,
             headers,
-            body: Some(Bytes::from(self.body(request).to_string())),
+            body: Some(body),
             trust: Trust::Operator,
-            ..OutboundRequest::get(self.address()?, Deadline::after(MAX_REQUEST))
+            ..OutboundRequest::get(url, Deadline::after(MAX_REQUEST))
         };
         let answer = self.outbound.open(outbound_request).await.map_err(|error| failure::lost(&error))?;
         if !answer.status.is_success() {
-            return Err(failure::refused(answer).await);
+            return Err(failure::refused(answer).await.redacted(&secrets));
         }
         match self.protocol.framing_of(headers::content_type(&answer.headers)) {
             Some(framing) => Ok((answer, framing)),
@@ -122,15 +142,18 @@ impl Remote {
 
     fn address(&self) -> Result<Url, ModelError> {
         let mut url = self.base_url.clone();
-        let mut path =
-            url.path_segments_mut().map_err(|()| ModelError::Refused("the profile's base_url has no path".into()))?;
-        path.pop_if_empty();
-        match self.protocol {
-            Protocol::Anthropic => path.push("messages"),
-            Protocol::Openai => path.extend(["chat", "completions"]),
-            Protocol::Bedrock => path.extend(["model", &self.model, "converse-stream"]),
+        if url.cannot_be_a_base() {
+            return Err(ModelError::Refused("the profile's base_url has no path".into()));
+        }
+        let path = match self.protocol {
+            Protocol::Anthropic => "messages".to_owned(),
+            Protocol::Openai => "chat/completions".to_owned(),
+            // Encoded as AWS's own clients do, since the path is a part of the signature.
+            Protocol::Bedrock => {
+                format!("model/{}/converse-stream", utf8_percent_encode(&self.model, OF_A_MODEL))
+            }
         };
-        drop(path);
+        url.set_path(&format!("{}/{path}", self.base_url.path().trim_end_matches('/')));
         Ok(url)
     }
 
@@ -138,7 +161,7 @@ impl Remote {
         match self.protocol {
             Protocol::Anthropic => anthropic::body(&self.model, request),
             Protocol::Openai => openai::body(&self.model, request, self.is_own),
-            Protocol::Bedrock => bedrock::body(request),
+            Protocol::Bedrock => bedrock::body(&self.model, request),
         }
     }
 }
@@ -258,7 +281,9 @@ impl Protocol {
     pub(super) fn key_note(self) -> &'static str {
         match self {
             Self::Anthropic | Self::Openai => "",
-            Self::Bedrock => ". Use a Bedrock API key: signing with AWS access keys (SigV4) is not supported",
+            Self::Bedrock => {
+                ", or credentials of AWS: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or a role"
+            }
         }
     }
 

@@ -28,6 +28,8 @@ struct Script {
     /// The answer to a request for a summary of a reply's tool calls, or of a thread.
     call_summary: Option<String>,
     conversation_summary: Option<String>,
+    /// The answer to a request for a summary of the older part of a conversation.
+    context_summary: Option<String>,
     /// The answer to a request for the calls that fit a task.
     selection: Option<Vec<Call>>,
 }
@@ -104,6 +106,7 @@ impl Replay {
             }
             Purpose::CallSummary => (&self.script.call_summary, "call_summary"),
             Purpose::ConversationSummary => (&self.script.conversation_summary, "conversation_summary"),
+            Purpose::ContextSummary => (&self.script.context_summary, "context_summary"),
         };
         let summary = summary.clone().ok_or_else(|| ModelError::Refused(format!("{} has no {name}", self.name)))?;
         Ok(Turn { text: vec![summary], ..Turn::default() })

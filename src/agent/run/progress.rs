@@ -3,11 +3,15 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
+use super::answer_watch::AnswerWatch;
+use super::compaction::{Compaction, SummaryTask};
+use super::cut::cut;
+use super::room::Room;
 use super::{CheckedCall, Ending};
 use crate::agent::call_ids::{self, ProviderId};
+use crate::agent::context;
 use crate::agent::event::Event;
 use crate::agent::message::{AssistantTurn, Message, RequestedCall, ToolMessage, TurnPart};
 use crate::agent::meter::Meter;
@@ -15,9 +19,6 @@ use crate::agent::models::{ModelChunk, ModelError, ModelRequest, Purpose, StopRe
 use crate::agent::options::{ModelOptions, ToolChoice};
 use crate::agent::toolbox::{ToolAnswer, ToolDescription, ToolboxUnreachable, shortlist};
 use crate::config::{AgentProfile, Thinking};
-
-/// The run ends when the same call got the same answer this often in a row: another attempt will not help.
-const SAME_ANSWERS: u32 = 3;
 
 #[derive(Debug)]
 pub(super) struct Progress {
@@ -35,11 +36,13 @@ pub(super) struct Progress {
     /// How the current turn ended.
     stop: StopReason,
     answers: Vec<ToolMessage>,
-    /// Tool and arguments → the last answer's digest, and how often in a row it came.
-    repeats: HashMap<(String, String), ([u8; 32], u32)>,
-    hopeless: Option<String>,
+    watch: AnswerWatch,
+    /// By a call's id: how its tool's name was written, if it was another.
+    renamed: HashMap<String, String>,
     meter: Arc<Meter>,
     begun: Instant,
+    pub(super) compaction: Compaction,
+    pub(super) room: Room,
 }
 
 impl Progress {
@@ -61,10 +64,12 @@ impl Progress {
             turn: AssistantTurn::default(),
             stop: StopReason::Stop,
             answers: Vec::new(),
-            repeats: HashMap::new(),
-            hopeless: None,
+            watch: AnswerWatch::default(),
+            renamed: HashMap::new(),
             meter,
             begun: Instant::now(),
+            compaction: Compaction::default(),
+            room: Room::of(profile),
         }
     }
 
@@ -94,24 +99,59 @@ impl Progress {
 
     /// # Errors
     /// The limit that another turn would exceed.
-    pub(super) fn begin_turn(&mut self, profile: &AgentProfile) -> Result<Arc<ModelRequest>, Ending> {
+    pub(super) fn begin_turn(&mut self, profile: &AgentProfile) -> Result<(), Ending> {
         let used = self.meter.used();
         if used.turns >= profile.max_turns {
             let message = format!("The run reached its {} turns without an answer.", profile.max_turns);
             return Err(Ending::Limit { status: "max_turns", message });
         }
-        if used.prompt_tokens.saturating_add(used.completion_tokens) >= profile.run_tokens {
+        if used.processed_tokens() >= profile.run_tokens {
             let message = format!("The run used up its {} tokens.", profile.run_tokens);
             return Err(Ending::Limit { status: "run_tokens", message });
         }
         self.meter.count(|used| used.turns += 1);
-        Ok(Arc::new(ModelRequest {
+        Ok(())
+    }
+
+    /// The request of the turn: the conversation, as far as it is compacted.
+    pub(super) fn request(&mut self, profile: &AgentProfile) -> Arc<ModelRequest> {
+        let view = self.view();
+        self.room.sent(context::tokens_of(&view, &self.tools));
+        Arc::new(ModelRequest {
             purpose: Purpose::Turn,
-            messages: call_ids::for_provider(&self.conversation, &self.api),
+            messages: call_ids::for_provider(&view, &self.api),
             tools: self.tools.clone(),
             options: self.options_of_turn(profile),
             max_tokens: self.max_tokens(profile),
-        }))
+        })
+    }
+
+    pub(super) fn view(&self) -> Vec<Message> {
+        self.compaction.view(&self.conversation, self.given)
+    }
+
+    /// Estimated tokens of the next request.
+    pub(super) fn next_tokens(&self) -> u64 {
+        self.room.calibrated(context::tokens_of(&self.view(), &self.tools))
+    }
+
+    /// Turns as many old results into lines as save so many tokens. Their number.
+    pub(super) fn shorten_results(&mut self, excess: u64) -> usize {
+        self.compaction.shorten_results(&self.conversation, self.given, excess)
+    }
+
+    pub(super) fn next_to_summarize(&self) -> Option<SummaryTask> {
+        self.compaction.next_to_summarize(&self.conversation, self.given)
+    }
+
+    /// The whole conversation.
+    pub(super) fn conversation(&self) -> &[Message] {
+        &self.conversation
+    }
+
+    /// Whether the model has said nothing in this turn.
+    pub(super) fn is_silent(&self) -> bool {
+        self.turn.parts.is_empty()
     }
 
     fn options_of_turn(&self, profile: &AgentProfile) -> ModelOptions {
@@ -127,7 +167,7 @@ impl Progress {
     }
 
     /// Maximum tokens of a turn.
-    fn max_tokens(&self, profile: &AgentProfile) -> u32 {
+    pub(super) fn max_tokens(&self, profile: &AgentProfile) -> u32 {
         let answer = self.options.max_tokens.map_or(profile.max_tokens(), |asked| asked.min(profile.max_tokens()));
         let thinking = self.options.thinking.or(profile.thinking).map_or(0, Thinking::tokens);
         answer.saturating_add(thinking)
@@ -151,7 +191,10 @@ impl Progress {
             ModelChunk::Thought(thought) => self.turn.parts.push(TurnPart::Thought(thought)),
             ModelChunk::Fragment { .. } => {}
             ModelChunk::Call(call) => self.add_call(call),
-            ModelChunk::End { stop, .. } => self.stop = stop,
+            ModelChunk::End { stop, usage } => {
+                self.stop = stop;
+                self.room.reported(usage.prompt_tokens);
+            }
         }
         Ok(None)
     }
@@ -182,7 +225,7 @@ impl Progress {
             } else if self.is_clients(&call.tool) {
                 clients.push(call.clone());
             } else {
-                own.push(CheckedCall::new(call.clone()));
+                own.push(CheckedCall::new(call.clone(), self.renamed.get(&call.id)));
             }
         }
         let max = profile.max_tool_calls as usize;
@@ -225,13 +268,14 @@ impl Progress {
     /// Keeps the result for the model, and returns its events.
     pub(super) fn record(&mut self, call: &RequestedCall, answer: ToolAnswer, profile: &AgentProfile) -> Event {
         self.meter.count(|used| used.tool_calls = used.tool_calls.saturating_add(1));
-        self.count_repeat(call, &answer);
+        self.watch.observe(call, &answer);
         let ToolAnswer { success, text, error_info, images } = answer;
         let text = match &error_info {
             Some(info) if !success => format!("{text}\n{info}"),
             _ => text,
         };
-        let text = cut(text, profile.max_result_bytes);
+        let parameters = self.tools.iter().find(|tool| tool.name == call.tool).map(|tool| &tool.parameters);
+        let text = cut(text, self.room.max_result_bytes(profile), parameters);
         let (id, tool_name) = (call.id.clone(), call.tool.clone());
         self.answers.push(ToolMessage {
             call_id: id.clone(),
@@ -253,8 +297,8 @@ impl Progress {
     pub(super) fn end_turn(&mut self) -> Result<(), Ending> {
         let waits_for_client = self.turn.calls().count() > self.answers.len();
         self.keep_turn();
-        if let Some(message) = self.hopeless.take() {
-            return Err(Ending::Limit { status: "repeated_call", message });
+        if let Some(ending) = self.watch.verdict() {
+            return Err(ending);
         }
         if waits_for_client { Err(Ending::ClientTools) } else { Ok(()) }
     }
@@ -290,24 +334,11 @@ impl Progress {
                 tool = offered,
                 "the name of a tool that the model requested was corrected"
             );
-            call.tool = offered;
+            let written = std::mem::replace(&mut call.tool, offered);
+            self.renamed.insert(call.id.clone(), written);
         }
         call.provider_id = Some(ProviderId { api: Arc::clone(&self.api), id });
         self.turn.parts.push(TurnPart::Call(call));
-    }
-
-    fn count_repeat(&mut self, call: &RequestedCall, answer: &ToolAnswer) {
-        let digest = Sha256::digest(&answer.text).into();
-        let (last, count) = self.repeats.entry((call.tool.clone(), call.arguments.clone())).or_insert((digest, 0));
-        *count = if *last == digest { *count + 1 } else { 1 };
-        *last = digest;
-        if *count >= SAME_ANSWERS {
-            let what = if answer.success { "gave the same answer" } else { "failed" };
-            self.hopeless = Some(format!(
-                "`{}` {what} {SAME_ANSWERS} times with the same arguments, and the run was stopped.",
-                call.tool
-            ));
-        }
     }
 
     /// The offered tool that a model means by a name that is not offered: in another case, or after a namespace, as
@@ -326,28 +357,5 @@ impl Progress {
 
     fn is_clients(&self, tool: &str) -> bool {
         self.client_tools.iter().any(|offered| offered.name == tool)
-    }
-}
-
-/// The start of a text that is too long for a model, and a note on what was cut.
-fn cut(mut text: String, max: usize) -> String {
-    let whole = text.len();
-    if whole > max {
-        text.truncate(text.floor_char_boundary(max));
-        let shown = text.len();
-        text.push_str(&format!("\n[cut: the first {shown} of {whole} bytes are shown; ask for less to see the rest]"));
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_long_text_is_cut_between_characters_with_a_note() {
-        assert_eq!(cut("関所".into(), 6), "関所");
-        let short = cut("関所".into(), 5);
-        assert!(short.starts_with("関\n[cut: the first 3 of 6 bytes are shown"), "{short}");
     }
 }

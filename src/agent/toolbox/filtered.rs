@@ -74,7 +74,12 @@ mod tests {
             let listed: Vec<_> = toolbox.list().await.unwrap().into_iter().map(|tool| tool.name).collect();
             assert_eq!(listed, expected);
             for tool in ["fs__read", "fs__write", "search"] {
-                let call = ToolboxCall { id: "a".into(), tool: tool.into(), arguments: Arguments::new() };
+                let call = ToolboxCall {
+                    id: "a".into(),
+                    tool: tool.into(),
+                    arguments: Arguments::new(),
+                    corrections: Vec::new(),
+                };
                 assert_eq!(toolbox.call(call).await.success, expected.contains(&tool), "{tool}");
             }
         }

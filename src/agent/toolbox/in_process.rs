@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::images::find_images;
 use super::{ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
 use crate::core::call::{BudgetScopes, CallContext, Caller, ClientRequest, TraceParent, Via};
+use crate::core::coercion::Coercion;
 use crate::core::session::Session;
 use crate::gateway::Gateway;
 use crate::infra::telemetry;
@@ -36,7 +37,7 @@ impl InProcess {
             caller,
             request: None,
             // A toolbox serves one run, whose calls are one request (E60, E61).
-            scopes: BudgetScopes { request: Some(Uuid::now_v7().to_string()), ..BudgetScopes::default() },
+            scopes: BudgetScopes { request: Some(Uuid::now_v7().to_string()), is_run: true, ..BudgetScopes::default() },
             session: None,
             claimed_user: None,
             trace: None,
@@ -44,8 +45,9 @@ impl InProcess {
         }
     }
 
-    fn context(&self, tool: String) -> CallContext {
+    fn context(&self, tool: String, corrections: Vec<Coercion>) -> CallContext {
         CallContext {
+            corrections,
             request: self.request.clone(),
             scopes: self.scopes.clone(),
             session: self.session.clone(),
@@ -70,7 +72,7 @@ impl Toolbox for InProcess {
                 let text = format!("the tool `{}` is switched off for this session; use another", call.tool);
                 return ToolAnswer { success: false, text, error_info: None, images: Vec::new() };
             }
-            let answered = self.gateway.pipeline.call(self.context(call.tool), call.arguments).await;
+            let answered = self.gateway.pipeline.call(self.context(call.tool, call.corrections), call.arguments).await;
             ToolAnswer::from(&*answered.reply)
         })
     }

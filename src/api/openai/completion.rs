@@ -101,6 +101,13 @@ struct Usage {
     prompt_tokens: u64,
     completion_tokens: u64,
     total_tokens: u64,
+    prompt_tokens_details: PromptTokensDetails,
+}
+
+#[derive(Debug, Clone, Copy, Default, Serialize, ToSchema)]
+struct PromptTokensDetails {
+    /// Read from the provider's cache.
+    cached_tokens: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
@@ -171,9 +178,11 @@ impl ChunkEncoder {
                 self.usage = Usage::of(&usage);
                 Vec::new()
             }
-            Event::Thinking { .. } | Event::ToolInput { .. } | Event::ToolResult { .. } | Event::ToolError { .. } => {
-                Vec::new()
-            }
+            Event::Thinking { .. }
+            | Event::Compacted { .. }
+            | Event::ToolInput { .. }
+            | Event::ToolResult { .. }
+            | Event::ToolError { .. } => Vec::new(),
         }
     }
 
@@ -221,7 +230,11 @@ pub(in crate::api) fn whole(model: &str, events: impl IntoIterator<Item = Event>
             Event::Status { message, .. } => text.push_str(&notice(&message)),
             Event::Finished { reason, .. } => finish_reason = FinishReason::of(reason),
             Event::Usage(used) => usage = Usage::of(&used),
-            Event::Thinking { .. } | Event::ToolInput { .. } | Event::ToolResult { .. } | Event::ToolError { .. } => {}
+            Event::Thinking { .. }
+            | Event::Compacted { .. }
+            | Event::ToolInput { .. }
+            | Event::ToolResult { .. }
+            | Event::ToolError { .. } => {}
         }
     }
     if let Some(error) = failure {
@@ -251,8 +264,13 @@ impl FinishReason {
 
 impl Usage {
     fn of(run: &RunUsage) -> Self {
-        let RunUsage { prompt_tokens, completion_tokens, .. } = *run;
-        Self { prompt_tokens, completion_tokens, total_tokens: prompt_tokens.saturating_add(completion_tokens) }
+        let RunUsage { prompt_tokens, completion_tokens, cached_tokens, .. } = *run;
+        Self {
+            prompt_tokens,
+            completion_tokens,
+            total_tokens: prompt_tokens.saturating_add(completion_tokens),
+            prompt_tokens_details: PromptTokensDetails { cached_tokens },
+        }
     }
 }
 

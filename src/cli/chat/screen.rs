@@ -73,6 +73,9 @@ impl Screen {
                 self.wait("thinking");
             }
             Event::Error(RunError { message, .. }) | Event::Status { message, .. } => self.print_note(&message),
+            Event::Compacted { tokens_before, tokens_after, .. } => self.print_note(&format!(
+                "the conversation was shortened for the model, from about {tokens_before} to {tokens_after} tokens"
+            )),
             Event::Finished { .. } => self.end_line(),
             Event::Usage(usage) => self.count(&usage),
             Event::Thinking { .. } | Event::ClientToolCall { .. } => {}

@@ -90,6 +90,7 @@ impl Store {
             completion_tokens: count(completion)?,
             cost_usd: cost_usd.parse().map_err(|_| self.damaged(format!("a cost is {cost_usd:?}")))?,
             duration_ms: count(duration_ms)?,
+            ..RunUsage::default()
         };
         Ok(AgentRun { begun, caller_key: caller_key.into(), agent, model, reason, used })
     }
@@ -113,6 +114,7 @@ mod tests {
             completion_tokens: 42,
             cost_usd: "0.00042".parse().unwrap(),
             duration_ms: 7,
+            ..RunUsage::default()
         };
         let begun = begun.parse().unwrap();
         let (agent, model, reason) = ("weather".into(), "m".into(), "stop".into());

@@ -10,6 +10,10 @@ use crate::core::call::{CallContext, Caller, Via};
 use crate::tool::Metadata;
 use crate::tool::tests::tool_with;
 
+fn bounded(text: String, tokens: Option<u64>, max: u64) -> (String, u64) {
+    bound_text(text, tokens, max, || "`output` has all".into())
+}
+
 fn tool(metadata: Metadata, output_schema: Option<Value>) -> Tool {
     tool_with(metadata, json!({}), output_schema)
 }
@@ -25,19 +29,33 @@ fn an_output_becomes_text_within_its_tokens() {
         (ToolOutput { tokens: Some(7), ..ToolOutput::from(json!("35")) }, "35", 7),
     ];
     for (output, text, tokens) in cases {
-        let (answer, counted, _) = check(&tool, output.clone(), 100).unwrap();
+        let (answer, counted, _) = check(Via::Rest, &tool, output.clone(), 100).unwrap();
         assert_eq!((answer.text.as_str(), counted), (text, tokens));
         assert_eq!(answer.output, output.value, "the value is not truncated");
     }
 }
 
 #[test]
+fn a_cut_text_says_how_to_read_on() {
+    let parameters = json!({"properties": {"path": {}, "offset": {}, "limit": {}}});
+    let tool = tool_with(Metadata::default(), parameters, None);
+    let text = |via| check(via, &tool, json!("x".repeat(1_000)).into(), 100).unwrap().0.text;
+    assert!(text(Via::Rest).ends_with("of 1000 bytes shown; `output` has all]"));
+    let told = text(Via::Agent);
+    assert!(
+        told.ends_with("of 1000 bytes shown; call it again with another `offset` or `limit` to read the rest]"),
+        "{told}"
+    );
+    assert!(told.len() <= 400);
+}
+
+#[test]
 fn an_output_over_the_bound_is_refused_before_it_is_rendered() {
     let tool = tool(Metadata { max_output_bytes: 100, ..Metadata::default() }, None);
-    assert!(check(&tool, json!("x".repeat(90)).into(), 1_000).is_ok());
+    assert!(check(Via::Rest, &tool, json!("x".repeat(90)).into(), 1_000).is_ok());
     let long = ToolOutput { text: Some("x".repeat(101)), ..ToolOutput::default() };
     for output in [json!("x".repeat(101)).into(), json!(vec![1; 60]).into(), long] {
-        let error = check(&tool, output, 1_000).unwrap_err();
+        let error = check(Via::Rest, &tool, output, 1_000).unwrap_err();
         assert_eq!(error.code(), ErrorCode::OutputTooLarge);
         assert!(error.message().contains("100 are allowed"), "{}", error.message());
     }
@@ -47,19 +65,19 @@ fn an_output_over_the_bound_is_refused_before_it_is_rendered() {
 #[test]
 fn the_memory_limit_bounds_the_output_too() {
     let metadata = Metadata { memory_limit_mb: 1, max_output_bytes: 8 << 20, ..Metadata::default() };
-    let error = check(&tool(metadata, None), json!("x".repeat(2 << 20)).into(), 1_000).unwrap_err();
+    let error = check(Via::Rest, &tool(metadata, None), json!("x".repeat(2 << 20)).into(), 1_000).unwrap_err();
     assert_eq!(error.code(), ErrorCode::OutputTooLarge);
 }
 
 #[test]
 fn an_output_is_checked_against_its_schema_as_the_tool_is_configured() {
     let with = |output_check| tool(Metadata { output_check, ..Metadata::default() }, Some(json!({"type": "integer"})));
-    let error = check(&with(OutputCheck::Enforce), json!("3").into(), 100).unwrap_err();
+    let error = check(Via::Rest, &with(OutputCheck::Enforce), json!("3").into(), 100).unwrap_err();
     assert_eq!(error.code(), ErrorCode::InvalidOutput);
     assert_eq!(error.details()[0].message, "the output must be an integer, got \"3\"");
-    assert_eq!(check(&with(OutputCheck::Report), json!("3").into(), 100).unwrap().2.len(), 1);
-    assert!(check(&with(OutputCheck::Off), json!("3").into(), 100).unwrap().2.is_empty());
-    assert!(check(&with(OutputCheck::Enforce), json!(3).into(), 100).unwrap().2.is_empty());
+    assert_eq!(check(Via::Rest, &with(OutputCheck::Report), json!("3").into(), 100).unwrap().2.len(), 1);
+    assert!(check(Via::Rest, &with(OutputCheck::Off), json!("3").into(), 100).unwrap().2.is_empty());
+    assert!(check(Via::Rest, &with(OutputCheck::Enforce), json!(3).into(), 100).unwrap().2.is_empty());
 }
 
 fn call() -> CallContext {
@@ -79,7 +97,7 @@ fn accepted_and_refused_outputs_are_charged_once() {
         let tool = tool(metadata.clone(), Some(json!({"type": "integer"})));
         let budgets = Budgets::new(&BudgetConfig::default());
         let hold = budgets.reserve(&call(), &tool).unwrap();
-        let accepted = accept(&tool, output.into(), hold);
+        let accepted = accept(Via::Rest, &tool, output.into(), hold);
         let cost = accepted.as_ref().map_or_else(CallError::cost_usd, |accepted| accepted.charge.cost_usd);
         assert_eq!(cost, Decimal::new(1, 1));
         assert_eq!(accepted.map(|accepted| accepted.charge.tokens).map_err(|error| error.code()), expected);
@@ -92,7 +110,7 @@ fn a_text_is_truncated_to_the_reserved_tokens_and_charged_as_truncated() {
     let tool = tool(Metadata { max_text_tokens: 2_000, ..Metadata::default() }, None);
     let budgets = Budgets::new(&BudgetConfig { max_tokens_per_request: 50, ..BudgetConfig::default() });
     let hold = budgets.reserve(&call(), &tool).unwrap();
-    let accepted = accept(&tool, json!("x".repeat(1_000)).into(), hold).unwrap();
+    let accepted = accept(Via::Rest, &tool, json!("x".repeat(1_000)).into(), hold).unwrap();
     assert!(
         accepted.answer.text.ends_with("of 1000 bytes shown; `output` has all]") && accepted.answer.text.len() <= 200,
         "{}",
@@ -104,25 +122,25 @@ fn a_text_is_truncated_to_the_reserved_tokens_and_charged_as_truncated() {
 
 #[test]
 fn a_text_over_its_tokens_is_truncated_with_a_note() {
-    let (text, tokens) = bound_text("x".repeat(120_000), None, 2_000);
+    let (text, tokens) = bounded("x".repeat(120_000), None, 2_000);
     assert_eq!(text.len(), 7_998);
     assert!(text.ends_with("x\n[cut: 7946 of 120000 bytes shown; `output` has all]"), "{}", &text[7_950..]);
     assert_eq!(tokens, 2_000);
-    assert_eq!(bound_text("x".repeat(8_000), None, 2_000), ("x".repeat(8_000), 2_000));
-    assert_eq!(bound_text("abcde".into(), None, 1), ("abcd".into(), 1));
-    assert_eq!(bound_text("関所の門".into(), None, 1), ("関".into(), 1));
-    assert_eq!(bound_text("関所の門".into(), None, 0), (String::new(), 0));
-    let (text, tokens) = bound_text("x".repeat(1_000), Some(500), 100);
+    assert_eq!(bounded("x".repeat(8_000), None, 2_000), ("x".repeat(8_000), 2_000));
+    assert_eq!(bounded("abcde".into(), None, 1), ("abcd".into(), 1));
+    assert_eq!(bounded("関所の門".into(), None, 1), ("関".into(), 1));
+    assert_eq!(bounded("関所の門".into(), None, 0), (String::new(), 0));
+    let (text, tokens) = bounded("x".repeat(1_000), Some(500), 100);
     assert_eq!((text.len(), tokens), (199, 99), "two bytes per token, as the tool reported");
-    assert_eq!(bound_text("x".into(), Some(u64::MAX), 10), (String::new(), 0));
-    assert_eq!(bound_text(String::new(), Some(5), 1), (String::new(), 0));
+    assert_eq!(bounded("x".into(), Some(u64::MAX), 10), (String::new(), 0));
+    assert_eq!(bounded(String::new(), Some(5), 1), (String::new(), 0));
 }
 
 proptest! {
     #[test]
     fn a_bounded_text_never_exceeds_its_tokens(text in ".{0,200}", tokens in prop::option::of(0_u64..500), max in 0_u64..100) {
         let given = text.clone();
-        let (bounded, count) = bound_text(text, tokens, max);
+        let (bounded, count) = bounded(text, tokens, max);
         prop_assert!(count <= max);
         prop_assert!(tokens.is_some() || bounded.len() as u64 <= max * BYTES_PER_TOKEN);
         prop_assert!(tokens.is_some() || count == (bounded.len() as u64).div_ceil(BYTES_PER_TOKEN));

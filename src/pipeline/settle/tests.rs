@@ -6,7 +6,8 @@ use tokio::time::sleep;
 
 use super::*;
 use crate::config::Config;
-use crate::core::call::{BudgetScopes, Caller};
+use crate::core::call::{BudgetScopes, Caller, Via};
+use crate::core::coercion::Coercion;
 use crate::core::error::Blame;
 use crate::infra::audit;
 use crate::pipeline::tests::{Checkpoint, HandsOver, Scripted, call, cents, failure};
@@ -20,7 +21,7 @@ fn checkpoint() -> Checkpoint {
 fn accepted(checkpoint: &Checkpoint) -> Accepted {
     let tool = checkpoint.tool();
     let hold = checkpoint.pipeline.budget.reserve(&call(), &tool).unwrap();
-    accept(&tool, json!("fine").into(), hold).unwrap()
+    accept(Via::Rest, &tool, json!("fine").into(), hold).unwrap()
 }
 
 #[tokio::test]
@@ -76,6 +77,20 @@ enum End {
     Network,
     Tool,
     Panic,
+}
+
+#[tokio::test]
+async fn corrections_of_a_call_are_in_its_receipt() {
+    let checkpoint = checkpoint();
+    let corrections = vec![Coercion::of_name("functions.Scripted", "scripted"), Coercion::decoded_twice()];
+    let call = CallContext { corrections, ..call() };
+    let answered = checkpoint.pipeline.call(call, Arguments::new()).await;
+    let receipt = serde_json::to_value(&*answered.reply).unwrap()["receipt"].take();
+    let expected = json!([
+        {"path": "", "rule": "tool_name", "from": "functions.Scripted", "to": "scripted"},
+        {"path": "", "rule": "decoded_twice", "from": "string", "to": "object"},
+    ]);
+    assert_eq!(receipt["coercions"], expected);
 }
 
 /// The rest of a request's budget (cents and tokens), and the cost of the call in the audit trail.

@@ -6,10 +6,10 @@
 //! The result may still be invalid: the caller validates it.
 
 use jsonschema::{JsonType, JsonTypeSet};
-use serde::Serialize;
 use serde_json::{Map, Number, Value};
 
 use super::bounds::local;
+use crate::core::coercion::Coercion;
 
 /// Maximum changes to one call's arguments; arguments that need more are refused.
 const MAX_CHANGES: usize = 100;
@@ -19,18 +19,6 @@ const MAX_STEPS: usize = 20_000;
 const MAX_STEPS_IN_PLACE: usize = 16;
 /// Maximum characters of a number sent as a string; a longer one would lose digits.
 const MAX_NUMBER: usize = 32;
-
-/// One change made to the arguments.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Coercion {
-    /// JSON Pointer (RFC 6901) to the value after the change.
-    pub path: String,
-    /// `string_to_integer`, `string_to_number`, `string_to_boolean`, `whole_number_to_integer`, or
-    /// `unwrapped`, whose `from` and `to` are the pointers to the arguments before and after.
-    pub rule: &'static str,
-    pub from: Value,
-    pub to: Value,
-}
 
 /// Returns the coerced arguments and the changes, or `None` when there is nothing to change.
 /// Valid arguments (`fit`) are never unwrapped.

@@ -78,11 +78,17 @@ struct Usage {
     prompt_tokens: Option<u64>,
     completion_tokens: Option<u64>,
     prompt_tokens_details: Option<PromptDetails>,
+    /// DeepSeek's name of the cached tokens (<https://api-docs.deepseek.com/guides/kv_cache>).
+    prompt_cache_hit_tokens: Option<u64>,
+    /// Kimi's.
+    cached_tokens: Option<u64>,
 }
 
 #[derive(Deserialize)]
 struct PromptDetails {
     cached_tokens: Option<u64>,
+    /// `OpenRouter` tells it of Anthropic's models.
+    cache_write_tokens: Option<u64>,
 }
 
 /// # Errors
@@ -110,7 +116,10 @@ pub(in crate::agent::models) fn read(event: &Event, turn: &mut TurnAssembler) ->
     }
     if let Some(usage) = chunk.usage {
         turn.used(usage.prompt_tokens, usage.completion_tokens);
-        turn.cached(usage.prompt_tokens_details.and_then(|details| details.cached_tokens), None);
+        let details = usage.prompt_tokens_details;
+        let cached = details.as_ref().and_then(|details| details.cached_tokens);
+        let cached = cached.or(usage.prompt_cache_hit_tokens).or(usage.cached_tokens);
+        turn.cached(cached, details.and_then(|details| details.cache_write_tokens));
     }
     Ok(())
 }

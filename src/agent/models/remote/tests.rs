@@ -9,7 +9,7 @@ use super::*;
 use crate::agent::message::{
     AssistantTurn, Extras, Image, Message, RequestedCall, Thought, ToolMessage, TurnPart, UserMessage, UserPart,
 };
-use crate::agent::models::StopReason;
+use crate::agent::models::{Purpose, StopReason};
 use crate::agent::options::{ModelOptions, ToolChoice};
 use crate::agent::output_format::OutputFormat;
 use crate::budget::ModelUsage;
@@ -26,6 +26,14 @@ async fn exchange(
     let pieces = provider.ask(protocol, messages).await;
     let request = provider.requests.lock()[0].clone();
     (pieces, request)
+}
+
+/// Parts of a message without their marks for the cache.
+fn unmarked(mut parts: Value) -> Value {
+    for part in parts.as_array_mut().unwrap() {
+        part.as_object_mut().unwrap().shift_remove("cache_control");
+    }
+    parts
 }
 
 /// The chunks of an answer that is expected to succeed.
@@ -100,14 +108,18 @@ async fn the_conversation_is_sent_with_calls_answers_and_tools() {
                     "function": {"name": "add", "description": "Adds.", "parameters": {"type": "object"}}}],
             }),
             Protocol::Anthropic => json!({
-                "model": "a-model", "stream": true, "max_tokens": 100, "temperature": 0.2, "system": "be brief",
+                "model": "a-model", "stream": true, "max_tokens": 100, "temperature": 0.2,
+                "system": [{"type": "text", "text": "be brief", "cache_control": {"type": "ephemeral"}}],
                 "messages": [
-                    {"role": "user", "content": [{"type": "text", "text": "1 + 2, and 3 + 4?"}]},
+                    {"role": "user", "content": [{"type": "text", "text": "1 + 2, and 3 + 4?",
+                        "cache_control": {"type": "ephemeral"}}]},
                     {"role": "assistant", "content": [
                         {"type": "tool_use", "id": "a", "name": "add", "input": {"x": 1}}]},
-                    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "3"}]},
+                    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "3",
+                        "cache_control": {"type": "ephemeral"}}]},
                 ],
-                "tools": [{"name": "add", "description": "Adds.", "input_schema": {"type": "object"}}],
+                "tools": [{"name": "add", "description": "Adds.", "input_schema": {"type": "object"},
+                    "cache_control": {"type": "ephemeral"}}],
             }),
             Protocol::Bedrock => json!({
                 "system": [{"text": "be brief"}],
@@ -140,7 +152,7 @@ async fn all_system_prompts_are_sent_as_one() {
                 assert_eq!(roles, ["system", "user", "user"]);
                 assert_eq!(request["messages"][0]["content"], all);
             }
-            Protocol::Anthropic => assert_eq!((roles.len(), &request["system"]), (1, &json!(all))),
+            Protocol::Anthropic => assert_eq!((roles.len(), &request["system"][0]["text"]), (1, &json!(all))),
             Protocol::Bedrock => assert_eq!((roles.len(), request["system"].as_array().unwrap().len()), (1, 3)),
         }
     }
@@ -365,7 +377,7 @@ async fn images_of_the_user_are_shown_to_the_model() {
                 {"image": {"format": "png", "source": {"bytes": "iVBORw0KGgo="}}},
             ]),
         };
-        assert_eq!(request["messages"][0]["content"], expected, "{protocol:?}: {request:#}");
+        assert_eq!(unmarked(request["messages"][0]["content"].clone()), expected, "{protocol:?}: {request:#}");
     }
 }
 
@@ -397,7 +409,7 @@ async fn images_of_tools_are_shown_to_the_model() {
                 {"toolResult": {"toolUseId": "b", "content": [{"text": "b"}]}},
             ]),
         };
-        assert_eq!(last["content"], expected, "{protocol:?}: {request:#}");
+        assert_eq!(unmarked(last["content"].clone()), expected, "{protocol:?}: {request:#}");
     }
 }
 
@@ -520,7 +532,7 @@ fn options_are_sent_in_each_protocols_own_terms() {
     for (name, value) in expected.as_object().unwrap() {
         assert_eq!(body[name], *value, "{name}");
     }
-    let body = bedrock::body(&request(options));
+    let body = bedrock::body("a-model", &request(options));
     assert_eq!(body["inferenceConfig"]["topP"], 0.9);
     assert_eq!(body["inferenceConfig"]["stopSequences"], json!(["END"]));
     assert_eq!(body["toolConfig"]["toolChoice"], json!({"tool": {"name": "add"}}));
@@ -531,8 +543,8 @@ fn options_are_sent_in_each_protocols_own_terms() {
     let formed = request(ModelOptions { output: Some(output), ..ModelOptions::default() });
     let expected = json!({"type": "json_schema", "json_schema": {"name": "n", "strict": true, "schema": schema}});
     assert_eq!(openai::body("gpt-4o", &formed, true)["response_format"], expected);
-    assert!(anthropic::body("claude", &formed)["system"].as_str().unwrap().contains("JSON Schema"));
-    assert!(bedrock::body(&formed)["system"][1]["text"].as_str().unwrap().contains("JSON Schema"));
+    assert!(anthropic::body("claude", &formed)["system"][0]["text"].as_str().unwrap().contains("JSON Schema"));
+    assert!(bedrock::body("a-model", &formed)["system"][1]["text"].as_str().unwrap().contains("JSON Schema"));
 
     // A turn that thinks has no temperature; one that must call a tool does not think.
     let thinking = ModelOptions { thinking: Some(Thinking::Effort(Effort::Medium)), ..ModelOptions::default() };
@@ -540,7 +552,7 @@ fn options_are_sent_in_each_protocols_own_terms() {
     let thinks = request(ModelOptions { temperature: Some(0.2), ..thinking.clone() });
     let body = anthropic::body("claude", &thinks);
     assert_eq!((&body["thinking"], body.get("temperature")), (&expected, None));
-    let body = bedrock::body(&thinks);
+    let body = bedrock::body("a-model", &thinks);
     assert_eq!(body["additionalModelRequestFields"]["thinking"], expected);
     assert_eq!(body["inferenceConfig"].get("temperature"), None);
     let forced = request(ModelOptions { tool_choice: ToolChoice::Required, ..thinking });
@@ -560,6 +572,75 @@ fn options_are_sent_in_each_protocols_own_terms() {
     }
 }
 
+/// Places with a mark for the cache.
+fn marked(body: &Value) -> Vec<String> {
+    fn visit(value: &Value, path: &str, found: &mut Vec<String>) {
+        match value {
+            Value::Object(fields) => {
+                if fields.contains_key("cache_control") || fields.contains_key("cachePoint") {
+                    found.push(path.to_owned());
+                }
+                fields.iter().for_each(|(name, value)| visit(value, &format!("{path}/{name}"), found));
+            }
+            Value::Array(items) => {
+                items.iter().enumerate().for_each(|(index, item)| visit(item, &format!("{path}/{index}"), found));
+            }
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    visit(body, "", &mut found);
+    found.sort();
+    found
+}
+
+/// The next request begins with the same tools, system prompt and messages. Providers accept at most four marks.
+#[test]
+fn what_the_next_request_begins_with_is_marked_for_the_cache() {
+    let exchange = |id: &str| {
+        let answer = ToolMessage { call_id: id.into(), tool: "add".into(), text: "3".into(), images: Vec::new() };
+        [Message::Assistant(AssistantTurn::new("", [call(id, "{}")])), Message::Tool(answer)]
+    };
+    let messages = [question(), exchange("a").into(), exchange("b").into()].concat();
+    let request = provider::request(messages);
+    let expected = ["/messages/2/content/0", "/messages/4/content/0", "/system/0", "/tools/0"];
+    assert_eq!(marked(&anthropic::body("claude", &request)), expected);
+    let all = ["/messages/2/content/1", "/messages/4/content/1", "/system/1", "/toolConfig/tools/1"];
+    for (model, expected) in [
+        ("eu.anthropic.claude-sonnet-4-5-20250929-v1:0", &all[..]),
+        ("anthropic.claude-3-7-sonnet-20250219-v1:0", &all),
+        ("anthropic.claude-3-5-haiku-20241022-v1:0", &all),
+        ("us.amazon.nova-pro-v1:0", &all[..3]),
+        ("anthropic.claude-3-haiku-20240307-v1:0", &[]),
+        ("anthropic.claude-3-5-sonnet-20240620-v1:0", &[]),
+        ("amazon.nova-canvas-v1:0", &[]),
+        ("meta.llama3-1-70b-instruct-v1:0", &[]),
+    ] {
+        assert_eq!(marked(&bedrock::body(model, &request)), expected, "{model}");
+    }
+    assert!(marked(&openai::body("gpt-4o", &request, true)).is_empty(), "OpenAI needs no marks");
+    let own = ModelRequest { purpose: Purpose::ContextSummary, ..request };
+    assert!(marked(&anthropic::body("claude", &own)).is_empty(), "nothing continues a summary");
+}
+
+/// The name of the cached tokens differs.
+#[tokio::test]
+async fn cached_tokens_are_read_from_the_usage_of_servers_with_openais_api() {
+    let details = json!({"cached_tokens": 60, "cache_write_tokens": 30});
+    for (field, value, expected) in [
+        ("prompt_tokens_details", details, (60, 30)),
+        ("prompt_cache_hit_tokens", json!(70), (70, 0)),
+        ("cached_tokens", json!(80), (80, 0)),
+    ] {
+        let mut usage = json!({"prompt_tokens": 100, "completion_tokens": 1});
+        usage[field] = value;
+        let events = [delta(&json!({"content": "ok"})), finish("stop"), json!({"choices": [], "usage": usage})];
+        let pieces = chunks_of(Protocol::Openai, &provider::openai(&events)).await;
+        let Some(ModelChunk::End { usage, .. }) = pieces.last() else { panic!("{pieces:?}") };
+        assert_eq!((usage.cached_tokens, usage.cache_write_tokens), expected, "{field}");
+    }
+}
+
 #[test]
 fn urls_keep_the_profiles_path_and_query() {
     let outbound = Outbound::new(&crate::config::OutboundConfig::default()).unwrap();
@@ -569,7 +650,7 @@ fn urls_keep_the_profiles_path_and_query() {
         (
             Protocol::Bedrock,
             None,
-            "https://bedrock-runtime.us-east-1.amazonaws.com/model/eu.a-model:0%2Fx/converse-stream",
+            "https://bedrock-runtime.us-east-1.amazonaws.com/model/eu.a-model%3A0%2Fx/converse-stream",
         ),
         (Protocol::Openai, Some("http://h:1/v1/?api-version=2"), "http://h:1/v1/chat/completions?api-version=2"),
     ] {

@@ -19,7 +19,7 @@ async fn toolbox() -> (InProcess, TempDir) {
 
 fn call(tool: &str, arguments: Value) -> ToolboxCall {
     let Value::Object(arguments) = arguments else { panic!("no object") };
-    ToolboxCall { id: "a".into(), tool: tool.into(), arguments }
+    ToolboxCall { id: "a".into(), tool: tool.into(), arguments, corrections: Vec::new() }
 }
 
 #[tokio::test]
@@ -30,6 +30,7 @@ async fn the_scripted_weather_runs_its_tool_through_the_pipeline() {
         model: Arc::new(Replay::parse("weather.yaml", WEATHER).unwrap()),
         toolbox: Arc::new(toolbox),
         profile: Arc::new(AgentProfile::default()),
+        summarizer: None,
     };
     let input = RunInput { messages: vec![Message::User("weather?".into())], ..RunInput::default() };
     let events: Vec<_> = agent.run(input).collect().await;

@@ -23,7 +23,7 @@ fn error() -> Event {
 }
 
 fn used() -> Event {
-    Event::Usage(RunUsage { prompt_tokens: 7, completion_tokens: 5, ..RunUsage::default() })
+    Event::Usage(RunUsage { prompt_tokens: 7, completion_tokens: 5, cached_tokens: 3, ..RunUsage::default() })
 }
 
 fn chunks_for(include_usage: bool, events: Vec<Event>) -> Vec<Value> {
@@ -72,7 +72,11 @@ fn usage_comes_last_if_requested_and_is_null_before() {
     let chunks = chunks_for(true, vec![content("a"), used()]);
     let (last, before) = chunks.split_last().unwrap();
     assert_eq!(last["choices"], json!([]));
-    assert_eq!(last["usage"], json!({"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12}));
+    assert_eq!(
+        last["usage"],
+        json!({"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12,
+        "prompt_tokens_details": {"cached_tokens": 3}})
+    );
     assert!(before.iter().all(|chunk| chunk.get("usage").is_some_and(Value::is_null)), "{before:?}");
 }
 
