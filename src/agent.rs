@@ -20,6 +20,7 @@ pub mod selection;
 pub mod service;
 pub mod summary;
 pub mod toolbox;
+pub mod user_file;
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! The HTTP API, with all routes in one list. `request_guard` holds the checks of every request.
 
 mod admin;
+mod anthropic;
 mod body;
 mod chat;
 mod client_address;
@@ -11,12 +12,14 @@ mod event_stream;
 mod listener;
 mod local;
 pub mod mcp;
+mod model_api;
 mod openai;
 mod poll_inline;
 mod preface_timeout;
 mod reply;
 mod request;
 mod request_guard;
+mod responses;
 mod rest;
 mod tls;
 
@@ -58,6 +61,9 @@ pub fn router(agents: &Arc<AgentService>) -> Router {
         .routes(routes!(openai::models))
         .routes(routes!(openai::model))
         .routes(routes!(openai::complete))
+        .routes(routes!(responses::create))
+        .routes(routes!(anthropic::create))
+        .routes(routes!(anthropic::count_tokens))
         .routes(routes!(chat::chat))
         .routes(routes!(chat::stream))
         .routes(routes!(chat::tool_settings))
@@ -74,5 +80,8 @@ pub fn router(agents: &Arc<AgentService>) -> Router {
         .route("/openapi.json", documentation::route(&document))
         .fallback(reply::no_such_route)
         .method_not_allowed_fallback(reply::no_such_method);
-    router.layer(Extension(Arc::clone(agents))).with_state(Arc::clone(gateway))
+    router
+        .layer(Extension(Arc::<responses::KeptResponses>::default()))
+        .layer(Extension(Arc::clone(agents)))
+        .with_state(Arc::clone(gateway))
 }

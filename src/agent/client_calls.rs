@@ -177,6 +177,7 @@ impl TranscriptHasher {
                 let parts = message.parts.iter().flat_map(|part| match part {
                     UserPart::Text(text) => ["text", text.as_str()],
                     UserPart::Image(image) => [&*image.media_type, &*image.base64],
+                    UserPart::File(file) => [&*file.name, file.digest()],
                 });
                 let parts: Vec<_> = ["user"].into_iter().chain(parts).collect();
                 self.parts(&parts);

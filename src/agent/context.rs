@@ -50,6 +50,7 @@ pub(super) fn weight(message: &Message) -> u64 {
             let part = |part: &UserPart| match part {
                 UserPart::Text(text) => weight_of_text(text),
                 UserPart::Image(_) => IMAGE,
+                UserPart::File(file) => weight_of_text(&file.description()),
             };
             message.parts.iter().map(part).sum()
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::call_ids::ProviderId;
+use super::user_file::UserFile;
 use crate::core::call::Arguments;
 use crate::core::json;
 
@@ -54,6 +55,7 @@ pub struct UserMessage {
 pub enum UserPart {
     Text(String),
     Image(Image),
+    File(UserFile),
 }
 
 impl UserMessage {
@@ -61,7 +63,7 @@ impl UserMessage {
     pub fn text(&self) -> String {
         let text = |part: &UserPart| match part {
             UserPart::Text(text) => Some(text.clone()),
-            UserPart::Image(_) => None,
+            UserPart::Image(_) | UserPart::File(_) => None,
         };
         self.parts.iter().filter_map(text).collect()
     }
@@ -72,6 +74,7 @@ impl UserPart {
         match self {
             Self::Text(text) => text.len(),
             Self::Image(image) => image.bytes(),
+            Self::File(file) => file.memory(),
         }
     }
 }

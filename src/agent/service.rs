@@ -18,7 +18,7 @@ use super::summary::{self, CompletedCall};
 use super::toolbox::{Filtered, Shortlist, ToolboxCall, shortlist};
 use super::{
     Agent, Event, FinishReason, Message, Model, ModelOptions, Prompts, RunInput, Summarizer, ToolDescription, Toolbox,
-    UnreadablePrompt, models, prompts,
+    UnreadablePrompt, context, models, prompts,
 };
 use crate::config::{AgentConfig, AgentProfile, ToolFilter};
 use crate::core::call::{BudgetScopes, Caller, TraceParent};
@@ -89,6 +89,14 @@ impl AgentRequest {
         }
     }
 
+    /// Leaves out the tools that the profile excludes.
+    fn limit_tools(&mut self) {
+        if self.profile.tools != ToolFilter::default() {
+            let (filter, toolbox) = (self.profile.tools.clone(), Arc::clone(&self.toolbox));
+            self.toolbox = Arc::new(Filtered { filter, toolbox });
+        }
+    }
+
     fn meter(&self, gateway: &Gateway) -> Meter {
         meter_of(gateway, (&self.caller, &self.scopes))
     }
@@ -127,10 +135,7 @@ impl AgentService {
             .try_acquire_owned()
             .map_err(|_| CallError::new(ErrorCode::Overloaded, "too many agents run at once; try again later"))?;
         request.options.check(&request.profile)?;
-        if request.profile.tools != ToolFilter::default() {
-            let filter = request.profile.tools.clone();
-            request.toolbox = Arc::new(Filtered { filter, toolbox: request.toolbox });
-        }
+        request.limit_tools();
         let gateway = &self.gateway;
         let model = open(&request.profile, gateway)?;
         let history = self.history(&request);
@@ -164,6 +169,23 @@ impl AgentService {
                 outcome.keep(*reason, messages);
             }
         }))
+    }
+
+    /// # Errors
+    /// `upstream_error`: the profile's model cannot be used, for example without a key.
+    pub fn check_model(&self, profile: &AgentProfile) -> Result<(), CallError> {
+        open(profile, &self.gateway).map(drop)
+    }
+
+    /// The estimated tokens of the first request to the model in a run.
+    pub async fn count_prompt(&self, mut request: AgentRequest) -> u64 {
+        request.limit_tools();
+        let history = self.history(&request);
+        let (_, tools) = offer(&self.gateway, &request, &history).await;
+        let reminder = self.thread_summary(&request).await;
+        let messages = self.conversation(&request.profile, history, &tools, reminder.as_deref());
+        let tools: Vec<_> = tools.into_iter().chain(request.client_tools).collect();
+        context::tokens_of(&messages, &tools)
     }
 
     /// A summary of a reply's calls, in at most three items (A73); empty if the model fails.
@@ -258,8 +280,11 @@ pub fn profile(config: &AgentConfig, name: &str) -> Result<Arc<AgentProfile>, Ca
         Some(profile) => Ok(Arc::new(profile.clone())),
         None => {
             let shown: String = name.chars().take(100).collect();
-            let message = format!("there is no agent {shown:?}; `GET /v1/models` lists all agents");
-            let names = config.profiles.keys().cloned().collect();
+            let names: Vec<_> = config.profiles.keys().cloned().collect();
+            let message = format!(
+                "there is no agent {shown:?}, only {}; `GET /v1/models` lists those that can be used",
+                names.join(", ")
+            );
             Err(CallError::new(ErrorCode::InvalidRequest, message).with_alternatives(names))
         }
     }
@@ -282,7 +307,7 @@ async fn offer(
 
 fn open(profile: &AgentProfile, gateway: &Gateway) -> Result<Arc<dyn Model>, CallError> {
     models::open(profile, gateway.outbound())
-        .map_err(|problem| CallError::new(ErrorCode::UpstreamError, problem.to_string()))
+        .map_err(|problem| CallError::new(ErrorCode::UpstreamError, problem.to_string()).permanently())
 }
 
 fn meter_of(gateway: &Gateway, (caller, scopes): (&Arc<Caller>, &BudgetScopes)) -> Meter {

@@ -24,12 +24,12 @@ use crate::gateway::Gateway;
     tags(
         (name = "tools", description = "Lists, describes, selects and runs tools."),
         (name = "public", description = "The same in a shorter form, without dangerous tools."),
-        (name = "agents", description = "Agents that run tools, for chats and for clients of the OpenAI API."),
+        (name = "agents", description = "Agents that run tools, for chats and for clients of the OpenAI and Anthropic APIs."),
         (name = "openapi", description = "Registers tools of OpenAPI documents."),
         (name = "mcp", description = "Registers MCP servers, and signs in to them."),
         (name = "operation", description = "Health and metrics.")
     ),
-    components(schemas(ExecuteRequest, ExecuteNamedRequest, ReplyBody, OpenAiErrorBody))
+    components(schemas(ExecuteRequest, ExecuteNamedRequest, ReplyBody, OpenAiErrorBody, AnthropicErrorBody))
 )]
 struct Description;
 
@@ -84,6 +84,28 @@ struct OpenAiErrorDetail {
     param: Option<String>,
     /// From the closed list of error codes.
     code: String,
+}
+
+/// The body of an error at `/v1/messages`: a reply whose `error` is the object that Anthropic's clients expect.
+#[derive(Debug, ToSchema)]
+#[schema(as = MessagesFault)]
+#[expect(dead_code, reason = "only describes")]
+pub(super) struct AnthropicErrorBody {
+    /// `error`.
+    r#type: String,
+    success: bool,
+    text: String,
+    error: AnthropicErrorDetail,
+    error_info: ErrorInfoBody,
+    receipt: ReceiptBody,
+}
+
+#[derive(Debug, ToSchema)]
+#[schema(as = MessagesFaultDetail)]
+#[expect(dead_code, reason = "only describes")]
+struct AnthropicErrorDetail {
+    r#type: String,
+    message: String,
 }
 
 #[derive(Debug, ToSchema)]

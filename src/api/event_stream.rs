@@ -9,6 +9,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderName, HeaderValue};
 use axum::response::Response;
 use futures_util::{Stream, StreamExt, stream};
+use serde::Serialize;
 
 use crate::agent::Event;
 use crate::core::error::CallError;
@@ -21,6 +22,32 @@ const DONE: &str = "[DONE]";
 
 /// Makes nginx pass events on as they arrive (A34).
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+
+/// A comment, which clients skip.
+pub(super) const COMMENT: &str = ": keep-alive\n\n";
+
+/// An event with a name, as OpenAI's Responses and Anthropic's Messages send them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NamedEvent {
+    name: &'static str,
+    data: String,
+}
+
+impl NamedEvent {
+    pub(super) fn new(name: &'static str, data: &impl Serialize) -> Self {
+        // Never fails: no event has a map with keys that are not strings.
+        Self { name, data: serde_json::to_string(data).unwrap_or_default() }
+    }
+
+    fn frame(&self) -> Bytes {
+        format!("event: {}\ndata: {}\n\n", self.name, self.data).into()
+    }
+
+    #[cfg(test)]
+    pub(super) fn parts(&self) -> (String, serde_json::Value) {
+        (self.name.to_owned(), serde_json::from_str(&self.data).unwrap())
+    }
+}
 
 /// Waits for the first event: a run that fails before it is answered with an error status; a later error is an event.
 ///
@@ -39,7 +66,20 @@ pub(super) async fn first(
 /// Sends each text as a numbered event (A35), `keep_alive` after each [`KEEP_ALIVE`] without one, and `[DONE]` at the
 /// end. When the client disconnects, `data` is dropped.
 pub(super) fn respond(data: impl Stream<Item = String> + Send + 'static, keep_alive: String) -> Response {
-    let mut response = Response::new(Body::from_stream(frames(data, keep_alive).map(Ok::<_, Infallible>)));
+    respond_with(frames(data, keep_alive))
+}
+
+/// Sends named events, and `keep_alive` as it is after each [`KEEP_ALIVE`] without one.
+pub(super) fn respond_named(
+    events: impl Stream<Item = NamedEvent> + Send + 'static,
+    keep_alive: &'static str,
+) -> Response {
+    let frames = events.map(|event| event.frame());
+    respond_with(kept_alive(frames, Bytes::from_static(keep_alive.as_bytes())))
+}
+
+fn respond_with(frames: impl Stream<Item = Bytes> + Send + 'static) -> Response {
+    let mut response = Response::new(Body::from_stream(frames.map(Ok::<_, Infallible>)));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
@@ -48,23 +88,26 @@ pub(super) fn respond(data: impl Stream<Item = String> + Send + 'static, keep_al
 }
 
 fn frames(data: impl Stream<Item = String> + Send, keep_alive: String) -> impl Stream<Item = Bytes> + Send {
+    let texts = kept_alive(data, keep_alive).chain(stream::once(async { DONE.to_owned() }));
+    texts.enumerate().map(|(number, text)| frame(number, &text))
+}
+
+/// The items, and `keep_alive` after each [`KEEP_ALIVE`] without one.
+fn kept_alive<T: Clone + Send>(items: impl Stream<Item = T> + Send, keep_alive: T) -> impl Stream<Item = T> + Send {
     async_stream::stream! {
-        let mut data = std::pin::pin!(data);
-        let mut number = 0_u64;
+        let mut items = std::pin::pin!(items);
         loop {
-            match tokio::time::timeout(KEEP_ALIVE, data.next()).await {
-                Ok(Some(text)) => yield frame(number, &text),
+            match tokio::time::timeout(KEEP_ALIVE, items.next()).await {
+                Ok(Some(item)) => yield item,
                 Ok(None) => break,
-                Err(_) => yield frame(number, &keep_alive),
+                Err(_) => yield keep_alive.clone(),
             }
-            number += 1;
         }
-        yield frame(number, DONE);
     }
 }
 
 /// `data` is JSON on one line, or `[DONE]`: it has no line breaks to escape.
-fn frame(number: u64, data: &str) -> Bytes {
+fn frame(number: usize, data: &str) -> Bytes {
     format!("id: {number}\ndata: {data}\n\n").into()
 }
 
@@ -91,6 +134,14 @@ mod tests {
         });
         let sent = text(frames(slow, "alive".into())).await;
         assert_eq!((sent.matches("data: alive").count(), sent.contains("id: 2\ndata: late")), (2, true), "{sent}");
+    }
+
+    #[tokio::test]
+    async fn named_events_have_their_name_and_no_number() {
+        let events = stream::iter([NamedEvent::new("ping", &serde_json::json!({"type": "ping"}))]);
+        let response = respond_named(events, COMMENT);
+        let sent = axum::body::to_bytes(response.into_body(), 1_000).await.unwrap();
+        assert_eq!(&sent[..], b"event: ping\ndata: {\"type\":\"ping\"}\n\n");
     }
 
     #[test]

@@ -2,12 +2,13 @@
 
 mod completion;
 mod request;
+pub(super) mod terms;
 
 use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::{FromRequest, Request, State};
-use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt};
 use serde::Serialize;
@@ -19,13 +20,13 @@ use self::request::CompletionRequest;
 use super::body::JsonBody;
 use super::documentation::OpenAiErrorBody;
 use super::event_stream;
+use super::model_api::output::Output;
+use super::model_api::{NamedAgent, session_of_thread, should_retry};
 use super::reply;
 use super::request::{Name, RequestMeta};
-use crate::agent::{AgentRequest, AgentService, Event, service};
+use crate::agent::{AgentService, Event, service};
 use crate::core::error::CallError;
 use crate::gateway::Gateway;
-
-const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
 /// The agents' profiles.
 #[derive(Debug, Serialize, ToSchema)]
@@ -44,16 +45,18 @@ pub(super) struct ModelEntry<'a> {
     owned_by: &'static str,
 }
 
-/// Lists the agents.
+/// Lists the agents whose model can be used: profiles without a key are left out.
 #[utoipa::path(get, path = "/v1/models", operation_id = "listModels", tag = "agents",
     responses((status = 200, body = Models<'_>), (status = "4XX", body = OpenAiErrorBody)))]
 pub(super) async fn models(
     origin: Result<RequestMeta, CallError>,
     State(gateway): State<Arc<Gateway>>,
+    Extension(agents): Extension<Arc<AgentService>>,
 ) -> Result<Response, OpenAiError> {
     origin?;
     let config = gateway.config();
-    let data = config.agent.profiles.keys().map(|name| entry(name)).collect();
+    let usable = config.agent.profiles.iter().filter(|(_, profile)| agents.check_model(profile).is_ok());
+    let data = usable.map(|(name, _)| entry(name)).collect();
     Ok(reply::json(StatusCode::OK, &Models { object: "list", data }))
 }
 
@@ -63,11 +66,12 @@ pub(super) async fn models(
 pub(super) async fn model(
     origin: Result<RequestMeta, CallError>,
     State(gateway): State<Arc<Gateway>>,
+    Extension(agents): Extension<Arc<AgentService>>,
     name: Result<Name, CallError>,
 ) -> Result<Response, OpenAiError> {
     origin?;
     let Name(name) = name?;
-    service::profile(&gateway.config().agent, &name)?;
+    agents.check_model(&*service::profile(&gateway.config().agent, &name)?)?;
     Ok(reply::json(StatusCode::OK, &entry(&name)))
 }
 
@@ -84,22 +88,14 @@ pub(super) async fn complete(
     let origin = origin?;
     let JsonBody(request, _memory) = JsonBody::<CompletionRequest>::from_request(request, &gateway).await?;
     let (streams, includes_usage) = (request.streams(), request.includes_usage());
-    let config = gateway.config();
-    let name = request.model.clone().unwrap_or_else(|| config.agent.default_profile.clone());
-    let profile = service::profile(&config.agent, &name)?;
-    let (messages, client_tools, options) = request.into_conversation()?;
-    // A thread has its own files and settings.
-    let sessions = &gateway.pipeline.sessions;
-    let session = origin.thread.as_deref().and_then(|thread| sessions.prepare(&origin.caller, thread).ok());
-    let toolbox = Arc::new(origin.toolbox(&gateway, session));
-    let agent_request =
-        AgentRequest { client_tools, options, ..origin.agent_request(&name, profile, toolbox, messages) };
-    let events = agents.begin(agent_request).await?;
+    let agent = NamedAgent::find(&gateway, request.model.clone())?;
+    let session = session_of_thread(&origin, &gateway);
+    let events = request.into_run()?.begin(&agent, &origin, &agents, session).await?;
     if streams {
-        Ok(stream_chunks(ChunkEncoder::new(&name, includes_usage), events).await?)
+        Ok(stream_chunks(ChunkEncoder::new(&agent.name, includes_usage), events).await?)
     } else {
-        let events: Vec<_> = events.collect().await;
-        Ok(reply::json(StatusCode::OK, &completion::whole(&name, events)?))
+        let output = Output::whole(events.collect::<Vec<_>>().await)?;
+        Ok(reply::json(StatusCode::OK, &Completion::of(&agent.name, output)))
     }
 }
 
@@ -145,11 +141,7 @@ impl From<CallError> for OpenAiError {
 impl IntoResponse for OpenAiError {
     fn into_response(self) -> Response {
         let error = json!(OpenAiProblem::of(&self.0));
-        let should_retry = HeaderValue::from_static(if self.0.retryable() { "true" } else { "false" });
-        let mut response = reply::refused_as(self.0, |body| body["error"] = error);
-        // OpenAI's own clients repeat a request by it, else by the status alone.
-        response.headers_mut().insert(SHOULD_RETRY, should_retry);
-        response
+        should_retry::refused(self.0, |body| body["error"] = error)
     }
 }
 
@@ -163,7 +155,7 @@ pub(super) struct OpenAiProblem {
 }
 
 impl OpenAiProblem {
-    fn of(error: &CallError) -> Self {
+    pub(super) fn of(error: &CallError) -> Self {
         let code = error.code();
         Self {
             message: error.message().to_owned(),

@@ -295,6 +295,10 @@ pub(super) struct SessionFile {
 }
 
 impl SessionFile {
+    pub(super) fn new(session: String, path: String) -> Self {
+        Self { session, path }
+    }
+
     /// A call of `file_write` with this content.
     ///
     /// # Errors

@@ -144,6 +144,13 @@ impl<K: Clone + Eq + Hash, V> PerOwner<K, V> {
         is_to_go.then(|| state.remove(key)).flatten()
     }
 
+    /// Removes the least recently used entry of a caller.
+    pub fn remove_oldest_of(&self, owner: &Owner) -> Option<V> {
+        let mut state = self.state.lock();
+        let oldest = state.oldest_of(&owner.caller, &|_, _| true)?;
+        state.remove(&oldest)
+    }
+
     pub fn for_each(&self, mut visit: impl FnMut(&mut V)) {
         self.state.lock().entries.values_mut().for_each(|entry| visit(&mut entry.value));
     }

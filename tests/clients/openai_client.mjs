@@ -24,3 +24,15 @@ const click = { name: "click", parse: JSON.parse, parameters: { type: "object", 
 const tools = [{ type: "function", function: click }];
 const runner = client.chat.completions.runTools({ model: "clicker", messages, tools, stream: true });
 assert.equal(await runner.finalContent(), "Clicked.");
+
+// The Responses API, whose function is called, answered, and the response goes on by its id.
+const called = { type: "function", name: "click", strict: false, parameters: { type: "object", properties: {} } };
+const streaming = client.responses.stream({ model: "clicker", input: "Click it.", tools: [called] });
+const kinds = [];
+for await (const event of streaming) kinds.push(event.type);
+const asks = await streaming.finalResponse();
+assert.deepEqual([kinds[0], kinds.at(-1)], ["response.created", "response.completed"]);
+assert.equal(asks.output[0].name, "click");
+const output = [{ type: "function_call_output", call_id: asks.output[0].call_id, output: "clicked" }];
+const done = await client.responses.create({ model: "clicker", input: output, previous_response_id: asks.id });
+assert.equal(done.output_text, "Clicked.");

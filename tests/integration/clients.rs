@@ -16,13 +16,21 @@ turns:
   - text: ["Clicked."]
 "#;
 
+/// Gives its answer to a function of the client's, as pydantic-ai asks for.
+const FINAL: &str = r#"
+turns:
+  - calls: [{id: theirs, tool: final_result, arguments: '{"fahrenheit": 70.7}'}]
+"#;
+
+const TYPED: &str = r#"turns: [{text: ['{"fahrenheit": 70.7}']}]"#;
+
 fn clients() -> PathBuf {
     std::env::var("CLIENTS").expect("CLIENTS names the folder with node_modules and python").into()
 }
 
 /// Runs a client of `tests/clients` against a gateway, for a minute at most.
 async fn client(program: &str, script: &str) {
-    let app = with_scripts(&[("clicker", CLICKER)]).await;
+    let app = with_scripts(&[("clicker", CLICKER), ("final", FINAL), ("typed", TYPED)]).await;
     let mut command = Command::new("timeout");
     command.args(["60", program, &format!("{}/tests/clients/{script}", env!("CARGO_MANIFEST_DIR"))]);
     command.env("BASE_URL", format!("{}/v1", app.url)).env("CLIENTS", clients());
@@ -51,6 +59,36 @@ async fn clients_openai_for_python() {
 #[ignore = "needs the package openai for Node, in the folder named by the variable CLIENTS"]
 async fn clients_openai_for_javascript() {
     client("node", "openai_client.mjs").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the package openai for Python, in the folder named by the variable CLIENTS"]
+async fn clients_openai_for_python_with_responses() {
+    client(&python(), "openai_responses_client.py").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs openai-agents, in the folder named by the variable CLIENTS"]
+async fn clients_openai_agents() {
+    client(&python(), "openai_agents_client.py").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the package anthropic for Python, in the folder named by the variable CLIENTS"]
+async fn clients_anthropic_for_python() {
+    client(&python(), "anthropic_client.py").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs pydantic-ai, in the folder named by the variable CLIENTS"]
+async fn clients_pydantic_ai() {
+    client(&python(), "pydantic_ai_client.py").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the packages ai and @ai-sdk/openai for Node, in the folder named by the variable CLIENTS"]
+async fn clients_ai_sdk() {
+    client("node", "ai_sdk_client.mjs").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

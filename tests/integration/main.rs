@@ -49,6 +49,7 @@ mod mcp_programs;
 mod mcp_schema;
 mod mcp_servers;
 mod mcp_sessions;
+mod model_apis;
 mod oauth;
 mod observability;
 mod one_gateway;

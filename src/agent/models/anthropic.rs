@@ -119,6 +119,7 @@ fn user_part(part: &UserPart) -> Value {
     match part {
         UserPart::Text(text) => json!({"type": "text", "text": text}),
         UserPart::Image(image) => image_part(image),
+        UserPart::File(file) => json!({"type": "text", "text": file.description()}),
     }
 }
 

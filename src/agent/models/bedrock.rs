@@ -136,6 +136,7 @@ fn user_part(part: &UserPart) -> Value {
     match part {
         UserPart::Text(text) => json!({"text": text}),
         UserPart::Image(image) => image_part(image),
+        UserPart::File(file) => json!({"text": file.description()}),
     }
 }
 

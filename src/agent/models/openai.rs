@@ -111,6 +111,7 @@ fn user_content(message: &UserMessage) -> Value {
     let part = |part: &UserPart| match part {
         UserPart::Text(text) => json!({"type": "text", "text": text}),
         UserPart::Image(image) => image_part(image),
+        UserPart::File(file) => json!({"type": "text", "text": file.description()}),
     };
     message.parts.iter().map(part).collect()
 }

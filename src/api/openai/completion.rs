@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use crate::agent::prompts::beginning;
 use crate::agent::{self, Event, RunUsage};
+use crate::api::model_api::output::{Output, OutputPart, notice};
 use crate::api::openai::OpenAiProblem;
 use crate::core::error::CallError;
 
@@ -215,38 +216,23 @@ impl ChunkEncoder {
     }
 }
 
-/// A complete run as one completion.
-/// # Errors
-/// The run's own error, with the content before it as its output.
-pub(in crate::api) fn whole(model: &str, events: impl IntoIterator<Item = Event>) -> Result<Completion, CallError> {
-    let (mut text, mut tool_calls) = (String::new(), Vec::new());
-    let (mut usage, mut finish_reason) = (Usage::default(), FinishReason::Stop);
-    let mut failure = None;
-    for event in events {
-        match event {
-            Event::Content { text: piece } => text.push_str(&piece),
-            Event::ClientToolCall { id, tool_name, arguments } => tool_calls.push(tool_call(id, tool_name, arguments)),
-            Event::Error(error) => failure = Some(CallError::from(error)),
-            Event::Status { message, .. } => text.push_str(&notice(&message)),
-            Event::Finished { reason, .. } => finish_reason = FinishReason::of(reason),
-            Event::Usage(used) => usage = Usage::of(&used),
-            Event::Thinking { .. }
-            | Event::Compacted { .. }
-            | Event::ToolInput { .. }
-            | Event::ToolResult { .. }
-            | Event::ToolError { .. } => {}
+impl Completion {
+    /// The output of a whole run.
+    pub(in crate::api) fn of(model: &str, output: Output) -> Self {
+        let (text, finish_reason, usage) = (output.text(), FinishReason::of(output.finish), Usage::of(&output.usage));
+        let calls = output.parts.into_iter().filter_map(|part| match part {
+            OutputPart::Call { id, name, arguments } => Some(tool_call(id, name, arguments)),
+            OutputPart::Text(_) | OutputPart::Thinking(_) => None,
+        });
+        let tool_calls: Vec<_> = calls.collect();
+        let content = (tool_calls.is_empty() || !text.is_empty()).then_some(text);
+        let message = ReplyMessage { role: "assistant", content, tool_calls };
+        Self {
+            heading: heading("chat.completion", model),
+            choices: vec![Choice { index: 0, message, finish_reason }],
+            usage,
         }
     }
-    if let Some(error) = failure {
-        return Err(if text.is_empty() { error } else { error.with_output(text.into()) });
-    }
-    let content = (tool_calls.is_empty() || !text.is_empty()).then_some(text);
-    let message = ReplyMessage { role: "assistant", content, tool_calls };
-    Ok(Completion {
-        heading: heading("chat.completion", model),
-        choices: vec![Choice { index: 0, message, finish_reason }],
-        usage,
-    })
 }
 
 impl FinishReason {
@@ -281,11 +267,6 @@ fn heading(object: &'static str, model: &str) -> Heading {
 
 fn tool_call(id: String, name: String, arguments: String) -> ToolCall {
     ToolCall { index: None, id, r#type: "function", function: Function { name, arguments } }
-}
-
-/// The error's message, separated from the content before it.
-fn notice(message: &str) -> String {
-    format!("\n\n[{message}]")
 }
 
 fn pieces(text: &str) -> impl Iterator<Item = &str> {

@@ -2,17 +2,16 @@
 
 mod options;
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use self::options::RequestOptions;
-use crate::agent::message::{AssistantTurn, Image, RequestedCall, ToolMessage, UserMessage, UserPart};
-use crate::agent::toolbox::ToolDescription;
-use crate::agent::{Message, ModelOptions};
-use crate::core::error::{CallError, ErrorCode};
+use crate::agent::Message;
+use crate::agent::message::{AssistantTurn, RequestedCall, ToolMessage, UserMessage, UserPart};
+use crate::api::model_api::client_tools::{self, DescribedTool};
+use crate::api::model_api::{ClientRun, content, invalid};
+use crate::core::error::CallError;
 
 /// `POST /v1/chat/completions`. What it asks of the answer is kept, or refused by name. Fields that are not listed here
 /// (`user`, `metadata`, `store`, …) change no answer, and are ignored.
@@ -65,10 +64,11 @@ enum Content {
 
 #[derive(Debug, Deserialize, ToSchema)]
 struct Part {
-    /// `text`, and in a message of the user `image_url`; other types are refused.
+    /// `text`, and in a message of the user `image_url` or `file`; other types are refused.
     r#type: String,
     text: Option<String>,
     image_url: Option<ImageUrl>,
+    file: Option<AttachedFile>,
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -76,6 +76,14 @@ struct ImageUrl {
     /// A data URL (RFC 2397) in base64: the gateway fetches no addresses for callers.
     #[schema(pattern = "^data:image/")]
     url: String,
+}
+
+/// It goes to the workspace of the thread's session.
+#[derive(Debug, Deserialize, ToSchema)]
+struct AttachedFile {
+    filename: Option<String>,
+    /// A data URL in base64, or base64 alone. Required: the gateway keeps no uploaded files (`file_id`).
+    file_data: Option<String>,
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -94,7 +102,7 @@ struct RequestFunction {
 struct RequestTool {
     /// `function` is the only type.
     r#type: String,
-    function: FunctionDescription,
+    function: Option<FunctionDescription>,
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -106,15 +114,6 @@ struct FunctionDescription {
     parameters: Option<Value>,
 }
 
-/// Maximum number of tools of a client.
-const MAX_TOOLS: usize = 128;
-
-/// What all providers read.
-const IMAGE_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
-
-/// Maximum bytes of a tool's name; models accept no longer one.
-const MAX_NAME: usize = 64;
-
 impl CompletionRequest {
     pub(in crate::api) fn streams(&self) -> bool {
         self.stream.unwrap_or_default()
@@ -124,13 +123,9 @@ impl CompletionRequest {
         self.stream_options.as_ref().and_then(|options| options.include_usage).unwrap_or_default()
     }
 
-    /// The conversation so far, the tools that the client runs itself, and what it asks of the answer.
-    ///
     /// # Errors
     /// `invalid_request`, with the location.
-    pub(in crate::api) fn into_conversation(
-        self,
-    ) -> Result<(Vec<Message>, Vec<ToolDescription>, ModelOptions), CallError> {
+    pub(in crate::api) fn into_run(self) -> Result<ClientRun, CallError> {
         if self.n.is_some_and(|choices| choices != 1) {
             return Err(invalid("`n` must be 1: an agent returns one answer"));
         }
@@ -144,7 +139,9 @@ impl CompletionRequest {
             return Err(invalid("`messages` has no message with the role `user`; add one that describes the task"));
         }
         let options = self.options.read()?;
-        Ok((messages, client_tools(self.tools.unwrap_or_default())?, options))
+        let tools = self.tools.unwrap_or_default();
+        let client_tools = client_tools::read(tools.into_iter().map(RequestTool::described))?;
+        Ok(ClientRun { messages, client_tools, options })
     }
 }
 
@@ -159,11 +156,7 @@ impl RequestMessage {
                 Message::Assistant(AssistantTurn::new(text, calls))
             }
             Self::Tool { content, tool_call_id } => {
-                let earlier_turns = earlier.iter().rev().filter_map(|message| match message {
-                    Message::Assistant(turn) => Some(turn),
-                    _ => None,
-                });
-                let call = earlier_turns.flat_map(AssistantTurn::calls).find(|call| call.id == tool_call_id);
+                let call = client_tools::call_of(earlier, &tool_call_id);
                 let call = call.ok_or("its `tool_call_id` matches no call of an earlier message")?;
                 let (call_id, tool) = (call.id.clone(), call.tool.clone());
                 Message::Tool(ToolMessage { call_id, tool, text: content.into_text()?, images: Vec::new() })
@@ -193,10 +186,16 @@ impl Content {
 
 impl Part {
     fn into_user_part(self) -> Result<UserPart, String> {
-        match (self.r#type.as_str(), self.image_url) {
-            ("image_url", Some(ImageUrl { url })) => Ok(UserPart::Image(image(&url)?)),
-            ("image_url", None) => Err("a part of the type `image_url` has no `image_url`".into()),
-            (_, image_url) => Part { image_url, ..self }.into_text().map(UserPart::Text),
+        match (self.r#type.as_str(), self.image_url, self.file) {
+            ("image_url", Some(ImageUrl { url }), _) => {
+                content::image_of_url("image_url.url", &url).map(UserPart::Image)
+            }
+            ("image_url", None, _) => Err("a part of the type `image_url` has no `image_url`".into()),
+            ("file", _, Some(AttachedFile { filename, file_data: Some(data) })) => {
+                content::file("file.file_data", filename.as_deref(), &data)
+            }
+            ("file", ..) => Err("a part of the type `file` has no `file.file_data`; send the file within it".into()),
+            (_, image_url, file) => Part { image_url, file, ..self }.into_text().map(UserPart::Text),
         }
     }
 
@@ -218,61 +217,30 @@ impl RequestCall {
     }
 }
 
-fn client_tools(tools: Vec<RequestTool>) -> Result<Vec<ToolDescription>, CallError> {
-    if tools.len() > MAX_TOOLS {
-        return Err(invalid(format!("`tools` has {} tools; at most {MAX_TOOLS} are allowed", tools.len())));
+impl RequestTool {
+    fn described(self) -> DescribedTool {
+        let Self { r#type, function } = self;
+        match function {
+            Some(FunctionDescription { name, description, parameters }) if r#type == "function" => {
+                Ok((name, description, parameters))
+            }
+            Some(_) | None if r#type != "function" => Err(client_tools::not_of_the_client(&r#type, "`function`")),
+            _ => Err("it has no `function`".to_owned()),
+        }
     }
-    let mut described: Vec<ToolDescription> = Vec::with_capacity(tools.len());
-    for (index, tool) in tools.into_iter().enumerate() {
-        let RequestTool { r#type, function: FunctionDescription { name, description, parameters } } = tool;
-        let problem = if r#type != "function" {
-            "its `type` must be `function`"
-        } else if !is_name(&name) {
-            "its name must be 1 to 64 letters, digits, `_` or `-`"
-        } else if described.iter().any(|earlier| earlier.name == name) {
-            "an earlier tool has the same name"
-        } else {
-            let description = description.unwrap_or_default();
-            let parameters = parameters.unwrap_or_else(|| json!({"type": "object", "properties": {}}));
-            described.push(ToolDescription { name, description, parameters });
-            continue;
-        };
-        return Err(invalid(format!("`tools[{index}]`: {problem}")));
-    }
-    Ok(described)
-}
-
-fn image(url: &str) -> Result<Image, String> {
-    let data = url.strip_prefix("data:").ok_or(
-        "`image_url.url` is an address; the gateway fetches none for callers: send the image as a data URL \
-         (`data:image/png;base64,…`)",
-    )?;
-    let (media_type, base64) = data.split_once(";base64,").ok_or("`image_url.url` is a data URL without `;base64,`")?;
-    if !IMAGE_TYPES.contains(&media_type) {
-        return Err(format!("`image_url.url` is not one of {}", IMAGE_TYPES.join(", ")));
-    }
-    if base64.is_empty() || BASE64_STANDARD.decode(base64).is_err() {
-        return Err("`image_url.url` is not valid base64".into());
-    }
-    Ok(Image { media_type: media_type.to_owned(), base64: base64.to_owned() })
-}
-
-fn is_name(name: &str) -> bool {
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(fits)
-}
-
-fn invalid(message: impl Into<String>) -> CallError {
-    CallError::new(ErrorCode::InvalidRequest, message)
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::agent::toolbox::ToolDescription;
+    use crate::core::error::ErrorCode;
 
     fn read(body: Value) -> Result<(Vec<Message>, Vec<ToolDescription>), CallError> {
         let request = serde_json::from_value::<CompletionRequest>(body).unwrap();
-        request.into_conversation().map(|(messages, tools, _)| (messages, tools))
+        request.into_run().map(|run| (run.messages, run.client_tools))
     }
 
     #[test]
@@ -307,6 +275,15 @@ mod tests {
     }
 
     #[test]
+    fn files_of_the_user_are_read() {
+        let file = json!({"type": "file", "file": {"filename": "a.txt", "file_data": "data:text/plain;base64,aGk="}});
+        let (messages, _) = read(json!({"messages": [{"role": "user", "content": [file]}]})).unwrap();
+        let Message::User(message) = &messages[0] else { panic!("{messages:?}") };
+        let UserPart::File(file) = &message.parts[0] else { panic!("{message:?}") };
+        assert_eq!((file.name.as_str(), file.bytes), ("a.txt", 2));
+    }
+
+    #[test]
     fn unsupported_requests_are_refused_with_their_location() {
         let user = json!({"role": "user", "content": "hi"});
         let tool = |name: &str| json!({"type": "function", "function": {"name": name}});
@@ -325,7 +302,12 @@ mod tests {
             (json!({"messages": [user], "n": 2}), "`n`"),
             (json!({"messages": [user], "tools": [tool("a"), tool("a")]}), "`tools[1]`: an earlier"),
             (json!({"messages": [user], "tools": [tool("a b")]}), "`tools[0]`: its name"),
-            (json!({"messages": [user], "tools": [{"type": "custom", "function": {"name": "a"}}]}), "`tools[0]`"),
+            (
+                json!({"messages": [user], "tools": [{"type": "custom", "custom": {"name": "a"}}]}),
+                "\"custom\" is not a tool",
+            ),
+            (json!({"messages": [user], "tools": [{"type": "function"}]}), "`tools[0]`: it has no `function`"),
+            (json!({"messages": [part(json!({"type": "file", "file": {"file_id": "f"}}))]}), "`file.file_data`"),
             (json!({"messages": [user], "tools": vec![tool("a"); 129]}), "128"),
         ] {
             let mut body = body;

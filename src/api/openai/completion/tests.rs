@@ -113,7 +113,8 @@ fn a_run_ended_by_a_limit_reports_it() {
 
 #[test]
 fn a_complete_completion_has_the_same_content() {
-    let whole = |events| serde_json::to_value(whole("weather", events).unwrap()).unwrap();
+    let whole =
+        |events: Vec<Event>| serde_json::to_value(Completion::of("weather", Output::whole(events).unwrap())).unwrap();
     let answer = whole(vec![content("It is "), content("warm."), used()]);
     assert_eq!(answer["object"], "chat.completion");
     assert_eq!(answer["choices"][0]["message"], json!({"role": "assistant", "content": "It is warm."}));
@@ -132,7 +133,7 @@ fn a_complete_completion_has_the_same_content() {
 
 #[test]
 fn a_complete_completion_that_failed_is_an_error_with_the_content_so_far() {
-    let error = whole("weather", [content("It is"), error(), used()]).unwrap_err();
+    let error = Output::whole([content("It is"), error(), used()]).unwrap_err();
     assert_eq!((error.code(), error.message()), (ErrorCode::Timeout, "the model did not answer in time"));
     assert_eq!(error.output(), Some(&json!("It is")));
 }

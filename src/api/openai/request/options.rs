@@ -4,9 +4,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::invalid;
 use crate::agent::{ModelOptions, OutputFormat, ToolChoice};
-use crate::config::{Effort, Thinking};
+use crate::api::model_api::{check_range, invalid, refuse_options};
+use crate::api::openai::terms::{ReasoningEffort, ToolChoiceMode, schema_format};
 use crate::core::error::CallError;
 
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -59,14 +59,6 @@ enum RequestedToolChoice {
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-enum ToolChoiceMode {
-    Auto,
-    None,
-    Required,
-}
-
-#[derive(Debug, Deserialize, ToSchema)]
 struct NamedFunction {
     name: String,
 }
@@ -89,16 +81,6 @@ struct RequestSchema {
     strict: Option<bool>,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-enum ReasoningEffort {
-    None,
-    Minimal,
-    Low,
-    Medium,
-    High,
-}
-
 /// OpenAI's limit.
 const MAX_STOPS: usize = 4;
 
@@ -106,19 +88,14 @@ impl RequestOptions {
     /// # Errors
     /// `invalid_request` with the option that cannot be kept, or is out of range.
     pub(super) fn read(self) -> Result<ModelOptions, CallError> {
-        if let Some(name) = self.impossible() {
-            let why = "an agent's answer has nothing like it; leave it out";
-            return Err(invalid(format!("`{name}` cannot be kept: {why}")));
-        }
+        self.refuse_impossible()?;
         for (name, value, range) in [
             ("temperature", self.temperature, 0.0..=2.0),
             ("top_p", self.top_p, 0.0..=1.0),
             ("presence_penalty", self.presence_penalty, -2.0..=2.0),
             ("frequency_penalty", self.frequency_penalty, -2.0..=2.0),
         ] {
-            if value.is_some_and(|value| !range.contains(&value)) {
-                return Err(invalid(format!("`{name}` is not between {} and {}", range.start(), range.end())));
-            }
+            check_range(name, value, &range)?;
         }
         let max_tokens = self.max_completion_tokens.or(self.max_tokens);
         if max_tokens == Some(0) {
@@ -141,9 +118,8 @@ impl RequestOptions {
             max_tokens,
             stop,
             tool_choice: match self.tool_choice {
-                None | Some(RequestedToolChoice::Mode(ToolChoiceMode::Auto)) => ToolChoice::Auto,
-                Some(RequestedToolChoice::Mode(ToolChoiceMode::None)) => ToolChoice::None,
-                Some(RequestedToolChoice::Mode(ToolChoiceMode::Required)) => ToolChoice::Required,
+                None => ToolChoice::Auto,
+                Some(RequestedToolChoice::Mode(mode)) => mode.into(),
                 Some(RequestedToolChoice::Function { function }) => ToolChoice::Tool(function.name),
             },
             parallel_tool_calls: self.parallel_tool_calls,
@@ -152,17 +128,15 @@ impl RequestOptions {
         })
     }
 
-    /// An option that no agent can keep.
-    fn impossible(&self) -> Option<&'static str> {
+    /// Options that no agent can keep.
+    fn refuse_impossible(&self) -> Result<(), CallError> {
         let is_empty = |value: &Value| value.as_object().is_some_and(serde_json::Map::is_empty) || value.is_null();
-        [
+        refuse_options(&[
             ("logprobs", self.logprobs == Some(true)),
             ("logit_bias", !self.logit_bias.as_ref().is_none_or(is_empty)),
             ("functions", self.functions.is_some()),
             ("modalities", self.modalities.iter().flatten().any(|modality| modality != "text")),
-        ]
-        .into_iter()
-        .find_map(|(name, is_asked)| is_asked.then_some(name))
+        ])
     }
 }
 
@@ -172,24 +146,9 @@ impl ResponseFormat {
             Self::Text => Ok(None),
             Self::JsonObject => Ok(Some(OutputFormat::object())),
             Self::JsonSchema { json_schema: RequestSchema { name, schema, strict } } => {
-                let format = OutputFormat::of_schema(name, schema, strict.unwrap_or_default());
-                format.map(Some).map_err(|error| invalid(format!("`response_format.json_schema.schema`: {error}")))
+                schema_format("response_format.json_schema.schema", name, schema, strict).map(Some)
             }
         }
-    }
-}
-
-impl ReasoningEffort {
-    /// `none` leaves it to the profile: many models cannot think at all, and the others then do not.
-    fn thinking(self) -> Option<Thinking> {
-        let effort = match self {
-            Self::None => return None,
-            Self::Minimal => Effort::Minimal,
-            Self::Low => Effort::Low,
-            Self::Medium => Effort::Medium,
-            Self::High => Effort::High,
-        };
-        Some(Thinking::Effort(effort))
     }
 }
 
@@ -198,6 +157,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::config::{Effort, Thinking};
 
     fn read(body: Value) -> Result<ModelOptions, CallError> {
         serde_json::from_value::<RequestOptions>(body).unwrap().read()

@@ -1,0 +1,91 @@
+//! `/v1/messages`: agents as clients of Anthropic's API see them.
+
+mod content;
+mod error;
+mod events;
+mod message;
+mod request;
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::{FromRequest, Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+
+use self::error::AnthropicError;
+use self::events::{EventEncoder, PING};
+use self::message::{MessageBody, TokenCount};
+use self::request::MessagesRequest;
+use super::body::JsonBody;
+use super::documentation::AnthropicErrorBody;
+use super::event_stream;
+use super::model_api::output::Output;
+use super::model_api::{NamedAgent, session_of_thread};
+use super::reply;
+use super::request::RequestMeta;
+use crate::agent::{AgentService, Event};
+use crate::core::error::CallError;
+use crate::gateway::Gateway;
+
+/// Runs an agent until it answers. It calls the gateway's tools itself; calls of the client's tools are returned.
+#[utoipa::path(post, path = "/v1/messages", operation_id = "createMessage", tag = "agents", request_body = MessagesRequest,
+    responses((status = 200, description = "A message, or with `stream` server-sent events of one", body = MessageBody),
+        (status = "4XX", body = AnthropicErrorBody), (status = "5XX", body = AnthropicErrorBody)))]
+pub(super) async fn create(
+    origin: Result<RequestMeta, CallError>,
+    State(gateway): State<Arc<Gateway>>,
+    Extension(agents): Extension<Arc<AgentService>>,
+    request: Request,
+) -> Result<Response, AnthropicError> {
+    let origin = origin?;
+    let JsonBody(request, _memory) = JsonBody::<MessagesRequest>::from_request(request, &gateway).await?;
+    let agent = NamedAgent::find(&gateway, request.model.clone())?;
+    let (streams, shows_thinking) = (request.streams(), request.shows_thinking());
+    let session = session_of_thread(&origin, &gateway);
+    let events = request.into_run()?.begin(&agent, &origin, &agents, session).await?;
+    if streams {
+        let encoder = EventEncoder::new(MessageBody::begun(&agent.name), shows_thinking);
+        return Ok(stream(encoder, events).await?);
+    }
+    let events: Vec<_> = events.collect().await;
+    let shown = events.into_iter().filter(|event| shows_thinking || !matches!(event, Event::Thinking { .. }));
+    Ok(reply::json(StatusCode::OK, &MessageBody::of(&agent.name, Output::whole(shown)?)?))
+}
+
+/// Estimates the tokens of a request to `POST /v1/messages`, without running it.
+#[utoipa::path(post, path = "/v1/messages/count_tokens", operation_id = "countTokens", tag = "agents", request_body = MessagesRequest,
+    responses((status = 200, body = TokenCount),
+        (status = "4XX", body = AnthropicErrorBody), (status = "5XX", body = AnthropicErrorBody)))]
+pub(super) async fn count_tokens(
+    origin: Result<RequestMeta, CallError>,
+    State(gateway): State<Arc<Gateway>>,
+    Extension(agents): Extension<Arc<AgentService>>,
+    request: Request,
+) -> Result<Response, AnthropicError> {
+    let origin = origin?;
+    let JsonBody(request, _memory) = JsonBody::<MessagesRequest>::from_request(request, &gateway).await?;
+    let agent = NamedAgent::find(&gateway, request.model.clone())?;
+    let session = session_of_thread(&origin, &gateway);
+    let run = request.into_run()?.without_file_contents();
+    let input_tokens = agents.count_prompt(run.into_agent_request(&agent, &origin, &gateway, session)).await;
+    Ok(reply::json(StatusCode::OK, &TokenCount { input_tokens }))
+}
+
+async fn stream(mut encoder: EventEncoder, events: BoxStream<'static, Event>) -> Result<Response, CallError> {
+    let mut events = Box::pin(event_stream::first(events).await?);
+    let sent = async_stream::stream! {
+        yield encoder.opening();
+        while let Some(event) = events.next().await {
+            for event in encoder.events(event) {
+                yield event;
+            }
+        }
+        for event in encoder.closing() {
+            yield event;
+        }
+    };
+    Ok(event_stream::respond_named(sent, PING))
+}

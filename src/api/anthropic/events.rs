@@ -1,0 +1,147 @@
+//! A run as the events of a streamed message (<https://docs.claude.com/en/docs/build-with-claude/streaming>).
+
+use serde_json::{Value, json};
+
+use super::error::AnthropicProblem;
+use super::message::{ContentBlock, MessageBody, StopReason, Usage};
+use crate::agent::Event;
+use crate::api::event_stream::NamedEvent;
+use crate::api::model_api::output::{Output, OutputChange, OutputPart};
+
+/// Keeps a silent connection open.
+pub(super) const PING: &str = "event: ping\ndata: {\"type\": \"ping\"}\n\n";
+
+/// Turns the events of one run into those of a message.
+#[derive(Debug)]
+pub(super) struct EventEncoder {
+    message: MessageBody,
+    shows_thinking: bool,
+    output: Output,
+}
+
+impl EventEncoder {
+    pub(super) fn new(message: MessageBody, shows_thinking: bool) -> Self {
+        Self { message, shows_thinking, output: Output::new() }
+    }
+
+    /// The first event: the message without content.
+    pub(super) fn opening(&self) -> NamedEvent {
+        event("message_start", json!({"message": self.message}))
+    }
+
+    /// The events of what changed; none for calls that the gateway makes.
+    pub(super) fn events(&mut self, change: Event) -> Vec<NamedEvent> {
+        if !self.shows_thinking && matches!(change, Event::Thinking { .. }) {
+            return Vec::new();
+        }
+        let changes = self.output.add(change);
+        changes.into_iter().flat_map(|change| self.events_of(change)).collect()
+    }
+
+    /// The last events: the reason of the end and the usage, or the error of a run that failed.
+    pub(super) fn closing(&self) -> Vec<NamedEvent> {
+        if let Some(failure) = &self.output.failure {
+            return vec![event("error", json!({"error": AnthropicProblem::of(failure)}))];
+        }
+        let delta = json!({"stop_reason": StopReason::of(self.output.finish), "stop_sequence": null});
+        vec![
+            event("message_delta", json!({"delta": delta, "usage": Usage::of(&self.output.usage)})),
+            event("message_stop", json!({})),
+        ]
+    }
+
+    fn events_of(&self, change: OutputChange) -> Vec<NamedEvent> {
+        let (OutputChange::Began(index) | OutputChange::Grew(index, _) | OutputChange::Ended(index)) = change;
+        let Some(part) = self.output.parts.get(index) else { return Vec::new() };
+        match change {
+            OutputChange::Began(_) => {
+                let block = json!(ContentBlock::begun(part));
+                vec![event("content_block_start", json!({"index": index, "content_block": block}))]
+            }
+            OutputChange::Grew(_, text) => vec![delta(
+                index,
+                &match part {
+                    OutputPart::Thinking(_) => json!({"type": "thinking_delta", "thinking": text}),
+                    OutputPart::Text(_) => json!({"type": "text_delta", "text": text}),
+                    OutputPart::Call { .. } => json!({"type": "input_json_delta", "partial_json": text}),
+                },
+            )],
+            OutputChange::Ended(_) => {
+                let signature = matches!(part, OutputPart::Thinking(_))
+                    .then(|| delta(index, &json!({"type": "signature_delta", "signature": ""})));
+                signature.into_iter().chain([event("content_block_stop", json!({"index": index}))]).collect()
+            }
+        }
+    }
+}
+
+fn delta(index: usize, delta: &Value) -> NamedEvent {
+    event("content_block_delta", json!({"index": index, "delta": delta}))
+}
+
+fn event(name: &'static str, mut body: Value) -> NamedEvent {
+    body["type"] = name.into();
+    NamedEvent::new(name, &body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::models::ModelError;
+    use crate::agent::{FinishReason, RunError};
+
+    fn sent(shows_thinking: bool, run: Vec<Event>) -> Vec<(String, Value)> {
+        let mut encoder = EventEncoder::new(MessageBody::begun("weather"), shows_thinking);
+        let mut events = vec![encoder.opening()];
+        events.extend(run.into_iter().flat_map(|event| encoder.events(event)).collect::<Vec<_>>());
+        events.extend(encoder.closing());
+        events.iter().map(NamedEvent::parts).collect()
+    }
+
+    #[test]
+    fn blocks_are_sent_in_the_documented_order() {
+        let run = vec![
+            Event::Thinking { text: "Hm.".into() },
+            Event::Content { text: "Let me ".into() },
+            Event::Content { text: "click.".into() },
+            Event::ClientToolCall { id: "a".into(), tool_name: "click".into(), arguments: "{}".into() },
+            Event::Finished { reason: FinishReason::ToolCalls, messages: Vec::new() },
+        ];
+        let events = sent(true, run.clone());
+        let start = |index: u32, block: Value| {
+            ("content_block_start", json!({"type": "content_block_start", "index": index, "content_block": block}))
+        };
+        let delta = |index: u32, delta: Value| {
+            ("content_block_delta", json!({"type": "content_block_delta", "index": index, "delta": delta}))
+        };
+        let stop = |index: u32| ("content_block_stop", json!({"type": "content_block_stop", "index": index}));
+        let expected = [
+            start(0, json!({"type": "thinking", "thinking": "", "signature": ""})),
+            delta(0, json!({"type": "thinking_delta", "thinking": "Hm."})),
+            delta(0, json!({"type": "signature_delta", "signature": ""})),
+            stop(0),
+            start(1, json!({"type": "text", "text": ""})),
+            delta(1, json!({"type": "text_delta", "text": "Let me "})),
+            delta(1, json!({"type": "text_delta", "text": "click."})),
+            stop(1),
+            start(2, json!({"type": "tool_use", "id": "a", "name": "click", "input": {}})),
+            delta(2, json!({"type": "input_json_delta", "partial_json": "{}"})),
+            stop(2),
+        ];
+        let blocks: Vec<_> = events.iter().map(|(name, body)| (name.as_str(), body.clone())).collect();
+        assert_eq!(blocks[1..12], expected);
+        assert_eq!((&events[0].1["message"]["content"], events[13].0.as_str()), (&json!([]), "message_stop"));
+        assert_eq!(events[12].1["delta"], json!({"stop_reason": "tool_use", "stop_sequence": null}));
+        let hidden = sent(false, run);
+        assert_eq!(hidden[1].1["content_block"]["type"], "text", "a client that did not ask for it gets no thinking");
+    }
+
+    #[test]
+    fn a_run_that_fails_ends_with_an_error() {
+        let failed = Event::Error(RunError::from(&ModelError::Timeout));
+        let events = sent(false, vec![Event::Content { text: "It".into() }, failed]);
+        let (name, body) = events.last().unwrap();
+        assert_eq!((name.as_str(), &body["error"]["type"]), ("error", &json!("timeout_error")));
+        assert_eq!(events[events.len() - 2].0, "content_block_stop");
+    }
+}

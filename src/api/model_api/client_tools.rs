@@ -1,0 +1,66 @@
+//! Tools that a client describes and runs itself.
+
+use serde_json::{Value, json};
+
+use super::invalid;
+use crate::agent::Message;
+use crate::agent::message::{AssistantTurn, RequestedCall};
+use crate::agent::toolbox::ToolDescription;
+use crate::core::error::CallError;
+
+/// Maximum number of tools of a client.
+const MAX_TOOLS: usize = 128;
+
+/// Maximum bytes of a tool's name; models accept no longer one.
+const MAX_NAME: usize = 64;
+
+/// A tool as a client describes it, or why it is not one that a client can run.
+pub(in crate::api) type DescribedTool = Result<(String, Option<String>, Option<Value>), String>;
+
+/// The tools of a request: name, description and schema of the arguments each.
+///
+/// # Errors
+/// `invalid_request` with the place of the first tool that cannot be offered.
+pub(in crate::api) fn read(
+    tools: impl ExactSizeIterator<Item = DescribedTool>,
+) -> Result<Vec<ToolDescription>, CallError> {
+    if tools.len() > MAX_TOOLS {
+        return Err(invalid(format!("`tools` has {} tools; at most {MAX_TOOLS} are allowed", tools.len())));
+    }
+    let mut described: Vec<ToolDescription> = Vec::with_capacity(tools.len());
+    for (index, tool) in tools.enumerate() {
+        let checked = tool.and_then(|(name, description, parameters)| {
+            if !is_name(&name) {
+                Err("its name must be 1 to 64 letters, digits, `_` or `-`".to_owned())
+            } else if described.iter().any(|earlier| earlier.name == name) {
+                Err("an earlier tool has the same name".to_owned())
+            } else {
+                let description = description.unwrap_or_default();
+                let parameters = parameters.unwrap_or_else(|| json!({"type": "object", "properties": {}}));
+                Ok(ToolDescription { name, description, parameters })
+            }
+        });
+        described.push(checked.map_err(|problem| invalid(format!("`tools[{index}]`: {problem}")))?);
+    }
+    Ok(described)
+}
+
+/// Why a tool of this type is not offered.
+pub(in crate::api) fn not_of_the_client(kind: &str, expected: &str) -> String {
+    let shown: String = kind.chars().take(40).collect();
+    format!("its `type` must be {expected}: {shown:?} is not a tool of the client, and the gateway offers its own")
+}
+
+/// The call that a result belongs to: the latest with this id.
+pub(in crate::api) fn call_of<'a>(earlier: &'a [Message], id: &str) -> Option<&'a RequestedCall> {
+    let turns = earlier.iter().rev().filter_map(|message| match message {
+        Message::Assistant(turn) => Some(turn),
+        Message::System(_) | Message::User(_) | Message::Tool(_) => None,
+    });
+    turns.flat_map(AssistantTurn::calls).find(|call| call.id == id)
+}
+
+fn is_name(name: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(fits)
+}

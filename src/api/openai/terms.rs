@@ -1,0 +1,66 @@
+//! What OpenAI's two APIs have the same names for.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use crate::agent::{OutputFormat, ToolChoice};
+use crate::api::model_api::invalid;
+use crate::config::{Effort, Thinking};
+use crate::core::error::CallError;
+
+#[derive(Debug, Clone, Copy, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(in crate::api) enum ToolChoiceMode {
+    Auto,
+    None,
+    Required,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(in crate::api) enum ReasoningEffort {
+    None,
+    Minimal,
+    Low,
+    Medium,
+    High,
+}
+
+impl From<ToolChoiceMode> for ToolChoice {
+    fn from(mode: ToolChoiceMode) -> Self {
+        match mode {
+            ToolChoiceMode::Auto => Self::Auto,
+            ToolChoiceMode::None => Self::None,
+            ToolChoiceMode::Required => Self::Required,
+        }
+    }
+}
+
+impl ReasoningEffort {
+    /// `none` leaves it to the profile: many models cannot think at all, and the others then do not.
+    pub(in crate::api) fn thinking(self) -> Option<Thinking> {
+        let effort = match self {
+            Self::None => return None,
+            Self::Minimal => Effort::Minimal,
+            Self::Low => Effort::Low,
+            Self::Medium => Effort::Medium,
+            Self::High => Effort::High,
+        };
+        Some(Thinking::Effort(effort))
+    }
+}
+
+/// The form of an answer by a schema; `place` is where the request has it.
+///
+/// # Errors
+/// `invalid_request`: it is not a valid JSON Schema.
+pub(in crate::api) fn schema_format(
+    place: &str,
+    name: String,
+    schema: Value,
+    strict: Option<bool>,
+) -> Result<OutputFormat, CallError> {
+    OutputFormat::of_schema(name, schema, strict.unwrap_or_default())
+        .map_err(|error| invalid(format!("`{place}`: {error}")))
+}

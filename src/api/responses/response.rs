@@ -1,0 +1,294 @@
+//! A response in the form of OpenAI's Responses API (<https://platform.openai.com/docs/api-reference/responses>).
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::request::Asked;
+use crate::agent::{FinishReason, RunUsage};
+use crate::api::model_api::output::{Output, OutputPart};
+use crate::api::openai::OpenAiProblem;
+
+/// A response, whole or as far as it is.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = ModelResponse)]
+pub(in crate::api) struct ResponseBody {
+    pub id: String,
+    object: &'static str,
+    /// Seconds since 1970.
+    created_at: i64,
+    status: Status,
+    /// Why it failed.
+    #[schema(value_type = Option<Object>)]
+    error: Option<Value>,
+    incomplete_details: Option<IncompleteDetails>,
+    /// The agent's name.
+    model: String,
+    output: Vec<OutputItem>,
+    usage: Option<Usage>,
+    background: bool,
+    truncation: &'static str,
+    #[serde(flatten)]
+    asked: Asked,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = ResponseStatus)]
+pub(super) enum Status {
+    InProgress,
+    Completed,
+    Incomplete,
+    Failed,
+}
+
+#[derive(Debug, Clone, Serialize, ToSchema)]
+struct IncompleteDetails {
+    /// `max_output_tokens` (also for the limits of the agent's profile) or `content_filter`.
+    reason: &'static str,
+}
+
+/// What the agent answered. Calls of the gateway's own tools are not part of it.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum OutputItem {
+    /// What the model shows of its reasoning.
+    Reasoning {
+        id: String,
+        summary: Vec<SummaryText>,
+    },
+    Message {
+        id: String,
+        status: Status,
+        role: &'static str,
+        content: Vec<OutputText>,
+    },
+    /// A call of a function that the client runs itself.
+    FunctionCall {
+        id: String,
+        call_id: String,
+        name: String,
+        arguments: String,
+        status: Status,
+    },
+}
+
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(super) struct SummaryText {
+    r#type: &'static str,
+    text: String,
+}
+
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(super) struct OutputText {
+    r#type: &'static str,
+    text: String,
+    #[schema(value_type = Vec<Object>)]
+    annotations: [Value; 0],
+    #[schema(value_type = Vec<Object>)]
+    logprobs: [Value; 0],
+}
+
+#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+#[schema(as = ResponseUsage)]
+struct Usage {
+    input_tokens: u64,
+    #[schema(value_type = Object)]
+    input_tokens_details: InputTokens,
+    output_tokens: u64,
+    #[schema(value_type = Object)]
+    output_tokens_details: OutputTokens,
+    total_tokens: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+struct InputTokens {
+    /// Read from the provider's cache.
+    cached_tokens: u64,
+}
+
+/// Clients require it; the gateway does not count them apart.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+struct OutputTokens {
+    reasoning_tokens: u64,
+}
+
+impl ResponseBody {
+    /// A response that has just begun.
+    pub(super) fn begun(model: &str, asked: Asked) -> Self {
+        Self {
+            id: format!("resp_{}", Uuid::new_v4().simple()),
+            object: "response",
+            created_at: jiff::Timestamp::now().as_second(),
+            status: Status::InProgress,
+            error: None,
+            incomplete_details: None,
+            model: model.to_owned(),
+            output: Vec::new(),
+            usage: None,
+            background: false,
+            truncation: "disabled",
+            asked: asked.with_defaults(),
+        }
+    }
+
+    /// The same with the output of its run, which has ended.
+    pub(super) fn ended(&self, output: &Output) -> Self {
+        let reason = match output.finish {
+            FinishReason::Length | FinishReason::Limit => Some("max_output_tokens"),
+            FinishReason::Refusal => Some("content_filter"),
+            FinishReason::Stop | FinishReason::ToolCalls | FinishReason::Aborted | FinishReason::Error => None,
+        };
+        let status = match (&output.failure, reason) {
+            (Some(_), _) => Status::Failed,
+            (None, Some(_)) => Status::Incomplete,
+            (None, None) => Status::Completed,
+        };
+        let items = output.parts.iter().enumerate();
+        Self {
+            status,
+            error: output.failure.as_ref().map(|failure| json!(OpenAiProblem::of(failure))),
+            incomplete_details: reason.map(|reason| IncompleteDetails { reason }),
+            output: items.map(|(index, part)| OutputItem::of(&self.id, index, part)).collect(),
+            usage: Some(Usage::of(&output.usage)),
+            ..self.clone()
+        }
+    }
+
+    pub(super) fn status(&self) -> Status {
+        self.status
+    }
+}
+
+impl OutputItem {
+    /// The item of a part that is complete.
+    pub(super) fn of(response: &str, index: usize, part: &OutputPart) -> Self {
+        let id = item_id(response, index, part);
+        match part.clone() {
+            OutputPart::Thinking(text) => Self::Reasoning { id, summary: vec![SummaryText::new(text)] },
+            OutputPart::Text(text) => {
+                let content = vec![OutputText::new(text)];
+                Self::Message { id, status: Status::Completed, role: "assistant", content }
+            }
+            OutputPart::Call { id: call_id, name, arguments } => {
+                Self::FunctionCall { id, call_id, name, arguments, status: Status::Completed }
+            }
+        }
+    }
+
+    /// The item of a part that has just begun.
+    pub(super) fn begun(response: &str, index: usize, part: &OutputPart) -> Self {
+        match Self::of(response, index, part) {
+            Self::Reasoning { id, .. } => Self::Reasoning { id, summary: Vec::new() },
+            Self::Message { id, role, .. } => {
+                Self::Message { id, status: Status::InProgress, role, content: Vec::new() }
+            }
+            Self::FunctionCall { id, call_id, name, .. } => {
+                Self::FunctionCall { id, call_id, name, arguments: String::new(), status: Status::InProgress }
+            }
+        }
+    }
+}
+
+impl SummaryText {
+    pub(super) fn new(text: impl Into<String>) -> Self {
+        Self { r#type: "summary_text", text: text.into() }
+    }
+}
+
+impl OutputText {
+    pub(super) fn new(text: impl Into<String>) -> Self {
+        Self { r#type: "output_text", text: text.into(), annotations: [], logprobs: [] }
+    }
+}
+
+impl Usage {
+    fn of(run: &RunUsage) -> Self {
+        let RunUsage { prompt_tokens, completion_tokens, cached_tokens, .. } = *run;
+        Self {
+            input_tokens: prompt_tokens,
+            input_tokens_details: InputTokens { cached_tokens },
+            output_tokens: completion_tokens,
+            output_tokens_details: OutputTokens::default(),
+            total_tokens: prompt_tokens.saturating_add(completion_tokens),
+        }
+    }
+}
+
+/// The id of a response's item, which names both.
+pub(super) fn item_id(response: &str, index: usize, part: &OutputPart) -> String {
+    let kind = match part {
+        OutputPart::Thinking(_) => "rs",
+        OutputPart::Text(_) => "msg",
+        OutputPart::Call { .. } => "fc",
+    };
+    format!("{kind}_{}_{index}", response.trim_start_matches("resp_"))
+}
+
+/// The response that an item is of, and its index there.
+pub(super) fn response_of_item(id: &str) -> Option<(String, usize)> {
+    let (_, place) = id.split_once('_')?;
+    let (response, index) = place.rsplit_once('_')?;
+    Some((format!("resp_{response}"), index.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::models::ModelError;
+    use crate::agent::{Event, RunError};
+
+    fn ended(events: Vec<Event>) -> Value {
+        let mut output = Output::new();
+        events.into_iter().for_each(|event| drop(output.add(event)));
+        let mut response = ResponseBody::begun("weather", Asked::default());
+        response.id = "resp_1".into();
+        serde_json::to_value(response.ended(&output)).unwrap()
+    }
+
+    fn finished(reason: FinishReason) -> Event {
+        Event::Finished { reason, messages: Vec::new() }
+    }
+
+    #[test]
+    fn a_response_has_the_items_of_its_output() {
+        let response = ended(vec![
+            Event::Thinking { text: "Hm.".into() },
+            Event::Content { text: "Let me click.".into() },
+            Event::ClientToolCall { id: "a".into(), tool_name: "click".into(), arguments: "{}".into() },
+            finished(FinishReason::ToolCalls),
+            Event::Usage(RunUsage { prompt_tokens: 7, completion_tokens: 5, cached_tokens: 3, ..RunUsage::default() }),
+        ]);
+        let text = json!({"type": "output_text", "text": "Let me click.", "annotations": [], "logprobs": []});
+        let expected = json!([
+            {"type": "reasoning", "id": "rs_1_0", "summary": [{"type": "summary_text", "text": "Hm."}]},
+            {"type": "message", "id": "msg_1_1", "status": "completed", "role": "assistant", "content": [text]},
+            {"type": "function_call", "id": "fc_1_2", "call_id": "a", "name": "click", "arguments": "{}",
+                "status": "completed"},
+        ]);
+        assert_eq!(response["output"], expected);
+        let usage = json!({"input_tokens": 7, "input_tokens_details": {"cached_tokens": 3}, "output_tokens": 5,
+            "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 12});
+        assert_eq!((&response["usage"], &response["status"]), (&usage, &json!("completed")));
+        assert_eq!(response_of_item("fc_1_2"), Some(("resp_1".into(), 2)));
+        assert_eq!((response_of_item("fc_1"), response_of_item("fc_1_x")), (None, None));
+    }
+
+    #[test]
+    fn what_ended_a_response_is_its_status() {
+        for (reason, status, detail) in [
+            (FinishReason::Stop, "completed", Value::Null),
+            (FinishReason::Aborted, "completed", Value::Null),
+            (FinishReason::Length, "incomplete", json!("max_output_tokens")),
+            (FinishReason::Limit, "incomplete", json!("max_output_tokens")),
+            (FinishReason::Refusal, "incomplete", json!("content_filter")),
+        ] {
+            let response = ended(vec![finished(reason)]);
+            assert_eq!((&response["status"], &response["incomplete_details"]["reason"]), (&json!(status), &detail));
+        }
+        let failed = Event::Error(RunError::from(&ModelError::Timeout));
+        let response = ended(vec![failed, finished(FinishReason::Error)]);
+        assert_eq!((&response["status"], &response["error"]["code"]), (&json!("failed"), &json!("timeout")));
+    }
+}
