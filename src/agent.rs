@@ -8,6 +8,8 @@ pub mod client_calls;
 mod context;
 pub mod conversations;
 pub mod event;
+#[allow(dead_code, reason = "used by the runs of conversations and plans")]
+pub mod event_log;
 pub mod message;
 pub mod meter;
 pub mod models;
