@@ -3,6 +3,10 @@
 //! Both engines take the same statements: TEXT, BIGINT, `$1`, and nothing that only one of them has. Moments and money are
 //! text. Of two processes that change one row, the later waits, since each transaction writes before it reads.
 
+mod conversation_journal;
+mod conversation_logs;
+mod conversation_runs;
+mod conversations;
 mod error;
 mod idempotency;
 mod location;
@@ -29,6 +33,10 @@ use tokio::time::Instant;
 
 use super::temporary_folder::TemporaryFolder;
 
+pub use self::conversation_journal::{ToolExecution, ToolOutcome, TurnMessage};
+pub use self::conversation_logs::{CopiedRun, LogFilter, LogRow};
+pub use self::conversation_runs::{ConversationRun, MessageLog, ModelUsageRow, RunEnd, RunStatus, StoredError};
+pub use self::conversations::{Conversation, ConversationChange, ConversationLock, ConversationStatus, LockState};
 pub use self::error::StoreError;
 pub use self::idempotency::{IdempotencyRecord, OwnedRecords, RecordOwner, RecordedOutcome, StartedCall};
 pub use self::location::StoreLocation;

@@ -6,13 +6,14 @@ use sqlx::{AnyPool, AssertSqlSafe, SqlSafeStr as _};
 use super::Engine;
 
 /// In order; the first one is version 1.
-const FILES: [(&str, &str); 6] = [
+const FILES: [(&str, &str); 7] = [
     ("daily usage", include_str!("migrations/0001_daily_usage.sql")),
     ("thread summaries", include_str!("migrations/0002_thread_summaries.sql")),
     ("OpenAPI collections", include_str!("migrations/0003_openapi_collections.sql")),
     ("MCP servers", include_str!("migrations/0004_mcp_servers.sql")),
     ("agent runs", include_str!("migrations/0005_agent_runs.sql")),
     ("idempotency records", include_str!("migrations/0006_idempotency_records.sql")),
+    ("conversations", include_str!("migrations/0007_conversations.sql")),
 ];
 
 /// The version that this program knows.

@@ -46,3 +46,8 @@ async fn bound_the_file(store: &Store, bound: &'static str) {
         sqlx::raw_sql(bound).execute(&mut *connection.unwrap()).await.unwrap();
     }
 }
+
+/// A conversation without runs.
+pub(crate) fn conversation(id: &str, caller_key: &str) -> super::Conversation {
+    super::conversations::tests::conversation(id, caller_key, 1)
+}

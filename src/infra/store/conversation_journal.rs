@@ -1,0 +1,144 @@
+//! What a run of a conversation does, written while it goes on: turns with tool calls, each call before it is sent, and its
+//! answer.
+
+use jiff::Timestamp;
+
+use super::{Store, StoreError};
+
+/// A tool call of a run. Without `output` no answer is known: it was about to be sent, and may have been.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolExecution {
+    pub tool_use_id: String,
+    pub position: i64,
+    pub turn: i64,
+    pub tool_name: String,
+    /// JSON.
+    pub tool_input: String,
+    pub output: Option<ToolOutcome>,
+    pub begun: Timestamp,
+    pub ended: Option<Timestamp>,
+}
+
+/// The answer of a tool call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolOutcome {
+    pub text: String,
+    /// JSON.
+    pub images: Option<String>,
+    pub is_error: bool,
+}
+
+/// A turn whose calls were begun, as the model wrote it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TurnMessage {
+    pub turn: i64,
+    /// JSON.
+    pub message: String,
+}
+
+pub(super) const EXECUTION: &str =
+    "tool_use_id, position, turn, tool_name, tool_input, output, images, is_error, begun, ended";
+
+/// In the order of the columns.
+pub(super) type ExecutionRow =
+    (String, i64, i64, String, String, Option<String>, Option<String>, Option<i64>, i64, Option<i64>);
+
+impl Store {
+    /// Records a turn before its calls are sent.
+    ///
+    /// # Errors
+    /// [`StoreError`]; its calls must not be sent then.
+    pub async fn add_turn(&self, run: &str, turn: &TurnMessage) -> Result<(), StoreError> {
+        let added = sqlx::query("INSERT INTO turn_journal (run, turn, message) VALUES ($1, $2, $3)");
+        let added = added.bind(run).bind(turn.turn).bind(&turn.message).execute(&self.pool).await;
+        added.map(drop).map_err(|error| self.failed(error))
+    }
+
+    /// Records a tool call before it is sent. One that is sent again has no answer again.
+    ///
+    /// # Errors
+    /// [`StoreError`]; the call must not be sent then.
+    pub async fn begin_tool_execution(&self, run: &str, execution: &ToolExecution) -> Result<(), StoreError> {
+        sqlx::query(
+            "INSERT INTO tool_execution_logs (run, tool_use_id, position, turn, tool_name, tool_input, begun)
+             VALUES ($1, $2, $3, $4, $5, $6, $7)
+             ON CONFLICT (run, tool_use_id) DO UPDATE SET output = NULL, images = NULL, is_error = NULL, ended = NULL",
+        )
+        .bind(run)
+        .bind(&execution.tool_use_id)
+        .bind(execution.position)
+        .bind(execution.turn)
+        .bind(&execution.tool_name)
+        .bind(&execution.tool_input)
+        .bind(execution.begun.as_microsecond())
+        .execute(&self.pool)
+        .await
+        .map(drop)
+        .map_err(|error| self.failed(error))
+    }
+
+    /// Records the answer of a tool call.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn end_tool_execution(
+        &self,
+        run: &str,
+        tool_use_id: &str,
+        outcome: &ToolOutcome,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        sqlx::query(
+            "UPDATE tool_execution_logs SET output = $3, images = $4, is_error = $5, ended = $6
+             WHERE run = $1 AND tool_use_id = $2",
+        )
+        .bind(run)
+        .bind(tool_use_id)
+        .bind(&outcome.text)
+        .bind(&outcome.images)
+        .bind(i64::from(outcome.is_error))
+        .bind(now.as_microsecond())
+        .execute(&self.pool)
+        .await
+        .map(drop)
+        .map_err(|error| self.failed(error))
+    }
+
+    /// The tool calls of a run, in order.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn tool_executions(&self, run: &str) -> Result<Vec<ToolExecution>, StoreError> {
+        let sql = format!("SELECT {EXECUTION} FROM tool_execution_logs WHERE run = $1 ORDER BY position");
+        let rows = sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(run).fetch_all(&self.pool).await;
+        rows.map_err(|error| self.failed(error))?.into_iter().map(|row| self.execution_of(row)).collect()
+    }
+
+    /// The turns of a run whose calls were begun, in order.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn turns_of(&self, run: &str) -> Result<Vec<TurnMessage>, StoreError> {
+        let rows: Vec<(i64, String)> =
+            sqlx::query_as("SELECT turn, message FROM turn_journal WHERE run = $1 ORDER BY turn")
+                .bind(run)
+                .fetch_all(&self.pool)
+                .await
+                .map_err(|error| self.failed(error))?;
+        Ok(rows.into_iter().map(|(turn, message)| TurnMessage { turn, message }).collect())
+    }
+
+    pub(super) fn execution_of(&self, row: ExecutionRow) -> Result<ToolExecution, StoreError> {
+        let (tool_use_id, position, turn, tool_name, tool_input, output, images, is_error, begun, ended) = row;
+        Ok(ToolExecution {
+            tool_use_id,
+            position,
+            turn,
+            tool_name,
+            tool_input,
+            output: output.map(|text| ToolOutcome { text, images, is_error: is_error.unwrap_or_default() != 0 }),
+            begun: self.moment(begun)?,
+            ended: ended.map(|ended| self.moment(ended)).transpose()?,
+        })
+    }
+}

@@ -1,0 +1,256 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::conversations::tests::conversation;
+use super::super::test_support::{fill_the_disk, free_disk, test_store};
+use super::super::{ConversationLock, ConversationRun, RunEnd, RunStatus, StoredError, ToolOutcome, TurnMessage};
+use super::*;
+
+const LEASE: Duration = Duration::from_secs(15);
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+fn run(id: &str, conversation: &str) -> ConversationRun {
+    ConversationRun {
+        id: id.into(),
+        conversation: conversation.into(),
+        number: 1,
+        session_id: "s".into(),
+        agent: "default".into(),
+        claimed_executor: Some("nightly".into()),
+        user_input: "hello".into(),
+        status: RunStatus::Running,
+        error: None,
+        begun: at(100),
+        ended: None,
+    }
+}
+
+fn used(cost_usd: &str) -> RunUsage {
+    RunUsage {
+        turns: 2,
+        tool_calls: 1,
+        prompt_tokens: 10,
+        completion_tokens: 5,
+        cost_usd: cost_usd.parse().unwrap(),
+        duration_ms: 7,
+    }
+}
+
+fn usage(model: &str, cost_usd: &str) -> ModelUsageRow {
+    ModelUsageRow { agent: "default".into(), model: model.into(), used: used(cost_usd) }
+}
+
+fn execution(id: &str, position: i64) -> ToolExecution {
+    let (turn, begun) = (1, at(101));
+    let (tool_name, tool_input) = ("add".into(), "{}".into());
+    ToolExecution { tool_use_id: id.into(), position, turn, tool_name, tool_input, output: None, begun, ended: None }
+}
+
+async fn lock(store: &Store, id: &str, now: i64) -> ConversationLock {
+    store.lock_conversation(id, &Arc::from("p"), at(now), LEASE).await.unwrap().unwrap()
+}
+
+/// A conversation of ann with a run that is on.
+async fn begun(store: &Store) -> (ConversationRun, ConversationLock) {
+    store.add_conversation(&conversation("c", "ann", 1)).await.unwrap();
+    let lock = lock(store, "c", 100).await;
+    let run = run("r", "c");
+    assert_eq!(store.begin_conversation_run(&run).await.unwrap(), 1);
+    (run, lock)
+}
+
+fn ended(run: &ConversationRun, status: RunStatus) -> ConversationRun {
+    ConversationRun { status, ended: Some(at(110)), ..run.clone() }
+}
+
+fn filter<'a>(after: Option<(&'a str, i64)>, max: u32) -> LogFilter<'a> {
+    LogFilter { caller_key: "ann", conversation: None, after, max }
+}
+
+#[tokio::test]
+async fn a_run_ends_with_all_that_it_stores_and_gives_its_lock_back() {
+    let store = test_store().await;
+    let (run, held) = begun(&store).await;
+    let run = ended(&run, RunStatus::Succeeded);
+    let (messages, usage) = (["1".to_owned(), "2".to_owned()], [usage("a", "0.000001"), usage("b", "0.2")]);
+    let end = RunEnd {
+        run: &run,
+        lock: Some(&held),
+        keeps_lock: false,
+        messages: &messages,
+        title: Some("t"),
+        usage: &usage,
+    };
+    assert!(store.end_conversation_run(&end).await.unwrap());
+    assert!(!store.end_conversation_run(&end).await.unwrap(), "once");
+    let stored = store.conversation("ann", "c").await.unwrap().unwrap();
+    assert_eq!((stored.session_id.as_deref(), stored.title.as_deref()), (Some("s"), Some("t")));
+    assert_eq!(store.conversation_run("ann", "r").await.unwrap(), Some(run));
+    assert_eq!(store.conversation_run("bob", "r").await.unwrap(), None);
+    let said = store.session_messages("c", "s").await.unwrap();
+    assert_eq!(
+        said.iter().map(|log| (&*log.message, log.incomplete)).collect::<Vec<_>>(),
+        [("1", false), ("2", false)]
+    );
+    assert_eq!(store.usage_of_run("r").await.unwrap(), usage);
+    lock(&store, "c", 101).await;
+}
+
+#[tokio::test]
+async fn a_holder_that_lost_its_lock_stores_nothing() {
+    let store = test_store().await;
+    let (run, held) = begun(&store).await;
+    let _other = lock(&store, "c", 100 + 16).await;
+    let run = ended(&run, RunStatus::Succeeded);
+    let messages = ["1".to_owned()];
+    for lock in [Some(&held), None] {
+        let end = RunEnd { run: &run, lock, keeps_lock: false, messages: &messages, title: None, usage: &[] };
+        assert!(!store.end_conversation_run(&end).await.unwrap());
+    }
+    assert_eq!(store.conversation_messages("c", 0, 10).await.unwrap(), []);
+    assert_eq!(store.conversation_runs("c", None, 10).await.unwrap()[0].status, RunStatus::Running);
+}
+
+#[tokio::test]
+async fn the_end_of_a_run_that_a_full_disk_refuses_stores_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open_file(&folder.path().join("sekisho.db")).await.unwrap();
+    let (run, held) = begun(&store).await;
+    let run = ended(&run, RunStatus::Succeeded);
+    let messages = ["x".repeat(1 << 20)];
+    let end = RunEnd {
+        run: &run,
+        lock: Some(&held),
+        keeps_lock: false,
+        messages: &messages,
+        title: Some("t"),
+        usage: &[usage("a", "1")],
+    };
+    fill_the_disk(&store).await;
+    store.end_conversation_run(&end).await.unwrap_err();
+    free_disk(&store).await;
+    assert_eq!(store.conversation("ann", "c").await.unwrap().unwrap().title, None);
+    assert_eq!(store.conversation_runs("c", None, 1).await.unwrap()[0].status, RunStatus::Running);
+    assert!(store.end_conversation_run(&end).await.unwrap());
+}
+
+#[tokio::test]
+async fn the_journal_has_what_was_answered_and_what_was_only_begun() {
+    let store = test_store().await;
+    begun(&store).await;
+    let turn = TurnMessage { turn: 1, message: "{}".into() };
+    store.add_turn("r", &turn).await.unwrap();
+    for (position, id) in (0..).zip(["x", "y"]) {
+        store.begin_tool_execution("r", &execution(id, position)).await.unwrap();
+    }
+    let outcome = ToolOutcome { text: "3".into(), images: Some("[]".into()), is_error: false };
+    store.end_tool_execution("r", "x", &outcome, at(102)).await.unwrap();
+    let calls = store.tool_executions("r").await.unwrap();
+    assert_eq!(
+        calls,
+        [ToolExecution { output: Some(outcome), ended: Some(at(102)), ..execution("x", 0) }, execution("y", 1)]
+    );
+    assert_eq!(store.turns_of("r").await.unwrap(), [turn]);
+    // Sent again, its answer is not known again.
+    store.begin_tool_execution("r", &execution("x", 0)).await.unwrap();
+    assert_eq!(store.tool_executions("r").await.unwrap()[0].output, None);
+}
+
+#[tokio::test]
+async fn runs_of_ended_processes_are_found_when_their_lock_is_free_or_with_it() {
+    let store = test_store().await;
+    let (run, held) = begun(&store).await;
+    let ids = async |lock: Option<&ConversationLock>, now| {
+        let runs = store.interrupted_runs(lock, at(now)).await.unwrap();
+        runs.into_iter().map(|run| run.id).collect::<Vec<_>>()
+    };
+    assert!(ids(None, 101).await.is_empty());
+    assert_eq!(ids(None, 116).await, ["r"]);
+    let next = lock(&store, "c", 116).await;
+    assert_eq!((ids(Some(&next), 117).await, ids(Some(&held), 117).await), (vec!["r".to_owned()], vec![]));
+    let error = StoredError { code: "interrupted".into(), message: "its process ended".into() };
+    let run = ConversationRun { error: Some(error), ..ended(&run, RunStatus::Interrupted) };
+    let end = RunEnd { run: &run, lock: None, keeps_lock: false, messages: &["1".to_owned()], title: None, usage: &[] };
+    assert!(!store.end_conversation_run(&end).await.unwrap(), "another process has the lock");
+    store.unlock_conversation(&next).await.unwrap();
+    assert!(store.end_conversation_run(&end).await.unwrap());
+    assert!(store.conversation_messages("c", 0, 10).await.unwrap()[0].incomplete);
+    assert_eq!(store.conversation_run("ann", "r").await.unwrap(), Some(run));
+}
+
+#[tokio::test]
+async fn logs_are_read_in_pages_and_by_their_caller_alone() {
+    let store = test_store().await;
+    let (run, held) = begun(&store).await;
+    let run = ended(&run, RunStatus::Failed);
+    let messages = ["1".to_owned(), "2".to_owned(), "3".to_owned()];
+    let end = RunEnd {
+        run: &run,
+        lock: Some(&held),
+        keeps_lock: false,
+        messages: &messages,
+        title: None,
+        usage: &[usage("a", "0.1")],
+    };
+    store.begin_tool_execution("r", &execution("x", 0)).await.unwrap();
+    assert!(store.end_conversation_run(&end).await.unwrap());
+    let first = store.message_log(&filter(None, 2)).await.unwrap();
+    assert_eq!(first.iter().map(|log| (&*log.run, log.position)).collect::<Vec<_>>(), [("r", 0), ("r", 1)]);
+    let rest = store.message_log(&filter(Some(("r", 1)), 2)).await.unwrap();
+    assert_eq!(rest.iter().map(|log| (&*log.row.message, log.row.incomplete)).collect::<Vec<_>>(), [("3", true)]);
+    assert_eq!(store.usage_log(&filter(None, 9)).await.unwrap()[0].row, usage("a", "0.1"));
+    assert_eq!(store.tool_execution_log(&filter(None, 9)).await.unwrap()[0].row, execution("x", 0));
+    for other in [
+        LogFilter { caller_key: "bob", ..filter(None, 9) },
+        LogFilter { conversation: Some("other"), ..filter(None, 9) },
+    ] {
+        assert!(store.message_log(&other).await.unwrap().is_empty());
+        assert!(store.usage_log(&other).await.unwrap().is_empty());
+        assert!(store.tool_execution_log(&other).await.unwrap().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_conversation_is_removed_with_its_runs_but_not_while_one_is_on() {
+    let store = test_store().await;
+    let (_run, held) = begun(&store).await;
+    store.begin_tool_execution("r", &execution("x", 0)).await.unwrap();
+    assert!(!store.delete_conversation("c", at(101)).await.unwrap());
+    store.unlock_conversation(&held).await.unwrap();
+    assert!(store.delete_conversation("c", at(101)).await.unwrap());
+    assert!(!store.delete_conversation("c", at(101)).await.unwrap());
+    assert!(store.conversation_runs("c", None, 10).await.unwrap().is_empty());
+    assert!(store.tool_executions("r").await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_fork_has_the_messages_up_to_one_and_old_logs_go() {
+    let store = test_store().await;
+    let (run, held) = begun(&store).await;
+    let run = ended(&run, RunStatus::Succeeded);
+    let messages = ["1".to_owned(), "2".to_owned()];
+    let end = RunEnd {
+        run: &run,
+        lock: Some(&held),
+        keeps_lock: false,
+        messages: &messages,
+        title: None,
+        usage: &[usage("a", "0.1")],
+    };
+    assert!(store.end_conversation_run(&end).await.unwrap());
+    let fork = Conversation { session_id: Some("s".into()), ..conversation("f", "ann", 200_000_000) };
+    let copied = CopiedRun { id: "r".into(), new_id: "r2".into(), up_to: 0 };
+    store.fork_conversation(&fork, &[copied]).await.unwrap();
+    let said = |messages: Vec<MessageLog>| messages.into_iter().map(|log| log.message).collect::<Vec<_>>();
+    assert_eq!(said(store.session_messages("f", "s").await.unwrap()), ["1"]);
+    assert_eq!(said(store.session_messages("c", "s").await.unwrap()), ["1", "2"]);
+    assert_eq!(store.usage_log(&filter(None, 9)).await.unwrap().len(), 1, "no usage counts twice");
+    // The first one changed at second 110, the fork at second 200.
+    store.forget_conversation_logs_before(at(150)).await.unwrap();
+    assert_eq!(store.session_messages("c", "s").await.unwrap(), []);
+    assert_eq!(store.conversation_runs("c", None, 9).await.unwrap().len(), 1);
+    assert_eq!(said(store.session_messages("f", "s").await.unwrap()), ["1"]);
+}

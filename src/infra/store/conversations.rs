@@ -1,0 +1,419 @@
+//! Conversations with agents: what they are, and who may run one now.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::Value;
+use sqlx::any::AnyRow;
+use sqlx::{AnyConnection, AssertSqlSafe, Row as _};
+
+use super::{Engine, Store, StoreError};
+
+/// A conversation of one caller, whose runs continue each other.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Conversation {
+    pub id: String,
+    pub caller_key: Arc<str>,
+    /// `None`: the first run that succeeds sets it.
+    pub title: Option<String>,
+    pub status: ConversationStatus,
+    /// The profile's name.
+    pub agent: String,
+    /// The session whose messages the next run continues; `None`: it begins a new one.
+    pub session_id: Option<String>,
+    /// Whether runs know of the session's files.
+    pub workspace: bool,
+    pub labels: BTreeMap<String, String>,
+    pub created: Timestamp,
+    /// When it was last changed, or a run ended.
+    pub changed: Timestamp,
+}
+
+/// What is to change of a conversation; `None` stays.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ConversationChange {
+    pub title: Option<Option<String>>,
+    pub status: Option<ConversationStatus>,
+    pub agent: Option<String>,
+    pub session_id: Option<Option<String>>,
+    pub workspace: Option<bool>,
+    pub labels: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConversationStatus {
+    Active,
+    /// No run begins.
+    Inactive,
+}
+
+impl ConversationStatus {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Inactive => "inactive",
+        }
+    }
+}
+
+/// The right to run a conversation, for its holder alone until it expires.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConversationLock {
+    pub conversation: String,
+    pub holder: Arc<str>,
+    /// Grows each time the lock is taken: what a holder writes that lost it is refused.
+    pub fence: i64,
+}
+
+/// What the holder of a lock finds when it renews it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockState {
+    Held,
+    /// Its run is to end.
+    AskedToStop,
+    /// Another holder has it.
+    Lost,
+}
+
+const COLUMNS: &str = "id, caller_key, title, status, agent, session_id, workspace, labels, created, changed";
+
+impl Store {
+    /// # Errors
+    /// [`StoreError`]; nothing is stored then.
+    pub async fn add_conversation(&self, conversation: &Conversation) -> Result<(), StoreError> {
+        let mut connection = self.pool.acquire().await.map_err(|error| self.failed(error))?;
+        insert(&mut connection, conversation).await.map_err(|error| self.failed(error))
+    }
+
+    /// A conversation of a caller.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn conversation(&self, caller_key: &str, id: &str) -> Result<Option<Conversation>, StoreError> {
+        let sql = format!("SELECT {COLUMNS} FROM conversations WHERE caller_key = $1 AND id = $2");
+        let row = sqlx::query(AssertSqlSafe(sql)).bind(caller_key).bind(id).fetch_optional(&self.pool).await;
+        row.map_err(|error| self.failed(error))?.map(|row| self.conversation_of(&row)).transpose()
+    }
+
+    /// A caller's conversations, the one created last first, at most `max` of those created before the one with the id
+    /// `before`. Ids are in the order of creation.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn conversations_of(
+        &self,
+        caller_key: &str,
+        before: Option<&str>,
+        max: u32,
+    ) -> Result<Vec<Conversation>, StoreError> {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM conversations WHERE caller_key = $1 AND (id < $2 OR $2 IS NULL) ORDER BY id DESC LIMIT $3"
+        );
+        let rows = sqlx::query(AssertSqlSafe(sql))
+            .bind(caller_key)
+            .bind(before)
+            .bind(i64::from(max))
+            .fetch_all(&self.pool)
+            .await
+            .map_err(|error| self.failed(error))?;
+        rows.iter().map(|row| self.conversation_of(row)).collect()
+    }
+
+    /// Changes a conversation. False when there is none any more, or its session is to change while a run is on, which would
+    /// set it at its end.
+    ///
+    /// # Errors
+    /// [`StoreError`]; nothing is changed then.
+    pub async fn change_conversation(
+        &self,
+        id: &str,
+        change: &ConversationChange,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let changed = sqlx::query(
+            "UPDATE conversations SET title = CASE WHEN $2 = 1 THEN $3 ELSE title END, status = COALESCE($4, status),
+                agent = COALESCE($5, agent), session_id = CASE WHEN $6 = 1 THEN $7 ELSE session_id END,
+                workspace = COALESCE($8, workspace), labels = COALESCE($9, labels), changed = $10
+             WHERE id = $1 AND ($6 = 0 OR holder IS NULL OR held_until <= $10)",
+        )
+        .bind(id)
+        .bind(i64::from(change.title.is_some()))
+        .bind(change.title.clone().flatten())
+        .bind(change.status.map(ConversationStatus::as_str))
+        .bind(&change.agent)
+        .bind(i64::from(change.session_id.is_some()))
+        .bind(change.session_id.clone().flatten())
+        .bind(change.workspace.map(i64::from))
+        .bind(change.labels.as_ref().map(labels))
+        .bind(now.as_microsecond())
+        .execute(&self.pool)
+        .await
+        .map_err(|error| self.failed(error))?;
+        Ok(changed.rows_affected() > 0)
+    }
+
+    /// Takes the lock of a conversation until `now + lease`, unless another holder has it. `None`: it is held, or there is
+    /// no such conversation.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn lock_conversation(
+        &self,
+        id: &str,
+        holder: &Arc<str>,
+        now: Timestamp,
+        lease: Duration,
+    ) -> Result<Option<ConversationLock>, StoreError> {
+        let fence: Option<i64> = sqlx::query_scalar(
+            "UPDATE conversations SET holder = $2, fence = fence + 1, held_until = $4
+             WHERE id = $1 AND (holder IS NULL OR held_until <= $3) RETURNING fence",
+        )
+        .bind(id)
+        .bind(&**holder)
+        .bind(now.as_microsecond())
+        .bind(end(now, lease))
+        .fetch_optional(&self.pool)
+        .await
+        .map_err(|error| self.failed(error))?;
+        Ok(fence.map(|fence| ConversationLock { conversation: id.to_owned(), holder: Arc::clone(holder), fence }))
+    }
+
+    /// Holds a lock for longer, unless another holder has it.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn renew_conversation_lock(
+        &self,
+        lock: &ConversationLock,
+        now: Timestamp,
+        lease: Duration,
+    ) -> Result<LockState, StoreError> {
+        let stop_fence: Option<i64> = sqlx::query_scalar(
+            "UPDATE conversations SET held_until = $3 WHERE id = $1 AND fence = $2 AND holder IS NOT NULL
+             RETURNING stop_fence",
+        )
+        .bind(&lock.conversation)
+        .bind(lock.fence)
+        .bind(end(now, lease))
+        .fetch_optional(&self.pool)
+        .await
+        .map_err(|error| self.failed(error))?;
+        Ok(match stop_fence {
+            None => LockState::Lost,
+            Some(fence) if fence == lock.fence => LockState::AskedToStop,
+            Some(_) => LockState::Held,
+        })
+    }
+
+    /// Asks the run that holds a conversation's lock, in whatever process, to stop.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn stop_conversation_run(&self, id: &str) -> Result<(), StoreError> {
+        let asked = sqlx::query("UPDATE conversations SET stop_fence = fence WHERE id = $1 AND holder IS NOT NULL");
+        asked.bind(id).execute(&self.pool).await.map(drop).map_err(|error| self.failed(error))
+    }
+
+    /// Gives a lock back, unless another holder has it.
+    ///
+    /// # Errors
+    /// [`StoreError`]; the lock expires by itself then.
+    pub async fn unlock_conversation(&self, lock: &ConversationLock) -> Result<(), StoreError> {
+        let unlocked = sqlx::query("UPDATE conversations SET holder = NULL WHERE id = $1 AND fence = $2");
+        let unlocked = unlocked.bind(&lock.conversation).bind(lock.fence).execute(&self.pool).await;
+        unlocked.map(drop).map_err(|error| self.failed(error))
+    }
+
+    /// Frees the locks of earlier processes. Only the one process of a state directory uses its file, while other
+    /// processes of a database may live: their locks expire.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn free_conversation_locks(&self) -> Result<(), StoreError> {
+        if self.engine == Engine::PostgreSql {
+            return Ok(());
+        }
+        let freed = sqlx::query("UPDATE conversations SET holder = NULL WHERE holder IS NOT NULL");
+        freed.execute(&self.pool).await.map(drop).map_err(|error| self.failed(error))
+    }
+
+    fn conversation_of(&self, row: &AnyRow) -> Result<Conversation, StoreError> {
+        let read = || -> sqlx::Result<_> {
+            let texts: (String, String, String, String) =
+                (row.try_get(0)?, row.try_get(1)?, row.try_get(3)?, row.try_get(4)?);
+            let options: (Option<String>, Option<String>) = (row.try_get(2)?, row.try_get(5)?);
+            let rest: (i64, String, i64, i64) = (row.try_get(6)?, row.try_get(7)?, row.try_get(8)?, row.try_get(9)?);
+            Ok((texts, options, rest))
+        };
+        let ((id, caller_key, status, agent), (title, session_id), (workspace, labels, created, changed)) =
+            read().map_err(|error| self.failed(error))?;
+        let status = match status.as_str() {
+            "active" => ConversationStatus::Active,
+            "inactive" => ConversationStatus::Inactive,
+            other => return Err(self.damaged(format!("the status of a conversation is {other:?}"))),
+        };
+        Ok(Conversation {
+            id,
+            caller_key: caller_key.into(),
+            title,
+            status,
+            agent,
+            session_id,
+            workspace: workspace != 0,
+            labels: serde_json::from_str(&labels)
+                .map_err(|problem| self.damaged(format!("labels of a conversation: {problem}")))?,
+            created: self.moment(created)?,
+            changed: self.moment(changed)?,
+        })
+    }
+
+    pub(super) fn moment(&self, microsecond: i64) -> Result<Timestamp, StoreError> {
+        Timestamp::from_microsecond(microsecond).map_err(|_| self.damaged(format!("a moment is {microsecond}")))
+    }
+}
+
+pub(super) async fn insert(connection: &mut AnyConnection, conversation: &Conversation) -> sqlx::Result<()> {
+    let sql = format!(
+        "INSERT INTO conversations ({COLUMNS}, fence, held_until, stop_fence)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 0, 0, -1)"
+    );
+    sqlx::query(AssertSqlSafe(sql))
+        .bind(&conversation.id)
+        .bind(&*conversation.caller_key)
+        .bind(&conversation.title)
+        .bind(conversation.status.as_str())
+        .bind(&conversation.agent)
+        .bind(&conversation.session_id)
+        .bind(i64::from(conversation.workspace))
+        .bind(labels(&conversation.labels))
+        .bind(conversation.created.as_microsecond())
+        .bind(conversation.changed.as_microsecond())
+        .execute(connection)
+        .await
+        .map(drop)
+}
+
+fn labels(labels: &BTreeMap<String, String>) -> String {
+    let labels = labels.iter().map(|(name, value)| (name.clone(), Value::from(value.as_str())));
+    Value::Object(labels.collect()).to_string()
+}
+
+fn end(now: Timestamp, lease: Duration) -> i64 {
+    now.as_microsecond().saturating_add(i64::try_from(lease.as_micros()).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+pub(in crate::infra::store) mod tests {
+    use super::*;
+    use crate::infra::store::test_support::test_store;
+
+    pub(in crate::infra::store) fn conversation(id: &str, caller_key: &str, created: i64) -> Conversation {
+        let moment = Timestamp::from_microsecond(created).unwrap();
+        Conversation {
+            id: id.into(),
+            caller_key: caller_key.into(),
+            title: None,
+            status: ConversationStatus::Active,
+            agent: "default".into(),
+            session_id: None,
+            workspace: false,
+            labels: BTreeMap::from([("team".to_owned(), "\"a\"".to_owned())]),
+            created: moment,
+            changed: moment,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_conversation_is_its_callers_alone_and_can_be_changed() {
+        let store = test_store().await;
+        let first = conversation("a", "ann", 1);
+        for conversation in [first.clone(), conversation("b", "ann", 2), conversation("c", "bob", 3)] {
+            store.add_conversation(&conversation).await.unwrap();
+        }
+        assert_eq!(store.conversation("ann", "a").await.unwrap(), Some(first.clone()));
+        assert_eq!(store.conversation("bob", "a").await.unwrap(), None);
+        let ids = async |before: Option<&str>, max| {
+            let found = store.conversations_of("ann", before, max).await.unwrap();
+            found.into_iter().map(|conversation| conversation.id).collect::<Vec<_>>()
+        };
+        assert_eq!(ids(None, 10).await, ["b", "a"]);
+        assert_eq!(ids(None, 1).await, ["b"]);
+        assert_eq!(ids(Some("b"), 10).await, ["a"]);
+        let change = ConversationChange {
+            title: Some(Some("a title".into())),
+            status: Some(ConversationStatus::Inactive),
+            session_id: Some(Some("s".into())),
+            workspace: Some(true),
+            labels: Some(BTreeMap::new()),
+            ..ConversationChange::default()
+        };
+        let now = Timestamp::from_second(9).unwrap();
+        assert!(store.change_conversation("a", &change, now).await.unwrap());
+        let changed = Conversation {
+            title: Some("a title".into()),
+            status: ConversationStatus::Inactive,
+            session_id: Some("s".into()),
+            workspace: true,
+            labels: BTreeMap::new(),
+            changed: now,
+            ..first
+        };
+        assert_eq!(store.conversation("ann", "a").await.unwrap(), Some(changed.clone()));
+        let reset = ConversationChange { title: Some(None), session_id: Some(None), ..ConversationChange::default() };
+        assert!(store.change_conversation("a", &reset, now).await.unwrap());
+        let changed = Conversation { title: None, session_id: None, ..changed };
+        assert_eq!(store.conversation("ann", "a").await.unwrap(), Some(changed));
+        assert!(!store.change_conversation("none", &reset, now).await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn the_session_of_a_conversation_does_not_change_while_a_run_is_on() {
+        let store = test_store().await;
+        store.add_conversation(&conversation("a", "ann", 1)).await.unwrap();
+        let now = Timestamp::from_second(100).unwrap();
+        store.lock_conversation("a", &"p".into(), now, Duration::from_secs(15)).await.unwrap().unwrap();
+        let reset = ConversationChange { session_id: Some(None), ..ConversationChange::default() };
+        assert!(!store.change_conversation("a", &reset, now).await.unwrap());
+        let name = ConversationChange { title: Some(Some("t".into())), ..ConversationChange::default() };
+        assert!(store.change_conversation("a", &name, now).await.unwrap());
+        assert!(store.change_conversation("a", &reset, Timestamp::from_second(116).unwrap()).await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn one_holder_at_a_time_has_the_lock_until_it_expires() {
+        let store = test_store().await;
+        store.add_conversation(&conversation("a", "ann", 1)).await.unwrap();
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let (one, other): (Arc<str>, Arc<str>) = ("one".into(), "other".into());
+        let lease = Duration::from_secs(15);
+        let lock = async |holder, now| store.lock_conversation("a", holder, at(now), lease).await.unwrap();
+        let first = lock(&one, 100).await.unwrap();
+        assert_eq!(lock(&other, 110).await, None);
+        assert_eq!(store.renew_conversation_lock(&first, at(110), lease).await.unwrap(), LockState::Held);
+        assert_eq!(lock(&other, 120).await, None, "it was renewed");
+        let second = lock(&other, 125).await.unwrap();
+        assert!(second.fence > first.fence);
+        assert_eq!(store.renew_conversation_lock(&first, at(126), lease).await.unwrap(), LockState::Lost);
+        store.unlock_conversation(&first).await.unwrap();
+        assert_eq!(lock(&one, 126).await, None, "a lost lock frees nothing");
+        store.stop_conversation_run("a").await.unwrap();
+        assert_eq!(store.renew_conversation_lock(&second, at(126), lease).await.unwrap(), LockState::AskedToStop);
+        store.unlock_conversation(&second).await.unwrap();
+        let third = lock(&one, 126).await.unwrap();
+        assert_eq!(store.renew_conversation_lock(&third, at(127), lease).await.unwrap(), LockState::Held);
+        assert_eq!(store.lock_conversation("none", &one, at(1), lease).await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn locks_of_an_earlier_process_are_freed_where_there_is_one_process() {
+        let store = test_store().await;
+        store.add_conversation(&conversation("a", "ann", 1)).await.unwrap();
+        let (now, lease) = (Timestamp::from_second(100).unwrap(), Duration::from_secs(15));
+        store.lock_conversation("a", &"earlier".into(), now, lease).await.unwrap().unwrap();
+        store.free_conversation_locks().await.unwrap();
+        let lock = store.lock_conversation("a", &"this".into(), now, lease).await.unwrap();
+        assert_eq!(lock.is_some(), store.engine == Engine::Sqlite);
+    }
+}
