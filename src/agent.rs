@@ -6,9 +6,9 @@
 pub mod call_ids;
 pub mod client_calls;
 mod context;
+pub mod conversation;
 pub mod conversations;
 pub mod event;
-#[allow(dead_code, reason = "used by the runs of conversations and plans")]
 pub mod event_log;
 pub mod message;
 pub mod meter;
@@ -22,6 +22,7 @@ pub mod selection;
 pub mod service;
 pub mod summary;
 pub mod toolbox;
+pub mod turn_observer;
 pub mod user_file;
 
 #[cfg(test)]
@@ -45,6 +46,7 @@ pub use self::output_format::OutputFormat;
 pub use self::prompts::{Prompts, UnreadablePrompt};
 pub use self::service::{AgentRequest, AgentService};
 pub use self::toolbox::{ToolDescription, Toolbox};
+pub use self::turn_observer::TurnObserver;
 
 /// A model, the tools it may call, and the limits of its runs. Cheap to create: one for each caller.
 #[derive(Clone)]
@@ -78,6 +80,8 @@ pub struct RunInput {
     pub meter: Arc<Meter>,
     /// Parent span of the run's trace.
     pub span: Span,
+    /// Gets each turn with tool calls before these are sent.
+    pub observer: Option<TurnObserver>,
 }
 
 impl Default for RunInput {
@@ -89,6 +93,7 @@ impl Default for RunInput {
             abort: CancellationToken::new(),
             meter: Arc::default(),
             span: Span::none(),
+            observer: None,
         }
     }
 }

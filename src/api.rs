@@ -7,6 +7,7 @@ mod chat;
 mod client_address;
 mod client_request;
 mod connections;
+mod conversations;
 mod documentation;
 mod event_stream;
 mod listener;
@@ -31,6 +32,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::agent::AgentService;
+use crate::agent::conversation::ConversationRuns;
 
 pub use self::listener::{BoundListeners, serve};
 pub use self::local::{GatewayStatus, LocalListener, NamedCaller};
@@ -67,6 +69,20 @@ pub fn router(agents: &Arc<AgentService>) -> Router {
         .routes(routes!(chat::chat))
         .routes(routes!(chat::stream))
         .routes(routes!(chat::tool_settings))
+        .routes(routes!(conversations::list))
+        .routes(routes!(conversations::create))
+        .routes(routes!(conversations::show))
+        .routes(routes!(conversations::change))
+        .routes(routes!(conversations::delete))
+        .routes(routes!(conversations::runs))
+        .routes(routes!(conversations::messages))
+        .routes(routes!(conversations::fork))
+        .routes(routes!(conversations::execute::execute))
+        .routes(routes!(conversations::show_run))
+        .routes(routes!(conversations::execute::events))
+        .routes(routes!(conversations::execute::cancel))
+        .routes(routes!(conversations::execute::resolve))
+        .routes(routes!(conversations::logs::read))
         .routes(routes!(rest::v1::list))
         .routes(routes!(rest::v1::show))
         .routes(routes!(rest::v1::execute))
@@ -82,6 +98,7 @@ pub fn router(agents: &Arc<AgentService>) -> Router {
         .method_not_allowed_fallback(reply::no_such_method);
     router
         .layer(Extension(Arc::<responses::KeptResponses>::default()))
+        .layer(Extension(ConversationRuns::new(agents)))
         .layer(Extension(Arc::clone(agents)))
         .with_state(Arc::clone(gateway))
 }

@@ -5,6 +5,7 @@ mod call;
 mod chat;
 mod check;
 mod client;
+mod conversations;
 mod explain;
 mod import;
 mod local_gateway;
@@ -93,6 +94,8 @@ enum Command {
     Call(call::CallCommand),
     /// Ask an agent: `sekisho chat --model replay:FILE 'Is 21.5 °C warm?'`.
     Chat(chat::ChatCommand),
+    /// Run, show and delete the conversations of a running gateway.
+    Conversations(conversations::ConversationsCommand),
     /// Check configuration, policies and tools without starting the gateway.
     Check {
         /// Show the state of the running gateway instead: the one at `--server`, or that of the state directory.
@@ -178,6 +181,7 @@ pub fn main() -> ExitCode {
         Command::Tools { command } => tools::run(&common, &command.unwrap_or_default()),
         Command::Call(command) => call::run(&common, command),
         Command::Chat(command) => chat::run(&common, &command),
+        Command::Conversations(command) => conversations::run(&common, command),
         Command::Lock(command) => lock::run(&common, command),
         Command::Explain(command) => explain::run(&common, command),
         Command::Import { command } => import::run(&common, command),

@@ -145,6 +145,7 @@ impl Gateway {
         let workspaces = workspaces(&config);
         let loader = loader(&config, &outbound)?;
         let store = Store::open(&StoreLocation::of(&config)).await.map_err(component_error("store"))?;
+        store.free_conversation_locks().await.map_err(component_error("store"))?;
         let registered = openapi::registered(&store).await.map_err(component_error("store"))?;
         let wanted = DesiredCollections::of(&config.openapi, &registered);
         let none = Collections::default();
@@ -298,6 +299,16 @@ impl Gateway {
         self.background.spawn(async move {
             closing.run_until_cancelled(work).await;
         });
+    }
+
+    /// Runs a background task to its end. Shutdown waits for it: it ends soon after [`closing`](Self::closing).
+    pub(crate) fn run_behind(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.background.spawn(work.in_current_span());
+    }
+
+    /// Cancelled when background tasks are to end.
+    pub(crate) fn closing(&self) -> &CancellationToken {
+        &self.closing
     }
 
     /// Runs work to its end, even when the request that waits for it is gone. Shutdown waits for it.

@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::Message;
@@ -14,7 +15,7 @@ use crate::config::AgentProfile;
 const MAX_ID_BYTES: usize = 40;
 
 /// The provider's own id of a call.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProviderId {
     /// The API that sent the id; see [`api_of`]. Another API may reject it.
     pub api: Arc<str>,

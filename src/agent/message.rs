@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::call_ids::ProviderId;
@@ -10,7 +11,8 @@ use crate::core::call::Arguments;
 use crate::core::json;
 
 /// One message of a conversation, oldest first.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Message {
     System(String),
     User(UserMessage),
@@ -46,12 +48,13 @@ impl Message {
 }
 
 /// What the user sent, in its order.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct UserMessage {
     pub parts: Vec<UserPart>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum UserPart {
     Text(String),
     Image(Image),
@@ -86,7 +89,7 @@ impl<T: Into<String>> From<T> for UserMessage {
 }
 
 /// A picture for models that accept one.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Image {
     /// `image/png`, `image/jpeg`, `image/gif` or `image/webp`.
     pub media_type: String,
@@ -100,15 +103,17 @@ impl Image {
 }
 
 /// The model's output of one turn.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct AssistantTurn {
     /// In the order of the model's output.
     pub parts: Vec<TurnPart>,
     /// The API that generated it; see [`api_of`](super::call_ids::api_of). `None`: a client's transcript.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api: Option<Arc<str>>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum TurnPart {
     Text(String),
     Thought(Thought),
@@ -205,6 +210,50 @@ impl Thought {
     }
 }
 
+/// A [`Thought`] in the store.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum StoredThought {
+    Signed { text: String, signature: String },
+    Redacted(String),
+    Unsigned { text: String, field: String },
+}
+
+impl Serialize for Thought {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let stored = match self.clone() {
+            Self::Signed { text, signature } => StoredThought::Signed { text, signature },
+            Self::Redacted(text) => StoredThought::Redacted(text),
+            Self::Unsigned { text, field } => StoredThought::Unsigned { text, field: field.to_owned() },
+        };
+        stored.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Thought {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::try_from(StoredThought::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+    }
+}
+
+impl TryFrom<StoredThought> for Thought {
+    type Error = String;
+
+    fn try_from(stored: StoredThought) -> Result<Self, String> {
+        Ok(match stored {
+            StoredThought::Signed { text, signature } => Self::Signed { text, signature },
+            StoredThought::Redacted(text) => Self::Redacted(text),
+            StoredThought::Unsigned { text, field } => {
+                let known = REASONING_FIELDS.into_iter().find(|known| *known == field);
+                Self::Unsigned { text, field: known.ok_or_else(|| format!("no provider has the field {field:?}"))? }
+            }
+        })
+    }
+}
+
+/// Where servers with OpenAI's API put what the model thought.
+const REASONING_FIELDS: [&str; 2] = ["reasoning_content", "reasoning"];
+
 /// Fields of a provider's own, which it requires back.
 pub type Extras = Map<String, Value>;
 
@@ -213,7 +262,7 @@ fn bytes_of_extra((name, value): (&String, &Value)) -> usize {
 }
 
 /// A tool call requested by the model.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RequestedCall {
     /// In a model's output the provider's id; in a conversation ours, or the one in the client's transcript.
     pub id: String,
@@ -221,8 +270,10 @@ pub struct RequestedCall {
     /// The text as received; the run checks whether it is a JSON object.
     pub arguments: String,
     /// The provider's id, if `id` is ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<ProviderId>,
     /// For the API that requested the call.
+    #[serde(default, skip_serializing_if = "Extras::is_empty")]
     pub extras: Extras,
 }
 
@@ -268,10 +319,11 @@ impl RequestedCall {
 }
 
 /// The result of one call (D16).
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolMessage {
     pub call_id: String,
     pub tool: String,
     pub text: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<Image>,
 }

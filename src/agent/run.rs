@@ -25,7 +25,7 @@ use super::models::retry;
 use super::models::retry::RetryPolicy;
 use super::models::{ModelError, StopReason};
 use super::toolbox::{ToolAnswer, Toolbox, ToolboxCall};
-use super::{Agent, RunInput};
+use super::{Agent, RunInput, TurnObserver};
 use crate::config::AgentProfile;
 use crate::core::call::Arguments;
 use crate::core::coercion::Coercion;
@@ -61,13 +61,13 @@ struct CheckedCall {
 
 pub(super) fn run(agent: Agent, input: RunInput) -> impl Stream<Item = Event> + Send + 'static {
     stream! {
-        let RunInput { messages, client_tools, options, abort, meter, span } = input;
+        let RunInput { messages, client_tools, options, abort, meter, span, observer } = input;
         let profile = &*agent.profile;
         let mut progress = Progress::new(messages, client_tools, options, meter, profile);
         // A deadline beyond what the clock can represent is no deadline.
         let end = Instant::now().checked_add(profile.max_run());
         let ending = {
-            let mut work = pin!(turns(&agent, &mut progress, &span, end));
+            let mut work = pin!(turns(&agent, &mut progress, (&span, observer.as_ref()), end));
             loop {
                 let step = tokio::select! {
                     biased;
@@ -91,7 +91,7 @@ pub(super) fn run(agent: Agent, input: RunInput) -> impl Stream<Item = Event> + 
 fn turns<'a>(
     agent: &'a Agent,
     progress: &'a mut Progress,
-    run: &'a Span,
+    (run, observer): (&'a Span, Option<&'a TurnObserver>),
     end: Option<Instant>,
 ) -> impl Stream<Item = Result<Event, Ending>> + Send + 'a {
     let profile = &*agent.profile;
@@ -117,6 +117,9 @@ fn turns<'a>(
                 }
                 calls => calls,
             }?;
+            if let Some(observer) = observer {
+                observer.observe(progress.turn());
+            }
             for checked in &own {
                 if let Some(event) = checked.announcement() {
                     yield event;

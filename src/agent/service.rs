@@ -18,7 +18,7 @@ use super::summary::{self, CompletedCall};
 use super::toolbox::{Filtered, Shortlist, ToolboxCall, shortlist};
 use super::{
     Agent, Event, FinishReason, Message, Model, ModelOptions, Prompts, RunInput, Summarizer, ToolDescription, Toolbox,
-    UnreadablePrompt, context, models, prompts,
+    TurnObserver, UnreadablePrompt, context, models, prompts,
 };
 use crate::config::{AgentConfig, AgentProfile, ToolFilter};
 use crate::core::call::{BudgetScopes, Caller, TraceParent};
@@ -63,6 +63,8 @@ pub struct AgentRequest {
     pub scopes: BudgetScopes,
     pub trace: Option<TraceParent>,
     pub abort: CancellationToken,
+    /// Gets each turn with tool calls before these are sent.
+    pub observer: Option<TurnObserver>,
 }
 
 impl AgentRequest {
@@ -86,6 +88,7 @@ impl AgentRequest {
             scopes: BudgetScopes::default(),
             trace: None,
             abort: CancellationToken::new(),
+            observer: None,
         }
     }
 
@@ -154,10 +157,12 @@ impl AgentService {
             thread,
             scopes,
             abort,
+            observer,
             ..
         } = request;
         let agent = Agent { model, toolbox, profile: Arc::clone(&profile), summarizer: self.summarizer(&profile) };
-        let events = agent.run(RunInput { messages, client_tools, options, abort, meter, span: recorder.span() });
+        let span = recorder.span();
+        let events = agent.run(RunInput { messages, client_tools, options, abort, meter, span, observer });
         let service = Arc::clone(self);
         let mut outcome = Some(Outcome { service, profile, caller, scopes, input, session, thread, old: reminder });
         Ok(events.inspect(move |event| {

@@ -2,6 +2,7 @@
 //! buffered.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
@@ -12,6 +13,7 @@ use futures_util::{Stream, StreamExt, stream};
 use serde::Serialize;
 
 use crate::agent::Event;
+use crate::agent::event_log::LoggedEvent;
 use crate::core::error::CallError;
 
 /// Interval of keep-alives: load balancers close idle connections (A33).
@@ -104,6 +106,16 @@ fn kept_alive<T: Clone + Send>(items: impl Stream<Item = T> + Send, keep_alive: 
             }
         }
     }
+}
+
+/// Sends the events of a log with their ids and names, and a comment after each [`KEEP_ALIVE`] without one. When the client
+/// disconnects, `events` is dropped.
+pub(super) fn respond_logged(events: impl Stream<Item = Arc<LoggedEvent>> + Send + 'static) -> Response {
+    let frames = events.map(|event| {
+        let LoggedEvent { id, name, data } = &*event;
+        Bytes::from(format!("id: {id}\nevent: {name}\ndata: {data}\n\n"))
+    });
+    respond_with(kept_alive(frames, Bytes::from_static(b": keep-alive\n\n")))
 }
 
 /// `data` is JSON on one line, or `[DONE]`: it has no line breaks to escape.

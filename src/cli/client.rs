@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, Method};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 use url::Url;
@@ -146,6 +146,13 @@ impl Remote {
     /// The server cannot be reached.
     pub(super) fn post(&self, path: &[&str], body: &Value) -> Result<Value, Unanswered> {
         Ok(self.ask(RemoteRequest::post(path, body))?.body)
+    }
+
+    /// # Errors
+    /// The server cannot be reached, or its status is not 2xx.
+    pub(super) fn send(&self, method: Method, path: &[&str], body: Option<&Value>) -> Result<Value, Unanswered> {
+        let answer = self.ask(RemoteRequest { method, body, ..RemoteRequest::get(path) })?;
+        if answer.success { Ok(answer.body) } else { Err(Unanswered::Refused(sentence(&answer.body))) }
     }
 
     fn ask(&self, question: RemoteRequest<'_>) -> Result<RemoteReply, Unanswered> {

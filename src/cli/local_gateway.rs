@@ -81,11 +81,19 @@ pub(super) fn place(common: &Common, identity: &Identity) -> Result<Place, Exit>
 /// # Errors
 /// The exit code, after the problem was shown: no gateway runs, or it has another configuration.
 pub(super) fn find_remote(common: &Common) -> Result<Endpoint, Exit> {
+    find_remote_as(common, &NamedCaller::administrator())
+}
+
+/// The gateway at `--server`, or the one that runs on the state directory, as this caller.
+///
+/// # Errors
+/// As [`find_remote`].
+pub(super) fn find_remote_as(common: &Common, caller: &NamedCaller) -> Result<Endpoint, Exit> {
     if let Some(server) = &common.server {
         return Endpoint::at(server).map_err(Unanswered::report);
     }
     let config = configuration(common)?;
-    find(&config, &NamedCaller::administrator())?.ok_or_else(|| {
+    find(&config, caller)?.ok_or_else(|| {
         let directory = config.state_directory();
         let problem = format!("no gateway runs on the state directory {}", directory.display());
         Unanswered::Unreachable(problem + "; start it with `sekisho serve`, or name one with --server URL").report()

@@ -61,6 +61,7 @@ fn remote_support(command: &Command) -> RemoteSupport {
         Command::Tools { .. }
         | Command::Call(_)
         | Command::Chat(_)
+        | Command::Conversations(_)
         | Command::Import { .. }
         | Command::Check { remote: true, .. }
         | Command::Mcp { command: McpCommand::Serve { .. } | McpCommand::Login { .. } } => RemoteSupport::Remote,
@@ -81,6 +82,7 @@ fn identity_of(command: &Command) -> Option<&Identity> {
     match command {
         Command::Call(call) => Some(&call.identity),
         Command::Chat(chat) => Some(&chat.identity),
+        Command::Conversations(command) => Some(&command.identity),
         Command::Mcp { command: McpCommand::Serve { identity } } => Some(identity),
         _ => None,
     }
@@ -100,11 +102,12 @@ mod tests {
         Ok(common.server.map(|server| server.to_string()))
     }
 
-    const REMOTE: [&[&str]; 8] = [
+    const REMOTE: [&[&str]; 9] = [
         &["tools"],
         &["tools", "search", "x"],
         &["call", "x"],
         &["chat", "x"],
+        &["conversations", "show", "x"],
         &["import", "openapi", "x"],
         &["check", "--remote"],
         &["mcp", "serve"],

@@ -26,6 +26,15 @@ pub struct AgentConfig {
     /// `reasoning_summary.md`, `conversation_summary.md`, `context_summary.md`, `selection.md` (A58).
     pub prompts_directory: Option<PathBuf>,
     pub memory: MemoryConfig,
+    pub conversations: ConversationsConfig,
+}
+
+/// The conversations of `/api/conversations`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ConversationsConfig {
+    /// The messages, tool calls and usage of a conversation that did not change for this long are deleted.
+    pub retention_days: u32,
 }
 
 /// Memory of a thread (the header `X-OpenWebUI-Chat-Id`): a short summary, written after each reply.
@@ -194,7 +203,14 @@ impl Default for AgentConfig {
             profiles: built_in(),
             prompts_directory: None,
             memory: MemoryConfig::default(),
+            conversations: ConversationsConfig::default(),
         }
+    }
+}
+
+impl Default for ConversationsConfig {
+    fn default() -> Self {
+        Self { retention_days: 90 }
     }
 }
 
@@ -419,6 +435,7 @@ impl AgentConfig {
             findings.add("agent.default_profile", "is not the name of a profile", "set one of `agent.profiles`");
         }
         findings.above_zero("agent.memory.max_summaries", self.memory.max_summaries);
+        findings.above_zero("agent.conversations.retention_days", self.conversations.retention_days);
         for (name, profile) in &self.profiles {
             let at = format!("agent.profiles.{name}");
             findings.name(&at, name);

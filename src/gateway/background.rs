@@ -54,6 +54,11 @@ impl Gateway {
         if let Err(error) = self.store.forget_runs_before(jiff::Timestamp::now() - KEPT_RUNS).await {
             tracing::warn!(%error, "cannot remove old agent runs from the store");
         }
+        let kept = jiff::SignedDuration::from_hours(24 * i64::from(self.config().agent.conversations.retention_days));
+        let oldest = jiff::Timestamp::now().checked_sub(kept).unwrap_or(jiff::Timestamp::MIN);
+        if let Err(error) = self.store.forget_conversation_logs_before(oldest).await {
+            tracing::warn!(%error, "cannot remove old logs of conversations from the store");
+        }
         // Workspaces of sessions of an earlier process.
         let idle = Duration::from_secs(self.config().session.idle_seconds);
         if let Err(error) = self.workspaces.remove_older_than(idle).await {

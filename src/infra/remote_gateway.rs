@@ -83,7 +83,11 @@ impl RemoteGateway {
             ..OutboundRequest::get(self.url(question.path, question.query)?, Deadline::after(question.within))
         };
         let answer = self.outbound.send(request).await.map_err(|error| error.message().to_owned())?;
-        let body = serde_json::from_slice(&answer.body).map_err(|_| "the server is not sekisho".to_owned())?;
+        let body = match &answer.body[..] {
+            // What is deleted has no body.
+            [] if answer.status.is_success() => Value::Null,
+            body => serde_json::from_slice(body).map_err(|_| "the server is not sekisho".to_owned())?,
+        };
         Ok(RemoteReply { success: answer.status.is_success(), body })
     }
 

@@ -205,3 +205,18 @@ fn over_stdio(server: &Value) -> Value {
     child.wait().unwrap();
     serde_json::from_str(&line).unwrap_or_else(|_| panic!("{server}: {line}"))
 }
+
+#[test]
+fn a_conversation_with_a_scripted_agent_needs_no_key() {
+    let state = TempDir::new().unwrap();
+    let mut program = Command::new(env!("CARGO_BIN_EXE_sekisho"));
+    program.env_clear().env("SEKISHO_STATE_DIRECTORY", state.path().join("state")).envs(cache()).current_dir(ROOT);
+    let serving = Serving::run(program, &["--config", "examples/conversations/sekisho.yaml"]);
+    let talk = Path::new(ROOT).join("examples/conversations/talk.sh");
+    let shown = Command::new("sh").arg(talk).arg(&serving.url).output().unwrap();
+    let printed = text(&shown);
+    assert!(shown.status.success(), "{printed}");
+    for part in ["event: tool_use", "which is 70.7 °F.", "event: result", "\"messages\":", "input_tokens"] {
+        assert!(printed.contains(part), "{part}: {printed}");
+    }
+}

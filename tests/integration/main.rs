@@ -19,6 +19,7 @@ mod cli;
 mod client_tools;
 mod clients;
 mod connections;
+mod conversations;
 mod datainsight;
 mod departures;
 mod deploy;

@@ -16,6 +16,7 @@ const README: &str = include_str!("../../README.md");
 const AGENTS: &str = include_str!("../../docs/agents.md");
 const BENCHMARKS: &str = include_str!("../../docs/benchmarks.md");
 const CONFIGURATION: &str = include_str!("../../docs/configuration.md");
+const CONVERSATIONS: &str = include_str!("../../docs/conversations.md");
 const GLOSSARY: &str = include_str!("../../docs/glossary.md");
 const MCP: &str = include_str!("../../docs/mcp.md");
 const OCSF: &str = include_str!("../../docs/ocsf.md");
@@ -27,11 +28,12 @@ const SPECIFICATION: &str = include_str!("../../docs/specification.md");
 const TOOLS: &str = include_str!("../../docs/tools.md");
 
 /// The README and the pages in docs/ whose commands are run here.
-const PAGES: [(&str, &str); 13] = [
+const PAGES: [(&str, &str); 14] = [
     ("README.md", README),
     ("agents.md", AGENTS),
     ("benchmarks.md", BENCHMARKS),
     ("configuration.md", CONFIGURATION),
+    ("conversations.md", CONVERSATIONS),
     ("glossary.md", GLOSSARY),
     ("mcp.md", MCP),
     ("ocsf.md", OCSF),
@@ -141,7 +143,8 @@ fn every_script_shown_can_be_run() {
 }
 
 /// Commands in the text that need a server, a terminal or more arguments: their words and options are checked only.
-const NOT_RUN: [&str; 5] = ["sekisho serve", "sekisho chat", "sekisho mcp", "sekisho explain", "sekisho import"];
+const NOT_RUN: [&str; 6] =
+    ["sekisho serve", "sekisho chat", "sekisho conversations", "sekisho mcp", "sekisho explain", "sekisho import"];
 
 /// A failed check of the program's result names the line. Without jq the program is not run: nothing else needs it.
 #[test]
@@ -368,8 +371,8 @@ fn the_tools_are_those_offered() {
     assert_eq!(set(rows(section(TOOLS, "Built-in tools")).into_iter().flat_map(|row| code_spans(row[0]))), offered);
 }
 
-/// Codes of features that do not exist yet; `cancelled` is never a reply, and described in the text.
-const NOT_ANSWERED: [&str; 3] = ["cancelled", "conversation_locked", "unknown_result"];
+/// `cancelled` is described in the text.
+const NOT_ANSWERED: [&str; 1] = ["cancelled"];
 
 #[test]
 fn the_error_codes_are_those_of_the_service() {

@@ -260,6 +260,11 @@ impl Progress {
         Ok(None)
     }
 
+    /// The current turn, as it will be kept.
+    pub(super) fn turn(&self) -> AssistantTurn {
+        AssistantTurn { api: Some(Arc::clone(&self.api)), ..self.turn.clone() }
+    }
+
     /// Whether the answer is sent as a whole, in [`check_answer`](Self::check_answer).
     pub(super) fn holds_answer_back(&self) -> bool {
         self.options.output.is_some()

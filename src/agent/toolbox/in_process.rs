@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::images::find_images;
@@ -26,6 +27,8 @@ pub struct InProcess {
     pub session: Option<Arc<Session>>,
     pub claimed_user: Option<String>,
     pub trace: Option<TraceParent>,
+    /// As `session_context.tool_parameters` of a call: the caller's tokens for headers.
+    pub tool_parameters: Map<String, Value>,
     /// Tools that are switched off for the caller's session (A53): neither listed nor run.
     pub off: BTreeSet<String>,
 }
@@ -41,6 +44,7 @@ impl InProcess {
             session: None,
             claimed_user: None,
             trace: None,
+            tool_parameters: Map::new(),
             off: BTreeSet::new(),
         }
     }
@@ -52,6 +56,7 @@ impl InProcess {
             scopes: self.scopes.clone(),
             session: self.session.clone(),
             claimed_user: self.claimed_user.clone(),
+            tool_parameters: self.tool_parameters.clone(),
             trace: telemetry::current().or_else(|| self.trace.clone()),
             ..CallContext::new(tool, Arc::clone(&self.caller), Via::Agent)
         }

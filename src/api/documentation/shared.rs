@@ -8,8 +8,15 @@ use super::super::client_request::MAX_ID_BYTES;
 const CALLS: [&str; 3] = ["/tools/{name}/execute", "/tools/execute", "/api/v1/tools/{name}/execute"];
 
 /// Routes that run calls charged to the budgets that the headers name.
-const RUNS: [&str; 6] =
-    ["/tools/batch-execute", "/v1/chat/completions", "/v1/responses", "/v1/messages", "/api/chat", "/api/chat/stream"];
+const RUNS: [&str; 7] = [
+    "/tools/batch-execute",
+    "/v1/chat/completions",
+    "/v1/responses",
+    "/v1/messages",
+    "/api/chat",
+    "/api/chat/stream",
+    "/api/conversations/{id}/execute",
+];
 
 /// Of these, the routes of agents.
 const AGENTS: [&str; 5] = ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/api/chat", "/api/chat/stream"];

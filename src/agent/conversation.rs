@@ -1,0 +1,425 @@
+//! Conversations that the store keeps. Each request is a run of one: under the conversation's lock, with a journal of its
+//! tool calls, and stored at its end in one transaction.
+
+mod additions;
+mod history;
+mod journal;
+mod live;
+mod lock;
+mod outcome;
+mod recovery;
+mod request;
+mod resume;
+pub mod run_event;
+pub mod stored;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dashmap::DashMap;
+use futures_util::StreamExt;
+use jiff::Timestamp;
+use tokio::time::{Instant, sleep};
+use uuid::Uuid;
+
+use self::history::{History, OpenCall};
+use self::journal::{Journal, Journaled};
+use self::lock::{HeldLock, LEASE};
+use self::outcome::Outcome;
+use self::run_event::{RunEvent, SystemSubtype, Translation};
+use super::event_log::{EventLog, EventLogs};
+use super::message::{ToolMessage, UserMessage};
+use super::{AgentRequest, AgentService, Event, Message, Toolbox};
+use crate::core::error::{CallError, ErrorCode};
+use crate::gateway::Gateway;
+use crate::infra::store::{
+    Conversation, ConversationRun, ConversationStatus, ModelUsageRow, RunEnd, RunStatus, Store, StoreError,
+};
+
+pub use self::live::{Decision, LiveRun, StopCause};
+pub use self::request::{OnBusy, OnUnknown, RunReply, RunRequest, StartedRun};
+
+/// How long a run waits for its conversation (C5).
+const LOCK_WAIT: Duration = Duration::from_secs(5);
+
+/// Longer, since a run in another process learns within a renewal of its lock that it is interrupted.
+const INTERRUPT_WAIT: Duration = Duration::from_secs(10);
+
+/// Interval of attempts to take the lock.
+const LOCK_PAUSE: Duration = Duration::from_millis(50);
+
+/// Runs conversations, and knows the runs of this process that are on.
+pub struct ConversationRuns {
+    agents: Arc<AgentService>,
+    logs: EventLogs,
+    live: DashMap<Arc<str>, Arc<LiveRun>>,
+    /// Names this process in locks.
+    holder: Arc<str>,
+}
+
+/// Everything about one run (C7).
+struct Context {
+    request: RunRequest,
+    run: ConversationRun,
+    live: Arc<LiveRun>,
+    log: EventLog,
+    journal: Arc<Journal>,
+    toolbox: Arc<dyn Toolbox>,
+    /// Calls of the run before without an answer, until they have one in `answers`.
+    open: Vec<OpenCall>,
+    answers: Vec<ToolMessage>,
+    /// What the model gets.
+    messages: Vec<Message>,
+    title: Option<String>,
+}
+
+/// A run whose end is stored.
+struct Ended {
+    reply: RunReply,
+    /// Why the reply is an error, where it is one object.
+    failure: Option<CallError>,
+}
+
+impl ConversationRuns {
+    /// Writes, now and from time to time, the ends of runs whose processes ended.
+    pub fn new(agents: &Arc<AgentService>) -> Arc<Self> {
+        let runs = Arc::new(Self {
+            agents: Arc::clone(agents),
+            logs: EventLogs::default(),
+            live: DashMap::new(),
+            holder: Uuid::now_v7().to_string().into(),
+        });
+        agents.gateway().in_background(recovery::keep_recovering(agents.gateway().store().clone()));
+        runs
+    }
+
+    fn gateway(&self) -> &Arc<Gateway> {
+        self.agents.gateway()
+    }
+
+    fn store(&self) -> &Store {
+        self.gateway().store()
+    }
+
+    /// Begins a run, which goes on in the background.
+    ///
+    /// # Errors
+    /// `denied` for a conversation that is inactive; `overloaded` if too many runs are on.
+    pub fn start(self: &Arc<Self>, request: RunRequest) -> Result<StartedRun, CallError> {
+        check(&request.conversation)?;
+        let id: Arc<str> = Uuid::now_v7().to_string().into();
+        let caller = &request.caller;
+        let log = self.logs.open(&caller.owner, &caller.key, &id)?;
+        let run = LiveRun::new(&id, &caller.key, &request.conversation.id, self.gateway().closing());
+        self.live.insert(Arc::clone(&id), Arc::clone(&run));
+        let (runs, live, events) = (Arc::clone(self), Arc::clone(&run), log.clone());
+        let (done, ended) = tokio::sync::oneshot::channel();
+        self.gateway().run_behind(async move {
+            let guard = EndGuard { runs: Arc::clone(&runs), id, log: events.clone() };
+            let outcome = Box::pin(runs.run(request, live, &events)).await;
+            if let Err(error) = &outcome {
+                if error.code() == ErrorCode::Internal {
+                    tracing::error!(cause = error.cause(), "a run of a conversation failed");
+                }
+                add(&events, &RunEvent::error(error));
+            }
+            drop(guard);
+            let reply = outcome.and_then(|Ended { reply, failure }| failure.map_or(Ok(reply), Err));
+            let _nobody_waits = done.send(reply);
+        });
+        let ended = tokio::spawn(async move {
+            ended.await.unwrap_or_else(|_| Err(CallError::internal("the task of a run ended without a result")))
+        });
+        Ok(StartedRun { run, log, ended })
+    }
+
+    /// The ten steps of a run (C1). The first one is the API's; the second one, the checks of what the request names, is that
+    /// of [`start`](Self::start), before there is a run.
+    async fn run(&self, request: RunRequest, live: Arc<LiveRun>, log: &EventLog) -> Result<Ended, CallError> {
+        // 3: the lock of the conversation.
+        let lock = self.lock(&request, &live, log).await?;
+        // 4: the context, with what was said before.
+        let mut context = self.context(request, live, log, &lock).await?;
+        let outcome = match self.answer_open_calls(&mut context).await {
+            // 5: the options: prompt, tools, limits. 6: the agent.
+            Ok(()) => match self.agents.begin(context.options()).await {
+                // 7 and 8: its messages become events, and its tool calls are journaled.
+                Ok(events) => process(Box::pin(events), &context).await,
+                Err(error) => Outcome::refused(error),
+            },
+            Err(error) => Outcome::refused(error),
+        };
+        // 9 and 10: what it leaves is stored in one transaction, which gives the lock back.
+        let ended = self.finish(context, outcome, &lock).await;
+        lock.release().await;
+        ended
+    }
+
+    /// # Errors
+    /// `conversation_locked` if another run has it for too long.
+    async fn lock(&self, request: &RunRequest, live: &Arc<LiveRun>, log: &EventLog) -> Result<HeldLock, CallError> {
+        let id = &request.conversation.id;
+        let wait = if request.on_busy == OnBusy::Interrupt { INTERRUPT_WAIT } else { LOCK_WAIT };
+        let (until, mut is_queued) = (Instant::now() + wait, false);
+        loop {
+            let taken = self.store().lock_conversation(id, &self.holder, Timestamp::now(), LEASE).await;
+            if let Some(lock) = taken.map_err(unavailable)? {
+                return Ok(HeldLock::new(lock, self.store().clone(), Arc::clone(live)));
+            }
+            if !is_queued {
+                is_queued = true;
+                add(log, &RunEvent::Queued { wait_seconds: wait.as_secs() });
+                if request.on_busy == OnBusy::Interrupt {
+                    self.interrupt(id, &live.id).await?;
+                }
+            }
+            if Instant::now() >= until {
+                let message = "another run of the conversation is on; wait for its end, or interrupt it with \
+                               `on_busy: interrupt`";
+                return Err(CallError::new(ErrorCode::ConversationLocked, message).retry_after(LOCK_WAIT));
+            }
+            if live.stop.run_until_cancelled(sleep(LOCK_PAUSE)).await.is_none() {
+                return Err(CallError::new(ErrorCode::Cancelled, live.cause().message()));
+            }
+        }
+    }
+
+    /// Stops the other runs of a conversation, in whatever process.
+    async fn interrupt(&self, conversation: &str, own: &str) -> Result<(), CallError> {
+        for other in &self.live {
+            if other.conversation == conversation && *other.id != *own {
+                other.stop(StopCause::LaterRun);
+            }
+        }
+        self.store().stop_conversation_run(conversation).await.map_err(unavailable)
+    }
+
+    /// What the run continues, and the run's row.
+    async fn context(
+        &self,
+        request: RunRequest,
+        live: Arc<LiveRun>,
+        log: &EventLog,
+        lock: &HeldLock,
+    ) -> Result<Context, CallError> {
+        let store = self.store();
+        // With the lock, nobody else runs the conversation: what still seems to run has ended with its process.
+        recovery::recover(store, Some(&lock.lock)).await?;
+        let id = &request.conversation.id;
+        let found = store.conversation(&request.caller.key, id).await.map_err(unavailable)?;
+        let conversation = found.ok_or_else(|| unknown_conversation(id))?;
+        check(&conversation)?;
+        let history = self.history(&conversation).await?;
+        let mut run = new_run(&request, &live, conversation.session_id);
+        run.number = store.begin_conversation_run(&run).await.map_err(unavailable)?;
+        add(log, &system(SystemSubtype::Init, &run));
+        let journal = Journal::new(store.clone(), &run.id, request.profile.max_result_bytes);
+        let toolbox: Arc<dyn Toolbox> = Arc::clone(&request.toolbox) as Arc<dyn Toolbox>;
+        let History { messages, open } = history;
+        let (title, answers, log) = (conversation.title, Vec::new(), log.clone());
+        Ok(Context { request, run, live, log, journal, toolbox, open, answers, messages, title })
+    }
+
+    /// The messages of the conversation's session (C30); none for a new one.
+    ///
+    /// # Errors
+    /// `unknown_session` if they are no longer stored.
+    async fn history(&self, conversation: &Conversation) -> Result<History, CallError> {
+        let Some(session) = &conversation.session_id else { return Ok(History::default()) };
+        let logs = self.store().session_messages(&conversation.id, session).await.map_err(unavailable)?;
+        if logs.is_empty() {
+            return Err(unknown_session(session));
+        }
+        History::of(&logs).map_err(CallError::internal)
+    }
+
+    /// Stores the end of a run (C29–C36).
+    async fn finish(&self, context: Context, outcome: Outcome, lock: &HeldLock) -> Result<Ended, CallError> {
+        let Context { request, mut run, live, log, journal, answers, title, .. } = context;
+        (run.status, run.error) = outcome.status(&live);
+        run.ended = Some(Timestamp::now());
+        let mut added = outcome.messages.clone();
+        if run.status != RunStatus::Succeeded {
+            journal.settle().await;
+            added = recovery::completed(self.store(), &run.id, added).await?;
+        }
+        let input = Message::User(UserMessage::from(run.user_input.as_str()));
+        let messages = answers.into_iter().map(Message::Tool).chain([input]).chain(added);
+        let messages: Vec<_> = messages.map(|message| stored::write(&message)).collect();
+        let is_to_name = run.status == RunStatus::Succeeded && title.is_none();
+        let title = title.or_else(|| is_to_name.then(|| additions::title(&run.user_input)).flatten());
+        let (agent, model) = (run.agent.clone(), request.profile.model().to_owned());
+        let usage = [ModelUsageRow { agent, model, used: outcome.used.clone() }];
+        let (lock, title_of_end) = (Some(&lock.lock), title.as_deref());
+        let end =
+            RunEnd { run: &run, lock, keeps_lock: false, messages: &messages, title: title_of_end, usage: &usage };
+        if !self.store().end_conversation_run(&end).await.map_err(unavailable)? {
+            return Err(CallError::internal("the run lost its conversation's lock, and its end was not stored"));
+        }
+        let failure = outcome.error.as_ref().map(|error| CallError::new(error.code(), error.message()));
+        let reply = outcome.reply(&run, title);
+        if let Some(failure) = &failure {
+            add(&log, &RunEvent::error(failure));
+        }
+        add(&log, &reply.event());
+        add(&log, &system(SystemSubtype::Finish, &run));
+        let failure = failure.map(|failure| failure.with_output(reply.result.as_str().into()));
+        Ok(Ended { reply, failure })
+    }
+
+    /// The events of a run that is on, or ended in the last ten minutes.
+    pub fn events(&self, caller_key: &str, run: &str) -> Option<EventLog> {
+        self.logs.find(caller_key, run)
+    }
+
+    /// Ends a run soon, in whatever process it is; what it has so far is stored.
+    ///
+    /// # Errors
+    /// `unknown_result` if the caller has no such run.
+    pub async fn cancel(&self, caller_key: &str, id: &str) -> Result<(), CallError> {
+        if let Some(run) = self.live_run(caller_key, id) {
+            run.stop(StopCause::Request);
+            return Ok(());
+        }
+        let found = self.store().conversation_run(caller_key, id).await.map_err(unavailable)?;
+        let run = found.ok_or_else(|| unknown_run(id))?;
+        if run.status == RunStatus::Running {
+            self.store().stop_conversation_run(&run.conversation).await.map_err(unavailable)?;
+        }
+        Ok(())
+    }
+
+    /// Gives the decision that a run waits for.
+    ///
+    /// # Errors
+    /// `unknown_result` if the caller has no such run here, or it does not wait for this call.
+    pub fn resolve(&self, caller_key: &str, id: &str, call: &str, decision: Decision) -> Result<(), CallError> {
+        let run = self.live_run(caller_key, id).ok_or_else(|| unknown_run(id))?;
+        if run.decide(call, decision) {
+            return Ok(());
+        }
+        Err(CallError::new(ErrorCode::UnknownResult, "the run does not wait for a decision about this call"))
+    }
+
+    fn live_run(&self, caller_key: &str, id: &str) -> Option<Arc<LiveRun>> {
+        self.live.get(id).filter(|run| *run.caller_key == *caller_key).map(|run| Arc::clone(run.value()))
+    }
+}
+
+impl Context {
+    fn options(&mut self) -> AgentRequest {
+        let request = &self.request;
+        let profile = additions::profile(request);
+        let toolbox = Arc::new(Journaled { toolbox: Arc::clone(&self.toolbox), journal: Arc::clone(&self.journal) });
+        let history = History { messages: std::mem::take(&mut self.messages), open: Vec::new() };
+        let messages = history.with(self.answers.clone(), request.user_input.as_str().into());
+        AgentRequest {
+            scopes: request.scopes.clone(),
+            trace: request.trace.clone(),
+            abort: self.live.stop.clone(),
+            observer: Some(self.journal.observer()),
+            ..AgentRequest::new(&request.agent, profile, Arc::clone(&request.caller), toolbox, messages)
+        }
+    }
+}
+
+/// Turns the loop's events into those of the conversation (C16), until the run has ended.
+async fn process(mut events: impl futures_util::Stream<Item = Event> + Unpin, context: &Context) -> Outcome {
+    let (mut outcome, mut translation) = (Outcome::default(), Translation::default());
+    while let Some(event) = events.next().await {
+        for event in translation.of(&event) {
+            add(&context.log, &event);
+        }
+        outcome.record(event);
+    }
+    outcome
+}
+
+/// # Errors
+/// `denied`: no run begins (C3).
+fn check(conversation: &Conversation) -> Result<(), CallError> {
+    match conversation.status {
+        ConversationStatus::Active => Ok(()),
+        ConversationStatus::Inactive => {
+            let message = "the conversation is inactive; set its `status` to `active` to run it";
+            Err(CallError::new(ErrorCode::Denied, message))
+        }
+    }
+}
+
+fn new_run(request: &RunRequest, live: &LiveRun, session_id: Option<String>) -> ConversationRun {
+    ConversationRun {
+        id: live.id.to_string(),
+        conversation: live.conversation.clone(),
+        number: 0,
+        session_id: session_id.unwrap_or_else(|| Uuid::now_v7().to_string()),
+        agent: request.agent.clone(),
+        claimed_executor: request.executor.clone(),
+        user_input: request.user_input.clone(),
+        status: RunStatus::Running,
+        error: None,
+        begun: Timestamp::now(),
+        ended: None,
+    }
+}
+
+fn system(subtype: SystemSubtype, run: &ConversationRun) -> RunEvent {
+    RunEvent::System {
+        subtype,
+        run_id: run.id.clone(),
+        conversation_id: run.conversation.clone(),
+        session_id: run.session_id.clone(),
+        turn: run.number,
+    }
+}
+
+fn add(log: &EventLog, event: &RunEvent) {
+    // Never fails: an event has no map with keys that are not strings.
+    log.append(event.name(), serde_json::to_value(event).unwrap_or_default());
+}
+
+/// The caller has no conversation with that id.
+pub fn unknown_conversation(id: &str) -> CallError {
+    let shown: String = id.chars().take(100).collect();
+    let message = format!("there is no conversation {shown:?}; `GET /api/conversations` lists yours");
+    CallError::new(ErrorCode::UnknownSession, message)
+}
+
+/// A conversation has no such session, or its messages are no longer stored.
+pub fn unknown_session(session: &str) -> CallError {
+    let shown: String = session.chars().take(100).collect();
+    let message = format!(
+        "the conversation has no messages of the session {shown:?}; set its `session_id` to null to begin a new one"
+    );
+    CallError::new(ErrorCode::UnknownSession, message)
+}
+
+pub fn unknown_run(id: &str) -> CallError {
+    let shown: String = id.chars().take(100).collect();
+    CallError::new(ErrorCode::UnknownResult, format!("there is no run {shown:?}"))
+}
+
+pub fn unavailable(error: StoreError) -> CallError {
+    CallError::internal(error)
+}
+
+/// Removes a run from those that are on and closes its log, also when it panics.
+struct EndGuard {
+    runs: Arc<ConversationRuns>,
+    id: Arc<str>,
+    log: EventLog,
+}
+
+impl Drop for EndGuard {
+    fn drop(&mut self) {
+        self.runs.live.remove(&self.id);
+        self.log.close();
+    }
+}
+
+impl fmt::Debug for ConversationRuns {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("ConversationRuns").field("holder", &self.holder).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,234 @@
+//! What a run begins with: the messages of the session, and what becomes of calls whose answers are not known.
+
+use std::collections::HashSet;
+
+use super::journal::message_of;
+use super::stored;
+use crate::agent::Message;
+use crate::agent::message::{AssistantTurn, RequestedCall, ToolMessage, UserMessage};
+use crate::infra::store::{MessageLog, ToolExecution, TurnMessage};
+
+/// What the model reads in place of an answer that is not known.
+pub(super) const MAY_HAVE_HAPPENED: &str = "Error: the call was sent, and no answer arrived before the run was interrupted: \
+     it may have happened. Find out before you repeat it.";
+
+/// The messages of a session.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct History {
+    pub(super) messages: Vec<Message>,
+    /// The calls of the last turn that have no answer.
+    pub(super) open: Vec<OpenCall>,
+}
+
+/// A call that was sent and has no answer.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct OpenCall {
+    /// The run that sent it.
+    pub(super) run: String,
+    pub(super) call: RequestedCall,
+}
+
+impl History {
+    /// # Errors
+    /// A message that this program cannot read.
+    pub(super) fn of(logs: &[MessageLog]) -> Result<Self, String> {
+        let mut messages = Vec::new();
+        let mut last_turn = None;
+        for log in logs {
+            let message = stored::read(&log.message)?;
+            if matches!(message, Message::Assistant(_)) {
+                last_turn = Some(log.run.clone());
+            }
+            messages.push(message);
+        }
+        let mut history = Self { messages, open: Vec::new() };
+        history.find_open_calls(&last_turn.unwrap_or_default());
+        Ok(history)
+    }
+
+    /// Providers refuse a call without a result: only the calls of the last turn can still get one.
+    fn find_open_calls(&mut self, run: &str) {
+        let mut start = 0;
+        while start < self.messages.len() {
+            let answers: Vec<_> = self.messages[start + 1..].iter().map_while(as_tool).collect();
+            let next = start + 1 + answers.len();
+            let answered: HashSet<String> = answers.into_iter().map(|answer| answer.call_id.clone()).collect();
+            let is_last = next >= self.messages.len();
+            if let Some(Message::Assistant(turn)) = self.messages.get_mut(start) {
+                if is_last {
+                    let open = turn.calls().filter(|call| !answered.contains(&call.id)).cloned();
+                    self.open = open.map(|call| OpenCall { run: run.to_owned(), call }).collect();
+                } else {
+                    turn.retain_calls(|call| answered.contains(&call.id));
+                }
+            }
+            start = next;
+        }
+        self.messages.retain(|message| !matches!(message, Message::Assistant(turn) if turn.parts.is_empty()));
+    }
+
+    /// The messages for the model, which end with what the user says now. Templates of some models refuse two messages of
+    /// the user in a row.
+    pub(super) fn with(mut self, answers: Vec<ToolMessage>, input: UserMessage) -> Vec<Message> {
+        self.messages.extend(answers.into_iter().map(Message::Tool));
+        match self.messages.last_mut() {
+            Some(Message::User(before)) => {
+                before.parts.push(crate::agent::message::UserPart::Text("\n\n".to_owned()));
+                before.parts.extend(input.parts);
+            }
+            _ => self.messages.push(Message::User(input)),
+        }
+        self.messages
+    }
+}
+
+/// The messages of a run that did not end with an answer: what the loop reports, and what the journal knows besides.
+///
+/// # Errors
+/// A journaled turn that this program cannot read.
+pub(super) fn of_unfinished_run(
+    mut reported: Vec<Message>,
+    turns: &[TurnMessage],
+    executions: &[ToolExecution],
+) -> Result<Vec<Message>, String> {
+    let answered: HashSet<String> = reported.iter().filter_map(as_tool).map(|answer| answer.call_id.clone()).collect();
+    for TurnMessage { turn, message } in turns {
+        let begun: Vec<_> = executions.iter().filter(|execution| execution.turn == *turn).collect();
+        if begun.iter().all(|execution| answered.contains(&execution.tool_use_id)) {
+            continue;
+        }
+        let mut whole = stored::read_turn(message)?;
+        let others = take_turn(&mut reported, &whole);
+        let is_known = |id: &str| begun.iter().any(|execution| execution.tool_use_id == id);
+        let of_others = |id: &str| others.iter().filter_map(as_tool).any(|answer| answer.call_id == id);
+        whole.retain_calls(|call| is_known(&call.id) || of_others(&call.id));
+        let from_journal = begun.iter().filter(|execution| !of_others(&execution.tool_use_id));
+        let from_journal = from_journal.filter_map(|execution| Some(message_of(execution, execution.output.as_ref()?)));
+        let from_journal: Vec<_> = from_journal.map(Message::Tool).collect();
+        reported.push(Message::Assistant(whole));
+        reported.extend(others);
+        reported.extend(from_journal);
+    }
+    Ok(reported)
+}
+
+/// Removes what the loop kept of its last turn, if it is this one, and returns the answers of its calls.
+fn take_turn(reported: &mut Vec<Message>, whole: &AssistantTurn) -> Vec<Message> {
+    let last = reported.iter().rposition(|message| matches!(message, Message::Assistant(_)));
+    let is_this = |turn: &AssistantTurn| {
+        let mut calls = turn.calls().peekable();
+        let is_part = calls.peek().is_some() && calls.all(|call| whole.calls().any(|known| known.id == call.id));
+        is_part || turn.calls().next().is_none() && turn.text() == whole.text()
+    };
+    match last {
+        Some(index) if reported[index].as_assistant().is_some_and(is_this) => reported.split_off(index).split_off(1),
+        _ => Vec::new(),
+    }
+}
+
+fn as_tool(message: &Message) -> Option<&ToolMessage> {
+    match message {
+        Message::Tool(answer) => Some(answer),
+        Message::System(_) | Message::User(_) | Message::Assistant(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::infra::store::ToolOutcome;
+
+    fn call(id: &str) -> RequestedCall {
+        RequestedCall::new(id.into(), "add".into(), "{}".into())
+    }
+
+    fn turn(text: &str, ids: &[&str]) -> Message {
+        Message::Assistant(AssistantTurn::new(text, ids.iter().map(|id| call(id))))
+    }
+
+    fn answer(id: &str) -> Message {
+        Message::Tool(ToolMessage { call_id: id.into(), tool: "add".into(), text: "3".into(), images: Vec::new() })
+    }
+
+    fn user(text: &str) -> Message {
+        Message::User(text.into())
+    }
+
+    fn history(messages: &[Message]) -> History {
+        let log = |message: &Message| MessageLog {
+            run: "r".into(),
+            position: 0,
+            message: stored::write(message),
+            incomplete: true,
+        };
+        History::of(&messages.iter().map(log).collect::<Vec<_>>()).unwrap()
+    }
+
+    #[test]
+    fn only_the_calls_of_the_last_turn_are_open() {
+        let said = [user("a"), turn("so", &["1", "2"]), answer("1"), user("b"), turn("", &["3", "4"]), answer("3")];
+        let found = history(&said);
+        let open: Vec<_> = found.open.iter().map(|open| (&*open.run, &*open.call.id)).collect();
+        assert_eq!(open, [("r", "4")]);
+        assert_eq!(found.messages[1], turn("so", &["1"]), "an earlier one is forgotten");
+        assert_eq!(found.messages[4], turn("", &["3", "4"]));
+        let closed = found.with(vec![as_tool(&answer("4")).unwrap().clone()], "c".into());
+        assert_eq!(closed[5..], [answer("3"), answer("4"), user("c")]);
+    }
+
+    #[test]
+    fn answers_that_a_later_run_stored_close_the_calls() {
+        let found = history(&[user("a"), turn("", &["1", "2"]), answer("1"), answer("2"), user("b"), turn("yes", &[])]);
+        assert_eq!((found.open.len(), found.messages.len()), (0, 6));
+        let lost = history(&[user("a"), turn("", &["1"]), user("b")]);
+        assert_eq!(lost.messages, [user("a"), user("b")], "a turn of which nothing is left");
+    }
+
+    #[test]
+    fn two_messages_of_the_user_become_one() {
+        let messages = history(&[user("a")]).with(Vec::new(), "b".into());
+        let [Message::User(only)] = &messages[..] else { panic!("{messages:?}") };
+        assert_eq!(only.text(), "a\n\nb");
+    }
+
+    fn execution(id: &str, turn: i64, output: Option<&str>) -> ToolExecution {
+        let output = output.map(|text| ToolOutcome { text: text.into(), images: None, is_error: false });
+        let (begun, position) = (Timestamp::UNIX_EPOCH, 0);
+        let (tool_name, tool_input) = ("add".into(), "{}".into());
+        ToolExecution { tool_use_id: id.into(), position, turn, tool_name, tool_input, output, begun, ended: None }
+    }
+
+    fn journaled(number: i64, message: &Message) -> TurnMessage {
+        TurnMessage { turn: number, message: stored::write(message) }
+    }
+
+    #[test]
+    fn what_the_journal_knows_completes_an_unfinished_run() {
+        let first = journaled(1, &turn("one", &["1"]));
+        let second = journaled(2, &turn("two", &["2", "3", "4"]));
+        let executions = [execution("1", 1, Some("3")), execution("2", 2, Some("3")), execution("3", 2, None)];
+        let expected = [turn("one", &["1"]), answer("1"), turn("two", &["2", "3"]), answer("2")];
+        let turns = [first, second];
+        for reported in [
+            // Of a killed process, nothing is reported.
+            vec![],
+            // The loop keeps the calls that it has answers of.
+            vec![turn("one", &["1"]), answer("1"), turn("two", &["2"]), answer("2")],
+            // It was stopped before it had any of the turn.
+            vec![turn("one", &["1"]), answer("1"), turn("two", &[])],
+            vec![turn("one", &["1"]), answer("1")],
+        ] {
+            assert_eq!(of_unfinished_run(reported.clone(), &turns, &executions).unwrap(), expected, "{reported:?}");
+        }
+    }
+
+    #[test]
+    fn a_run_without_open_calls_stays_as_the_loop_reports_it() {
+        let turns = [journaled(1, &turn("one", &["1"]))];
+        let reported = vec![turn("one", &["1"]), answer("1"), turn("part of", &[])];
+        let kept = of_unfinished_run(reported.clone(), &turns, &[execution("1", 1, Some("3"))]).unwrap();
+        assert_eq!(kept, reported);
+    }
+}

@@ -1,0 +1,212 @@
+//! The journal of a run: each tool call is stored before it is sent, and its answer when it comes, whatever becomes of the
+//! run meanwhile.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio_util::task::TaskTracker;
+
+use super::stored;
+use crate::agent::message::{AssistantTurn, ToolMessage};
+use crate::agent::toolbox::{ToolAnswer, ToolboxCall, ToolboxUnreachable};
+use crate::agent::{Message, ToolDescription, Toolbox, TurnObserver};
+use crate::infra::store::{Store, StoreError, ToolExecution, ToolOutcome, TurnMessage};
+
+/// A toolbox whose calls are journaled.
+pub(super) struct Journaled {
+    pub(super) toolbox: Arc<dyn Toolbox>,
+    pub(super) journal: Arc<Journal>,
+}
+
+/// The journal of one run.
+#[derive(Debug)]
+pub(super) struct Journal {
+    store: Store,
+    run: String,
+    turn: Mutex<CurrentTurn>,
+    /// Held while the current turn is stored.
+    storing_turn: tokio::sync::Mutex<()>,
+    position: AtomicI64,
+    /// Bytes of a result that the model sees.
+    max_result_bytes: usize,
+    /// Answers that are being stored.
+    writes: TaskTracker,
+}
+
+#[derive(Debug, Default)]
+struct CurrentTurn {
+    number: i64,
+    /// Until it is stored.
+    message: Option<String>,
+}
+
+impl Journal {
+    pub(super) fn new(store: Store, run: &str, max_result_bytes: usize) -> Arc<Self> {
+        Arc::new(Self {
+            store,
+            run: run.to_owned(),
+            turn: Mutex::default(),
+            storing_turn: tokio::sync::Mutex::default(),
+            position: AtomicI64::new(0),
+            max_result_bytes,
+            writes: TaskTracker::new(),
+        })
+    }
+
+    /// Gets the turns of the run, each of which is stored with its first call.
+    pub(super) fn observer(self: &Arc<Self>) -> TurnObserver {
+        let journal = Arc::clone(self);
+        TurnObserver::new(move |turn: AssistantTurn| {
+            let message = Some(stored::write(&Message::Assistant(turn)));
+            let mut current = journal.turn.lock();
+            *current = CurrentTurn { number: current.number + 1, message };
+        })
+    }
+
+    /// Waits until all answers are stored.
+    pub(super) async fn settle(&self) {
+        self.writes.close();
+        self.writes.wait().await;
+    }
+
+    async fn begin(&self, call: &ToolboxCall) -> Result<(), StoreError> {
+        let turn = self.store_turn().await?;
+        let execution = ToolExecution {
+            tool_use_id: call.id.clone(),
+            position: self.position.fetch_add(1, Ordering::Relaxed),
+            turn,
+            tool_name: call.tool.clone(),
+            tool_input: Value::Object(call.arguments.clone()).to_string(),
+            output: None,
+            begun: Timestamp::now(),
+            ended: None,
+        };
+        self.store.begin_tool_execution(&self.run, &execution).await
+    }
+
+    async fn store_turn(&self) -> Result<i64, StoreError> {
+        let _storing = self.storing_turn.lock().await;
+        let (number, message) = {
+            let current = self.turn.lock();
+            (current.number, current.message.clone())
+        };
+        if let Some(message) = message {
+            self.store.add_turn(&self.run, &TurnMessage { turn: number, message }).await?;
+            self.turn.lock().message = None;
+        }
+        Ok(number)
+    }
+
+    /// Stores an answer, also when the run ends meanwhile: [`settle`](Self::settle) waits for it.
+    async fn end(self: &Arc<Self>, id: &str, answer: &ToolAnswer) {
+        let outcome = outcome(answer, self.max_result_bytes);
+        let (store, run, id) = (self.store.clone(), self.run.clone(), id.to_owned());
+        let written = self.writes.spawn(async move {
+            let stored = store.end_tool_execution(&run, &id, &outcome, Timestamp::now()).await;
+            if let Err(error) = stored {
+                tracing::error!(%error, run, call = id, "the answer of a tool call is not in the journal");
+            }
+        });
+        // It does not panic, and is not aborted.
+        let _written = written.await;
+    }
+}
+
+impl Toolbox for Journaled {
+    fn list(&self) -> BoxFuture<'_, Result<Vec<ToolDescription>, ToolboxUnreachable>> {
+        self.toolbox.list()
+    }
+
+    fn call(&self, call: ToolboxCall) -> BoxFuture<'_, ToolAnswer> {
+        Box::pin(async move {
+            if let Err(error) = self.journal.begin(&call).await {
+                tracing::error!(%error, run = self.journal.run, "a tool call was not sent: it cannot be journaled");
+                let text = "The call was not sent: the gateway's store does not take it now.".to_owned();
+                return ToolAnswer { success: false, text, error_info: None, images: Vec::new() };
+            }
+            let id = call.id.clone();
+            let answer = self.toolbox.call(call).await;
+            self.journal.end(&id, &answer).await;
+            answer
+        })
+    }
+}
+
+impl fmt::Debug for Journaled {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Journaled").field("journal", &self.journal).finish_non_exhaustive()
+    }
+}
+
+fn outcome(answer: &ToolAnswer, max_bytes: usize) -> ToolOutcome {
+    let mut text = match &answer.error_info {
+        Some(info) if !answer.success => format!("{}\n{info}", answer.text),
+        _ => answer.text.clone(),
+    };
+    text.truncate(text.floor_char_boundary(max_bytes));
+    let images = (!answer.images.is_empty()).then(|| serde_json::to_string(&answer.images).unwrap_or_default());
+    ToolOutcome { text, images, is_error: !answer.success }
+}
+
+/// The message for the model with a journaled answer.
+pub(super) fn message_of(execution: &ToolExecution, outcome: &ToolOutcome) -> ToolMessage {
+    let images = outcome.images.as_deref().and_then(|images| serde_json::from_str(images).ok()).unwrap_or_default();
+    let text = if outcome.is_error { format!("Error: {}", outcome.text) } else { outcome.text.clone() };
+    ToolMessage { call_id: execution.tool_use_id.clone(), tool: execution.tool_name.clone(), text, images }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::Notify;
+
+    use super::*;
+    use crate::agent::message::RequestedCall;
+    use crate::core::call::Arguments;
+    use crate::infra::store::test_support::test_store;
+
+    /// Answers each call once it is allowed to.
+    struct Slow(Arc<Notify>);
+
+    impl Toolbox for Slow {
+        fn list(&self) -> BoxFuture<'_, Result<Vec<ToolDescription>, ToolboxUnreachable>> {
+            Box::pin(async { Ok(Vec::new()) })
+        }
+
+        fn call(&self, call: ToolboxCall) -> BoxFuture<'_, ToolAnswer> {
+            Box::pin(async move {
+                self.0.notified().await;
+                ToolAnswer { success: call.tool == "add", text: "three".into(), error_info: None, images: Vec::new() }
+            })
+        }
+    }
+
+    #[tokio::test]
+    async fn a_call_is_in_the_journal_before_it_is_sent_and_with_its_answer_after() {
+        let (store, allowed) = (test_store().await, Arc::new(Notify::new()));
+        let journal = Journal::new(store.clone(), "r", 4);
+        let turn = AssistantTurn::new("so", [RequestedCall::new("1".into(), "add".into(), "{}".into())]);
+        journal.observer().observe(turn.clone());
+        let toolbox = Journaled { toolbox: Arc::new(Slow(Arc::clone(&allowed))), journal: Arc::clone(&journal) };
+        let call = |id: &str, tool: &str| ToolboxCall { id: id.into(), tool: tool.into(), arguments: Arguments::new() };
+        let mut first = toolbox.call(call("1", "add"));
+        let waiting = tokio::time::timeout(std::time::Duration::from_millis(200), &mut first).await;
+        assert!(waiting.is_err());
+        let open = store.tool_executions("r").await.unwrap();
+        assert_eq!((open.len(), &open[0].output, open[0].turn), (1, &None, 1));
+        assert_eq!(stored::read_turn(&store.turns_of("r").await.unwrap()[0].message), Ok(turn));
+        allowed.notify_one();
+        first.await;
+        allowed.notify_one();
+        toolbox.call(call("2", "fail")).await;
+        journal.settle().await;
+        let calls = store.tool_executions("r").await.unwrap();
+        let texts: Vec<_> = calls.iter().map(|call| message_of(call, call.output.as_ref().unwrap()).text).collect();
+        assert_eq!(texts, ["thre", "Error: thre"]);
+        assert_eq!(store.turns_of("r").await.unwrap().len(), 1);
+    }
+}

@@ -1,0 +1,127 @@
+//! The runs of this process that are on: how they are stopped, and the questions that they wait with.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+/// Why a run is stopped before it has an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopCause {
+    /// `POST /api/runs/{id}/cancel`.
+    Request,
+    Disconnected,
+    /// A later request of the conversation, with `on_busy: interrupt`.
+    LaterRun,
+    TimeOut,
+    LockLost,
+    Shutdown,
+}
+
+impl StopCause {
+    pub(super) fn message(self) -> &'static str {
+        match self {
+            Self::Request => "the run was cancelled on request",
+            Self::Disconnected => "the client disconnected, and the run was cancelled",
+            Self::LaterRun => "a later request of the conversation interrupted the run",
+            Self::TimeOut => "the run took too long and was stopped",
+            Self::LockLost => "the run lost the lock of its conversation and was stopped",
+            Self::Shutdown => "the gateway was shut down",
+        }
+    }
+}
+
+/// What to do about a call that was sent and not answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Decision {
+    /// Send it again.
+    Repeat,
+    /// Tell the model that it may have happened.
+    Skip,
+}
+
+/// A run that is on.
+#[derive(Debug)]
+pub struct LiveRun {
+    pub(super) id: Arc<str>,
+    pub(super) caller_key: Arc<str>,
+    pub(super) conversation: String,
+    pub(super) stop: CancellationToken,
+    cause: Mutex<Option<StopCause>>,
+    questions: Mutex<HashMap<String, oneshot::Sender<Decision>>>,
+}
+
+impl LiveRun {
+    /// `closing` stops it too.
+    pub(super) fn new(
+        id: &Arc<str>,
+        caller_key: &Arc<str>,
+        conversation: &str,
+        closing: &CancellationToken,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            id: Arc::clone(id),
+            caller_key: Arc::clone(caller_key),
+            conversation: conversation.to_owned(),
+            stop: closing.child_token(),
+            cause: Mutex::default(),
+            questions: Mutex::default(),
+        })
+    }
+
+    /// Ends the run soon. The first cause counts.
+    pub fn stop(&self, cause: StopCause) {
+        self.cause.lock().get_or_insert(cause);
+        self.stop.cancel();
+    }
+
+    /// Why it is stopped.
+    pub(super) fn cause(&self) -> StopCause {
+        self.cause.lock().unwrap_or(StopCause::Shutdown)
+    }
+
+    /// Waits for the decision about a call. `None` if the run is stopped meanwhile.
+    pub(super) async fn ask(&self, call: &str) -> Option<Decision> {
+        let (answer, decided) = oneshot::channel();
+        self.questions.lock().insert(call.to_owned(), answer);
+        let decision = self.stop.run_until_cancelled(decided).await.and_then(Result::ok);
+        self.questions.lock().remove(call);
+        decision
+    }
+
+    /// Gives the decision about a call; false if the run does not wait for it.
+    pub(super) fn decide(&self, call: &str, decision: Decision) -> bool {
+        let question = self.questions.lock().remove(call);
+        question.is_some_and(|question| question.send(decision).is_ok())
+    }
+
+    #[cfg(test)]
+    pub(super) fn for_tests() -> Arc<Self> {
+        Self::new(&"r".into(), &"ann".into(), "c", &CancellationToken::new())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_run_waits_for_a_decision_until_it_is_stopped() {
+        let run = LiveRun::for_tests();
+        assert!(!run.decide("1", Decision::Repeat), "it waits for nothing");
+        let asking = {
+            let run = Arc::clone(&run);
+            tokio::spawn(async move { (run.ask("1").await, run.ask("2").await) })
+        };
+        while !run.decide("1", Decision::Repeat) {
+            tokio::task::yield_now().await;
+        }
+        run.stop(StopCause::LaterRun);
+        run.stop(StopCause::Request);
+        assert_eq!(asking.await.unwrap(), (Some(Decision::Repeat), None));
+        assert_eq!(run.cause(), StopCause::LaterRun);
+    }
+}

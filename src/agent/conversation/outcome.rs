@@ -1,0 +1,110 @@
+//! What a run came to, gathered from the loop's events.
+
+use rust_decimal::prelude::ToPrimitive;
+
+use super::live::LiveRun;
+use super::request::RunReply;
+use super::run_event::{EventUsage, RunEvent, general};
+use crate::agent::{Event, FinishReason, Message, RunUsage};
+use crate::core::error::{CallError, ErrorCode};
+use crate::infra::store::{ConversationRun, RunStatus, StoredError};
+
+/// The status event of the loop for a run that took too long.
+const OUT_OF_TIME: &str = "max_run_seconds";
+
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    /// The text since the last tool call.
+    pub(super) text: String,
+    /// What the loop added to the conversation.
+    pub(super) messages: Vec<Message>,
+    pub(super) used: RunUsage,
+    reason: Option<FinishReason>,
+    /// The limit that ended the run, and a sentence about it.
+    limit: Option<(String, String)>,
+    pub(super) error: Option<CallError>,
+}
+
+impl Outcome {
+    /// A run that the loop refused to begin.
+    pub(super) fn refused(error: CallError) -> Self {
+        Self { error: Some(error), ..Self::default() }
+    }
+
+    pub(super) fn record(&mut self, event: Event) {
+        match event {
+            Event::Content { text } => self.text.push_str(&text),
+            // Text before a call is not the answer.
+            Event::ToolInput { .. } => self.text.clear(),
+            Event::Error(error) => self.error = Some(general(&error)),
+            Event::Status { status, message } => self.limit = Some((status, message)),
+            Event::Finished { reason, messages } => (self.reason, self.messages) = (Some(reason), messages),
+            Event::Usage(used) => self.used = used,
+            Event::Compacted { .. }
+            | Event::Thinking { .. }
+            | Event::ToolResult { .. }
+            | Event::ToolError { .. }
+            | Event::ClientToolCall { .. } => {}
+        }
+    }
+
+    /// How the run ended, and why, if not with an answer.
+    pub(super) fn status(&self, run: &LiveRun) -> (RunStatus, Option<StoredError>) {
+        let error =
+            |code: &str, message: &str| Some(StoredError { code: code.to_owned(), message: message.to_owned() });
+        if let Some(failure) = &self.error {
+            return (RunStatus::Failed, error(failure.code().as_str(), failure.message()));
+        }
+        match (self.reason, &self.limit) {
+            (Some(FinishReason::Stop | FinishReason::Length), _) => (RunStatus::Succeeded, None),
+            (Some(FinishReason::Limit), Some((status, message))) if status == OUT_OF_TIME => {
+                (RunStatus::TimedOut, error(ErrorCode::Timeout.as_str(), message))
+            }
+            (Some(FinishReason::Limit), Some((status, message))) => (RunStatus::Failed, error(status, message)),
+            (Some(FinishReason::Refusal), _) => {
+                (RunStatus::Failed, error("refusal", "the model's provider withheld the answer"))
+            }
+            (Some(FinishReason::Aborted) | None, _) => {
+                (RunStatus::Cancelled, error(ErrorCode::Cancelled.as_str(), run.cause().message()))
+            }
+            (Some(FinishReason::ToolCalls | FinishReason::Error | FinishReason::Limit), _) => {
+                (RunStatus::Failed, error(ErrorCode::Internal.as_str(), "the run failed"))
+            }
+        }
+    }
+
+    pub(super) fn reply(self, run: &ConversationRun, title: Option<String>) -> RunReply {
+        let used = &self.used;
+        RunReply {
+            run_id: run.id.clone(),
+            conversation_id: run.conversation.clone(),
+            status: run.status.as_str().to_owned(),
+            title,
+            result: self.text,
+            is_error: run.status != RunStatus::Succeeded,
+            errors: run.error.iter().map(|error| error.message.clone()).collect(),
+            usage: EventUsage::from(used),
+            total_cost_usd: used.cost_usd.to_f64().unwrap_or_default(),
+            num_turns: used.turns,
+            duration_ms: used.duration_ms,
+            session_id: run.session_id.clone(),
+        }
+    }
+}
+
+impl RunReply {
+    /// The last event but one.
+    pub(super) fn event(&self) -> RunEvent {
+        let reply = self.clone();
+        RunEvent::Result {
+            result: reply.result,
+            is_error: reply.is_error,
+            errors: reply.errors,
+            usage: reply.usage,
+            total_cost_usd: reply.total_cost_usd,
+            num_turns: reply.num_turns,
+            duration_ms: reply.duration_ms,
+            session_id: reply.session_id,
+        }
+    }
+}

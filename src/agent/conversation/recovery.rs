@@ -1,0 +1,68 @@
+//! The ends of runs whose processes ended before them: written from the journal.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::history::{self, History};
+use super::{resume, stored, unavailable};
+use crate::agent::Message;
+use crate::agent::message::UserMessage;
+use crate::core::error::CallError;
+use crate::infra::store::{ConversationLock, ConversationRun, RunEnd, RunStatus, Store, StoredError};
+
+/// Interval of searches: another process of a database may have ended.
+const INTERVAL: Duration = Duration::from_secs(60);
+
+pub(super) async fn keep_recovering(store: Store) {
+    loop {
+        if let Err(error) = recover(&store, None).await {
+            tracing::warn!(cause = error.cause(), "the ends of interrupted runs could not be written");
+        }
+        tokio::time::sleep(INTERVAL).await;
+    }
+}
+
+/// Writes the end of each run that seems to run and whose conversation nobody has locked; with a lock, of its conversation.
+///
+/// # Errors
+/// `internal`: the store cannot be used, or has messages of a newer program.
+pub(super) async fn recover(store: &Store, lock: Option<&ConversationLock>) -> Result<(), CallError> {
+    for run in store.interrupted_runs(lock, Timestamp::now()).await.map_err(unavailable)? {
+        end(store, run, lock).await?;
+    }
+    Ok(())
+}
+
+async fn end(store: &Store, mut run: ConversationRun, lock: Option<&ConversationLock>) -> Result<(), CallError> {
+    let before = store.session_messages(&run.conversation, &run.session_id).await.map_err(unavailable)?;
+    let History { open, .. } = History::of(&before).map_err(CallError::internal)?;
+    let answers = resume::known_answers(store, &open).await?;
+    let input = Message::User(UserMessage::from(run.user_input.as_str()));
+    let added = completed(store, &run.id, Vec::new()).await?;
+    let messages = answers.into_iter().map(Message::Tool).chain([input]).chain(added);
+    let messages: Vec<_> = messages.map(|message| stored::write(&message)).collect();
+    run.status = RunStatus::Interrupted;
+    run.ended = Some(Timestamp::now());
+    let message = "the gateway's process ended before the run did".to_owned();
+    run.error = Some(StoredError { code: RunStatus::Interrupted.as_str().to_owned(), message });
+    let end = RunEnd { run: &run, lock, keeps_lock: true, messages: &messages, title: None, usage: &[] };
+    if store.end_conversation_run(&end).await.map_err(unavailable)? {
+        tracing::warn!(
+            run = run.id,
+            conversation = run.conversation,
+            "a run was interrupted; its answered calls are kept"
+        );
+    }
+    Ok(())
+}
+
+/// What an unfinished run added to its conversation: what the loop reports, and what the journal knows besides.
+///
+/// # Errors
+/// As [`recover`].
+pub(super) async fn completed(store: &Store, run: &str, reported: Vec<Message>) -> Result<Vec<Message>, CallError> {
+    let turns = store.turns_of(run).await.map_err(unavailable)?;
+    let executions = store.tool_executions(run).await.map_err(unavailable)?;
+    history::of_unfinished_run(reported, &turns, &executions).map_err(CallError::internal)
+}

@@ -1,0 +1,111 @@
+//! What a request asks of a run, and what a run gives.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::live::LiveRun;
+use super::run_event::EventUsage;
+use crate::agent::event_log::EventLog;
+use crate::agent::toolbox::InProcess;
+use crate::config::AgentProfile;
+use crate::core::call::{BudgetScopes, Caller, TraceParent};
+use crate::core::error::CallError;
+use crate::infra::store::Conversation;
+
+/// A request to run a conversation (C2).
+pub struct RunRequest {
+    pub caller: Arc<Caller>,
+    pub conversation: Conversation,
+    pub user_input: String,
+    /// Kept and logged as `claimed_executor`; not an identity.
+    pub executor: Option<String>,
+    pub preferred_skills: Vec<String>,
+    /// The profile's name, and the profile.
+    pub agent: String,
+    pub profile: Arc<AgentProfile>,
+    pub toolbox: Arc<InProcess>,
+    pub scopes: BudgetScopes,
+    pub trace: Option<TraceParent>,
+    pub on_busy: OnBusy,
+    pub on_unknown: OnUnknown,
+}
+
+/// What a run does while another one of its conversation is on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnBusy {
+    /// Waits up to 5 s for its end.
+    #[default]
+    Wait,
+    /// Cancels it.
+    Interrupt,
+}
+
+/// What a run does about a call of an earlier run that was sent, has no answer, and cannot simply be repeated.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnUnknown {
+    /// The model is told that it may have happened.
+    #[default]
+    Tell,
+    /// Waits for `POST /api/runs/{id}/resolve`.
+    Pause,
+}
+
+/// A run that has begun, or waits for its conversation.
+pub struct StartedRun {
+    pub run: Arc<LiveRun>,
+    pub log: EventLog,
+    pub(super) ended: tokio::task::JoinHandle<Result<RunReply, CallError>>,
+}
+
+impl StartedRun {
+    pub fn id(&self) -> Arc<str> {
+        Arc::clone(&self.run.id)
+    }
+
+    /// Waits for the end.
+    ///
+    /// # Errors
+    /// Why the run did not begin, or failed.
+    pub async fn reply(self) -> Result<RunReply, CallError> {
+        self.ended.await.unwrap_or_else(|panic| Err(CallError::internal(panic)))
+    }
+}
+
+/// The result of a run (C22).
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct RunReply {
+    pub run_id: String,
+    pub conversation_id: String,
+    /// `succeeded`, `failed`, `cancelled` or `timed_out`.
+    pub status: String,
+    pub title: Option<String>,
+    /// The last text; part of one where the run was stopped.
+    pub result: String,
+    pub is_error: bool,
+    pub errors: Vec<String>,
+    pub usage: EventUsage,
+    pub total_cost_usd: f64,
+    pub num_turns: u32,
+    pub duration_ms: u64,
+    pub session_id: String,
+}
+
+impl std::fmt::Debug for RunRequest {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("RunRequest")
+            .field("caller", &self.caller)
+            .field("conversation", &self.conversation.id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for StartedRun {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("StartedRun").field("run", &self.run).finish_non_exhaustive()
+    }
+}

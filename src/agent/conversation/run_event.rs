@@ -1,0 +1,267 @@
+//! The events of a run of a conversation: the closed list that `/openapi.json` describes.
+
+use std::collections::HashSet;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use crate::agent::{Event, RunError, RunUsage};
+use crate::core::error::{CallError, ErrorCode};
+
+/// One event of a run. The name of a server-sent event is its `type`.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+#[allow(dead_code, reason = "sub-agents and plans report theirs")]
+pub enum RunEvent {
+    /// The run begins (`init`), or has ended and is stored (`finish`).
+    System {
+        subtype: SystemSubtype,
+        run_id: String,
+        conversation_id: String,
+        session_id: String,
+        /// The run's number in its conversation, from 1.
+        turn: i64,
+    },
+    /// A piece of the answer.
+    TextDelta {
+        text: String,
+    },
+    /// A piece of what the model thinks, if its provider shows it.
+    Thinking {
+        thinking: String,
+    },
+    /// A tool is about to be called.
+    ToolUse {
+        tool_use_id: String,
+        tool_name: String,
+        #[schema(value_type = Object)]
+        tool_input: Map<String, Value>,
+    },
+    ToolResult {
+        tool_use_id: String,
+        content: String,
+        is_error: bool,
+    },
+    /// The run has ended.
+    Result {
+        /// The last text; part of one where the run was stopped.
+        result: String,
+        is_error: bool,
+        errors: Vec<String>,
+        usage: EventUsage,
+        total_cost_usd: f64,
+        num_turns: u32,
+        duration_ms: u64,
+        session_id: String,
+    },
+    /// The run cannot begin or go on.
+    Error {
+        code: EventErrorCode,
+        /// The error code of REST bodies.
+        error_code: String,
+        message: String,
+        retryable: bool,
+    },
+    /// Another run of the conversation is on; this one waits for it.
+    Queued {
+        wait_seconds: u64,
+    },
+    /// A request to the model's provider failed and is sent again.
+    Retry {
+        message: String,
+    },
+    /// The run waits for `POST /api/runs/{id}/resolve` with this call id.
+    Approval {
+        call_id: String,
+        tool_name: String,
+        /// The arguments as the model wrote them.
+        tool_input: String,
+        reason: String,
+    },
+    /// The conversation is longer than the model can read: from here on it gets a shorter form.
+    Compacted {
+        /// Results of tools that became one line each.
+        results: usize,
+        /// Messages that a summary replaced.
+        messages: usize,
+        tokens_before: u64,
+        tokens_after: u64,
+    },
+    /// A sub-agent begins, for the `Task` call of that id.
+    SubagentBegin {
+        tool_use_id: String,
+        subagent_type: String,
+        model: String,
+    },
+    SubagentEnd {
+        tool_use_id: String,
+        is_error: bool,
+        usage: EventUsage,
+    },
+    /// The plan of the run is another one.
+    PlanChanged {
+        #[schema(value_type = Object)]
+        plan: Value,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SystemSubtype {
+    Init,
+    Finish,
+}
+
+/// The kinds of errors that clients tell apart (C37–C39).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum EventErrorCode {
+    ConversationLocked,
+    /// The agent or its model failed; the message has the provider's sentence.
+    SdkError,
+    /// The message is a general one.
+    InternalError,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
+pub struct EventUsage {
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+    pub tool_calls: u32,
+}
+
+impl From<&RunUsage> for EventUsage {
+    fn from(used: &RunUsage) -> Self {
+        Self { input_tokens: used.prompt_tokens, output_tokens: used.completion_tokens, tool_calls: used.tool_calls }
+    }
+}
+
+impl RunEvent {
+    /// The name of the event.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::System { .. } => "system",
+            Self::TextDelta { .. } => "text_delta",
+            Self::Thinking { .. } => "thinking",
+            Self::ToolUse { .. } => "tool_use",
+            Self::ToolResult { .. } => "tool_result",
+            Self::Result { .. } => "result",
+            Self::Error { .. } => "error",
+            Self::Queued { .. } => "queued",
+            Self::Retry { .. } => "retry",
+            Self::Approval { .. } => "approval",
+            Self::Compacted { .. } => "compacted",
+            Self::SubagentBegin { .. } => "subagent_begin",
+            Self::SubagentEnd { .. } => "subagent_end",
+            Self::PlanChanged { .. } => "plan_changed",
+        }
+    }
+
+    /// Why a run did not begin, or failed.
+    pub fn error(error: &CallError) -> Self {
+        let code = match error.code() {
+            ErrorCode::ConversationLocked => EventErrorCode::ConversationLocked,
+            ErrorCode::Internal => EventErrorCode::InternalError,
+            _ => EventErrorCode::SdkError,
+        };
+        Self::Error {
+            code,
+            error_code: error.code().as_str().to_owned(),
+            message: error.message().to_owned(),
+            retryable: error.retryable(),
+        }
+    }
+}
+
+/// Turns the loop's events into those of a conversation (C16).
+#[derive(Debug, Default)]
+pub(super) struct Translation {
+    announced: HashSet<String>,
+}
+
+impl Translation {
+    /// The events for one of the loop's; none for those that belong to the end of the run.
+    pub(super) fn of(&mut self, event: &Event) -> Vec<RunEvent> {
+        match event {
+            Event::Content { text } => vec![RunEvent::TextDelta { text: text.clone() }],
+            Event::Thinking { text } => vec![RunEvent::Thinking { thinking: text.clone() }],
+            Event::ToolInput { id, tool_name, arguments } => vec![self.tool_use(id, tool_name, arguments.clone())],
+            Event::ToolResult { id, tool_name, result } => self.tool_result(id, tool_name, result, false),
+            Event::ToolError { id, tool_name, error } => self.tool_result(id, tool_name, error, true),
+            &Event::Compacted { results, messages, tokens_before, tokens_after } => {
+                vec![RunEvent::Compacted { results, messages, tokens_before, tokens_after }]
+            }
+            Event::Status { status, message } if status == "retry" => {
+                vec![RunEvent::Retry { message: message.clone() }]
+            }
+            Event::Status { .. } => Vec::new(),
+            Event::ClientToolCall { .. } | Event::Error(_) | Event::Finished { .. } | Event::Usage(_) => Vec::new(),
+        }
+    }
+
+    fn tool_use(&mut self, id: &str, tool_name: &str, tool_input: Map<String, Value>) -> RunEvent {
+        self.announced.insert(id.to_owned());
+        RunEvent::ToolUse { tool_use_id: id.to_owned(), tool_name: tool_name.to_owned(), tool_input }
+    }
+
+    /// A call whose arguments the loop refused was not announced.
+    fn tool_result(&mut self, id: &str, tool_name: &str, content: &str, is_error: bool) -> Vec<RunEvent> {
+        let announcement = (!self.announced.contains(id)).then(|| self.tool_use(id, tool_name, Map::new()));
+        let result = RunEvent::ToolResult { tool_use_id: id.to_owned(), content: content.to_owned(), is_error };
+        announcement.into_iter().chain([result]).collect()
+    }
+}
+
+/// An internal error's own message is for the log.
+pub(super) fn general(error: &RunError) -> CallError {
+    match error.code {
+        ErrorCode::Internal => CallError::internal(&error.message),
+        _ => CallError::from(error.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn data(events: &[RunEvent]) -> Vec<Value> {
+        events.iter().map(|event| serde_json::to_value(event).unwrap()).collect()
+    }
+
+    #[test]
+    fn the_loops_events_become_those_of_the_document() {
+        let mut translation = Translation::default();
+        let mut of = |event: Event| data(&translation.of(&event));
+        assert_eq!(of(Event::Content { text: "a".into() }), [json!({"type": "text_delta", "text": "a"})]);
+        assert_eq!(of(Event::Thinking { text: "a".into() }), [json!({"type": "thinking", "thinking": "a"})]);
+        let (id, tool_name) = || -> (String, String) { ("1".into(), "add".into()) }();
+        let use_of = |id: &str| json!({"type": "tool_use", "tool_use_id": id, "tool_name": "add", "tool_input": {}});
+        let input = Event::ToolInput { id: id.clone(), tool_name: tool_name.clone(), arguments: Map::new() };
+        assert_eq!(of(input), [use_of("1")]);
+        let result = Event::ToolResult { id, tool_name: tool_name.clone(), result: "3".into() };
+        assert_eq!(of(result), [json!({"type": "tool_result", "tool_use_id": "1", "content": "3", "is_error": false})]);
+        let refused = Event::ToolError { id: "2".into(), tool_name, error: "no JSON".into() };
+        let failed = json!({"type": "tool_result", "tool_use_id": "2", "content": "no JSON", "is_error": true});
+        assert_eq!(of(refused), [use_of("2"), failed]);
+        assert_eq!(of(Event::Usage(RunUsage::default())), [] as [Value; 0]);
+    }
+
+    #[test]
+    fn an_event_is_named_by_its_type_and_errors_by_their_kind() {
+        for (code, expected) in [
+            (ErrorCode::ConversationLocked, "CONVERSATION_LOCKED"),
+            (ErrorCode::ModelRefused, "SDK_ERROR"),
+            (ErrorCode::Internal, "INTERNAL_ERROR"),
+        ] {
+            let event = RunEvent::error(&CallError::new(code, "m"));
+            let data = serde_json::to_value(&event).unwrap();
+            assert_eq!((&data["type"], &data["code"]), (&json!(event.name()), &json!(expected)));
+        }
+        let secret =
+            RunError { code: ErrorCode::Internal, message: "secret".into(), retryable: false, retry_after_ms: None };
+        assert!(!general(&secret).message().contains("secret"));
+    }
+}

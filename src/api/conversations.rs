@@ -1,0 +1,290 @@
+//! `/api/conversations`: conversations that the store keeps, their runs and messages. Each is its caller's alone: another
+//! caller's is answered like one that does not exist.
+
+mod bodies;
+pub(super) mod execute;
+pub(super) mod logs;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use self::bodies::{
+    ConversationBody, ConversationChange, ConversationPage, ConversationPaging, ForkRequest, MessageBody, MessagePage,
+    MessagePaging, NewConversation, RunBody, RunPage, RunPaging,
+};
+use super::body::JsonBody;
+use super::documentation::ReplyBody;
+use super::reply;
+use super::request::{Name, Parameters, RequestMeta};
+use crate::agent::conversation::{unavailable, unknown_conversation, unknown_run, unknown_session};
+use crate::agent::service;
+use crate::core::error::{CallError, ErrorCode};
+use crate::gateway::Gateway;
+use crate::infra::store::{Conversation, ConversationChange as StoredChange, ConversationStatus, CopiedRun, RunStatus};
+
+/// Maximum entries of one page, and those of a page whose size is not asked for.
+const MAX_PAGE: u32 = 500;
+const PAGE: u32 = 50;
+
+const MAX_TITLE_CHARS: usize = 200;
+const MAX_LABELS: usize = 64;
+const MAX_LABEL_CHARS: usize = 256;
+
+/// The caller's conversations, the one created last first.
+#[utoipa::path(get, path = "/api/conversations", operation_id = "listConversations", tag = "conversations",
+    params(ConversationPaging),
+    responses((status = 200, body = ConversationPage), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(super) async fn list(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Parameters(paging): Parameters<ConversationPaging>,
+) -> Result<Response, CallError> {
+    let limit = page(paging.limit)?;
+    let found = gateway.store().conversations_of(&origin.caller.key, paging.before.as_deref(), limit).await;
+    let found = found.map_err(unavailable)?;
+    let next = is_full(found.len(), limit).then(|| found.last().map(|last| last.id.clone())).flatten();
+    let conversations = found.into_iter().map(ConversationBody::from).collect();
+    Ok(reply::json(StatusCode::OK, &ConversationPage { conversations, next }))
+}
+
+/// Creates a conversation.
+#[utoipa::path(post, path = "/api/conversations", operation_id = "createConversation", tag = "conversations",
+    request_body = NewConversation,
+    responses((status = 201, body = ConversationBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(super) async fn create(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    JsonBody(new, _memory): JsonBody<NewConversation>,
+) -> Result<Response, CallError> {
+    let agent = new.agent.unwrap_or_else(|| gateway.config().agent.default_profile.clone());
+    service::profile(&gateway.config().agent, &agent)?;
+    let now = Timestamp::now();
+    let conversation = Conversation {
+        id: Uuid::now_v7().to_string(),
+        caller_key: Arc::clone(&origin.caller.key),
+        title: new.title,
+        status: ConversationStatus::Active,
+        agent,
+        session_id: None,
+        workspace: new.workspace,
+        labels: new.labels,
+        created: now,
+        changed: now,
+    };
+    check(conversation.title.as_deref(), &conversation.labels)?;
+    gateway.store().add_conversation(&conversation).await.map_err(unavailable)?;
+    Ok(reply::json(StatusCode::CREATED, &ConversationBody::from(conversation)))
+}
+
+/// A conversation.
+#[utoipa::path(get, path = "/api/conversations/{id}", operation_id = "showConversation", tag = "conversations",
+    params(("id" = String, Path)),
+    responses((status = 200, body = ConversationBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(super) async fn show(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Name(id): Name,
+) -> Result<Response, CallError> {
+    let conversation = find(&gateway, &origin, &id).await?;
+    Ok(reply::json(StatusCode::OK, &ConversationBody::from(conversation)))
+}
+
+/// Changes a conversation. `session_id` may be null, or a session of the conversation's earlier runs.
+#[utoipa::path(patch, path = "/api/conversations/{id}", operation_id = "changeConversation", tag = "conversations",
+    params(("id" = String, Path)), request_body = ConversationChange,
+    responses((status = 200, body = ConversationBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(super) async fn change(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Name(id): Name,
+    JsonBody(change, _memory): JsonBody<ConversationChange>,
+) -> Result<Response, CallError> {
+    let before = find(&gateway, &origin, &id).await?;
+    if let Some(Some(session)) = &change.session_id {
+        let said = gateway.store().session_messages(&id, session).await.map_err(unavailable)?;
+        if said.is_empty() {
+            return Err(unknown_session(session));
+        }
+    }
+    if let Some(agent) = &change.agent {
+        service::profile(&gateway.config().agent, agent)?;
+    }
+    let change = StoredChange::from(change);
+    check(change.title.as_ref().and_then(Option::as_deref), change.labels.as_ref().unwrap_or(&before.labels))?;
+    let is_changed = gateway.store().change_conversation(&id, &change, Timestamp::now()).await.map_err(unavailable)?;
+    let after = find(&gateway, &origin, &id).await?;
+    match is_changed {
+        true => Ok(reply::json(StatusCode::OK, &ConversationBody::from(after))),
+        false => Err(locked()),
+    }
+}
+
+/// Deletes a conversation with its runs and all that they stored.
+#[utoipa::path(delete, path = "/api/conversations/{id}", operation_id = "deleteConversation", tag = "conversations",
+    params(("id" = String, Path)),
+    responses((status = 204, description = "It is deleted."), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(super) async fn delete(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Name(id): Name,
+) -> Result<StatusCode, CallError> {
+    find(&gateway, &origin, &id).await?;
+    if gateway.store().delete_conversation(&id, Timestamp::now()).await.map_err(unavailable)? {
+        return Ok(StatusCode::NO_CONTENT);
+    }
+    Err(locked())
+}
+
+fn locked() -> CallError {
+    let message = "a run of the conversation is on; cancel it first, or wait for its end";
+    CallError::new(ErrorCode::ConversationLocked, message)
+}
+
+/// The runs of a conversation, the last one first.
+#[utoipa::path(get, path = "/api/conversations/{id}/runs", operation_id = "listRuns", tag = "conversations",
+    params(("id" = String, Path), RunPaging),
+    responses((status = 200, body = RunPage), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(super) async fn runs(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Name(id): Name,
+    Parameters(paging): Parameters<RunPaging>,
+) -> Result<Response, CallError> {
+    let limit = page(paging.limit)?;
+    find(&gateway, &origin, &id).await?;
+    let found = gateway.store().conversation_runs(&id, paging.before, limit).await.map_err(unavailable)?;
+    let next = is_full(found.len(), limit).then(|| found.last().map(|last| last.number)).flatten();
+    let runs = found.into_iter().map(|run| RunBody::of(run, None)).collect();
+    Ok(reply::json(StatusCode::OK, &RunPage { runs, next }))
+}
+
+/// A run, with what its models used.
+#[utoipa::path(get, path = "/api/runs/{id}", operation_id = "showRun", tag = "conversations",
+    params(("id" = String, Path)),
+    responses((status = 200, body = RunBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(super) async fn show_run(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Name(id): Name,
+) -> Result<Response, CallError> {
+    let found = gateway.store().conversation_run(&origin.caller.key, &id).await.map_err(unavailable)?;
+    let run = found.ok_or_else(|| unknown_run(&id))?;
+    let usage = match run.status {
+        RunStatus::Running => None,
+        _ => Some(gateway.store().usage_of_run(&id).await.map_err(unavailable)?),
+    };
+    Ok(reply::json(StatusCode::OK, &RunBody::of(run, usage)))
+}
+
+/// The messages of a conversation, the oldest first.
+#[utoipa::path(get, path = "/api/conversations/{id}/messages", operation_id = "listMessages", tag = "conversations",
+    params(("id" = String, Path), MessagePaging),
+    responses((status = 200, body = MessagePage), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(super) async fn messages(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Name(id): Name,
+    Parameters(paging): Parameters<MessagePaging>,
+) -> Result<Response, CallError> {
+    let (limit, offset) = (page(paging.limit)?, paging.offset.unwrap_or_default());
+    find(&gateway, &origin, &id).await?;
+    let found = gateway.store().conversation_messages(&id, offset, limit).await.map_err(unavailable)?;
+    let next = is_full(found.len(), limit).then_some(offset.saturating_add(limit));
+    let messages = found.iter().map(MessageBody::of).collect::<Result<_, _>>()?;
+    Ok(reply::json(StatusCode::OK, &MessagePage { messages, next }))
+}
+
+/// Creates a conversation that begins with the messages of another one, up to one of them.
+#[utoipa::path(post, path = "/api/conversations/{id}/fork", operation_id = "forkConversation", tag = "conversations",
+    params(("id" = String, Path)), request_body = ForkRequest,
+    responses((status = 201, body = ConversationBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(super) async fn fork(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Name(id): Name,
+    JsonBody(request, _memory): JsonBody<ForkRequest>,
+) -> Result<Response, CallError> {
+    let original = find(&gateway, &origin, &id).await?;
+    let (copied, session_id) = copied_runs(&gateway, &id, request.message_id.as_deref()).await?;
+    let now = Timestamp::now();
+    let fork = Conversation {
+        id: Uuid::now_v7().to_string(),
+        title: request.title.or(original.title.clone()),
+        session_id,
+        created: now,
+        changed: now,
+        ..original
+    };
+    check(fork.title.as_deref(), &fork.labels)?;
+    gateway.store().fork_conversation(&fork, &copied).await.map_err(unavailable)?;
+    Ok(reply::json(StatusCode::CREATED, &ConversationBody::from(fork)))
+}
+
+/// The runs up to a message, and the session that they end with.
+async fn copied_runs(
+    gateway: &Gateway,
+    conversation: &str,
+    message_id: Option<&str>,
+) -> Result<(Vec<CopiedRun>, Option<String>), CallError> {
+    let mut runs = gateway.store().conversation_runs(conversation, None, u32::MAX).await.map_err(unavailable)?;
+    runs.retain(|run| run.status != RunStatus::Running);
+    runs.reverse();
+    let mut last = i64::MAX;
+    if let Some(message_id) = message_id {
+        let unknown = || CallError::new(ErrorCode::UnknownResult, "the conversation has no message with this id");
+        let (run, position) = message_id.split_once(':').ok_or_else(unknown)?;
+        last = position.parse().map_err(|_| unknown())?;
+        let index = runs.iter().position(|candidate| candidate.id == run).ok_or_else(unknown)?;
+        let said = gateway.store().conversation_messages(conversation, 0, u32::MAX).await.map_err(unavailable)?;
+        if !said.iter().any(|log| log.run == run && log.position == last) {
+            return Err(unknown());
+        }
+        runs.truncate(index + 1);
+    }
+    let count = runs.len();
+    let session = runs.last().map(|run| run.session_id.clone());
+    let copied = runs.into_iter().enumerate().map(|(index, run)| CopiedRun {
+        id: run.id,
+        new_id: Uuid::now_v7().to_string(),
+        up_to: if index + 1 == count { last } else { i64::MAX },
+    });
+    Ok((copied.collect(), session))
+}
+
+/// # Errors
+/// `unknown_session`: the caller has none with that id.
+async fn find(gateway: &Gateway, origin: &RequestMeta, id: &str) -> Result<Conversation, CallError> {
+    let found = gateway.store().conversation(&origin.caller.key, id).await.map_err(unavailable)?;
+    found.ok_or_else(|| unknown_conversation(id))
+}
+
+fn check(title: Option<&str>, labels: &BTreeMap<String, String>) -> Result<(), CallError> {
+    let is_long = |text: &str, max: usize| text.chars().count() > max;
+    let problem = if title.is_some_and(|title| is_long(title, MAX_TITLE_CHARS)) {
+        format!("`title` has more than {MAX_TITLE_CHARS} characters")
+    } else if labels.len() > MAX_LABELS {
+        format!("`labels` has more than {MAX_LABELS} entries")
+    } else if labels.iter().flat_map(|(name, value)| [name, value]).any(|text| is_long(text, MAX_LABEL_CHARS)) {
+        format!("a name or value of `labels` has more than {MAX_LABEL_CHARS} characters")
+    } else {
+        return Ok(());
+    };
+    Err(CallError::new(ErrorCode::InvalidRequest, problem))
+}
+
+fn page(limit: Option<u32>) -> Result<u32, CallError> {
+    match limit.unwrap_or(PAGE) {
+        limit @ 1..=MAX_PAGE => Ok(limit),
+        _ => Err(CallError::new(ErrorCode::InvalidRequest, format!("`limit` must be between 1 and {MAX_PAGE}"))),
+    }
+}
+
+fn is_full(found: usize, limit: u32) -> bool {
+    found >= limit as usize
+}

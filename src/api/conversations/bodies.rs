@@ -1,0 +1,231 @@
+//! The bodies of requests and replies about conversations.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+use utoipa::{IntoParams, ToSchema};
+
+use crate::agent::conversation::stored;
+use crate::core::error::CallError;
+use crate::infra::store::{
+    Conversation, ConversationChange as StoredChange, ConversationRun, ConversationStatus, MessageLog, ModelUsageRow,
+};
+
+/// What can be set of a conversation.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewConversation {
+    /// Without one, the first run that succeeds sets it.
+    #[schema(max_length = 200)]
+    pub(super) title: Option<String>,
+    /// The profile of its runs; the default profile if omitted.
+    pub(super) agent: Option<String>,
+    /// Whether its runs have files of their own.
+    #[serde(default)]
+    pub(super) workspace: bool,
+    #[serde(default)]
+    pub(super) labels: BTreeMap<String, String>,
+}
+
+/// What is to change; what is left out stays.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ConversationChange {
+    #[serde(default, deserialize_with = "stated")]
+    #[schema(value_type = Option<String>, max_length = 200)]
+    pub(super) title: Option<Option<String>>,
+    pub(super) status: Option<Status>,
+    pub(super) agent: Option<String>,
+    /// The session that the next run continues; `null`: it begins a new one.
+    #[serde(default, deserialize_with = "stated")]
+    #[schema(value_type = Option<String>)]
+    pub(super) session_id: Option<Option<String>>,
+    pub(super) workspace: Option<bool>,
+    pub(super) labels: Option<BTreeMap<String, String>>,
+}
+
+/// Tells `null` from a field that is left out.
+fn stated<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = ConversationStatus)]
+pub(crate) enum Status {
+    Active,
+    /// No run begins.
+    Inactive,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Conversation)]
+pub(crate) struct ConversationBody {
+    pub(super) id: String,
+    pub(super) title: Option<String>,
+    pub(super) status: Status,
+    /// The profile of its runs.
+    pub(super) agent: String,
+    pub(super) session_id: Option<String>,
+    pub(super) workspace: bool,
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) created_at: String,
+    pub(super) changed_at: String,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ConversationPage {
+    pub(super) conversations: Vec<ConversationBody>,
+    /// For `before` of the next page; `null` on the last one.
+    pub(super) next: Option<String>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Run)]
+pub(crate) struct RunBody {
+    pub(super) id: String,
+    pub(super) conversation_id: String,
+    /// Of the conversation's runs, from 1.
+    pub(super) number: i64,
+    pub(super) session_id: String,
+    pub(super) agent: String,
+    /// As the request said; not an identity.
+    pub(super) claimed_executor: Option<String>,
+    pub(super) user_input: String,
+    /// `running`, `succeeded`, `failed`, `cancelled`, `timed_out` or `interrupted`.
+    pub(super) status: String,
+    pub(super) error: Option<RunErrorBody>,
+    pub(super) begun_at: String,
+    pub(super) ended_at: Option<String>,
+    /// Of a run that has ended, by model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<Object>>)]
+    pub(super) usage: Option<Value>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ConversationRunError)]
+pub(crate) struct RunErrorBody {
+    pub(super) code: String,
+    pub(super) message: String,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct RunPage {
+    pub(super) runs: Vec<RunBody>,
+    /// For `before` of the next page; `null` on the last one.
+    pub(super) next: Option<i64>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ConversationMessage)]
+pub(crate) struct MessageBody {
+    /// For a fork at this message.
+    pub(super) id: String,
+    pub(super) run_id: String,
+    /// Of a run that did not end with an answer.
+    pub(super) incomplete: bool,
+    /// By role, with all parts.
+    #[schema(value_type = Object)]
+    pub(super) message: Value,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct MessagePage {
+    pub(super) messages: Vec<MessageBody>,
+    /// For `offset` of the next page; `null` on the last one.
+    pub(super) next: Option<u32>,
+}
+
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ForkRequest {
+    /// The last message of the fork; the last one of the conversation if omitted.
+    pub(super) message_id: Option<String>,
+    pub(super) title: Option<String>,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ConversationPaging {
+    #[param(minimum = 1, maximum = 500)]
+    pub(super) limit: Option<u32>,
+    /// `next` of the page before.
+    pub(super) before: Option<String>,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct RunPaging {
+    #[param(minimum = 1, maximum = 500)]
+    pub(super) limit: Option<u32>,
+    /// `next` of the page before.
+    pub(super) before: Option<i64>,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct MessagePaging {
+    #[param(minimum = 1, maximum = 500)]
+    pub(super) limit: Option<u32>,
+    pub(super) offset: Option<u32>,
+}
+
+impl From<ConversationChange> for StoredChange {
+    fn from(change: ConversationChange) -> Self {
+        let ConversationChange { title, status, agent, session_id, workspace, labels } = change;
+        let status = status.map(|status| match status {
+            Status::Active => ConversationStatus::Active,
+            Status::Inactive => ConversationStatus::Inactive,
+        });
+        Self { title, status, agent, session_id, workspace, labels }
+    }
+}
+
+impl From<Conversation> for ConversationBody {
+    fn from(conversation: Conversation) -> Self {
+        Self {
+            id: conversation.id,
+            title: conversation.title,
+            status: match conversation.status {
+                ConversationStatus::Active => Status::Active,
+                ConversationStatus::Inactive => Status::Inactive,
+            },
+            agent: conversation.agent,
+            session_id: conversation.session_id,
+            workspace: conversation.workspace,
+            labels: conversation.labels,
+            created_at: conversation.created.to_string(),
+            changed_at: conversation.changed.to_string(),
+        }
+    }
+}
+
+impl RunBody {
+    pub(super) fn of(run: ConversationRun, usage: Option<Vec<ModelUsageRow>>) -> Self {
+        Self {
+            id: run.id,
+            conversation_id: run.conversation,
+            number: run.number,
+            session_id: run.session_id,
+            agent: run.agent,
+            claimed_executor: run.claimed_executor,
+            user_input: run.user_input,
+            status: run.status.as_str().to_owned(),
+            error: run.error.map(|error| RunErrorBody { code: error.code, message: error.message }),
+            begun_at: run.begun.to_string(),
+            ended_at: run.ended.map(|ended| ended.to_string()),
+            usage: usage.map(|rows| rows.iter().map(super::logs::usage).collect()),
+        }
+    }
+}
+
+impl MessageBody {
+    pub(super) fn of(log: &MessageLog) -> Result<Self, CallError> {
+        let message = stored::read(&log.message).map_err(CallError::internal)?;
+        let message = serde_json::to_value(message).map_err(CallError::internal)?;
+        let id = format!("{}:{}", log.run, log.position);
+        Ok(Self { id, run_id: log.run.clone(), incomplete: log.incomplete, message })
+    }
+}

@@ -1,0 +1,284 @@
+//! Runs of conversations over HTTP: begun, followed, cancelled and resolved.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::http::header::ACCEPT;
+use axum::http::{HeaderMap, HeaderName, StatusCode};
+use axum::response::Response;
+use futures_util::{Stream, StreamExt};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use utoipa::{IntoParams, ToSchema};
+
+use super::find;
+use crate::agent::conversation::run_event::RunEvent;
+use crate::agent::conversation::{
+    ConversationRuns, Decision, LiveRun, OnBusy, OnUnknown, RunReply, RunRequest, StopCause, unavailable, unknown_run,
+};
+use crate::agent::event_log::LoggedEvent;
+use crate::agent::service;
+use crate::api::body::JsonBody;
+use crate::api::documentation::ReplyBody;
+use crate::api::request::{Name, Parameters, RequestMeta};
+use crate::api::{event_stream, reply};
+use crate::config::Secret;
+use crate::core::error::{CallError, ErrorCode};
+use crate::core::headers::single;
+use crate::gateway::Gateway;
+use crate::infra::store::Conversation;
+
+/// The id of the last event that a client has, of the SSE standard.
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+/// The id of the run, so that it can be followed after a disconnect before the first event.
+const RUN_ID: HeaderName = HeaderName::from_static("x-run-id");
+
+const MAX_EXECUTOR_CHARS: usize = 256;
+const MAX_SKILLS: usize = 100;
+
+/// What is said to a conversation (C2).
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ExecuteConversation {
+    #[schema(min_length = 1)]
+    user_input: String,
+    /// Who or what sends it, as a text or an object. Kept and logged as `claimed_executor`: never an identity.
+    #[schema(value_type = Option<Object>)]
+    executor: Option<Value>,
+    /// Values for the headers of MCP servers and APIs, by name.
+    #[serde(default)]
+    #[schema(value_type = std::collections::HashMap<String, String>)]
+    tokens: BTreeMap<String, Secret>,
+    /// Names of skills that the agent is to prefer.
+    #[serde(default)]
+    preferred_skills: Vec<String>,
+    /// The profile of this run, in place of the conversation's.
+    model: Option<String>,
+    /// Whether the reply is a stream of events; by default what `Accept` says.
+    stream: Option<bool>,
+    #[serde(default)]
+    on_busy: OnBusy,
+    #[serde(default)]
+    on_unknown: OnUnknown,
+    #[serde(default)]
+    on_disconnect: OnDisconnect,
+}
+
+/// What becomes of a run whose client disconnects.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum OnDisconnect {
+    /// It is cancelled, and what it has so far is stored.
+    #[default]
+    Cancel,
+    /// It goes on, and can be followed with `GET /api/runs/{id}/events`.
+    Continue,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ResolveRequest {
+    /// Of the `approval` event.
+    call_id: String,
+    decision: Decision,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct EventsAfter {
+    /// As the header `Last-Event-ID`, which comes first.
+    after: Option<u64>,
+}
+
+/// Runs a conversation: the agent answers `user_input` with its tools. With `Accept: text/event-stream` (or `stream`) the
+/// reply is a stream of [`RunEvent`]s, each with an id; otherwise one JSON object at the end.
+#[utoipa::path(post, path = "/api/conversations/{id}/execute", operation_id = "executeConversation", tag = "conversations",
+    params(("id" = String, Path)), request_body = ExecuteConversation,
+    responses(
+        (status = 200, description = "The result, or the events.", content((RunReply = "application/json"), (RunEvent = "text/event-stream"))),
+        (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(crate) async fn execute(
+    origin: RequestMeta,
+    headers: HeaderMap,
+    State(gateway): State<Arc<Gateway>>,
+    Extension(runs): Extension<Arc<ConversationRuns>>,
+    Name(id): Name,
+    JsonBody(request, _memory): JsonBody<ExecuteConversation>,
+) -> Result<Response, CallError> {
+    let conversation = find(&gateway, &origin, &id).await?;
+    let is_stream = request.stream.unwrap_or_else(|| accepts_events(&headers));
+    let on_disconnect = request.on_disconnect;
+    let started = runs.start(request.into_run(&origin, &gateway, conversation)?)?;
+    let run_id = started.id();
+    let client = ConnectedClient { run: Arc::clone(&started.run), on_disconnect, is_done: false };
+    let mut response = match is_stream {
+        true => event_stream::respond_logged(until_done(started.log.follow(None), client)),
+        false => {
+            let mut client = client;
+            let result = started.reply().await;
+            client.is_done = true;
+            reply::json(StatusCode::OK, &result?)
+        }
+    };
+    if let Ok(run_id) = run_id.parse() {
+        response.headers_mut().insert(RUN_ID, run_id);
+    }
+    Ok(response)
+}
+
+/// The events of a run after one of them, also those still to come: while it is on, and for ten minutes after.
+#[utoipa::path(get, path = "/api/runs/{id}/events", operation_id = "followRun", tag = "conversations",
+    params(("id" = String, Path), EventsAfter, ("Last-Event-ID" = Option<u64>, Header, description = "The last event that the client has.")),
+    responses(
+        (status = 200, description = "Server-sent events.", body = RunEvent, content_type = "text/event-stream"),
+        (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(crate) async fn events(
+    origin: RequestMeta,
+    headers: HeaderMap,
+    State(gateway): State<Arc<Gateway>>,
+    Extension(runs): Extension<Arc<ConversationRuns>>,
+    Name(id): Name,
+    Parameters(EventsAfter { after }): Parameters<EventsAfter>,
+) -> Result<Response, CallError> {
+    let after = last_event_id(&headers)?.or(after);
+    if let Some(log) = runs.events(&origin.caller.key, &id) {
+        return Ok(event_stream::respond_logged(log.follow(after)));
+    }
+    let run = gateway.store().conversation_run(&origin.caller.key, &id).await.map_err(unavailable)?;
+    let run = run.ok_or_else(|| unknown_run(&id))?;
+    let message = format!(
+        "the events of this run are no longer kept, or are in another process; its status is `{}`: see \
+         `GET /api/runs/{{id}}`",
+        run.status.as_str()
+    );
+    Err(CallError::new(ErrorCode::UnknownResult, message))
+}
+
+/// Ends a run soon. What it has so far is stored.
+#[utoipa::path(post, path = "/api/runs/{id}/cancel", operation_id = "cancelRun", tag = "conversations",
+    params(("id" = String, Path)),
+    responses((status = 202, description = "It is asked to end, or has ended."), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(crate) async fn cancel(
+    origin: RequestMeta,
+    Extension(runs): Extension<Arc<ConversationRuns>>,
+    Name(id): Name,
+) -> Result<StatusCode, CallError> {
+    runs.cancel(&origin.caller.key, &id).await?;
+    Ok(StatusCode::ACCEPTED)
+}
+
+/// Decides about a call that was sent and has no answer, for a run with `on_unknown: pause`.
+#[utoipa::path(post, path = "/api/runs/{id}/resolve", operation_id = "resolveRun", tag = "conversations",
+    params(("id" = String, Path)), request_body = ResolveRequest,
+    responses((status = 202, description = "The run goes on."), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(crate) async fn resolve(
+    origin: RequestMeta,
+    Extension(runs): Extension<Arc<ConversationRuns>>,
+    Name(id): Name,
+    JsonBody(request, _memory): JsonBody<ResolveRequest>,
+) -> Result<StatusCode, CallError> {
+    runs.resolve(&origin.caller.key, &id, &request.call_id, request.decision)?;
+    Ok(StatusCode::ACCEPTED)
+}
+
+impl ExecuteConversation {
+    fn into_run(
+        self,
+        origin: &RequestMeta,
+        gateway: &Arc<Gateway>,
+        conversation: Conversation,
+    ) -> Result<RunRequest, CallError> {
+        if self.user_input.trim().is_empty() {
+            return Err(invalid("`user_input` is empty; describe the task"));
+        }
+        if self.preferred_skills.len() > MAX_SKILLS {
+            return Err(invalid(format!("`preferred_skills` has more than {MAX_SKILLS} names")));
+        }
+        let agent = self.model.unwrap_or_else(|| conversation.agent.clone());
+        let profile = service::profile(&gateway.config().agent, &agent)?;
+        let sessions = &gateway.pipeline.sessions;
+        let session = conversation.workspace.then(|| sessions.prepare(&origin.caller, &conversation.id)).transpose()?;
+        let mut toolbox = origin.toolbox(gateway, session);
+        let executor = self.executor.map(claimed).transpose()?;
+        toolbox.claimed_user.clone_from(&executor);
+        let tokens: Map<_, _> = self.tokens.into_iter().map(|(name, token)| (name, token.expose().into())).collect();
+        toolbox.tool_parameters.insert("tokens".to_owned(), tokens.into());
+        Ok(RunRequest {
+            caller: Arc::clone(&origin.caller),
+            conversation,
+            user_input: self.user_input,
+            executor,
+            preferred_skills: self.preferred_skills,
+            agent,
+            profile,
+            scopes: toolbox.scopes.clone(),
+            trace: origin.trace.clone(),
+            toolbox: Arc::new(toolbox),
+            on_busy: self.on_busy,
+            on_unknown: self.on_unknown,
+        })
+    }
+}
+
+fn claimed(executor: Value) -> Result<String, CallError> {
+    let text = match executor {
+        Value::String(text) => text,
+        other => other.to_string(),
+    };
+    match text.chars().count() {
+        0..=MAX_EXECUTOR_CHARS => Ok(text),
+        _ => Err(invalid(format!("`executor` has more than {MAX_EXECUTOR_CHARS} characters"))),
+    }
+}
+
+/// The client of a run: its disconnection cancels the run, if it asked for that.
+struct ConnectedClient {
+    run: Arc<LiveRun>,
+    on_disconnect: OnDisconnect,
+    is_done: bool,
+}
+
+impl Drop for ConnectedClient {
+    fn drop(&mut self) {
+        if !self.is_done && self.on_disconnect == OnDisconnect::Cancel {
+            self.run.stop(StopCause::Disconnected);
+        }
+    }
+}
+
+/// The same events, with the client that must stay for them.
+fn until_done(
+    events: impl Stream<Item = Arc<LoggedEvent>> + Send + 'static,
+    client: ConnectedClient,
+) -> impl Stream<Item = Arc<LoggedEvent>> + Send + 'static {
+    async_stream::stream! {
+        // The whole client, and not its fields alone.
+        let mut client = client;
+        let mut events = std::pin::pin!(events);
+        while let Some(event) = events.next().await {
+            yield event;
+        }
+        client.is_done = true;
+    }
+}
+
+fn accepts_events(headers: &HeaderMap) -> bool {
+    let accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    accepted.flat_map(|value| value.split(',')).any(|kind| {
+        let kind = kind.split(';').next().unwrap_or_default().trim();
+        kind.eq_ignore_ascii_case("text/event-stream")
+    })
+}
+
+fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, CallError> {
+    let text = single(headers, &LAST_EVENT_ID).map_err(|_| invalid("`Last-Event-ID` is not the id of an event"))?;
+    let number = text.filter(|text| !text.is_empty()).map(str::parse).transpose();
+    number.map_err(|_| invalid("`Last-Event-ID` is not the id of an event"))
+}
+
+fn invalid(message: impl Into<String>) -> CallError {
+    CallError::new(ErrorCode::InvalidRequest, message)
+}

@@ -1,0 +1,228 @@
+//! `/api/logs`: what the caller's runs used, said and called, in pages or as an export.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use utoipa::{IntoParams, ToSchema};
+
+use super::{find, is_full, page};
+use crate::agent::conversation::{stored, unavailable};
+use crate::api::documentation::ReplyBody;
+use crate::api::reply;
+use crate::api::request::{Name, Parameters, RequestMeta};
+use crate::core::error::{CallError, ErrorCode};
+use crate::gateway::Gateway;
+use crate::infra::store::{LogFilter, LogRow, MessageLog, ModelUsageRow, Store, ToolExecution};
+
+/// Maximum rows of an export; the rest is exported after the last row.
+const MAX_EXPORT: u32 = 10_000;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct LogQuery {
+    /// Of this conversation alone.
+    conversation_id: Option<String>,
+    /// At most 500 rows of a page, and 10000 of an export.
+    limit: Option<u32>,
+    /// `next` of the page before.
+    after: Option<String>,
+    #[serde(default)]
+    #[param(inline)]
+    format: Format,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum Format {
+    /// A page.
+    #[default]
+    Json,
+    /// One JSON object a line.
+    Jsonl,
+    /// With the names of the columns in the first line (RFC 4180).
+    Csv,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct LogPage {
+    #[schema(value_type = Vec<Object>)]
+    rows: Vec<Value>,
+    /// For `after` of the next page; `null` on the last one.
+    next: Option<String>,
+}
+
+/// Rows of a log of the caller's runs, the oldest first: `usage`, `messages` or `tool_executions`.
+#[utoipa::path(get, path = "/api/logs/{log}", operation_id = "readLog", tag = "conversations",
+    params(("log" = String, Path, description = "`usage`, `messages` or `tool_executions`"), LogQuery),
+    responses(
+        (status = 200, description = "A page, or the rows as JSON lines or CSV.", content((LogPage = "application/json"), (String = "application/jsonl"), (String = "text/csv"))),
+        (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(crate) async fn read(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Name(log): Name,
+    Parameters(query): Parameters<LogQuery>,
+) -> Result<Response, CallError> {
+    if let Some(id) = &query.conversation_id {
+        find(&gateway, &origin, id).await?;
+    }
+    let max = match (query.format, query.limit) {
+        (Format::Json, limit) => page(limit)?,
+        (_, limit) => limit.unwrap_or(MAX_EXPORT).clamp(1, MAX_EXPORT),
+    };
+    let after = query.after.as_deref().map(position_of).transpose()?;
+    let conversation = query.conversation_id.as_deref();
+    let filter = LogFilter { caller_key: &origin.caller.key, conversation, after, max };
+    let rows = rows(gateway.store(), &log, &filter).await?;
+    Ok(match query.format {
+        Format::Json => {
+            let last = rows.last().map(|row| format!("{}:{}", text(&row["run_id"]), row["position"]));
+            let next = last.filter(|_| is_full(rows.len(), max));
+            let rows = rows.into_iter().map(Value::Object).collect();
+            reply::json(StatusCode::OK, &LogPage { rows, next })
+        }
+        Format::Jsonl => {
+            let lines = rows.into_iter().map(|row| format!("{}\n", Value::Object(row)));
+            with_type("application/jsonl", lines.collect())
+        }
+        Format::Csv => with_type("text/csv; charset=utf-8", csv(&rows)),
+    })
+}
+
+async fn rows(store: &Store, log: &str, filter: &LogFilter<'_>) -> Result<Vec<Map<String, Value>>, CallError> {
+    match log {
+        "usage" => {
+            let rows = store.usage_log(filter).await.map_err(unavailable)?;
+            Ok(rows.iter().map(|row| object(row, usage(&row.row))).collect())
+        }
+        "messages" => {
+            let rows = store.message_log(filter).await.map_err(unavailable)?;
+            rows.iter().map(|row| Ok(object(row, message(&row.row)?))).collect()
+        }
+        "tool_executions" => {
+            let rows = store.tool_execution_log(filter).await.map_err(unavailable)?;
+            Ok(rows.iter().map(|row| object(row, execution(&row.row))).collect())
+        }
+        _ => {
+            let message = "there is no such log; read `usage`, `messages` or `tool_executions`";
+            Err(CallError::new(ErrorCode::UnknownResult, message))
+        }
+    }
+}
+
+fn object<T>(row: &LogRow<T>, columns: Value) -> Map<String, Value> {
+    let mut object = Map::new();
+    object.insert("conversation_id".to_owned(), row.conversation.clone().into());
+    object.insert("run_id".to_owned(), row.run.clone().into());
+    object.insert("position".to_owned(), row.position.into());
+    if let Value::Object(columns) = columns {
+        object.extend(columns);
+    }
+    object
+}
+
+pub(super) fn usage(row: &ModelUsageRow) -> Value {
+    json!({
+        "agent": row.agent,
+        "model": row.model,
+        "num_turns": row.used.turns,
+        "tool_calls": row.used.tool_calls,
+        "input_tokens": row.used.prompt_tokens,
+        "output_tokens": row.used.completion_tokens,
+        // Exact: a number would be rounded.
+        "cost_usd": row.used.cost_usd.to_string(),
+        "duration_ms": row.used.duration_ms,
+    })
+}
+
+fn message(log: &MessageLog) -> Result<Value, CallError> {
+    let message = stored::read(&log.message).map_err(CallError::internal)?;
+    Ok(json!({"incomplete": log.incomplete, "message": message}))
+}
+
+fn execution(execution: &ToolExecution) -> Value {
+    let outcome = execution.output.as_ref();
+    let arguments: Value = serde_json::from_str(&execution.tool_input).unwrap_or_default();
+    json!({
+        "tool_use_id": execution.tool_use_id,
+        "tool_name": execution.tool_name,
+        "tool_input": arguments,
+        "content": outcome.map(|outcome| &outcome.text),
+        "is_error": outcome.map(|outcome| outcome.is_error),
+        "begun_at": execution.begun.to_string(),
+        "ended_at": execution.ended.map(|ended| ended.to_string()),
+    })
+}
+
+fn position_of(text: &str) -> Result<(&str, i64), CallError> {
+    let parts = text.split_once(':').and_then(|(run, position)| Some((run, position.parse().ok()?)));
+    parts.ok_or_else(|| CallError::new(ErrorCode::InvalidRequest, "`after` is not a `next` of an earlier page"))
+}
+
+/// All rows of a log have the same columns.
+fn csv(rows: &[Map<String, Value>]) -> String {
+    let Some(first) = rows.first() else { return String::new() };
+    let header = first.keys().map(|name| cell(name)).collect::<Vec<_>>().join(",");
+    let lines = rows.iter().map(|row| row.values().map(|value| cell(&text(value))).collect::<Vec<_>>().join(","));
+    std::iter::once(header).chain(lines).map(|line| format!("{line}\r\n")).collect()
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// Spreadsheets run a cell that begins like a formula, and a tool's output is not to be trusted: such a one gets an
+/// apostrophe before it.
+fn cell(text: &str) -> String {
+    let is_formula =
+        text.starts_with(['=', '+', '@', '\t', '\r']) || text.starts_with('-') && text.parse::<f64>().is_err();
+    let text = if is_formula { format!("'{text}") } else { text.to_owned() };
+    match text.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text,
+    }
+}
+
+fn with_type(content_type: &'static str, body: String) -> Response {
+    let mut response = Response::new(Body::from(body));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_are_quoted_where_they_must_be_and_are_no_formulas() {
+        for (text, expected) in [
+            ("a", "a"),
+            ("a,b", "\"a,b\""),
+            ("a\"b", "\"a\"\"b\""),
+            ("a\nb", "\"a\nb\""),
+            ("=SUM(A1)", "'=SUM(A1)"),
+            ("-1.5", "-1.5"),
+            ("-cmd", "'-cmd"),
+            ("@x,y", "\"'@x,y\""),
+        ] {
+            assert_eq!(cell(text), expected);
+        }
+    }
+
+    #[test]
+    fn a_csv_has_its_columns_in_the_first_line() {
+        let row = |text: &str| Map::from_iter([("a".to_owned(), json!(1)), ("b".to_owned(), json!(text))]);
+        assert_eq!(csv(&[row("x"), row("y,z")]), "a,b\r\n1,x\r\n1,\"y,z\"\r\n");
+        assert_eq!(csv(&[]), "");
+    }
+}

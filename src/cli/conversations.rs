@@ -1,0 +1,165 @@
+//! `sekisho conversations`: the conversations that a running gateway stores.
+
+use clap::{Args, Subcommand};
+use http::Method;
+use serde_json::{Value, json};
+
+use super::call::Identity;
+use super::client::{Remote, Unanswered};
+use super::{Common, Exit, local_gateway, present};
+
+#[derive(Debug, Args)]
+pub(super) struct ConversationsCommand {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    pub(super) identity: Identity,
+}
+
+#[derive(Debug, Default, Subcommand)]
+enum Command {
+    /// List the conversations, the one created last first.
+    #[default]
+    List,
+    /// Create a conversation, and print its id.
+    Create {
+        /// The profile of its runs; the default profile if omitted.
+        #[arg(long)]
+        agent: Option<String>,
+        /// Without a title, the first run sets it.
+        #[arg(long)]
+        title: Option<String>,
+        /// Give its runs files of their own.
+        #[arg(long)]
+        workspace: bool,
+    },
+    /// Show a conversation with its messages.
+    Show { id: String },
+    /// Say something to a conversation: `sekisho conversations run ID 'Is it warm?'`.
+    Run {
+        id: String,
+        input: String,
+        /// Cancel the run that is on, in place of waiting for it.
+        #[arg(long)]
+        interrupt: bool,
+    },
+    /// Create a conversation that begins with the messages of another one.
+    Fork {
+        id: String,
+        /// The last message of the fork, by its id in `show --json`; by default the last one.
+        #[arg(long, value_name = "MESSAGE")]
+        at: Option<String>,
+    },
+    /// Delete a conversation with its messages and logs.
+    Delete { id: String },
+}
+
+pub(super) fn run(common: &Common, command: ConversationsCommand) -> Exit {
+    let endpoint = match local_gateway::find_remote_as(common, &command.identity.caller()) {
+        Ok(endpoint) => endpoint,
+        Err(exit) => return exit,
+    };
+    let shown = Remote::new(&endpoint).and_then(|remote| match command.command.unwrap_or_default() {
+        Command::List => list(common, &remote),
+        Command::Create { agent, title, workspace } => {
+            let body = json!({"agent": agent, "title": title, "workspace": workspace});
+            created(common, &remote.send(Method::POST, &["api", "conversations"], Some(&body))?)
+        }
+        Command::Show { id } => show(common, &remote, &id),
+        Command::Run { id, input, interrupt } => execute(common, &remote, (&id, &input, interrupt)),
+        Command::Fork { id, at } => {
+            let path = ["api", "conversations", &id, "fork"];
+            created(common, &remote.send(Method::POST, &path, Some(&json!({"message_id": at})))?)
+        }
+        Command::Delete { id } => {
+            remote.send(Method::DELETE, &["api", "conversations", &id], None)?;
+            present::info(&format!("deleted {id}"));
+            Ok(Exit::Done)
+        }
+    });
+    shown.unwrap_or_else(Unanswered::report)
+}
+
+/// All pages, until one is the last.
+fn list(common: &Common, remote: &Remote) -> Result<Exit, Unanswered> {
+    let (mut all, mut before): (Vec<Value>, Option<String>) = (Vec::new(), None);
+    loop {
+        let after = before.as_deref().map(|before| ("before", before));
+        let query: Vec<_> = [("limit", "500")].into_iter().chain(after).collect();
+        let mut page = remote.get(&["api", "conversations"], &query)?;
+        all.extend(page["conversations"].as_array_mut().map(std::mem::take).unwrap_or_default());
+        before = page["next"].as_str().map(str::to_owned);
+        if before.is_none() {
+            break;
+        }
+    }
+    if common.json {
+        return Ok(present::json(&all));
+    }
+    let row = |one: &Value| {
+        let cells = ["id", "status", "agent", "changed_at", "title"];
+        cells.map(|name| present::harmless(one[name].as_str().unwrap_or_default()).into_owned()).to_vec()
+    };
+    present::table(&["id", "status", "agent", "changed", "title"], all.iter().map(row).collect());
+    Ok(Exit::Done)
+}
+
+fn created(common: &Common, conversation: &Value) -> Result<Exit, Unanswered> {
+    if common.json {
+        return Ok(present::json(conversation));
+    }
+    present::line(conversation["id"].as_str().unwrap_or_default());
+    Ok(Exit::Done)
+}
+
+fn show(common: &Common, remote: &Remote, id: &str) -> Result<Exit, Unanswered> {
+    let mut conversation = remote.get(&["api", "conversations", id], &[])?;
+    let (mut messages, mut offset) = (Vec::new(), Some(0));
+    while let Some(from) = offset {
+        let from = u64::to_string(&from);
+        let mut page = remote.get(&["api", "conversations", id, "messages"], &[("limit", "500"), ("offset", &from)])?;
+        messages.extend(page["messages"].as_array_mut().map(std::mem::take).unwrap_or_default());
+        offset = page["next"].as_u64();
+    }
+    if common.json {
+        conversation["messages"] = messages.into();
+        return Ok(present::json(&conversation));
+    }
+    let text = |name: &str| conversation[name].as_str().unwrap_or_default();
+    present::line(&format!("{} ({}, {})", present::harmless(text("title")), text("agent"), text("status")));
+    for entry in &messages {
+        let mark = if entry["incomplete"] == true { " (incomplete)" } else { "" };
+        for (role, content) in entry["message"].as_object().into_iter().flatten() {
+            present::line(&format!("\n{role}{mark}: {}", present::harmless(&text_of(content))));
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// The texts of a message, and the names of its calls.
+fn text_of(content: &Value) -> String {
+    if let Some(text) = content.as_str().or_else(|| content["text"].as_str()) {
+        return text.to_owned();
+    }
+    let part = |part: &Value| match (part["text"].as_str(), part["call"]["tool"].as_str()) {
+        (Some(text), _) => Some(text.to_owned()),
+        (_, Some(tool)) => Some(format!("[{tool} {}]", part["call"]["arguments"].as_str().unwrap_or_default())),
+        _ => None,
+    };
+    content["parts"].as_array().into_iter().flatten().filter_map(part).collect::<Vec<_>>().join(" ")
+}
+
+fn execute(common: &Common, remote: &Remote, (id, input, interrupt): (&str, &str, bool)) -> Result<Exit, Unanswered> {
+    let on_busy = if interrupt { "interrupt" } else { "wait" };
+    let body = json!({"user_input": input, "on_busy": on_busy, "stream": false});
+    let reply = remote.send(Method::POST, &["api", "conversations", id, "execute"], Some(&body))?;
+    if common.json {
+        present::json(&reply);
+    } else {
+        present::line(reply["result"].as_str().unwrap_or_default());
+        for problem in reply["errors"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            present::problem(problem);
+        }
+    }
+    Ok(if reply["is_error"] == true { Exit::Failed } else { Exit::Done })
+}
