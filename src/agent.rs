@@ -4,12 +4,15 @@
 //! tool calls passes the same checks as any other caller's.
 
 pub mod call_ids;
+pub mod catalog;
 pub mod client_calls;
 mod context;
 pub mod conversation;
+pub mod conversation_prompt;
 pub mod conversations;
 pub mod event;
 pub mod event_log;
+mod front_matter;
 pub mod message;
 pub mod meter;
 pub mod models;
@@ -20,9 +23,12 @@ mod run;
 mod run_recorder;
 pub mod selection;
 pub mod service;
+pub mod skills;
+mod subagents;
 pub mod summary;
 pub mod toolbox;
 pub mod turn_observer;
+pub mod usage;
 pub mod user_file;
 
 #[cfg(test)]

@@ -60,6 +60,24 @@ pub fn router(agents: &Arc<AgentService>) -> Router {
         .routes(routes!(admin::openapi::validate))
         .routes(routes!(admin::openapi::register))
         .routes(routes!(admin::openapi::unregister))
+        .routes(routes!(admin::resources::tenants::list, admin::resources::tenants::create))
+        .routes(routes!(
+            admin::resources::tenants::read,
+            admin::resources::tenants::change,
+            admin::resources::tenants::remove
+        ))
+        .routes(routes!(admin::resources::models::list, admin::resources::models::create))
+        .routes(routes!(
+            admin::resources::models::read,
+            admin::resources::models::change,
+            admin::resources::models::remove
+        ))
+        .routes(routes!(admin::resources::skills::list, admin::resources::skills::create))
+        .routes(routes!(
+            admin::resources::skills::read,
+            admin::resources::skills::change,
+            admin::resources::skills::remove
+        ))
         .routes(routes!(openai::models))
         .routes(routes!(openai::model))
         .routes(routes!(openai::complete))

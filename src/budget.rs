@@ -19,6 +19,7 @@ mod tests;
 mod write_behind;
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,7 +51,16 @@ pub type Left = Amount;
 #[derive(Debug)]
 pub struct Budgets {
     settings: ArcSwap<Settings>,
+    /// Tenants with limits of their own.
+    tenants: ArcSwap<HashMap<Arc<str>, TenantLimits>>,
     books: AccountStore,
+}
+
+/// A tenant's own limits of one day, in place of those for all tenants.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TenantLimits {
+    pub cost_usd: Option<Decimal>,
+    pub tokens: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -64,12 +74,35 @@ struct Settings {
 
 impl Budgets {
     pub fn new(config: &BudgetConfig) -> Self {
-        Self { settings: ArcSwap::from_pointee(Settings::from(config)), books: AccountStore::default() }
+        Self {
+            settings: ArcSwap::from_pointee(Settings::from(config)),
+            tenants: ArcSwap::default(),
+            books: AccountStore::default(),
+        }
     }
 
     /// Applies new limits; the amounts spent and held so far stay.
     pub fn reconfigure(&self, config: &BudgetConfig) {
         self.settings.store(Arc::new(Settings::from(config)));
+    }
+
+    /// Sets the tenants with limits of their own, and forgets all others.
+    pub fn limit_tenants(&self, tenants: impl IntoIterator<Item = (Arc<str>, TenantLimits)>) {
+        let limited = tenants.into_iter().filter(|(_, limits)| *limits != TenantLimits::default());
+        self.tenants.store(Arc::new(limited.collect()));
+    }
+
+    /// Sets the limits of one tenant.
+    pub fn limit_tenant(&self, tenant: &str, limits: TenantLimits) {
+        if self.tenants.load().get(tenant).copied().unwrap_or_default() == limits {
+            return;
+        }
+        self.tenants.rcu(|tenants| {
+            let mut tenants = HashMap::clone(tenants);
+            tenants.remove(tenant);
+            tenants.extend((limits != TenantLimits::default()).then(|| (tenant.into(), limits)));
+            tenants
+        });
     }
 
     /// Reserves the tool's price and the tokens its text may have, at most those that are left.
@@ -98,9 +131,10 @@ impl Budgets {
         self.check_on(today(), call, &asked_by(tool))
     }
 
-    /// The name of the configured daily money limit.
-    pub fn daily_cost_limit(&self) -> Option<&'static str> {
-        self.settings.load().daily_cost_limit
+    /// The name of the configured daily money limit of a tenant.
+    pub fn daily_cost_limit(&self, tenant: &str) -> Option<&'static str> {
+        let own = self.tenants.load().get(tenant).and_then(|own| own.cost_usd);
+        self.settings.load().daily_cost_limit.or(own.map(|_| "max_cost_per_day of the tenant"))
     }
 
     /// The money of today's callers and tenants, those with the most first, at most so many.
@@ -108,7 +142,6 @@ impl Budgets {
         let mut days = self.books.of_day(today());
         days.sort_by_cached_key(|(_, _, balance)| Reverse(balance.spent.plus(balance.held).cost_usd));
         days.truncate(max);
-        let limits = &self.settings.load().limits;
         let budgets = days.into_iter().map(|(scope, key, Balance { spent, held })| {
             let (tenant, caller) = match scope {
                 DailyScope::Tenant => (key.to_string(), None),
@@ -118,7 +151,7 @@ impl Budgets {
                 }
             };
             let scope = if caller.is_some() { Scope::Caller } else { Scope::Tenant };
-            let limit = limits.most_cost(scope);
+            let limit = self.limits_of(&tenant).most_cost(scope);
             DayBudget { tenant, caller, spent: spent.cost_usd, held: held.cost_usd, limit }
         });
         budgets.collect()
@@ -136,20 +169,23 @@ impl Budgets {
 
     fn reserve_on(&self, day: Date, call: &CallContext, max_usage: &MaxUsage<'_>) -> Result<Hold, CallError> {
         let accounts = self.books.open(call, day)?;
-        let limits = self.settings.load().limits_for(call);
+        let limits = self.limits_for(call);
         let (reserved, before) = accounts.reserve(&limits, max_usage)?;
         Ok(Hold::new(accounts, limits, reserved, before))
     }
 
     fn check_on(&self, day: Date, call: &CallContext, max_usage: &MaxUsage<'_>) -> Result<Left, CallError> {
         let balances = self.books.find(call, day)?.balances();
-        self.settings.load().limits_for(call).check(&balances, max_usage)
+        self.limits_for(call).check(&balances, max_usage)
     }
-}
 
-impl Settings {
     fn limits_for(&self, call: &CallContext) -> Arc<Limits> {
-        Arc::clone(if call.scopes.is_run { &self.limits_of_runs } else { &self.limits })
+        let settings = self.settings.load();
+        let general = if call.scopes.is_run { &settings.limits_of_runs } else { &settings.limits };
+        match self.tenants.load().get(&*call.caller.tenant) {
+            None => Arc::clone(general),
+            Some(own) => Arc::new(general.of_tenant(*own)),
+        }
     }
 }
 
@@ -176,7 +212,8 @@ fn price_of(metadata: &Metadata) -> Decimal {
     rounded(metadata.cost_per_use.max(Decimal::ZERO))
 }
 
-fn rounded(price: Decimal) -> Decimal {
+/// A price as it is charged.
+pub fn rounded(price: Decimal) -> Decimal {
     if price.scale() <= PRICE_DECIMALS {
         return price;
     }

@@ -14,6 +14,7 @@ mod mcp;
 mod mcp_login;
 mod mcp_servers;
 mod present;
+mod resources;
 mod sandbox;
 mod serve;
 mod target;
@@ -133,6 +134,21 @@ enum Command {
         #[command(subcommand)]
         command: mcp::McpCommand,
     },
+    /// List and change tenants: what their agents may use.
+    Tenants {
+        #[command(subcommand)]
+        command: Option<resources::ResourceCommand>,
+    },
+    /// List and change the names of models.
+    Models {
+        #[command(subcommand)]
+        command: Option<resources::ResourceCommand>,
+    },
+    /// List and change skills.
+    Skills {
+        #[command(subcommand)]
+        command: Option<resources::ResourceCommand>,
+    },
     /// Print completions for a shell: `source <(sekisho completions bash)`.
     Completions { shell: Shell },
 }
@@ -187,6 +203,9 @@ pub fn main() -> ExitCode {
         Command::Import { command } => import::run(&common, command),
         Command::Sandbox { command } => sandbox::run(&common, command),
         Command::Mcp { command } => mcp::run(&common, command),
+        Command::Tenants { command } => resources::run(&common, resources::Kind::Tenants, &command.unwrap_or_default()),
+        Command::Models { command } => resources::run(&common, resources::Kind::Models, &command.unwrap_or_default()),
+        Command::Skills { command } => resources::run(&common, resources::Kind::Skills, &command.unwrap_or_default()),
     };
     exit.into()
 }

@@ -13,6 +13,7 @@ mod budget;
 mod execution;
 mod limits;
 mod mcp;
+mod models;
 mod openapi;
 mod outbound;
 mod policy;
@@ -21,7 +22,9 @@ mod secret;
 mod server;
 mod session;
 mod store;
+mod subagents;
 mod telemetry;
+mod tenants;
 mod tools;
 
 mod check;
@@ -54,6 +57,7 @@ pub use self::limits::LimitsConfig;
 pub use self::mcp::{
     McpConfig, McpOAuth, McpPrefix, McpRevision, McpServerSettings, McpShare, McpSignIn, McpTransport,
 };
+pub use self::models::ModelConfig;
 pub use self::openapi::{
     AdapterConfig, AuthSettings, AuthType, CollectionSettings, DangerousOperations, OpenApiConfig, PaginationSettings,
     SchemeCredentials,
@@ -66,7 +70,9 @@ pub use self::secret::Secret;
 pub use self::server::{McpServerConfig, McpToolListing, ServerConfig, TlsConfig};
 pub use self::session::SessionConfig;
 pub use self::store::StoreConfig;
+pub use self::subagents::SubAgentType;
 pub use self::telemetry::{LogFormat, TelemetryConfig};
+pub use self::tenants::{ResourceStatus, TenantConfig};
 pub use self::tools::{
     OutputCheck, SearchProvider, ToolOverride, ToolsConfig, WebFetchConfig, WebSearchConfig, WorkspaceConfig,
 };
@@ -77,6 +83,9 @@ pub use self::yaml::error::{ConfigError, ConfigLocation};
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
+    /// The file that it was loaded from.
+    #[serde(skip)]
+    pub file: Option<PathBuf>,
     /// Folder of the audit trail, the store and the workspaces, unless they set paths of their own. Default:
     /// `$XDG_STATE_HOME/sekisho`, or `~/.local/state/sekisho` (`SEKISHO_STATE_DIRECTORY`).
     pub state_directory: Option<PathBuf>,
@@ -87,6 +96,8 @@ pub struct Config {
     pub openapi: OpenApiConfig,
     pub mcp: McpConfig,
     pub agent: AgentConfig,
+    /// By tenant, what its agents may use.
+    pub tenants: BTreeMap<String, TenantConfig>,
     pub limits: LimitsConfig,
     pub policy: PolicyConfig,
     pub budget: BudgetConfig,
@@ -107,7 +118,8 @@ impl Config {
     /// All errors found: first those of types; checks of values run only when every type is right.
     pub fn load(file: Option<&Path>, environment: &Environment) -> Result<Self, Vec<ConfigError>> {
         let document = file.map(Document::open).transpose().map_err(|error| vec![error])?;
-        Self::from_document(document, environment)
+        let config = Self::from_document(document, environment)?;
+        Ok(Self { file: file.map(Path::to_owned), ..config })
     }
 
     /// Invalid values, although every type is right: for a configuration built in code.
@@ -117,6 +129,16 @@ impl Config {
             finding.into_error(ConfigLocation::Setting(setting))
         };
         self.findings().into_iter().map(place).collect()
+    }
+
+    /// What is wrong with a tenant that is in no file, as sentences.
+    pub fn problems_of_tenant(name: &str, tenant: &TenantConfig) -> Vec<String> {
+        sentences(name, |findings| tenant.check(name, findings))
+    }
+
+    /// What is wrong with a model that is in no file, as sentences.
+    pub fn problems_of_model(name: &str, model: &ModelConfig) -> Vec<String> {
+        sentences(name, |findings| model.check(name, findings))
     }
 
     /// The folder for all data that outlives the process.
@@ -205,6 +227,11 @@ impl Config {
         self.openapi.check(&mut findings);
         self.mcp.check(&mut findings);
         self.agent.check(&mut findings);
+        for (name, tenant) in &self.tenants {
+            let at = format!("tenants.{name}");
+            findings.name(&at, name);
+            tenant.check(&at, &mut findings);
+        }
         self.limits.check(&mut findings);
         self.policy.check(&mut findings);
         self.budget.check(&mut findings);
@@ -249,6 +276,13 @@ impl Config {
             open.map(|(setting, _, means)| (setting.to_owned(), format!("it contains `*`: {means}; list the hosts")));
         open.chain(self.server.notes()).collect()
     }
+}
+
+fn sentences(name: &str, check: impl FnOnce(&mut Findings)) -> Vec<String> {
+    let mut findings = Findings::default();
+    findings.name("name", name);
+    check(&mut findings);
+    findings.found.into_iter().map(Finding::sentence).collect()
 }
 
 /// The variable that set the setting, otherwise its place in the file, otherwise its name.

@@ -9,6 +9,7 @@ mod mcp;
 mod offer_problems;
 mod openapi;
 mod parts;
+mod tenants;
 mod tool_set;
 
 use std::collections::BTreeMap;
@@ -56,6 +57,7 @@ pub use self::lock::read as read_lock;
 pub use self::mcp::AddServerError;
 pub use self::openapi::RegisterError;
 pub use self::parts::loader_of;
+pub(crate) use self::tenants::limits_of_tenant;
 
 /// Callers and tenants with gauges of their budget.
 const MAX_BUDGET_GAUGES: usize = 200;
@@ -172,6 +174,7 @@ impl Gateway {
         lock::report_quarantine(&Snapshot::default(), &snapshot, &[], &readiness, &metrics);
         let authenticator = authenticator(&config, &outbound).await?;
         let pipeline = pipeline(&config, snapshot, metrics, &readiness, &store).await?;
+        tenants::limit(&pipeline.budget, &config, &store).await.map_err(component_error("store"))?;
         let usage = WriteBehind::start(Arc::clone(&pipeline.budget), store.clone(), Arc::clone(&readiness))
             .await
             .map_err(component_error("store"))?;
@@ -277,6 +280,11 @@ impl Gateway {
     /// The client for outbound requests.
     pub fn outbound(&self) -> &Outbound {
         &self.outbound
+    }
+
+    /// The workspaces of sessions.
+    pub(crate) fn workspaces(&self) -> &Workspaces {
+        &self.workspaces
     }
 
     pub(crate) fn store(&self) -> &Store {
@@ -425,6 +433,7 @@ impl Gateway {
         log_dangerous_operations(&config.tools, &before, &collections);
         self.collections.store(Arc::new(collections));
         self.authenticator.store(Arc::new(authenticator));
+        tenants::limit(&self.pipeline.budget, &config, &self.store).await.map_err(component_error("store"))?;
         self.config.store(Arc::new(config));
         self.documents_pending.notify_one();
         Ok(())

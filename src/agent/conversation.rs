@@ -28,14 +28,15 @@ use self::journal::{Journal, Journaled};
 use self::lock::{HeldLock, LEASE};
 use self::outcome::Outcome;
 use self::run_event::{RunEvent, SystemSubtype, Translation};
+use super::conversation_prompt::WorkspaceInfo;
 use super::event_log::{EventLog, EventLogs};
 use super::message::{ToolMessage, UserMessage};
+use super::toolbox::ToolboxLayer;
+use super::usage::UsageByAgent;
 use super::{AgentRequest, AgentService, Event, Message, Toolbox};
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
-use crate::infra::store::{
-    Conversation, ConversationRun, ConversationStatus, ModelUsageRow, RunEnd, RunStatus, Store, StoreError,
-};
+use crate::infra::store::{Conversation, ConversationRun, ConversationStatus, RunEnd, RunStatus, Store, StoreError};
 
 pub use self::live::{Decision, LiveRun, StopCause};
 pub use self::request::{OnBusy, OnUnknown, RunReply, RunRequest, StartedRun};
@@ -72,6 +73,9 @@ struct Context {
     /// What the model gets.
     messages: Vec<Message>,
     title: Option<String>,
+    workspace: Option<WorkspaceInfo>,
+    /// By agent and model, with that of sub-agents.
+    usage: UsageByAgent,
 }
 
 /// A run whose end is stored.
@@ -92,6 +96,11 @@ impl ConversationRuns {
         });
         agents.gateway().in_background(recovery::keep_recovering(agents.gateway().store().clone()));
         runs
+    }
+
+    /// The service that runs their agents.
+    pub fn agents(&self) -> &Arc<AgentService> {
+        &self.agents
     }
 
     fn gateway(&self) -> &Arc<Gateway> {
@@ -216,9 +225,11 @@ impl ConversationRuns {
         add(log, &system(SystemSubtype::Init, &run));
         let journal = Journal::new(store.clone(), &run.id, request.profile.max_result_bytes);
         let toolbox: Arc<dyn Toolbox> = Arc::clone(&request.toolbox) as Arc<dyn Toolbox>;
+        let workspace = additions::workspace(&request, self.gateway().workspaces()).await;
+        let usage = UsageByAgent::default();
         let History { messages, open } = history;
         let (title, answers, log) = (conversation.title, Vec::new(), log.clone());
-        Ok(Context { request, run, live, log, journal, toolbox, open, answers, messages, title })
+        Ok(Context { request, run, live, log, journal, toolbox, open, answers, messages, title, workspace, usage })
     }
 
     /// The messages of the conversation's session (C30); none for a new one.
@@ -235,8 +246,8 @@ impl ConversationRuns {
     }
 
     /// Stores the end of a run (C29–C36).
-    async fn finish(&self, context: Context, outcome: Outcome, lock: &HeldLock) -> Result<Ended, CallError> {
-        let Context { request, mut run, live, log, journal, answers, title, .. } = context;
+    async fn finish(&self, context: Context, mut outcome: Outcome, lock: &HeldLock) -> Result<Ended, CallError> {
+        let Context { request, mut run, live, log, journal, answers, title, usage, .. } = context;
         (run.status, run.error) = outcome.status(&live);
         run.ended = Some(Timestamp::now());
         let mut added = outcome.messages.clone();
@@ -247,10 +258,11 @@ impl ConversationRuns {
         let input = Message::User(UserMessage::from(run.user_input.as_str()));
         let messages = answers.into_iter().map(Message::Tool).chain([input]).chain(added);
         let messages: Vec<_> = messages.map(|message| stored::write(&message)).collect();
-        let is_to_name = run.status == RunStatus::Succeeded && title.is_none();
-        let title = title.or_else(|| is_to_name.then(|| additions::title(&run.user_input)).flatten());
-        let (agent, model) = (run.agent.clone(), request.profile.model().to_owned());
-        let usage = [ModelUsageRow { agent, model, used: outcome.used.clone() }];
+        let title = match title {
+            None if run.status == RunStatus::Succeeded => self.title(&request, &usage, &outcome.text).await,
+            title => title,
+        };
+        let usage = outcome.count(&usage, &run.agent, request.profile.model());
         let (lock, title_of_end) = (Some(&lock.lock), title.as_deref());
         let end =
             RunEnd { run: &run, lock, keeps_lock: false, messages: &messages, title: title_of_end, usage: &usage };
@@ -266,6 +278,14 @@ impl ConversationRuns {
         add(&log, &system(SystemSubtype::Finish, &run));
         let failure = failure.map(|failure| failure.with_output(reply.result.as_str().into()));
         Ok(Ended { reply, failure })
+    }
+
+    /// A title by the model for summaries (C32); if it fails, the first line of what the user said.
+    async fn title(&self, request: &RunRequest, usage: &UsageByAgent, reply: &str) -> Option<String> {
+        let (payer, agent) = ((&request.caller, &request.scopes), request.agent.as_str().into());
+        let exchange = [request.user_input.as_str(), reply];
+        let title = self.agents.title(payer, &request.profile, (&agent, usage), exchange).await;
+        title.or_else(|| additions::title(&request.user_input))
     }
 
     /// The events of a run that is on, or ended in the last ten minutes.
@@ -310,8 +330,9 @@ impl ConversationRuns {
 impl Context {
     fn options(&mut self) -> AgentRequest {
         let request = &self.request;
-        let profile = additions::profile(request);
-        let toolbox = Arc::new(Journaled { toolbox: Arc::clone(&self.toolbox), journal: Arc::clone(&self.journal) });
+        let profile = additions::profile(request, self.workspace.as_ref());
+        let (toolbox, journal) = (Arc::clone(&self.toolbox), Arc::clone(&self.journal));
+        let layer = ToolboxLayer::new(move |toolbox| Arc::new(Journaled { toolbox, journal: Arc::clone(&journal) }));
         let history = History { messages: std::mem::take(&mut self.messages), open: Vec::new() };
         let messages = history.with(self.answers.clone(), request.user_input.as_str().into());
         AgentRequest {
@@ -319,6 +340,8 @@ impl Context {
             trace: request.trace.clone(),
             abort: self.live.stop.clone(),
             observer: Some(self.journal.observer()),
+            layer: Some(layer),
+            usage: self.usage.clone(),
             ..AgentRequest::new(&request.agent, profile, Arc::clone(&request.caller), toolbox, messages)
         }
     }

@@ -56,6 +56,23 @@ pub enum Event {
         tokens_before: u64,
         tokens_after: u64,
     },
+    /// A call of `Task` started a sub-agent (C24).
+    SubAgentBegin {
+        /// The call's id.
+        tool_use_id: String,
+        subagent_type: String,
+        /// The provider's id.
+        model: String,
+    },
+    /// It has ended, also where the run was stopped. Its answer is the call's result.
+    SubAgentEnd {
+        tool_use_id: String,
+        subagent_type: String,
+        model: String,
+        success: bool,
+        /// With that of its own sub-agents.
+        usage: RunUsage,
+    },
     /// The run cannot continue. The content sent before remains valid.
     Error(RunError),
     /// `aborted`, or the limit that ended the run.
@@ -70,7 +87,7 @@ pub enum Event {
         #[serde(skip)]
         messages: Vec<Message>,
     },
-    /// Tokens and cost of the whole run; always the last event.
+    /// Tokens and cost of the whole run with its sub-agents; always the last event.
     Usage(RunUsage),
 }
 

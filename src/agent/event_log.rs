@@ -72,7 +72,7 @@ impl Default for EventLog {
 
 impl EventLog {
     /// Adds an event, and returns its id. A closed log takes no more: its last id is returned then.
-    #[allow(clippy::needless_pass_by_value, reason = "callers build it for this")]
+    #[expect(clippy::needless_pass_by_value, reason = "callers build it for this")]
     pub fn append(&self, name: &'static str, data: Value) -> u64 {
         let id = self.log.lock().append(name, data.to_string());
         self.grown.send_replace(());

@@ -10,9 +10,9 @@ use tracing::Span;
 use super::context;
 use super::event::RunUsage;
 use super::models::{Model, ModelChunk, ModelError, ModelRequest};
-use crate::budget::ModelUsage;
+use super::usage::UsageByAgent;
 use crate::budget::model_prices::Prices;
-use crate::budget::{Budgets, Hold};
+use crate::budget::{self, Budgets, Hold, ModelUsage};
 use crate::config::AgentProfile;
 use crate::core::call::{BudgetScopes, CallContext, Caller, Via};
 use crate::core::error::ErrorCode;
@@ -23,6 +23,9 @@ use crate::infra::telemetry;
 pub struct Meter {
     used: Mutex<RunUsage>,
     account: Option<Account>,
+    agent: Arc<str>,
+    /// Where the usage is added beside: by model, and with that of sub-agents.
+    by_agent: UsageByAgent,
 }
 
 /// The account that pays for a run's model. Only money is charged: the budget's tokens count the output of tools.
@@ -46,6 +49,8 @@ pub(super) struct MeteredModel<'a> {
 /// client that disconnects early would never pay.
 struct TurnCharge<'a> {
     meter: &'a Meter,
+    /// The provider's id.
+    model: String,
     prices: Prices,
     hold: Option<Hold>,
     prompt_tokens: u64,
@@ -59,7 +64,12 @@ const BYTES_OF_A_TOKEN: usize = 4;
 impl Meter {
     /// Charges to an account.
     pub fn paid_by(account: Account) -> Self {
-        Self { used: Mutex::default(), account: Some(account) }
+        Self { account: Some(account), ..Self::default() }
+    }
+
+    /// Adds the usage to that of a run, as this agent's.
+    pub(super) fn of_agent(self, agent: &Arc<str>, by_agent: &UsageByAgent) -> Self {
+        Self { agent: Arc::clone(agent), by_agent: by_agent.clone(), ..self }
     }
 
     /// The usage so far.
@@ -69,6 +79,13 @@ impl Meter {
 
     pub(super) fn count(&self, change: impl FnOnce(&mut RunUsage)) {
         change(&mut self.used.lock());
+    }
+
+    /// Adds what is not counted turn by turn: the numbers of turns and calls, and the duration.
+    pub(super) fn complete(&self, model: &str) {
+        let RunUsage { turns, tool_calls, duration_ms, .. } = self.used();
+        let counts = RunUsage { turns, tool_calls, duration_ms, ..RunUsage::default() };
+        self.by_agent.add(&self.agent, model, &counts);
     }
 
     /// # Errors
@@ -92,12 +109,13 @@ impl Meter {
             }
             _ => None,
         };
-        Ok(TurnCharge { meter: self, prices, hold, prompt_tokens, said_bytes: 0, settled: false })
+        let model = profile.model().to_owned();
+        Ok(TurnCharge { meter: self, model, prices, hold, prompt_tokens, said_bytes: 0, settled: false })
     }
 
     /// A model without a price is free only if no daily cost limit applies.
     fn prices_of(&self, profile: &AgentProfile) -> Result<Prices, ModelError> {
-        let limit = self.account.as_ref().and_then(|account| account.budgets.daily_cost_limit());
+        let limit = self.account.as_ref().and_then(|account| account.budgets.daily_cost_limit(&account.caller.tenant));
         match (Prices::of(profile), limit) {
             (Ok(prices), _) => Ok(prices),
             (Err(_), None) => Ok(Prices::free()),
@@ -147,17 +165,22 @@ impl TurnCharge<'_> {
 
     fn settle(&mut self, used: ModelUsage) {
         self.settled = true;
-        let cost = self.prices.cost(used);
+        // As it is charged.
+        let cost = budget::rounded(self.prices.cost(used));
         if let Some(hold) = self.hold.take() {
             hold.charge_cost(cost);
         }
-        self.meter.count(|sum| {
-            sum.prompt_tokens = sum.prompt_tokens.saturating_add(used.prompt_tokens);
-            sum.completion_tokens = sum.completion_tokens.saturating_add(used.completion_tokens);
-            sum.cached_tokens = sum.cached_tokens.saturating_add(used.cached_tokens);
-            sum.cache_write_tokens = sum.cache_write_tokens.saturating_add(used.cache_write_tokens);
-            sum.cost_usd = sum.cost_usd.saturating_add(cost);
-        });
+        let ModelUsage { prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens } = used;
+        let added = RunUsage {
+            prompt_tokens,
+            completion_tokens,
+            cached_tokens,
+            cache_write_tokens,
+            cost_usd: cost,
+            ..RunUsage::default()
+        };
+        self.meter.by_agent.add(&self.meter.agent, &self.model, &added);
+        self.meter.count(|sum| sum.add(&added));
     }
 }
 

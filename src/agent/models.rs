@@ -128,6 +128,8 @@ pub enum Purpose {
     ContextSummary,
     /// The calls that fit a task (`POST /tools/select`).
     Selection,
+    /// The title of a conversation (C32).
+    Title,
 }
 
 /// A chunk of a turn.

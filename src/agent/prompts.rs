@@ -18,6 +18,7 @@ pub struct Prompts {
     conversation_summary: String,
     context_summary: String,
     selection: String,
+    title: String,
 }
 
 /// A prompt of the operator's folder that cannot be read.
@@ -30,6 +31,9 @@ pub struct UnreadablePrompt {
 
 /// Maximum characters of a thread's summary (A42).
 pub const MAX_SUMMARY: usize = 300;
+
+/// Maximum characters of a conversation's title (C32).
+pub const MAX_TITLE: usize = 50;
 
 /// Maximum characters of the user's message in the input of a summary (A46).
 const MAX_USER: usize = 1_000;
@@ -49,13 +53,14 @@ impl Default for Prompts {
             conversation_summary: include_str!("prompts/conversation_summary.md").into(),
             context_summary: include_str!("prompts/context_summary.md").into(),
             selection: include_str!("prompts/selection.md").into(),
+            title: include_str!("prompts/title.md").into(),
         }
     }
 }
 
 impl Prompts {
     /// The prompts, replaced by the files that `folder` has: `with_tools.md`, `without_tools.md`,
-    /// `reasoning_summary.md`, `conversation_summary.md`, `context_summary.md`, `selection.md`.
+    /// `reasoning_summary.md`, `conversation_summary.md`, `context_summary.md`, `selection.md`, `title.md`.
     ///
     /// # Errors
     /// The folder does not exist, or a file in it is not readable text.
@@ -70,6 +75,7 @@ impl Prompts {
             ("conversation_summary.md", &mut prompts.conversation_summary),
             ("context_summary.md", &mut prompts.context_summary),
             ("selection.md", &mut prompts.selection),
+            ("title.md", &mut prompts.title),
         ] {
             let file = folder.join(name);
             match std::fs::read_to_string(&file) {
@@ -107,6 +113,11 @@ impl Prompts {
         &self.context_summary
     }
 
+    /// The prompt for the title of a conversation.
+    pub fn title(&self) -> &str {
+        &self.title
+    }
+
     /// The prompt to summarize a thread.
     pub fn conversation_summary(&self) -> &str {
         &self.conversation_summary
@@ -121,6 +132,11 @@ pub fn summary_input(old: Option<&str>, user: &str, reply: &str) -> String {
         beginning(user, MAX_USER),
         beginning(reply, MAX_REPLY),
     )
+}
+
+/// The input for a title: the start of the first exchange.
+pub fn title_input(user: &str, reply: &str) -> String {
+    format!("User:\n{}\n\nAssistant:\n{}", beginning(user, MAX_USER), beginning(reply, MAX_REPLY))
 }
 
 /// The system message with a thread's summary, placed before the history (A30).

@@ -24,6 +24,7 @@ pub(super) struct RunRecorder {
     caller_key: Arc<str>,
     /// Holds until the run reports another reason: the client has disconnected.
     reason: FinishReason,
+    is_complete: bool,
 }
 
 impl RunRecorder {
@@ -39,6 +40,7 @@ impl RunRecorder {
             model: request.profile.model().to_owned(),
             caller_key: Arc::clone(&request.caller.key),
             reason: FinishReason::Aborted,
+            is_complete: false,
         }
     }
 
@@ -49,16 +51,25 @@ impl RunRecorder {
 
     /// Updates the record with an event of the run.
     pub(super) fn record(&mut self, event: &Event) {
-        if let Event::Finished { reason, .. } = event {
-            self.reason = *reason;
+        match event {
+            Event::Finished { reason, .. } => self.reason = *reason,
+            Event::Usage(_) => self.complete(),
+            _ => {}
+        }
+    }
+
+    fn complete(&mut self) {
+        if !std::mem::replace(&mut self.is_complete, true) {
+            let took = u64::try_from(self.clock.elapsed().as_millis()).unwrap_or(u64::MAX);
+            self.meter.count(|used| used.duration_ms = took);
+            self.meter.complete(&self.model);
         }
     }
 }
 
 impl Drop for RunRecorder {
     fn drop(&mut self) {
-        let took = u64::try_from(self.clock.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.meter.count(|used| used.duration_ms = took);
+        self.complete();
         let used = self.meter.used();
         self.gateway.pipeline.settlement.metrics.record_run(&self.agent, self.reason, &used);
         telemetry::complete_run(&self.span, self.reason, &used);

@@ -1,24 +1,31 @@
 //! The agent service: starts runs, and keeps the state that they share.
 
-use std::fmt;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::{fmt, iter};
 
 use futures_util::{Stream, StreamExt};
-use tokio::sync::Semaphore;
+use thiserror::Error;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
+use super::catalog::Catalog;
 use super::client_calls::PausedRuns;
 use super::conversations::Conversations;
+use super::front_matter::UnusableFile;
 use super::message::AssistantTurn;
 use super::meter::{Account, Meter, MeteredModel};
 use super::run_recorder::RunRecorder;
 use super::selection;
+use super::subagents::{self, SubAgents};
 use super::summary::{self, CompletedCall};
-use super::toolbox::{Filtered, Shortlist, ToolboxCall, shortlist};
+use super::toolbox::{Filtered, OfTenant, Shortlist, ToolboxCall, ToolboxLayer, shortlist};
+use super::usage::UsageByAgent;
 use super::{
-    Agent, Event, FinishReason, Message, Model, ModelOptions, Prompts, RunInput, Summarizer, ToolDescription, Toolbox,
-    TurnObserver, UnreadablePrompt, context, models, prompts,
+    Agent, Event, FinishReason, Message, Model, ModelOptions, Prompts, RunInput, RunUsage, Summarizer, ToolDescription,
+    Toolbox, TurnObserver, UnreadablePrompt, context, models, prompts,
 };
 use crate::config::{AgentConfig, AgentProfile, ToolFilter};
 use crate::core::call::{BudgetScopes, Caller, TraceParent};
@@ -34,9 +41,19 @@ const MAX_SUMMARIES: usize = 50;
 /// How the prompts of Open WebUI's own tasks begin, which are not what the user said.
 const CLIENT_TASK: &str = "### Task:";
 
+/// A file that agents need and that cannot be used.
+#[derive(Debug, Error)]
+pub enum AgentFileError {
+    #[error(transparent)]
+    Prompt(#[from] UnreadablePrompt),
+    #[error(transparent)]
+    File(#[from] UnusableFile),
+}
+
 /// Starts the runs of agents that use a gateway's tools.
 pub struct AgentService {
     gateway: Arc<Gateway>,
+    catalog: Catalog,
     prompts: Prompts,
     slots: Arc<Semaphore>,
     summaries: Arc<Semaphore>,
@@ -63,6 +80,12 @@ pub struct AgentRequest {
     pub scopes: BudgetScopes,
     pub trace: Option<TraceParent>,
     pub abort: CancellationToken,
+    /// Sees every tool call of the run and of its sub-agents.
+    pub layer: Option<ToolboxLayer>,
+    /// Where the usage of the run and of its sub-agents is added.
+    pub usage: UsageByAgent,
+    /// 0, or for a sub-agent, one more than that of the agent that starts it.
+    pub depth: u32,
     /// Gets each turn with tool calls before these are sent.
     pub observer: Option<TurnObserver>,
 }
@@ -88,6 +111,9 @@ impl AgentRequest {
             scopes: BudgetScopes::default(),
             trace: None,
             abort: CancellationToken::new(),
+            layer: None,
+            usage: UsageByAgent::default(),
+            depth: 0,
             observer: None,
         }
     }
@@ -101,17 +127,18 @@ impl AgentRequest {
     }
 
     fn meter(&self, gateway: &Gateway) -> Meter {
-        meter_of(gateway, (&self.caller, &self.scopes))
+        meter_of(gateway, (&self.caller, &self.scopes)).of_agent(&self.agent, &self.usage)
     }
 }
 
 impl AgentService {
     /// # Errors
-    /// The configured folder of prompts, or a file in it, cannot be read.
-    pub fn new(gateway: &Arc<Gateway>) -> Result<Arc<Self>, UnreadablePrompt> {
+    /// A configured folder of prompts, skills or sub-agents, or a file in it, cannot be used.
+    pub fn new(gateway: &Arc<Gateway>) -> Result<Arc<Self>, AgentFileError> {
         let directory = gateway.config().agent.prompts_directory.clone();
         Ok(Arc::new(Self {
             gateway: Arc::clone(gateway),
+            catalog: Catalog::load(gateway)?,
             prompts: directory.as_deref().map_or_else(|| Ok(Prompts::default()), Prompts::load)?,
             slots: Arc::new(Semaphore::new(MAX_RUNS)),
             summaries: Arc::new(Semaphore::new(MAX_SUMMARIES)),
@@ -123,6 +150,11 @@ impl AgentService {
     /// The gateway whose tools its agents use.
     pub fn gateway(&self) -> &Arc<Gateway> {
         &self.gateway
+    }
+
+    /// The tenants, models, skills and types of sub-agents.
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
     }
 
     /// Starts a run. Dropping the stream ends it.
@@ -138,11 +170,14 @@ impl AgentService {
             .try_acquire_owned()
             .map_err(|_| CallError::new(ErrorCode::Overloaded, "too many agents run at once; try again later"))?;
         request.options.check(&request.profile)?;
+        if request.depth == 0 {
+            self.admit(&mut request).await?;
+        }
         request.limit_tools();
         let gateway = &self.gateway;
         let model = open(&request.profile, gateway)?;
         let history = self.history(&request);
-        let (toolbox, tools) = offer(gateway, &request, &history).await;
+        let Offer { toolbox, tools, started } = self.offer(&request, &history).await?;
         let reminder = self.thread_summary(&request).await;
         let messages = self.conversation(&request.profile, history, &tools, reminder.as_deref());
         let meter = Arc::new(request.meter(gateway));
@@ -157,22 +192,24 @@ impl AgentService {
             thread,
             scopes,
             abort,
+            usage,
             observer,
             ..
         } = request;
         let agent = Agent { model, toolbox, profile: Arc::clone(&profile), summarizer: self.summarizer(&profile) };
-        let span = recorder.span();
-        let events = agent.run(RunInput { messages, client_tools, options, abort, meter, span, observer });
+        let events =
+            agent.run(RunInput { messages, client_tools, options, abort, meter, span: recorder.span(), observer });
         let service = Arc::clone(self);
         let mut outcome = Some(Outcome { service, profile, caller, scopes, input, session, thread, old: reminder });
-        Ok(events.inspect(move |event| {
+        Ok(subagents::merged(events, started).map(move |event| {
             let _taken = &slot;
-            recorder.record(event);
-            if let Event::Finished { reason, messages } = event
+            recorder.record(&event);
+            if let Event::Finished { reason, messages } = &event
                 && let Some(outcome) = outcome.take()
             {
                 outcome.keep(*reason, messages);
             }
+            with_sub_agents(event, &usage)
         }))
     }
 
@@ -186,11 +223,51 @@ impl AgentService {
     pub async fn count_prompt(&self, mut request: AgentRequest) -> u64 {
         request.limit_tools();
         let history = self.history(&request);
-        let (_, tools) = offer(&self.gateway, &request, &history).await;
+        let (_, tools) = offer(&self.gateway, &request, &history, 0).await;
         let reminder = self.thread_summary(&request).await;
         let messages = self.conversation(&request.profile, history, &tools, reminder.as_deref());
         let tools: Vec<_> = tools.into_iter().chain(request.client_tools).collect();
         context::tokens_of(&messages, &tools)
+    }
+
+    /// Checks that the caller's tenant may run the agent, and limits the tools to those that it has.
+    async fn admit(&self, request: &mut AgentRequest) -> Result<(), CallError> {
+        let tenant = self.catalog.active_tenant(&request.caller.tenant).await?;
+        if !tenant.has_model(&request.agent) {
+            let message = format!("there is no agent {:?} for this tenant; use one of the others", request.agent);
+            let known = self.catalog.models(&tenant).await?;
+            return Err(CallError::new(ErrorCode::InvalidRequest, message).with_alternatives(known));
+        }
+        if !tenant.has_every_source() {
+            let (gateway, toolbox) = (Arc::clone(&self.gateway), Arc::clone(&request.toolbox));
+            request.toolbox = Arc::new(OfTenant { gateway, tenant, toolbox });
+        }
+        Ok(())
+    }
+
+    /// The tools of the run: those of the request, as many as the model accepts, and `Task` where the agent may start
+    /// sub-agents.
+    async fn offer(self: &Arc<Self>, request: &AgentRequest, history: &[Message]) -> Result<Offer, CallError> {
+        let types = match request.depth < subagents::MAX_DEPTH {
+            true => self.catalog.subagents(&request.profile.subagents),
+            false => BTreeMap::new(),
+        };
+        let (toolbox, tools) = offer(&self.gateway, request, history, usize::from(!types.is_empty())).await;
+        let (toolbox, tools, started) = if types.is_empty() {
+            (toolbox, tools, None)
+        } else {
+            let tenant = self.catalog.tenant(&request.caller.tenant).await?;
+            let models = self.catalog.models(&tenant).await?;
+            let (events, started) = mpsc::unbounded_channel();
+            let with_task = SubAgents::new(self, request, types, models, toolbox, events);
+            let tools = iter::once(with_task.description()).chain(tools).collect();
+            (Arc::new(with_task) as Arc<dyn Toolbox>, tools, Some(started))
+        };
+        let toolbox = match &request.layer {
+            Some(layer) => layer.over(toolbox),
+            None => toolbox,
+        };
+        Ok(Offer { toolbox, tools, started })
     }
 
     /// A summary of a reply's calls, in at most three items (A73); empty if the model fails.
@@ -208,6 +285,25 @@ impl AgentService {
         items.unwrap_or_else(|error| {
             tracing::warn!(%error, "the tool calls of a reply were not summarized");
             Vec::new()
+        })
+    }
+
+    /// A title for a conversation (C32), by the model for summaries; `None` if it fails. What it uses is added to the run's.
+    pub async fn title(
+        &self,
+        payer: (&Arc<Caller>, &BudgetScopes),
+        profile: &AgentProfile,
+        usage: (&Arc<str>, &UsageByAgent),
+        exchange: [&str; 2],
+    ) -> Option<String> {
+        let profile = self.gateway.config().agent.summary_profile(profile);
+        let model = open(&profile, &self.gateway).ok()?;
+        let (meter, span) = (meter_of(&self.gateway, payer).of_agent(usage.0, usage.1), Span::none());
+        let model = MeteredModel { model: &*model, meter: &meter, profile: &profile, span: &span };
+        let title = summary::title(&model, &profile, &self.prompts, exchange).await;
+        title.unwrap_or_else(|error| {
+            tracing::warn!(%error, "a conversation has no title yet");
+            None
         })
     }
 
@@ -295,19 +391,36 @@ pub fn profile(config: &AgentConfig, name: &str) -> Result<Arc<AgentProfile>, Ca
     }
 }
 
-/// The toolbox and its tools, as many as the model accepts. If the tools cannot be listed, the run logs it and
+/// What a run may call.
+struct Offer {
+    toolbox: Arc<dyn Toolbox>,
+    tools: Vec<ToolDescription>,
+    /// What happens to its sub-agents.
+    started: Option<UnboundedReceiver<Event>>,
+}
+
+/// The toolbox and its tools, as many as the model accepts beside `others`. If the tools cannot be listed, the run logs it and
 /// continues without them (A68).
 async fn offer(
     gateway: &Gateway,
     request: &AgentRequest,
     history: &[Message],
+    others: usize,
 ) -> (Arc<dyn Toolbox>, Vec<ToolDescription>) {
     let Ok(all) = request.toolbox.list().await else { return (Arc::clone(&request.toolbox), Vec::new()) };
-    let (count, remaining) = (all.len(), request.profile.max_tools.saturating_sub(request.client_tools.len()));
+    let others = request.client_tools.len() + others;
+    let (count, remaining) = (all.len(), request.profile.max_tools.saturating_sub(others));
     let tools = shortlist(all, remaining, history);
     let left_out = count.saturating_sub(tools.len());
     gateway.pipeline.settlement.metrics.record_tools_left_out(&request.agent, left_out);
     (Arc::new(Shortlist { tools: tools.clone(), toolbox: Arc::clone(&request.toolbox) }), tools)
+}
+
+/// Tokens and cost of the whole run are those of its sub-agents too; turns and calls are its own.
+fn with_sub_agents(event: Event, usage: &UsageByAgent) -> Event {
+    let Event::Usage(own) = event else { return event };
+    let RunUsage { prompt_tokens, completion_tokens, cost_usd, .. } = usage.total();
+    Event::Usage(RunUsage { prompt_tokens, completion_tokens, cost_usd, ..own })
 }
 
 fn open(profile: &AgentProfile, gateway: &Gateway) -> Result<Arc<dyn Model>, CallError> {

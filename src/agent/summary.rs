@@ -1,4 +1,5 @@
-//! Summaries by a model: of the tool calls of a reply (A73), of a thread (A42), and of what a model cannot read any more.
+//! Summaries by a model: of the tool calls of a reply (A73), of a thread (A42), of what a model cannot read any more, and in
+//! a title (C32).
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use super::message::Message;
 use super::models::retry;
 use super::models::retry::RetryPolicy;
 use super::models::{Model, ModelChunk, ModelError, ModelRequest, Purpose};
-use super::prompts::{MAX_SUMMARY, Prompts, beginning, summary_input};
+use super::prompts::{MAX_SUMMARY, MAX_TITLE, Prompts, beginning, summary_input, title_input};
 use crate::config::AgentProfile;
 
 /// Maximum tokens of a summary (A46).
@@ -88,6 +89,25 @@ pub async fn of_calls(
     let input = format!("Question:\n{}\n\nTool calls:\n{calls}", beginning(question, MAX_ANSWER));
     let text = ask(model, profile, (Purpose::CallSummary, MAX_TOKENS), prompts.reasoning_summary(), input).await?;
     Ok(items(&text))
+}
+
+/// The title of a conversation; `None` if the model wrote none.
+///
+/// # Errors
+/// The model's failure.
+pub async fn title(
+    model: &dyn Model,
+    profile: &AgentProfile,
+    prompts: &Prompts,
+    [user, reply]: [&str; 2],
+) -> Result<Option<String>, ModelError> {
+    let input = title_input(user, reply);
+    let text = ask(model, profile, Purpose::Title, prompts.title(), input).await?;
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    // Models put titles into quotes, or mark them as headings.
+    let line = line.trim_start_matches('#').trim_matches(['"', '\'', '*', '「', '」', '“', '”', ' ']);
+    let title = beginning(line, MAX_TITLE).trim_end();
+    Ok((!title.is_empty()).then(|| title.to_owned()))
 }
 
 async fn ask(
@@ -198,5 +218,27 @@ mod tests {
         let Some(Message::User(input)) = request.messages.last() else { panic!("{request:?}") };
         let input = input.text();
         assert!(input.contains("- search failed: no such page") && input.contains("what?"), "{input}");
+    }
+
+    #[tokio::test]
+    async fn a_title_is_one_line_of_at_most_fifty_characters() {
+        let profile = AgentProfile::default();
+        for (answer, expected) in
+            [("\n\"Warm weather\"\nMore.", Some("Warm weather")), ("# 「天気」", Some("天気")), (" \n", None)]
+        {
+            let model = ScriptedModel(answer, Mutex::default());
+            let found = title(&model, &profile, &Prompts::default(), ["Is it warm?", "Yes."]).await.unwrap();
+            assert_eq!(found.as_deref(), expected, "{answer:?}");
+            let request = Arc::clone(&model.1.lock()[0]);
+            assert_eq!(request.purpose, Purpose::Title);
+            let Message::User(input) = &request.messages[1] else { panic!("{request:?}") };
+            assert!(input.text().contains("Is it warm?") && input.text().contains("Yes."));
+        }
+        let long = ScriptedModel(
+            "関関関関関関関関関関関関関関関関関関関関関関関関関関関関関関関関関関関関関関関関関関関関関関関関関関関関",
+            Mutex::default(),
+        );
+        let found = title(&long, &profile, &Prompts::default(), ["a", "b"]).await.unwrap().unwrap();
+        assert_eq!(found.chars().count(), 50);
     }
 }

@@ -3,6 +3,8 @@
 mod filtered;
 mod images;
 mod in_process;
+mod layer;
+mod of_tenant;
 mod over_http;
 mod shortlist;
 
@@ -19,6 +21,8 @@ use crate::tool::Tool;
 
 pub use self::filtered::Filtered;
 pub use self::in_process::InProcess;
+pub use self::layer::ToolboxLayer;
+pub use self::of_tenant::OfTenant;
 pub use self::over_http::OverHttp;
 pub use self::shortlist::{Shortlist, shortlist};
 

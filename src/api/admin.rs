@@ -2,6 +2,7 @@
 
 pub(super) mod mcp;
 pub(super) mod openapi;
+pub(super) mod resources;
 pub(super) mod sign_in;
 
 use std::sync::Arc;

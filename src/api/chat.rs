@@ -208,6 +208,8 @@ impl ChatReply {
                 Event::Thinking { .. }
                 | Event::Compacted { .. }
                 | Event::ClientToolCall { .. }
+                | Event::SubAgentBegin { .. }
+                | Event::SubAgentEnd { .. }
                 | Event::Finished { .. } => continue,
             };
             let arguments =

@@ -8,6 +8,7 @@ pub(super) mod logs;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -22,8 +23,8 @@ use super::body::JsonBody;
 use super::documentation::ReplyBody;
 use super::reply;
 use super::request::{Name, Parameters, RequestMeta};
-use crate::agent::conversation::{unavailable, unknown_conversation, unknown_run, unknown_session};
-use crate::agent::service;
+use crate::agent::AgentService;
+use crate::agent::conversation::{stored, unavailable, unknown_conversation, unknown_run, unknown_session};
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
 use crate::infra::store::{Conversation, ConversationChange as StoredChange, ConversationStatus, CopiedRun, RunStatus};
@@ -60,10 +61,10 @@ pub(super) async fn list(
 pub(super) async fn create(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
+    Extension(agents): Extension<Arc<AgentService>>,
     JsonBody(new, _memory): JsonBody<NewConversation>,
 ) -> Result<Response, CallError> {
-    let agent = new.agent.unwrap_or_else(|| gateway.config().agent.default_profile.clone());
-    service::profile(&gateway.config().agent, &agent)?;
+    let agent = agents.catalog().model(&origin.caller.tenant, new.agent.as_deref()).await?.name.to_string();
     let now = Timestamp::now();
     let conversation = Conversation {
         id: Uuid::now_v7().to_string(),
@@ -102,6 +103,7 @@ pub(super) async fn show(
 pub(super) async fn change(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
+    Extension(agents): Extension<Arc<AgentService>>,
     Name(id): Name,
     JsonBody(change, _memory): JsonBody<ConversationChange>,
 ) -> Result<Response, CallError> {
@@ -113,7 +115,7 @@ pub(super) async fn change(
         }
     }
     if let Some(agent) = &change.agent {
-        service::profile(&gateway.config().agent, agent)?;
+        agents.catalog().model(&origin.caller.tenant, Some(agent)).await?;
     }
     let change = StoredChange::from(change);
     check(change.title.as_ref().and_then(Option::as_deref), change.labels.as_ref().unwrap_or(&before.labels))?;

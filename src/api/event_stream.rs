@@ -80,6 +80,16 @@ pub(super) fn respond_named(
     respond_with(kept_alive(frames, Bytes::from_static(keep_alive.as_bytes())))
 }
 
+/// Sends the events of a log with their ids and names, and a comment after each [`KEEP_ALIVE`] without one. When the client
+/// disconnects, `events` is dropped.
+pub(super) fn respond_logged(events: impl Stream<Item = Arc<LoggedEvent>> + Send + 'static) -> Response {
+    let frames = events.map(|event| {
+        let LoggedEvent { id, name, data } = &*event;
+        Bytes::from(format!("id: {id}\nevent: {name}\ndata: {data}\n\n"))
+    });
+    respond_with(kept_alive(frames, Bytes::from_static(COMMENT.as_bytes())))
+}
+
 fn respond_with(frames: impl Stream<Item = Bytes> + Send + 'static) -> Response {
     let mut response = Response::new(Body::from_stream(frames.map(Ok::<_, Infallible>)));
     let headers = response.headers_mut();
@@ -106,16 +116,6 @@ fn kept_alive<T: Clone + Send>(items: impl Stream<Item = T> + Send, keep_alive: 
             }
         }
     }
-}
-
-/// Sends the events of a log with their ids and names, and a comment after each [`KEEP_ALIVE`] without one. When the client
-/// disconnects, `events` is dropped.
-pub(super) fn respond_logged(events: impl Stream<Item = Arc<LoggedEvent>> + Send + 'static) -> Response {
-    let frames = events.map(|event| {
-        let LoggedEvent { id, name, data } = &*event;
-        Bytes::from(format!("id: {id}\nevent: {name}\ndata: {data}\n\n"))
-    });
-    respond_with(kept_alive(frames, Bytes::from_static(b": keep-alive\n\n")))
 }
 
 /// `data` is JSON on one line, or `[DONE]`: it has no line breaks to escape.

@@ -29,7 +29,9 @@ pub(super) fn status(code: ErrorCode) -> StatusCode {
         ErrorCode::Unauthenticated => StatusCode::UNAUTHORIZED,
         ErrorCode::BudgetExceeded | ErrorCode::TokenLimitExceeded => StatusCode::PAYMENT_REQUIRED,
         ErrorCode::Denied | ErrorCode::ApprovalRequired | ErrorCode::ToolChanged => StatusCode::FORBIDDEN,
-        ErrorCode::UnknownTool | ErrorCode::UnknownSession | ErrorCode::UnknownResult => StatusCode::NOT_FOUND,
+        ErrorCode::UnknownTool | ErrorCode::UnknownSession | ErrorCode::UnknownResult | ErrorCode::NotFound => {
+            StatusCode::NOT_FOUND
+        }
         ErrorCode::ConversationLocked | ErrorCode::IdempotencyConflict => StatusCode::CONFLICT,
         ErrorCode::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         ErrorCode::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,

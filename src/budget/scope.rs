@@ -2,6 +2,7 @@
 
 use rust_decimal::Decimal;
 
+use super::TenantLimits;
 use super::account::{Amount, Balance};
 use crate::config::BudgetConfig;
 use crate::core::error::{CallError, Detail, ErrorCode};
@@ -71,8 +72,12 @@ const SMALL_LIMIT: u64 = 4 * MIN_ANSWER_TOKENS;
 /// shares, so that another call at the same time still gets an answer.
 const FULL_RESERVATION: u64 = 2_000;
 
+/// Settings of a tenant.
+const OWN_COST: &str = "max_cost_per_day";
+const OWN_TOKENS: &str = "max_tokens_per_day";
+
 /// All limits; `None` where a scope has none.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Limits {
     /// A request, agent or task without a call for so many seconds begins anew.
     scope_idle_seconds: u64,
@@ -111,6 +116,18 @@ impl Limits {
         let mut limits = Self::from(config);
         let (setting, most) = config.tokens_of_a_run();
         limits.tokens[Scope::Request as usize] = Some(Limit { most, setting });
+        limits
+    }
+
+    /// With a tenant's own limits.
+    pub(super) fn of_tenant(&self, own: TenantLimits) -> Self {
+        let mut limits = self.clone();
+        if let Some(most) = own.cost_usd {
+            limits.cost_usd[Scope::Tenant as usize] = Some(Limit { most, setting: OWN_COST });
+        }
+        if let Some(most) = own.tokens {
+            limits.tokens[Scope::Tenant as usize] = Some(Limit { most, setting: OWN_TOKENS });
+        }
         limits
     }
 
@@ -239,6 +256,9 @@ impl Limits {
             Scope::Agent | Scope::Task => {
                 let idle = self.scope_idle_seconds;
                 format!("it begins anew after {idle} s without a call, or an operator raises `budget.{setting}`")
+            }
+            Scope::Tenant if [OWN_COST, OWN_TOKENS].contains(&setting) => {
+                format!("a new day begins at 00:00 UTC, or an administrator raises `{setting}` of the tenant")
             }
             Scope::Caller | Scope::Tenant => {
                 format!("a new day begins at 00:00 UTC, or an operator raises `budget.{setting}`")

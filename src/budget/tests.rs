@@ -353,3 +353,24 @@ fn no_account_stays_locked_or_held_by_a_call_that_panics() {
     assert_eq!(budgets.held(), Left::default());
     assert!(budgets.reserve_on(MONDAY, &call(agent("a")), &max_usage(1, 5_000)).is_ok());
 }
+
+#[test]
+fn a_tenants_own_limits_take_the_place_of_the_general_ones() {
+    let general = Some(cents(100));
+    let budgets = Budgets::new(&BudgetConfig { max_cost_per_tenant_per_day: general, ..BudgetConfig::default() });
+    let own = TenantLimits { cost_usd: Some(cents(10)), tokens: None };
+    budgets.limit_tenants([("acme".into(), own)]);
+    let reserve = |tenant: &str| {
+        let call = call_of("ann", tenant, BudgetScopes::default());
+        budgets.reserve_cost(&call, "a model", cents(20)).map(drop)
+    };
+    let refused = reserve("acme").unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::BudgetExceeded);
+    assert!(refused.message().contains("raises `max_cost_per_day` of the tenant"), "{refused}");
+    reserve("other").unwrap();
+    budgets.limit_tenant("acme", TenantLimits { cost_usd: Some(cents(30)), tokens: None });
+    reserve("acme").unwrap();
+    budgets.limit_tenants([]);
+    reserve("acme").unwrap();
+    assert!(budgets.held().cost_usd.is_zero());
+}

@@ -7,9 +7,10 @@ use std::borrow::Cow;
 use serde_json::json;
 
 use super::{Common, Exit, ServeOptions, describe, load_config, local_gateway, present};
+use crate::agent::catalog::read_folders;
 use crate::api;
 use crate::budget::model_prices;
-use crate::config::{Config, ToolsConfig};
+use crate::config::{AgentConfig, Config, ToolsConfig};
 use crate::gateway::{self, OfferedTools};
 use crate::policy;
 use crate::registry::Snapshot;
@@ -59,6 +60,21 @@ pub(super) fn run(common: &Common, remote: bool) -> Exit {
     if broken { Exit::Failed } else { Exit::Done }
 }
 
+/// The skills and types of sub-agents, where there are any.
+fn check_agent_files(config: &AgentConfig) -> Option<Finding> {
+    let names = |kind: &str, names: Vec<&str>| (!names.is_empty()).then(|| format!("{kind} {}", names.join(", ")));
+    let outcome = match read_folders(config) {
+        Err(problem) => Err(problem.to_string()),
+        Ok((skills, subagents)) => {
+            let types = subagents.keys().chain(config.subagents.types.keys());
+            let skills = names("skills", skills.keys().map(String::as_str).collect());
+            let found = [skills, names("sub-agents", types.map(String::as_str).collect())];
+            Ok(found.into_iter().flatten().collect::<Vec<_>>().join("; "))
+        }
+    };
+    (outcome != Ok(String::new())).then(|| finding("agents", outcome))
+}
+
 fn finding(part: impl Into<Cow<'static, str>>, outcome: Result<String, String>) -> Finding {
     Finding { part: part.into(), verdict: outcome.into() }
 }
@@ -75,6 +91,7 @@ fn look_at(config: &Config) -> Vec<Finding> {
         let usable = api::check_tls(tls).map(|()| "certificate and key can be used".to_owned());
         findings.push(finding("tls", usable.map_err(|problem| problem.to_string())));
     }
+    findings.extend(check_agent_files(&config.agent));
     let policies = policy::Policy::load(&config.policy);
     let version = policies.as_ref().map(|set| format!("version {}", set.version())).map_err(|errors| describe(errors));
     findings.push(finding("policies", version));

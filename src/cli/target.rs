@@ -63,6 +63,9 @@ fn remote_support(command: &Command) -> RemoteSupport {
         | Command::Chat(_)
         | Command::Conversations(_)
         | Command::Import { .. }
+        | Command::Tenants { .. }
+        | Command::Models { .. }
+        | Command::Skills { .. }
         | Command::Check { remote: true, .. }
         | Command::Mcp { command: McpCommand::Serve { .. } | McpCommand::Login { .. } } => RemoteSupport::Remote,
         Command::Completions { .. }
@@ -102,7 +105,7 @@ mod tests {
         Ok(common.server.map(|server| server.to_string()))
     }
 
-    const REMOTE: [&[&str]; 9] = [
+    const REMOTE: [&[&str]; 12] = [
         &["tools"],
         &["tools", "search", "x"],
         &["call", "x"],
@@ -112,6 +115,9 @@ mod tests {
         &["check", "--remote"],
         &["mcp", "serve"],
         &["mcp", "login", "x"],
+        &["tenants"],
+        &["models", "remove", "x"],
+        &["skills", "add", "x"],
     ];
 
     const LOCAL: [&[&str]; 12] = [

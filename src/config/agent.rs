@@ -10,8 +10,10 @@ use url::Url;
 use super::Secret;
 use super::aws::AwsConfig;
 use super::check::Findings;
+use super::models::ModelConfig;
 use super::overrides::Overrides;
 use super::schema::Money;
+use super::subagents::SubAgentsConfig;
 
 /// The agents: their models, and the limits of a run.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
@@ -22,8 +24,13 @@ pub struct AgentConfig {
     /// By the name that `GET /v1/models` lists. `anthropic` and `openai` always exist; settings here change them.
     #[serde(deserialize_with = "beside_the_built_in")]
     pub profiles: BTreeMap<String, AgentProfile>,
+    /// Further names of models; each has the settings of a profile. Requests and tenants may name them.
+    pub models: BTreeMap<String, ModelConfig>,
+    /// A folder with skills: folders with a `SKILL.md`, whose front matter has `name` and `description`.
+    pub skills_directory: Option<PathBuf>,
+    pub subagents: SubAgentsConfig,
     /// A folder with prompts that replace the built-in ones: `with_tools.md`, `without_tools.md`,
-    /// `reasoning_summary.md`, `conversation_summary.md`, `context_summary.md`, `selection.md` (A58).
+    /// `reasoning_summary.md`, `conversation_summary.md`, `context_summary.md`, `selection.md`, `title.md` (A58).
     pub prompts_directory: Option<PathBuf>,
     pub memory: MemoryConfig,
     pub conversations: ConversationsConfig,
@@ -90,6 +97,8 @@ pub struct AgentProfile {
     pub prompt: ProfilePrompt,
     /// The tools that this agent may use, of those that its caller may use.
     pub tools: ToolFilter,
+    /// Types of sub-agents that this agent may start with the tool `Task`; `*` for all.
+    pub subagents: Vec<String>,
     /// Maximum number of tools offered to the model: those it has called and the best matches for the user's
     /// messages. OpenAI accepts at most 128.
     pub max_tools: usize,
@@ -201,6 +210,9 @@ impl Default for AgentConfig {
         Self {
             default_profile: Provider::Anthropic.as_str().into(),
             profiles: built_in(),
+            models: BTreeMap::new(),
+            skills_directory: None,
+            subagents: SubAgentsConfig::default(),
             prompts_directory: None,
             memory: MemoryConfig::default(),
             conversations: ConversationsConfig::default(),
@@ -237,6 +249,7 @@ impl Default for AgentProfile {
             price_per_million_completion_tokens: None,
             prompt: ProfilePrompt::default(),
             tools: ToolFilter::default(),
+            subagents: Vec::new(),
             max_tools: 128,
             max_turns: 50,
             max_tool_calls: 200,
@@ -413,6 +426,7 @@ impl AgentConfig {
         environment.apply("CONVERSATION_SUMMARY_ENABLED", "agent.memory.summaries", &mut memory.summaries);
         environment.apply("CONVERSATION_SUMMARY_MAX_ENTRIES", "agent.memory.max_summaries", &mut memory.max_summaries);
         environment.apply("SUMMARY_MODEL", "agent.memory.summary_model", &mut memory.summary_model);
+        environment.apply("CLAUDE_CODE_SUBAGENT_MODEL", "agent.subagents.model", &mut self.subagents.model);
         for (name, profile) in &mut self.profiles {
             let (model, key) = (format!("agent.profiles.{name}.model"), format!("agent.profiles.{name}.api_key"));
             match profile.provider() {
@@ -441,6 +455,18 @@ impl AgentConfig {
             findings.name(&at, name);
             profile.check(&at, findings);
         }
+        for (name, model) in &self.models {
+            let at = format!("agent.models.{name}");
+            findings.name(&at, name);
+            if self.profiles.contains_key(name) {
+                findings.add(&at, "is the name of a profile too", "choose another name");
+            }
+            if model.profile.as_ref().is_some_and(|profile| !self.profiles.contains_key(profile)) {
+                findings.add(format!("{at}.profile"), "is not the name of a profile", "set one of `agent.profiles`");
+            }
+            model.check(&at, findings);
+        }
+        self.subagents.check(findings);
     }
 }
 

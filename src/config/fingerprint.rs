@@ -12,6 +12,7 @@ impl Config {
     /// matter to no command; the state directory, by which processes find each other; and the values of secrets.
     pub fn fingerprint(&self) -> BTreeMap<String, String> {
         let Self {
+            file: _,
             state_directory: _,
             server,
             auth,
@@ -20,6 +21,7 @@ impl Config {
             openapi,
             mcp,
             agent,
+            tenants,
             limits,
             policy,
             budget,
@@ -33,7 +35,7 @@ impl Config {
         } = self;
         let ServerConfig { listen, metrics_listen, .. } = ServerConfig::default();
         let server = ServerConfig { listen, metrics_listen, ..server.clone() };
-        let topics: [(&str, &dyn Debug); 16] = [
+        let topics: [(&str, &dyn Debug); 17] = [
             ("server", &server),
             ("auth", auth),
             ("tools", tools),
@@ -41,6 +43,7 @@ impl Config {
             ("openapi", openapi),
             ("mcp", mcp),
             ("agent", agent),
+            ("tenants", tenants),
             ("limits", limits),
             ("policy", policy),
             ("budget", budget),

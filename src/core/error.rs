@@ -36,6 +36,8 @@ pub enum ErrorCode {
     UnknownTool,
     UnknownSession,
     UnknownResult,
+    /// Nothing of that name, or nothing that the caller may know.
+    NotFound,
     ConversationLocked,
     IdempotencyConflict,
     TooLarge,
@@ -74,6 +76,7 @@ impl ErrorCode {
             Self::UnknownTool => "unknown_tool",
             Self::UnknownSession => "unknown_session",
             Self::UnknownResult => "unknown_result",
+            Self::NotFound => "not_found",
             Self::ConversationLocked => "conversation_locked",
             Self::IdempotencyConflict => "idempotency_conflict",
             Self::TooLarge => "too_large",

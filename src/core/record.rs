@@ -132,6 +132,18 @@ pub struct RunUsage {
 }
 
 impl RunUsage {
+    /// Adds what another one counts.
+    pub fn add(&mut self, other: &Self) {
+        self.turns = self.turns.saturating_add(other.turns);
+        self.tool_calls = self.tool_calls.saturating_add(other.tool_calls);
+        self.prompt_tokens = self.prompt_tokens.saturating_add(other.prompt_tokens);
+        self.completion_tokens = self.completion_tokens.saturating_add(other.completion_tokens);
+        self.cached_tokens = self.cached_tokens.saturating_add(other.cached_tokens);
+        self.cache_write_tokens = self.cache_write_tokens.saturating_add(other.cache_write_tokens);
+        self.cost_usd = self.cost_usd.saturating_add(other.cost_usd);
+        self.duration_ms = self.duration_ms.saturating_add(other.duration_ms);
+    }
+
     /// The tokens that the provider had to process: all but those of its cache.
     pub fn processed_tokens(&self) -> u64 {
         self.prompt_tokens.saturating_sub(self.cached_tokens).saturating_add(self.completion_tokens)

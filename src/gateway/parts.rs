@@ -154,6 +154,8 @@ pub(super) fn restart_required(started: &Config, now: &Config) -> Vec<&'static s
         ("audit", started.audit != now.audit),
         ("telemetry", started.telemetry != now.telemetry),
         ("agent.prompts_directory", started.agent.prompts_directory != now.agent.prompts_directory),
+        ("agent.skills_directory", started.agent.skills_directory != now.agent.skills_directory),
+        ("agent.subagents.directory", started.agent.subagents.directory != now.agent.subagents.directory),
         ("sandbox", started.sandbox != now.sandbox),
         ("state_directory", started.state_directory != now.state_directory),
         ("tools.workspace", started.tools.workspace != now.tools.workspace),

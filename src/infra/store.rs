@@ -13,6 +13,7 @@ mod location;
 mod migrations;
 mod postgresql;
 mod registrations;
+mod resources;
 mod runs;
 mod sqlite;
 mod summaries;
@@ -41,6 +42,7 @@ pub use self::error::StoreError;
 pub use self::idempotency::{IdempotencyRecord, OwnedRecords, RecordOwner, RecordedOutcome, StartedCall};
 pub use self::location::StoreLocation;
 pub use self::registrations::Registrations;
+pub use self::resources::ResourceKind;
 pub use self::runs::AgentRun;
 pub use self::usage::{DailyScope, DailyUsage};
 

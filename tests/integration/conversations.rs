@@ -1,5 +1,6 @@
 //! Conversations that are stored: runs, events, resume, isolation, forks and logs.
 
+mod agents;
 mod command;
 mod isolation;
 mod kills;

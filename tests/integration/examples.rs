@@ -46,6 +46,16 @@ async fn a_gateway_in_another_program_runs_its_tools() {
     assert_eq!(refused["error_info"]["code"], "invalid_arguments", "{refused}");
 }
 
+#[test]
+fn the_agent_has_its_sub_agent_calculate() {
+    let answered = sekisho(&["chat", "--config", "examples/agents/sekisho.yaml", "How warm is 21.5 °C?"]);
+    let printed = text(&answered);
+    assert!(answered.status.success() && printed.contains("70.7 °F"), "{printed}");
+    let checked = sekisho(&["check", "--config", "examples/agents/sekisho.yaml"]);
+    let printed = text(&checked);
+    assert!(checked.status.success() && printed.contains("skills release-notes; sub-agents calculator"), "{printed}");
+}
+
 /// What each collection offers, with the operations that need a role.
 const COLLECTIONS: [(&str, &[&str], &[&str]); 3] = [
     ("insight", &["insight__query"], &[]),

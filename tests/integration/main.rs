@@ -63,6 +63,7 @@ mod public_documents;
 mod registration;
 mod reload;
 mod repeated;
+mod resources;
 mod round_trip;
 mod sandbox;
 mod sandbox_worker;

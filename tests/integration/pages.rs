@@ -25,10 +25,11 @@ const OPERATIONS: &str = include_str!("../../docs/operations.md");
 const POLICIES: &str = include_str!("../../docs/policies.md");
 const PYTHON: &str = include_str!("../../docs/python.md");
 const SPECIFICATION: &str = include_str!("../../docs/specification.md");
+const TENANTS: &str = include_str!("../../docs/tenants.md");
 const TOOLS: &str = include_str!("../../docs/tools.md");
 
 /// The README and the pages in docs/ whose commands are run here.
-const PAGES: [(&str, &str); 14] = [
+const PAGES: [(&str, &str); 15] = [
     ("README.md", README),
     ("agents.md", AGENTS),
     ("benchmarks.md", BENCHMARKS),
@@ -42,6 +43,7 @@ const PAGES: [(&str, &str); 14] = [
     ("policies.md", POLICIES),
     ("python.md", PYTHON),
     ("specification.md", SPECIFICATION),
+    ("tenants.md", TENANTS),
     ("tools.md", TOOLS),
 ];
 

@@ -3,29 +3,54 @@
 use std::sync::Arc;
 
 use super::request::RunRequest;
+use crate::agent::conversation_prompt::{WorkspaceInfo, folder_of, for_conversation};
+use crate::agent::skills::Skill;
 use crate::config::AgentProfile;
+use crate::sources::builtin::Workspaces;
 
 /// The longest run of a conversation (C40), in seconds; a profile may have a shorter one.
 const MAX_RUN_SECONDS: f64 = 300.0;
 
+/// The folder of a workspace in the sandbox.
+const WORKSPACE: &str = "/output";
+
+/// Files of a workspace that are listed at most.
+const MAX_LISTED: usize = 1_000;
+
 /// Maximum characters of a title (C32).
 const MAX_TITLE_CHARS: usize = 50;
 
-/// The profile of a run: with the additions to its prompt, and the time limit of conversations.
-pub(super) fn profile(request: &RunRequest) -> Arc<AgentProfile> {
+/// The profile of a run: with the prompt of the conversation, and the time limit of conversations.
+pub(super) fn profile(request: &RunRequest, workspace: Option<&WorkspaceInfo>) -> Arc<AgentProfile> {
     let mut profile = AgentProfile::clone(&request.profile);
     profile.max_run_seconds = profile.max_run_seconds.min(MAX_RUN_SECONDS);
-    let additions: Vec<_> = profile.prompt.append.take().into_iter().chain(preferred_skills(request)).collect();
-    profile.prompt.append = (!additions.is_empty()).then(|| additions.join("\n\n"));
+    profile.prompt = for_conversation(&profile.prompt, &request.tenant, workspace, &request.skills);
     Arc::new(profile)
 }
 
-fn preferred_skills(request: &RunRequest) -> Option<String> {
-    let names = request.preferred_skills.join(", ");
-    (!names.is_empty()).then(|| format!("Prefer these skills where they fit: {names}."))
+/// The workspace of a run, with the files of its skills; `None` for a conversation without one.
+pub(super) async fn workspace(request: &RunRequest, workspaces: &Workspaces) -> Option<WorkspaceInfo> {
+    let session = request.toolbox.session.as_ref()?;
+    let of_skill = |(name, skill): &(String, Skill)| {
+        let folder = folder_of(name);
+        let files = skill.files.iter().map(|(path, text)| (format!("{folder}/{path}"), text.clone()));
+        files.collect::<Vec<_>>()
+    };
+    let files: Vec<_> = request.skills.iter().flat_map(of_skill).collect();
+    if !files.is_empty()
+        && let Err(error) = workspaces.write_files(session.workspace_name(), files).await
+    {
+        tracing::warn!(%error, conversation = request.conversation.id, "a workspace has not all files of its skills");
+    }
+    let files = workspaces.files(session.workspace_name(), MAX_LISTED).await;
+    let files = files.unwrap_or_else(|error| {
+        tracing::warn!(%error, conversation = request.conversation.id, "the files of a workspace cannot be listed");
+        Vec::new()
+    });
+    Some(WorkspaceInfo { path: WORKSPACE.to_owned(), files })
 }
 
-/// A title: the first line of what the user said.
+/// A title where the model for summaries made none: the first line of what the user said.
 pub(super) fn title(user_input: &str) -> Option<String> {
     let line = user_input.lines().map(str::trim).find(|line| !line.is_empty())?;
     match line.char_indices().nth(MAX_TITLE_CHARS) {

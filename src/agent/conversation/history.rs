@@ -93,11 +93,14 @@ pub(super) fn of_unfinished_run(
 ) -> Result<Vec<Message>, String> {
     let answered: HashSet<String> = reported.iter().filter_map(as_tool).map(|answer| answer.call_id.clone()).collect();
     for TurnMessage { turn, message } in turns {
-        let begun: Vec<_> = executions.iter().filter(|execution| execution.turn == *turn).collect();
+        let mut whole = stored::read_turn(message)?;
+        // Calls of sub-agents are journaled in the turn that started them.
+        let is_of_turn = |id: &str| whole.calls().any(|call| call.id == id);
+        let begun = executions.iter().filter(|execution| execution.turn == *turn && is_of_turn(&execution.tool_use_id));
+        let begun: Vec<_> = begun.collect();
         if begun.iter().all(|execution| answered.contains(&execution.tool_use_id)) {
             continue;
         }
-        let mut whole = stored::read_turn(message)?;
         let others = take_turn(&mut reported, &whole);
         let is_known = |id: &str| begun.iter().any(|execution| execution.tool_use_id == id);
         let of_others = |id: &str| others.iter().filter_map(as_tool).any(|answer| answer.call_id == id);
@@ -208,7 +211,13 @@ mod tests {
     fn what_the_journal_knows_completes_an_unfinished_run() {
         let first = journaled(1, &turn("one", &["1"]));
         let second = journaled(2, &turn("two", &["2", "3", "4"]));
-        let executions = [execution("1", 1, Some("3")), execution("2", 2, Some("3")), execution("3", 2, None)];
+        // The last one is a call of a sub-agent.
+        let executions = [
+            execution("1", 1, Some("3")),
+            execution("2", 2, Some("3")),
+            execution("3", 2, None),
+            execution("of another", 2, Some("3")),
+        ];
         let expected = [turn("one", &["1"]), answer("1"), turn("two", &["2", "3"]), answer("2")];
         let turns = [first, second];
         for reported in [

@@ -5,9 +5,10 @@ use rust_decimal::prelude::ToPrimitive;
 use super::live::LiveRun;
 use super::request::RunReply;
 use super::run_event::{EventUsage, RunEvent, general};
+use crate::agent::usage::{AgentUsage, UsageByAgent};
 use crate::agent::{Event, FinishReason, Message, RunUsage};
 use crate::core::error::{CallError, ErrorCode};
-use crate::infra::store::{ConversationRun, RunStatus, StoredError};
+use crate::infra::store::{ConversationRun, ModelUsageRow, RunStatus, StoredError};
 
 /// The status event of the loop for a run that took too long.
 const OUT_OF_TIME: &str = "max_run_seconds";
@@ -40,12 +41,30 @@ impl Outcome {
             Event::Status { status, message } => self.limit = Some((status, message)),
             Event::Finished { reason, messages } => (self.reason, self.messages) = (Some(reason), messages),
             Event::Usage(used) => self.used = used,
-            Event::Compacted { .. }
-            | Event::Thinking { .. }
+            Event::Thinking { .. }
             | Event::ToolResult { .. }
             | Event::ToolError { .. }
+            | Event::SubAgentBegin { .. }
+            | Event::SubAgentEnd { .. }
             | Event::ClientToolCall { .. } => {}
         }
+    }
+
+    /// Takes the tokens and costs of the whole run over, and returns a row for each agent and model.
+    pub(super) fn count(&mut self, usage: &UsageByAgent, agent: &str, model: &str) -> Vec<ModelUsageRow> {
+        let row = |row: AgentUsage| ModelUsageRow {
+            agent: row.agent.to_string(),
+            model: row.model.to_string(),
+            used: row.used,
+        };
+        let rows: Vec<_> = usage.rows().into_iter().map(row).collect();
+        if rows.is_empty() {
+            // The run did not begin.
+            return vec![ModelUsageRow { agent: agent.to_owned(), model: model.to_owned(), used: self.used.clone() }];
+        }
+        let RunUsage { prompt_tokens, completion_tokens, cost_usd, .. } = usage.total();
+        self.used = RunUsage { prompt_tokens, completion_tokens, cost_usd, ..self.used.clone() };
+        rows
     }
 
     /// How the run ended, and why, if not with an answer.

@@ -8,8 +8,9 @@ use utoipa::ToSchema;
 use super::live::LiveRun;
 use super::run_event::EventUsage;
 use crate::agent::event_log::EventLog;
+use crate::agent::skills::Skill;
 use crate::agent::toolbox::InProcess;
-use crate::config::AgentProfile;
+use crate::config::{AgentProfile, TenantConfig};
 use crate::core::call::{BudgetScopes, Caller, TraceParent};
 use crate::core::error::CallError;
 use crate::infra::store::Conversation;
@@ -21,8 +22,11 @@ pub struct RunRequest {
     pub user_input: String,
     /// Kept and logged as `claimed_executor`; not an identity.
     pub executor: Option<String>,
-    pub preferred_skills: Vec<String>,
-    /// The profile's name, and the profile.
+    /// The caller's, which is active.
+    pub tenant: TenantConfig,
+    /// The preferred skills, by name.
+    pub skills: Vec<(String, Skill)>,
+    /// The name of the profile or of the model, and the profile.
     pub agent: String,
     pub profile: Arc<AgentProfile>,
     pub toolbox: Arc<InProcess>,

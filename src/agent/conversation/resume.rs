@@ -49,6 +49,9 @@ impl ConversationRuns {
         if !admitted || open.call.read_arguments().is_err() || context.live.stop.is_cancelled() {
             return false;
         }
+        if found.as_ref().is_ok_and(|tool| !request.tenant.has_source(&tool.metadata.source)) {
+            return false;
+        }
         if found.is_ok_and(|tool| tool.metadata.idempotent) {
             return true;
         }

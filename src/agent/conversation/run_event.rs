@@ -79,14 +79,9 @@ pub enum RunEvent {
         tool_input: String,
         reason: String,
     },
-    /// The conversation is longer than the model can read: from here on it gets a shorter form.
+    /// The conversation was shortened for the model.
     Compacted {
-        /// Results of tools that became one line each.
-        results: usize,
-        /// Messages that a summary replaced.
-        messages: usize,
-        tokens_before: u64,
-        tokens_after: u64,
+        message: String,
     },
     /// A sub-agent begins, for the `Task` call of that id.
     SubagentBegin {
@@ -189,13 +184,21 @@ impl Translation {
             Event::ToolInput { id, tool_name, arguments } => vec![self.tool_use(id, tool_name, arguments.clone())],
             Event::ToolResult { id, tool_name, result } => self.tool_result(id, tool_name, result, false),
             Event::ToolError { id, tool_name, error } => self.tool_result(id, tool_name, error, true),
-            &Event::Compacted { results, messages, tokens_before, tokens_after } => {
-                vec![RunEvent::Compacted { results, messages, tokens_before, tokens_after }]
-            }
-            Event::Status { status, message } if status == "retry" => {
-                vec![RunEvent::Retry { message: message.clone() }]
-            }
-            Event::Status { .. } => Vec::new(),
+            Event::Status { status, message } => match status.as_str() {
+                "retry" => vec![RunEvent::Retry { message: message.clone() }],
+                "compacted" => vec![RunEvent::Compacted { message: message.clone() }],
+                _ => Vec::new(),
+            },
+            Event::SubAgentBegin { tool_use_id, subagent_type, model } => vec![RunEvent::SubagentBegin {
+                tool_use_id: tool_use_id.clone(),
+                subagent_type: subagent_type.clone(),
+                model: model.clone(),
+            }],
+            Event::SubAgentEnd { tool_use_id, success, usage, .. } => vec![RunEvent::SubagentEnd {
+                tool_use_id: tool_use_id.clone(),
+                is_error: !success,
+                usage: EventUsage::from(usage),
+            }],
             Event::ClientToolCall { .. } | Event::Error(_) | Event::Finished { .. } | Event::Usage(_) => Vec::new(),
         }
     }
@@ -246,6 +249,19 @@ mod tests {
         let refused = Event::ToolError { id: "2".into(), tool_name, error: "no JSON".into() };
         let failed = json!({"type": "tool_result", "tool_use_id": "2", "content": "no JSON", "is_error": true});
         assert_eq!(of(refused), [use_of("2"), failed]);
+        let begin = Event::SubAgentBegin { tool_use_id: "1".into(), subagent_type: "reader".into(), model: "m".into() };
+        let begun = json!({"type": "subagent_begin", "tool_use_id": "1", "subagent_type": "reader", "model": "m"});
+        assert_eq!(of(begin), [begun]);
+        let end = Event::SubAgentEnd {
+            tool_use_id: "1".into(),
+            subagent_type: "reader".into(),
+            model: "m".into(),
+            success: true,
+            usage: RunUsage::default(),
+        };
+        let usage = json!({"input_tokens": 0, "output_tokens": 0, "tool_calls": 0});
+        let ended = json!({"type": "subagent_end", "tool_use_id": "1", "is_error": false, "usage": usage});
+        assert_eq!(of(end), [ended]);
         assert_eq!(of(Event::Usage(RunUsage::default())), [] as [Value; 0]);
     }
 

@@ -30,6 +30,8 @@ struct Script {
     conversation_summary: Option<String>,
     /// The answer to a request for a summary of the older part of a conversation.
     context_summary: Option<String>,
+    /// The answer to a request for a title.
+    title: Option<String>,
     /// The answer to a request for the calls that fit a task.
     selection: Option<Vec<Call>>,
 }
@@ -107,6 +109,7 @@ impl Replay {
             Purpose::CallSummary => (&self.script.call_summary, "call_summary"),
             Purpose::ConversationSummary => (&self.script.conversation_summary, "conversation_summary"),
             Purpose::ContextSummary => (&self.script.context_summary, "context_summary"),
+            Purpose::Title => (&self.script.title, "title"),
         };
         let summary = summary.clone().ok_or_else(|| ModelError::Refused(format!("{} has no {name}", self.name)))?;
         Ok(Turn { text: vec![summary], ..Turn::default() })

@@ -14,12 +14,13 @@ use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
 
 use super::find;
+use crate::agent::AgentService;
+use crate::agent::catalog::ResolvedModel;
 use crate::agent::conversation::run_event::RunEvent;
 use crate::agent::conversation::{
     ConversationRuns, Decision, LiveRun, OnBusy, OnUnknown, RunReply, RunRequest, StopCause, unavailable, unknown_run,
 };
 use crate::agent::event_log::LoggedEvent;
-use crate::agent::service;
 use crate::api::body::JsonBody;
 use crate::api::documentation::ReplyBody;
 use crate::api::request::{Name, Parameters, RequestMeta};
@@ -111,7 +112,7 @@ pub(crate) async fn execute(
     let conversation = find(&gateway, &origin, &id).await?;
     let is_stream = request.stream.unwrap_or_else(|| accepts_events(&headers));
     let on_disconnect = request.on_disconnect;
-    let started = runs.start(request.into_run(&origin, &gateway, conversation)?)?;
+    let started = runs.start(request.into_run(&origin, runs.agents(), conversation).await?)?;
     let run_id = started.id();
     let client = ConnectedClient { run: Arc::clone(&started.run), on_disconnect, is_done: false };
     let mut response = match is_stream {
@@ -185,10 +186,11 @@ pub(crate) async fn resolve(
 }
 
 impl ExecuteConversation {
-    fn into_run(
+    /// The check of what the request names (C3): the tenant, the model and the skills.
+    async fn into_run(
         self,
         origin: &RequestMeta,
-        gateway: &Arc<Gateway>,
+        agents: &AgentService,
         conversation: Conversation,
     ) -> Result<RunRequest, CallError> {
         if self.user_input.trim().is_empty() {
@@ -197,8 +199,11 @@ impl ExecuteConversation {
         if self.preferred_skills.len() > MAX_SKILLS {
             return Err(invalid(format!("`preferred_skills` has more than {MAX_SKILLS} names")));
         }
-        let agent = self.model.unwrap_or_else(|| conversation.agent.clone());
-        let profile = service::profile(&gateway.config().agent, &agent)?;
+        let (gateway, catalog) = (agents.gateway(), agents.catalog());
+        let tenant = catalog.active_tenant(&origin.caller.tenant).await?;
+        let model = self.model.as_deref().unwrap_or(&conversation.agent);
+        let ResolvedModel { name, profile } = catalog.model_of(&tenant, Some(model)).await?;
+        let skills = catalog.skills(&tenant, &self.preferred_skills).await?;
         let sessions = &gateway.pipeline.sessions;
         let session = conversation.workspace.then(|| sessions.prepare(&origin.caller, &conversation.id)).transpose()?;
         let mut toolbox = origin.toolbox(gateway, session);
@@ -211,8 +216,9 @@ impl ExecuteConversation {
             conversation,
             user_input: self.user_input,
             executor,
-            preferred_skills: self.preferred_skills,
-            agent,
+            tenant,
+            skills,
+            agent: name.to_string(),
             profile,
             scopes: toolbox.scopes.clone(),
             trace: origin.trace.clone(),

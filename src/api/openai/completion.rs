@@ -183,7 +183,9 @@ impl ChunkEncoder {
             | Event::Compacted { .. }
             | Event::ToolInput { .. }
             | Event::ToolResult { .. }
-            | Event::ToolError { .. } => Vec::new(),
+            | Event::ToolError { .. }
+            | Event::SubAgentBegin { .. }
+            | Event::SubAgentEnd { .. } => Vec::new(),
         }
     }
 

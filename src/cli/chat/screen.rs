@@ -78,7 +78,10 @@ impl Screen {
             )),
             Event::Finished { .. } => self.end_line(),
             Event::Usage(usage) => self.count(&usage),
-            Event::Thinking { .. } | Event::ClientToolCall { .. } => {}
+            Event::Thinking { .. }
+            | Event::ClientToolCall { .. }
+            | Event::SubAgentBegin { .. }
+            | Event::SubAgentEnd { .. } => {}
         }
     }
 

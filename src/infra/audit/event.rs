@@ -18,6 +18,8 @@ pub enum EventKind {
     McpServerRegistered,
     CollectionRegistered,
     CollectionRemoved,
+    /// A tenant, model or skill was added, changed or removed.
+    ResourceChanged,
     SignInStarted,
     SignInFinished,
     ConfigurationReloaded,

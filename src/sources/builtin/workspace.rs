@@ -73,6 +73,33 @@ impl Workspaces {
         in_background(move || inner.remove_older_than(age)).await?
     }
 
+    /// Writes files into the workspace of that name, within its limits; those of the same paths are replaced.
+    ///
+    /// # Errors
+    /// A path that is not allowed, a limit of the workspace, and errors of the file system. Files written until then stay.
+    pub async fn write_files(&self, name: &str, files: Vec<(String, String)>) -> Result<(), CallError> {
+        let write = move |workspace: &Workspace| {
+            for (path, content) in &files {
+                workspace.write(&WorkspacePath::parse(path)?, content.as_bytes(), false)?;
+            }
+            Ok(())
+        };
+        self.work(name, Reach::Write, write).await
+    }
+
+    /// The paths of the files in the workspace of that name, sorted, at most so many; none if it does not exist.
+    ///
+    /// # Errors
+    /// Errors of the file system.
+    pub async fn files(&self, name: &str, max: usize) -> Result<Vec<String>, CallError> {
+        self.work(name, Reach::Read, move |workspace| {
+            let (entries, _truncated) = workspace.list(None, true, max)?;
+            let files = entries.into_iter().filter(|entry| entry.kind == Kind::File);
+            Ok(files.map(|entry| entry.path).collect())
+        })
+        .await
+    }
+
     /// Runs `job` in the workspace of that name, on a blocking thread.
     pub(super) async fn work<T: Send + 'static>(
         &self,

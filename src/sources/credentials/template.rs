@@ -64,7 +64,7 @@ fn missing(name: &str) -> CallError {
         ErrorCode::InvalidRequest,
         format!(
             "this tool needs the caller's token `{name}`; send it as session_context.tool_parameters.tokens.{name}, over \
-             /mcp in the header `X-Sekisho-Tokens: {name}=…`"
+             /mcp in the header `X-Sekisho-Tokens: {name}=…`, for the run of a conversation in `tokens`"
         ),
     )
 }

@@ -309,3 +309,19 @@ async fn only_old_unused_workspaces_are_deleted() {
     assert!(place.path().exists(), "in use by this process");
     assert!(base.join("something else").exists() && Path::new(place.directory.path()).exists());
 }
+
+#[tokio::test]
+async fn the_gateway_writes_and_lists_files_within_the_limits_of_the_workspace() {
+    let place = Place::small();
+    assert!(place.workspaces.files(OURS, 10).await.unwrap().is_empty());
+    let file = |path: &str, content: &str| (path.to_owned(), content.to_owned());
+    let files = vec![file("skills/pdf/read.py", "print(1)"), file("a.txt", "old")];
+    place.workspaces.write_files(OURS, files).await.unwrap();
+    place.workspaces.write_files(OURS, vec![file("a.txt", "new")]).await.unwrap();
+    assert_eq!(place.workspaces.files(OURS, 10).await.unwrap(), ["a.txt", "skills/pdf/read.py"]);
+    assert_eq!(place.read("a.txt").await.unwrap().text.as_deref(), Some("new"));
+    assert!(place.workspaces.files(THEIRS, 10).await.unwrap().is_empty());
+    for refused in [file("../a.txt", ""), file("/etc/passwd", ""), file("big.txt", &"x".repeat(700))] {
+        assert!(place.workspaces.write_files(OURS, vec![refused.clone()]).await.is_err(), "{refused:?}");
+    }
+}

@@ -1,0 +1,247 @@
+//! What agents are made of: tenants, models, skills and types of sub-agents, of the configuration and of the store.
+
+mod resources;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::front_matter::UnusableFile;
+use super::skills::{self, Skill};
+use super::subagents::files;
+use crate::config::{AgentConfig, AgentProfile, Config, ModelConfig, ResourceStatus, SubAgentType, TenantConfig};
+use crate::core::error::{CallError, ErrorCode};
+use crate::gateway::{Gateway, limits_of_tenant};
+
+pub use self::resources::{NewResource, Page, Resource, Shown};
+
+/// Finds them by name. What the configuration defines hides what is stored under the same name.
+pub struct Catalog {
+    gateway: Arc<Gateway>,
+    /// Of `agent.skills_directory`.
+    skills: BTreeMap<String, Skill>,
+    /// Of `agent.subagents.directory`.
+    subagents: BTreeMap<String, SubAgentType>,
+}
+
+/// In place of a model's name: that of the agent that starts a sub-agent.
+pub const INHERIT: &str = "inherit";
+
+/// A model that a tenant may use.
+#[derive(Debug, Clone)]
+pub struct ResolvedModel {
+    /// The name of the model, or of the profile.
+    pub name: Arc<str>,
+    pub profile: Arc<AgentProfile>,
+}
+
+impl Catalog {
+    /// Reads the folders of skills and of sub-agents.
+    ///
+    /// # Errors
+    /// A folder or a file in it that cannot be used.
+    pub fn load(gateway: &Arc<Gateway>) -> Result<Self, UnusableFile> {
+        let config = gateway.config();
+        let (skills, subagents) = read_folders(&config.agent)?;
+        Ok(Self { gateway: Arc::clone(gateway), skills, subagents })
+    }
+
+    /// The settings of a tenant. One without settings may use everything.
+    ///
+    /// # Errors
+    /// `internal` if the store fails.
+    pub async fn tenant(&self, id: &str) -> Result<TenantConfig, CallError> {
+        let tenant = self.find::<TenantConfig>(id).await?.unwrap_or_default();
+        // Another process may have changed it.
+        self.gateway.pipeline.budget.limit_tenant(id, limits_of_tenant(&tenant));
+        Ok(tenant)
+    }
+
+    /// A tenant whose agents may run (C3).
+    ///
+    /// # Errors
+    /// `invalid_request` for an inactive one.
+    pub async fn active_tenant(&self, id: &str) -> Result<TenantConfig, CallError> {
+        let tenant = self.tenant(id).await?;
+        if tenant.status.is_active() {
+            return Ok(tenant);
+        }
+        Err(invalid(format!("the tenant {id:?} is inactive; an administrator can activate it")))
+    }
+
+    /// The model or profile of that name, for a run of this tenant; without a name, the tenant's default.
+    ///
+    /// # Errors
+    /// `invalid_request`: the tenant or the model is inactive, or the tenant has no such model.
+    pub async fn model(&self, tenant_id: &str, name: Option<&str>) -> Result<ResolvedModel, CallError> {
+        let tenant = self.active_tenant(tenant_id).await?;
+        self.model_of(&tenant, name).await
+    }
+
+    /// The model or profile of that name, for a run of an active tenant.
+    ///
+    /// # Errors
+    /// As [`Catalog::model`].
+    pub async fn model_of(&self, tenant: &TenantConfig, name: Option<&str>) -> Result<ResolvedModel, CallError> {
+        let config = self.gateway.config().clone();
+        let name = name.unwrap_or_else(|| default_model(&config.agent, tenant));
+        let known = match tenant.has_model(name) {
+            true => self.known_model(&config.agent, name).await?,
+            false => None,
+        };
+        match known {
+            Some((_, ResourceStatus::Inactive)) => {
+                Err(invalid(format!("the model {:?} is inactive; use another", shown(name))))
+            }
+            Some((profile, ResourceStatus::Active)) => {
+                Ok(ResolvedModel { name: name.into(), profile: Arc::new(profile) })
+            }
+            None => {
+                let message = format!("there is no model {:?} for this tenant; use one of the others", shown(name));
+                Err(invalid(message).with_alternatives(self.models(tenant).await?))
+            }
+        }
+    }
+
+    /// The profile for a sub-agent with the model of that name; without a name, with the one for all sub-agents
+    /// (`agent.subagents.model`), or that of the agent that starts it.
+    ///
+    /// # Errors
+    /// As [`Catalog::model`].
+    pub async fn model_of_subagent(
+        &self,
+        tenant_id: &str,
+        name: Option<&str>,
+        parent: &AgentProfile,
+    ) -> Result<AgentProfile, CallError> {
+        let config = self.gateway.config().clone();
+        let general = config.agent.subagents.model.as_deref().filter(|name| *name != INHERIT);
+        let Some(named) = name.or(general) else { return Ok(parent.clone()) };
+        let is_name = config.agent.profiles.contains_key(named) || self.find::<ModelConfig>(named).await?.is_some();
+        if name.is_none() && !is_name {
+            let id = ModelConfig { model: Some(named.to_owned()), ..ModelConfig::default() };
+            return Ok(id.over(parent));
+        }
+        Ok(AgentProfile::clone(&self.model(tenant_id, Some(named)).await?.profile))
+    }
+
+    /// The names of the models and profiles of a tenant.
+    ///
+    /// # Errors
+    /// `internal` if the store fails.
+    pub async fn models(&self, tenant: &TenantConfig) -> Result<Vec<String>, CallError> {
+        let mut names = self.names::<ModelConfig>().await?;
+        names.extend(self.gateway.config().agent.profiles.keys().cloned());
+        names.retain(|name| tenant.has_model(name));
+        Ok(names.into_iter().collect())
+    }
+
+    /// The skills of these names.
+    ///
+    /// # Errors
+    /// `invalid_request` for a skill that the tenant does not have.
+    pub async fn skills(&self, tenant: &TenantConfig, names: &[String]) -> Result<Vec<(String, Skill)>, CallError> {
+        let mut skills = Vec::with_capacity(names.len());
+        for name in names {
+            let skill = match tenant.has_skill(name) {
+                true => self.find::<Skill>(name).await?,
+                false => None,
+            };
+            let Some(skill) = skill else {
+                let mut known = self.names::<Skill>().await?;
+                known.retain(|name| tenant.has_skill(name));
+                let message = format!("there is no skill {:?} for this tenant; leave it out", shown(name));
+                return Err(invalid(message).with_alternatives(known.into_iter().collect()));
+            };
+            if !skills.iter().any(|(known, _)| known == name) {
+                skills.push((name.clone(), skill));
+            }
+        }
+        Ok(skills)
+    }
+
+    /// The types of sub-agents among these names; `*` stands for all. A name that no type has is left out.
+    pub fn subagents(&self, names: &[String]) -> BTreeMap<String, SubAgentType> {
+        if names.is_empty() {
+            return BTreeMap::new();
+        }
+        let mut types = self.subagents.clone();
+        types.extend(self.gateway.config().agent.subagents.types.clone());
+        types.retain(|name, _| names.iter().any(|wanted| wanted == name || wanted == "*"));
+        types
+    }
+
+    /// The profile with the model of that name, or the profile of that name.
+    async fn known_model(
+        &self,
+        config: &AgentConfig,
+        name: &str,
+    ) -> Result<Option<(AgentProfile, ResourceStatus)>, CallError> {
+        if let Some(profile) = config.profiles.get(name) {
+            return Ok(Some((profile.clone(), ResourceStatus::Active)));
+        }
+        let Some(model) = self.find::<ModelConfig>(name).await? else { return Ok(None) };
+        let base = model.profile.as_ref().unwrap_or(&config.default_profile);
+        // A stored model may name a profile that the configuration no longer has.
+        let profile = config.profiles.get(base).ok_or_else(|| {
+            invalid(format!("the model {name:?} names the profile {base:?}, which does not exist; correct the model"))
+        })?;
+        Ok(Some((model.over(profile), model.status)))
+    }
+}
+
+impl fmt::Debug for Catalog {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Catalog")
+            .field("skills", &self.skills.keys())
+            .field("subagents", &self.subagents.keys())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The skills and types of sub-agents of the configured folders.
+///
+/// # Errors
+/// A folder or a file in it that cannot be used, or a type that a profile names and nobody defines.
+pub fn read_folders(
+    config: &AgentConfig,
+) -> Result<(BTreeMap<String, Skill>, BTreeMap<String, SubAgentType>), UnusableFile> {
+    let skills = config.skills_directory.as_deref().map(skills::load).transpose()?.unwrap_or_default();
+    let subagents = config.subagents.directory.as_deref().map(files::load).transpose()?.unwrap_or_default();
+    let is_known =
+        |name: &String| name == "*" || subagents.contains_key(name) || config.subagents.types.contains_key(name);
+    let of_profiles = config.profiles.iter().map(|(name, profile)| (format!("profiles.{name}"), &profile.subagents));
+    let of_types =
+        config.subagents.types.iter().map(|(name, kind)| (format!("subagents.types.{name}"), &kind.subagents));
+    for (place, names) in of_profiles.chain(of_types) {
+        if let Some(unknown) = names.iter().find(|name| !is_known(name)) {
+            let place = format!("agent.{place}.subagents");
+            return Err(UnusableFile::new(Path::new(&place), format!("there is no type of sub-agents {unknown:?}")));
+        }
+    }
+    Ok((skills, subagents))
+}
+
+/// The first of the tenant's models, or where it has all, the default profile.
+fn default_model<'a>(config: &'a AgentConfig, tenant: &'a TenantConfig) -> &'a str {
+    let first = tenant.models.as_ref().and_then(|models| models.first());
+    first.filter(|_| !tenant.has_model(&config.default_profile)).unwrap_or(&config.default_profile)
+}
+
+/// The file that defines what the configuration defines.
+fn file_of(config: &Config) -> String {
+    config.file.as_ref().map_or_else(|| "the configuration".to_owned(), |file| file.display().to_string())
+}
+
+fn shown(name: &str) -> String {
+    name.chars().take(100).collect()
+}
+
+fn invalid(message: impl Into<String>) -> CallError {
+    CallError::new(ErrorCode::InvalidRequest, message)
+}
+
+#[cfg(test)]
+mod tests;

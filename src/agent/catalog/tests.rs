@@ -1,0 +1,135 @@
+use tempfile::TempDir;
+
+use super::*;
+use crate::config::{Environment, Provider};
+
+/// A gateway with this configuration, and its catalog.
+async fn catalog(yaml: &str) -> (Catalog, TempDir) {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("sekisho.yaml");
+    std::fs::write(&file, yaml).unwrap();
+    let mut config = Config::load(Some(&file), &Environment::default()).unwrap_or_else(|errors| panic!("{errors:?}"));
+    config.state_directory = Some(directory.path().join("state"));
+    let gateway = Gateway::start(config).await.unwrap();
+    (Catalog::load(&gateway).unwrap(), directory)
+}
+
+const YAML: &str = "
+tenants:
+  acme: {models: [haiku, anthropic], skills: [], max_cost_per_day: 5}
+  closed: {status: inactive}
+agent:
+  models:
+    haiku: {profile: anthropic, model: claude-haiku-4-5, price_per_million_prompt_tokens: 1}
+    retired: {profile: openai, status: inactive}
+";
+
+#[tokio::test]
+async fn a_model_is_a_name_that_the_tenant_has() {
+    let (catalog, _directory) = catalog(YAML).await;
+    let model = async |tenant: &str, name: Option<&str>| {
+        let resolved = catalog.model(tenant, name).await;
+        resolved.map(|resolved| (resolved.name.to_string(), resolved.profile.model().to_owned()))
+    };
+    let named = |name: &str, model: &str| Ok((name.to_owned(), model.to_owned()));
+    assert_eq!(model("acme", Some("haiku")).await.map_err(drop), named("haiku", "claude-haiku-4-5"));
+    assert_eq!(model("acme", None).await.map_err(drop), named("anthropic", "claude-sonnet-4-5"));
+    assert_eq!(model("nobody-knows", Some("openai")).await.map_err(drop), named("openai", "gpt-4o-mini"));
+    for (tenant, name, problem) in [
+        ("acme", "openai", "there is no model \"openai\""),
+        ("acme", "opus", "there is no model"),
+        ("closed", "openai", "the tenant \"closed\" is inactive"),
+        ("other", "retired", "the model \"retired\" is inactive"),
+    ] {
+        let error = model(tenant, Some(name)).await.unwrap_err();
+        assert_eq!(error.code(), ErrorCode::InvalidRequest);
+        assert!(error.message().contains(problem), "{error}");
+    }
+    let error = model("acme", Some("opus")).await.unwrap_err();
+    assert_eq!(error.alternatives(), ["anthropic", "haiku"]);
+}
+
+#[tokio::test]
+async fn what_is_stored_is_used_and_what_the_file_defines_stays() {
+    let (catalog, directory) = catalog(YAML).await;
+    let fast = ModelConfig { profile: Some("openai".into()), model: Some("gpt-5-nano".into()), ..Default::default() };
+    catalog.add("fast", &fast).await.unwrap();
+    let resolved = catalog.model("other", Some("fast")).await.unwrap();
+    assert_eq!((resolved.profile.model(), resolved.profile.provider()), ("gpt-5-nano", Provider::Openai));
+    let inactive = TenantConfig { status: ResourceStatus::Inactive, ..TenantConfig::default() };
+    catalog.add("other", &inactive).await.unwrap();
+    assert!(catalog.model("other", Some("fast")).await.unwrap_err().message().contains("inactive"));
+    catalog.change("other", &TenantConfig::default()).await.unwrap();
+    assert!(catalog.model("other", Some("fast")).await.is_ok());
+    catalog.remove::<TenantConfig>("other").await.unwrap();
+    assert_eq!(catalog.remove::<TenantConfig>("other").await.unwrap_err().code(), ErrorCode::NotFound);
+    let file = directory.path().join("sekisho.yaml").display().to_string();
+    for refused in [
+        catalog.add("acme", &inactive).await,
+        catalog.change("acme", &inactive).await,
+        catalog.remove::<TenantConfig>("acme").await,
+        catalog.change("haiku", &fast).await,
+    ] {
+        let error = refused.unwrap_err();
+        assert_eq!(error.code(), ErrorCode::InvalidRequest);
+        assert!(error.message().contains(&file), "{error}");
+    }
+    let unknown = ModelConfig { profile: Some("nobody".into()), ..ModelConfig::default() };
+    let problem = catalog.add("slow", &unknown).await.unwrap_err();
+    assert!(problem.message().contains("there is no profile \"nobody\""), "{problem}");
+    assert!(catalog.add("openai", &fast).await.unwrap_err().message().contains("is the name of a profile"));
+}
+
+#[tokio::test]
+async fn skills_are_those_of_the_tenant() {
+    let (catalog, _directory) = catalog(YAML).await;
+    let skill = Skill { description: "Reads PDFs.".into(), instructions: "Read.".into(), files: BTreeMap::new() };
+    catalog.add("pdf", &skill).await.unwrap();
+    let names = ["pdf".to_owned(), "pdf".to_owned()];
+    let found = catalog.skills(&TenantConfig::default(), &names).await.unwrap();
+    assert_eq!(found, [("pdf".to_owned(), skill)]);
+    let acme = catalog.tenant("acme").await.unwrap();
+    let error = catalog.skills(&acme, &names).await.unwrap_err();
+    assert!(error.message().contains("there is no skill \"pdf\"") && error.alternatives().is_empty(), "{error}");
+}
+
+#[tokio::test]
+async fn lists_are_read_page_by_page_over_file_and_store() {
+    let (catalog, _directory) = catalog(YAML).await;
+    for name in ["a", "z", "b"] {
+        catalog.add(name, &TenantConfig::default()).await.unwrap();
+    }
+    let mut names = Vec::new();
+    let mut after: Option<String> = None;
+    loop {
+        let page = catalog.list::<TenantConfig>(after.as_deref(), 2, |name| name != "b").await.unwrap();
+        assert!(page.items.len() <= 2);
+        names.extend(page.items.into_iter().map(|item| (item.name, item.configured)));
+        let Some(next) = page.next else { break };
+        after = Some(next);
+    }
+    let expected = [("a", false), ("acme", true), ("closed", true), ("z", false)];
+    assert_eq!(names, expected.map(|(name, configured)| (name.to_owned(), configured)));
+}
+
+#[tokio::test]
+async fn a_budget_of_a_tenant_is_applied_when_it_is_stored() {
+    let (catalog, _directory) = catalog(YAML).await;
+    let budgets = &catalog.gateway.pipeline.budget;
+    assert!(budgets.daily_cost_limit("acme").is_some() && budgets.daily_cost_limit("new").is_none());
+    let limited = TenantConfig { max_cost_per_day: Some(rust_decimal::Decimal::ONE), ..TenantConfig::default() };
+    catalog.add("new", &limited).await.unwrap();
+    assert!(budgets.daily_cost_limit("acme").is_some() && budgets.daily_cost_limit("new").is_some());
+    catalog.remove::<TenantConfig>("new").await.unwrap();
+    assert!(budgets.daily_cost_limit("new").is_none());
+}
+
+#[test]
+fn a_folder_that_is_missing_is_named() {
+    let config = AgentConfig { skills_directory: Some(Path::new("/nowhere/skills").into()), ..AgentConfig::default() };
+    assert!(read_folders(&config).unwrap_err().to_string().contains("/nowhere/skills"));
+    let mut config = AgentConfig::default();
+    config.profiles.entry("openai".into()).or_default().subagents = vec!["*".into(), "nobody".into()];
+    let problem = read_folders(&config).unwrap_err().to_string();
+    assert_eq!(problem, "agent.profiles.openai.subagents: there is no type of sub-agents \"nobody\"");
+}

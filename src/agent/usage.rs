@@ -1,0 +1,75 @@
+//! What a run and everything that it started used, by agent and model (C27, C28).
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::event::RunUsage;
+
+/// What one agent used of one model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AgentUsage {
+    /// The name of the run's agent, or the type of the sub-agent.
+    pub agent: Arc<str>,
+    /// The provider's id.
+    pub model: Arc<str>,
+    pub used: RunUsage,
+}
+
+/// The usage of a run. Clones share it: it grows while the run lives, and is complete when the run's stream has ended or was
+/// dropped. Its costs sum to what was charged.
+#[derive(Debug, Clone, Default)]
+pub struct UsageByAgent(Arc<Mutex<Vec<AgentUsage>>>);
+
+impl UsageByAgent {
+    /// One row for each agent and model.
+    pub fn rows(&self) -> Vec<AgentUsage> {
+        self.0.lock().clone()
+    }
+
+    /// The sum of all rows.
+    pub fn total(&self) -> RunUsage {
+        let mut total = RunUsage::default();
+        self.0.lock().iter().for_each(|row| total.add(&row.used));
+        total
+    }
+
+    pub(super) fn add(&self, agent: &Arc<str>, model: &str, used: &RunUsage) {
+        let mut rows = self.0.lock();
+        if let Some(row) = rows.iter_mut().find(|row| row.agent == *agent && *row.model == *model) {
+            return row.used.add(used);
+        }
+        rows.push(AgentUsage { agent: Arc::clone(agent), model: model.into(), used: used.clone() });
+    }
+
+    pub(super) fn add_all(&self, other: &Self) {
+        for AgentUsage { agent, model, used } in other.rows() {
+            self.add(&agent, &model, &used);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_by_agent_and_model_and_sum_exactly() {
+        let used = |prompt_tokens: u64, cost: &str| RunUsage {
+            prompt_tokens,
+            cost_usd: cost.parse().unwrap(),
+            ..RunUsage::default()
+        };
+        let (main, child) = (Arc::<str>::from("main"), Arc::<str>::from("child"));
+        let (usage, of_child) = (UsageByAgent::default(), UsageByAgent::default());
+        usage.add(&main, "large", &used(1, "0.1000001"));
+        usage.add(&main, "small", &used(2, "0.2"));
+        of_child.add(&child, "small", &used(4, "0.0000003"));
+        of_child.add(&child, "small", &used(8, "0.0000004"));
+        usage.add_all(&of_child);
+        let rows: Vec<_> = usage.rows().into_iter().map(|row| (row.agent, row.model, row.used.prompt_tokens)).collect();
+        let expected = [(&main, "large", 1), (&main, "small", 2), (&child, "small", 12)];
+        assert_eq!(rows, expected.map(|(agent, model, tokens)| (Arc::clone(agent), model.into(), tokens)));
+        assert_eq!(usage.total(), used(15, "0.3000008"));
+    }
+}

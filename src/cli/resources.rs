@@ -1,0 +1,162 @@
+//! `sekisho tenants|models|skills`: what agents are made of, as stored by a running gateway.
+
+use std::io::Read as _;
+
+use clap::Subcommand;
+use http::Method;
+use serde_json::{Value, json};
+
+use super::client::{Remote, Unanswered};
+use super::{Common, Exit, local_gateway, present};
+use crate::core::json;
+
+/// A kind of resource, as its route names it.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Kind {
+    Tenants,
+    Models,
+    Skills,
+}
+
+#[derive(Debug, Default, Subcommand)]
+pub(super) enum ResourceCommand {
+    /// List all.
+    #[default]
+    List,
+    /// Show one.
+    Show { name: String },
+    /// Add one: `sekisho tenants add acme '{"models": ["haiku"]}'`.
+    Add {
+        name: String,
+        /// Its settings as a JSON object; `-` reads them from standard input.
+        #[arg(default_value = "{}", value_name = "JSON")]
+        settings: String,
+    },
+    /// Replace one that is not of the configuration.
+    Change {
+        name: String,
+        /// All its settings as a JSON object; `-` reads them from standard input.
+        #[arg(value_name = "JSON")]
+        settings: String,
+    },
+    /// Remove one that is not of the configuration.
+    Remove { name: String },
+}
+
+pub(super) fn run(common: &Common, kind: Kind, command: &ResourceCommand) -> Exit {
+    let remote = match local_gateway::find_remote(common).map(|endpoint| Remote::new(&endpoint)) {
+        Ok(Ok(remote)) => remote,
+        Ok(Err(unanswered)) => return unanswered.report(),
+        Err(exit) => return exit,
+    };
+    match ask(&remote, kind.path(), command) {
+        Err(Problem::Settings(problem)) => {
+            present::problem(&problem);
+            Exit::WrongCommandLine
+        }
+        Err(Problem::Unanswered(unanswered)) => unanswered.report(),
+        Ok(items) if common.json => present::json(&items),
+        Ok(Value::Array(items)) => {
+            let row = |item: &Value| vec![text(item, "name"), origin(item).to_owned(), summary(item)];
+            present::lines(items.iter().map(row).collect());
+            Exit::Done
+        }
+        Ok(item) if matches!(command, ResourceCommand::Show { .. }) => present::json(&item),
+        Ok(item) => {
+            let done = match command {
+                ResourceCommand::Add { .. } => "added",
+                ResourceCommand::Change { .. } => "changed",
+                _ => "removed",
+            };
+            present::line(&format!("{done} {}", text(&item, "name")));
+            Exit::Done
+        }
+    }
+}
+
+enum Problem {
+    /// The settings of the command line are no JSON object.
+    Settings(String),
+    Unanswered(Unanswered),
+}
+
+impl From<Unanswered> for Problem {
+    fn from(unanswered: Unanswered) -> Self {
+        Self::Unanswered(unanswered)
+    }
+}
+
+/// One resource, or a list of all.
+fn ask(remote: &Remote, kind: &str, command: &ResourceCommand) -> Result<Value, Problem> {
+    Ok(match command {
+        ResourceCommand::List => all(remote, kind)?,
+        ResourceCommand::Show { name } => remote.get(&["api", kind, name], &[])?,
+        ResourceCommand::Add { name, settings } => {
+            let mut body = read_settings(settings)?;
+            body["name"] = json!(name);
+            remote.send(Method::POST, &["api", kind], Some(&body))?
+        }
+        ResourceCommand::Change { name, settings } => {
+            remote.send(Method::PUT, &["api", kind, name], Some(&read_settings(settings)?))?
+        }
+        ResourceCommand::Remove { name } => remote.send(Method::DELETE, &["api", kind, name], None)?,
+    })
+}
+
+fn all(remote: &Remote, kind: &str) -> Result<Value, Unanswered> {
+    let mut items = Vec::new();
+    let mut after = String::new();
+    loop {
+        let query = [("limit", "200"), ("after", after.as_str())];
+        let mut page = remote.get(&["api", kind], &query[..if after.is_empty() { 1 } else { 2 }])?;
+        items.extend(page["items"].as_array_mut().map(std::mem::take).unwrap_or_default());
+        match page["next"].as_str() {
+            Some(next) => next.clone_into(&mut after),
+            None => return Ok(items.into()),
+        }
+    }
+}
+
+fn read_settings(given: &str) -> Result<Value, Problem> {
+    let mut input = String::new();
+    let text = match given {
+        "-" => {
+            let read = std::io::stdin().read_to_string(&mut input);
+            read.map_err(|error| Problem::Settings(format!("standard input cannot be read: {error}")))?;
+            &input
+        }
+        text => text,
+    };
+    match json::parse(text.as_bytes()) {
+        Ok(settings @ Value::Object(_)) => Ok(settings),
+        Ok(_) => {
+            Err(Problem::Settings("the settings must be a JSON object, such as '{\"status\": \"active\"}'".into()))
+        }
+        Err(problem) => Err(Problem::Settings(format!("the settings are not acceptable JSON: {problem}"))),
+    }
+}
+
+impl Kind {
+    fn path(self) -> &'static str {
+        match self {
+            Self::Tenants => "tenants",
+            Self::Models => "models",
+            Self::Skills => "skills",
+        }
+    }
+}
+
+fn text(item: &Value, field: &str) -> String {
+    item[field].as_str().unwrap_or_default().to_owned()
+}
+
+fn origin(item: &Value) -> &'static str {
+    if item["configured"] == true { "configured" } else { "stored" }
+}
+
+/// What a list shows beside the name: a status other than active, a model's id, a skill's description.
+fn summary(item: &Value) -> String {
+    let status = item["status"].as_str().filter(|status| *status != "active");
+    let what = item["model"].as_str().or(item["description"].as_str());
+    [status, what].into_iter().flatten().collect::<Vec<_>>().join(" ")
+}

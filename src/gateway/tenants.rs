@@ -1,0 +1,42 @@
+//! The budgets of tenants, of the configuration and of the store.
+
+use std::collections::BTreeMap;
+
+use super::Gateway;
+use crate::budget::{Budgets, TenantLimits};
+use crate::config::{Config, TenantConfig};
+use crate::infra::store::{ResourceKind, Store, StoreError};
+
+/// The limits of one day.
+pub(crate) fn limits_of_tenant(tenant: &TenantConfig) -> TenantLimits {
+    TenantLimits { cost_usd: tenant.max_cost_per_day, tokens: tenant.max_tokens_per_day }
+}
+
+/// Applies the limits of all tenants. What the configuration defines hides what is stored under the same name.
+///
+/// # Errors
+/// The store fails.
+pub(super) async fn limit(budgets: &Budgets, config: &Config, store: &Store) -> Result<(), StoreError> {
+    let mut tenants = BTreeMap::new();
+    for name in store.resource_names(ResourceKind::Tenant).await? {
+        let Some(text) = store.resource(ResourceKind::Tenant, &name).await? else { continue };
+        match serde_json::from_str::<TenantConfig>(&text) {
+            Ok(tenant) => drop(tenants.insert(name, limits_of_tenant(&tenant))),
+            // Its agents are refused too.
+            Err(error) => tracing::error!(tenant = name, %error, "a stored tenant cannot be used"),
+        }
+    }
+    tenants.extend(config.tenants.iter().map(|(name, tenant)| (name.clone(), limits_of_tenant(tenant))));
+    budgets.limit_tenants(tenants.into_iter().map(|(name, limits)| (name.into(), limits)));
+    Ok(())
+}
+
+impl Gateway {
+    /// Applies the budgets of all tenants after one of them was changed.
+    ///
+    /// # Errors
+    /// The store fails.
+    pub(crate) async fn limit_tenants(&self) -> Result<(), StoreError> {
+        limit(&self.pipeline.budget, &self.config(), &self.store).await
+    }
+}

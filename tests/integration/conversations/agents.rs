@@ -1,0 +1,197 @@
+//! What the run of a conversation refers to: tenants, models, skills, tokens and sub-agents.
+
+use std::path::Path;
+
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::{SentEvent, create, events, execute, get, names, ran, streamed};
+use crate::app::{TestApp, answer};
+use crate::openapi::document;
+
+/// A gateway with agents that play these scripts, and more configuration. An agent named `main` is the default.
+async fn with_agents(scripts: &[(&str, Value, &str)], more: &str) -> TestApp {
+    let directory = TempDir::new().unwrap();
+    let mut profiles = String::new();
+    for (name, script, keys) in scripts {
+        let file = directory.path().join(format!("{name}.yaml"));
+        std::fs::write(&file, script.to_string()).unwrap();
+        let prices = "price_per_million_prompt_tokens: 3, price_per_million_completion_tokens: 7";
+        profiles
+            .push_str(&format!("    {name}: {{provider: replay, model: '{}', {prices}, {keys}}}\n", file.display()));
+    }
+    let yaml = format!(
+        "{more}\nagent:\n  default_profile: main\n  skills_directory: {}/examples/skills\n  subagents: {{types: {{clerk: {{description: Calculates., prompt: You calculate., model: small}}}}}}\n  models: {{small: {{profile: calculating}}, retired: {{profile: calculating, status: inactive}}}}\n  profiles:\n{profiles}",
+        env!("CARGO_MANIFEST_DIR")
+    );
+    TestApp::in_directory(directory, &yaml).await
+}
+
+fn tokens(prompt: u64, completion: u64) -> Value {
+    json!({"prompt_tokens": prompt, "completion_tokens": completion})
+}
+
+fn of<'a>(sent: &'a [SentEvent], name: &str) -> Vec<&'a Value> {
+    sent.iter().filter(|event| event.name == name).map(|event| &event.data).collect()
+}
+
+fn task() -> Value {
+    let arguments = json!({"description": "a sum", "prompt": "6*7?", "subagent_type": "clerk"});
+    json!({"id": "t", "tool": "Task", "arguments": arguments.to_string()})
+}
+
+#[tokio::test]
+async fn a_sub_agent_has_events_journaled_calls_and_a_usage_row_of_its_own() {
+    let main = json!({
+        "turns": [{"calls": [task()], "usage": tokens(100, 10)}, {"text": ["It is 42."], "usage": tokens(200, 20)}],
+        "title": "A sum",
+    });
+    let calculating = json!({"turns": [
+        {"calls": [{"id": "c", "tool": "calculator", "arguments": "{\"expression\": \"6*7\"}"}], "usage": tokens(11, 1)},
+        {"text": ["42"], "usage": tokens(13, 5)},
+    ]});
+    let app = with_agents(&[("main", main, "subagents: [clerk]"), ("calculating", calculating, "")], "").await;
+    let id = create(&app, json!({})).await;
+    let sent = events(streamed(&app, &id, &json!({"user_input": "6*7?"}))).await;
+    let expected =
+        ["system", "tool_use", "subagent_begin", "subagent_end", "tool_result", "text_delta", "result", "system"];
+    assert_eq!(names(&sent), expected);
+    let call = &of(&sent, "tool_use")[0]["tool_use_id"];
+    let (begin, end) = (of(&sent, "subagent_begin")[0], of(&sent, "subagent_end")[0]);
+    assert_eq!((&begin["tool_use_id"], &end["tool_use_id"], &end["is_error"]), (call, call, &json!(false)));
+    assert_eq!((&begin["subagent_type"], &end["usage"]["input_tokens"]), (&json!("clerk"), &json!(24)));
+    let result = of(&sent, "result")[0];
+    assert_eq!(result["usage"]["input_tokens"], 324, "with the sub-agent's: {result}");
+
+    let run = get(&app, &format!("/api/runs/{}", sent[0].data["run_id"].as_str().unwrap())).await;
+    let rows: Vec<_> = run["usage"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| (row["agent"].as_str().unwrap(), row["input_tokens"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(rows, [("main", 300), ("clerk", 24)], "{run}");
+    // To the millionth: the rows are what the caller was charged.
+    let charged: rust_decimal::Decimal = "0.001224".parse().unwrap();
+    let costs = run["usage"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["cost_usd"].to_string().trim_matches('"').parse::<rust_decimal::Decimal>().unwrap());
+    assert_eq!(costs.sum::<rust_decimal::Decimal>(), charged, "{run}");
+
+    let conversation = get(&app, &format!("/api/conversations/{id}")).await;
+    assert_eq!(conversation["title"], "A sum");
+    let log = get(&app, &format!("/api/logs/tool_executions?conversation_id={id}")).await;
+    let text = log.to_string();
+    assert!(text.contains("\"Task\"") && text.contains("\"calculator\""), "{log}");
+}
+
+#[tokio::test]
+async fn what_a_run_names_is_checked_before_it_begins() {
+    let talk = json!({"turns": [{"text": ["hello"]}]});
+    let more =
+        "auth: {api_keys: [{id: ann, tenant: acme, key: key-of-ann}, {id: bob, tenant: closed, key: key-of-bob}]}
+tenants: {acme: {models: [main, retired], skills: []}, closed: {status: inactive}}";
+    let app = with_agents(&[("main", talk.clone(), ""), ("calculating", talk, "")], more).await;
+    let ann = |path: &str, body: Value| app.post(path).bearer_auth("key-of-ann").json(&body);
+    let (status, created) = answer(ann("/api/conversations", json!({}))).await;
+    assert_eq!(status, StatusCode::CREATED, "{created}");
+    let path = format!("/api/conversations/{}/execute", created["id"].as_str().unwrap());
+    for (body, words) in [
+        (json!({"user_input": "a", "model": "small"}), "there is no model \"small\" for this tenant"),
+        (json!({"user_input": "a", "model": "retired"}), "the model \"retired\" is inactive"),
+        (json!({"user_input": "a", "preferred_skills": ["release-notes"]}), "there is no skill \"release-notes\""),
+    ] {
+        let (status, reply) = answer(ann(&path, body)).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{reply}");
+        assert!(reply["error"].as_str().unwrap().contains(words), "{reply}");
+    }
+    let (status, _) = answer(ann(&path, json!({"user_input": "a"}))).await;
+    assert_eq!(status, StatusCode::OK);
+    let (status, reply) = answer(app.post("/api/conversations").bearer_auth("key-of-bob").json(&json!({}))).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert!(reply["error"].as_str().unwrap().contains("the tenant \"closed\" is inactive"), "{reply}");
+}
+
+#[tokio::test]
+async fn the_files_of_a_preferred_skill_are_in_the_workspace() {
+    let lists = json!({"turns": [
+        {"calls": [{"id": "l", "tool": "file_list", "arguments": "{\"recursive\": true}"}]},
+        {"text": ["done"]},
+    ]});
+    let app = with_agents(&[("main", lists, ""), ("calculating", json!({"turns": []}), "")], "").await;
+    for (workspace, expected) in [(true, true), (false, false)] {
+        let id = create(&app, json!({"workspace": workspace, "title": "t"})).await;
+        let body = json!({"user_input": "notes", "preferred_skills": ["release-notes"]});
+        let sent = events(streamed(&app, &id, &body)).await;
+        let listed = of(&sent, "tool_result")[0]["content"].to_string();
+        assert_eq!(listed.contains("skills/release-notes/templates/notes.md"), expected, "{workspace}: {listed}");
+    }
+}
+
+/// C12.
+#[tokio::test]
+async fn tokens_of_a_request_are_sent_by_its_run_alone_and_kept_nowhere() {
+    let upstream = TestApp::with("auth: {anonymous: never, api_keys: [{id: bob, key: hunter2-and-more}]}").await;
+    let lists = json!({"turns": [{"calls": [{"id": "l", "tool": "itself__tools", "arguments": "{}"}]}, {"text": ["done"]}, {"calls": [{"id": "l", "tool": "itself__tools", "arguments": "{}"}]}, {"text": ["done"]}]});
+    let file = TempDir::new().unwrap();
+    let specification = file.path().join("itself.json");
+    std::fs::write(&specification, document(&upstream.url).to_string()).unwrap();
+    let more = format!(
+        "outbound: {{allow_networks: [127.0.0.0/8], openapi_allowed_domains: [127.0.0.1]}}
+openapi: {{collections: {{itself: {{spec_file: '{}', auth_config: {{headers_template: {{X-API-Key: '$${{upstream}}'}}}}}}}}}}",
+        specification.display()
+    );
+    let app = with_agents(&[("main", lists, ""), ("calculating", json!({"turns": []}), "")], &more).await;
+    let id = create(&app, json!({"title": "t"})).await;
+    let body = json!({"user_input": "a", "tokens": {"upstream": "hunter2-and-more"}});
+    let sent = events(streamed(&app, &id, &body)).await;
+    let result = of(&sent, "tool_result")[0];
+    assert!(result["is_error"] == false && result["content"].to_string().contains("calculator"), "{result}");
+    let sent = events(streamed(&app, &id, &json!({"user_input": "b"}))).await;
+    let result = of(&sent, "tool_result")[0];
+    assert!(
+        result["is_error"] == true && result["content"].to_string().contains("the caller's token `upstream`"),
+        "{result}"
+    );
+    let directory = app.stop().await;
+    assert_eq!(files_with(directory.path(), b"hunter2-and-more"), Vec::<String>::new());
+}
+
+/// The files below a folder that contain these bytes.
+fn files_with(folder: &Path, bytes: &[u8]) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files_with(&path, bytes));
+        } else if std::fs::read(&path).is_ok_and(|text| text.windows(bytes.len()).any(|window| window == bytes)) {
+            found.push(path.display().to_string());
+        }
+    }
+    found
+}
+
+#[tokio::test]
+async fn a_title_is_made_only_where_none_is_set_and_the_run_succeeded() {
+    let script = json!({"turns": [{"text": ["hello"]}, {"text": ["again"]}], "title": "\"A greeting\""});
+    let failing = json!({"turns": [], "title": "never"});
+    let app = with_agents(&[("main", script, ""), ("calculating", failing, "")], "").await;
+    for (body, agent, expected) in [
+        (json!({}), "main", json!("A greeting")),
+        (json!({"title": "Mine"}), "main", json!("Mine")),
+        (json!({}), "calculating", Value::Null),
+    ] {
+        let id = create(&app, body).await;
+        let asked = json!({"user_input": "Hi", "model": agent});
+        if agent == "main" {
+            ran(&app, &id, asked).await;
+        } else {
+            let (status, _) = answer(execute(&app, &id, &asked)).await;
+            assert_ne!(status, StatusCode::OK);
+        }
+        assert_eq!(get(&app, &format!("/api/conversations/{id}")).await["title"], expected);
+    }
+}
