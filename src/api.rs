@@ -15,6 +15,7 @@ mod local;
 pub mod mcp;
 mod model_api;
 mod openai;
+mod plans;
 mod poll_inline;
 mod preface_timeout;
 mod reply;
@@ -101,6 +102,14 @@ pub fn router(agents: &Arc<AgentService>) -> Router {
         .routes(routes!(conversations::execute::cancel))
         .routes(routes!(conversations::execute::resolve))
         .routes(routes!(conversations::logs::read))
+        .routes(routes!(chat::plan_stream))
+        .routes(routes!(plans::create, plans::list))
+        .routes(routes!(plans::show, plans::change))
+        .routes(routes!(plans::pause))
+        .routes(routes!(plans::resume))
+        .routes(routes!(plans::cancel))
+        .routes(routes!(plans::approve))
+        .routes(routes!(plans::events))
         .routes(routes!(rest::v1::list))
         .routes(routes!(rest::v1::show))
         .routes(routes!(rest::v1::execute))

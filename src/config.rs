@@ -16,6 +16,7 @@ mod mcp;
 mod models;
 mod openapi;
 mod outbound;
+mod planner;
 mod policy;
 mod sandbox;
 mod secret;
@@ -63,6 +64,7 @@ pub use self::openapi::{
     SchemeCredentials,
 };
 pub use self::outbound::{OutboundConfig, ProxyConfig};
+pub use self::planner::{Branch, Condition, Evaluate, Move, PlanPreset, PlannerConfig};
 pub use self::policy::PolicyConfig;
 pub use self::sandbox::SandboxConfig;
 pub use self::schema::json_schema;

@@ -1,5 +1,6 @@
 //! The events of a run while it goes on (D10–D15).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -7,6 +8,7 @@ use serde_json::{Map, Value};
 
 use super::message::Message;
 use super::models::ModelError;
+use super::plan::{Node, Step};
 use crate::core::error::{CallError, ErrorCode};
 
 pub use crate::core::record::{FinishReason, RunUsage};
@@ -73,6 +75,30 @@ pub enum Event {
         /// With that of its own sub-agents.
         usage: RunUsage,
     },
+    /// The plan of an agent that plans, as it is made or changed.
+    Plan {
+        plan_id: Arc<str>,
+        steps: Vec<Step>,
+        success_criteria: String,
+    },
+    /// A step of the plan has another status. `attempt`: which one at this step.
+    Step {
+        step: Step,
+        attempt: u32,
+    },
+    /// What the evaluation of the current step said.
+    Evaluation {
+        passed: bool,
+        reason: String,
+        need_replan: bool,
+    },
+    /// The node that the plan comes to.
+    Node {
+        node: Node,
+    },
+    /// A part of the plan failed, and the plan goes on (A71).
+    #[serde(rename = "error")]
+    PartFailed(RunError),
     /// The run cannot continue. The content sent before remains valid.
     Error(RunError),
     /// `aborted`, or the limit that ended the run.
@@ -89,6 +115,28 @@ pub enum Event {
     },
     /// Tokens and cost of the whole run with its sub-agents; always the last event.
     Usage(RunUsage),
+}
+
+impl Event {
+    /// The value of `type`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Content { .. } => "content",
+            Self::Thinking { .. } => "thinking",
+            Self::ToolInput { .. } => "tool_input",
+            Self::ToolResult { .. } => "tool_result",
+            Self::ToolError { .. } => "tool_error",
+            Self::ClientToolCall { .. } => "client_tool_call",
+            Self::Plan { .. } => "plan",
+            Self::Step { .. } => "step",
+            Self::Evaluation { .. } => "evaluation",
+            Self::Node { .. } => "node",
+            Self::Error(_) | Self::PartFailed(_) => "error",
+            Self::Status { .. } => "status",
+            Self::Finished { .. } => "finished",
+            Self::Usage(_) => "usage",
+        }
+    }
 }
 
 /// Why a run cannot continue.
@@ -112,6 +160,13 @@ impl From<&ModelError> for RunError {
             retryable: error.code().retryable() && !error.is_permanent(),
             retry_after_ms: wait,
         }
+    }
+}
+
+impl From<&CallError> for RunError {
+    fn from(error: &CallError) -> Self {
+        let (code, message) = (error.code(), error.message().to_owned());
+        Self { code, message, retryable: error.retryable(), retry_after_ms: None }
     }
 }
 

@@ -180,6 +180,16 @@ impl EventLogs {
         Ok(log)
     }
 
+    /// A new log for a run that goes on: its ids follow `last`, that of the last event before.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_after(&self, owner: &Owner, key: &Arc<str>, run: &Arc<str>, last: u64) -> Result<EventLog, CallError> {
+        let log = self.open(owner, key, run)?;
+        log.log.lock().last = last;
+        Ok(log)
+    }
+
     /// The log of a run of the caller with that key.
     pub fn find(&self, key: &str, run: &str) -> Option<EventLog> {
         self.remove_expired();
@@ -266,6 +276,17 @@ mod tests {
         assert!(logs.find("ann", "run").is_some() && logs.find("bob", "run").is_none());
         tokio::time::advance(Duration::from_secs(1)).await;
         assert!(logs.find("ann", "run").is_none() && logs.logs.is_empty());
+    }
+
+    #[tokio::test]
+    async fn the_log_of_a_run_that_goes_on_continues_its_ids() {
+        let logs = EventLogs::default();
+        let owner = Owner { tenant: "t".into(), caller: "ann".into() };
+        let log = logs.open_after(&owner, &"ann".into(), &"run".into(), 7).unwrap();
+        assert_eq!(log.append("a", json!(1)), 8);
+        log.close();
+        assert_eq!(all(&log, Some(7)).await, [(8, "a 1".to_owned())]);
+        assert_eq!(all(&log, Some(5)).await[0], (7, "gap {\"missed\":2}".to_owned()));
     }
 
     #[tokio::test]

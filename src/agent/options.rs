@@ -24,6 +24,20 @@ pub struct ModelOptions {
     pub thinking: Option<Thinking>,
     /// The form of the run's answer.
     pub output: Option<OutputFormat>,
+    /// What of a plan the run is for: scripts select their turns by it.
+    pub part_of_plan: Option<PartOfPlan>,
+}
+
+/// What a run does for a plan; numbers begin at 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PartOfPlan {
+    /// Makes or changes the plan.
+    Planner(u32),
+    Evaluator(u32),
+    /// An attempt at one or several steps.
+    Attempt(u32),
+    /// The final answer.
+    Answer,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -19,6 +19,11 @@ pub struct Prompts {
     context_summary: String,
     selection: String,
     title: String,
+    planner: String,
+    replanner: String,
+    evaluator: String,
+    plan_step: String,
+    plan_answer: String,
 }
 
 /// A prompt of the operator's folder that cannot be read.
@@ -54,13 +59,19 @@ impl Default for Prompts {
             context_summary: include_str!("prompts/context_summary.md").into(),
             selection: include_str!("prompts/selection.md").into(),
             title: include_str!("prompts/title.md").into(),
+            planner: include_str!("prompts/planner.md").into(),
+            replanner: include_str!("prompts/replanner.md").into(),
+            evaluator: include_str!("prompts/evaluator.md").into(),
+            plan_step: include_str!("prompts/plan_step.md").into(),
+            plan_answer: include_str!("prompts/plan_answer.md").into(),
         }
     }
 }
 
 impl Prompts {
     /// The prompts, replaced by the files that `folder` has: `with_tools.md`, `without_tools.md`,
-    /// `reasoning_summary.md`, `conversation_summary.md`, `context_summary.md`, `selection.md`, `title.md`.
+    /// `reasoning_summary.md`, `conversation_summary.md`, `context_summary.md`, `selection.md`, `title.md`, `planner.md`,
+    /// `replanner.md`, `evaluator.md`, `plan_step.md`, `plan_answer.md`.
     ///
     /// # Errors
     /// The folder does not exist, or a file in it is not readable text.
@@ -76,6 +87,11 @@ impl Prompts {
             ("context_summary.md", &mut prompts.context_summary),
             ("selection.md", &mut prompts.selection),
             ("title.md", &mut prompts.title),
+            ("planner.md", &mut prompts.planner),
+            ("replanner.md", &mut prompts.replanner),
+            ("evaluator.md", &mut prompts.evaluator),
+            ("plan_step.md", &mut prompts.plan_step),
+            ("plan_answer.md", &mut prompts.plan_answer),
         ] {
             let file = folder.join(name);
             match std::fs::read_to_string(&file) {
@@ -116,6 +132,32 @@ impl Prompts {
     /// The prompt for the title of a conversation.
     pub fn title(&self) -> &str {
         &self.title
+    }
+
+    /// The prompt to make a plan, with `{max_steps}` filled in.
+    pub fn planner(&self, max_steps: usize) -> String {
+        self.planner.replace("{max_steps}", &max_steps.to_string())
+    }
+
+    /// The prompt to change a plan, with `{max_steps}` filled in.
+    pub fn replanner(&self, max_steps: usize) -> String {
+        self.replanner.replace("{max_steps}", &max_steps.to_string())
+    }
+
+    /// The prompt to evaluate a step.
+    pub fn evaluator(&self) -> &str {
+        &self.evaluator
+    }
+
+    /// What an agent that carries out a step is told after its own prompt; `error_mark` begins the result of a step that
+    /// cannot be done.
+    pub fn plan_step(&self, error_mark: &str) -> String {
+        self.plan_step.replace("{error_mark}", error_mark)
+    }
+
+    /// The prompt to write the answer of a plan.
+    pub fn plan_answer(&self) -> &str {
+        &self.plan_answer
     }
 
     /// The prompt to summarize a thread.

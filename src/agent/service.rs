@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::{fmt, iter};
 
+use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt};
 use thiserror::Error;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -17,6 +18,7 @@ use super::conversations::Conversations;
 use super::front_matter::UnusableFile;
 use super::message::AssistantTurn;
 use super::meter::{Account, Meter, MeteredModel};
+use super::plan::{NewPlan, Plans};
 use super::run_recorder::RunRecorder;
 use super::selection;
 use super::subagents::{self, SubAgents};
@@ -27,7 +29,7 @@ use super::{
     Agent, Event, FinishReason, Message, Model, ModelOptions, Prompts, RunInput, RunUsage, Summarizer, ToolDescription,
     Toolbox, TurnObserver, UnreadablePrompt, context, models, prompts,
 };
-use crate::config::{AgentConfig, AgentProfile, ToolFilter};
+use crate::config::{AgentConfig, AgentProfile, PlannerConfig, ToolFilter};
 use crate::core::call::{BudgetScopes, Caller, TraceParent};
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
@@ -59,6 +61,7 @@ pub struct AgentService {
     summaries: Arc<Semaphore>,
     paused_runs: PausedRuns,
     conversations: Conversations,
+    plans: Plans,
 }
 
 /// The input of a run, its caller, and what its calls belong to.
@@ -144,6 +147,7 @@ impl AgentService {
             summaries: Arc::new(Semaphore::new(MAX_SUMMARIES)),
             paused_runs: PausedRuns::default(),
             conversations: Conversations::default(),
+            plans: Plans::default(),
         }))
     }
 
@@ -157,12 +161,63 @@ impl AgentService {
         &self.catalog
     }
 
-    /// Starts a run. Dropping the stream ends it.
+    pub(super) fn plans(&self) -> &Plans {
+        &self.plans
+    }
+
+    pub(super) fn prompts(&self) -> &Prompts {
+        &self.prompts
+    }
+
+    /// Starts a run, or with a profile that has a planner a plan. Dropping the stream ends it.
     ///
     /// # Errors
     /// `overloaded` if too many agents run, `upstream_error` if the profile's model cannot be used, `invalid_request` for
-    /// an option that its provider cannot keep.
-    pub async fn begin(
+    /// an option that its provider cannot keep, or of a plan for tools of the client.
+    pub async fn begin(self: &Arc<Self>, request: AgentRequest) -> Result<BoxStream<'static, Event>, CallError> {
+        match request.profile.planner.clone() {
+            Some(planner) => Box::pin(self.begin_plan(request, planner)).await,
+            None => Ok(Box::pin(self.begin_run(request)).await?.boxed()),
+        }
+    }
+
+    /// Starts a plan in a conversation.
+    async fn begin_plan(
+        self: &Arc<Self>,
+        request: AgentRequest,
+        planner: PlannerConfig,
+    ) -> Result<BoxStream<'static, Event>, CallError> {
+        let reminder = self.thread_summary(&request).await;
+        let outcome = Outcome {
+            service: Arc::clone(self),
+            profile: Arc::clone(&request.profile),
+            caller: Arc::clone(&request.caller),
+            scopes: request.scopes.clone(),
+            input: request.messages.clone(),
+            session: request.session.clone(),
+            thread: request.thread.clone(),
+            old: reminder,
+        };
+        let reminder = outcome.old.as_deref().map(prompts::reminder).map(Message::System);
+        let messages = reminder.into_iter().chain(self.history(&request)).collect();
+        let request = AgentRequest { messages, ..request };
+        let events = self.follow_plan(NewPlan { request, planner, approve: false }).await?;
+        let mut outcome = Some(outcome);
+        let events = events.inspect(move |event| {
+            if let Event::Finished { reason, messages } = event
+                && let Some(outcome) = outcome.take()
+            {
+                outcome.keep(*reason, messages);
+            }
+        });
+        Ok(events.boxed())
+    }
+
+    /// Starts a run of the agent loop, whether or not the profile has a planner.
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin).
+    pub(super) async fn begin_run(
         self: &Arc<Self>,
         mut request: AgentRequest,
     ) -> Result<impl Stream<Item = Event> + Send + 'static, CallError> {

@@ -21,6 +21,7 @@ use super::reply;
 use super::request::{Parameters, RequestMeta, forbid_other_sites};
 use crate::agent::summary::CompletedCall;
 use crate::agent::{AgentRequest, AgentService, Event, Message, RunUsage, service};
+use crate::config::{AgentProfile, PlannerConfig};
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
 
@@ -111,9 +112,40 @@ pub(super) async fn stream(
     parts: Parts,
     request: Result<Parameters<ChatRequest>, CallError>,
 ) -> Result<Response, CallError> {
-    forbid_other_sites(&parts)?;
+    stream_run(&origin, &gateway, &agents, &parts, request, false).await
+}
+
+/// The same with a plan: the goal is divided into steps, which the agent runs one after the other. Older than `/api/plans`,
+/// which new clients should use.
+#[utoipa::path(get, path = "/api/planner/stream", operation_id = "streamPlan", tag = "plans", params(ChatRequest),
+    responses((status = 200, description = "Server-sent events, `[DONE]` at the end", content_type = "text/event-stream"),
+        (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(super) async fn plan_stream(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Extension(agents): Extension<Arc<AgentService>>,
+    parts: Parts,
+    request: Result<Parameters<ChatRequest>, CallError>,
+) -> Result<Response, CallError> {
+    stream_run(&origin, &gateway, &agents, &parts, request, true).await
+}
+
+/// `plans`: whether an agent without a planner gets one.
+async fn stream_run(
+    origin: &RequestMeta,
+    gateway: &Arc<Gateway>,
+    agents: &Arc<AgentService>,
+    parts: &Parts,
+    request: Result<Parameters<ChatRequest>, CallError>,
+    plans: bool,
+) -> Result<Response, CallError> {
+    forbid_other_sites(parts)?;
     let Parameters(request) = request?;
-    let (session_id, request_to_agent) = request.into_agent_request(&origin, &gateway)?;
+    let (session_id, mut request_to_agent) = request.into_agent_request(origin, gateway)?;
+    if plans && request_to_agent.profile.planner.is_none() {
+        let planner = Some(PlannerConfig::default());
+        request_to_agent.profile = Arc::new(AgentProfile { planner, ..(*request_to_agent.profile).clone() });
+    }
     let events = event_stream::first(agents.begin(request_to_agent).await?).await?;
     let session = json!({"type": "session", "session_id": session_id}).to_string();
     // Never fails: an event has no map with keys that are not strings.
@@ -210,6 +242,11 @@ impl ChatReply {
                 | Event::ClientToolCall { .. }
                 | Event::SubAgentBegin { .. }
                 | Event::SubAgentEnd { .. }
+                | Event::PartFailed(_)
+                | Event::Plan { .. }
+                | Event::Step { .. }
+                | Event::Evaluation { .. }
+                | Event::Node { .. }
                 | Event::Finished { .. } => continue,
             };
             let arguments =

@@ -26,6 +26,7 @@ use crate::gateway::Gateway;
         (name = "public", description = "The same in a shorter form, without dangerous tools."),
         (name = "agents", description = "Agents that run tools, for chats and for clients of the OpenAI and Anthropic APIs."),
         (name = "conversations", description = "Conversations with agents that are stored: their runs, messages and logs."),
+        (name = "plans", description = "Plans of agents: begun, followed, paused, changed and continued."),
         (name = "openapi", description = "Registers tools of OpenAPI documents."),
         (name = "mcp", description = "Registers MCP servers, and signs in to them."),
         (name = "operation", description = "Health and metrics.")

@@ -2,19 +2,19 @@
 //! buffered.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use axum::http::{HeaderName, HeaderValue};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::Response;
 use futures_util::{Stream, StreamExt, stream};
 use serde::Serialize;
 
 use crate::agent::Event;
 use crate::agent::event_log::LoggedEvent;
-use crate::core::error::CallError;
+use crate::core::error::{CallError, ErrorCode};
+use crate::core::headers::single;
 
 /// Interval of keep-alives: load balancers close idle connections (A33).
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(5);
@@ -24,6 +24,9 @@ const DONE: &str = "[DONE]";
 
 /// Makes nginx pass events on as they arrive (A34).
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+
+/// By which a client that comes back says what it has (WHATWG HTML §9.2.4).
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// A comment, which clients skip.
 pub(super) const COMMENT: &str = ": keep-alive\n\n";
@@ -80,16 +83,6 @@ pub(super) fn respond_named(
     respond_with(kept_alive(frames, Bytes::from_static(keep_alive.as_bytes())))
 }
 
-/// Sends the events of a log with their ids and names, and a comment after each [`KEEP_ALIVE`] without one. When the client
-/// disconnects, `events` is dropped.
-pub(super) fn respond_logged(events: impl Stream<Item = Arc<LoggedEvent>> + Send + 'static) -> Response {
-    let frames = events.map(|event| {
-        let LoggedEvent { id, name, data } = &*event;
-        Bytes::from(format!("id: {id}\nevent: {name}\ndata: {data}\n\n"))
-    });
-    respond_with(kept_alive(frames, Bytes::from_static(COMMENT.as_bytes())))
-}
-
 fn respond_with(frames: impl Stream<Item = Bytes> + Send + 'static) -> Response {
     let mut response = Response::new(Body::from_stream(frames.map(Ok::<_, Infallible>)));
     let headers = response.headers_mut();
@@ -116,6 +109,41 @@ fn kept_alive<T: Clone + Send>(items: impl Stream<Item = T> + Send, keep_alive: 
             }
         }
     }
+}
+
+/// An event of a run, as it is sent.
+#[derive(Debug)]
+pub(super) struct LoggedFrame {
+    pub(super) id: Option<u64>,
+    pub(super) name: &'static str,
+    /// JSON on one line.
+    pub(super) data: String,
+}
+
+impl From<&LoggedEvent> for LoggedFrame {
+    fn from(event: &LoggedEvent) -> Self {
+        Self { id: Some(event.id), name: event.name, data: event.data.clone() }
+    }
+}
+
+/// Sends the events of a run with their own ids, so that a client can come back with `Last-Event-ID`, and a comment after each
+/// [`KEEP_ALIVE`] without one. When the client disconnects, `events` is dropped.
+pub(super) fn respond_logged(events: impl Stream<Item = LoggedFrame> + Send + 'static) -> Response {
+    let frames = events.map(|LoggedFrame { id, name, data }| {
+        let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
+        Bytes::from(format!("{id}event: {name}\ndata: {data}\n\n"))
+    });
+    respond_with(kept_alive(frames, Bytes::from_static(COMMENT.as_bytes())))
+}
+
+/// The event after which a client goes on.
+///
+/// # Errors
+/// `invalid_request`: no number.
+pub(super) fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, CallError> {
+    let invalid = || CallError::new(ErrorCode::InvalidRequest, "`Last-Event-ID` is not the id of an event, a number");
+    let text = single(headers, &LAST_EVENT_ID).map_err(|_| invalid())?;
+    text.filter(|text| !text.is_empty()).map(str::parse).transpose().map_err(|_| invalid())
 }
 
 /// `data` is JSON on one line, or `[DONE]`: it has no line breaks to escape.
@@ -154,6 +182,23 @@ mod tests {
         let response = respond_named(events, COMMENT);
         let sent = axum::body::to_bytes(response.into_body(), 1_000).await.unwrap();
         assert_eq!(&sent[..], b"event: ping\ndata: {\"type\":\"ping\"}\n\n");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn logged_events_have_their_own_ids_and_names() {
+        let slow = stream::once(async {
+            tokio::time::sleep(Duration::from_secs(7)).await;
+            LoggedFrame { id: Some(9), name: "step", data: "{}".into() }
+        });
+        let body = respond_logged(slow).into_body();
+        let sent = axum::body::to_bytes(body, 1_000).await.unwrap();
+        assert_eq!(sent, ": keep-alive\n\nid: 9\nevent: step\ndata: {}\n\n");
+        let id = |text: &'static str| {
+            last_event_id(&HeaderMap::from_iter([("last-event-id".parse().unwrap(), HeaderValue::from_static(text))]))
+        };
+        assert_eq!(id("7").unwrap(), Some(7));
+        assert!(id("x").is_err() && id("-1").is_err());
+        assert_eq!(last_event_id(&HeaderMap::new()).unwrap(), None);
     }
 
     #[test]

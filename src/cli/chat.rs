@@ -18,7 +18,7 @@ use super::local_gateway::{self, Place};
 use super::{Common, Exit, present};
 use crate::agent::toolbox::{InProcess, OverHttp, Toolbox};
 use crate::agent::{AgentRequest, AgentService, Event, FinishReason, Message, service};
-use crate::config::{AgentProfile, Config, McpConfig, OpenApiConfig};
+use crate::config::{AgentProfile, Config, McpConfig, OpenApiConfig, PlannerConfig};
 use crate::core::call::{BudgetScopes, Caller};
 use crate::core::error::CallError;
 use crate::core::session::Session;
@@ -32,6 +32,9 @@ pub(super) struct ChatCommand {
     /// The agent's profile, or `replay:FILE` for a scripted conversation.
     #[arg(long, value_name = "PROFILE")]
     model: Option<String>,
+    /// Plan before acting, and show the steps as a checklist. Profiles with a `planner` always do.
+    #[arg(long)]
+    plan: bool,
     /// The session of the tool calls, with its files. By default a new one.
     #[arg(long, value_name = "ID")]
     session: Option<String>,
@@ -158,7 +161,10 @@ impl Chat {
         remote: Option<OverHttp>,
     ) -> Result<Self, CallError> {
         let gateway = agents.gateway();
-        let (agent, profile) = profile_of(&gateway.config(), command.model.as_deref())?;
+        let (agent, mut profile) = profile_of(&gateway.config(), command.model.as_deref())?;
+        if command.plan && profile.planner.is_none() {
+            profile = Arc::new(AgentProfile { planner: Some(PlannerConfig::default()), ..(*profile).clone() });
+        }
         let caller = command.identity.caller().caller()?;
         let session = command.session.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
         let session = gateway.pipeline.sessions.prepare(&caller, &session)?;

@@ -12,6 +12,7 @@ use super::aws::AwsConfig;
 use super::check::Findings;
 use super::models::ModelConfig;
 use super::overrides::Overrides;
+use super::planner::PlannerConfig;
 use super::schema::Money;
 use super::subagents::SubAgentsConfig;
 
@@ -30,7 +31,8 @@ pub struct AgentConfig {
     pub skills_directory: Option<PathBuf>,
     pub subagents: SubAgentsConfig,
     /// A folder with prompts that replace the built-in ones: `with_tools.md`, `without_tools.md`,
-    /// `reasoning_summary.md`, `conversation_summary.md`, `context_summary.md`, `selection.md`, `title.md` (A58).
+    /// `reasoning_summary.md`, `conversation_summary.md`, `context_summary.md`, `selection.md`, `title.md`, `planner.md`,
+    /// `replanner.md`, `evaluator.md`, `plan_step.md`, `plan_answer.md` (A58).
     pub prompts_directory: Option<PathBuf>,
     pub memory: MemoryConfig,
     pub conversations: ConversationsConfig,
@@ -119,6 +121,8 @@ pub struct AgentProfile {
     pub max_result_bytes: usize,
     /// A turn whose text contains one of these ends the run, even if it requests tools (D19). Empty: none.
     pub end_words: Vec<String>,
+    /// Lets the agent plan before it acts.
+    pub planner: Option<PlannerConfig>,
 }
 
 /// A system prompt. `{current_date}` and `{tools_info}`, a line for each tool, are filled in.
@@ -259,6 +263,7 @@ impl Default for AgentProfile {
             parallel_tool_calls: 8,
             max_result_bytes: 65_536,
             end_words: Vec::new(),
+            planner: None,
         }
     }
 }
@@ -397,6 +402,9 @@ impl AgentProfile {
         findings.duration(&format!("{at}.max_run_seconds"), self.max_run_seconds);
         if self.end_words.iter().any(|word| word.trim().is_empty()) {
             findings.add(format!("{at}.end_words"), "contains an empty word, which would end every run", "remove it");
+        }
+        if let Some(planner) = &self.planner {
+            planner.check(&format!("{at}.planner"), findings);
         }
     }
 }

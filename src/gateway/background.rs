@@ -59,6 +59,9 @@ impl Gateway {
         if let Err(error) = self.store.forget_conversation_logs_before(oldest).await {
             tracing::warn!(%error, "cannot remove old logs of conversations from the store");
         }
+        if let Err(error) = self.store.forget_plans_before(jiff::Timestamp::now() - KEPT_RUNS).await {
+            tracing::warn!(%error, "cannot remove old plans from the store");
+        }
         // Workspaces of sessions of an earlier process.
         let idle = Duration::from_secs(self.config().session.idle_seconds);
         if let Err(error) = self.workspaces.remove_older_than(idle).await {

@@ -22,6 +22,7 @@ const MCP: &str = include_str!("../../docs/mcp.md");
 const OCSF: &str = include_str!("../../docs/ocsf.md");
 const OPENAPI: &str = include_str!("../../docs/openapi.md");
 const OPERATIONS: &str = include_str!("../../docs/operations.md");
+const PLANS: &str = include_str!("../../docs/plans.md");
 const POLICIES: &str = include_str!("../../docs/policies.md");
 const PYTHON: &str = include_str!("../../docs/python.md");
 const SPECIFICATION: &str = include_str!("../../docs/specification.md");
@@ -29,7 +30,7 @@ const TENANTS: &str = include_str!("../../docs/tenants.md");
 const TOOLS: &str = include_str!("../../docs/tools.md");
 
 /// The README and the pages in docs/ whose commands are run here.
-const PAGES: [(&str, &str); 15] = [
+const PAGES: [(&str, &str); 16] = [
     ("README.md", README),
     ("agents.md", AGENTS),
     ("benchmarks.md", BENCHMARKS),
@@ -40,6 +41,7 @@ const PAGES: [(&str, &str); 15] = [
     ("ocsf.md", OCSF),
     ("openapi.md", OPENAPI),
     ("operations.md", OPERATIONS),
+    ("plans.md", PLANS),
     ("policies.md", POLICIES),
     ("python.md", PYTHON),
     ("specification.md", SPECIFICATION),

@@ -11,6 +11,7 @@ use thiserror::Error;
 use super::remote::Reported;
 use super::{Model, ModelChunk, ModelError, ModelRequest, Purpose, StopReason};
 use crate::agent::message::{Message, RequestedCall};
+use crate::agent::options::PartOfPlan;
 use crate::budget::ModelUsage;
 
 /// A model's turns in order, independent of the request.
@@ -34,6 +35,32 @@ struct Script {
     title: Option<String>,
     /// The answer to a request for the calls that fit a task.
     selection: Option<Vec<Call>>,
+    /// For agents that plan.
+    plan: Option<PlanScript>,
+}
+
+/// The turns of each request of a plan. A request has a further turn after tool calls, and where its answer is refused.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct PlanScript {
+    /// Of the planner: the plan, and each change of it.
+    planner: Vec<Vec<Turn>>,
+    evaluator: Vec<Vec<Turn>>,
+    /// Of the attempts at steps.
+    attempts: Vec<Vec<Turn>>,
+    answer: Vec<Turn>,
+}
+
+impl PlanScript {
+    fn turns(&self, part: PartOfPlan) -> Option<&[Turn]> {
+        let (requests, number) = match part {
+            PartOfPlan::Planner(number) => (&self.planner, number),
+            PartOfPlan::Evaluator(number) => (&self.evaluator, number),
+            PartOfPlan::Attempt(number) => (&self.attempts, number),
+            PartOfPlan::Answer => return Some(&self.answer),
+        };
+        requests.get((number as usize).checked_sub(1)?).map(Vec::as_slice)
+    }
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -118,6 +145,11 @@ impl Replay {
     /// The turn that follows those in the conversation.
     fn next(&self, request: &ModelRequest) -> Result<Turn, ModelError> {
         let played = request.messages.iter().filter(|message| matches!(message, Message::Assistant(_))).count();
+        if let Some(part) = request.options.part_of_plan {
+            let turns = self.script.plan.as_ref().and_then(|plan| plan.turns(part));
+            let missing = || ModelError::Refused(format!("{} has no turn {} for {part:?}", self.name, played + 1));
+            return turns.and_then(|turns| turns.get(played)).cloned().ok_or_else(missing);
+        }
         self.script.turns.get(played).cloned().ok_or_else(|| {
             let turns = self.script.turns.len();
             ModelError::Refused(format!(
@@ -172,6 +204,7 @@ fn pieces(turn: Turn) -> Vec<ModelChunk> {
 mod tests {
     use super::*;
     use crate::agent::message::AssistantTurn;
+    use crate::agent::options::ModelOptions;
 
     const WEATHER: &str = include_str!("../../../config/examples/weather.yaml");
 
@@ -220,6 +253,24 @@ mod tests {
         assert_eq!(ask(Purpose::CallSummary).await[0], Ok(ModelChunk::Text("- added".into())));
         let refused = ask(Purpose::ConversationSummary).await;
         assert!(matches!(&refused[..], [Err(ModelError::Refused(why))] if why.contains("conversation_summary")));
+    }
+
+    #[tokio::test]
+    async fn each_request_of_a_plan_has_turns_of_its_own() {
+        let script = "{turns: [], plan: {planner: [[{text: [a]}], [{text: [b]}, {text: [c]}]], answer: [{text: [d]}]}}";
+        let model = Replay::parse("plan.yaml", script).unwrap();
+        let ask = async |part, messages| {
+            let options = ModelOptions { part_of_plan: Some(part), ..ModelOptions::default() };
+            let request = ModelRequest { messages, options, ..ModelRequest::default() };
+            model.stream(Arc::new(request)).next().await.unwrap()
+        };
+        let text = |text: &str| Ok(ModelChunk::Text(text.into()));
+        assert_eq!(ask(PartOfPlan::Planner(1), Vec::new()).await, text("a"));
+        assert_eq!(ask(PartOfPlan::Planner(2), Vec::new()).await, text("b"));
+        assert_eq!(ask(PartOfPlan::Planner(2), later()).await, text("c"));
+        assert_eq!(ask(PartOfPlan::Answer, Vec::new()).await, text("d"));
+        let missing = ask(PartOfPlan::Attempt(1), Vec::new()).await;
+        assert!(matches!(&missing, Err(ModelError::Refused(why)) if why.contains("Attempt(1)")), "{missing:?}");
     }
 
     #[test]

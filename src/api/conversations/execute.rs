@@ -23,16 +23,15 @@ use crate::agent::conversation::{
 use crate::agent::event_log::LoggedEvent;
 use crate::api::body::JsonBody;
 use crate::api::documentation::ReplyBody;
+use crate::api::event_stream::LoggedFrame;
 use crate::api::request::{Name, Parameters, RequestMeta};
 use crate::api::{event_stream, reply};
 use crate::config::Secret;
 use crate::core::error::{CallError, ErrorCode};
-use crate::core::headers::single;
 use crate::gateway::Gateway;
 use crate::infra::store::Conversation;
 
 /// The id of the last event that a client has, of the SSE standard.
-const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// The id of the run, so that it can be followed after a disconnect before the first event.
 const RUN_ID: HeaderName = HeaderName::from_static("x-run-id");
@@ -144,9 +143,9 @@ pub(crate) async fn events(
     Name(id): Name,
     Parameters(EventsAfter { after }): Parameters<EventsAfter>,
 ) -> Result<Response, CallError> {
-    let after = last_event_id(&headers)?.or(after);
+    let after = event_stream::last_event_id(&headers)?.or(after);
     if let Some(log) = runs.events(&origin.caller.key, &id) {
-        return Ok(event_stream::respond_logged(log.follow(after)));
+        return Ok(event_stream::respond_logged(log.follow(after).map(|event| LoggedFrame::from(&*event))));
     }
     let run = gateway.store().conversation_run(&origin.caller.key, &id).await.map_err(unavailable)?;
     let run = run.ok_or_else(|| unknown_run(&id))?;
@@ -259,13 +258,13 @@ impl Drop for ConnectedClient {
 fn until_done(
     events: impl Stream<Item = Arc<LoggedEvent>> + Send + 'static,
     client: ConnectedClient,
-) -> impl Stream<Item = Arc<LoggedEvent>> + Send + 'static {
+) -> impl Stream<Item = LoggedFrame> + Send + 'static {
     async_stream::stream! {
         // The whole client, and not its fields alone.
         let mut client = client;
         let mut events = std::pin::pin!(events);
         while let Some(event) = events.next().await {
-            yield event;
+            yield LoggedFrame::from(&*event);
         }
         client.is_done = true;
     }
@@ -277,12 +276,6 @@ fn accepts_events(headers: &HeaderMap) -> bool {
         let kind = kind.split(';').next().unwrap_or_default().trim();
         kind.eq_ignore_ascii_case("text/event-stream")
     })
-}
-
-fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, CallError> {
-    let text = single(headers, &LAST_EVENT_ID).map_err(|_| invalid("`Last-Event-ID` is not the id of an event"))?;
-    let number = text.filter(|text| !text.is_empty()).map(str::parse).transpose();
-    number.map_err(|_| invalid("`Last-Event-ID` is not the id of an event"))
 }
 
 fn invalid(message: impl Into<String>) -> CallError {

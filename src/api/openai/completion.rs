@@ -185,7 +185,12 @@ impl ChunkEncoder {
             | Event::ToolResult { .. }
             | Event::ToolError { .. }
             | Event::SubAgentBegin { .. }
-            | Event::SubAgentEnd { .. } => Vec::new(),
+            | Event::SubAgentEnd { .. }
+            | Event::PartFailed(_)
+            | Event::Plan { .. }
+            | Event::Step { .. }
+            | Event::Evaluation { .. }
+            | Event::Node { .. } => Vec::new(),
         }
     }
 

@@ -7,6 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use rust_decimal::Decimal;
 use serde_json::Value;
 
+use crate::agent::plan::{Step, StepStatus};
 use crate::agent::{Event, RunError, RunUsage};
 use crate::cli::present;
 
@@ -72,17 +73,42 @@ impl Screen {
                 self.print_note(&format!("✗ {tool_name}: {}", present::folded(&error)));
                 self.wait("thinking");
             }
-            Event::Error(RunError { message, .. }) | Event::Status { message, .. } => self.print_note(&message),
+            Event::Error(RunError { message, .. })
+            | Event::PartFailed(RunError { message, .. })
+            | Event::Status { message, .. } => self.print_note(&message),
             Event::Compacted { tokens_before, tokens_after, .. } => self.print_note(&format!(
                 "the conversation was shortened for the model, from about {tokens_before} to {tokens_after} tokens"
             )),
             Event::Finished { .. } => self.end_line(),
             Event::Usage(usage) => self.count(&usage),
+            Event::Plan { steps, .. } => self.show_plan(&steps),
+            Event::Step { step, attempt } => self.show_step(&step, attempt),
+            Event::Evaluation { passed: false, reason, .. } => {
+                self.print_note(&format!("  {}", present::folded(&reason)));
+            }
             Event::Thinking { .. }
             | Event::ClientToolCall { .. }
             | Event::SubAgentBegin { .. }
-            | Event::SubAgentEnd { .. } => {}
+            | Event::SubAgentEnd { .. }
+            | Event::Evaluation { .. }
+            | Event::Node { .. } => {}
         }
+    }
+
+    /// The plan as a checklist.
+    fn show_plan(&mut self, steps: &[Step]) {
+        self.print_note("Plan:");
+        for step in steps {
+            self.print_note(&checklist_line(step));
+        }
+        self.wait("thinking");
+    }
+
+    /// A step of the checklist whose status changed.
+    fn show_step(&mut self, step: &Step, attempt: u32) {
+        let again = if attempt > 1 { format!(" (attempt {attempt})") } else { String::new() };
+        self.print_note(&format!("{}{again}", checklist_line(step)));
+        self.wait("thinking");
     }
 
     fn print(&mut self, text: &str) {
@@ -123,6 +149,16 @@ impl Screen {
             spinner.finish_and_clear();
         }
     }
+}
+
+fn checklist_line(step: &Step) -> String {
+    let mark = match step.status {
+        StepStatus::Pending => "[ ]",
+        StepStatus::Executing => "[…]",
+        StepStatus::Completed => "[x]",
+        StepStatus::Failed => "[!]",
+    };
+    format!("  {mark} {}. {}", step.id, present::folded(&step.instruction))
 }
 
 fn counted(count: u32, what: &str) -> String {

@@ -6,7 +6,7 @@ use sqlx::{AnyPool, AssertSqlSafe, SqlSafeStr as _};
 use super::Engine;
 
 /// In order; the first one is version 1.
-const FILES: [(&str, &str); 8] = [
+const FILES: [(&str, &str); 9] = [
     ("daily usage", include_str!("migrations/0001_daily_usage.sql")),
     ("thread summaries", include_str!("migrations/0002_thread_summaries.sql")),
     ("OpenAPI collections", include_str!("migrations/0003_openapi_collections.sql")),
@@ -15,6 +15,7 @@ const FILES: [(&str, &str); 8] = [
     ("idempotency records", include_str!("migrations/0006_idempotency_records.sql")),
     ("conversations", include_str!("migrations/0007_conversations.sql")),
     ("resources", include_str!("migrations/0008_resources.sql")),
+    ("plans", include_str!("migrations/0009_plans.sql")),
 ];
 
 /// The version that this program knows.

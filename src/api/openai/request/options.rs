@@ -110,6 +110,7 @@ impl RequestOptions {
             return Err(invalid(format!("`stop` must be one to {MAX_STOPS} texts that are not empty")));
         }
         Ok(ModelOptions {
+            part_of_plan: None,
             temperature: self.temperature,
             top_p: self.top_p,
             presence_penalty: self.presence_penalty,

@@ -1,0 +1,414 @@
+//! The nodes of a plan, one function each (B18). Each reads and changes the state, and sets the node that follows.
+
+use futures_util::StreamExt;
+use serde_json::Value;
+
+use super::branches::{self, Facts};
+use super::inputs::{failure, instructions, planner_input, results, step_input};
+use super::memory::EntryKind;
+use super::model_answers::{Decision, EvaluationAnswer, PlanAnswer, ReplanAnswer};
+use super::page_snapshots;
+use super::run::Work;
+use super::state::{CallMade, Node, PlanState, PlanStatus, StepRun, StepStatus, Verdict, is_hopeless};
+use super::verdict;
+use crate::agent::prompts::beginning;
+use crate::agent::{Event, FinishReason, OutputFormat, PartOfPlan, RunError};
+use crate::core::error::{CallError, ErrorCode};
+
+/// The status of a run that goes on although the tools cannot be listed.
+const WITHOUT_TOOLS: &str = "without_tools";
+
+/// Maximum characters of an observation.
+const MAX_OBSERVATION: usize = 20_000;
+
+/// Maximum characters of a call's answer in the state.
+const MAX_ANSWER: usize = 4_000;
+
+/// Does the work of the state's node.
+///
+/// # Errors
+/// The plan cannot go on: a model failed, or wrote no plan.
+pub(super) async fn visit(work: &Work, state: &mut PlanState) -> Result<(), RunError> {
+    match state.node {
+        Node::PlannerInit => planner_init(work, state).await,
+        Node::ExecutorDispatch => executor_dispatch(work, state).await,
+        Node::ExecutorRunMcp => executor_run_mcp(work, state).await,
+        Node::ExecutorProcessResult => executor_process_result(work, state).await,
+        Node::MemoryUpdate => {
+            memory_update(state);
+            Ok(())
+        }
+        Node::PlannerEvaluate => planner_evaluate(work, state).await,
+        Node::PlannerReplanning => planner_replanning(work, state).await,
+        Node::End => end(work, state).await,
+    }
+}
+
+/// Makes the plan from the goal and the memory (B3); after a failure anew, with its reason (A27).
+async fn planner_init(work: &Work, state: &mut PlanState) -> Result<(), RunError> {
+    let max_steps = state.planner.max_steps();
+    let mut input = planner_input(state);
+    if state.need_replan {
+        input.push_str(&failure(state));
+    }
+    state.planner_requests += 1;
+    let part = PartOfPlan::Planner(state.planner_requests);
+    let prompt = work.planner_prompt(work.prompts().planner(max_steps), state).await;
+    let form = PlanAnswer::format(max_steps);
+    let answer: PlanAnswer = read(&ask(work, state, part, prompt, input, form).await?)?;
+    answer.success_criteria.clone_into(&mut state.success_criteria);
+    state.plan_anew(answer.steps());
+    adopt(work, state).await;
+    Ok(())
+}
+
+/// Records the plan, tells it, and comes to its next step.
+async fn adopt(work: &Work, state: &mut PlanState) {
+    let lines: String = state.plan.iter().map(|step| format!("{}. {}\n", step.id, step.instruction)).collect();
+    state.memory.add(EntryKind::Plan, &lines);
+    let steps = state.plan.clone();
+    let success_criteria = state.success_criteria.clone();
+    work.send(Event::Plan { plan_id: work.id.clone(), steps, success_criteria }).await;
+    state.node = Node::ExecutorDispatch;
+}
+
+/// Selects the next step, or as many as are run together (B10).
+async fn executor_dispatch(work: &Work, state: &mut PlanState) -> Result<(), RunError> {
+    let left = state.plan.len().saturating_sub(state.step_idx);
+    if left == 0 {
+        (state.node, state.outcome) = (Node::End, Some(PlanStatus::Finished));
+        return Ok(());
+    }
+    if state.dispatched == 0 {
+        state.dispatched = state.planner.steps_per_dispatch.min(left);
+    }
+    state.attempts += 1;
+    state.total_attempts += 1;
+    state.run = StepRun::default();
+    for step in state.current_mut() {
+        step.status = StepStatus::Executing;
+    }
+    tell_steps(work, state).await;
+    state.node = Node::ExecutorRunMcp;
+    Ok(())
+}
+
+/// The agent runs the step with its tools. A run that another process began is told what it already did.
+async fn executor_run_mcp(work: &Work, state: &mut PlanState) -> Result<(), RunError> {
+    let input = step_input(state);
+    let interrupted = std::mem::take(&mut state.run);
+    state.run.begun = true;
+    // What an interrupted run called stays, so that a further interruption loses nothing.
+    state.run.calls = interrupted.calls;
+    let first = state.run.calls.len();
+    work.keep(state).await;
+    let part = PartOfPlan::Attempt(state.total_attempts);
+    let begun = work.begin(work.step_profile(state), input, part, None).await;
+    match begun {
+        Ok(mut events) => {
+            while let Some(event) = events.next().await {
+                record(work, state, event, first).await?;
+            }
+        }
+        Err(error) => state.run.failure = Some(error.message().to_owned()),
+    }
+    state.run.ended = true;
+    state.node = Node::ExecutorProcessResult;
+    Ok(())
+}
+
+/// Keeps an event of a step's run, and tells it. Answered calls are in the store before anything follows from them.
+async fn record(work: &Work, state: &mut PlanState, event: Event, first: usize) -> Result<(), RunError> {
+    match event {
+        Event::Content { text } => {
+            state.run.text.push_str(&text);
+            // The answer of the plan is its content.
+            work.send(Event::Thinking { text }).await;
+        }
+        Event::ToolInput { ref id, ref tool_name, ref arguments } => {
+            state.run.text.clear();
+            let arguments = Value::Object(arguments.clone()).to_string();
+            let (id, tool) = (id.clone(), tool_name.clone());
+            state.run.calls.push(CallMade { id, tool, arguments, answer: None, failed: false });
+            work.keep(state).await;
+            work.send(event).await;
+        }
+        Event::ToolResult { ref id, result: ref answer, .. } | Event::ToolError { ref id, error: ref answer, .. } => {
+            let failed = matches!(event, Event::ToolError { .. });
+            let calls = state.run.calls.get_mut(first..).unwrap_or_default();
+            if let Some(call) = calls.iter_mut().find(|call| call.id == *id) {
+                call.answer = Some(answer.clone());
+                call.failed = failed;
+            }
+            work.keep(state).await;
+            work.send(event).await;
+        }
+        Event::Error(error) if is_hopeless(&error) => return Err(error),
+        Event::Error(error) => {
+            state.run.failure = Some(error.message.clone());
+            // The plan goes on (A71).
+            work.send(Event::PartFailed(error)).await;
+        }
+        Event::Status { status, message } if status == WITHOUT_TOOLS => {
+            work.send(Event::Status { status, message }).await;
+        }
+        Event::Status { message, .. } => state.run.failure = Some(message),
+        Event::Finished { reason, .. } if reason != FinishReason::Stop && state.run.failure.is_none() => {
+            state.run.failure = Some(format!("the run ended without an answer: {}", reason.as_str()));
+        }
+        Event::Usage(used) => state.used.add(&used),
+        Event::Thinking { .. } => work.send(event).await,
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Makes the observation: the step's answer, or `Error:` with the reason; of the last page what the step needs (B9, B14).
+async fn executor_process_result(work: &Work, state: &mut PlanState) -> Result<(), RunError> {
+    let run = &state.run;
+    let status = if run.failure.is_some() { StepStatus::Failed } else { StepStatus::Completed };
+    let mut observation = match &run.failure {
+        Some(failure) => format!("Error: {failure}"),
+        None => beginning(run.text.trim(), MAX_OBSERVATION).to_owned(),
+    };
+    let snapshot = run.calls.iter().rev().find_map(|call| {
+        call.answer.as_deref().filter(|answer| page_snapshots::find(&call.tool, answer)).map(str::to_owned)
+    });
+    let result = observation.clone();
+    if let Some(snapshot) = snapshot {
+        let needed = page_snapshots::digest(&snapshot, &instructions(state.current()));
+        let place = work.keep_snapshot(state.total_attempts, &snapshot).await;
+        let place = place.map(|place| format!(" (the whole is in the file {place})")).unwrap_or_default();
+        observation.push_str(&format!("\n\nThe page{place}:\n{needed}"));
+    }
+    for step in state.current_mut() {
+        step.status = status;
+        result.clone_into(&mut step.result);
+    }
+    for call in &mut state.run.calls {
+        if let Some(answer) = &mut call.answer {
+            answer.truncate(answer.floor_char_boundary(MAX_ANSWER));
+        }
+    }
+    state.last_observation = observation;
+    state.node = Node::MemoryUpdate;
+    Ok(())
+}
+
+/// Records action and observation. The same ones three times are a circle: the plan is changed for that, and the second
+/// time it is impossible (B16).
+fn memory_update(state: &mut PlanState) {
+    let calls: String = state.run.calls.iter().map(|call| format!("{} {}\n", call.tool, call.arguments)).collect();
+    let step = instructions(state.current());
+    let action = if calls.is_empty() { step.clone() } else { calls };
+    let observation = state.last_observation.clone();
+    state.memory.add(EntryKind::Action, &format!("{step}: {action}"));
+    state.memory.add(EntryKind::Observation, &observation);
+    if state.memory.is_circle(&action, &observation) {
+        state.need_replan = true;
+        state.impossible = state.memory.circles > 1;
+        state.replan_reason = "The same action gave the same observation three times: the plan goes in circles.".into();
+        state.memory.add(EntryKind::Thought, &state.replan_reason.clone());
+    }
+    state.node = Node::PlannerEvaluate;
+}
+
+/// Evaluates the step by rules or by the model (A23–A25, B4), and takes the branch.
+async fn planner_evaluate(work: &Work, state: &mut PlanState) -> Result<(), RunError> {
+    let verdict = match verdict::by_rules(state) {
+        Some(verdict) => verdict,
+        None => evaluation(work, state).await?,
+    };
+    let in_circles = std::mem::take(&mut state.need_replan);
+    let used_up = !verdict.passed && state.attempts >= state.planner.max_attempts();
+    let need_replan = verdict.need_replan || used_up || in_circles;
+    let reason = if in_circles { state.replan_reason.clone() } else { verdict.reason.clone() };
+    let status = if verdict.passed { StepStatus::Completed } else { StepStatus::Failed };
+    for step in state.current_mut() {
+        step.status = status;
+    }
+    tell_steps(work, state).await;
+    let (passed, told) = (verdict.passed, beginning(&reason, MAX_ANSWER).to_owned());
+    work.send(Event::Evaluation { passed, reason: told, need_replan }).await;
+    let outcome = if passed { "passed" } else { "failed" };
+    state.memory.add(EntryKind::Thought, &format!("step {}: {outcome}: {reason}", instructions(state.current())));
+    let done = state.plan.iter().filter(|step| step.status == StepStatus::Completed).count();
+    let progress = format!("{done} of {} steps completed, {} attempts", state.plan.len(), state.total_attempts);
+    state.memory.add(EntryKind::Progress, &progress);
+    let facts = Facts {
+        passed,
+        need_replan,
+        attempts_used_up: state.total_attempts >= state.planner.max_total_attempts(),
+        steps_left: state.steps_left(),
+        goal_reached: verdict.goal_reached,
+        impossible: verdict.impossible || state.impossible,
+    };
+    let chosen = branches::choose(&state.branches, facts);
+    let reason = if facts.attempts_used_up && !facts.impossible {
+        format!("The plan used up its {} attempts. The last one: {reason}", state.planner.max_total_attempts())
+    } else {
+        reason
+    };
+    branches::take(state, chosen, &reason);
+    Ok(())
+}
+
+/// The model's evaluation. If it fails, the step has not passed, and the plan goes on (A71).
+async fn evaluation(work: &Work, state: &mut PlanState) -> Result<Verdict, RunError> {
+    state.evaluator_requests += 1;
+    let part = PartOfPlan::Evaluator(state.evaluator_requests);
+    let rest = state.plan.get(state.step_idx + state.dispatched.max(1)..).unwrap_or_default();
+    let expected: String = state.current().iter().map(|step| format!("{}\n", step.expected)).collect();
+    let input = format!(
+        "Goal:\n{}\n\nSuccess criteria:\n{}\n\nStep:\n{}\n\nExpected:\n{expected}\nObservation:\n{}\n\nSteps after it:\n{}",
+        state.goal(),
+        state.success_criteria,
+        instructions(state.current()),
+        state.last_observation,
+        instructions(rest),
+    );
+    let prompt = work.prompts().evaluator().to_owned();
+    let answer = ask(work, state, part, prompt, input, EvaluationAnswer::format()).await;
+    match answer.and_then(|answer| read::<EvaluationAnswer>(&answer)) {
+        Ok(answer) => Ok(answer.into()),
+        Err(error) if is_hopeless(&error) || work.is_stopped() => Err(error),
+        Err(error) => {
+            let reason = format!("the step could not be evaluated: {}", error.message);
+            work.send(Event::PartFailed(error)).await;
+            Ok(Verdict { passed: false, reason, need_replan: false, goal_reached: false, impossible: false })
+        }
+    }
+}
+
+/// Changes the plan: modifies what is open, discards the failed step, or makes another plan (B5); or finds that nothing
+/// helps (B6).
+async fn planner_replanning(work: &Work, state: &mut PlanState) -> Result<(), RunError> {
+    let max_steps = state.planner.max_steps();
+    let lines: String =
+        state.plan.iter().map(|step| format!("{}. [{:?}] {}\n", step.id, step.status, step.instruction)).collect();
+    let input = format!("{}\nThe plan:\n{lines}{}", planner_input(state), failure(state));
+    state.planner_requests += 1;
+    let part = PartOfPlan::Planner(state.planner_requests);
+    let prompt = work.planner_prompt(work.prompts().replanner(max_steps), state).await;
+    let form = ReplanAnswer::format(max_steps);
+    let mut answer: ReplanAnswer = read(&ask(work, state, part, prompt, input, form).await?)?;
+    state.memory.add(EntryKind::Thought, &format!("{:?} the plan: {}", answer.decision, answer.reason));
+    if let Some(criteria) = answer.success_criteria.take() {
+        state.success_criteria = criteria;
+    }
+    let steps = answer.take_steps();
+    if steps.is_empty() && matches!(answer.decision, Decision::New | Decision::Modify) {
+        let message = "the planner changed the plan to one without steps";
+        return Err(RunError::from(&CallError::new(ErrorCode::InvalidOutput, message)));
+    }
+    match answer.decision {
+        Decision::Impossible => {
+            state.reason = answer.reason;
+            (state.node, state.outcome) = (Node::End, Some(PlanStatus::Impossible));
+            return Ok(());
+        }
+        Decision::New => state.plan_anew(steps),
+        Decision::Modify => {
+            keep_completed(state);
+            state.change_open_steps(steps);
+        }
+        Decision::Discard => {
+            let discarded = state.dispatched.max(1).min(state.plan.len().saturating_sub(state.step_idx));
+            let rest = state.plan.split_off(state.step_idx + discarded);
+            keep_completed(state);
+            state.change_open_steps(rest.into_iter().map(|step| (step.instruction, step.expected)).collect());
+        }
+    }
+    adopt(work, state).await;
+    Ok(())
+}
+
+/// Steps of the current dispatch that have passed are not open.
+fn keep_completed(state: &mut PlanState) {
+    let completed = state.current().iter().take_while(|step| step.status == StepStatus::Completed).count();
+    state.step_idx += completed;
+}
+
+/// Writes the final answer from the results.
+async fn end(work: &Work, state: &mut PlanState) -> Result<(), RunError> {
+    let outcome = match state.outcome {
+        Some(PlanStatus::Impossible) => format!("The goal was not reached: {}", state.reason),
+        _ => "The goal was reached.".to_owned(),
+    };
+    let results = results(state.done.iter().chain(&state.plan));
+    let input = format!(
+        "{}Goal:\n{}\n\nSuccess criteria:\n{}\n\n{outcome}\n\nResults:\n{results}",
+        state.context,
+        state.goal(),
+        state.success_criteria
+    );
+    state.answer.clear();
+    let profile = work.own_profile(work.prompts().plan_answer().to_owned());
+    let mut events = work
+        .begin(profile, input, PartOfPlan::Answer, Some(work.options.clone()))
+        .await
+        .map_err(|error| RunError::from(&error))?;
+    while let Some(event) = events.next().await {
+        match event {
+            Event::Content { text } => {
+                state.answer.push_str(&text);
+                work.send(Event::Content { text }).await;
+            }
+            Event::Usage(used) => state.used.add(&used),
+            Event::Error(error) => return Err(error),
+            Event::Status { status, message } if status != WITHOUT_TOOLS => {
+                return Err(RunError::from(&CallError::new(ErrorCode::UpstreamError, message)));
+            }
+            Event::Thinking { .. } => work.send(event).await,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// One request of the planner or the evaluator: its answer in the given form, for which the loop asks twice.
+async fn ask(
+    work: &Work,
+    state: &mut PlanState,
+    part: PartOfPlan,
+    prompt: String,
+    input: String,
+    format: Result<OutputFormat, CallError>,
+) -> Result<String, RunError> {
+    let options = crate::agent::ModelOptions {
+        temperature: state.planner.temperature,
+        output: Some(format.map_err(|error| RunError::from(&error))?),
+        ..crate::agent::ModelOptions::default()
+    };
+    let mut events = work
+        .begin(work.own_profile(prompt), input, part, Some(options))
+        .await
+        .map_err(|error| RunError::from(&error))?;
+    let (mut text, mut failure) = (String::new(), None);
+    while let Some(event) = events.next().await {
+        match event {
+            Event::Content { text: more } => text.push_str(&more),
+            Event::Usage(used) => state.used.add(&used),
+            Event::Error(error) => failure = Some(error),
+            Event::Status { status, message } if status != WITHOUT_TOOLS => {
+                failure = Some(RunError::from(&CallError::new(ErrorCode::UpstreamError, message)))
+            }
+            Event::Thinking { .. } => work.send(event).await,
+            _ => {}
+        }
+    }
+    failure.map_or(Ok(text), Err)
+}
+
+fn read<T: serde::de::DeserializeOwned>(answer: &str) -> Result<T, RunError> {
+    serde_json::from_str(answer).map_err(|problem| {
+        // An answer that the token limit cut is not checked by the loop.
+        RunError::from(&CallError::new(ErrorCode::InvalidOutput, format!("the model's JSON cannot be read: {problem}")))
+    })
+}
+
+async fn tell_steps(work: &Work, state: &PlanState) {
+    for step in state.current() {
+        work.send(Event::Step { step: step.clone(), attempt: state.attempts }).await;
+    }
+}

@@ -1,0 +1,442 @@
+//! The plans of callers: begun, looked at, paused, changed and continued. Another caller's plan is not found.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use futures_util::stream::{BoxStream, Stream, StreamExt};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use tokio_util::sync::CancellationToken;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::model_answers::MAX_INSTRUCTION;
+use super::run;
+use super::state::{PlanState, PlanStatus, StepStatus};
+use crate::agent::event_log::{EventLogs, LoggedEvent};
+use crate::agent::{AgentRequest, AgentService, Event, Message};
+use crate::config::PlannerConfig;
+use crate::core::call::Caller;
+use crate::core::error::{CallError, ErrorCode};
+use crate::infra::store::{PlanKey, PlanWish, StoredPlan};
+
+/// Maximum characters of a goal.
+const MAX_GOAL: usize = 32_000;
+
+/// Plans of a caller that are kept; of more, the oldest that do not run go.
+const MAX_PLANS: u32 = 1_000;
+
+/// More events than one node sends.
+const UNCOUNTED_EVENTS: u64 = 100_000;
+
+/// Maximum characters of what was said before a goal.
+const MAX_CONTEXT: usize = 8_000;
+
+/// The plans that this process runs.
+pub struct Plans {
+    /// The name of this process in the rows of its plans.
+    process: Arc<str>,
+    logs: EventLogs,
+    running: Mutex<HashMap<Arc<str>, CancellationToken>>,
+}
+
+/// A plan as its caller sees it.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub id: Arc<str>,
+    /// The profile's name.
+    pub agent: String,
+    pub session: Option<String>,
+    pub status: PlanStatus,
+    pub created: Timestamp,
+    pub changed: Timestamp,
+    pub state: PlanState,
+}
+
+/// A plan to begin.
+pub struct NewPlan {
+    /// The agent, its caller, and the goal as its last message of a user.
+    pub request: AgentRequest,
+    pub planner: PlannerConfig,
+    /// Whether the first step waits for approval.
+    pub approve: bool,
+}
+
+/// An open step as a caller wants it.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StepChange {
+    #[schema(min_length = 1, max_length = 4000, pattern = r"\S")]
+    pub instruction: String,
+    /// The expected result.
+    #[serde(default)]
+    #[schema(max_length = 4000)]
+    pub expected: String,
+}
+
+impl Default for Plans {
+    fn default() -> Self {
+        let process = Uuid::now_v7().to_string().into();
+        Self { process, logs: EventLogs::default(), running: Mutex::default() }
+    }
+}
+
+impl Plans {
+    pub(super) fn process(&self) -> Arc<str> {
+        Arc::clone(&self.process)
+    }
+}
+
+impl AgentService {
+    /// Begins a plan whose events the client follows. Dropping the stream cancels it.
+    ///
+    /// # Errors
+    /// `invalid_request` without a goal, or with tools of the client; `internal` if the store cannot keep it.
+    pub async fn follow_plan(self: &Arc<Self>, new: NewPlan) -> Result<BoxStream<'static, Event>, CallError> {
+        let (stored, state, request) = self.add_plan(new).await?;
+        let events = self.run_plan(&stored.id, request, state);
+        Ok(events.boxed())
+    }
+
+    /// Begins a plan that goes on by itself.
+    ///
+    /// # Errors
+    /// As [`follow_plan`](Self::follow_plan); `overloaded` if too many are on.
+    pub async fn start_plan(self: &Arc<Self>, new: NewPlan) -> Result<Plan, CallError> {
+        let (stored, state, request) = self.add_plan(new).await?;
+        let plan = Plan::of(&stored)?;
+        self.run_alone(stored.id, request, state).await?;
+        Ok(plan)
+    }
+
+    /// A plan of a caller.
+    ///
+    /// # Errors
+    /// `not_found`.
+    pub async fn plan(&self, caller: &Caller, id: &str) -> Result<Plan, CallError> {
+        Plan::of(&self.stored_plan(caller, id).await?)
+    }
+
+    /// The plans of a caller that were created before a moment, the latest first.
+    ///
+    /// # Errors
+    /// `internal`: the store cannot be read.
+    pub async fn plans_of(&self, caller: &Caller, before: Timestamp, max: u32) -> Result<Vec<Plan>, CallError> {
+        let process = &self.plans().process;
+        let plans = self.gateway().store().plans_of(&caller.key, before, max, process).await;
+        plans.map_err(CallError::internal)?.iter().map(Plan::of).collect()
+    }
+
+    /// Pauses a plan after the node that it is at.
+    ///
+    /// # Errors
+    /// `not_found`; `invalid_request` if it does not run.
+    pub async fn pause_plan(&self, caller: &Caller, id: &str) -> Result<Plan, CallError> {
+        let plan = self.plan(caller, id).await?;
+        let runs = plan.status == PlanStatus::Running && self.wish(id, PlanWish::Pause).await?;
+        if runs { self.plan(caller, id).await } else { Err(plan.is_not("running")) }
+    }
+
+    /// Ends a plan at once.
+    ///
+    /// # Errors
+    /// `not_found`; `invalid_request` if it has ended.
+    pub async fn cancel_plan(&self, caller: &Caller, id: &str) -> Result<Plan, CallError> {
+        let stored = self.stored_plan(caller, id).await?;
+        let plan = Plan::of(&stored)?;
+        if plan.status.is_final() {
+            return Err(plan.is_not("open"));
+        }
+        if plan.status == PlanStatus::Running {
+            self.wish(id, PlanWish::Cancel).await?;
+            let running = self.plans().running.lock().get(id).cloned();
+            if let Some(abort) = running {
+                abort.cancel();
+            }
+        } else {
+            self.replace(&stored, PlanStatus::Cancelled, &plan.state).await?;
+        }
+        self.plan(caller, id).await
+    }
+
+    /// Replaces the open steps of a plan that does not run.
+    ///
+    /// # Errors
+    /// `not_found`; `invalid_request` if it runs or has ended, or for steps that it cannot have.
+    pub async fn change_plan(&self, caller: &Caller, id: &str, steps: Vec<StepChange>) -> Result<Plan, CallError> {
+        let stored = self.stored_plan(caller, id).await?;
+        let mut plan = Plan::of(&stored)?;
+        if !plan.waits() {
+            return Err(plan.is_not("paused"));
+        }
+        plan.state.replace_open_steps(steps)?;
+        self.replace(&stored, plan.status, &plan.state).await?;
+        self.plan(caller, id).await
+    }
+
+    /// Goes on with a plan that is paused, interrupted, failed or waits for approval, at its last node. `request`: the agent
+    /// of the plan and its present caller.
+    ///
+    /// # Errors
+    /// `not_found`; `invalid_request` if it runs, has ended or waits for approval, unless this is it.
+    pub async fn continue_plan(
+        self: &Arc<Self>,
+        id: &str,
+        request: AgentRequest,
+        is_approval: bool,
+    ) -> Result<Plan, CallError> {
+        let caller = Arc::clone(&request.caller);
+        let stored = self.stored_plan(&caller, id).await?;
+        let mut plan = Plan::of(&stored)?;
+        match (plan.status, is_approval) {
+            (PlanStatus::WaitingForApproval, true) => plan.state.awaits_approval = false,
+            (PlanStatus::WaitingForApproval, false) => return Err(plan.is_not("approved")),
+            (_, true) => return Err(plan.is_not("waiting for approval")),
+            _ if !plan.waits() => return Err(plan.is_not("paused")),
+            _ => {}
+        }
+        plan.state.reason.clear();
+        self.replace(&stored, PlanStatus::Running, &plan.state).await?;
+        self.run_alone(stored.id, request, plan.state).await?;
+        self.plan(&caller, id).await
+    }
+
+    /// The events of a plan after the one with that id; `None` if none are kept, as for ten minutes after its end.
+    ///
+    /// # Errors
+    /// `not_found`.
+    pub async fn plan_events(
+        &self,
+        caller: &Caller,
+        id: &str,
+        after: Option<u64>,
+    ) -> Result<Option<impl Stream<Item = Arc<LoggedEvent>> + Send + 'static + use<>>, CallError> {
+        self.stored_plan(caller, id).await?;
+        Ok(self.plans().logs.find(&caller.key, id).map(|log| log.follow(after)))
+    }
+
+    async fn add_plan(&self, new: NewPlan) -> Result<(StoredPlan, PlanState, AgentRequest), CallError> {
+        let NewPlan { request, planner, approve } = new;
+        if !request.client_tools.is_empty() {
+            return Err(invalid("an agent that plans runs no tools of its client; leave `tools` out"));
+        }
+        request.options.check(&request.profile)?;
+        let (goal, context) = goal_of(&request.messages)?;
+        let state = PlanState::new(goal, context, planner, approve)?;
+        let now = Timestamp::now();
+        let stored = StoredPlan {
+            id: Uuid::now_v7().to_string().into(),
+            caller_key: Arc::clone(&request.caller.key),
+            agent: request.agent.to_string(),
+            session: request.session.as_deref().map(str::to_owned),
+            status: PlanStatus::Running.as_str().to_owned(),
+            is_interrupted: false,
+            created: now,
+            changed: now,
+            state: serde_json::to_string(&state).map_err(CallError::internal)?,
+        };
+        let (store, process) = (self.gateway().store(), &self.plans().process);
+        store.add_plan(&stored, process).await.map_err(CallError::internal)?;
+        store.forget_surplus_plans(&stored.caller_key, MAX_PLANS).await.map_err(CallError::internal)?;
+        Ok((stored, state, request))
+    }
+
+    /// Runs a plan that this process holds in the store.
+    fn run_plan(
+        self: &Arc<Self>,
+        id: &Arc<str>,
+        request: AgentRequest,
+        state: PlanState,
+    ) -> impl Stream<Item = Event> + Send + 'static + use<> {
+        let running = Running { agents: Arc::clone(self), id: Arc::clone(id) };
+        self.plans().running.lock().insert(Arc::clone(id), request.abort.clone());
+        run::run(Arc::clone(self), Arc::clone(id), request, state).inspect(move |_| {
+            let _until_dropped = &running;
+        })
+    }
+
+    /// Runs a plan in the background, with its events in a log.
+    async fn run_alone(
+        self: &Arc<Self>,
+        id: Arc<str>,
+        request: AgentRequest,
+        state: PlanState,
+    ) -> Result<(), CallError> {
+        let caller = Arc::clone(&request.caller);
+        let logs = &self.plans().logs;
+        // After a restart, events may have been sent that the last state does not count.
+        let stored = if state.last_event == 0 { 0 } else { state.last_event + UNCOUNTED_EVENTS };
+        let last = logs.find(&caller.key, &id).map_or(stored, |log| log.last_id());
+        let log = match logs.open_after(&caller.owner, &caller.key, &id, last) {
+            Ok(log) => log,
+            Err(error) => {
+                let key = PlanKey { id, holder: self.plans().process() };
+                let paused = PlanStatus::Paused.as_str();
+                self.gateway().store().end_plan(&key, paused, Timestamp::now()).await.map_err(CallError::internal)?;
+                return Err(error);
+            }
+        };
+        let events = self.run_plan(&id, request, state);
+        self.gateway().in_background(async move {
+            let mut events = Box::pin(events);
+            let _closes = CloseOnDrop(log.clone());
+            while let Some(event) = events.next().await {
+                if let Ok(data) = serde_json::to_value(&event) {
+                    log.append(event.name(), data);
+                }
+            }
+        });
+        Ok(())
+    }
+
+    async fn stored_plan(&self, caller: &Caller, id: &str) -> Result<StoredPlan, CallError> {
+        let plan = self.gateway().store().plan(&caller.key, id, &self.plans().process).await;
+        plan.map_err(CallError::internal)?.ok_or_else(unknown)
+    }
+
+    async fn wish(&self, id: &str, wish: PlanWish) -> Result<bool, CallError> {
+        self.gateway().store().wish_of_plan(id, wish).await.map_err(CallError::internal)
+    }
+
+    async fn replace(&self, found: &StoredPlan, status: PlanStatus, state: &PlanState) -> Result<(), CallError> {
+        let text = serde_json::to_string(state).map_err(CallError::internal)?;
+        let (store, process) = (self.gateway().store(), &self.plans().process);
+        let replaced = store.replace_plan(found, status.as_str(), &text, process, Timestamp::now()).await;
+        if replaced.map_err(CallError::internal)? {
+            return Ok(());
+        }
+        Err(invalid("the plan was changed at the same time; read it again"))
+    }
+}
+
+impl Plan {
+    fn of(stored: &StoredPlan) -> Result<Self, CallError> {
+        let damaged = |error: serde_json::Error| CallError::internal(format!("the plan {}: {error}", stored.id));
+        let status = serde_json::from_value(stored.status.as_str().into()).map_err(damaged)?;
+        let state: PlanState = serde_json::from_str(&stored.state).map_err(damaged)?;
+        Ok(Self {
+            id: Arc::clone(&stored.id),
+            agent: stored.agent.clone(),
+            session: stored.session.clone(),
+            status: if stored.is_interrupted { PlanStatus::Paused } else { status },
+            created: stored.created,
+            changed: stored.changed,
+            state,
+        })
+    }
+
+    /// Whether it can be changed, and go on.
+    fn waits(&self) -> bool {
+        matches!(self.status, PlanStatus::Paused | PlanStatus::WaitingForApproval | PlanStatus::Failed)
+    }
+
+    fn is_not(&self, what: &str) -> CallError {
+        let advice = match self.status {
+            PlanStatus::Running => "pause it first",
+            PlanStatus::WaitingForApproval => "approve it, or cancel it",
+            PlanStatus::Paused | PlanStatus::Failed => "continue it, or cancel it",
+            PlanStatus::Finished | PlanStatus::Impossible | PlanStatus::Cancelled => "begin another plan",
+        };
+        invalid(format!("the plan is {}, not {what}; {advice}", self.status.as_str()))
+    }
+}
+
+impl PlanState {
+    fn replace_open_steps(&mut self, steps: Vec<StepChange>) -> Result<(), CallError> {
+        let completed = self.plan.iter().take_while(|step| step.status == StepStatus::Completed).count();
+        let max = self.planner.max_steps();
+        if steps.is_empty() && completed == 0 || completed + steps.len() > max {
+            return Err(invalid(format!("a plan has 1 to {max} steps, and this one has completed {completed}")));
+        }
+        let too_long = |text: &str| text.chars().count() > MAX_INSTRUCTION;
+        for step in &steps {
+            if step.instruction.trim().is_empty() || too_long(&step.instruction) || too_long(&step.expected) {
+                let message =
+                    format!("an instruction has 1 to {MAX_INSTRUCTION} characters, an expected result at most as many");
+                return Err(invalid(message));
+            }
+        }
+        // The node is one before the first step, or that of the step that is replaced.
+        if self.plan.is_empty() {
+            return Err(invalid("there is no plan yet; continue it, and pause it when it has steps"));
+        }
+        self.step_idx = completed;
+        self.change_open_steps(steps.into_iter().map(|step| (step.instruction, step.expected)).collect());
+        (self.node, self.outcome) = (super::Node::ExecutorDispatch, None);
+        self.run = super::state::StepRun::default();
+        Ok(())
+    }
+}
+
+/// Takes a plan out of those that run.
+struct Running {
+    agents: Arc<AgentService>,
+    id: Arc<str>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.agents.plans().running.lock().remove(&self.id);
+    }
+}
+
+/// Ends the followers of a plan, also where its process stops.
+struct CloseOnDrop(crate::agent::event_log::EventLog);
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// The last message of the user, and what was said before.
+fn goal_of(messages: &[Message]) -> Result<(String, String), CallError> {
+    let position = messages.iter().rposition(|message| matches!(message, Message::User(_)));
+    let (before, goal) = match position.and_then(|position| messages.split_at_checked(position)) {
+        Some((before, [Message::User(goal), ..])) => (before, goal.text()),
+        _ => return Err(invalid("there is no message of the user; describe the goal")),
+    };
+    if goal.trim().is_empty() || goal.chars().count() > MAX_GOAL {
+        return Err(invalid(format!("the goal is empty or longer than {MAX_GOAL} characters")));
+    }
+    let mut said = Vec::new();
+    let mut left = MAX_CONTEXT;
+    for message in before.iter().rev() {
+        let line = match message {
+            Message::System(text) => format!("{text}\n"),
+            Message::User(user) => format!("User: {}\n", user.text()),
+            Message::Assistant(turn) => format!("Assistant: {}\n", turn.text()),
+            Message::Tool(_) => continue,
+        };
+        left = match left.checked_sub(line.chars().count()) {
+            Some(left) => left,
+            None => break,
+        };
+        said.push(line);
+    }
+    said.reverse();
+    let context = if said.is_empty() { String::new() } else { format!("What was said before:\n{}\n", said.concat()) };
+    Ok((goal, context))
+}
+
+fn unknown() -> CallError {
+    CallError::new(ErrorCode::NotFound, "there is no such plan; `GET /api/plans` lists yours")
+}
+
+fn invalid(message: impl Into<String>) -> CallError {
+    CallError::new(ErrorCode::InvalidRequest, message)
+}
+
+impl fmt::Debug for Plans {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Plans").field("process", &self.process).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for NewPlan {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("NewPlan").field("request", &self.request).finish_non_exhaustive()
+    }
+}

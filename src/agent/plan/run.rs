@@ -1,0 +1,335 @@
+//! Runs a plan from node to node, with its state in the store after each.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_stream::stream;
+use futures_util::stream::{BoxStream, Stream, StreamExt};
+use jiff::Timestamp;
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::nodes;
+use super::page_snapshots::FreshSnapshots;
+use super::state::{Node, PlanState, PlanStatus};
+use crate::agent::message::{AssistantTurn, TurnPart};
+use crate::agent::toolbox::{Filtered, Toolbox, ToolboxCall, shortlist};
+use crate::agent::{
+    AgentRequest, AgentService, Event, FinishReason, Message, ModelOptions, PartOfPlan, Prompts, RunError, ToolChoice,
+};
+use crate::config::{AgentProfile, ProfilePrompt, ToolFilter};
+use crate::core::call::{Arguments, BudgetScopes, Caller, TraceParent};
+use crate::core::error::{CallError, ErrorCode};
+use crate::infra::store::{PlanKey, PlanWish, Store};
+
+/// How often a plan that is on says so in the store.
+pub(super) const HEARTBEAT: Duration = Duration::from_secs(3);
+
+/// Events that wait for a slow client.
+const WAITING_EVENTS: usize = 64;
+
+/// What the nodes of one plan work with.
+pub(super) struct Work {
+    pub(super) agents: Arc<AgentService>,
+    pub(super) id: Arc<str>,
+    pub(super) agent: Arc<str>,
+    profile: AgentProfile,
+    caller: Arc<Caller>,
+    toolbox: Arc<dyn Toolbox>,
+    /// Of the client, for the answer.
+    pub(super) options: ModelOptions,
+    scopes: BudgetScopes,
+    trace: Option<TraceParent>,
+    /// Whether files of the plan have a workspace.
+    has_workspace: bool,
+    abort: CancellationToken,
+    events: mpsc::Sender<Event>,
+    /// Events sent by this process.
+    sent: AtomicU64,
+}
+
+/// Why a plan is not on any more.
+enum Ended {
+    Status(PlanStatus),
+    Failed(RunError),
+    /// Another process runs it.
+    Lost,
+}
+
+/// Runs a plan whose row this process holds. The last two events are [`Event::Finished`] and [`Event::Usage`]. Dropping the
+/// stream cancels the plan.
+pub(super) fn run(
+    agents: Arc<AgentService>,
+    id: Arc<str>,
+    request: AgentRequest,
+    mut state: PlanState,
+) -> impl Stream<Item = Event> + Send + 'static {
+    let (sender, mut events) = mpsc::channel(WAITING_EVENTS);
+    let work = Work::new(agents, id, request, sender);
+    stream! {
+        let mut guard = CancelOnDrop(Some((work.store().clone(), work.key())), Arc::clone(&work.agents));
+        let mut driven = Box::pin(drive(&work, &mut state));
+        let ended = loop {
+            tokio::select! {
+                biased;
+                Some(event) = events.recv() => yield event,
+                ended = &mut driven => break ended,
+            }
+        };
+        drop(driven);
+        while let Ok(event) = events.try_recv() {
+            yield event;
+        }
+        let last = close(&work, &mut state, ended).await;
+        guard.0 = None;
+        for event in last {
+            yield event;
+        }
+    }
+}
+
+/// Visits nodes until the plan ends, waits or fails.
+async fn drive(work: &Work, state: &mut PlanState) -> Ended {
+    tokio::select! {
+        ended = visit_all(work, state) => ended,
+        () = beat(work) => Ended::Lost,
+    }
+}
+
+async fn visit_all(work: &Work, state: &mut PlanState) -> Ended {
+    let before = state.last_event;
+    loop {
+        state.last_event = before + work.sent.load(Ordering::Relaxed);
+        match work.save(state, PlanStatus::Running).await {
+            Ok(Some(PlanWish::GoOn)) => {}
+            Ok(Some(PlanWish::Pause)) => return Ended::Status(PlanStatus::Paused),
+            Ok(Some(PlanWish::Cancel)) => return Ended::Status(PlanStatus::Cancelled),
+            Ok(None) => return Ended::Lost,
+            Err(error) => return Ended::Failed(RunError::from(&error)),
+        }
+        if state.node == Node::ExecutorDispatch && state.awaits_approval {
+            return Ended::Status(PlanStatus::WaitingForApproval);
+        }
+        work.send(Event::Node { node: state.node }).await;
+        let is_last = state.node == Node::End;
+        let visited = Box::pin(nodes::visit(work, state)).await;
+        if work.abort.is_cancelled() {
+            return Ended::Status(PlanStatus::Cancelled);
+        }
+        match visited {
+            Err(error) => return Ended::Failed(error),
+            Ok(()) if is_last => return Ended::Status(state.outcome.unwrap_or(PlanStatus::Finished)),
+            Ok(()) => {}
+        }
+    }
+}
+
+/// Says in the store that the plan is on; ends when another process took it. A wish to cancel ends the node at once.
+async fn beat(work: &Work) {
+    let mut ticks = tokio::time::interval(HEARTBEAT);
+    loop {
+        ticks.tick().await;
+        match work.store().beat_plan(&work.key(), Timestamp::now()).await {
+            Ok(Some(PlanWish::Cancel)) => work.abort.cancel(),
+            Ok(Some(_)) => {}
+            Ok(None) => return,
+            Err(error) => tracing::warn!(%error, plan = %work.id, "a plan cannot say in the store that it is on"),
+        }
+    }
+}
+
+/// Saves how the plan ended; the last events.
+async fn close(work: &Work, state: &mut PlanState, ended: Ended) -> Vec<Event> {
+    let (status, error) = match ended {
+        Ended::Status(status) => (status, None),
+        Ended::Failed(error) => (PlanStatus::Failed, Some(error)),
+        Ended::Lost => {
+            let error = CallError::new(ErrorCode::ConversationLocked, "another process took the plan over");
+            return last_events(state, FinishReason::Error, vec![Event::Error(RunError::from(&error))]);
+        }
+    };
+    if let Some(error) = &error {
+        error.message.clone_into(&mut state.reason);
+    }
+    if let Err(error) = work.save(state, status).await {
+        tracing::warn!(%error, plan = %work.id, "the end of a plan could not be stored");
+    }
+    let message = match (status, state.reason.as_str()) {
+        (PlanStatus::WaitingForApproval, _) => "The plan waits for approval.".to_owned(),
+        (PlanStatus::Paused, _) => "The plan is paused.".to_owned(),
+        (PlanStatus::Cancelled, _) => "The plan was cancelled.".to_owned(),
+        (PlanStatus::Impossible, reason) => format!("The goal was not reached: {reason}"),
+        _ => String::new(),
+    };
+    let reason = match status {
+        PlanStatus::Finished => FinishReason::Stop,
+        PlanStatus::Impossible => FinishReason::Limit,
+        PlanStatus::Failed => FinishReason::Error,
+        _ => FinishReason::Aborted,
+    };
+    let status = Some(Event::Status { status: status.as_str().to_owned(), message });
+    let status = status.filter(|_| !matches!(reason, FinishReason::Stop | FinishReason::Error));
+    last_events(state, reason, error.map(Event::Error).into_iter().chain(status).collect())
+}
+
+fn last_events(state: &PlanState, reason: FinishReason, first: Vec<Event>) -> Vec<Event> {
+    let parts = vec![TurnPart::Text(state.answer.clone())];
+    let answer = Message::Assistant(AssistantTurn { parts, ..AssistantTurn::default() });
+    let messages = if state.answer.is_empty() { Vec::new() } else { vec![answer] };
+    let last = [Event::Finished { reason, messages }, Event::Usage(state.used.usage())];
+    first.into_iter().chain(last).collect()
+}
+
+impl Work {
+    fn new(agents: Arc<AgentService>, id: Arc<str>, request: AgentRequest, events: mpsc::Sender<Event>) -> Self {
+        let AgentRequest { agent, profile, caller, toolbox, options, session, scopes, trace, abort, .. } = request;
+        let profile = AgentProfile { planner: None, ..(*profile).clone() };
+        let toolbox = Arc::new(Filtered { filter: profile.tools.clone(), toolbox });
+        let toolbox = Arc::new(FreshSnapshots(toolbox));
+        let has_workspace = session.is_some();
+        Self {
+            agents,
+            id,
+            agent,
+            profile,
+            caller,
+            toolbox,
+            options,
+            scopes,
+            trace,
+            has_workspace,
+            abort,
+            events,
+            sent: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) async fn send(&self, event: Event) {
+        self.sent.fetch_add(1, Ordering::Relaxed);
+        // Without a client, the plan is about to be dropped.
+        let _gone = self.events.send(event).await;
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.abort.is_cancelled()
+    }
+
+    pub(super) fn prompts(&self) -> &Prompts {
+        self.agents.prompts()
+    }
+
+    fn store(&self) -> &Store {
+        self.agents.gateway().store()
+    }
+
+    fn key(&self) -> PlanKey {
+        PlanKey { id: Arc::clone(&self.id), holder: self.agents.plans().process() }
+    }
+
+    async fn save(&self, state: &PlanState, status: PlanStatus) -> Result<Option<PlanWish>, CallError> {
+        let text = serde_json::to_string(state).map_err(CallError::internal)?;
+        let saved = self.store().save_plan(&self.key(), status.as_str(), &text, Timestamp::now()).await;
+        saved.map_err(CallError::internal)
+    }
+
+    /// Saves the state within a node.
+    pub(super) async fn keep(&self, state: &PlanState) {
+        if let Err(error) = self.save(state, PlanStatus::Running).await {
+            tracing::warn!(%error, plan = %self.id, "a call of a plan could not be stored");
+        }
+    }
+
+    /// Starts a run of the agent for a part of the plan. Without `options`, those of the client that are not about the answer.
+    pub(super) async fn begin(
+        &self,
+        profile: AgentProfile,
+        input: String,
+        part: PartOfPlan,
+        options: Option<ModelOptions>,
+    ) -> Result<BoxStream<'static, Event>, CallError> {
+        let of_client = || ModelOptions {
+            max_tokens: None,
+            stop: Vec::new(),
+            tool_choice: ToolChoice::Auto,
+            output: None,
+            ..self.options.clone()
+        };
+        let options = ModelOptions { part_of_plan: Some(part), ..options.unwrap_or_else(of_client) };
+        let (caller, toolbox) = (Arc::clone(&self.caller), Arc::clone(&self.toolbox));
+        let messages = vec![Message::User(input.into())];
+        let request = AgentRequest {
+            options,
+            scopes: self.scopes.clone(),
+            trace: self.trace.clone(),
+            abort: self.abort.clone(),
+            ..AgentRequest::new(&self.agent, Arc::new(profile), caller, toolbox, messages)
+        };
+        Ok(Box::pin(self.agents.begin_run(request)).await?.boxed())
+    }
+
+    /// The profile of a step: the agent's own, which is told that it carries out a step.
+    pub(super) fn step_profile(&self, state: &PlanState) -> AgentProfile {
+        let mark = [state.planner.error_prefix(), state.planner.error_word(), "Error:"];
+        let mark = mark.into_iter().find(|mark| !mark.is_empty()).unwrap_or_default();
+        let prompt = self.prompts().plan_step(mark);
+        let append = match &self.profile.prompt.append {
+            Some(own) => format!("{own}\n\n{prompt}"),
+            None => prompt,
+        };
+        let prompt = ProfilePrompt { append: Some(append), ..self.profile.prompt.clone() };
+        AgentProfile { prompt, tools: ToolFilter::default(), ..self.profile.clone() }
+    }
+
+    /// The profile of a request without tools.
+    pub(super) fn own_profile(&self, prompt: String) -> AgentProfile {
+        let prompt = ProfilePrompt { replace: Some(prompt), append: None };
+        let tools = ToolFilter { include: Vec::new(), exclude: vec!["*".to_owned()] };
+        AgentProfile { prompt, tools, ..self.profile.clone() }
+    }
+
+    /// A prompt that names the tools of the agent's steps.
+    pub(super) async fn planner_prompt(&self, prompt: String, state: &PlanState) -> String {
+        let tools = self.toolbox.list().await.unwrap_or_default();
+        let tools = shortlist(tools, self.profile.max_tools, &[Message::User(state.goal().into())]);
+        let prompt = ProfilePrompt { replace: Some(prompt), append: None };
+        self.prompts().system(jiff::Zoned::now().date(), &tools, &prompt)
+    }
+
+    /// Keeps a whole page in the workspace, by a call of `file_write` that is checked like any other; its path.
+    pub(super) async fn keep_snapshot(&self, attempt: u32, snapshot: &str) -> Option<String> {
+        if !self.has_workspace {
+            return None;
+        }
+        let path = format!("plans/{}/page-{attempt}.md", self.id);
+        let arguments = Arguments::from_iter([("path".into(), json!(path)), ("content".into(), json!(snapshot))]);
+        let call = ToolboxCall { id: format!("page-{attempt}"), tool: "file_write".into(), arguments };
+        let answer = self.toolbox.call(call).await;
+        if !answer.success {
+            tracing::info!(plan = %self.id, reason = answer.text, "a page of a plan is not kept in the workspace");
+        }
+        answer.success.then_some(path)
+    }
+}
+
+/// Marks a plan as cancelled whose client is gone.
+struct CancelOnDrop(Option<(Store, PlanKey)>, Arc<AgentService>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        let Some((store, key)) = self.0.take() else { return };
+        self.1.gateway().in_background(async move {
+            if let Err(error) = store.end_plan(&key, PlanStatus::Cancelled.as_str(), Timestamp::now()).await {
+                tracing::warn!(%error, plan = %key.id, "a cancelled plan could not be stored as such");
+            }
+        });
+    }
+}
+
+impl fmt::Debug for Work {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Work").field("id", &self.id).field("agent", &self.agent).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,290 @@
+//! The state of a plan, as it is in the store.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::memory::Memory;
+use crate::agent::{RunError, RunUsage};
+use crate::config::{Branch, PlannerConfig};
+use crate::core::error::CallError;
+
+/// The node that a plan comes to next (B18).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub enum Node {
+    /// Makes the plan, also anew.
+    #[default]
+    #[serde(rename = "Planner_Init")]
+    PlannerInit,
+    /// Selects the next step or steps.
+    #[serde(rename = "Executor_Dispatch")]
+    ExecutorDispatch,
+    /// The agent runs them with its tools.
+    #[serde(rename = "Executor_RunMCP")]
+    ExecutorRunMcp,
+    /// Makes an observation of what the run gave.
+    #[serde(rename = "Executor_ProcessResult")]
+    ExecutorProcessResult,
+    /// Records action and observation.
+    #[serde(rename = "Memory_Update")]
+    MemoryUpdate,
+    /// Decides whether the step has passed, and what comes next.
+    #[serde(rename = "Planner_Evaluate")]
+    PlannerEvaluate,
+    /// Changes the plan.
+    #[serde(rename = "Planner_Replanning")]
+    PlannerReplanning,
+    /// Writes the final answer.
+    End,
+}
+
+/// Whether a plan is on, and how it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PlanStatus {
+    /// The plan is made; its first step waits for `approve`.
+    WaitingForApproval,
+    Running,
+    /// Goes on with `continue`.
+    Paused,
+    /// The goal is reached.
+    Finished,
+    /// The goal cannot be reached, or the attempts are used up.
+    Impossible,
+    /// A model failed, or wrote no plan. `continue` tries again.
+    Failed,
+    Cancelled,
+}
+
+/// One step of a plan (A17).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Step {
+    pub id: u32,
+    pub instruction: String,
+    /// The expected result.
+    pub expected: String,
+    pub status: StepStatus,
+    /// Empty until it was run.
+    pub result: String,
+}
+
+/// The state of a step (A18).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StepStatus {
+    Pending,
+    Executing,
+    Completed,
+    Failed,
+}
+
+/// What one run of the agent did for a step.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct StepRun {
+    /// Whether the run has begun; with `ended`, whether a process was stopped while it ran.
+    pub(super) begun: bool,
+    pub(super) ended: bool,
+    pub(super) calls: Vec<CallMade>,
+    pub(super) text: String,
+    /// Why the run has no answer.
+    pub(super) failure: Option<String>,
+}
+
+/// A tool call of a step.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct CallMade {
+    pub(super) id: String,
+    pub(super) tool: String,
+    pub(super) arguments: String,
+    /// `None`: sent, and not answered.
+    pub(super) answer: Option<String>,
+    pub(super) failed: bool,
+}
+
+/// What an evaluation said (A25).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Verdict {
+    pub(super) passed: bool,
+    pub(super) reason: String,
+    pub(super) need_replan: bool,
+    pub(super) goal_reached: bool,
+    pub(super) impossible: bool,
+}
+
+/// Everything that a plan needs to go on (A19, B20).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PlanState {
+    pub node: Node,
+    /// Never changes.
+    goal: String,
+    /// What was said before the goal, for a plan in a conversation.
+    pub(super) context: String,
+    pub planner: PlannerConfig,
+    pub(super) branches: Vec<Branch>,
+    /// Whether the first step still waits for approval.
+    pub(super) awaits_approval: bool,
+    pub plan: Vec<Step>,
+    pub success_criteria: String,
+    pub step_idx: usize,
+    /// Steps of the current dispatch, from `step_idx`.
+    pub(super) dispatched: usize,
+    pub(super) next_step_id: u32,
+    /// Completed steps of earlier plans.
+    pub(super) done: Vec<Step>,
+    pub attempts: u32,
+    pub total_attempts: u32,
+    pub last_observation: String,
+    pub need_replan: bool,
+    pub(super) replan_reason: String,
+    pub(super) impossible: bool,
+    pub(super) run: StepRun,
+    pub memory: Memory,
+    /// Requests of the planner and of the evaluator so far.
+    pub(super) planner_requests: u32,
+    pub(super) evaluator_requests: u32,
+    /// How the plan ends, once it does.
+    pub(super) outcome: Option<PlanStatus>,
+    /// Why it ended without success, or is not on.
+    pub reason: String,
+    pub answer: String,
+    pub used: Used,
+    /// Id of the last event that clients got.
+    pub(super) last_event: u64,
+}
+
+/// What the runs of a plan used.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Used {
+    pub turns: u32,
+    pub tool_calls: u32,
+    pub prompt_tokens: u64,
+    pub completion_tokens: u64,
+    /// In USD.
+    #[schema(value_type = String)]
+    pub cost_usd: rust_decimal::Decimal,
+    pub duration_ms: u64,
+}
+
+impl PlanState {
+    /// A plan that begins.
+    ///
+    /// # Errors
+    /// `invalid_request`: the planner's file of branches cannot be read.
+    pub(super) fn new(goal: String, context: String, planner: PlannerConfig, approve: bool) -> Result<Self, CallError> {
+        let branches = planner.read_branches().map_err(|problem| {
+            let message = format!("the planner's branches cannot be used: {problem}");
+            CallError::new(crate::core::error::ErrorCode::InvalidRequest, message)
+        })?;
+        Ok(Self {
+            node: Node::PlannerInit,
+            goal,
+            context,
+            planner,
+            branches,
+            awaits_approval: approve,
+            plan: Vec::new(),
+            success_criteria: String::new(),
+            step_idx: 0,
+            dispatched: 0,
+            next_step_id: 1,
+            done: Vec::new(),
+            attempts: 0,
+            total_attempts: 0,
+            last_observation: String::new(),
+            need_replan: false,
+            replan_reason: String::new(),
+            impossible: false,
+            run: StepRun::default(),
+            memory: Memory::default(),
+            planner_requests: 0,
+            evaluator_requests: 0,
+            outcome: None,
+            reason: String::new(),
+            answer: String::new(),
+            used: Used::default(),
+            last_event: 0,
+        })
+    }
+
+    pub fn goal(&self) -> &str {
+        &self.goal
+    }
+
+    /// The steps of the current dispatch.
+    pub(super) fn current(&self) -> &[Step] {
+        let end = (self.step_idx + self.dispatched.max(1)).min(self.plan.len());
+        self.plan.get(self.step_idx..end).unwrap_or_default()
+    }
+
+    pub(super) fn current_mut(&mut self) -> &mut [Step] {
+        let end = (self.step_idx + self.dispatched.max(1)).min(self.plan.len());
+        self.plan.get_mut(self.step_idx..end).unwrap_or_default()
+    }
+
+    pub(super) fn steps_left(&self) -> bool {
+        self.step_idx + self.dispatched.max(1) < self.plan.len()
+    }
+
+    /// A step with the next id.
+    pub(super) fn step(&mut self, instruction: String, expected: String) -> Step {
+        let id = self.next_step_id;
+        self.next_step_id += 1;
+        Step { id, instruction, expected, status: StepStatus::Pending, result: String::new() }
+    }
+
+    /// A plan in place of the one so far, whose completed steps stay as results.
+    pub(super) fn plan_anew(&mut self, steps: Vec<(String, String)>) {
+        let old = std::mem::take(&mut self.plan);
+        self.done.extend(old.into_iter().filter(|step| step.status == StepStatus::Completed));
+        self.plan = steps.into_iter().map(|(instruction, expected)| self.step(instruction, expected)).collect();
+        (self.step_idx, self.dispatched, self.attempts, self.need_replan) = (0, 0, 0, false);
+    }
+
+    /// Other steps in place of those that are not completed, from the current one.
+    pub(super) fn change_open_steps(&mut self, steps: Vec<(String, String)>) {
+        self.plan.truncate(self.step_idx);
+        let steps: Vec<_> = steps.into_iter().map(|(instruction, expected)| self.step(instruction, expected)).collect();
+        self.plan.extend(steps);
+        (self.dispatched, self.attempts, self.need_replan) = (0, 0, false);
+    }
+}
+
+impl Used {
+    pub(super) fn add(&mut self, used: &RunUsage) {
+        self.turns = self.turns.saturating_add(used.turns);
+        self.tool_calls = self.tool_calls.saturating_add(used.tool_calls);
+        self.prompt_tokens = self.prompt_tokens.saturating_add(used.prompt_tokens);
+        self.completion_tokens = self.completion_tokens.saturating_add(used.completion_tokens);
+        self.cost_usd = self.cost_usd.saturating_add(used.cost_usd);
+        self.duration_ms = self.duration_ms.saturating_add(used.duration_ms);
+    }
+
+    pub(super) fn usage(&self) -> RunUsage {
+        let Self { turns, tool_calls, prompt_tokens, completion_tokens, cost_usd, duration_ms } = *self;
+        RunUsage { turns, tool_calls, prompt_tokens, completion_tokens, cost_usd, duration_ms }
+    }
+}
+
+impl PlanStatus {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::WaitingForApproval => "waiting_for_approval",
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::Finished => "finished",
+            Self::Impossible => "impossible",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// Whether nothing happens to the plan any more.
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Finished | Self::Impossible | Self::Cancelled)
+    }
+}
+
+/// Whether another attempt cannot help: money is used up, or the provider refuses the request itself.
+pub(super) fn is_hopeless(error: &RunError) -> bool {
+    use crate::core::error::ErrorCode::{BudgetExceeded, ModelRefused, TokenLimitExceeded};
+    matches!(error.code, BudgetExceeded | ModelRefused | TokenLimitExceeded)
+}

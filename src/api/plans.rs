@@ -1,0 +1,337 @@
+//! `/api/plans`: plans of agents, which go on by themselves and can be followed, paused, changed and continued.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::response::Response;
+use futures_util::{StreamExt, stream};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
+
+use super::body::JsonBody;
+use super::documentation::ReplyBody;
+use super::event_stream::{self, LoggedFrame};
+use super::reply;
+use super::request::{Name, Parameters, RequestMeta};
+use crate::agent::plan::{Entry, NewPlan, Node, Plan, PlanStatus, Step, StepChange, Used};
+use crate::agent::{AgentRequest, AgentService, Message, service};
+use crate::config::{PlanPreset, PlannerConfig};
+use crate::core::error::{CallError, ErrorCode};
+use crate::gateway::Gateway;
+
+/// Plans on one page of the list.
+const PAGE: u32 = 50;
+const MAX_PAGE: u32 = 200;
+
+/// The goal of a plan.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PlanRequest {
+    #[schema(min_length = 1)]
+    goal: String,
+    /// The profile of the agent; the default profile if omitted.
+    profile: Option<String>,
+    /// The same; send one of them.
+    model: Option<String>,
+    /// `steps` or `plan_and_act`; the profile's if omitted.
+    #[schema(value_type = Option<String>)]
+    preset: Option<PlanPreset>,
+    /// Whether the first step waits for `approve`.
+    #[serde(default)]
+    approve_plan: bool,
+    /// The session of the tool calls, with its files; without one, a new one.
+    #[schema(min_length = 1, max_length = 128, pattern = r"^[^\x00-\x1f\x7f-\x9f]*$")]
+    session_id: Option<String>,
+}
+
+/// Other open steps, in place of all that are not completed.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PlanChange {
+    steps: Vec<StepChange>,
+}
+
+/// A page of the list of plans.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct PlanPage {
+    /// Maximum number of plans: 50 if omitted, at most 200.
+    #[param(minimum = 1, maximum = 200)]
+    limit: Option<u32>,
+    /// Plans that were created before this time: `next` of the page before.
+    before: Option<String>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct PlanList {
+    /// The latest first.
+    plans: Vec<PlanSummary>,
+    /// `before` of the next page, if there may be one.
+    next: Option<String>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct PlanSummary {
+    #[schema(value_type = String)]
+    id: Arc<str>,
+    goal: String,
+    /// The profile of its agent.
+    profile: String,
+    status: PlanStatus,
+    /// RFC 3339.
+    created: String,
+    changed: String,
+}
+
+/// A plan as it is now.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct PlanReply {
+    #[serde(flatten)]
+    summary: PlanSummary,
+    session_id: Option<String>,
+    /// `steps` or `plan_and_act`.
+    #[schema(value_type = String)]
+    preset: PlanPreset,
+    /// The node that it comes to next.
+    node: Node,
+    plan: Vec<Step>,
+    success_criteria: String,
+    /// The index of the current step.
+    step_idx: usize,
+    /// Attempts at the current step, and at all steps of all plans.
+    attempts: u32,
+    max_attempts: u32,
+    total_attempts: u32,
+    last_observation: String,
+    need_replan: bool,
+    /// Whether the goal is reached.
+    finished: bool,
+    /// Why it is not on, or did not reach its goal.
+    reason: String,
+    answer: String,
+    /// What happened, in the order of time.
+    history: Vec<Entry>,
+    usage: Used,
+}
+
+/// Begins a plan. It goes on without the client.
+#[utoipa::path(post, path = "/api/plans", operation_id = "createPlan", tag = "plans", request_body = PlanRequest,
+    responses((status = 201, body = PlanReply), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(super) async fn create(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Extension(agents): Extension<Arc<AgentService>>,
+    JsonBody(request, _memory): JsonBody<PlanRequest>,
+) -> Result<Response, CallError> {
+    let PlanRequest { goal, profile, model, preset, approve_plan: approve, session_id } = request;
+    let name = match (profile, model) {
+        (Some(_), Some(_)) => {
+            let message = "`profile` and `model` are synonyms; send one of them";
+            return Err(CallError::new(ErrorCode::InvalidRequest, message));
+        }
+        (one, other) => one.or(other),
+    };
+    let session = session_id.unwrap_or_else(|| Uuid::new_v4().to_string());
+    let request = agent_request(&origin, &gateway, name.as_deref(), Some(&session), vec![Message::User(goal.into())])?;
+    let planner = request.profile.planner.clone().unwrap_or_default();
+    let planner = PlannerConfig { preset: preset.unwrap_or(planner.preset), ..planner };
+    let plan = agents.start_plan(NewPlan { request, planner, approve }).await?;
+    Ok(reply::json(StatusCode::CREATED, &PlanReply::from(plan)))
+}
+
+/// Lists the caller's plans.
+#[utoipa::path(get, path = "/api/plans", operation_id = "listPlans", tag = "plans", params(PlanPage),
+    responses((status = 200, body = PlanList), (status = "4XX", body = ReplyBody)))]
+pub(super) async fn list(
+    origin: RequestMeta,
+    Extension(agents): Extension<Arc<AgentService>>,
+    page: Result<Parameters<PlanPage>, CallError>,
+) -> Result<Response, CallError> {
+    let Parameters(PlanPage { limit, before }) = page?;
+    let limit = limit.unwrap_or(PAGE);
+    if !(1..=MAX_PAGE).contains(&limit) {
+        return Err(invalid(format!("`limit` is not between 1 and {MAX_PAGE}")));
+    }
+    let before = match before {
+        None => Timestamp::MAX,
+        Some(text) => text.parse().map_err(|_| invalid("`before` is not a time such as 2026-11-25T08:00:00Z"))?,
+    };
+    let plans = agents.plans_of(&origin.caller, before, limit).await?;
+    let last = plans.last().filter(|_| plans.len() == limit as usize);
+    let next = last.map(|plan| plan.created.to_string());
+    let plans = plans.into_iter().map(|plan| PlanSummary::of(&plan)).collect();
+    Ok(reply::json(StatusCode::OK, &PlanList { plans, next }))
+}
+
+/// Shows a plan.
+#[utoipa::path(get, path = "/api/plans/{id}", operation_id = "getPlan", tag = "plans", params(("id" = String, Path)),
+    responses((status = 200, body = PlanReply), (status = "4XX", body = ReplyBody)))]
+pub(super) async fn show(
+    origin: RequestMeta,
+    Extension(agents): Extension<Arc<AgentService>>,
+    Name(id): Name,
+) -> Result<Response, CallError> {
+    answer(agents.plan(&origin.caller, &id).await)
+}
+
+/// Replaces the open steps of a plan that is paused or waits for approval.
+#[utoipa::path(patch, path = "/api/plans/{id}", operation_id = "changePlan", tag = "plans", params(("id" = String, Path)),
+    request_body = PlanChange, responses((status = 200, body = PlanReply), (status = "4XX", body = ReplyBody)))]
+pub(super) async fn change(
+    origin: RequestMeta,
+    Extension(agents): Extension<Arc<AgentService>>,
+    Name(id): Name,
+    JsonBody(change, _memory): JsonBody<PlanChange>,
+) -> Result<Response, CallError> {
+    answer(agents.change_plan(&origin.caller, &id, change.steps).await)
+}
+
+/// Pauses a plan after the node that it is at.
+#[utoipa::path(post, path = "/api/plans/{id}/pause", operation_id = "pausePlan", tag = "plans", params(("id" = String, Path)),
+    responses((status = 200, body = PlanReply), (status = "4XX", body = ReplyBody)))]
+pub(super) async fn pause(
+    origin: RequestMeta,
+    Extension(agents): Extension<Arc<AgentService>>,
+    Name(id): Name,
+) -> Result<Response, CallError> {
+    answer(agents.pause_plan(&origin.caller, &id).await)
+}
+
+/// Ends a plan at once.
+#[utoipa::path(post, path = "/api/plans/{id}/cancel", operation_id = "cancelPlan", tag = "plans", params(("id" = String, Path)),
+    responses((status = 200, body = PlanReply), (status = "4XX", body = ReplyBody)))]
+pub(super) async fn cancel(
+    origin: RequestMeta,
+    Extension(agents): Extension<Arc<AgentService>>,
+    Name(id): Name,
+) -> Result<Response, CallError> {
+    answer(agents.cancel_plan(&origin.caller, &id).await)
+}
+
+/// Goes on with a plan that was paused, interrupted or failed, at its last node.
+#[utoipa::path(post, path = "/api/plans/{id}/continue", operation_id = "continuePlan", tag = "plans", params(("id" = String, Path)),
+    responses((status = 200, body = PlanReply), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(super) async fn resume(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Extension(agents): Extension<Arc<AgentService>>,
+    Name(id): Name,
+) -> Result<Response, CallError> {
+    go_on(&origin, &gateway, &agents, &id, false).await
+}
+
+/// Approves a plan that waits for it, and begins with its first step.
+#[utoipa::path(post, path = "/api/plans/{id}/approve", operation_id = "approvePlan", tag = "plans", params(("id" = String, Path)),
+    responses((status = 200, body = PlanReply), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(super) async fn approve(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Extension(agents): Extension<Arc<AgentService>>,
+    Name(id): Name,
+) -> Result<Response, CallError> {
+    go_on(&origin, &gateway, &agents, &id, true).await
+}
+
+/// The events of a plan: those so far and those to come. With `Last-Event-ID`, those after that event. Events are kept until
+/// ten minutes after the plan stops; later the plan as it is stands for them.
+#[utoipa::path(get, path = "/api/plans/{id}/events", operation_id = "followPlan", tag = "plans",
+    params(("id" = String, Path), ("Last-Event-ID" = Option<u64>, Header)),
+    responses((status = 200, description = "Server-sent events", content_type = "text/event-stream"),
+        (status = "4XX", body = ReplyBody)))]
+pub(super) async fn events(
+    origin: RequestMeta,
+    Extension(agents): Extension<Arc<AgentService>>,
+    Name(id): Name,
+    parts: Parts,
+) -> Result<Response, CallError> {
+    let after = event_stream::last_event_id(&parts.headers)?;
+    if let Some(events) = agents.plan_events(&origin.caller, &id, after).await? {
+        return Ok(event_stream::respond_logged(events.map(|event| LoggedFrame::from(&*event))));
+    }
+    let plan = agents.plan(&origin.caller, &id).await?;
+    let status = json!({"type": "status", "status": plan.status, "message": ""}).to_string();
+    let now = serde_json::to_string(&PlanReply::from(plan)).map_err(CallError::internal)?;
+    let frames = [("plan", now), ("status", status)].map(|(name, data)| LoggedFrame { id: None, name, data });
+    Ok(event_stream::respond_logged(stream::iter(frames)))
+}
+
+async fn go_on(
+    origin: &RequestMeta,
+    gateway: &Arc<Gateway>,
+    agents: &Arc<AgentService>,
+    id: &str,
+    is_approval: bool,
+) -> Result<Response, CallError> {
+    let plan = agents.plan(&origin.caller, id).await?;
+    let request = agent_request(origin, gateway, Some(&plan.agent), plan.session.as_deref(), Vec::new())?;
+    answer(agents.continue_plan(id, request, is_approval).await)
+}
+
+/// The agent of a plan, as this caller may use it now.
+fn agent_request(
+    origin: &RequestMeta,
+    gateway: &Arc<Gateway>,
+    name: Option<&str>,
+    session: Option<&str>,
+    messages: Vec<Message>,
+) -> Result<AgentRequest, CallError> {
+    let config = gateway.config();
+    let name = name.unwrap_or(&config.agent.default_profile);
+    let profile = service::profile(&config.agent, name)?;
+    let session = session.map(|id| gateway.pipeline.sessions.prepare(&origin.caller, id)).transpose()?;
+    let id = session.as_ref().map(|session| Arc::clone(&session.id));
+    let toolbox = Arc::new(origin.toolbox(gateway, session));
+    Ok(AgentRequest { session: id, ..origin.agent_request(name, profile, toolbox, messages) })
+}
+
+fn answer(plan: Result<Plan, CallError>) -> Result<Response, CallError> {
+    plan.map(|plan| reply::json(StatusCode::OK, &PlanReply::from(plan)))
+}
+
+impl PlanSummary {
+    fn of(plan: &Plan) -> Self {
+        Self {
+            id: Arc::clone(&plan.id),
+            goal: plan.state.goal().to_owned(),
+            profile: plan.agent.clone(),
+            status: plan.status,
+            created: plan.created.to_string(),
+            changed: plan.changed.to_string(),
+        }
+    }
+}
+
+impl From<Plan> for PlanReply {
+    fn from(plan: Plan) -> Self {
+        let (summary, state) = (PlanSummary::of(&plan), plan.state);
+        Self {
+            summary,
+            session_id: plan.session,
+            preset: state.planner.preset,
+            node: state.node,
+            max_attempts: state.planner.max_attempts(),
+            plan: state.plan,
+            success_criteria: state.success_criteria,
+            step_idx: state.step_idx,
+            attempts: state.attempts,
+            total_attempts: state.total_attempts,
+            last_observation: state.last_observation,
+            need_replan: state.need_replan,
+            finished: plan.status == PlanStatus::Finished,
+            reason: state.reason,
+            answer: state.answer,
+            history: state.memory.entries,
+            usage: state.used,
+        }
+    }
+}
+
+fn invalid(message: impl Into<String>) -> CallError {
+    CallError::new(ErrorCode::InvalidRequest, message)
+}

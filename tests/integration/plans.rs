@@ -1,0 +1,242 @@
+//! Plans over HTTP and on the terminal; a script plays planner, steps and evaluator.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::app::{TestApp, answer, code};
+use crate::slack::slack;
+
+const PLAN: &str = include_str!("../../config/examples/plan.yaml");
+
+/// Two callers, and an agent that plans and one that does not, with the same script.
+fn configuration(directory: &TempDir, script: &str) -> String {
+    let file = directory.path().join("plan.yaml");
+    std::fs::write(&file, script).unwrap();
+    let model = file.display();
+    format!(
+        "auth: {{api_keys: [{{id: ann, key: a}}, {{id: bob, key: b}}]}}\n\
+         agent:\n  default_profile: plain\n  profiles:\n    plain: {{provider: replay, model: {model}}}\n    \
+         planned: {{provider: replay, model: {model}, planner: {{preset: steps}}}}\n"
+    )
+}
+
+async fn app(script: &str) -> TestApp {
+    let directory = TempDir::new().unwrap();
+    let yaml = configuration(&directory, script);
+    TestApp::in_directory(directory, &yaml).await
+}
+
+async fn post(app: &TestApp, path: &str, body: Value) -> (u16, Value) {
+    let (status, reply) = answer(app.post(path).bearer_auth("a").json(&body)).await;
+    (status.as_u16(), reply)
+}
+
+async fn get(app: &TestApp, path: &str) -> (u16, Value) {
+    let (status, reply) = answer(app.get(path).bearer_auth("a")).await;
+    (status.as_u16(), reply)
+}
+
+/// The plan, once it has that status.
+async fn reached(app: &TestApp, id: &str, status: &str) -> Value {
+    for _ in 0..1_000 {
+        let (_, plan) = get(app, &format!("/api/plans/{id}")).await;
+        if plan["status"] == status {
+            return plan;
+        }
+        tokio::time::sleep(slack(Duration::from_millis(10))).await;
+    }
+    panic!("{:?}", get(app, &format!("/api/plans/{id}")).await)
+}
+
+fn types(stream: &str) -> Vec<String> {
+    let data = stream.lines().filter_map(|line| line.strip_prefix("data: "));
+    data.filter_map(|data| Some(serde_json::from_str::<Value>(data).ok()?["type"].as_str()?.to_owned())).collect()
+}
+
+#[tokio::test]
+async fn a_plan_goes_on_by_itself_and_its_events_can_be_followed_from_any_id() {
+    let app = app(PLAN).await;
+    let (status, plan) = post(&app, "/api/plans", json!({"goal": "Which is warmer?"})).await;
+    assert_eq!((status, &plan["status"], &plan["preset"]), (201, &json!("running"), &json!("steps")));
+    let id = plan["id"].as_str().unwrap().to_owned();
+    let follow = |after: Option<&str>| {
+        let request = app.get(&format!("/api/plans/{id}/events")).bearer_auth("a");
+        after.map_or_else(
+            || request.try_clone().unwrap(),
+            |after| request.try_clone().unwrap().header("Last-Event-ID", after),
+        )
+    };
+    let whole = follow(None).send().await.unwrap().text().await.unwrap();
+    let seen = types(&whole);
+    for expected in ["node", "plan", "step", "tool_input", "tool_result", "evaluation", "content", "finished", "usage"]
+    {
+        assert!(seen.iter().any(|name| name == expected), "{expected} is not in {seen:?}");
+    }
+    let ids: Vec<u64> = whole.lines().filter_map(|line| line.strip_prefix("id: ")?.parse().ok()).collect();
+    assert_eq!(ids, (1..=ids.len() as u64).collect::<Vec<_>>());
+    let rest = follow(Some("5")).send().await.unwrap().text().await.unwrap();
+    assert!(rest.starts_with("id: 6\n") && whole.ends_with(&rest), "{rest}");
+    assert_eq!(follow(Some("x")).send().await.unwrap().status(), 400);
+
+    let done = reached(&app, &id, "finished").await;
+    assert_eq!(done["answer"], "Osaka (75.2 °F) is warmer than Tokyo (70.7 °F).");
+    assert_eq!((&done["finished"], &done["total_attempts"], &done["node"]), (&json!(true), &json!(2), &json!("End")));
+    assert!(done["plan"].as_array().unwrap().iter().all(|step| step["status"] == "completed"), "{done}");
+    let (_, list) = get(&app, "/api/plans?limit=1").await;
+    assert_eq!((&list["plans"][0]["id"], &list["plans"][0]["status"]), (&json!(id), &json!("finished")));
+    let next = list["next"].as_str().unwrap();
+    assert_eq!(get(&app, &format!("/api/plans?before={next}")).await.1["plans"], json!([]));
+}
+
+#[tokio::test]
+async fn another_callers_plan_is_not_found() {
+    let app = app(PLAN).await;
+    let (_, plan) = post(&app, "/api/plans", json!({"goal": "Which is warmer?", "approve_plan": true})).await;
+    let path = format!("/api/plans/{}", plan["id"].as_str().unwrap());
+    for (method, path, body) in [
+        ("GET", path.clone(), None),
+        ("GET", format!("{path}/events"), None),
+        ("PATCH", path.clone(), Some(json!({"steps": [{"instruction": "x"}]}))),
+        ("POST", format!("{path}/pause"), None),
+        ("POST", format!("{path}/continue"), None),
+        ("POST", format!("{path}/approve"), None),
+        ("POST", format!("{path}/cancel"), None),
+    ] {
+        let send = async |key: Option<&str>| {
+            let request = app.client.request(method.parse().unwrap(), format!("{}{path}", app.url));
+            let request =
+                key.map_or_else(|| request.try_clone().unwrap(), |key| request.try_clone().unwrap().bearer_auth(key));
+            answer(body.iter().fold(request, |request, body| request.json(body))).await
+        };
+        let (status, reply) = send(Some("b")).await;
+        assert_eq!((status.as_u16(), code(&reply)), (404, "not_found"), "{method} {path}: {reply}");
+        assert_eq!(send(None).await.0, 401, "{method} {path}");
+    }
+    assert_eq!(answer(app.get("/api/plans").bearer_auth("b")).await.1["plans"], json!([]));
+}
+
+#[tokio::test]
+async fn a_plan_waits_for_approval_and_its_open_steps_can_be_changed() {
+    let app = app(PLAN).await;
+    let body = json!({"goal": "Which is warmer?", "approve_plan": true, "profile": "planned"});
+    let (_, plan) = post(&app, "/api/plans", body).await;
+    let id = plan["id"].as_str().unwrap().to_owned();
+    let waiting = reached(&app, &id, "waiting_for_approval").await;
+    assert_eq!((&waiting["total_attempts"], waiting["plan"].as_array().unwrap().len()), (&json!(0), 2));
+    assert_eq!(post(&app, &format!("/api/plans/{id}/pause"), json!({})).await.0, 400);
+    assert_eq!(post(&app, &format!("/api/plans/{id}/continue"), json!({})).await.0, 400);
+    let change = json!({"steps": [{"instruction": "Convert 21.5 °C to °F", "expected": "°F"}]});
+    let request = app.client.patch(format!("{}/api/plans/{id}", app.url)).bearer_auth("a").json(&change);
+    let (status, changed) = answer(request).await;
+    assert_eq!((status.as_u16(), changed["plan"].as_array().unwrap().len()), (200, 1), "{changed}");
+    assert_eq!(post(&app, &format!("/api/plans/{id}/approve"), json!({})).await.0, 200);
+    let done = reached(&app, &id, "finished").await;
+    assert_eq!(done["total_attempts"], 1, "{done}");
+    assert_eq!(post(&app, &format!("/api/plans/{id}/cancel"), json!({})).await.0, 400);
+}
+
+/// The first attempt takes a minute.
+const SLOW: &str = r#"
+turns: []
+plan:
+  planner: [[{text: ['{"steps": ["calculate"]}']}]]
+  attempts:
+    - - calls: [{id: a, tool: calculator, arguments: '{"expression": "6*7"}'}]
+      - {text: [done], delay_seconds: 60}
+  answer: [{text: [done]}]
+"#;
+
+#[tokio::test]
+async fn a_running_plan_is_cancelled_at_once() {
+    let app = app(SLOW).await;
+    let (_, plan) = post(&app, "/api/plans", json!({"goal": "Calculate"})).await;
+    let id = plan["id"].as_str().unwrap().to_owned();
+    assert_eq!(post(&app, &format!("/api/plans/{id}/cancel"), json!({})).await.0, 200);
+    reached(&app, &id, "cancelled").await;
+    let (status, reply) = post(&app, &format!("/api/plans/{id}/continue"), json!({})).await;
+    assert_eq!((status, code(&reply)), (400, "invalid_request"));
+}
+
+#[tokio::test]
+async fn a_plan_outlives_its_process_and_goes_on_at_its_last_node() {
+    let first = app(SLOW).await;
+    let (_, plan) = post(&first, "/api/plans", json!({"goal": "Calculate"})).await;
+    let id = plan["id"].as_str().unwrap().to_owned();
+    while first.metric(r#"shannon_tool_calls_total{tool="calculator",status="success"}"#).await < 1.0 {
+        tokio::time::sleep(slack(Duration::from_millis(10))).await;
+    }
+    let directory = first.stop().await;
+    let yaml = configuration(&directory, &SLOW.replace("60", "0"));
+    let second = TestApp::in_directory(directory, &yaml).await;
+    let paused = reached(&second, &id, "paused").await;
+    assert_eq!((&paused["node"], &paused["total_attempts"]), (&json!("Executor_RunMCP"), &json!(1)), "{paused}");
+    // No log of events outlives a process: the plan as it is stands for them.
+    let path = format!("/api/plans/{id}/events");
+    let events = second.get(&path).bearer_auth("a").send().await.unwrap().text().await.unwrap();
+    assert!(events.starts_with("event: plan\n") && events.contains("\"paused\""), "{events}");
+    assert_eq!(post(&second, &format!("/api/plans/{id}/continue"), json!({})).await.0, 200);
+    // The short result is to be evaluated, and the script has no evaluator.
+    let failed = reached(&second, &id, "failed").await;
+    assert_eq!(
+        (&failed["node"], &failed["plan"][0]["result"]),
+        (&json!("Planner_Evaluate"), &json!("done")),
+        "{failed}"
+    );
+}
+
+#[tokio::test]
+async fn agents_with_a_planner_plan_in_every_api() {
+    let app = app(PLAN).await;
+    let question = json!([{"role": "user", "content": "Which is warmer?"}]);
+    let (status, completion) =
+        post(&app, "/v1/chat/completions", json!({"model": "planned", "messages": question})).await;
+    assert_eq!(status, 200, "{completion}");
+    let choice = &completion["choices"][0];
+    assert_eq!(choice["message"]["content"], "Osaka (75.2 °F) is warmer than Tokyo (70.7 °F).");
+    let (_, reply) = post(&app, "/api/chat", json!({"model": "planned", "message": "Which is warmer?"})).await;
+    assert_eq!(reply["reply"], "Osaka (75.2 °F) is warmer than Tokyo (70.7 °F).", "{reply}");
+    assert_eq!(reply["tool_calls"].as_array().unwrap().len(), 2);
+    let tools = json!([{"type": "function", "function": {"name": "click", "parameters": {}}}]);
+    let body = json!({"model": "planned", "messages": question, "tools": tools});
+    assert_eq!(post(&app, "/v1/chat/completions", body).await.0, 400);
+
+    let path = "/api/planner/stream?message=Which%20is%20warmer%3F&model=plain";
+    let stream = app.get(path).bearer_auth("a").send().await.unwrap().text().await.unwrap();
+    assert!(stream.ends_with("data: [DONE]\n\n"), "{stream}");
+    let seen = types(&stream);
+    assert_eq!((seen[0].as_str(), seen[1].as_str()), ("session", "node"), "{seen:?}");
+    assert!(stream.contains("\"plan_id\"") && stream.contains("Osaka"), "{stream}");
+}
+
+#[tokio::test]
+async fn a_planner_without_a_plan_is_an_error_event() {
+    let broken = "{turns: [], plan: {planner: [[{text: [no]}, {text: [plan]}]]}}";
+    let app = app(broken).await;
+    let path = "/api/planner/stream?message=Do%20it";
+    let stream = app.get(path).bearer_auth("a").send().await.unwrap().text().await.unwrap();
+    assert!(stream.contains(r#""type":"error","code":"invalid_output""#), "{stream}");
+    assert!(stream.ends_with("data: [DONE]\n\n"), "{stream}");
+}
+
+#[tokio::test]
+async fn wrong_requests_are_named() {
+    let app = app(PLAN).await;
+    for (body, problem) in [
+        (json!({"goal": " "}), "goal"),
+        (json!({}), "goal"),
+        (json!({"goal": "x", "preset": "none"}), "preset"),
+        (json!({"goal": "x", "profile": "nobody"}), "nobody"),
+        (json!({"goal": "x", "profile": "plain", "model": "plain"}), "synonyms"),
+        (json!({"goal": "x", "approve": true}), "approve"),
+    ] {
+        let (status, reply) = post(&app, "/api/plans", body.clone()).await;
+        assert_eq!(status, 400, "{body}: {reply}");
+        assert!(reply["error"].as_str().unwrap().contains(problem), "{body}: {reply}");
+    }
+    for query in ["limit=0", "limit=201", "before=yesterday"] {
+        assert_eq!(get(&app, &format!("/api/plans?{query}")).await.0, 400, "{query}");
+    }
+    assert_eq!(get(&app, "/api/plans/none").await.0, 404);
+}
