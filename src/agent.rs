@@ -115,6 +115,12 @@ impl Agent {
     }
 }
 
+impl fmt::Debug for Summarizer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Summarizer").field("profile", &self.profile).finish_non_exhaustive()
+    }
+}
+
 impl fmt::Debug for Agent {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Agent").field("profile", &self.profile).finish_non_exhaustive()

@@ -71,7 +71,7 @@ pub(super) async fn model(
 ) -> Result<Response, OpenAiError> {
     origin?;
     let Name(name) = name?;
-    agents.check_model(&*service::profile(&gateway.config().agent, &name)?)?;
+    agents.check_model(&service::profile(&gateway.config().agent, &name)?)?;
     Ok(reply::json(StatusCode::OK, &entry(&name)))
 }
 

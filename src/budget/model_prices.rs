@@ -164,7 +164,10 @@ pub fn unpriced(config: &Config) -> Option<String> {
 /// Only of profiles that can be used: the built-in ones always exist.
 fn unpriced_summaries(agent: &AgentConfig) -> impl Iterator<Item = String> {
     let is_set = agent.memory.summaries && agent.memory.summary_model.is_some();
-    let max_usage = agent.profiles.values().filter(|profile| profile.api_key.is_some() || profile.base_url.is_some());
+    let is_usable = |profile: &&AgentProfile| {
+        profile.api_key.is_some() || profile.base_url.is_some() || profile.aws.names_credentials()
+    };
+    let max_usage = agent.profiles.values().filter(is_usable);
     let profiles = max_usage.filter(move |_| is_set).map(|profile| agent.summary_profile(profile));
     profiles.filter_map(|profile| unpriced_at("`agent.memory.summary_model`", "a profile with this model", &profile))
 }

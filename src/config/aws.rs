@@ -40,7 +40,7 @@ pub struct AwsConfig {
 
 impl AwsConfig {
     /// Whether it says where the credentials come from.
-    fn names_credentials(&self) -> bool {
+    pub fn names_credentials(&self) -> bool {
         self.access_key_id.is_some() || self.profile.is_some() || self.role_arn.is_some()
     }
 

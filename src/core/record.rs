@@ -150,7 +150,7 @@ impl RunUsage {
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+/// For serde, which passes a reference.
 fn is_zero(count: &u64) -> bool {
     *count == 0
 }

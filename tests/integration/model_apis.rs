@@ -274,7 +274,7 @@ fn requests_with_a_file(base64: &str) -> [(&'static str, Value); 3] {
 async fn a_users_file_goes_to_the_workspace_of_the_thread() {
     let app = with_keys().await;
     let read = async |session: &str| {
-        let list = json!({"arguments": {"path": ".", "recursive": true}, "session_id": session});
+        let list = json!({"arguments": {"recursive": true}, "session_id": session});
         answer(app.post("/tools/file_list/execute").bearer_auth("key-of-ada").json(&list)).await.1["output"].to_string()
     };
     for (number, (path, body)) in requests_with_a_file(BINARY.0).into_iter().enumerate() {

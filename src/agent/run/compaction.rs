@@ -106,7 +106,7 @@ impl Compaction {
     }
 
     /// Replaces the messages of a task, and the earlier summary. Without a text, a note takes their place.
-    pub(super) fn summarize(&mut self, task: SummaryTask, text: Option<String>) {
+    pub(super) fn summarize(&mut self, task: &SummaryTask, text: Option<String>) {
         let count = task.messages.len();
         let note = || match &task.old {
             Some(old) => format!("{old}\n\n({count} further messages were left out.)"),

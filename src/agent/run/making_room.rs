@@ -53,7 +53,7 @@ async fn compact(
     {
         messages = task.messages.len();
         let text = summarize(agent, progress, at, &task).await;
-        progress.compaction.summarize(task, text);
+        progress.compaction.summarize(&task, text);
     }
     if results == 0 && messages == 0 {
         return None;

@@ -46,7 +46,7 @@ impl Room {
     }
 
     /// An estimate, corrected by what the provider counted before.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a positive number of tokens")]
+    #[expect(clippy::cast_possible_truncation, reason = "a number of tokens")]
     pub(super) fn calibrated(&self, estimated: u64) -> u64 {
         (as_float(estimated) * self.ratio).ceil() as u64
     }
@@ -69,7 +69,7 @@ impl Room {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "tokens are far below 2^52")]
+/// Exact: numbers of tokens are far below 2^52.
 fn as_float(tokens: u64) -> f64 {
     tokens as f64
 }

@@ -43,7 +43,7 @@ fn brief(view: &[Message]) -> Vec<String> {
 fn summarized(conversation: &[Message], given: usize) -> Vec<String> {
     let mut compaction = Compaction::default();
     let task = compaction.next_to_summarize(conversation, given).unwrap();
-    compaction.summarize(task, Some("S".into()));
+    compaction.summarize(&task, Some("S".into()));
     assert_eq!(compaction.next_to_summarize(conversation, given), None, "nothing is summarized twice");
     brief(&compaction.view(conversation, given))
 }
@@ -115,14 +115,14 @@ fn a_later_summary_replaces_the_first_and_gets_it() {
     let mut compaction = Compaction::default();
     let first = compaction.next_to_summarize(&conversation, 2).unwrap();
     assert_eq!((first.messages.len(), first.old.clone()), (6, None));
-    compaction.summarize(first, Some("first".into()));
+    compaction.summarize(&first, Some("first".into()));
     conversation.extend(["f", "g"].into_iter().flat_map(|id| call(id, 4_000)));
     let second = compaction.next_to_summarize(&conversation, 2).unwrap();
     assert_eq!((second.messages.len(), second.old.as_deref()), (4, Some("first")));
     let transcript = second.transcript(&conversation, 1_000);
     assert!(transcript.starts_with("Call of `read`: {}\n\nResult of `read`: xxx"), "{transcript}");
     assert!(transcript.len() < 1_200, "{}", transcript.len());
-    compaction.summarize(second, None);
+    compaction.summarize(&second, None);
     let view = brief(&compaction.view(&conversation, 2));
     assert!(view[1].contains("first//(4 further messages were left out.)"), "{view:?}");
     assert_eq!(view[2..], ["assistant f", "result f", "assistant g", "result g"]);
