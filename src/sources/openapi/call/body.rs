@@ -156,13 +156,19 @@ impl BodyPlan {
         Ok((content_type, bytes.into()))
     }
 
-    /// `application/x-www-form-urlencoded`: each member in its style, `form` and exploded where none is given.
+    /// `application/x-www-form-urlencoded`: each member in its style. Without one an object is sent as JSON, and a list as
+    /// several members.
     fn form(&self, members: &Map<String, Value>) -> String {
         let default = PropertyEncoding::default();
         let mut pairs = Vec::new();
         for (name, value) in members {
             let encoding = self.encoding.get(name).unwrap_or(&default);
-            let as_json = encoding.content_type.as_deref().is_some_and(is_json);
+            let joined_items = encoding.item_separator.map(|one| parameter_encoding::with_joined_items(value, one));
+            let value = joined_items.as_ref().unwrap_or(value);
+            let as_json = match &encoding.content_type {
+                Some(content_type) => is_json(content_type),
+                None => value.is_object() && !encoding.is_styled(),
+            };
             let style = encoding.style.unwrap_or(Style::Form);
             let explode = encoding.explode.unwrap_or(style == Style::Form);
             let escaping = if encoding.allow_reserved { Escaping::Reserved } else { Escaping::Percent };

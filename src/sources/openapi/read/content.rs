@@ -104,6 +104,7 @@ fn encodings(described: &Value) -> BTreeMap<String, PropertyEncoding> {
                 style: encoding.get("style").and_then(Value::as_str).and_then(parameter::style),
                 explode: encoding.get("explode").and_then(Value::as_bool),
                 allow_reserved: flag(encoding.get("allowReserved")),
+                item_separator: swagger2::separator_of_items(encoding),
             };
             (property.clone(), read)
         })

@@ -133,10 +133,20 @@ pub struct MediaType {
 pub struct PropertyEncoding {
     pub content_type: Option<String>,
     /// Given only where the document gives it: without, a property that is not a scalar is sent as JSON in
-    /// multipart, and in `form` style in a form.
+    /// multipart; in a form an object is, and a list is sent in `form` style.
     pub style: Option<Style>,
     pub explode: Option<bool>,
     pub allow_reserved: bool,
+    /// Swagger 2.0: what separates the items of a list within the list.
+    pub item_separator: Option<char>,
+}
+
+impl PropertyEncoding {
+    /// Whether the document says that the property is written by a style; otherwise its content type decides
+    /// (OpenAPI 3.1.1 §4.8.15.1.1).
+    pub fn is_styled(&self) -> bool {
+        self.style.is_some() || self.explode.is_some() || self.allow_reserved
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]

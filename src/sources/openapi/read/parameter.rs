@@ -86,10 +86,7 @@ impl<'d> Reader<'d> {
             location,
             schema,
             encoding,
-            item_separator: written
-                .get(swagger2::ITEM_SEPARATOR)
-                .and_then(Value::as_str)
-                .and_then(|s| s.chars().next()),
+            item_separator: swagger2::separator_of_items(&written),
         })
     }
 

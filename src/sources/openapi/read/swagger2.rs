@@ -18,6 +18,11 @@ const JSON: &str = "application/json";
 const NOT_SCHEMA: [&str; 7] =
     ["name", "in", "description", "required", "collectionFormat", "allowEmptyValue", "schema"];
 
+/// What separates the items of a list within a list, of a converted parameter or field.
+pub(crate) fn separator_of_items(converted: &Value) -> Option<char> {
+    converted.get(ITEM_SEPARATOR)?.as_str()?.chars().next()
+}
+
 /// Separates body and form parameters from the others and makes a request body of them.
 pub(crate) fn split_body(parameters: Vec<&Value>, consumes: Vec<String>) -> (Vec<&Value>, Option<Value>) {
     let is_in = |parameter: &Value, place: &str| parameter.get("in").is_some_and(|written| written == place);
@@ -103,7 +108,9 @@ fn form_body(form: &[&Value], consumes: &[String]) -> Value {
             schema.insert("description".into(), description.clone());
         }
         if let Some((style, explode)) = collection(parameter) {
-            encoding.insert(name.to_owned(), json!({"style": style, "explode": explode}));
+            let separator = parameter.get("items").and_then(item_separator);
+            let styled = json!({"style": style, "explode": explode, ITEM_SEPARATOR: separator});
+            encoding.insert(name.to_owned(), styled);
         }
         properties.insert(name.to_owned(), schema);
         if parameter.get("required") == Some(&Value::Bool(true)) {

@@ -79,6 +79,8 @@ fn swagger_2_reads_as_its_successors_do() {
         "securityDefinitions": {"o": {"type": "oauth2", "flow": "application", "tokenUrl": "/token", "scopes": {"s": ""}}},
         "paths": {"/a": {"post": {
             "parameters": [{"name": "f", "in": "formData", "type": "file", "required": true},
+                {"name": "grid", "in": "formData", "type": "array", "collectionFormat": "multi",
+                    "items": {"type": "array", "collectionFormat": "pipes", "items": {"type": "integer"}}},
                 {"name": "t", "in": "query", "type": "array", "items": {"type": "string"}, "collectionFormat": "tsv"}],
             "responses": {"200": {"schema": {"type": "string"}}, "404": {"schema": {}}}}}},
     }));
@@ -90,6 +92,7 @@ fn swagger_2_reads_as_its_successors_do() {
     let body = operation.body.as_ref().unwrap();
     assert_eq!((body.required, body.content[0].name.as_str()), (true, "multipart/form-data"));
     assert_eq!(body.content[0].schema["properties"]["f"]["format"], "binary");
+    assert_eq!(body.content[0].encoding["grid"].item_separator, Some('|'));
     assert_eq!(operation.parameters.len(), 1);
     let encoding = &operation.parameters[0].encoding;
     assert!(matches!(encoding, ParameterEncoding::Styled { style: Style::TabDelimited, explode: false, .. }));

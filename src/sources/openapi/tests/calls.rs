@@ -118,7 +118,11 @@ async fn forms_are_written_in_the_style_of_each_member() {
         "properties": {
             "amount": {"type": "integer"},
             "expand": {"type": "array", "items": {"type": "string"}},
-            "card": {"type": "object"}
+            "card": {"type": "object"},
+            "address": {"type": "object"},
+            "tags": {"type": "array", "items": {"type": "string"}},
+            "range": {"type": "object"},
+            "grid": {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}}
         },
         "required": ["amount"]
     });
@@ -130,6 +134,10 @@ async fn forms_are_written_in_the_style_of_each_member() {
     };
     content.encoding.insert("card".into(), nested(Style::DeepObject));
     content.encoding.insert("expand".into(), nested(Style::DeepObject));
+    content.encoding.insert("range".into(), nested(Style::Form));
+    let mut in_lists = nested(Style::Form);
+    in_lists.item_separator = Some('|');
+    content.encoding.insert("grid".into(), in_lists);
     post.body = Some(RequestBody { required: true, description: String::new(), content: vec![content] });
     let tool = tool(&upstream.api(vec![post]));
     let arguments = json!({"amount": 5, "expand": ["a b"], "card": {"owner": {"name": "Ann & Co"}}});
@@ -138,6 +146,18 @@ async fn forms_are_written_in_the_style_of_each_member() {
     assert_eq!(request.text(), "amount=5&expand[0]=a%20b&card[owner][name]=Ann%20%26%20Co");
     assert_eq!(request.header("content-type"), Some("application/x-www-form-urlencoded"));
     assert!(!tool.metadata.idempotent);
+    // Without an encoding the content type decides, which for an object is JSON.
+    for (member, value, expected) in [
+        ("address", json!({"city": "Ulm"}), "%7B%22city%22%3A%22Ulm%22%7D"),
+        ("address", json!({}), "%7B%7D"),
+        ("tags", json!(["a", "b"]), "a&tags=b"),
+        ("grid", json!([[1, 2], [3]]), "1%7C2&grid=3"),
+    ] {
+        call(&tool, json!({"amount": 5, member: value})).await.unwrap();
+        assert_eq!(upstream.last().text(), format!("amount=5&{member}={expected}"));
+    }
+    call(&tool, json!({"amount": 5, "range": {"from": 1, "to": 2}})).await.unwrap();
+    assert_eq!(upstream.last().text(), "amount=5&from=1&to=2");
 }
 
 #[tokio::test]
