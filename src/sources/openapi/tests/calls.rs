@@ -160,6 +160,20 @@ async fn forms_are_written_in_the_style_of_each_member() {
     assert_eq!(upstream.last().text(), "amount=5&from=1&to=2");
 }
 
+#[test]
+fn an_id_without_a_character_that_names_can_have_gives_way_to_method_and_path() {
+    let operations = vec![
+        operation("検索", Method::GET, "/pets/{id}"),
+        operation("名前を付ける", Method::PUT, "/pets/{id}"),
+        operation("get_ペット", Method::GET, "/pets"),
+    ];
+    let api = api("https://api.example", operations);
+    let (tools, report) = definitions("uni", &api, &settings(json!({})), &access()).unwrap();
+    let names: Vec<_> = tools.iter().map(|tool| tool.metadata.name.as_str()).collect();
+    assert_eq!(names[..2], ["uni__get_pets_id", "uni__put_pets_id"]);
+    assert!(names[2].starts_with("uni__get_") && report.lost.is_empty(), "{names:?}");
+}
+
 #[tokio::test]
 async fn of_several_media_types_json_is_sent_and_the_choice_is_reported() {
     let upstream = Upstream::start().await;

@@ -34,7 +34,10 @@ pub(super) fn named<'a>(
 ) -> Vec<(&'a Operation, String)> {
     let short = |operation: &Operation| {
         let renamed = configured(&settings.renames, operation);
-        let own = renamed.or(operation.id.as_deref()).map(str::trim).filter(|id| !id.is_empty());
+        // Of an id in another script nothing but a digest would be left.
+        let own_id =
+            operation.id.as_deref().filter(|id| id.contains(|character: char| character.is_ascii_alphanumeric()));
+        let own = renamed.or(own_id).map(str::trim).filter(|id| !id.is_empty());
         let name = own.map_or_else(|| slug(operation), str::to_owned);
         qualified_name(collection, &name).to_string()
     };
