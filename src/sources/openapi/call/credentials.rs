@@ -89,6 +89,7 @@ impl<'a> Credentials<'a> {
         let mut note = None;
         match alternatives.into_iter().find_map(|requirement| self.meet(requirement)) {
             Some(credentials) => {
+                let credentials = self.keys_of_alternatives(required, &credentials).unwrap_or(credentials);
                 for credential in credentials {
                     credential.add_to(&mut authorization)?;
                 }

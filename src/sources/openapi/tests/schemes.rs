@@ -51,6 +51,25 @@ async fn two_api_keys_are_two_secrets() {
 }
 
 #[tokio::test]
+async fn of_keys_that_are_alternatives_those_that_are_configured_are_sent() {
+    let upstream = Upstream::start().await;
+    let two = [("app", key("key", Location::Query), &[][..]), ("user", key("token", Location::Query), &[][..])];
+    let mut api = secured(&upstream, &two);
+    let alone = |name: &str| BTreeMap::from([(name.to_owned(), Vec::new())]);
+    api.security = vec![alone("app"), alone("user")];
+    let (app, user) = (json!({"api_key": "K1"}), json!({"api_key": "K2"}));
+    for (credentials, expected) in [
+        (json!({"app": app}), "key=K1"),
+        (json!({"user": user}), "token=K2"),
+        (json!({"app": app, "user": user}), "key=K1&token=K2"),
+    ] {
+        let (tool, missing) = made(&api, json!({"credentials": credentials}));
+        call(&tool, json!({})).await.unwrap();
+        assert_eq!((upstream.last().uri.query(), missing), (Some(expected), None));
+    }
+}
+
+#[tokio::test]
 async fn a_token_has_the_scopes_of_its_operation_unless_the_settings_say_others() {
     let (upstream, server) = (Upstream::start().await, Upstream::start().await);
     let scheme = SecurityScheme::OAuth2 { token_url: Some(server.url.clone()) };

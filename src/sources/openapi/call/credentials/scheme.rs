@@ -1,5 +1,6 @@
 //! What is sent for a security scheme of the document, with the credentials that are configured for it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use http::{HeaderValue, header};
@@ -44,6 +45,31 @@ impl Credentials<'_> {
         // One secret is not sent under several names.
         let shares_key = self.keys_in(requirement) < 2;
         requirement.iter().map(|(name, scopes)| self.credential(name, scopes, shares_key)).collect()
+    }
+
+    /// Documents often write keys that are required together as alternatives, `[{app: []}, {user: []}]`: those with
+    /// credentials of their own are sent together, since somebody configured each for this API.
+    /// `None` if `met`, the credentials of the first alternative that can be met, are anything but one key.
+    pub(super) fn keys_of_alternatives(
+        &self,
+        required: &[SecurityRequirement],
+        met: &[Credential],
+    ) -> Option<Vec<Credential>> {
+        if !matches!(met, [Credential::ApiKey { .. }]) {
+            return None;
+        }
+        let own_key = |name: &String| {
+            let key = self.by_scheme.get(name)?.api_key.clone()?;
+            match self.api.security_schemes.get(name)? {
+                SecurityScheme::ApiKey { name, location } => {
+                    Some(Credential::ApiKey { name: name.clone(), location: *location, key })
+                }
+                _ => None,
+            }
+        };
+        let alone = required.iter().filter(|requirement| requirement.len() == 1);
+        let keys: Vec<_> = alone.flat_map(BTreeMap::keys).filter_map(own_key).collect();
+        (!keys.is_empty()).then_some(keys)
     }
 
     /// API keys in a requirement without credentials of their own.
