@@ -5,12 +5,16 @@
 //! second holds the first, and no call that holds the second waits for the first, so that they never block each other.
 
 use std::fmt;
+use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::BoxError;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::HeaderMap;
+use base64::engine::general_purpose::STANDARD;
+use base64::write::EncoderStringWriter;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout_at};
@@ -64,9 +68,9 @@ pub(super) struct FromAdministrator<T> {
 #[derive(Debug)]
 pub(super) struct JsonBody<T>(pub T, pub HeldMemory);
 
-/// A file as the body, at most as long as a file of a workspace may be.
+/// A file as the body, at most as long as a file of a workspace may be; in base64.
 #[derive(Debug)]
-pub(super) struct FileBody(pub Bytes, pub HeldMemory);
+pub(super) struct FileBody(pub String, pub HeldMemory);
 
 /// The limits of one body.
 #[derive(Debug, Clone, Copy)]
@@ -75,6 +79,33 @@ pub(super) struct BodyLimits {
     values: usize,
     /// When it must have been read.
     deadline: Instant,
+}
+
+impl BodyLimits {
+    /// The size that a body says it has, or else may have.
+    ///
+    /// # Errors
+    /// `too_large`.
+    fn expected(&self, body: &Body) -> Result<u64, CallError> {
+        let size = body.size_hint();
+        if size.lower() > self.bytes as u64 {
+            return Err(self.too_large());
+        }
+        Ok(size.exact().unwrap_or(self.bytes as u64))
+    }
+
+    async fn in_time<T>(&self, reading: impl Future<Output = Result<T, BoxError>>) -> Result<T, CallError> {
+        match timeout_at(self.deadline, reading).await {
+            Ok(Ok(read)) => Ok(read),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(self.too_large()),
+            Ok(Err(error)) => Err(invalid("the body is incomplete: the connection ended").caused_by(error)),
+            Err(_) => Err(invalid("the body did not arrive in time (`server.read_timeout_seconds`)")),
+        }
+    }
+
+    fn too_large(&self) -> CallError {
+        CallError::new(ErrorCode::TooLarge, format!("the body is larger than {} bytes", self.bytes))
+    }
 }
 
 impl BodyMemory {
@@ -88,20 +119,25 @@ impl BodyMemory {
     /// # Errors
     /// `too_large`, `invalid_request`; `overloaded` if there is no memory for it in time.
     pub(super) async fn read(&self, body: Body, owner: &Owner, limits: BodyLimits) -> Result<Bytes, CallError> {
-        let too_large =
-            || CallError::new(ErrorCode::TooLarge, format!("the body is larger than {} bytes", limits.bytes));
-        let size = body.size_hint();
-        if size.lower() > limits.bytes as u64 {
-            return Err(too_large());
-        }
-        let expected = size.exact().unwrap_or(limits.bytes as u64);
+        let expected = limits.expected(&body)?;
         let _reading = hold(&self.reading, owner, expected, limits.deadline).await?;
-        match timeout_at(limits.deadline, Limited::new(body, limits.bytes).collect()).await {
-            Ok(Ok(collected)) => Ok(collected.to_bytes()),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
-            Ok(Err(error)) => Err(invalid("the body is incomplete: the connection ended").caused_by(error)),
-            Err(_) => Err(invalid("the body did not arrive in time (`server.read_timeout_seconds`)")),
-        }
+        limits.in_time(async { Ok(Limited::new(body, limits.bytes).collect().await?.to_bytes()) }).await
+    }
+
+    /// Reads a file as base64, as arguments have it. It is encoded as it arrives, so that it is in memory once.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    async fn read_file(
+        &self,
+        body: Body,
+        owner: &Owner,
+        limits: BodyLimits,
+    ) -> Result<(String, HeldMemory), CallError> {
+        let encoded_size = limits.expected(&body)?.div_ceil(3).saturating_mul(4);
+        let lease = hold(&self.values, owner, encoded_size, limits.deadline).await?;
+        let content = limits.in_time(encoded(Limited::new(body, limits.bytes))).await?;
+        Ok((content, lease.map(Arc::new)))
     }
 
     /// Holds the memory of the values of a body.
@@ -194,12 +230,20 @@ impl FromRequest<Arc<Gateway>> for FileBody {
         let config = gateway.config();
         let bytes = usize::try_from(config.tools.workspace.max_file_bytes).unwrap_or(usize::MAX);
         let limits = BodyLimits { bytes, ..BodyLimits::of(&config.server) };
-        let content = connection.memory.read(body, connection.owner(), limits).await?;
-        // As an argument it is base64.
-        let size = (content.len() as u64).saturating_mul(4) / 3;
-        let lease = hold(&connection.memory.values, connection.owner(), size, limits.deadline).await?;
-        Ok(Self(content, lease.map(Arc::new)))
+        let (content, memory) = connection.memory.read_file(body, connection.owner(), limits).await?;
+        Ok(Self(content, memory))
     }
+}
+
+/// The bytes of a body in base64.
+async fn encoded(mut body: Limited<Body>) -> Result<String, BoxError> {
+    let mut encoder = EncoderStringWriter::new(&STANDARD);
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame?.into_data() {
+            encoder.write_all(&data)?;
+        }
+    }
+    Ok(encoder.into_inner())
 }
 
 async fn hold(share: &Arc<Share>, owner: &Owner, bytes: u64, deadline: Instant) -> Result<Option<Lease>, CallError> {

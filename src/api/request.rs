@@ -7,8 +7,6 @@ use axum::extract::{FromRequestParts, Path, Query};
 use axum::http::header::ORIGIN;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -299,19 +297,19 @@ impl SessionFile {
         Self { session, path }
     }
 
-    /// A call of `file_write` with this content.
+    /// A call of `file_write` with this content, in base64.
     ///
     /// # Errors
     /// As [`ExecuteRequest::into_call`].
     pub(super) fn into_call(
         self,
-        content: &[u8],
+        content: String,
         origin: &RequestMeta,
         gateway: &Gateway,
     ) -> Result<Incoming, CallError> {
         let mut arguments = Arguments::new();
         arguments.insert("path".to_owned(), self.path.into());
-        arguments.insert("content".to_owned(), STANDARD.encode(content).into());
+        arguments.insert("content".to_owned(), content.into());
         arguments.insert("encoding".to_owned(), "base64".into());
         let context = SessionContext { session_id: Some(self.session), ..SessionContext::default() };
         origin.call("file_write".to_owned(), arguments, context, false, gateway)

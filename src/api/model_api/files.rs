@@ -87,7 +87,7 @@ async fn write(
     session: &Session,
 ) -> Result<(), CallError> {
     let target = SessionFile::new(session.id.to_string(), file.workspace_path());
-    let mut incoming = target.into_call(content, origin, gateway)?;
+    let mut incoming = target.into_call(STANDARD.encode(content), origin, gateway)?;
     // It is of the request's own call.
     incoming.call.idempotency_key = None;
     let answered = Box::pin(gateway.pipeline.call(incoming.call, incoming.arguments)).await;

@@ -26,7 +26,6 @@ pub(crate) async fn upload(
     file: SessionFile,
     FileBody(content, memory): FileBody,
 ) -> Result<Response, CallError> {
-    let incoming = file.into_call(&content, &origin, &gateway)?.holding(&memory);
-    drop(content);
+    let incoming = file.into_call(content, &origin, &gateway)?.holding(&memory);
     Ok(gateway.pipeline.call(incoming.call, incoming.arguments).await.into_response())
 }
