@@ -102,7 +102,7 @@ pub async fn title(
     [user, reply]: [&str; 2],
 ) -> Result<Option<String>, ModelError> {
     let input = title_input(user, reply);
-    let text = ask(model, profile, Purpose::Title, prompts.title(), input).await?;
+    let text = ask(model, profile, (Purpose::Title, MAX_TOKENS), prompts.title(), input).await?;
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     // Models put titles into quotes, or mark them as headings.
     let line = line.trim_start_matches('#').trim_matches(['"', '\'', '*', '「', '」', '“', '”', ' ']);

@@ -24,7 +24,7 @@ use super::documentation::ReplyBody;
 use super::reply;
 use super::request::{Name, Parameters, RequestMeta};
 use crate::agent::AgentService;
-use crate::agent::conversation::{stored, unavailable, unknown_conversation, unknown_run, unknown_session};
+use crate::agent::conversation::{unavailable, unknown_conversation, unknown_run, unknown_session};
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
 use crate::infra::store::{Conversation, ConversationChange as StoredChange, ConversationStatus, CopiedRun, RunStatus};

@@ -2,9 +2,13 @@
 //! directory, or without one this process's own.
 
 mod dialogue;
+mod editor;
+mod input;
+mod kept;
+mod markdown;
 mod screen;
 
-use std::io::{self, IsTerminal, Read};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
@@ -12,6 +16,7 @@ use futures_util::StreamExt;
 use tokio::signal::unix::{SignalKind, signal};
 use uuid::Uuid;
 
+use self::kept::KeptConversation;
 use self::screen::Screen;
 use super::call::Identity;
 use super::local_gateway::{self, Place};
@@ -20,14 +25,14 @@ use crate::agent::toolbox::{InProcess, OverHttp, Toolbox};
 use crate::agent::{AgentRequest, AgentService, Event, FinishReason, Message, service};
 use crate::config::{AgentProfile, Config, McpConfig, OpenApiConfig, PlannerConfig};
 use crate::core::call::{BudgetScopes, Caller};
-use crate::core::error::CallError;
+use crate::core::error::{CallError, ErrorCode};
 use crate::core::session::Session;
 use crate::infra::state_lock::StateLock;
 use crate::infra::temporary_folder::TemporaryFolder;
 
 #[derive(Debug, Args)]
 pub(super) struct ChatCommand {
-    /// The task. Without it: a conversation on a terminal, or else all of standard input.
+    /// The task, followed by what is piped in. Without it: a conversation on a terminal, or else all of standard input.
     prompt: Option<String>,
     /// The agent's profile, or `replay:FILE` for a scripted conversation.
     #[arg(long, value_name = "PROFILE")]
@@ -38,6 +43,9 @@ pub(super) struct ChatCommand {
     /// The session of the tool calls, with its files. By default a new one.
     #[arg(long, value_name = "ID")]
     session: Option<String>,
+    /// Continue the last conversation on the state directory, with its profile and session.
+    #[arg(long)]
+    resume: bool,
     #[command(flatten)]
     pub(super) identity: Identity,
 }
@@ -49,17 +57,23 @@ const REPLAY: &str = "replay:";
 struct Chat {
     agents: Arc<AgentService>,
     agent: String,
+    /// The profile as `--model` names it.
+    model: String,
     profile: Arc<AgentProfile>,
+    /// Whether the agent plans, also where its profile says nothing of it.
+    plans: bool,
     caller: Arc<Caller>,
     session: Arc<Session>,
     /// The gateway whose tools are used, if it is not this process's.
     remote: Option<OverHttp>,
     screen: Screen,
     history: Vec<Message>,
+    /// Where the conversation is kept for `--resume`.
+    state_directory: PathBuf,
 }
 
 pub(super) fn run(common: &Common, command: &ChatCommand) -> Exit {
-    let prompt = match prompt(command.prompt.as_deref()) {
+    let prompt = match input::task(command.prompt.as_deref()) {
         Ok(prompt) => prompt,
         Err(problem) => {
             present::problem(&problem);
@@ -67,33 +81,38 @@ pub(super) fn run(common: &Common, command: &ChatCommand) -> Exit {
         }
     };
     let (mut remote, mut folder) = (None, None);
-    let (config, lock) = match local_gateway::place(common, &command.identity) {
+    let (state_directory, config, lock) = match local_gateway::place(common, &command.identity) {
         Err(exit) => return exit,
-        Ok(Place::Process(config, lock)) => (*config, lock),
+        Ok(Place::Process(config, lock)) => (config.state_directory(), *config, lock),
         Ok(Place::Gateway(gateway)) => {
-            let state = local_gateway::configuration(common).and_then(state_of_its_own);
-            let ((config, lock, temporary), toolbox) = match (state, gateway.toolbox()) {
+            let config = match local_gateway::configuration(common) {
+                Ok(config) => config,
+                Err(exit) => return exit,
+            };
+            let state_directory = config.state_directory();
+            let ((config, lock, temporary), toolbox) = match (state_of_its_own(config), gateway.toolbox()) {
                 (Ok(state), Ok(toolbox)) => (state, toolbox),
                 (Err(exit), _) => return exit,
                 (_, Err(unanswered)) => return unanswered.report(),
             };
             (remote, folder) = (Some(toolbox), Some(temporary));
-            (config, lock)
+            (state_directory, config, lock)
         }
     };
-    let exit = converse(common, command, prompt, config, lock, remote);
+    let start = Start { prompt, remote, state_directory };
+    let exit = converse(common, command, start, config, lock);
     drop(folder);
     exit
 }
 
-fn converse(
-    common: &Common,
-    command: &ChatCommand,
+/// What a conversation begins with.
+struct Start {
     prompt: Option<String>,
-    config: Config,
-    lock: StateLock,
     remote: Option<OverHttp>,
-) -> Exit {
+    state_directory: PathBuf,
+}
+
+fn converse(common: &Common, command: &ChatCommand, start: Start, config: Config, lock: StateLock) -> Exit {
     super::serve::with_gateway(config, lock, async |gateway| {
         let agents = match AgentService::new(&gateway) {
             Ok(agents) => agents,
@@ -102,7 +121,8 @@ fn converse(
                 return Exit::Misconfigured;
             }
         };
-        let chat = Chat::begin(common.json, agents, command, remote);
+        let Start { prompt, remote, state_directory } = start;
+        let chat = Chat::begin(common.json, agents, command, remote, state_directory);
         let ended = match (chat, prompt) {
             (Ok(mut chat), Some(prompt)) => chat.ask(prompt).await.map(exit_of),
             (Ok(chat), None) => Ok(dialogue::hold(chat).await),
@@ -133,43 +153,36 @@ fn state_of_its_own(mut config: Config) -> Result<(Config, StateLock, TemporaryF
     Ok((config, lock, folder))
 }
 
-/// `None` for a conversation.
-fn prompt(given: Option<&str>) -> Result<Option<String>, String> {
-    let text = match given {
-        Some(text) => text.to_owned(),
-        None if io::stdin().is_terminal() => return Ok(None),
-        None => {
-            let mut text = String::new();
-            io::stdin().read_to_string(&mut text).map_err(|error| format!("standard input cannot be read: {error}"))?;
-            text
-        }
-    };
-    if text.trim().is_empty() { Err("the prompt is empty; describe the task".into()) } else { Ok(Some(text)) }
-}
-
 fn exit_of(reason: FinishReason) -> Exit {
     if reason == FinishReason::Stop { Exit::Done } else { Exit::Failed }
 }
 
 impl Chat {
     /// # Errors
-    /// The profile or the session does not exist.
+    /// The profile, the session or the conversation to resume does not exist.
     fn begin(
         json: bool,
         agents: Arc<AgentService>,
         command: &ChatCommand,
         remote: Option<OverHttp>,
+        state_directory: PathBuf,
     ) -> Result<Self, CallError> {
         let gateway = agents.gateway();
-        let (agent, mut profile) = profile_of(&gateway.config(), command.model.as_deref())?;
-        if command.plan && profile.planner.is_none() {
-            profile = Arc::new(AgentProfile { planner: Some(PlannerConfig::default()), ..(*profile).clone() });
-        }
+        let resumed = command.resume.then(|| KeptConversation::load(&state_directory)).transpose();
+        let resumed = resumed.map_err(|problem| CallError::new(ErrorCode::InvalidRequest, problem))?;
+        let (model, session, history) = match resumed {
+            Some(kept) => (Some(kept.model.clone()), Some(kept.session.clone()), kept.messages()),
+            None => (None, None, Vec::new()),
+        };
+        let config = gateway.config();
+        let model = command.model.clone().or(model).unwrap_or_else(|| config.agent.default_profile.clone());
+        let (agent, profile) = profile_of(&config, &model, command.plan)?;
         let caller = command.identity.caller().caller()?;
-        let session = command.session.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
+        let session = command.session.clone().or(session).unwrap_or_else(|| Uuid::new_v4().to_string());
         let session = gateway.pipeline.sessions.prepare(&caller, &session)?;
-        let (screen, history) = (Screen::new(json), Vec::new());
-        Ok(Self { agents, agent, profile, caller, session, remote, screen, history })
+        let screen = Screen::new(json);
+        let plans = command.plan;
+        Ok(Self { agents, agent, model, profile, plans, caller, session, remote, screen, history, state_directory })
     }
 
     /// Runs the agent on one message, and shows its events. Ctrl-C stops it.
@@ -203,10 +216,29 @@ impl Chat {
                 ended = *reason;
                 if !messages.is_empty() {
                     self.history.extend([message.clone()].into_iter().chain(messages.iter().cloned()));
+                    self.keep();
                 }
             }
             self.screen.show(event);
         }
+    }
+
+    /// Keeps the conversation for `--resume`.
+    fn keep(&self) {
+        let kept = KeptConversation::new(&self.model, &self.session.id, &self.history);
+        if let Err(problem) = kept.save(&self.state_directory) {
+            self.screen.hint(&format!("this conversation cannot be resumed later: {problem}"));
+        }
+    }
+
+    /// Goes on with another profile.
+    ///
+    /// # Errors
+    /// There is no such profile.
+    fn change_model(&mut self, name: &str) -> Result<(), CallError> {
+        (self.agent, self.profile) = profile_of(&self.agents.gateway().config(), name, self.plans)?;
+        name.clone_into(&mut self.model);
+        Ok(())
     }
 
     /// A toolbox for one run, whose calls are one request.
@@ -222,10 +254,32 @@ impl Chat {
     }
 }
 
-fn profile_of(config: &Config, name: Option<&str>) -> Result<(String, Arc<AgentProfile>), CallError> {
-    let name = name.unwrap_or(&config.agent.default_profile);
-    Ok(match name.strip_prefix(REPLAY) {
-        Some(file) => ("replay".to_owned(), Arc::new(AgentProfile::replay(file))),
-        None => (name.to_owned(), service::profile(&config.agent, name)?),
-    })
+/// The name of an agent and its profile, with a planner if `plans`.
+///
+/// # Errors
+/// There is no such profile; the error names those that there are.
+fn profile_of(config: &Config, name: &str, plans: bool) -> Result<(String, Arc<AgentProfile>), CallError> {
+    let (agent, profile) = named_profile(config, name)?;
+    if plans && profile.planner.is_none() {
+        let planner = Some(PlannerConfig::default());
+        return Ok((agent, Arc::new(AgentProfile { planner, ..AgentProfile::clone(&profile) })));
+    }
+    Ok((agent, profile))
+}
+
+fn named_profile(config: &Config, name: &str) -> Result<(String, Arc<AgentProfile>), CallError> {
+    if let Some(file) = name.strip_prefix(REPLAY) {
+        return Ok(("replay".to_owned(), Arc::new(AgentProfile::replay(file))));
+    }
+    let profile = service::profile(&config.agent, name).map_err(|error| {
+        let message = format!("there is no profile {name:?}; {}", profiles(config));
+        CallError::new(error.code(), message)
+    })?;
+    Ok((name.to_owned(), profile))
+}
+
+/// The profiles, for people.
+fn profiles(config: &Config) -> String {
+    let names: Vec<_> = config.agent.profiles.keys().map(String::as_str).collect();
+    format!("the profiles are {}, and `{REPLAY}FILE` plays a script", names.join(", "))
 }

@@ -55,6 +55,8 @@ fn an_agent_answers_on_the_terminal_and_for_scripts_in_events() {
         String::from_utf8_lossy(&asked.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let kinds: Vec<_> = events.iter().filter_map(|event| event["type"].as_str()).collect();
     assert!(kinds.contains(&"tool_result") && kinds.ends_with(&["finished", "usage"]), "{kinds:?}");
+    let refused = run(&directory, &["chat", "--model", "nobody", "hi"]);
+    assert!(text(&refused).contains("the profiles are "), "{}", text(&refused));
     for arguments in
         [&["chat", "--model", "replay:missing.yaml", "hi"][..], &["chat", "--model", "nobody", "hi"], &["chat", " "]]
     {

@@ -1,6 +1,7 @@
 //! `sekisho chat` as a person sees it: on a terminal, which the program `script` plays.
 
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -32,7 +33,13 @@ struct Terminal {
 impl Terminal {
     fn start(directory: &TempDir, arguments: &str) -> Self {
         // In place of the shell: it would take a ctrl-C for its own.
-        let line = format!("stty cols 120 rows 40; exec {} {arguments}", env!("CARGO_BIN_EXE_sekisho"));
+        Self::start_with(directory, "", arguments)
+    }
+
+    /// With settings of environment variables, as a shell takes them.
+    fn start_with(directory: &TempDir, environment: &str, arguments: &str) -> Self {
+        let program = env!("CARGO_BIN_EXE_sekisho");
+        let line = format!("stty cols 120 rows 40; {environment} exec {program} {arguments}");
         let mut child = Command::new("script")
             .args(["-qefc", &line, "/dev/null"])
             .env_clear()
@@ -128,6 +135,80 @@ fn a_conversation_goes_on_until_quit() {
     terminal.expect("›");
     terminal.press("quit\r");
     assert_eq!(terminal.ended(), Some(0));
+}
+
+#[test]
+fn messages_have_several_lines_and_the_conversation_is_continued_another_time() {
+    let directory = scripted();
+    let state = directory.path().join("state");
+    let mut terminal = Terminal::start(&directory, "chat --model replay:s.yaml");
+    terminal.expect("›");
+    terminal.press("how much is\\\r6 * 7?\r");
+    terminal.expect("It is");
+    terminal.expect("tokens, $");
+    terminal.expect("›");
+    terminal.press("/cost\r");
+    terminal.expect("110 tokens, $0");
+    terminal.expect("›");
+    terminal.press("/model nobody\r");
+    terminal.expect("there is no profile \"nobody\"; the profiles are ");
+    terminal.expect("›");
+    terminal.press("/save talk.md\r");
+    terminal.expect("the conversation is in talk.md");
+    terminal.expect("›");
+    terminal.press("quit\r");
+    assert_eq!(terminal.ended(), Some(0));
+    let saved = std::fs::read_to_string(directory.path().join("talk.md")).unwrap();
+    assert!(saved.starts_with("## You\n\nhow much is\n6 * 7?\n"), "{saved}");
+    for kept in ["chat_history", "chat_conversation.json"] {
+        let mode = std::fs::metadata(state.join(kept)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{kept}");
+    }
+    // The script goes by the turns of the conversation: the third is told only where the first two are remembered.
+    let asked = sekisho(&directory).args(["chat", "--resume", "sure?"]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&asked.stdout).trim(), "As I said: 42.", "{}", text(&asked));
+    let mut terminal = Terminal::start(&directory, "chat --model replay:s.yaml");
+    terminal.expect("›");
+    terminal.press("\u{1b}[A");
+    terminal.expect("6 * 7?");
+}
+
+#[test]
+fn what_is_piped_in_belongs_to_the_task_and_an_answer_elsewhere_than_on_a_terminal_has_no_styles() {
+    let directory = TempDir::new().unwrap();
+    let script = "turns: [{text: ['It has **three** lines.']}]";
+    std::fs::write(directory.path().join("s.yaml"), script).unwrap();
+    let piped = |input: &[u8]| {
+        let mut command = sekisho(&directory);
+        command.args(["chat", "--model", "replay:s.yaml", "summarise"]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // A program that refuses may end before it has read everything.
+        let _refused = child.stdin.take().unwrap().write_all(input);
+        child.wait_with_output().unwrap()
+    };
+    let asked = piped(b"one\ntwo\nthree\n");
+    assert_eq!(String::from_utf8_lossy(&asked.stdout), "It has **three** lines.\n", "{}", text(&asked));
+    let kept = std::fs::read(directory.path().join("state/chat_conversation.json")).unwrap();
+    let kept: Value = serde_json::from_slice(&kept).unwrap();
+    assert_eq!(kept["messages"][0]["text"], "summarise\n\none\ntwo\nthree\n", "{kept}");
+    for (input, reason) in [(vec![b'a'; (1 << 20) + 1], "more than 1 MiB"), (vec![0xff], "no text in UTF-8")] {
+        let refused = piped(&input);
+        assert_eq!(refused.status.code(), Some(3));
+        assert!(text(&refused).contains(reason), "{}", text(&refused));
+    }
+}
+
+#[test]
+fn answers_on_a_terminal_are_styled_unless_no_color_is_set() {
+    let directory = TempDir::new().unwrap();
+    let script = "turns: [{text: ['It is **bo', 'ld** and `code`.']}]";
+    std::fs::write(directory.path().join("s.yaml"), script).unwrap();
+    let mut terminal = Terminal::start(&directory, "chat --model replay:s.yaml hi");
+    terminal.expect("\u{1b}[1m");
+    terminal.expect("bold");
+    assert_eq!(terminal.ended(), Some(0));
+    let mut terminal = Terminal::start_with(&directory, "export NO_COLOR=1;", "chat --model replay:s.yaml hi");
+    terminal.expect("It is **bold** and `code`.");
 }
 
 #[test]

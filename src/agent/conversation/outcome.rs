@@ -46,7 +46,13 @@ impl Outcome {
             | Event::ToolError { .. }
             | Event::SubAgentBegin { .. }
             | Event::SubAgentEnd { .. }
-            | Event::ClientToolCall { .. } => {}
+            | Event::ClientToolCall { .. }
+            | Event::Compacted { .. }
+            | Event::PartFailed(_)
+            | Event::Plan { .. }
+            | Event::Step { .. }
+            | Event::Evaluation { .. }
+            | Event::Node { .. } => {}
         }
     }
 

@@ -79,7 +79,7 @@ async fn repeat(store: &Store, context: &Context, open: &OpenCall) -> Result<Opt
     add(&context.log, &announcement);
     let journal = Journal::new(store.clone(), &open.run, context.request.profile.max_result_bytes);
     let toolbox = Journaled { toolbox: Arc::clone(&context.toolbox), journal: Arc::clone(&journal) };
-    let call = toolbox.call(ToolboxCall { id, tool, arguments });
+    let call = toolbox.call(ToolboxCall { id, tool, arguments, corrections: Vec::new() });
     let answered = context.live.stop.run_until_cancelled(call).await;
     journal.settle().await;
     let found = execution(store, open).await?;

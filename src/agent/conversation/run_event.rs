@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use crate::agent::{Event, RunError, RunUsage};
@@ -12,7 +12,6 @@ use crate::core::error::{CallError, ErrorCode};
 /// One event of a run. The name of a server-sent event is its `type`.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
-#[allow(dead_code, reason = "sub-agents and plans report theirs")]
 pub enum RunEvent {
     /// The run begins (`init`), or has ended and is stored (`finish`).
     System {
@@ -81,7 +80,9 @@ pub enum RunEvent {
     },
     /// The conversation was shortened for the model.
     Compacted {
-        message: String,
+        /// Estimated tokens of the request.
+        tokens_before: u64,
+        tokens_after: u64,
     },
     /// A sub-agent begins, for the `Task` call of that id.
     SubagentBegin {
@@ -186,9 +187,17 @@ impl Translation {
             Event::ToolError { id, tool_name, error } => self.tool_result(id, tool_name, error, true),
             Event::Status { status, message } => match status.as_str() {
                 "retry" => vec![RunEvent::Retry { message: message.clone() }],
-                "compacted" => vec![RunEvent::Compacted { message: message.clone() }],
                 _ => Vec::new(),
             },
+            Event::Compacted { tokens_before, tokens_after, .. } => {
+                vec![RunEvent::Compacted { tokens_before: *tokens_before, tokens_after: *tokens_after }]
+            }
+            Event::Plan { plan_id, steps, success_criteria } => {
+                let plan = json!({"plan_id": plan_id, "steps": steps, "success_criteria": success_criteria});
+                vec![RunEvent::PlanChanged { plan }]
+            }
+            // The plan goes on.
+            Event::PartFailed(error) => vec![RunEvent::Retry { message: error.message.clone() }],
             Event::SubAgentBegin { tool_use_id, subagent_type, model } => vec![RunEvent::SubagentBegin {
                 tool_use_id: tool_use_id.clone(),
                 subagent_type: subagent_type.clone(),
@@ -199,7 +208,13 @@ impl Translation {
                 is_error: !success,
                 usage: EventUsage::from(usage),
             }],
-            Event::ClientToolCall { .. } | Event::Error(_) | Event::Finished { .. } | Event::Usage(_) => Vec::new(),
+            Event::ClientToolCall { .. }
+            | Event::Step { .. }
+            | Event::Evaluation { .. }
+            | Event::Node { .. }
+            | Event::Error(_)
+            | Event::Finished { .. }
+            | Event::Usage(_) => Vec::new(),
         }
     }
 
@@ -226,8 +241,6 @@ pub(super) fn general(error: &RunError) -> CallError {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn data(events: &[RunEvent]) -> Vec<Value> {

@@ -305,7 +305,8 @@ impl Work {
         }
         let path = format!("plans/{}/page-{attempt}.md", self.id);
         let arguments = Arguments::from_iter([("path".into(), json!(path)), ("content".into(), json!(snapshot))]);
-        let call = ToolboxCall { id: format!("page-{attempt}"), tool: "file_write".into(), arguments };
+        let (id, tool) = (format!("page-{attempt}"), "file_write".into());
+        let call = ToolboxCall { id, tool, arguments, corrections: Vec::new() };
         let answer = self.toolbox.call(call).await;
         if !answer.success {
             tracing::info!(plan = %self.id, reason = answer.text, "a page of a plan is not kept in the workspace");

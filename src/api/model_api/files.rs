@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
 use super::invalid;
 use crate::agent::Message;
 use crate::agent::message::UserPart;

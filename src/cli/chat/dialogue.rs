@@ -1,14 +1,17 @@
-//! A conversation on a terminal: reads a line, runs it, reads the next (D29).
+//! A conversation on a terminal: reads a message, runs it, reads the next (D29).
 
-use rustyline::DefaultEditor;
+use std::path::Path;
+
 use rustyline::error::ReadlineError;
 
-use super::Chat;
+use super::editor::MessageEditor;
+use super::kept::{history_file, write_transcript};
+use super::{Chat, profiles};
 use crate::agent::FinishReason;
 use crate::cli::{Exit, present};
 use crate::core::call::BudgetScopes;
 
-const PROMPT: &str = "› ";
+const COMMANDS: &str = "/tools, /model [PROFILE], /cost, /save FILE, /clear, quit";
 
 /// The command of a line.
 #[derive(Debug, PartialEq, Eq)]
@@ -17,35 +20,45 @@ enum Line {
     Leave,
     Tools,
     Clear,
+    Cost,
+    /// Changes the profile, or without a name shows it.
+    Model(Option<String>),
+    Save(String),
     Unknown,
     Say(String),
 }
 
 impl Line {
     fn parse(line: &str) -> Self {
-        match line.trim() {
-            "" => Self::Nothing,
-            "quit" | "exit" | "/quit" | "/exit" => Self::Leave,
-            "/tools" => Self::Tools,
-            "/clear" => Self::Clear,
-            command if command.starts_with('/') && !command.contains(char::is_whitespace) => Self::Unknown,
-            text => Self::Say(text.to_owned()),
+        let line = line.trim();
+        let (command, argument) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        match (command, argument.trim()) {
+            ("", _) => Self::Nothing,
+            ("quit" | "exit" | "/quit" | "/exit", "") => Self::Leave,
+            ("/tools", "") => Self::Tools,
+            ("/clear", "") => Self::Clear,
+            ("/cost", "") => Self::Cost,
+            ("/model", name) => Self::Model((!name.is_empty()).then(|| name.to_owned())),
+            ("/save", file) if !file.is_empty() => Self::Save(file.to_owned()),
+            (command, "") if command.starts_with('/') => Self::Unknown,
+            _ => Self::Say(line.to_owned()),
         }
     }
 }
 
 /// Runs until `quit`, the end of the input, or two consecutive ctrl-C.
 pub(super) async fn hold(mut chat: Chat) -> Exit {
-    let mut editor = match DefaultEditor::new() {
+    let mut editor = match MessageEditor::open(&history_file(&chat.state_directory)) {
         Ok(editor) => editor,
         Err(problem) => return unreadable(&problem),
     };
-    chat.screen.hint(&format!("{} — /tools, /clear, quit; ctrl-C stops a turn, twice quits", chat.agent));
+    let keys = "a backslash or alt-enter for another line; ctrl-C stops a turn, twice quits";
+    chat.screen.hint(&format!("{} — {COMMANDS}; {keys}", chat.agent));
     let mut interrupted = false;
     loop {
         // Reading blocks: it gets a thread of its own, so that the gateway keeps running.
         let read = tokio::task::spawn_blocking(move || {
-            let line = editor.readline(PROMPT);
+            let line = editor.read();
             (editor, line)
         });
         let Ok((back, line)) = read.await else { return Exit::Misconfigured };
@@ -64,21 +77,41 @@ pub(super) async fn hold(mut chat: Chat) -> Exit {
         match Line::parse(&line) {
             Line::Nothing => {}
             Line::Leave => return Exit::Done,
-            Line::Tools => show_tools(&chat).await,
-            Line::Clear => {
-                chat.history.clear();
-                chat.screen.hint("the conversation was cleared");
-            }
-            Line::Unknown => chat.screen.hint("unknown command; use /tools, /clear or quit"),
             Line::Say(text) => {
-                // A failure only means that the line is missing from the history.
-                let _kept = editor.add_history_entry(text.as_str());
+                editor.keep(&text);
                 match chat.ask(text).await {
                     Ok(reason) => interrupted = reason == FinishReason::Aborted,
                     Err(error) => present::problem(&error.to_string()),
                 }
             }
+            command => obey(&mut chat, command).await,
         }
+    }
+}
+
+/// A command that does not end the conversation.
+async fn obey(chat: &mut Chat, command: Line) {
+    match command {
+        Line::Tools => show_tools(chat).await,
+        Line::Clear => {
+            chat.history.clear();
+            chat.screen.hint("the conversation was cleared");
+        }
+        Line::Cost => chat.screen.hint(&chat.screen.cost()),
+        Line::Model(None) => {
+            let profiles = profiles(&chat.agents.gateway().config());
+            chat.screen.hint(&format!("{}; {profiles}", chat.model));
+        }
+        Line::Model(Some(name)) => match chat.change_model(&name) {
+            Ok(()) => chat.screen.hint(&format!("the conversation goes on with {name}")),
+            Err(error) => present::problem(&error.to_string()),
+        },
+        Line::Save(file) => match write_transcript(Path::new(&file), &chat.history) {
+            Ok(()) => chat.screen.hint(&format!("the conversation is in {file}")),
+            Err(problem) => present::problem(&problem),
+        },
+        Line::Unknown => chat.screen.hint(&format!("unknown command; use {COMMANDS}")),
+        Line::Nothing | Line::Leave | Line::Say(_) => {}
     }
 }
 
@@ -111,6 +144,13 @@ mod tests {
             ("/tools", Line::Tools),
             ("/clear", Line::Clear),
             ("/tool", Line::Unknown),
+            ("/save", Line::Unknown),
+            ("/save talk.md", Line::Save("talk.md".into())),
+            ("/model", Line::Model(None)),
+            ("/model  fast ", Line::Model(Some("fast".into()))),
+            ("/cost", Line::Cost),
+            ("one\ntwo", Line::Say("one\ntwo".into())),
+            ("exit the loop", Line::Say("exit the loop".into())),
             ("/etc/passwd is what?", Line::Say("/etc/passwd is what?".into())),
             ("how do I quit", Line::Say("how do I quit".into())),
         ] {

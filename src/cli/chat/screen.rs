@@ -7,29 +7,48 @@ use indicatif::{ProgressBar, ProgressStyle};
 use rust_decimal::Decimal;
 use serde_json::Value;
 
+use super::markdown::Markdown;
 use crate::agent::plan::{Step, StepStatus};
 use crate::agent::{Event, RunError, RunUsage};
 use crate::cli::present;
 
+/// Of a terminal: dimmed from here on, and as before.
+const DIM: &str = "\u{1b}[2m";
+const PLAIN: &str = "\u{1b}[0m";
+
 /// Refresh interval of the spinner.
 const TICK: Duration = Duration::from_millis(100);
 
-#[derive(Debug)]
 pub(super) struct Screen {
     /// Print events as lines of JSON instead.
     json: bool,
     /// Output from models and tools must not contain terminal escape sequences.
     terminal: bool,
+    /// Shows answers on a terminal with styles; elsewhere, and with `NO_COLOR`, they are printed as they are.
+    markdown: Option<Markdown>,
+    /// Steps are dimmed.
+    styled_steps: bool,
     spinner: Option<ProgressBar>,
     /// The last line of the answer has no line end yet.
     midline: bool,
     spent_usd: Decimal,
+    used_tokens: u64,
 }
 
 impl Screen {
     pub(super) fn new(json: bool) -> Self {
         let terminal = io::stdout().is_terminal();
-        Self { json, terminal, spinner: None, midline: false, spent_usd: Decimal::ZERO }
+        let styles = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        Self {
+            json,
+            terminal,
+            markdown: (terminal && styles).then(Markdown::new),
+            styled_steps: io::stderr().is_terminal() && styles,
+            spinner: None,
+            midline: false,
+            spent_usd: Decimal::ZERO,
+            used_tokens: 0,
+        }
     }
 
     /// Prints a hint of the program itself.
@@ -73,9 +92,11 @@ impl Screen {
                 self.print_note(&format!("✗ {tool_name}: {}", present::folded(&error)));
                 self.wait("thinking");
             }
-            Event::Error(RunError { message, .. })
-            | Event::PartFailed(RunError { message, .. })
-            | Event::Status { message, .. } => self.print_note(&message),
+            Event::Error(RunError { message, .. }) | Event::PartFailed(RunError { message, .. }) => {
+                self.end_line();
+                present::info(&present::harmless(&message));
+            }
+            Event::Status { message, .. } => self.print_note(&message),
             Event::Compacted { tokens_before, tokens_after, .. } => self.print_note(&format!(
                 "the conversation was shortened for the model, from about {tokens_before} to {tokens_after} tokens"
             )),
@@ -95,6 +116,11 @@ impl Screen {
         }
     }
 
+    /// What the conversation used so far.
+    pub(super) fn cost(&self) -> String {
+        format!("{} tokens, ${}", self.used_tokens, self.spent_usd.normalize())
+    }
+
     /// The plan as a checklist.
     fn show_plan(&mut self, steps: &[Step]) {
         self.print_note("Plan:");
@@ -112,8 +138,21 @@ impl Screen {
     }
 
     fn print(&mut self, text: &str) {
-        self.stop_waiting();
         let text = if self.terminal { present::harmless(text) } else { text.into() };
+        match &mut self.markdown {
+            Some(markdown) => {
+                let shown = markdown.push(&text);
+                self.write(&shown);
+            }
+            None => self.write(&text),
+        }
+    }
+
+    fn write(&mut self, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        self.stop_waiting();
         let mut out = io::stdout();
         let _gone = out.write_all(text.as_bytes()).and_then(|()| out.flush());
         self.midline = text.chars().next_back().map_or(self.midline, |last| last != '\n');
@@ -121,10 +160,16 @@ impl Screen {
 
     fn print_note(&mut self, text: &str) {
         self.end_line();
-        present::info(&present::harmless(text));
+        let text = present::harmless(text);
+        match self.styled_steps {
+            true => present::info(&format!("{DIM}{text}{PLAIN}")),
+            false => present::info(&text),
+        }
     }
 
     fn end_line(&mut self) {
+        let rest = self.markdown.as_mut().map(Markdown::finish).unwrap_or_default();
+        self.write(&rest);
         self.stop_waiting();
         if self.midline {
             present::line("");
@@ -135,6 +180,7 @@ impl Screen {
     fn count(&mut self, usage: &RunUsage) {
         self.spent_usd = self.spent_usd.saturating_add(usage.cost_usd);
         let tokens = usage.prompt_tokens.saturating_add(usage.completion_tokens);
+        self.used_tokens = self.used_tokens.saturating_add(tokens);
         let so_far = if self.spent_usd == usage.cost_usd {
             String::new()
         } else {
