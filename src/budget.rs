@@ -182,7 +182,15 @@ impl Budgets {
     fn limits_for(&self, call: &CallContext) -> Arc<Limits> {
         let settings = self.settings.load();
         let general = if call.scopes.is_run { &settings.limits_of_runs } else { &settings.limits };
-        match self.tenants.load().get(&*call.caller.tenant) {
+        self.with_tenant(general, &call.caller.tenant)
+    }
+
+    fn limits_of(&self, tenant: &str) -> Arc<Limits> {
+        self.with_tenant(&self.settings.load().limits, tenant)
+    }
+
+    fn with_tenant(&self, general: &Arc<Limits>, tenant: &str) -> Arc<Limits> {
+        match self.tenants.load().get(tenant) {
             None => Arc::clone(general),
             Some(own) => Arc::new(general.of_tenant(*own)),
         }

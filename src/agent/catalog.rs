@@ -201,13 +201,14 @@ impl fmt::Debug for Catalog {
     }
 }
 
+/// Skills, and types of sub-agents, by name.
+type Folders = (BTreeMap<String, Skill>, BTreeMap<String, SubAgentType>);
+
 /// The skills and types of sub-agents of the configured folders.
 ///
 /// # Errors
 /// A folder or a file in it that cannot be used, or a type that a profile names and nobody defines.
-pub fn read_folders(
-    config: &AgentConfig,
-) -> Result<(BTreeMap<String, Skill>, BTreeMap<String, SubAgentType>), UnusableFile> {
+pub fn read_folders(config: &AgentConfig) -> Result<Folders, UnusableFile> {
     let skills = config.skills_directory.as_deref().map(skills::load).transpose()?.unwrap_or_default();
     let subagents = config.subagents.directory.as_deref().map(files::load).transpose()?.unwrap_or_default();
     let is_known =

@@ -126,9 +126,9 @@ mod tests {
         assert!(found.is_sorted(), "{with}");
         let without = text(None);
         assert!(without.contains("Run it.") && !without.contains("skills/pdf") && !without.contains("# Workspace"));
-        let many = WorkspaceInfo { files: vec!["f".to_owned(); MAX_FILES + 2], ..workspace.clone() };
+        let many = WorkspaceInfo { files: vec!["f".to_owned(); MAX_FILES + 2], path: "/workspace".into() };
         assert!(text(Some(&many)).contains("and 2 more"));
-        let none = WorkspaceInfo { files: Vec::new(), ..workspace.clone() };
+        let none = WorkspaceInfo { files: Vec::new(), path: "/workspace".into() };
         assert!(text(Some(&none)).contains("no files yet"));
     }
 }

@@ -474,8 +474,8 @@ async fn offer(
 /// Tokens and cost of the whole run are those of its sub-agents too; turns and calls are its own.
 fn with_sub_agents(event: Event, usage: &UsageByAgent) -> Event {
     let Event::Usage(own) = event else { return event };
-    let RunUsage { prompt_tokens, completion_tokens, cost_usd, .. } = usage.total();
-    Event::Usage(RunUsage { prompt_tokens, completion_tokens, cost_usd, ..own })
+    let RunUsage { turns, tool_calls, duration_ms, .. } = own;
+    Event::Usage(RunUsage { turns, tool_calls, duration_ms, ..usage.total() })
 }
 
 fn open(profile: &AgentProfile, gateway: &Gateway) -> Result<Arc<dyn Model>, CallError> {

@@ -171,14 +171,18 @@ pub(super) fn merged(
     stream! {
         let mut run = pin!(run);
         loop {
-            let event = tokio::select! {
+            let (event, is_of_run) = tokio::select! {
                 biased;
-                Some(event) = next_of(&mut started) => event,
-                event = run.next() => match event {
-                    Some(event) => event,
-                    None => break,
-                },
+                Some(event) = next_of(&mut started) => (Some(event), false),
+                event = run.next() => (event, true),
             };
+            let Some(event) = event else { break };
+            // The end of a sub-agent comes before the result of its call, which the run may have at the same moment.
+            if is_of_run {
+                while let Some(earlier) = started.as_mut().and_then(|started| started.try_recv().ok()) {
+                    yield earlier;
+                }
+            }
             yield event;
         }
     }

@@ -1,12 +1,13 @@
 //! A file that the user attached to a message. The model reads where it is, and a short text itself.
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 /// Longest text, in bytes, that the model reads as part of the message.
 const MAX_SHOWN_TEXT: usize = 16 << 10;
 
 /// A file of a user's message. Its content is in the workspace of the run's session; here only until it is there.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserFile {
     /// One path segment.
     pub name: String,
@@ -19,6 +20,7 @@ pub struct UserFile {
     /// Where it is in the workspace of the run's session.
     pub path: Option<String>,
     /// What is to be written to the workspace.
+    #[serde(skip)]
     pub unwritten: Option<Vec<u8>>,
 }
 

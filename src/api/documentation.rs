@@ -1,5 +1,6 @@
 //! `/openapi.json`: the service's own description, generated from its routes.
 
+mod flattened;
 mod shared;
 
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use utoipa::openapi::OpenApi;
 use utoipa::{OpenApi as _, ToSchema};
 
 use super::request::{ExecuteNamedRequest, ExecuteRequest};
+use crate::agent::conversation::run_event::RunEvent;
 use crate::core::call::{RateState, Stage};
 use crate::core::error::Detail;
 use crate::gateway::Gateway;
@@ -31,7 +33,7 @@ use crate::gateway::Gateway;
         (name = "mcp", description = "Registers MCP servers, and signs in to them."),
         (name = "operation", description = "Health and metrics.")
     ),
-    components(schemas(ExecuteRequest, ExecuteNamedRequest, ReplyBody, OpenAiErrorBody, AnthropicErrorBody))
+    components(schemas(ExecuteRequest, ExecuteNamedRequest, ReplyBody, OpenAiErrorBody, AnthropicErrorBody, RunEvent))
 )]
 struct Description;
 

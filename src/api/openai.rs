@@ -71,7 +71,8 @@ pub(super) async fn model(
 ) -> Result<Response, OpenAiError> {
     origin?;
     let Name(name) = name?;
-    agents.check_model(&service::profile(&gateway.config().agent, &name)?)?;
+    let profile = service::profile(&gateway.config().agent, &name)?;
+    agents.check_model(&profile)?;
     Ok(reply::json(StatusCode::OK, &entry(&name)))
 }
 

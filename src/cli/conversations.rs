@@ -63,13 +63,13 @@ pub(super) fn run(common: &Common, command: ConversationsCommand) -> Exit {
         Command::List => list(common, &remote),
         Command::Create { agent, title, workspace } => {
             let body = json!({"agent": agent, "title": title, "workspace": workspace});
-            created(common, remote.send(Method::POST, &["api", "conversations"], Some(&body))?)
+            created(common, &remote.send(Method::POST, &["api", "conversations"], Some(&body))?)
         }
         Command::Show { id } => show(common, &remote, &id),
         Command::Run { id, input, interrupt } => execute(common, &remote, (&id, &input, interrupt)),
         Command::Fork { id, at } => {
             let path = ["api", "conversations", &id, "fork"];
-            created(common, remote.send(Method::POST, &path, Some(&json!({"message_id": at})))?)
+            created(common, &remote.send(Method::POST, &path, Some(&json!({"message_id": at})))?)
         }
         Command::Delete { id } => {
             remote.send(Method::DELETE, &["api", "conversations", &id], None)?;
@@ -104,9 +104,9 @@ fn list(common: &Common, remote: &Remote) -> Result<Exit, Unanswered> {
     Ok(Exit::Done)
 }
 
-fn created(common: &Common, conversation: Value) -> Result<Exit, Unanswered> {
+fn created(common: &Common, conversation: &Value) -> Result<Exit, Unanswered> {
     if common.json {
-        return Ok(present::json(&conversation));
+        return Ok(present::json(conversation));
     }
     present::line(conversation["id"].as_str().unwrap_or_default());
     Ok(Exit::Done)

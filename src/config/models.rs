@@ -25,7 +25,7 @@ pub struct ModelConfig {
     #[schemars(with = "Option<Money>")]
     #[schema(value_type = Option<String>)]
     pub price_per_million_completion_tokens: Option<Decimal>,
-    /// Tokens that it reads at most.
+    /// The model's context window in tokens. Default: that of the shipped list, or the profile's if it has the same model.
     pub context_tokens: Option<u64>,
 }
 
@@ -33,11 +33,12 @@ impl ModelConfig {
     /// The profile with this model.
     pub fn over(&self, profile: &AgentProfile) -> AgentProfile {
         let model = self.model.as_deref().unwrap_or(profile.model());
-        // The prices of a profile are those of its own model.
+        // The prices and the window of a profile are those of its own model.
         let own = (model == profile.model()).then_some(profile);
         let (prompt, completion) = (self.price_per_million_prompt_tokens, self.price_per_million_completion_tokens);
         AgentProfile {
             model: Some(model.to_owned()),
+            context_tokens: self.context_tokens.or(own.and_then(|own| own.context_tokens)),
             price_per_million_prompt_tokens: prompt.or(own.and_then(|own| own.price_per_million_prompt_tokens)),
             price_per_million_completion_tokens: completion
                 .or(own.and_then(|own| own.price_per_million_completion_tokens)),
@@ -87,5 +88,9 @@ mod tests {
         assert_eq!(prices(small()), ("small".into(), None, None));
         let priced = ModelConfig { price_per_million_prompt_tokens: price("1"), ..small() };
         assert_eq!(prices(priced), ("small".into(), price("1"), None));
+        let profile = AgentProfile { context_tokens: Some(200_000), ..profile };
+        let window = |alias: ModelConfig| alias.over(&profile).context_tokens;
+        assert_eq!((window(ModelConfig::default()), window(small())), (Some(200_000), None));
+        assert_eq!(window(ModelConfig { context_tokens: Some(8_000), ..small() }), Some(8_000));
     }
 }

@@ -37,7 +37,7 @@ counted = client.messages.count_tokens(model="weather", messages=question, tools
 assert counted.input_tokens > 0, counted
 
 # Mistakes are errors of the package's own kinds.
-for mistake, kind in [({"model": "nobody"}, "BadRequestError"), ({"model": "weather", "top_k": 5}, "BadRequestError")]:
+for mistake, kind in [({"model": "nobody"}, "BadRequestError"), ({"model": "weather", "extra_body": {"top_k": 5}}, "BadRequestError")]:
     try:
         client.messages.create(max_tokens=500, messages=question, **mistake)
         raise AssertionError(f"{mistake} was accepted")

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::app::{TestApp, answer, code};
+use crate::cli::sekisho;
 use crate::slack::slack;
 
 const PLAN: &str = include_str!("../../config/examples/plan.yaml");
@@ -108,11 +109,12 @@ async fn another_callers_plan_is_not_found() {
             let request = app.client.request(method.parse().unwrap(), format!("{}{path}", app.url));
             let request =
                 key.map_or_else(|| request.try_clone().unwrap(), |key| request.try_clone().unwrap().bearer_auth(key));
-            answer(body.iter().fold(request, |request, body| request.json(body))).await
+            answer(body.iter().fold(request, reqwest::RequestBuilder::json)).await
         };
         let (status, reply) = send(Some("b")).await;
         assert_eq!((status.as_u16(), code(&reply)), (404, "not_found"), "{method} {path}: {reply}");
-        assert_eq!(send(None).await.0, 401, "{method} {path}");
+        let (status, reply) = send(None).await;
+        assert_eq!((status.as_u16(), code(&reply)), (404, "not_found"), "{method} {path}, without a key: {reply}");
     }
     assert_eq!(answer(app.get("/api/plans").bearer_auth("b")).await.1["plans"], json!([]));
 }
@@ -164,7 +166,8 @@ async fn a_plan_outlives_its_process_and_goes_on_at_its_last_node() {
     let first = app(SLOW).await;
     let (_, plan) = post(&first, "/api/plans", json!({"goal": "Calculate"})).await;
     let id = plan["id"].as_str().unwrap().to_owned();
-    while first.metric(r#"shannon_tool_calls_total{tool="calculator",status="success"}"#).await < 1.0 {
+    let ran = r#"shannon_tool_executions_total{status="success",tool_name="calculator"} 1"#;
+    while !first.get("/metrics").bearer_auth("a").send().await.unwrap().text().await.unwrap().contains(ran) {
         tokio::time::sleep(slack(Duration::from_millis(10))).await;
     }
     let directory = first.stop().await;
@@ -226,7 +229,7 @@ async fn wrong_requests_are_named() {
     for (body, problem) in [
         (json!({"goal": " "}), "goal"),
         (json!({}), "goal"),
-        (json!({"goal": "x", "preset": "none"}), "preset"),
+        (json!({"goal": "x", "preset": "none"}), "`steps` or `plan_and_act`"),
         (json!({"goal": "x", "profile": "nobody"}), "nobody"),
         (json!({"goal": "x", "profile": "plain", "model": "plain"}), "synonyms"),
         (json!({"goal": "x", "approve": true}), "approve"),
@@ -239,4 +242,16 @@ async fn wrong_requests_are_named() {
         assert_eq!(get(&app, &format!("/api/plans?{query}")).await.0, 400, "{query}");
     }
     assert_eq!(get(&app, "/api/plans/none").await.0, 404);
+}
+
+#[test]
+fn the_terminal_shows_a_checklist_that_fills() {
+    let directory = TempDir::new().unwrap();
+    let script = format!("replay:{}/config/examples/plan.yaml", env!("CARGO_MANIFEST_DIR"));
+    let output = sekisho(&directory).args(["chat", "--plan", "--model", &script, "Which is warmer?"]).output().unwrap();
+    let (answer, progress) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(answer, "Osaka (75.2 °F) is warmer than Tokyo (70.7 °F).\n", "{progress}");
+    let marks: Vec<_> = progress.lines().filter_map(|line| line.split_once(" 1. Convert")).collect();
+    let marks: Vec<_> = marks.into_iter().map(|(mark, _)| mark.trim()).collect();
+    assert_eq!(marks, ["[ ]", "[…]", "[x]"], "{progress}");
 }

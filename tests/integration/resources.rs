@@ -150,13 +150,13 @@ async fn an_administrator_adds_changes_and_removes_what_the_file_does_not_define
     assert_eq!((status, &removed["name"]), (200, &json!("one")));
     assert_eq!(ops(Method::GET, "/api/tenants/one", None).await.0, 404);
     // What is stored survives a restart, and the trail names who changed it.
-    let trail = std::fs::read_to_string(app.directory.path().join("state/audit.jsonl")).unwrap();
+    let directory = app.stop().await;
+    let trail = std::fs::read_to_string(directory.path().join("state/audit.jsonl")).unwrap();
     assert!(
         trail
             .lines()
             .any(|line| line.contains("resource_changed") && line.contains("tenant:one") && line.contains("ops"))
     );
-    let directory = app.stop().await;
     let app = TestApp::in_directory(directory, KEYS).await;
     let (_, page) = send(&app, "key-of-ops", &Method::GET, "/api/tenants", None).await;
     assert_eq!(names(&page), ["acme", "three", "two", "zoo"]);

@@ -192,7 +192,12 @@ mod tests {
         let turn = AssistantTurn::new("so", [RequestedCall::new("1".into(), "add".into(), "{}".into())]);
         journal.observer().observe(turn.clone());
         let toolbox = Journaled { toolbox: Arc::new(Slow(Arc::clone(&allowed))), journal: Arc::clone(&journal) };
-        let call = |id: &str, tool: &str| ToolboxCall { id: id.into(), tool: tool.into(), arguments: Arguments::new() };
+        let call = |id: &str, tool: &str| ToolboxCall {
+            id: id.into(),
+            tool: tool.into(),
+            arguments: Arguments::new(),
+            corrections: Vec::new(),
+        };
         let mut first = toolbox.call(call("1", "add"));
         let waiting = tokio::time::timeout(std::time::Duration::from_millis(200), &mut first).await;
         assert!(waiting.is_err());

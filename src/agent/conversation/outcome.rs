@@ -68,8 +68,8 @@ impl Outcome {
             // The run did not begin.
             return vec![ModelUsageRow { agent: agent.to_owned(), model: model.to_owned(), used: self.used.clone() }];
         }
-        let RunUsage { prompt_tokens, completion_tokens, cost_usd, .. } = usage.total();
-        self.used = RunUsage { prompt_tokens, completion_tokens, cost_usd, ..self.used.clone() };
+        let RunUsage { turns, tool_calls, duration_ms, .. } = self.used;
+        self.used = RunUsage { turns, tool_calls, duration_ms, ..usage.total() };
         rows
     }
 

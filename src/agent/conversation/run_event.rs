@@ -80,6 +80,10 @@ pub enum RunEvent {
     },
     /// The conversation was shortened for the model.
     Compacted {
+        /// Results of tools that became one line each.
+        results: usize,
+        /// Messages that a summary replaced.
+        messages: usize,
         /// Estimated tokens of the request.
         tokens_before: u64,
         tokens_after: u64,
@@ -189,8 +193,8 @@ impl Translation {
                 "retry" => vec![RunEvent::Retry { message: message.clone() }],
                 _ => Vec::new(),
             },
-            Event::Compacted { tokens_before, tokens_after, .. } => {
-                vec![RunEvent::Compacted { tokens_before: *tokens_before, tokens_after: *tokens_after }]
+            &Event::Compacted { results, messages, tokens_before, tokens_after } => {
+                vec![RunEvent::Compacted { results, messages, tokens_before, tokens_after }]
             }
             Event::Plan { plan_id, steps, success_criteria } => {
                 let plan = json!({"plan_id": plan_id, "steps": steps, "success_criteria": success_criteria});
@@ -253,7 +257,7 @@ mod tests {
         let mut of = |event: Event| data(&translation.of(&event));
         assert_eq!(of(Event::Content { text: "a".into() }), [json!({"type": "text_delta", "text": "a"})]);
         assert_eq!(of(Event::Thinking { text: "a".into() }), [json!({"type": "thinking", "thinking": "a"})]);
-        let (id, tool_name) = || -> (String, String) { ("1".into(), "add".into()) }();
+        let (id, tool_name) = ("1".to_owned(), "add".to_owned());
         let use_of = |id: &str| json!({"type": "tool_use", "tool_use_id": id, "tool_name": "add", "tool_input": {}});
         let input = Event::ToolInput { id: id.clone(), tool_name: tool_name.clone(), arguments: Map::new() };
         assert_eq!(of(input), [use_of("1")]);

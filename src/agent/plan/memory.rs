@@ -91,10 +91,8 @@ impl Memory {
         let mut older = self.entries.len();
         for (index, entry) in self.entries.iter().enumerate().rev() {
             let line = entry.line(MAX_ENTRY);
-            if left.saturating_sub(line.len()) < floor {
-                break;
-            }
-            left -= line.len();
+            let Some(rest) = left.checked_sub(line.len()).filter(|rest| *rest >= floor) else { break };
+            left = rest;
             older = index;
             chosen.insert(index, line);
         }

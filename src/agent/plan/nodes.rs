@@ -391,7 +391,7 @@ async fn ask(
             Event::Usage(used) => state.used.add(&used),
             Event::Error(error) => failure = Some(error),
             Event::Status { status, message } if status != WITHOUT_TOOLS => {
-                failure = Some(RunError::from(&CallError::new(ErrorCode::UpstreamError, message)))
+                failure = Some(RunError::from(&CallError::new(ErrorCode::UpstreamError, message)));
             }
             Event::Thinking { .. } => work.send(event).await,
             _ => {}

@@ -52,7 +52,8 @@ impl Toolbox for FreshSnapshots {
             let id = format!("{}_snapshot", call.id);
             let answer = self.0.call(call).await;
             let Some(prefix) = prefix.filter(|_| has_reference && is_stale(&answer)) else { return answer };
-            let snapshot = ToolboxCall { id, tool: format!("{prefix}{SNAPSHOT}"), arguments: Arguments::new() };
+            let tool = format!("{prefix}{SNAPSHOT}");
+            let snapshot = ToolboxCall { id, tool, arguments: Arguments::new(), corrections: Vec::new() };
             let fresh = self.0.call(snapshot).await;
             if !fresh.success {
                 return answer;
@@ -114,7 +115,7 @@ mod tests {
         let toolbox = FreshSnapshots(Arc::<Page>::clone(&page));
         let click = |reference: &str| {
             let arguments = Arguments::from_iter([("ref".to_owned(), json!(reference))]);
-            ToolboxCall { id: "a".into(), tool: "pw__browser_click".into(), arguments }
+            ToolboxCall { id: "a".into(), tool: "pw__browser_click".into(), arguments, corrections: Vec::new() }
         };
         let answer = toolbox.call(click("e1")).await;
         assert!(!answer.success && answer.text.contains("fresh snapshot") && answer.text.contains("[ref=e3]"));

@@ -158,6 +158,11 @@ pub struct Used {
     pub tool_calls: u32,
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
+    /// Of the prompts': read from the provider's cache, and written to it.
+    #[serde(default)]
+    pub cached_tokens: u64,
+    #[serde(default)]
+    pub cache_write_tokens: u64,
     /// In USD.
     #[schema(value_type = String)]
     pub cost_usd: rust_decimal::Decimal,
@@ -250,17 +255,41 @@ impl PlanState {
 
 impl Used {
     pub(super) fn add(&mut self, used: &RunUsage) {
-        self.turns = self.turns.saturating_add(used.turns);
-        self.tool_calls = self.tool_calls.saturating_add(used.tool_calls);
-        self.prompt_tokens = self.prompt_tokens.saturating_add(used.prompt_tokens);
-        self.completion_tokens = self.completion_tokens.saturating_add(used.completion_tokens);
-        self.cost_usd = self.cost_usd.saturating_add(used.cost_usd);
-        self.duration_ms = self.duration_ms.saturating_add(used.duration_ms);
+        let mut sum = self.usage();
+        sum.add(used);
+        let RunUsage {
+            turns,
+            tool_calls,
+            prompt_tokens,
+            completion_tokens,
+            cached_tokens,
+            cache_write_tokens,
+            cost_usd,
+            duration_ms,
+        } = sum;
+        *self = Self {
+            turns,
+            tool_calls,
+            prompt_tokens,
+            completion_tokens,
+            cached_tokens,
+            cache_write_tokens,
+            cost_usd,
+            duration_ms,
+        };
     }
 
     pub(super) fn usage(&self) -> RunUsage {
-        let Self { turns, tool_calls, prompt_tokens, completion_tokens, cost_usd, duration_ms } = *self;
-        RunUsage { turns, tool_calls, prompt_tokens, completion_tokens, cost_usd, duration_ms }
+        RunUsage {
+            turns: self.turns,
+            tool_calls: self.tool_calls,
+            prompt_tokens: self.prompt_tokens,
+            completion_tokens: self.completion_tokens,
+            cached_tokens: self.cached_tokens,
+            cache_write_tokens: self.cache_write_tokens,
+            cost_usd: self.cost_usd,
+            duration_ms: self.duration_ms,
+        }
     }
 }
 

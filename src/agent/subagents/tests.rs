@@ -71,7 +71,7 @@ impl Setup {
     }
 }
 
-fn task(id: &str, kind: &str, more: Value) -> Value {
+fn task(id: &str, kind: &str, more: &Value) -> Value {
     let mut arguments = json!({"description": "a task", "prompt": "What is 6*7?", "subagent_type": kind});
     arguments.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     json!({"id": id, "tool": "Task", "arguments": arguments.to_string()})
@@ -103,7 +103,7 @@ fn usage(events: &[Event]) -> &RunUsage {
 #[tokio::test]
 async fn sub_agents_of_a_turn_run_in_parallel_with_events_and_usage_of_their_own() {
     let main = json!({"turns": [
-        {"calls": [task("a", "researcher", json!({})), task("b", "clerk", json!({"model": "large"}))], "usage": tokens(100, 10)},
+        {"calls": [task("a", "researcher", &json!({})), task("b", "clerk", &json!({"model": "large"}))], "usage": tokens(100, 10)},
         says("done", &tokens(200, 20)),
     ]});
     let slow = |turn: Value| {
@@ -126,7 +126,7 @@ async fn sub_agents_of_a_turn_run_in_parallel_with_events_and_usage_of_their_own
         _ => None,
     });
     let inputs: Vec<String> = inputs.collect();
-    let position = |wanted: &dyn Fn(&Event) -> bool| events.iter().position(|event| wanted(event)).unwrap();
+    let position = |wanted: &dyn Fn(&Event) -> bool| events.iter().position(wanted).unwrap();
     let of = |id: &str| {
         let begin = position(&|event| matches!(event, Event::SubAgentBegin { tool_use_id, .. } if tool_use_id == id));
         let end = position(
@@ -164,8 +164,8 @@ async fn sub_agents_of_a_turn_run_in_parallel_with_events_and_usage_of_their_own
 #[tokio::test]
 async fn a_sub_agent_has_the_tools_of_its_type_and_those_below_the_depth_have_no_task() {
     // Each level tries to start another; the fourth has no `Task`.
-    let delegating = json!({"turns": [{"calls": [task("d", "chief", json!({}))]}, says("delegated", &tokens(1, 1))]});
-    let main = json!({"turns": [{"calls": [task("a", "chief", json!({}))]}, says("done", &tokens(1, 1))]});
+    let delegating = json!({"turns": [{"calls": [task("d", "chief", &json!({}))]}, says("delegated", &tokens(1, 1))]});
+    let main = json!({"turns": [{"calls": [task("a", "chief", &json!({}))]}, says("done", &tokens(1, 1))]});
     let nested = setup(&main, &[("delegating", delegating), ("small", json!({"turns": []}))], "").await;
     let events = nested.run(nested.request("acme")).await;
     let begun = events.iter().filter(|event| matches!(event, Event::SubAgentBegin { .. })).count();
@@ -176,7 +176,7 @@ async fn a_sub_agent_has_the_tools_of_its_type_and_those_below_the_depth_have_no
         says("no clock", &tokens(1, 1)),
     ]});
     let main =
-        json!({"turns": [{"calls": [task("a", "clerk", json!({"model": "small"}))]}, says("done", &tokens(1, 1))]});
+        json!({"turns": [{"calls": [task("a", "clerk", &json!({"model": "small"}))]}, says("done", &tokens(1, 1))]});
     let filtered = setup(&main, &[("small", forbidden)], "").await;
     let request = filtered.request("acme");
     let usage = request.usage.clone();
@@ -188,11 +188,11 @@ async fn a_sub_agent_has_the_tools_of_its_type_and_those_below_the_depth_have_no
 #[tokio::test]
 async fn what_is_not_there_is_named_to_the_model() {
     let calls = [
-        task("a", "nobody", json!({})),
-        task("b", "researcher", json!({"model": "opus"})),
+        task("a", "nobody", &json!({})),
+        task("b", "researcher", &json!({"model": "opus"})),
         json!({"id": "c", "tool": "Task", "arguments": "{\"prompt\": \"x\"}"}),
-        task("d", "researcher", json!({})),
-        task("e", "clerk", json!({})),
+        task("d", "researcher", &json!({})),
+        task("e", "clerk", &json!({})),
     ];
     let main = json!({"turns": [{"calls": calls}, says("done", &tokens(1, 1))]});
     let more = "tenants: {small-only: {models: [main]}}\n";
@@ -242,7 +242,7 @@ async fn the_variable_names_the_model_of_sub_agents_that_have_none() {
 
 #[tokio::test]
 async fn an_aborted_run_ends_its_sub_agents_and_counts_what_they_used() {
-    let main = json!({"turns": [{"calls": [task("a", "researcher", json!({}))], "usage": tokens(100, 10)}, says("done", &tokens(1, 1))]});
+    let main = json!({"turns": [{"calls": [task("a", "researcher", &json!({}))], "usage": tokens(100, 10)}, says("done", &tokens(1, 1))]});
     let small = json!({"turns": [{"text": ["I look", " and look"], "delay_seconds": 60.0, "usage": tokens(7, 3)}]});
     let setup = setup(&main, &[("small", small)], "").await;
     let request = setup.request("acme");
@@ -285,7 +285,7 @@ async fn a_layer_sees_the_task_and_the_calls_of_the_sub_agent() {
     }
 
     let main =
-        json!({"turns": [{"calls": [task("a", "clerk", json!({"model": "small"}))]}, says("done", &tokens(1, 1))]});
+        json!({"turns": [{"calls": [task("a", "clerk", &json!({"model": "small"}))]}, says("done", &tokens(1, 1))]});
     let small = json!({"turns": [
         {"calls": [{"id": "c", "tool": "calculator", "arguments": "{\"expression\": \"6*7\"}"}]},
         says("42", &tokens(1, 1)),

@@ -7,7 +7,9 @@ use super::Toolbox;
 
 /// Wraps the toolbox of a run, and the one of each of its sub-agents. Clones share it.
 #[derive(Clone)]
-pub struct ToolboxLayer(Arc<dyn Fn(Arc<dyn Toolbox>) -> Arc<dyn Toolbox> + Send + Sync>);
+pub struct ToolboxLayer(Arc<Wrap>);
+
+type Wrap = dyn Fn(Arc<dyn Toolbox>) -> Arc<dyn Toolbox> + Send + Sync;
 
 impl ToolboxLayer {
     pub fn new(wrap: impl Fn(Arc<dyn Toolbox>) -> Arc<dyn Toolbox> + Send + Sync + 'static) -> Self {

@@ -16,7 +16,6 @@ use utoipa::{IntoParams, ToSchema};
 use super::find;
 use crate::agent::AgentService;
 use crate::agent::catalog::ResolvedModel;
-use crate::agent::conversation::run_event::RunEvent;
 use crate::agent::conversation::{
     ConversationRuns, Decision, LiveRun, OnBusy, OnUnknown, RunReply, RunRequest, StopCause, unavailable, unknown_run,
 };
@@ -30,8 +29,6 @@ use crate::config::Secret;
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
 use crate::infra::store::Conversation;
-
-/// The id of the last event that a client has, of the SSE standard.
 
 /// The id of the run, so that it can be followed after a disconnect before the first event.
 const RUN_ID: HeaderName = HeaderName::from_static("x-run-id");
@@ -94,11 +91,11 @@ pub(crate) struct EventsAfter {
 }
 
 /// Runs a conversation: the agent answers `user_input` with its tools. With `Accept: text/event-stream` (or `stream`) the
-/// reply is a stream of [`RunEvent`]s, each with an id; otherwise one JSON object at the end.
+/// reply is a stream of `RunEvent`s, each with an id; otherwise one JSON object at the end.
 #[utoipa::path(post, path = "/api/conversations/{id}/execute", operation_id = "executeConversation", tag = "conversations",
     params(("id" = String, Path)), request_body = ExecuteConversation,
     responses(
-        (status = 200, description = "The result, or the events.", content((RunReply = "application/json"), (RunEvent = "text/event-stream"))),
+        (status = 200, description = "The result, or server-sent events; the data of each is a `RunEvent`.", content((RunReply = "application/json"), (String = "text/event-stream"))),
         (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn execute(
     origin: RequestMeta,
@@ -133,7 +130,7 @@ pub(crate) async fn execute(
 #[utoipa::path(get, path = "/api/runs/{id}/events", operation_id = "followRun", tag = "conversations",
     params(("id" = String, Path), EventsAfter, ("Last-Event-ID" = Option<u64>, Header, description = "The last event that the client has.")),
     responses(
-        (status = 200, description = "Server-sent events.", body = RunEvent, content_type = "text/event-stream"),
+        (status = 200, description = "Server-sent events; the data of each is a `RunEvent`.", content_type = "text/event-stream"),
         (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn events(
     origin: RequestMeta,

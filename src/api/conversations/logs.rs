@@ -135,6 +135,8 @@ pub(super) fn usage(row: &ModelUsageRow) -> Value {
         "tool_calls": row.used.tool_calls,
         "input_tokens": row.used.prompt_tokens,
         "output_tokens": row.used.completion_tokens,
+        "cached_tokens": row.used.cached_tokens,
+        "cache_write_tokens": row.used.cache_write_tokens,
         // Exact: a number would be rounded.
         "cost_usd": row.used.cost_usd.to_string(),
         "duration_ms": row.used.duration_ms,

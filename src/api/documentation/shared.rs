@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::super::client_request::MAX_ID_BYTES;
+use super::flattened;
 
 /// Routes that run one call, and so accept an `Idempotency-Key`.
 const CALLS: [&str; 3] = ["/tools/{name}/execute", "/tools/execute", "/api/v1/tools/{name}/execute"];
@@ -54,6 +55,7 @@ pub(super) fn describe(document: &mut Value) {
         .map(|(header, name, description)| (name.to_owned(), parameter(header, description)))
         .collect();
     components["headers"] = headers();
+    flattened::merge(document);
     let Some(paths) = document["paths"].as_object_mut() else { return };
     for (path, operations) in paths.iter_mut() {
         for operation in operations.as_object_mut().into_iter().flat_map(Map::values_mut) {
@@ -69,6 +71,10 @@ fn describe_operation(path: &str, operation: &mut Value) {
     for (status, response) in operation["responses"].as_object_mut().into_iter().flatten() {
         if response["description"].as_str().is_none_or(str::is_empty) {
             response["description"] = description_of(status).into();
+        }
+        // A schema would be one of the whole stream, or of an event, depending on who reads it.
+        if let Some(Value::Object(events)) = response.pointer_mut("/content/text~1event-stream") {
+            events.remove("schema");
         }
     }
     if OPEN.contains(&path) {

@@ -93,7 +93,8 @@ impl Catalogue {
         let Ok(mut written) = serde_json::to_value(&result) else { return result };
         for tool in written.get_mut("tools").and_then(Value::as_array_mut).into_iter().flatten() {
             let further = tool["name"].as_str().and_then(|name| self.further_annotations.get(name));
-            if let (Some(further), Some(shown)) = (further, tool["annotations"].as_object_mut()) {
+            let shown = tool.get_mut("annotations").and_then(Value::as_object_mut);
+            if let (Some(further), Some(shown)) = (further, shown) {
                 shown.extend(further.clone());
             }
         }

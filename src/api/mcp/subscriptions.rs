@@ -117,6 +117,8 @@ struct ListWatch {
     servers: Receiver<Change>,
     /// Digest of the tools that were last listed to the caller, if known.
     listed: Option<u64>,
+    /// Whether the tools may have changed since they were compared: `next` may be dropped while it compares them.
+    is_unchecked: bool,
 }
 
 impl ListWatch {
@@ -124,8 +126,8 @@ impl ListWatch {
         let gateway = &server.gateway;
         let (tools, policies) = (gateway.pipeline.registry.changes(), gateway.pipeline.policy.changes());
         let servers = gateway.mcp_servers().changes();
-        let mut watch =
-            Self { server: Arc::clone(server), caller: Arc::clone(caller), tools, policies, servers, listed: None };
+        let (server, caller) = (Arc::clone(server), Arc::clone(caller));
+        let mut watch = Self { server, caller, tools, policies, servers, listed: None, is_unchecked: false };
         watch.has_changed().await;
         if watch.tools.has_changed().unwrap_or(true) || watch.policies.has_changed().unwrap_or(true) {
             // The client may have read its list before this change, and the digest was made after it.
@@ -148,9 +150,17 @@ impl ListWatch {
         }
     }
 
-    /// `None` when no further change is possible.
+    /// `None` when no further change is possible. May be dropped at any time: what changed is then reported by the next
+    /// call.
     async fn next(&mut self) -> Option<Change> {
         loop {
+            if self.is_unchecked {
+                let has_changed = self.has_changed().await;
+                self.is_unchecked = false;
+                if has_changed {
+                    return Some(Change::Tools);
+                }
+            }
             let change = tokio::select! {
                 changed = self.tools.changed() => changed.map(|()| Change::Tools).map_err(|_| RecvError::Closed),
                 changed = self.policies.changed() => changed.map(|()| Change::Tools).map_err(|_| RecvError::Closed),
@@ -161,7 +171,7 @@ impl ListWatch {
                 },
             };
             match change {
-                Ok(Change::Tools) if !self.has_changed().await => {}
+                Ok(Change::Tools) => self.is_unchecked = true,
                 Ok(change) => return Some(change),
                 // A client that reads its lists again has missed nothing.
                 Err(RecvError::Lagged(_)) => return Some(Change::Resources),

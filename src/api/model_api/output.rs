@@ -106,7 +106,14 @@ impl Output {
                 self.usage = usage;
                 Vec::new()
             }
-            Event::Compacted { .. } => Vec::new(),
+            Event::Compacted { .. }
+            | Event::SubAgentBegin { .. }
+            | Event::SubAgentEnd { .. }
+            | Event::PartFailed(_)
+            | Event::Plan { .. }
+            | Event::Step { .. }
+            | Event::Evaluation { .. }
+            | Event::Node { .. } => Vec::new(),
         }
     }
 

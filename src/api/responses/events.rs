@@ -66,11 +66,11 @@ impl EventEncoder {
         let added = ("response.output_item.added", json!({"output_index": index, "item": item}));
         match part {
             OutputPart::Thinking(_) => {
-                let body = self.in_item(index, part, "summary_index", "part", json!(SummaryText::new("")));
+                let body = self.in_item(index, part, "summary_index", "part", &json!(SummaryText::new("")));
                 vec![added, ("response.reasoning_summary_part.added", body)]
             }
             OutputPart::Text(_) => {
-                let body = self.in_item(index, part, "content_index", "part", json!(OutputText::new("")));
+                let body = self.in_item(index, part, "content_index", "part", &json!(OutputText::new("")));
                 vec![added, ("response.content_part.added", body)]
             }
             OutputPart::Call { .. } => vec![added],
@@ -81,11 +81,11 @@ impl EventEncoder {
         let Some(part) = self.output.parts.get(index) else { return Vec::new() };
         vec![match part {
             OutputPart::Thinking(_) => {
-                let body = self.in_item(index, part, "summary_index", "delta", json!(text));
+                let body = self.in_item(index, part, "summary_index", "delta", &json!(text));
                 ("response.reasoning_summary_text.delta", body)
             }
             OutputPart::Text(_) => {
-                let mut body = self.in_item(index, part, "content_index", "delta", json!(text));
+                let mut body = self.in_item(index, part, "content_index", "delta", &json!(text));
                 body["logprobs"] = json!([]);
                 ("response.output_text.delta", body)
             }
@@ -103,7 +103,7 @@ impl EventEncoder {
         let done = ("response.output_item.done", json!({"output_index": index, "item": item}));
         match part {
             OutputPart::Thinking(text) => {
-                let body = |field, value| self.in_item(index, part, "summary_index", field, value);
+                let body = |field, value: Value| self.in_item(index, part, "summary_index", field, &value);
                 vec![
                     ("response.reasoning_summary_text.done", body("text", json!(text))),
                     ("response.reasoning_summary_part.done", body("part", json!(SummaryText::new(text)))),
@@ -111,7 +111,7 @@ impl EventEncoder {
                 ]
             }
             OutputPart::Text(text) => {
-                let body = |field, value| self.in_item(index, part, "content_index", field, value);
+                let body = |field, value: Value| self.in_item(index, part, "content_index", field, &value);
                 let mut whole = body("text", json!(text));
                 whole["logprobs"] = json!([]);
                 let content = body("part", json!(OutputText::new(text)));
@@ -126,7 +126,7 @@ impl EventEncoder {
     }
 
     /// The body of an event about the only part of an item.
-    fn in_item(&self, index: usize, part: &OutputPart, place: &str, field: &str, value: Value) -> Value {
+    fn in_item(&self, index: usize, part: &OutputPart, place: &str, field: &str, value: &Value) -> Value {
         let item_id = item_id(&self.response.id, index, part);
         json!({"item_id": item_id, "output_index": index, place: 0, field: value})
     }

@@ -68,7 +68,7 @@ mod tests {
             ("one\n\n", 5),
             ("one\n\ntwo", 5),
             ("```\na\n\nb\n", 0),
-            ("```\na\n\n```\n\n", 13),
+            ("```\na\n\n```\n\n", 12),
             ("~~~\n```\n\n", 0),
         ] {
             assert_eq!(complete(text), expected, "{text:?}");

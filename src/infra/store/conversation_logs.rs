@@ -41,7 +41,7 @@ pub struct CopiedRun {
 /// The tables with rows of runs.
 const TABLES: [&str; 4] = ["message_logs", "turn_journal", "tool_execution_logs", "usage_logs"];
 
-type UsageRow = (String, String, i64, String, String, i64, i64, i64, i64, String, i64);
+type UsageRow = (String, String, i64, String, String, i64, i64, i64, i64, i64, i64, String, i64);
 
 impl Store {
     /// What the models of runs used.
@@ -49,8 +49,8 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub async fn usage_log(&self, filter: &LogFilter<'_>) -> Result<Vec<LogRow<ModelUsageRow>>, StoreError> {
-        let columns =
-            "t.agent, t.model, t.turns, t.tool_calls, t.prompt_tokens, t.completion_tokens, t.cost_usd, t.duration_ms";
+        let columns = "t.agent, t.model, t.turns, t.tool_calls, t.prompt_tokens, t.completion_tokens, t.cached_tokens,
+             t.cache_write_tokens, t.cost_usd, t.duration_ms";
         let rows: Vec<UsageRow> = self.log("usage_logs", columns, filter).await?;
         rows.into_iter().map(|row| self.usage_row(row)).collect()
     }
@@ -130,8 +130,8 @@ impl Store {
     /// [`StoreError`].
     pub async fn usage_of_run(&self, run: &str) -> Result<Vec<ModelUsageRow>, StoreError> {
         let rows: Vec<UsageRow> = sqlx::query_as(
-            "SELECT '', run, position, agent, model, turns, tool_calls, prompt_tokens, completion_tokens, cost_usd,
-             duration_ms FROM usage_logs WHERE run = $1 ORDER BY position",
+            "SELECT '', run, position, agent, model, turns, tool_calls, prompt_tokens, completion_tokens, cached_tokens,
+             cache_write_tokens, cost_usd, duration_ms FROM usage_logs WHERE run = $1 ORDER BY position",
         )
         .bind(run)
         .fetch_all(&self.pool)
@@ -204,8 +204,21 @@ impl Store {
     }
 
     fn usage_row(&self, row: UsageRow) -> Result<LogRow<ModelUsageRow>, StoreError> {
-        let (conversation, run, position, agent, model, turns, tool_calls, prompt, completion, cost_usd, duration_ms) =
-            row;
+        let (
+            conversation,
+            run,
+            position,
+            agent,
+            model,
+            turns,
+            tool_calls,
+            prompt,
+            completion,
+            cached,
+            written,
+            cost_usd,
+            ms,
+        ) = row;
         let count = |count: i64| u64::try_from(count).map_err(|_| self.damaged(format!("a count of a run is {count}")));
         let small = |count: i64| u32::try_from(count).map_err(|_| self.damaged(format!("a count of a run is {count}")));
         let used = RunUsage {
@@ -213,8 +226,10 @@ impl Store {
             tool_calls: small(tool_calls)?,
             prompt_tokens: count(prompt)?,
             completion_tokens: count(completion)?,
+            cached_tokens: count(cached)?,
+            cache_write_tokens: count(written)?,
             cost_usd: cost_usd.parse().map_err(|_| self.damaged(format!("a cost is {cost_usd:?}")))?,
-            duration_ms: count(duration_ms)?,
+            duration_ms: count(ms)?,
         };
         Ok(LogRow { conversation, run, position, row: ModelUsageRow { agent, model, used } })
     }

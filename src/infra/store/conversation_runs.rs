@@ -355,8 +355,9 @@ async fn add_usage(connection: &mut AnyConnection, end: &RunEnd<'_>) -> sqlx::Re
     for (position, ModelUsageRow { agent, model, used }) in (0_i64..).zip(end.usage) {
         sqlx::query(
             "INSERT INTO usage_logs
-                (run, position, agent, model, turns, tool_calls, prompt_tokens, completion_tokens, cost_usd, duration_ms)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+                (run, position, agent, model, turns, tool_calls, prompt_tokens, completion_tokens, cached_tokens,
+                 cache_write_tokens, cost_usd, duration_ms)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
         )
         .bind(&end.run.id)
         .bind(position)
@@ -366,6 +367,8 @@ async fn add_usage(connection: &mut AnyConnection, end: &RunEnd<'_>) -> sqlx::Re
         .bind(i64::from(used.tool_calls))
         .bind(count(used.prompt_tokens))
         .bind(count(used.completion_tokens))
+        .bind(count(used.cached_tokens))
+        .bind(count(used.cache_write_tokens))
         .bind(used.cost_usd.to_string())
         .bind(count(used.duration_ms))
         .execute(&mut *connection)

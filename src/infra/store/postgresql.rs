@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sqlx::any::{AnyPoolOptions, AnyRow};
-use sqlx::{AnyPool, AssertSqlSafe, Column as _, Row as _};
+use sqlx::{AnyPool, AssertSqlSafe, Column, Row as _};
 
 use super::StoreError;
 use super::migrations::LATEST;
@@ -64,7 +64,7 @@ async fn copy_table(table: &str, from: &AnyPool, to: &AnyPool) -> sqlx::Result<(
 
 /// All columns are TEXT or BIGINT.
 async fn insert(table: &str, row: &AnyRow, to: &AnyPool) -> sqlx::Result<()> {
-    let names: Vec<_> = row.columns().iter().map(|column| column.name()).collect();
+    let names: Vec<_> = row.columns().iter().map(Column::name).collect();
     let values: Vec<_> = (1..=names.len()).map(|number| format!("${number}")).collect();
     let sql = format!("INSERT INTO {table} ({}) VALUES ({})", names.join(", "), values.join(", "));
     let mut statement = sqlx::query(AssertSqlSafe(sql));

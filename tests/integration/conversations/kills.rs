@@ -95,17 +95,17 @@ impl Bank {
     }
 
     async fn create(&self, serving: &Serving) -> String {
-        let (status, created) = answer(self.post(serving, "/api/conversations", json!({}))).await;
+        let (status, created) = answer(self.post(serving, "/api/conversations", &json!({}))).await;
         assert_eq!(status, StatusCode::CREATED, "{created}");
         created["id"].as_str().unwrap().to_owned()
     }
 
-    fn post(&self, serving: &Serving, path: &str, body: Value) -> RequestBuilder {
-        self.client.post(format!("{}{path}", serving.url)).json(&body)
+    fn post(&self, serving: &Serving, path: &str, body: &Value) -> RequestBuilder {
+        self.client.post(format!("{}{path}", serving.url)).json(body)
     }
 
     fn execute(&self, serving: &Serving, id: &str, input: &str) -> RequestBuilder {
-        self.post(serving, &format!("/api/conversations/{id}/execute"), json!({"user_input": input}))
+        self.post(serving, &format!("/api/conversations/{id}/execute"), &json!({"user_input": input}))
     }
 
     async fn get(&self, serving: &Serving, path: &str) -> Value {

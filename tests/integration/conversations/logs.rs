@@ -29,7 +29,7 @@ async fn a_fork_goes_on_from_a_message_and_leaves_the_original_as_it_is() {
     let whole = forked(&app, &id, json!({})).await;
     assert_eq!(ran(&app, &whole, json!({"user_input": "c"})).await["result"], "three");
     assert_eq!(said(&app, &id).await, ["user: a", "assistant: one", "user: b", "assistant: two"]);
-    for unknown in ["x", "x:1", &format!("{}9", second)] {
+    for unknown in ["x", "x:1", &format!("{second}9")] {
         let body = json!({"message_id": unknown});
         let (status, reply) = answer(app.post(&format!("/api/conversations/{id}/fork")).json(&body)).await;
         assert_eq!((status, code(&reply)), (StatusCode::NOT_FOUND, "unknown_result"));

@@ -303,7 +303,7 @@ async fn what_a_request_cannot_mean_is_refused() {
     let id = create(&app, json!({})).await;
     for (body, part) in [
         (json!({"user_input": " "}), "`user_input` is empty"),
-        (json!({"user_input": "a", "model": "none"}), "there is no agent"),
+        (json!({"user_input": "a", "model": "none"}), "there is no model"),
         (json!({"user_input": "a", "on_busy": "never"}), "wrong form"),
         (json!({"user_input": "a", "executor": "x".repeat(300)}), "`executor`"),
     ] {

@@ -101,7 +101,7 @@ async fn sizes_types_methods_and_sessions_are_refused_by_their_status() {
         ("content-type", "text/plain", StatusCode::UNSUPPORTED_MEDIA_TYPE),
         ("content-type", "application/x-www-form-urlencoded", StatusCode::UNSUPPORTED_MEDIA_TYPE),
         ("accept", "text/html", StatusCode::NOT_ACCEPTABLE),
-        ("host", "evil.example", StatusCode::BAD_REQUEST),
+        ("host", "evil.example", StatusCode::FORBIDDEN),
         ("mcp-protocol-version", "1999-01-01", StatusCode::BAD_REQUEST),
     ] {
         let (status, reply) = client.send_raw(list.clone(), &[(header, value)]).await;

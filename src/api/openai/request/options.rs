@@ -184,6 +184,7 @@ mod tests {
             parallel_tool_calls: Some(false),
             thinking: Some(Thinking::Effort(Effort::Low)),
             output: None,
+            part_of_plan: None,
         };
         assert_eq!(options.unwrap(), expected);
         for (choice, expected) in

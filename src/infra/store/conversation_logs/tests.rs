@@ -34,6 +34,8 @@ fn used(cost_usd: &str) -> RunUsage {
         tool_calls: 1,
         prompt_tokens: 10,
         completion_tokens: 5,
+        cached_tokens: 3,
+        cache_write_tokens: 1,
         cost_usd: cost_usd.parse().unwrap(),
         duration_ms: 7,
     }

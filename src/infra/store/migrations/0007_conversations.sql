@@ -78,6 +78,8 @@ CREATE TABLE usage_logs (
     tool_calls        BIGINT NOT NULL,
     prompt_tokens     BIGINT NOT NULL,
     completion_tokens BIGINT NOT NULL,
+    cached_tokens     BIGINT NOT NULL, -- of the prompt's: read from the provider's cache, and written to it
+    cache_write_tokens BIGINT NOT NULL,
     cost_usd          TEXT   NOT NULL,
     duration_ms       BIGINT NOT NULL,
     PRIMARY KEY (run, position)
