@@ -14,7 +14,6 @@ use utoipa::openapi::OpenApi;
 use utoipa::{OpenApi as _, ToSchema};
 
 use super::request::{ExecuteNamedRequest, ExecuteRequest};
-use crate::agent::conversation::run_event::RunEvent;
 use crate::core::call::{RateState, Stage};
 use crate::core::error::Detail;
 use crate::gateway::Gateway;
@@ -33,7 +32,7 @@ use crate::gateway::Gateway;
         (name = "mcp", description = "Registers MCP servers, and signs in to them."),
         (name = "operation", description = "Health and metrics.")
     ),
-    components(schemas(ExecuteRequest, ExecuteNamedRequest, ReplyBody, OpenAiErrorBody, AnthropicErrorBody, RunEvent))
+    components(schemas(ExecuteRequest, ExecuteNamedRequest, ReplyBody, OpenAiErrorBody, AnthropicErrorBody))
 )]
 struct Description;
 

@@ -16,6 +16,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::find;
 use crate::agent::AgentService;
 use crate::agent::catalog::ResolvedModel;
+use crate::agent::conversation::run_event::RunEvent;
 use crate::agent::conversation::{
     ConversationRuns, Decision, LiveRun, OnBusy, OnUnknown, RunReply, RunRequest, StopCause, unavailable, unknown_run,
 };
@@ -95,7 +96,7 @@ pub(crate) struct EventsAfter {
 #[utoipa::path(post, path = "/api/conversations/{id}/execute", operation_id = "executeConversation", tag = "conversations",
     params(("id" = String, Path)), request_body = ExecuteConversation,
     responses(
-        (status = 200, description = "The result, or server-sent events; the data of each is a `RunEvent`.", content((RunReply = "application/json"), (String = "text/event-stream"))),
+        (status = 200, description = "The result, or server-sent events; the data of each is a `RunEvent`.", content((RunReply = "application/json"), (RunEvent = "text/event-stream"))),
         (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn execute(
     origin: RequestMeta,
@@ -130,7 +131,7 @@ pub(crate) async fn execute(
 #[utoipa::path(get, path = "/api/runs/{id}/events", operation_id = "followRun", tag = "conversations",
     params(("id" = String, Path), EventsAfter, ("Last-Event-ID" = Option<u64>, Header, description = "The last event that the client has.")),
     responses(
-        (status = 200, description = "Server-sent events; the data of each is a `RunEvent`.", content_type = "text/event-stream"),
+        (status = 200, description = "Server-sent events; the data of each is a `RunEvent`.", body = RunEvent, content_type = "text/event-stream"),
         (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn events(
     origin: RequestMeta,

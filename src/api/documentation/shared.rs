@@ -72,9 +72,11 @@ fn describe_operation(path: &str, operation: &mut Value) {
         if response["description"].as_str().is_none_or(str::is_empty) {
             response["description"] = description_of(status).into();
         }
-        // A schema would be one of the whole stream, or of an event, depending on who reads it.
-        if let Some(Value::Object(events)) = response.pointer_mut("/content/text~1event-stream") {
-            events.remove("schema");
+        // As `schema` it would be one of the whole stream.
+        if let Some(Value::Object(stream)) = response.pointer_mut("/content/text~1event-stream")
+            && let Some(schema) = stream.remove("schema")
+        {
+            stream.insert("x-event-schema".to_owned(), schema);
         }
     }
     if OPEN.contains(&path) {
