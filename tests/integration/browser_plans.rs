@@ -173,4 +173,4 @@ async fn playwright_finds_that_a_goal_is_impossible() {
 }
 
 /// The reference that Playwright gives the shop's button.
-const BUTTON: &str = "e3";
+const BUTTON: &str = "f1e3";
