@@ -5,7 +5,7 @@ use clap::Subcommand;
 use super::call::Identity;
 use super::client::{Endpoint, Unanswered};
 use super::mcp_servers::{self, ServersCommand};
-use super::serve::shutdown_signal;
+use super::serve::StopSignals;
 use super::{Common, Exit, local_gateway, mcp_login, present};
 use crate::api::NamedCaller;
 use crate::sources::mcp::{self, BridgeError};
@@ -63,9 +63,10 @@ fn bridge(gateway: &Endpoint, max_bytes: usize) -> Exit {
     }
     let Some(runtime) = super::serve::runtime() else { return Exit::Misconfigured };
     let ended = runtime.block_on(async {
+        let mut signals = StopSignals::listen();
         tokio::select! {
             ended = mcp::bridge(outbound, address, headers, max_bytes) => ended,
-            _ = shutdown_signal() => Ok(()),
+            _ = signals.next() => Ok(()),
         }
     });
     // A read of standard input may still be running, and would never end.

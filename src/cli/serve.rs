@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{Common, Exit, ServeOptions, describe, load_config, local_gateway, present};
 use crate::agent::AgentService;
@@ -51,6 +51,8 @@ pub(super) fn run(common: &Common, options: &ServeOptions) -> Exit {
             offer_all_tools(&gateway).await;
         }
         let tools = gateway.pipeline.registry.snapshot().tools().len();
+        // Before anybody learns that it runs: a signal would end it at once otherwise.
+        let signals = StopSignals::listen();
         match listening.address() {
             Some(address) => tracing::info!(%address, tools, "sekisho is listening"),
             None => tracing::info!(tools, "sekisho is listening on its Unix socket"),
@@ -58,7 +60,7 @@ pub(super) fn run(common: &Common, options: &ServeOptions) -> Exit {
         greet(&gateway.config(), &listening);
         log_notes(&gateway).await;
         let reloading = tokio::spawn(reload_on_change(Arc::clone(&gateway), common.config.clone(), options.clone()));
-        api::serve(listening, &agents, shutdown(&gateway)).await;
+        api::serve(listening, &agents, shutdown(&gateway, signals)).await;
         reloading.abort();
         gateway.close().await;
         tracing::info!("sekisho has stopped");
@@ -175,29 +177,47 @@ pub(super) enum Stop {
     Interrupted,
 }
 
-pub(super) async fn shutdown_signal() -> Stop {
-    let mut terminate = match signal(SignalKind::terminate()) {
-        Ok(terminate) => terminate,
-        Err(error) => {
-            tracing::warn!(%error, "SIGTERM cannot be handled; stop with SIGINT");
-            let _interrupted = tokio::signal::ctrl_c().await;
-            return Stop::Interrupted;
+/// The signals to stop that arrive after this was made.
+pub(super) struct StopSignals {
+    terminate: Option<Signal>,
+    interrupt: Option<Signal>,
+}
+
+impl StopSignals {
+    /// A signal that cannot be handled ends the process.
+    pub(super) fn listen() -> Self {
+        let of = |kind| {
+            let handled = signal(kind);
+            handled.inspect_err(|error| tracing::warn!(%error, ?kind, "a signal to stop cannot be handled")).ok()
+        };
+        Self { terminate: of(SignalKind::terminate()), interrupt: of(SignalKind::interrupt()) }
+    }
+
+    pub(super) async fn next(&mut self) -> Stop {
+        tokio::select! {
+            () = received(self.terminate.as_mut()) => Stop::Terminated,
+            () = received(self.interrupt.as_mut()) => Stop::Interrupted,
         }
-    };
-    tokio::select! {
-        _ = terminate.recv() => Stop::Terminated,
-        _ = tokio::signal::ctrl_c() => Stop::Interrupted,
+    }
+}
+
+async fn received(signal: Option<&mut Signal>) {
+    match signal {
+        Some(signal) => {
+            signal.recv().await;
+        }
+        None => std::future::pending().await,
     }
 }
 
 /// Returns when the gateway must stop accepting requests. From SIGTERM on it is not ready, and still answers for the
 /// configured delay; a further signal ends the delay.
-async fn shutdown(gateway: &Gateway) {
-    let stop = shutdown_signal().await;
+async fn shutdown(gateway: &Gateway, mut signals: StopSignals) {
+    let stop = signals.next().await;
     gateway.readiness.refuse_calls("shutdown", "the gateway is shutting down");
     let delay = Duration::from_secs(gateway.config().server.shutdown_delay_seconds);
     if stop == Stop::Terminated {
-        let _ended = tokio::time::timeout(delay, shutdown_signal()).await;
+        let _ended = tokio::time::timeout(delay, signals.next()).await;
     }
 }
 

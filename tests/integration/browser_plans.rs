@@ -81,7 +81,8 @@ async fn app(script: &Value) -> TestApp {
     });
     let app = TestApp::in_directory(directory, &yaml.to_string()).await;
     let end = tokio::time::Instant::now() + LONGEST;
-    while !answer(app.get("/tools/list").bearer_auth("a")).await.1.to_string().contains("playwright__browser_navigate") {
+    while !answer(app.get("/tools/list").bearer_auth("a")).await.1.to_string().contains("playwright__browser_navigate")
+    {
         assert!(tokio::time::Instant::now() < end, "{:?}", answer(app.get("/readyz").bearer_auth("a")).await);
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
