@@ -29,7 +29,7 @@ use super::{
     Agent, Event, FinishReason, Message, Model, ModelOptions, Prompts, RunInput, RunUsage, Summarizer, ToolDescription,
     Toolbox, TurnObserver, UnreadablePrompt, context, models, prompts,
 };
-use crate::config::{AgentConfig, AgentProfile, PlannerConfig, ToolFilter};
+use crate::config::{AgentConfig, AgentProfile, PlannerConfig, TenantConfig, ToolFilter};
 use crate::core::call::{BudgetScopes, Caller, TraceParent};
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
@@ -268,36 +268,63 @@ impl AgentService {
         }))
     }
 
+    /// The names of the profiles that a caller's runs can use: their tenant has them, and their models open.
+    ///
     /// # Errors
-    /// `upstream_error`: the profile's model cannot be used, for example without a key.
-    pub fn check_model(&self, profile: &AgentProfile) -> Result<(), CallError> {
-        open(profile, &self.gateway).map(drop)
+    /// `invalid_request` if the tenant is inactive.
+    pub async fn usable_profiles(&self, caller: &Caller) -> Result<Vec<String>, CallError> {
+        let tenant = self.catalog.active_tenant(&caller.tenant).await?;
+        let config = self.gateway.config();
+        let usable = config
+            .agent
+            .profiles
+            .iter()
+            .filter(|(name, profile)| tenant.has_model(name) && open(profile, &self.gateway).is_ok());
+        Ok(usable.map(|(name, _)| name.clone()).collect())
+    }
+
+    /// # Errors
+    /// `invalid_request`: there is no such profile, or the caller's tenant may not use it; `upstream_error`: its model cannot
+    /// be used, for example without a key.
+    pub async fn check_profile(&self, caller: &Caller, name: &str) -> Result<(), CallError> {
+        let found = profile(&self.gateway.config().agent, name)?;
+        let tenant = self.catalog.active_tenant(&caller.tenant).await?;
+        self.check_agent(&tenant, name).await?;
+        open(&found, &self.gateway).map(drop)
     }
 
     /// The estimated tokens of the first request to the model in a run.
-    pub async fn count_prompt(&self, mut request: AgentRequest) -> u64 {
+    ///
+    /// # Errors
+    /// `invalid_request` if the caller's tenant may not run the agent.
+    pub async fn count_prompt(&self, mut request: AgentRequest) -> Result<u64, CallError> {
+        self.admit(&mut request).await?;
         request.limit_tools();
         let history = self.history(&request);
         let (_, tools) = offer(&self.gateway, &request, &history, 0).await;
         let reminder = self.thread_summary(&request).await;
         let messages = self.conversation(&request.profile, history, &tools, reminder.as_deref());
         let tools: Vec<_> = tools.into_iter().chain(request.client_tools).collect();
-        context::tokens_of(&messages, &tools)
+        Ok(context::tokens_of(&messages, &tools))
     }
 
     /// Checks that the caller's tenant may run the agent, and limits the tools to those that it has.
     async fn admit(&self, request: &mut AgentRequest) -> Result<(), CallError> {
         let tenant = self.catalog.active_tenant(&request.caller.tenant).await?;
-        if !tenant.has_model(&request.agent) {
-            let message = format!("there is no agent {:?} for this tenant; use one of the others", request.agent);
-            let known = self.catalog.models(&tenant).await?;
-            return Err(CallError::new(ErrorCode::InvalidRequest, message).with_alternatives(known));
-        }
+        self.check_agent(&tenant, &request.agent).await?;
         if !tenant.has_every_source() {
             let (gateway, toolbox) = (Arc::clone(&self.gateway), Arc::clone(&request.toolbox));
             request.toolbox = Arc::new(OfTenant { gateway, tenant, toolbox });
         }
         Ok(())
+    }
+
+    async fn check_agent(&self, tenant: &TenantConfig, name: &str) -> Result<(), CallError> {
+        if tenant.has_model(name) {
+            return Ok(());
+        }
+        let message = format!("there is no agent {name:?} for this tenant; use one of the others");
+        Err(CallError::new(ErrorCode::InvalidRequest, message).with_alternatives(self.catalog.models(tenant).await?))
     }
 
     /// The tools of the run: those of the request, as many as the model accepts, and `Task` where the agent may start

@@ -70,7 +70,7 @@ pub(super) async fn count_tokens(
     let agent = NamedAgent::find(&gateway, request.model.clone())?;
     let session = session_of_thread(&origin, &gateway);
     let run = request.into_run()?.without_file_contents();
-    let input_tokens = agents.count_prompt(run.into_agent_request(&agent, &origin, &gateway, session)).await;
+    let input_tokens = agents.count_prompt(run.into_agent_request(&agent, &origin, &gateway, session)).await?;
     Ok(reply::json(StatusCode::OK, &TokenCount { input_tokens }))
 }
 

@@ -24,7 +24,7 @@ use super::model_api::output::Output;
 use super::model_api::{NamedAgent, session_of_thread, should_retry};
 use super::reply;
 use super::request::{Name, RequestMeta};
-use crate::agent::{AgentService, Event, service};
+use crate::agent::{AgentService, Event};
 use crate::core::error::CallError;
 use crate::gateway::Gateway;
 
@@ -45,18 +45,16 @@ pub(super) struct ModelEntry<'a> {
     owned_by: &'static str,
 }
 
-/// Lists the agents whose model can be used: profiles without a key are left out.
+/// Lists the agents that the caller can use: profiles without a key, and those that the caller's tenant does not have, are left
+/// out.
 #[utoipa::path(get, path = "/v1/models", operation_id = "listModels", tag = "agents",
     responses((status = 200, body = Models<'_>), (status = "4XX", body = OpenAiErrorBody)))]
 pub(super) async fn models(
     origin: Result<RequestMeta, CallError>,
-    State(gateway): State<Arc<Gateway>>,
     Extension(agents): Extension<Arc<AgentService>>,
 ) -> Result<Response, OpenAiError> {
-    origin?;
-    let config = gateway.config();
-    let usable = config.agent.profiles.iter().filter(|(_, profile)| agents.check_model(profile).is_ok());
-    let data = usable.map(|(name, _)| entry(name)).collect();
+    let names = agents.usable_profiles(&origin?.caller).await?;
+    let data = names.iter().map(|name| entry(name)).collect();
     Ok(reply::json(StatusCode::OK, &Models { object: "list", data }))
 }
 
@@ -65,14 +63,12 @@ pub(super) async fn models(
     responses((status = 200, body = ModelEntry<'_>), (status = "4XX", body = OpenAiErrorBody)))]
 pub(super) async fn model(
     origin: Result<RequestMeta, CallError>,
-    State(gateway): State<Arc<Gateway>>,
     Extension(agents): Extension<Arc<AgentService>>,
     name: Result<Name, CallError>,
 ) -> Result<Response, OpenAiError> {
-    origin?;
+    let origin = origin?;
     let Name(name) = name?;
-    let profile = service::profile(&gateway.config().agent, &name)?;
-    agents.check_model(&profile)?;
+    agents.check_profile(&origin.caller, &name).await?;
     Ok(reply::json(StatusCode::OK, &entry(&name)))
 }
 

@@ -16,7 +16,8 @@ use super::nodes;
 use super::page_snapshots::FreshSnapshots;
 use super::state::{Node, PlanState, PlanStatus};
 use crate::agent::message::{AssistantTurn, TurnPart};
-use crate::agent::toolbox::{Filtered, Toolbox, ToolboxCall, shortlist};
+use crate::agent::toolbox::{Filtered, Toolbox, ToolboxCall, ToolboxLayer, shortlist};
+use crate::agent::usage::UsageByAgent;
 use crate::agent::{
     AgentRequest, AgentService, Event, FinishReason, Message, ModelOptions, PartOfPlan, Prompts, RunError, ToolChoice,
 };
@@ -43,6 +44,10 @@ pub(super) struct Work {
     pub(super) options: ModelOptions,
     scopes: BudgetScopes,
     trace: Option<TraceParent>,
+    /// Of the request: sees the tool calls of every part.
+    layer: Option<ToolboxLayer>,
+    /// Of the request: that of every part is added.
+    usage: UsageByAgent,
     /// Whether files of the plan have a workspace.
     has_workspace: bool,
     abort: CancellationToken,
@@ -185,7 +190,9 @@ fn last_events(state: &PlanState, reason: FinishReason, first: Vec<Event>) -> Ve
 
 impl Work {
     fn new(agents: Arc<AgentService>, id: Arc<str>, request: AgentRequest, events: mpsc::Sender<Event>) -> Self {
-        let AgentRequest { agent, profile, caller, toolbox, options, session, scopes, trace, abort, .. } = request;
+        let AgentRequest {
+            agent, profile, caller, toolbox, options, session, scopes, trace, abort, layer, usage, ..
+        } = request;
         let profile = AgentProfile { planner: None, ..(*profile).clone() };
         let toolbox = Arc::new(Filtered { filter: profile.tools.clone(), toolbox });
         let toolbox = Arc::new(FreshSnapshots(toolbox));
@@ -200,6 +207,8 @@ impl Work {
             options,
             scopes,
             trace,
+            layer,
+            usage,
             has_workspace,
             abort,
             events,
@@ -265,9 +274,12 @@ impl Work {
             scopes: self.scopes.clone(),
             trace: self.trace.clone(),
             abort: self.abort.clone(),
+            layer: self.layer.clone(),
             ..AgentRequest::new(&self.agent, Arc::new(profile), caller, toolbox, messages)
         };
-        Ok(Box::pin(self.agents.begin_run(request)).await?.boxed())
+        let added = AddOnDrop { part: request.usage.clone(), whole: self.usage.clone() };
+        let events = Box::pin(self.agents.begin_run(request)).await?;
+        Ok(events.inspect(move |_| _ = &added).boxed())
     }
 
     /// The profile of a step: the agent's own, which is told that it carries out a step.
@@ -312,6 +324,18 @@ impl Work {
             tracing::info!(plan = %self.id, reason = answer.text, "a page of a plan is not kept in the workspace");
         }
         answer.success.then_some(path)
+    }
+}
+
+/// Adds what a part used, which is complete when its stream is dropped.
+struct AddOnDrop {
+    part: UsageByAgent,
+    whole: UsageByAgent,
+}
+
+impl Drop for AddOnDrop {
+    fn drop(&mut self) {
+        self.whole.add_all(&self.part);
     }
 }
 

@@ -88,6 +88,33 @@ async fn a_sub_agent_has_events_journaled_calls_and_a_usage_row_of_its_own() {
     assert!(text.contains("\"Task\"") && text.contains("\"calculator\""), "{log}");
 }
 
+/// Its turns are those of the plan's parts, and not of the conversation.
+#[tokio::test]
+async fn the_calls_and_the_usage_of_a_run_that_plans_are_logged() {
+    let call = json!({"id": "c", "tool": "calculator", "arguments": "{\"expression\": \"6*7\"}"});
+    let main = json!({"turns": [], "title": "A sum", "plan": {
+        "planner": [[{"text": ["{\"steps\": [\"Calculate\"], \"success_criteria\": \"a number\"}"], "usage": tokens(10, 1)}]],
+        "attempts": [[
+            {"calls": [call], "usage": tokens(100, 10)},
+            {"text": ["The product of six and seven is 42, by the calculator."], "usage": tokens(200, 20)},
+        ]],
+        "answer": [{"text": ["It is 42."], "usage": tokens(1000, 100)}],
+    }});
+    let app = with_agents(&[("main", main.clone(), "planner: {preset: steps}"), ("calculating", main, "")], "").await;
+    let id = create(&app, json!({})).await;
+    let sent = events(streamed(&app, &id, &json!({"user_input": "6*7?"}))).await;
+    let result = of(&sent, "result")[0];
+    assert_eq!((&result["result"], &result["usage"]["input_tokens"]), (&json!("It is 42."), &json!(1310)), "{result}");
+    let rows = async |log: &str| get(&app, &format!("/api/logs/{log}?conversation_id={id}")).await["rows"].clone();
+    let calls = rows("tool_executions").await;
+    assert_eq!((calls.as_array().unwrap().len(), &calls[0]["tool_name"]), (1, &json!("calculator")), "{calls}");
+    let usage = rows("usage").await;
+    let of_main = |row: &&Value| row["agent"] == "main";
+    let usage: Vec<_> =
+        usage.as_array().unwrap().iter().filter(of_main).map(|row| row["input_tokens"].clone()).collect();
+    assert_eq!(usage, [json!(1310)]);
+}
+
 #[tokio::test]
 async fn what_a_run_names_is_checked_before_it_begins() {
     let talk = json!({"turns": [{"text": ["hello"]}]});
@@ -113,6 +140,27 @@ tenants: {acme: {models: [main, retired], skills: []}, closed: {status: inactive
     let (status, reply) = answer(app.post("/api/conversations").bearer_auth("key-of-bob").json(&json!({}))).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
     assert!(reply["error"].as_str().unwrap().contains("the tenant \"closed\" is inactive"), "{reply}");
+}
+
+/// Also where nothing runs.
+#[tokio::test]
+async fn the_openai_and_anthropic_apis_know_what_a_tenant_may_use() {
+    let talk = json!({"turns": [{"text": ["hello"]}]});
+    let more =
+        "auth: {api_keys: [{id: ann, tenant: acme, key: key-of-ann}, {id: bob, tenant: closed, key: key-of-bob}]}
+tenants: {acme: {models: [main]}, closed: {status: inactive}}";
+    let app = with_agents(&[("main", talk.clone(), ""), ("calculating", talk, "")], more).await;
+    let (_, models) = answer(app.get("/v1/models").bearer_auth("key-of-ann")).await;
+    let names: Vec<_> = models["data"].as_array().unwrap().iter().map(|model| model["id"].clone()).collect();
+    assert_eq!(names, [json!("main")]);
+    let count = |model: &str| json!({"model": model, "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]});
+    for (key, model, expected) in [("ann", "main", 200), ("ann", "calculating", 400), ("bob", "main", 400)] {
+        let key = format!("key-of-{key}");
+        let (status, _) = answer(app.get(&format!("/v1/models/{model}")).bearer_auth(&key)).await;
+        let counted = app.post("/v1/messages/count_tokens").bearer_auth(&key).json(&count(model));
+        assert_eq!((status.as_u16(), answer(counted).await.0.as_u16()), (expected, expected), "{key}: {model}");
+    }
+    assert_eq!(answer(app.get("/v1/models").bearer_auth("key-of-bob")).await.0, StatusCode::BAD_REQUEST);
 }
 
 #[tokio::test]
