@@ -1,5 +1,8 @@
 //! The agent service: starts runs, and keeps the state that they share.
 
+mod outcome;
+mod request;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::{fmt, iter};
@@ -9,39 +12,38 @@ use futures_util::{Stream, StreamExt};
 use thiserror::Error;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Semaphore, mpsc};
-use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
 use super::catalog::Catalog;
 use super::client_calls::PausedRuns;
 use super::conversations::Conversations;
 use super::front_matter::UnusableFile;
-use super::message::AssistantTurn;
 use super::meter::{Account, Meter, MeteredModel};
 use super::plan::{NewPlan, Plans};
 use super::run_recorder::RunRecorder;
 use super::selection;
 use super::subagents::{self, SubAgents};
 use super::summary::{self, CompletedCall};
-use super::toolbox::{Filtered, OfTenant, Shortlist, ToolboxCall, ToolboxLayer, shortlist};
+use super::toolbox::{OfTenant, Shortlist, ToolboxCall, shortlist};
 use super::usage::UsageByAgent;
 use super::{
-    Agent, Event, FinishReason, Message, Model, ModelOptions, Prompts, RunInput, RunUsage, Summarizer, ToolDescription,
-    Toolbox, TurnObserver, UnreadablePrompt, context, models, prompts,
+    Agent, Event, Message, Model, Prompts, RunInput, RunUsage, Summarizer, ToolDescription, Toolbox, UnreadablePrompt,
+    context, models, prompts,
 };
-use crate::config::{AgentConfig, AgentProfile, PlannerConfig, TenantConfig, ToolFilter};
-use crate::core::call::{BudgetScopes, Caller, TraceParent};
+use crate::config::{AgentConfig, AgentProfile, PlannerConfig, TenantConfig};
+use crate::core::call::{BudgetScopes, Caller};
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
+
+use self::outcome::Outcome;
+
+pub use self::request::AgentRequest;
 
 /// Maximum concurrent runs of all callers.
 const MAX_RUNS: usize = 1_000;
 
 /// Maximum concurrent thread summaries; a reply above it leaves its thread's summary unchanged.
 const MAX_SUMMARIES: usize = 50;
-
-/// How the prompts of Open WebUI's own tasks begin, which are not what the user said.
-const CLIENT_TASK: &str = "### Task:";
 
 /// A file that agents need and that cannot be used.
 #[derive(Debug, Error)]
@@ -62,76 +64,6 @@ pub struct AgentService {
     paused_runs: PausedRuns,
     conversations: Conversations,
     plans: Plans,
-}
-
-/// The input of a run, its caller, and what its calls belong to.
-pub struct AgentRequest {
-    /// The profile's name, for records of the run.
-    pub agent: Arc<str>,
-    pub profile: Arc<AgentProfile>,
-    pub caller: Arc<Caller>,
-    pub toolbox: Arc<dyn Toolbox>,
-    /// The conversation so far as the client has it, or the next message of a session.
-    pub messages: Vec<Message>,
-    pub client_tools: Vec<ToolDescription>,
-    pub options: ModelOptions,
-    /// The session whose conversation continues (A41).
-    pub session: Option<Arc<str>>,
-    /// The thread whose summary is sent to the model and updated after the run (A42).
-    pub thread: Option<Arc<str>>,
-    /// The budget scopes that pay for the model.
-    pub scopes: BudgetScopes,
-    pub trace: Option<TraceParent>,
-    pub abort: CancellationToken,
-    /// Sees every tool call of the run and of its sub-agents.
-    pub layer: Option<ToolboxLayer>,
-    /// Where the usage of the run and of its sub-agents is added.
-    pub usage: UsageByAgent,
-    /// 0, or for a sub-agent, one more than that of the agent that starts it.
-    pub depth: u32,
-    /// Gets each turn with tool calls before these are sent.
-    pub observer: Option<TurnObserver>,
-}
-
-impl AgentRequest {
-    pub fn new(
-        agent: &str,
-        profile: Arc<AgentProfile>,
-        caller: Arc<Caller>,
-        toolbox: Arc<dyn Toolbox>,
-        messages: Vec<Message>,
-    ) -> Self {
-        Self {
-            agent: agent.into(),
-            profile,
-            caller,
-            toolbox,
-            messages,
-            client_tools: Vec::new(),
-            options: ModelOptions::default(),
-            session: None,
-            thread: None,
-            scopes: BudgetScopes::default(),
-            trace: None,
-            abort: CancellationToken::new(),
-            layer: None,
-            usage: UsageByAgent::default(),
-            depth: 0,
-            observer: None,
-        }
-    }
-
-    /// Leaves out the tools that the profile excludes.
-    fn limit_tools(&mut self) {
-        if self.profile.tools != ToolFilter::default() {
-            let (filter, toolbox) = (self.profile.tools.clone(), Arc::clone(&self.toolbox));
-            self.toolbox = Arc::new(Filtered { filter, toolbox });
-        }
-    }
-
-    fn meter(&self, gateway: &Gateway) -> Meter {
-        meter_of(gateway, (&self.caller, &self.scopes)).of_agent(&self.agent, &self.usage)
-    }
 }
 
 impl AgentService {
@@ -515,101 +447,8 @@ fn meter_of(gateway: &Gateway, (caller, scopes): (&Arc<Caller>, &BudgetScopes)) 
     Meter::paid_by(Account { budgets, caller: Arc::clone(caller), scopes: scopes.clone() })
 }
 
-/// What is stored when a run ends.
-struct Outcome {
-    service: Arc<AgentService>,
-    profile: Arc<AgentProfile>,
-    caller: Arc<Caller>,
-    scopes: BudgetScopes,
-    input: Vec<Message>,
-    session: Option<Arc<str>>,
-    thread: Option<Arc<str>>,
-    /// The thread's previous summary.
-    old: Option<String>,
-}
-
-impl Outcome {
-    fn keep(self, reason: FinishReason, added: &[Message]) {
-        let service = &self.service;
-        if reason == FinishReason::ToolCalls {
-            service.paused_runs.keep(&self.caller.key, &self.input, added.to_vec());
-        }
-        if let Some(session) = self.session.as_ref().filter(|_| !added.is_empty()) {
-            let exchange = self.input.iter().chain(added).cloned();
-            service.conversations.add(&self.caller.key, session, exchange);
-        }
-        if reason == FinishReason::Stop {
-            self.summarize_thread(added);
-        }
-    }
-
-    /// Runs in the background; the reply does not wait for it (A47).
-    fn summarize_thread(self, added: &[Message]) {
-        let last = |messages: &[Message], text: fn(&Message) -> Option<String>| {
-            messages.iter().rev().find_map(text).unwrap_or_default()
-        };
-        let user = last(&self.input, |message| match message {
-            Message::User(message) => Some(message.text()),
-            _ => None,
-        });
-        let reply = last(added, |message| message.as_assistant().map(AssistantTurn::text));
-        // Open WebUI asks for titles, tags and follow-ups in requests with the thread's id.
-        if user.starts_with(CLIENT_TASK) {
-            return;
-        }
-        let memory = self.service.gateway.config().agent.memory.clone();
-        let (Some(thread), true) = (self.thread.clone(), memory.summaries) else { return };
-        let Ok(slot) = Arc::clone(&self.service.summaries).try_acquire_owned() else {
-            tracing::warn!("too many concurrent thread summaries; a thread keeps its old summary");
-            return;
-        };
-        let gateway = Arc::clone(&self.service.gateway);
-        let profile = gateway.config().agent.summary_profile(&self.profile);
-        gateway.in_background(async move {
-            let _slot = slot;
-            if let Err(error) = self.renew(&profile, &thread, [&user, &reply], memory.max_summaries).await {
-                tracing::warn!(%error, "a thread keeps its old summary");
-            }
-        });
-    }
-
-    async fn renew(
-        &self,
-        profile: &AgentProfile,
-        thread: &str,
-        exchange: [&str; 2],
-        max_summaries: u32,
-    ) -> Result<(), CallError> {
-        let (service, key) = (&self.service, &self.caller.key);
-        let model = open(profile, &service.gateway)?;
-        let (meter, span) = (meter_of(&service.gateway, (&self.caller, &self.scopes)), Span::none());
-        let model = MeteredModel { model: &*model, meter: &meter, profile, span: &span };
-        let summary = summary::of_thread(&model, profile, &service.prompts, self.old.as_deref(), exchange).await;
-        let summary = summary.map_err(|error| CallError::new(ErrorCode::UpstreamError, error.to_string()))?;
-        if summary.is_empty() {
-            return Ok(());
-        }
-        service
-            .gateway
-            .store()
-            .keep_thread_summary(key, thread, &summary, max_summaries)
-            .await
-            .map_err(CallError::internal)
-    }
-}
-
 impl fmt::Debug for AgentService {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("AgentService").field("slots", &self.slots).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for AgentRequest {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("AgentRequest")
-            .field("caller", &self.caller)
-            .field("session", &self.session)
-            .finish_non_exhaustive()
     }
 }

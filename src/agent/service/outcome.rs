@@ -1,0 +1,99 @@
+//! What a run leaves: its conversation, and the summary of its thread.
+
+use std::sync::Arc;
+
+use tracing::Span;
+
+use super::{AgentService, meter_of, open};
+use crate::agent::message::AssistantTurn;
+use crate::agent::meter::MeteredModel;
+use crate::agent::{FinishReason, Message, summary};
+use crate::config::AgentProfile;
+use crate::core::call::{BudgetScopes, Caller};
+use crate::core::error::{CallError, ErrorCode};
+
+/// How the prompts of Open WebUI's own tasks begin, which are not what the user said.
+const CLIENT_TASK: &str = "### Task:";
+
+/// What is stored when a run ends.
+pub(super) struct Outcome {
+    pub(super) service: Arc<AgentService>,
+    pub(super) profile: Arc<AgentProfile>,
+    pub(super) caller: Arc<Caller>,
+    pub(super) scopes: BudgetScopes,
+    pub(super) input: Vec<Message>,
+    pub(super) session: Option<Arc<str>>,
+    pub(super) thread: Option<Arc<str>>,
+    /// The thread's previous summary.
+    pub(super) old: Option<String>,
+}
+
+impl Outcome {
+    pub(super) fn keep(self, reason: FinishReason, added: &[Message]) {
+        let service = &self.service;
+        if reason == FinishReason::ToolCalls {
+            service.paused_runs.keep(&self.caller.key, &self.input, added.to_vec());
+        }
+        if let Some(session) = self.session.as_ref().filter(|_| !added.is_empty()) {
+            let exchange = self.input.iter().chain(added).cloned();
+            service.conversations.add(&self.caller.key, session, exchange);
+        }
+        if reason == FinishReason::Stop {
+            self.summarize_thread(added);
+        }
+    }
+
+    /// Runs in the background; the reply does not wait for it (A47).
+    fn summarize_thread(self, added: &[Message]) {
+        let last = |messages: &[Message], text: fn(&Message) -> Option<String>| {
+            messages.iter().rev().find_map(text).unwrap_or_default()
+        };
+        let user = last(&self.input, |message| match message {
+            Message::User(message) => Some(message.text()),
+            _ => None,
+        });
+        let reply = last(added, |message| message.as_assistant().map(AssistantTurn::text));
+        // Open WebUI asks for titles, tags and follow-ups in requests with the thread's id.
+        if user.starts_with(CLIENT_TASK) {
+            return;
+        }
+        let memory = self.service.gateway.config().agent.memory.clone();
+        let (Some(thread), true) = (self.thread.clone(), memory.summaries) else { return };
+        let Ok(slot) = Arc::clone(&self.service.summaries).try_acquire_owned() else {
+            tracing::warn!("too many concurrent thread summaries; a thread keeps its old summary");
+            return;
+        };
+        let gateway = Arc::clone(&self.service.gateway);
+        let profile = gateway.config().agent.summary_profile(&self.profile);
+        gateway.in_background(async move {
+            let _slot = slot;
+            if let Err(error) = self.renew(&profile, &thread, [&user, &reply], memory.max_summaries).await {
+                tracing::warn!(%error, "a thread keeps its old summary");
+            }
+        });
+    }
+
+    async fn renew(
+        &self,
+        profile: &AgentProfile,
+        thread: &str,
+        exchange: [&str; 2],
+        max_summaries: u32,
+    ) -> Result<(), CallError> {
+        let (service, key) = (&self.service, &self.caller.key);
+        let model = open(profile, &service.gateway)?;
+        let (meter, span) = (meter_of(&service.gateway, (&self.caller, &self.scopes)), Span::none());
+        let model = MeteredModel { model: &*model, meter: &meter, profile, span: &span };
+        let summary = summary::of_thread(&model, profile, &service.prompts, self.old.as_deref(), exchange).await;
+        let summary = summary.map_err(|error| CallError::new(ErrorCode::UpstreamError, error.to_string()))?;
+        if summary.is_empty() {
+            return Ok(());
+        }
+        service
+            .gateway
+            .store()
+            .keep_thread_summary(key, thread, &summary, max_summaries)
+            .await
+            .map_err(CallError::internal)
+    }
+}

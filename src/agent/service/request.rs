@@ -1,0 +1,95 @@
+//! The input of a run.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use super::meter_of;
+use crate::agent::meter::Meter;
+use crate::agent::toolbox::{Filtered, ToolboxLayer};
+use crate::agent::usage::UsageByAgent;
+use crate::agent::{Message, ModelOptions, ToolDescription, Toolbox, TurnObserver};
+use crate::config::{AgentProfile, ToolFilter};
+use crate::core::call::{BudgetScopes, Caller, TraceParent};
+use crate::gateway::Gateway;
+
+/// The input of a run, its caller, and what its calls belong to.
+pub struct AgentRequest {
+    /// The profile's name, for records of the run.
+    pub agent: Arc<str>,
+    pub profile: Arc<AgentProfile>,
+    pub caller: Arc<Caller>,
+    pub toolbox: Arc<dyn Toolbox>,
+    /// The conversation so far as the client has it, or the next message of a session.
+    pub messages: Vec<Message>,
+    pub client_tools: Vec<ToolDescription>,
+    pub options: ModelOptions,
+    /// The session whose conversation continues (A41).
+    pub session: Option<Arc<str>>,
+    /// The thread whose summary is sent to the model and updated after the run (A42).
+    pub thread: Option<Arc<str>>,
+    /// The budget scopes that pay for the model.
+    pub scopes: BudgetScopes,
+    pub trace: Option<TraceParent>,
+    pub abort: CancellationToken,
+    /// Sees every tool call of the run and of its sub-agents.
+    pub layer: Option<ToolboxLayer>,
+    /// Where the usage of the run and of its sub-agents is added.
+    pub usage: UsageByAgent,
+    /// 0, or for a sub-agent, one more than that of the agent that starts it.
+    pub depth: u32,
+    /// Gets each turn with tool calls before these are sent.
+    pub observer: Option<TurnObserver>,
+}
+
+impl AgentRequest {
+    pub fn new(
+        agent: &str,
+        profile: Arc<AgentProfile>,
+        caller: Arc<Caller>,
+        toolbox: Arc<dyn Toolbox>,
+        messages: Vec<Message>,
+    ) -> Self {
+        Self {
+            agent: agent.into(),
+            profile,
+            caller,
+            toolbox,
+            messages,
+            client_tools: Vec::new(),
+            options: ModelOptions::default(),
+            session: None,
+            thread: None,
+            scopes: BudgetScopes::default(),
+            trace: None,
+            abort: CancellationToken::new(),
+            layer: None,
+            usage: UsageByAgent::default(),
+            depth: 0,
+            observer: None,
+        }
+    }
+
+    /// Leaves out the tools that the profile excludes.
+    pub(super) fn limit_tools(&mut self) {
+        if self.profile.tools != ToolFilter::default() {
+            let (filter, toolbox) = (self.profile.tools.clone(), Arc::clone(&self.toolbox));
+            self.toolbox = Arc::new(Filtered { filter, toolbox });
+        }
+    }
+
+    pub(super) fn meter(&self, gateway: &Gateway) -> Meter {
+        meter_of(gateway, (&self.caller, &self.scopes)).of_agent(&self.agent, &self.usage)
+    }
+}
+
+impl fmt::Debug for AgentRequest {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("AgentRequest")
+            .field("caller", &self.caller)
+            .field("session", &self.session)
+            .finish_non_exhaustive()
+    }
+}
