@@ -104,6 +104,26 @@ async fn httpbin_answers_every_operation() {
     assert_eq!(output("get_stream_n").as_array().map(Vec::len), Some(3), "{}", output("get_stream_n"));
     statuses(&app).await;
     credentials(&url).await;
+    digest(&url).await;
+}
+
+/// Digest authentication in all forms of the server but SHA-512, which RFC 7616 does not have.
+async fn digest(url: &str) {
+    let mut document: Value = serde_json::from_slice(&fixture("httpbin-swagger2.json")).unwrap();
+    // Version 2.0 of OpenAPI has no name for it.
+    document["securityDefinitions"] = json!({"given": {"type": "http", "scheme": "digest"}});
+    document["security"] = json!([{"given": []}]);
+    let auth = json!({"auth_config": {"username": "u", "password": "p"}});
+    let (app, _) = offer(&document.to_string().into_bytes(), url, &auth).await;
+    for (qop, algorithm) in [("auth", "MD5"), ("auth-int", "MD5"), ("auth", "SHA-256"), ("auth-int", "SHA-256")] {
+        let arguments = json!({"qop": qop, "user": "u", "passwd": "p", "algorithm": algorithm});
+        let (_, reply) = app.call("api__get_digest_auth_qop_user_passwd_algorithm", arguments).await;
+        assert_eq!(reply["output"], json!({"authenticated": true, "user": "u"}), "{qop} {algorithm}: {reply}");
+    }
+    let arguments = json!({"qop": "auth", "user": "u", "passwd": "other", "algorithm": "MD5"});
+    let (_, reply) = app.call("api__get_digest_auth_qop_user_passwd_algorithm", arguments).await;
+    assert_eq!(reply["error_info"]["code"], "tool_error", "{reply}");
+    _ = app.stop().await;
 }
 
 /// Each kind of credential that the document or the settings require, as the server receives it. (Basic is above.)

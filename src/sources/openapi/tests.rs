@@ -18,7 +18,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response as Answer};
 use bytes::Bytes;
-use http::{HeaderMap, Method, StatusCode, Uri};
+use http::{HeaderMap, HeaderName, Method, StatusCode, Uri, header};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use url::Url;
@@ -54,8 +54,8 @@ impl ReceivedRequest {
     }
 }
 
-/// Status, media type and body of an answer.
-type Scripted = (StatusCode, &'static str, String);
+/// Status, one header and body of an answer.
+type Scripted = (StatusCode, [(HeaderName, &'static str); 1], String);
 
 /// An API on loopback.
 #[derive(Clone)]
@@ -77,9 +77,8 @@ impl Upstream {
         ) -> Answer {
             requests.lock().push(ReceivedRequest { method, uri, headers, body });
             let answer = answers.lock().pop_front();
-            let (status, media_type, body) =
-                answer.unwrap_or_else(|| (StatusCode::OK, "application/json", "{}".to_owned()));
-            (status, [(http::header::CONTENT_TYPE, media_type)], body).into_response()
+            let of_json = (header::CONTENT_TYPE, "application/json");
+            answer.unwrap_or_else(|| (StatusCode::OK, [of_json], "{}".to_owned())).into_response()
         }
         type Shared = (Arc<Mutex<Vec<ReceivedRequest>>>, Arc<Mutex<VecDeque<Scripted>>>);
         let shared: Shared = Shared::default();
@@ -90,7 +89,13 @@ impl Upstream {
 
     fn answers(&self, status: u16, media_type: &'static str, body: &(impl ToString + ?Sized)) {
         let status = StatusCode::from_u16(status).unwrap();
-        self.answers.lock().push_back((status, media_type, body.to_string()));
+        let header = [(header::CONTENT_TYPE, media_type)];
+        self.answers.lock().push_back((status, header, body.to_string()));
+    }
+
+    fn challenges(&self, challenge: &'static str) {
+        let header = [(header::WWW_AUTHENTICATE, challenge)];
+        self.answers.lock().push_back((StatusCode::UNAUTHORIZED, header, String::new()));
     }
 
     fn requests(&self) -> Vec<ReceivedRequest> {

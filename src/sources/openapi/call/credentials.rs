@@ -2,6 +2,7 @@
 //! headers sent with every call, and headers filled in from the caller's own tokens.
 
 mod authorization;
+mod digest;
 mod scheme;
 
 use std::collections::{BTreeMap, HashMap};
@@ -11,6 +12,7 @@ use http::header;
 use thiserror::Error;
 
 pub(crate) use self::authorization::Authorization;
+use self::digest::DigestUser;
 use crate::config::{AuthSettings, AuthType, CollectionSettings, SchemeCredentials, Secret};
 use crate::infra::outbound::Outbound;
 use crate::sources::credentials::{Template, TemplateError, TokenEndpoint, basic, bearer, sensitive};
@@ -26,6 +28,8 @@ pub(crate) struct Credentials<'a> {
     outbound: &'a Outbound,
     /// One for each token URL, client and list of scopes, shared by the operations.
     tokens: HashMap<TokenKey, Arc<TokenSource>>,
+    /// One for each scheme, shared by the operations.
+    digest_users: HashMap<String, Arc<DigestUser>>,
     /// The HTTP client with the certificate of each scheme, or why there is none.
     certified: BTreeMap<String, Result<Outbound, String>>,
 }
@@ -72,6 +76,7 @@ impl<'a> Credentials<'a> {
             by_scheme: &settings.credentials,
             outbound,
             tokens: HashMap::new(),
+            digest_users: HashMap::new(),
             certified: BTreeMap::new(),
         })
     }
@@ -122,7 +127,7 @@ impl<'a> Credentials<'a> {
     fn may_be_configured(&self, required: &[SecurityRequirement]) -> bool {
         let is_challenged = |requirement: &SecurityRequirement| {
             let mut schemes = requirement.keys().filter_map(|name| self.api.security_schemes.get(name));
-            schemes.any(|scheme| matches!(scheme, SecurityScheme::Challenge(_)))
+            schemes.any(|scheme| matches!(scheme, SecurityScheme::Digest | SecurityScheme::Challenge(_)))
         };
         match self.auth_type {
             AuthType::None => false,

@@ -156,7 +156,7 @@ impl OperationExecutor {
         Ok(output)
     }
 
-    /// One response; a refused token is replaced once.
+    /// One response; a refused token is replaced once, and a challenge is answered once.
     async fn exchange(
         &self,
         attempt: &Attempt<'_>,
@@ -164,7 +164,14 @@ impl OperationExecutor {
         most_bytes: usize,
     ) -> Result<OutboundResponse, CallError> {
         let Some(tokens) = &self.authorization.tokens else {
-            return self.send(attempt, request, None, most_bytes).await;
+            let response = self.send(attempt, request, None, most_bytes).await?;
+            let user = self.authorization.digest.as_ref().filter(|_| response.status == StatusCode::UNAUTHORIZED);
+            return match user {
+                Some(user) if user.was_challenged(&response.headers) => {
+                    self.send(attempt, request, None, most_bytes).await
+                }
+                _ => Ok(response),
+            };
         };
         let access = &self.access;
         let token = tokens.token(&access.outbound, &access.allowed, attempt.deadline).await?;
@@ -233,14 +240,20 @@ impl OperationExecutor {
         if let Some(token) = token {
             headers.insert(header::AUTHORIZATION, token.header.clone());
         }
+        let digest = self.authorization.digest.as_ref();
+        if let Some(value) = digest.and_then(|user| user.authorization(&request.method, &url, request.body.as_deref()))
+        {
+            headers.insert(header::AUTHORIZATION, value);
+        }
+        let follows = request.method.is_safe() && certified.is_none() && digest.is_none();
         let outgoing = OutboundRequest {
             method: request.method.clone(),
             headers,
             secrets: self.authorization.secrets.clone(),
             body: request.body.clone(),
             max_response_bytes: most_bytes,
-            // Another server must not be shown the certificate.
-            max_redirects: if request.method.is_safe() && certified.is_none() { MAX_REDIRECTS } else { 0 },
+            // Another server must not be shown the certificate, and a digest is valid for one address.
+            max_redirects: if follows { MAX_REDIRECTS } else { 0 },
             allowed: &access.allowed,
             trace: telemetry::outgoing(attempt.call),
             on_behalf: Some(attempt.call.on_behalf()),

@@ -175,6 +175,8 @@ pub enum SecurityScheme {
     },
     Bearer,
     Basic,
+    /// RFC 7616.
+    Digest,
     /// HTTP authentication of another name, as written: its credential is one text.
     Http(String),
     OAuth2 {
@@ -186,7 +188,7 @@ pub enum SecurityScheme {
         discovery_url: Option<Url>,
     },
     MutualTls,
-    /// HTTP authentication that answers a challenge, such as Digest.
+    /// Other HTTP authentication that answers a challenge.
     Challenge(String),
     /// Any other, described by the text: no credential is known for it.
     Other(String),

@@ -86,7 +86,8 @@ fn http(scheme: &str) -> SecurityScheme {
     match scheme.to_ascii_lowercase().as_str() {
         "bearer" => SecurityScheme::Bearer,
         "basic" => SecurityScheme::Basic,
-        "digest" | "hoba" | "mutual" | "negotiate" | "scram-sha-1" | "scram-sha-256" | "gnap" | "privatetoken" => {
+        "digest" => SecurityScheme::Digest,
+        "hoba" | "mutual" | "negotiate" | "scram-sha-1" | "scram-sha-256" | "gnap" | "privatetoken" => {
             SecurityScheme::Challenge(scheme.to_owned())
         }
         _ => SecurityScheme::Http(scheme.to_owned()),

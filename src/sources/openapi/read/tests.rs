@@ -108,7 +108,8 @@ fn each_security_scheme_is_read() {
     for (written, expected) in [
         (json!({"type": "http", "scheme": "Bearer"}), SecurityScheme::Bearer),
         (json!({"type": "http", "scheme": "Token"}), SecurityScheme::Http("Token".into())),
-        (json!({"type": "http", "scheme": "digest"}), SecurityScheme::Challenge("digest".into())),
+        (json!({"type": "http", "scheme": "Digest"}), SecurityScheme::Digest),
+        (json!({"type": "http", "scheme": "hoba"}), SecurityScheme::Challenge("hoba".into())),
         (json!({"type": "mutualTLS"}), SecurityScheme::MutualTls),
         (flows("clientCredentials"), SecurityScheme::OAuth2 { token_url: url("/token") }),
         (flows("authorizationCode"), SecurityScheme::OAuth2 { token_url: url("/token") }),

@@ -118,15 +118,39 @@ async fn the_token_url_of_openid_connect_is_discovered() {
 }
 
 #[tokio::test]
+async fn a_challenge_is_answered_once_and_serves_for_the_next_calls() {
+    const CHALLENGE: &str = r#"Digest realm="pets", qop="auth", algorithm=SHA-256, nonce="n1""#;
+    let upstream = Upstream::start().await;
+    let api = secured(&upstream, &[("main", SecurityScheme::Digest, &[])]);
+    let (tool, missing) = made(&api, json!({"credentials": {"main": {"username": "u", "password": "secret"}}}));
+    assert_eq!(missing, None);
+    upstream.challenges(CHALLENGE);
+    call(&tool, json!({})).await.unwrap();
+    call(&tool, json!({})).await.unwrap();
+    let sent: Vec<_> =
+        upstream.requests().iter().map(|request| request.header("authorization").map(str::to_owned)).collect();
+    let [None, Some(first), Some(second)] = &sent[..] else { panic!("{sent:?}") };
+    assert!(first.contains("nc=00000001") && second.contains("nc=00000002"), "{sent:?}");
+    assert!(!sent.iter().flatten().any(|value| value.contains("secret")), "{sent:?}");
+
+    // A wrong password is refused and not sent again and again.
+    upstream.challenges(CHALLENGE);
+    upstream.challenges(CHALLENGE);
+    let error = call(&tool, json!({})).await.unwrap_err();
+    assert_eq!((error.code(), upstream.requests().len()), (ErrorCode::ToolError, 5));
+}
+
+#[tokio::test]
 async fn a_scheme_that_cannot_be_met_costs_its_operations_alone() {
     let upstream = Upstream::start().await;
-    let digest = SecurityScheme::Challenge("Digest".into());
+    let hoba = SecurityScheme::Challenge("HOBA".into());
     let flow = SecurityScheme::OAuth2 { token_url: None };
     let basic = json!({"auth_type": "basic", "auth_config": {"username": "u", "password": "p"}});
     let client = json!({"auth_type": "bearer", "auth_config": {"client_id": "me", "client_secret": "s"}});
     let files = json!({"certificate_file": "/nowhere/a.pem", "key_file": "/nowhere/a.key"});
     for (scheme, given, reason) in [
-        (digest, basic, "HTTP Digest authentication is not supported"),
+        (hoba, basic, "HTTP HOBA authentication is not supported"),
+        (SecurityScheme::Digest, json!({"auth_config": {"token": "t"}}), "it requires main; set `credentials"),
         (flow, client, "it requires main; set `credentials"),
         (SecurityScheme::MutualTls, json!({"credentials": {"main": files}}), "/nowhere/a.pem"),
         (SecurityScheme::Other("the type \"x\"".into()), json!({"auth_config": {"token": "t"}}), "not supported"),

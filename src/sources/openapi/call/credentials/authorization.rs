@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderValue, header};
 use serde_json::{Map, Value};
 use url::Url;
 
-use super::{CredentialError, TokenSource};
+use super::{CredentialError, DigestUser, TokenSource};
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::outbound::Outbound;
 use crate::sources::credentials::{Template, sensitive};
@@ -21,6 +21,7 @@ pub(crate) struct Authorization {
     pub(super) cookies: Vec<(String, String)>,
     pub(super) templates: Vec<Template>,
     pub(in crate::sources::openapi) tokens: Option<Arc<TokenSource>>,
+    pub(in crate::sources::openapi) digest: Option<Arc<DigestUser>>,
     /// The values in the query, to be redacted from errors.
     pub(crate) secrets: Option<Arc<[String]>>,
     /// The HTTP client with the certificate that the operation requires.
@@ -29,8 +30,8 @@ pub(crate) struct Authorization {
 
 impl Authorization {
     pub(crate) fn is_empty(&self) -> bool {
-        let Self { headers, query, cookies, templates, tokens, secrets: _, certified } = self;
-        let is_unsigned = tokens.is_none() && certified.is_none();
+        let Self { headers, query, cookies, templates, tokens, digest, secrets: _, certified } = self;
+        let is_unsigned = tokens.is_none() && digest.is_none() && certified.is_none();
         headers.is_empty() && query.is_empty() && cookies.is_empty() && templates.is_empty() && is_unsigned
     }
 
@@ -59,7 +60,7 @@ impl Authorization {
         Ok(())
     }
 
-    /// Adds all credentials but an OAuth token to a request. A value of the same name is replaced: a model's
+    /// Adds all credentials to a request but those that differ from attempt to attempt: an OAuth token, a digest. A value of the same name is replaced: a model's
     /// argument never replaces a credential.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::{HeaderValue, header};
 
-use super::{Authorization, CredentialError, Credentials, TokenEndpoint, TokenSource};
+use super::{Authorization, CredentialError, Credentials, DigestUser, TokenEndpoint, TokenSource};
 use crate::config::{SchemeCredentials, Secret};
 use crate::infra::outbound::Outbound;
 use crate::sources::credentials::{authorization, basic, bearer};
@@ -21,6 +21,7 @@ pub(super) enum Credential {
     /// `None` for a token that a header cannot contain.
     Authorization(Option<HeaderValue>),
     Tokens(Arc<TokenSource>),
+    Digest(Arc<DigestUser>),
     Certificate(Outbound),
 }
 
@@ -33,6 +34,7 @@ impl Credential {
                 to.headers.insert(header::AUTHORIZATION, value);
             }
             Self::Tokens(tokens) => to.tokens = Some(tokens),
+            Self::Digest(user) => to.digest = Some(user),
             Self::Certificate(outbound) => to.certified = Some(outbound),
         }
         Ok(())
@@ -102,6 +104,7 @@ impl Credentials<'_> {
                 let own = own.and_then(|own| of(&own.username, &own.password));
                 Some(Credential::Authorization(Some(own.or_else(|| of(&auth.username, &auth.password))?)))
             }
+            SecurityScheme::Digest => self.digest_user(scheme).map(Credential::Digest),
             SecurityScheme::Http(name) => {
                 token.map(|token| Credential::Authorization(authorization(name, token.expose())))
             }
@@ -140,6 +143,15 @@ impl Credentials<'_> {
         let source =
             self.tokens.entry(key).or_insert_with(|| Arc::new(TokenSource::new(endpoint, id, secret, &scopes)));
         Some(Arc::clone(source))
+    }
+
+    /// The user of a scheme for Digest authentication.
+    fn digest_user(&mut self, scheme: &str) -> Option<Arc<DigestUser>> {
+        let own = self.by_scheme.get(scheme).and_then(|own| own.username.as_ref().zip(own.password.as_ref()));
+        let (username, password) =
+            own.or_else(|| self.settings.username.as_ref().zip(self.settings.password.as_ref()))?;
+        let user = self.digest_users.entry(scheme.to_owned());
+        Some(Arc::clone(user.or_insert_with(|| Arc::new(DigestUser::new(username.clone(), password.clone())))))
     }
 
     /// The HTTP client with the scheme's certificate.
