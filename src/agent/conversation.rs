@@ -14,18 +14,19 @@ pub mod run_event;
 pub mod stored;
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dashmap::DashMap;
 use futures_util::StreamExt;
 use jiff::Timestamp;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
 use self::history::{History, OpenCall};
 use self::journal::{Journal, Journaled};
-use self::lock::{HeldLock, LEASE};
+use self::lock::{HeldLock, LEASE, MAX_HOLD};
 use self::outcome::Outcome;
 use self::run_event::{RunEvent, SystemSubtype, Translation};
 use super::conversation_prompt::WorkspaceInfo;
@@ -46,6 +47,15 @@ const LOCK_WAIT: Duration = Duration::from_secs(5);
 
 /// Longer, since a run in another process learns within a renewal of its lock that it is interrupted.
 const INTERRUPT_WAIT: Duration = Duration::from_secs(10);
+
+/// How long the end of a run waits for its title; then it is the first line of what the user said.
+const TITLE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long the end of a run waits for a store that is away; within that time its lock is not lost.
+const END_WAIT: Duration = Duration::from_secs(10);
+
+/// Interval of attempts to store it.
+const END_PAUSE: Duration = Duration::from_millis(500);
 
 /// Interval of attempts to take the lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
@@ -194,10 +204,11 @@ impl ConversationRuns {
         }
     }
 
-    /// Stops the other runs of a conversation, in whatever process.
+    /// Stops the earlier runs of a conversation: those of this process, and the one that has the lock in another.
     async fn interrupt(&self, conversation: &str, own: &str) -> Result<(), CallError> {
         for other in &self.live {
-            if other.conversation == conversation && *other.id != *own {
+            // Ids are in the order of the requests: of several that interrupt, the last one goes on.
+            if other.conversation == conversation && *other.id < *own {
                 other.stop(StopCause::LaterRun);
             }
         }
@@ -214,7 +225,7 @@ impl ConversationRuns {
     ) -> Result<Context, CallError> {
         let store = self.store();
         // With the lock, nobody else runs the conversation: what still seems to run has ended with its process.
-        recovery::recover(store, Some(&lock.lock)).await?;
+        recovery::recover(store, &lock.lock).await?;
         let id = &request.conversation.id;
         let found = store.conversation(&request.caller.key, id).await.map_err(unavailable)?;
         let conversation = found.ok_or_else(|| unknown_conversation(id))?;
@@ -223,7 +234,7 @@ impl ConversationRuns {
         let mut run = new_run(&request, &live, conversation.session_id);
         run.number = store.begin_conversation_run(&run).await.map_err(unavailable)?;
         add(log, &system(SystemSubtype::Init, &run));
-        let journal = Journal::new(store.clone(), &run.id, request.profile.max_result_bytes);
+        let journal = Journal::new(store.clone(), lock.lock.clone(), &run.id, request.profile.max_result_bytes);
         let toolbox: Arc<dyn Toolbox> = Arc::clone(&request.toolbox) as Arc<dyn Toolbox>;
         let workspace = additions::workspace(&request, self.gateway().workspaces()).await;
         let usage = UsageByAgent::default();
@@ -259,14 +270,18 @@ impl ConversationRuns {
         let messages = answers.into_iter().map(Message::Tool).chain([input]).chain(added);
         let messages: Vec<_> = messages.map(|message| stored::write(&message)).collect();
         let title = match title {
-            None if run.status == RunStatus::Succeeded => self.title(&request, &usage, &outcome.text).await,
+            None if run.status == RunStatus::Succeeded => {
+                let title = timeout(TITLE_TIMEOUT, self.title(&request, &usage, &outcome.text));
+                let title = live.stop.run_until_cancelled(title).await.and_then(Result::ok);
+                title.flatten().or_else(|| additions::title(&request.user_input))
+            }
             title => title,
         };
         let usage = outcome.count(&usage, &run.agent, request.profile.model());
         let (lock, title_of_end) = (Some(&lock.lock), title.as_deref());
         let end =
             RunEnd { run: &run, lock, keeps_lock: false, messages: &messages, title: title_of_end, usage: &usage };
-        if !self.store().end_conversation_run(&end).await.map_err(unavailable)? {
+        if !self.store_end(&end).await? {
             return Err(CallError::internal("the run lost its conversation's lock, and its end was not stored"));
         }
         let failure = outcome.error.as_ref().map(|error| CallError::new(error.code(), error.message()));
@@ -280,12 +295,25 @@ impl ConversationRuns {
         Ok(Ended { reply, failure })
     }
 
-    /// A title by the model for summaries (C32); if it fails, the first line of what the user said.
+    /// Stores the end of a run. While the store is away it is tried again: the answer would be lost.
+    async fn store_end(&self, end: &RunEnd<'_>) -> Result<bool, CallError> {
+        let until = Instant::now() + END_WAIT;
+        loop {
+            match self.store().end_conversation_run(end).await {
+                Err(error) if error.may_pass() && Instant::now() < until => {
+                    tracing::warn!(%error, run = end.run.id, "the end of a run could not be stored; it is tried again");
+                    sleep(END_PAUSE).await;
+                }
+                ended => return ended.map_err(unavailable),
+            }
+        }
+    }
+
+    /// A title by the model for summaries (C32).
     async fn title(&self, request: &RunRequest, usage: &UsageByAgent, reply: &str) -> Option<String> {
         let (payer, agent) = ((&request.caller, &request.scopes), request.agent.as_str().into());
         let exchange = [request.user_input.as_str(), reply];
-        let title = self.agents.title(payer, &request.profile, (&agent, usage), exchange).await;
-        title.or_else(|| additions::title(&request.user_input))
+        self.agents.title(payer, &request.profile, (&agent, usage), exchange).await
     }
 
     /// The events of a run that is on, or ended in the last ten minutes.
@@ -350,13 +378,24 @@ impl Context {
 /// Turns the loop's events into those of the conversation (C16), until the run has ended.
 async fn process(mut events: impl futures_util::Stream<Item = Event> + Unpin, context: &Context) -> Outcome {
     let (mut outcome, mut translation) = (Outcome::default(), Translation::default());
-    while let Some(event) = events.next().await {
+    // A run of one agent ends itself in time (C40). This one also bounds a plan, of which each part has that time.
+    let profile = &context.request.profile;
+    let most = if profile.planner.is_some() { profile.max_run() } else { MAX_HOLD };
+    let mut end = pin!(sleep(most));
+    loop {
+        let event = tokio::select! {
+            event = events.next() => event,
+            () = &mut end, if !context.live.stop.is_cancelled() => {
+                context.live.stop(StopCause::TimeOut);
+                continue;
+            }
+        };
+        let Some(event) = event else { return outcome };
         for event in translation.of(&event) {
             add(&context.log, &event);
         }
         outcome.record(event);
     }
-    outcome
 }
 
 /// # Errors

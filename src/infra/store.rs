@@ -18,6 +18,7 @@ mod resources;
 mod runs;
 mod sqlite;
 mod summaries;
+mod text;
 mod usage;
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use super::stored;
 use crate::agent::message::{AssistantTurn, ToolMessage};
 use crate::agent::toolbox::{ToolAnswer, ToolboxCall, ToolboxUnreachable};
 use crate::agent::{Message, ToolDescription, Toolbox, TurnObserver};
-use crate::infra::store::{Store, StoreError, ToolExecution, ToolOutcome, TurnMessage};
+use crate::infra::store::{ConversationLock, Store, StoreError, ToolExecution, ToolOutcome, TurnMessage};
 
 /// A toolbox whose calls are journaled.
 pub(super) struct Journaled {
@@ -27,6 +27,8 @@ pub(super) struct Journaled {
 #[derive(Debug)]
 pub(super) struct Journal {
     store: Store,
+    /// What a run stores that lost it is refused.
+    lock: ConversationLock,
     run: String,
     turn: Mutex<CurrentTurn>,
     /// Held while the current turn is stored.
@@ -46,9 +48,10 @@ struct CurrentTurn {
 }
 
 impl Journal {
-    pub(super) fn new(store: Store, run: &str, max_result_bytes: usize) -> Arc<Self> {
+    pub(super) fn new(store: Store, lock: ConversationLock, run: &str, max_result_bytes: usize) -> Arc<Self> {
         Arc::new(Self {
             store,
+            lock,
             run: run.to_owned(),
             turn: Mutex::default(),
             storing_turn: tokio::sync::Mutex::default(),
@@ -56,6 +59,11 @@ impl Journal {
             max_result_bytes,
             writes: TaskTracker::new(),
         })
+    }
+
+    /// The journal of an earlier run of the conversation, whose calls this one sends again.
+    pub(super) fn of_earlier_run(&self, run: &str) -> Arc<Self> {
+        Self::new(self.store.clone(), self.lock.clone(), run, self.max_result_bytes)
     }
 
     /// Gets the turns of the run, each of which is stored with its first call.
@@ -74,8 +82,9 @@ impl Journal {
         self.writes.wait().await;
     }
 
-    async fn begin(&self, call: &ToolboxCall) -> Result<(), StoreError> {
-        let turn = self.store_turn().await?;
+    /// False when another run has the conversation's lock: nothing is journaled.
+    async fn begin(&self, call: &ToolboxCall) -> Result<bool, StoreError> {
+        let Some(turn) = self.store_turn().await? else { return Ok(false) };
         let execution = ToolExecution {
             tool_use_id: call.id.clone(),
             position: self.position.fetch_add(1, Ordering::Relaxed),
@@ -86,20 +95,23 @@ impl Journal {
             begun: Timestamp::now(),
             ended: None,
         };
-        self.store.begin_tool_execution(&self.run, &execution).await
+        self.store.begin_tool_execution(&self.lock, &self.run, &execution).await
     }
 
-    async fn store_turn(&self) -> Result<i64, StoreError> {
+    /// The number of the current turn; `None` when another run has the conversation's lock.
+    async fn store_turn(&self) -> Result<Option<i64>, StoreError> {
         let _storing = self.storing_turn.lock().await;
         let (number, message) = {
             let current = self.turn.lock();
             (current.number, current.message.clone())
         };
         if let Some(message) = message {
-            self.store.add_turn(&self.run, &TurnMessage { turn: number, message }).await?;
+            if !self.store.add_turn(&self.lock, &self.run, &TurnMessage { turn: number, message }).await? {
+                return Ok(None);
+            }
             self.turn.lock().message = None;
         }
-        Ok(number)
+        Ok(Some(number))
     }
 
     /// Stores an answer, also when the run ends meanwhile: [`settle`](Self::settle) waits for it.
@@ -124,10 +136,16 @@ impl Toolbox for Journaled {
 
     fn call(&self, call: ToolboxCall) -> BoxFuture<'_, ToolAnswer> {
         Box::pin(async move {
-            if let Err(error) = self.journal.begin(&call).await {
-                tracing::error!(%error, run = self.journal.run, "a tool call was not sent: it cannot be journaled");
-                let text = "The call was not sent: the gateway's store does not take it now.".to_owned();
-                return ToolAnswer { success: false, text, error_info: None, images: Vec::new() };
+            let refused = match self.journal.begin(&call).await {
+                Ok(true) => None,
+                Ok(false) => Some("The call was not sent: another run has the conversation's lock now."),
+                Err(error) => {
+                    tracing::error!(%error, run = self.journal.run, "a tool call was not sent: it cannot be journaled");
+                    Some("The call was not sent: the gateway's store does not take it now.")
+                }
+            };
+            if let Some(text) = refused {
+                return ToolAnswer { success: false, text: text.to_owned(), error_info: None, images: Vec::new() };
             }
             let id = call.id.clone();
             let answer = self.toolbox.call(call).await;
@@ -162,12 +180,14 @@ pub(super) fn message_of(execution: &ToolExecution, outcome: &ToolOutcome) -> To
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tokio::sync::Notify;
 
     use super::*;
     use crate::agent::message::RequestedCall;
     use crate::core::call::Arguments;
-    use crate::infra::store::test_support::test_store;
+    use crate::infra::store::test_support::{conversation, test_store};
 
     /// Answers each call once it is allowed to.
     struct Slow(Arc<Notify>);
@@ -188,7 +208,8 @@ mod tests {
     #[tokio::test]
     async fn a_call_is_in_the_journal_before_it_is_sent_and_with_its_answer_after() {
         let (store, allowed) = (test_store().await, Arc::new(Notify::new()));
-        let journal = Journal::new(store.clone(), "r", 4);
+        let lock = locked(&store).await;
+        let journal = Journal::new(store.clone(), lock.clone(), "r", 4);
         let turn = AssistantTurn::new("so", [RequestedCall::new("1".into(), "add".into(), "{}".into())]);
         journal.observer().observe(turn.clone());
         let toolbox = Journaled { toolbox: Arc::new(Slow(Arc::clone(&allowed))), journal: Arc::clone(&journal) };
@@ -199,7 +220,7 @@ mod tests {
             corrections: Vec::new(),
         };
         let mut first = toolbox.call(call("1", "add"));
-        let waiting = tokio::time::timeout(std::time::Duration::from_millis(200), &mut first).await;
+        let waiting = tokio::time::timeout(Duration::from_millis(200), &mut first).await;
         assert!(waiting.is_err());
         let open = store.tool_executions("r").await.unwrap();
         assert_eq!((open.len(), &open[0].output, open[0].turn), (1, &None, 1));
@@ -213,5 +234,23 @@ mod tests {
         let texts: Vec<_> = calls.iter().map(|call| message_of(call, call.output.as_ref().unwrap()).text).collect();
         assert_eq!(texts, ["thre", "Error: thre"]);
         assert_eq!(store.turns_of("r").await.unwrap().len(), 1);
+
+        // A run that lost the lock, since its process was suspended, sends nothing more.
+        store.unlock_conversation(&lock).await.unwrap();
+        let later =
+            store.lock_conversation("c", &lock.holder, Timestamp::now(), Duration::from_secs(15)).await.unwrap();
+        assert!(later.is_some());
+        let refused = toolbox.call(call("3", "add")).await;
+        assert!(!refused.success && refused.text.contains("another run"), "{refused:?}");
+        assert_eq!(store.tool_executions("r").await.unwrap().len(), 2);
+        journal.observer().observe(AssistantTurn::new("more", []));
+        assert!(!toolbox.call(call("4", "add")).await.success);
+        assert_eq!(store.turns_of("r").await.unwrap().len(), 1);
+    }
+
+    async fn locked(store: &Store) -> ConversationLock {
+        store.add_conversation(&conversation("c", "ann")).await.unwrap();
+        let lock = store.lock_conversation("c", &Arc::from("p"), Timestamp::now(), Duration::from_secs(15)).await;
+        lock.unwrap().unwrap()
     }
 }

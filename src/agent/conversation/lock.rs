@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::live::{LiveRun, StopCause};
 use crate::infra::store::{ConversationLock, LockState, Store};
@@ -16,8 +16,15 @@ pub(super) const LEASE: Duration = Duration::from_secs(15);
 /// Interval of renewals.
 const RENEWAL: Duration = Duration::from_secs(5);
 
+/// Interval of attempts after one that failed.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Without a renewal for this long the run is stopped: its calls have ended when the lease does, after which another
+/// process may run the conversation.
+const GIVE_UP: Duration = Duration::from_secs(12);
+
 /// How long a run may hold its conversation (C4).
-const MAX_HOLD: Duration = Duration::from_secs(600);
+pub(super) const MAX_HOLD: Duration = Duration::from_secs(600);
 
 /// Gives the lock back when it is dropped.
 #[derive(Debug)]
@@ -61,16 +68,26 @@ async fn unlock(store: &Store, lock: &ConversationLock) {
 }
 
 async fn renew(lock: ConversationLock, store: Store, run: Arc<LiveRun>) {
-    let end = Instant::now() + MAX_HOLD;
+    let taken = Instant::now();
+    let (mut renewed, mut pause) = (taken, RENEWAL);
     loop {
-        sleep(RENEWAL).await;
-        match store.renew_conversation_lock(&lock, Timestamp::now(), LEASE).await {
-            Ok(LockState::Held) if Instant::now() < end => {}
-            Ok(LockState::Held) => return run.stop(StopCause::TimeOut),
-            Ok(LockState::AskedToStop) => return run.stop(StopCause::Request),
-            Ok(LockState::Lost) => return run.stop(StopCause::LockLost),
-            // What is stored in the end is refused if another process has the lock by then.
-            Err(error) => tracing::warn!(%error, "the lock of a conversation could not be renewed"),
+        sleep(pause).await;
+        let asked = Instant::now();
+        let state = store.renew_conversation_lock(&lock, Timestamp::now(), LEASE);
+        match timeout_at(renewed + GIVE_UP, state).await {
+            Ok(Ok(LockState::Held)) if asked < taken + MAX_HOLD => (renewed, pause) = (asked, RENEWAL),
+            Ok(Ok(LockState::Held)) => return run.stop(StopCause::TimeOut),
+            Ok(Ok(LockState::AskedToStop)) => return run.stop(StopCause::Request),
+            Ok(Ok(LockState::Lost)) => return run.stop(StopCause::LockLost),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, conversation = lock.conversation, "the lock of a conversation could not be renewed");
+                pause = RETRY;
+            }
+            Err(_) => {}
+        }
+        if Instant::now() >= renewed + GIVE_UP {
+            tracing::error!(conversation = lock.conversation, "a run is stopped: its lock was not renewed in time");
+            return run.stop(StopCause::LockLost);
         }
     }
 }
@@ -79,6 +96,21 @@ async fn renew(lock: ConversationLock, store: Store, run: Arc<LiveRun>) {
 mod tests {
     use super::*;
     use crate::infra::store::test_support::{conversation, test_store};
+
+    #[tokio::test]
+    async fn a_run_whose_lock_cannot_be_renewed_is_stopped_before_another_process_takes_it() {
+        let store = test_store().await;
+        store.add_conversation(&conversation("c", "ann")).await.unwrap();
+        let lock = store.lock_conversation("c", &Arc::from("p"), Timestamp::now(), LEASE).await.unwrap().unwrap();
+        store.close().await;
+        tokio::time::pause();
+        let (run, begun) = (LiveRun::for_tests(), Instant::now());
+        let _held = HeldLock::new(lock, store, Arc::clone(&run));
+        run.stop.cancelled().await;
+        assert_eq!(run.cause(), StopCause::LockLost);
+        let after = begun.elapsed();
+        assert!(RENEWAL + RETRY < after && after < LEASE, "{after:?}: after several attempts, within the lease");
+    }
 
     #[tokio::test]
     async fn a_lock_is_given_back_also_by_a_run_that_panics() {

@@ -2,7 +2,7 @@
 
 use rust_decimal::prelude::ToPrimitive;
 
-use super::live::LiveRun;
+use super::live::{LiveRun, StopCause};
 use super::request::RunReply;
 use super::run_event::{EventUsage, RunEvent, general};
 use crate::agent::usage::{AgentUsage, UsageByAgent};
@@ -88,6 +88,9 @@ impl Outcome {
             (Some(FinishReason::Limit), Some((status, message))) => (RunStatus::Failed, error(status, message)),
             (Some(FinishReason::Refusal), _) => {
                 (RunStatus::Failed, error("refusal", "the model's provider withheld the answer"))
+            }
+            (Some(FinishReason::Aborted) | None, _) if run.cause() == StopCause::TimeOut => {
+                (RunStatus::TimedOut, error(ErrorCode::Timeout.as_str(), run.cause().message()))
             }
             (Some(FinishReason::Aborted) | None, _) => {
                 (RunStatus::Cancelled, error(ErrorCode::Cancelled.as_str(), run.cause().message()))

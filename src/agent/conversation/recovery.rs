@@ -16,20 +16,31 @@ const INTERVAL: Duration = Duration::from_secs(60);
 
 pub(super) async fn keep_recovering(store: Store) {
     loop {
-        if let Err(error) = recover(&store, None).await {
-            tracing::warn!(cause = error.cause(), "the ends of interrupted runs could not be written");
+        match store.interrupted_runs(None, Timestamp::now()).await {
+            Ok(runs) => end_each(&store, runs).await,
+            Err(error) => tracing::warn!(%error, "the interrupted runs could not be read"),
         }
         tokio::time::sleep(INTERVAL).await;
     }
 }
 
-/// Writes the end of each run that seems to run and whose conversation nobody has locked; with a lock, of its conversation.
+/// One that cannot be written, such as one with messages of a newer program, does not keep the others back.
+async fn end_each(store: &Store, runs: Vec<ConversationRun>) {
+    for run in runs {
+        let id = run.id.clone();
+        if let Err(error) = end(store, run, None).await {
+            tracing::warn!(cause = error.cause(), run = id, "the end of an interrupted run could not be written");
+        }
+    }
+}
+
+/// Writes the end of each run of a locked conversation that seems to run.
 ///
 /// # Errors
 /// `internal`: the store cannot be used, or has messages of a newer program.
-pub(super) async fn recover(store: &Store, lock: Option<&ConversationLock>) -> Result<(), CallError> {
-    for run in store.interrupted_runs(lock, Timestamp::now()).await.map_err(unavailable)? {
-        end(store, run, lock).await?;
+pub(super) async fn recover(store: &Store, lock: &ConversationLock) -> Result<(), CallError> {
+    for run in store.interrupted_runs(Some(lock), Timestamp::now()).await.map_err(unavailable)? {
+        end(store, run, Some(lock)).await?;
     }
     Ok(())
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::history::{MAY_HAVE_HAPPENED, OpenCall};
-use super::journal::{Journal, Journaled, message_of};
+use super::journal::{Journaled, message_of};
 use super::run_event::RunEvent;
 use super::{Context, ConversationRuns, Decision, OnUnknown, add, unavailable};
 use crate::agent::Toolbox;
@@ -45,14 +45,15 @@ impl ConversationRuns {
     async fn is_to_repeat(&self, context: &Context, open: &OpenCall) -> bool {
         let request = &context.request;
         let (tool, admitted) = (&open.call.tool, request.profile.tools.admits(&open.call.tool));
-        let found = self.gateway().pipeline.registry.find(tool, &request.caller);
         if !admitted || open.call.read_arguments().is_err() || context.live.stop.is_cancelled() {
             return false;
         }
-        if found.as_ref().is_ok_and(|tool| !request.tenant.has_source(&tool.metadata.source)) {
+        // Of a sub-agent, or of a tool that is gone, nothing could be sent again.
+        let Ok(found) = self.gateway().pipeline.registry.find(tool, &request.caller) else { return false };
+        if !request.tenant.has_source(&found.metadata.source) {
             return false;
         }
-        if found.is_ok_and(|tool| tool.metadata.idempotent) {
+        if found.metadata.idempotent {
             return true;
         }
         if request.on_unknown == OnUnknown::Tell {
@@ -77,7 +78,7 @@ async fn repeat(store: &Store, context: &Context, open: &OpenCall) -> Result<Opt
     let announcement =
         RunEvent::ToolUse { tool_use_id: id.clone(), tool_name: tool.clone(), tool_input: arguments.clone() };
     add(&context.log, &announcement);
-    let journal = Journal::new(store.clone(), &open.run, context.request.profile.max_result_bytes);
+    let journal = context.journal.of_earlier_run(&open.run);
     let toolbox = Journaled { toolbox: Arc::clone(&context.toolbox), journal: Arc::clone(&journal) };
     let call = toolbox.call(ToolboxCall { id, tool, arguments, corrections: Vec::new() });
     let answered = context.live.stop.run_until_cancelled(call).await;

@@ -49,6 +49,8 @@ pub(super) struct Work {
     /// Of the request: that of every part is added.
     usage: UsageByAgent,
     /// Whether files of the plan have a workspace.
+    /// Of sub-agents: 0 for an agent that a client runs.
+    depth: u32,
     has_workspace: bool,
     abort: CancellationToken,
     events: mpsc::Sender<Event>,
@@ -191,7 +193,19 @@ fn last_events(state: &PlanState, reason: FinishReason, first: Vec<Event>) -> Ve
 impl Work {
     fn new(agents: Arc<AgentService>, id: Arc<str>, request: AgentRequest, events: mpsc::Sender<Event>) -> Self {
         let AgentRequest {
-            agent, profile, caller, toolbox, options, session, scopes, trace, abort, layer, usage, ..
+            agent,
+            profile,
+            caller,
+            toolbox,
+            options,
+            session,
+            scopes,
+            trace,
+            abort,
+            layer,
+            usage,
+            depth,
+            ..
         } = request;
         let profile = AgentProfile { planner: None, ..(*profile).clone() };
         let toolbox = Arc::new(Filtered { filter: profile.tools.clone(), toolbox });
@@ -209,6 +223,7 @@ impl Work {
             trace,
             layer,
             usage,
+            depth,
             has_workspace,
             abort,
             events,
@@ -275,6 +290,8 @@ impl Work {
             trace: self.trace.clone(),
             abort: self.abort.clone(),
             layer: self.layer.clone(),
+            // Of a sub-agent that plans, the parts start no deeper sub-agents than it may.
+            depth: self.depth,
             ..AgentRequest::new(&self.agent, Arc::new(profile), caller, toolbox, messages)
         };
         let added = AddOnDrop { part: request.usage.clone(), whole: self.usage.clone() };

@@ -3,7 +3,8 @@
 
 use jiff::Timestamp;
 
-use super::{Store, StoreError};
+use super::text::storable;
+use super::{ConversationLock, Store, StoreError};
 
 /// A tool call of a run. Without `output` no answer is known: it was about to be sent, and may have been.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,36 +45,57 @@ pub(super) type ExecutionRow =
     (String, i64, i64, String, String, Option<String>, Option<String>, Option<i64>, i64, Option<i64>);
 
 impl Store {
-    /// Records a turn before its calls are sent.
+    /// Records a turn before its calls are sent. False, and nothing is recorded, when another holder has the
+    /// conversation's lock: its calls must not be sent.
     ///
     /// # Errors
     /// [`StoreError`]; its calls must not be sent then.
-    pub async fn add_turn(&self, run: &str, turn: &TurnMessage) -> Result<(), StoreError> {
-        let added = sqlx::query("INSERT INTO turn_journal (run, turn, message) VALUES ($1, $2, $3)");
-        let added = added.bind(run).bind(turn.turn).bind(&turn.message).execute(&self.pool).await;
-        added.map(drop).map_err(|error| self.failed(error))
+    pub async fn add_turn(&self, lock: &ConversationLock, run: &str, turn: &TurnMessage) -> Result<bool, StoreError> {
+        sqlx::query(
+            "INSERT INTO turn_journal (run, turn, message)
+             SELECT $1, $2, $3 FROM conversations WHERE id = $4 AND fence = $5 AND holder = $6",
+        )
+        .bind(run)
+        .bind(turn.turn)
+        .bind(&turn.message)
+        .bind(&lock.conversation)
+        .bind(lock.fence)
+        .bind(&*lock.holder)
+        .execute(&self.pool)
+        .await
+        .map(|added| added.rows_affected() > 0)
+        .map_err(|error| self.failed(error))
     }
 
-    /// Records a tool call before it is sent. One that is sent again has no answer again.
+    /// Records a tool call before it is sent. One that is sent again has no answer again. False, and nothing is recorded,
+    /// when another holder has the conversation's lock: the call must not be sent.
     ///
     /// # Errors
     /// [`StoreError`]; the call must not be sent then.
-    pub async fn begin_tool_execution(&self, run: &str, execution: &ToolExecution) -> Result<(), StoreError> {
+    pub async fn begin_tool_execution(
+        &self,
+        lock: &ConversationLock,
+        run: &str,
+        execution: &ToolExecution,
+    ) -> Result<bool, StoreError> {
         sqlx::query(
             "INSERT INTO tool_execution_logs (run, tool_use_id, position, turn, tool_name, tool_input, begun)
-             VALUES ($1, $2, $3, $4, $5, $6, $7)
+             SELECT $1, $2, $3, $4, $5, $6, $7 FROM conversations WHERE id = $8 AND fence = $9 AND holder = $10
              ON CONFLICT (run, tool_use_id) DO UPDATE SET output = NULL, images = NULL, is_error = NULL, ended = NULL",
         )
         .bind(run)
         .bind(&execution.tool_use_id)
         .bind(execution.position)
         .bind(execution.turn)
-        .bind(&execution.tool_name)
+        .bind(storable(&execution.tool_name))
         .bind(&execution.tool_input)
         .bind(execution.begun.as_microsecond())
+        .bind(&lock.conversation)
+        .bind(lock.fence)
+        .bind(&*lock.holder)
         .execute(&self.pool)
         .await
-        .map(drop)
+        .map(|begun| begun.rows_affected() > 0)
         .map_err(|error| self.failed(error))
     }
 
@@ -94,7 +116,7 @@ impl Store {
         )
         .bind(run)
         .bind(tool_use_id)
-        .bind(&outcome.text)
+        .bind(storable(&outcome.text))
         .bind(&outcome.images)
         .bind(i64::from(outcome.is_error))
         .bind(now.as_microsecond())

@@ -148,7 +148,7 @@ impl Store {
         for table in TABLES {
             let sql = format!(
                 "DELETE FROM {table} WHERE run IN (SELECT r.id FROM conversation_runs r JOIN conversations c
-                 ON c.id = r.conversation WHERE c.changed < $1 AND c.holder IS NULL)"
+                 ON c.id = r.conversation WHERE c.changed < $1 AND (c.holder IS NULL OR c.held_until <= $1))"
             );
             let removed = sqlx::query(AssertSqlSafe(sql)).bind(moment.as_microsecond()).execute(&self.pool).await;
             removed.map_err(|error| self.failed(error))?;

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use sqlx::AnyConnection;
 
 use super::conversations::ConversationLock;
+use super::text::storable;
 use super::{Store, StoreError, retried};
 use crate::core::record::RunUsage;
 
@@ -135,8 +136,8 @@ impl Store {
         .bind(&run.conversation)
         .bind(&run.session_id)
         .bind(&run.agent)
-        .bind(&run.claimed_executor)
-        .bind(&run.user_input)
+        .bind(run.claimed_executor.as_deref().map(storable))
+        .bind(storable(&run.user_input))
         .bind(run.status.as_str())
         .bind(run.begun.as_microsecond())
         .fetch_one(&self.pool)
@@ -309,7 +310,7 @@ async fn change_conversation(connection: &mut AnyConnection, end: &RunEnd<'_>) -
     )
     .bind(&end.run.conversation)
     .bind(&end.run.session_id)
-    .bind(end.title)
+    .bind(end.title.map(storable))
     .bind(now)
     .bind(end.lock.map_or(-1, |lock| lock.fence))
     .bind(i64::from(end.keeps_lock))
@@ -326,7 +327,7 @@ async fn end_run(connection: &mut AnyConnection, run: &ConversationRun) -> sqlx:
     .bind(&run.id)
     .bind(run.status.as_str())
     .bind(run.error.as_ref().map(|error| &error.code))
-    .bind(run.error.as_ref().map(|error| &error.message))
+    .bind(run.error.as_ref().map(|error| storable(&error.message)))
     .bind(run.ended.map(Timestamp::as_microsecond))
     .execute(connection)
     .await?;

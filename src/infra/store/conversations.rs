@@ -9,6 +9,7 @@ use serde_json::Value;
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, AssertSqlSafe, Row as _};
 
+use super::text::storable;
 use super::{Engine, Store, StoreError};
 
 /// A conversation of one caller, whose runs continue each other.
@@ -140,7 +141,7 @@ impl Store {
         )
         .bind(id)
         .bind(i64::from(change.title.is_some()))
-        .bind(change.title.clone().flatten())
+        .bind(change.title.as_ref().and_then(|title| title.as_deref().map(storable)))
         .bind(change.status.map(ConversationStatus::as_str))
         .bind(&change.agent)
         .bind(i64::from(change.session_id.is_some()))
@@ -282,7 +283,7 @@ pub(super) async fn insert(connection: &mut AnyConnection, conversation: &Conver
     sqlx::query(AssertSqlSafe(sql))
         .bind(&conversation.id)
         .bind(&*conversation.caller_key)
-        .bind(&conversation.title)
+        .bind(conversation.title.as_deref().map(storable))
         .bind(conversation.status.as_str())
         .bind(&conversation.agent)
         .bind(&conversation.session_id)

@@ -43,6 +43,11 @@ impl StoreError {
         }
     }
 
+    /// Whether the same request may succeed soon: nothing is wrong with it, nor with what is stored.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Full { .. } | Self::Unreachable { .. } | Self::Conflict { .. })
+    }
+
     pub(super) fn damaged(engine: Engine, place: String, problem: String) -> Self {
         let remedy = match engine {
             Engine::Sqlite => {
@@ -55,12 +60,14 @@ impl StoreError {
     }
 
     fn from_sqlite(place: String, source: sqlx::Error) -> Self {
+        const BUSY: u32 = 5;
         const CORRUPT: u32 = 11;
         const FULL: u32 = 13;
         const NOT_A_DATABASE: u32 = 26;
         match sqlite_code(&source) {
             Some(CORRUPT | NOT_A_DATABASE) => Self::damaged(Engine::Sqlite, place, source.to_string()),
             Some(FULL) => Self::Full { place },
+            Some(BUSY) => Self::Conflict { place, source },
             _ => Self::Failed { place, source },
         }
     }

@@ -1,5 +1,6 @@
 //! Memory of conversations: one short summary per thread (A42).
 
+use super::text::storable;
 use super::{Store, StoreError, retried};
 
 /// Two processes may take the same number: which of the two goes first does not matter.
@@ -53,7 +54,7 @@ impl Store {
         sqlx::query(sqlx::AssertSqlSafe(statement))
             .bind(caller_key)
             .bind(thread)
-            .bind(summary)
+            .bind(storable(summary))
             .execute(&mut *transaction)
             .await
             .map_err(|error| self.failed(error))?;

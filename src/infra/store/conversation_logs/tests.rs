@@ -142,11 +142,11 @@ async fn the_end_of_a_run_that_a_full_disk_refuses_stores_nothing() {
 #[tokio::test]
 async fn the_journal_has_what_was_answered_and_what_was_only_begun() {
     let store = test_store().await;
-    begun(&store).await;
+    let (_run, held) = begun(&store).await;
     let turn = TurnMessage { turn: 1, message: "{}".into() };
-    store.add_turn("r", &turn).await.unwrap();
+    assert!(store.add_turn(&held, "r", &turn).await.unwrap());
     for (position, id) in (0..).zip(["x", "y"]) {
-        store.begin_tool_execution("r", &execution(id, position)).await.unwrap();
+        assert!(store.begin_tool_execution(&held, "r", &execution(id, position)).await.unwrap());
     }
     let outcome = ToolOutcome { text: "3".into(), images: Some("[]".into()), is_error: false };
     store.end_tool_execution("r", "x", &outcome, at(102)).await.unwrap();
@@ -157,8 +157,30 @@ async fn the_journal_has_what_was_answered_and_what_was_only_begun() {
     );
     assert_eq!(store.turns_of("r").await.unwrap(), [turn]);
     // Sent again, its answer is not known again.
-    store.begin_tool_execution("r", &execution("x", 0)).await.unwrap();
+    assert!(store.begin_tool_execution(&held, "r", &execution("x", 0)).await.unwrap());
     assert_eq!(store.tool_executions("r").await.unwrap()[0].output, None);
+    // Without the lock nothing is added.
+    store.unlock_conversation(&held).await.unwrap();
+    let later = TurnMessage { turn: 2, message: "{}".into() };
+    assert!(!store.add_turn(&held, "r", &later).await.unwrap());
+    assert!(!store.begin_tool_execution(&held, "r", &execution("z", 2)).await.unwrap());
+    let _next = lock(&store, "c", 103).await;
+    assert!(!store.add_turn(&held, "r", &later).await.unwrap());
+    assert_eq!(store.tool_executions("r").await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn texts_with_a_null_character_are_stored() {
+    let store = test_store().await;
+    let (run, held) = begun(&store).await;
+    let second = ConversationRun { id: "s".into(), user_input: "a\0b".into(), ..run };
+    store.begin_conversation_run(&second).await.unwrap();
+    assert!(store.begin_tool_execution(&held, "r", &execution("x", 0)).await.unwrap());
+    let outcome = ToolOutcome { text: "\0".into(), images: None, is_error: false };
+    store.end_tool_execution("r", "x", &outcome, at(102)).await.unwrap();
+    assert_eq!(store.conversation_run("ann", "s").await.unwrap().unwrap().user_input, "a\u{FFFD}b");
+    let stored = store.tool_executions("r").await.unwrap().remove(0).output;
+    assert_eq!(stored.map(|outcome| outcome.text).as_deref(), Some("\u{FFFD}"));
 }
 
 #[tokio::test]
@@ -197,7 +219,7 @@ async fn logs_are_read_in_pages_and_by_their_caller_alone() {
         title: None,
         usage: &[usage("a", "0.1")],
     };
-    store.begin_tool_execution("r", &execution("x", 0)).await.unwrap();
+    assert!(store.begin_tool_execution(&held, "r", &execution("x", 0)).await.unwrap());
     assert!(store.end_conversation_run(&end).await.unwrap());
     let first = store.message_log(&filter(None, 2)).await.unwrap();
     assert_eq!(first.iter().map(|log| (&*log.run, log.position)).collect::<Vec<_>>(), [("r", 0), ("r", 1)]);
@@ -219,7 +241,7 @@ async fn logs_are_read_in_pages_and_by_their_caller_alone() {
 async fn a_conversation_is_removed_with_its_runs_but_not_while_one_is_on() {
     let store = test_store().await;
     let (_run, held) = begun(&store).await;
-    store.begin_tool_execution("r", &execution("x", 0)).await.unwrap();
+    assert!(store.begin_tool_execution(&held, "r", &execution("x", 0)).await.unwrap());
     assert!(!store.delete_conversation("c", at(101)).await.unwrap());
     store.unlock_conversation(&held).await.unwrap();
     assert!(store.delete_conversation("c", at(101)).await.unwrap());
