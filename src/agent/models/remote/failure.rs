@@ -48,14 +48,22 @@ const CONTEXT: &[&str] = &["context_length_exceeded", "exceed_context_size_error
 /// How providers that have no name for it say that a conversation is too long, in lower case.
 const CONTEXT_PHRASES: &[&str] = &[
     "context length",
+    "context limit",
     "context window",
     "context size",
+    "exceeded model token limit",
     "exceeds the maximum number of tokens",
     "input is too long",
     "input token count",
+    "maximum prompt length",
+    "prompt exceeds max length",
     "prompt is too long",
+    "range of input length",
     "too many input tokens",
 ];
+
+/// How Anthropic, which has no name for it in its API, says that the account is used up, in lower case.
+const QUOTA_PHRASES: &[&str] = &["credit balance is too low"];
 
 /// What a provider says about a failure.
 #[derive(Debug, Default)]
@@ -134,8 +142,10 @@ impl Reported {
         match status {
             402 => ModelError::OutOfQuota(said("")),
             529 => ModelError::Overloaded { retry_after: wait },
+            // The body is too large, whatever its tokens: a shorter conversation may fit.
+            413 => ModelError::ContextLength(said("")),
             429 | 503 => ModelError::Limited { status, retry_after: wait },
-            500.. => ModelError::Unavailable(said("")),
+            408 | 500.. => ModelError::Unavailable(said("")),
             401 | 403 => ModelError::Refused(said(", check the profile's api_key")),
             404 => ModelError::Refused(said(", check the profile's model and base_url")),
             _ => ModelError::Refused(said("")),
@@ -145,9 +155,10 @@ impl Reported {
     /// What the names, or the words of the sentence, say clearly.
     fn by_name(&self, retry_after: Option<Duration>) -> Option<ModelError> {
         let sentence = self.sentence.to_lowercase();
-        if self.is(QUOTA) {
+        let says = |phrases: &[&str]| phrases.iter().any(|phrase| sentence.contains(phrase));
+        if self.is(QUOTA) || says(QUOTA_PHRASES) {
             Some(ModelError::OutOfQuota(self.said("")))
-        } else if self.is(CONTEXT) || CONTEXT_PHRASES.iter().any(|phrase| sentence.contains(phrase)) {
+        } else if self.is(CONTEXT) || says(CONTEXT_PHRASES) {
             Some(ModelError::ContextLength(self.said("")))
         } else if self.is(OVERLOADED) {
             Some(ModelError::Overloaded { retry_after })

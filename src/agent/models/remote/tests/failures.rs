@@ -26,6 +26,8 @@ async fn failures_are_distinguished_and_contain_no_key() {
             (400, "model_refused", "HTTP 400: wrong key [redacted]"),
             (401, "model_refused", "check the profile's api_key"),
             (404, "model_refused", "check the profile's model"),
+            (408, "upstream_error", "HTTP 408"),
+            (413, "context_length_exceeded", "HTTP 413"),
             (402, "rate_limited", "the quota with the model's provider is used up"),
         ] {
             let answer = Answer::whole(protocol, echo.as_bytes(), 4_096).status(status);
@@ -101,6 +103,23 @@ async fn a_refusal_has_the_providers_sentence_and_the_code_for_it() {
         let pieces = Provider::serving(answer).await.ask(protocol, question()).await;
         assert_eq!(pieces, [Err(expected)], "{body}");
     }
+    for sentence in [
+        "input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000",
+        "This model's maximum prompt length is 131072 but the request contains 537812 tokens.",
+        "Invalid request: Your request exceeded model token limit: 8192",
+        "Range of input length should be [1, 129024]",
+        "Prompt exceeds max length",
+    ] {
+        let body = json!({"error": {"message": sentence}}).to_string();
+        let answer = Answer::whole(Protocol::Openai, body.as_bytes(), 4_096).status(400);
+        let pieces = Provider::serving(answer).await.ask(Protocol::Openai, question()).await;
+        assert_eq!(pieces, [Err(too_long(sentence))]);
+    }
+    let sentence = "Your credit balance is too low to access the Anthropic API.";
+    let body = json!({"error": {"type": "invalid_request_error", "message": sentence}}).to_string();
+    let answer = Answer::whole(Protocol::Anthropic, body.as_bytes(), 4_096).status(400);
+    let pieces = Provider::serving(answer).await.ask(Protocol::Anthropic, question()).await;
+    assert_eq!(pieces, [Err(ModelError::OutOfQuota(format!("{sentence} (invalid_request_error)")))]);
     let long = json!({"error": {"message": "x".repeat(10_000)}});
     let answer = Answer::whole(Protocol::Openai, long.to_string().as_bytes(), 4_096).status(400);
     let pieces = Provider::serving(answer).await.ask(Protocol::Openai, question()).await;
