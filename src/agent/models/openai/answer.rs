@@ -106,12 +106,8 @@ pub(in crate::agent::models) fn read(event: &Event, turn: &mut TurnAssembler) ->
         if let Some(delta) = delta {
             handle(delta, turn)?;
         }
-        match finish_reason.as_deref() {
-            None | Some("") => {}
-            // `model_length` is Mistral's name for a full context.
-            Some("length" | "model_length" | "max_tokens") => turn.stop(StopReason::Length),
-            Some("content_filter") => turn.stop(StopReason::Refusal),
-            Some(_) => turn.stop(StopReason::Stop),
+        if let Some(reason) = finish_reason.filter(|reason| !reason.is_empty()) {
+            finish(&reason, turn)?;
         }
     }
     if let Some(usage) = chunk.usage {
@@ -120,6 +116,27 @@ pub(in crate::agent::models) fn read(event: &Event, turn: &mut TurnAssembler) ->
         let cached = details.as_ref().and_then(|details| details.cached_tokens);
         let cached = cached.or(usage.prompt_cache_hit_tokens).or(usage.cached_tokens);
         turn.cached(cached, details.and_then(|details| details.cache_write_tokens));
+    }
+    Ok(())
+}
+
+/// Besides OpenAI's own reasons those of other vendors: a full context is `model_length` at Mistral and
+/// `model_context_window_exceeded` at GLM; DeepSeek, GLM, Mistral and routers name failures; Gemini adds a detail after a
+/// colon.
+fn finish(reason: &str, turn: &mut TurnAssembler) -> Result<(), ModelError> {
+    let name = reason.split_once(':').map_or(reason, |(name, _)| name);
+    match name {
+        "length" | "model_length" | "max_tokens" | "model_context_window_exceeded" => turn.stop(StopReason::Length),
+        "content_filter" | "sensitive" => turn.stop(StopReason::Refusal),
+        "error" | "insufficient_system_resource" | "network_error" => {
+            return Err(ModelError::Unavailable(format!("it ended its answer with {name:?}")));
+        }
+        // Gemini could not read the call that its model wrote.
+        "function_call_filter" => {
+            let shown: String = reason.chars().take(100).collect();
+            return Err(ModelError::Garbled(format!("it ended with {shown:?}")));
+        }
+        _ => turn.stop(StopReason::Stop),
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::core::error::ErrorCode;
 
 #[tokio::test]
 async fn an_answer_cut_off_has_no_end() {
@@ -136,6 +137,22 @@ async fn the_wait_that_a_provider_asks_for_is_read_in_all_its_forms() {
         let pieces = Provider::serving(answer).await.ask(Protocol::Openai, question()).await;
         let [Err(ModelError::Limited { retry_after: Some(wait), .. })] = &pieces[..] else { panic!("{pieces:?}") };
         assert!(expected.contains(&wait.as_secs()), "{header}: {value}: {wait:?}");
+    }
+}
+
+/// A failure of the provider is no end of the answer.
+#[tokio::test]
+async fn a_finish_reason_that_names_a_failure_is_one() {
+    for (reason, expected) in [
+        ("insufficient_system_resource", ErrorCode::UpstreamError),
+        ("network_error", ErrorCode::UpstreamError),
+        ("error", ErrorCode::UpstreamError),
+        ("function_call_filter: MALFORMED_FUNCTION_CALL", ErrorCode::UpstreamError),
+    ] {
+        let body = openai(&[delta(&json!({"content": "It is"})), finish(reason)]);
+        let (pieces, _) = exchange(Protocol::Openai, &body, 4_096, question()).await;
+        let [Ok(ModelChunk::Text(_)), Err(error)] = &pieces[..] else { panic!("{reason}: {pieces:?}") };
+        assert_eq!(error.code(), expected, "{reason}: {error}");
     }
 }
 
