@@ -150,7 +150,12 @@ fn handle(delta: Delta, turn: &mut TurnAssembler) -> Result<(), ModelError> {
     }
     match delta.content {
         None | Some(Value::Null) => {}
-        Some(Value::String(text)) => turn.text(text)?,
+        Some(Value::String(text)) => {
+            if !text.is_empty() {
+                turn.end_thought(0);
+            }
+            turn.text(text)?;
+        }
         Some(parts) => {
             let parts: Vec<Part> = serde_json::from_value(parts).map_err(|_| ModelError::foreign())?;
             parts.into_iter().try_for_each(|part| handle_part(part, turn))?;

@@ -274,6 +274,50 @@ async fn reasoning_is_streamed_and_sent_back_signed_or_redacted() {
     }
 }
 
+/// Anthropic refuses a turn that comes back in another order.
+#[tokio::test]
+async fn thoughts_texts_and_calls_keep_their_order() {
+    let begin =
+        |index: u32, block: Value| json!({"type": "content_block_start", "index": index, "content_block": block});
+    let end = |index: u32| json!({"type": "content_block_stop", "index": index});
+    let tool_use = |id: &str| json!({"type": "tool_use", "id": id, "name": "add", "input": {}});
+    let thinking = |text: &str| json!({"type": "thinking", "thinking": text, "signature": text});
+    let body = anthropic(&[
+        begin(0, thinking("one")),
+        end(0),
+        begin(1, tool_use("a")),
+        end(1),
+        begin(2, thinking("two")),
+        end(2),
+        begin(3, tool_use("b")),
+        end(3),
+        begin(4, json!({"type": "text", "text": "now"})),
+        end(4),
+        json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 6}}),
+        json!({"type": "message_stop"}),
+    ]);
+    let mut pieces = chunks_of(Protocol::Anthropic, &body).await;
+    let last = pieces.pop();
+    assert!(matches!(last, Some(ModelChunk::End { stop: StopReason::ToolCalls, .. })), "{last:?}");
+    pieces.retain(|piece| !matches!(piece, ModelChunk::Thinking(_)));
+    let signed = |text: &str| ModelChunk::Thought(Thought::Signed { text: text.into(), signature: text.into() });
+    let text = ModelChunk::Text("now".into());
+    let expected =
+        [signed("one"), ModelChunk::Call(call("a", "")), signed("two"), ModelChunk::Call(call("b", "")), text];
+    assert_eq!(pieces, expected);
+    let body = openai(&[
+        delta(&json!({"reasoning_content": "hm"})),
+        delta(&json!({"content": "3"})),
+        delta(&json!({"reasoning_content": "mhm"})),
+        finish("stop"),
+    ]);
+    let mut pieces = chunks_of(Protocol::Openai, &body).await;
+    pieces.retain(|piece| matches!(piece, ModelChunk::Thought(_) | ModelChunk::Text(_)));
+    let field = "reasoning_content";
+    let unsigned = |text: &str| ModelChunk::Thought(Thought::Unsigned { text: text.into(), field });
+    assert_eq!(pieces, [unsigned("hm"), ModelChunk::Text("3".into()), unsigned("mhm")]);
+}
+
 /// Servers other than OpenAI's send it under two names, some under both. DeepSeek and Kimi refuse the results of calls
 /// without it, and take none for questions that were answered.
 #[tokio::test]

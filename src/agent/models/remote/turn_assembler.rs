@@ -15,7 +15,10 @@ const MAX_PARTS: usize = 256;
 #[derive(Debug)]
 pub(in crate::agent::models) struct TurnAssembler {
     pieces: Vec<ModelChunk>,
+    /// Those that are not emitted yet.
     calls: Vec<PartialToolCall>,
+    /// How many were.
+    released: usize,
     thoughts: Vec<PartialThought>,
     bytes: usize,
     stop: Option<StopReason>,
@@ -32,6 +35,8 @@ pub(in crate::agent::models) struct TurnAssembler {
 struct PartialToolCall {
     place: u64,
     call: RequestedCall,
+    /// Whether its block has ended.
+    ended: bool,
 }
 
 /// A fragment of a call, as a provider's decoder reads it.
@@ -60,6 +65,7 @@ impl TurnAssembler {
         Self {
             pieces: Vec::new(),
             calls: Vec::new(),
+            released: 0,
             thoughts: Vec::new(),
             bytes: 0,
             stop: None,
@@ -75,6 +81,7 @@ impl TurnAssembler {
     pub(in crate::agent::models) fn text(&mut self, text: String) -> Result<(), ModelError> {
         self.count(text.len())?;
         if !text.is_empty() {
+            self.release_ended_calls();
             self.pieces.push(ModelChunk::Text(text));
         }
         Ok(())
@@ -121,10 +128,22 @@ impl TurnAssembler {
         Ok(())
     }
 
-    /// A block of the answer has ended. A thought keeps its place before the text that follows it.
+    /// A block of the answer has ended: a thought or a call, with its place among the others.
     pub(in crate::agent::models) fn end_block(&mut self, place: u64) {
+        if let Some(call) = self.calls.iter_mut().find(|joining| joining.place == place) {
+            call.ended = true;
+        }
+        self.end_thought(place);
+    }
+
+    /// A thought is complete. It keeps its place before the text that follows it.
+    pub(in crate::agent::models) fn end_thought(&mut self, place: u64) {
         if let Some(index) = self.thoughts.iter().position(|thought| thought.place == place) {
-            self.pieces.extend(self.thoughts.remove(index).whole().map(ModelChunk::Thought));
+            let thought = self.thoughts.remove(index).whole();
+            if thought.is_some() {
+                self.release_ended_calls();
+            }
+            self.pieces.extend(thought.map(ModelChunk::Thought));
         }
     }
 
@@ -139,7 +158,7 @@ impl TurnAssembler {
         let (id, tool) = (id.unwrap_or_default(), tool.unwrap_or_default());
         self.count(id.len() + tool.len() + arguments.len())?;
         let bytes = arguments.len();
-        let count = self.calls.len();
+        let count = self.calls.len() + self.released;
         let known = self.calls.iter_mut().rev().find(|joining| joining.place == place).map(|joining| &mut joining.call);
         match known {
             Some(call) if tool.is_empty() || continues(call, &id) => {
@@ -154,7 +173,7 @@ impl TurnAssembler {
             }
             _ => {
                 let call = RequestedCall { extras, ..RequestedCall::new(id, tool, arguments) };
-                self.calls.push(PartialToolCall { place, call });
+                self.calls.push(PartialToolCall { place, call, ended: false });
             }
         }
         // An empty fragment does not show that the model is working.
@@ -207,7 +226,7 @@ impl TurnAssembler {
     pub(super) fn finish(self) -> impl Iterator<Item = ModelChunk> {
         let stop = match self.stop {
             Some(stop @ (StopReason::Length | StopReason::Refusal | StopReason::Pause)) => stop,
-            _ if self.calls.is_empty() => StopReason::Stop,
+            _ if self.calls.is_empty() && self.released == 0 => StopReason::Stop,
             // Some servers send `tool_calls` also if the token limit cut them off.
             _ if self.usage.completion_tokens == u64::from(self.max_tokens) => StopReason::Length,
             _ => StopReason::ToolCalls,
@@ -219,6 +238,15 @@ impl TurnAssembler {
         let thoughts = self.thoughts.into_iter().filter_map(PartialThought::whole);
         let calls = self.calls.into_iter().map(|joining| ModelChunk::Call(joining.call));
         thoughts.map(ModelChunk::Thought).chain(calls).chain([ModelChunk::End { stop, usage }])
+    }
+
+    /// The calls of ended blocks keep their place before a thought or text that follows them: providers refuse a turn that
+    /// comes back in another order. Others wait for the end of the turn, since an answer that is cut off is asked for again.
+    fn release_ended_calls(&mut self) {
+        let (ended, open): (Vec<_>, Vec<_>) = std::mem::take(&mut self.calls).into_iter().partition(|call| call.ended);
+        self.calls = open;
+        self.released += ended.len();
+        self.pieces.extend(ended.into_iter().map(|joining| ModelChunk::Call(joining.call)));
     }
 
     fn thought(&mut self, place: u64) -> Result<&mut PartialThought, ModelError> {
