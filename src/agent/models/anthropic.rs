@@ -5,10 +5,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::remote::{CallFragment, Event, MessageMerger, Reported, TurnAssembler};
-use super::{ModelError, ModelRequest, StopReason};
+use super::{ModelError, ModelRequest, StopReason, claude};
 use crate::agent::message::{AssistantTurn, Image, Message, Thought, ToolMessage, TurnPart, UserPart};
 use crate::agent::options::{ModelOptions, ToolChoice};
 use crate::agent::toolbox::ToolDescription;
+use crate::config::Thinking;
 
 /// The value of the header `anthropic-version`.
 pub(super) const VERSION: &str = "2023-06-01";
@@ -29,13 +30,15 @@ pub(super) fn body(model: &str, request: &ModelRequest) -> Value {
         body["system"] = system.join("\n\n").into();
     }
     let options = &request.options;
-    let thinking = options.thinking.filter(|_| options.can_think());
+    let is_adaptive = claude::is_adaptive(model);
+    let thinking = claude::thinking(request, is_adaptive);
     let asked = [
         // Thinking requires the default temperature, and hardly restricts `top_p`.
-        ("temperature", options.temperature.filter(|_| thinking.is_none()).map(Value::from)),
-        ("top_p", options.top_p.map(Value::from)),
+        ("temperature", options.temperature.filter(|_| thinking.is_none() && !is_adaptive).map(Value::from)),
+        ("top_p", options.top_p.filter(|_| !is_adaptive).map(Value::from)),
         ("stop_sequences", (!options.stop.is_empty()).then(|| json!(options.stop))),
-        ("thinking", thinking.map(|thinking| json!({"type": "enabled", "budget_tokens": thinking.tokens()}))),
+        ("thinking", thinking.map(|thinking| thinking_field(thinking, is_adaptive))),
+        ("output_config", thinking.filter(|_| is_adaptive).map(|thinking| json!({"effort": claude::effort(thinking)}))),
     ];
     let with_tools = [("tools", Some(request.tools.iter().map(tool).collect())), ("tool_choice", tool_choice(options))];
     let with_tools = with_tools.into_iter().filter(|_| !request.tools.is_empty());
@@ -48,6 +51,14 @@ pub(super) fn body(model: &str, request: &ModelRequest) -> Value {
         mark_for_cache(&mut body);
     }
     body
+}
+
+/// Models of the newer generation leave their thoughts out unless they are asked for.
+pub(super) fn thinking_field(thinking: Thinking, is_adaptive: bool) -> Value {
+    match is_adaptive {
+        true => json!({"type": "adaptive", "display": "summarized"}),
+        false => json!({"type": "enabled", "budget_tokens": thinking.tokens()}),
+    }
 }
 
 /// Marks what the next request of the conversation begins with, so that the provider reads it from its cache: the tools, the

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::remote::{CallFragment, Event, MessageMerger, Reported, TurnAssembler};
-use super::{ModelError, ModelRequest, StopReason};
+use super::{ModelError, ModelRequest, StopReason, anthropic, claude};
 use crate::agent::message::{AssistantTurn, Image, Message, Thought, ToolMessage, TurnPart, UserPart};
 use crate::agent::options::ToolChoice;
 use crate::agent::toolbox::ToolDescription;
@@ -25,10 +25,11 @@ pub(super) fn body(model: &str, request: &ModelRequest) -> Value {
         body["system"] = system.into_iter().map(|text| json!({"text": text})).collect();
     }
     let options = &request.options;
-    let thinking = options.thinking.filter(|_| options.can_think());
+    let is_adaptive = claude::is_adaptive(model);
+    let thinking = claude::thinking(request, is_adaptive);
     let asked = [
-        ("temperature", options.temperature.filter(|_| thinking.is_none()).map(Value::from)),
-        ("topP", options.top_p.map(Value::from)),
+        ("temperature", options.temperature.filter(|_| thinking.is_none() && !is_adaptive).map(Value::from)),
+        ("topP", options.top_p.filter(|_| !is_adaptive).map(Value::from)),
         ("stopSequences", (!options.stop.is_empty()).then(|| json!(options.stop))),
     ];
     for (name, value) in asked {
@@ -37,8 +38,11 @@ pub(super) fn body(model: &str, request: &ModelRequest) -> Value {
         }
     }
     if let Some(thinking) = thinking {
-        let thinking = json!({"type": "enabled", "budget_tokens": thinking.tokens()});
-        body["additionalModelRequestFields"] = json!({"thinking": thinking});
+        let mut fields = json!({"thinking": anthropic::thinking_field(thinking, is_adaptive)});
+        if is_adaptive {
+            fields["output_config"] = json!({"effort": claude::effort(thinking)});
+        }
+        body["additionalModelRequestFields"] = fields;
     }
     if !request.tools.is_empty() {
         body["toolConfig"] = json!({"tools": request.tools.iter().map(tool).collect::<Vec<_>>()});

@@ -602,6 +602,17 @@ fn options_are_sent_in_each_protocols_own_terms() {
     let body = bedrock::body("a-model", &thinks);
     assert_eq!(body["additionalModelRequestFields"]["thinking"], expected);
     assert_eq!(body["inferenceConfig"].get("temperature"), None);
+    // Newer models take an effort, and no temperature and no `top_p`.
+    let adaptive = request(ModelOptions { temperature: Some(0.2), top_p: Some(0.9), ..thinking.clone() });
+    let (field, effort) = (json!({"type": "adaptive", "display": "summarized"}), json!({"effort": "medium"}));
+    let body = anthropic::body("claude-opus-4-7", &adaptive);
+    assert_eq!((&body["thinking"], &body["output_config"]), (&field, &effort));
+    assert_eq!((body.get("temperature"), body.get("top_p")), (None, None));
+    let body = bedrock::body("anthropic.claude-opus-4-7-v1:0", &adaptive);
+    assert_eq!(body["additionalModelRequestFields"], json!({"thinking": field, "output_config": effort}));
+    assert_eq!(body["inferenceConfig"], json!({"maxTokens": 100}));
+    let body = anthropic::body("claude-opus-4-7", &request(ModelOptions::default()));
+    assert_eq!((body.get("thinking"), body.get("output_config")), (None, None));
     let forced = request(ModelOptions { tool_choice: ToolChoice::Required, ..thinking });
     assert_eq!(anthropic::body("claude", &forced).get("thinking"), None);
 
