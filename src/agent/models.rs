@@ -3,6 +3,7 @@
 mod anthropic;
 mod aws;
 mod bedrock;
+mod claude;
 mod openai;
 mod remote;
 pub mod replay;

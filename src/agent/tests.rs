@@ -350,6 +350,20 @@ async fn what_the_client_asks_for_bounds_each_turn_and_forces_calls_in_the_first
     }
 }
 
+#[tokio::test]
+async fn a_client_that_asks_for_top_p_gets_no_temperature_of_the_profile() {
+    for (temperature, expected) in [(None, None), (Some(0.5), Some(0.5))] {
+        let model = RecordingModel::new("top_p.yaml", &json!({"turns": [{"text": ["done"]}]}));
+        let toolbox = Arc::new(ScriptedToolbox::default());
+        let agent = Agent { model: model.clone(), toolbox, profile: Arc::default(), summarizer: None };
+        let options = ModelOptions { top_p: Some(0.9), temperature, ..ModelOptions::default() };
+        let _: Vec<_> = agent.run(RunInput { messages: question(), options, ..RunInput::default() }).collect().await;
+        let requests = model.requests.lock();
+        let sent: Vec<_> = requests.iter().map(|request| request.options.temperature).collect();
+        assert_eq!(sent, [expected]);
+    }
+}
+
 /// Notes what was corrected in each call.
 #[derive(Default)]
 struct Corrections(Mutex<Vec<Value>>);

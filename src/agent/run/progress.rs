@@ -158,7 +158,8 @@ impl Progress {
         let is_first = self.meter.used().turns <= 1;
         let asked = self.options.clone();
         ModelOptions {
-            temperature: asked.temperature.or(profile.temperature()),
+            // Anthropic's models refuse both of them.
+            temperature: asked.temperature.or(profile.temperature().filter(|_| asked.top_p.is_none())),
             thinking: asked.thinking.or(profile.thinking),
             // Otherwise a model that must call a tool would never answer.
             tool_choice: if is_first { asked.tool_choice } else { ToolChoice::Auto },
