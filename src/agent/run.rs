@@ -36,6 +36,9 @@ use self::progress::Progress;
 /// How long one call of a run waits for a tool that says when to come again: as long as most tools may take.
 const MAX_READY_WAIT: Duration = Duration::from_secs(30);
 
+/// The first wait at least, doubled for each later one: an upstream that says "at once" is not asked without a pause.
+const MIN_READY_WAIT: Duration = Duration::from_millis(500);
+
 /// Why the run ends.
 #[derive(Debug)]
 enum Ending {
@@ -204,9 +207,11 @@ async fn answer(toolbox: &dyn Toolbox, checked: CheckedCall, end: Option<Instant
 async fn ask_until_ready(toolbox: &dyn Toolbox, call: &ToolboxCall, end: Option<Instant>) -> ToolAnswer {
     let until = Instant::now() + MAX_READY_WAIT;
     let until = end.map_or(until, |end| end.min(until));
+    let mut least = MIN_READY_WAIT;
     loop {
         let answer = toolbox.call(call.clone()).await;
-        let then = answer.retry_after().and_then(|wait| Instant::now().checked_add(wait));
+        let then = answer.retry_after().and_then(|wait| Instant::now().checked_add(wait.max(least)));
+        least = least.saturating_mul(2);
         match then.filter(|then| *then < until) {
             Some(then) => sleep_until(then).await,
             None => return answer,

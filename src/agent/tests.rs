@@ -475,6 +475,18 @@ async fn a_tool_that_says_when_to_come_again_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_tool_that_says_at_once_is_asked_with_growing_pauses() {
+    let call = json!([{"id": "a", "tool": "poll", "arguments": "{}"}]);
+    let model = RecordingModel::new("poll.yaml", &json!({"turns": [{"calls": call}, {"text": ["done"]}]}));
+    let toolbox = Arc::new(NotReady { refusals: AtomicUsize::new(1_000), wait: Duration::ZERO });
+    let agent = Agent { model, toolbox: toolbox.clone(), profile: Arc::default(), summarizer: None };
+    let input = RunInput { messages: question(), ..RunInput::default() };
+    let _: Vec<_> = agent.run(input).collect().await;
+    // After 0.5, 1.5, 3.5, 7.5 and 15.5 s.
+    assert_eq!(1_000 - toolbox.refusals.load(Ordering::SeqCst), 6);
+}
+
+#[tokio::test(start_paused = true)]
 async fn dropping_the_stream_cancels_the_running_calls() {
     let (agent, running) = hanging(AgentProfile::default());
     {
