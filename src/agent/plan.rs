@@ -7,6 +7,7 @@
 
 mod branches;
 mod inputs;
+mod interrupted;
 mod memory;
 mod model_answers;
 mod nodes;

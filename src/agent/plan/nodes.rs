@@ -93,24 +93,30 @@ async fn executor_dispatch(work: &Work, state: &mut PlanState) -> Result<(), Run
     Ok(())
 }
 
-/// The agent runs the step with its tools. A run that another process began is told what it already did.
+/// The agent runs the step with its tools. A run that another process began is told what it already did, and sends none of
+/// it again.
 async fn executor_run_mcp(work: &Work, state: &mut PlanState) -> Result<(), RunError> {
     let input = step_input(state);
-    let interrupted = std::mem::take(&mut state.run);
-    state.run.begun = true;
-    // What an interrupted run called stays, so that a further interruption loses nothing.
-    state.run.calls = interrupted.calls;
-    let first = state.run.calls.len();
-    work.keep(state).await;
+    state.run = StepRun::after(std::mem::take(&mut state.run));
+    work.keep(state).await?;
     let part = PartOfPlan::Attempt(state.total_attempts);
-    let begun = work.begin(work.step_profile(state), input, part, None).await;
+    let toolbox = work.toolbox_after(&state.run.calls);
+    let begun = work.begin_with(toolbox, work.step_profile(state), input, part, None).await;
+    let mut hopeless = None;
     match begun {
         Ok(mut events) => {
             while let Some(event) = events.next().await {
-                record(work, state, event, first).await?;
+                match event {
+                    // What the run used follows.
+                    Event::Error(error) if is_hopeless(&error) => hopeless = Some(error),
+                    event => record(work, state, event).await?,
+                }
             }
         }
         Err(error) => state.run.failure = Some(error.message().to_owned()),
+    }
+    if let Some(error) = hopeless {
+        return Err(error);
     }
     state.run.ended = true;
     state.node = Node::ExecutorProcessResult;
@@ -118,7 +124,7 @@ async fn executor_run_mcp(work: &Work, state: &mut PlanState) -> Result<(), RunE
 }
 
 /// Keeps an event of a step's run, and tells it. Answered calls are in the store before anything follows from them.
-async fn record(work: &Work, state: &mut PlanState, event: Event, first: usize) -> Result<(), RunError> {
+async fn record(work: &Work, state: &mut PlanState, event: Event) -> Result<(), RunError> {
     match event {
         Event::Content { text } => {
             state.run.text.push_str(&text);
@@ -129,21 +135,19 @@ async fn record(work: &Work, state: &mut PlanState, event: Event, first: usize) 
             state.run.text.clear();
             let arguments = Value::Object(arguments.clone()).to_string();
             let (id, tool) = (id.clone(), tool_name.clone());
-            state.run.calls.push(CallMade { id, tool, arguments, answer: None, failed: false });
-            work.keep(state).await;
+            state.run.add(CallMade { id, tool, arguments, answer: None, failed: false, earlier: false });
+            work.keep(state).await?;
             work.send(event).await;
         }
         Event::ToolResult { ref id, result: ref answer, .. } | Event::ToolError { ref id, error: ref answer, .. } => {
             let failed = matches!(event, Event::ToolError { .. });
-            let calls = state.run.calls.get_mut(first..).unwrap_or_default();
-            if let Some(call) = calls.iter_mut().find(|call| call.id == *id) {
+            if let Some(call) = state.run.calls.iter_mut().find(|call| call.id == *id) {
                 call.answer = Some(answer.clone());
                 call.failed = failed;
             }
-            work.keep(state).await;
+            work.keep(state).await?;
             work.send(event).await;
         }
-        Event::Error(error) if is_hopeless(&error) => return Err(error),
         Event::Error(error) => {
             state.run.failure = Some(error.message.clone());
             // The plan goes on (A71).
@@ -348,6 +352,7 @@ async fn end(work: &Work, state: &mut PlanState) -> Result<(), RunError> {
         .begin(profile, input, PartOfPlan::Answer, Some(work.options.clone()))
         .await
         .map_err(|error| RunError::from(&error))?;
+    let mut failure = None;
     while let Some(event) = events.next().await {
         match event {
             Event::Content { text } => {
@@ -355,15 +360,15 @@ async fn end(work: &Work, state: &mut PlanState) -> Result<(), RunError> {
                 work.send(Event::Content { text }).await;
             }
             Event::Usage(used) => state.used.add(&used),
-            Event::Error(error) => return Err(error),
+            Event::Error(error) => failure = Some(error),
             Event::Status { status, message } if status != WITHOUT_TOOLS => {
-                return Err(RunError::from(&CallError::new(ErrorCode::UpstreamError, message)));
+                failure = Some(RunError::from(&CallError::new(ErrorCode::UpstreamError, message)));
             }
             Event::Thinking { .. } => work.send(event).await,
             _ => {}
         }
     }
-    Ok(())
+    failure.map_or(Ok(()), Err)
 }
 
 /// One request of the planner or the evaluator: its answer in the given form, for which the loop asks twice.

@@ -12,9 +12,10 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use super::interrupted::Interrupted;
 use super::nodes;
 use super::page_snapshots::FreshSnapshots;
-use super::state::{Node, PlanState, PlanStatus};
+use super::state::{CallMade, Node, PlanState, PlanStatus};
 use crate::agent::message::{AssistantTurn, TurnPart};
 use crate::agent::toolbox::{Filtered, Toolbox, ToolboxCall, ToolboxLayer, shortlist};
 use crate::agent::usage::UsageByAgent;
@@ -154,8 +155,7 @@ async fn close(work: &Work, state: &mut PlanState, ended: Ended) -> Vec<Event> {
         Ended::Status(status) => (status, None),
         Ended::Failed(error) => (PlanStatus::Failed, Some(error)),
         Ended::Lost => {
-            let error = CallError::new(ErrorCode::ConversationLocked, "another process took the plan over");
-            return last_events(state, FinishReason::Error, vec![Event::Error(RunError::from(&error))]);
+            return last_events(state, FinishReason::Error, vec![Event::Error(RunError::from(&taken_over()))]);
         }
     };
     if let Some(error) = &error {
@@ -180,6 +180,10 @@ async fn close(work: &Work, state: &mut PlanState, ended: Ended) -> Vec<Event> {
     let status = Some(Event::Status { status: status.as_str().to_owned(), message });
     let status = status.filter(|_| !matches!(reason, FinishReason::Stop | FinishReason::Error));
     last_events(state, reason, error.map(Event::Error).into_iter().chain(status).collect())
+}
+
+fn taken_over() -> CallError {
+    CallError::new(ErrorCode::ConversationLocked, "another process took the plan over")
 }
 
 fn last_events(state: &PlanState, reason: FinishReason, first: Vec<Event>) -> Vec<Event> {
@@ -260,15 +264,41 @@ impl Work {
     }
 
     /// Saves the state within a node.
-    pub(super) async fn keep(&self, state: &PlanState) {
-        if let Err(error) = self.save(state, PlanStatus::Running).await {
-            tracing::warn!(%error, plan = %self.id, "a call of a plan could not be stored");
+    ///
+    /// # Errors
+    /// The store does not take it, or another process has the plan. Nothing may be sent then: it could be sent twice.
+    pub(super) async fn keep(&self, state: &PlanState) -> Result<(), RunError> {
+        match self.save(state, PlanStatus::Running).await {
+            Ok(Some(_)) => Ok(()),
+            Ok(None) => Err(RunError::from(&taken_over())),
+            Err(error) => Err(RunError::from(&error)),
         }
+    }
+
+    /// The tools of a step, after these calls of an interrupted run.
+    pub(super) fn toolbox_after(&self, calls: &[CallMade]) -> Arc<dyn Toolbox> {
+        if calls.is_empty() {
+            return Arc::clone(&self.toolbox);
+        }
+        let (gateway, caller) = (Arc::clone(self.agents.gateway()), Arc::clone(&self.caller));
+        Arc::new(Interrupted::new(Arc::clone(&self.toolbox), gateway, caller, calls.to_vec()))
     }
 
     /// Starts a run of the agent for a part of the plan. Without `options`, those of the client that are not about the answer.
     pub(super) async fn begin(
         &self,
+        profile: AgentProfile,
+        input: String,
+        part: PartOfPlan,
+        options: Option<ModelOptions>,
+    ) -> Result<BoxStream<'static, Event>, CallError> {
+        self.begin_with(Arc::clone(&self.toolbox), profile, input, part, options).await
+    }
+
+    /// The same with other tools.
+    pub(super) async fn begin_with(
+        &self,
+        toolbox: Arc<dyn Toolbox>,
         profile: AgentProfile,
         input: String,
         part: PartOfPlan,
@@ -282,7 +312,7 @@ impl Work {
             ..self.options.clone()
         };
         let options = ModelOptions { part_of_plan: Some(part), ..options.unwrap_or_else(of_client) };
-        let (caller, toolbox) = (Arc::clone(&self.caller), Arc::clone(&self.toolbox));
+        let caller = Arc::clone(&self.caller);
         let messages = vec![Message::User(input.into())];
         let request = AgentRequest {
             options,

@@ -1,6 +1,7 @@
 //! The state of a plan, as it is in the store.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::memory::Memory;
@@ -98,6 +99,9 @@ pub(super) struct CallMade {
     /// `None`: sent, and not answered.
     pub(super) answer: Option<String>,
     pub(super) failed: bool,
+    /// Whether an interrupted run made it, and the present one did not make it again yet.
+    #[serde(default)]
+    pub(super) earlier: bool,
 }
 
 /// What an evaluation said (A25).
@@ -250,6 +254,36 @@ impl PlanState {
         let steps: Vec<_> = steps.into_iter().map(|(instruction, expected)| self.step(instruction, expected)).collect();
         self.plan.extend(steps);
         (self.dispatched, self.attempts, self.need_replan) = (0, 0, false);
+    }
+}
+
+impl StepRun {
+    /// The run that goes on with an interrupted one, whose calls stay: a further interruption loses nothing.
+    pub(super) fn after(interrupted: Self) -> Self {
+        let calls = interrupted.calls.into_iter().map(|call| CallMade { earlier: true, ..call }).collect();
+        Self { begun: true, calls, ..Self::default() }
+    }
+
+    /// Adds a call that is about to be sent. One that an interrupted run made already keeps its answer.
+    pub(super) fn add(&mut self, call: CallMade) {
+        let arguments = call.read_arguments();
+        let known = self.calls.iter().position(|made| made.earlier && made.is_of(&call.tool, &arguments));
+        let call = match known {
+            Some(position) => CallMade { id: call.id, earlier: false, ..self.calls.remove(position) },
+            None => call,
+        };
+        self.calls.push(call);
+    }
+}
+
+impl CallMade {
+    pub(super) fn is_of(&self, tool: &str, arguments: &Value) -> bool {
+        self.tool == tool && self.read_arguments() == *arguments
+    }
+
+    /// Whatever the order of their names.
+    fn read_arguments(&self) -> Value {
+        serde_json::from_str(&self.arguments).unwrap_or_default()
     }
 }
 

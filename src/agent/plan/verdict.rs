@@ -59,6 +59,7 @@ mod tests {
                 arguments: "{}".into(),
                 answer: Some("x".into()),
                 failed: last_call_failed,
+                earlier: false,
             }];
             let passed = by_rules(&state).map(|verdict| verdict.passed);
             assert_eq!(passed, expected, "{preset:?} {status:?} {observation:?}");
