@@ -22,6 +22,8 @@ pub struct ModelOptions {
     /// Whether one turn may have several calls.
     pub parallel_tool_calls: Option<bool>,
     pub thinking: Option<Thinking>,
+    /// No thinking, also where the profile has some.
+    pub without_thinking: bool,
     /// The form of the run's answer.
     pub output: Option<OutputFormat>,
     /// What of a plan the run is for: scripts select their turns by it.
@@ -53,6 +55,11 @@ pub enum ToolChoice {
 }
 
 impl ModelOptions {
+    /// How much the model thinks: as asked, else as the profile says.
+    pub(super) fn thinking_in(&self, profile: &AgentProfile) -> Option<Thinking> {
+        self.thinking.or(profile.thinking.filter(|_| !self.without_thinking))
+    }
+
     /// Anthropic's models do not think in a turn that must call a tool.
     pub(super) fn can_think(&self) -> bool {
         !matches!(self.tool_choice, ToolChoice::Required | ToolChoice::Tool(_))
@@ -85,6 +92,18 @@ impl ModelOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_client_may_ask_for_other_thinking_than_the_profiles_or_for_none() {
+        let (of_profile, asked) = (Thinking::BudgetTokens(2_000), Thinking::BudgetTokens(5_000));
+        let profile = AgentProfile { thinking: Some(of_profile), ..AgentProfile::default() };
+        for (thinking, without_thinking, expected) in
+            [(None, false, Some(of_profile)), (Some(asked), false, Some(asked)), (None, true, None)]
+        {
+            let options = ModelOptions { thinking, without_thinking, ..ModelOptions::default() };
+            assert_eq!(options.thinking_in(&profile), expected);
+        }
+    }
 
     #[test]
     fn an_option_that_the_provider_has_nothing_like_is_refused_by_name() {

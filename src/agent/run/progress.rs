@@ -160,7 +160,7 @@ impl Progress {
         ModelOptions {
             // Anthropic's models refuse both of them.
             temperature: asked.temperature.or(profile.temperature().filter(|_| asked.top_p.is_none())),
-            thinking: asked.thinking.or(profile.thinking),
+            thinking: asked.thinking_in(profile),
             // Otherwise a model that must call a tool would never answer.
             tool_choice: if is_first { asked.tool_choice } else { ToolChoice::Auto },
             ..asked
@@ -170,7 +170,7 @@ impl Progress {
     /// Maximum tokens of a turn.
     pub(super) fn max_tokens(&self, profile: &AgentProfile) -> u32 {
         let answer = self.options.max_tokens.map_or(profile.max_tokens(), |asked| asked.min(profile.max_tokens()));
-        let thinking = self.options.thinking.or(profile.thinking).map_or(0, Thinking::tokens);
+        let thinking = self.options.thinking_in(profile).map_or(0, Thinking::tokens);
         answer.saturating_add(thinking)
     }
 

@@ -85,7 +85,7 @@ enum RequestedThinking {
     },
     /// As much as `output_config.effort` or else the profile says.
     Adaptive,
-    /// As the profile says.
+    /// Not at all, also where the profile says otherwise.
     Disabled,
 }
 
@@ -177,6 +177,7 @@ impl MessagesRequest {
                 Some(RequestedThinking::Adaptive) => config.and_then(|config| config.effort).map(Thinking::from),
                 Some(RequestedThinking::Disabled) | None => None,
             },
+            without_thinking: matches!(self.thinking, Some(RequestedThinking::Disabled)),
             output: format,
             ..ModelOptions::default()
         })

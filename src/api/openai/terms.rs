@@ -24,6 +24,7 @@ pub(in crate::api) enum ReasoningEffort {
     Minimal,
     Low,
     Medium,
+    #[serde(alias = "xhigh")]
     High,
 }
 
@@ -38,7 +39,11 @@ impl From<ToolChoiceMode> for ToolChoice {
 }
 
 impl ReasoningEffort {
-    /// `none` leaves it to the profile: many models cannot think at all, and the others then do not.
+    pub(in crate::api) fn is_none(self) -> bool {
+        matches!(self, Self::None)
+    }
+
+    /// Of `none` nothing: the gateway asks for no thinking then, also where the profile does.
     pub(in crate::api) fn thinking(self) -> Option<Thinking> {
         let effort = match self {
             Self::None => return None,

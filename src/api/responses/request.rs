@@ -199,13 +199,15 @@ impl Asked {
         let verbosity = self.text.as_ref().and_then(|text| text.verbosity.as_deref());
         refuse_options(&[("text.verbosity", verbosity.is_some_and(|verbosity| verbosity != "medium"))])?;
         let format = self.text.as_ref().and_then(|text| text.format.clone());
+        let effort = self.reasoning.as_ref().and_then(|asked| asked.effort);
         Ok(ModelOptions {
             temperature: self.temperature,
             top_p: self.top_p,
             max_tokens: self.max_output_tokens,
             tool_choice: self.tool_choice.as_ref().map_or(Ok(ToolChoice::Auto), RequestedToolChoice::read)?,
             parallel_tool_calls: self.parallel_tool_calls,
-            thinking: self.reasoning.as_ref().and_then(|asked| asked.effort).and_then(ReasoningEffort::thinking),
+            thinking: effort.and_then(ReasoningEffort::thinking),
+            without_thinking: effort.is_some_and(ReasoningEffort::is_none),
             output: format.map(TextFormat::read).transpose()?.flatten(),
             ..ModelOptions::default()
         })

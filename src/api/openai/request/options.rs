@@ -125,6 +125,7 @@ impl RequestOptions {
             },
             parallel_tool_calls: self.parallel_tool_calls,
             thinking: self.reasoning_effort.and_then(ReasoningEffort::thinking),
+            without_thinking: self.reasoning_effort.is_some_and(ReasoningEffort::is_none),
             output: self.response_format.map(ResponseFormat::read).transpose()?.flatten(),
         })
     }
@@ -183,6 +184,7 @@ mod tests {
             tool_choice: ToolChoice::Tool("add".into()),
             parallel_tool_calls: Some(false),
             thinking: Some(Thinking::Effort(Effort::Low)),
+            without_thinking: false,
             output: None,
             part_of_plan: None,
         };
@@ -203,7 +205,10 @@ mod tests {
         let object = read(json!({"response_format": {"type": "json_object"}}));
         assert_eq!(object.unwrap().output, Some(OutputFormat::object()));
         assert_eq!(read(json!({"stop": ["a", "b"]})).unwrap().stop, ["a", "b"]);
-        assert_eq!(read(json!({"reasoning_effort": "none"})).unwrap(), ModelOptions::default());
+        let none = ModelOptions { without_thinking: true, ..ModelOptions::default() };
+        assert_eq!(read(json!({"reasoning_effort": "none"})).unwrap(), none);
+        let most = read(json!({"reasoning_effort": "xhigh"})).unwrap();
+        assert_eq!(most.thinking, Some(Thinking::Effort(Effort::High)));
     }
 
     #[test]
