@@ -98,8 +98,10 @@ impl Catalog {
                 Ok(ResolvedModel { name: name.into(), profile: Arc::new(profile) })
             }
             None => {
-                let message = format!("there is no model {:?} for this tenant; use one of the others", shown(name));
-                Err(invalid(message).with_alternatives(self.models(tenant).await?))
+                // Clients of model APIs show the message alone.
+                let names = self.models(tenant).await?;
+                let message = format!("there is no model {:?} for this tenant, only {}", shown(name), names.join(", "));
+                Err(invalid(message).with_alternatives(names))
             }
         }
     }

@@ -11,6 +11,7 @@ mod recovery;
 mod request;
 mod resume;
 pub mod run_event;
+mod session;
 pub mod stored;
 
 use std::fmt;
@@ -37,7 +38,7 @@ use super::usage::UsageByAgent;
 use super::{AgentRequest, AgentService, Event, Message, Toolbox};
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
-use crate::infra::store::{Conversation, ConversationRun, ConversationStatus, RunEnd, RunStatus, Store, StoreError};
+use crate::infra::store::{Conversation, ConversationRun, ConversationStatus, RunEnd, RunStatus, Store};
 
 pub use self::live::{Decision, LiveRun, StopCause};
 pub use self::request::{OnBusy, OnUnknown, RunReply, RunRequest, StartedRun};
@@ -183,7 +184,7 @@ impl ConversationRuns {
         let (until, mut is_queued) = (Instant::now() + wait, false);
         loop {
             let taken = self.store().lock_conversation(id, &self.holder, Timestamp::now(), LEASE).await;
-            if let Some(lock) = taken.map_err(unavailable)? {
+            if let Some(lock) = taken.map_err(CallError::from)? {
                 return Ok(HeldLock::new(lock, self.store().clone(), Arc::clone(live)));
             }
             if !is_queued {
@@ -212,7 +213,7 @@ impl ConversationRuns {
                 other.stop(StopCause::LaterRun);
             }
         }
-        self.store().stop_conversation_run(conversation).await.map_err(unavailable)
+        self.store().stop_conversation_run(conversation).await.map_err(CallError::from)
     }
 
     /// What the run continues, and the run's row.
@@ -227,33 +228,23 @@ impl ConversationRuns {
         // With the lock, nobody else runs the conversation: what still seems to run has ended with its process.
         recovery::recover(store, &lock.lock).await?;
         let id = &request.conversation.id;
-        let found = store.conversation(&request.caller.key, id).await.map_err(unavailable)?;
+        let found = store.conversation(&request.caller.key, id).await.map_err(CallError::from)?;
         let conversation = found.ok_or_else(|| unknown_conversation(id))?;
         check(&conversation)?;
-        let history = self.history(&conversation).await?;
+        let usage = UsageByAgent::default();
+        let (history, compacted) = self.history(&request, &conversation, &usage).await?;
         let mut run = new_run(&request, &live, conversation.session_id);
-        run.number = store.begin_conversation_run(&run).await.map_err(unavailable)?;
+        run.number = store.begin_conversation_run(&run).await.map_err(CallError::from)?;
         add(log, &system(SystemSubtype::Init, &run));
-        let journal = Journal::new(store.clone(), lock.lock.clone(), &run.id, request.profile.max_result_bytes);
+        compacted.iter().for_each(|event| add(log, event));
+        let of_run = (&*run.id, &*run.agent);
+        let max_bytes = request.profile.max_result_bytes;
+        let journal = Journal::new(store.clone(), lock.lock.clone(), of_run, usage.clone(), max_bytes);
         let toolbox: Arc<dyn Toolbox> = Arc::clone(&request.toolbox) as Arc<dyn Toolbox>;
         let workspace = additions::workspace(&request, self.gateway().workspaces()).await;
-        let usage = UsageByAgent::default();
         let History { messages, open } = history;
         let (title, answers, log) = (conversation.title, Vec::new(), log.clone());
         Ok(Context { request, run, live, log, journal, toolbox, open, answers, messages, title, workspace, usage })
-    }
-
-    /// The messages of the conversation's session (C30); none for a new one.
-    ///
-    /// # Errors
-    /// `unknown_session` if they are no longer stored.
-    async fn history(&self, conversation: &Conversation) -> Result<History, CallError> {
-        let Some(session) = &conversation.session_id else { return Ok(History::default()) };
-        let logs = self.store().session_messages(&conversation.id, session).await.map_err(unavailable)?;
-        if logs.is_empty() {
-            return Err(unknown_session(session));
-        }
-        History::of(&logs).map_err(CallError::internal)
     }
 
     /// Stores the end of a run (C29–C36).
@@ -269,6 +260,7 @@ impl ConversationRuns {
         let input = Message::User(UserMessage::from(run.user_input.as_str()));
         let messages = answers.into_iter().map(Message::Tool).chain([input]).chain(added);
         let messages: Vec<_> = messages.map(|message| stored::write(&message)).collect();
+        journal.store_usage().await;
         let title = match title {
             None if run.status == RunStatus::Succeeded => {
                 let title = timeout(TITLE_TIMEOUT, self.title(&request, &usage, &outcome.text));
@@ -300,11 +292,11 @@ impl ConversationRuns {
         let until = Instant::now() + END_WAIT;
         loop {
             match self.store().end_conversation_run(end).await {
-                Err(error) if error.may_pass() && Instant::now() < until => {
+                Err(error) if error.is_outage() && Instant::now() < until => {
                     tracing::warn!(%error, run = end.run.id, "the end of a run could not be stored; it is tried again");
                     sleep(END_PAUSE).await;
                 }
-                ended => return ended.map_err(unavailable),
+                ended => return ended.map_err(CallError::from),
             }
         }
     }
@@ -330,10 +322,10 @@ impl ConversationRuns {
             run.stop(StopCause::Request);
             return Ok(());
         }
-        let found = self.store().conversation_run(caller_key, id).await.map_err(unavailable)?;
+        let found = self.store().conversation_run(caller_key, id).await.map_err(CallError::from)?;
         let run = found.ok_or_else(|| unknown_run(id))?;
         if run.status == RunStatus::Running {
-            self.store().stop_conversation_run(&run.conversation).await.map_err(unavailable)?;
+            self.store().stop_conversation_run(&run.conversation).await.map_err(CallError::from)?;
         }
         Ok(())
     }
@@ -460,10 +452,6 @@ pub fn unknown_session(session: &str) -> CallError {
 pub fn unknown_run(id: &str) -> CallError {
     let shown: String = id.chars().take(100).collect();
     CallError::new(ErrorCode::UnknownResult, format!("there is no run {shown:?}"))
-}
-
-pub fn unavailable(error: StoreError) -> CallError {
-    CallError::internal(error)
 }
 
 /// Removes a run from those that are on and closes its log, also when it panics.

@@ -1,6 +1,7 @@
 //! The agent service: starts runs, and keeps the state that they share.
 
 mod outcome;
+mod own_requests;
 mod request;
 
 use std::collections::BTreeMap;
@@ -12,26 +13,22 @@ use futures_util::{Stream, StreamExt};
 use thiserror::Error;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Semaphore, mpsc};
-use tracing::Span;
 
 use super::catalog::Catalog;
 use super::client_calls::PausedRuns;
 use super::conversations::Conversations;
 use super::front_matter::UnusableFile;
-use super::meter::{Account, Meter, MeteredModel};
 use super::plan::{NewPlan, Plans};
 use super::run_recorder::RunRecorder;
-use super::selection;
 use super::subagents::{self, SubAgents};
-use super::summary::{self, CompletedCall};
-use super::toolbox::{OfTenant, Shortlist, ToolboxCall, shortlist};
+use super::toolbox::{OfTenant, Shortlist, shortlist};
 use super::usage::UsageByAgent;
 use super::{
-    Agent, Event, Message, Model, Prompts, RunInput, RunUsage, Summarizer, ToolDescription, Toolbox, UnreadablePrompt,
-    context, models, prompts,
+    Agent, Event, Message, Model, Prompts, RunInput, RunUsage, ToolDescription, Toolbox, UnreadablePrompt, context,
+    models, prompts,
 };
 use crate::config::{AgentConfig, AgentProfile, PlannerConfig, TenantConfig};
-use crate::core::call::{BudgetScopes, Caller};
+use crate::core::call::Caller;
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
 
@@ -200,29 +197,29 @@ impl AgentService {
         }))
     }
 
-    /// The names of the profiles that a caller's runs can use: their tenant has them, and their models open.
+    /// The names of the models and profiles that a caller's runs can use: their tenant has them, they are active, and their
+    /// providers open.
     ///
     /// # Errors
-    /// `invalid_request` if the tenant is inactive.
-    pub async fn usable_profiles(&self, caller: &Caller) -> Result<Vec<String>, CallError> {
+    /// `invalid_request` if the tenant is inactive; `overloaded` if the store is away.
+    pub async fn usable_models(&self, caller: &Caller) -> Result<Vec<String>, CallError> {
         let tenant = self.catalog.active_tenant(&caller.tenant).await?;
-        let config = self.gateway.config();
-        let usable = config
-            .agent
-            .profiles
-            .iter()
-            .filter(|(name, profile)| tenant.has_model(name) && open(profile, &self.gateway).is_ok());
-        Ok(usable.map(|(name, _)| name.clone()).collect())
+        let mut usable = Vec::new();
+        for name in self.catalog.models(&tenant).await? {
+            let found = self.catalog.model_of(&tenant, Some(&name)).await;
+            if found.is_ok_and(|found| open(&found.profile, &self.gateway).is_ok()) {
+                usable.push(name);
+            }
+        }
+        Ok(usable)
     }
 
     /// # Errors
-    /// `invalid_request`: there is no such profile, or the caller's tenant may not use it; `upstream_error`: its model cannot
-    /// be used, for example without a key.
-    pub async fn check_profile(&self, caller: &Caller, name: &str) -> Result<(), CallError> {
-        let found = profile(&self.gateway.config().agent, name)?;
-        let tenant = self.catalog.active_tenant(&caller.tenant).await?;
-        self.check_agent(&tenant, name).await?;
-        open(&found, &self.gateway).map(drop)
+    /// `invalid_request`: there is no such model or profile, it is inactive, or the caller's tenant may not use it;
+    /// `upstream_error`: it cannot be used, for example without a key.
+    pub async fn check_model(&self, caller: &Caller, name: &str) -> Result<(), CallError> {
+        let found = self.catalog.model(&caller.tenant, Some(name)).await?;
+        open(&found.profile, &self.gateway).map(drop)
     }
 
     /// The estimated tokens of the first request to the model in a run.
@@ -282,71 +279,6 @@ impl AgentService {
             None => toolbox,
         };
         Ok(Offer { toolbox, tools, started })
-    }
-
-    /// A summary of a reply's calls, in at most three items (A73); empty if the model fails.
-    pub async fn sum_up(
-        &self,
-        payer: (&Arc<Caller>, &BudgetScopes),
-        profile: &AgentProfile,
-        question: &str,
-        calls: &[CompletedCall<'_>],
-    ) -> Vec<String> {
-        let Some(model) = open(profile, &self.gateway).ok().filter(|_| !calls.is_empty()) else { return Vec::new() };
-        let (meter, span) = (meter_of(&self.gateway, payer), Span::none());
-        let model = MeteredModel { model: &*model, meter: &meter, profile, span: &span };
-        let items = summary::of_calls(&model, profile, &self.prompts, question, calls).await;
-        items.unwrap_or_else(|error| {
-            tracing::warn!(%error, "the tool calls of a reply were not summarized");
-            Vec::new()
-        })
-    }
-
-    /// A title for a conversation (C32), by the model for summaries; `None` if it fails. What it uses is added to the run's.
-    pub async fn title(
-        &self,
-        payer: (&Arc<Caller>, &BudgetScopes),
-        profile: &AgentProfile,
-        usage: (&Arc<str>, &UsageByAgent),
-        exchange: [&str; 2],
-    ) -> Option<String> {
-        let profile = self.gateway.config().agent.summary_profile(profile);
-        let model = open(&profile, &self.gateway).ok()?;
-        let (meter, span) = (meter_of(&self.gateway, payer).of_agent(usage.0, usage.1), Span::none());
-        let model = MeteredModel { model: &*model, meter: &meter, profile: &profile, span: &span };
-        let title = summary::title(&model, &profile, &self.prompts, exchange).await;
-        title.unwrap_or_else(|error| {
-            tracing::warn!(%error, "a conversation has no title yet");
-            None
-        })
-    }
-
-    /// The calls that a profile's model selects for a task; `None` if there is no model, or it fails.
-    pub async fn select(
-        &self,
-        payer: (&Arc<Caller>, &BudgetScopes),
-        profile: &AgentProfile,
-        task: String,
-        tools: Vec<ToolDescription>,
-    ) -> Option<Vec<ToolboxCall>> {
-        let model = open(profile, &self.gateway).ok()?;
-        let (meter, span) = (meter_of(&self.gateway, payer), Span::none());
-        let model = MeteredModel { model: &*model, meter: &meter, profile, span: &span };
-        let tools = shortlist(tools, profile.max_tools, &[Message::User(task.as_str().into())]);
-        match selection::select(&model, profile, &self.prompts, task, tools).await {
-            Ok(calls) => Some(calls).filter(|calls| !calls.is_empty()),
-            Err(error) => {
-                tracing::warn!(%error, "tools are selected by search instead");
-                None
-            }
-        }
-    }
-
-    /// For conversations that are too long for the profile's model; `None` if the model for summaries cannot be used.
-    fn summarizer(&self, profile: &AgentProfile) -> Option<Summarizer> {
-        let profile = self.gateway.config().agent.summary_profile(profile);
-        let model = open(&profile, &self.gateway).ok()?;
-        Some(Summarizer { model, profile: profile.into(), prompt: self.prompts.context_summary().into() })
     }
 
     /// The conversation so far, from the client's messages and the stored ones.
@@ -440,11 +372,6 @@ fn with_sub_agents(event: Event, usage: &UsageByAgent) -> Event {
 fn open(profile: &AgentProfile, gateway: &Gateway) -> Result<Arc<dyn Model>, CallError> {
     models::open(profile, gateway.outbound())
         .map_err(|problem| CallError::new(ErrorCode::UpstreamError, problem.to_string()).permanently())
-}
-
-fn meter_of(gateway: &Gateway, (caller, scopes): (&Arc<Caller>, &BudgetScopes)) -> Meter {
-    let budgets = Arc::clone(&gateway.pipeline.budget);
-    Meter::paid_by(Account { budgets, caller: Arc::clone(caller), scopes: scopes.clone() })
 }
 
 impl fmt::Debug for AgentService {

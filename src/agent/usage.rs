@@ -19,33 +19,39 @@ pub struct AgentUsage {
 /// The usage of a run. Clones share it: it grows while the run lives, and is complete when the run's stream has ended or was
 /// dropped. Its costs sum to what was charged.
 #[derive(Debug, Clone, Default)]
-pub struct UsageByAgent(Arc<Mutex<Vec<AgentUsage>>>);
+pub struct UsageByAgent {
+    rows: Arc<Mutex<Vec<AgentUsage>>>,
+    /// That of the run that started this one.
+    of_parent: Option<Arc<UsageByAgent>>,
+}
 
 impl UsageByAgent {
-    /// One row for each agent and model.
+    /// That of a sub-agent: what is added to it is added to this one at once.
+    pub(super) fn of_sub_agent(&self) -> Self {
+        Self { of_parent: Some(Arc::new(self.clone())), ..Self::default() }
+    }
+
+    /// One row for each agent and model. Their order stays when others are added.
     pub fn rows(&self) -> Vec<AgentUsage> {
-        self.0.lock().clone()
+        self.rows.lock().clone()
     }
 
     /// The sum of all rows.
     pub fn total(&self) -> RunUsage {
         let mut total = RunUsage::default();
-        self.0.lock().iter().for_each(|row| total.add(&row.used));
+        self.rows.lock().iter().for_each(|row| total.add(&row.used));
         total
     }
 
     pub(super) fn add(&self, agent: &Arc<str>, model: &str, used: &RunUsage) {
-        let mut rows = self.0.lock();
+        if let Some(parent) = &self.of_parent {
+            parent.add(agent, model, used);
+        }
+        let mut rows = self.rows.lock();
         if let Some(row) = rows.iter_mut().find(|row| row.agent == *agent && *row.model == *model) {
             return row.used.add(used);
         }
         rows.push(AgentUsage { agent: Arc::clone(agent), model: model.into(), used: used.clone() });
-    }
-
-    pub(super) fn add_all(&self, other: &Self) {
-        for AgentUsage { agent, model, used } in other.rows() {
-            self.add(&agent, &model, &used);
-        }
     }
 }
 
@@ -61,15 +67,16 @@ mod tests {
             ..RunUsage::default()
         };
         let (main, child) = (Arc::<str>::from("main"), Arc::<str>::from("child"));
-        let (usage, of_child) = (UsageByAgent::default(), UsageByAgent::default());
+        let usage = UsageByAgent::default();
+        let of_child = usage.of_sub_agent();
         usage.add(&main, "large", &used(1, "0.1000001"));
         usage.add(&main, "small", &used(2, "0.2"));
         of_child.add(&child, "small", &used(4, "0.0000003"));
         of_child.add(&child, "small", &used(8, "0.0000004"));
-        usage.add_all(&of_child);
         let rows: Vec<_> = usage.rows().into_iter().map(|row| (row.agent, row.model, row.used.prompt_tokens)).collect();
         let expected = [(&main, "large", 1), (&main, "small", 2), (&child, "small", 12)];
         assert_eq!(rows, expected.map(|(agent, model, tokens)| (Arc::clone(agent), model.into(), tokens)));
         assert_eq!(usage.total(), used(15, "0.3000008"));
+        assert_eq!(of_child.total(), used(12, "0.0000007"));
     }
 }

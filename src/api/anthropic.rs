@@ -42,7 +42,7 @@ pub(super) async fn create(
 ) -> Result<Response, AnthropicError> {
     let origin = origin?;
     let JsonBody(request, _memory) = JsonBody::<MessagesRequest>::from_request(request, &gateway).await?;
-    let agent = NamedAgent::find(&gateway, request.model.clone())?;
+    let agent = NamedAgent::find(&agents, &origin.caller, request.model.as_deref()).await?;
     let (streams, shows_thinking) = (request.streams(), request.shows_thinking());
     let session = session_of_thread(&origin, &gateway);
     let events = request.into_run()?.begin(&agent, &origin, &agents, session).await?;
@@ -67,7 +67,7 @@ pub(super) async fn count_tokens(
 ) -> Result<Response, AnthropicError> {
     let origin = origin?;
     let JsonBody(request, _memory) = JsonBody::<MessagesRequest>::from_request(request, &gateway).await?;
-    let agent = NamedAgent::find(&gateway, request.model.clone())?;
+    let agent = NamedAgent::find(&agents, &origin.caller, request.model.as_deref()).await?;
     let session = session_of_thread(&origin, &gateway);
     let run = request.into_run()?.without_file_contents();
     let input_tokens = agents.count_prompt(run.into_agent_request(&agent, &origin, &gateway, session)).await?;

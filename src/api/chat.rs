@@ -19,8 +19,9 @@ use super::documentation::ReplyBody;
 use super::event_stream;
 use super::reply;
 use super::request::{Parameters, RequestMeta, forbid_other_sites};
+use crate::agent::catalog::ResolvedModel;
 use crate::agent::summary::CompletedCall;
-use crate::agent::{AgentRequest, AgentService, Event, Message, RunUsage, service};
+use crate::agent::{AgentRequest, AgentService, Event, Message, RunUsage};
 use crate::config::{AgentProfile, PlannerConfig};
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
@@ -37,7 +38,7 @@ pub(super) struct ChatRequest {
     #[schema(min_length = 1, max_length = 128, pattern = r"^[^\x00-\x1f\x7f-\x9f]*$")]
     #[param(min_length = 1, max_length = 128)]
     session_id: Option<String>,
-    /// The profile of the agent; the default profile if omitted.
+    /// The profile of the agent, or a model; the default one of the tenant if omitted.
     model: Option<String>,
 }
 
@@ -80,11 +81,10 @@ pub(super) struct ToolSettings {
     responses((status = 200, body = ChatReply), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn chat(
     origin: RequestMeta,
-    State(gateway): State<Arc<Gateway>>,
     Extension(agents): Extension<Arc<AgentService>>,
     JsonBody(request, _memory): JsonBody<ChatRequest>,
 ) -> Result<Response, CallError> {
-    let (session_id, request_to_agent) = request.into_agent_request(&origin, &gateway)?;
+    let (session_id, request_to_agent) = request.into_agent_request(&origin, &agents).await?;
     let (profile, question, scopes) =
         (Arc::clone(&request_to_agent.profile), request_to_agent.messages.clone(), request_to_agent.scopes.clone());
     let events: Vec<_> = agents.begin(request_to_agent).await?.collect().await;
@@ -107,12 +107,11 @@ pub(super) async fn chat(
         (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn stream(
     origin: RequestMeta,
-    State(gateway): State<Arc<Gateway>>,
     Extension(agents): Extension<Arc<AgentService>>,
     parts: Parts,
     request: Result<Parameters<ChatRequest>, CallError>,
 ) -> Result<Response, CallError> {
-    stream_run(&origin, &gateway, &agents, &parts, request, false).await
+    stream_run(&origin, &agents, &parts, request, false).await
 }
 
 /// The same with a plan: the goal is divided into steps, which the agent runs one after the other. Older than `/api/plans`,
@@ -122,18 +121,16 @@ pub(super) async fn stream(
         (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn plan_stream(
     origin: RequestMeta,
-    State(gateway): State<Arc<Gateway>>,
     Extension(agents): Extension<Arc<AgentService>>,
     parts: Parts,
     request: Result<Parameters<ChatRequest>, CallError>,
 ) -> Result<Response, CallError> {
-    stream_run(&origin, &gateway, &agents, &parts, request, true).await
+    stream_run(&origin, &agents, &parts, request, true).await
 }
 
 /// `plans`: whether an agent without a planner gets one.
 async fn stream_run(
     origin: &RequestMeta,
-    gateway: &Arc<Gateway>,
     agents: &Arc<AgentService>,
     parts: &Parts,
     request: Result<Parameters<ChatRequest>, CallError>,
@@ -141,7 +138,7 @@ async fn stream_run(
 ) -> Result<Response, CallError> {
     forbid_other_sites(parts)?;
     let Parameters(request) = request?;
-    let (session_id, mut request_to_agent) = request.into_agent_request(origin, gateway)?;
+    let (session_id, mut request_to_agent) = request.into_agent_request(origin, agents).await?;
     if plans && request_to_agent.profile.planner.is_none() {
         let planner = Some(PlannerConfig::default());
         request_to_agent.profile = Arc::new(AgentProfile { planner, ..(*request_to_agent.profile).clone() });
@@ -175,23 +172,23 @@ pub(super) async fn tool_settings(
 }
 
 impl ChatRequest {
-    fn into_agent_request(
+    async fn into_agent_request(
         self,
         origin: &RequestMeta,
-        gateway: &Arc<Gateway>,
+        agents: &AgentService,
     ) -> Result<(Arc<str>, AgentRequest), CallError> {
         if self.message.trim().is_empty() {
             return Err(CallError::new(ErrorCode::InvalidRequest, "`message` is empty; describe the task"));
         }
-        let config = gateway.config();
-        let name = self.model.as_deref().unwrap_or(&config.agent.default_profile);
-        let profile = service::profile(&config.agent, name)?;
+        let gateway = agents.gateway();
+        let ResolvedModel { name, profile } =
+            agents.catalog().model(&origin.caller.tenant, self.model.as_deref()).await?;
         let id = self.session_id.unwrap_or_else(|| Uuid::new_v4().to_string());
         let session = gateway.pipeline.sessions.prepare(&origin.caller, &id)?;
         let id = Arc::clone(&session.id);
         let toolbox = Arc::new(origin.toolbox(gateway, Some(session)));
         let mut request_to_agent =
-            origin.agent_request(name, profile, toolbox, vec![Message::User(self.message.into())]);
+            origin.agent_request(&name, profile, toolbox, vec![Message::User(self.message.into())]);
         request_to_agent.session = Some(Arc::clone(&id));
         Ok((id, request_to_agent))
     }

@@ -24,7 +24,7 @@ use super::documentation::ReplyBody;
 use super::reply;
 use super::request::{Name, Parameters, RequestMeta};
 use crate::agent::AgentService;
-use crate::agent::conversation::{unavailable, unknown_conversation, unknown_run, unknown_session};
+use crate::agent::conversation::{unknown_conversation, unknown_run, unknown_session};
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
 use crate::infra::store::{Conversation, ConversationChange as StoredChange, ConversationStatus, CopiedRun, RunStatus};
@@ -32,6 +32,9 @@ use crate::infra::store::{Conversation, ConversationChange as StoredChange, Conv
 /// Maximum entries of one page, and those of a page whose size is not asked for.
 const MAX_PAGE: u32 = 500;
 const PAGE: u32 = 50;
+
+/// Of one caller.
+const MAX_CONVERSATIONS: u32 = 10_000;
 
 const MAX_TITLE_CHARS: usize = 200;
 const MAX_LABELS: usize = 64;
@@ -48,7 +51,7 @@ pub(super) async fn list(
 ) -> Result<Response, CallError> {
     let limit = page(paging.limit)?;
     let found = gateway.store().conversations_of(&origin.caller.key, paging.before.as_deref(), limit).await;
-    let found = found.map_err(unavailable)?;
+    let found = found.map_err(CallError::from)?;
     let next = is_full(found.len(), limit).then(|| found.last().map(|last| last.id.clone())).flatten();
     let conversations = found.into_iter().map(ConversationBody::from).collect();
     Ok(reply::json(StatusCode::OK, &ConversationPage { conversations, next }))
@@ -79,7 +82,10 @@ pub(super) async fn create(
         changed: now,
     };
     check(conversation.title.as_deref(), &conversation.labels)?;
-    gateway.store().add_conversation(&conversation).await.map_err(unavailable)?;
+    let max = MAX_CONVERSATIONS;
+    if !gateway.store().add_conversation(&conversation, max).await.map_err(CallError::from)? {
+        return Err(too_many());
+    }
     Ok(reply::json(StatusCode::CREATED, &ConversationBody::from(conversation)))
 }
 
@@ -109,8 +115,7 @@ pub(super) async fn change(
 ) -> Result<Response, CallError> {
     let before = find(&gateway, &origin, &id).await?;
     if let Some(Some(session)) = &change.session_id {
-        let said = gateway.store().session_messages(&id, session).await.map_err(unavailable)?;
-        if said.is_empty() {
+        if !gateway.store().has_session(&id, session).await.map_err(CallError::from)? {
             return Err(unknown_session(session));
         }
     }
@@ -119,7 +124,8 @@ pub(super) async fn change(
     }
     let change = StoredChange::from(change);
     check(change.title.as_ref().and_then(Option::as_deref), change.labels.as_ref().unwrap_or(&before.labels))?;
-    let is_changed = gateway.store().change_conversation(&id, &change, Timestamp::now()).await.map_err(unavailable)?;
+    let is_changed =
+        gateway.store().change_conversation(&id, &change, Timestamp::now()).await.map_err(CallError::from)?;
     let after = find(&gateway, &origin, &id).await?;
     match is_changed {
         true => Ok(reply::json(StatusCode::OK, &ConversationBody::from(after))),
@@ -137,10 +143,18 @@ pub(super) async fn delete(
     Name(id): Name,
 ) -> Result<StatusCode, CallError> {
     find(&gateway, &origin, &id).await?;
-    if gateway.store().delete_conversation(&id, Timestamp::now()).await.map_err(unavailable)? {
+    if gateway.store().delete_conversation(&id, Timestamp::now()).await.map_err(CallError::from)? {
         return Ok(StatusCode::NO_CONTENT);
     }
     Err(locked())
+}
+
+fn too_many() -> CallError {
+    let message = format!(
+        "you have {MAX_CONVERSATIONS} conversations, the limit for a caller; delete some with \
+         `DELETE /api/conversations/{{id}}`, then try again"
+    );
+    CallError::new(ErrorCode::Denied, message)
 }
 
 fn locked() -> CallError {
@@ -160,7 +174,7 @@ pub(super) async fn runs(
 ) -> Result<Response, CallError> {
     let limit = page(paging.limit)?;
     find(&gateway, &origin, &id).await?;
-    let found = gateway.store().conversation_runs(&id, paging.before, limit).await.map_err(unavailable)?;
+    let found = gateway.store().conversation_runs(&id, paging.before, limit).await.map_err(CallError::from)?;
     let next = is_full(found.len(), limit).then(|| found.last().map(|last| last.number)).flatten();
     let runs = found.into_iter().map(|run| RunBody::of(run, None)).collect();
     Ok(reply::json(StatusCode::OK, &RunPage { runs, next }))
@@ -175,11 +189,11 @@ pub(super) async fn show_run(
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
 ) -> Result<Response, CallError> {
-    let found = gateway.store().conversation_run(&origin.caller.key, &id).await.map_err(unavailable)?;
+    let found = gateway.store().conversation_run(&origin.caller.key, &id).await.map_err(CallError::from)?;
     let run = found.ok_or_else(|| unknown_run(&id))?;
     let usage = match run.status {
         RunStatus::Running => None,
-        _ => Some(gateway.store().usage_of_run(&id).await.map_err(unavailable)?),
+        _ => Some(gateway.store().usage_of_run(&id).await.map_err(CallError::from)?),
     };
     Ok(reply::json(StatusCode::OK, &RunBody::of(run, usage)))
 }
@@ -196,7 +210,7 @@ pub(super) async fn messages(
 ) -> Result<Response, CallError> {
     let (limit, offset) = (page(paging.limit)?, paging.offset.unwrap_or_default());
     find(&gateway, &origin, &id).await?;
-    let found = gateway.store().conversation_messages(&id, offset, limit).await.map_err(unavailable)?;
+    let found = gateway.store().conversation_messages(&id, offset, limit).await.map_err(CallError::from)?;
     let next = is_full(found.len(), limit).then_some(offset.saturating_add(limit));
     let messages = found.iter().map(MessageBody::of).collect::<Result<_, _>>()?;
     Ok(reply::json(StatusCode::OK, &MessagePage { messages, next }))
@@ -224,7 +238,9 @@ pub(super) async fn fork(
         ..original
     };
     check(fork.title.as_deref(), &fork.labels)?;
-    gateway.store().fork_conversation(&fork, &copied).await.map_err(unavailable)?;
+    if !gateway.store().fork_conversation(&fork, &copied, MAX_CONVERSATIONS).await.map_err(CallError::from)? {
+        return Err(too_many());
+    }
     Ok(reply::json(StatusCode::CREATED, &ConversationBody::from(fork)))
 }
 
@@ -234,7 +250,7 @@ async fn copied_runs(
     conversation: &str,
     message_id: Option<&str>,
 ) -> Result<(Vec<CopiedRun>, Option<String>), CallError> {
-    let mut runs = gateway.store().conversation_runs(conversation, None, u32::MAX).await.map_err(unavailable)?;
+    let mut runs = gateway.store().conversation_runs(conversation, None, u32::MAX).await.map_err(CallError::from)?;
     runs.retain(|run| run.status != RunStatus::Running);
     runs.reverse();
     let mut last = i64::MAX;
@@ -243,8 +259,7 @@ async fn copied_runs(
         let (run, position) = message_id.split_once(':').ok_or_else(unknown)?;
         last = position.parse().map_err(|_| unknown())?;
         let index = runs.iter().position(|candidate| candidate.id == run).ok_or_else(unknown)?;
-        let said = gateway.store().conversation_messages(conversation, 0, u32::MAX).await.map_err(unavailable)?;
-        if !said.iter().any(|log| log.run == run && log.position == last) {
+        if !gateway.store().has_message(run, last).await.map_err(CallError::from)? {
             return Err(unknown());
         }
         runs.truncate(index + 1);
@@ -262,7 +277,7 @@ async fn copied_runs(
 /// # Errors
 /// `unknown_session`: the caller has none with that id.
 async fn find(gateway: &Gateway, origin: &RequestMeta, id: &str) -> Result<Conversation, CallError> {
-    let found = gateway.store().conversation(&origin.caller.key, id).await.map_err(unavailable)?;
+    let found = gateway.store().conversation(&origin.caller.key, id).await.map_err(CallError::from)?;
     found.ok_or_else(|| unknown_conversation(id))
 }
 

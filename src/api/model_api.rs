@@ -12,9 +12,11 @@ use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 
 use super::request::RequestMeta;
+use crate::agent::catalog::ResolvedModel;
 use crate::agent::toolbox::ToolDescription;
-use crate::agent::{AgentRequest, AgentService, Event, Message, ModelOptions, service};
+use crate::agent::{AgentRequest, AgentService, Event, Message, ModelOptions};
 use crate::config::AgentProfile;
+use crate::core::call::Caller;
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::session::Session;
 use crate::gateway::Gateway;
@@ -37,15 +39,13 @@ pub(super) struct NamedAgent {
 }
 
 impl NamedAgent {
-    /// The profile of that name; without one the default profile.
+    /// The profile or model of that name; without one the tenant's default.
     ///
     /// # Errors
-    /// `invalid_request`, with the names of all profiles.
-    pub(super) fn find(gateway: &Gateway, name: Option<String>) -> Result<Self, CallError> {
-        let config = gateway.config();
-        let name = name.unwrap_or_else(|| config.agent.default_profile.clone());
-        let profile = service::profile(&config.agent, &name)?;
-        Ok(Self { name, profile })
+    /// `invalid_request`, with the names of those that the caller's tenant has.
+    pub(super) async fn find(agents: &AgentService, caller: &Caller, name: Option<&str>) -> Result<Self, CallError> {
+        let ResolvedModel { name, profile } = agents.catalog().model(&caller.tenant, name).await?;
+        Ok(Self { name: name.to_string(), profile })
     }
 }
 

@@ -28,7 +28,7 @@ use crate::agent::{AgentService, Event};
 use crate::core::error::CallError;
 use crate::gateway::Gateway;
 
-/// The agents' profiles.
+/// The agents' profiles and models.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Models<'a> {
     object: &'static str,
@@ -45,7 +45,7 @@ pub(super) struct ModelEntry<'a> {
     owned_by: &'static str,
 }
 
-/// Lists the agents that the caller can use: profiles without a key, and those that the caller's tenant does not have, are left
+/// Lists the agents that the caller can use. Profiles and models without a key, inactive ones, and those that the caller's tenant does not have, are left
 /// out.
 #[utoipa::path(get, path = "/v1/models", operation_id = "listModels", tag = "agents",
     responses((status = 200, body = Models<'_>), (status = "4XX", body = OpenAiErrorBody)))]
@@ -53,7 +53,7 @@ pub(super) async fn models(
     origin: Result<RequestMeta, CallError>,
     Extension(agents): Extension<Arc<AgentService>>,
 ) -> Result<Response, OpenAiError> {
-    let names = agents.usable_profiles(&origin?.caller).await?;
+    let names = agents.usable_models(&origin?.caller).await?;
     let data = names.iter().map(|name| entry(name)).collect();
     Ok(reply::json(StatusCode::OK, &Models { object: "list", data }))
 }
@@ -68,7 +68,7 @@ pub(super) async fn model(
 ) -> Result<Response, OpenAiError> {
     let origin = origin?;
     let Name(name) = name?;
-    agents.check_profile(&origin.caller, &name).await?;
+    agents.check_model(&origin.caller, &name).await?;
     Ok(reply::json(StatusCode::OK, &entry(&name)))
 }
 
@@ -85,7 +85,7 @@ pub(super) async fn complete(
     let origin = origin?;
     let JsonBody(request, _memory) = JsonBody::<CompletionRequest>::from_request(request, &gateway).await?;
     let (streams, includes_usage) = (request.streams(), request.includes_usage());
-    let agent = NamedAgent::find(&gateway, request.model.clone())?;
+    let agent = NamedAgent::find(&agents, &origin.caller, request.model.as_deref()).await?;
     let session = session_of_thread(&origin, &gateway);
     let events = request.into_run()?.begin(&agent, &origin, &agents, session).await?;
     if streams {

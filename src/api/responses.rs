@@ -47,7 +47,7 @@ pub(super) async fn create(
 ) -> Result<Response, OpenAiError> {
     let origin = origin?;
     let JsonBody(request, _memory) = JsonBody::<ResponseRequest>::from_request(request, &gateway).await?;
-    let agent = NamedAgent::find(&gateway, request.model.clone())?;
+    let agent = NamedAgent::find(&agents, &origin.caller, request.model.as_deref()).await?;
     let streams = request.streams();
     let begun = ResponseBody::begun(&agent.name, request.asked.clone());
     let is_kept = request.asked.is_kept();

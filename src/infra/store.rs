@@ -16,6 +16,7 @@ mod postgresql;
 mod registrations;
 mod resources;
 mod runs;
+mod sessions;
 mod sqlite;
 mod summaries;
 mod text;
@@ -47,6 +48,7 @@ pub use self::plans::{PlanKey, PlanWish, StoredPlan};
 pub use self::registrations::Registrations;
 pub use self::resources::ResourceKind;
 pub use self::runs::AgentRun;
+pub use self::sessions::{SessionMessage, SessionSummary};
 pub use self::usage::{DailyScope, DailyUsage};
 
 /// Cheap to clone; clones share the connections.

@@ -1,6 +1,7 @@
 //! Conversations that are stored: runs, events, resume, isolation, forks and logs.
 
 mod agents;
+mod bounds;
 mod command;
 mod isolation;
 mod kills;

@@ -106,7 +106,8 @@ async fn the_size_of_results_is_a_setting_of_their_server() {
     let text = async |server: &str, bytes: u64| {
         let (_, reply) = app.call(&format!("{server}__echo"), json!({"bytes": bytes})).await;
         assert_eq!(reply["success"], true, "{server}: {reply}");
-        reply["output"].as_str().unwrap().to_owned()
+        assert_eq!(reply["output"].as_str().unwrap().len() as u64, bytes, "{server}: the output is whole");
+        reply["text"].as_str().unwrap().to_owned()
     };
     let (usual, small) = (text("usual", 74_000).await, text("small", 74_000).await);
     assert!((28_000..=32_000).contains(&usual.len()), "8,000 tokens by default: {} bytes", usual.len());

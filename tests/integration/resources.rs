@@ -193,7 +193,7 @@ tenants:
     assert_eq!((status, &reply["tool_calls"][0]["text"]), (200, &json!("42")), "built-in tools stay: {reply}");
     let (status, reply) = ask("key-of-ann", "two").await;
     assert_eq!((status, code(&reply)), (400, "invalid_request"));
-    assert!(reply["error"].as_str().unwrap().contains("there is no agent \"two\" for this tenant"), "{reply}");
+    assert!(reply["error"].as_str().unwrap().contains("there is no model \"two\" for this tenant"), "{reply}");
     assert_eq!(ask("key-of-bob", "two").await.0, 200);
     let (status, reply) = ask("key-of-eve", "one").await;
     assert_eq!(status, 400);

@@ -10,7 +10,7 @@ use super::{Catalog, file_of, invalid, shown};
 use crate::agent::skills::Skill;
 use crate::config::{Config, ModelConfig, TenantConfig};
 use crate::core::error::{CallError, ErrorCode};
-use crate::infra::store::{ResourceKind, StoreError};
+use crate::infra::store::ResourceKind;
 
 /// A kind of resource, stored in the form that the configuration has.
 pub trait Resource: Serialize + DeserializeOwned + Send + Sync + 'static {
@@ -55,7 +55,7 @@ impl Catalog {
     /// The resource of that name.
     ///
     /// # Errors
-    /// `internal` if the store fails.
+    /// `overloaded` if the store is away.
     pub async fn find<R: Resource>(&self, name: &str) -> Result<Option<R>, CallError> {
         Ok(self.shown(name).await?.map(|shown| shown.value))
     }
@@ -63,12 +63,12 @@ impl Catalog {
     /// The resource of that name, and where it is defined.
     ///
     /// # Errors
-    /// `internal` if the store fails.
+    /// `overloaded` if the store is away.
     pub async fn shown<R: Resource>(&self, name: &str) -> Result<Option<Shown<R>>, CallError> {
         if let Some(value) = R::configured(self, &self.gateway.config(), name) {
             return Ok(Some(Shown { name: name.to_owned(), configured: true, value }));
         }
-        let Some(text) = self.gateway.store().resource(R::KIND, name).await.map_err(store_failed)? else {
+        let Some(text) = self.gateway.store().resource(R::KIND, name).await.map_err(CallError::from)? else {
             return Ok(None);
         };
         let value = serde_json::from_str(&text).map_err(CallError::internal)?;
@@ -77,7 +77,7 @@ impl Catalog {
 
     /// All names, those of the configuration and of the store.
     pub(super) async fn names<R: Resource>(&self) -> Result<BTreeSet<String>, CallError> {
-        let stored = self.gateway.store().resource_names(R::KIND).await.map_err(store_failed)?;
+        let stored = self.gateway.store().resource_names(R::KIND).await.map_err(CallError::from)?;
         let configured = R::configured_names(self, &self.gateway.config());
         Ok(stored.into_iter().chain(configured).collect())
     }
@@ -85,7 +85,7 @@ impl Catalog {
     /// At most so many resources after a name, of those for which `is_visible` holds.
     ///
     /// # Errors
-    /// `internal` if the store fails.
+    /// `overloaded` if the store is away.
     pub async fn list<R: Resource>(
         &self,
         after: Option<&str>,
@@ -111,7 +111,7 @@ impl Catalog {
     /// `invalid_request`: the name is in use, or the resource is invalid.
     pub async fn add<R: Resource>(&self, name: &str, value: &R) -> Result<(), CallError> {
         let text = self.checked(name, value)?;
-        if !self.gateway.store().add_resource(R::KIND, name, &text).await.map_err(store_failed)? {
+        if !self.gateway.store().add_resource(R::KIND, name, &text).await.map_err(CallError::from)? {
             let kind = R::KIND.as_str();
             return Err(invalid(format!("there is a {kind} {name:?} already; change it with PUT")));
         }
@@ -124,7 +124,7 @@ impl Catalog {
     /// `not_found`; `invalid_request` if the configuration defines it, or the new one is invalid.
     pub async fn change<R: Resource>(&self, name: &str, value: &R) -> Result<(), CallError> {
         let text = self.checked(name, value)?;
-        if !self.gateway.store().change_resource(R::KIND, name, &text).await.map_err(store_failed)? {
+        if !self.gateway.store().change_resource(R::KIND, name, &text).await.map_err(CallError::from)? {
             return Err(Self::unknown::<R>(name));
         }
         self.changed(R::KIND).await
@@ -136,7 +136,7 @@ impl Catalog {
     /// `not_found`; `invalid_request` if the configuration defines it.
     pub async fn remove<R: Resource>(&self, name: &str) -> Result<(), CallError> {
         self.check_not_configured::<R>(name)?;
-        if !self.gateway.store().remove_resource(R::KIND, name).await.map_err(store_failed)? {
+        if !self.gateway.store().remove_resource(R::KIND, name).await.map_err(CallError::from)? {
             return Err(Self::unknown::<R>(name));
         }
         self.changed(R::KIND).await
@@ -167,7 +167,7 @@ impl Catalog {
 
     async fn changed(&self, kind: ResourceKind) -> Result<(), CallError> {
         match kind {
-            ResourceKind::Tenant => self.gateway.limit_tenants().await.map_err(store_failed),
+            ResourceKind::Tenant => self.gateway.limit_tenants().await.map_err(CallError::from),
             ResourceKind::Model | ResourceKind::Skill => Ok(()),
         }
     }
@@ -278,8 +278,4 @@ impl<T: DeserializeOwned> TryFrom<serde_json::Map<String, serde_json::Value>> fo
             None => Err("`name` is missing".to_owned()),
         }
     }
-}
-
-fn store_failed(error: StoreError) -> CallError {
-    CallError::internal(error)
 }

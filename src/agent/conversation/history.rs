@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use super::journal::message_of;
 use super::stored;
 use crate::agent::Message;
-use crate::agent::message::{AssistantTurn, RequestedCall, ToolMessage, UserMessage};
-use crate::infra::store::{MessageLog, ToolExecution, TurnMessage};
+use crate::agent::message::{AssistantTurn, RequestedCall, ToolMessage, UserMessage, UserPart};
+use crate::infra::store::{ToolExecution, TurnMessage};
 
 /// What the model reads in place of an answer that is not known.
 pub(super) const MAY_HAVE_HAPPENED: &str = "Error: the call was sent, and no answer arrived before the run was interrupted: \
@@ -29,21 +29,24 @@ pub(super) struct OpenCall {
 }
 
 impl History {
-    /// # Errors
-    /// A message that this program cannot read.
-    pub(super) fn of(logs: &[MessageLog]) -> Result<Self, String> {
-        let mut messages = Vec::new();
-        let mut last_turn = None;
-        for log in logs {
-            let message = stored::read(&log.message)?;
-            if matches!(message, Message::Assistant(_)) {
-                last_turn = Some(log.run.clone());
-            }
-            messages.push(message);
-        }
+    /// What was said by which run.
+    pub(super) fn of(said: Vec<(String, Message)>) -> Self {
+        let last_turn = said.iter().rev().find(|(_, message)| matches!(message, Message::Assistant(_)));
+        let last_turn = last_turn.map(|(run, _)| run.clone()).unwrap_or_default();
+        let messages = said.into_iter().map(|(_, message)| message).collect();
         let mut history = Self { messages, open: Vec::new() };
-        history.find_open_calls(&last_turn.unwrap_or_default());
-        Ok(history)
+        history.find_open_calls(&last_turn);
+        history
+    }
+
+    /// Puts the summary of what was said before first.
+    pub(super) fn after(mut self, summary: &str) -> Self {
+        let text = format!("[Summary of the earlier conversation]\n{summary}");
+        match self.messages.first_mut() {
+            Some(Message::User(first)) => first.parts.insert(0, UserPart::Text(format!("{text}\n\n"))),
+            _ => self.messages.insert(0, Message::User(text.as_str().into())),
+        }
+        self
     }
 
     /// Providers refuse a call without a result: only the calls of the last turn can still get one.
@@ -73,7 +76,7 @@ impl History {
         self.messages.extend(answers.into_iter().map(Message::Tool));
         match self.messages.last_mut() {
             Some(Message::User(before)) => {
-                before.parts.push(crate::agent::message::UserPart::Text("\n\n".to_owned()));
+                before.parts.push(UserPart::Text("\n\n".to_owned()));
                 before.parts.extend(input.parts);
             }
             _ => self.messages.push(Message::User(input)),
@@ -160,13 +163,7 @@ mod tests {
     }
 
     fn history(messages: &[Message]) -> History {
-        let log = |message: &Message| MessageLog {
-            run: "r".into(),
-            position: 0,
-            message: stored::write(message),
-            incomplete: true,
-        };
-        History::of(&messages.iter().map(log).collect::<Vec<_>>()).unwrap()
+        History::of(messages.iter().map(|message| ("r".to_owned(), message.clone())).collect())
     }
 
     #[test]

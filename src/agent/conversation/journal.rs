@@ -11,11 +11,15 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio_util::task::TaskTracker;
 
+use super::outcome::rows_of;
 use super::stored;
 use crate::agent::message::{AssistantTurn, ToolMessage};
 use crate::agent::toolbox::{ToolAnswer, ToolboxCall, ToolboxUnreachable};
+use crate::agent::usage::UsageByAgent;
 use crate::agent::{Message, ToolDescription, Toolbox, TurnObserver};
-use crate::infra::store::{ConversationLock, Store, StoreError, ToolExecution, ToolOutcome, TurnMessage};
+use crate::infra::store::{
+    ConversationLock, ModelUsageRow, Store, StoreError, ToolExecution, ToolOutcome, TurnMessage,
+};
 
 /// A toolbox whose calls are journaled.
 pub(super) struct Journaled {
@@ -30,6 +34,10 @@ pub(super) struct Journal {
     /// What a run stores that lost it is refused.
     lock: ConversationLock,
     run: String,
+    /// The run's agent.
+    agent: String,
+    /// What the run used so far is stored with its calls: it is charged, whatever becomes of the process.
+    usage: UsageByAgent,
     turn: Mutex<CurrentTurn>,
     /// Held while the current turn is stored.
     storing_turn: tokio::sync::Mutex<()>,
@@ -48,11 +56,19 @@ struct CurrentTurn {
 }
 
 impl Journal {
-    pub(super) fn new(store: Store, lock: ConversationLock, run: &str, max_result_bytes: usize) -> Arc<Self> {
+    pub(super) fn new(
+        store: Store,
+        lock: ConversationLock,
+        (run, agent): (&str, &str),
+        usage: UsageByAgent,
+        max_result_bytes: usize,
+    ) -> Arc<Self> {
         Arc::new(Self {
             store,
             lock,
             run: run.to_owned(),
+            agent: agent.to_owned(),
+            usage,
             turn: Mutex::default(),
             storing_turn: tokio::sync::Mutex::default(),
             position: AtomicI64::new(0),
@@ -63,7 +79,9 @@ impl Journal {
 
     /// The journal of an earlier run of the conversation, whose calls this one sends again.
     pub(super) fn of_earlier_run(&self, run: &str) -> Arc<Self> {
-        Self::new(self.store.clone(), self.lock.clone(), run, self.max_result_bytes)
+        // Its usage is stored.
+        let (of_run, usage) = ((run, self.agent.as_str()), UsageByAgent::default());
+        Self::new(self.store.clone(), self.lock.clone(), of_run, usage, self.max_result_bytes)
     }
 
     /// Gets the turns of the run, each of which is stored with its first call.
@@ -95,7 +113,24 @@ impl Journal {
             begun: Timestamp::now(),
             ended: None,
         };
-        self.store.begin_tool_execution(&self.lock, &self.run, &execution).await
+        self.store.begin_tool_execution(&self.lock, &self.run, &execution, &self.usage_rows()).await
+    }
+
+    /// Stores what the run used so far, for the case that its process ends before its end is stored.
+    pub(super) async fn store_usage(&self) {
+        if let Err(error) = self.store.keep_usage_of_run(&self.run, &self.usage_rows()).await {
+            tracing::warn!(%error, run = self.run, "the usage of a run is not in the journal");
+        }
+    }
+
+    fn usage_rows(&self) -> Vec<ModelUsageRow> {
+        let mut rows = rows_of(&self.usage);
+        // The loop adds these numbers at the run's end.
+        if let Some(own) = rows.iter_mut().find(|row| row.agent == self.agent && row.used.turns == 0) {
+            own.used.turns = u32::try_from(self.turn.lock().number).unwrap_or(u32::MAX);
+            own.used.tool_calls = u32::try_from(self.position.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
+        }
+        rows
     }
 
     /// The number of the current turn; `None` when another run has the conversation's lock.
@@ -185,6 +220,7 @@ mod tests {
     use tokio::sync::Notify;
 
     use super::*;
+    use crate::agent::RunUsage;
     use crate::agent::message::RequestedCall;
     use crate::core::call::Arguments;
     use crate::infra::store::test_support::{conversation, test_store};
@@ -209,7 +245,10 @@ mod tests {
     async fn a_call_is_in_the_journal_before_it_is_sent_and_with_its_answer_after() {
         let (store, allowed) = (test_store().await, Arc::new(Notify::new()));
         let lock = locked(&store).await;
-        let journal = Journal::new(store.clone(), lock.clone(), "r", 4);
+        let usage = UsageByAgent::default();
+        let used = RunUsage { prompt_tokens: 7, cost_usd: "0.000001".parse().unwrap(), ..RunUsage::default() };
+        usage.add(&"main".into(), "m", &used);
+        let journal = Journal::new(store.clone(), lock.clone(), ("r", "main"), usage, 4);
         let turn = AssistantTurn::new("so", [RequestedCall::new("1".into(), "add".into(), "{}".into())]);
         journal.observer().observe(turn.clone());
         let toolbox = Journaled { toolbox: Arc::new(Slow(Arc::clone(&allowed))), journal: Arc::clone(&journal) };
@@ -225,6 +264,9 @@ mod tests {
         let open = store.tool_executions("r").await.unwrap();
         assert_eq!((open.len(), &open[0].output, open[0].turn), (1, &None, 1));
         assert_eq!(stored::read_turn(&store.turns_of("r").await.unwrap()[0].message), Ok(turn));
+        let so_far = RunUsage { turns: 1, tool_calls: 1, ..used };
+        let rows = store.usage_of_run("r").await.unwrap();
+        assert_eq!(rows, [ModelUsageRow { agent: "main".into(), model: "m".into(), used: so_far }]);
         allowed.notify_one();
         first.await;
         allowed.notify_one();
@@ -249,7 +291,7 @@ mod tests {
     }
 
     async fn locked(store: &Store) -> ConversationLock {
-        store.add_conversation(&conversation("c", "ann")).await.unwrap();
+        store.add_conversation(&conversation("c", "ann"), 1).await.unwrap();
         let lock = store.lock_conversation("c", &Arc::from("p"), Timestamp::now(), Duration::from_secs(15)).await;
         lock.unwrap().unwrap()
     }

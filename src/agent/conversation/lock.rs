@@ -100,7 +100,7 @@ mod tests {
     #[tokio::test]
     async fn a_run_whose_lock_cannot_be_renewed_is_stopped_before_another_process_takes_it() {
         let store = test_store().await;
-        store.add_conversation(&conversation("c", "ann")).await.unwrap();
+        store.add_conversation(&conversation("c", "ann"), 1).await.unwrap();
         let lock = store.lock_conversation("c", &Arc::from("p"), Timestamp::now(), LEASE).await.unwrap().unwrap();
         store.close().await;
         tokio::time::pause();
@@ -115,7 +115,7 @@ mod tests {
     #[tokio::test]
     async fn a_lock_is_given_back_also_by_a_run_that_panics() {
         let store = test_store().await;
-        store.add_conversation(&conversation("c", "ann")).await.unwrap();
+        store.add_conversation(&conversation("c", "ann"), 10).await.unwrap();
         let take = async || store.lock_conversation("c", &Arc::from("p"), Timestamp::now(), LEASE).await.unwrap();
         let held = HeldLock::new(take().await.unwrap(), store.clone(), LiveRun::for_tests());
         assert!(take().await.is_none());

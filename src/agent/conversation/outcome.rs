@@ -58,12 +58,7 @@ impl Outcome {
 
     /// Takes the tokens and costs of the whole run over, and returns a row for each agent and model.
     pub(super) fn count(&mut self, usage: &UsageByAgent, agent: &str, model: &str) -> Vec<ModelUsageRow> {
-        let row = |row: AgentUsage| ModelUsageRow {
-            agent: row.agent.to_string(),
-            model: row.model.to_string(),
-            used: row.used,
-        };
-        let rows: Vec<_> = usage.rows().into_iter().map(row).collect();
+        let rows = rows_of(usage);
         if rows.is_empty() {
             // The run did not begin.
             return vec![ModelUsageRow { agent: agent.to_owned(), model: model.to_owned(), used: self.used.clone() }];
@@ -118,6 +113,13 @@ impl Outcome {
             session_id: run.session_id.clone(),
         }
     }
+}
+
+/// A row for each agent and model, in an order that stays.
+pub(super) fn rows_of(usage: &UsageByAgent) -> Vec<ModelUsageRow> {
+    let row =
+        |AgentUsage { agent, model, used }| ModelUsageRow { agent: agent.to_string(), model: model.to_string(), used };
+    usage.rows().into_iter().map(row).collect()
 }
 
 impl RunReply {

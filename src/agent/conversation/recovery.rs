@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::history::{self, History};
-use super::{resume, stored, unavailable};
+use super::{resume, session, stored};
 use crate::agent::Message;
 use crate::agent::message::UserMessage;
 use crate::core::error::CallError;
@@ -13,6 +13,9 @@ use crate::infra::store::{ConversationLock, ConversationRun, RunEnd, RunStatus, 
 
 /// Interval of searches: another process of a database may have ended.
 const INTERVAL: Duration = Duration::from_secs(60);
+
+/// Characters of stored messages that are read for the end of a run: its last turn has fewer.
+const READ_CHARACTERS: u64 = 16 << 20;
 
 pub(super) async fn keep_recovering(store: Store) {
     loop {
@@ -39,15 +42,16 @@ async fn end_each(store: &Store, runs: Vec<ConversationRun>) {
 /// # Errors
 /// `internal`: the store cannot be used, or has messages of a newer program.
 pub(super) async fn recover(store: &Store, lock: &ConversationLock) -> Result<(), CallError> {
-    for run in store.interrupted_runs(Some(lock), Timestamp::now()).await.map_err(unavailable)? {
+    for run in store.interrupted_runs(Some(lock), Timestamp::now()).await.map_err(CallError::from)? {
         end(store, run, Some(lock)).await?;
     }
     Ok(())
 }
 
 async fn end(store: &Store, mut run: ConversationRun, lock: Option<&ConversationLock>) -> Result<(), CallError> {
-    let before = store.session_messages(&run.conversation, &run.session_id).await.map_err(unavailable)?;
-    let History { open, .. } = History::of(&before).map_err(CallError::internal)?;
+    // The last turn may have calls without answers.
+    let before = store.session_messages(&run.conversation, &run.session_id, None, READ_CHARACTERS).await;
+    let History { open, .. } = History::of(session::said(&before.map_err(CallError::from)?.messages)?);
     let answers = resume::known_answers(store, &open).await?;
     let input = Message::User(UserMessage::from(run.user_input.as_str()));
     let added = completed(store, &run.id, Vec::new()).await?;
@@ -58,7 +62,7 @@ async fn end(store: &Store, mut run: ConversationRun, lock: Option<&Conversation
     let message = "the gateway's process ended before the run did".to_owned();
     run.error = Some(StoredError { code: RunStatus::Interrupted.as_str().to_owned(), message });
     let end = RunEnd { run: &run, lock, keeps_lock: true, messages: &messages, title: None, usage: &[] };
-    if store.end_conversation_run(&end).await.map_err(unavailable)? {
+    if store.end_conversation_run(&end).await.map_err(CallError::from)? {
         tracing::warn!(
             run = run.id,
             conversation = run.conversation,
@@ -73,7 +77,7 @@ async fn end(store: &Store, mut run: ConversationRun, lock: Option<&Conversation
 /// # Errors
 /// As [`recover`].
 pub(super) async fn completed(store: &Store, run: &str, reported: Vec<Message>) -> Result<Vec<Message>, CallError> {
-    let turns = store.turns_of(run).await.map_err(unavailable)?;
-    let executions = store.tool_executions(run).await.map_err(unavailable)?;
+    let turns = store.turns_of(run).await.map_err(CallError::from)?;
+    let executions = store.tool_executions(run).await.map_err(CallError::from)?;
     history::of_unfinished_run(reported, &turns, &executions).map_err(CallError::internal)
 }

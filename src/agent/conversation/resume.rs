@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::history::{MAY_HAVE_HAPPENED, OpenCall};
 use super::journal::{Journaled, message_of};
 use super::run_event::RunEvent;
-use super::{Context, ConversationRuns, Decision, OnUnknown, add, unavailable};
+use super::{Context, ConversationRuns, Decision, OnUnknown, add};
 use crate::agent::Toolbox;
 use crate::agent::message::ToolMessage;
 use crate::agent::toolbox::ToolboxCall;
@@ -99,7 +99,7 @@ async fn repeat(store: &Store, context: &Context, open: &OpenCall) -> Result<Opt
 }
 
 async fn execution(store: &Store, open: &OpenCall) -> Result<Option<ToolExecution>, CallError> {
-    let executions = store.tool_executions(&open.run).await.map_err(unavailable)?;
+    let executions = store.tool_executions(&open.run).await.map_err(CallError::from)?;
     Ok(executions.into_iter().find(|execution| execution.tool_use_id == open.call.id))
 }
 

@@ -126,7 +126,7 @@ impl AgentService {
     pub async fn plans_of(&self, caller: &Caller, before: Timestamp, max: u32) -> Result<Vec<Plan>, CallError> {
         let process = &self.plans().process;
         let plans = self.gateway().store().plans_of(&caller.key, before, max, process).await;
-        plans.map_err(CallError::internal)?.iter().map(Plan::of).collect()
+        plans.map_err(CallError::from)?.iter().map(Plan::of).collect()
     }
 
     /// Pauses a plan after the node that it is at.
@@ -238,8 +238,8 @@ impl AgentService {
             state: serde_json::to_string(&state).map_err(CallError::internal)?,
         };
         let (store, process) = (self.gateway().store(), &self.plans().process);
-        store.add_plan(&stored, process).await.map_err(CallError::internal)?;
-        store.forget_surplus_plans(&stored.caller_key, MAX_PLANS).await.map_err(CallError::internal)?;
+        store.add_plan(&stored, process).await.map_err(CallError::from)?;
+        store.forget_surplus_plans(&stored.caller_key, MAX_PLANS).await.map_err(CallError::from)?;
         Ok((stored, state, request))
     }
 
@@ -274,7 +274,7 @@ impl AgentService {
             Err(error) => {
                 let key = PlanKey { id, holder: self.plans().process() };
                 let paused = PlanStatus::Paused.as_str();
-                self.gateway().store().end_plan(&key, paused, Timestamp::now()).await.map_err(CallError::internal)?;
+                self.gateway().store().end_plan(&key, paused, Timestamp::now()).await.map_err(CallError::from)?;
                 return Err(error);
             }
         };
@@ -293,18 +293,18 @@ impl AgentService {
 
     async fn stored_plan(&self, caller: &Caller, id: &str) -> Result<StoredPlan, CallError> {
         let plan = self.gateway().store().plan(&caller.key, id, &self.plans().process).await;
-        plan.map_err(CallError::internal)?.ok_or_else(unknown)
+        plan.map_err(CallError::from)?.ok_or_else(unknown)
     }
 
     async fn wish(&self, id: &str, wish: PlanWish) -> Result<bool, CallError> {
-        self.gateway().store().wish_of_plan(id, wish).await.map_err(CallError::internal)
+        self.gateway().store().wish_of_plan(id, wish).await.map_err(CallError::from)
     }
 
     async fn replace(&self, found: &StoredPlan, status: PlanStatus, state: &PlanState) -> Result<(), CallError> {
         let text = serde_json::to_string(state).map_err(CallError::internal)?;
         let (store, process) = (self.gateway().store(), &self.plans().process);
         let replaced = store.replace_plan(found, status.as_str(), &text, process, Timestamp::now()).await;
-        if replaced.map_err(CallError::internal)? {
+        if replaced.map_err(CallError::from)? {
             return Ok(());
         }
         Err(invalid("the plan was changed at the same time; read it again"))

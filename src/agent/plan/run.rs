@@ -260,7 +260,7 @@ impl Work {
     async fn save(&self, state: &PlanState, status: PlanStatus) -> Result<Option<PlanWish>, CallError> {
         let text = serde_json::to_string(state).map_err(CallError::internal)?;
         let saved = self.store().save_plan(&self.key(), status.as_str(), &text, Timestamp::now()).await;
-        saved.map_err(CallError::internal)
+        saved.map_err(CallError::from)
     }
 
     /// Saves the state within a node.
@@ -320,13 +320,12 @@ impl Work {
             trace: self.trace.clone(),
             abort: self.abort.clone(),
             layer: self.layer.clone(),
+            usage: self.usage.of_sub_agent(),
             // Of a sub-agent that plans, the parts start no deeper sub-agents than it may.
             depth: self.depth,
             ..AgentRequest::new(&self.agent, Arc::new(profile), caller, toolbox, messages)
         };
-        let added = AddOnDrop { part: request.usage.clone(), whole: self.usage.clone() };
-        let events = Box::pin(self.agents.begin_run(request)).await?;
-        Ok(events.inspect(move |_| _ = &added).boxed())
+        Ok(Box::pin(self.agents.begin_run(request)).await?.boxed())
     }
 
     /// The profile of a step: the agent's own, which is told that it carries out a step.
@@ -371,18 +370,6 @@ impl Work {
             tracing::info!(plan = %self.id, reason = answer.text, "a page of a plan is not kept in the workspace");
         }
         answer.success.then_some(path)
-    }
-}
-
-/// Adds what a part used, which is complete when its stream is dropped.
-struct AddOnDrop {
-    part: UsageByAgent,
-    whole: UsageByAgent,
-}
-
-impl Drop for AddOnDrop {
-    fn drop(&mut self) {
-        self.whole.add_all(&self.part);
     }
 }
 

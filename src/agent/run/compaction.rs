@@ -135,12 +135,18 @@ pub(super) struct SummaryTask {
 impl SummaryTask {
     /// The messages as text, the latest as far as they fit.
     pub(super) fn transcript(&self, conversation: &[Message], max_characters: usize) -> String {
-        let each = (max_characters / self.messages.len().max(1)).clamp(MIN_OF_A_MESSAGE, MAX_OF_A_MESSAGE);
-        let count = (max_characters / each).max(1);
-        let messages = &self.messages[self.messages.len().saturating_sub(count)..];
-        let texts: Vec<_> = messages.iter().map(|index| as_text(&conversation[*index], each)).collect();
-        texts.join("\n\n")
+        let messages: Vec<_> = self.messages.iter().map(|index| &conversation[*index]).collect();
+        transcript(&messages, max_characters)
     }
+}
+
+/// Messages as text, the latest as far as they fit.
+pub(in crate::agent) fn transcript(messages: &[&Message], max_characters: usize) -> String {
+    let each = (max_characters / messages.len().max(1)).clamp(MIN_OF_A_MESSAGE, MAX_OF_A_MESSAGE);
+    let count = (max_characters / each).max(1);
+    let latest = &messages[messages.len().saturating_sub(count)..];
+    let texts: Vec<_> = latest.iter().map(|message| as_text(message, each)).collect();
+    texts.join("\n\n")
 }
 
 impl Frame {

@@ -8,6 +8,7 @@ use crate::agent::context;
 use crate::agent::event::Event;
 use crate::agent::meter::{Meter, MeteredModel};
 use crate::agent::{Agent, summary};
+use crate::config::AgentProfile;
 
 /// Characters of the text to summarize if the window of the model is not known.
 const TRANSCRIPT_CHARACTERS: usize = 60_000;
@@ -69,6 +70,12 @@ async fn compact(
     Some(Event::Compacted { results, messages, tokens_before: tokens, tokens_after })
 }
 
+/// Maximum characters of a text that a model is to summarize: half of its window, since some characters are a token each.
+pub(in crate::agent) fn transcript_characters(profile: &AgentProfile) -> usize {
+    let characters = context::window_of(profile).and_then(|tokens| usize::try_from(tokens / 2).ok());
+    characters.unwrap_or(TRANSCRIPT_CHARACTERS)
+}
+
 /// `None` if there is no model for summaries, or it fails.
 async fn summarize(
     agent: &Agent,
@@ -78,9 +85,7 @@ async fn summarize(
 ) -> Option<String> {
     let summarizer = agent.summarizer.as_ref()?;
     let profile = &*summarizer.profile;
-    // Half of the window, in characters that are a token each at worst.
-    let characters = context::window_of(profile).and_then(|tokens| usize::try_from(tokens / 2).ok());
-    let transcript = task.transcript(progress.conversation(), characters.unwrap_or(TRANSCRIPT_CHARACTERS));
+    let transcript = task.transcript(progress.conversation(), transcript_characters(profile));
     let model = MeteredModel { model: &*summarizer.model, meter, profile, span };
     let text = summary::of_context(&model, profile, &summarizer.prompt, task.old.as_deref(), &transcript).await;
     match text {

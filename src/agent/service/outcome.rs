@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use tracing::Span;
 
-use super::{AgentService, meter_of, open};
+use super::own_requests::meter_of;
+use super::{AgentService, open};
 use crate::agent::message::AssistantTurn;
 use crate::agent::meter::MeteredModel;
 use crate::agent::{FinishReason, Message, summary};
@@ -89,11 +90,6 @@ impl Outcome {
         if summary.is_empty() {
             return Ok(());
         }
-        service
-            .gateway
-            .store()
-            .keep_thread_summary(key, thread, &summary, max_summaries)
-            .await
-            .map_err(CallError::internal)
+        service.gateway.store().keep_thread_summary(key, thread, &summary, max_summaries).await.map_err(CallError::from)
     }
 }

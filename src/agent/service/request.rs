@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::meter_of;
+use super::own_requests::meter_of;
 use crate::agent::meter::Meter;
 use crate::agent::toolbox::{Filtered, ToolboxLayer};
 use crate::agent::usage::UsageByAgent;

@@ -75,7 +75,7 @@ pub(super) fn refused(error: &CallError) -> ToolAnswer {
     ToolAnswer { success: false, text, error_info: None, images: Vec::new() }
 }
 
-/// A sub-agent that runs. When it is dropped, its usage becomes part of the run's, and its end is reported.
+/// A sub-agent that runs. When it is dropped, its end is reported.
 pub(super) struct Started {
     tool_use_id: String,
     agent: Arc<str>,
@@ -83,7 +83,6 @@ pub(super) struct Started {
     /// Its own, and that of its sub-agents.
     pub(super) usage: UsageByAgent,
     pub(super) success: bool,
-    of_run: UsageByAgent,
     events: UnboundedSender<Event>,
     begun: Instant,
 }
@@ -108,9 +107,8 @@ impl Started {
             tool_use_id,
             agent,
             model: model.to_owned(),
-            usage: UsageByAgent::default(),
+            usage: of_run.of_sub_agent(),
             success: false,
-            of_run: of_run.clone(),
             events,
             begun: Instant::now(),
         }
@@ -119,7 +117,6 @@ impl Started {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        self.of_run.add_all(&self.usage);
         let duration_ms = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         let end = Event::SubAgentEnd {
             tool_use_id: std::mem::take(&mut self.tool_use_id),

@@ -18,7 +18,7 @@ use crate::agent::AgentService;
 use crate::agent::catalog::ResolvedModel;
 use crate::agent::conversation::run_event::RunEvent;
 use crate::agent::conversation::{
-    ConversationRuns, Decision, LiveRun, OnBusy, OnUnknown, RunReply, RunRequest, StopCause, unavailable, unknown_run,
+    ConversationRuns, Decision, LiveRun, OnBusy, OnUnknown, RunReply, RunRequest, StopCause, unknown_run,
 };
 use crate::agent::event_log::LoggedEvent;
 use crate::api::body::JsonBody;
@@ -145,7 +145,7 @@ pub(crate) async fn events(
     if let Some(log) = runs.events(&origin.caller.key, &id) {
         return Ok(event_stream::respond_logged(log.follow(after).map(|event| LoggedFrame::from(&*event))));
     }
-    let run = gateway.store().conversation_run(&origin.caller.key, &id).await.map_err(unavailable)?;
+    let run = gateway.store().conversation_run(&origin.caller.key, &id).await.map_err(CallError::from)?;
     let run = run.ok_or_else(|| unknown_run(&id))?;
     let message = format!(
         "the events of this run are no longer kept, or are in another process; its status is `{}`: see \

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{find, is_full, page};
-use crate::agent::conversation::{stored, unavailable};
+use crate::agent::conversation::stored;
 use crate::api::documentation::ReplyBody;
 use crate::api::reply;
 use crate::api::request::{Name, Parameters, RequestMeta};
@@ -98,15 +98,15 @@ pub(crate) async fn read(
 async fn rows(store: &Store, log: &str, filter: &LogFilter<'_>) -> Result<Vec<Map<String, Value>>, CallError> {
     match log {
         "usage" => {
-            let rows = store.usage_log(filter).await.map_err(unavailable)?;
+            let rows = store.usage_log(filter).await.map_err(CallError::from)?;
             Ok(rows.iter().map(|row| object(row, usage(&row.row))).collect())
         }
         "messages" => {
-            let rows = store.message_log(filter).await.map_err(unavailable)?;
+            let rows = store.message_log(filter).await.map_err(CallError::from)?;
             rows.iter().map(|row| Ok(object(row, message(&row.row)?))).collect()
         }
         "tool_executions" => {
-            let rows = store.tool_execution_log(filter).await.map_err(unavailable)?;
+            let rows = store.tool_execution_log(filter).await.map_err(CallError::from)?;
             Ok(rows.iter().map(|row| object(row, execution(&row.row))).collect())
         }
         _ => {

@@ -3,8 +3,9 @@
 
 use jiff::Timestamp;
 
+use super::conversation_runs::add_usage;
 use super::text::storable;
-use super::{ConversationLock, Store, StoreError};
+use super::{ConversationLock, ModelUsageRow, Store, StoreError, retried};
 
 /// A tool call of a run. Without `output` no answer is known: it was about to be sent, and may have been.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,8 +68,8 @@ impl Store {
         .map_err(|error| self.failed(error))
     }
 
-    /// Records a tool call before it is sent. One that is sent again has no answer again. False, and nothing is recorded,
-    /// when another holder has the conversation's lock: the call must not be sent.
+    /// Records a tool call before it is sent, and what the run used so far. A call that is sent again has no answer again.
+    /// False, and nothing is recorded, when another holder has the conversation's lock: the call must not be sent.
     ///
     /// # Errors
     /// [`StoreError`]; the call must not be sent then.
@@ -77,8 +78,21 @@ impl Store {
         lock: &ConversationLock,
         run: &str,
         execution: &ToolExecution,
+        usage: &[ModelUsageRow],
     ) -> Result<bool, StoreError> {
-        sqlx::query(
+        retried(|| self.try_begin_tool_execution(lock, run, execution, usage)).await
+    }
+
+    async fn try_begin_tool_execution(
+        &self,
+        lock: &ConversationLock,
+        run: &str,
+        execution: &ToolExecution,
+        usage: &[ModelUsageRow],
+    ) -> Result<bool, StoreError> {
+        let failed = |error| self.failed(error);
+        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
+        let begun = sqlx::query(
             "INSERT INTO tool_execution_logs (run, tool_use_id, position, turn, tool_name, tool_input, begun)
              SELECT $1, $2, $3, $4, $5, $6, $7 FROM conversations WHERE id = $8 AND fence = $9 AND holder = $10
              ON CONFLICT (run, tool_use_id) DO UPDATE SET output = NULL, images = NULL, is_error = NULL, ended = NULL",
@@ -93,10 +107,26 @@ impl Store {
         .bind(&lock.conversation)
         .bind(lock.fence)
         .bind(&*lock.holder)
-        .execute(&self.pool)
+        .execute(&mut *transaction)
         .await
-        .map(|begun| begun.rows_affected() > 0)
-        .map_err(|error| self.failed(error))
+        .map_err(failed)?;
+        if begun.rows_affected() == 0 {
+            transaction.rollback().await.map_err(failed)?;
+            return Ok(false);
+        }
+        add_usage(&mut transaction, run, usage).await.map_err(failed)?;
+        transaction.commit().await.map_err(failed)?;
+        Ok(true)
+    }
+
+    /// Records what a run that is on used so far.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn keep_usage_of_run(&self, run: &str, usage: &[ModelUsageRow]) -> Result<(), StoreError> {
+        let failed = |error| self.failed(error);
+        let mut connection = self.pool.acquire().await.map_err(failed)?;
+        add_usage(&mut connection, run, usage).await.map_err(failed)
     }
 
     /// Records the answer of a tool call.

@@ -153,7 +153,15 @@ impl Store {
             let removed = sqlx::query(AssertSqlSafe(sql)).bind(moment.as_microsecond()).execute(&self.pool).await;
             removed.map_err(|error| self.failed(error))?;
         }
-        Ok(())
+        sqlx::query(
+            "DELETE FROM session_summaries WHERE conversation IN
+             (SELECT id FROM conversations WHERE changed < $1 AND holder IS NULL)",
+        )
+        .bind(moment.as_microsecond())
+        .execute(&self.pool)
+        .await
+        .map(drop)
+        .map_err(|error| self.failed(error))
     }
 
     /// Removes a conversation with its runs and all that they stored, unless a run is on. False when one is, or there is no
@@ -177,30 +185,46 @@ impl Store {
         let of_runs = TABLES.map(|table| {
             format!("DELETE FROM {table} WHERE run IN (SELECT id FROM conversation_runs WHERE conversation = $1)")
         });
-        let runs = "DELETE FROM conversation_runs WHERE conversation = $1".to_owned();
-        for statement in of_runs.into_iter().chain([runs]) {
+        let others = ["session_summaries", "conversation_runs"]
+            .map(|table| format!("DELETE FROM {table} WHERE conversation = $1"));
+        for statement in of_runs.into_iter().chain(others) {
             sqlx::query(AssertSqlSafe(statement)).bind(id).execute(&mut *transaction).await.map_err(failed)?;
         }
         transaction.commit().await.map_err(failed)?;
         Ok(true)
     }
 
-    /// Adds a conversation with copies of these runs and their messages. What the runs used stays with the original.
+    /// Adds a conversation with copies of these runs and their messages, unless its caller has `max` of them: false then.
+    /// What the runs used stays with the original.
     ///
     /// # Errors
     /// [`StoreError`]; nothing is stored then.
-    pub async fn fork_conversation(&self, fork: &Conversation, runs: &[CopiedRun]) -> Result<(), StoreError> {
-        retried(|| self.try_fork_conversation(fork, runs)).await
+    pub async fn fork_conversation(
+        &self,
+        fork: &Conversation,
+        runs: &[CopiedRun],
+        max: u32,
+    ) -> Result<bool, StoreError> {
+        retried(|| self.try_fork_conversation(fork, runs, max)).await
     }
 
-    async fn try_fork_conversation(&self, fork: &Conversation, runs: &[CopiedRun]) -> Result<(), StoreError> {
+    async fn try_fork_conversation(
+        &self,
+        fork: &Conversation,
+        runs: &[CopiedRun],
+        max: u32,
+    ) -> Result<bool, StoreError> {
         let failed = |error| self.failed(error);
         let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
-        super::conversations::insert(&mut transaction, fork).await.map_err(failed)?;
+        if !super::conversations::insert(&mut transaction, fork, max).await.map_err(failed)? {
+            transaction.rollback().await.map_err(failed)?;
+            return Ok(false);
+        }
         for run in runs {
             copy_run(&mut transaction, &fork.id, run).await.map_err(failed)?;
         }
-        transaction.commit().await.map_err(failed)
+        transaction.commit().await.map_err(failed)?;
+        Ok(true)
     }
 
     fn usage_row(&self, row: UsageRow) -> Result<LogRow<ModelUsageRow>, StoreError> {

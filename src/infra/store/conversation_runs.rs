@@ -98,6 +98,7 @@ pub struct RunEnd<'a> {
     pub messages: &'a [String],
     /// For a conversation without one.
     pub title: Option<&'a str>,
+    /// In place of what was stored with the run's calls; of a run whose process ended, that stays.
     pub usage: &'a [ModelUsageRow],
 }
 
@@ -163,26 +164,9 @@ impl Store {
             return Ok(false);
         }
         add_messages(&mut transaction, end).await.map_err(failed)?;
-        add_usage(&mut transaction, end).await.map_err(failed)?;
+        add_usage(&mut transaction, &end.run.id, end.usage).await.map_err(failed)?;
         transaction.commit().await.map_err(failed)?;
         Ok(true)
-    }
-
-    /// The messages of a conversation's session, in order.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub async fn session_messages(&self, conversation: &str, session_id: &str) -> Result<Vec<MessageLog>, StoreError> {
-        let rows: Vec<(String, i64, String, i64)> = sqlx::query_as(
-            "SELECT m.run, m.position, m.message, m.incomplete FROM message_logs m JOIN conversation_runs r ON r.id = m.run
-             WHERE m.session_id = $2 AND r.conversation = $1 ORDER BY r.number, m.position",
-        )
-        .bind(conversation)
-        .bind(session_id)
-        .fetch_all(&self.pool)
-        .await
-        .map_err(|error| self.failed(error))?;
-        Ok(rows.into_iter().map(message_log).collect())
     }
 
     /// All messages of a conversation from the `offset`th on, in order, at most `max`.
@@ -351,16 +335,23 @@ async fn add_messages(connection: &mut AnyConnection, end: &RunEnd<'_>) -> sqlx:
     Ok(())
 }
 
-async fn add_usage(connection: &mut AnyConnection, end: &RunEnd<'_>) -> sqlx::Result<()> {
+/// Each row in place of the one that was written while the run was on.
+pub(super) async fn add_usage(connection: &mut AnyConnection, run: &str, usage: &[ModelUsageRow]) -> sqlx::Result<()> {
     let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-    for (position, ModelUsageRow { agent, model, used }) in (0_i64..).zip(end.usage) {
+    for (position, ModelUsageRow { agent, model, used }) in (0_i64..).zip(usage) {
         sqlx::query(
             "INSERT INTO usage_logs
                 (run, position, agent, model, turns, tool_calls, prompt_tokens, completion_tokens, cached_tokens,
                  cache_write_tokens, cost_usd, duration_ms)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+             ON CONFLICT (run, position) DO UPDATE SET
+                agent = excluded.agent, model = excluded.model, turns = excluded.turns,
+                tool_calls = excluded.tool_calls, prompt_tokens = excluded.prompt_tokens,
+                completion_tokens = excluded.completion_tokens, cached_tokens = excluded.cached_tokens,
+                cache_write_tokens = excluded.cache_write_tokens, cost_usd = excluded.cost_usd,
+                duration_ms = excluded.duration_ms",
         )
-        .bind(&end.run.id)
+        .bind(run)
         .bind(position)
         .bind(agent)
         .bind(model)

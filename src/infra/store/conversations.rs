@@ -81,11 +81,14 @@ pub enum LockState {
 const COLUMNS: &str = "id, caller_key, title, status, agent, session_id, workspace, labels, created, changed";
 
 impl Store {
+    /// Adds a conversation, unless its caller has `max` of them: false then. Of requests at the same moment, some may pass
+    /// beyond it on PostgreSQL.
+    ///
     /// # Errors
     /// [`StoreError`]; nothing is stored then.
-    pub async fn add_conversation(&self, conversation: &Conversation) -> Result<(), StoreError> {
+    pub async fn add_conversation(&self, conversation: &Conversation, max: u32) -> Result<bool, StoreError> {
         let mut connection = self.pool.acquire().await.map_err(|error| self.failed(error))?;
-        insert(&mut connection, conversation).await.map_err(|error| self.failed(error))
+        insert(&mut connection, conversation, max).await.map_err(|error| self.failed(error))
     }
 
     /// A conversation of a caller.
@@ -275,10 +278,16 @@ impl Store {
     }
 }
 
-pub(super) async fn insert(connection: &mut AnyConnection, conversation: &Conversation) -> sqlx::Result<()> {
+/// False, and nothing is inserted, if the caller has `max` conversations.
+pub(super) async fn insert(
+    connection: &mut AnyConnection,
+    conversation: &Conversation,
+    max: u32,
+) -> sqlx::Result<bool> {
     let sql = format!(
         "INSERT INTO conversations ({COLUMNS}, fence, held_until, stop_fence)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 0, 0, -1)"
+         SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 0, 0, -1
+         WHERE (SELECT COUNT(*) FROM conversations WHERE caller_key = $2) < $11"
     );
     sqlx::query(AssertSqlSafe(sql))
         .bind(&conversation.id)
@@ -291,9 +300,10 @@ pub(super) async fn insert(connection: &mut AnyConnection, conversation: &Conver
         .bind(labels(&conversation.labels))
         .bind(conversation.created.as_microsecond())
         .bind(conversation.changed.as_microsecond())
+        .bind(i64::from(max))
         .execute(connection)
         .await
-        .map(drop)
+        .map(|inserted| inserted.rows_affected() > 0)
 }
 
 fn labels(labels: &BTreeMap<String, String>) -> String {
@@ -331,7 +341,7 @@ pub(in crate::infra::store) mod tests {
         let store = test_store().await;
         let first = conversation("a", "ann", 1);
         for conversation in [first.clone(), conversation("b", "ann", 2), conversation("c", "bob", 3)] {
-            store.add_conversation(&conversation).await.unwrap();
+            store.add_conversation(&conversation, 10).await.unwrap();
         }
         assert_eq!(store.conversation("ann", "a").await.unwrap(), Some(first.clone()));
         assert_eq!(store.conversation("bob", "a").await.unwrap(), None);
@@ -372,7 +382,7 @@ pub(in crate::infra::store) mod tests {
     #[tokio::test]
     async fn the_session_of_a_conversation_does_not_change_while_a_run_is_on() {
         let store = test_store().await;
-        store.add_conversation(&conversation("a", "ann", 1)).await.unwrap();
+        store.add_conversation(&conversation("a", "ann", 1), 10).await.unwrap();
         let now = Timestamp::from_second(100).unwrap();
         store.lock_conversation("a", &"p".into(), now, Duration::from_secs(15)).await.unwrap().unwrap();
         let reset = ConversationChange { session_id: Some(None), ..ConversationChange::default() };
@@ -385,7 +395,7 @@ pub(in crate::infra::store) mod tests {
     #[tokio::test]
     async fn one_holder_at_a_time_has_the_lock_until_it_expires() {
         let store = test_store().await;
-        store.add_conversation(&conversation("a", "ann", 1)).await.unwrap();
+        store.add_conversation(&conversation("a", "ann", 1), 10).await.unwrap();
         let at = |second| Timestamp::from_second(second).unwrap();
         let (one, other): (Arc<str>, Arc<str>) = ("one".into(), "other".into());
         let lease = Duration::from_secs(15);
@@ -408,9 +418,17 @@ pub(in crate::infra::store) mod tests {
     }
 
     #[tokio::test]
+    async fn a_caller_has_at_most_so_many_conversations() {
+        let store = test_store().await;
+        let add = async |id: &str, key: &str| store.add_conversation(&conversation(id, key, 1), 2).await.unwrap();
+        assert_eq!((add("a", "ann").await, add("b", "ann").await, add("c", "ann").await), (true, true, false));
+        assert_eq!((add("d", "bob").await, store.conversation("ann", "c").await.unwrap()), (true, None));
+    }
+
+    #[tokio::test]
     async fn locks_of_an_earlier_process_are_freed_where_there_is_one_process() {
         let store = test_store().await;
-        store.add_conversation(&conversation("a", "ann", 1)).await.unwrap();
+        store.add_conversation(&conversation("a", "ann", 1), 10).await.unwrap();
         let (now, lease) = (Timestamp::from_second(100).unwrap(), Duration::from_secs(15));
         store.lock_conversation("a", &"earlier".into(), now, lease).await.unwrap().unwrap();
         store.free_conversation_locks().await.unwrap();

@@ -1,10 +1,15 @@
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use sqlx::error::DatabaseError;
 use thiserror::Error;
 
 use super::Engine;
+use crate::core::error::{CallError, ErrorCode};
+
+/// When a caller may try again while the store is away.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// Why the store cannot be used, and the remedy. `place` is the path of the file, or the URL of the database without its
 /// password.
@@ -43,9 +48,23 @@ impl StoreError {
         }
     }
 
-    /// Whether the same request may succeed soon: nothing is wrong with it, nor with what is stored.
-    pub fn may_pass(&self) -> bool {
-        matches!(self, Self::Full { .. } | Self::Unreachable { .. } | Self::Conflict { .. })
+    /// Whether it may pass without a change of the program or of the data: the database is down, the disk full, or other
+    /// processes are in the way.
+    pub fn is_outage(&self) -> bool {
+        match self {
+            Self::Full { .. } | Self::Unreachable { .. } | Self::Conflict { .. } => true,
+            Self::Failed { source, .. } => {
+                use sqlx::Error::{Io, PoolClosed, PoolTimedOut};
+                // Locked, read-only, failed input or output, no such file: https://www.sqlite.org/rescode.html
+                matches!(source, Io(_) | PoolClosed | PoolTimedOut)
+                    || matches!(sqlite_code(source), Some(6 | 8 | 10 | 14))
+            }
+            Self::Folder { .. }
+            | Self::Copy { .. }
+            | Self::NotPrivate { .. }
+            | Self::Damaged { .. }
+            | Self::Newer { .. } => false,
+        }
     }
 
     pub(super) fn damaged(engine: Engine, place: String, problem: String) -> Self {
@@ -80,12 +99,25 @@ impl StoreError {
             Some("53100") => Self::Full { place },
             // Of transactions, and of two programs that create the tables.
             Some("40001" | "40P01" | "23505" | "42P07") => Self::Conflict { place, source },
-            Some(code) if ["08", "28", "3D", "57P"].iter().any(|class| code.starts_with(class)) => {
+            Some(code) if ["08", "28", "3D", "53", "57P"].iter().any(|class| code.starts_with(class)) => {
                 Self::Unreachable { place, source }
             }
             None if matches!(source, Io(_) | PoolTimedOut | Tls(_)) => Self::Unreachable { place, source },
             _ => Self::Failed { place, source },
         }
+    }
+}
+
+/// The error says nothing of the store's place; the log does.
+impl From<StoreError> for CallError {
+    fn from(error: StoreError) -> Self {
+        if !error.is_outage() {
+            return Self::internal(error);
+        }
+        tracing::error!(%error, "a request is refused: the store is not available");
+        let message =
+            "the gateway's store is not available: its database is down, or its disk is full; try again later";
+        Self::new(ErrorCode::Overloaded, message).retry_after(RETRY_AFTER).caused_by(error)
     }
 }
 

@@ -20,7 +20,7 @@ pub struct AgentRun {
 }
 
 /// In the order of the columns.
-type Row = (String, String, String, String, i64, i64, i64, i64, String, i64);
+type Row = (String, String, String, String, i64, i64, i64, i64, i64, i64, String, i64);
 
 impl Store {
     /// # Errors
@@ -29,7 +29,8 @@ impl Store {
         let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         sqlx::query(
             "INSERT INTO agent_runs (begun, caller_key, agent, model, reason, turns, tool_calls, prompt_tokens,
-             completion_tokens, cost_usd, duration_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+             completion_tokens, cached_tokens, cache_write_tokens, cost_usd, duration_ms)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
         )
         .bind(text_of(run.begun))
         .bind(&*run.caller_key)
@@ -40,6 +41,8 @@ impl Store {
         .bind(i64::from(run.used.tool_calls))
         .bind(count(run.used.prompt_tokens))
         .bind(count(run.used.completion_tokens))
+        .bind(count(run.used.cached_tokens))
+        .bind(count(run.used.cache_write_tokens))
         .bind(run.used.cost_usd.to_string())
         .bind(count(run.used.duration_ms))
         .execute(&self.pool)
@@ -54,8 +57,8 @@ impl Store {
     /// [`StoreError`].
     pub async fn runs_of(&self, caller_key: &str, max: u32) -> Result<Vec<AgentRun>, StoreError> {
         let rows: Vec<Row> = sqlx::query_as(
-            "SELECT begun, agent, model, reason, turns, tool_calls, prompt_tokens, completion_tokens, cost_usd,
-             duration_ms FROM agent_runs WHERE caller_key = $1 ORDER BY begun DESC LIMIT $2",
+            "SELECT begun, agent, model, reason, turns, tool_calls, prompt_tokens, completion_tokens, cached_tokens,
+             cache_write_tokens, cost_usd, duration_ms FROM agent_runs WHERE caller_key = $1 ORDER BY begun DESC LIMIT $2",
         )
         .bind(caller_key)
         .bind(i64::from(max))
@@ -79,7 +82,20 @@ impl Store {
     }
 
     fn run(&self, caller_key: &str, row: Row) -> Result<AgentRun, StoreError> {
-        let (begun, agent, model, reason, turns, tool_calls, prompt, completion, cost_usd, duration_ms) = row;
+        let (
+            begun,
+            agent,
+            model,
+            reason,
+            turns,
+            tool_calls,
+            prompt,
+            completion,
+            cached,
+            written,
+            cost_usd,
+            duration_ms,
+        ) = row;
         let begun = begun.parse().map_err(|_| self.damaged(format!("a run began at {begun:?}")))?;
         let count = |count: i64| u64::try_from(count).map_err(|_| self.damaged(format!("a count of a run is {count}")));
         let small = |count: i64| u32::try_from(count).map_err(|_| self.damaged(format!("a count of a run is {count}")));
@@ -89,8 +105,9 @@ impl Store {
             prompt_tokens: count(prompt)?,
             completion_tokens: count(completion)?,
             cost_usd: cost_usd.parse().map_err(|_| self.damaged(format!("a cost is {cost_usd:?}")))?,
+            cached_tokens: count(cached)?,
+            cache_write_tokens: count(written)?,
             duration_ms: count(duration_ms)?,
-            ..RunUsage::default()
         };
         Ok(AgentRun { begun, caller_key: caller_key.into(), agent, model, reason, used })
     }
@@ -113,8 +130,9 @@ mod tests {
             prompt_tokens: 290,
             completion_tokens: 42,
             cost_usd: "0.00042".parse().unwrap(),
+            cached_tokens: 200,
+            cache_write_tokens: 30,
             duration_ms: 7,
-            ..RunUsage::default()
         };
         let begun = begun.parse().unwrap();
         let (agent, model, reason) = ("weather".into(), "m".into(), "stop".into());

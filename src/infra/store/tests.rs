@@ -11,6 +11,7 @@ use super::test_support::{database_of_tests, test_store};
 use super::*;
 use crate::config::Secret;
 use crate::core::call::Caller;
+use crate::core::error::{CallError, ErrorCode};
 
 #[tokio::test]
 async fn a_file_is_made_with_its_folder_and_opens_again() {
@@ -201,4 +202,26 @@ async fn a_database_that_cannot_be_reached_is_named_without_its_password() {
         assert!(message.contains("postgres://ann@127.0.0.1:1/sekisho"), "{message}");
         assert!(!message.contains("s3cret"), "{message}");
     }
+}
+
+/// Callers learn that they may try again, and nothing of where the store is.
+#[tokio::test]
+async fn a_store_that_is_away_is_not_an_internal_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sekisho.db");
+    let store = Store::open_file(&path).await.unwrap();
+    test_support::fill_the_disk(&store).await;
+    let full = store.keep_registration(Registrations::McpServers, "files", &"x".repeat(1 << 20)).await.unwrap_err();
+    store.close().await;
+    let closed = store.registrations(Registrations::McpServers).await.unwrap_err();
+    let nowhere = StoreLocation::PostgreSql(Secret::new("postgres://ann:s3cret@127.0.0.1:1/sekisho"));
+    let down = Store::open(&nowhere).await.unwrap_err();
+    for error in [full, closed, down] {
+        let error = CallError::from(error);
+        assert_eq!((error.code(), error.retryable(), error.wait().is_some()), (ErrorCode::Overloaded, true, true));
+        assert!(!error.message().contains("sekisho.db") && !error.message().contains("127.0.0.1"), "{error}");
+    }
+    std::fs::write(&path, "this was never a database, ".repeat(400)).unwrap();
+    let damaged = CallError::from(Store::open_file(&path).await.unwrap_err());
+    assert_eq!(damaged.code(), ErrorCode::Internal);
 }

@@ -11,7 +11,7 @@ use crate::app::{TestApp, answer};
 use crate::openapi::document;
 
 /// A gateway with agents that play these scripts, and more configuration. An agent named `main` is the default.
-async fn with_agents(scripts: &[(&str, Value, &str)], more: &str) -> TestApp {
+pub(super) async fn with_agents(scripts: &[(&str, Value, &str)], more: &str) -> TestApp {
     let directory = TempDir::new().unwrap();
     let mut profiles = String::new();
     for (name, script, keys) in scripts {
@@ -241,5 +241,45 @@ async fn a_title_is_made_only_where_none_is_set_and_the_run_succeeded() {
             assert_ne!(status, StatusCode::OK);
         }
         assert_eq!(get(&app, &format!("/api/conversations/{id}")).await["title"], expected);
+    }
+}
+
+/// A model's name stands for a profile with another model, in every API.
+#[tokio::test]
+async fn the_models_of_a_tenant_can_be_named_where_agents_can() {
+    let answer_42 = json!({"turns": [{"text": ["42"]}]});
+    let more = "auth: {anonymous: never, api_keys: [{id: ann, tenant: acme, key: key-of-ann}, \
+                {id: bob, tenant: other, key: key-of-bob}]}\ntenants: {acme: {models: [small]}, other: {models: [main]}}";
+    let main = json!({"turns": [{"text": ["I am main"]}]});
+    let app = with_agents(&[("main", main, ""), ("calculating", answer_42, "")], more).await;
+    let listed = async |key: &str| {
+        let (_, list) = answer(app.get("/v1/models").bearer_auth(key)).await;
+        let ids = list["data"].as_array().unwrap().iter().map(|model| model["id"].as_str().unwrap().to_owned());
+        ids.collect::<Vec<_>>()
+    };
+    assert_eq!((listed("key-of-ann").await, listed("key-of-bob").await), (vec!["small".into()], vec!["main".into()]));
+    let messages = json!([{"role": "user", "content": "6*7?"}]);
+    let requests = |model: &str| {
+        [
+            ("/v1/chat/completions", json!({"model": model, "messages": messages})),
+            ("/v1/responses", json!({"model": model, "input": "6*7?"})),
+            ("/v1/messages", json!({"model": model, "max_tokens": 100, "messages": messages})),
+            ("/api/chat", json!({"model": model, "message": "6*7?"})),
+        ]
+    };
+    for (path, body) in requests("small") {
+        let (status, reply) = answer(app.post(path).bearer_auth("key-of-ann").json(&body)).await;
+        assert!(status == StatusCode::OK && reply.to_string().contains("42"), "{path}: {reply}");
+        let (status, reply) = answer(app.post(path).bearer_auth("key-of-bob").json(&body)).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{path}: {reply}");
+        assert!(reply.to_string().contains("there is no model"), "{path}: {reply}");
+    }
+    for (path, body) in requests("retired") {
+        let (status, _) = answer(app.post(path).bearer_auth("key-of-ann").json(&body)).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{path}");
+    }
+    for (name, status) in [("small", 200), ("main", 400), ("retired", 400)] {
+        let found = answer(app.get(&format!("/v1/models/{name}")).bearer_auth("key-of-ann")).await;
+        assert_eq!(found.0, status, "{name}: {}", found.1);
     }
 }

@@ -3,7 +3,10 @@ use std::time::Duration;
 
 use super::super::conversations::tests::conversation;
 use super::super::test_support::{fill_the_disk, free_disk, test_store};
-use super::super::{ConversationLock, ConversationRun, RunEnd, RunStatus, StoredError, ToolOutcome, TurnMessage};
+use super::super::{
+    ConversationLock, ConversationRun, RunEnd, RunStatus, SessionMessage, SessionSummary, StoredError, ToolOutcome,
+    TurnMessage,
+};
 use super::*;
 
 const LEASE: Duration = Duration::from_secs(15);
@@ -57,7 +60,7 @@ async fn lock(store: &Store, id: &str, now: i64) -> ConversationLock {
 
 /// A conversation of ann with a run that is on.
 async fn begun(store: &Store) -> (ConversationRun, ConversationLock) {
-    store.add_conversation(&conversation("c", "ann", 1)).await.unwrap();
+    store.add_conversation(&conversation("c", "ann", 1), 10).await.unwrap();
     let lock = lock(store, "c", 100).await;
     let run = run("r", "c");
     assert_eq!(store.begin_conversation_run(&run).await.unwrap(), 1);
@@ -66,6 +69,11 @@ async fn begun(store: &Store) -> (ConversationRun, ConversationLock) {
 
 fn ended(run: &ConversationRun, status: RunStatus) -> ConversationRun {
     ConversationRun { status, ended: Some(at(110)), ..run.clone() }
+}
+
+async fn said(store: &Store, conversation: &str) -> Vec<String> {
+    let found = store.session_messages(conversation, "s", None, 100).await.unwrap();
+    found.messages.into_iter().map(|message| message.log.message).collect()
 }
 
 fn filter<'a>(after: Option<(&'a str, i64)>, max: u32) -> LogFilter<'a> {
@@ -92,9 +100,9 @@ async fn a_run_ends_with_all_that_it_stores_and_gives_its_lock_back() {
     assert_eq!((stored.session_id.as_deref(), stored.title.as_deref()), (Some("s"), Some("t")));
     assert_eq!(store.conversation_run("ann", "r").await.unwrap(), Some(run));
     assert_eq!(store.conversation_run("bob", "r").await.unwrap(), None);
-    let said = store.session_messages("c", "s").await.unwrap();
+    let said = store.session_messages("c", "s", None, 100).await.unwrap().messages;
     assert_eq!(
-        said.iter().map(|log| (&*log.message, log.incomplete)).collect::<Vec<_>>(),
+        said.iter().map(|SessionMessage { log, .. }| (&*log.message, log.incomplete)).collect::<Vec<_>>(),
         [("1", false), ("2", false)]
     );
     assert_eq!(store.usage_of_run("r").await.unwrap(), usage);
@@ -146,7 +154,7 @@ async fn the_journal_has_what_was_answered_and_what_was_only_begun() {
     let turn = TurnMessage { turn: 1, message: "{}".into() };
     assert!(store.add_turn(&held, "r", &turn).await.unwrap());
     for (position, id) in (0..).zip(["x", "y"]) {
-        assert!(store.begin_tool_execution(&held, "r", &execution(id, position)).await.unwrap());
+        assert!(store.begin_tool_execution(&held, "r", &execution(id, position), &[]).await.unwrap());
     }
     let outcome = ToolOutcome { text: "3".into(), images: Some("[]".into()), is_error: false };
     store.end_tool_execution("r", "x", &outcome, at(102)).await.unwrap();
@@ -157,13 +165,13 @@ async fn the_journal_has_what_was_answered_and_what_was_only_begun() {
     );
     assert_eq!(store.turns_of("r").await.unwrap(), [turn]);
     // Sent again, its answer is not known again.
-    assert!(store.begin_tool_execution(&held, "r", &execution("x", 0)).await.unwrap());
+    assert!(store.begin_tool_execution(&held, "r", &execution("x", 0), &[]).await.unwrap());
     assert_eq!(store.tool_executions("r").await.unwrap()[0].output, None);
     // Without the lock nothing is added.
     store.unlock_conversation(&held).await.unwrap();
     let later = TurnMessage { turn: 2, message: "{}".into() };
     assert!(!store.add_turn(&held, "r", &later).await.unwrap());
-    assert!(!store.begin_tool_execution(&held, "r", &execution("z", 2)).await.unwrap());
+    assert!(!store.begin_tool_execution(&held, "r", &execution("z", 2), &[]).await.unwrap());
     let _next = lock(&store, "c", 103).await;
     assert!(!store.add_turn(&held, "r", &later).await.unwrap());
     assert_eq!(store.tool_executions("r").await.unwrap().len(), 2);
@@ -175,7 +183,7 @@ async fn texts_with_a_null_character_are_stored() {
     let (run, held) = begun(&store).await;
     let second = ConversationRun { id: "s".into(), user_input: "a\0b".into(), ..run };
     store.begin_conversation_run(&second).await.unwrap();
-    assert!(store.begin_tool_execution(&held, "r", &execution("x", 0)).await.unwrap());
+    assert!(store.begin_tool_execution(&held, "r", &execution("x", 0), &[]).await.unwrap());
     let outcome = ToolOutcome { text: "\0".into(), images: None, is_error: false };
     store.end_tool_execution("r", "x", &outcome, at(102)).await.unwrap();
     assert_eq!(store.conversation_run("ann", "s").await.unwrap().unwrap().user_input, "a\u{FFFD}b");
@@ -219,7 +227,7 @@ async fn logs_are_read_in_pages_and_by_their_caller_alone() {
         title: None,
         usage: &[usage("a", "0.1")],
     };
-    assert!(store.begin_tool_execution(&held, "r", &execution("x", 0)).await.unwrap());
+    assert!(store.begin_tool_execution(&held, "r", &execution("x", 0), &[]).await.unwrap());
     assert!(store.end_conversation_run(&end).await.unwrap());
     let first = store.message_log(&filter(None, 2)).await.unwrap();
     assert_eq!(first.iter().map(|log| (&*log.run, log.position)).collect::<Vec<_>>(), [("r", 0), ("r", 1)]);
@@ -241,7 +249,7 @@ async fn logs_are_read_in_pages_and_by_their_caller_alone() {
 async fn a_conversation_is_removed_with_its_runs_but_not_while_one_is_on() {
     let store = test_store().await;
     let (_run, held) = begun(&store).await;
-    assert!(store.begin_tool_execution(&held, "r", &execution("x", 0)).await.unwrap());
+    assert!(store.begin_tool_execution(&held, "r", &execution("x", 0), &[]).await.unwrap());
     assert!(!store.delete_conversation("c", at(101)).await.unwrap());
     store.unlock_conversation(&held).await.unwrap();
     assert!(store.delete_conversation("c", at(101)).await.unwrap());
@@ -267,14 +275,51 @@ async fn a_fork_has_the_messages_up_to_one_and_old_logs_go() {
     assert!(store.end_conversation_run(&end).await.unwrap());
     let fork = Conversation { session_id: Some("s".into()), ..conversation("f", "ann", 200_000_000) };
     let copied = CopiedRun { id: "r".into(), new_id: "r2".into(), up_to: 0 };
-    store.fork_conversation(&fork, &[copied]).await.unwrap();
-    let said = |messages: Vec<MessageLog>| messages.into_iter().map(|log| log.message).collect::<Vec<_>>();
-    assert_eq!(said(store.session_messages("f", "s").await.unwrap()), ["1"]);
-    assert_eq!(said(store.session_messages("c", "s").await.unwrap()), ["1", "2"]);
+    let summary = SessionSummary { text: "so far".into(), last: (1, 0) };
+    store.keep_session_summary("c", "s", &summary).await.unwrap();
+    assert!(!store.fork_conversation(&fork, std::slice::from_ref(&copied), 1).await.unwrap(), "too many");
+    assert_eq!(store.conversation("ann", "f").await.unwrap(), None);
+    assert!(store.fork_conversation(&fork, &[copied], 2).await.unwrap());
+    assert_eq!(said(&store, "f").await, ["1"]);
+    assert_eq!(said(&store, "c").await, ["1", "2"]);
     assert_eq!(store.usage_log(&filter(None, 9)).await.unwrap().len(), 1, "no usage counts twice");
     // The first one changed at second 110, the fork at second 200.
     store.forget_conversation_logs_before(at(150)).await.unwrap();
-    assert_eq!(store.session_messages("c", "s").await.unwrap(), []);
+    assert_eq!(said(&store, "c").await, [""; 0]);
+    assert_eq!(store.session_summary("c", "s").await.unwrap(), None);
     assert_eq!(store.conversation_runs("c", None, 9).await.unwrap().len(), 1);
-    assert_eq!(said(store.session_messages("f", "s").await.unwrap()), ["1"]);
+    assert_eq!(said(&store, "f").await, ["1"]);
+}
+
+#[tokio::test]
+async fn the_latest_messages_of_a_session_are_read_as_far_as_they_are_wanted() {
+    let store = test_store().await;
+    let (run, held) = begun(&store).await;
+    let run = ended(&run, RunStatus::Succeeded);
+    let messages = ["1111", "2222", "33333"].map(str::to_owned);
+    let lock = Some(&held);
+    let end = RunEnd { run: &run, lock, keeps_lock: false, messages: &messages, title: None, usage: &[] };
+    assert!(store.end_conversation_run(&end).await.unwrap());
+    for (after, max, expected, left_out) in [
+        (None, 100, &["1111", "2222", "33333"][..], 0),
+        (None, 12, &["2222", "33333"], 1),
+        (None, 8, &["33333"], 2),
+        (None, 1, &["33333"], 2),
+        (Some((1, 0)), 100, &["2222", "33333"], 0),
+        (Some((1, 2)), 100, &[], 0),
+        (Some((0, 9)), 13, &["1111", "2222", "33333"], 0),
+    ] {
+        let found = store.session_messages("c", "s", after, max).await.unwrap();
+        let texts: Vec<_> = found.messages.iter().map(|message| &*message.log.message).collect();
+        assert_eq!((&texts[..], found.left_out), (expected, left_out), "{after:?}, {max}");
+    }
+    assert!(store.has_session("c", "s").await.unwrap() && !store.has_session("c", "other").await.unwrap());
+    assert!(store.has_message("r", 2).await.unwrap() && !store.has_message("r", 3).await.unwrap());
+    for text in ["one", "two"] {
+        let summary = SessionSummary { text: text.into(), last: (1, 1) };
+        store.keep_session_summary("c", "s", &summary).await.unwrap();
+        assert_eq!(store.session_summary("c", "s").await.unwrap(), Some(summary));
+    }
+    assert!(store.delete_conversation("c", at(200)).await.unwrap());
+    assert_eq!(store.session_summary("c", "s").await.unwrap(), None);
 }

@@ -1,0 +1,151 @@
+//! What a run continues: the latest messages of a session, and the summary of those before them.
+
+use super::conversation_runs::message_log;
+use super::{MessageLog, Store, StoreError};
+
+/// The messages of a session up to one of them, in short.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionSummary {
+    pub text: String,
+    /// The last message that it stands for: the number of its run, and its position there.
+    pub last: (i64, i64),
+}
+
+/// A message with the number of its run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionMessage {
+    pub run_number: i64,
+    pub log: MessageLog,
+}
+
+/// The latest messages of a session.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SessionMessages {
+    /// In order.
+    pub messages: Vec<SessionMessage>,
+    /// How many others come before them.
+    pub left_out: u64,
+}
+
+impl Store {
+    /// The messages of a conversation's session after one of them, the latest as far as they have `max_characters`
+    /// together, and at least the last one.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn session_messages(
+        &self,
+        conversation: &str,
+        session_id: &str,
+        after: Option<(i64, i64)>,
+        max_characters: u64,
+    ) -> Result<SessionMessages, StoreError> {
+        let (number, position) = after.unwrap_or((0, -1));
+        // Sums and counts are over the messages from the last one to this one.
+        let rows: Vec<(i64, String, i64, String, i64, i64)> = sqlx::query_as(
+            "SELECT latest.number, m.run, m.position, m.message, m.incomplete, latest.total FROM (
+                SELECT r.number, m.run, m.position,
+                    SUM(LENGTH(m.message)) OVER (ORDER BY r.number DESC, m.position DESC) AS characters,
+                    ROW_NUMBER() OVER (ORDER BY r.number DESC, m.position DESC) AS place,
+                    COUNT(*) OVER () AS total
+                FROM message_logs m JOIN conversation_runs r ON r.id = m.run
+                WHERE m.session_id = $2 AND r.conversation = $1 AND (r.number > $3 OR (r.number = $3 AND m.position > $4))
+             ) latest JOIN message_logs m ON m.run = latest.run AND m.position = latest.position
+             WHERE latest.characters <= $5 OR latest.place = 1 ORDER BY latest.number, m.position",
+        )
+        .bind(conversation)
+        .bind(session_id)
+        .bind(number)
+        .bind(position)
+        .bind(i64::try_from(max_characters).unwrap_or(i64::MAX))
+        .fetch_all(&self.pool)
+        .await
+        .map_err(|error| self.failed(error))?;
+        let total = rows.first().map_or(0, |row| row.5);
+        let left_out = u64::try_from(total).unwrap_or_default().saturating_sub(rows.len() as u64);
+        let message = |(run_number, run, position, message, incomplete, _)| SessionMessage {
+            run_number,
+            log: message_log((run, position, message, incomplete)),
+        };
+        Ok(SessionMessages { messages: rows.into_iter().map(message).collect(), left_out })
+    }
+
+    /// Whether a conversation has messages of a session.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn has_session(&self, conversation: &str, session_id: &str) -> Result<bool, StoreError> {
+        let found: Option<i64> = sqlx::query_scalar(
+            "SELECT m.position FROM message_logs m JOIN conversation_runs r ON r.id = m.run
+             WHERE r.conversation = $1 AND m.session_id = $2 LIMIT 1",
+        )
+        .bind(conversation)
+        .bind(session_id)
+        .fetch_optional(&self.pool)
+        .await
+        .map_err(|error| self.failed(error))?;
+        Ok(found.is_some())
+    }
+
+    /// Whether a run has a message at a position.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn has_message(&self, run: &str, position: i64) -> Result<bool, StoreError> {
+        let found: Option<i64> =
+            sqlx::query_scalar("SELECT position FROM message_logs WHERE run = $1 AND position = $2")
+                .bind(run)
+                .bind(position)
+                .fetch_optional(&self.pool)
+                .await
+                .map_err(|error| self.failed(error))?;
+        Ok(found.is_some())
+    }
+
+    /// The summary of the older messages of a session.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn session_summary(
+        &self,
+        conversation: &str,
+        session_id: &str,
+    ) -> Result<Option<SessionSummary>, StoreError> {
+        let row: Option<(String, i64, i64)> = sqlx::query_as(
+            "SELECT summary, last_number, last_position FROM session_summaries
+             WHERE conversation = $1 AND session_id = $2",
+        )
+        .bind(conversation)
+        .bind(session_id)
+        .fetch_optional(&self.pool)
+        .await
+        .map_err(|error| self.failed(error))?;
+        Ok(row.map(|(text, number, position)| SessionSummary { text, last: (number, position) }))
+    }
+
+    /// Replaces the summary of the older messages of a session.
+    ///
+    /// # Errors
+    /// [`StoreError`]; the earlier one stays then.
+    pub async fn keep_session_summary(
+        &self,
+        conversation: &str,
+        session_id: &str,
+        summary: &SessionSummary,
+    ) -> Result<(), StoreError> {
+        sqlx::query(
+            "INSERT INTO session_summaries (conversation, session_id, last_number, last_position, summary)
+             VALUES ($1, $2, $3, $4, $5) ON CONFLICT (conversation, session_id) DO UPDATE SET
+                last_number = excluded.last_number, last_position = excluded.last_position, summary = excluded.summary",
+        )
+        .bind(conversation)
+        .bind(session_id)
+        .bind(summary.last.0)
+        .bind(summary.last.1)
+        .bind(&summary.text)
+        .execute(&self.pool)
+        .await
+        .map(drop)
+        .map_err(|error| self.failed(error))
+    }
+}
