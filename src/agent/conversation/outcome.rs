@@ -138,3 +138,25 @@ impl RunReply {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_is_stopped_says_why() {
+        for (cause, expected) in [
+            (StopCause::TimeOut, (RunStatus::TimedOut, "timeout")),
+            (StopCause::Request, (RunStatus::Cancelled, "cancelled")),
+            (StopCause::LockLost, (RunStatus::Cancelled, "cancelled")),
+        ] {
+            let run = LiveRun::for_tests();
+            run.stop(cause);
+            let mut outcome = Outcome::default();
+            outcome.record(Event::Finished { reason: FinishReason::Aborted, messages: Vec::new() });
+            let (status, error) = outcome.status(&run);
+            let error = error.unwrap();
+            assert_eq!((status, &*error.code, &*error.message), (expected.0, expected.1, cause.message()));
+        }
+    }
+}

@@ -81,3 +81,47 @@ pub(super) async fn completed(store: &Store, run: &str, reported: Vec<Message>) 
     let executions = store.tool_executions(run).await.map_err(CallError::from)?;
     history::of_unfinished_run(reported, &turns, &executions).map_err(CallError::internal)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::infra::store::TurnMessage;
+    use crate::infra::store::test_support::{conversation, test_store};
+
+    #[tokio::test]
+    async fn a_run_that_cannot_be_read_does_not_keep_the_others_back() {
+        let store = test_store().await;
+        let begun = Timestamp::now();
+        for id in ["a", "b", "c"] {
+            store.add_conversation(&conversation(id, "ann"), 9).await.unwrap();
+            let lock =
+                store.lock_conversation(id, &Arc::from("p"), begun, Duration::from_secs(1)).await.unwrap().unwrap();
+            let run = ConversationRun {
+                id: id.into(),
+                conversation: id.into(),
+                number: 1,
+                session_id: "s".into(),
+                agent: "default".into(),
+                claimed_executor: None,
+                user_input: "hello".into(),
+                status: RunStatus::Running,
+                error: None,
+                begun,
+                ended: None,
+            };
+            store.begin_conversation_run(&run).await.unwrap();
+            if id == "b" {
+                let turn = TurnMessage { turn: 1, message: r#"{"version": 99}"#.into() };
+                assert!(store.add_turn(&lock, id, &turn).await.unwrap());
+            }
+            store.unlock_conversation(&lock).await.unwrap();
+        }
+        let runs = store.interrupted_runs(None, Timestamp::now()).await.unwrap();
+        end_each(&store, runs).await;
+        let status = async |id| store.conversation_run("ann", id).await.unwrap().unwrap().status;
+        let all = [status("a").await, status("b").await, status("c").await];
+        assert_eq!(all, [RunStatus::Interrupted, RunStatus::Running, RunStatus::Interrupted]);
+    }
+}
