@@ -66,6 +66,12 @@ pub enum Event {
         /// The provider's id.
         model: String,
     },
+    /// A piece of what a sub-agent says.
+    SubAgentText {
+        /// The call that started it.
+        tool_use_id: String,
+        text: String,
+    },
     /// It has ended, also where the run was stopped. Its answer is the call's result.
     SubAgentEnd {
         tool_use_id: String,
@@ -129,6 +135,7 @@ impl Event {
             Self::ClientToolCall { .. } => "client_tool_call",
             Self::Compacted { .. } => "compacted",
             Self::SubAgentBegin { .. } => "sub_agent_begin",
+            Self::SubAgentText { .. } => "sub_agent_text",
             Self::SubAgentEnd { .. } => "sub_agent_end",
             Self::Plan { .. } => "plan",
             Self::Step { .. } => "step",

@@ -93,6 +93,7 @@ impl SubAgents {
         let kind = self.types.get(&task.subagent_type).ok_or_else(|| task.unknown_type(&self.types))?;
         let profile = Arc::new(self.profile(kind, task.model.as_deref()).await?);
         let agent: Arc<str> = task.subagent_type.as_str().into();
+        let tool_use_id = call.id.clone();
         // Dropped after the events, when all of them are counted.
         let mut started =
             Started::new(call.id, Arc::clone(&agent), profile.model(), &self.parent.usage, self.events.clone());
@@ -112,11 +113,18 @@ impl SubAgents {
         let mut answer = Answer::default();
         while let Some(event) = events.next().await {
             // Its own sub-agents are visible too.
-            if matches!(event, Event::SubAgentBegin { .. } | Event::SubAgentEnd { .. }) {
+            let is_of_its_own = |event: &Event| {
+                matches!(event, Event::SubAgentBegin { .. } | Event::SubAgentText { .. } | Event::SubAgentEnd { .. })
+            };
+            if is_of_its_own(&event) {
                 let _run_has_ended = self.events.send(event);
-            } else {
-                answer.record(event);
+                continue;
             }
+            if let Event::Content { text } = &event {
+                let (tool_use_id, text) = (tool_use_id.clone(), text.clone());
+                let _run_has_ended = self.events.send(Event::SubAgentText { tool_use_id, text });
+            }
+            answer.record(event);
         }
         let answer = answer.into_tool_answer();
         started.success = answer.success;

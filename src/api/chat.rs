@@ -238,6 +238,7 @@ impl ChatReply {
                 | Event::Compacted { .. }
                 | Event::ClientToolCall { .. }
                 | Event::SubAgentBegin { .. }
+                | Event::SubAgentText { .. }
                 | Event::SubAgentEnd { .. }
                 | Event::PartFailed(_)
                 | Event::Plan { .. }

@@ -45,6 +45,7 @@ impl Outcome {
             | Event::ToolResult { .. }
             | Event::ToolError { .. }
             | Event::SubAgentBegin { .. }
+            | Event::SubAgentText { .. }
             | Event::SubAgentEnd { .. }
             | Event::ClientToolCall { .. }
             | Event::Compacted { .. }

@@ -25,6 +25,9 @@ pub enum RunEvent {
     /// A piece of the answer.
     TextDelta {
         text: String,
+        /// The call of `Task` whose sub-agent says it; missing for the run's own answer.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        parent_tool_use_id: Option<String>,
     },
     /// A piece of what the model thinks, if its provider shows it.
     Thinking {
@@ -184,7 +187,9 @@ impl Translation {
     /// The events for one of the loop's; none for those that belong to the end of the run.
     pub(super) fn of(&mut self, event: &Event) -> Vec<RunEvent> {
         match event {
-            Event::Content { text } => vec![RunEvent::TextDelta { text: text.clone() }],
+            Event::Content { text } => {
+                vec![RunEvent::TextDelta { text: text.clone(), parent_tool_use_id: None }]
+            }
             Event::Thinking { text } => vec![RunEvent::Thinking { thinking: text.clone() }],
             Event::ToolInput { id, tool_name, arguments } => vec![self.tool_use(id, tool_name, arguments.clone())],
             Event::ToolResult { id, tool_name, result } => self.tool_result(id, tool_name, result, false),
@@ -207,6 +212,10 @@ impl Translation {
                 subagent_type: subagent_type.clone(),
                 model: model.clone(),
             }],
+            Event::SubAgentText { tool_use_id, text } => {
+                let parent_tool_use_id = Some(tool_use_id.clone());
+                vec![RunEvent::TextDelta { text: text.clone(), parent_tool_use_id }]
+            }
             Event::SubAgentEnd { tool_use_id, success, usage, .. } => vec![RunEvent::SubagentEnd {
                 tool_use_id: tool_use_id.clone(),
                 is_error: !success,

@@ -108,6 +108,7 @@ impl Output {
             }
             Event::Compacted { .. }
             | Event::SubAgentBegin { .. }
+            | Event::SubAgentText { .. }
             | Event::SubAgentEnd { .. }
             | Event::PartFailed(_)
             | Event::Plan { .. }

@@ -185,6 +185,7 @@ impl ChunkEncoder {
             | Event::ToolResult { .. }
             | Event::ToolError { .. }
             | Event::SubAgentBegin { .. }
+            | Event::SubAgentText { .. }
             | Event::SubAgentEnd { .. }
             | Event::PartFailed(_)
             | Event::Plan { .. }

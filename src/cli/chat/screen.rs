@@ -110,6 +110,7 @@ impl Screen {
             Event::Thinking { .. }
             | Event::ClientToolCall { .. }
             | Event::SubAgentBegin { .. }
+            | Event::SubAgentText { .. }
             | Event::SubAgentEnd { .. }
             | Event::Evaluation { .. }
             | Event::Node { .. } => {}

@@ -54,9 +54,21 @@ async fn a_sub_agent_has_events_journaled_calls_and_a_usage_row_of_its_own() {
     let app = with_agents(&[("main", main, "subagents: [clerk]"), ("calculating", calculating, "")], "").await;
     let id = create(&app, json!({})).await;
     let sent = events(streamed(&app, &id, &json!({"user_input": "6*7?"}))).await;
-    let expected =
-        ["system", "tool_use", "subagent_begin", "subagent_end", "tool_result", "text_delta", "result", "system"];
+    let expected = [
+        "system",
+        "tool_use",
+        "subagent_begin",
+        "text_delta",
+        "subagent_end",
+        "tool_result",
+        "text_delta",
+        "result",
+        "system",
+    ];
     assert_eq!(names(&sent), expected);
+    let texts = of(&sent, "text_delta");
+    assert_eq!((&texts[0]["text"], &texts[0]["parent_tool_use_id"]), (&json!("42"), &sent[1].data["tool_use_id"]));
+    assert_eq!((&texts[1]["text"], texts[1].get("parent_tool_use_id")), (&json!("It is 42."), None));
     let call = &of(&sent, "tool_use")[0]["tool_use_id"];
     let (begin, end) = (of(&sent, "subagent_begin")[0], of(&sent, "subagent_end")[0]);
     assert_eq!((&begin["tool_use_id"], &end["tool_use_id"], &end["is_error"]), (call, call, &json!(false)));
