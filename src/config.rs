@@ -26,6 +26,8 @@ mod store;
 mod subagents;
 mod telemetry;
 mod tenants;
+mod thinking;
+mod tool_filter;
 mod tools;
 
 mod check;
@@ -46,7 +48,7 @@ use self::check::{Finding, Findings};
 use self::overrides::Overrides;
 use self::yaml::document::Document;
 
-pub use self::agent::{AgentConfig, AgentProfile, Effort, ProfilePrompt, Provider, Thinking, ToolFilter};
+pub use self::agent::{AgentConfig, AgentProfile, ProfilePrompt, Provider};
 pub use self::audit::{AuditArguments, AuditConfig, Durability, OnDamage};
 pub use self::auth::{AnonymousAccess, ApiKeyConfig, AuthConfig, JwtConfig};
 pub use self::aws::AwsConfig;
@@ -75,6 +77,8 @@ pub use self::store::StoreConfig;
 pub use self::subagents::SubAgentType;
 pub use self::telemetry::{LogFormat, TelemetryConfig};
 pub use self::tenants::{ResourceStatus, TenantConfig};
+pub use self::thinking::{Effort, Thinking};
+pub use self::tool_filter::ToolFilter;
 pub use self::tools::{
     OutputCheck, SearchProvider, ToolOverride, ToolsConfig, WebFetchConfig, WebSearchConfig, WorkspaceConfig,
 };

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::agent::ToolFilter;
 use super::check::Findings;
+use super::tool_filter::ToolFilter;
 use super::tools::{TOOL_NAME_RULE, is_tool_name};
 
 /// Agents that other agents start with the tool `Task`, in profiles that name them in `subagents` (C24).

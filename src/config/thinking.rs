@@ -1,0 +1,83 @@
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// How much a model thinks before it answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "ThinkingSettings")]
+pub enum Thinking {
+    /// In the provider's own terms; where it counts tokens, as many as [`Effort::tokens`].
+    Effort(Effort),
+    /// Maximum tokens; Anthropic's least is 1024. Where the provider knows only efforts, the one that fits.
+    BudgetTokens(u32),
+}
+
+/// One of the two.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ThinkingSettings {
+    effort: Option<Effort>,
+    /// At least 1024.
+    budget_tokens: Option<u32>,
+}
+
+impl TryFrom<ThinkingSettings> for Thinking {
+    type Error = &'static str;
+
+    fn try_from(settings: ThinkingSettings) -> Result<Self, &'static str> {
+        match (settings.effort, settings.budget_tokens) {
+            (Some(effort), None) => Ok(Self::Effort(effort)),
+            (None, Some(tokens)) => Ok(Self::BudgetTokens(tokens)),
+            _ => Err("set one of `effort` and `budget_tokens`"),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Effort {
+    Minimal,
+    Low,
+    Medium,
+    High,
+}
+
+impl Effort {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Minimal => "minimal",
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+        }
+    }
+
+    fn tokens(self) -> u32 {
+        match self {
+            Self::Minimal => 1_024,
+            Self::Low => 2_048,
+            Self::Medium => 8_192,
+            Self::High => 24_576,
+        }
+    }
+}
+
+impl Thinking {
+    /// Maximum tokens.
+    pub fn tokens(self) -> u32 {
+        match self {
+            Self::Effort(effort) => effort.tokens(),
+            Self::BudgetTokens(tokens) => tokens,
+        }
+    }
+
+    /// The effort that uses about as many tokens.
+    pub fn effort(self) -> Effort {
+        match self {
+            Self::Effort(effort) => effort,
+            Self::BudgetTokens(..=1_024) => Effort::Minimal,
+            Self::BudgetTokens(..=4_096) => Effort::Low,
+            Self::BudgetTokens(..=16_384) => Effort::Medium,
+            Self::BudgetTokens(_) => Effort::High,
+        }
+    }
+}
