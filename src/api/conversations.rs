@@ -82,8 +82,7 @@ pub(super) async fn create(
         changed: now,
     };
     check(conversation.title.as_deref(), &conversation.labels)?;
-    let max = MAX_CONVERSATIONS;
-    if !gateway.store().add_conversation(&conversation, max).await.map_err(CallError::from)? {
+    if !gateway.store().add_conversation(&conversation, MAX_CONVERSATIONS).await.map_err(CallError::from)? {
         return Err(too_many());
     }
     Ok(reply::json(StatusCode::CREATED, &ConversationBody::from(conversation)))
@@ -114,10 +113,10 @@ pub(super) async fn change(
     JsonBody(change, _memory): JsonBody<ConversationChange>,
 ) -> Result<Response, CallError> {
     let before = find(&gateway, &origin, &id).await?;
-    if let Some(Some(session)) = &change.session_id {
-        if !gateway.store().has_session(&id, session).await.map_err(CallError::from)? {
-            return Err(unknown_session(session));
-        }
+    if let Some(Some(session)) = &change.session_id
+        && !gateway.store().has_session(&id, session).await.map_err(CallError::from)?
+    {
+        return Err(unknown_session(session));
     }
     if let Some(agent) = &change.agent {
         agents.catalog().model(&origin.caller.tenant, Some(agent)).await?;
