@@ -15,6 +15,7 @@ mod local;
 pub mod mcp;
 mod model_api;
 mod openai;
+mod page_request;
 mod plans;
 mod poll_inline;
 mod preface_timeout;
@@ -27,7 +28,6 @@ mod tls;
 
 use std::sync::Arc;
 
-use axum::routing::get;
 use axum::{Extension, Router};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -35,8 +35,12 @@ use utoipa_axum::routes;
 use crate::agent::AgentService;
 use crate::agent::conversation::ConversationRuns;
 
-pub use self::listener::{BoundListeners, serve};
+pub(crate) use self::event_stream::{COMMENT as KEEP_ALIVE_COMMENT, NamedEvent, respond_named};
+pub use self::listener::BoundListeners;
+pub(crate) use self::listener::serve_with;
 pub use self::local::{GatewayStatus, LocalListener, NamedCaller};
+pub(crate) use self::page_request::{PageRequest, administrator_on_socket, read_form};
+pub(crate) use self::reply::status as status_of;
 pub use self::tls::check_tls;
 
 /// Every route of the service.
@@ -54,6 +58,8 @@ pub fn router(agents: &Arc<AgentService>) -> Router {
         .routes(routes!(rest::tools::batch_execute))
         .routes(routes!(rest::files::upload))
         .routes(routes!(rest::select::select))
+        .routes(routes!(admin::calls::list))
+        .routes(routes!(admin::calls::show))
         .routes(routes!(admin::mcp::register))
         .routes(routes!(admin::sign_in::start))
         .routes(routes!(admin::sign_in::finish))
@@ -119,7 +125,6 @@ pub fn router(agents: &Arc<AgentService>) -> Router {
         .split_for_parts();
     let router = router
         .merge(mcp::routes(gateway))
-        .route("/", get(rest::root::root))
         .route("/openapi.json", documentation::route(&document))
         .fallback(reply::no_such_route)
         .method_not_allowed_fallback(reply::no_such_method);

@@ -5,6 +5,7 @@ mod call;
 mod chat;
 mod check;
 mod client;
+mod console;
 mod conversations;
 mod explain;
 mod import;
@@ -134,6 +135,8 @@ enum Command {
         #[command(subcommand)]
         command: mcp::McpCommand,
     },
+    /// Print a link that opens the console of the running gateway in a browser on this machine, as its administrator.
+    Console,
     /// List and change tenants: what their agents may use.
     Tenants {
         #[command(subcommand)]
@@ -202,6 +205,7 @@ pub fn main() -> ExitCode {
         Command::Explain(command) => explain::run(&common, command),
         Command::Import { command } => import::run(&common, command),
         Command::Sandbox { command } => sandbox::run(&common, command),
+        Command::Console => console::run(&common),
         Command::Mcp { command } => mcp::run(&common, command),
         Command::Tenants { command } => resources::run(&common, resources::Kind::Tenants, &command.unwrap_or_default()),
         Command::Models { command } => resources::run(&common, resources::Kind::Models, &command.unwrap_or_default()),

@@ -10,6 +10,7 @@ mod auth;
 mod aws;
 mod breaker;
 mod budget;
+mod console;
 mod execution;
 mod limits;
 mod mcp;
@@ -54,6 +55,7 @@ pub use self::auth::{AnonymousAccess, ApiKeyConfig, AuthConfig, JwtConfig};
 pub use self::aws::AwsConfig;
 pub use self::breaker::{BreakerConfig, BreakerOverrides};
 pub use self::budget::BudgetConfig;
+pub use self::console::{ConsoleConfig, ConsoleRole};
 pub use self::environment::{Environment, dotenv_files};
 pub use self::execution::ExecutionConfig;
 pub use self::limits::LimitsConfig;
@@ -97,6 +99,7 @@ pub struct Config {
     pub state_directory: Option<PathBuf>,
     pub server: ServerConfig,
     pub auth: AuthConfig,
+    pub console: ConsoleConfig,
     pub tools: ToolsConfig,
     pub sandbox: SandboxConfig,
     pub openapi: OpenApiConfig,
@@ -228,6 +231,7 @@ impl Config {
         self.check_exposure(&mut findings);
         self.server.check(&mut findings);
         self.auth.check(&mut findings);
+        self.console.check(&mut findings);
         self.tools.check(&mut findings);
         self.sandbox.check(&mut findings);
         self.openapi.check(&mut findings);

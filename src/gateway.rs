@@ -9,6 +9,7 @@ mod mcp;
 mod offer_problems;
 mod openapi;
 mod parts;
+mod recent_calls;
 mod tenants;
 mod tool_set;
 
@@ -57,6 +58,7 @@ pub use self::lock::read as read_lock;
 pub use self::mcp::AddServerError;
 pub use self::openapi::RegisterError;
 pub use self::parts::loader_of;
+pub(crate) use self::recent_calls::{CallFilter, Reach};
 pub(crate) use self::tenants::limits_of_tenant;
 
 /// Callers and tenants with gauges of their budget.

@@ -10,6 +10,7 @@ pub mod metrics;
 pub mod outbound;
 pub mod pem;
 pub mod readiness;
+pub mod recent_calls;
 pub mod remote_gateway;
 pub(crate) mod sse;
 pub mod state_lock;

@@ -10,6 +10,9 @@
 // The command line.
 mod cli;
 
+// The pages for operators, in front of the same functions as the HTTP routes.
+mod console;
+
 // The HTTP server and the MCP server: how calls come in.
 mod api;
 
@@ -49,9 +52,10 @@ mod core;
 
 pub use crate::agent::AgentService;
 pub use crate::agent::toolbox::{InProcess, Toolbox};
-pub use crate::api::{BoundListeners, serve};
+pub use crate::api::BoundListeners;
 pub use crate::cli::main;
 pub use crate::config::{Config, Environment, PolicyConfig};
+pub use crate::console::serve;
 pub use crate::core::call::{Arguments, CallContext, Caller, Deadline, ToolOutput, Upstream, Via};
 pub use crate::core::error::{Blame, CallError, ErrorCode};
 pub use crate::core::peer::{Progress, Question, QuestionMethod, Questions};

@@ -1,5 +1,6 @@
 //! Routes that change the gateway's tools; they need the role `admin`. Each change has a line in the audit trail.
 
+pub(super) mod calls;
 pub(super) mod mcp;
 pub(super) mod openapi;
 pub(super) mod resources;

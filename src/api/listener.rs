@@ -81,8 +81,14 @@ impl BoundListeners {
     }
 }
 
-/// Serves a gateway and its agents until `shutdown` resolves, then lets running calls finish within the grace period.
-pub async fn serve(listening: BoundListeners, agents: &Arc<AgentService>, shutdown: impl Future<Output = ()>) {
+/// Serves a gateway, its agents and further pages until `shutdown` resolves, then lets running calls finish within the
+/// grace period.
+pub(crate) async fn serve_with(
+    listening: BoundListeners,
+    agents: &Arc<AgentService>,
+    pages: Router,
+    shutdown: impl Future<Output = ()>,
+) {
     let gateway = agents.gateway();
     let config = gateway.config();
     gateway.outbound().set_own_listeners(listening.addresses());
@@ -92,7 +98,7 @@ pub async fn serve(listening: BoundListeners, agents: &Arc<AgentService>, shutdo
     let (calls, scrapes) = (connections(config.server.max_connections), connections(MAX_METRICS_CONNECTIONS));
     let commands = connections(config.server.max_connections);
     let memory = Arc::new(BodyMemory::new(&config.server));
-    let router = super::router(agents);
+    let router = super::router(agents).merge(pages);
     let stop = CancellationToken::new();
     let local = async {
         match &listening.local {

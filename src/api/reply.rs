@@ -20,7 +20,7 @@ const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// Every error code's status, from the table of the specification.
-pub(super) fn status(code: ErrorCode) -> StatusCode {
+pub(crate) fn status(code: ErrorCode) -> StatusCode {
     match code {
         ErrorCode::InvalidRequest
         | ErrorCode::InvalidArguments

@@ -366,7 +366,7 @@ pub(super) fn forbid_other_sites(parts: &Parts) -> Result<(), CallError> {
 }
 
 /// Fetch Metadata (<https://www.w3.org/TR/fetch-metadata/>).
-const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+pub(super) const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 fn text_header(headers: &HeaderMap, name: &HeaderName) -> Result<Option<String>, CallError> {
     match single(headers, name) {

@@ -2,7 +2,6 @@
 
 pub(super) mod files;
 pub(super) mod health;
-pub(super) mod root;
 pub(super) mod select;
 pub(super) mod tools;
 pub(super) mod v1;

@@ -10,9 +10,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{Common, Exit, ServeOptions, describe, load_config, local_gateway, present};
 use crate::agent::AgentService;
-use crate::api;
 use crate::api::{BoundListeners, LocalListener};
 use crate::config::{AnonymousAccess, Config, TelemetryConfig, Watcher};
+use crate::console;
 use crate::gateway::Gateway;
 use crate::infra::local_socket::{self, LocalSocket};
 use crate::infra::state_lock::StateLock;
@@ -60,7 +60,7 @@ pub(super) fn run(common: &Common, options: &ServeOptions) -> Exit {
         greet(&gateway.config(), &listening);
         log_notes(&gateway).await;
         let reloading = tokio::spawn(reload_on_change(Arc::clone(&gateway), common.config.clone(), options.clone()));
-        api::serve(listening, &agents, shutdown(&gateway, signals)).await;
+        console::serve(listening, &agents, shutdown(&gateway, signals)).await;
         reloading.abort();
         gateway.close().await;
         tracing::info!("sekisho has stopped");

@@ -74,6 +74,7 @@ fn remote_support(command: &Command) -> RemoteSupport {
         Command::Check { .. } => RemoteSupport::Local(", or use `check --remote`"),
         Command::Explain(_) => RemoteSupport::Local(", or use `call --dry-run`"),
         Command::Serve(_)
+        | Command::Console
         | Command::Lock(_)
         | Command::Audit { .. }
         | Command::Sandbox { .. }
@@ -120,8 +121,9 @@ mod tests {
         &["skills", "add", "x"],
     ];
 
-    const LOCAL: [&[&str]; 12] = [
+    const LOCAL: [&[&str]; 13] = [
         &["serve"],
+        &["console"],
         &["check"],
         &["lock"],
         &["explain", "x"],

@@ -16,6 +16,7 @@ impl Config {
             state_directory: _,
             server,
             auth,
+            console,
             tools,
             sandbox,
             openapi,
@@ -35,9 +36,10 @@ impl Config {
         } = self;
         let ServerConfig { listen, metrics_listen, .. } = ServerConfig::default();
         let server = ServerConfig { listen, metrics_listen, ..server.clone() };
-        let topics: [(&str, &dyn Debug); 17] = [
+        let topics: [(&str, &dyn Debug); 18] = [
             ("server", &server),
             ("auth", auth),
+            ("console", console),
             ("tools", tools),
             ("sandbox", sandbox),
             ("openapi", openapi),

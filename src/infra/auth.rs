@@ -17,7 +17,7 @@ use http::{HeaderMap, HeaderName};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-use self::jwt::Tokens;
+use self::jwt::{Lifetime, Tokens};
 use self::keys::ApiKeys;
 use crate::config::{AnonymousAccess, AuthConfig};
 use crate::core::call::Caller;
@@ -44,6 +44,35 @@ pub struct AuthConfigError {
     pub place: String,
     pub problem: String,
 }
+
+/// An accepted sign-in, without the key or token: enough to see later whether it is still accepted.
+#[derive(Debug, Clone)]
+pub struct SignedIn {
+    caller: Arc<Caller>,
+    proof: Proof,
+}
+
+/// By what a caller signed in.
+#[derive(Debug, Clone)]
+enum Proof {
+    Key(SecretDigest),
+    Token(Lifetime),
+    /// The user who can open the Unix socket.
+    LocalUser,
+}
+
+impl SignedIn {
+    /// This machine's user, under the name of a request over the Unix socket.
+    pub fn of_local_user(caller: Arc<Caller>) -> Self {
+        Self { caller, proof: Proof::LocalUser }
+    }
+
+    pub fn caller(&self) -> &Arc<Caller> {
+        &self.caller
+    }
+}
+
+const TRY_AGAIN: &str = "the token could not be kept for the session; try again";
 
 /// Why a request is refused: a message for its sender, without secrets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,6 +139,35 @@ impl Authenticator {
             Err(refusal) => Err(refusal),
         };
         caller.map_err(|Refusal(why)| CallError::new(ErrorCode::Unauthenticated, why))
+    }
+
+    /// Accepts an API key or a token of a sign-in.
+    ///
+    /// # Errors
+    /// `unauthenticated`.
+    pub async fn sign_in(&self, secret: &str) -> Result<SignedIn, CallError> {
+        let refused = |Refusal(why)| CallError::new(ErrorCode::Unauthenticated, why);
+        let secret = secret.trim();
+        if secret.is_empty() || !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(refused(Refusal("the key is empty, or has characters that no key has")));
+        }
+        let caller = self.recognize(&Credential { secret, bearer: true }).await.map_err(refused)?;
+        let digest: SecretDigest = Sha256::digest(secret).into();
+        let proof = match (&self.tokens, self.keys.find(&digest)) {
+            (Some(tokens), None) => Proof::Token(tokens.lifetime(&digest).ok_or_else(|| refused(Refusal(TRY_AGAIN)))?),
+            _ => Proof::Key(digest),
+        };
+        Ok(SignedIn { caller, proof })
+    }
+
+    /// The caller of an earlier sign-in, with the roles of now; `None` once its key was revoked or its token expired.
+    pub fn still_signed_in(&self, earlier: &SignedIn) -> Option<Arc<Caller>> {
+        let is_valid = match &earlier.proof {
+            Proof::Key(digest) => return self.keys.find(digest),
+            Proof::Token(lifetime) => self.tokens.as_ref().is_some_and(|tokens| tokens.is_within(lifetime)),
+            Proof::LocalUser => true,
+        };
+        is_valid.then(|| Arc::clone(&earlier.caller))
     }
 
     async fn recognize(&self, credential: &Credential<'_>) -> Result<Arc<Caller>, Refusal> {

@@ -21,6 +21,7 @@ use crate::core::json;
 use crate::core::record::{CallRecord, KeptArguments, Status};
 use crate::infra::audit::{Audit, AuditSlot, Durable};
 use crate::infra::metrics::{InFlight, Metrics};
+use crate::infra::recent_calls::RecentCalls;
 use crate::infra::telemetry;
 use crate::registry::Registry;
 use crate::tool::Tool;
@@ -30,13 +31,21 @@ use crate::tool::Tool;
 pub struct Settlement {
     pub metrics: Arc<Metrics>,
     pub audit: Audit,
+    /// The calls that ended last.
+    pub recent: RecentCalls,
     refusals: Refusals,
     rejections: Rejections,
 }
 
 impl Settlement {
     pub fn new(metrics: Arc<Metrics>, audit: Audit) -> Self {
-        Self { metrics, audit, refusals: Refusals::default(), rejections: Rejections::default() }
+        Self {
+            metrics,
+            audit,
+            recent: RecentCalls::default(),
+            refusals: Refusals::default(),
+            rejections: Rejections::default(),
+        }
     }
 
     /// Writes the lines of repeated refusals, every [`WINDOW`].
@@ -73,6 +82,7 @@ impl Settlement {
         Ok(CallScope {
             slot: Some(self.audit.reserve()?),
             metrics: &self.metrics,
+            recent: &self.recent,
             refusals: &self.refusals,
             call,
             arguments_digest: json::digest(arguments),
@@ -93,6 +103,7 @@ pub struct CallScope<'a> {
     /// Taken when the call is settled, so that it is settled once.
     slot: Option<AuditSlot>,
     metrics: &'a Metrics,
+    recent: &'a RecentCalls,
     refusals: &'a Refusals,
     call: &'a CallContext,
     arguments_digest: [u8; 32],
@@ -240,6 +251,8 @@ impl CallScope<'_> {
         };
         self.metrics.record(tool.map(|tool| &*tool.metrics), &record);
         telemetry::complete(&self.span, &record);
+        let breaker = self.receipt.breaker.as_ref().map(|breaker| (Arc::clone(&breaker.upstream), breaker.state));
+        self.recent.keep(&record, breaker);
         if let Some(session) = &self.call.session {
             session.settle(cost_usd);
         }

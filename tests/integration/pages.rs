@@ -16,6 +16,7 @@ const README: &str = include_str!("../../README.md");
 const AGENTS: &str = include_str!("../../docs/agents.md");
 const BENCHMARKS: &str = include_str!("../../docs/benchmarks.md");
 const CONFIGURATION: &str = include_str!("../../docs/configuration.md");
+const CONSOLE: &str = include_str!("../../docs/console.md");
 const CONVERSATIONS: &str = include_str!("../../docs/conversations.md");
 const GLOSSARY: &str = include_str!("../../docs/glossary.md");
 const MCP: &str = include_str!("../../docs/mcp.md");
@@ -30,11 +31,12 @@ const TENANTS: &str = include_str!("../../docs/tenants.md");
 const TOOLS: &str = include_str!("../../docs/tools.md");
 
 /// The README and the pages in docs/ whose commands are run here.
-const PAGES: [(&str, &str); 16] = [
+const PAGES: [(&str, &str); 17] = [
     ("README.md", README),
     ("agents.md", AGENTS),
     ("benchmarks.md", BENCHMARKS),
     ("configuration.md", CONFIGURATION),
+    ("console.md", CONSOLE),
     ("conversations.md", CONVERSATIONS),
     ("glossary.md", GLOSSARY),
     ("mcp.md", MCP),
@@ -147,8 +149,9 @@ fn every_script_shown_can_be_run() {
 }
 
 /// Commands in the text that need a server, a terminal or more arguments: their words and options are checked only.
-const NOT_RUN: [&str; 9] = [
+const NOT_RUN: [&str; 10] = [
     "sekisho serve",
+    "sekisho console",
     "sekisho chat",
     "sekisho conversations",
     "sekisho tenants",

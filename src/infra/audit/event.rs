@@ -22,6 +22,9 @@ pub enum EventKind {
     ResourceChanged,
     SignInStarted,
     SignInFinished,
+    /// A caller signed in to the console.
+    ConsoleSignedIn,
+    ConsoleSignedOut,
     ConfigurationReloaded,
     /// The running gateway applied a changed `tools.lock`.
     LockApplied,

@@ -111,6 +111,15 @@ impl Tokens {
         Ok(caller)
     }
 
+    /// How long a token that was just verified is valid.
+    pub(super) fn lifetime(&self, digest: &SecretDigest) -> Option<Lifetime> {
+        Some(Lifetime { issuer: self.config.issuer.clone(), until: self.seen.get(digest)?.until })
+    }
+
+    pub(super) fn is_within(&self, lifetime: &Lifetime) -> bool {
+        lifetime.issuer == self.config.issuer && now() < lifetime.until
+    }
+
     async fn check_signature(&self, token: &str, header: &Header) -> Result<(Claims, u64), Refusal> {
         let id = header.kid.as_deref();
         let (mut keys, mut failure) = (self.keys.current(), None);
@@ -174,6 +183,14 @@ impl fmt::Debug for Tokens {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Tokens").field("issuer", &self.config.issuer).finish_non_exhaustive()
     }
+}
+
+/// The end of a token of an issuer.
+#[derive(Debug, Clone)]
+pub(super) struct Lifetime {
+    issuer: String,
+    /// Seconds since 1970.
+    until: u64,
 }
 
 fn check_header(header: &Header) -> Result<(), Refusal> {

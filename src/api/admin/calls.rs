@@ -1,0 +1,147 @@
+//! `/admin/calls`: the calls that ended last, as far as the caller may see them.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use jiff::Timestamp;
+use rust_decimal::Decimal;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::api::documentation::ReplyBody;
+use crate::api::reply;
+use crate::api::request::{Name, Parameters, RequestMeta};
+use crate::core::call::{RateState, Stage, Via};
+use crate::core::error::{CallError, ErrorCode};
+use crate::core::record::Status;
+use crate::gateway::{CallFilter, Gateway};
+use crate::infra::recent_calls::RecentCall;
+
+/// Calls of a page, if the request names no number.
+const PAGE: usize = 50;
+const MAX_PAGE: usize = 200;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct CallQuery {
+    tool: Option<String>,
+    /// The id of a caller.
+    caller: Option<String>,
+    /// `success`, `error`, `refused` or `cancelled`.
+    status: Option<String>,
+    /// An error code, such as `denied`.
+    code: Option<String>,
+    /// The `next` of the page before.
+    before: Option<u64>,
+    /// Calls of the page; 50 by default, 200 at most.
+    #[param(minimum = 1, maximum = 200)]
+    limit: Option<usize>,
+}
+
+/// Calls, newest first.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct CallPage<'a> {
+    calls: Vec<CallBody<'a>>,
+    /// For `before`, where there are older ones.
+    next: Option<u64>,
+}
+
+/// A call that has ended.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct CallBody<'a> {
+    /// Counts up.
+    sequence: u64,
+    call_id: String,
+    /// RFC 3339, UTC.
+    time: String,
+    tenant: &'a str,
+    caller: &'a str,
+    #[schema(value_type = String)]
+    via: Via,
+    depth: u32,
+    dry_run: bool,
+    tool: &'a str,
+    #[schema(value_type = String)]
+    status: Status,
+    #[schema(value_type = Option<String>)]
+    code: Option<ErrorCode>,
+    /// The stage that refused the call or failed.
+    stage: Option<Stage>,
+    /// Why it was refused. Absent where the text could quote arguments or what the tool said.
+    reason: Option<&'a str>,
+    /// Stage → microseconds, in execution order.
+    #[schema(value_type = HashMap<String, f64>)]
+    stages: Map<String, Value>,
+    duration_us: f64,
+    /// USD.
+    #[serde(with = "rust_decimal::serde::float")]
+    #[schema(value_type = f64)]
+    cost_usd: Decimal,
+    tokens: u64,
+    attempts: u32,
+    rate: Option<RateState>,
+    policy_version: Option<&'a str>,
+    request_id: Option<&'a str>,
+}
+
+/// Lists the calls that ended last, at most 2000, without arguments: the caller's own; with a role of `console`, those of
+/// the tenant.
+#[utoipa::path(get, path = "/admin/calls", operation_id = "listRecentCalls", tag = "operation", params(CallQuery),
+    responses((status = 200, body = CallPage<'_>), (status = "4XX", body = ReplyBody)))]
+pub(crate) async fn list(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Parameters(query): Parameters<CallQuery>,
+) -> Response {
+    let CallQuery { tool, caller, status, code, before, limit } = query;
+    let filter = CallFilter { tool, caller, status, code, before, after: None };
+    let found = gateway.recent_calls(&origin.caller, &filter);
+    let limit = limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
+    let next = (found.len() > limit).then(|| found[limit - 1].sequence);
+    let calls = found.iter().take(limit).map(|call| CallBody::of(call)).collect();
+    reply::json(StatusCode::OK, &CallPage { calls, next })
+}
+
+/// One of these calls.
+#[utoipa::path(get, path = "/admin/calls/{id}", operation_id = "getRecentCall", tag = "operation", params(("id" = String, Path)),
+    responses((status = 200, body = CallBody<'_>), (status = "4XX", body = ReplyBody)))]
+pub(crate) async fn show(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Name(id): Name,
+) -> Result<Response, CallError> {
+    let call = gateway.recent_call(&origin.caller, &id)?;
+    Ok(reply::json(StatusCode::OK, &CallBody::of(&call)))
+}
+
+impl<'a> CallBody<'a> {
+    fn of(call: &'a RecentCall) -> Self {
+        let micros = |took: std::time::Duration| took.as_nanos() as f64 / 1_000.0;
+        Self {
+            sequence: call.sequence,
+            call_id: call.id.to_string(),
+            time: Timestamp::try_from(call.time).map(|time| time.to_string()).unwrap_or_default(),
+            tenant: &call.caller.tenant,
+            caller: &call.caller.id,
+            via: call.via,
+            depth: call.depth,
+            dry_run: call.dry_run,
+            tool: &call.tool,
+            status: call.status,
+            code: call.code,
+            stage: call.stage,
+            reason: call.reason.as_deref(),
+            stages: call.stages.iter().map(|(stage, took)| (stage.as_str().to_owned(), micros(*took).into())).collect(),
+            duration_us: micros(call.duration),
+            cost_usd: call.cost_usd,
+            tokens: call.tokens,
+            attempts: call.attempts,
+            rate: call.rate,
+            policy_version: call.policy_version.as_deref(),
+            request_id: call.request.as_ref().map(|request| &*request.id),
+        }
+    }
+}

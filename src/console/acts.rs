@@ -1,0 +1,80 @@
+//! What may be done in the console, and by whom. docs/console.md has the table, with which the tests compare.
+
+use crate::config::ConsoleRole;
+use crate::core::error::{CallError, ErrorCode};
+
+/// Something that a page shows or does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Act {
+    SeeOverview,
+    SeeTools,
+    SeeCalls,
+    TryTool,
+}
+
+impl Act {
+    #[cfg(test)]
+    const ALL: [Self; 4] = [Self::SeeOverview, Self::SeeTools, Self::SeeCalls, Self::TryTool];
+
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::SeeOverview => "see the overview",
+            Self::SeeTools => "see tools",
+            Self::SeeCalls => "see calls",
+            Self::TryTool => "try a tool",
+        }
+    }
+
+    /// Whether a visitor with these roles may do it. One without any is the anonymous caller of this machine.
+    pub(super) fn is_open_to(self, roles: &[ConsoleRole]) -> bool {
+        match self {
+            Self::SeeOverview | Self::SeeTools | Self::SeeCalls => true,
+            Self::TryTool => roles.iter().any(|role| matches!(role, ConsoleRole::Operator | ConsoleRole::Admin)),
+        }
+    }
+
+    /// # Errors
+    /// `denied`, with the role that is missing.
+    pub(super) fn require(self, roles: &[ConsoleRole]) -> Result<(), CallError> {
+        if self.is_open_to(roles) {
+            return Ok(());
+        }
+        let opening = ConsoleRole::ALL.into_iter().filter(|role| self.is_open_to(&[*role])).map(ConsoleRole::as_str);
+        let opening = opening.collect::<Vec<_>>().join(" or ");
+        let message = format!(
+            "to {} requires the console role {opening}; sign in with a key that has it (`console.roles`)",
+            self.as_str()
+        );
+        Err(CallError::new(ErrorCode::Denied, message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rows of the page's table.
+    fn rows() -> Vec<Vec<&'static str>> {
+        let page = include_str!("../../docs/console.md");
+        let table = page.split("\n\n").find(|part| part.starts_with("| Act |")).unwrap();
+        let cells = |row: &'static str| row.trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>();
+        table.lines().filter(|line| !line.contains("---")).map(cells).collect()
+    }
+
+    #[test]
+    fn each_act_is_open_to_the_roles_of_the_table() {
+        let rows = rows();
+        let (head, acts) = rows.split_first().unwrap();
+        assert_eq!(acts.iter().map(|row| row[0]).collect::<Vec<_>>(), Act::ALL.map(Act::as_str));
+        assert_eq!(head[1], "anonymous, on this machine");
+        for (act, row) in Act::ALL.into_iter().zip(acts) {
+            for (role, cell) in head.iter().zip(row).skip(1) {
+                let roles: Vec<_> = ConsoleRole::ALL.into_iter().filter(|known| known.as_str() == *role).collect();
+                assert!(["yes", "no"].contains(cell) && (*role == head[1] || roles.len() == 1), "{role} {cell}");
+                assert_eq!(act.is_open_to(&roles), *cell == "yes", "{} {role}", act.as_str());
+                assert_eq!(act.require(&roles).is_ok(), *cell == "yes");
+            }
+        }
+        assert_eq!(head.len(), 2 + ConsoleRole::ALL.len());
+    }
+}

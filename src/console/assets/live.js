@@ -1,0 +1,50 @@
+// The live tail of the calls. New lines wait above the table until they are asked for: nothing moves under the reader.
+
+const MAX_WAITING = 500;
+
+class LiveCalls extends HTMLElement {
+  #lines = [];
+
+  connectedCallback() {
+    this.state = document.createElement("span");
+    this.state.className = "live";
+    this.button = document.createElement("button");
+    this.button.type = "button";
+    this.button.hidden = true;
+    this.button.addEventListener("click", () => this.#show());
+    this.setAttribute("aria-live", "polite");
+    this.append(this.state, this.button);
+    this.source = new EventSource(this.getAttribute("src"));
+    this.source.addEventListener("open", () => this.#say("live"));
+    this.source.addEventListener("error", () => this.#say("lost"));
+    this.source.addEventListener("calls", (event) => {
+      this.#lines = JSON.parse(event.data).concat(this.#lines).slice(0, MAX_WAITING);
+      this.button.hidden = false;
+      this.button.textContent = `${this.#lines.length} ${this.dataset.new}`;
+    });
+  }
+
+  disconnectedCallback() {
+    this.source.close();
+  }
+
+  #say(state) {
+    this.state.dataset.state = state;
+    this.state.textContent = this.dataset[state];
+  }
+
+  #show() {
+    let rows = document.querySelector("table.list tbody");
+    if (!rows) {
+      document.querySelector(".empty").replaceWith(document.getElementById("call-table").content);
+      rows = document.querySelector("table.list tbody");
+    }
+    // The server has escaped every text in them.
+    const lines = document.createElement("template");
+    lines.innerHTML = this.#lines.join("");
+    rows.prepend(lines.content);
+    this.#lines = [];
+    this.button.hidden = true;
+  }
+}
+customElements.define("live-calls", LiveCalls);

@@ -1,0 +1,36 @@
+// Conveniences of every page: copy buttons, local times, keys. Pages work without them.
+
+class CopyText extends HTMLElement {
+  connectedCallback() {
+    if (!navigator.clipboard) return;
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = this.dataset.label;
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(this.querySelector("code").textContent);
+      button.textContent = this.dataset.done;
+      setTimeout(() => { button.textContent = this.dataset.label; }, 2000);
+    });
+    this.prepend(button);
+  }
+}
+customElements.define("copy-text", CopyText);
+
+/** Adds the local time to what a moment shows on hover. */
+export function localTimes(root) {
+  for (const time of root.querySelectorAll("time[datetime]")) {
+    const local = new Date(time.dateTime).toLocaleString(document.documentElement.lang, { dateStyle: "medium", timeStyle: "medium" });
+    time.title = `${local} · ${time.dateTime}`;
+  }
+}
+localTimes(document);
+
+document.addEventListener("keydown", (event) => {
+  const field = document.querySelector("[data-search]");
+  const isWriting = event.target.closest("input, textarea, select");
+  if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || isWriting || !field) return;
+  event.preventDefault();
+  field.focus();
+});
+
+document.getElementById("problems")?.focus();

@@ -1,0 +1,282 @@
+//! The calls that ended last: list with filters, live tail, and one call with its path.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Path, State};
+use axum::response::Response;
+use futures_util::Stream;
+use maud::{Markup, html};
+use serde::Deserialize;
+use url::form_urlencoded;
+
+use super::acts::Act;
+use super::call_path::CallPath;
+use super::frame::{self, Head, Section};
+use super::text::Texts;
+use super::visit::{Address, Visit};
+use super::{Console, format, tools};
+use crate::api::{KEEP_ALIVE_COMMENT, NamedEvent, respond_named};
+use crate::core::error::CallError;
+use crate::core::record::Status;
+use crate::gateway::{CallFilter, Reach};
+use crate::infra::recent_calls::RecentCall;
+
+/// Calls of a page.
+const PAGE: usize = 50;
+
+/// Interval at which the live tail looks for new calls.
+const TAIL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Maximum calls in one event of the live tail; of more, the newest are sent.
+const MAX_IN_EVENT: usize = 50;
+
+/// What the address says.
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(default)]
+pub(super) struct Wanted {
+    tool: String,
+    caller: String,
+    status: String,
+    code: String,
+    before: Option<u64>,
+    /// Of the live tail: the newest call that the page has.
+    after: Option<u64>,
+}
+
+/// `GET /console/calls`.
+pub(super) async fn page(
+    State(console): State<Arc<Console>>,
+    visit: Visit,
+    Address(wanted): Address<Wanted>,
+) -> Response {
+    visit.answer(list(&console, &visit, &wanted))
+}
+
+/// `GET /console/calls/{id}`.
+pub(super) async fn one(State(console): State<Arc<Console>>, visit: Visit, Path(id): Path<String>) -> Response {
+    let found = visit.require(Act::SeeCalls).and_then(|()| console.gateway.recent_call(&visit.caller, &id));
+    visit.answer(found.map(|call| show(&visit, &call)))
+}
+
+/// `GET /console/calls/live`: new calls as they end, as lines of the table.
+pub(super) async fn live(
+    State(console): State<Arc<Console>>,
+    visit: Visit,
+    Address(wanted): Address<Wanted>,
+) -> Response {
+    if let Err(error) = visit.require(Act::SeeCalls) {
+        return visit.answer(Err(error));
+    }
+    respond_named(tail(console, visit, wanted), KEEP_ALIVE_COMMENT)
+}
+
+/// A table of calls, newest first.
+pub(super) fn table<'a>(texts: &Texts, calls: impl Iterator<Item = &'a RecentCall>) -> Markup {
+    html! {
+        div.scroll tabindex="0" role="region" aria-label=(texts.get("nav-calls")) {
+            table.list {
+                thead { tr {
+                    th scope="col" { (texts.get("call-time")) }
+                    th scope="col" { (texts.get("tool-name")) }
+                    th scope="col" { (texts.get("call-outcome")) }
+                    th scope="col" { (texts.get("call-caller")) }
+                    th.number scope="col" { (texts.get("call-duration")) }
+                    th.number scope="col" { (texts.get("call-cost")) }
+                } }
+                tbody { @for call in calls { (line(texts, call)) } }
+            }
+        }
+    }
+}
+
+impl Wanted {
+    fn filter(&self) -> CallFilter {
+        let set = |text: &String| Some(text.trim().to_owned()).filter(|text| !text.is_empty());
+        CallFilter {
+            tool: set(&self.tool),
+            caller: set(&self.caller),
+            status: set(&self.status),
+            code: set(&self.code),
+            before: self.before,
+            after: self.after,
+        }
+    }
+
+    fn address(&self, path: &str, position: Option<(&str, u64)>) -> String {
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        let fields = [("tool", &self.tool), ("caller", &self.caller), ("status", &self.status), ("code", &self.code)];
+        for (name, value) in fields.into_iter().filter(|(_, value)| !value.is_empty()) {
+            query.append_pair(name, value);
+        }
+        if let Some((name, number)) = position {
+            query.append_pair(name, &number.to_string());
+        }
+        format!("{path}?{}", query.finish())
+    }
+}
+
+fn list(console: &Console, visit: &Visit, wanted: &Wanted) -> Result<Markup, CallError> {
+    visit.require(Act::SeeCalls)?;
+    let texts = visit.texts();
+    let newest = console.gateway.pipeline.settlement.recent.last_sequence();
+    let found = console.gateway.recent_calls(&visit.caller, &wanted.filter());
+    let shown = &found[..found.len().min(PAGE)];
+    let next = shown.last().filter(|_| found.len() > PAGE).map(|last| last.sequence);
+    let refused = found.iter().filter(|call| call.status == Status::Refused).count();
+    let reach = match console.gateway.reach(&visit.caller) {
+        Reach::Own => "calls-own",
+        Reach::Tenant => "calls-tenant",
+        Reach::AllTenants => "calls-all",
+    };
+    let counts = [("count", found.len().into()), ("refused", refused.into())];
+    let title = texts.get("nav-calls");
+    let state = html! { (texts.with("calls-state", counts)) " " (texts.with(reach, [("tenant", visit.caller.tenant.to_string().into())])) };
+    let head = Head { state: Some(state), ..Head::new(&title) };
+    Ok(frame::page(
+        visit,
+        Some(Section::Calls),
+        &head,
+        &html! {
+            (filters(&texts, wanted))
+            @if wanted.before.is_none() {
+                live-calls src=(wanted.address("/console/calls/live", Some(("after", newest)))) data-new=(texts.get("live-new"))
+                    data-live=(texts.get("live-live")) data-lost=(texts.get("live-lost")) {}
+            }
+            @if found.is_empty() {
+                div.empty {
+                    p { (texts.get("calls-none")) }
+                    p { a href="/console/tools" { (texts.get("calls-try")) } }
+                }
+                template #call-table { (table(&texts, std::iter::empty())) }
+            } @else { (table(&texts, shown.iter().map(|call| &**call))) }
+            @if let Some(next) = next {
+                nav.paging aria-label=(texts.get("paging-label")) {
+                    a rel="next" href=(wanted.address("/console/calls", Some(("before", next)))) { (texts.get("calls-older")) " →" }
+                }
+            } @else { p.quiet.small { (texts.get("calls-memory")) } }
+        },
+    ))
+}
+
+fn line(texts: &Texts, call: &RecentCall) -> Markup {
+    html! {
+        tr {
+            td { a href={ "/console/calls/" (call.id) } { (format::time(texts, call.time)) } }
+            td { (format::name(&call.tool)) }
+            td { (outcome(texts, call)) }
+            td { (call.caller.id) " " span.quiet { (call.caller.tenant) } }
+            td.number { (format::duration(call.duration)) }
+            td.number { (format::money(call.cost_usd)) }
+        }
+    }
+}
+
+/// How it ended, in a word with a sign.
+fn outcome(texts: &Texts, call: &RecentCall) -> Markup {
+    let (class, sign, id) = match call.status {
+        Status::Success => ("tag good", "✓", "status-success"),
+        Status::Error => ("tag bad", "✕", "status-error"),
+        Status::Refused => ("tag warn", "⊘", "status-refused"),
+        Status::Cancelled => ("tag", "–", "status-cancelled"),
+    };
+    html! {
+        span class=(class) { (sign) " " (texts.get(id)) }
+        @if let Some(code) = call.code { " " code.quiet { (code.as_str()) } }
+        @if call.dry_run { " " span.tag { (texts.get("call-dry-run")) } }
+    }
+}
+
+fn filters(texts: &Texts, wanted: &Wanted) -> Markup {
+    let field = |name: &str, label: &str, value: &str| {
+        html! {
+            div.field {
+                label for=(name) { (texts.get(label)) }
+                input #(name) name=(name) value=(value) autocomplete="off" spellcheck="false" data-search[name == "tool"];
+            }
+        }
+    };
+    html! {
+        form.filters method="get" action="/console/calls" role="search" {
+            (field("tool", "tool-name", &wanted.tool))
+            (field("caller", "call-caller", &wanted.caller))
+            div.field {
+                label for="status" { (texts.get("call-outcome")) }
+                select #status name="status" {
+                    option value="" { (texts.get("filter-any")) }
+                    @for status in Status::ALL {
+                        option value=(status.as_str()) selected[wanted.status == status.as_str()] {
+                            (texts.get(match status {
+                                Status::Success => "status-success",
+                                Status::Error => "status-error",
+                                Status::Refused => "status-refused",
+                                Status::Cancelled => "status-cancelled",
+                            }))
+                        }
+                    }
+                }
+            }
+            (field("code", "call-code", &wanted.code))
+            button { (texts.get("filter-apply")) }
+        }
+    }
+}
+
+fn show(visit: &Visit, call: &RecentCall) -> Markup {
+    let texts = visit.texts();
+    let title = texts.with("call-title", [("tool", call.tool.to_string().into())]);
+    let state = html! { (outcome(&texts, call)) " · " (format::time(&texts, call.time)) " · " (format::duration(call.duration)) };
+    let head = Head { state: Some(state), ..Head::new(&title) };
+    let facts = [
+        ("call-caller", call.caller.id.to_string()),
+        ("call-tenant", call.caller.tenant.to_string()),
+        ("call-via", call.via.as_str().to_owned()),
+        ("call-depth", call.depth.to_string()),
+        ("call-cost", format::money(call.cost_usd)),
+        ("call-tokens", format::count(call.tokens)),
+        ("call-request", call.request.as_ref().map_or("–".to_owned(), |request| request.id.to_string())),
+        ("call-id", call.id.to_string()),
+    ];
+    frame::page(
+        visit,
+        Some(Section::Calls),
+        &head,
+        &html! {
+            (CallPath::of_recent(call).draw(&texts))
+            dl.facts {
+                @for (name, value) in facts { div { dt { (texts.get(name)) } dd { code { (value) } } } }
+            }
+            p.quiet { (texts.get("call-no-arguments")) }
+            p {
+                a href={ (tools::path_of(&call.tool)) } { (texts.get("call-tool")) } " · "
+                a href={ "/console/calls?" (form_urlencoded::Serializer::new(String::new()).append_pair("tool", &call.tool).finish()) } {
+                    (texts.get("call-same-tool"))
+                }
+            }
+        },
+    )
+}
+
+/// New calls, until the session or the gateway ends.
+fn tail(console: Arc<Console>, visit: Visit, wanted: Wanted) -> impl Stream<Item = NamedEvent> + Send + 'static {
+    async_stream::stream! {
+        let recent = || &console.gateway.pipeline.settlement.recent;
+        let (mut wanted, draining) = (Wanted { before: None, ..wanted }, console.gateway.draining().clone());
+        let mut newest = wanted.after.unwrap_or_else(|| recent().last_sequence());
+        let mut tick = tokio::time::interval(TAIL_INTERVAL);
+        while draining.run_until_cancelled(tick.tick()).await.is_some() && visit.is_still_open(&console) {
+            let last = recent().last_sequence();
+            if last == newest {
+                continue;
+            }
+            wanted.after = Some(newest);
+            newest = last;
+            let found = console.gateway.recent_calls(&visit.caller, &wanted.filter());
+            let lines: Vec<_> =
+                found.iter().take(MAX_IN_EVENT).map(|call| line(&visit.texts(), call).into_string()).collect();
+            if !lines.is_empty() {
+                yield NamedEvent::new("calls", &lines);
+            }
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Numbers, durations, money and times as people read them.
+
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+use maud::{Markup, html};
+use rust_decimal::Decimal;
+
+use super::text::Texts;
+
+/// In µs, ms or s, with three significant digits.
+pub(super) fn duration(took: Duration) -> String {
+    let micros = took.as_secs_f64() * 1e6;
+    let (number, unit) = match micros {
+        micros if micros < 999.5 => (micros, "µs"),
+        micros if micros < 999_500.0 => (micros / 1e3, "ms"),
+        micros => (micros / 1e6, "s"),
+    };
+    let digits = match number {
+        number if number < 9.995 => 2,
+        number if number < 99.95 => 1,
+        _ => 0,
+    };
+    let text = format!("{number:.digits$}");
+    let text = if digits > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    format!("{text} {unit}")
+}
+
+/// USD with four significant digits.
+pub(super) fn money(amount: Decimal) -> String {
+    format!("${}", amount.round_sf(4).unwrap_or(amount).normalize())
+}
+
+/// With a thin space before each three digits.
+pub(super) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.char_indices() {
+        if at > 0 && (digits.len() - at) % 3 == 0 {
+            text.push('\u{2009}');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A moment: relative, in UTC on hover; the script of the page shows the local time there too.
+pub(super) fn time(texts: &Texts, at: SystemTime) -> Markup {
+    let utc = Timestamp::try_from(at).unwrap_or(Timestamp::UNIX_EPOCH);
+    let exact = utc.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string();
+    let ago = SystemTime::now().duration_since(at).unwrap_or_default().as_secs();
+    let relative = match ago {
+        0..60 => texts.with("time-seconds", [("n", ago.into())]),
+        60..3_600 => texts.with("time-minutes", [("n", (ago / 60).into())]),
+        3_600..172_800 => texts.with("time-hours", [("n", (ago / 3_600).into())]),
+        _ => texts.with("time-days", [("n", (ago / 86_400).into())]),
+    };
+    html! { time datetime=(exact) title=(exact) { (relative) } }
+}
+
+/// A name in one line: a long one is cut in the middle, with the whole on hover.
+pub(super) fn name(name: &str) -> Markup {
+    const MAX: usize = 44;
+    const END: usize = 14;
+    let length = name.chars().count();
+    if length <= MAX {
+        return html! { code.name { (name) } };
+    }
+    let start: String = name.chars().take(MAX - END).collect();
+    let end: String = name.chars().skip(length - END).collect();
+    html! { code.name title=(name) { (start) "…" (end) } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short_and_exact_enough() {
+        for (nanos, text) in [
+            (0, "0 µs"),
+            (400, "0.4 µs"),
+            (12_340, "12.3 µs"),
+            (999_400, "999 µs"),
+            (1_000_000, "1 ms"),
+            (45_600_000, "45.6 ms"),
+            (2_345_000_000, "2.35 s"),
+            (120_000_000_000, "120 s"),
+        ] {
+            assert_eq!(duration(Duration::from_nanos(nanos)), text, "{nanos}");
+        }
+        for (amount, text) in [("0", "$0"), ("0.100000", "$0.1"), ("12.345678", "$12.35"), ("0.00012345", "$0.0001234")]
+        {
+            assert_eq!(money(amount.parse().unwrap()), text);
+        }
+        let counts = [0, 999, 1_000, 1_234_567].map(count);
+        assert_eq!(counts, ["0", "999", "1\u{2009}000", "1\u{2009}234\u{2009}567"]);
+    }
+
+    #[test]
+    fn a_long_name_keeps_its_beginning_and_its_end() {
+        let long = format!("{}_delete", "é".repeat(100));
+        let shown = name(&long).into_string();
+        assert!(shown.contains(&format!("title=\"{long}\"")) && shown.contains("…éééé"), "{shown}");
+        assert!(shown.ends_with("_delete</code>"), "{shown}");
+    }
+}

@@ -1,0 +1,159 @@
+//! What surrounds every page: head, navigation, title.
+
+use maud::{DOCTYPE, Markup, html};
+
+use super::acts::Act;
+use super::assets::{ICON, LIVE, PAGE, STYLE};
+use super::visit::{Guest, TOKEN_FIELD, Visit};
+
+/// An entry of the navigation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Section {
+    Overview,
+    Calls,
+    Tools,
+}
+
+/// The head of a page's content.
+#[derive(Debug, Default)]
+pub(super) struct Head<'a> {
+    pub title: &'a str,
+    /// One sentence: in which state things are.
+    pub state: Option<Markup>,
+    /// The one main action.
+    pub action: Option<Markup>,
+}
+
+impl<'a> Head<'a> {
+    pub(super) fn new(title: &'a str) -> Self {
+        Self { title, ..Self::default() }
+    }
+}
+
+impl Section {
+    const ALL: [Self; 3] = [Self::Overview, Self::Calls, Self::Tools];
+
+    fn path(self) -> &'static str {
+        match self {
+            Self::Overview => "/console",
+            Self::Calls => "/console/calls",
+            Self::Tools => "/console/tools",
+        }
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Overview => "nav-overview",
+            Self::Calls => "nav-calls",
+            Self::Tools => "nav-tools",
+        }
+    }
+
+    fn act(self) -> Act {
+        match self {
+            Self::Overview => Act::SeeOverview,
+            Self::Calls => Act::SeeCalls,
+            Self::Tools => Act::SeeTools,
+        }
+    }
+}
+
+/// A whole page.
+pub(super) fn page(visit: &Visit, section: Option<Section>, head: &Head<'_>, body: &Markup) -> Markup {
+    let texts = visit.texts();
+    document(
+        &visit.guest,
+        head.title,
+        &html! {
+            a.skip href="#main" { (texts.get("frame-skip")) }
+            div.frame {
+                header.side {
+                    a.brand href="/console" { (mark()) "sekisho" }
+                    nav aria-label=(texts.get("frame-navigation")) {
+                        @for entry in Section::ALL.into_iter().filter(|entry| visit.may(entry.act())) {
+                            a href=(entry.path()) aria-current=[(section == Some(entry)).then_some("page")] {
+                                (texts.get(entry.text()))
+                            }
+                        }
+                    }
+                    (account(visit))
+                }
+                main #main tabindex="-1" {
+                    div.head {
+                        div {
+                            h1 { (head.title) }
+                            @if let Some(state) = &head.state { p.state { (state) } }
+                        }
+                        @if let Some(action) = &head.action { div.action { (action) } }
+                    }
+                    (body)
+                }
+            }
+        },
+    )
+}
+
+/// A page without navigation, for who is not signed in.
+pub(super) fn narrow(guest: &Guest, title: &str, body: &Markup) -> Markup {
+    document(
+        guest,
+        title,
+        &html! {
+            main.narrow #main {
+                p.brand { (mark()) "sekisho" }
+                (body)
+            }
+        },
+    )
+}
+
+fn document(guest: &Guest, title: &str, body: &Markup) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang=(guest.texts.language.tag()) {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) " · sekisho" }
+                link rel="icon" href=(ICON.path()) type="image/svg+xml";
+                link rel="stylesheet" href=(STYLE.path());
+                script type="module" src=(PAGE.path()) {}
+                script type="module" src=(LIVE.path()) {}
+            }
+            body { (body) }
+        }
+    }
+}
+
+/// Who is signed in, and the way out.
+fn account(visit: &Visit) -> Markup {
+    let texts = visit.texts();
+    html! {
+        div.account {
+            @match visit.form_token() {
+                Some(token) => {
+                    p.who title=(visit.caller.id) { strong { (visit.caller.id) } span { (visit.caller.tenant) " · "
+                        (visit.roles.iter().map(|role| role.as_str()).collect::<Vec<_>>().join(", ")) } }
+                    form method="post" action="/console/sign-out" {
+                        input type="hidden" name=(TOKEN_FIELD) value=(token);
+                        button.plain { (texts.get("frame-sign-out")) }
+                    }
+                }
+                None => {
+                    p.who { strong { (texts.get("frame-anonymous")) } span { (texts.get("frame-reads-own")) } }
+                    a href="/console/sign-in" { (texts.get("frame-sign-in")) }
+                }
+            }
+        }
+    }
+}
+
+/// The gate: two posts and two beams.
+fn mark() -> Markup {
+    html! {
+        svg.mark viewBox="0 0 20 20" width="20" height="20" aria-hidden="true" focusable="false" {
+            path d="M1 4.5c6 1.6 12 1.6 18 0M3 8.5h14M5.5 5.6V18M14.5 5.6V18" {}
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Signing in with a key or token of the gateway, and out. The browser gets a cookie; the key is kept by nobody.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::header::{CONTENT_TYPE, SET_COOKIE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use maud::html;
+use serde::Deserialize;
+
+use super::visit::{Address, COOKIE_NAME, Guest, Visit, no_role};
+use super::{Console, error_page, frame, headers, redirect};
+use crate::api::{read_form, status_of};
+use crate::core::call::Caller;
+use crate::core::error::{CallError, ErrorCode};
+use crate::infra::audit::{AuditEvent, EventKind};
+use crate::infra::auth::SignedIn;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Destination {
+    /// The page to show after it.
+    to: String,
+}
+
+/// `GET /console/sign-in`.
+pub(super) async fn page(guest: Guest, Address(destination): Address<Destination>) -> Response {
+    form(&guest, StatusCode::OK, &destination.to, None)
+}
+
+/// `POST /console/sign-in`.
+pub(super) async fn sign_in(State(console): State<Arc<Console>>, request: Request) -> Response {
+    let (mut parts, body) = request.into_parts();
+    let guest = match Guest::from_request_parts(&mut parts, &console).await {
+        Ok(guest) => guest,
+        Err(response) => return response,
+    };
+    if let Err(error) = guest.request.require_same_origin() {
+        return error_page::of_guest(&guest, &error);
+    }
+    let fields = match read_form(&parts, body, &guest.request.client_owner, &console.gateway).await {
+        Ok(fields) => fields,
+        Err(error) => return error_page::of_guest(&guest, &error),
+    };
+    let field = |name: &str| fields.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value.as_str());
+    match start(&console, &guest, field("key")).await {
+        Ok(cookie) => {
+            let mut response = redirect(local_path(field("to")));
+            response.headers_mut().insert(SET_COOKIE, cookie);
+            response
+        }
+        Err(error) => form(&guest, status_of(error.code()), field("to"), Some(&error)),
+    }
+}
+
+/// `POST /console/sign-out`.
+pub(super) async fn sign_out(State(console): State<Arc<Console>>, request: Request<Body>) -> Response {
+    let (mut parts, body) = request.into_parts();
+    let visit = match Visit::from_request_parts(&mut parts, &console).await {
+        Ok(visit) => visit,
+        Err(response) => return response,
+    };
+    let fields = read_form(&parts, body, &visit.caller.owner, &console.gateway).await;
+    if let Err(error) = fields.and_then(|fields| visit.require_token(&fields)) {
+        return error_page::of_visit(&visit, &error);
+    }
+    if let Some(secret) = &visit.guest.secret {
+        console.sessions.end(secret);
+    }
+    if let Ok(slot) = console.gateway.pipeline.settlement.audit.reserve() {
+        _ = slot.write_event(event(&visit.guest, EventKind::ConsoleSignedOut, &visit.caller, None));
+    }
+    let mut response = redirect("/console/sign-in");
+    response.headers_mut().insert(SET_COOKIE, cookie("", "; Max-Age=0"));
+    response
+}
+
+/// Starts a session, and gives its cookie.
+async fn start(console: &Console, guest: &Guest, key: &str) -> Result<HeaderValue, CallError> {
+    require_encryption(guest)?;
+    let accepted = console.gateway.authenticator().sign_in(key).await;
+    let signed_in = accepted.inspect_err(|error| {
+        console.gateway.pipeline.settlement.unauthenticated(error, guest.request.request.as_ref(), None);
+    })?;
+    begin(console, guest, signed_in)
+}
+
+/// # Errors
+/// `denied`: the browser would not keep the cookie.
+pub(super) fn require_encryption(guest: &Guest) -> Result<(), CallError> {
+    if guest.request.is_encrypted || guest.request.is_local {
+        return Ok(());
+    }
+    let message = "a browser keeps the cookie of a session only over https, or on this machine; open the console under \
+                   an https address (`server.tls`, or a proxy in `server.trusted_proxies`)";
+    Err(CallError::new(ErrorCode::Denied, message))
+}
+
+/// Begins the session of a sign-in in place of the one that the browser had, and gives its cookie.
+///
+/// # Errors
+/// `denied`: the caller has no role in the console; `overloaded`: the audit trail cannot take the line.
+pub(super) fn begin(console: &Console, guest: &Guest, signed_in: SignedIn) -> Result<HeaderValue, CallError> {
+    let caller = Arc::clone(signed_in.caller());
+    // No session begins without a line in the audit trail.
+    let slot = console.gateway.pipeline.settlement.audit.reserve()?;
+    let refused = console.gateway.console_roles(&caller).is_empty().then(no_role);
+    _ = slot.write_event(event(guest, EventKind::ConsoleSignedIn, &caller, refused.as_ref()));
+    match refused {
+        Some(error) => Err(error),
+        None => Ok(cookie(console.sessions.start(signed_in, guest.secret.as_ref()).as_str(), "")),
+    }
+}
+
+fn event(guest: &Guest, kind: EventKind, caller: &Arc<Caller>, refusal: Option<&CallError>) -> AuditEvent {
+    AuditEvent {
+        caller: Some(Arc::clone(caller)),
+        success: refusal.is_none(),
+        detail: refusal.map(|refusal| refusal.message().to_owned()),
+        ..AuditEvent::new(kind).of_request(guest.request.request.as_ref(), None)
+    }
+}
+
+fn form(guest: &Guest, status: StatusCode, to: &str, error: Option<&CallError>) -> Response {
+    let texts = guest.texts;
+    let title = texts.get("sign-in-title");
+    let page = frame::narrow(
+        guest,
+        &title,
+        &html! {
+            h1 { (title) }
+            p.quiet { (texts.get("sign-in-lead")) }
+            @if let Some(error) = error {
+                div.notice.bad #failure role="alert" { p { (error.message()) } p.quiet { code { (guest.request_id()) } } }
+            }
+            form.stack method="post" action="/console/sign-in" {
+                input type="hidden" name="to" value=(local_path(to));
+                div.field {
+                    label for="key" { (texts.get("sign-in-key")) }
+                    input #key type="password" name="key" required autocomplete="current-password" spellcheck="false"
+                        aria-describedby=(if error.is_some() { "key-help failure" } else { "key-help" });
+                    p.help #key-help { (texts.get("sign-in-help")) }
+                }
+                button.main { (texts.get("sign-in-button")) }
+            }
+        },
+    );
+    (status, [(CONTENT_TYPE, headers::HTML)], page.into_string()).into_response()
+}
+
+/// Only a page of the console follows a sign-in: never an address that somebody else wrote into a link.
+fn local_path(to: &str) -> &str {
+    let is_page = to == "/console" || to.starts_with("/console/") || to.starts_with("/console?");
+    let is_plain = to.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\') && !to.contains("..");
+    if is_page && is_plain && to.len() <= 2_048 { to } else { "/console" }
+}
+
+fn cookie(secret: &str, end: &str) -> HeaderValue {
+    let text = format!("{COOKIE_NAME}={secret}; Path=/; Secure; HttpOnly; SameSite=Lax{end}");
+    // Cannot fail: hexadecimal digits.
+    HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static(""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sign_in_leads_to_a_page_of_the_console_alone() {
+        for kept in ["/console", "/console/tools?q=a%20b", "/console?x=1"] {
+            assert_eq!(local_path(kept), kept);
+        }
+        for other in [
+            "",
+            "//evil.example",
+            "https://evil.example",
+            "/console.evil",
+            "/consolex",
+            "/console/../mcp",
+            "/console/\\evil",
+            "/console/ a",
+            "/console/\r\nx: y",
+            "/tools/list",
+        ] {
+            assert_eq!(local_path(other), "/console", "{other:?}");
+        }
+    }
+}

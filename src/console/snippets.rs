@@ -1,0 +1,87 @@
+//! The same call for a shell, for Python and over MCP. Without the key: each reads it from the environment.
+
+use maud::{Markup, html};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Value, json};
+
+use super::text::Texts;
+use crate::core::call::Arguments;
+
+/// The three texts, each with a button that copies it.
+pub(super) fn show(texts: &Texts, url: &str, tool: &str, arguments: &Arguments) -> Markup {
+    let snippets =
+        [("curl", curl(url, tool, arguments)), ("Python", python(url, tool, arguments)), ("MCP", mcp(tool, arguments))];
+    html! {
+        @for (name, text) in snippets {
+            details.snippet {
+                summary { (name) }
+                copy-text data-label=(texts.get("copy")) data-done=(texts.get("copied")) {
+                    pre tabindex="0" { code { (text) } }
+                }
+            }
+        }
+    }
+}
+
+fn address(url: &str, tool: &str) -> String {
+    format!(
+        "{url}/tools/{}/execute",
+        utf8_percent_encode(tool, NON_ALPHANUMERIC).to_string().replace("%5F", "_").replace("%2D", "-")
+    )
+}
+
+fn body(arguments: &Arguments) -> String {
+    json!({ "arguments": arguments }).to_string()
+}
+
+fn curl(url: &str, tool: &str, arguments: &Arguments) -> String {
+    format!(
+        "curl -sS {} \\\n  -H \"Authorization: Bearer $SEKISHO_API_KEY\" \\\n  -H 'Content-Type: application/json' \\\n  -d {}",
+        quoted(&address(url, tool)),
+        quoted(&body(arguments)),
+    )
+}
+
+/// In single quotes, of a POSIX shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+fn python(url: &str, tool: &str, arguments: &Arguments) -> String {
+    // A string of JSON, without `/` escaped, is a string of Python.
+    let text = |text: &str| Value::from(text).to_string();
+    format!(
+        "import json, os, urllib.request\n\n\
+         request = urllib.request.Request(\n    {},\n    data={}.encode(),\n    headers={{\n        \
+         \"Authorization\": f\"Bearer {{os.environ['SEKISHO_API_KEY']}}\",\n        \
+         \"Content-Type\": \"application/json\",\n    }},\n)\nprint(json.load(urllib.request.urlopen(request)))",
+        text(&address(url, tool)),
+        text(&body(arguments)),
+    )
+}
+
+fn mcp(tool: &str, arguments: &Arguments) -> String {
+    let call = json!({
+        "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments},
+    });
+    serde_json::to_string_pretty(&call).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_shell_reads_the_texts_as_they_are() {
+        let mut arguments = Arguments::new();
+        arguments.insert("text".into(), "it's $HOME `id` \"q\" \\ \n".into());
+        let text = curl("http://localhost:8080", "a_b-c'd", &arguments);
+        let shown = Command::new("sh").arg("-c").arg(text.replacen("curl -sS", "printf '%s\\n'", 1)).output().unwrap();
+        let shown = String::from_utf8(shown.stdout).unwrap();
+        let lines: Vec<_> = shown.lines().collect();
+        assert_eq!(lines[0], "http://localhost:8080/tools/a_b-c%27d/execute");
+        assert_eq!(serde_json::from_str::<Value>(lines.last().unwrap()).unwrap(), json!({"arguments": arguments}));
+    }
+}

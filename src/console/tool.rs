@@ -1,0 +1,141 @@
+//! One tool: what it is, its arguments, its limits, what is wrong with it, and the form that tries it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Path, State};
+use axum::response::Response;
+use maud::{Markup, html};
+
+use super::acts::Act;
+use super::calls;
+use super::frame::{self, Head, Section};
+use super::text::Texts;
+use super::try_it::{self, Attempt};
+use super::visit::Visit;
+use super::{Console, format, schema_table, snippets, tools};
+use crate::core::breaker_state::BreakerState;
+use crate::core::call::Arguments;
+use crate::core::error::CallError;
+use crate::gateway::CallFilter;
+use crate::policy::CallerTools;
+use crate::tool::Tool;
+
+/// Calls that the page of a tool shows.
+const LAST_CALLS: usize = 8;
+
+/// `GET /console/tools/{name}`.
+pub(super) async fn page(State(console): State<Arc<Console>>, visit: Visit, Path(name): Path<String>) -> Response {
+    visit.answer(find(&console, &visit, &name).map(|tool| show(&console, &visit, &tool, &Attempt::default())))
+}
+
+/// The tool, if the visitor may see it.
+///
+/// # Errors
+/// `denied`, `unknown_tool`, `tool_changed`.
+pub(super) fn find(console: &Console, visit: &Visit, name: &str) -> Result<Arc<Tool>, CallError> {
+    visit.require(Act::SeeTools)?;
+    console.gateway.pipeline.registry.find(name, &visit.caller)
+}
+
+/// The page, with what was tried.
+pub(super) fn show(console: &Console, visit: &Visit, tool: &Tool, attempt: &Attempt) -> Markup {
+    let texts = visit.texts();
+    let caller_tools = console.gateway.pipeline.tools_for(&visit.caller);
+    let head = Head { state: Some(state(&texts, console, tool, &caller_tools)), ..Head::new(tool.name()) };
+    let none = Arguments::new();
+    let arguments = attempt.arguments.as_ref().unwrap_or(&none);
+    frame::page(
+        visit,
+        Some(Section::Tools),
+        &head,
+        &html! {
+            p.description { (tool.metadata.description) }
+            p { (tools::tags(&texts, &tool.metadata)) }
+            @if !tool.flags.is_empty() { (flags(&texts, tool)) }
+            div.columns {
+                div {
+                    section aria-labelledby="schema" {
+                        h2 #schema { (texts.get("schema-title")) }
+                        (schema_table::table(&texts, tool.input.document()))
+                    }
+                    @if let Some(output) = &tool.output {
+                        details { summary { (texts.get("tool-output")) } (schema_table::table(&texts, output.document())) }
+                    }
+                    section aria-labelledby="limits" { h2 #limits { (texts.get("tool-limits")) } (limits(&texts, console, tool)) }
+                }
+                section.try aria-labelledby="try" {
+                    h2 #try { (texts.get("try-title")) }
+                    (try_it::section(visit, tool, attempt))
+                    h3 { (texts.get("snippets-title")) }
+                    (snippets::show(&texts, &visit.guest.request.server_url, tool.name(), arguments))
+                }
+            }
+            @if visit.may(Act::SeeCalls) { (last_calls(console, visit, tool.name())) }
+        },
+    )
+}
+
+/// One sentence: whether the caller may use it now.
+fn state(texts: &Texts, console: &Console, tool: &Tool, tools: &CallerTools) -> Markup {
+    let refusal = tools.find(tool.name()).err().map(|error| error.message().to_owned());
+    let degraded = console.gateway.mcp_servers().degraded(&tool.metadata.source);
+    html! {
+        code { (tool.metadata.source) } " · " (tool.metadata.category) " · " (tool.metadata.version) " · "
+        @match (&refusal, &degraded) {
+            (Some(refusal), _) => { span.warn-text { "⊘ " (refusal) } },
+            (None, Some(reason)) => { span.warn-text { "▲ " (reason) } },
+            (None, None) => { span.good-text { "✓ " (texts.get("tool-usable")) } },
+        }
+    }
+}
+
+fn flags(texts: &Texts, tool: &Tool) -> Markup {
+    html! {
+        div.notice.warn {
+            p { (texts.get("tool-flags")) }
+            ul { @for flag in &tool.flags { li { code { (flag.path) } " " (flag.message) } } }
+        }
+    }
+}
+
+fn limits(texts: &Texts, console: &Console, tool: &Tool) -> Markup {
+    let metadata = &tool.metadata;
+    let circuit = tool.upstream().map(|upstream| {
+        let state = console.gateway.pipeline.breakers.state(&upstream);
+        (upstream.name, state)
+    });
+    let rows = [
+        ("limit-rate", texts.with("limit-per-minute", [("n", metadata.rate_limit.into())]).into_owned()),
+        ("limit-timeout", format::duration(Duration::from_secs(metadata.timeout_seconds.into()))),
+        ("limit-memory", format!("{} MiB", metadata.memory_limit_mb)),
+        ("limit-output", format!("{} B", format::count(tool.max_output_bytes() as u64))),
+        ("limit-text", format::count(metadata.max_text_tokens)),
+        ("limit-price", format::money(metadata.cost_per_use)),
+        ("limit-roles", if metadata.roles.is_empty() { "–".to_owned() } else { metadata.roles.join(", ") }),
+    ];
+    html! {
+        dl.facts {
+            @for (name, value) in rows { div { dt { (texts.get(name)) } dd { (value) } } }
+            @if let Some((upstream, state)) = circuit {
+                div { dt { (texts.get("limit-circuit")) } dd {
+                    code { (upstream) } " "
+                    span class=(if state == BreakerState::Closed { "good-text" } else { "bad-text" }) { (state.as_str()) }
+                } }
+            }
+        }
+    }
+}
+
+fn last_calls(console: &Console, visit: &Visit, tool: &str) -> Markup {
+    let texts = visit.texts();
+    let filter = CallFilter { tool: Some(tool.to_owned()), ..CallFilter::default() };
+    let found = console.gateway.recent_calls(&visit.caller, &filter);
+    html! {
+        section aria-labelledby="last" {
+            h2 #last { (texts.get("tool-last-calls")) }
+            @if found.is_empty() { p.quiet { (texts.get("calls-none-of-tool")) } }
+            @else { (calls::table(&texts, found.iter().take(LAST_CALLS).map(|call| &**call))) }
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Try it: runs a tool with the caller's own rights, through the path of every call, and shows the reply and the path.
+
+use std::sync::Arc;
+
+use axum::extract::{FromRequestParts, Path, Request, State};
+use axum::response::Response;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::acts::Act;
+use super::call_path::CallPath;
+use super::schema_form;
+use super::text::Texts;
+use super::visit::{TOKEN_FIELD, Visit};
+use super::{Console, error_page, format, tool, tools};
+use crate::api::read_form;
+use crate::core::call::Arguments;
+use crate::core::error::{Detail, ErrorCode};
+use crate::pipeline::{Answered, Reply};
+use crate::tool::Tool;
+
+/// The field of the button that was pressed.
+const MODE: &str = "mode";
+
+/// Maximum characters of a reply on the page.
+const MAX_SHOWN: usize = 64 << 10;
+
+/// Pictures that are shown: none of them runs a script.
+const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+
+/// What was tried, and what came of it.
+#[derive(Debug, Default)]
+pub(super) struct Attempt {
+    filled: Vec<(String, String)>,
+    pub(super) arguments: Option<Arguments>,
+    problems: Vec<Detail>,
+    answered: Option<Answered>,
+}
+
+/// `POST /console/tools/{name}`.
+pub(super) async fn run(State(console): State<Arc<Console>>, Path(name): Path<String>, request: Request) -> Response {
+    let (mut parts, body) = request.into_parts();
+    let visit = match Visit::from_request_parts(&mut parts, &console).await {
+        Ok(visit) => visit,
+        Err(response) => return response,
+    };
+    if let Err(error) = visit.guest.request.require_same_origin().and_then(|()| visit.require(Act::TryTool)) {
+        return error_page::of_visit(&visit, &error);
+    }
+    let fields = match read_form(&parts, body, &visit.caller.owner, &console.gateway).await {
+        Ok(fields) => fields,
+        Err(error) => return error_page::of_visit(&visit, &error),
+    };
+    let page = match visit.require_token(&fields).and_then(|()| tool::find(&console, &visit, &name)) {
+        Ok(tool) => Ok(tool::show(&console, &visit, &tool, &attempt(&console, &visit, &tool, fields).await)),
+        Err(error) => Err(error),
+    };
+    visit.answer(page)
+}
+
+/// The form, and what came of it.
+pub(super) fn section(visit: &Visit, tool: &Tool, attempt: &Attempt) -> Markup {
+    let texts = visit.texts();
+    let (Some(token), true) = (visit.form_token(), visit.may(Act::TryTool)) else {
+        let reason = visit.require(Act::TryTool).err();
+        return html! { p.quiet { @if let Some(error) = reason { (error.message()) } } };
+    };
+    let is_dangerous = tool.metadata.dangerous;
+    html! {
+        form.stack method="post" action={ (tools::path_of(tool.name())) "#reply" } {
+            input type="hidden" name=(TOKEN_FIELD) value=(token);
+            (schema_form::fields(&texts, tool.input.document(), &attempt.filled, &attempt.problems))
+            div.buttons {
+                // The first button is that of the Enter key.
+                @if is_dangerous { (dry_button(&texts, true)) (run_button(&texts, false)) }
+                @else { (run_button(&texts, true)) (dry_button(&texts, false)) }
+            }
+            @if is_dangerous { p.help { (texts.get("try-dangerous")) } }
+        }
+        @if let Some(answered) = &attempt.answered { (reply(&texts, &answered.reply)) }
+    }
+}
+
+fn run_button(texts: &Texts, main: bool) -> Markup {
+    html! { button.main[main] name=(MODE) value="run" { (texts.get("try-run")) } }
+}
+
+fn dry_button(texts: &Texts, main: bool) -> Markup {
+    html! { button.main[main] name=(MODE) value="dry" { (texts.get("try-dry")) } }
+}
+
+async fn attempt(console: &Console, visit: &Visit, tool: &Tool, filled: Vec<(String, String)>) -> Attempt {
+    let arguments = match schema_form::arguments(tool.input.document(), &filled) {
+        Ok(arguments) => arguments,
+        Err(problems) => return Attempt { filled, problems, ..Attempt::default() },
+    };
+    // A form without the button is no order to run anything.
+    let dry_run = !filled.iter().any(|(name, mode)| name == MODE && mode == "run");
+    let call = visit.guest.request.call(tool.name(), &visit.caller, dry_run);
+    let answered = console.gateway.pipeline.call(call, arguments.clone()).await;
+    let refusal = answered.reply.outcome.as_ref().err();
+    let of_fields = refusal.filter(|error| error.code() == ErrorCode::InvalidArguments);
+    let problems = of_fields.map(|error| error.details().to_vec()).unwrap_or_default();
+    Attempt { filled, arguments: Some(arguments), problems, answered: Some(answered) }
+}
+
+fn reply(texts: &Texts, reply: &Reply) -> Markup {
+    html! {
+        section.reply #reply aria-labelledby="reply-title" {
+            h3 #reply-title {
+                @match &reply.outcome {
+                    Ok(_) if reply.receipt.dry_run => { span.good-text { "✓ " (texts.get("reply-would-run")) } },
+                    Ok(_) => { span.good-text { "✓ " (texts.get("reply-success")) } },
+                    Err(_) => { span.bad-text { "✕ " (texts.get("reply-failed")) } },
+                }
+                span.quiet { " " (format::duration(reply.duration)) " · " (format::money(reply.cost_usd)) " · "
+                    (texts.with("reply-tokens", [("n", reply.tokens.into())])) }
+            }
+            @match &reply.outcome {
+                Ok(_) if reply.receipt.dry_run => {},
+                Ok(answer) => {
+                    @for picture in pictures(answer.mcp.as_deref().map(|mcp| mcp.content.as_slice()).unwrap_or_default()) {
+                        img.picture src=(picture) alt=(texts.get("reply-picture"));
+                    }
+                    (shown(texts, "reply-text", &answer.text, true))
+                    (shown(texts, "reply-json", &pretty(&answer.output), false))
+                },
+                Err(error) => { @if let Some(output) = error.output() { (shown(texts, "reply-json", &pretty(output), true)) } },
+            }
+            (CallPath::of_reply(reply).draw(texts))
+            p.quiet { (texts.get("reply-call-id")) " " a href={ "/console/calls/" (reply.receipt.call_id) } { code { (reply.receipt.call_id) } } }
+        }
+    }
+}
+
+fn shown(texts: &Texts, title: &str, text: &str, open: bool) -> Markup {
+    let end = text.char_indices().nth(MAX_SHOWN).map(|(end, _)| end);
+    html! {
+        @if !text.is_empty() {
+            details open[open] {
+                summary { (texts.get(title)) }
+                pre tabindex="0" { code { (&text[..end.unwrap_or(text.len())]) } }
+                @if end.is_some() { p.quiet { (texts.get("reply-cut")) } }
+            }
+        }
+    }
+}
+
+fn pretty(value: &Value) -> String {
+    serde_json::to_string_pretty(value).unwrap_or_default()
+}
+
+/// The pictures of a result as addresses with their data, checked to be base64 of a kind that runs nothing.
+fn pictures(content: &[Value]) -> Vec<String> {
+    let picture = |block: &Value| {
+        let media_type = block["mimeType"].as_str().filter(|media_type| PICTURES.contains(media_type))?;
+        let data = block["data"].as_str().filter(|_| block["type"] == "image")?;
+        STANDARD.decode(data).is_ok().then(|| format!("data:{media_type};base64,{data}"))
+    };
+    content.iter().filter_map(picture).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_pictures_that_run_nothing_are_shown() {
+        let image = |media_type: &str, data: &str| json!({"type": "image", "mimeType": media_type, "data": data});
+        let content = [
+            image("image/png", "AAAA"),
+            image("image/svg+xml", "AAAA"),
+            image("text/html", "AAAA"),
+            image("image/png", "\"><script>"),
+            json!({"type": "text", "mimeType": "image/png", "data": "AAAA"}),
+        ];
+        assert_eq!(pictures(&content), ["data:image/png;base64,AAAA"]);
+    }
+}

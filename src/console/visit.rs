@@ -1,0 +1,180 @@
+//! Who visits a page, and in which language: decided once for each request, before the page.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::extract::{FromRequestParts, Query};
+use axum::http::header::{CONTENT_TYPE, COOKIE};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use maud::Markup;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::de::DeserializeOwned;
+use subtle::ConstantTimeEq;
+
+use super::acts::Act;
+use super::sessions::SessionSecret;
+use super::text::{Language, Texts};
+use super::{Console, error_page, headers, redirect};
+use crate::api::PageRequest;
+use crate::config::ConsoleRole;
+use crate::core::call::Caller;
+use crate::core::error::{CallError, ErrorCode};
+
+/// The cookie of a session. Browsers keep one with this prefix only if it is secure, of this host alone, and for all paths.
+pub(super) const COOKIE_NAME: &str = "__Host-sekisho-console";
+
+/// The name of the field with a form's token.
+pub(super) const TOKEN_FIELD: &str = "token";
+
+/// A request for a page, whoever sends it.
+#[derive(Debug)]
+pub(super) struct Guest {
+    pub request: PageRequest,
+    pub texts: Texts,
+    /// What the browser has as its session, whether there is such a session or not.
+    pub secret: Option<SessionSecret>,
+}
+
+/// A request of a caller who may see the console.
+#[derive(Debug)]
+pub(super) struct Visit {
+    pub guest: Guest,
+    pub caller: Arc<Caller>,
+    /// None: the anonymous caller of this machine.
+    pub roles: Vec<ConsoleRole>,
+}
+
+impl Guest {
+    fn of(parts: &Parts) -> Result<Self, CallError> {
+        let texts = Texts::new(Language::accepted(&parts.headers));
+        Ok(Self { request: PageRequest::of(parts)?, texts, secret: secret(&parts.headers) })
+    }
+
+    /// The id of the request, for the log.
+    pub(super) fn request_id(&self) -> &str {
+        self.request.request.as_ref().map_or("", |request| &request.id)
+    }
+
+    async fn caller(&self, console: &Console) -> Option<Arc<Caller>> {
+        let authenticator = console.gateway.authenticator();
+        if let Some(secret) = &self.secret
+            && let Some(caller) = console.sessions.caller(secret, &authenticator)
+        {
+            return Some(caller);
+        }
+        if !self.request.is_local {
+            return None;
+        }
+        let caller = authenticator.authenticate(&HeaderMap::new(), true).await.ok()?;
+        Some(Arc::new(caller.owned_by(self.request.client_owner.clone())))
+    }
+}
+
+impl Visit {
+    pub(super) fn texts(&self) -> Texts {
+        self.guest.texts
+    }
+
+    pub(super) fn may(&self, act: Act) -> bool {
+        act.is_open_to(&self.roles)
+    }
+
+    pub(super) fn require(&self, act: Act) -> Result<(), CallError> {
+        act.require(&self.roles)
+    }
+
+    /// The token of the session's forms; `None` without a session.
+    pub(super) fn form_token(&self) -> Option<String> {
+        self.guest.secret.as_ref().filter(|_| !self.caller.anonymous).map(SessionSecret::form_token)
+    }
+
+    /// Whether the visitor may still see what the page shows live.
+    pub(super) fn is_still_open(&self, console: &Console) -> bool {
+        let secret = self.guest.secret.as_ref().filter(|_| !self.caller.anonymous);
+        secret.is_none_or(|secret| console.sessions.is_open(secret, &console.gateway.authenticator()))
+    }
+
+    /// A change comes from a page of the console, with the token of the session.
+    ///
+    /// # Errors
+    /// `denied`.
+    pub(super) fn require_token(&self, fields: &[(String, String)]) -> Result<(), CallError> {
+        self.guest.request.require_same_origin()?;
+        let sent = fields.iter().find(|(name, _)| name == TOKEN_FIELD).map(|(_, token)| token.as_str());
+        let is_right = match (self.form_token(), sent) {
+            (Some(token), Some(sent)) => bool::from(token.as_bytes().ct_eq(sent.as_bytes())),
+            _ => false,
+        };
+        if is_right {
+            return Ok(());
+        }
+        let message = "the form belongs to no session, or to one that has ended; open the page again";
+        Err(CallError::new(ErrorCode::Denied, message))
+    }
+
+    /// The page, or the one that says why there is none.
+    pub(super) fn answer(&self, page: Result<Markup, CallError>) -> Response {
+        match page {
+            Ok(page) => (StatusCode::OK, [(CONTENT_TYPE, headers::HTML)], page.into_string()).into_response(),
+            Err(error) => error_page::of_visit(self, &error),
+        }
+    }
+}
+
+impl FromRequestParts<Arc<Console>> for Guest {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, _console: &Arc<Console>) -> Result<Self, Response> {
+        Self::of(parts).map_err(IntoResponse::into_response)
+    }
+}
+
+impl FromRequestParts<Arc<Console>> for Visit {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, console: &Arc<Console>) -> Result<Self, Response> {
+        let guest = Guest::of(parts).map_err(IntoResponse::into_response)?;
+        let Some(caller) = guest.caller(console).await else {
+            // A form is not sent again after a sign-in.
+            let page = if parts.method == Method::GET { parts.uri.path_and_query() } else { None };
+            let page = page.map_or("/console", |page| page.as_str());
+            return Err(redirect(&format!("/console/sign-in?to={}", utf8_percent_encode(page, NON_ALPHANUMERIC))));
+        };
+        let roles = console.gateway.console_roles(&caller);
+        if roles.is_empty() && !caller.anonymous {
+            return Err(error_page::of_guest(&guest, &no_role()));
+        }
+        Ok(Self { guest, caller, roles })
+    }
+}
+
+/// What the address says after `?`; the default for what cannot be read.
+#[derive(Debug)]
+pub(super) struct Address<T>(pub T);
+
+impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequestParts<S> for Address<T> {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Infallible> {
+        Ok(Self(Query::try_from_uri(&parts.uri).map(|Query(read)| read).unwrap_or_default()))
+    }
+}
+
+/// For a caller whose roles give none in the console.
+pub(super) fn no_role() -> CallError {
+    let message = "this key has no role in the console; an operator gives it one with `console.roles`";
+    CallError::new(ErrorCode::Denied, message)
+}
+
+/// The session of the cookie; `None` for none or more than one.
+fn secret(headers: &HeaderMap) -> Option<SessionSecret> {
+    let texts = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let pairs = texts.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    let mut found = pairs.filter(|(name, _)| *name == COOKIE_NAME).map(|(_, secret)| secret);
+    match (found.next(), found.next()) {
+        (Some(secret), None) => SessionSecret::read(secret),
+        _ => None,
+    }
+}

@@ -1,0 +1,95 @@
+//! The calls that ended last, as far as a caller may see them: their own; those of their tenant with a role of the
+//! console; those of all tenants for its administrators without a tenant of their own.
+
+use std::sync::Arc;
+
+use super::Gateway;
+use crate::config::ConsoleRole;
+use crate::core::caller::Caller;
+use crate::core::error::{CallError, ErrorCode};
+use crate::infra::recent_calls::RecentCall;
+
+/// The tenant of callers whose key or token names none.
+const NO_TENANT: &str = "default";
+
+/// Whose calls a caller sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    Own,
+    Tenant,
+    AllTenants,
+}
+
+/// Which calls are wanted: those that fit each criterion that is set.
+#[derive(Debug, Clone, Default)]
+pub struct CallFilter {
+    pub tool: Option<String>,
+    pub caller: Option<String>,
+    pub status: Option<String>,
+    /// An error code, such as `denied`.
+    pub code: Option<String>,
+    /// Only older calls than the one with this number.
+    pub before: Option<u64>,
+    /// Only newer calls than the one with this number.
+    pub after: Option<u64>,
+}
+
+impl Reach {
+    fn covers(self, caller: &Caller, of: &Caller) -> bool {
+        match self {
+            Self::AllTenants => true,
+            Self::Tenant => caller.tenant == of.tenant,
+            Self::Own => caller.owner == of.owner,
+        }
+    }
+}
+
+impl CallFilter {
+    fn admits(&self, call: &RecentCall) -> bool {
+        let fits = |wanted: &Option<String>, value: &str| wanted.as_ref().is_none_or(|wanted| wanted == value);
+        fits(&self.tool, &call.tool)
+            && fits(&self.caller, &call.caller.id)
+            && fits(&self.status, call.status.as_str())
+            && fits(&self.code, call.code.map_or("", |code| code.as_str()))
+            && self.before.is_none_or(|before| call.sequence < before)
+            && self.after.is_none_or(|after| call.sequence > after)
+    }
+}
+
+impl Gateway {
+    /// The caller's roles in the console.
+    pub(crate) fn console_roles(&self, caller: &Caller) -> Vec<ConsoleRole> {
+        self.config().console.roles_of(caller)
+    }
+
+    /// Whose calls the caller sees.
+    pub(crate) fn reach(&self, caller: &Caller) -> Reach {
+        let roles = self.console_roles(caller);
+        match roles.contains(&ConsoleRole::Admin) {
+            true if *caller.tenant == *NO_TENANT => Reach::AllTenants,
+            _ if roles.is_empty() => Reach::Own,
+            _ => Reach::Tenant,
+        }
+    }
+
+    /// The wanted calls that the caller may see, newest first.
+    pub(crate) fn recent_calls(&self, caller: &Caller, filter: &CallFilter) -> Vec<Arc<RecentCall>> {
+        let reach = self.reach(caller);
+        let recent = &self.pipeline.settlement.recent;
+        recent.newest(|call| reach.covers(caller, &call.caller) && filter.admits(call))
+    }
+
+    /// One call.
+    ///
+    /// # Errors
+    /// `not_found`: there is none in memory, or none that the caller may see.
+    pub(crate) fn recent_call(&self, caller: &Caller, id: &str) -> Result<Arc<RecentCall>, CallError> {
+        let reach = self.reach(caller);
+        let found = self.pipeline.settlement.recent.newest(|call| reach.covers(caller, &call.caller));
+        found.into_iter().find(|call| call.id.to_string() == id).ok_or_else(|| {
+            let message = "there is no such call among the last 2000; the audit trail may have it: \
+                           `sekisho audit search --call-id ID`";
+            CallError::new(ErrorCode::NotFound, message)
+        })
+    }
+}

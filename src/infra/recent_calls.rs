@@ -1,0 +1,216 @@
+//! The calls that ended last, for the console: what their receipts say, without arguments and outputs.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
+use rust_decimal::Decimal;
+
+use crate::core::breaker_state::BreakerState;
+use crate::core::call::{CallId, Caller, ClientRequest, RateState, Stage, Via};
+use crate::core::error::{CallError, ErrorCode};
+use crate::core::record::{CallRecord, Status};
+
+/// Maximum calls.
+const MAX_CALLS: usize = 2_000;
+
+/// Maximum bytes of all calls together.
+const MAX_BYTES: usize = 8 << 20;
+
+/// Maximum bytes of the text that says why a call was refused.
+const MAX_REASON: usize = 1_024;
+
+/// One call that has ended.
+#[derive(Debug)]
+pub struct RecentCall {
+    /// Counts up; no two calls of this process have the same.
+    pub sequence: u64,
+    pub time: SystemTime,
+    pub id: CallId,
+    pub caller: Arc<Caller>,
+    pub request: Option<Arc<ClientRequest>>,
+    pub via: Via,
+    pub depth: u32,
+    pub dry_run: bool,
+    /// The registered name, or the name as the caller wrote it.
+    pub tool: Box<str>,
+    pub status: Status,
+    pub code: Option<ErrorCode>,
+    /// The stage that refused the call or failed.
+    pub stage: Option<Stage>,
+    /// Why it was refused; `None` where the text could contain arguments or what the tool said.
+    pub reason: Option<Box<str>>,
+    pub stages: Box<[(Stage, Duration)]>,
+    pub duration: Duration,
+    pub cost_usd: Decimal,
+    pub tokens: u64,
+    pub attempts: u32,
+    pub rate: Option<RateState>,
+    pub policy_version: Option<Box<str>>,
+    /// The upstream and the state of its circuit breaker.
+    pub breaker: Option<(Arc<str>, BreakerState)>,
+}
+
+/// The latest calls, oldest first.
+#[derive(Debug, Default)]
+pub struct RecentCalls {
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    calls: VecDeque<Arc<RecentCall>>,
+    bytes: usize,
+    last: u64,
+}
+
+impl RecentCalls {
+    pub fn keep(&self, record: &CallRecord<'_>, breaker: Option<(Arc<str>, BreakerState)>) {
+        let mut call = RecentCall::new(record, breaker);
+        let mut kept = self.kept.lock();
+        kept.last += 1;
+        call.sequence = kept.last;
+        kept.bytes += call.bytes();
+        kept.calls.push_back(Arc::new(call));
+        while kept.calls.len() > MAX_CALLS || kept.bytes > MAX_BYTES {
+            let Some(oldest) = kept.calls.pop_front() else { break };
+            kept.bytes -= oldest.bytes();
+        }
+    }
+
+    /// The calls that `wanted` accepts, newest first.
+    pub fn newest(&self, wanted: impl Fn(&RecentCall) -> bool) -> Vec<Arc<RecentCall>> {
+        // Copied first: no call waits for a search.
+        let calls: Vec<_> = self.kept.lock().calls.iter().rev().cloned().collect();
+        calls.into_iter().filter(|call| wanted(call)).collect()
+    }
+
+    /// When the oldest call ended that is still there; `None` while none has been dropped.
+    pub fn begins(&self) -> Option<SystemTime> {
+        let kept = self.kept.lock();
+        let has_dropped = kept.last > kept.calls.len() as u64;
+        kept.calls.front().filter(|_| has_dropped).map(|oldest| oldest.time)
+    }
+
+    /// The number of the call that ended last; zero before the first.
+    pub fn last_sequence(&self) -> u64 {
+        self.kept.lock().last
+    }
+}
+
+impl RecentCall {
+    fn new(record: &CallRecord<'_>, breaker: Option<(Arc<str>, BreakerState)>) -> Self {
+        let call = record.call;
+        let tool = record.tool.unwrap_or(&call.tool);
+        Self {
+            sequence: 0,
+            time: SystemTime::now(),
+            id: call.id,
+            caller: Arc::clone(&call.caller),
+            request: call.request.clone(),
+            via: call.via,
+            depth: call.depth,
+            dry_run: call.dry_run,
+            tool: tool[..tool.floor_char_boundary(256)].into(),
+            status: record.status,
+            code: record.error.map(CallError::code),
+            stage: record.error.and_then(CallError::stage),
+            reason: record.error.and_then(reason),
+            stages: record.stages.into(),
+            duration: record.duration,
+            cost_usd: record.cost_usd,
+            tokens: record.tokens,
+            attempts: record.attempts,
+            rate: record.rate,
+            policy_version: record.policy_version.map(Into::into),
+            breaker,
+        }
+    }
+
+    /// What it takes of the memory, about.
+    fn bytes(&self) -> usize {
+        let text = |text: &Option<Box<str>>| text.as_ref().map_or(0, |text| text.len());
+        size_of::<Self>()
+            + self.tool.len()
+            + text(&self.reason)
+            + text(&self.policy_version)
+            + size_of_val(&*self.stages)
+    }
+}
+
+/// The text of a refusal. That of a violated schema quotes arguments, and that of a failure what the tool said.
+fn reason(error: &CallError) -> Option<Box<str>> {
+    let quotes = matches!(error.stage(), None | Some(Stage::Validate | Stage::Execute | Stage::Accept));
+    let text = error.message();
+    (!quotes).then(|| text[..text.floor_char_boundary(MAX_REASON)].into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::call::CallContext;
+
+    const STAGES: [(Stage, Duration); 1] = [(Stage::Find, Duration::from_micros(1))];
+
+    fn record<'a>(call: &'a CallContext, error: Option<&'a CallError>) -> CallRecord<'a> {
+        CallRecord {
+            call,
+            tool: None,
+            category: None,
+            status: if error.is_some() { Status::Refused } else { Status::Success },
+            error,
+            duration: Duration::from_micros(12),
+            stages: &STAGES,
+            cost_usd: Decimal::ZERO,
+            tokens: 0,
+            attempts: 0,
+            rate: None,
+            arguments_digest: [0; 32],
+            arguments: None,
+            trace_id: None,
+            flags: &[],
+            policy_version: None,
+            output_schema_violation: false,
+        }
+    }
+
+    fn call(tool: &str) -> CallContext {
+        CallContext::new(tool, Arc::new(Caller::new("ann", "acme", Vec::new())), Via::Rest)
+    }
+
+    #[test]
+    fn the_oldest_calls_make_room_and_texts_are_bounded() {
+        let recent = RecentCalls::default();
+        assert_eq!(recent.begins(), None);
+        for n in 0..MAX_CALLS + 10 {
+            recent.keep(&record(&call(&format!("tool_{n}")), None), None);
+        }
+        let calls = recent.newest(|_| true);
+        assert_eq!((calls.len(), &*calls[0].tool), (MAX_CALLS, "tool_2009"));
+        assert_eq!(recent.last_sequence(), 2_010);
+        assert_eq!(recent.begins(), Some(calls[MAX_CALLS - 1].time));
+        let long = CallError::new(ErrorCode::Denied, "é".repeat(10_000)).at_stage(Stage::Policy);
+        for _ in 0..MAX_CALLS {
+            recent.keep(&record(&call(&"x".repeat(100_000)), Some(&long)), None);
+        }
+        let kept = recent.kept.lock();
+        assert!(kept.bytes <= MAX_BYTES && kept.bytes == kept.calls.iter().map(|call| call.bytes()).sum::<usize>());
+    }
+
+    #[test]
+    fn no_text_with_arguments_or_output_is_kept() {
+        let recent = RecentCalls::default();
+        let error = |code, stage| CallError::new(code, "a text").at_stage(stage);
+        for (error, is_kept) in [
+            (error(ErrorCode::Denied, Stage::Policy), true),
+            (error(ErrorCode::RateLimited, Stage::Limits), true),
+            (error(ErrorCode::InvalidArguments, Stage::Validate), false),
+            (error(ErrorCode::ToolError, Stage::Execute), false),
+            (error(ErrorCode::InvalidOutput, Stage::Accept), false),
+        ] {
+            recent.keep(&record(&call("t"), Some(&error)), None);
+            assert_eq!(recent.newest(|_| true)[0].reason.is_some(), is_kept, "{error:?}");
+        }
+    }
+}

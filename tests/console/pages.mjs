@@ -1,0 +1,160 @@
+// Opens the pages of the console in Chromium: both themes, 360 and 1440 px, in Japanese, without JavaScript, by keyboard.
+// Each page must pass axe-core, break no rule of its Content-Security-Policy, run no script of a tool's text, and not be wider
+// than its window. Screenshots are written to a folder.
+//
+// node pages.mjs URL KEY SCREENSHOTS [TOOL...]
+import { createRequire } from "node:module";
+import { mkdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+
+// The packages are in the folder that NODE_PATH names.
+const require = createRequire(join(process.env.NODE_PATH, "pages.mjs"));
+const { chromium } = require("playwright-core");
+const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
+
+const [url, key, screenshots, ...tools] = process.argv.slice(2);
+mkdirSync(screenshots, { recursive: true });
+const problems = [];
+const check = (is, what) => is || problems.push(what);
+
+const browser = await chromium.launch({
+    executablePath: "/usr/bin/chromium",
+    args: ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"],
+});
+
+async function open(options) {
+    const context = await browser.newContext({ reducedMotion: "reduce", ...options });
+    const page = await context.newPage();
+    page.on("console", (message) => {
+        if (message.type() === "error") problems.push(`${page.url()}: ${message.text()}`);
+    });
+    page.on("dialog", (dialog) => {
+        problems.push(`${page.url()}: a script of a text ran: ${dialog.message()}`);
+        dialog.dismiss();
+    });
+    page.on("request", (request) => {
+        const { origin } = new URL(request.url());
+        if (origin !== url && origin !== "null") problems.push(`${page.url()} loads ${request.url()}`);
+    });
+    return { context, page };
+}
+
+async function signIn(page) {
+    await page.goto(`${url}/console/sign-in`);
+    await page.fill("input[name=key]", key);
+    await page.press("input[name=key]", "Enter");
+    await page.waitForURL((to) => !to.pathname.includes("sign-in"));
+}
+
+async function accessibility(page, name) {
+    // Evaluated by the browser's debugger, which the policy of the page does not bind.
+    await page.evaluate(axe);
+    const { violations } = await page.evaluate(() => window.axe.run());
+    for (const { id, nodes } of violations) {
+        problems.push(`${name}: axe ${id}: ${nodes.map((node) => `${node.html} ${node.failureSummary}`).slice(0, 3).join(" | ")}`);
+    }
+}
+
+async function fits(page, name) {
+    const [content, width] = await page.evaluate(() => [document.documentElement.scrollWidth, window.innerWidth]);
+    check(content <= width, `${name}: the content is ${content} px wide in a window of ${width} px`);
+}
+
+const paths = ["/console", "/console/calls", "/console/tools", "/console/tools?q=nothing-has-this-name", "/console/sign-in", "/console/calls/unknown"];
+const pages = [...paths, ...tools.map((tool) => `/console/tools/${encodeURIComponent(tool)}`)];
+const fileName = (path) => path.replace(/[^a-z0-9]+/gi, "_").slice(0, 60);
+
+async function everything() {
+for (const colorScheme of ["light", "dark"]) {
+    for (const width of [360, 1440]) {
+        const { context, page } = await open({ colorScheme, viewport: { width, height: 900 } });
+        await signIn(page);
+        for (const path of pages) {
+            const name = `${fileName(path)}-${colorScheme}-${width}`;
+            const problemsBefore = problems.length;
+            const expected = path.endsWith("/unknown") ? 404 : 200;
+            const response = await page.goto(url + path);
+            check(response.status() === expected, `${name}: ${response.status()}`);
+            if (expected === 404) problems.splice(problemsBefore, problems.length, ...problems.slice(problemsBefore).filter((text) => !text.includes("404")));
+            await page.screenshot({ path: join(screenshots, `${name}.png`), fullPage: true });
+            await fits(page, name);
+            await accessibility(page, name);
+        }
+        await context.close();
+    }
+}
+
+{
+    const { context, page } = await open({ locale: "ja-JP", viewport: { width: 1440, height: 900 } });
+    await signIn(page);
+    for (const path of pages) {
+        await page.goto(url + path);
+        check((await page.getAttribute("html", "lang")) === "ja", `${path}: not in Japanese`);
+        await page.screenshot({ path: join(screenshots, `${fileName(path)}-ja.png`), fullPage: true });
+    }
+    await context.close();
+}
+
+{
+    // Without JavaScript: sign in, search, call a tool, sign out.
+    const { context, page } = await open({ javaScriptEnabled: false, viewport: { width: 1440, height: 900 } });
+    await signIn(page);
+    await page.goto(`${url}/console/tools?q=calculator`);
+    await page.click("main a[href='/console/tools/calculator']");
+    await page.fill("[name='/expression']", "6*7");
+    await page.press("[name='/expression']", "Enter").catch(() => {});
+    if (!(await page.content()).includes("42")) await page.click("main form[method=post] button:not([name=more]) >> nth=0");
+    check((await page.textContent("main")).includes("42"), "without JavaScript the calculator does not answer");
+    await page.screenshot({ path: join(screenshots, "called-without-javascript.png"), fullPage: true });
+    await context.close();
+}
+
+{
+    // By keyboard: the first stop leads to the content, and every stop is visible.
+    const { context, page } = await open({ viewport: { width: 1440, height: 900 } });
+    await signIn(page);
+    await page.goto(`${url}/console/tools`);
+    await page.keyboard.press("/");
+    check(await page.evaluate(() => document.activeElement.matches("[data-search]")), "`/` does not lead to the search");
+    await page.goto(`${url}/console/tools`);
+    for (let stop = 0; stop < 12; stop += 1) {
+        await page.keyboard.press("Tab");
+        const outline = await page.evaluate(() => getComputedStyle(document.activeElement).outlineStyle);
+        check(outline !== "none", `stop ${stop} of the keyboard is not visible`);
+    }
+    // The cookie is out of reach of scripts.
+    check(!(await page.evaluate(() => document.cookie)).includes("sekisho-console"), "a script can read the session");
+    const [cookie] = (await context.cookies()).filter(({ name }) => name === "__Host-sekisho-console");
+    check(cookie?.httpOnly && cookie.secure && cookie.sameSite === "Lax", `the cookie is ${JSON.stringify(cookie)}`);
+    await context.close();
+}
+
+{
+    // A live page shows a call behind a button, and moves nothing before.
+    const { context, page } = await open({ viewport: { width: 1440, height: 900 } });
+    await signIn(page);
+    await page.goto(`${url}/console/calls`);
+    await page.waitForTimeout(500);
+    const before = await page.locator("main tbody tr").count();
+    const other = await context.newPage();
+    await other.goto(`${url}/console/tools/calculator`);
+    await other.fill("[name='/expression']", "1+1");
+    await other.click("main form[method=post] button:not([name=more]) >> nth=0");
+    const button = page.locator("main [aria-live] button, main live-calls button");
+    await button.waitFor({ state: "visible", timeout: 10_000 }).catch(() => problems.push("no new call is announced"));
+    check((await page.locator("main tbody tr").count()) === before, "the list moved by itself");
+    await button.click().catch(() => problems.push("the new calls cannot be shown"));
+    check((await page.locator("main tbody tr").count()) > before, "the new call is not shown");
+    await page.screenshot({ path: join(screenshots, "live-calls.png"), fullPage: true });
+    await context.close();
+}
+
+}
+
+// What was found before an unexpected end counts too.
+await everything().catch((error) => problems.push(`the test ended early: ${error}`));
+await browser.close();
+if (problems.length > 0) {
+    console.error([...new Set(problems)].join("\n"));
+    process.exit(1);
+}
