@@ -101,8 +101,8 @@ for (const colorScheme of ["light", "dark"]) {
     await signIn(page);
     await page.goto(`${url}/console/tools?q=calculator`);
     await page.click("main a[href='/console/tools/calculator']");
-    await page.fill("[name='/expression']", "6*7");
-    await page.press("[name='/expression']", "Enter").catch(() => {});
+    await page.fill("[name='argument.expression']", "6*7");
+    await page.press("[name='argument.expression']", "Enter").catch(() => {});
     if (!(await page.content()).includes("42")) await page.click("main form[method=post] button:not([name=more]) >> nth=0");
     check((await page.textContent("main")).includes("42"), "without JavaScript the calculator does not answer");
     await page.screenshot({ path: join(screenshots, "called-without-javascript.png"), fullPage: true });
@@ -138,7 +138,7 @@ for (const colorScheme of ["light", "dark"]) {
     const before = await page.locator("main tbody tr").count();
     const other = await context.newPage();
     await other.goto(`${url}/console/tools/calculator`);
-    await other.fill("[name='/expression']", "1+1");
+    await other.fill("[name='argument.expression']", "1+1");
     await other.click("main form[method=post] button:not([name=more]) >> nth=0");
     const button = page.locator("main [aria-live] button, main live-calls button");
     await button.waitFor({ state: "visible", timeout: 10_000 }).catch(() => problems.push("no new call is announced"));
