@@ -55,7 +55,7 @@ pub(super) fn show(console: &Console, visit: &Visit, tool: &Tool, attempt: &Atte
             @if !tool.flags.is_empty() { (flags(&texts, tool)) }
             div.columns {
                 div {
-                    section aria-labelledby="schema" {
+                    section {
                         h2 #schema { (texts.get("schema-title")) }
                         (schema_table::table(&texts, tool.input.document()))
                     }

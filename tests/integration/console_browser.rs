@@ -37,7 +37,7 @@ async fn console_pages_in_chromium() {
     }
     let run = tokio::process::Command::new(format!("{packages}/node_modules/.bin/node"))
         .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/console/pages.mjs"))
-        .args([&app.url, "key-of-ann", &screenshots, "calculator", "python_executor", "echo", "fail", "web_search"])
+        .args([&app.url, "key-of-ann", &screenshots, "calculator", "python_executor", "echo", "fail", "file_write"])
         .env("NODE_PATH", format!("{packages}/node_modules"))
         .stdin(Stdio::null())
         .kill_on_drop(true)
