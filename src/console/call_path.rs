@@ -9,6 +9,7 @@ use super::format;
 use super::text::Texts;
 use crate::core::breaker_state::BreakerState;
 use crate::core::call::{RateState, Stage};
+use crate::core::error::{CallError, ErrorCode};
 use crate::infra::recent_calls::RecentCall;
 use crate::pipeline::Reply;
 
@@ -31,14 +32,14 @@ pub(super) struct CallPath<'a> {
 impl<'a> CallPath<'a> {
     pub(super) fn of_reply(reply: &'a Reply) -> Self {
         let error = reply.outcome.as_ref().err();
-        let details = error.map(|error| error.details()).unwrap_or_default();
-        let message = error.map(|error| error.message());
+        let details = error.map(CallError::details).unwrap_or_default();
+        let message = error.map(CallError::message);
         let new = details.iter().map(|detail| detail.message.as_str());
         let new = new.filter(|detail| !message.is_some_and(|message| message.contains(detail)));
         let receipt = &reply.receipt;
         Self {
             stages: &receipt.stages,
-            stopped: error.and_then(|error| error.stage()),
+            stopped: error.and_then(CallError::stage),
             code: error.map(|error| error.code().as_str()),
             reasons: message.into_iter().chain(new).collect(),
             policy_version: receipt.policy.as_ref().map(|policy| &*policy.version),
@@ -53,7 +54,7 @@ impl<'a> CallPath<'a> {
         Self {
             stages: &call.stages,
             stopped: call.stage,
-            code: call.code.map(|code| code.as_str()),
+            code: call.code.map(ErrorCode::as_str),
             reasons: call.reason.as_deref().into_iter().collect(),
             policy_version: call.policy_version.as_deref(),
             policy_cached: false,
