@@ -180,7 +180,7 @@ async fn the_agents_are_listed_and_others_are_named_unknown() {
     assert_eq!((status.as_u16(), &reply["error"]["type"]), (400, &json!("invalid_request_error")));
     let (status, reply) = answer(app.post("/v1/chat/completions").json(&asked("nobody"))).await;
     assert_eq!((status.as_u16(), code(&reply)), (400, "invalid_request"));
-    assert!(reply["error"]["message"].as_str().unwrap().contains("/v1/models"), "{reply}");
+    assert!(reply["error"]["message"].as_str().unwrap().contains("weather"), "the names that there are: {reply}");
 }
 
 #[tokio::test]
