@@ -101,8 +101,9 @@ async fn the_size_of_results_is_a_setting_of_their_server() {
         ("small", server("big", "max_text_tokens: 1000")),
         ("large", server("big", "max_output_bytes: 3000000, max_message_bytes: 4000000")),
     ];
-    // A call reserves at most a half of what is left of its budget.
-    let budget = "budget: {max_tokens_per_request: 1000000}\n";
+    // Budgets that do not cut the text further.
+    let budget =
+        "budget: {max_tokens_per_request: 1000000, token_budget_per_agent: 1000000, token_budget_per_task: 1000000}\n";
     let app = TestApp::with(&format!("{budget}{}", yaml(&servers))).await;
     ready(&app).await;
     let text = async |server: &str, bytes: u64| {
