@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 
 use crate::app::{TestApp, answer, code};
 use crate::cli::{Serving, sekisho, text};
+use crate::mcp_programs::server;
+use crate::mcp_servers::{ready, yaml as servers_yaml};
 
 /// An administrator, and a caller of each of two tenants.
 const KEYS: &str = "
@@ -165,8 +167,8 @@ async fn an_administrator_adds_changes_and_removes_what_the_file_does_not_define
 #[tokio::test]
 async fn agents_of_a_tenant_have_its_agents_and_the_tools_of_its_sources() {
     let directory = tempfile::TempDir::new().unwrap();
-    let script =
-        "turns: [{calls: [{id: a, tool: calculator, arguments: '{\"expression\": \"6*7\"}'}]}, {text: [done]}]";
+    let script = "turns: [{calls: [{id: a, tool: calculator, arguments: '{\"expression\": \"6*7\"}'}, \
+                  {id: b, tool: mail__echo, arguments: '{\"to\": \"eve\"}'}]}, {text: [done]}]";
     let file = directory.path().join("script.yaml");
     std::fs::write(&file, script).unwrap();
     let yaml = format!(
@@ -184,13 +186,19 @@ tenants:
 ",
         file.display()
     );
-    let app = TestApp::in_directory(directory, &yaml).await;
+    let servers = servers_yaml(&[("mail", server("good", ""))]);
+    let app = TestApp::in_directory(directory, &format!("{yaml}{servers}")).await;
+    ready(&app).await;
     let ask = async |key: &str, model: &str| {
         let body = json!({"message": "6*7?", "model": model});
         send(&app, key, &Method::POST, "/api/chat", Some(&body)).await
     };
     let (status, reply) = ask("key-of-ann", "one").await;
     assert_eq!((status, &reply["tool_calls"][0]["text"]), (200, &json!("42")), "built-in tools stay: {reply}");
+    let refused = reply["tool_calls"][1]["text"].as_str().unwrap();
+    assert!(refused.contains("there is no tool `mail__echo` for this tenant"), "{reply}");
+    let (_, reply) = ask("key-of-bob", "one").await;
+    assert!(reply["tool_calls"][1]["text"].as_str().unwrap().contains("eve"), "a tenant with every server: {reply}");
     let (status, reply) = ask("key-of-ann", "two").await;
     assert_eq!((status, code(&reply)), (400, "invalid_request"));
     assert!(reply["error"].as_str().unwrap().contains("there is no model \"two\" for this tenant"), "{reply}");
