@@ -28,7 +28,8 @@ impl DigestUser {
         Self { username, password, challenge: Mutex::new(None) }
     }
 
-    /// Keeps the strongest challenge of a refused request that can be answered. False where there is none.
+    /// Keeps the first challenge of a refused request that can be answered: servers name the one that they prefer first
+    /// (RFC 7616 §3.7). False where there is none.
     pub(in crate::sources::openapi) fn was_challenged(&self, headers: &HeaderMap) -> bool {
         let challenge = PasswordClient::try_from(headers.get_all(header::WWW_AUTHENTICATE)).ok();
         let answers = challenge.is_some();
