@@ -21,3 +21,4 @@ pub mod session;
 pub mod share;
 #[cfg(test)]
 pub(crate) mod slack;
+pub mod text_direction;

@@ -7,6 +7,7 @@ use maud::{Markup, html};
 use rust_decimal::Decimal;
 
 use super::text::Texts;
+use crate::core::text_direction;
 
 /// In µs, ms or s, with three significant digits.
 pub(super) fn duration(took: Duration) -> String {
@@ -62,6 +63,7 @@ pub(super) fn time(texts: &Texts, at: SystemTime) -> Markup {
 pub(super) fn name(name: &str) -> Markup {
     const MAX: usize = 44;
     const END: usize = 14;
+    let name = &*text_direction::escaped(name);
     let length = name.chars().count();
     if length <= MAX {
         return html! { code.name { (name) } };
@@ -74,6 +76,11 @@ pub(super) fn name(name: &str) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_cannot_be_read_in_another_direction() {
+        assert_eq!(name("a\u{202e}gnp.exe").into_string(), r#"<code class="name">a\u202egnp.exe</code>"#);
+    }
 
     #[test]
     fn numbers_are_short_and_exact_enough() {

@@ -13,6 +13,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
+use crate::core::text_direction;
 use crate::infra::batch_queue::BatchQueue;
 
 /// How long lines are collected before they are written together.
@@ -91,23 +92,13 @@ impl Sink {
     }
 }
 
-/// The text with the characters escaped that change its direction (UAX #9): a caller could make a line read as another.
+/// The text with the characters escaped that change its direction.
 fn escaped(text: &[u8]) -> Cow<'_, [u8]> {
-    let is_directional =
-        |c: char| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let first_bytes = [0xd8, 0xe2];
     if !text.iter().any(|byte| first_bytes.contains(byte)) {
         return Cow::Borrowed(text);
     }
-    let mut escaped = String::with_capacity(text.len());
-    for c in String::from_utf8_lossy(text).chars() {
-        match is_directional(c) {
-            // As JSON writes it.
-            true => escaped.push_str(&format!("\\u{:04x}", u32::from(c))),
-            false => escaped.push(c),
-        }
-    }
-    Cow::Owned(escaped.into_bytes())
+    Cow::Owned(text_direction::escaped(&String::from_utf8_lossy(text)).into_owned().into_bytes())
 }
 
 /// For layers that write through [`Write`]: one call, one line.
