@@ -13,6 +13,8 @@ mod beside;
 mod http;
 #[path = "python/memory.rs"]
 mod memory;
+#[path = "python/neighbours.rs"]
+mod neighbours;
 #[path = "python/programs.rs"]
 mod programs;
 
@@ -46,6 +48,7 @@ struct Line {
     what: String,
     callers: usize,
     p50_ms: f64,
+    p95_ms: f64,
     p99_ms: f64,
     runs_a_second: f64,
     goal: Option<&'static str>,
@@ -92,6 +95,7 @@ async fn measure(gateway: &Arc<Gateway>, python: &Path) -> Result<Measured, Stri
             lines.push(run_for(gateway, program, callers).await?);
         }
     }
+    lines.push(neighbours::measure(gateway, 3 * LENGTH).await?);
     let private_memory_mib = memory::of_an_instance(gateway).await?;
     let mut left_out = Vec::new();
     if let Some(first) = PROGRAMS.first() {
@@ -177,15 +181,17 @@ impl Line {
         };
         let total: Duration = times.iter().sum();
         let runs_a_second = callers as f64 * times.len() as f64 / total.as_secs_f64();
-        Self { what, callers, p50_ms: at(50), p99_ms: at(99), runs_a_second, goal }
+        Self { what, callers, p50_ms: at(50), p95_ms: at(95), p99_ms: at(99), runs_a_second, goal }
     }
 }
 
 fn show(measured: &Measured) {
-    println!("{:<46} {:>7} {:>10} {:>10} {:>9}   goal", "a run of", "callers", "p50", "p99", "a second");
-    for Line { what, callers, p50_ms, p99_ms, runs_a_second, goal } in &measured.lines {
+    println!("{:<46} {:>7} {:>10} {:>10} {:>10} {:>9}   goal", "a run of", "callers", "p50", "p95", "p99", "a second");
+    for Line { what, callers, p50_ms, p95_ms, p99_ms, runs_a_second, goal } in &measured.lines {
         let goal = goal.unwrap_or_default();
-        println!("{what:<46} {callers:>7} {p50_ms:>7.2} ms {p99_ms:>7.2} ms {runs_a_second:>9.0}   {goal}");
+        println!(
+            "{what:<46} {callers:>7} {p50_ms:>7.2} ms {p95_ms:>7.2} ms {p99_ms:>7.2} ms {runs_a_second:>9.0}   {goal}"
+        );
     }
     println!("private memory of an instance: {:.2} MiB (goal: at most 2)", measured.private_memory_mib);
     for left_out in &measured.left_out {

@@ -68,6 +68,24 @@ impl Program {
         Self { name: "a nap", code: "import time\ntime.sleep(3)", goal: "", goal_of_two: None, ends: Ends::Stdout("") }
     }
 
+    /// A run that costs next to nothing.
+    pub(super) const fn sum() -> Self {
+        Self {
+            name: "a sum beside bulk copies",
+            code: "print(1 + 1)",
+            goal: "",
+            goal_of_two: None,
+            ends: Ends::Stdout("2"),
+        }
+    }
+
+    /// Copies memory for 2 seconds, by instructions that take 10 ms and more each.
+    pub(super) const fn bulk_copies() -> Self {
+        const CODE: &str = "import time\nblock = bytearray(48 << 20)\nend = time.monotonic() + 2\n\
+                            while time.monotonic() < end:\n    copy = bytes(block)";
+        Self { name: "bulk copies", code: CODE, goal: "", goal_of_two: None, ends: Ends::Stdout("") }
+    }
+
     /// # Errors
     /// The run has another result.
     pub(super) fn check(&self, outcome: &Result<Answer, CallError>) -> Result<(), String> {
