@@ -5,6 +5,8 @@ def widen_integers():
     """numpy's integers have 64 bits where they have them on a desktop. The patches in interpreter.toml do this for what
     numpy computes; here are the names of types, generators with the streams of a desktop, and indices."""
     # Names of a prelude are gone when programs run: its functions may use only what is inside of them.
+    import ast
+    import builtins
     import functools
     import sys
     import types
@@ -107,6 +109,20 @@ def widen_integers():
     for_programs(numpy, "intersect1d", beside_values)
     for_programs(numpy, "where", of_conditions)
     for_programs(pandas, "factorize")
+
+    # An array's type cannot be changed, so that the programs are: their calls of these methods are widened.
+    methods = {"argmax", "argmin", "argpartition", "argsort", "nonzero", "searchsorted"}
+
+    def widen_methods(tree):
+        """Wraps each call of such a method in a syntax tree, in place: deep trees are no recursion here."""
+        for node in list(ast.walk(tree)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in methods:
+                call = ast.copy_location(ast.Call(node.func, node.args, node.keywords), node)
+                node.func = ast.copy_location(ast.Name("_sekisho_widened", ast.Load()), node)
+                node.args, node.keywords = [call], []
+
+    builtins._sekisho_widened = widened
+    sys._sekisho_rewrite = widen_methods
 
     # Compiled code of pandas that takes indices as they come, since they have the size of a pointer on a desktop.
     to_slice = pandas._libs.lib.maybe_indices_to_slice

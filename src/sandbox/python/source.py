@@ -2,6 +2,7 @@
 accepted, since models write them. Lines keep their numbers."""
 
 import ast
+import sys
 
 FENCE = "```"
 # `inspect.CO_COROUTINE`, without the import.
@@ -11,6 +12,10 @@ CO_COROUTINE = 0x80
 def compile_program(text, name, warn):
     """Code objects: the statements, and the last expression if there is one."""
     tree = _parse(_without_fences(text.removeprefix("\ufeff")), name, warn)
+    # An interpreter's prelude may have one, which changes the tree.
+    rewrite = getattr(sys, "_sekisho_rewrite", None)
+    if rewrite:
+        rewrite(tree)
     expression = None
     if tree.body and isinstance(tree.body[-1], ast.Expr):
         expression = _compile(ast.Expression(tree.body.pop().value), name, "eval")

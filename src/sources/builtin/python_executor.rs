@@ -77,8 +77,8 @@ const DESCRIPTION: &str = "Runs Python 3 with numpy, pandas, scipy, matplotlib a
                            network; nothing can be installed. Nothing is kept between calls. The value of the last \
                            expression comes back as `result`, open matplotlib figures as `images`, and files written to \
                            the working directory, /output, as `files`. Files sent along, and those of the session's \
-                           workspace, are in the working directory by their names, and under /input. Indices that methods of \
-                           arrays return (`x.argsort()`) have 32 bits: convert them with .astype('int64') before \
+                           workspace, are in the working directory by their names, and under /input. Indices that libraries other \
+                           than numpy and pandas return have 32 bits: convert them with .astype('int64') before \
                            arithmetic with large numbers.";
 
 /// For a custom interpreter, whose packages are unknown.
