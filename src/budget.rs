@@ -53,7 +53,7 @@ pub struct Budgets {
     settings: ArcSwap<Settings>,
     /// Tenants with limits of their own.
     tenants: ArcSwap<HashMap<Arc<str>, TenantLimits>>,
-    books: AccountStore,
+    accounts: AccountStore,
 }
 
 /// A tenant's own limits of one day, in place of those for all tenants.
@@ -77,7 +77,7 @@ impl Budgets {
         Self {
             settings: ArcSwap::from_pointee(Settings::from(config)),
             tenants: ArcSwap::default(),
-            books: AccountStore::default(),
+            accounts: AccountStore::default(),
         }
     }
 
@@ -139,7 +139,7 @@ impl Budgets {
 
     /// The money of today's callers and tenants, those with the most first, at most so many.
     pub fn of_today(&self, max: usize) -> Vec<DayBudget> {
-        let mut days = self.books.of_day(today());
+        let mut days = self.accounts.of_day(today());
         days.sort_by_cached_key(|(_, _, balance)| Reverse(balance.spent.plus(balance.held).cost_usd));
         days.truncate(max);
         let budgets = days.into_iter().map(|(scope, key, Balance { spent, held })| {
@@ -159,23 +159,23 @@ impl Budgets {
 
     /// Removes request, agent and task scopes that have been idle, and past days. Never one with an amount held.
     pub fn evict_idle(&self) {
-        self.books.evict(today(), self.settings.load().scope_idle);
+        self.accounts.evict(today(), self.settings.load().scope_idle);
     }
 
     /// Money and tokens held now; a hold counts once in each of its scopes. Zero when nothing runs.
     pub fn held(&self) -> Left {
-        self.books.held()
+        self.accounts.held()
     }
 
     fn reserve_on(&self, day: Date, call: &CallContext, max_usage: &MaxUsage<'_>) -> Result<Hold, CallError> {
-        let accounts = self.books.open(call, day)?;
+        let accounts = self.accounts.open(call, day)?;
         let limits = self.limits_for(call);
         let (reserved, before) = accounts.reserve(&limits, max_usage)?;
         Ok(Hold::new(accounts, limits, reserved, before))
     }
 
     fn check_on(&self, day: Date, call: &CallContext, max_usage: &MaxUsage<'_>) -> Result<Left, CallError> {
-        let balances = self.books.find(call, day)?.balances();
+        let balances = self.accounts.find(call, day)?.balances();
         self.limits_for(call).check(&balances, max_usage)
     }
 

@@ -76,7 +76,7 @@ pub mod testing {
     pub use crate::policy::cases::run as run_policy_cases;
     pub use crate::registry::Snapshot;
     pub use crate::sandbox::compiled::CompiledFolder;
-    pub use crate::sandbox::engine::{Pool, can_scan_pages, engine, fingerprint};
+    pub use crate::sandbox::engine::{InstancePool, can_scan_pages, engine, fingerprint};
     pub use crate::sandbox::interpreter::{Kind, Manifest};
     pub use crate::sandbox::prepare::{Prepared, PreparedProfile, default_folder};
     pub use crate::sources::mcp::OperationRequest;

@@ -19,7 +19,7 @@ pub use self::operations::unknown_target;
 pub use self::search::{SearchIndex, Searchable};
 
 use crate::config::{ToolOverride, ToolsConfig};
-use crate::core::call::{CallKind, Caller};
+use crate::core::call::{CallContext, CallKind, Caller};
 use crate::core::error::{CallError, Detail, ErrorCode};
 use crate::infra::metrics::Metrics;
 use crate::tool::{
@@ -73,6 +73,18 @@ impl Registry {
     /// `unknown_tool` with the most similar names, or `tool_changed`.
     pub fn find(&self, name: &str, caller: &Caller) -> Result<Arc<Tool>, CallError> {
         self.snapshot.load().find(name, caller).cloned()
+    }
+
+    /// The tool of the call's name, or the operation of the source that has the call's target.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub fn find_for(&self, call: &CallContext) -> Result<Arc<Tool>, CallError> {
+        let Some(target) = &call.target else { return self.find(&call.tool, &call.caller) };
+        let snapshot = self.snapshot.load();
+        let source = target.source.as_deref();
+        let operation = source.and_then(|source| snapshot.operation(source, target.kind));
+        operation.cloned().ok_or_else(|| unknown_target(target.kind, &target.name))
     }
 
     pub fn snapshot(&self) -> Arc<Snapshot> {

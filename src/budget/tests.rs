@@ -190,7 +190,7 @@ fn a_free_call_passes_an_empty_budget() {
 fn a_check_opens_no_account_and_ids_have_a_maximum_length() {
     let budgets = Budgets::new(&BudgetConfig::default());
     budgets.check_on(MONDAY, &call(task("t")), &max_usage(0, 1)).unwrap();
-    assert_eq!(budgets.books.count(), 0);
+    assert_eq!(budgets.accounts.count(), 0);
     for id in [String::new(), "x".repeat(129)] {
         for scopes in [request(&id), agent(&id), task(&id)] {
             let error = budgets.reserve_on(MONDAY, &call(scopes.clone()), &max_usage(0, 1)).unwrap_err();
@@ -198,7 +198,7 @@ fn a_check_opens_no_account_and_ids_have_a_maximum_length() {
             assert!(budgets.check_on(MONDAY, &call(scopes), &max_usage(0, 1)).is_err());
         }
     }
-    assert_eq!(budgets.books.count(), 0);
+    assert_eq!(budgets.accounts.count(), 0);
 }
 
 #[test]
@@ -239,18 +239,18 @@ async fn idle_scopes_are_removed_but_never_while_an_amount_is_held() {
     let held = budgets.reserve_on(MONDAY, &call(agent("held")), &max_usage(0, 1)).unwrap();
     budgets.reserve_on(MONDAY, &call(agent("idle")), &max_usage(0, 500)).unwrap().charge(500);
     let idle_for = |seconds| tokio::time::advance(Duration::from_secs(seconds));
-    let named = || budgets.books.count() - 2; // beside the two days
+    let named = || budgets.accounts.count() - 2; // beside the two days
     idle_for(3_599).await;
-    budgets.books.evict(MONDAY, Duration::from_secs(3_600));
+    budgets.accounts.evict(MONDAY, Duration::from_secs(3_600));
     assert_eq!(named(), 2);
     idle_for(1).await;
-    budgets.books.evict(MONDAY, Duration::from_secs(3_600));
+    budgets.accounts.evict(MONDAY, Duration::from_secs(3_600));
     assert_eq!(named(), 1);
     assert_eq!(budgets.check_on(MONDAY, &call(agent("idle")), &max_usage(0, 1)).unwrap().tokens, 5_000);
     held.charge(1);
     assert_eq!(budgets.check_on(MONDAY, &call(agent("held")), &max_usage(0, 1)).unwrap().tokens, 4_999);
     idle_for(3_600).await;
-    budgets.books.evict(MONDAY, Duration::from_secs(3_600));
+    budgets.accounts.evict(MONDAY, Duration::from_secs(3_600));
     assert_eq!(named(), 0);
 }
 
@@ -259,11 +259,11 @@ fn a_day_that_is_over_stays_until_it_is_saved_or_given_up() {
     let budgets = Budgets::new(&BudgetConfig::default());
     drop(budgets.reserve_on(MONDAY, &call_of("idle", "idle", BudgetScopes::default()), &max_usage(1, 1)).unwrap());
     budgets.reserve_on(MONDAY, &call(BudgetScopes::default()), &max_usage(1, 1)).unwrap().charge(1);
-    budgets.books.evict(TUESDAY, Duration::ZERO);
-    assert_eq!(budgets.books.unsaved().len(), 2);
-    assert_eq!(budgets.books.count(), 2);
-    budgets.books.evict(date(2126, 3, 12), Duration::ZERO);
-    assert_eq!(budgets.books.count(), 0);
+    budgets.accounts.evict(TUESDAY, Duration::ZERO);
+    assert_eq!(budgets.accounts.unsaved().len(), 2);
+    assert_eq!(budgets.accounts.count(), 2);
+    budgets.accounts.evict(date(2126, 3, 12), Duration::ZERO);
+    assert_eq!(budgets.accounts.count(), 0);
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn a_caller_with_many_new_ids_fills_no_memory_and_affects_no_other_scope() {
     for n in 0..50_000 {
         spend(request(&n.to_string())).charge(1);
     }
-    assert!(budgets.books.count() < 20_010, "{}", budgets.books.count());
+    assert!(budgets.accounts.count() < 20_010, "{}", budgets.accounts.count());
     assert_eq!(budgets.check_on(MONDAY, &call(agent("steady")), &max_usage(0, 1)).unwrap().tokens, 4_000);
     held.charge(1_000);
     assert_eq!(budgets.held(), Left::default());
@@ -331,7 +331,7 @@ fn calls_of_crossing_scopes_never_wait_for_each_other() {
                     let call = call_of(if n % 3 == 0 { "ann" } else { "bob" }, "acme", scopes);
                     drop(budgets.reserve_on(MONDAY, &call, &max_usage(0, 2)).unwrap());
                     if n % 50 == 0 {
-                        budgets.books.evict(MONDAY, Duration::ZERO);
+                        budgets.accounts.evict(MONDAY, Duration::ZERO);
                     }
                 }
             });

@@ -68,7 +68,7 @@ impl WriteBehind {
     ) -> Result<Self, StoreError> {
         for usage in store.usage_of(day).await? {
             let nothing = DailyUsage { cost_usd: 0.into(), tokens: 0, ..usage.clone() };
-            budgets.books.saved(&nothing, &usage);
+            budgets.accounts.saved(&nothing, &usage);
         }
         Ok(Self { budgets, store, readiness, pruned: Mutex::new(None) })
     }
@@ -85,11 +85,11 @@ impl WriteBehind {
     }
 
     async fn save(&self, day: Date, pruned: &mut Option<Date>) -> Result<(), StoreError> {
-        let unsaved = self.budgets.books.unsaved();
+        let unsaved = self.budgets.accounts.unsaved();
         if !unsaved.is_empty() {
             let totals = self.store.add_usage(&unsaved).await?;
             for (added, total) in unsaved.iter().zip(&totals) {
-                self.budgets.books.saved(added, total);
+                self.budgets.accounts.saved(added, total);
             }
         }
         if *pruned != Some(day) {
@@ -129,7 +129,7 @@ mod tests {
 
     fn spent_today(budgets: &Budgets) -> Decimal {
         // The request alone leaves 50 cents: read the caller's day out of the error message.
-        let accounts = budgets.books.find(&call(BudgetScopes::default()), MONDAY).unwrap();
+        let accounts = budgets.accounts.find(&call(BudgetScopes::default()), MONDAY).unwrap();
         accounts.balances()[Scope::Caller as usize].spent.cost_usd
     }
 
@@ -167,7 +167,7 @@ mod tests {
         spend(&one, 5);
         one_writes.flush_on(MONDAY).await;
         assert_eq!((spent_today(&one), spent_today(&other)), (cents(35), cents(30)));
-        assert!(one.books.unsaved().is_empty());
+        assert!(one.accounts.unsaved().is_empty());
     }
 
     #[tokio::test]

@@ -3,6 +3,9 @@
 //! It connects only to addresses that the guard permits (checked when the connection is made, and again on every
 //! redirect), limits the requests under way, reads no more of a body than requested, and ends at the call's deadline.
 //! It does not retry: the pipeline does.
+//!
+//! `route` has the checks of an address and the choice of a client, `stream` the answers whose body is read piece by
+//! piece.
 
 mod body;
 mod client;

@@ -3,25 +3,11 @@
 
 use std::sync::Arc;
 
-use super::{Building, Registry, RegistryError, Snapshot};
-use crate::core::call::{CallContext, CallKind};
+use super::{Building, RegistryError, Snapshot};
+use crate::core::call::CallKind;
 use crate::core::error::{CallError, ErrorCode};
 use crate::tool::Tool;
 use crate::tool::ToolDefinition;
-
-impl Registry {
-    /// The tool of the call's name, or the operation of the source that has the call's target.
-    ///
-    /// # Errors
-    /// As [`find`](Self::find).
-    pub fn find_for(&self, call: &CallContext) -> Result<Arc<Tool>, CallError> {
-        let Some(target) = &call.target else { return self.find(&call.tool, &call.caller) };
-        let snapshot = self.snapshot.load();
-        let source = target.source.as_deref();
-        let operation = source.and_then(|source| snapshot.operation(source, target.kind));
-        operation.cloned().ok_or_else(|| unknown_target(target.kind, &target.name))
-    }
-}
 
 impl Snapshot {
     /// The operation that reads a source's resources, gets its prompts or completes arguments.

@@ -28,14 +28,14 @@ const IMAGE_BYTES: u64 = 256 << 20;
 
 /// What one process reserves for instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pool {
+pub struct InstancePool {
     /// Instances that can exist at once. Each costs address space, not memory.
     pub instances: u32,
     /// Maximum linear memory of one instance, in bytes.
     pub memory_bytes: usize,
 }
 
-impl Default for Pool {
+impl Default for InstancePool {
     /// Enough to compile, and to run one interpreter with the default memory limit (spec E25: 512 MB).
     fn default() -> Self {
         Self { instances: 1, memory_bytes: 512 << 20 }
@@ -46,7 +46,7 @@ impl Default for Pool {
 ///
 /// # Errors
 /// When the machine cannot reserve the address space, or the processor lacks what compiled code needs.
-pub fn engine(pool: Pool) -> wasmtime::Result<Engine> {
+pub fn engine(pool: InstancePool) -> wasmtime::Result<Engine> {
     Engine::new(&settings(pool))
 }
 
@@ -56,7 +56,9 @@ pub fn engine(pool: Pool) -> wasmtime::Result<Engine> {
 /// # Errors
 /// Those of [`engine`].
 pub fn compiling_engine() -> wasmtime::Result<Engine> {
-    Engine::new(settings(Pool::default()).enable_incremental_compilation(Arc::new(CompiledFunctions::default()))?)
+    Engine::new(
+        settings(InstancePool::default()).enable_incremental_compilation(Arc::new(CompiledFunctions::default()))?,
+    )
 }
 
 /// Machine code by the hash of its function, in memory: as long as the engine.
@@ -86,7 +88,7 @@ impl fmt::Debug for CompiledFunctions {
 /// Those of [`engine`].
 pub fn quick_engine() -> wasmtime::Result<Engine> {
     let on_demand = InstanceAllocationStrategy::OnDemand;
-    Engine::new(settings(Pool::default()).allocation_strategy(on_demand).cranelift_opt_level(OptLevel::None))
+    Engine::new(settings(InstancePool::default()).allocation_strategy(on_demand).cranelift_opt_level(OptLevel::None))
 }
 
 /// Identifies what the engine's compiled files depend on: wasmtime's version, its settings, the processor's features.
@@ -105,7 +107,7 @@ pub fn can_scan_pages() -> bool {
     PoolingAllocationConfig::is_pagemap_scan_available()
 }
 
-fn settings(pool: Pool) -> Config {
+fn settings(pool: InstancePool) -> Config {
     let mut config = Config::new();
     config
         .allocation_strategy(allocation(pool))
@@ -126,7 +128,7 @@ fn settings(pool: Pool) -> Config {
     config
 }
 
-fn allocation(pool: Pool) -> PoolingAllocationConfig {
+fn allocation(pool: InstancePool) -> PoolingAllocationConfig {
     let mut allocation = PoolingAllocationConfig::new();
     allocation
         .total_core_instances(pool.instances)
@@ -153,12 +155,12 @@ mod tests {
 
     use super::*;
 
-    const SMALL: Pool = Pool { instances: 2, memory_bytes: 4 << 20 };
+    const SMALL: InstancePool = InstancePool { instances: 2, memory_bytes: 4 << 20 };
 
     #[test]
     fn compiled_files_do_not_depend_on_the_size_of_the_pool() {
         let small = engine(SMALL).unwrap();
-        let default = engine(Pool::default()).unwrap();
+        let default = engine(InstancePool::default()).unwrap();
         assert_eq!(fingerprint(&small), fingerprint(&default));
         let compiled = small.precompile_module(&wat::parse_str("(module)").unwrap()).unwrap();
         #[expect(unsafe_code, reason = "the bytes were compiled two lines above")]

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::warming_up;
-use super::worker_handle::{Program, Worker, WorkerStartError};
+use super::worker_handle::{Program, WorkerHandle, WorkerStartError};
 use crate::core::call::Deadline;
 use crate::core::error::CallError;
 use crate::infra::metrics::SandboxMetrics;
@@ -52,7 +52,7 @@ struct Shared {
 /// The current workers.
 #[derive(Debug, Default)]
 struct Standing {
-    ready: Vec<Arc<Worker>>,
+    ready: Vec<Arc<WorkerHandle>>,
     /// The reason of the latest failed start, until a later one succeeds.
     failure: Option<String>,
 }
@@ -101,7 +101,7 @@ impl Pool {
     ///
     /// # Errors
     /// `warming_up` when none is ready within this call's deadline, or starting fails.
-    pub(super) async fn worker(&self, deadline: Deadline) -> Result<Arc<Worker>, CallError> {
+    pub(super) async fn worker(&self, deadline: Deadline) -> Result<Arc<WorkerHandle>, CallError> {
         if !self.shared.is_started.swap(true, Ordering::Relaxed) {
             self.start();
         }
@@ -110,7 +110,7 @@ impl Pool {
         Ok(worker)
     }
 
-    async fn least_loaded(&self, deadline: Deadline) -> Result<Arc<Worker>, CallError> {
+    async fn least_loaded(&self, deadline: Deadline) -> Result<Arc<WorkerHandle>, CallError> {
         if let Some(worker) = self.shared.standing.borrow().least_loaded() {
             return Ok(worker);
         }
@@ -154,7 +154,7 @@ impl Shared {
         loop {
             let begun = Instant::now();
             let Some(started) =
-                self.closing.run_until_cancelled(Worker::start(&self.start.program, &self.start.load)).await
+                self.closing.run_until_cancelled(WorkerHandle::start(&self.start.program, &self.start.load)).await
             else {
                 return;
             };
@@ -199,7 +199,7 @@ impl Shared {
         }
     }
 
-    fn take_in(&self, worker: &Arc<Worker>) {
+    fn take_in(&self, worker: &Arc<WorkerHandle>) {
         let readiness = &self.start.readiness;
         readiness.restore(COMPONENT);
         let missing = worker.missing_protections.join("; ");
@@ -218,7 +218,7 @@ impl Shared {
         });
     }
 
-    fn lose(&self, worker: &Arc<Worker>) {
+    fn lose(&self, worker: &Arc<WorkerHandle>) {
         self.change(|standing| standing.ready.retain(|other| !Arc::ptr_eq(other, worker)));
     }
 
@@ -246,10 +246,10 @@ impl Standing {
         self.ready.iter().all(|worker| worker.in_flight().unwrap_or_default() == 0)
     }
 
-    fn least_loaded(&self) -> Option<Arc<Worker>> {
+    fn least_loaded(&self) -> Option<Arc<WorkerHandle>> {
         let alive = self.ready.iter().filter_map(|worker| Some((worker.in_flight()?, worker)));
         // Of idle workers, the one idle longest: a worker that has just replied is still cleaning up.
-        let rank = |in_flight: usize, worker: &Worker| match in_flight {
+        let rank = |in_flight: usize, worker: &WorkerHandle| match in_flight {
             0 => (0, worker.last_chosen.load(Ordering::Relaxed)),
             _ => (in_flight, 0),
         };

@@ -24,7 +24,7 @@ use self::fibers::Fibers;
 use self::guest::Teardown;
 use self::profile::Profile;
 use self::ticker::Ticker;
-use super::engine::{Pool, can_scan_pages, engine};
+use super::engine::{InstancePool, can_scan_pages, engine};
 use super::protocol::{Captured, End, Frames, FromWorker, Job, JobId, Load, Outcome, ToWorker, Usage, encode};
 
 /// All that 32-bit WebAssembly can address: the limit of a run is separate.
@@ -103,7 +103,7 @@ struct Worker {
     /// Outcomes not sent to the gateway yet.
     outbox: BytesMut,
     /// Of the run that ended last, after its outcome was sent.
-    remains: Option<Teardown>,
+    teardown: Option<Teardown>,
 }
 
 impl Worker {
@@ -112,11 +112,11 @@ impl Worker {
         // Two more per profile: one that waits for its program, one that is never entered. And one that is being
         // reset.
         let more = u32::try_from(interpreter.profiles.len() * 2 + 1).unwrap_or(u32::MAX);
-        let pool = Pool { instances: instances.saturating_add(more), memory_bytes: MEMORY_BYTES };
+        let pool = InstancePool { instances: instances.saturating_add(more), memory_bytes: MEMORY_BYTES };
         let engine = engine(pool).map_err(|error| format!("{error:#}"))?;
         let ticker = Ticker::start(engine.clone()).map_err(|error| error.to_string())?;
         let profiles = profile::load_all(&engine, &interpreter, data_files).await?;
-        let mut worker = Self { profiles, fibers: Fibers::default(), ticker, outbox: BytesMut::new(), remains: None };
+        let mut worker = Self { profiles, fibers: Fibers::default(), ticker, outbox: BytesMut::new(), teardown: None };
         // The first instance of a process makes system calls that are forbidden after hardening.
         while worker.make_one_ready().await? {}
         Ok(worker)
@@ -133,14 +133,14 @@ impl Worker {
                 sent = gateway.write(&self.outbox), if !self.outbox.is_empty() => {
                     self.outbox.advance(sent.map_err(WorkerError::Gateway)?);
                 }
-                () = std::future::ready(()), if self.remains.is_some() => self.remains = None,
+                () = std::future::ready(()), if self.teardown.is_some() => self.teardown = None,
                 message = messages.next() => match message.map_err(WorkerError::Gateway)? {
                     Some(message) => self.handle(message).await?,
                     None => return Ok(()),
                 },
                 Some((id, ended)) = self.fibers.next() => {
                     self.report(id, ended.outcome)?;
-                    self.remains = Some(ended.remains);
+                    self.teardown = Some(ended.teardown);
                 }
                 () = std::future::ready(()), if self.fibers.is_empty() && self.lacks_ready() => {
                     self.make_one_ready().await.map_err(WorkerError::Load)?;

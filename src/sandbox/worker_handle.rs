@@ -37,7 +37,7 @@ pub(super) struct Program {
 
 /// A worker that is ready for jobs. [`stop`](Self::stop), or dropping the last handle, ends its process.
 #[derive(Debug)]
-pub(super) struct Worker {
+pub(super) struct WorkerHandle {
     jobs: Arc<Jobs>,
     outgoing: mpsc::UnboundedSender<ToWorker>,
     next_id: AtomicU64,
@@ -76,7 +76,7 @@ struct JobUnderWay {
 
 /// Cancels the job unless it has been answered.
 struct UnderWay<'a> {
-    worker: &'a Worker,
+    worker: &'a WorkerHandle,
     id: JobId,
 }
 
@@ -94,7 +94,7 @@ const STOPPED_TIMEOUT: Duration = Duration::from_secs(2);
 /// Bytes of a worker's standard error that are logged: enough for a panic's message.
 const MAX_LOGGED_BYTES: u64 = 16 << 10;
 
-impl Worker {
+impl WorkerHandle {
     /// Starts a worker, sends it what to load, and waits until it is ready. `load` is the frame of a
     /// [`ToWorker::Load`], encoded once for all workers.
     ///

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::engine::{Pool, engine};
+use super::engine::{InstancePool, engine};
 use super::interpreter::Manifest;
 use super::owner_only_files::Unusable;
 use super::prepare::{Interpreters, default_folder};
@@ -50,7 +50,7 @@ const MAX_DATA_BYTES: u64 = 128 << 20;
 pub(super) fn locate(config: &SandboxConfig, interpreter: &Manifest) -> Result<Setup, Lacking> {
     let no_folder = || "there is no cache folder: set HOME, or XDG_CACHE_HOME, to an absolute path".to_owned();
     let folder = default_folder().ok_or_else(no_folder)?;
-    let engine = engine(Pool::default()).map_err(|error| format!("WebAssembly cannot run here: {error:#}"))?;
+    let engine = engine(InstancePool::default()).map_err(|error| format!("WebAssembly cannot run here: {error:#}"))?;
     let interpreters = Interpreters::open(&folder, &engine).map_err(|error| error.to_string())?;
     let (prepared, error) = interpreters
         .find_usable(interpreter)
@@ -79,6 +79,7 @@ fn program(config: &SandboxConfig) -> Result<Program, String> {
         Some(program) => program.clone(),
         None => std::env::current_exe().map_err(|error| format!("the running program cannot be found: {error}"))?,
     };
+    // `sekisho sandbox worker` calls `worker::main`.
     Ok(Program { file, arguments: ["sandbox", "worker"].map(Into::into).to_vec() })
 }
 
@@ -120,7 +121,7 @@ mod tests {
     fn an_interpreter_being_set_up_is_distinguished_from_a_missing_one() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("interpreters");
-        let interpreters = Interpreters::open(&path, &engine(Pool::default()).unwrap()).unwrap();
+        let interpreters = Interpreters::open(&path, &engine(InstancePool::default()).unwrap()).unwrap();
         let error = Unusable::Missing("python.wasm".into());
         let missing = || missing(&interpreters, "the Python interpreter is", &error);
         let reason = missing().reason;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use sekisho::testing::protocol::{
     End, Frames, FromWorker, GuestFile, Job, JobId, JobLimits, Load, Outcome, ToWorker, encode,
 };
-use sekisho::testing::{CompiledFolder, Kind, Pool, Prepared, PreparedProfile, engine, fingerprint};
+use sekisho::testing::{CompiledFolder, InstancePool, Kind, Prepared, PreparedProfile, engine, fingerprint};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
@@ -69,7 +69,7 @@ fn reactor(turn: &str) -> String {
 }
 
 fn prepared<'t>(files: &TempDir, kind: Kind, texts: impl IntoIterator<Item = (&'t str, String)>) -> Prepared {
-    let engine = engine(Pool::default()).unwrap();
+    let engine = engine(InstancePool::default()).unwrap();
     let folder = CompiledFolder::open(&files.path().join("compiled"), &fingerprint(&engine)).unwrap();
     let profiles = texts.into_iter().map(|(name, text)| {
         let compiled = engine.precompile_module(&wat::parse_str(text).unwrap()).unwrap();

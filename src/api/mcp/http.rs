@@ -20,7 +20,7 @@ use super::event_stream::encoded;
 use super::headers::{Era, LAST_EVENT, SESSION};
 use super::http_refusal::HttpRefusal;
 use super::message::{Message, Refusal, Request as McpRequest};
-use super::methods::{self, Started};
+use super::methods::{self, StartedRequest};
 use super::running_request::{Sent, StatelessRequest};
 use super::session::McpSession;
 use super::session_request::SessionRequest;
@@ -199,7 +199,7 @@ async fn in_session(
         ..client_context(&server.gateway, origin, headers)?
     };
     let id = request.id.clone();
-    let Started { running, .. } = methods::start(server, &Arc::new(client), request, Era::Sessions);
+    let StartedRequest { running, .. } = methods::start(server, &Arc::new(client), request, Era::Sessions);
     Ok(SessionRequest::new(id, running, session, active).answer().await)
 }
 

@@ -27,7 +27,7 @@ use super::extensions::{self, APPS, TASKS};
 use super::headers::Era;
 use super::message::Request;
 use super::parked_calls::{Binding, Resumed};
-use super::running_request::{Outcome, Running};
+use super::running_request::{Outcome, RunningRequest};
 use super::session::McpSession;
 use super::subscriptions;
 use super::tasks::TaskOwner;
@@ -40,8 +40,8 @@ pub(super) use self::operation::{error_data, run as run_operation};
 
 /// A request that runs.
 #[derive(Debug)]
-pub(super) struct Started {
-    pub running: Running,
+pub(super) struct StartedRequest {
+    pub running: RunningRequest,
     /// What a further request must repeat to continue this one, if its client answers questions that way.
     pub binding: Option<Binding>,
     /// Whose task it becomes if it takes long, where its client supports that.
@@ -68,7 +68,12 @@ struct Questionable {
 }
 
 /// Starts a request. Its errors are outcomes too.
-pub(super) fn start(server: &Arc<McpServer>, client: &Arc<McpClientContext>, request: Request, era: Era) -> Started {
+pub(super) fn start(
+    server: &Arc<McpServer>,
+    client: &Arc<McpClientContext>,
+    request: Request,
+    era: Era,
+) -> StartedRequest {
     let Request { id, method, params, meta, memory } = request;
     let context = Context { server: Arc::clone(server), client: Arc::clone(client), meta, memory, era };
     let session = client.session.as_ref().filter(|_| era == Era::Sessions);
@@ -81,9 +86,8 @@ pub(super) fn start(server: &Arc<McpServer>, client: &Arc<McpClientContext>, req
         ("resources/read", _) => {
             parsed(params).and_then(|params: ReadResourceRequestParams| context.read_resource(params))
         }
-        ("completion/complete", _) => {
-            parsed(params).map(|params: CompleteRequestParams| context.alone(|context| context.complete(&params)))
-        }
+        ("completion/complete", _) => parsed(params)
+            .map(|params: CompleteRequestParams| context.start_without_client(|context| context.complete(&params))),
         ("subscriptions/listen", Era::Stateless) => context.listen(id, params),
         ("resources/subscribe", Era::Sessions) => parsed(params).map(|params: SubscribeRequestParams| {
             context.in_session(session, |server, session, call| async move {
@@ -122,10 +126,10 @@ pub(super) fn initialize(
 }
 
 impl Context {
-    fn listen(&self, id: RequestId, params: Map<String, Value>) -> Result<Started, ErrorData> {
+    fn listen(&self, id: RequestId, params: Map<String, Value>) -> Result<StartedRequest, ErrorData> {
         let tasks = self.followed_tasks(&params)?;
         let params: SubscriptionsListenRequestParams = parsed(params)?;
-        Ok(self.started(None, None, |context, call, client| {
+        Ok(self.start(None, None, |context, call, client| {
             let filter = params.notifications.supported_by(&capabilities());
             subscriptions::listen(Arc::clone(&context.server), call, client, id, filter, tasks).boxed()
         }))
@@ -194,28 +198,32 @@ impl Context {
     }
 
     /// Starts the work that `work` creates for a call of the tool `name`.
-    fn started(
+    fn start(
         &self,
         name: Option<String>,
         given: Option<InputResponses>,
         work: impl FnOnce(&Self, CallContext, Arc<Client>) -> BoxFuture<'static, Outcome>,
-    ) -> Started {
+    ) -> StartedRequest {
         let (client, client_events) = self.client(given);
         let client = Arc::new(client);
         let mut call = self.client.call(name.unwrap_or_default(), Arc::clone(&client));
         call.memory.clone_from(&self.memory);
         call.trace = passed_on::trace(&self.meta).or(call.trace);
         call.client_meta = passed_on::meta(&self.meta);
-        Started { running: Running { work: work(self, call, client), client_events }, binding: None, task: None }
+        StartedRequest {
+            running: RunningRequest { work: work(self, call, client), client_events },
+            binding: None,
+            task: None,
+        }
     }
 
     /// Starts work that sends nothing to its client while it runs.
-    fn alone(&self, work: impl FnOnce(&Self) -> BoxFuture<'static, Outcome>) -> Started {
-        self.started(None, None, |context, _call, _client| work(context))
+    fn start_without_client(&self, work: impl FnOnce(&Self) -> BoxFuture<'static, Outcome>) -> StartedRequest {
+        self.start(None, None, |context, _call, _client| work(context))
     }
 
     /// A call that sends nothing to its client while it runs.
-    fn unattended(&self) -> CallContext {
+    fn call_without_client(&self) -> CallContext {
         let (client, _nobody_reads) = self.client(None);
         self.client.call(String::new(), Arc::new(client))
     }
@@ -224,35 +232,35 @@ impl Context {
         &self,
         session: Option<&Arc<McpSession>>,
         work: impl FnOnce(Arc<McpServer>, Arc<McpSession>, CallContext) -> F + Send + 'static,
-    ) -> Started
+    ) -> StartedRequest
     where
         F: Future<Output = Result<(), ErrorData>> + Send + 'static,
     {
         let Some(session) = session.cloned() else {
             return ready_with(Err(ErrorData::invalid_request("this needs a session; send `initialize` first", None)));
         };
-        let (server, call) = (Arc::clone(&self.server), self.unattended());
-        self.alone(|_| async move { work(server, session, call).await.map(ServerResult::empty) }.boxed())
+        let (server, call) = (Arc::clone(&self.server), self.call_without_client());
+        self.start_without_client(|_| async move { work(server, session, call).await.map(ServerResult::empty) }.boxed())
     }
 
     /// Starts the work that `work` creates, or continues the call that is parked under the request's state.
-    fn run(
+    fn start_or_resume(
         &self,
         request: Questionable,
         work: impl FnOnce(&Self, CallContext, Arc<Client>, Arguments) -> BoxFuture<'static, Outcome>,
-    ) -> Result<Started, ErrorData> {
+    ) -> Result<StartedRequest, ErrorData> {
         let Questionable { method, name, arguments, given, state } = request;
         // Only a client that answers questions in further requests needs it.
         let binding = (state.is_some() || self.answers_in_further_requests())
             .then(|| Binding::new(&self.client.caller, method, &name, &arguments));
         if let (Some(state), Some(binding)) = (state, &binding) {
             return match self.server.parked.resume(binding, &state, given.unwrap_or_default())? {
-                Resumed::Running(running) => Ok(Started { running, binding: Some(binding.clone()), task: None }),
+                Resumed::Running(running) => Ok(StartedRequest { running, binding: Some(binding.clone()), task: None }),
                 Resumed::StillAsking(result) => Ok(ready(ServerResult::InputRequiredResult(result))),
             };
         }
-        let started = self.started(Some(name), given, |context, call, client| work(context, call, client, arguments));
-        Ok(Started { binding, ..started })
+        let started = self.start(Some(name), given, |context, call, client| work(context, call, client, arguments));
+        Ok(StartedRequest { binding, ..started })
     }
 
     fn answers_in_further_requests(&self) -> bool {
@@ -295,13 +303,13 @@ fn capabilities() -> ServerCapabilities {
     serde_json::from_value(capabilities).unwrap_or_default()
 }
 
-fn ready(result: ServerResult) -> Started {
+fn ready(result: ServerResult) -> StartedRequest {
     ready_with(Ok(result))
 }
 
-fn ready_with(outcome: Outcome) -> Started {
-    let running = Running { work: std::future::ready(outcome).boxed(), client_events: ClientEvents::none() };
-    Started { running, binding: None, task: None }
+fn ready_with(outcome: Outcome) -> StartedRequest {
+    let running = RunningRequest { work: std::future::ready(outcome).boxed(), client_events: ClientEvents::none() };
+    StartedRequest { running, binding: None, task: None }
 }
 
 /// The parameters, as the method defines them.

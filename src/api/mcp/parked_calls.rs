@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::client::{ClientQuestion, fits};
-use super::running_request::Running;
+use super::running_request::RunningRequest;
 use crate::core::call::{Arguments, Caller};
 use crate::core::json;
 use crate::core::peer::{ANSWER_TIMEOUT, Answers, Questions, Unanswered};
@@ -34,7 +34,7 @@ pub(super) struct Binding(Vec<u8>);
 
 #[derive(Debug)]
 struct ParkedCall {
-    running: Running,
+    running: RunningRequest,
     questions: Questions,
     pending: Vec<PendingAnswer>,
 }
@@ -50,7 +50,7 @@ struct PendingAnswer {
 /// The result of a further request with a `requestState`.
 pub(super) enum Resumed {
     /// The call has its answers and runs again.
-    Running(Running),
+    Running(RunningRequest),
     /// Some answers are still missing.
     StillAsking(InputRequiredResult),
 }
@@ -80,9 +80,9 @@ impl ParkedCalls {
         &self,
         caller: &Caller,
         binding: &Binding,
-        running: Running,
+        running: RunningRequest,
         client_questions: Vec<ClientQuestion>,
-    ) -> Result<InputRequiredResult, Running> {
+    ) -> Result<InputRequiredResult, RunningRequest> {
         let id = rand::random();
         let (questions, pending) = merge_questions(client_questions);
         let result = match self.ask(id, &questions, binding) {

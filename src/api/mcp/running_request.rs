@@ -18,7 +18,7 @@ use super::McpServer;
 use super::client::{ClientEvents, ClientQuestion};
 use super::event_stream::EventStream;
 use super::headers::Era;
-use super::methods::Started;
+use super::methods::StartedRequest;
 use super::parked_calls::Binding;
 use super::result;
 use super::session::McpSession;
@@ -33,7 +33,7 @@ const TASK_AFTER: Duration = Duration::from_millis(500);
 pub(super) type Outcome = Result<ServerResult, ErrorData>;
 
 /// The work of a request, and its events. Dropping it cancels the work.
-pub(super) struct Running {
+pub(super) struct RunningRequest {
     pub work: BoxFuture<'static, Outcome>,
     pub client_events: ClientEvents,
 }
@@ -47,7 +47,7 @@ pub(super) enum Step {
     End(Outcome),
 }
 
-impl Running {
+impl RunningRequest {
     /// Notifications come before the outcome that follows them. Cancel-safe. Must not be called after the end.
     pub(super) async fn next(&mut self) -> Step {
         tokio::select! {
@@ -120,9 +120,9 @@ impl Running {
     }
 }
 
-impl fmt::Debug for Running {
+impl fmt::Debug for RunningRequest {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Running").field("client_events", &self.client_events).finish_non_exhaustive()
+        formatter.debug_struct("RunningRequest").field("client_events", &self.client_events).finish_non_exhaustive()
     }
 }
 
@@ -140,7 +140,7 @@ pub(super) async fn ask(session: &McpSession, stream: &EventStream, question: Cl
 /// A request of 2026-07-28. Dropping it cancels it.
 #[derive(Debug)]
 pub(super) struct StatelessRequest {
-    running: Option<Running>,
+    running: Option<RunningRequest>,
     caller: Arc<Caller>,
     /// `None` if its client answers no questions.
     binding: Option<Binding>,
@@ -157,8 +157,8 @@ pub(super) enum Sent {
 }
 
 impl StatelessRequest {
-    pub(super) fn new(started: Started, caller: &Arc<Caller>) -> Self {
-        let Started { running, binding, task } = started;
+    pub(super) fn new(started: StartedRequest, caller: &Arc<Caller>) -> Self {
+        let StartedRequest { running, binding, task } = started;
         let task = task.map(|owner| (owner, Instant::now() + TASK_AFTER));
         Self { running: Some(running), caller: Arc::clone(caller), binding, task }
     }

@@ -12,7 +12,7 @@ use super::event_response::event_response;
 use super::event_stream::EventStream;
 use super::headers::Era;
 use super::result;
-use super::running_request::{Running, Step};
+use super::running_request::{RunningRequest, Step};
 use super::session::{Active, McpSession};
 use crate::api::reply;
 use crate::core::peer::ClientSession;
@@ -24,13 +24,13 @@ const AT_ONCE: Duration = Duration::from_millis(100);
 /// messages are in the session's log.
 pub(super) struct SessionRequest {
     id: RequestId,
-    running: Option<Running>,
+    running: Option<RunningRequest>,
     session: Arc<McpSession>,
     active: Option<Active>,
 }
 
 impl SessionRequest {
-    pub(super) fn new(id: RequestId, running: Running, session: Arc<McpSession>, active: Active) -> Self {
+    pub(super) fn new(id: RequestId, running: RunningRequest, session: Arc<McpSession>, active: Active) -> Self {
         Self { id, running: Some(running), session, active: Some(active) }
     }
 

@@ -18,7 +18,7 @@ use uuid::Uuid;
 pub(super) use self::state::TaskState;
 use super::client_context::McpClientContext;
 use super::headers::Era;
-use super::running_request::Running;
+use super::running_request::RunningRequest;
 use super::session::McpSession;
 use crate::core::caller::Owner;
 use crate::core::per_owner::PerOwner;
@@ -91,8 +91,8 @@ impl Tasks {
         &self,
         owner: &TaskOwner,
         ttl: Option<Duration>,
-        running: Running,
-    ) -> Result<Arc<TaskState>, Running> {
+        running: RunningRequest,
+    ) -> Result<Arc<TaskState>, RunningRequest> {
         let id = Uuid::new_v4().to_string();
         let ttl = ttl.unwrap_or(DEFAULT_TTL).min(MAX_TTL);
         let state = Arc::new(TaskState::new(id.clone(), owner.clone(), ttl));
@@ -175,9 +175,9 @@ mod tests {
     use super::*;
     use crate::core::call::Caller;
 
-    fn running(work: impl Future<Output = Value> + Send + 'static) -> Running {
+    fn running(work: impl Future<Output = Value> + Send + 'static) -> RunningRequest {
         let work = work.map(|value| Ok(ServerResult::CustomResult(CustomResult(value)))).boxed();
-        Running { work, client_events: ClientEvents::none() }
+        RunningRequest { work, client_events: ClientEvents::none() }
     }
 
     fn owner(id: &str) -> TaskOwner {

@@ -1,4 +1,4 @@
-//! The workers here are the substitute of the tests beside [`Worker`].
+//! The workers here are the substitute of the tests beside [`WorkerHandle`].
 
 use std::collections::HashSet;
 use std::time::Duration;

@@ -13,9 +13,9 @@ use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
 use super::*;
-use crate::sandbox::engine::{Pool, engine};
+use crate::sandbox::engine::{InstancePool, engine};
 
-const SMALL: Pool = Pool { instances: 1, memory_bytes: 1 << 20 };
+const SMALL: InstancePool = InstancePool { instances: 1, memory_bytes: 1 << 20 };
 
 /// A command of a few bytes, its library with an archive inside, in a wheel built here.
 struct Made {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use wasmtime::{Engine, Instance, Module, Store, Val, ValType};
 
 use super::*;
-use crate::sandbox::engine::{Pool, engine};
+use crate::sandbox::engine::{InstancePool, engine};
 use crate::sandbox::files::ROOT;
 
 const LIMITS: Limits = Limits { stream_bytes: 8, max_open_files: 4, random_bytes: 64 };
@@ -268,7 +268,7 @@ impl Guest {
 }
 
 fn small_engine() -> Engine {
-    engine(Pool { instances: 1, memory_bytes: 1 << 20 }).unwrap()
+    engine(InstancePool { instances: 1, memory_bytes: 1 << 20 }).unwrap()
 }
 
 #[tokio::test]

@@ -24,7 +24,7 @@ use wasmtime::{Caller, Engine, Extern, Instance, InstancePre, Linker, Memory, Mo
 use self::end::{Stopped, end_of};
 use self::memory::MemoryLimit;
 use self::output::output_files;
-use self::pooled_memory::Pristine;
+use self::pooled_memory::{PooledMemory, Pristine};
 pub(super) use self::written_pages::PAGEMAP_SCAN;
 use super::host_call;
 use super::host_call::{HostCall, Spent};
@@ -74,7 +74,7 @@ pub struct Ended {
     pub outcome: Outcome,
     /// The used instance. Dropping it resets its memory, which takes as long as a short program: send the outcome
     /// first.
-    pub remains: Teardown,
+    pub teardown: Teardown,
 }
 
 /// A finished instance, which is never entered again.
@@ -186,21 +186,6 @@ impl Guest {
     }
 }
 
-/// A memory that is reset to its initial state on drop.
-struct PooledMemory {
-    store: Store<State>,
-    memory: Memory,
-    pristine: Option<Arc<Pristine>>,
-}
-
-impl Drop for PooledMemory {
-    fn drop(&mut self) {
-        if let Some(pristine) = &self.pristine {
-            pristine.restore(self.memory.data_mut(&mut self.store));
-        }
-    }
-}
-
 struct Entered {
     used: PooledMemory,
     instance: Instance,
@@ -253,7 +238,7 @@ impl Entered {
         let usage = Usage { peak_memory_bytes: memory.peak, ..Usage::default() };
         let outcome =
             Outcome { end, result: host_call.left.result, stdout, stderr, files, images: host_call.left.images, usage };
-        Ended { outcome, remains: Teardown { _used: self.used } }
+        Ended { outcome, teardown: Teardown { _used: self.used } }
     }
 
     /// Calls the module, and returns its exit code.

@@ -15,7 +15,7 @@ use crate::infra::metrics::SandboxMetrics;
 use crate::sandbox::capacity::Capacity;
 use crate::sandbox::protocol::{Captured, End, JobLimits, Load, Usage};
 
-/// Not a test: the process that `Worker::start` starts below. Run directly, its standard input is not a socket, and
+/// Not a test: the process that `WorkerHandle::start` starts below. Run directly, its standard input is not a socket, and
 /// it exits at once. The code of a job names what it does.
 #[test]
 #[ignore = "the worker process of the tests beside it"]
@@ -120,8 +120,8 @@ pub(in crate::sandbox) fn stand_in() -> Program {
     Program { file: std::env::current_exe().unwrap(), arguments }
 }
 
-async fn worker() -> Arc<Worker> {
-    Worker::start(&stand_in(), &load()).await.unwrap()
+async fn worker() -> Arc<WorkerHandle> {
+    WorkerHandle::start(&stand_in(), &load()).await.unwrap()
 }
 
 fn admission() -> Admission {
@@ -233,7 +233,7 @@ async fn a_program_that_does_not_exist_or_exits_at_once_is_named() {
         (killed, "signal: 9", true),
     ];
     for (program, says, was_killed) in cases {
-        let error = Worker::start(&program, &load()).await.unwrap_err();
+        let error = WorkerHandle::start(&program, &load()).await.unwrap_err();
         assert!(error.reason.contains(says) && error.was_killed == was_killed, "{error:?}");
     }
 }

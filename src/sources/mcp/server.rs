@@ -2,6 +2,9 @@
 //!
 //! A failing server affects only its own tools: they stay listed, calls of them fail with the reason, and the gateway
 //! retries the connection with increasing intervals.
+//!
+//! The methods of [`Server`] that begin and keep the sessions of callers are in `caller_sessions`, those that keep the
+//! gateway's own connection in `connection_loop`, and those for subscriptions in `subscriptions`.
 
 mod caller_sessions;
 mod caller_slots;
@@ -31,7 +34,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::caller_slots::Callers;
+use self::caller_slots::CallerSlots;
 use self::catalogue::{Catalogue, TOO_MANY, source, upstream};
 use self::connect::Connector;
 use self::listing::Listing;
@@ -83,13 +86,13 @@ pub(super) struct Server {
     pub(super) templates: Vec<Template>,
     pub(super) most_tools: usize,
     pub(super) rate_limit: u32,
-    pub(super) surroundings: Arc<ServerContext>,
+    pub(super) context: Arc<ServerContext>,
     pub(super) catalogue: ArcSwap<Catalogue>,
     pub(super) listing: ArcSwap<Listing>,
     state: watch::Sender<State>,
     /// Whether it has connected or failed at least once.
     settled: watch::Sender<bool>,
-    callers: Callers,
+    callers: CallerSlots,
     pub(super) subscriptions: Subscriptions,
     /// Whether another server has its name now, and reports its state.
     succeeded: AtomicBool,
@@ -107,19 +110,19 @@ impl Server {
         connector: Connector,
         templates: Vec<Template>,
         (most_tools, rate_limit): (usize, u32),
-        surroundings: Arc<ServerContext>,
+        context: Arc<ServerContext>,
         before: Arc<Listing>,
     ) -> Arc<Self> {
         let settings = &connector.settings;
         let idle = Duration::from_secs(settings.session_idle_seconds.into());
-        let callers = Callers::new(settings.max_sessions(), idle);
+        let callers = CallerSlots::new(settings.max_sessions(), idle);
         let server = Arc::new(Self {
             upstream: upstream(&connector.name),
             connector,
             templates,
             most_tools,
             rate_limit,
-            surroundings,
+            context,
             catalogue: ArcSwap::default(),
             listing: ArcSwap::new(before),
             state: watch::Sender::new(State::Connecting),
@@ -163,7 +166,7 @@ impl Server {
 
     /// How the server's instructions and prompts differ from the lock.
     pub(super) fn lock_violation(&self) -> Option<LockViolation> {
-        let lock = self.surroundings.lock.load();
+        let lock = self.context.lock.load();
         let catalogue = self.catalogue.load();
         lock.as_ref()?.violation(&source(self.name()), catalogue.words.as_ref()?)
     }

@@ -35,7 +35,7 @@ const CHANGES_KEPT: usize = 256;
 #[derive(Debug)]
 pub struct McpServers {
     outbound: Outbound,
-    surroundings: Arc<ServerContext>,
+    context: Arc<ServerContext>,
     changes: broadcast::Sender<Change>,
     tools_changed: Arc<Notify>,
     running: ArcSwap<BTreeMap<String, Arc<Server>>>,
@@ -73,10 +73,10 @@ impl McpServers {
         let changes = broadcast::Sender::new(CHANGES_KEPT);
         let tools_changed = Arc::new(Notify::new());
         let (all_changes, some_tools) = (changes.clone(), Arc::clone(&tools_changed));
-        let surroundings = ServerContext { readiness, metrics, changes: all_changes, tools_changed: some_tools, lock };
+        let context = ServerContext { readiness, metrics, changes: all_changes, tools_changed: some_tools, lock };
         Self {
             outbound,
-            surroundings: Arc::new(surroundings),
+            context: Arc::new(context),
             changes,
             tools_changed,
             running: ArcSwap::default(),
@@ -106,8 +106,8 @@ impl McpServers {
             let listing = known.map(|server| server.listing.load_full()).unwrap_or_default();
             match self.connector(&name, settings, config, &connecting) {
                 Ok((connector, templates)) => {
-                    let surroundings = Arc::clone(&self.surroundings);
-                    let server = Server::new(connector, templates, limits, surroundings, listing);
+                    let context = Arc::clone(&self.context);
+                    let server = Server::new(connector, templates, limits, context, listing);
                     running.insert(name, server);
                 }
                 Err(problem) => {
@@ -130,10 +130,10 @@ impl McpServers {
         }
         for name in unusable_before.keys().filter(|name| !unusable.contains_key(*name)) {
             // Its state is reported after the first attempt to connect.
-            self.surroundings.readiness.forget(&source(name));
+            self.context.readiness.forget(&source(name));
         }
         for (name, problem) in &unusable {
-            self.surroundings.readiness.degrade(&source(name), problem);
+            self.context.readiness.degrade(&source(name), problem);
         }
         let started: Vec<_> = running.iter().filter(|(name, server)| is_new(&before, name, server)).collect();
         for (_, server) in started {

@@ -10,7 +10,7 @@ use rmcp::model::{
 };
 use serde_json::{Value, json};
 
-use super::{Context, Questionable, Started, cursor, error_data, operation, result_of, typed};
+use super::{Context, Questionable, StartedRequest, cursor, error_data, operation, result_of, typed};
 use crate::api::mcp::catalogue::{LIST_TTL_MS, page};
 use crate::api::mcp::running_request::Outcome;
 
@@ -24,7 +24,7 @@ impl Context {
         Ok(result)
     }
 
-    pub(super) fn get_prompt(&self, request: GetPromptRequestParams) -> Result<Started, ErrorData> {
+    pub(super) fn get_prompt(&self, request: GetPromptRequestParams) -> Result<StartedRequest, ErrorData> {
         let request = Questionable {
             method: "prompts/get",
             name: request.name,
@@ -32,7 +32,7 @@ impl Context {
             given: request.input_responses,
             state: request.request_state,
         };
-        self.run(request, |context, call, _client, arguments| {
+        self.start_or_resume(request, |context, call, _client, arguments| {
             let gateway = Arc::clone(&context.server.gateway);
             async move {
                 let request = gateway.mcp_servers().get_prompt(&call.caller, &call.tool, arguments);
@@ -44,7 +44,7 @@ impl Context {
     }
 
     pub(super) fn complete(&self, request: &CompleteRequestParams) -> BoxFuture<'static, Outcome> {
-        let (gateway, call) = (Arc::clone(&self.server.gateway), self.unattended());
+        let (gateway, call) = (Arc::clone(&self.server.gateway), self.call_without_client());
         let params = match json!(request) {
             Value::Object(params) => params,
             _ => serde_json::Map::new(),

@@ -9,7 +9,7 @@ use rmcp::model::{
 };
 use serde_json::{Map, json};
 
-use super::{Context, Questionable, Started, cursor, error_data, operation, result_of, typed};
+use super::{Context, Questionable, StartedRequest, cursor, error_data, operation, result_of, typed};
 use crate::api::mcp::catalogue::{LIST_TTL_MS, page};
 use crate::core::error::{CallError, ErrorCode};
 
@@ -35,7 +35,7 @@ impl Context {
         Ok(result)
     }
 
-    pub(super) fn read_resource(&self, request: ReadResourceRequestParams) -> Result<Started, ErrorData> {
+    pub(super) fn read_resource(&self, request: ReadResourceRequestParams) -> Result<StartedRequest, ErrorData> {
         let request = Questionable {
             method: "resources/read",
             name: request.uri,
@@ -43,7 +43,7 @@ impl Context {
             given: request.input_responses,
             state: request.request_state,
         };
-        self.run(request, |context, call, _client, _arguments| {
+        self.start_or_resume(request, |context, call, _client, _arguments| {
             let gateway = Arc::clone(&context.server.gateway);
             async move {
                 let uri = call.tool.clone();

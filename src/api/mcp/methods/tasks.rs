@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use rmcp::model::{CustomResult, ErrorCode as McpErrorCode, ErrorData, InitializeResult, ServerResult};
 use serde_json::{Map, Value, json};
 
-use super::{Context, Started, error_data, parsed_value, ready};
+use super::{Context, StartedRequest, error_data, parsed_value, ready};
 use crate::api::mcp::extensions::TASKS;
 use crate::api::mcp::headers::Era;
 use crate::api::mcp::tasks::{TaskOwner, TaskState, wanted_ttl};
@@ -18,7 +18,7 @@ const MAX_FOLLOWED: usize = 256;
 
 impl Context {
     /// A request about a task.
-    pub(super) fn task_request(&self, method: &str, params: &Map<String, Value>) -> Result<Started, ErrorData> {
+    pub(super) fn task_request(&self, method: &str, params: &Map<String, Value>) -> Result<StartedRequest, ErrorData> {
         self.require_tasks()?;
         let (tasks, owner) = (&self.server.tasks, TaskOwner::of(&self.client, self.era));
         if method == "tasks/list" {
@@ -32,7 +32,7 @@ impl Context {
         let id = id.ok_or_else(|| ErrorData::invalid_params("invalid parameters: `taskId` must be a string", None))?;
         let state = tasks.get(&owner, id)?;
         match method {
-            "tasks/result" => Ok(self.alone(|_| result(state).boxed())),
+            "tasks/result" => Ok(self.start_without_client(|_| result(state).boxed())),
             "tasks/cancel" => self.cancel_task(&state),
             "tasks/update" => {
                 let given = params.get("inputResponses").cloned().unwrap_or_else(|| json!({}));
@@ -70,7 +70,7 @@ impl Context {
         Err(ErrorData::missing_required_client_capability(required))
     }
 
-    fn cancel_task(&self, state: &TaskState) -> Result<Started, ErrorData> {
+    fn cancel_task(&self, state: &TaskState) -> Result<StartedRequest, ErrorData> {
         let is_cancelled = self.server.tasks.cancel(state);
         match self.era {
             Era::Stateless => Ok(self.task_result(json!({}))),
@@ -83,7 +83,7 @@ impl Context {
     }
 
     /// Runs a call of a session as a task; the answer is the task.
-    pub(super) fn start_task(&self, started: Started, wanted: &Value) -> Result<Started, ErrorData> {
+    pub(super) fn start_task(&self, started: StartedRequest, wanted: &Value) -> Result<StartedRequest, ErrorData> {
         let owner = TaskOwner::of(&self.client, self.era);
         let state = self.server.tasks.start(&owner, wanted_ttl(wanted), started.running);
         let state = state.map_err(|_| {
@@ -93,7 +93,7 @@ impl Context {
         Ok(self.task_result(json!({"task": state.shown(self.era)})))
     }
 
-    fn task_result(&self, mut result: Value) -> Started {
+    fn task_result(&self, mut result: Value) -> StartedRequest {
         if self.era == Era::Stateless {
             result["resultType"] = json!("complete");
         }

@@ -10,7 +10,7 @@ use rmcp::model::{
 use serde_json::{Map, Value};
 
 use super::tasks::with_task_support;
-use super::{Context, Questionable, Started, cursor, parsed, ready};
+use super::{Context, Questionable, StartedRequest, cursor, parsed, ready};
 use crate::api::mcp::catalogue::{LIST_TTL_MS, Page, for_older_clients, page};
 use crate::api::mcp::client::Client;
 use crate::api::mcp::extensions::{APPS, TASKS};
@@ -48,7 +48,7 @@ impl Context {
         })
     }
 
-    pub(super) fn call_tool(&self, mut params: Map<String, Value>) -> Result<Started, ErrorData> {
+    pub(super) fn call_tool(&self, mut params: Map<String, Value>) -> Result<StartedRequest, ErrorData> {
         let task = params.remove("task").filter(|_| self.era == Era::Sessions);
         let request: CallToolRequestParams = parsed(params)?;
         let arguments = request.arguments.unwrap_or_default();
@@ -66,13 +66,13 @@ impl Context {
         let as_task = task.is_some();
         let (given, state) = (request.input_responses, request.request_state);
         let request = Questionable { method: "tools/call", name, arguments, given, state };
-        let started = self.run(request, |context, call, client, arguments| {
+        let started = self.start_or_resume(request, |context, call, client, arguments| {
             context.work_of_tool(CallContext { as_task, ..call }, client, arguments)
         })?;
         match task {
             Some(wanted) => self.start_task(started, &wanted),
             None if self.era == Era::Stateless && self.declares(TASKS) => {
-                Ok(Started { task: Some(TaskOwner::of(&self.client, self.era)), ..started })
+                Ok(StartedRequest { task: Some(TaskOwner::of(&self.client, self.era)), ..started })
             }
             None => Ok(started),
         }

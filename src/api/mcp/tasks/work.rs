@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::super::catalogue::size;
 use super::super::headers::Era;
-use super::super::running_request::{Outcome, Running, Step, ask};
+use super::super::running_request::{Outcome, RunningRequest, Step, ask};
 use super::super::session::McpSession;
 use super::{Task, TaskState};
 use crate::api::mcp::client::ClientQuestion;
@@ -23,7 +23,7 @@ pub(super) struct Kept {
 }
 
 /// Runs the request to its end.
-pub(super) async fn run(state: Arc<TaskState>, mut running: Running, kept: Kept) {
+pub(super) async fn run(state: Arc<TaskState>, mut running: RunningRequest, kept: Kept) {
     let session = state.owner.session.as_ref().and_then(Weak::upgrade);
     // The session is not idle while its task runs.
     let _active = session.as_ref().map(McpSession::active);

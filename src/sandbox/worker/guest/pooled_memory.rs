@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 use std::process::abort;
+use std::sync::Arc;
 
 use rustix::mm::{Advice, madvise};
 use wasmtime::{InstancePre, Memory, Store};
@@ -18,6 +19,21 @@ use super::{State, memory_of};
 const POOL_RUNS: usize = 32;
 /// Maximum gap between two runs that are merged: 64 KiB cost as much to copy as four pages to fault in.
 const MAX_BETWEEN: usize = 64 << 10;
+
+/// A memory that is reset to its initial state on drop.
+pub(super) struct PooledMemory {
+    pub(super) store: Store<State>,
+    pub(super) memory: Memory,
+    pub(super) pristine: Option<Arc<Pristine>>,
+}
+
+impl Drop for PooledMemory {
+    fn drop(&mut self) {
+        if let Some(pristine) = &self.pristine {
+            pristine.restore(self.memory.data_mut(&mut self.store));
+        }
+    }
+}
 
 /// The initial state of a memory, to reset used ones to.
 ///

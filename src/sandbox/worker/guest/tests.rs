@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::*;
 use crate::core::slack::slack;
-use crate::sandbox::engine::{Pool, engine};
+use crate::sandbox::engine::{InstancePool, engine};
 use crate::sandbox::files::{Files, Quota, ROOT};
 use crate::sandbox::protocol::GuestFile;
 use crate::sandbox::wasi::{Limits, Start};
@@ -69,7 +69,7 @@ fn send((at, text): (u32, &str)) -> String {
 
 /// A reactor with this `turn`; addresses up to 512 are free, a reply is written to 4096.
 async fn guest(turn: &str) -> (wasmtime::Result<Guest>, Ticker) {
-    let engine = engine(Pool { instances: 2, memory_bytes: 8 << 20 }).unwrap();
+    let engine = engine(InstancePool { instances: 2, memory_bytes: 8 << 20 }).unwrap();
     let ticker = Ticker::new(&engine);
     let frames = [JOB, DONE, OUT_OF_MEMORY, WRONG_VALUE].map(data).join(" ");
     let text = format!(
@@ -212,7 +212,7 @@ async fn all_writes_are_reset_before_the_pool_gets_the_memory_back() {
     if !can_scan_pages() {
         return;
     }
-    let engine = engine(Pool { instances: 2, memory_bytes: 8 << 20 }).unwrap();
+    let engine = engine(InstancePool { instances: 2, memory_bytes: 8 << 20 }).unwrap();
     let text = format!(r#"(module (memory (export "memory") 64 128) {})"#, data((70_000, "as it was")));
     let module = Module::new(&engine, wat::parse_str(text).unwrap()).unwrap();
     let template = Template::new(&engine, &module, Entry::Start).await.unwrap();

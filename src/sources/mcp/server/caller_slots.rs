@@ -14,7 +14,7 @@ use crate::core::per_owner::PerOwner;
 
 /// The sessions with one server, by owner.
 #[derive(Debug)]
-pub(super) struct Callers {
+pub(super) struct CallerSlots {
     sessions: PerOwner<OwnerKey, OwnedSession>,
     idle: Duration,
 }
@@ -25,7 +25,7 @@ type Place = Arc<OnceCell<Arc<Session>>>;
 /// A slot that is about to be used. If its session could not be opened, the slot is freed when the last waiting call
 /// drops this.
 pub(super) struct Claim<'a> {
-    callers: &'a Callers,
+    callers: &'a CallerSlots,
     owner: &'a OwnerKey,
     pub(super) place: Place,
 }
@@ -40,7 +40,7 @@ struct OwnedSession {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct AllInUse;
 
-impl Callers {
+impl CallerSlots {
     /// At most `max` sessions, each of which is closed after `idle` without use. One caller has at most half of them, so
     /// that another one always finds a slot.
     pub(super) fn new(max: usize, idle: Duration) -> Self {
@@ -162,7 +162,7 @@ mod tests {
             let headers = HeaderMap::from_iter([(http::header::FROM, token.parse().unwrap())]);
             SessionOwner::of(&call, McpShare::Never, headers)
         };
-        let callers = Callers::new(8, Duration::from_secs(60));
+        let callers = CallerSlots::new(8, Duration::from_secs(60));
         let tokens: Vec<_> = (0..20).map(|n| with_token("a", &format!("token-{n}"))).collect();
         let other = with_token("b", "own");
         let places = tokens.iter().map(|owner| callers.place(&owner.caller, owner.key.as_ref().unwrap(), |_| false));
@@ -175,7 +175,7 @@ mod tests {
     fn a_caller_has_half_of_the_places_and_one_that_is_given_up_is_free_again() {
         let owners = ["a", "b", "c"].map(|id| ["1", "2", "3"].map(|session| owner(id, session)));
         let [a, b, c] = &owners;
-        let callers = Callers::new(4, Duration::from_secs(60));
+        let callers = CallerSlots::new(4, Duration::from_secs(60));
         let caller = |tenant: &str, id: &str| Caller::new(id, tenant, Vec::new()).owner;
         let (of_a, of_b, of_c) = (caller("t", "a"), caller("t", "b"), caller("other", "c"));
         let place = |caller, owner| callers.place(caller, owner, |_| false);

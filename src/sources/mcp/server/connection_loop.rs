@@ -148,7 +148,7 @@ impl Server {
             self.offer_what_is_listed();
             for (_, change) in changes.into_iter().filter(|(changed, _)| *changed) {
                 // It is not an error if there is no receiver.
-                let _ = self.surroundings.changes.send(change);
+                let _ = self.context.changes.send(change);
             }
         }
         Ok(())
@@ -179,7 +179,7 @@ impl Server {
             );
         }
         self.catalogue.store(Arc::new(catalogue));
-        self.surroundings.tools_changed.notify_one();
+        self.context.tools_changed.notify_one();
     }
 
     fn came_up(&self, session: &Session) {
@@ -226,7 +226,7 @@ impl Server {
     /// Reports its state to the rest of the service, unless another server has its name now.
     fn notify(&self, how: impl FnOnce(&ServerContext, &str)) {
         if !self.succeeded.load(Ordering::Relaxed) {
-            how(&self.surroundings, &source(self.name()));
+            how(&self.context, &source(self.name()));
         }
     }
 

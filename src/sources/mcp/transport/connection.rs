@@ -7,7 +7,8 @@
 //! - Over standard input and output (`stdio`) and over HTTP with SSE (`http_sse`) all answers come in one stream. A task
 //!   reads it and passes each answer to the task that waits for it.
 //!
-//! [`Connection::serve`] reads all streams. `handshake` begins a connection, `request` makes requests. The types of messages are rmcp's.
+//! [`Connection::serve`] reads all streams. Its other methods are in `handshake`, which begins a connection, in
+//! `request`, and for requests over HTTP in `http_requests`. The types of messages are rmcp's.
 
 use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
