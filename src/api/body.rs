@@ -65,6 +65,7 @@ pub(super) struct FromAdministrator<T> {
 }
 
 /// A request's body as JSON: declared as JSON, within the limits, without duplicate keys.
+/// Handlers take their [`RequestMeta`] first.
 #[derive(Debug)]
 pub(super) struct JsonBody<T>(pub T, pub HeldMemory);
 
@@ -207,13 +208,12 @@ impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for JsonBody<T> {
     async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, CallError> {
         let (parts, body) = request.into_parts();
         let connection = Connection::of(&parts)?;
+        let caller = connection.caller()?;
         let limits = BodyLimits::of(&gateway.config().server);
-        if body.size_hint().lower() > UNCOUNTED_BYTES as u64
-            && let Some(caller) = &connection.caller
-        {
+        if body.size_hint().lower() > UNCOUNTED_BYTES as u64 {
             gateway.pipeline.limits.check(caller)?;
         }
-        let (value, memory) = connection.memory.json(&parts.headers, body, connection.owner(), limits).await?;
+        let (value, memory) = connection.memory.json(&parts.headers, body, &caller.owner, limits).await?;
         Ok(Self(value, memory))
     }
 }
@@ -224,13 +224,12 @@ impl FromRequest<Arc<Gateway>> for FileBody {
     async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, CallError> {
         let (parts, body) = request.into_parts();
         let connection = Connection::of(&parts)?;
-        if let Some(caller) = &connection.caller {
-            gateway.pipeline.limits.check(caller)?;
-        }
+        let caller = connection.caller()?;
+        gateway.pipeline.limits.check(caller)?;
         let config = gateway.config();
         let bytes = usize::try_from(config.tools.workspace.max_file_bytes).unwrap_or(usize::MAX);
         let limits = BodyLimits { bytes, ..BodyLimits::of(&config.server) };
-        let (content, memory) = connection.memory.read_file(body, connection.owner(), limits).await?;
+        let (content, memory) = connection.memory.read_file(body, &caller.owner, limits).await?;
         Ok(Self(content, memory))
     }
 }

@@ -61,8 +61,12 @@ impl Connection {
         parts.extensions.get().ok_or_else(|| CallError::internal("the request has no connection"))
     }
 
-    pub(super) fn owner(&self) -> &Owner {
-        self.caller.as_ref().map_or(&self.client_owner, |caller| &caller.owner)
+    /// The caller, who is known once [`RequestMeta`](super::request::RequestMeta) was read.
+    ///
+    /// # Errors
+    /// Internal: the handler reads a body before it knows the caller, whose rate and memory that is.
+    pub(super) fn caller(&self) -> Result<&Arc<Caller>, CallError> {
+        self.caller.as_ref().ok_or_else(|| CallError::internal("the body is read before its caller is known"))
     }
 
     /// The server's URL for the client of this request, without a path.

@@ -267,8 +267,8 @@ fn delete(server: &Arc<McpServer>, origin: &RequestMeta, parts: &Parts) -> Resul
 }
 
 async fn read_message(gateway: &Gateway, connection: &Connection, body: Body) -> Result<Message, HttpRefusal> {
-    let limits = BodyLimits::of(&gateway.config().server);
-    let text = connection.memory.read(body, connection.owner(), limits).await?;
+    let (limits, owner) = (BodyLimits::of(&gateway.config().server), &connection.caller()?.owner);
+    let text = connection.memory.read(body, owner, limits).await?;
     let checked = match limits.check(&text) {
         Ok(checked) => checked,
         Err(problem) if problem.kind == InvalidJsonKind::TooManyValues => {
@@ -276,7 +276,7 @@ async fn read_message(gateway: &Gateway, connection: &Connection, body: Body) ->
         }
         Err(problem) => return Err(message::unacceptable(&text, &problem).into()),
     };
-    let memory = connection.memory.hold(checked, connection.owner(), limits).await?;
+    let memory = connection.memory.hold(checked, owner, limits).await?;
     let message = checked.read().map_err(|problem| message::unacceptable(&text, &problem))?;
     Ok(message::from_json(message, memory)?)
 }
