@@ -137,9 +137,20 @@ impl Budgets {
         self.settings.load().daily_cost_limit.or(own.map(|_| "max_cost_per_day of the tenant"))
     }
 
-    /// The money of today's callers and tenants, those with the most first, at most so many.
+    /// The money and tokens of today's callers and tenants, those with the most money first, at most so many.
     pub fn of_today(&self, max: usize) -> Vec<DayBudget> {
+        self.of_today_in(None, max)
+    }
+
+    /// The same of one tenant and its callers, or of all.
+    pub fn of_today_in(&self, tenant: Option<&str>, max: usize) -> Vec<DayBudget> {
         let mut days = self.accounts.of_day(today());
+        if let Some(tenant) = tenant {
+            days.retain(|(scope, key, _)| match scope {
+                DailyScope::Tenant => **key == *tenant,
+                DailyScope::Caller => Caller::parts_of_key(key).0 == tenant,
+            });
+        }
         days.sort_by_cached_key(|(_, _, balance)| Reverse(balance.spent.plus(balance.held).cost_usd));
         days.truncate(max);
         let budgets = days.into_iter().map(|(scope, key, Balance { spent, held })| {
@@ -151,8 +162,16 @@ impl Budgets {
                 }
             };
             let scope = if caller.is_some() { Scope::Caller } else { Scope::Tenant };
-            let limit = self.limits_of(&tenant).most_cost(scope);
-            DayBudget { tenant, caller, spent: spent.cost_usd, held: held.cost_usd, limit }
+            let limits = self.limits_of(&tenant);
+            DayBudget {
+                tenant,
+                caller,
+                spent: spent.cost_usd,
+                held: held.cost_usd,
+                limit: limits.most_cost(scope),
+                tokens: spent.plus(held).tokens,
+                token_limit: limits.most_tokens(scope),
+            }
         });
         budgets.collect()
     }

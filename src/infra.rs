@@ -5,6 +5,7 @@ pub mod audit;
 pub mod auth;
 pub(crate) mod batch_queue;
 pub mod descriptors;
+pub mod figures;
 pub mod local_socket;
 pub mod metrics;
 pub mod outbound;

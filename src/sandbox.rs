@@ -51,6 +51,8 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use tokio_util::sync::CancellationToken;
 
+pub use self::admission::SandboxLoad;
+
 use self::admission::Admission;
 use self::capacity::{Capacity, memory_of_run};
 use self::classes::Classes;
@@ -150,6 +152,11 @@ impl Sandbox {
     /// The configuration at the start: a reload does not change it.
     pub fn config(&self) -> &SandboxConfig {
         &self.config
+    }
+
+    /// What is used of the capacity now.
+    pub fn load(&self) -> SandboxLoad {
+        self.admission.load()
     }
 
     /// The profiles of the interpreter, from the lightest to the richest.

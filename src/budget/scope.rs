@@ -170,6 +170,11 @@ impl Limits {
         self.cost_usd[scope as usize].map(|limit| limit.most)
     }
 
+    /// The limit of tokens of a scope, if it has one.
+    pub(super) fn most_tokens(&self, scope: Scope) -> Option<u64> {
+        self.tokens[scope as usize].map(|limit| limit.most)
+    }
+
     /// What is left over all scopes.
     pub(super) fn left(&self, balances: &PerScope<Balance>) -> Amount {
         self.narrowest(balances).left

@@ -61,6 +61,43 @@ pub enum ErrorCode {
 }
 
 impl ErrorCode {
+    /// In the order of their numbers.
+    pub const ALL: [Self; 33] = [
+        Self::InvalidRequest,
+        Self::InvalidArguments,
+        Self::ContextLengthExceeded,
+        Self::ModelRefused,
+        Self::Unauthenticated,
+        Self::BudgetExceeded,
+        Self::TokenLimitExceeded,
+        Self::Denied,
+        Self::ApprovalRequired,
+        Self::ToolChanged,
+        Self::UnknownTool,
+        Self::UnknownSession,
+        Self::UnknownResult,
+        Self::NotFound,
+        Self::ConversationLocked,
+        Self::IdempotencyConflict,
+        Self::TooLarge,
+        Self::UnsupportedMediaType,
+        Self::InvalidOutput,
+        Self::RateLimited,
+        Self::Internal,
+        Self::UpstreamError,
+        Self::OutputTooLarge,
+        Self::Overloaded,
+        Self::CircuitOpen,
+        Self::WarmingUp,
+        Self::Timeout,
+        Self::SandboxTimeout,
+        Self::ToolError,
+        Self::SandboxMemory,
+        Self::SandboxOutput,
+        Self::SandboxTrap,
+        Self::Cancelled,
+    ];
+
     pub fn as_str(self) -> &'static str {
         match self {
             Self::InvalidRequest => "invalid_request",

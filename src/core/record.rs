@@ -78,6 +78,21 @@ pub struct CallRecord<'a> {
     pub output_schema_violation: bool,
 }
 
+impl CallRecord<'_> {
+    /// Refused calls and dry runs take microseconds and cost nothing: they would distort the figures of executed calls. A
+    /// call whose client disconnected, or whose tool panicked, has no duration for its execution, but has passed the last
+    /// stage before.
+    pub fn was_executed(&self) -> bool {
+        was_executed(self.stages, self.status, self.call.dry_run)
+    }
+}
+
+/// See [`CallRecord::was_executed`].
+pub fn was_executed(stages: &[(Stage, Duration)], status: Status, dry_run: bool) -> bool {
+    let was_let_through = stages.iter().any(|(stage, _)| *stage == Stage::Breaker);
+    was_let_through && status != Status::Refused && !dry_run
+}
+
 /// Why a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]

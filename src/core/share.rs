@@ -169,7 +169,6 @@ impl Share {
     }
 
     /// Requests that wait.
-    #[cfg(test)]
     pub fn waiting(&self) -> usize {
         self.state.lock().waiting
     }

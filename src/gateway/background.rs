@@ -1,7 +1,7 @@
 //! The background tasks of the gateway.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::Gateway;
 use crate::pipeline::REFUSALS_WINDOW;
@@ -43,6 +43,7 @@ impl Gateway {
         self.pipeline.limits.evict_idle();
         self.pipeline.budget.evict_idle();
         self.pipeline.breakers.evict_idle();
+        self.pipeline.settlement.figures.evict_idle(SystemTime::now());
         if let Err(error) = self.pipeline.replies.forget_expired().await {
             tracing::warn!(%error, "cannot remove expired records of calls with an Idempotency-Key from the store");
         }

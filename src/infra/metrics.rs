@@ -45,7 +45,7 @@ pub struct BreakerMetrics {
     failures: IntCounter,
 }
 
-/// The money of one caller's or tenant's day.
+/// The money and tokens of one caller's or tenant's day.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DayBudget {
     pub tenant: String,
@@ -54,6 +54,9 @@ pub struct DayBudget {
     pub spent: Decimal,
     pub held: Decimal,
     pub limit: Option<Decimal>,
+    /// Spent and held.
+    pub tokens: u64,
+    pub token_limit: Option<u64>,
 }
 
 /// Something in flight, such as a call, counted in a gauge until dropped.
@@ -186,7 +189,7 @@ impl Metrics {
     pub fn set_budgets(&self, budgets: &[DayBudget]) {
         let gauge = &self.families.budget_cost;
         gauge.reset();
-        for DayBudget { tenant, caller, spent, held, limit } in budgets {
+        for DayBudget { tenant, caller, spent, held, limit, .. } in budgets {
             let amounts = [("spent", Some(*spent)), ("held", Some(*held)), ("limit", *limit)];
             for (amount, value) in amounts.into_iter().filter_map(|(amount, value)| Some((amount, value?))) {
                 let caller = caller.as_deref().unwrap_or_default();

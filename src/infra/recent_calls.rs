@@ -58,31 +58,63 @@ pub struct RecentCalls {
     kept: Mutex<Kept>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Kept {
     calls: VecDeque<Arc<RecentCall>>,
     bytes: usize,
     last: u64,
 }
 
+impl Default for Kept {
+    fn default() -> Self {
+        // It never grows while calls wait for the lock.
+        Self { calls: VecDeque::with_capacity(MAX_CALLS + 1), bytes: 0, last: 0 }
+    }
+}
+
+impl Kept {
+    /// Adds a call, which nobody else has yet. Returns the one that it replaces.
+    fn push(&mut self, mut call: Arc<RecentCall>) -> Option<Arc<RecentCall>> {
+        self.last += 1;
+        if let Some(call) = Arc::get_mut(&mut call) {
+            call.sequence = self.last;
+        }
+        self.bytes += call.bytes();
+        self.calls.push_back(call);
+        self.take_excess()
+    }
+
+    /// The oldest call, if there are too many.
+    fn take_excess(&mut self) -> Option<Arc<RecentCall>> {
+        let is_full = self.calls.len() > MAX_CALLS || self.bytes > MAX_BYTES;
+        let oldest = if is_full { self.calls.pop_front() } else { None };
+        self.bytes -= oldest.as_ref().map_or(0, |oldest| oldest.bytes());
+        oldest
+    }
+}
+
 impl RecentCalls {
     pub fn keep(&self, record: &CallRecord<'_>, breaker: Option<(Arc<str>, BreakerState)>) {
-        let mut call = RecentCall::new(record, breaker);
-        let mut kept = self.kept.lock();
-        kept.last += 1;
-        call.sequence = kept.last;
-        kept.bytes += call.bytes();
-        kept.calls.push_back(Arc::new(call));
-        while kept.calls.len() > MAX_CALLS || kept.bytes > MAX_BYTES {
-            let Some(oldest) = kept.calls.pop_front() else { break };
-            kept.bytes -= oldest.bytes();
+        let call = Arc::new(RecentCall::new(record, breaker));
+        let mut replaced = self.kept.lock().push(call);
+        // Freed without the lock, for which other calls wait. It is rare that a call replaces more than one.
+        while replaced.take().is_some() {
+            replaced = self.kept.lock().take_excess();
         }
     }
 
     /// The calls that `wanted` accepts, newest first.
     pub fn newest(&self, wanted: impl Fn(&RecentCall) -> bool) -> Vec<Arc<RecentCall>> {
+        self.newest_after(0, wanted)
+    }
+
+    /// The same, of those that ended after the call with this number.
+    pub fn newest_after(&self, sequence: u64, wanted: impl Fn(&RecentCall) -> bool) -> Vec<Arc<RecentCall>> {
         // Copied first: no call waits for a search.
-        let calls: Vec<_> = self.kept.lock().calls.iter().rev().cloned().collect();
+        let calls: Vec<_> = {
+            let kept = self.kept.lock();
+            kept.calls.iter().rev().take_while(|call| call.sequence > sequence).cloned().collect()
+        };
         calls.into_iter().filter(|call| wanted(call)).collect()
     }
 

@@ -20,6 +20,7 @@ use crate::core::error::{CallError, ErrorCode};
 use crate::core::json;
 use crate::core::record::{CallRecord, KeptArguments, Status};
 use crate::infra::audit::{Audit, AuditSlot, Durable};
+use crate::infra::figures::Figures;
 use crate::infra::metrics::{InFlight, Metrics};
 use crate::infra::recent_calls::RecentCalls;
 use crate::infra::telemetry;
@@ -33,6 +34,8 @@ pub struct Settlement {
     pub audit: Audit,
     /// The calls that ended last.
     pub recent: RecentCalls,
+    /// Of the last hour.
+    pub figures: Figures,
     refusals: Refusals,
     rejections: Rejections,
 }
@@ -43,6 +46,7 @@ impl Settlement {
             metrics,
             audit,
             recent: RecentCalls::default(),
+            figures: Figures::default(),
             refusals: Refusals::default(),
             rejections: Rejections::default(),
         }
@@ -83,6 +87,7 @@ impl Settlement {
             slot: Some(self.audit.reserve()?),
             metrics: &self.metrics,
             recent: &self.recent,
+            figures: &self.figures,
             refusals: &self.refusals,
             call,
             arguments_digest: json::digest(arguments),
@@ -104,6 +109,7 @@ pub struct CallScope<'a> {
     slot: Option<AuditSlot>,
     metrics: &'a Metrics,
     recent: &'a RecentCalls,
+    figures: &'a Figures,
     refusals: &'a Refusals,
     call: &'a CallContext,
     arguments_digest: [u8; 32],
@@ -253,6 +259,7 @@ impl CallScope<'_> {
         telemetry::complete(&self.span, &record);
         let breaker = self.receipt.breaker.as_ref().map(|breaker| (Arc::clone(&breaker.upstream), breaker.state));
         self.recent.keep(&record, breaker);
+        self.figures.record(&record);
         if let Some(session) = &self.call.session {
             session.settle(cost_usd);
         }

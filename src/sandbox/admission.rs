@@ -6,6 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Serialize;
+use utoipa::ToSchema;
+
 use super::capacity::Capacity;
 use crate::core::call::Deadline;
 use crate::core::caller::Owner;
@@ -20,6 +23,18 @@ pub(super) struct Admission {
     memory_bytes: Arc<Share>,
     max_queued: usize,
     metrics: SandboxMetrics,
+}
+
+/// What is used of the sandbox's capacity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+pub struct SandboxLoad {
+    pub runs: u64,
+    pub max_runs: u64,
+    /// Runs that wait.
+    pub queued: usize,
+    /// Reserved by all runs.
+    pub memory_bytes: u64,
+    pub max_memory_bytes: u64,
 }
 
 /// Proof of admission; frees the capacity on drop.
@@ -80,10 +95,22 @@ impl Admission {
         })
     }
 
+    /// What is used of the capacity now.
+    pub(super) fn load(&self) -> SandboxLoad {
+        SandboxLoad {
+            runs: self.instances.used(),
+            max_runs: self.instances.capacity(),
+            queued: self.instances.waiting() + self.memory_bytes.waiting(),
+            memory_bytes: self.memory_bytes.used(),
+            max_memory_bytes: self.memory_bytes.capacity(),
+        }
+    }
+
     /// Runs admitted, and runs waiting.
     #[cfg(test)]
     pub(super) fn in_use(&self) -> (u64, usize) {
-        (self.instances.used(), self.instances.waiting() + self.memory_bytes.waiting())
+        let load = self.load();
+        (load.runs, load.queued)
     }
 }
 

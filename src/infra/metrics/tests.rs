@@ -115,7 +115,15 @@ const MOVES: &[Move] = &[
         |m, _| {
             let one = Decimal::ONE;
             let (tenant, caller) = ("acme".to_owned(), None);
-            m.set_budgets(&[DayBudget { tenant, caller, spent: one, held: one, limit: Some(one) }]);
+            m.set_budgets(&[DayBudget {
+                tenant,
+                caller,
+                spent: one,
+                held: one,
+                limit: Some(one),
+                tokens: 0,
+                token_limit: None,
+            }]);
         },
         "budget_cost_usd{amount=\"limit\",caller=\"\",tenant=\"acme\"}",
     ),

@@ -35,8 +35,7 @@ struct Counted {
     errors: [OnceLock<IntCounter>; ERROR_CODES],
 }
 
-/// `Cancelled` is the last of the codes.
-const ERROR_CODES: usize = ErrorCode::Cancelled as usize + 1;
+const ERROR_CODES: usize = ErrorCode::ALL.len();
 
 impl ToolMetrics {
     pub(super) fn new(families: &Arc<Families>, name: &str) -> Self {
@@ -55,7 +54,7 @@ impl ToolMetrics {
     pub(super) fn record(&self, record: &CallRecord<'_>) {
         let counted = self.counted();
         counted.executions[record.status as usize].inc();
-        if was_executed(record) {
+        if record.was_executed() {
             counted.duration.observe(record.duration.as_secs_f64());
             counted.cost.observe(record.cost_usd.to_f64().unwrap_or_default());
         }
@@ -100,12 +99,4 @@ impl Counted {
             errors: [const { OnceLock::new() }; ERROR_CODES],
         }
     }
-}
-
-/// Refused calls and dry runs take microseconds and cost nothing: they would distort the figures of executed calls. A
-/// call whose client disconnected, or whose tool panicked, has no duration for its execution, but has passed the last
-/// stage before.
-fn was_executed(record: &CallRecord<'_>) -> bool {
-    let was_let_through = record.stages.iter().any(|(stage, _)| *stage == Stage::Breaker);
-    was_let_through && record.status != Status::Refused && !record.call.dry_run
 }

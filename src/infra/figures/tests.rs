@@ -1,0 +1,88 @@
+use super::*;
+
+const NOW: u64 = 1_800_000_000;
+
+fn sample(second: u64, tool: &str) -> Sample<'_> {
+    Sample {
+        second,
+        tool: Some(tool),
+        status: Status::Success,
+        code: None,
+        took: Some(Duration::from_millis(10)),
+        cost_usd: Decimal::ONE,
+        tokens: 5,
+    }
+}
+
+fn at(second: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(second)
+}
+
+#[test]
+fn the_last_hour_has_what_the_calls_of_a_tenant_came_to() {
+    let figures = Figures::default();
+    let (acme, other) = (Arc::from("acme"), Arc::from("other"));
+    figures.add(&acme, &sample(NOW - 3_700, "old"));
+    figures.add(&acme, &sample(NOW - 120, "read"));
+    figures.add(&acme, &sample(NOW - 1, "read"));
+    let refused = |second| Sample {
+        status: Status::Refused,
+        code: Some(ErrorCode::Denied),
+        took: None,
+        cost_usd: Decimal::ZERO,
+        ..sample(second, "write")
+    };
+    figures.add(&acme, &refused(NOW - 1));
+    figures.add(&other, &refused(NOW - 1));
+    figures.add(&acme, &Sample { tool: None, code: Some(ErrorCode::UnknownTool), ..refused(NOW - 1) });
+
+    let hour = figures.of_tenant("acme", at(NOW)).unwrap();
+    assert_eq!((hour.seconds.len(), hour.seconds[SECONDS - 1]), (SECONDS, 3));
+    assert_eq!(hour.minutes.len(), MINUTES);
+    let totals = hour.totals();
+    assert_eq!((totals.outcomes.calls(), totals.outcomes.of(Status::Refused)), (4, 2));
+    assert_eq!(totals.codes(), [(ErrorCode::Denied, 1), (ErrorCode::UnknownTool, 1)]);
+    assert_eq!((totals.cost_usd, totals.tokens), (Decimal::TWO, 20));
+    let median = totals.times.quantile(0.5).unwrap().as_secs_f64();
+    assert!((median / 0.01 - 1.0).abs() < 0.125, "{median}");
+    assert_eq!(hour.tools.keys().map(|name| &**name).collect::<Vec<_>>(), ["read", "write"]);
+    assert_eq!(hour.tools["write"].outcomes.of(Status::Refused), 1);
+
+    let all = figures.of_all(at(NOW));
+    assert_eq!((all.totals().outcomes.calls(), all.tools["write"].outcomes.calls()), (5, 2));
+    assert!(figures.of_tenant("nobody", at(NOW)).is_none());
+}
+
+#[test]
+fn what_is_kept_is_bounded_and_idle_tools_make_room() {
+    let figures = Figures::default();
+    for tenant in 0..MAX_TENANTS + 10 {
+        figures.add(&Arc::from(tenant.to_string()), &sample(NOW, "tool"));
+    }
+    for tool in 0..MAX_TOOLS + 10 {
+        figures.add(&Arc::from("0"), &sample(NOW, &format!("tool_{tool}")));
+    }
+    let kept = || {
+        let tenants = figures.tenants.read();
+        tenants.values().chain([&figures.others]).map(|tenant| tenant.tools.read().len()).sum::<usize>()
+    };
+    assert_eq!((figures.tenants.read().len(), kept()), (MAX_TENANTS, MAX_TOOLS));
+    let calls = figures.of_all(at(NOW)).totals().outcomes.calls();
+    assert_eq!(calls, (MAX_TENANTS + MAX_TOOLS + 20) as u64, "calls without figures of their own count too");
+
+    let later = NOW + 4_000;
+    figures.add(&Arc::from("1"), &sample(later, "tool"));
+    figures.evict_idle(at(later));
+    assert_eq!((figures.tenants.read().len(), kept()), (1, 1));
+    figures.add(&Arc::from("1"), &sample(later, "new"));
+    assert_eq!(kept(), 2);
+}
+
+#[test]
+fn two_thousand_tools_take_less_than_sixteen_megabytes() {
+    // A slot has the number of its period too.
+    let tool = PARTS * (size_of::<ToolTotals>() + 8) + 256;
+    let tenant = MINUTES * (size_of::<Totals>() + 8) + SECONDS * 16 + 256;
+    let bytes = MAX_TOOLS * tool + (MAX_TENANTS + 1) * tenant;
+    assert!(bytes <= 16_000_000, "{bytes}");
+}

@@ -1,0 +1,107 @@
+//! How long calls took, counted in buckets of which four are between a duration and its double.
+
+use std::time::Duration;
+
+/// Buckets for 1 µs to 268 s; longer calls are in the last one.
+const BUCKETS: usize = 112;
+
+/// Counts of durations. A quantile of them is off by an eighth at most.
+#[derive(Debug, Clone)]
+pub struct Times([u32; BUCKETS]);
+
+impl Default for Times {
+    fn default() -> Self {
+        Self([0; BUCKETS])
+    }
+}
+
+impl Times {
+    #[cfg(test)]
+    pub fn of(durations: impl IntoIterator<Item = Duration>) -> Self {
+        let mut times = Self::default();
+        durations.into_iter().for_each(|took| times.add(took));
+        times
+    }
+
+    pub(super) fn add(&mut self, took: Duration) {
+        let count = &mut self.0[bucket(took)];
+        *count = count.saturating_add(1);
+    }
+
+    pub(super) fn add_all(&mut self, other: &Self) {
+        for (count, more) in self.0.iter_mut().zip(&other.0) {
+            *count = count.saturating_add(*more);
+        }
+    }
+
+    /// The duration that this share of the calls does not exceed; `None` without calls.
+    pub fn quantile(&self, share: f64) -> Option<Duration> {
+        let total: u64 = self.0.iter().map(|count| u64::from(*count)).sum();
+        if total == 0 {
+            return None;
+        }
+        let rank = (total as f64 * share).max(1.0);
+        let mut below = 0.0;
+        for (at, count) in self.0.iter().map(|count| f64::from(*count)).enumerate() {
+            if below + count >= rank {
+                // Calls are taken to be spread evenly within their bucket.
+                let (start, end) = (start_micros(at), start_micros(at + 1));
+                return Some(Duration::from_secs_f64((start + (end - start) * (rank - below) / count) / 1e6));
+            }
+            below += count;
+        }
+        Some(Duration::from_secs_f64(start_micros(BUCKETS) / 1e6))
+    }
+}
+
+fn bucket(took: Duration) -> usize {
+    let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX).max(1);
+    let power = micros.ilog2();
+    let quarter = ((u128::from(micros) << 2) >> power) & 3;
+    (power as usize * 4 + usize::try_from(quarter).unwrap_or_default()).min(BUCKETS - 1)
+}
+
+fn start_micros(bucket: usize) -> f64 {
+    let (power, quarter) = (bucket / 4, bucket % 4);
+    (1_u64 << power) as f64 * (1.0 + quarter as f64 / 4.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quantile_is_off_by_an_eighth_at_most() {
+        let mut times = Times::default();
+        assert_eq!(times.quantile(0.5), None);
+        for millis in 1..=1_000 {
+            times.add(Duration::from_millis(millis));
+        }
+        for (share, millis) in [(0.5, 500.0), (0.95, 950.0), (0.99, 990.0)] {
+            let found = times.quantile(share).unwrap().as_secs_f64() * 1e3;
+            assert!((found / millis - 1.0).abs() <= 0.125, "{share}: {found}");
+        }
+        let mut both = times.clone();
+        both.add_all(&times);
+        assert_eq!(both.quantile(0.5), times.quantile(0.5));
+    }
+
+    #[test]
+    fn every_duration_has_a_bucket() {
+        for (took, expected) in [
+            (Duration::ZERO, 0),
+            (Duration::from_nanos(1_999), 0),
+            (Duration::from_micros(2), 4),
+            (Duration::from_micros(3), 6),
+            (Duration::from_micros(1_024), 40),
+            (Duration::from_secs(200), 109),
+            (Duration::MAX, BUCKETS - 1),
+        ] {
+            assert_eq!(bucket(took), expected, "{took:?}");
+        }
+        // Of shorter durations only whole microseconds count.
+        for at in 8..BUCKETS {
+            assert_eq!(bucket(Duration::from_secs_f64(start_micros(at).ceil() / 1e6)), at);
+        }
+    }
+}
