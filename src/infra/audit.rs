@@ -17,6 +17,7 @@ mod error;
 mod event;
 mod lines;
 mod mark;
+mod newest;
 mod open;
 mod retention;
 mod search;
@@ -48,6 +49,7 @@ use crate::infra::readiness::Readiness;
 pub(crate) use self::entry::shortened;
 pub use self::error::AuditError;
 pub use self::event::{AuditEvent, EventKind};
+pub use self::newest::{HistoryFilter, HistoryPage, PastCall, newest};
 pub use self::search::{FoundLine, LineFilter, search};
 pub use self::verify::{Verified, verify};
 

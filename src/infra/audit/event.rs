@@ -20,6 +20,8 @@ pub enum EventKind {
     CollectionRemoved,
     /// A tenant, model or skill was added, changed or removed.
     ResourceChanged,
+    /// An administrator had a server connected, or a document fetched, again.
+    ServerReconnected,
     SignInStarted,
     SignInFinished,
     /// A caller signed in to the console.
@@ -28,7 +30,7 @@ pub enum EventKind {
     ConfigurationReloaded,
     /// The running gateway applied a changed `tools.lock`.
     LockApplied,
-    /// `sekisho lock approve` changed `tools.lock` while no gateway ran.
+    /// An administrator changed `tools.lock` over HTTP, or `sekisho lock approve` did while no gateway ran.
     LockApproved,
 }
 
