@@ -36,6 +36,7 @@ mod environment;
 mod fingerprint;
 mod overrides;
 mod schema;
+mod settings;
 mod watch;
 mod yaml;
 
@@ -75,6 +76,7 @@ pub use self::schema::json_schema;
 pub use self::secret::Secret;
 pub use self::server::{McpServerConfig, McpToolListing, ServerConfig, TlsConfig};
 pub use self::session::SessionConfig;
+pub use self::settings::{SetValues, Setting, SettingSource};
 pub use self::store::StoreConfig;
 pub use self::subagents::SubAgentType;
 pub use self::telemetry::{LogFormat, TelemetryConfig};
@@ -94,6 +96,9 @@ pub struct Config {
     /// The file that it was loaded from.
     #[serde(skip)]
     pub file: Option<PathBuf>,
+    /// What the file and the environment set.
+    #[serde(skip)]
+    pub set: SetValues,
     /// Folder of the audit trail, the store and the workspaces, unless they set paths of their own. Default:
     /// `$XDG_STATE_HOME/sekisho`, or `~/.local/state/sekisho` (`SEKISHO_STATE_DIRECTORY`).
     pub state_directory: Option<PathBuf>,
@@ -129,6 +134,16 @@ impl Config {
         let document = file.map(Document::open).transpose().map_err(|error| vec![error])?;
         let config = Self::from_document(document, environment)?;
         Ok(Self { file: file.map(Path::to_owned), ..config })
+    }
+
+    /// Loads a text as if it were the content of `file`.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn load_text(file: &Path, text: String, environment: &Environment) -> Result<Self, Vec<ConfigError>> {
+        let document = Document::parse(file, text).map_err(|error| vec![error])?;
+        let config = Self::from_document(Some(document), environment)?;
+        Ok(Self { file: Some(file.to_owned()), ..config })
     }
 
     /// Invalid values, although every type is right: for a configuration built in code.
@@ -206,6 +221,7 @@ impl Config {
             errors.extend(config.findings().into_iter().map(placed));
         }
         errors.sort_by(|one, other| one.place.cmp(&other.place));
+        config.set = SetValues::of(document, &overrides, environment);
         if errors.is_empty() { Ok(config) } else { Err(errors) }
     }
 

@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::check::Findings;
 
@@ -39,7 +39,7 @@ impl AuditConfig {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Durability {
     /// Lines reach the disk within 50 ms, and at shutdown.
@@ -49,7 +49,7 @@ pub enum Durability {
 }
 
 /// What a line has of a call's arguments.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AuditArguments {
     /// The SHA-256 of their canonical JSON.
@@ -58,7 +58,7 @@ pub enum AuditArguments {
     Full,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnDamage {
     /// The gateway keeps what it finds aside, and continues in a new chain whose first line states what was found.

@@ -13,6 +13,7 @@ impl Config {
     pub fn fingerprint(&self) -> BTreeMap<String, String> {
         let Self {
             file: _,
+            set: _,
             state_directory: _,
             server,
             auth,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use rust_decimal::Decimal;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::breaker::BreakerOverrides;
@@ -52,7 +52,7 @@ impl Default for McpConfig {
 }
 
 /// When a server's name is the prefix of its tools' names.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum McpPrefix {
     #[default]
@@ -161,7 +161,7 @@ const MAX_PROGRAMS: usize = 64;
 const MAX_HTTP_SESSIONS: usize = 1_000;
 
 /// Which calls share one session with a server.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum McpShare {
     /// Those of one client session of one caller; without a client session, those with the caller's `session_id`.
@@ -215,7 +215,7 @@ impl Default for McpServerSettings {
 }
 
 /// The transport of a server with a URL.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum McpTransport {
     /// Streamable HTTP, and where the server does not support it, HTTP with SSE.
@@ -227,7 +227,7 @@ pub enum McpTransport {
 }
 
 /// A revision of the protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum McpRevision {
     #[serde(rename = "2024-11-05")]
     V2024_11_05,
