@@ -45,6 +45,24 @@ pub struct Slots {
     _held: ConcurrencyPermit,
 }
 
+/// What is left of a bucket that is not full.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BucketLevel {
+    pub whose: BucketOwner,
+    pub state: RateState,
+}
+
+/// Whose calls a bucket counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BucketOwner {
+    /// All calls of a tenant.
+    Tenant(Arc<str>),
+    /// All calls of a caller, by its key.
+    Caller(Arc<str>),
+    /// A caller's calls of a tool.
+    Tool { tool: String, caller: Arc<str> },
+}
+
 /// A rate limit.
 trait Limit: fmt::Debug + Send + Sync {
     /// Takes one call. `None` where nothing is limited; `rate_limited` with the wait otherwise.
@@ -57,6 +75,9 @@ trait Limit: fmt::Debug + Send + Sync {
 
     /// Refunds a [`take`](Self::take) of a call that a later limit refused.
     fn give_back(&self, caller: &Caller, tool: &Tool);
+
+    /// The buckets that are not full, with whom they belong to.
+    fn levels(&self, found: &mut Vec<BucketLevel>);
 
     /// Applies new numbers; the calls counted so far stay counted.
     fn reconfigure(&self, numbers: &Numbers);
@@ -113,6 +134,13 @@ impl Limits {
                 None => refusal,
             }),
         }
+    }
+
+    /// What is left of each bucket that is not full.
+    pub fn levels(&self) -> Vec<BucketLevel> {
+        let mut found = Vec::new();
+        self.rates.iter().for_each(|limit| limit.levels(&mut found));
+        found
     }
 
     /// Calls that hold a slot of their tool now, for tests and the in-flight gauge.

@@ -88,6 +88,14 @@ impl Buckets {
         }
     }
 
+    /// The keys whose buckets are not full.
+    pub(super) fn levels(&self) -> impl Iterator<Item = (Arc<str>, RateState)> {
+        // Copied first: the state takes the same lock of the map.
+        let keys: Vec<_> = self.levels.0.iter().map(|level| Arc::clone(level.key())).collect();
+        let states = keys.into_iter().map(|key| (self.state(&key), key));
+        states.filter(|(state, _)| state.remaining < state.limit).map(|(state, key)| (key, state))
+    }
+
     /// Removes the keys whose buckets are full again.
     pub(super) fn evict_idle(&self) {
         self.limiter.retain_recent();

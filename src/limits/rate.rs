@@ -8,7 +8,7 @@ use arc_swap::ArcSwapOption;
 use dashmap::DashMap;
 
 use super::buckets::Buckets;
-use super::{Limit, Numbers};
+use super::{BucketLevel, BucketOwner, Limit, Numbers};
 use crate::core::call::{Caller, RateState};
 use crate::core::error::{CallError, ErrorCode};
 use crate::tool::Tool;
@@ -19,27 +19,31 @@ pub(super) struct SharedRateLimit {
     /// The group of calls counted together, for the error message.
     whose: &'static str,
     key: fn(&Caller) -> &Arc<str>,
+    owner: fn(Arc<str>) -> BucketOwner,
     rate: fn(&Numbers) -> Option<NonZeroU32>,
     buckets: ArcSwapOption<Buckets>,
 }
 
 impl SharedRateLimit {
     pub(super) fn of_a_tenant(numbers: &Numbers) -> Self {
-        Self::new("all calls of one tenant", |caller| &caller.tenant, |numbers| numbers.tenant_rate, numbers)
+        let (whose, owner) = ("all calls of one tenant", BucketOwner::Tenant);
+        Self::new(whose, |caller| &caller.tenant, owner, |numbers| numbers.tenant_rate, numbers)
     }
 
     pub(super) fn of_a_caller(numbers: &Numbers) -> Self {
-        Self::new("all calls of one caller", |caller| &caller.key, |numbers| numbers.caller_rate, numbers)
+        let (whose, owner) = ("all calls of one caller", BucketOwner::Caller);
+        Self::new(whose, |caller| &caller.key, owner, |numbers| numbers.caller_rate, numbers)
     }
 
     fn new(
         whose: &'static str,
         key: fn(&Caller) -> &Arc<str>,
+        owner: fn(Arc<str>) -> BucketOwner,
         rate: fn(&Numbers) -> Option<NonZeroU32>,
         numbers: &Numbers,
     ) -> Self {
         let buckets = ArcSwapOption::from_pointee(rate(numbers).map(Buckets::new));
-        Self { whose, key, rate, buckets }
+        Self { whose, key, owner, rate, buckets }
     }
 }
 
@@ -65,6 +69,12 @@ impl Limit for SharedRateLimit {
         if let Some(buckets) = &*self.buckets.load() {
             buckets.give_back((self.key)(caller));
         }
+    }
+
+    fn levels(&self, found: &mut Vec<BucketLevel>) {
+        let buckets = self.buckets.load();
+        let levels = buckets.iter().flat_map(|buckets| buckets.levels());
+        found.extend(levels.map(|(key, state)| BucketLevel { whose: (self.owner)(key), state }));
     }
 
     fn reconfigure(&self, numbers: &Numbers) {
@@ -112,6 +122,14 @@ impl Limit for PerToolRateLimit {
     fn give_back(&self, caller: &Caller, tool: &Tool) {
         if let Some(buckets) = self.tools.get(tool.name()) {
             buckets.give_back(&caller.key);
+        }
+    }
+
+    fn levels(&self, found: &mut Vec<BucketLevel>) {
+        for tool in &self.tools {
+            let of_tool =
+                |(caller, state)| BucketLevel { whose: BucketOwner::Tool { tool: tool.key().clone(), caller }, state };
+            found.extend(tool.value().levels().map(of_tool));
         }
     }
 
