@@ -28,6 +28,7 @@ use tokio::sync::watch;
 pub use self::access::{Access, CallerTools};
 pub use self::load::PolicyError;
 pub use self::names::{KnownNames, unknown_names};
+pub use self::set::PolicyRule;
 
 use self::access::Listings;
 use self::cache::Known;
@@ -86,6 +87,15 @@ pub struct Decision {
     pub failure: Option<String>,
 }
 
+/// The active policy set.
+#[derive(Debug, Clone)]
+pub struct PolicySummary {
+    /// Its hash.
+    pub version: Arc<str>,
+    pub rules: Vec<PolicyRule>,
+    pub dangerous_roles: Vec<String>,
+}
+
 /// The reason that a caller gets when the evaluation failed.
 const UNDECIDED: &str = "the policies could not be evaluated for this call, so it is refused; the reason is in the log";
 
@@ -117,6 +127,16 @@ impl Policy {
     /// Hash of the active set (hex, the first 16 digits of its SHA-256).
     pub fn version(&self) -> Arc<str> {
         self.current.load().version.clone()
+    }
+
+    /// The version of the active set, its rules, and the roles that may call dangerous tools.
+    pub fn summary(&self) -> PolicySummary {
+        let set = self.current.load();
+        PolicySummary {
+            version: Arc::clone(&set.version),
+            rules: set.rules.clone(),
+            dangerous_roles: set.checks.dangerous_roles.clone(),
+        }
     }
 
     /// Permits or refuses the call.

@@ -20,7 +20,7 @@ use super::builtins;
 use super::cache::Cache;
 use super::checks::Checks;
 use super::reads::{self, Reads};
-use super::set::PolicySet;
+use super::set::{DENY, PolicyRule, PolicySet, REQUIRE_APPROVAL};
 
 pub(super) use self::files::CASES;
 use self::files::SourceFile;
@@ -106,6 +106,7 @@ fn compile(
     Ok(PolicySet {
         engine,
         version: version(files),
+        rules: rules(files, &modules),
         checks,
         reads: modules.iter().fold(Reads::default(), |reads, module| reads.or(module.reads)),
         reads_input: modules.iter().any(|module| !reads::references(&module.tokens, "input").is_empty()),
@@ -113,6 +114,17 @@ fn compile(
         timeout,
         cache: Cache::default(),
     })
+}
+
+/// The rules that decide. Others are used by them.
+fn rules(files: &[SourceFile], modules: &[Module]) -> Vec<PolicyRule> {
+    let decides = |rule: &str| [DENY, REQUIRE_APPROVAL].iter().any(|path| path.ends_with(&format!(".{rule}")));
+    let short =
+        |name: &str| files.iter().find(|file| file.name == name).map_or(name, |file| &file.short_name).to_owned();
+    let policies = modules.iter().filter(|module| module.is_policy());
+    let all = policies.flat_map(|module| module.rules.iter().map(move |rule| (&module.file, rule)));
+    let deciding = all.filter(|(_, rule)| decides(&rule.name));
+    deciding.map(|(file, rule)| PolicyRule { name: rule.name.clone(), file: short(file), line: rule.line }).collect()
 }
 
 fn parse(files: &[SourceFile]) -> Result<Engine, Vec<PolicyError>> {

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use regorus::utils::limits::ExecutionTimerConfig;
 use regorus::{Engine, Value};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::cache::Cache;
 use super::checks::Checks;
@@ -17,6 +19,8 @@ pub(super) struct PolicySet {
     /// Prepared; cloned for each evaluation, which shares everything compiled.
     pub(super) engine: Engine,
     pub(super) version: Arc<str>,
+    /// The rules that decide, in the order of their files.
+    pub(super) rules: Vec<PolicyRule>,
     /// The checks made before any rule is evaluated.
     pub(super) checks: Checks,
     pub(super) reads: Reads,
@@ -27,6 +31,17 @@ pub(super) struct PolicySet {
     /// An evaluation that takes longer denies.
     pub(super) timeout: Duration,
     pub(super) cache: Cache,
+}
+
+/// A rule that decides about calls.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct PolicyRule {
+    /// `deny` or `require_approval`.
+    pub name: String,
+    /// Its file within the set.
+    pub file: String,
+    /// Counted from 1.
+    pub line: u32,
 }
 
 /// The result of the rules: reasons to deny the call, and reasons to require approval.
