@@ -2,6 +2,7 @@
 //! call; then it is not ready.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::SystemTime;
 
 use parking_lot::Mutex;
 
@@ -13,17 +14,27 @@ pub struct Readiness {
 
 #[derive(Debug, Default)]
 struct Components {
-    degraded: BTreeMap<String, String>,
+    degraded: BTreeMap<String, Degraded>,
     /// Of these, those without which every call is refused.
     refusing: BTreeSet<String>,
+}
+
+#[derive(Debug)]
+struct Degraded {
+    reason: String,
+    since: SystemTime,
 }
 
 impl Readiness {
     /// `component` is degraded, and why; replaces an earlier reason.
     pub fn degrade(&self, component: &str, reason: impl Into<String>) {
         let reason = reason.into();
-        let before = self.components.lock().degraded.insert(component.to_owned(), reason.clone());
-        if before.as_ref() != Some(&reason) {
+        let before = {
+            let mut components = self.components.lock();
+            let since = components.degraded.get(component).map_or_else(SystemTime::now, |degraded| degraded.since);
+            components.degraded.insert(component.to_owned(), Degraded { reason: reason.clone(), since })
+        };
+        if before.is_none_or(|before| before.reason != reason) {
             tracing::warn!(component, reason, "a component is degraded");
         }
     }
@@ -53,7 +64,13 @@ impl Readiness {
 
     /// Component → reason, empty when all is well.
     pub fn degraded(&self) -> BTreeMap<String, String> {
-        self.components.lock().degraded.clone()
+        let components = self.components.lock();
+        components.degraded.iter().map(|(component, degraded)| (component.clone(), degraded.reason.clone())).collect()
+    }
+
+    /// Since when `component` has been degraded, whatever its reasons were.
+    pub fn degraded_since(&self, component: &str) -> Option<SystemTime> {
+        self.components.lock().degraded.get(component).map(|degraded| degraded.since)
     }
 
     fn remove(&self, component: &str) -> bool {
@@ -72,11 +89,15 @@ mod tests {
         let readiness = Readiness::default();
         readiness.degrade("policy", "broken at line 3");
         assert_eq!(readiness.degraded()["policy"], "broken at line 3");
+        let since = readiness.degraded_since("policy");
+        readiness.degrade("policy", "broken at line 4");
+        assert!(since.is_some() && readiness.degraded_since("policy") == since, "another reason changes no beginning");
         assert!(!readiness.refuses_calls());
         readiness.refuse_calls("audit", "no space left");
         assert!(readiness.refuses_calls() && readiness.degraded()["audit"] == "no space left");
         readiness.restore("policy");
         readiness.restore("audit");
+        assert_eq!(readiness.degraded_since("policy"), None);
         assert!(readiness.degraded().is_empty() && !readiness.refuses_calls());
         readiness.degrade("mcp:gone", "it does not answer");
         readiness.forget("mcp:gone");

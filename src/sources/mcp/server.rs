@@ -24,11 +24,13 @@ pub(crate) mod subscriptions;
 pub(crate) mod task;
 
 use std::fmt;
+use std::mem::discriminant;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use parking_lot::Mutex;
 use serde_json::{Map, Value};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -78,6 +80,29 @@ pub(super) enum State {
     Down(Arc<str>, Instant),
 }
 
+/// How a server is reached, and whether it can be used.
+#[derive(Debug, Clone)]
+pub struct ServerStatus {
+    pub name: String,
+    /// Its program, or scheme, host and port.
+    pub address: String,
+    pub state: ServerState,
+    pub since: SystemTime,
+    /// What is wrong, also with one that can still be used.
+    pub reason: Option<Arc<str>>,
+    /// Whether it takes a user's sign-in.
+    pub can_sign_in: bool,
+}
+
+/// Whether a server can be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServerState {
+    Connecting,
+    Connected,
+    Down,
+    NeedsSignIn,
+}
+
 pub(super) struct Server {
     pub(super) connector: Connector,
     /// The upstream that its circuit breaker guards.
@@ -90,6 +115,10 @@ pub(super) struct Server {
     pub(super) catalogue: ArcSwap<Catalogue>,
     pub(super) listing: ArcSwap<Listing>,
     state: watch::Sender<State>,
+    /// When it came into its state.
+    since: Mutex<SystemTime>,
+    /// Notified when somebody asks for a new connection.
+    reconnect: Notify,
     /// Whether it has connected or failed at least once.
     settled: watch::Sender<bool>,
     callers: CallerSlots,
@@ -126,6 +155,8 @@ impl Server {
             catalogue: ArcSwap::default(),
             listing: ArcSwap::new(before),
             state: watch::Sender::new(State::Connecting),
+            since: Mutex::new(SystemTime::now()),
+            reconnect: Notify::new(),
             settled: watch::Sender::new(false),
             callers,
             subscriptions: Subscriptions::default(),
@@ -174,6 +205,39 @@ impl Server {
     /// Marks it as no longer configured, and whether another server replaces it.
     pub(super) fn mark_replaced(&self, succeeded: bool) {
         self.succeeded.store(succeeded, Ordering::Relaxed);
+    }
+
+    /// Puts it into another state, and returns the one before.
+    fn enter(&self, state: State) -> State {
+        let before = self.state.send_replace(state);
+        if discriminant(&before) != discriminant(&*self.state.borrow()) {
+            *self.since.lock() = SystemTime::now();
+        }
+        before
+    }
+
+    /// Its state, since when, and why.
+    pub(super) fn status(&self) -> ServerStatus {
+        let needs_sign_in = self.connector.sign_in().and_then(|sign_in| sign_in.unmet_requirement()).is_some();
+        let state = match &*self.state.borrow() {
+            _ if needs_sign_in => ServerState::NeedsSignIn,
+            State::Connecting => ServerState::Connecting,
+            State::Connected(_) => ServerState::Connected,
+            State::Down(..) => ServerState::Down,
+        };
+        ServerStatus {
+            name: self.name().to_owned(),
+            address: self.connector.reach.to_string(),
+            state,
+            since: *self.since.lock(),
+            reason: self.problem(),
+            can_sign_in: self.connector.sign_in().is_some(),
+        }
+    }
+
+    /// Connects it again now. One that is being connected goes on.
+    pub(super) fn reconnect(&self) {
+        self.reconnect.notify_waiters();
     }
 
     /// Why it cannot be used now.

@@ -21,6 +21,7 @@ use super::server::catalogue::source;
 use super::server::listing::name_of;
 use super::server::session_owner::SessionOwner;
 use super::server::{Server, ServerContext};
+pub use super::server::{ServerState, ServerStatus};
 use crate::config::{Config, McpServerSettings};
 use crate::infra::metrics::Metrics;
 use crate::infra::outbound::Outbound;
@@ -184,6 +185,29 @@ impl McpServers {
         let wants_sign_in =
             || connector.sign_in().is_some_and(|sign_in| sign_in.requirement_since_connecting().is_some());
         used.await.or_else(|reason| if wants_sign_in() { Ok(()) } else { Err(reason) })
+    }
+
+    /// How each server is reached, and whether it can be used.
+    pub fn statuses(&self) -> Vec<ServerStatus> {
+        self.running.load().values().map(|server| server.status()).collect()
+    }
+
+    /// The servers and functions that cannot be set up, with the reason.
+    pub fn unusable(&self) -> BTreeMap<String, String> {
+        BTreeMap::clone(&self.unusable.load())
+    }
+
+    /// The names of the single tools added at run time.
+    pub fn functions(&self) -> Vec<String> {
+        self.functions.load().keys().cloned().collect()
+    }
+
+    /// Connects a server again now; returns whether there is one of that name.
+    pub fn reconnect(&self, name: &str) -> bool {
+        let running = self.running.load();
+        let server = running.get(name);
+        server.inspect(|server| server.reconnect());
+        server.is_some()
     }
 
     /// Waits until the server has connected or failed once.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 use thiserror::Error;
 use url::Url;
@@ -30,6 +31,8 @@ pub struct Collection {
     pub report: Report,
     /// Files that the document refers to; a change of one causes a reload.
     pub files: Vec<PathBuf>,
+    /// When it was read.
+    pub loaded: SystemTime,
 }
 
 impl Collection {

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures_util::StreamExt;
 use serde_json::Value;
@@ -145,7 +145,7 @@ impl Loader {
                     api.servers.push(Server { url, description: String::new() });
                 }
                 let (tools, report) = definitions(&name, &api, &settings, &access)?;
-                Ok(Collection { settings, tools, report, files })
+                Ok(Collection { settings, tools, report, files, loaded: SystemTime::now() })
             })
             .await
     }

@@ -40,6 +40,9 @@ const SIGN_OF_LIFE_TIMEOUT: Duration = Duration::from_secs(5);
 /// connect, its end is reported within 30 s.
 const LIVENESS_INTERVAL: Duration = Duration::from_secs(20);
 
+/// Why a connection ends that somebody asked to make anew.
+const RECONNECT: &str = "an operator asked for a new connection";
+
 /// Timeout to close a connection, including the exit of its process.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(6);
 
@@ -54,7 +57,7 @@ impl Server {
             failures = if began.elapsed() >= GOOD_AFTER { 0 } else { failures + 1 };
             if failures <= 1 && matches!(*self.state.borrow(), State::Connected(_)) {
                 // Calls wait for the new connection instead of failing.
-                self.state.send_replace(State::Connecting);
+                self.enter(State::Connecting);
                 self.notify(|context, _| context.metrics.mcp_server(self.name(), false));
                 tracing::warn!(server = self.name(), reason, "the connection to an MCP server was lost; reconnecting");
                 continue;
@@ -65,6 +68,7 @@ impl Server {
                 tokio::select! {
                     () = tokio::time::sleep(wait) => {}
                     () = self.is_signed_in() => failures = 0,
+                    () = self.reconnect.notified() => failures = 0,
                 }
             };
             if self.stop.run_until_cancelled(waited).await.is_none() {
@@ -83,7 +87,7 @@ impl Server {
         if let Err(reason) = self.list_in_time(&session).await {
             return reason;
         }
-        self.state.send_replace(State::Connected(Arc::clone(&session)));
+        self.enter(State::Connected(Arc::clone(&session)));
         self.came_up(&session);
         self.subscribe_again(&session).await;
         let mut listening = std::pin::pin!(self.listen(&session));
@@ -114,6 +118,7 @@ impl Server {
                     }
                 }
                 () = &mut listening, if listens => listens = false,
+                () = self.reconnect.notified() => return RECONNECT.to_owned(),
                 // Calls of this server fail without it; other servers are not affected.
                 () = self.sign_in_changes() => self.report_problem(),
             }
@@ -215,7 +220,7 @@ impl Server {
     }
 
     fn went_down(&self, reason: &str, wait: Duration) {
-        self.state.send_replace(State::Down(reason.into(), Instant::now() + wait));
+        self.enter(State::Down(reason.into(), Instant::now() + wait));
         self.notify(|context, source| {
             context.readiness.degrade(source, reason);
             context.metrics.mcp_server(self.name(), false);
@@ -231,7 +236,7 @@ impl Server {
     }
 
     async fn leave(&self) {
-        let before = self.state.send_replace(State::Down(REMOVED.into(), Instant::now()));
+        let before = self.enter(State::Down(REMOVED.into(), Instant::now()));
         let mut ending = self.callers.forget_all();
         // Its tools keep a reference to it.
         self.catalogue.store(Arc::default());

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 /// What works, what was approximated, what needs credentials and what was lost, operation by operation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -27,13 +28,14 @@ pub struct Report {
 }
 
 /// An operation and its tool.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Works {
     pub operation: String,
     pub tool: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = FidelityNote)]
 pub struct Note {
     /// The operationId, or `METHOD /path`, or a place in the document outside of operations.
     pub operation: String,
