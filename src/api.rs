@@ -35,6 +35,10 @@ use utoipa_axum::routes;
 use crate::agent::AgentService;
 use crate::agent::conversation::ConversationRuns;
 
+pub(crate) use self::admin::mcp::not_added;
+pub(crate) use self::admin::openapi::not_registered;
+pub(crate) use self::admin::record_change;
+pub(crate) use self::admin::sign_in::begin as begin_sign_in;
 pub(crate) use self::event_stream::{COMMENT as KEEP_ALIVE_COMMENT, NamedEvent, respond_named};
 pub use self::listener::BoundListeners;
 pub(crate) use self::listener::serve_with;
@@ -58,8 +62,21 @@ pub fn router(agents: &Arc<AgentService>) -> Router {
         .routes(routes!(rest::tools::batch_execute))
         .routes(routes!(rest::files::upload))
         .routes(routes!(rest::select::select))
+        .routes(routes!(admin::overview::show))
         .routes(routes!(admin::calls::list))
+        .routes(routes!(admin::calls::history))
         .routes(routes!(admin::calls::show))
+        .routes(routes!(admin::configuration::show))
+        .routes(routes!(admin::configuration::check))
+        .routes(routes!(admin::limits::show))
+        .routes(routes!(admin::policies::show))
+        .routes(routes!(admin::policies::explain))
+        .routes(routes!(admin::servers::list))
+        .routes(routes!(admin::servers::show))
+        .routes(routes!(admin::servers::test))
+        .routes(routes!(admin::servers::reconnect))
+        .routes(routes!(admin::lock::review))
+        .routes(routes!(admin::lock::approve))
         .routes(routes!(admin::mcp::register))
         .routes(routes!(admin::sign_in::start))
         .routes(routes!(admin::sign_in::finish))

@@ -2,14 +2,21 @@
 
 mod background;
 mod changes;
+mod configuration;
+mod history;
 mod inventory;
 mod known_names;
+mod levels;
 mod lock;
+mod lock_review;
 mod mcp;
 mod offer_problems;
 mod openapi;
+mod overview;
 mod parts;
+mod policies;
 mod recent_calls;
+mod servers;
 mod tenants;
 mod tool_set;
 
@@ -52,13 +59,19 @@ use crate::sources::mcp::{Change, McpServers};
 use crate::sources::openapi::{Collections, DesiredCollections, Loader, Registration, Wait};
 use crate::tool::{Source, SourceTools};
 
+pub(crate) use self::configuration::ConfigurationCheck;
 pub use self::inventory::{Inventory, OfferedTools, offered_tools, take_inventory};
 pub use self::known_names::{configured_servers, known_names};
+pub(crate) use self::levels::{Level, LevelFilter};
 pub use self::lock::read as read_lock;
+pub(crate) use self::lock_review::{Approval, LockReview};
 pub use self::mcp::AddServerError;
 pub use self::openapi::RegisterError;
+pub(crate) use self::overview::Overview;
 pub use self::parts::loader_of;
+pub(crate) use self::policies::{DecisionCount, Explained};
 pub(crate) use self::recent_calls::{CallFilter, Reach};
+pub(crate) use self::servers::{SourceKind, SourceState, SourceStatus};
 pub(crate) use self::tenants::limits_of_tenant;
 
 /// Callers and tenants with gauges of their budget.
@@ -407,7 +420,11 @@ impl Gateway {
 
     async fn apply(&self, mut config: Config) -> Result<(), StartError> {
         let running = self.config.load_full();
-        self.restart_required.store(Arc::new(restart_required(&self.started_with, &config)));
+        let pending = restart_required(&self.started_with, &config);
+        for topic in &pending {
+            tracing::warn!(topic, "a change of this topic takes effect at the next start");
+        }
+        self.restart_required.store(Arc::new(pending));
         // Whether a key is required depends on the address that is listened on now, not on the new configuration.
         config.server = running.server.clone();
         config.sandbox = running.sandbox.clone();

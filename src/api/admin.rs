@@ -1,9 +1,15 @@
 //! Routes that change the gateway's tools; they need the role `admin`. Each change has a line in the audit trail.
 
 pub(super) mod calls;
+pub(super) mod configuration;
+pub(super) mod limits;
+pub(super) mod lock;
 pub(super) mod mcp;
 pub(super) mod openapi;
+pub(super) mod overview;
+pub(super) mod policies;
 pub(super) mod resources;
+pub(super) mod servers;
 pub(super) mod sign_in;
 
 use std::sync::Arc;
@@ -13,8 +19,7 @@ use crate::core::error::CallError;
 use crate::gateway::Gateway;
 use crate::infra::audit::{AuditEvent, EventKind};
 
-/// Makes an administrator's change, and writes its line. Both are done to their end, even if the client disconnects.
-/// Nothing is changed when the trail cannot take the line.
+/// Makes a change that a request of the API asks for, and writes its line.
 async fn recorded<T: Send + 'static>(
     gateway: &Gateway,
     origin: &RequestMeta,
@@ -22,12 +27,25 @@ async fn recorded<T: Send + 'static>(
     subject: &str,
     change: impl Future<Output = Result<T, CallError>> + Send + 'static,
 ) -> Result<T, CallError> {
-    let slot = gateway.pipeline.settlement.audit.reserve()?;
     let event = AuditEvent {
         subject: Some(subject.to_owned()),
         caller: Some(Arc::clone(&origin.caller)),
         ..AuditEvent::new(kind).of_request(origin.request.as_ref(), origin.trace.as_ref())
     };
+    record_change(gateway, event, change).await
+}
+
+/// Makes an administrator's change, and writes its line. Both are done to their end, even if the client disconnects.
+/// Nothing is changed when the trail cannot take the line.
+///
+/// # Errors
+/// Those of the change, and `overloaded` when the trail cannot take the line.
+pub(crate) async fn record_change<T: Send + 'static>(
+    gateway: &Gateway,
+    event: AuditEvent,
+    change: impl Future<Output = Result<T, CallError>> + Send + 'static,
+) -> Result<T, CallError> {
+    let slot = gateway.pipeline.settlement.audit.reserve()?;
     let work = async move {
         let result = change.await;
         let detail = result.as_ref().err().map(|error| error.message().to_owned());

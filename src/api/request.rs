@@ -285,6 +285,21 @@ impl<S: Send + Sync> FromRequestParts<S> for Name {
     }
 }
 
+/// Two names in a path.
+#[derive(Debug)]
+pub(super) struct Names(pub String, pub String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Names {
+    type Rejection = CallError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, CallError> {
+        Path::<(String, String)>::from_request_parts(parts, state)
+            .await
+            .map(|Path((first, second))| Self(first, second))
+            .map_err(|rejection: PathRejection| invalid(format!("the path cannot be read: {}", rejection.body_text())))
+    }
+}
+
 /// A file of a session's workspace, named in a path.
 #[derive(Debug)]
 pub(super) struct SessionFile {

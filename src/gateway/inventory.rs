@@ -97,7 +97,7 @@ async fn survey(config: &Config, lock: Option<Arc<Lock>>) -> Result<Surveyed, St
     Ok(Surveyed { offered: OfferedTools { snapshot, collections, out_of_reach }, definitions, words })
 }
 
-fn out_of_reach(collections: &Collections, servers: &McpServers) -> BTreeMap<String, String> {
+pub(super) fn out_of_reach(collections: &Collections, servers: &McpServers) -> BTreeMap<String, String> {
     let broken = collections.broken.iter().map(|(name, reason)| (format!("openapi:{name}"), reason.clone()));
     let down = servers.out_of_reach().into_iter().map(|(name, reason)| (format!("mcp:{name}"), reason));
     broken.chain(down).collect()

@@ -160,8 +160,7 @@ pub(super) fn restart_required(started: &Config, now: &Config) -> Vec<&'static s
         ("state_directory", started.state_directory != now.state_directory),
         ("tools.workspace", started.tools.workspace != now.tools.workspace),
     ];
-    let changed = fixed.into_iter().filter(|(_, changed)| *changed).map(|(topic, _)| topic);
-    changed.inspect(|topic| tracing::warn!(topic, "a change of this topic takes effect at the next start")).collect()
+    fixed.into_iter().filter(|(_, changed)| *changed).map(|(topic, _)| topic).collect()
 }
 
 /// Converts the error of a part into a [`StartError`] with the name of the part.

@@ -52,7 +52,6 @@ impl CallFilter {
             && fits(&self.status, call.status.as_str())
             && fits(&self.code, call.code.map_or("", |code| code.as_str()))
             && self.before.is_none_or(|before| call.sequence < before)
-            && self.after.is_none_or(|after| call.sequence > after)
     }
 }
 
@@ -76,7 +75,7 @@ impl Gateway {
     pub(crate) fn recent_calls(&self, caller: &Caller, filter: &CallFilter) -> Vec<Arc<RecentCall>> {
         let reach = self.reach(caller);
         let recent = &self.pipeline.settlement.recent;
-        recent.newest(|call| reach.covers(caller, &call.caller) && filter.admits(call))
+        recent.newest_after(filter.after.unwrap_or(0), |call| reach.covers(caller, &call.caller) && filter.admits(call))
     }
 
     /// One call.

@@ -18,6 +18,7 @@ use crate::core::call::{RateState, Stage, Via};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::record::Status;
 use crate::gateway::{CallFilter, Gateway};
+use crate::infra::audit::{HistoryFilter, HistoryPage, PastCall};
 use crate::infra::recent_calls::RecentCall;
 
 /// Calls of a page, if the request names no number.
@@ -39,6 +40,38 @@ pub(crate) struct CallQuery {
     /// Calls of the page; 50 by default, 200 at most.
     #[param(minimum = 1, maximum = 200)]
     limit: Option<usize>,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct HistoryQuery {
+    tool: Option<String>,
+    /// The id of a caller.
+    caller: Option<String>,
+    /// `success`, `error`, `refused` or `cancelled`.
+    status: Option<String>,
+    /// An error code, such as `denied`.
+    code: Option<String>,
+    call_id: Option<String>,
+    /// The first moment, as RFC 3339.
+    since: Option<String>,
+    /// The moment after the last one, as RFC 3339.
+    until: Option<String>,
+    /// The `next` of the page before.
+    before: Option<u64>,
+    /// Calls of the page; 50 by default, 200 at most.
+    #[param(minimum = 1, maximum = 200)]
+    limit: Option<usize>,
+}
+
+/// Calls from the audit trail, newest first.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct HistoryBody {
+    calls: Vec<PastCall>,
+    /// For `before`, where there may be older ones.
+    next: Option<u64>,
+    /// The time of the oldest line that was looked at.
+    searched_to: Option<String>,
 }
 
 /// Calls, newest first.
@@ -103,6 +136,29 @@ pub(crate) async fn list(
     let next = (found.len() > limit).then(|| found[limit - 1].sequence);
     let calls = found.iter().take(limit).map(|call| CallBody::of(call)).collect();
     reply::json(StatusCode::OK, &CallPage { calls, next })
+}
+
+/// Lists calls from the audit trail, the newest first: those of the tenant; for administrators of the tenant `default`, those of
+/// all. Needs a role of `console`. A search takes two seconds at most; `next` goes on where it ended.
+#[utoipa::path(get, path = "/admin/calls/history", operation_id = "listCalls", tag = "operation", params(HistoryQuery),
+    responses((status = 200, body = HistoryBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(crate) async fn history(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Parameters(query): Parameters<HistoryQuery>,
+) -> Result<Response, CallError> {
+    let HistoryQuery { tool, caller, status, code, call_id, since, until, before, limit } = query;
+    let moment = |name: &str, text: Option<String>| {
+        let wrong =
+            |_| CallError::new(ErrorCode::InvalidRequest, format!("`{name}` is no time such as 2026-01-31T12:00:00Z"));
+        text.map(|text| text.parse::<Timestamp>().map_err(wrong)).transpose()
+    };
+    let (since, until) = (moment("since", since)?, moment("until", until)?);
+    let filter =
+        HistoryFilter { tool, caller, status, code, call_id, since, until, before, ..HistoryFilter::default() };
+    let page = gateway.history(&origin.caller, filter, limit.unwrap_or(PAGE).clamp(1, MAX_PAGE)).await?;
+    let HistoryPage { calls, next, searched_to } = page;
+    Ok(reply::json(StatusCode::OK, &HistoryBody { calls, next, searched_to }))
 }
 
 /// One of these calls.

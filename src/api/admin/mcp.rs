@@ -67,7 +67,7 @@ pub(crate) fn quarantine_note(gateway: &Gateway, source: &str) -> String {
     }
 }
 
-fn not_added(error: &AddServerError) -> CallError {
+pub(crate) fn not_added(error: &AddServerError) -> CallError {
     let code = match error {
         AddServerError::Unusable { .. } => ErrorCode::UpstreamError,
         AddServerError::TooMany => ErrorCode::Overloaded,

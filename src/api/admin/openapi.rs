@@ -198,7 +198,7 @@ impl<'a> Registered<'a> {
     }
 }
 
-fn not_registered(error: &RegisterError) -> CallError {
+pub(crate) fn not_registered(error: &RegisterError) -> CallError {
     match error {
         RegisterError::Collection(error) => match unusable(error) {
             Ok(problem) => CallError::new(ErrorCode::InvalidRequest, problem),

@@ -62,16 +62,27 @@ pub(crate) async fn start(
     parts: Parts,
 ) -> Result<Response, CallError> {
     origin.require_role("admin")?;
-    let own = own_addresses(&base(&parts, &gateway))?;
-    let (service, server) = (Arc::clone(&gateway), name.clone());
-    let start =
-        async move { service.mcp_servers().start_sign_in(&server, &own).await.map_err(|error| refused(&error)) };
+    let start = begin(&gateway, &name, &parts)?;
     let started = recorded(&gateway, &origin, EventKind::SignInStarted, &name, start).await?;
     tracing::info!(server = name, caller = &*origin.caller.id, "a sign-in to an MCP server was started");
     let Started { authorization_url, expires_in } = started;
     let body =
         SignInStarted { success: true, authorization_url: authorization_url.into(), expires_in: expires_in.as_secs() };
     Ok(not_stored(reply::json(StatusCode::OK, &body)))
+}
+
+/// The start of a sign-in to a server, of a browser that reaches this service as `parts` says.
+///
+/// # Errors
+/// `invalid_request`: the request names no valid host.
+pub(crate) fn begin(
+    gateway: &Arc<Gateway>,
+    server: &str,
+    parts: &Parts,
+) -> Result<impl Future<Output = Result<Started, CallError>> + Send + 'static, CallError> {
+    let own = own_addresses(&base(parts, gateway))?;
+    let (gateway, server) = (Arc::clone(gateway), server.to_owned());
+    Ok(async move { gateway.mcp_servers().start_sign_in(&server, &own).await.map_err(|error| refused(&error)) })
 }
 
 /// Completes the sign-in with this `state`. The browser that is redirected here has no key.

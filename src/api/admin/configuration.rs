@@ -1,0 +1,81 @@
+//! `/admin/configuration`: what is in force, where it was set, and what a changed configuration would do.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::api::body::FromAdministrator;
+use crate::api::documentation::ReplyBody;
+use crate::api::reply;
+use crate::api::request::RequestMeta;
+use crate::config::Setting;
+use crate::core::error::CallError;
+use crate::gateway::{ConfigurationCheck, Gateway};
+
+/// The settings in force, sorted by key.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ConfigurationBody {
+    settings: Vec<Setting>,
+}
+
+/// What to check.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CheckRequest {
+    /// A configuration, as YAML; without it, the file as it is now.
+    text: Option<String>,
+}
+
+/// What it would do.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct CheckBody {
+    /// Whether it would be taken over.
+    valid: bool,
+    /// Why not.
+    problems: Vec<String>,
+    changes: Vec<ChangeBody>,
+    /// Topics of which a change takes effect at the next start.
+    restart_required: Vec<&'static str>,
+    /// Setting → advice.
+    notes: BTreeMap<String, String>,
+}
+
+/// A setting that would change. Whether a secret does is not shown.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ChangeBody {
+    before: Option<Setting>,
+    after: Option<Setting>,
+}
+
+/// Each setting in force, with its source; secrets have no value. For administrators of the tenant `default`.
+#[utoipa::path(get, path = "/admin/configuration", operation_id = "getConfiguration", tag = "operation",
+    responses((status = 200, body = ConfigurationBody), (status = "4XX", body = ReplyBody)))]
+pub(crate) async fn show(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, CallError> {
+    let settings = gateway.settings(&origin.caller)?;
+    Ok(reply::json(StatusCode::OK, &ConfigurationBody { settings }))
+}
+
+/// Checks a configuration, and takes nothing over. For administrators of the tenant `default`.
+#[utoipa::path(post, path = "/admin/configuration/check", operation_id = "checkConfiguration", tag = "operation",
+    request_body = CheckRequest,
+    responses((status = 200, body = CheckBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(crate) async fn check(
+    State(gateway): State<Arc<Gateway>>,
+    FromAdministrator { origin, body, .. }: FromAdministrator<CheckRequest>,
+) -> Result<Response, CallError> {
+    let check = gateway.check_configuration(&origin.caller, body.text).await?;
+    Ok(reply::json(StatusCode::OK, &CheckBody::from(check)))
+}
+
+impl From<ConfigurationCheck> for CheckBody {
+    fn from(check: ConfigurationCheck) -> Self {
+        let ConfigurationCheck { problems, changes, restart_required, notes } = check;
+        let changes = changes.into_iter().map(|(before, after)| ChangeBody { before, after }).collect();
+        Self { valid: problems.is_empty(), problems, changes, restart_required, notes }
+    }
+}

@@ -1,0 +1,179 @@
+//! `/admin/overview`: what the gateway does and what is wrong with it, as far as the caller may see it.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use rust_decimal::Decimal;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::api::documentation::ReplyBody;
+use crate::api::reply;
+use crate::api::request::RequestMeta;
+use crate::core::record::Status;
+use crate::gateway::{Gateway, Overview};
+use crate::infra::figures::{Outcomes, Times, Totals};
+use crate::infra::metrics::DayBudget;
+use crate::sandbox::SandboxLoad;
+
+/// Maximum tools in the reply: those with the most calls.
+const MAX_TOOLS: usize = 200;
+
+/// The state of the gateway, and the figures of its last hour.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct OverviewBody {
+    /// Of the last hour.
+    totals: TotalsBody,
+    /// Error code → calls of the last hour.
+    codes: BTreeMap<&'static str, u32>,
+    /// Calls in each of the last 60 seconds, the oldest first.
+    calls_per_second: Vec<u64>,
+    /// Each of the last 60 minutes, the oldest first.
+    minutes: Vec<TotalsBody>,
+    /// Those with the most calls in the last hour.
+    tools: Vec<ToolBody>,
+    /// Of today (UTC): the tenants and callers with the most money.
+    budgets: Vec<BudgetBody>,
+    /// Calls that run now, of all tenants.
+    running: usize,
+    sandbox: SandboxLoad,
+    /// Component → reason.
+    degraded: BTreeMap<String, String>,
+    /// Setting → advice for the operator.
+    notes: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct TotalsBody {
+    #[serde(flatten)]
+    outcomes: OutcomesBody,
+    #[serde(flatten)]
+    times: TimesBody,
+    #[serde(with = "rust_decimal::serde::float")]
+    #[schema(value_type = f64)]
+    cost_usd: Decimal,
+    tokens: u64,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct ToolBody {
+    tool: Box<str>,
+    #[serde(flatten)]
+    outcomes: OutcomesBody,
+    #[serde(flatten)]
+    times: TimesBody,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct OutcomesBody {
+    calls: u64,
+    errors: u64,
+    refused: u64,
+    cancelled: u64,
+}
+
+/// Of calls that were executed, in microseconds; absent without any.
+#[derive(Debug, Serialize, ToSchema)]
+struct TimesBody {
+    p50_us: Option<f64>,
+    p95_us: Option<f64>,
+    p99_us: Option<f64>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct BudgetBody {
+    tenant: String,
+    /// Absent for the tenant's own.
+    caller: Option<String>,
+    /// USD.
+    #[serde(with = "rust_decimal::serde::float")]
+    #[schema(value_type = f64)]
+    spent_usd: Decimal,
+    /// Reserved by calls that run.
+    #[serde(with = "rust_decimal::serde::float")]
+    #[schema(value_type = f64)]
+    held_usd: Decimal,
+    #[serde(with = "rust_decimal::serde::float_option")]
+    #[schema(value_type = Option<f64>)]
+    limit_usd: Option<Decimal>,
+    /// Spent and reserved.
+    tokens: u64,
+    token_limit: Option<u64>,
+}
+
+/// What the gateway does and what is wrong with it: of the caller's own calls among the last 2000; with a role of
+/// `console`, of the tenant's last hour; for administrators of the tenant `default`, of all tenants'.
+#[utoipa::path(get, path = "/admin/overview", operation_id = "getOverview", tag = "operation",
+    responses((status = 200, body = OverviewBody), (status = "4XX", body = ReplyBody)))]
+pub(crate) async fn show(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Response {
+    let overview = gateway.overview(&origin.caller, SystemTime::now());
+    reply::json(StatusCode::OK, &OverviewBody::from(overview))
+}
+
+impl From<Overview> for OverviewBody {
+    fn from(overview: Overview) -> Self {
+        let Overview { hour, budgets, running, sandbox, degraded, notes } = overview;
+        let totals = hour.totals();
+        let codes = totals.codes().into_iter().map(|(code, count)| (code.as_str(), count)).collect();
+        let tools = hour.tools.into_iter();
+        let mut tools: Vec<_> = tools
+            .map(|(tool, figures)| ToolBody {
+                tool,
+                outcomes: OutcomesBody::of(figures.outcomes),
+                times: TimesBody::of(&figures.times),
+            })
+            .collect();
+        tools.sort_by_key(|tool| Reverse(tool.outcomes.calls));
+        tools.truncate(MAX_TOOLS);
+        Self {
+            totals: TotalsBody::of(&totals),
+            codes,
+            calls_per_second: hour.seconds,
+            minutes: hour.minutes.iter().map(TotalsBody::of).collect(),
+            tools,
+            budgets: budgets.into_iter().map(BudgetBody::from).collect(),
+            running,
+            sandbox,
+            degraded,
+            notes,
+        }
+    }
+}
+
+impl TotalsBody {
+    fn of(totals: &Totals) -> Self {
+        let (cost_usd, tokens) = (totals.cost_usd, totals.tokens);
+        Self { outcomes: OutcomesBody::of(totals.outcomes), times: TimesBody::of(&totals.times), cost_usd, tokens }
+    }
+}
+
+impl OutcomesBody {
+    fn of(outcomes: Outcomes) -> Self {
+        Self {
+            calls: outcomes.calls(),
+            errors: outcomes.of(Status::Error),
+            refused: outcomes.of(Status::Refused),
+            cancelled: outcomes.of(Status::Cancelled),
+        }
+    }
+}
+
+impl TimesBody {
+    fn of(times: &Times) -> Self {
+        let micros = |took: Duration| took.as_nanos() as f64 / 1_000.0;
+        let quantile = |share| times.quantile(share).map(micros);
+        Self { p50_us: quantile(0.5), p95_us: quantile(0.95), p99_us: quantile(0.99) }
+    }
+}
+
+impl From<DayBudget> for BudgetBody {
+    fn from(budget: DayBudget) -> Self {
+        let DayBudget { tenant, caller, spent, held, limit, tokens, token_limit } = budget;
+        Self { tenant, caller, spent_usd: spent, held_usd: held, limit_usd: limit, tokens, token_limit }
+    }
+}

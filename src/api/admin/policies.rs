@@ -1,0 +1,121 @@
+//! `/admin/policies`: the rules that are in force and what they decided; `/admin/explain`: what they would decide.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::api::body::JsonBody;
+use crate::api::documentation::ReplyBody;
+use crate::api::reply;
+use crate::api::request::RequestMeta;
+use crate::core::call::{Arguments, Stage};
+use crate::core::error::{CallError, ErrorCode};
+use crate::gateway::{DecisionCount, Explained, Gateway};
+use crate::pipeline::StageVerdict;
+use crate::policy::PolicyRule;
+
+/// The policies in force.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct PolicyBody {
+    /// Hash of the set.
+    version: String,
+    rules: Vec<PolicyRule>,
+    /// Roles of which one is needed for tools that are `dangerous`.
+    dangerous_roles: Vec<String>,
+    /// About the last calls, at most 2000; the most frequent first.
+    decisions: Vec<DecisionBody>,
+}
+
+/// How many calls were decided alike.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct DecisionBody {
+    /// `allow`, or the error code.
+    decision: &'static str,
+    reason: Option<String>,
+    calls: usize,
+}
+
+/// A call that is not made.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ExplainRequest {
+    tool: String,
+    #[serde(default)]
+    #[schema(value_type = Option<Object>)]
+    arguments: Arguments,
+    /// Absent for a caller without credentials.
+    caller: Option<ExplainedCaller>,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ExplainedCaller {
+    id: String,
+    #[serde(default = "default_tenant")]
+    tenant: String,
+    #[serde(default)]
+    roles: Vec<String>,
+}
+
+/// The verdict of each stage.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ExplainBody {
+    stages: Vec<VerdictBody>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct VerdictBody {
+    stage: Stage,
+    /// Absent for a stage that needs what an earlier one refused.
+    passes: Option<bool>,
+    because: String,
+}
+
+/// The rules that are in force, and how often they decided what about the calls that the caller may see.
+#[utoipa::path(get, path = "/admin/policies", operation_id = "getPolicies", tag = "operation",
+    responses((status = 200, body = PolicyBody), (status = "4XX", body = ReplyBody)))]
+pub(crate) async fn show(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Response {
+    let summary = gateway.pipeline.policy.summary();
+    let body = PolicyBody {
+        version: summary.version.to_string(),
+        rules: summary.rules,
+        dangerous_roles: summary.dangerous_roles,
+        decisions: gateway.decisions(&origin.caller).into_iter().map(DecisionBody::from).collect(),
+    };
+    reply::json(StatusCode::OK, &body)
+}
+
+/// Which stage would stop a call, and why. Nothing is run, and nothing is taken of any limit. Needs the role `operator` or
+/// `admin` of `console`.
+#[utoipa::path(post, path = "/admin/explain", operation_id = "explainCall", tag = "operation", request_body = ExplainRequest,
+    responses((status = 200, body = ExplainBody), (status = "4XX", body = ReplyBody)))]
+pub(crate) async fn explain(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    JsonBody(body, _memory): JsonBody<ExplainRequest>,
+) -> Result<Response, CallError> {
+    let caller = body.caller.map(|ExplainedCaller { id, tenant, roles }| (id, tenant, roles));
+    let explained = Explained { tool: body.tool, arguments: body.arguments, caller };
+    let stages = gateway.explain(&origin.caller, explained)?.into_iter().map(VerdictBody::from).collect();
+    Ok(reply::json(StatusCode::OK, &ExplainBody { stages }))
+}
+
+fn default_tenant() -> String {
+    "default".to_owned()
+}
+
+impl From<DecisionCount> for DecisionBody {
+    fn from(DecisionCount { code, reason, calls }: DecisionCount) -> Self {
+        Self { decision: code.map_or("allow", ErrorCode::as_str), reason, calls }
+    }
+}
+
+impl From<StageVerdict> for VerdictBody {
+    fn from(StageVerdict { stage, passes, because }: StageVerdict) -> Self {
+        Self { stage, passes, because }
+    }
+}

@@ -1,0 +1,187 @@
+//! `/admin/servers`: the MCP servers and OpenAPI collections, and what administrators do about them.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::recorded;
+use crate::api::body::FromAdministrator;
+use crate::api::documentation::ReplyBody;
+use crate::api::reply;
+use crate::api::request::{Names, RequestMeta};
+use crate::core::error::{CallError, ErrorCode};
+use crate::gateway::{Gateway, SourceKind, SourceState, SourceStatus};
+use crate::infra::audit::EventKind;
+use crate::sources::mcp::McpRegistration;
+use crate::sources::openapi::Registration;
+use crate::sources::openapi::read::report::{Note, Report};
+
+/// The servers and collections, in the order of their names.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ServerList {
+    servers: Vec<ServerBody>,
+}
+
+/// A server or collection as it is now.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ServerBody {
+    kind: SourceKind,
+    name: String,
+    /// The program, or scheme, host and port; of a document, where it was read.
+    address: String,
+    state: SourceState,
+    /// When it came into its state, as RFC 3339, UTC.
+    since: Option<String>,
+    /// What is wrong.
+    reason: Option<String>,
+    /// Registered over HTTP, and not in the configuration.
+    registered: bool,
+    /// Names of the tools.
+    tools: Vec<String>,
+    /// Names of the tools that wait for approval.
+    quarantined: Vec<String>,
+    /// Whether it takes a user's sign-in.
+    can_sign_in: bool,
+    /// What became of each operation of a document.
+    fidelity: Option<FidelityBody>,
+}
+
+/// What became of each operation of a document.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct FidelityBody {
+    operations: usize,
+    tools: usize,
+    /// Operations that work as the document says.
+    works: usize,
+    /// Operations that work, but differ from the document.
+    approximated: Vec<Note>,
+    /// Operations whose credentials are not configured.
+    needs_credentials: Vec<Note>,
+    /// Operations that are not offered.
+    lost: Vec<Note>,
+}
+
+/// What would be registered: one of the two.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TestRequest {
+    mcp: Option<McpRegistration>,
+    openapi: Option<Registration>,
+}
+
+/// The result of a test.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct TestBody {
+    success: bool,
+    fidelity: Option<FidelityBody>,
+}
+
+/// The result of a reconnection.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Reconnected {
+    success: bool,
+}
+
+/// Lists the MCP servers and OpenAPI collections: all for administrators of the tenant `default`, otherwise those with a tool
+/// that the caller may see.
+#[utoipa::path(get, path = "/admin/servers", operation_id = "listServers", tag = "operation",
+    responses((status = 200, body = ServerList), (status = "4XX", body = ReplyBody)))]
+pub(crate) async fn list(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Response {
+    let servers = gateway.sources(&origin.caller).into_iter().map(ServerBody::from).collect();
+    reply::json(StatusCode::OK, &ServerList { servers })
+}
+
+/// One of these servers and collections.
+#[utoipa::path(get, path = "/admin/servers/{kind}/{name}", operation_id = "getServer", tag = "operation",
+    params(("kind" = SourceKind, Path), ("name" = String, Path)),
+    responses((status = 200, body = ServerBody), (status = "4XX", body = ReplyBody)))]
+pub(crate) async fn show(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Names(kind, name): Names,
+) -> Result<Response, CallError> {
+    let status = gateway.source(&origin.caller, read_kind(&kind)?, &name)?;
+    Ok(reply::json(StatusCode::OK, &ServerBody::from(status)))
+}
+
+/// Connects a server, or reads a document, as a registration does, and offers nothing. Needs the role `admin`.
+#[utoipa::path(post, path = "/admin/servers/test", operation_id = "testServer", tag = "operation", request_body = TestRequest,
+    responses((status = 200, body = TestBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(crate) async fn test(
+    State(gateway): State<Arc<Gateway>>,
+    FromAdministrator { body, .. }: FromAdministrator<TestRequest>,
+) -> Result<Response, CallError> {
+    let fidelity = match (body.mcp, body.openapi) {
+        (Some(server), None) => {
+            gateway.try_mcp(&server).await.map_err(|error| super::mcp::not_added(&error))?;
+            None
+        }
+        (None, Some(document)) => {
+            let read = gateway.try_openapi(&document).await;
+            Some(FidelityBody::of(&read.map_err(|error| super::openapi::not_registered(&error))?.report))
+        }
+        _ => return Err(CallError::new(ErrorCode::InvalidRequest, "send one of `mcp` and `openapi`")),
+    };
+    Ok(reply::json(StatusCode::OK, &TestBody { success: true, fidelity }))
+}
+
+/// Connects an MCP server again now, or fetches a document that could not be reached. Does not wait for it. Needs the role
+/// `admin`.
+#[utoipa::path(post, path = "/admin/servers/{kind}/{name}/reconnect", operation_id = "reconnectServer", tag = "operation",
+    params(("kind" = SourceKind, Path), ("name" = String, Path)),
+    responses((status = 200, body = Reconnected), (status = "4XX", body = ReplyBody)))]
+pub(crate) async fn reconnect(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Names(kind, name): Names,
+) -> Result<Response, CallError> {
+    origin.require_role("admin")?;
+    let kind = read_kind(&kind)?;
+    let status = gateway.source(&origin.caller, kind, &name)?;
+    let (service, subject) = (Arc::clone(&gateway), status.source());
+    let change = async move { Ok(service.reconnect(kind, &name)) };
+    let success = recorded(&gateway, &origin, EventKind::ServerReconnected, &subject, change).await?;
+    Ok(reply::json(StatusCode::OK, &Reconnected { success }))
+}
+
+fn read_kind(text: &str) -> Result<SourceKind, CallError> {
+    let kind = SourceKind::ALL.into_iter().find(|kind| kind.as_str() == text);
+    kind.ok_or_else(|| CallError::new(ErrorCode::NotFound, "a server is of the kind `mcp` or `openapi`"))
+}
+
+impl From<SourceStatus> for ServerBody {
+    fn from(status: SourceStatus) -> Self {
+        let since = status.since.and_then(|since| Timestamp::try_from(since).ok());
+        Self {
+            kind: status.kind,
+            name: status.name,
+            address: status.address,
+            state: status.state,
+            since: since.map(|since| since.to_string()),
+            reason: status.reason,
+            registered: status.registered,
+            tools: status.tools,
+            quarantined: status.quarantined,
+            can_sign_in: status.can_sign_in,
+            fidelity: status.collection.map(|collection| FidelityBody::of(&collection.report)),
+        }
+    }
+}
+
+impl FidelityBody {
+    fn of(report: &Report) -> Self {
+        Self {
+            operations: report.operations,
+            tools: report.tools,
+            works: report.works.len(),
+            approximated: report.approximated.clone(),
+            needs_credentials: report.needs_credentials.clone(),
+            lost: report.lost.clone(),
+        }
+    }
+}

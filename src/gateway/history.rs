@@ -1,0 +1,80 @@
+//! Calls of the audit trail, as far as a caller may see them.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::{Gateway, Reach};
+use crate::core::caller::Caller;
+use crate::core::error::{CallError, ErrorCode};
+use crate::infra::audit::{HistoryFilter, HistoryPage, PastCall, newest};
+
+/// Maximum duration of one search.
+const WITHIN: Duration = Duration::from_millis(1_500);
+
+/// Maximum time from the arrival of a call, which its id has, to its line.
+const MAX_CALL_DURATION: jiff::SignedDuration = jiff::SignedDuration::from_hours(2);
+
+impl Gateway {
+    /// The wanted calls that the caller may see, the newest first.
+    ///
+    /// # Errors
+    /// `denied` without a role of the console; internal: the trail cannot be read.
+    pub(crate) async fn history(
+        &self,
+        caller: &Caller,
+        filter: HistoryFilter,
+        limit: usize,
+    ) -> Result<HistoryPage, CallError> {
+        let tenant = match self.reach(caller) {
+            Reach::AllTenants => None,
+            Reach::Tenant => Some(caller.tenant.to_string()),
+            Reach::Own => {
+                let message = "to search older calls requires a role of the console (`console.roles`)";
+                return Err(CallError::new(ErrorCode::Denied, message));
+            }
+        };
+        let filter = around_call(HistoryFilter { tenant, ..filter });
+        let file = self.started_with.audit_file();
+        let searched = tokio::task::spawn_blocking(move || newest(&file, &filter, limit, WITHIN)).await;
+        searched.map_err(CallError::internal)?.map_err(CallError::internal)
+    }
+
+    /// A call of the trail.
+    ///
+    /// # Errors
+    /// `not_found`: there is none, or none that the caller may see; and those of [`history`](Self::history).
+    pub(crate) async fn past_call(&self, caller: &Caller, id: &str) -> Result<PastCall, CallError> {
+        let unknown = || CallError::new(ErrorCode::NotFound, "there is no such call");
+        arrival(id).ok_or_else(unknown)?;
+        let filter = HistoryFilter { call_id: Some(id.to_owned()), ..HistoryFilter::default() };
+        self.history(caller, filter, 1).await?.calls.pop().ok_or_else(unknown)
+    }
+}
+
+/// One call is searched only in the time in which it can have ended.
+fn around_call(filter: HistoryFilter) -> HistoryFilter {
+    let Some(arrived) = filter.call_id.as_deref().and_then(arrival) else { return filter };
+    let ended_by = arrived.checked_add(MAX_CALL_DURATION).ok();
+    HistoryFilter { since: filter.since.or(Some(arrived)), until: filter.until.or(ended_by), ..filter }
+}
+
+/// When a call arrived, by its id (UUID version 7).
+fn arrival(id: &str) -> Option<jiff::Timestamp> {
+    let (seconds, nanos) = id.parse::<Uuid>().ok()?.get_timestamp()?.to_unix();
+    jiff::Timestamp::new(i64::try_from(seconds).ok()?, i32::try_from(nanos).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_id_of_a_call_says_when_it_arrived() {
+        let id = crate::core::call::CallId::new().to_string();
+        let age = jiff::Timestamp::now().duration_since(arrival(&id).unwrap());
+        assert!((0..60).contains(&age.as_secs()), "{age}");
+        assert_eq!(arrival("c-1"), None);
+        assert_eq!(arrival("00000000-0000-4000-8000-000000000000"), None);
+    }
+}

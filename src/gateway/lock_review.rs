@@ -1,0 +1,118 @@
+//! What differs from `tools.lock`, and its approval while the gateway runs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::parts::component_error;
+use super::{Gateway, StartError};
+use crate::core::error::{CallError, ErrorCode};
+use crate::registry::Snapshot;
+use crate::registry::lock::{Change as Edited, Difference, Lock, Pin, differences, pins};
+use crate::sources::mcp::Change;
+use crate::tool::Source;
+
+/// What differs from the lock.
+#[derive(Debug)]
+pub(crate) struct LockReview {
+    pub differences: Vec<Difference>,
+    /// By the names of the differences: what is approved with each.
+    pub pins: BTreeMap<String, Pin>,
+    /// Sources that are not compared, with the reason.
+    pub out_of_reach: BTreeMap<String, String>,
+}
+
+/// The approval of one difference, as it was seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Approval {
+    pub tool: String,
+    /// The hash of its pin; empty for a tool that was removed.
+    pub hash: String,
+}
+
+impl LockReview {
+    /// The hash that the approval of a difference names.
+    pub(crate) fn hash_of(&self, difference: &Difference) -> &str {
+        self.pins.get(&difference.tool).map(Pin::hash).unwrap_or_default()
+    }
+}
+
+impl Gateway {
+    /// What differs from the lock; `None` without a lock.
+    ///
+    /// # Errors
+    /// The tools cannot be read.
+    pub(crate) async fn review_lock(self: &Arc<Self>) -> Result<Option<LockReview>, CallError> {
+        let Some(lock) = self.lock.load_full() else { return Ok(None) };
+        let gateway = Arc::clone(self);
+        // Compiling the schemas of thousands of tools takes long, so it must not block a thread that serves calls.
+        let pins = tokio::task::spawn_blocking(move || gateway.present_pins()).await;
+        let mut pins = pins.map_err(CallError::internal)?.map_err(CallError::internal)?;
+        let out_of_reach = self.sources_out_of_reach();
+        let differences = differences(&lock, &pins, |source| out_of_reach.contains_key(source));
+        pins.retain(|name, _| differences.iter().any(|difference| difference.tool == *name));
+        Ok(Some(LockReview { differences, pins, out_of_reach }))
+    }
+
+    /// Approves differences as they were seen, writes the lock, and applies it.
+    ///
+    /// # Errors
+    /// `not_found` without a lock, `invalid_request` for what has changed since it was seen; internal: the file cannot be
+    /// written. Nothing is approved then.
+    pub(crate) async fn approve(self: &Arc<Self>, approvals: &[Approval]) -> Result<(), CallError> {
+        let _changing = self.changing.lock().await;
+        let review = self.review_lock().await?;
+        let (Some(review), Some(before)) = (review, self.lock.load_full()) else {
+            let message = "no `tools.lock` applies; create one with `sekisho lock`";
+            return Err(CallError::new(ErrorCode::NotFound, message));
+        };
+        let mut lock = Lock::clone(&before);
+        for approval in approvals {
+            let seen = |difference: &&Difference| {
+                difference.tool == approval.tool && review.hash_of(difference) == approval.hash
+            };
+            let difference = review.differences.iter().find(seen).ok_or_else(|| {
+                let message = format!("{} has changed since it was seen; look at it again", approval.tool);
+                CallError::new(ErrorCode::InvalidRequest, message)
+            })?;
+            if let Edited::Renamed { from } = &difference.change {
+                lock.approve(from, None);
+            }
+            lock.approve(&difference.tool, review.pins.get(&difference.tool).cloned());
+        }
+        self.apply_lock(before, lock).await
+    }
+
+    async fn apply_lock(self: &Arc<Self>, before: Arc<Lock>, lock: Lock) -> Result<(), CallError> {
+        let (file, lock) = (self.config().lock_file(), Arc::new(lock));
+        let (gateway, written) = (Arc::clone(self), Arc::clone(&lock));
+        let snapshot = tokio::task::spawn_blocking(move || {
+            let (config, collections) = (gateway.config.load(), gateway.collections.load());
+            let known = gateway.pipeline.registry.snapshot();
+            let snapshot = gateway.tool_set(Some(Arc::clone(&written))).rebuild(&config, &collections, &known)?;
+            written.write(&file).map_err(component_error("tools.lock"))?;
+            Ok::<_, StartError>(snapshot)
+        });
+        let snapshot = snapshot.await.map_err(CallError::internal)?.map_err(CallError::internal)?;
+        self.record_lock(Some(&before), Some(&lock));
+        self.lock.store(Some(lock));
+        self.mcp_servers.announce(Change::Prompts);
+        self.offer_snapshot(snapshot);
+        self.mcp_servers.announce(Change::Tools);
+        Ok(())
+    }
+
+    /// The pins of all tools as they are now, and of the texts of MCP servers.
+    fn present_pins(&self) -> Result<BTreeMap<String, Pin>, StartError> {
+        let (config, collections) = (self.config.load(), self.collections.load());
+        let fixed = self.tool_set(None).fixed(&config, &collections).tools;
+        let definitions: Vec<_> = fixed.into_iter().chain(self.mcp_servers.tools().tools).collect();
+        let snapshot = self.tool_set(None).rebuild(&config, &collections, &Snapshot::default())?;
+        let mut pins = pins(&definitions, &config.tools, &snapshot);
+        pins.extend(self.mcp_servers.words());
+        Ok(pins)
+    }
+
+    fn sources_out_of_reach(&self) -> BTreeMap<String, String> {
+        super::inventory::out_of_reach(&self.collections.load(), &self.mcp_servers)
+    }
+}

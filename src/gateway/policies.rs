@@ -1,0 +1,75 @@
+//! What the policies decided, and what every stage would decide about a call.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::{CallFilter, Gateway, Reach};
+use crate::config::ConsoleRole;
+use crate::core::call::{Arguments, CallContext, Stage, Via};
+use crate::core::caller::Caller;
+use crate::core::error::{CallError, ErrorCode};
+use crate::pipeline::StageVerdict;
+
+/// How many calls were decided alike.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DecisionCount {
+    /// `None`: permitted.
+    pub code: Option<ErrorCode>,
+    /// Why.
+    pub reason: Option<String>,
+    pub calls: usize,
+}
+
+/// A call to explain.
+#[derive(Debug)]
+pub(crate) struct Explained {
+    pub tool: String,
+    pub arguments: Arguments,
+    /// The caller: id, tenant and roles; `None` for one without credentials.
+    pub caller: Option<(String, String, Vec<String>)>,
+}
+
+impl Gateway {
+    /// The decisions of the policy stage about the calls in memory that the caller may see, the most frequent first.
+    pub(crate) fn decisions(&self, caller: &Caller) -> Vec<DecisionCount> {
+        let mut counted: HashMap<(Option<ErrorCode>, Option<String>), usize> = HashMap::new();
+        for call in self.recent_calls(caller, &CallFilter::default()) {
+            let is_decided = call.stages.iter().any(|(stage, _)| *stage == Stage::Policy);
+            let is_refused = call.stage == Some(Stage::Policy);
+            if is_decided {
+                let reason = call.reason.as_deref().filter(|_| is_refused).map(str::to_owned);
+                *counted.entry((call.code.filter(|_| is_refused), reason)).or_default() += 1;
+            }
+        }
+        let mut counts: Vec<_> =
+            counted.into_iter().map(|((code, reason), calls)| DecisionCount { code, reason, calls }).collect();
+        counts.sort_by(|one, other| {
+            Reverse(one.calls).cmp(&Reverse(other.calls)).then_with(|| one.reason.cmp(&other.reason))
+        });
+        counts
+    }
+
+    /// The verdict of each stage about a call, which is not made.
+    ///
+    /// # Errors
+    /// `denied` without the role `operator` or `admin` of the console, and for a caller of another tenant that one does not
+    /// see.
+    pub(crate) fn explain(&self, operator: &Caller, explained: Explained) -> Result<Vec<StageVerdict>, CallError> {
+        let roles = self.console_roles(operator);
+        if !roles.iter().any(|role| matches!(role, ConsoleRole::Operator | ConsoleRole::Admin)) {
+            let message = "to explain a call requires the console role operator or admin (`console.roles`)";
+            return Err(CallError::new(ErrorCode::Denied, message));
+        }
+        let caller = match explained.caller {
+            None => Caller::anonymous(),
+            Some((id, tenant, roles)) => Caller::new(&id, &tenant, roles),
+        };
+        if self.reach(operator) != Reach::AllTenants && !caller.anonymous && caller.tenant != operator.tenant {
+            let message = "a caller of another tenant is explained to administrators of the tenant `default` alone";
+            return Err(CallError::new(ErrorCode::Denied, message));
+        }
+        let call = CallContext::new(explained.tool, Arc::new(caller), Via::Rest);
+        Ok(self.pipeline.explain(&call, explained.arguments))
+    }
+}

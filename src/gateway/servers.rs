@@ -1,0 +1,244 @@
+//! The MCP servers and OpenAPI collections: how each is, and what administrators do about it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use serde::Serialize;
+use url::Url;
+use utoipa::ToSchema;
+
+use super::mcp::AddServerError;
+use super::openapi::RegisterError;
+use super::{Gateway, Reach};
+use crate::config::CollectionSettings;
+use crate::core::caller::Caller;
+use crate::core::error::{CallError, ErrorCode};
+use crate::sources::mcp::{McpRegistration, ServerState, ServerStatus};
+use crate::sources::openapi::{Collection, CollectionError, Registration};
+
+/// A server or collection as it is now.
+#[derive(Debug, Clone)]
+pub(crate) struct SourceStatus {
+    pub kind: SourceKind,
+    pub name: String,
+    /// The program, or scheme, host and port; of a document, where it was read.
+    pub address: String,
+    pub state: SourceState,
+    /// When it came into its state; `None` for one that has none of its own.
+    pub since: Option<SystemTime>,
+    pub reason: Option<String>,
+    /// Registered over HTTP, and not in the configuration.
+    pub registered: bool,
+    /// Names of the tools that are offered.
+    pub tools: Vec<String>,
+    /// Names of the tools that wait for approval.
+    pub quarantined: Vec<String>,
+    /// Whether it takes a user's sign-in.
+    pub can_sign_in: bool,
+    pub collection: Option<Arc<Collection>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum SourceKind {
+    Mcp,
+    Openapi,
+}
+
+/// Whether its tools can be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum SourceState {
+    Works,
+    /// Being connected, or its document is being loaded.
+    Connecting,
+    NeedsSignIn,
+    /// It cannot be reached, its document cannot be used, or it cannot be set up.
+    Down,
+    /// Switched off in the configuration.
+    Disabled,
+}
+
+impl SourceKind {
+    pub(crate) const ALL: [Self; 2] = [Self::Mcp, Self::Openapi];
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Mcp => "mcp",
+            Self::Openapi => "openapi",
+        }
+    }
+}
+
+impl SourceStatus {
+    /// As tools name their source.
+    pub(crate) fn source(&self) -> String {
+        format!("{}:{}", self.kind.as_str(), self.name)
+    }
+
+    fn new(kind: SourceKind, name: &str, state: SourceState) -> Self {
+        Self {
+            kind,
+            name: name.to_owned(),
+            address: String::new(),
+            state,
+            since: None,
+            reason: None,
+            registered: false,
+            tools: Vec::new(),
+            quarantined: Vec::new(),
+            can_sign_in: false,
+            collection: None,
+        }
+    }
+}
+
+impl Gateway {
+    /// All servers and collections. Who does not see the calls of all tenants gets those with a tool that they may see.
+    pub(crate) fn sources(&self, caller: &Arc<Caller>) -> Vec<SourceStatus> {
+        let config = self.config();
+        let mut sources = self.servers();
+        sources.extend(self.document_sources());
+        let disabled = config.mcp.servers.iter().filter(|(_, settings)| settings.disabled);
+        sources.extend(disabled.map(|(name, _)| SourceStatus::new(SourceKind::Mcp, name, SourceState::Disabled)));
+        self.add_tools(&mut sources);
+        if self.reach(caller) != Reach::AllTenants {
+            let tools = self.pipeline.tools_for(caller);
+            let seen: BTreeSet<_> = tools.visible().map(|(tool, _)| tool.metadata.source.clone()).collect();
+            sources.retain(|status| seen.contains(&status.source()));
+        }
+        sources.sort_by(|one, other| (one.kind, &one.name).cmp(&(other.kind, &other.name)));
+        sources
+    }
+
+    /// One of them.
+    ///
+    /// # Errors
+    /// `not_found`: there is none, or none that the caller may see.
+    pub(crate) fn source(&self, caller: &Arc<Caller>, kind: SourceKind, name: &str) -> Result<SourceStatus, CallError> {
+        let found = self.sources(caller).into_iter().find(|status| status.kind == kind && status.name == name);
+        found.ok_or_else(|| {
+            let message = format!("there is no such server or collection: {}:{name}", kind.as_str());
+            CallError::new(ErrorCode::NotFound, message)
+        })
+    }
+
+    /// Connects a server again, or fetches a document that could not be reached; returns whether there is one of that name.
+    pub(crate) fn reconnect(&self, kind: SourceKind, name: &str) -> bool {
+        match kind {
+            SourceKind::Mcp => self.mcp_servers.reconnect(name),
+            SourceKind::Openapi => {
+                self.documents_pending.notify_one();
+                let collections = self.collections.load();
+                collections.loaded.contains_key(name) || collections.broken.contains_key(name)
+            }
+        }
+    }
+
+    /// Connects a server and reads its lists as a registration does, and offers nothing.
+    ///
+    /// # Errors
+    /// [`AddServerError`].
+    pub(crate) async fn try_mcp(&self, registration: &McpRegistration) -> Result<(), AddServerError> {
+        let config = self.config.load_full();
+        let registered = registration.read(&config.mcp.secrets)?;
+        let tried = self.mcp_servers.try_out(&registration.name, &registered, &config).await;
+        tried.map_err(|reason| AddServerError::Unusable { name: registration.name.clone(), reason })
+    }
+
+    /// Reads a document as a registration does, and offers nothing.
+    ///
+    /// # Errors
+    /// [`RegisterError`].
+    pub(crate) async fn try_openapi(&self, registration: &Registration) -> Result<Collection, RegisterError> {
+        let config = self.config.load_full();
+        let settings = registration.settings(&config.openapi.secrets)?;
+        let collection = self.loader.load(&registration.name, settings, &config.openapi).await?;
+        collection.check_servers(self.loader.allowed()).map_err(CollectionError::from)?;
+        Ok(collection)
+    }
+
+    fn servers(&self) -> Vec<SourceStatus> {
+        let config = self.config();
+        let is_registered = |name: &str| !config.mcp.servers.contains_key(name);
+        let running = self.mcp_servers.statuses().into_iter().map(SourceStatus::from);
+        let unusable = self.mcp_servers.unusable().into_iter().map(|(name, problem)| SourceStatus {
+            reason: Some(problem),
+            since: self.readiness.degraded_since(&format!("mcp:{name}")),
+            ..SourceStatus::new(SourceKind::Mcp, &name, SourceState::Down)
+        });
+        let functions = self.mcp_servers.functions();
+        let functions = functions.iter().map(|name| SourceStatus::new(SourceKind::Mcp, name, SourceState::Works));
+        let all = running.chain(unusable).chain(functions);
+        all.map(|status| SourceStatus { registered: is_registered(&status.name), ..status }).collect()
+    }
+
+    fn document_sources(&self) -> Vec<SourceStatus> {
+        let (collections, registered) = (self.collections.load(), self.registered.load());
+        let names: BTreeSet<_> = collections.loaded.keys().chain(collections.broken.keys()).collect();
+        let status = |name: &String| {
+            let loaded = collections.loaded.get(name);
+            let state = match (collections.broken.contains_key(name), collections.pending.contains_key(name)) {
+                (false, false) => SourceState::Works,
+                (false, true) => SourceState::Connecting,
+                (true, _) => SourceState::Down,
+            };
+            SourceStatus {
+                address: loaded.map(|collection| document_of(&collection.settings)).unwrap_or_default(),
+                since: self
+                    .readiness
+                    .degraded_since(&format!("openapi:{name}"))
+                    .or(loaded.map(|collection| collection.loaded)),
+                reason: collections.broken.get(name).cloned(),
+                registered: registered.contains_key(name),
+                collection: loaded.cloned(),
+                ..SourceStatus::new(SourceKind::Openapi, name, state)
+            }
+        };
+        names.into_iter().map(status).collect()
+    }
+
+    fn add_tools(&self, sources: &mut [SourceStatus]) {
+        let snapshot = self.pipeline.registry.snapshot();
+        let mut offered = BTreeMap::<&str, Vec<String>>::new();
+        for tool in snapshot.tools() {
+            offered.entry(&tool.metadata.source).or_default().push(tool.name().to_owned());
+        }
+        let mut quarantined = BTreeMap::<&str, Vec<String>>::new();
+        for tool in snapshot.quarantined() {
+            quarantined.entry(&tool.metadata.source).or_default().push(tool.name().to_owned());
+        }
+        for status in sources {
+            let source = status.source();
+            status.tools = offered.remove(&*source).unwrap_or_default();
+            status.quarantined = quarantined.remove(&*source).unwrap_or_default();
+        }
+    }
+}
+
+impl From<ServerStatus> for SourceStatus {
+    fn from(status: ServerStatus) -> Self {
+        let state = match status.state {
+            ServerState::Connected => SourceState::Works,
+            ServerState::Connecting => SourceState::Connecting,
+            ServerState::NeedsSignIn => SourceState::NeedsSignIn,
+            ServerState::Down => SourceState::Down,
+        };
+        Self {
+            address: status.address,
+            since: Some(status.since),
+            reason: status.reason.map(|reason| reason.to_string()),
+            can_sign_in: status.can_sign_in,
+            ..Self::new(SourceKind::Mcp, &status.name, state)
+        }
+    }
+}
+
+/// Where a document was read, without what could be a secret.
+fn document_of(settings: &CollectionSettings) -> String {
+    let address = |url: &Url| format!("{}{}", url.origin().ascii_serialization(), url.path());
+    let file = settings.spec_file.as_ref().and_then(|file| file.file_name());
+    let file = file.map(|name| name.to_string_lossy().into_owned());
+    settings.spec_url.as_ref().map(address).or(file).unwrap_or_default()
+}
