@@ -5,20 +5,27 @@
 //! the same origin.
 
 mod acts;
+mod address;
 mod assets;
 mod call_path;
 mod calls;
+mod chart;
+mod configuration;
 mod error_page;
 mod format;
 mod frame;
 mod headers;
+mod limits;
 mod link;
 mod overview;
+mod policies;
 mod schema_form;
 mod schema_table;
+mod servers;
 mod sessions;
 mod sign_in;
 mod snippets;
+mod submission;
 mod text;
 mod tool;
 mod tools;
@@ -37,6 +44,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 
 use self::link::Links;
+use self::overview::LiveOverviews;
 use self::sessions::Sessions;
 use crate::agent::AgentService;
 use crate::api::{BoundListeners, serve_with};
@@ -47,6 +55,7 @@ struct Console {
     gateway: Arc<Gateway>,
     sessions: Sessions,
     links: Links,
+    overviews: LiveOverviews,
     /// Of the listener; `None` for a gateway on demand.
     address: Option<SocketAddr>,
 }
@@ -66,14 +75,24 @@ pub async fn serve(listening: BoundListeners, agents: &Arc<AgentService>, shutdo
 
 fn routes(gateway: &Arc<Gateway>, address: Option<SocketAddr>) -> Router {
     let gateway = Arc::clone(gateway);
-    let console = Console { gateway, sessions: Sessions::default(), links: Links::default(), address };
+    let (sessions, links, overviews) = (Sessions::default(), Links::default(), LiveOverviews::default());
+    let console = Console { gateway, sessions, links, overviews, address };
     Router::new()
         .route("/console", get(overview::page))
+        .route("/console/live", get(overview::live))
         .route("/console/tools", get(tools::page))
         .route("/console/tools/{name}", get(tool::page).post(try_it::run))
         .route("/console/calls", get(calls::page))
         .route("/console/calls/live", get(calls::live))
+        .route("/console/calls/history", get(calls::history::page))
         .route("/console/calls/{id}", get(calls::one))
+        .route("/console/servers", get(servers::page))
+        .route("/console/servers/add", get(servers::add::page).post(servers::add::submit))
+        .route("/console/servers/lock", get(servers::lock::page).post(servers::lock::approve))
+        .route("/console/servers/{kind}/{name}", get(servers::detail::page).post(servers::detail::act))
+        .route("/console/configuration", get(configuration::page).post(configuration::check))
+        .route("/console/limits", get(limits::page))
+        .route("/console/policies", get(policies::page))
         .route("/console/sign-in", get(sign_in::page).post(sign_in::sign_in))
         .route("/console/sign-out", post(sign_in::sign_out))
         .route("/console/open", get(link::open))

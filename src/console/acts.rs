@@ -9,19 +9,45 @@ pub(super) enum Act {
     SeeOverview,
     SeeTools,
     SeeCalls,
+    SearchHistory,
     TryTool,
+    SeeServers,
+    ChangeServers,
+    SeePolicies,
+    ExplainCall,
+    SeeLimits,
+    SeeConfiguration,
 }
 
 impl Act {
     #[cfg(test)]
-    const ALL: [Self; 4] = [Self::SeeOverview, Self::SeeTools, Self::SeeCalls, Self::TryTool];
+    const ALL: [Self; 11] = [
+        Self::SeeOverview,
+        Self::SeeTools,
+        Self::SeeCalls,
+        Self::SearchHistory,
+        Self::TryTool,
+        Self::SeeServers,
+        Self::ChangeServers,
+        Self::SeePolicies,
+        Self::ExplainCall,
+        Self::SeeLimits,
+        Self::SeeConfiguration,
+    ];
 
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::SeeOverview => "see the overview",
             Self::SeeTools => "see tools",
             Self::SeeCalls => "see calls",
+            Self::SearchHistory => "search older calls",
             Self::TryTool => "try a tool",
+            Self::SeeServers => "see servers",
+            Self::ChangeServers => "change servers",
+            Self::SeePolicies => "see policies",
+            Self::ExplainCall => "explain a call",
+            Self::SeeLimits => "see limits and budgets",
+            Self::SeeConfiguration => "see the configuration",
         }
     }
 
@@ -29,7 +55,11 @@ impl Act {
     pub(super) fn is_open_to(self, roles: &[ConsoleRole]) -> bool {
         match self {
             Self::SeeOverview | Self::SeeTools | Self::SeeCalls => true,
-            Self::TryTool => roles.iter().any(|role| matches!(role, ConsoleRole::Operator | ConsoleRole::Admin)),
+            Self::TryTool | Self::ExplainCall => {
+                roles.iter().any(|role| matches!(role, ConsoleRole::Operator | ConsoleRole::Admin))
+            }
+            Self::SearchHistory | Self::SeeServers | Self::SeePolicies | Self::SeeLimits => !roles.is_empty(),
+            Self::ChangeServers | Self::SeeConfiguration => roles.contains(&ConsoleRole::Admin),
         }
     }
 

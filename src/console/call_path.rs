@@ -11,7 +11,7 @@ use crate::core::breaker_state::BreakerState;
 use crate::core::call::{RateState, Stage};
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::recent_calls::RecentCall;
-use crate::pipeline::Reply;
+use crate::pipeline::{Reply, StageVerdict};
 
 /// What the picture shows.
 #[derive(Debug)]
@@ -64,6 +64,37 @@ impl<'a> CallPath<'a> {
         }
     }
 
+    /// The same picture of a call that is not made: the verdict of each stage.
+    pub(super) fn draw_verdicts(texts: &Texts, verdicts: &[StageVerdict]) -> Markup {
+        let of = |stage: Stage| verdicts.iter().find(|verdict| verdict.stage == stage);
+        html! {
+            div.path-picture {
+                ol.path aria-label=(texts.get("path-label")) {
+                    @for stage in Stage::ALL {
+                        @let (class, sign, word) = match of(stage).and_then(|verdict| verdict.passes) {
+                            Some(true) => ("passed", "✓", "path-passed"),
+                            Some(false) => ("stopped", "✕", "path-would-stop"),
+                            None => ("unreached", "·", "path-unreached"),
+                        };
+                        li class=(class) {
+                            span.stage { (stage.as_str()) }
+                            span.sign aria-hidden="true" { (sign) }
+                            span.unseen { (texts.get(word)) }
+                        }
+                    }
+                }
+                dl.verdicts {
+                    @for verdict in verdicts {
+                        div {
+                            dt { code { (verdict.stage.as_str()) } }
+                            dd class=[(verdict.passes == Some(false)).then_some("bad-text")] { (format::text(&verdict.because)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
     /// The picture. For a screen reader it is an ordered list.
     pub(super) fn draw(&self, texts: &Texts) -> Markup {
         html! {
@@ -75,7 +106,7 @@ impl<'a> CallPath<'a> {
                     div.why {
                         p { strong.bad-text { (code) }
                             @if let Some(stage) = self.stopped { " " (texts.with("path-at", [("stage", stage.as_str().into())])) } }
-                        @for reason in &self.reasons { p { (reason) } }
+                        @for reason in &self.reasons { p { (format::text(reason)) } }
                         @if self.reasons.is_empty() { p.quiet { (texts.get("path-no-reason")) } }
                     }
                 }
@@ -97,7 +128,7 @@ impl<'a> CallPath<'a> {
                 span.sign aria-hidden="true" { (sign) }
                 span.unseen { (texts.get(word)) }
                 span.took { @if let Some(took) = took { (format::duration(took)) } }
-                @if let Some(decision) = self.decision(texts, stage) { span.note { (decision) } }
+                @if let Some(decision) = self.decision(texts, stage) { span.note { (format::text(&decision)) } }
             }
         }
     }

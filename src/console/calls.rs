@@ -1,5 +1,7 @@
 //! The calls that ended last: list with filters, live tail, and one call with its path.
 
+pub(super) mod history;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,16 +10,16 @@ use axum::response::Response;
 use futures_util::Stream;
 use maud::{Markup, html};
 use serde::Deserialize;
-use url::form_urlencoded;
 
 use super::acts::Act;
+use super::address::with_query;
 use super::call_path::CallPath;
 use super::frame::{self, Head, Section};
 use super::text::Texts;
 use super::visit::{Address, Visit};
 use super::{Console, format, tools};
 use crate::api::{KEEP_ALIVE_COMMENT, NamedEvent, respond_named};
-use crate::core::error::CallError;
+use crate::core::error::{CallError, ErrorCode};
 use crate::core::record::Status;
 use crate::gateway::{CallFilter, Reach};
 use crate::infra::recent_calls::RecentCall;
@@ -55,8 +57,14 @@ pub(super) async fn page(
 
 /// `GET /console/calls/{id}`.
 pub(super) async fn one(State(console): State<Arc<Console>>, visit: Visit, Path(id): Path<String>) -> Response {
-    let found = visit.require(Act::SeeCalls).and_then(|()| console.gateway.recent_call(&visit.caller, &id));
-    visit.answer(found.map(|call| show(&visit, &call)))
+    let recent = visit.require(Act::SeeCalls).and_then(|()| console.gateway.recent_call(&visit.caller, &id));
+    let page = match recent {
+        Err(error) if error.code() == ErrorCode::NotFound && visit.may(Act::SearchHistory) => {
+            console.gateway.past_call(&visit.caller, &id).await.map(|call| history::one(&visit, &call))
+        }
+        recent => recent.map(|call| show(&visit, &call)),
+    };
+    visit.answer(page)
 }
 
 /// `GET /console/calls/live`: new calls as they end, as lines of the table.
@@ -104,15 +112,10 @@ impl Wanted {
     }
 
     fn address(&self, path: &str, position: Option<(&str, u64)>) -> String {
-        let mut query = form_urlencoded::Serializer::new(String::new());
-        let fields = [("tool", &self.tool), ("caller", &self.caller), ("status", &self.status), ("code", &self.code)];
-        for (name, value) in fields.into_iter().filter(|(_, value)| !value.is_empty()) {
-            query.append_pair(name, value);
-        }
-        if let Some((name, number)) = position {
-            query.append_pair(name, &number.to_string());
-        }
-        format!("{path}?{}", query.finish())
+        let (name, number) = position.map(|(name, number)| (name, number.to_string())).unwrap_or_default();
+        let filters =
+            [("tool", &*self.tool), ("caller", &*self.caller), ("status", &*self.status), ("code", &*self.code)];
+        with_query(path, filters.into_iter().chain([(name, &*number)]))
     }
 }
 
@@ -132,7 +135,10 @@ fn list(console: &Console, visit: &Visit, wanted: &Wanted) -> Result<Markup, Cal
     let counts = [("count", found.len().into()), ("refused", refused.into())];
     let title = texts.get("nav-calls");
     let state = html! { (texts.with("calls-state", counts)) " " (texts.with(reach, [("tenant", visit.caller.tenant.to_string().into())])) };
-    let head = Head { state: Some(state), ..Head::new(&title) };
+    let action = visit.may(Act::SearchHistory).then(|| {
+        html! { a.button href="/console/calls/history" { (texts.get("history-title")) } }
+    });
+    let head = Head { state: Some(state), action, ..Head::new(&title) };
     Ok(frame::page(
         visit,
         Some(Section::Calls),
@@ -165,7 +171,7 @@ fn line(texts: &Texts, call: &RecentCall) -> Markup {
             td { a href={ "/console/calls/" (call.id) } { (format::time(texts, call.time)) } }
             td { (format::name(&call.tool)) }
             td { (outcome(texts, call)) }
-            td { (call.caller.id) " " span.quiet { (call.caller.tenant) } }
+            td { (format::name(&call.caller.id)) " " span.quiet { (format::text(&call.caller.tenant)) } }
             td.number { (format::duration(call.duration)) }
             td.number { (format::money(call.cost_usd)) }
         }
@@ -174,16 +180,43 @@ fn line(texts: &Texts, call: &RecentCall) -> Markup {
 
 /// How it ended, in a word with a sign.
 fn outcome(texts: &Texts, call: &RecentCall) -> Markup {
-    let (class, sign, id) = match call.status {
-        Status::Success => ("tag good", "✓", "status-success"),
-        Status::Error => ("tag bad", "✕", "status-error"),
-        Status::Refused => ("tag warn", "⊘", "status-refused"),
-        Status::Cancelled => ("tag", "–", "status-cancelled"),
+    status_tag(texts, call.status.as_str(), call.code.map(ErrorCode::as_str), call.dry_run)
+}
+
+/// The same of a call whose status and code are texts.
+fn status_tag(texts: &Texts, status: &str, code: Option<&str>, dry_run: bool) -> Markup {
+    let (class, sign, id) = match Status::ALL.into_iter().find(|known| known.as_str() == status) {
+        Some(Status::Success) => ("tag good", "✓", "status-success"),
+        Some(Status::Error) | None => ("tag bad", "✕", "status-error"),
+        Some(Status::Refused) => ("tag warn", "⊘", "status-refused"),
+        Some(Status::Cancelled) => ("tag", "–", "status-cancelled"),
     };
     html! {
         span class=(class) { (sign) " " (texts.get(id)) }
-        @if let Some(code) = call.code { " " code.quiet { (code.as_str()) } }
-        @if call.dry_run { " " span.tag { (texts.get("call-dry-run")) } }
+        @if let Some(code) = code { " " code.quiet { (format::text(code)) } }
+        @if dry_run { " " span.tag { (texts.get("call-dry-run")) } }
+    }
+}
+
+/// The field by which calls are chosen by how they ended.
+fn status_options(texts: &Texts, chosen: &str) -> Markup {
+    html! {
+        div.field {
+            label for="status" { (texts.get("call-outcome")) }
+            select #status name="status" {
+                option value="" { (texts.get("filter-any")) }
+                @for status in Status::ALL {
+                    option value=(status.as_str()) selected[chosen == status.as_str()] {
+                        (texts.get(match status {
+                            Status::Success => "status-success",
+                            Status::Error => "status-error",
+                            Status::Refused => "status-refused",
+                            Status::Cancelled => "status-cancelled",
+                        }))
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -200,22 +233,7 @@ fn filters(texts: &Texts, wanted: &Wanted) -> Markup {
         form.filters method="get" action="/console/calls" role="search" {
             (field("tool", "tool-name", &wanted.tool))
             (field("caller", "call-caller", &wanted.caller))
-            div.field {
-                label for="status" { (texts.get("call-outcome")) }
-                select #status name="status" {
-                    option value="" { (texts.get("filter-any")) }
-                    @for status in Status::ALL {
-                        option value=(status.as_str()) selected[wanted.status == status.as_str()] {
-                            (texts.get(match status {
-                                Status::Success => "status-success",
-                                Status::Error => "status-error",
-                                Status::Refused => "status-refused",
-                                Status::Cancelled => "status-cancelled",
-                            }))
-                        }
-                    }
-                }
-            }
+            (status_options(texts, &wanted.status))
             (field("code", "call-code", &wanted.code))
             button { (texts.get("filter-apply")) }
         }
@@ -244,12 +262,12 @@ fn show(visit: &Visit, call: &RecentCall) -> Markup {
         &html! {
             (CallPath::of_recent(call).draw(&texts))
             dl.facts {
-                @for (name, value) in facts { div { dt { (texts.get(name)) } dd { code { (value) } } } }
+                @for (name, value) in facts { div { dt { (texts.get(name)) } dd { code { (format::text(&value)) } } } }
             }
             p.quiet { (texts.get("call-no-arguments")) }
             p {
                 a href={ (tools::path_of(&call.tool)) } { (texts.get("call-tool")) } " · "
-                a href={ "/console/calls?" (form_urlencoded::Serializer::new(String::new()).append_pair("tool", &call.tool).finish()) } {
+                a href=(with_query("/console/calls", [("tool", &*call.tool)])) {
                     (texts.get("call-same-tool"))
                 }
             }

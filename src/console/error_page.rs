@@ -6,8 +6,8 @@ use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 
 use super::frame::{self, Head};
-use super::headers;
 use super::visit::{Guest, Visit};
+use super::{format, headers};
 use crate::api::status_of;
 use crate::core::error::{CallError, ErrorCode};
 
@@ -53,11 +53,11 @@ fn title(guest: &Guest, error: &CallError) -> String {
 fn body(guest: &Guest, error: &CallError) -> Markup {
     html! {
         div.notice.bad role="alert" {
-            p { (error.message()) }
+            p { (format::text(error.message())) }
         }
         @if !error.alternatives().is_empty() {
             p { (guest.texts.get("error-alternatives")) " "
-                @for name in error.alternatives() { code { (name) } " " }
+                @for name in error.alternatives() { (format::name(name)) " " }
             }
         }
         p.quiet { (guest.texts.get("error-request")) " " code { (guest.request_id()) } " · " code { (error.code().as_str()) } }

@@ -1,5 +1,6 @@
 //! Numbers, durations, money and times as people read them.
 
+use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
@@ -45,6 +46,11 @@ pub(super) fn count(number: u64) -> String {
     text
 }
 
+/// Somebody else's text. Characters that change its direction are escaped, so that it cannot be read as another.
+pub(super) fn text(text: &str) -> Cow<'_, str> {
+    text_direction::escaped(text)
+}
+
 /// A moment: relative, in UTC on hover; the script of the page shows the local time there too.
 pub(super) fn time(texts: &Texts, at: SystemTime) -> Markup {
     let utc = Timestamp::try_from(at).unwrap_or(Timestamp::UNIX_EPOCH);
@@ -63,7 +69,7 @@ pub(super) fn time(texts: &Texts, at: SystemTime) -> Markup {
 pub(super) fn name(name: &str) -> Markup {
     const MAX: usize = 44;
     const END: usize = 14;
-    let name = &*text_direction::escaped(name);
+    let name = &*text(name);
     let length = name.chars().count();
     if length <= MAX {
         return html! { code.name { (name) } };

@@ -4,6 +4,7 @@ use maud::{DOCTYPE, Markup, html};
 
 use super::acts::Act;
 use super::assets::{ICON, LIVE, PAGE, STYLE};
+use super::format;
 use super::visit::{Guest, TOKEN_FIELD, Visit};
 
 /// An entry of the navigation.
@@ -12,6 +13,10 @@ pub(super) enum Section {
     Overview,
     Calls,
     Tools,
+    Servers,
+    Policies,
+    Limits,
+    Configuration,
 }
 
 /// The head of a page's content.
@@ -31,13 +36,18 @@ impl<'a> Head<'a> {
 }
 
 impl Section {
-    const ALL: [Self; 3] = [Self::Overview, Self::Calls, Self::Tools];
+    const ALL: [Self; 7] =
+        [Self::Overview, Self::Calls, Self::Tools, Self::Servers, Self::Policies, Self::Limits, Self::Configuration];
 
     fn path(self) -> &'static str {
         match self {
             Self::Overview => "/console",
             Self::Calls => "/console/calls",
             Self::Tools => "/console/tools",
+            Self::Servers => "/console/servers",
+            Self::Policies => "/console/policies",
+            Self::Limits => "/console/limits",
+            Self::Configuration => "/console/configuration",
         }
     }
 
@@ -46,6 +56,10 @@ impl Section {
             Self::Overview => "nav-overview",
             Self::Calls => "nav-calls",
             Self::Tools => "nav-tools",
+            Self::Servers => "nav-servers",
+            Self::Policies => "nav-policies",
+            Self::Limits => "nav-limits",
+            Self::Configuration => "nav-configuration",
         }
     }
 
@@ -54,6 +68,10 @@ impl Section {
             Self::Overview => Act::SeeOverview,
             Self::Calls => Act::SeeCalls,
             Self::Tools => Act::SeeTools,
+            Self::Servers => Act::SeeServers,
+            Self::Policies => Act::SeePolicies,
+            Self::Limits => Act::SeeLimits,
+            Self::Configuration => Act::SeeConfiguration,
         }
     }
 }
@@ -81,7 +99,7 @@ pub(super) fn page(visit: &Visit, section: Option<Section>, head: &Head<'_>, bod
                 main #main tabindex="-1" {
                     div.head {
                         div {
-                            h1 { (head.title) }
+                            h1 { (format::text(head.title)) }
                             @if let Some(state) = &head.state { p.state { (state) } }
                         }
                         @if let Some(action) = &head.action { div.action { (action) } }
@@ -115,7 +133,7 @@ fn document(guest: &Guest, title: &str, body: &Markup) -> Markup {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                title { (title) " · sekisho" }
+                title { (format::text(title)) " · sekisho" }
                 link rel="icon" href=(ICON.path()) type="image/svg+xml";
                 link rel="stylesheet" href=(STYLE.path());
                 script type="module" src=(PAGE.path()) {}
@@ -133,7 +151,7 @@ fn account(visit: &Visit) -> Markup {
         div.account {
             @match visit.form_token() {
                 Some(token) => {
-                    p.who title=(visit.caller.id) { strong { (visit.caller.id) } span { (visit.caller.tenant) " · "
+                    p.who title=(format::text(&visit.caller.id)) { strong { (format::text(&visit.caller.id)) } span { (format::text(&visit.caller.tenant)) " · "
                         (visit.roles.iter().map(|role| role.as_str()).collect::<Vec<_>>().join(", ")) } }
                     form method="post" action="/console/sign-out" {
                         input type="hidden" name=(TOKEN_FIELD) value=(token);

@@ -4,6 +4,7 @@
 use maud::{Markup, html};
 use serde_json::{Map, Value};
 
+use super::format;
 use super::schema_table::{kind, resolved};
 use super::text::Texts;
 use crate::core::call::Arguments;
@@ -162,7 +163,7 @@ fn summary(texts: &Texts, parts: &[(&str, &Value, bool)], problems: &[Detail]) -
             p { (texts.with("try-problems", [("n", problems.len().into())])) }
             ul { @for problem in problems {
                 @let name = named_by(&problem.path);
-                li { a href={ "#" (id_of(parts, &name)) } { (if name.is_empty() { "JSON" } else { &name }) } ": " (problem.message) }
+                li { a href={ "#" (id_of(parts, &name)) } { (if name.is_empty() { "JSON".into() } else { format::text(&name) }) } ": " (format::text(&problem.message)) }
             } }
         }
     }
@@ -198,10 +199,10 @@ fn field(
                     aria-describedby=(described) aria-invalid=[invalid];
             }
             p.help #(described) {
-                @if let Some(description) = schema["description"].as_str() { (description) }
+                @if let Some(description) = schema["description"].as_str() { (format::text(description)) }
                 @if control(schema) == Control::Json { " " (texts.get("try-needs-json")) }
             }
-            @for problem in wrong { p.error { (problem.message) } }
+            @for problem in wrong { p.error { (format::text(&problem.message)) } }
         }
     }
 }

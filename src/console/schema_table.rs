@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
+use super::format;
 use super::text::Texts;
 
 /// Maximum depth and rows: a schema is somebody else's text.
@@ -41,13 +42,13 @@ pub(super) fn table(texts: &Texts, schema: &Value) -> Markup {
                     @for row in rows.iter().take(MAX_ROWS) {
                         tr {
                             th scope="row" class={ "d" (row.depth) } {
-                                code { (row.name) }
+                                code { (format::text(&row.name)) }
                                 @if row.required { " " span.tag { (texts.get("schema-required")) } }
-                                @if !row.description.is_empty() { span.help { (row.description) } }
+                                @if !row.description.is_empty() { span.help { (format::text(row.description)) } }
                             }
-                            td { code { (row.kind) } }
-                            td { (row.rules) }
-                            td { @if let Some(default) = &row.default { code { (default) } } }
+                            td { code { (format::text(&row.kind)) } }
+                            td { (format::text(&row.rules)) }
+                            td { @if let Some(default) = &row.default { code { (format::text(default)) } } }
                         }
                     }
                 }

@@ -11,7 +11,7 @@ use maud::html;
 use serde::Deserialize;
 
 use super::visit::{Address, COOKIE_NAME, Guest, Visit, no_role};
-use super::{Console, error_page, frame, headers, redirect};
+use super::{Console, error_page, format, frame, headers, redirect};
 use crate::api::{read_form, status_of};
 use crate::core::call::Caller;
 use crate::core::error::{CallError, ErrorCode};
@@ -133,7 +133,7 @@ fn form(guest: &Guest, status: StatusCode, to: &str, error: Option<&CallError>) 
             h1 { (title) }
             p.quiet { (texts.get("sign-in-lead")) }
             @if let Some(error) = error {
-                div.notice.bad #failure role="alert" { p { (error.message()) } p.quiet { code { (guest.request_id()) } } }
+                div.notice.bad #failure role="alert" { p { (format::text(error.message())) } p.quiet { code { (guest.request_id()) } } }
             }
             form.stack method="post" action="/console/sign-in" {
                 input type="hidden" name="to" value=(local_path(to));

@@ -13,7 +13,7 @@ use unic_langid::LanguageIdentifier;
 type Bundle = FluentBundle<FluentResource>;
 
 /// A language of the interface.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Language {
     English,
     Japanese,
@@ -133,10 +133,14 @@ mod tests {
         assert_eq!(ids(english), ids(japanese));
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/console");
         let mut code = std::fs::read_to_string(folder.with_extension("rs")).unwrap();
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.extension().is_some_and(|extension| extension == "rs") {
-                code.push_str(&std::fs::read_to_string(path).unwrap());
+        let mut folders = vec![folder];
+        while let Some(folder) = folders.pop() {
+            for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+                match path.extension() {
+                    Some(extension) if extension == "rs" => code.push_str(&std::fs::read_to_string(path).unwrap()),
+                    None => folders.push(path),
+                    Some(_) => {}
+                }
             }
         }
         let unused: Vec<_> = ids(english).into_iter().filter(|id| !code.contains(&format!("\"{id}\""))).collect();

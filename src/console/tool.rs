@@ -50,7 +50,7 @@ pub(super) fn show(console: &Console, visit: &Visit, tool: &Tool, attempt: &Atte
         Some(Section::Tools),
         &head,
         &html! {
-            p.description { (tool.metadata.description) }
+            p.description { (format::text(&tool.metadata.description)) }
             p { (tools::tags(&texts, &tool.metadata)) }
             @if !tool.flags.is_empty() { (flags(&texts, tool)) }
             div.columns {
@@ -81,10 +81,10 @@ fn state(texts: &Texts, console: &Console, tool: &Tool, tools: &CallerTools) -> 
     let refusal = tools.find(tool.name()).err().map(|error| error.message().to_owned());
     let degraded = console.gateway.mcp_servers().degraded(&tool.metadata.source);
     html! {
-        code { (tool.metadata.source) } " · " (tool.metadata.category) " · " (tool.metadata.version) " · "
+        code { (format::text(&tool.metadata.source)) } " · " (format::text(&tool.metadata.category)) " · " (format::text(&tool.metadata.version)) " · "
         @match (&refusal, &degraded) {
-            (Some(refusal), _) => { span.warn-text { "⊘ " (refusal) } },
-            (None, Some(reason)) => { span.warn-text { "▲ " (reason) } },
+            (Some(refusal), _) => { span.warn-text { "⊘ " (format::text(refusal)) } },
+            (None, Some(reason)) => { span.warn-text { "▲ " (format::text(reason)) } },
             (None, None) => { span.good-text { "✓ " (texts.get("tool-usable")) } },
         }
     }
@@ -94,7 +94,7 @@ fn flags(texts: &Texts, tool: &Tool) -> Markup {
     html! {
         div.notice.warn {
             p { (texts.get("tool-flags")) }
-            ul { @for flag in &tool.flags { li { code { (flag.path) } " " (flag.message) } } }
+            ul { @for flag in &tool.flags { li { code { (format::text(&flag.path)) } " " (format::text(&flag.message)) } } }
         }
     }
 }
@@ -119,7 +119,7 @@ fn limits(texts: &Texts, console: &Console, tool: &Tool) -> Markup {
             @for (name, value) in rows { div { dt { (texts.get(name)) } dd { (value) } } }
             @if let Some((upstream, state)) = circuit {
                 div { dt { (texts.get("limit-circuit")) } dd {
-                    code { (upstream) } " "
+                    code { (format::text(&upstream)) } " "
                     span class=(if state == BreakerState::Closed { "good-text" } else { "bad-text" }) { (state.as_str()) }
                 } }
             }

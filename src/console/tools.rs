@@ -8,9 +8,9 @@ use axum::response::Response;
 use maud::{Markup, html};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
-use url::form_urlencoded;
 
 use super::acts::Act;
+use super::address::with_query;
 use super::frame::{self, Head, Section};
 use super::text::Texts;
 use super::visit::{Address, Visit};
@@ -155,13 +155,11 @@ impl Wanted {
 
     /// The address of another page of the same list.
     fn address(&self, page: usize) -> String {
-        let mut query = form_urlencoded::Serializer::new(String::new());
-        let fields = [("q", &self.q), ("source", &self.source), ("category", &self.category), ("danger", &self.danger)];
-        for (name, value) in fields.into_iter().filter(|(_, value)| !value.is_empty()) {
-            query.append_pair(name, value);
-        }
-        query.append_pair("page", &page.to_string());
-        format!("/console/tools?{}", query.finish())
+        let page = page.to_string();
+        let (source, category) = (&*self.source, &*self.category);
+        let fields =
+            [("q", &*self.q), ("source", source), ("category", category), ("danger", &self.danger), ("page", &page)];
+        with_query("/console/tools", fields)
     }
 }
 
@@ -172,7 +170,7 @@ fn filters(texts: &Texts, wanted: &Wanted, sources: &BTreeSet<&str>, categories:
                 label for=(name) { (texts.get(label)) }
                 select #(name) name=(name) {
                     option value="" { (texts.get("filter-any")) }
-                    @for value in values { option value=(value) selected[*value == chosen] { (value) } }
+                    @for value in values { option value=(value) selected[*value == chosen] { (format::text(value)) } }
                 }
             }
         }
@@ -213,11 +211,11 @@ fn table(texts: &Texts, lines: &[&Line<'_>]) -> Markup {
                         tr {
                             th scope="row" { a href=(path_of(&line.metadata.name)) { (format::name(&line.metadata.name)) } }
                             td.text { (first_line(&line.metadata.description)) }
-                            td { code.quiet { (line.metadata.source) } }
+                            td { code.quiet { (format::text(&line.metadata.source)) } }
                             td {
                                 (tags(texts, line.metadata))
                                 @if line.flagged { span.tag.warn { "⚑ " (texts.get("tool-flagged")) } " " }
-                                @if let Some(problem) = &line.problem { span.tag.warn title=(problem) { "⊘ " (texts.get("tool-not-usable")) } }
+                                @if let Some(problem) = &line.problem { span.tag.warn title=(format::text(problem)) { "⊘ " (texts.get("tool-not-usable")) } }
                             }
                         }
                     }
@@ -231,8 +229,8 @@ fn first_line(text: &str) -> String {
     const MAX: usize = 140;
     let line = text.trim().lines().next().unwrap_or_default();
     match line.char_indices().nth(MAX) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line.to_owned(),
+        Some((end, _)) => format!("{}…", format::text(&line[..end])),
+        None => format::text(line).into_owned(),
     }
 }
 

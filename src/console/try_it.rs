@@ -65,7 +65,7 @@ pub(super) fn section(visit: &Visit, tool: &Tool, attempt: &Attempt) -> Markup {
     let texts = visit.texts();
     let (Some(token), true) = (visit.form_token(), visit.may(Act::TryTool)) else {
         let reason = visit.require(Act::TryTool).err();
-        return html! { p.quiet { @if let Some(error) = reason { (error.message()) } } };
+        return html! { p.quiet { @if let Some(error) = reason { (format::text(error.message())) } } };
     };
     let is_dangerous = tool.metadata.dangerous;
     html! {
@@ -141,7 +141,7 @@ fn shown(texts: &Texts, title: &str, text: &str, open: bool) -> Markup {
         @if !text.is_empty() {
             details open[open] {
                 summary { (texts.get(title)) }
-                pre tabindex="0" { code { (&text[..end.unwrap_or(text.len())]) } }
+                pre tabindex="0" { code { (format::text(&text[..end.unwrap_or(text.len())])) } }
                 @if end.is_some() { p.quiet { (texts.get("reply-cut")) } }
             }
         }

@@ -63,7 +63,20 @@ async function fits(page, name) {
 }
 
 const paths = ["/console", "/console/calls", "/console/tools", "/console/tools?q=nothing-has-this-name", "/console/sign-in", "/console/calls/unknown"];
-const pages = [...paths, ...tools.map((tool) => `/console/tools/${encodeURIComponent(tool)}`)];
+// Those that administrators see too.
+const operation = [
+    "/console/calls/history",
+    "/console/servers",
+    "/console/servers/add",
+    "/console/servers/lock",
+    "/console/servers/openapi/zoo",
+    "/console/servers/mcp/gone",
+    "/console/policies",
+    `/console/policies?${new URLSearchParams({ tool: "echo", arguments: "{}", caller: "bob" })}`,
+    "/console/limits",
+    "/console/configuration?source=file",
+];
+const pages = [...paths, ...operation, ...tools.map((tool) => `/console/tools/${encodeURIComponent(tool)}`)];
 const fileName = (path) => path.replace(/[^a-z0-9]+/gi, "_").slice(0, 60);
 
 async function everything() {
@@ -106,6 +119,62 @@ async function everything() {
         if (!(await page.content()).includes("42")) await page.click("main form[method=post] button:not([name=more]) >> nth=0");
         check((await page.textContent("main")).includes("42"), "without JavaScript the calculator does not answer");
         await page.screenshot({ path: join(screenshots, "called-without-javascript.png"), fullPage: true });
+        await context.close();
+    }
+
+    {
+        // Without JavaScript too: approve a tool, connect a server again, test one, explain a call, check a configuration.
+        const { context, page } = await open({ javaScriptEnabled: false, viewport: { width: 1440, height: 900 } });
+        await signIn(page);
+        const main = () => page.textContent("main");
+        await page.goto(`${url}/console/servers`);
+        check((await main()).includes("quarantined"), "the list of servers does not name a quarantined tool");
+        await page.click("a[href='/console/servers/lock']");
+        await page.check("fieldset:has-text('zoo__pets') input[type=checkbox]");
+        await page.click("main form[method=post] button");
+        check((await main()).includes("Approved, and written to the lock"), "the approval is not shown");
+        await page.goto(`${url}/console/tools?q=zoo__pets`);
+        check((await page.locator("main tbody a[href$='/zoo%5F%5Fpets']").count()) === 1, "the approved tool is not offered");
+        await page.goto(`${url}/console/servers/mcp/gone`);
+        await page.click("button[value=reconnect]");
+        check((await main()).includes("It is being connected again"), "the reconnection is not shown");
+        await page.goto(`${url}/console/servers/add`);
+        await page.fill("#mcp-name", "nowhere");
+        await page.fill("#mcp-url", "https://not-allowed.example/mcp");
+        await page.press("#mcp-url", "Enter");
+        check((await page.textContent("[role=alert]")).includes("not an allowed host"), "the test of a server does not say why");
+        check((await page.inputValue("#mcp-name")) === "nowhere", "the form has lost what was written");
+        await page.screenshot({ path: join(screenshots, "server-refused.png"), fullPage: true });
+        await page.goto(`${url}/console/policies`);
+        await page.fill("#tool", "file_write");
+        await page.fill("#caller", "bob");
+        await page.press("#caller", "Enter");
+        check((await main()).includes("It would be stopped at"), "the call is not explained");
+        await page.goto(`${url}/console/configuration`);
+        await page.fill("#text", "limits: {max_queued: many}");
+        await page.click("main form[method=post] button");
+        check((await main()).includes("would not be taken over"), "a wrong configuration is not refused");
+        await page.screenshot({ path: join(screenshots, "configuration-refused.png"), fullPage: true });
+        await context.close();
+    }
+
+    {
+        // The overview changes while it is open, and a part with the focus stays.
+        const { context, page } = await open({ viewport: { width: 1440, height: 900 } });
+        await signIn(page);
+        await page.goto(`${url}/console`);
+        await page.waitForSelector("live-parts [data-state=live]");
+        const calls = () => page.evaluate(() => document.querySelector("#state").textContent);
+        const before = await calls();
+        await page.focus("#refusals a");
+        await page.evaluate(() => { document.activeElement.dataset.kept = "1"; });
+        const other = await context.newPage();
+        await other.goto(`${url}/console/tools/calculator`);
+        await other.fill("[name='argument.expression']", "1+");
+        await other.click("main form[method=post] button:not([name=more]) >> nth=0");
+        await page.waitForFunction((text) => document.querySelector("#state").textContent !== text, before, { timeout: 10_000 })
+            .catch(() => problems.push("the overview does not change"));
+        check(await page.evaluate(() => document.activeElement.dataset.kept === "1"), "the overview took the focus away");
         await context.close();
     }
 

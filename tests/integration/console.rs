@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::app::{TestApp, answer, config};
 
-const KEYS: &str = "
+pub(crate) const KEYS: &str = "
 auth:
   anonymous: never
   api_keys:
@@ -31,19 +31,19 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; base-uri 'none'; form
     frame-ancestors 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'";
 
 /// A browser with one session.
-struct Browser<'a> {
+pub(crate) struct Browser<'a> {
     app: &'a TestApp,
-    client: Client,
-    cookie: String,
+    pub(crate) client: Client,
+    pub(crate) cookie: String,
 }
 
 impl<'a> Browser<'a> {
-    fn new(app: &'a TestApp) -> Self {
+    pub(crate) fn new(app: &'a TestApp) -> Self {
         let client = Client::builder().no_proxy().redirect(Policy::none()).build().unwrap();
         Self { app, client, cookie: String::new() }
     }
 
-    async fn signed_in(app: &'a TestApp, key: &str) -> Self {
+    pub(crate) async fn signed_in(app: &'a TestApp, key: &str) -> Self {
         let mut browser = Self::new(app);
         let response = browser.sign_in(key).await;
         assert_eq!(response.status(), StatusCode::SEE_OTHER, "{key}");
@@ -51,17 +51,17 @@ impl<'a> Browser<'a> {
         browser
     }
 
-    fn get(&self, path: &str) -> RequestBuilder {
+    pub(crate) fn get(&self, path: &str) -> RequestBuilder {
         self.client.get(format!("{}{path}", self.app.url)).header(COOKIE, &self.cookie)
     }
 
     /// A form, as a page of the console sends it.
-    fn post(&self, path: &str, fields: &[(&str, &str)]) -> RequestBuilder {
+    pub(crate) fn post(&self, path: &str, fields: &[(&str, &str)]) -> RequestBuilder {
         self.post_from(path, fields).header(ORIGIN, &self.app.url)
     }
 
     /// A form from nowhere.
-    fn post_from(&self, path: &str, fields: &[(&str, &str)]) -> RequestBuilder {
+    pub(crate) fn post_from(&self, path: &str, fields: &[(&str, &str)]) -> RequestBuilder {
         let body = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
         let request = self.client.post(format!("{}{path}", self.app.url)).header(COOKIE, &self.cookie);
         request.header("content-type", "application/x-www-form-urlencoded").body(body)
@@ -71,13 +71,13 @@ impl<'a> Browser<'a> {
         self.post("/console/sign-in", &[("key", key), ("to", "/console/tools")]).send().await.unwrap()
     }
 
-    async fn page(&self, path: &str) -> String {
+    pub(crate) async fn page(&self, path: &str) -> String {
         let response = self.get(path).send().await.unwrap();
         assert_eq!(response.status(), StatusCode::OK, "{path}");
         response.text().await.unwrap()
     }
 
-    async fn token(&self) -> String {
+    pub(crate) async fn token(&self) -> String {
         let page = self.page("/console").await;
         let (_, rest) = page.split_once("name=\"token\" value=\"").expect("a form with a token");
         rest.split('"').next().unwrap().to_owned()
@@ -298,7 +298,7 @@ async fn calls_of_another_tenant_are_shown_to_nobody_but_an_administrator_of_all
         let page = browser.page("/console/calls").await;
         assert_eq!(page.contains(id), sees, "{key}: {page}");
         assert_eq!(page.contains("none-of-acme"), key != "key-of-eve", "{key}");
-        assert_eq!(browser.page("/console").await.contains("none-of-acme"), key != "key-of-eve", "{key}");
+        assert_eq!(browser.page("/console").await.contains("unknown_tool"), key != "key-of-eve", "{key}");
         let status = if sees { StatusCode::OK } else { StatusCode::NOT_FOUND };
         assert_eq!(browser.get(&format!("/console/calls/{id}")).send().await.unwrap().status(), status, "{key}");
         let one = app.get(&format!("/admin/calls/{id}")).bearer_auth(key);
@@ -349,7 +349,7 @@ async fn the_language_is_the_one_that_the_browser_asks_for() {
 }
 
 /// Texts with markup from a list of naughty strings (minimaxir/big-list-of-naughty-strings, MIT).
-fn markup() -> Vec<String> {
+pub(crate) fn markup() -> Vec<String> {
     serde_json::from_str(include_str!("../fixtures/console/markup.json")).unwrap()
 }
 
@@ -441,10 +441,10 @@ async fn no_text_of_a_tool_or_a_caller_becomes_markup() {
 
 /// Reads the page as a browser does, and accepts only what the console itself writes: its elements, attributes without
 /// code, and addresses of its own.
-fn check_markup(page: &str) {
+pub(crate) fn check_markup(page: &str) {
     const ELEMENTS: &str = "html head meta title link script body a div header nav p strong span form input button main h1 h2 h3 \
-        svg path ul ol li section details summary table thead tbody tr th td code pre label select option textarea time dl dt dd \
-        rect polyline live-calls copy-text template img !DOCTYPE";
+        svg path ul ol li section details summary table thead tbody tr th td code pre label fieldset legend select option textarea time dl dt dd \
+        rect polyline live-calls live-parts figure figcaption copy-text template img !DOCTYPE";
     const ATTRIBUTES: &str = "lang charset name content rel href type src class id tabindex aria-label aria-current aria-hidden \
         aria-labelledby aria-describedby aria-invalid viewBox width height focusable d title method action value required \
         autocomplete spellcheck data-search data-new data-live data-lost data-label data-done role for selected scope open rows \

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::app::TestApp;
+use crate::app::{TestApp, answer};
 
 /// A page must show these as text.
 const HOSTILE: [&str; 4] = [
@@ -23,11 +23,35 @@ async fn console_pages_in_chromium() {
     let overrides = ["echo", "sleep", "fail", "paid"].into_iter().zip(HOSTILE);
     let overrides: serde_json::Map<_, _> =
         overrides.map(|(tool, text)| (tool.to_owned(), json!({"description": text, "labels": [text]}))).collect();
-    let yaml = json!({
-        "auth": {"api_keys": [{"id": "ann", "key": "key-of-ann", "roles": ["admin", "operator"]}]},
-        "tools": {"overrides": overrides},
+    let directory = TempDir::new().unwrap();
+    let path = |file: &str| directory.path().join(file).display().to_string();
+    let operation = |id: &str| json!({"operationId": id, "summary": HOSTILE[0], "description": HOSTILE[1], "responses": {"200": {"description": "ok"}}});
+    let document = json!({
+        "openapi": "3.1.0", "info": {"title": "t", "version": "1"}, "servers": [{"url": "https://zoo.example"}],
+        "paths": {"/pets": {"get": operation("pets")}, "/keepers": {"get": operation("a_long_name_of_an_operation_that_no_column_can_hold_in_one_line")},
+            "/lost": {"get": {"operationId": "lost", "parameters": [{"$ref": "#/none"}], "responses": {}}}},
     });
-    let app = TestApp::in_directory(TempDir::new().unwrap(), &yaml.to_string()).await;
+    std::fs::write(path("zoo.json"), document.to_string()).unwrap();
+    std::fs::write(path("tools.lock"), r#"{"version": 1, "tools": {}}"#).unwrap();
+    let yaml = json!({
+        "mcp": {"servers": {"gone": {"command": "/does-not-exist/<script>alert(1)</script>"}}},
+        "openapi": {"collections": {"zoo": {"spec_file": path("zoo.json")}}},
+        "outbound": {"openapi_allowed_domains": ["zoo.example"]},
+        "budget": {"max_cost_per_caller_per_day": 1, "max_tokens_per_caller_per_day": 100_000},
+        "limits": {"caller_rate_limit": 10_000},
+        "auth": {"api_keys": [{"id": "ann", "key": "key-of-ann", "roles": ["admin", "operator"]}]},
+        "tools": {"overrides": overrides, "lock": path("tools.lock")},
+    });
+    let app = TestApp::in_directory(directory, &yaml.to_string()).await;
+    // What is not the document's is as it was approved.
+    let (_, review) = answer(app.get("/admin/lock").bearer_auth("key-of-ann")).await;
+    let differences = review["differences"].as_array().unwrap().iter();
+    let own: Vec<_> = differences
+        .filter(|found| !found["tool"].as_str().unwrap().starts_with("zoo__"))
+        .map(|found| json!({"tool": found["tool"], "hash": found["hash"]}))
+        .collect();
+    let approve = app.post("/admin/lock/approve").bearer_auth("key-of-ann").json(&json!({"approvals": own}));
+    assert!(approve.send().await.unwrap().status().is_success());
     for text in HOSTILE {
         for tool in ["echo", "fail", text] {
             let path = format!("/tools/{}/execute", percent_encoding(tool));

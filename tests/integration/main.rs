@@ -23,6 +23,7 @@ mod connections;
 mod console;
 mod console_browser;
 mod console_link;
+mod console_operations;
 mod conversations;
 mod datainsight;
 mod departures;

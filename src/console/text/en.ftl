@@ -7,6 +7,192 @@ frame-sign-in = Sign in
 frame-sign-out = Sign out
 frame-anonymous = Not signed in
 frame-reads-own = sees its own calls
+figure-minute = last minute
+figure-hour = last hour
+overview-minutes = Calls a minute, last hour
+overview-as-table = As a table
+overview-minute = Minute
+overview-minutes-ago = { $n } min ago
+overview-budgets = Budgets of today
+overview-tokens = { $n } tokens
+overview-used = used
+overview-load = Load
+load-running = Calls running
+load-sandbox = Sandboxed runs
+load-queued = Sandboxed runs waiting
+load-memory = Memory of the sandbox
+advice-circuit = It is tried again by itself. Look at its last calls, and at the service itself.
+advice-mcp = It is connected again by itself. Look at the server's own log, or sign in to it.
+advice-openapi = Look at the address of the document, and whether it is a valid one.
+advice-configuration = The one before stays in force. Mend the file; it is read again by itself.
+advice-lock = Restore the file, or pin the tools again: sekisho lock
+advice-quarantine = Review the differences and approve them: sekisho lock diff
+advice-prices = Set a price of the model, or it is refused under a budget of money.
+advice-sandbox = Set the interpreter up: sekisho sandbox prepare
+advice-storage = Look at the free space and the rights of the state directory, or at the database.
+advice-other = The log says more.
+nav-servers = Servers
+servers-state = { $count ->
+    [one] One server or collection
+   *[other] { $count } servers and collections
+}, { $down ->
+    [0] all well
+    [one] one needs attention
+   *[other] { $down } need attention
+}.
+servers-add = Add a server
+servers-differences = Differences from the lock
+servers-none = No MCP server and no OpenAPI collection, or none with a tool for you.
+server-name = Name
+server-kind = Kind
+server-since = Since
+server-reason = Reason
+server-mcp = MCP server
+server-openapi = OpenAPI collection
+server-works = works
+server-degraded = works in part
+server-connecting = connecting
+server-needs-sign-in = needs a sign-in
+server-down = down
+server-disabled = switched off
+server-quarantined = { $n } quarantined
+server-reconnect = Reconnect now
+server-reconnecting = It is being connected again.
+server-sign-in = Sign in
+server-continue = The sign-in is open for some minutes:
+server-open-sign-in = go on at the authorization server
+server-address = Address
+server-defined = Defined
+server-registered = over HTTP
+server-configured = in the configuration
+server-waiting = Waiting for approval
+fidelity-title = Operations of the document
+fidelity-operations = Operations
+fidelity-works = Work as described
+fidelity-lost = Not offered
+fidelity-approximated = Differ from the document
+fidelity-credentials = Without their credentials
+list-more = { $n } more are not shown; the API has all.
+add-state = A test connects or reads, and offers nothing.
+add-url = Address
+add-headers = Headers
+add-headers-help = One header a line. A value is the name of a secret of the configuration (mcp.secrets), never a secret.
+add-document-url = Address of the document
+add-document = Or the document itself
+add-document-help = The host must be allowed (outbound.openapi_allowed_domains).
+add-base-url = Address of the service, if not the document's
+add-test = Test
+add-add = Add
+add-server-works = It was connected, and lists its tools. Nothing was added yet.
+add-document-read = The document was read. Nothing was added yet.
+lock-state = { $count ->
+    [0] Every tool is as it was approved.
+    [one] One tool differs from what was approved.
+   *[other] { $count } tools differ from what was approved.
+}
+lock-none = No lock applies: tools are offered as their sources describe them.
+lock-same = Nothing differs.
+lock-not-compared = Not compared:
+lock-approve = Approve the chosen ones
+lock-approved = Approved, and written to the lock.
+lock-help = What is approved is what this page shows: a tool that has changed since is refused.
+lock-added = new
+lock-removed = removed
+lock-changed = changed
+lock-renamed = renamed, before:
+lock-quarantined = refused until approved
+lock-place = Place
+lock-before = Approved
+lock-after = Now
+nav-policies = Policies
+policies-state = { $rules ->
+    [one] One rule
+   *[other] { $rules } rules
+} in force, set { $version }.
+policies-rules = Rules
+policies-none = No rule of your own: the checks of each tool decide alone.
+policies-rule = Rule
+policies-file = File
+policies-roles = Roles that may call dangerous tools
+policies-decisions = Decisions
+policies-memory = About the calls in memory.
+policies-decision = Decision
+policies-reason = Reason
+policies-allowed = permitted
+policies-undecided = No call in memory reached the policies.
+explain-title = Explain a call
+explain-help = Nothing is run, and nothing is taken of any limit.
+explain-caller = Id of the caller
+explain-caller-help = Empty: a caller without credentials.
+explain-roles = Roles
+explain-roles-help = Separated by commas.
+explain-arguments = Arguments
+explain-button = Explain
+explain-passes = Every stage would let it through.
+explain-stops = It would be stopped at { $stage }.
+path-would-stop = would stop it
+history-title = Older calls
+history-state = From the audit trail, the newest first. Times are in UTC.
+history-recent = Calls in memory
+history-none = No call of the trail fits.
+history-searched = Searched back to { $time }.
+history-end = There are no older ones.
+history-since = From (UTC)
+history-until = Until (UTC)
+history-lacks = From the audit trail, which has neither the times of the stages nor the text of a refusal.
+call-stage = Ended at
+call-attempts = Attempts
+call-policy = Policy set
+call-trace = Trace
+call-line = Line of the trail
+call-together = Calls of this line
+nav-limits = Limits
+limits-state = { $empty ->
+    [0] No limit is used up
+    [one] One limit is used up
+   *[other] { $empty } limits are used up
+}; { $count } in use.
+limits-rates = Rate limits
+limits-full = Nothing is used of any limit.
+limits-left = Left
+limits-used = Used
+limits-full-in = Full again in
+limits-all-tools = all tools
+limits-all-callers = all callers
+limits-held = Held
+limits-limit = Limit
+limits-general = In force
+limits-tenant-rate = A tenant, all tools
+limits-caller-rate = A caller, all tools
+limits-mcp-rate = A tool of an MCP server
+limits-concurrent = Calls at once
+limits-concurrent-tool = Calls of a tool at once
+limits-queue = Calls that may wait
+nav-configuration = Configuration
+configuration-state = { $count } settings, { $set } of them set.
+configuration-check = Check a change
+configuration-text = Changed configuration
+configuration-help = Empty: the file as it is now. Nothing is taken over; whether a secret has changed is not shown.
+configuration-run-check = Check
+configuration-valid = { $count ->
+    [0] It is valid, and changes nothing.
+    [one] It is valid, and changes one setting.
+   *[other] It is valid, and changes { $count } settings.
+}
+configuration-invalid = It would not be taken over:
+configuration-restart = takes effect at the next start
+configuration-changes = Settings that would change
+configuration-key = Setting
+configuration-value = Value
+configuration-before = In force
+configuration-after = Afterwards
+configuration-settings = In force
+configuration-none = No setting fits.
+configuration-secret = secret
+configuration-line = line { $n }
+source-default = default
+source-file = file
+source-environment = environment
 sign-in-title = Sign in
 sign-in-lead = With an API key or a token of this gateway.
 sign-in-key = Key or token
@@ -133,7 +319,6 @@ status-cancelled = cancelled
 live-new = new
 live-live = live
 live-lost = connection lost; connecting again
-overview-window = Of the last { $minutes } minutes, from the calls in memory.
 overview-refusals = Refusals and failures by reason
 overview-degraded = Needs attention
 overview-slowest = Slowest tools
@@ -141,9 +326,9 @@ overview-most-refused = Most refused tools
 overview-none-refused = None.
 overview-none-degraded = Everything works.
 overview-nothing = Nothing yet.
-figure-calls = Calls
+figure-calls = Calls a second
 figure-refused = Refused
-figure-times = p50 / p95
+figure-times = p50 / p95 / p99
 figure-spent = Spent
 tools-state = { $count ->
     [one] One tool

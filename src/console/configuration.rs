@@ -1,0 +1,224 @@
+//! Each setting in force with its source, and a check of a changed configuration before it is taken over.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::response::Response;
+use maud::{Markup, html};
+use serde::Deserialize;
+
+use super::acts::Act;
+use super::frame::{self, Head, Section};
+use super::submission::Submission;
+use super::text::Texts;
+use super::visit::{Address, TOKEN_FIELD, Visit};
+use super::{Console, error_page, format};
+use crate::config::{Setting, SettingSource};
+use crate::core::error::CallError;
+use crate::gateway::ConfigurationCheck;
+
+const PATH: &str = "/console/configuration";
+
+/// What the address says.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Wanted {
+    q: String,
+    source: String,
+}
+
+/// `GET /console/configuration`.
+pub(super) async fn page(
+    State(console): State<Arc<Console>>,
+    visit: Visit,
+    Address(wanted): Address<Wanted>,
+) -> Response {
+    visit.answer(show(&console, &visit, &wanted, "", None))
+}
+
+/// `POST /console/configuration`: checks a text; changes nothing.
+pub(super) async fn check(State(console): State<Arc<Console>>, request: Request) -> Response {
+    let submission = match Submission::read(&console, Act::SeeConfiguration, request).await {
+        Ok(submission) => submission,
+        Err(response) => return response,
+    };
+    let (visit, text) = (&submission.visit, submission.field("text"));
+    let sent = Some(text.to_owned()).filter(|text| !text.is_empty());
+    let checked = match submission.require_admin() {
+        Ok(()) => console.gateway.check_configuration(&visit.caller, sent).await,
+        Err(error) => Err(error),
+    };
+    match checked {
+        Ok(check) => visit.answer(show(&console, visit, &Wanted::default(), text, Some(&check))),
+        Err(error) => error_page::of_visit(visit, &error),
+    }
+}
+
+fn show(
+    console: &Console,
+    visit: &Visit,
+    wanted: &Wanted,
+    text: &str,
+    check: Option<&ConfigurationCheck>,
+) -> Result<Markup, CallError> {
+    visit.require(Act::SeeConfiguration)?;
+    let texts = visit.texts();
+    let all = console.gateway.settings(&visit.caller)?;
+    let set = all.iter().filter(|setting| setting.source != SettingSource::Default).count();
+    let found: Vec<_> = all.iter().filter(|setting| wanted.admits(setting)).collect();
+    let title = texts.get("nav-configuration");
+    let file = console.gateway.configuration_file().map(|file| file.display().to_string());
+    let head = Head {
+        state: Some(html! {
+            (texts.with("configuration-state", [("count", all.len().into()), ("set", set.into())])) " "
+            @if let Some(file) = file { code { (format::text(&file)) } }
+        }),
+        ..Head::new(&title)
+    };
+    Ok(frame::page(
+        visit,
+        Some(Section::Configuration),
+        &head,
+        &html! {
+            section aria-labelledby="check" {
+                h2 #check { (texts.get("configuration-check")) }
+                @if let Some(check) = check { (result(&texts, check)) }
+                (form(visit, text))
+            }
+            section {
+                h2 { (texts.get("configuration-settings")) }
+                (filters(&texts, wanted))
+                @if found.is_empty() { div.empty { p { (texts.get("configuration-none")) } } }
+                @else { (table(&texts, &found)) }
+            }
+        },
+    ))
+}
+
+impl Wanted {
+    fn admits(&self, setting: &Setting) -> bool {
+        let query = self.q.trim().to_lowercase();
+        (query.is_empty() || setting.key.to_lowercase().contains(&query))
+            && (self.source.is_empty() || setting.source.as_str() == self.source)
+    }
+}
+
+fn form(visit: &Visit, text: &str) -> Markup {
+    let texts = visit.texts();
+    html! {
+        form.stack method="post" action=(PATH) {
+            input type="hidden" name=(TOKEN_FIELD) value=(visit.form_token().unwrap_or_default());
+            div.field {
+                label for="text" { (texts.get("configuration-text")) span.kind { "YAML" } }
+                textarea #text name="text" rows="8" spellcheck="false" aria-describedby="text-help" { "\n" (text) }
+                p.help #text-help { (texts.get("configuration-help")) }
+            }
+            div.buttons { button.main { (texts.get("configuration-run-check")) } }
+        }
+    }
+}
+
+fn result(texts: &Texts, check: &ConfigurationCheck) -> Markup {
+    html! {
+        @if check.problems.is_empty() {
+            div.notice role="status" { p { "✓ " (texts.with("configuration-valid", [("count", check.changes.len().into())])) } }
+        } @else {
+            div.notice.bad #problems tabindex="-1" role="alert" {
+                p { "✕ " (texts.get("configuration-invalid")) }
+                @for problem in &check.problems { pre tabindex="0" { code { (format::text(problem)) } } }
+            }
+        }
+        @for topic in &check.restart_required {
+            p.notice.warn { "▲ " code { (topic) } " " (texts.get("configuration-restart")) }
+        }
+        @for (setting, note) in &check.notes { p.notice.warn { "▲ " code { (format::text(setting)) } ": " (format::text(note)) } }
+        @if !check.changes.is_empty() {
+            div.scroll tabindex="0" role="region" aria-label=(texts.get("configuration-changes")) {
+                table.compare {
+                    thead { tr {
+                        th scope="col" { (texts.get("configuration-key")) }
+                        th scope="col" { (texts.get("configuration-before")) }
+                        th scope="col" { (texts.get("configuration-after")) }
+                    } }
+                    tbody { @for (before, after) in &check.changes {
+                        tr {
+                            th scope="row" { @if let Some(setting) = before.as_ref().or(after.as_ref()) { code { (format::text(&setting.key)) } } }
+                            td.before { (value(texts, before.as_ref())) }
+                            td.after { (value(texts, after.as_ref())) }
+                        }
+                    } }
+                }
+            }
+        }
+    }
+}
+
+fn filters(texts: &Texts, wanted: &Wanted) -> Markup {
+    html! {
+        form.filters method="get" action=(PATH) role="search" {
+            div.field.wide {
+                label for="q" { (texts.get("filter-search")) }
+                input #q type="search" name="q" value=(wanted.q) autocomplete="off" spellcheck="false" data-search;
+            }
+            div.field {
+                label for="source" { (texts.get("tool-source")) }
+                select #source name="source" {
+                    option value="" { (texts.get("filter-any")) }
+                    @for source in [SettingSource::Default, SettingSource::File, SettingSource::Environment] {
+                        option value=(source.as_str()) selected[wanted.source == source.as_str()] { (texts.get(name(source))) }
+                    }
+                }
+            }
+            button { (texts.get("filter-apply")) }
+        }
+    }
+}
+
+fn table(texts: &Texts, settings: &[&Setting]) -> Markup {
+    html! {
+        div.scroll tabindex="0" role="region" aria-label=(texts.get("configuration-settings")) {
+            table.settings {
+                thead { tr {
+                    th scope="col" { (texts.get("configuration-key")) }
+                    th scope="col" { (texts.get("configuration-value")) }
+                    th scope="col" { (texts.get("tool-source")) }
+                } }
+                tbody { @for setting in settings { tr {
+                    th scope="row" { code { (format::text(&setting.key)) } }
+                    td { (value(texts, Some(setting))) }
+                    td { (source(texts, setting)) }
+                } } }
+            }
+        }
+    }
+}
+
+fn value(texts: &Texts, setting: Option<&Setting>) -> Markup {
+    html! {
+        @match setting {
+            None => { "–" },
+            Some(Setting { is_secret: true, source, .. }) if *source != SettingSource::Default => {
+                span.quiet { "••• " (texts.get("configuration-secret")) }
+            },
+            Some(Setting { value: Some(value), .. }) => { code { (format::text(value)) } },
+            Some(_) => { span.quiet { "–" } },
+        }
+    }
+}
+
+fn source(texts: &Texts, setting: &Setting) -> Markup {
+    html! {
+        @if setting.source == SettingSource::Default { span.quiet { (texts.get("source-default")) } }
+        @else { span.tag { (texts.get(name(setting.source))) } }
+        @if let Some(variable) = &setting.variable { " " code { (variable) } }
+        @if let Some(line) = setting.line { " " span.quiet { (texts.with("configuration-line", [("n", line.into())])) } }
+    }
+}
+
+fn name(source: SettingSource) -> &'static str {
+    match source {
+        SettingSource::Default => "source-default",
+        SettingSource::File => "source-file",
+        SettingSource::Environment => "source-environment",
+    }
+}

@@ -1,0 +1,85 @@
+//! The overview while it is open: each second the parts that have changed.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::extract::State;
+use axum::response::Response;
+use futures_util::Stream;
+use parking_lot::Mutex;
+
+use super::parts::Parts;
+use crate::api::{KEEP_ALIVE_COMMENT, NamedEvent, respond_named};
+use crate::console::Console;
+use crate::console::acts::Act;
+use crate::console::text::Language;
+use crate::console::visit::Visit;
+use crate::gateway::Reach;
+
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// By whose figures and in which language: the second that a page was made in, and its parts.
+type Kept = HashMap<(Arc<str>, Language), (u64, Arc<Vec<Part>>)>;
+
+/// The id of an element, and its content.
+type Part = (&'static str, String);
+
+/// The parts of this second: viewers who see the same share them.
+#[derive(Default)]
+pub(in crate::console) struct LiveOverviews(Mutex<Kept>);
+
+impl fmt::Debug for LiveOverviews {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("LiveOverviews")
+    }
+}
+
+/// `GET /console/live`.
+pub(in crate::console) async fn live(State(console): State<Arc<Console>>, visit: Visit) -> Response {
+    if let Err(error) = visit.require(Act::SeeOverview) {
+        return visit.answer(Err(error));
+    }
+    respond_named(changes(console, visit), KEEP_ALIVE_COMMENT)
+}
+
+/// What has changed, until the session or the gateway ends.
+fn changes(console: Arc<Console>, visit: Visit) -> impl Stream<Item = NamedEvent> + Send + 'static {
+    async_stream::stream! {
+        let draining = console.gateway.draining().clone();
+        let mut tick = tokio::time::interval(INTERVAL);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut shown: Arc<Vec<Part>> = Arc::default();
+        while draining.run_until_cancelled(tick.tick()).await.is_some() && visit.is_still_open(&console) {
+            let parts = console.overviews.now(&console, &visit);
+            let changed: Vec<&Part> = parts.iter().filter(|part| !shown.contains(part)).collect();
+            if !changed.is_empty() {
+                yield NamedEvent::new("parts", &changed);
+            }
+            shown = parts;
+        }
+    }
+}
+
+impl LiveOverviews {
+    fn now(&self, console: &Console, visit: &Visit) -> Arc<Vec<Part>> {
+        let now = SystemTime::now();
+        let second = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let whose = match console.gateway.reach(&visit.caller) {
+            // No tenant has an empty name.
+            Reach::AllTenants => "".into(),
+            Reach::Tenant => Arc::clone(&visit.caller.tenant),
+            Reach::Own => Arc::clone(&visit.caller.owner.caller),
+        };
+        let texts = visit.texts();
+        // Held while they are made: whoever waits gets the same.
+        let mut kept = self.0.lock();
+        kept.retain(|_, (made, _)| *made == second);
+        let (_, parts) = kept.entry((whose, texts.language)).or_insert_with(|| {
+            let overview = console.gateway.overview(&visit.caller, now);
+            (second, Arc::new(Parts::of(&texts, &overview, visit.may(Act::SeeServers)).into_named()))
+        });
+        Arc::clone(parts)
+    }
+}

@@ -1,0 +1,207 @@
+//! The rules that are in force, what they decided, and which stage would stop a call. All of a question is in the address.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use maud::{Markup, html};
+use serde::Deserialize;
+
+use super::acts::Act;
+use super::address::with_query;
+use super::call_path::CallPath;
+use super::frame::{self, Head, Section};
+use super::text::Texts;
+use super::visit::{Address, Visit};
+use super::{Console, format};
+use crate::core::call::Arguments;
+use crate::core::error::{CallError, ErrorCode};
+use crate::core::json;
+use crate::gateway::{DecisionCount, Explained};
+use crate::pipeline::StageVerdict;
+use crate::policy::PolicySummary;
+
+/// Lines of each table.
+const MAX_LINES: usize = 100;
+
+/// What the address says: the call to explain.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Question {
+    tool: String,
+    arguments: String,
+    caller: String,
+    tenant: String,
+    roles: String,
+}
+
+/// `GET /console/policies`.
+pub(super) async fn page(
+    State(console): State<Arc<Console>>,
+    visit: Visit,
+    Address(question): Address<Question>,
+) -> Response {
+    visit.answer(visit.require(Act::SeePolicies).map(|()| show(&console, &visit, &question)))
+}
+
+fn show(console: &Console, visit: &Visit, question: &Question) -> Markup {
+    let texts = visit.texts();
+    let summary = console.gateway.pipeline.policy.summary();
+    let decisions = console.gateway.decisions(&visit.caller);
+    let verdicts = question.ask(console, visit);
+    let title = texts.get("nav-policies");
+    let version: String = summary.version.chars().take(8).collect();
+    let state = texts.with("policies-state", [("rules", summary.rules.len().into()), ("version", version.into())]);
+    let head = Head { state: Some(html! { (state) }), ..Head::new(&title) };
+    frame::page(
+        visit,
+        Some(Section::Policies),
+        &head,
+        &html! {
+            @if visit.may(Act::ExplainCall) {
+                section aria-labelledby="explain" {
+                    h2 #explain { (texts.get("explain-title")) }
+                    (form(visit, question))
+                    @match &verdicts {
+                        None => {},
+                        Some(Err(error)) => {
+                            div.notice.bad #problems tabindex="-1" role="alert" { p { (format::text(error.message())) } }
+                        },
+                        Some(Ok(verdicts)) => { (answer(&texts, verdicts)) },
+                    }
+                }
+            }
+            div.columns {
+                section { h2 { (texts.get("policies-rules")) } (rules(&texts, &summary)) }
+                section {
+                    h2 { (texts.get("policies-decisions")) }
+                    (decided(&texts, &decisions))
+                }
+            }
+        },
+    )
+}
+
+impl Question {
+    /// The verdicts; `None` while nothing is asked.
+    fn ask(&self, console: &Console, visit: &Visit) -> Option<Result<Vec<StageVerdict>, CallError>> {
+        let tool = self.tool.trim();
+        if tool.is_empty() || !visit.may(Act::ExplainCall) {
+            return None;
+        }
+        Some(self.arguments().and_then(|arguments| {
+            let explained = Explained { tool: tool.to_owned(), arguments, caller: self.caller(visit) };
+            console.gateway.explain(&visit.caller, explained)
+        }))
+    }
+
+    fn arguments(&self) -> Result<Arguments, CallError> {
+        let wrong = |problem: String| {
+            CallError::new(ErrorCode::InvalidRequest, format!("the arguments must be a JSON object: {problem}"))
+        };
+        match self.arguments.trim() {
+            "" => Ok(Arguments::new()),
+            text => match json::parse(text.as_bytes()).map_err(|error| wrong(error.to_string()))? {
+                serde_json::Value::Object(arguments) => Ok(arguments),
+                _ => Err(wrong("it is none".to_owned())),
+            },
+        }
+    }
+
+    fn caller(&self, visit: &Visit) -> Option<(String, String, Vec<String>)> {
+        let id = Some(self.caller.trim()).filter(|id| !id.is_empty())?;
+        let tenant = Some(self.tenant.trim()).filter(|tenant| !tenant.is_empty()).unwrap_or(&visit.caller.tenant);
+        let roles = self.roles.split(',').map(str::trim).filter(|role| !role.is_empty());
+        Some((id.to_owned(), tenant.to_owned(), roles.map(str::to_owned).collect()))
+    }
+}
+
+fn form(visit: &Visit, question: &Question) -> Markup {
+    let texts = visit.texts();
+    let own_tenant = &*visit.caller.tenant;
+    let tenant = if question.tenant.is_empty() { own_tenant } else { &question.tenant };
+    let field = |name: &str, label: &str, value: &str, help: Option<&str>| {
+        html! {
+            div.field {
+                label for=(name) { (texts.get(label)) }
+                input #(name) name=(name) value=(value) autocomplete="off" spellcheck="false" data-search[name == "tool"]
+                    aria-describedby=[help.map(|_| format!("{name}-help"))];
+                @if let Some(help) = help { p.help #{ (name) "-help" } { (texts.get(help)) } }
+            }
+        }
+    };
+    html! {
+        form.stack method="get" action="/console/policies" {
+            div.filters.top {
+                (field("tool", "tool-name", &question.tool, None))
+                (field("caller", "explain-caller", &question.caller, Some("explain-caller-help")))
+                (field("tenant", "call-tenant", tenant, None))
+                (field("roles", "explain-roles", &question.roles, Some("explain-roles-help")))
+            }
+            div.field {
+                label for="arguments" { (texts.get("explain-arguments")) span.kind { "JSON" } }
+                textarea #arguments name="arguments" rows="3" spellcheck="false" placeholder="{}" { "\n" (question.arguments) }
+            }
+            div.buttons { button.main { (texts.get("explain-button")) } }
+            p.help { (texts.get("explain-help")) }
+        }
+    }
+}
+
+fn answer(texts: &Texts, verdicts: &[StageVerdict]) -> Markup {
+    let stopping = verdicts.iter().find(|verdict| verdict.passes == Some(false));
+    html! {
+        div role="status" { h3 {
+            @match stopping {
+                Some(verdict) => {
+                    span.bad-text { "✕ " (texts.with("explain-stops", [("stage", verdict.stage.as_str().into())])) }
+                },
+                None => { span.good-text { "✓ " (texts.get("explain-passes")) } },
+            }
+        } }
+        (CallPath::draw_verdicts(texts, verdicts))
+    }
+}
+
+fn rules(texts: &Texts, summary: &PolicySummary) -> Markup {
+    html! {
+        @if summary.rules.is_empty() { p.quiet { (texts.get("policies-none")) } }
+        @else {
+            div.scroll tabindex="0" role="region" aria-label=(texts.get("policies-rules")) { table {
+                thead { tr {
+                    th scope="col" { (texts.get("policies-rule")) }
+                    th scope="col" { (texts.get("policies-file")) }
+                } }
+                tbody { @for rule in summary.rules.iter().take(MAX_LINES) { tr {
+                    th scope="row" { code { (rule.name) } }
+                    td { code { (format::text(&rule.file)) ":" (rule.line) } }
+                } } }
+            } }
+        }
+        dl.facts { div { dt { (texts.get("policies-roles")) } dd { (summary.dangerous_roles.join(", ")) } } }
+    }
+}
+
+fn decided(texts: &Texts, decisions: &[DecisionCount]) -> Markup {
+    html! {
+        p.quiet { (texts.get("policies-memory")) }
+        @if decisions.is_empty() { p.quiet { (texts.get("policies-undecided")) } }
+        @else {
+            div.scroll tabindex="0" role="region" aria-label=(texts.get("policies-decisions")) { table {
+                thead { tr {
+                    th scope="col" { (texts.get("policies-decision")) }
+                    th scope="col" { (texts.get("policies-reason")) }
+                    th.number scope="col" { (texts.get("nav-calls")) }
+                } }
+                tbody { @for decision in decisions.iter().take(MAX_LINES) { tr {
+                    th scope="row" { @match decision.code {
+                        None => { span.tag.good { "✓ " (texts.get("policies-allowed")) } },
+                        Some(code) => { a href=(with_query("/console/calls", [("code", code.as_str())])) { code { (code.as_str()) } } },
+                    } }
+                    td.reason { (format::text(decision.reason.as_deref().unwrap_or("–"))) }
+                    td.number { (format::count(decision.calls as u64)) }
+                } } }
+            } }
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Adds an MCP server or an OpenAPI document, after a test that offers nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::response::Response;
+use maud::{Markup, html};
+use serde_json::{Map, Value, json};
+
+use super::detail::fidelity;
+use crate::api::{not_added, not_registered, record_change};
+use crate::console::acts::Act;
+use crate::console::frame::{self, Head, Section};
+use crate::console::submission::Submission;
+use crate::console::text::Texts;
+use crate::console::visit::{TOKEN_FIELD, Visit};
+use crate::console::{Console, format, redirect};
+use crate::core::error::{CallError, ErrorCode};
+use crate::infra::audit::EventKind;
+use crate::sources::mcp::McpRegistration;
+use crate::sources::openapi::Registration;
+use crate::sources::openapi::read::report::Report;
+
+/// A field of a form.
+struct Field {
+    name: &'static str,
+    label: &'static str,
+    placeholder: &'static str,
+    control: Control,
+}
+
+#[derive(PartialEq, Eq)]
+enum Control {
+    Required,
+    Line,
+    Text,
+}
+
+const SERVER: [Field; 4] = [
+    Field { name: "name", label: "server-name", placeholder: "weather", control: Control::Required },
+    Field { name: "url", label: "add-url", placeholder: "https://mcp.example.com/mcp", control: Control::Required },
+    Field { name: "category", label: "tool-category", placeholder: "mcp", control: Control::Line },
+    Field { name: "headers", label: "add-headers", placeholder: "Authorization: ${NAME}", control: Control::Text },
+];
+
+const DOCUMENT: [Field; 5] = [
+    Field { name: "name", label: "server-name", placeholder: "pets", control: Control::Required },
+    Field {
+        name: "spec_url",
+        label: "add-document-url",
+        placeholder: "https://example.com/openapi.json",
+        control: Control::Line,
+    },
+    Field { name: "spec_inline", label: "add-document", placeholder: "openapi: 3.1.0", control: Control::Text },
+    Field { name: "base_url", label: "add-base-url", placeholder: "https://api.example.com", control: Control::Line },
+    Field { name: "category", label: "tool-category", placeholder: "api", control: Control::Line },
+];
+
+/// What came of a form.
+enum Outcome {
+    None,
+    Refused(CallError),
+    ServerWorks,
+    DocumentRead(Box<Report>),
+}
+
+/// `GET /console/servers/add`.
+pub(in crate::console) async fn page(visit: Visit) -> Response {
+    visit.answer(visit.require(Act::ChangeServers).map(|()| show(&visit, None, &Outcome::None)))
+}
+
+/// `POST /console/servers/add`.
+pub(in crate::console) async fn submit(State(console): State<Arc<Console>>, request: Request) -> Response {
+    let submission = match Submission::read(&console, Act::ChangeServers, request).await {
+        Ok(submission) => submission,
+        Err(response) => return response,
+    };
+    // The test is the default: what is only looked at changes nothing.
+    let adds = submission.field("mode") == "add";
+    let outcome = match (submission.require_admin(), submission.field("kind")) {
+        (Err(error), _) => Err(error),
+        (Ok(()), "openapi") => document(&console, &submission, adds).await,
+        (Ok(()), _) => server(&console, &submission, adds).await,
+    };
+    let outcome = match outcome {
+        Ok(Ok(path)) => return redirect(&path),
+        Ok(Err(outcome)) => outcome,
+        Err(error) => Outcome::Refused(error),
+    };
+    submission.visit.answer(Ok(show(&submission.visit, Some(&submission), &outcome)))
+}
+
+/// The page of what was added, or what a test found.
+type Added = Result<String, Outcome>;
+
+async fn server(console: &Console, submission: &Submission, adds: bool) -> Result<Added, CallError> {
+    let (registration, gateway) = (read_server(submission)?, &console.gateway);
+    if !adds {
+        gateway.try_mcp(&registration).await.map_err(|error| not_added(&error))?;
+        return Ok(Err(Outcome::ServerWorks));
+    }
+    let (service, name) = (Arc::clone(gateway), registration.name.clone());
+    // Boxed, because it is large.
+    let change = Box::pin(async move { service.register_mcp(registration).await.map_err(|error| not_added(&error)) });
+    record_change(gateway, submission.event(EventKind::McpServerRegistered, &name), change).await?;
+    Ok(Ok(format!("/console/servers/mcp/{name}")))
+}
+
+async fn document(console: &Console, submission: &Submission, adds: bool) -> Result<Added, CallError> {
+    let (registration, gateway) = (read_document(submission)?, &console.gateway);
+    if !adds {
+        let read = gateway.try_openapi(&registration).await.map_err(|error| not_registered(&error))?;
+        return Ok(Err(Outcome::DocumentRead(Box::new(read.report))));
+    }
+    let (service, name) = (Arc::clone(gateway), registration.name.clone());
+    // Boxed, because it is large.
+    let change = Box::pin(async move { service.register(registration).await.map_err(|error| not_registered(&error)) });
+    record_change(gateway, submission.event(EventKind::CollectionRegistered, &name), change).await?;
+    Ok(Ok(format!("/console/servers/openapi/{name}")))
+}
+
+fn read_server(submission: &Submission) -> Result<McpRegistration, CallError> {
+    let mut headers = BTreeMap::new();
+    for line in submission.field("headers").lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let (name, value) = line.split_once(':').ok_or_else(|| {
+            CallError::new(ErrorCode::InvalidRequest, format!("a header is written `Name: ${{SECRET}}`, not {line:?}"))
+        })?;
+        headers.insert(name.trim(), value.trim());
+    }
+    let mut body = filled(submission, &["name", "url", "category"]);
+    body.insert("headers".to_owned(), json!(headers));
+    serde_json::from_value(body.into()).map_err(|error| unreadable(&error))
+}
+
+fn read_document(submission: &Submission) -> Result<Registration, CallError> {
+    let body = filled(submission, &["name", "spec_url", "spec_inline", "base_url", "category"]);
+    serde_json::from_value(body.into()).map_err(|error| unreadable(&error))
+}
+
+/// The filled fields, as a body of the API has them.
+fn filled(submission: &Submission, names: &[&str]) -> Map<String, Value> {
+    names.iter().filter_map(|name| Some(((*name).to_owned(), submission.filled(name)?.into()))).collect()
+}
+
+fn unreadable(error: &serde_json::Error) -> CallError {
+    CallError::new(ErrorCode::InvalidRequest, format!("the form cannot be read: {error}"))
+}
+
+fn show(visit: &Visit, submission: Option<&Submission>, outcome: &Outcome) -> Markup {
+    let texts = visit.texts();
+    let title = texts.get("servers-add");
+    let head = Head { state: Some(html! { (texts.get("add-state")) }), ..Head::new(&title) };
+    let sent = submission.map_or("", |submission| submission.field("kind"));
+    let of = |kind: &str| submission.filter(|_| sent == kind);
+    frame::page(
+        visit,
+        Some(Section::Servers),
+        &head,
+        &html! {
+            (result(&texts, outcome))
+            div.columns {
+                section aria-labelledby="add-mcp" {
+                    h2 #add-mcp { (texts.get("server-mcp")) }
+                    (form(visit, "mcp", &SERVER, of("mcp")))
+                }
+                section aria-labelledby="add-openapi" {
+                    h2 #add-openapi { (texts.get("server-openapi")) }
+                    (form(visit, "openapi", &DOCUMENT, of("openapi")))
+                }
+            }
+        },
+    )
+}
+
+fn result(texts: &Texts, outcome: &Outcome) -> Markup {
+    html! {
+        @match outcome {
+            Outcome::None => {},
+            Outcome::Refused(error) => {
+                div.notice.bad #problems tabindex="-1" role="alert" { p { "✕ " (format::text(error.message())) } }
+            },
+            Outcome::ServerWorks => { p.notice role="status" { "✓ " (texts.get("add-server-works")) } },
+            Outcome::DocumentRead(report) => {
+                p.notice role="status" { "✓ " (texts.get("add-document-read")) }
+                (fidelity(texts, report))
+            },
+        }
+    }
+}
+
+fn form(visit: &Visit, kind: &str, fields: &[Field], sent: Option<&Submission>) -> Markup {
+    let texts = visit.texts();
+    html! {
+        form.stack method="post" action="/console/servers/add" {
+            input type="hidden" name=(TOKEN_FIELD) value=(visit.form_token().unwrap_or_default());
+            input type="hidden" name="kind" value=(kind);
+            @for Field { name, label, placeholder, control } in fields {
+                @let id = format!("{kind}-{name}");
+                @let value = sent.map_or("", |sent| sent.field(name));
+                div.field {
+                    label for=(id) { (texts.get(label))
+                        @if *control == Control::Required { span.tag { (texts.get("schema-required")) } } }
+                    @if *control == Control::Text {
+                        textarea #(id) name=(name) rows="4" spellcheck="false" placeholder=(placeholder) { "\n" (value) }
+                    } @else {
+                        input #(id) name=(name) value=(value) placeholder=(placeholder) required[*control == Control::Required]
+                            autocomplete="off" spellcheck="false";
+                    }
+                }
+            }
+            p.help { (texts.get(if kind == "mcp" { "add-headers-help" } else { "add-document-help" })) }
+            div.buttons {
+                // The first button is that of the Enter key.
+                button.main name="mode" value="test" { (texts.get("add-test")) }
+                button name="mode" value="add" { (texts.get("add-add")) }
+            }
+        }
+    }
+}

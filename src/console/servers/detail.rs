@@ -1,0 +1,183 @@
+//! One server or collection: its state, its tools, what became of a document's operations, and what can be done.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, Request, State};
+use axum::response::Response;
+use maud::{Markup, html};
+use serde::Deserialize;
+
+use super::{kind, path_of, since, state};
+use crate::api::{begin_sign_in, record_change};
+use crate::console::acts::Act;
+use crate::console::frame::{self, Head, Section};
+use crate::console::submission::Submission;
+use crate::console::text::Texts;
+use crate::console::visit::{Address, TOKEN_FIELD, Visit};
+use crate::console::{Console, error_page, format, redirect, tools};
+use crate::core::error::{CallError, ErrorCode};
+use crate::gateway::{SourceKind, SourceState, SourceStatus};
+use crate::infra::audit::EventKind;
+use crate::sources::openapi::read::report::{Note, Report};
+
+/// Maximum lines of each list.
+const MAX_LINES: usize = 200;
+
+/// What the address says.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::console) struct Done {
+    /// What was done last.
+    done: String,
+}
+
+/// `GET /console/servers/{kind}/{name}`.
+pub(in crate::console) async fn page(
+    State(console): State<Arc<Console>>,
+    visit: Visit,
+    Path((kind, name)): Path<(String, String)>,
+    Address(done): Address<Done>,
+) -> Response {
+    let found = visit.require(Act::SeeServers).and_then(|()| find(&console, &visit, &kind, &name));
+    visit.answer(found.map(|status| show(&visit, &status, &done, None)))
+}
+
+/// `POST /console/servers/{kind}/{name}`: reconnects it, or starts a sign-in.
+pub(in crate::console) async fn act(
+    State(console): State<Arc<Console>>,
+    Path((kind, name)): Path<(String, String)>,
+    request: Request,
+) -> Response {
+    let submission = match Submission::read(&console, Act::ChangeServers, request).await {
+        Ok(submission) => submission,
+        Err(response) => return response,
+    };
+    match apply(&console, &submission, &kind, &name).await {
+        Ok(response) => response,
+        Err(error) => error_page::of_visit(&submission.visit, &error),
+    }
+}
+
+async fn apply(console: &Console, submission: &Submission, kind: &str, name: &str) -> Result<Response, CallError> {
+    submission.require_admin()?;
+    let (visit, gateway) = (&submission.visit, &console.gateway);
+    let status = find(console, visit, kind, name)?;
+    match submission.field("act") {
+        "reconnect" => {
+            let (service, kind, name) = (Arc::clone(gateway), status.kind, status.name.clone());
+            let change = async move { Ok(service.reconnect(kind, &name)) };
+            let event = submission.event(EventKind::ServerReconnected, &status.source());
+            record_change(gateway, event, change).await?;
+            Ok(redirect(&format!("{}?done=reconnect", path_of(&status))))
+        }
+        "sign_in" => {
+            let start = begin_sign_in(gateway, &status.name, &submission.parts)?;
+            let event = submission.event(EventKind::SignInStarted, &status.name);
+            let started = record_change(gateway, event, start).await?;
+            Ok(visit.answer(Ok(show(visit, &status, &Done::default(), Some(started.authorization_url.as_str())))))
+        }
+        _ => Err(CallError::new(ErrorCode::InvalidRequest, "the form names no act; open the page again")),
+    }
+}
+
+fn find(console: &Console, visit: &Visit, kind: &str, name: &str) -> Result<SourceStatus, CallError> {
+    let known = SourceKind::ALL.into_iter().find(|known| known.as_str() == kind);
+    let unknown = || CallError::new(ErrorCode::NotFound, "a server is of the kind `mcp` or `openapi`");
+    console.gateway.source(&visit.caller, known.ok_or_else(unknown)?, name)
+}
+
+fn show(visit: &Visit, status: &SourceStatus, done: &Done, sign_in: Option<&str>) -> Markup {
+    let texts = visit.texts();
+    let sentence = html! { (state(&texts, status)) " · " (texts.get(kind(status))) @if status.since.is_some() { " · " (since(&texts, status)) } };
+    let head = Head { state: Some(sentence), action: actions(visit, status), ..Head::new(&status.name) };
+    frame::page(
+        visit,
+        Some(Section::Servers),
+        &head,
+        &html! {
+            @if done.done == "reconnect" { p.notice role="status" { "✓ " (texts.get("server-reconnecting")) } }
+            // Only an address of the web: no other one of a server's becomes a link.
+            @if let Some(address) = sign_in.filter(|address| address.starts_with("https://") || address.starts_with("http://")) {
+                p.notice role="status" {
+                    (texts.get("server-continue")) " " a href=(address) rel="noreferrer" { (texts.get("server-open-sign-in")) }
+                }
+            }
+            @if let Some(reason) = &status.reason { p.notice.warn { "▲ " (format::text(reason)) } }
+            dl.facts {
+                div { dt { (texts.get("server-address")) } dd { code { (format::text(&status.address)) } } }
+                div { dt { (texts.get("server-defined")) } dd {
+                    (texts.get(if status.registered { "server-registered" } else { "server-configured" }))
+                } }
+            }
+            @if let Some(collection) = &status.collection { (fidelity(&texts, &collection.report)) }
+            (names(&texts, "server-waiting", &status.quarantined, false))
+            (names(&texts, "nav-tools", &status.tools, true))
+        },
+    )
+}
+
+fn actions(visit: &Visit, status: &SourceStatus) -> Option<Markup> {
+    let token = visit.form_token().filter(|_| visit.may(Act::ChangeServers))?;
+    let texts = visit.texts();
+    let button = |act: &str, id: &str, is_main: bool| {
+        html! {
+            form method="post" action=(path_of(status)) {
+                input type="hidden" name=(TOKEN_FIELD) value=(token);
+                button.main[is_main] name="act" value=(act) { (texts.get(id)) }
+            }
+        }
+    };
+    Some(html! {
+        @if status.state == SourceState::NeedsSignIn { (button("sign_in", "server-sign-in", false)) }
+        (button("reconnect", "server-reconnect", true))
+    })
+}
+
+/// What became of each operation of a document.
+pub(super) fn fidelity(texts: &Texts, report: &Report) -> Markup {
+    let notes = |id: &str, notes: &[Note]| {
+        html! {
+            @if !notes.is_empty() {
+                details {
+                    summary { (texts.get(id)) " (" (format::count(notes.len() as u64)) ")" }
+                    ul.plain.notes { @for note in notes.iter().take(MAX_LINES) {
+                        li { code { (format::text(&note.operation)) } ": " (format::text(&note.reason)) }
+                    } }
+                    (more(texts, notes.len()))
+                }
+            }
+        }
+    };
+    html! {
+        section aria-labelledby="fidelity" {
+            h2 #fidelity { (texts.get("fidelity-title")) }
+            dl.facts {
+                div { dt { (texts.get("fidelity-operations")) } dd { (format::count(report.operations as u64)) } }
+                div { dt { (texts.get("nav-tools")) } dd { (format::count(report.tools as u64)) } }
+                div { dt { (texts.get("fidelity-works")) } dd { (format::count(report.works.len() as u64)) } }
+            }
+            (notes("fidelity-lost", &report.lost))
+            (notes("fidelity-approximated", &report.approximated))
+            (notes("fidelity-credentials", &report.needs_credentials))
+        }
+    }
+}
+
+fn names(texts: &Texts, title: &str, names: &[String], are_links: bool) -> Markup {
+    html! {
+        @if !names.is_empty() {
+            section {
+                h2 { (texts.get(title)) " (" (format::count(names.len() as u64)) ")" }
+                ul.plain.names { @for name in names.iter().take(MAX_LINES) {
+                    li { @if are_links { a href=(tools::path_of(name)) { (format::name(name)) } } @else { (format::name(name)) } }
+                } }
+                (more(texts, names.len()))
+            }
+        }
+    }
+}
+
+fn more(texts: &Texts, count: usize) -> Markup {
+    let left = count.saturating_sub(MAX_LINES);
+    html! { @if left > 0 { p.quiet { (texts.with("list-more", [("n", left.into())])) } } }
+}
