@@ -9,6 +9,7 @@
 )]
 
 mod agents;
+mod console;
 mod fairness;
 
 use std::io::{BufRead, BufReader};
@@ -38,6 +39,9 @@ fn main() {
     if std::env::args().any(|argument| argument == "agents") {
         return agent_rows(&programs);
     }
+    if std::env::args().any(|argument| argument == "console") {
+        return console_rows(&programs);
+    }
     let criterion = programs.join("../criterion");
     let config_hash = Sha256::digest(std::fs::read(CONFIG).unwrap());
     println!("configuration {CONFIG}, SHA-256 {}", hex::encode(&config_hash[..8]));
@@ -57,6 +61,7 @@ fn main() {
     http_rows(&programs);
     fairness_rows(&programs);
     agent_rows(&programs);
+    console_rows(&programs);
     row(
         "start to first answer",
         &format!("{:.0} ms", median((0..STARTS).map(|_| start_millis(&programs)))),
@@ -157,6 +162,18 @@ fn agent_rows(programs: &Path) {
     row("  between two pieces, sent every 100 ms", &millis(crowd.wait(50)), "100 ms");
     row("  the longest of a hundred waits", &millis(crowd.wait(99)), "no stall");
     row("  the longest of all", &millis(crowd.wait(100)), "no stall");
+}
+
+fn console_rows(programs: &Path) {
+    let state = TempDir::new().unwrap();
+    let api = console::Api::serve();
+    let config = state.path().join("console.yaml");
+    std::fs::write(&config, api.config(state.path())).unwrap();
+    let sekisho = Sekisho::start(programs, state.path(), &config);
+    let viewers = api.measure(&sekisho.url, sekisho.child.0.id());
+    let millis = |time: f64| format!("{time:.0} ms");
+    row("the overview open, 2 000 tools, 1 000 calls a second", &millis(viewers.one), "≤ 20 ms a second");
+    row("  ten times", &millis(viewers.ten), "≤ 50 ms a second");
 }
 
 fn row(what: &str, measured: &str, goal: &str) {
