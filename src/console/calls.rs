@@ -106,6 +106,7 @@ impl Wanted {
             caller: set(&self.caller),
             status: set(&self.status),
             code: set(&self.code),
+            agent_call: None,
             before: self.before,
             after: self.after,
         }

@@ -76,6 +76,8 @@ pub struct CallContext {
     pub memory: Option<Arc<Lease>>,
     /// Changes of its form before it came here, for its receipt.
     pub corrections: Vec<Coercion>,
+    /// The id that an agent's run has for it.
+    pub agent_call: Option<Box<str>>,
 }
 
 impl CallContext {
@@ -107,6 +109,7 @@ impl CallContext {
             starting: OpenTime::default(),
             memory: None,
             corrections: Vec::new(),
+            agent_call: None,
         }
     }
 

@@ -28,6 +28,8 @@ pub struct CallFilter {
     pub status: Option<String>,
     /// An error code, such as `denied`.
     pub code: Option<String>,
+    /// The id that an agent's run has for it.
+    pub agent_call: Option<String>,
     /// Only older calls than the one with this number.
     pub before: Option<u64>,
     /// Only newer calls than the one with this number.
@@ -51,6 +53,7 @@ impl CallFilter {
             && fits(&self.caller, &call.caller.id)
             && fits(&self.status, call.status.as_str())
             && fits(&self.code, call.code.map_or("", |code| code.as_str()))
+            && fits(&self.agent_call, call.agent_call.as_deref().unwrap_or_default())
             && self.before.is_none_or(|before| call.sequence < before)
     }
 }

@@ -28,6 +28,8 @@ pub struct RecentCall {
     pub sequence: u64,
     pub time: SystemTime,
     pub id: CallId,
+    /// The id that an agent's run has for it.
+    pub agent_call: Option<Box<str>>,
     pub caller: Arc<Caller>,
     pub request: Option<Arc<ClientRequest>>,
     pub via: Via,
@@ -139,6 +141,7 @@ impl RecentCall {
             sequence: 0,
             time: SystemTime::now(),
             id: call.id,
+            agent_call: call.agent_call.clone(),
             caller: Arc::clone(&call.caller),
             request: call.request.clone(),
             via: call.via,
@@ -167,6 +170,7 @@ impl RecentCall {
             + self.tool.len()
             + text(&self.reason)
             + text(&self.policy_version)
+            + text(&self.agent_call)
             + size_of_val(&*self.stages)
     }
 }

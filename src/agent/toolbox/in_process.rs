@@ -49,9 +49,10 @@ impl InProcess {
         }
     }
 
-    fn context(&self, tool: String, corrections: Vec<Coercion>) -> CallContext {
+    fn context(&self, id: String, tool: String, corrections: Vec<Coercion>) -> CallContext {
         CallContext {
             corrections,
+            agent_call: Some(id.into()),
             request: self.request.clone(),
             scopes: self.scopes.clone(),
             session: self.session.clone(),
@@ -77,7 +78,8 @@ impl Toolbox for InProcess {
                 let text = format!("the tool `{}` is switched off for this session; use another", call.tool);
                 return ToolAnswer { success: false, text, error_info: None, images: Vec::new() };
             }
-            let answered = self.gateway.pipeline.call(self.context(call.tool, call.corrections), call.arguments).await;
+            let context = self.context(call.id, call.tool, call.corrections);
+            let answered = self.gateway.pipeline.call(context, call.arguments).await;
             ToolAnswer::from(&*answered.reply)
         })
     }

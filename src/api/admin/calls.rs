@@ -35,6 +35,8 @@ pub(crate) struct CallQuery {
     status: Option<String>,
     /// An error code, such as `denied`.
     code: Option<String>,
+    /// The id that an agent's run has for it.
+    agent_call_id: Option<String>,
     /// The `next` of the page before.
     before: Option<u64>,
     /// Calls of the page; 50 by default, 200 at most.
@@ -88,6 +90,8 @@ pub(super) struct CallBody<'a> {
     /// Counts up.
     sequence: u64,
     call_id: String,
+    /// The id that an agent's run has for it, as in the messages of a conversation.
+    agent_call_id: Option<&'a str>,
     /// RFC 3339, UTC.
     time: String,
     tenant: &'a str,
@@ -129,8 +133,8 @@ pub(crate) async fn list(
     State(gateway): State<Arc<Gateway>>,
     Parameters(query): Parameters<CallQuery>,
 ) -> Response {
-    let CallQuery { tool, caller, status, code, before, limit } = query;
-    let filter = CallFilter { tool, caller, status, code, before, after: None };
+    let CallQuery { tool, caller, status, code, agent_call_id, before, limit } = query;
+    let filter = CallFilter { tool, caller, status, code, agent_call: agent_call_id, before, after: None };
     let found = gateway.recent_calls(&origin.caller, &filter);
     let limit = limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
     let next = (found.len() > limit).then(|| found[limit - 1].sequence);
@@ -179,6 +183,7 @@ impl<'a> CallBody<'a> {
         Self {
             sequence: call.sequence,
             call_id: call.id.to_string(),
+            agent_call_id: call.agent_call.as_deref(),
             time: Timestamp::try_from(call.time).map(|time| time.to_string()).unwrap_or_default(),
             tenant: &call.caller.tenant,
             caller: &call.caller.id,
