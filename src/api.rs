@@ -77,6 +77,7 @@ pub fn router(agents: &Arc<AgentService>) -> Router {
         .routes(routes!(admin::servers::reconnect))
         .routes(routes!(admin::lock::review))
         .routes(routes!(admin::lock::approve))
+        .routes(routes!(admin::usage::list))
         .routes(routes!(admin::mcp::register))
         .routes(routes!(admin::sign_in::start))
         .routes(routes!(admin::sign_in::finish))

@@ -11,6 +11,7 @@ pub(super) mod policies;
 pub(super) mod resources;
 pub(super) mod servers;
 pub(super) mod sign_in;
+pub(super) mod usage;
 
 use std::sync::Arc;
 

@@ -45,14 +45,26 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub async fn usage_of(&self, day: Date) -> Result<Vec<DailyUsage>, StoreError> {
-        let rows: Vec<(String, String, String, i64)> =
-            sqlx::query_as("SELECT scope, scope_key, cost_usd, tokens FROM daily_usage WHERE day = $1")
-                .bind(day.to_string())
-                .fetch_all(&self.pool)
-                .await
-                .map_err(|error| self.failed(error))?;
+        self.usage_between(day, day).await
+    }
+
+    /// All usage of these days, both included, the latest first.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn usage_between(&self, first: Date, last: Date) -> Result<Vec<DailyUsage>, StoreError> {
+        let rows: Vec<(String, String, String, String, i64)> = sqlx::query_as(
+            "SELECT day, scope, scope_key, cost_usd, tokens FROM daily_usage WHERE day >= $1 AND day <= $2 \
+             ORDER BY day DESC, scope, scope_key",
+        )
+        .bind(first.to_string())
+        .bind(last.to_string())
+        .fetch_all(&self.pool)
+        .await
+        .map_err(|error| self.failed(error))?;
         rows.into_iter()
-            .map(|(scope, key, cost_usd, tokens)| {
+            .map(|(day, scope, key, cost_usd, tokens)| {
+                let day = day.parse().map_err(|_| self.damaged(format!("no day: {day:?}")))?;
                 let scope =
                     DailyScope::parse(&scope).ok_or_else(|| self.damaged(format!("unknown scope {scope:?}")))?;
                 let (cost_usd, tokens) = self.amounts(&cost_usd, tokens)?;

@@ -1,0 +1,100 @@
+//! `/admin/usage`: what callers and tenants spent on each day.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use jiff::{Timestamp, ToSpan, tz};
+use rust_decimal::Decimal;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::api::documentation::ReplyBody;
+use crate::api::reply;
+use crate::api::request::{Parameters, RequestMeta};
+use crate::core::call::Caller;
+use crate::core::error::{CallError, ErrorCode};
+use crate::gateway::{Gateway, Reach};
+use crate::infra::store::{DailyScope, DailyUsage};
+
+/// Days that are kept.
+const MAX_DAYS: u32 = 90;
+
+/// Days, if the request names no number.
+const DAYS: u32 = 30;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct UsageQuery {
+    /// The last days (UTC), today included; 30 by default.
+    #[param(minimum = 1, maximum = 90)]
+    days: Option<u32>,
+}
+
+/// Money and tokens, the latest day first.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct UsageList {
+    usage: Vec<UsageOfDay>,
+}
+
+/// Of one caller or one tenant on one day.
+#[derive(Debug, Serialize, ToSchema)]
+struct UsageOfDay {
+    #[schema(value_type = String, format = Date)]
+    day: String,
+    tenant: String,
+    /// The id of the caller, which is that of its key; null for the sum of the tenant.
+    caller: Option<String>,
+    /// USD.
+    #[schema(value_type = String)]
+    cost_usd: Decimal,
+    tokens: u64,
+}
+
+/// What was spent on each day, some seconds behind: by the caller itself; with a role of `console`, by the callers of its
+/// tenant and by the tenant.
+#[utoipa::path(get, path = "/admin/usage", operation_id = "listUsage", tag = "operation", params(UsageQuery),
+    responses((status = 200, body = UsageList), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(crate) async fn list(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Parameters(UsageQuery { days }): Parameters<UsageQuery>,
+) -> Result<Response, CallError> {
+    let days = days.unwrap_or(DAYS);
+    if !(1..=MAX_DAYS).contains(&days) {
+        let message = format!("`days` must be between 1 and {MAX_DAYS}");
+        return Err(CallError::new(ErrorCode::InvalidRequest, message));
+    }
+    let today = Timestamp::now().to_zoned(tz::TimeZone::UTC).date();
+    let first = today.saturating_sub(i64::from(days - 1).days());
+    let found = gateway.store().usage_between(first, today).await.map_err(CallError::from)?;
+    let reach = gateway.reach(&origin.caller);
+    let usage = found.iter().filter(|usage| is_visible(usage, reach, &origin.caller)).map(UsageOfDay::of).collect();
+    Ok(reply::json(StatusCode::OK, &UsageList { usage }))
+}
+
+fn is_visible(usage: &DailyUsage, reach: Reach, caller: &Caller) -> bool {
+    let tenant = match usage.scope {
+        DailyScope::Tenant => &*usage.key,
+        DailyScope::Caller => Caller::parts_of_key(&usage.key).0,
+    };
+    match reach {
+        Reach::AllTenants => true,
+        Reach::Tenant => *caller.tenant == *tenant,
+        Reach::Own => usage.scope == DailyScope::Caller && usage.key == caller.key,
+    }
+}
+
+impl UsageOfDay {
+    fn of(usage: &DailyUsage) -> Self {
+        let (tenant, caller) = match usage.scope {
+            DailyScope::Tenant => (usage.key.to_string(), None),
+            DailyScope::Caller => {
+                let (tenant, caller) = Caller::parts_of_key(&usage.key);
+                (tenant.to_owned(), Some(caller.to_owned()))
+            }
+        };
+        Self { day: usage.day.to_string(), tenant, caller, cost_usd: usage.cost_usd.normalize(), tokens: usage.tokens }
+    }
+}
