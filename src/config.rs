@@ -52,7 +52,7 @@ use self::yaml::document::Document;
 
 pub use self::agent::{AgentConfig, AgentProfile, ProfilePrompt, Provider};
 pub use self::audit::{AuditArguments, AuditConfig, Durability, OnDamage};
-pub use self::auth::{AnonymousAccess, ApiKeyConfig, AuthConfig, JwtConfig};
+pub use self::auth::{AnonymousAccess, ApiKeyConfig, AuthConfig, JwtConfig, OidcConfig};
 pub use self::aws::AwsConfig;
 pub use self::breaker::{BreakerConfig, BreakerOverrides};
 pub use self::budget::BudgetConfig;

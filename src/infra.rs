@@ -8,6 +8,7 @@ pub mod descriptors;
 pub mod figures;
 pub mod local_socket;
 pub mod metrics;
+pub mod open_id;
 pub mod outbound;
 pub mod pem;
 pub mod readiness;

@@ -17,6 +17,8 @@ pub struct AuthConfig {
     pub anonymous: AnonymousAccess,
     pub api_keys: Vec<ApiKeyConfig>,
     pub jwt: Option<JwtConfig>,
+    /// Sign-in to the console at the issuer of `auth.jwt`.
+    pub oidc: Option<OidcConfig>,
 }
 
 impl AuthConfig {
@@ -35,6 +37,9 @@ impl AuthConfig {
         self.check_unique(findings);
         if let Some(jwt) = &self.jwt {
             jwt.check(findings);
+        }
+        if let Some(oidc) = &self.oidc {
+            oidc.check(self.jwt.as_ref(), findings);
         }
     }
 
@@ -169,6 +174,42 @@ impl JwtConfig {
         }
         if self.leeway_seconds > Self::MAX_LEEWAY_SECONDS {
             findings.add("auth.jwt.leeway_seconds", "would keep expired tokens valid", "set at most 300 seconds");
+        }
+    }
+}
+
+/// The gateway as a client of the issuer (OpenID Connect, authorization code with PKCE). Its redirect address is
+/// `/console/sign-in/callback` of this server.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OidcConfig {
+    pub client_id: String,
+    /// Of a confidential client, best as `${ENV}`.
+    #[serde(default)]
+    pub client_secret: Option<Secret>,
+    /// What is asked for, beside `openid`.
+    #[serde(default)]
+    pub scopes: Vec<String>,
+}
+
+impl OidcConfig {
+    fn check(&self, jwt: Option<&JwtConfig>, findings: &mut Findings) {
+        findings.name("auth.oidc.client_id", &self.client_id);
+        findings.names("auth.oidc.scopes", &self.scopes);
+        if self.client_secret.as_ref().is_some_and(|secret| secret.expose().is_empty()) {
+            findings.add_secret("auth.oidc.client_secret", "is empty", "set it, or leave it out for a public client");
+        }
+        let Some(jwt) = jwt else {
+            findings.add("auth.oidc", "has no issuer", "set `auth.jwt`, whose issuer it signs in at");
+            return;
+        };
+        match Url::parse(&jwt.issuer) {
+            Ok(issuer) if issuer.scheme() == "https" || is_this_machine(&issuer) => {}
+            _ => findings.add(
+                "auth.jwt.issuer",
+                "is no https address, at which `auth.oidc` could sign in",
+                "use https://",
+            ),
         }
     }
 }

@@ -160,6 +160,20 @@ impl Authenticator {
         Ok(SignedIn { caller, proof })
     }
 
+    /// Accepts the ID token of a sign-in at the issuer. The session that begins with it ends by its own limits.
+    ///
+    /// # Errors
+    /// `unauthenticated`.
+    pub async fn sign_in_with_id_token(&self, token: &str, client: &str, nonce: &str) -> Result<SignedIn, CallError> {
+        let tokens = self.tokens.as_ref().ok_or(Refusal("tokens are not configured (`auth.jwt`)"));
+        let verified = match tokens {
+            Ok(tokens) => tokens.verify_id_token(token, client, nonce).await,
+            Err(refusal) => Err(refusal),
+        };
+        let (caller, lifetime) = verified.map_err(|Refusal(why)| CallError::new(ErrorCode::Unauthenticated, why))?;
+        Ok(SignedIn { caller, proof: Proof::Token(lifetime) })
+    }
+
     /// The caller of an earlier sign-in, with the roles of now; `None` once its key was revoked or its token expired.
     pub fn still_signed_in(&self, earlier: &SignedIn) -> Option<Arc<Caller>> {
         let is_valid = match &earlier.proof {

@@ -9,6 +9,7 @@ use dashmap::DashMap;
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, AlgorithmFamily, Header, Validation, decode, decode_header};
 use serde_json::{Map, Value};
+use subtle::ConstantTimeEq;
 
 use super::jwks::{IssuerKeys, KeyFetchFailure, KeyFile, KeySource};
 use super::{AuthConfigError, Refusal, SecretDigest, identity};
@@ -105,10 +106,33 @@ impl Tokens {
         }
         let header = decode_header(token).map_err(|error| refusal(error.kind()))?;
         check_header(&header)?;
-        let (claims, generation) = self.check_signature(token, &header).await?;
+        let (claims, generation) = self.check_signature(token, &header, &self.config.audience).await?;
         let caller = self.caller(&claims)?;
         self.remember(*digest, Seen { caller: caller.clone(), generation, until: self.until(&claims) });
         Ok(caller)
+    }
+
+    /// The caller of an ID token for this client (OpenID Connect Core 1.0 §3.1.3.7), and until when its sign-in counts: the
+    /// token itself says only when the caller signed in.
+    pub(super) async fn verify_id_token(
+        &self,
+        token: &str,
+        client: &str,
+        nonce: &str,
+    ) -> Result<(Arc<Caller>, Lifetime), Refusal> {
+        let header = decode_header(token).map_err(|error| refusal(error.kind()))?;
+        check_header(&header)?;
+        let (claims, _generation) = self.check_signature(token, &header, client).await?;
+        let text = |name: &str| claims.get(name).and_then(Value::as_str);
+        let is_nonce = text("nonce").is_some_and(|found| bool::from(found.as_bytes().ct_eq(nonce.as_bytes())));
+        if !is_nonce {
+            return Err(Refusal("the ID token is of another sign-in; sign in again"));
+        }
+        let is_shared = claims.get("aud").and_then(Value::as_array).is_some_and(|audiences| audiences.len() > 1);
+        if (is_shared || claims.contains_key("azp")) && text("azp") != Some(client) {
+            return Err(Refusal("the ID token was issued to another client (`azp`)"));
+        }
+        Ok((self.caller(&claims)?, Lifetime { issuer: self.config.issuer.clone(), until: u64::MAX }))
     }
 
     /// How long a token that was just verified is valid.
@@ -120,7 +144,7 @@ impl Tokens {
         lifetime.issuer == self.config.issuer && now() < lifetime.until
     }
 
-    async fn check_signature(&self, token: &str, header: &Header) -> Result<(Claims, u64), Refusal> {
+    async fn check_signature(&self, token: &str, header: &Header, audience: &str) -> Result<(Claims, u64), Refusal> {
         let id = header.kid.as_deref();
         let (mut keys, mut failure) = (self.keys.current(), None);
         if keys.find(id, header.alg).is_none() {
@@ -129,15 +153,16 @@ impl Tokens {
         let unknown = "the token is signed with a key or algorithm that its issuer does not publish; get a new token";
         let key = keys.find(id, header.alg);
         let key = key.ok_or_else(|| Refusal(failure.map_or(unknown, KeyFetchFailure::message)))?;
-        let data = decode::<Claims>(token, key, &self.validation(header.alg)).map_err(|error| refusal(error.kind()))?;
+        let data = decode::<Claims>(token, key, &self.validation(header.alg, audience))
+            .map_err(|error| refusal(error.kind()))?;
         Ok((data.claims, keys.generation))
     }
 
-    fn validation(&self, algorithm: Algorithm) -> Validation {
+    fn validation(&self, algorithm: Algorithm, audience: &str) -> Validation {
         let mut validation = Validation::new(algorithm);
         validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
         validation.set_issuer(&[&self.config.issuer]);
-        validation.set_audience(&[&self.config.audience]);
+        validation.set_audience(&[audience]);
         validation.leeway = self.config.leeway_seconds;
         validation.validate_nbf = true;
         validation

@@ -33,7 +33,7 @@ fn with_keys(anonymous: AnonymousAccess) -> AuthConfig {
         key_sha256: Some("f397f260a275cc4d42e7965c556167bf3f068aed491d35a8f5b38c8c2db96bb0".into()),
         ..api_key("bob", "")
     };
-    AuthConfig { anonymous, api_keys: vec![api_key("alice", "first-key"), hashed], jwt: None }
+    AuthConfig { anonymous, api_keys: vec![api_key("alice", "first-key"), hashed], ..AuthConfig::default() }
 }
 
 async fn sign_in(config: &AuthConfig, is_local: bool, pairs: &[(&str, &str)]) -> Result<Arc<Caller>, CallError> {

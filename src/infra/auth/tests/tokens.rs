@@ -225,6 +225,41 @@ async fn a_token_with_wrong_claims_is_refused_with_the_reason() {
 }
 
 #[tokio::test]
+async fn an_id_token_counts_for_its_client_and_its_sign_in_alone() {
+    let pair = rsa("r");
+    let authenticator = trusting(&Issuer::publishing(&[pair.public()])).await;
+    for (changes, why) in [
+        (json!({}), None),
+        (json!({"azp": "console"}), None),
+        (json!({"aud": ["console", "other"], "azp": "console"}), None),
+        (json!({"aud": ["console", "other"]}), Some("azp")),
+        (json!({"azp": "other"}), Some("azp")),
+        (json!({"nonce": "m"}), Some("another sign-in")),
+        (json!({"nonce": null}), Some("another sign-in")),
+        (json!({"nonce": 7}), Some("another sign-in")),
+        // A token for the API is none for the console.
+        (json!({"aud": "sekisho"}), Some("audience")),
+        (json!({"iss": "https://evil.example"}), Some("issuer")),
+        (json!({"exp": seconds() - 31}), Some("expired")),
+    ] {
+        let mut of_client = json!({"aud": "console", "nonce": "n"});
+        changes.as_object().unwrap().iter().for_each(|(name, value)| of_client[name] = value.clone());
+        let token = pair.sign(&claims(of_client));
+        let result = authenticator.sign_in_with_id_token(&token, "console", "n").await;
+        match (result, why) {
+            (Ok(signed_in), None) => {
+                assert_eq!(&*signed_in.caller().id, "carol");
+                assert!(authenticator.still_signed_in(&signed_in).is_some_and(|caller| caller.has_role("operator")));
+            }
+            (Err(error), Some(why)) => assert!(error.message().contains(why), "{changes}: {error}"),
+            (result, _) => panic!("{changes}: {result:?}"),
+        }
+        // It opens the console, not the API.
+        assert!(changes["aud"] == "sekisho" || present(&authenticator, &token).await.is_err(), "{changes}");
+    }
+}
+
+#[tokio::test]
 async fn a_forged_token_is_refused() {
     let pair = rsa("r");
     let authenticator = trusting(&Issuer::publishing(&[pair.public()])).await;

@@ -1,0 +1,265 @@
+//! Sign-in at an OpenID provider (OpenID Connect Core 1.0): authorization code with PKCE (RFC 7636).
+
+use std::fmt;
+use std::time::Duration;
+
+use oauth2::basic::{
+    BasicErrorResponse, BasicRevocationErrorResponse, BasicTokenIntrospectionResponse, BasicTokenType,
+};
+use oauth2::{
+    AuthUrl, AuthorizationCode, Client, ClientId, ClientSecret, CsrfToken, ExtraTokenFields, HttpRequest, HttpResponse,
+    PkceCodeChallenge, PkceCodeVerifier, RedirectUrl, Scope, StandardRevocableToken, StandardTokenResponse, TokenUrl,
+};
+use serde::{Deserialize, Serialize};
+use subtle::ConstantTimeEq;
+use url::Url;
+
+use super::auth::{Authenticator, SignedIn};
+use super::outbound::{Outbound, OutboundRequest, Trust};
+use crate::config::{OidcConfig, Secret};
+use crate::core::call::Deadline;
+use crate::core::error::{CallError, ErrorCode};
+
+/// For each request to the provider.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Maximum bytes of the provider's metadata, and of its token response.
+const MAX_BYTES: usize = 256 << 10;
+
+/// Where a provider publishes its metadata (OpenID Connect Discovery 1.0 §4).
+const METADATA_PATH: &str = "/.well-known/openid-configuration";
+
+/// What a provider publishes.
+#[derive(Debug, Deserialize)]
+struct ProviderMetadata {
+    issuer: String,
+    authorization_endpoint: Url,
+    token_endpoint: Url,
+    #[serde(default)]
+    authorization_response_iss_parameter_supported: bool,
+}
+
+/// A sign-in whose browser is at the provider.
+pub struct PendingSignIn {
+    state: CsrfToken,
+    nonce: String,
+    verifier: PkceCodeVerifier,
+    issuer: String,
+    token_endpoint: Url,
+    redirect: RedirectUrl,
+    names_issuer: bool,
+}
+
+/// With what the browser comes back.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ProviderReply {
+    state: String,
+    code: Option<Secret>,
+    iss: Option<String>,
+    error: Option<String>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct IdToken {
+    id_token: Option<String>,
+}
+
+impl ExtraTokenFields for IdToken {}
+
+type TokenResponse = StandardTokenResponse<IdToken, BasicTokenType>;
+
+type ProviderClient = Client<
+    BasicErrorResponse,
+    TokenResponse,
+    BasicTokenIntrospectionResponse,
+    StandardRevocableToken,
+    BasicRevocationErrorResponse,
+>;
+
+/// Begins a sign-in: the address at the provider for the browser, and what belongs to it. `redirect` is the address that
+/// the browser comes back to.
+///
+/// # Errors
+/// `upstream_error`: the provider does not answer, or publishes what cannot be used.
+pub async fn begin(
+    config: &OidcConfig,
+    issuer: &str,
+    redirect: String,
+    outbound: &Outbound,
+) -> Result<(Url, PendingSignIn), CallError> {
+    let metadata = metadata(issuer, outbound).await?;
+    let redirect = RedirectUrl::new(redirect).map_err(CallError::internal)?;
+    let (challenge, verifier) = PkceCodeChallenge::new_random_sha256();
+    let nonce = CsrfToken::new_random();
+    let client = client(config)
+        .set_auth_uri(AuthUrl::from_url(metadata.authorization_endpoint))
+        .set_redirect_uri(redirect.clone());
+    let scopes = config.scopes.iter().filter(|scope| *scope != "openid").cloned().map(Scope::new);
+    let (url, state) = client
+        .authorize_url(CsrfToken::new_random)
+        .add_scope(Scope::new("openid".to_owned()))
+        .add_scopes(scopes)
+        .add_extra_param("nonce", nonce.secret())
+        .set_pkce_challenge(challenge)
+        .url();
+    let pending = PendingSignIn {
+        state,
+        nonce: nonce.into_secret(),
+        verifier,
+        issuer: metadata.issuer,
+        token_endpoint: metadata.token_endpoint,
+        redirect,
+        names_issuer: metadata.authorization_response_iss_parameter_supported,
+    };
+    Ok((url, pending))
+}
+
+impl PendingSignIn {
+    /// Ends a sign-in with what the browser brought back.
+    ///
+    /// # Errors
+    /// `unauthenticated`: it is of another sign-in, or the provider or the ID token says no; `upstream_error`: the provider
+    /// does not answer.
+    pub async fn finish(
+        self,
+        reply: ProviderReply,
+        config: &OidcConfig,
+        authenticator: &Authenticator,
+        outbound: &Outbound,
+    ) -> Result<SignedIn, CallError> {
+        let code = self.code(reply)?;
+        let client =
+            client(config).set_token_uri(TokenUrl::from_url(self.token_endpoint)).set_redirect_uri(self.redirect);
+        let send = |request| {
+            let outbound = outbound.clone();
+            async move { send(request, &outbound).await }
+        };
+        let request = client.exchange_code(code).set_pkce_verifier(self.verifier);
+        let response = request.request_async(&send).await.map_err(|error| {
+            let message = "the sign-in provider gave no token for this sign-in; sign in again";
+            CallError::new(ErrorCode::Unauthenticated, message).caused_by(error)
+        })?;
+        let token = response.extra_fields().id_token.as_deref();
+        let token = token.ok_or_else(|| unauthenticated("the sign-in provider sent no ID token"))?;
+        authenticator.sign_in_with_id_token(token, &config.client_id, &self.nonce).await
+    }
+
+    fn code(&self, reply: ProviderReply) -> Result<AuthorizationCode, CallError> {
+        if !bool::from(reply.state.as_bytes().ct_eq(self.state.secret().as_bytes())) {
+            return Err(unauthenticated("this is the end of another sign-in; sign in again"));
+        }
+        // RFC 9207: another provider must not bring its code here.
+        let is_issuer = reply.iss.as_ref().map_or(!self.names_issuer, |issuer| *issuer == self.issuer);
+        if !is_issuer {
+            return Err(unauthenticated("the sign-in came back from another provider; sign in again"));
+        }
+        match (reply.code, reply.error) {
+            (Some(code), None) => Ok(AuthorizationCode::new(code.expose().to_owned())),
+            (_, Some(error)) => {
+                let error: String = error.chars().filter(char::is_ascii_graphic).take(60).collect();
+                Err(unauthenticated(&format!("the sign-in provider refused the sign-in: {error}")))
+            }
+            (None, None) => Err(unauthenticated("the sign-in provider sent no code; sign in again")),
+        }
+    }
+}
+
+impl fmt::Debug for PendingSignIn {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("PendingSignIn").field("issuer", &self.issuer).finish_non_exhaustive()
+    }
+}
+
+fn client(config: &OidcConfig) -> ProviderClient {
+    let client = ProviderClient::new(ClientId::new(config.client_id.clone()));
+    match &config.client_secret {
+        Some(secret) => client.set_client_secret(ClientSecret::new(secret.expose().to_owned())),
+        None => client,
+    }
+}
+
+async fn metadata(issuer: &str, outbound: &Outbound) -> Result<ProviderMetadata, CallError> {
+    let unusable = |cause: String| {
+        let message = "the metadata of the sign-in provider (`auth.jwt.issuer`) cannot be used";
+        CallError::new(ErrorCode::UpstreamError, message).caused_by(cause)
+    };
+    let address = format!("{}{METADATA_PATH}", issuer.trim_end_matches('/'));
+    let url = Url::parse(&address).map_err(|error| unusable(error.to_string()))?;
+    let document = outbound.fetch_trusted(url, Deadline::after(REQUEST_TIMEOUT), MAX_BYTES).await?;
+    let metadata: ProviderMetadata = serde_json::from_slice(&document).map_err(|error| unusable(error.to_string()))?;
+    // OpenID Connect Discovery 1.0 §4.3.
+    if metadata.issuer != issuer {
+        return Err(unusable(format!("its issuer is {:?}", metadata.issuer)));
+    }
+    let is_encrypted = |url: &Url| url.scheme() == "https" || issuer.starts_with("http://");
+    if ![&metadata.authorization_endpoint, &metadata.token_endpoint].into_iter().all(is_encrypted) {
+        return Err(unusable("an endpoint is not https".to_owned()));
+    }
+    Ok(metadata)
+}
+
+/// A request to the token endpoint. What it sends is in no error.
+async fn send(request: HttpRequest, outbound: &Outbound) -> Result<HttpResponse, CallError> {
+    let (head, body) = request.into_parts();
+    let url = Url::parse(&head.uri.to_string()).map_err(CallError::internal)?;
+    let request = OutboundRequest {
+        method: head.method,
+        headers: head.headers,
+        body: Some(body.into()),
+        max_response_bytes: MAX_BYTES,
+        trust: Trust::Operator,
+        ..OutboundRequest::get(url, Deadline::after(REQUEST_TIMEOUT))
+    };
+    let answer = outbound.send(request).await?;
+    let mut response = HttpResponse::new(answer.body.into());
+    *response.status_mut() = answer.status;
+    *response.headers_mut() = answer.headers;
+    Ok(response)
+}
+
+fn unauthenticated(message: &str) -> CallError {
+    CallError::new(ErrorCode::Unauthenticated, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pending(names_issuer: bool) -> PendingSignIn {
+        PendingSignIn {
+            state: CsrfToken::new("s".into()),
+            nonce: "n".into(),
+            verifier: PkceCodeVerifier::new("v".into()),
+            issuer: "https://login.example".into(),
+            token_endpoint: "https://login.example/token".parse().unwrap(),
+            redirect: RedirectUrl::new("https://here.example/back".into()).unwrap(),
+            names_issuer,
+        }
+    }
+
+    fn reply(state: &str, code: Option<&str>, iss: Option<&str>, error: Option<&str>) -> ProviderReply {
+        let text = |text: Option<&str>| text.map(str::to_owned);
+        ProviderReply { state: state.to_owned(), code: code.map(Secret::new), iss: text(iss), error: text(error) }
+    }
+
+    #[test]
+    fn only_the_reply_of_this_sign_in_and_this_provider_has_a_code() {
+        let ours = Some("https://login.example");
+        for (names_issuer, reply, has_code) in [
+            (false, reply("s", Some("c"), None, None), true),
+            (true, reply("s", Some("c"), ours, None), true),
+            (true, reply("s", Some("c"), None, None), false),
+            (false, reply("s", Some("c"), Some("https://evil.example"), None), false),
+            (false, reply("t", Some("c"), ours, None), false),
+            (false, reply("", Some("c"), None, None), false),
+            (false, reply("s", None, None, None), false),
+            (false, reply("s", Some("c"), None, Some("access_denied")), false),
+        ] {
+            let debug = format!("{names_issuer} {reply:?}");
+            assert_eq!(pending(names_issuer).code(reply).is_ok(), has_code, "{debug}");
+        }
+        let refused = pending(false).code(reply("s", None, None, Some("access_denied <b>\u{202e}"))).unwrap_err();
+        assert!(refused.message().ends_with(": access_denied<b>"), "{}", refused.message());
+    }
+}
