@@ -10,6 +10,7 @@ mod connections;
 mod conversations;
 mod documentation;
 mod event_stream;
+mod internal_routes;
 mod listener;
 mod local;
 pub mod mcp;
@@ -40,10 +41,13 @@ pub(crate) use self::admin::openapi::not_registered;
 pub(crate) use self::admin::record_change;
 pub(crate) use self::admin::sign_in::begin as begin_sign_in;
 pub(crate) use self::event_stream::{COMMENT as KEEP_ALIVE_COMMENT, NamedEvent, respond_named};
+pub(crate) use self::internal_routes::InternalRoutes;
 pub use self::listener::BoundListeners;
 pub(crate) use self::listener::serve_with;
 pub use self::local::{GatewayStatus, LocalListener, NamedCaller};
-pub(crate) use self::page_request::{PageRequest, administrator_on_socket, read_form};
+pub(crate) use self::page_request::{
+    PageRequest, UploadedFile, administrator_on_socket, read_form, read_form_with_files,
+};
 pub(crate) use self::reply::status as status_of;
 pub use self::tls::check_tls;
 

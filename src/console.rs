@@ -10,15 +10,26 @@ mod assets;
 mod call_path;
 mod calls;
 mod chart;
+mod chat;
 mod configuration;
+mod connect;
+mod conversation;
+mod conversations;
+mod costs;
 mod error_page;
+mod export;
 mod format;
 mod frame;
 mod headers;
+mod language;
 mod limits;
 mod link;
+mod open_id;
 mod overview;
+mod plan;
+mod plans;
 mod policies;
+mod resources;
 mod schema_form;
 mod schema_table;
 mod servers;
@@ -26,6 +37,7 @@ mod sessions;
 mod sign_in;
 mod snippets;
 mod submission;
+mod submitted;
 mod text;
 mod tool;
 mod tools;
@@ -39,23 +51,28 @@ use std::sync::Arc;
 use axum::Router;
 use axum::http::header::{ACCEPT, LOCATION};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
-use axum::middleware::map_response;
+use axum::middleware::{from_fn, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 
 use self::link::Links;
+use self::open_id::OpenIdSignIns;
 use self::overview::LiveOverviews;
+use self::resources::Kind;
 use self::sessions::Sessions;
 use crate::agent::AgentService;
-use crate::api::{BoundListeners, serve_with};
+use crate::api::{BoundListeners, InternalRoutes, router, serve_with};
 use crate::gateway::Gateway;
 
 /// What the pages share.
 struct Console {
     gateway: Arc<Gateway>,
+    /// What the pages of agents show and change.
+    api: InternalRoutes,
     sessions: Sessions,
     links: Links,
     overviews: LiveOverviews,
+    open_id: OpenIdSignIns,
     /// Of the listener; `None` for a gateway on demand.
     address: Option<SocketAddr>,
 }
@@ -69,14 +86,22 @@ impl fmt::Debug for Console {
 /// Serves a gateway, its agents and the console until `shutdown` resolves, then lets running calls finish within the
 /// grace period.
 pub async fn serve(listening: BoundListeners, agents: &Arc<AgentService>, shutdown: impl Future<Output = ()>) {
-    let pages = routes(agents.gateway(), listening.address());
-    serve_with(listening, agents, pages, shutdown).await;
+    let api = router(agents);
+    let pages = routes(agents.gateway(), &api, listening.address());
+    serve_with(listening, agents, api.merge(pages), shutdown).await;
 }
 
-fn routes(gateway: &Arc<Gateway>, address: Option<SocketAddr>) -> Router {
-    let gateway = Arc::clone(gateway);
-    let (sessions, links, overviews) = (Sessions::default(), Links::default(), LiveOverviews::default());
-    let console = Console { gateway, sessions, links, overviews, address };
+fn routes(gateway: &Arc<Gateway>, api: &Router, address: Option<SocketAddr>) -> Router {
+    let (gateway, api) = (Arc::clone(gateway), InternalRoutes::new(api.clone()));
+    let console = Console {
+        gateway,
+        api,
+        sessions: Sessions::default(),
+        links: Links::default(),
+        overviews: LiveOverviews::default(),
+        open_id: OpenIdSignIns::default(),
+        address,
+    };
     Router::new()
         .route("/console", get(overview::page))
         .route("/console/live", get(overview::live))
@@ -93,10 +118,23 @@ fn routes(gateway: &Arc<Gateway>, address: Option<SocketAddr>) -> Router {
         .route("/console/configuration", get(configuration::page).post(configuration::check))
         .route("/console/limits", get(limits::page))
         .route("/console/policies", get(policies::page))
+        .route("/console/conversations", get(conversations::page).post(conversations::create))
+        .route("/console/conversations/{id}", get(conversation::page).post(conversation::act))
+        .route("/console/runs/{id}/events", get(conversation::events))
+        .route("/console/plans", get(plans::page).post(plans::create))
+        .route("/console/plans/{id}", get(plan::page).post(plan::act))
+        .route("/console/plans/{id}/events", get(plan::events))
+        .merge(resources::routes(Kind::Models))
+        .merge(resources::routes(Kind::Tenants))
+        .route("/console/costs", get(costs::page))
+        .route("/console/connect", get(connect::page))
         .route("/console/sign-in", get(sign_in::page).post(sign_in::sign_in))
+        .route("/console/sign-in/provider", get(open_id::start))
+        .route("/console/sign-in/callback", get(open_id::finish))
         .route("/console/sign-out", post(sign_in::sign_out))
         .route("/console/open", get(link::open))
         .route("/console/{*path}", get(error_page::no_page))
+        .layer(from_fn(language::remember))
         .layer(map_response(headers::add))
         .route("/console/link", post(link::create))
         .route("/console/static/{name}", get(assets::file))

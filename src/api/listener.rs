@@ -86,7 +86,7 @@ impl BoundListeners {
 pub(crate) async fn serve_with(
     listening: BoundListeners,
     agents: &Arc<AgentService>,
-    pages: Router,
+    router: Router,
     shutdown: impl Future<Output = ()>,
 ) {
     let gateway = agents.gateway();
@@ -98,7 +98,6 @@ pub(crate) async fn serve_with(
     let (calls, scrapes) = (connections(config.server.max_connections), connections(MAX_METRICS_CONNECTIONS));
     let commands = connections(config.server.max_connections);
     let memory = Arc::new(BodyMemory::new(&config.server));
-    let router = super::router(agents).merge(pages);
     let stop = CancellationToken::new();
     let local = async {
         match &listening.local {

@@ -1,12 +1,14 @@
 //! What the console needs to know of a request, beside its own cookie.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::FromRequestParts;
-use axum::http::header::ORIGIN;
+use axum::http::header::{CONTENT_TYPE, ORIGIN};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue};
+use futures_util::stream;
 
 use super::body::BodyLimits;
 use super::request::{FETCH_SITE, RequestMeta};
@@ -30,6 +32,7 @@ pub(crate) struct PageRequest {
     pub server_url: String,
     host: String,
     headers: HeaderMap,
+    pub(super) connection: Connection,
 }
 
 impl PageRequest {
@@ -46,33 +49,46 @@ impl PageRequest {
             server_url,
             host: connection.host(parts).unwrap_or_default().to_owned(),
             headers: parts.headers.clone(),
+            connection: connection.clone(),
         })
     }
 
-    /// A change is accepted from a page of this server alone. Browsers say where a form comes from; what says nothing is
-    /// refused.
+    /// A change is accepted from a page of this server alone.
     ///
     /// # Errors
     /// `denied`.
     pub(crate) fn require_same_origin(&self) -> Result<(), CallError> {
-        let text = |name| self.headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
-        let is_ours = |origin: &str| origin.split_once("://").is_some_and(|(_, host)| host == self.host);
-        let site = text(FETCH_SITE).map(|site| site == "same-origin");
-        let origin = text(ORIGIN).map(is_ours);
-        // Both are checked where both are sent.
-        match (site, origin) {
-            (Some(false), _) | (_, Some(false)) | (None, None) => Err(CallError::new(
-                ErrorCode::Denied,
-                "a form of the console is accepted from a page of the console alone; open the page again",
-            )),
-            _ => Ok(()),
+        if is_same_origin(&self.headers, &self.host) {
+            return Ok(());
         }
+        let message = "a form of the console is accepted from a page of the console alone; open the page again";
+        Err(CallError::new(ErrorCode::Denied, message))
     }
 
     /// A call of a tool, as `POST /tools/{name}/execute` makes it.
     pub(crate) fn call(&self, tool: &str, caller: &Arc<Caller>, dry_run: bool) -> CallContext {
         CallContext { dry_run, request: self.request.clone(), ..CallContext::new(tool, Arc::clone(caller), Via::Rest) }
     }
+}
+
+/// Browsers say where a form comes from; what says nothing is refused.
+fn is_same_origin(headers: &HeaderMap, host: &str) -> bool {
+    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let is_ours = |origin: &str| origin.split_once("://").is_some_and(|(_, of)| of == host);
+    let site = text(FETCH_SITE).map(|site| site == "same-origin");
+    let origin = text(ORIGIN).map(is_ours);
+    // Both are checked where both are sent.
+    !matches!((site, origin), (Some(false), _) | (_, Some(false)) | (None, None))
+}
+
+/// A file of a form.
+#[derive(Debug, Clone)]
+pub(crate) struct UploadedFile {
+    /// The name of its field.
+    pub field: String,
+    pub name: String,
+    pub media_type: String,
+    pub content: Bytes,
 }
 
 /// The fields of a form, read within the limits of bodies.
@@ -89,9 +105,56 @@ pub(crate) async fn read_form(
     if !content_type(&parts.headers).eq_ignore_ascii_case(FORM) {
         return Err(CallError::new(ErrorCode::UnsupportedMediaType, format!("the body must be a form: {FORM}")));
     }
-    let limits = BodyLimits::of(&gateway.config().server);
-    let bytes = Connection::of(parts)?.memory.read(body, owner, limits).await?;
+    let bytes = read_body(parts, body, owner, gateway).await?;
     Ok(url::form_urlencoded::parse(&bytes).into_owned().collect())
+}
+
+/// The fields of a form that may have files (RFC 7578), and its files that were chosen.
+///
+/// # Errors
+/// As [`read_form`].
+pub(crate) async fn read_form_with_files(
+    parts: &Parts,
+    body: Body,
+    owner: &Owner,
+    gateway: &Gateway,
+) -> Result<(Vec<(String, String)>, Vec<UploadedFile>), CallError> {
+    let boundary = parts.headers.get(CONTENT_TYPE).and_then(|kind| multer::parse_boundary(kind.to_str().ok()?).ok());
+    let Some(boundary) = boundary else {
+        return Ok((read_form(parts, body, owner, gateway).await?, Vec::new()));
+    };
+    let bytes = read_body(parts, body, owner, gateway).await?;
+    parse_multipart(bytes, &boundary).await.map_err(|error| {
+        CallError::new(ErrorCode::InvalidRequest, format!("the body is no form with files (RFC 7578): {error}"))
+    })
+}
+
+async fn parse_multipart(
+    bytes: Bytes,
+    boundary: &str,
+) -> Result<(Vec<(String, String)>, Vec<UploadedFile>), multer::Error> {
+    let body = stream::once(std::future::ready(Ok::<_, Infallible>(bytes)));
+    let mut multipart = multer::Multipart::new(body, boundary);
+    let (mut fields, mut files) = (Vec::new(), Vec::new());
+    while let Some(field) = multipart.next_field().await? {
+        let name = field.name().unwrap_or_default().to_owned();
+        let Some(file_name) = field.file_name().map(str::to_owned) else {
+            fields.push((name, field.text().await?));
+            continue;
+        };
+        let media_type = field.content_type().map(ToString::to_string).unwrap_or_default();
+        let content = field.bytes().await?;
+        // A field without a chosen file is sent with an empty name.
+        if !file_name.is_empty() {
+            files.push(UploadedFile { field: name, name: file_name, media_type, content });
+        }
+    }
+    Ok((fields, files))
+}
+
+async fn read_body(parts: &Parts, body: Body, owner: &Owner, gateway: &Gateway) -> Result<Bytes, CallError> {
+    let limits = BodyLimits::of(&gateway.config().server);
+    Connection::of(parts)?.memory.read(body, owner, limits).await
 }
 
 /// The caller of a request of this machine's user, over the Unix socket, as an administrator.
@@ -114,19 +177,6 @@ pub(crate) async fn administrator_on_socket(
 mod tests {
     use super::*;
 
-    fn request(headers: &[(&'static str, &'static str)]) -> PageRequest {
-        let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value)));
-        PageRequest {
-            is_local: true,
-            is_encrypted: false,
-            client_owner: Owner::gateway().clone(),
-            request: None,
-            server_url: "http://localhost:8080".into(),
-            host: "localhost:8080".into(),
-            headers: headers.collect(),
-        }
-    }
-
     #[test]
     fn a_form_is_accepted_from_a_page_of_this_server_alone() {
         for (headers, is_accepted) in [
@@ -141,7 +191,26 @@ mod tests {
             (&[("sec-fetch-site", "cross-site"), ("origin", "http://localhost:8080")], false),
             (&[("sec-fetch-site", "same-origin"), ("origin", "http://evil.example")], false),
         ] {
-            assert_eq!(request(headers).require_same_origin().is_ok(), is_accepted, "{headers:?}");
+            let given = headers.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value)));
+            assert_eq!(is_same_origin(&given.collect(), "localhost:8080"), is_accepted, "{headers:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_form_with_files_has_fields_and_the_files_that_were_chosen() {
+        let part =
+            |head: &str, content: &str| format!("--x\r\nContent-Disposition: form-data; {head}\r\n\r\n{content}\r\n");
+        let body = [
+            part("name=\"token\"", "t\r\nu"),
+            part("name=\"file.a\"; filename=\"\"\r\nContent-Type: application/octet-stream", ""),
+            part("name=\"file.b\"; filename=\"b.png\"\r\nContent-Type: image/png", "\u{1}png"),
+            "--x--\r\n".to_owned(),
+        ];
+        let (fields, files) = parse_multipart(body.concat().into(), "x").await.unwrap();
+        assert_eq!(fields, [("token".to_owned(), "t\r\nu".to_owned())]);
+        let files: Vec<_> =
+            files.iter().map(|file| (&*file.field, &*file.name, &*file.media_type, &*file.content)).collect();
+        assert_eq!(files, [("file.b", "b.png", "image/png", &b"\x01png"[..])]);
+        assert!(parse_multipart(body[..1].concat().into(), "x").await.is_err(), "it is cut off");
     }
 }

@@ -9,8 +9,16 @@ pub(super) enum Act {
     SeeOverview,
     SeeTools,
     SeeCalls,
-    SearchHistory,
+    SeeConversations,
+    SeePlans,
+    SeeAgents,
+    SeeCosts,
+    SeeConnect,
     TryTool,
+    TalkToAgents,
+    RunPlans,
+    ChangeAgents,
+    SearchHistory,
     SeeServers,
     ChangeServers,
     SeePolicies,
@@ -21,12 +29,20 @@ pub(super) enum Act {
 
 impl Act {
     #[cfg(test)]
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 19] = [
         Self::SeeOverview,
         Self::SeeTools,
         Self::SeeCalls,
-        Self::SearchHistory,
+        Self::SeeConversations,
+        Self::SeePlans,
+        Self::SeeAgents,
+        Self::SeeCosts,
+        Self::SeeConnect,
         Self::TryTool,
+        Self::TalkToAgents,
+        Self::RunPlans,
+        Self::ChangeAgents,
+        Self::SearchHistory,
         Self::SeeServers,
         Self::ChangeServers,
         Self::SeePolicies,
@@ -40,8 +56,16 @@ impl Act {
             Self::SeeOverview => "see the overview",
             Self::SeeTools => "see tools",
             Self::SeeCalls => "see calls",
-            Self::SearchHistory => "search older calls",
+            Self::SeeConversations => "see your conversations",
+            Self::SeePlans => "see your plans",
+            Self::SeeAgents => "see models and tenants",
+            Self::SeeCosts => "see costs",
+            Self::SeeConnect => "see how clients connect",
             Self::TryTool => "try a tool",
+            Self::TalkToAgents => "talk to an agent",
+            Self::RunPlans => "begin and steer plans",
+            Self::ChangeAgents => "change models and tenants",
+            Self::SearchHistory => "search older calls",
             Self::SeeServers => "see servers",
             Self::ChangeServers => "change servers",
             Self::SeePolicies => "see policies",
@@ -53,13 +77,21 @@ impl Act {
 
     /// Whether a visitor with these roles may do it. One without any is the anonymous caller of this machine.
     pub(super) fn is_open_to(self, roles: &[ConsoleRole]) -> bool {
+        let has = |wanted: &[ConsoleRole]| roles.iter().any(|role| wanted.contains(role));
         match self {
-            Self::SeeOverview | Self::SeeTools | Self::SeeCalls => true,
-            Self::TryTool | Self::ExplainCall => {
-                roles.iter().any(|role| matches!(role, ConsoleRole::Operator | ConsoleRole::Admin))
+            Self::SeeOverview
+            | Self::SeeTools
+            | Self::SeeCalls
+            | Self::SeeConversations
+            | Self::SeePlans
+            | Self::SeeAgents
+            | Self::SeeCosts
+            | Self::SeeConnect => true,
+            Self::TryTool | Self::TalkToAgents | Self::RunPlans | Self::ExplainCall => {
+                has(&[ConsoleRole::Operator, ConsoleRole::Admin])
             }
             Self::SearchHistory | Self::SeeServers | Self::SeePolicies | Self::SeeLimits => !roles.is_empty(),
-            Self::ChangeServers | Self::SeeConfiguration => roles.contains(&ConsoleRole::Admin),
+            Self::ChangeServers | Self::SeeConfiguration | Self::ChangeAgents => has(&[ConsoleRole::Admin]),
         }
     }
 

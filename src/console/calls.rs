@@ -8,12 +8,15 @@ use std::time::Duration;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use futures_util::Stream;
+use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Deserialize;
+use serde_json::json;
 
 use super::acts::Act;
 use super::address::with_query;
 use super::call_path::CallPath;
+use super::export::{self, Format, Rows};
 use super::frame::{self, Head, Section};
 use super::text::Texts;
 use super::visit::{Address, Visit};
@@ -44,6 +47,7 @@ pub(super) struct Wanted {
     before: Option<u64>,
     /// Of the live tail: the newest call that the page has.
     after: Option<u64>,
+    format: Format,
 }
 
 /// `GET /console/calls`.
@@ -52,7 +56,12 @@ pub(super) async fn page(
     visit: Visit,
     Address(wanted): Address<Wanted>,
 ) -> Response {
-    visit.answer(list(&console, &visit, &wanted))
+    match visit.require(Act::SeeCalls) {
+        Ok(()) if wanted.format != Format::Html => {
+            rows(&console.gateway.recent_calls(&visit.caller, &wanted.filter())).respond(wanted.format)
+        }
+        allowed => visit.answer(allowed.map(|()| list(&console, &visit, &wanted))),
+    }
 }
 
 /// `GET /console/calls/{id}`.
@@ -120,8 +129,40 @@ impl Wanted {
     }
 }
 
-fn list(console: &Console, visit: &Visit, wanted: &Wanted) -> Result<Markup, CallError> {
-    visit.require(Act::SeeCalls)?;
+/// All that fit the filters, and not those of the page alone.
+fn rows(calls: &[Arc<RecentCall>]) -> Rows<'static, 11> {
+    let row = |call: &Arc<RecentCall>| {
+        [
+            json!(Timestamp::try_from(call.time).map(|time| time.to_string()).unwrap_or_default()),
+            json!(call.tool),
+            json!(call.status.as_str()),
+            json!(call.code.map(ErrorCode::as_str)),
+            json!(&*call.caller.tenant),
+            json!(&*call.caller.id),
+            json!(call.via.as_str()),
+            json!(call.dry_run),
+            json!(call.duration.as_secs_f64()),
+            json!(call.cost_usd),
+            json!(call.id.to_string()),
+        ]
+    };
+    let columns = [
+        "time",
+        "tool",
+        "status",
+        "code",
+        "tenant",
+        "caller",
+        "via",
+        "dry_run",
+        "duration_seconds",
+        "cost_usd",
+        "call_id",
+    ];
+    Rows { name: "calls", columns, rows: calls.iter().map(row).collect() }
+}
+
+fn list(console: &Console, visit: &Visit, wanted: &Wanted) -> Markup {
     let texts = visit.texts();
     let newest = console.gateway.pipeline.settlement.recent.last_sequence();
     let found = console.gateway.recent_calls(&visit.caller, &wanted.filter());
@@ -140,7 +181,7 @@ fn list(console: &Console, visit: &Visit, wanted: &Wanted) -> Result<Markup, Cal
         html! { a.button href="/console/calls/history" { (texts.get("history-title")) } }
     });
     let head = Head { state: Some(state), action, ..Head::new(&title) };
-    Ok(frame::page(
+    frame::page(
         visit,
         Some(Section::Calls),
         &head,
@@ -156,14 +197,17 @@ fn list(console: &Console, visit: &Visit, wanted: &Wanted) -> Result<Markup, Cal
                     p { a href="/console/tools" { (texts.get("calls-try")) } }
                 }
                 template #call-table { (table(&texts, std::iter::empty())) }
-            } @else { (table(&texts, shown.iter().map(|call| &**call))) }
+            } @else {
+                (table(&texts, shown.iter().map(|call| &**call)))
+                (export::links(&texts, &wanted.address("/console/calls", None)))
+            }
             @if let Some(next) = next {
                 nav.paging aria-label=(texts.get("paging-label")) {
                     a rel="next" href=(wanted.address("/console/calls", Some(("before", next)))) { (texts.get("calls-older")) " →" }
                 }
             } @else { p.quiet.small { (texts.get("calls-memory")) } }
         },
-    ))
+    )
 }
 
 fn line(texts: &Texts, call: &RecentCall) -> Markup {

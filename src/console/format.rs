@@ -65,6 +65,21 @@ pub(super) fn time(texts: &Texts, at: SystemTime) -> Markup {
     html! { time datetime=(exact) title=(exact) { (relative) } }
 }
 
+/// The same, of a moment in RFC 3339.
+pub(super) fn moment(texts: &Texts, at: &str) -> Markup {
+    at.parse::<Timestamp>().map_or_else(|_| html! { (at) }, |at| time(texts, at.into()))
+}
+
+/// The beginning of a text, in one line.
+pub(super) fn first_line(whole: &str) -> String {
+    const MAX: usize = 140;
+    let line = whole.trim().lines().next().unwrap_or_default();
+    match line.char_indices().nth(MAX) {
+        Some((end, _)) => format!("{}…", text(&line[..end])),
+        None => text(line).into_owned(),
+    }
+}
+
 /// A name in one line: a long one is cut in the middle, with the whole on hover.
 pub(super) fn name(name: &str) -> Markup {
     const MAX: usize = 44;

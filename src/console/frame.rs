@@ -5,6 +5,7 @@ use maud::{DOCTYPE, Markup, html};
 use super::acts::Act;
 use super::assets::{ICON, LIVE, PAGE, STYLE};
 use super::format;
+use super::text::Language;
 use super::visit::{Guest, TOKEN_FIELD, Visit};
 
 /// An entry of the navigation.
@@ -17,6 +18,12 @@ pub(super) enum Section {
     Policies,
     Limits,
     Configuration,
+    Conversations,
+    Plans,
+    Models,
+    Tenants,
+    Costs,
+    Connect,
 }
 
 /// The head of a page's content.
@@ -36,8 +43,21 @@ impl<'a> Head<'a> {
 }
 
 impl Section {
-    const ALL: [Self; 7] =
-        [Self::Overview, Self::Calls, Self::Tools, Self::Servers, Self::Policies, Self::Limits, Self::Configuration];
+    const ALL: [Self; 13] = [
+        Self::Overview,
+        Self::Calls,
+        Self::Tools,
+        Self::Conversations,
+        Self::Plans,
+        Self::Models,
+        Self::Tenants,
+        Self::Costs,
+        Self::Servers,
+        Self::Policies,
+        Self::Limits,
+        Self::Configuration,
+        Self::Connect,
+    ];
 
     fn path(self) -> &'static str {
         match self {
@@ -48,6 +68,12 @@ impl Section {
             Self::Policies => "/console/policies",
             Self::Limits => "/console/limits",
             Self::Configuration => "/console/configuration",
+            Self::Conversations => "/console/conversations",
+            Self::Plans => "/console/plans",
+            Self::Models => "/console/models",
+            Self::Tenants => "/console/tenants",
+            Self::Costs => "/console/costs",
+            Self::Connect => "/console/connect",
         }
     }
 
@@ -60,6 +86,12 @@ impl Section {
             Self::Policies => "nav-policies",
             Self::Limits => "nav-limits",
             Self::Configuration => "nav-configuration",
+            Self::Conversations => "nav-conversations",
+            Self::Plans => "nav-plans",
+            Self::Models => "nav-models",
+            Self::Tenants => "nav-tenants",
+            Self::Costs => "nav-costs",
+            Self::Connect => "nav-connect",
         }
     }
 
@@ -72,6 +104,11 @@ impl Section {
             Self::Policies => Act::SeePolicies,
             Self::Limits => Act::SeeLimits,
             Self::Configuration => Act::SeeConfiguration,
+            Self::Conversations => Act::SeeConversations,
+            Self::Plans => Act::SeePlans,
+            Self::Models | Self::Tenants => Act::SeeAgents,
+            Self::Costs => Act::SeeCosts,
+            Self::Connect => Act::SeeConnect,
         }
     }
 }
@@ -95,6 +132,7 @@ pub(super) fn page(visit: &Visit, section: Option<Section>, head: &Head<'_>, bod
                         }
                     }
                     (account(visit))
+                    (languages(&visit.guest))
                 }
                 main #main tabindex="-1" {
                     div.head {
@@ -120,6 +158,7 @@ pub(super) fn narrow(guest: &Guest, title: &str, body: &Markup) -> Markup {
             main.narrow #main {
                 p.brand { (mark()) "sekisho" }
                 (body)
+                (languages(guest))
             }
         },
     )
@@ -162,6 +201,17 @@ fn account(visit: &Visit) -> Markup {
                     p.who { strong { (texts.get("frame-anonymous")) } span { (texts.get("frame-reads-own")) } }
                     a href="/console/sign-in" { (texts.get("frame-sign-in")) }
                 }
+            }
+        }
+    }
+}
+
+/// The same page in the other languages.
+fn languages(guest: &Guest) -> Markup {
+    html! {
+        p.languages {
+            @for language in Language::ALL.into_iter().filter(|language| *language != guest.texts.language) {
+                a href=(guest.address_in(language)) lang=(language.tag()) hreflang=(language.tag()) { (language.name()) }
             }
         }
     }

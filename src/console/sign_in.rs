@@ -8,6 +8,7 @@ use axum::http::header::{CONTENT_TYPE, SET_COOKIE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use maud::html;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 
 use super::visit::{Address, COOKIE_NAME, Guest, Visit, no_role};
@@ -22,12 +23,16 @@ use crate::infra::auth::SignedIn;
 #[serde(default)]
 pub(super) struct Destination {
     /// The page to show after it.
-    to: String,
+    pub to: String,
 }
 
 /// `GET /console/sign-in`.
-pub(super) async fn page(guest: Guest, Address(destination): Address<Destination>) -> Response {
-    form(&guest, StatusCode::OK, &destination.to, None)
+pub(super) async fn page(
+    State(console): State<Arc<Console>>,
+    guest: Guest,
+    Address(destination): Address<Destination>,
+) -> Response {
+    form(&console, &guest, StatusCode::OK, &destination.to, None)
 }
 
 /// `POST /console/sign-in`.
@@ -51,7 +56,7 @@ pub(super) async fn sign_in(State(console): State<Arc<Console>>, request: Reques
             response.headers_mut().insert(SET_COOKIE, cookie);
             response
         }
-        Err(error) => form(&guest, status_of(error.code()), field("to"), Some(&error)),
+        Err(error) => form(&console, &guest, status_of(error.code()), field("to"), Some(&error)),
     }
 }
 
@@ -123,8 +128,10 @@ fn event(guest: &Guest, kind: EventKind, caller: &Arc<Caller>, refusal: Option<&
     }
 }
 
-fn form(guest: &Guest, status: StatusCode, to: &str, error: Option<&CallError>) -> Response {
+fn form(console: &Console, guest: &Guest, status: StatusCode, to: &str, error: Option<&CallError>) -> Response {
     let texts = guest.texts;
+    let config = console.gateway.config();
+    let provider = config.auth.jwt.as_ref().filter(|_| config.auth.oidc.is_some());
     let title = texts.get("sign-in-title");
     let page = frame::narrow(
         guest,
@@ -145,13 +152,18 @@ fn form(guest: &Guest, status: StatusCode, to: &str, error: Option<&CallError>) 
                 }
                 button.main { (texts.get("sign-in-button")) }
             }
+            @if let Some(jwt) = provider {
+                p { a href={ "/console/sign-in/provider?to=" (utf8_percent_encode(local_path(to), NON_ALPHANUMERIC)) } {
+                    (texts.with("sign-in-provider", [("issuer", jwt.issuer.clone().into())]))
+                } }
+            }
         },
     );
     (status, [(CONTENT_TYPE, headers::HTML)], page.into_string()).into_response()
 }
 
 /// Only a page of the console follows a sign-in: never an address that somebody else wrote into a link.
-fn local_path(to: &str) -> &str {
+pub(super) fn local_path(to: &str) -> &str {
     let is_page = to == "/console" || to.starts_with("/console/") || to.starts_with("/console?");
     let is_plain = to.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\') && !to.contains("..");
     if is_page && is_plain && to.len() <= 2_048 { to } else { "/console" }

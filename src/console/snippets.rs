@@ -15,10 +15,17 @@ pub(super) fn show(texts: &Texts, url: &str, tool: &str, arguments: &Arguments) 
         @for (name, text) in snippets {
             details.snippet {
                 summary { (name) }
-                copy-text data-label=(texts.get("copy")) data-done=(texts.get("copied")) {
-                    pre tabindex="0" { code { (text) } }
-                }
+                (self::text(texts, &text))
             }
+        }
+    }
+}
+
+/// A text with a button that copies it.
+pub(super) fn text(texts: &Texts, text: &str) -> Markup {
+    html! {
+        copy-text data-label=(texts.get("copy")) data-done=(texts.get("copied")) {
+            pre tabindex="0" { code { (text) } }
         }
     }
 }

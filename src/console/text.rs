@@ -30,7 +30,7 @@ static ENGLISH: LazyLock<Bundle> = LazyLock::new(|| bundle(Language::English, in
 static JAPANESE: LazyLock<Bundle> = LazyLock::new(|| bundle(Language::Japanese, include_str!("text/ja.ftl")));
 
 impl Language {
-    const ALL: [Self; 2] = [Self::English, Self::Japanese];
+    pub(super) const ALL: [Self; 2] = [Self::English, Self::Japanese];
 
     /// The tag (BCP 47).
     pub(super) fn tag(self) -> &'static str {
@@ -40,7 +40,16 @@ impl Language {
         }
     }
 
-    fn of_tag(tag: &str) -> Option<Self> {
+    /// Its own name.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::English => "English",
+            Self::Japanese => "日本語",
+        }
+    }
+
+    /// The language with this tag.
+    pub(super) fn of_tag(tag: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|language| language.tag() == tag)
     }
 

@@ -8,14 +8,15 @@ use axum::response::Response;
 use maud::{Markup, html};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
+use serde_json::json;
 
 use super::acts::Act;
 use super::address::with_query;
+use super::export::{self, Format, Rows};
 use super::frame::{self, Head, Section};
 use super::text::Texts;
 use super::visit::{Address, Visit};
-use super::{Console, format};
-use crate::core::error::CallError;
+use super::{Console, error_page, format};
 use crate::policy::CallerTools;
 use crate::registry::Snapshot;
 use crate::registry::lock::Quarantined;
@@ -34,6 +35,7 @@ pub(super) struct Wanted {
     /// `dangerous` or `safe`.
     danger: String,
     page: usize,
+    format: Format,
 }
 
 /// A line of the list.
@@ -51,7 +53,17 @@ pub(super) async fn page(
     visit: Visit,
     Address(wanted): Address<Wanted>,
 ) -> Response {
-    visit.answer(list(&console, &visit, &wanted))
+    if let Err(error) = visit.require(Act::SeeTools) {
+        return error_page::of_visit(&visit, &error);
+    }
+    let snapshot = console.gateway.pipeline.registry.snapshot();
+    let tools = console.gateway.pipeline.policy.tools_for(&snapshot, &visit.caller);
+    let all = lines(&snapshot, &tools, &visit);
+    let found = wanted.choose(&snapshot, &all);
+    match wanted.format {
+        Format::Html => visit.answer(Ok(list(&visit, &wanted, &all, &found))),
+        format => rows(&found).respond(format),
+    }
 }
 
 /// The address of a tool's page.
@@ -68,23 +80,36 @@ pub(super) fn tags(texts: &Texts, metadata: &Metadata) -> Markup {
     }
 }
 
-fn list(console: &Console, visit: &Visit, wanted: &Wanted) -> Result<Markup, CallError> {
-    visit.require(Act::SeeTools)?;
+/// All that fit the filters, and not those of the page alone.
+fn rows(found: &[&Line<'_>]) -> Rows<'static, 7> {
+    let row = |line: &&Line<'_>| {
+        let metadata = line.metadata;
+        [
+            json!(metadata.name),
+            json!(metadata.description),
+            json!(metadata.source),
+            json!(metadata.category),
+            json!(metadata.dangerous),
+            json!(line.is_usable),
+            json!(line.problem),
+        ]
+    };
+    let columns = ["name", "description", "source", "category", "dangerous", "usable", "problem"];
+    Rows { name: "tools", columns, rows: found.iter().map(row).collect() }
+}
+
+fn list(visit: &Visit, wanted: &Wanted, all: &[Line<'_>], found: &[&Line<'_>]) -> Markup {
     let texts = visit.texts();
-    let snapshot = console.gateway.pipeline.registry.snapshot();
-    let tools = console.gateway.pipeline.policy.tools_for(&snapshot, &visit.caller);
-    let all = lines(&snapshot, &tools, visit);
-    let (sources, categories) =
-        (values(&all, |metadata| &metadata.source), values(&all, |metadata| &metadata.category));
+    let sources = values(all, |metadata| &metadata.source);
+    let categories = values(all, |metadata| &metadata.category);
     let usable = all.iter().filter(|line| line.is_usable).count();
-    let found = wanted.choose(&snapshot, &all);
     let pages = found.len().div_ceil(PAGE).max(1);
     let at = wanted.page.clamp(1, pages);
     let shown = &found[(at - 1) * PAGE..found.len().min(at * PAGE)];
     let state = texts.with("tools-state", [("count", all.len().into()), ("usable", usable.into())]);
     let title = texts.get("nav-tools");
     let head = Head { state: Some(html! { (state) }), ..Head::new(&title) };
-    Ok(frame::page(
+    frame::page(
         visit,
         Some(Section::Tools),
         &head,
@@ -96,9 +121,10 @@ fn list(console: &Console, visit: &Visit, wanted: &Wanted) -> Result<Markup, Cal
             } @else {
                 (table(&texts, shown))
                 (paging(&texts, wanted, at, pages))
+                (export::links(&texts, &wanted.address(at)))
             }
         },
-    ))
+    )
 }
 
 fn lines<'a>(snapshot: &'a Snapshot, tools: &'a CallerTools, visit: &Visit) -> Vec<Line<'a>> {
@@ -210,7 +236,7 @@ fn table(texts: &Texts, lines: &[&Line<'_>]) -> Markup {
                     @for line in lines {
                         tr {
                             th scope="row" { a href=(path_of(&line.metadata.name)) { (format::name(&line.metadata.name)) } }
-                            td.text { (first_line(&line.metadata.description)) }
+                            td.text { (format::first_line(&line.metadata.description)) }
                             td { code.quiet { (format::text(&line.metadata.source)) } }
                             td {
                                 (tags(texts, line.metadata))
@@ -222,15 +248,6 @@ fn table(texts: &Texts, lines: &[&Line<'_>]) -> Markup {
                 }
             }
         }
-    }
-}
-
-fn first_line(text: &str) -> String {
-    const MAX: usize = 140;
-    let line = text.trim().lines().next().unwrap_or_default();
-    match line.char_indices().nth(MAX) {
-        Some((end, _)) => format!("{}…", format::text(&line[..end])),
-        None => format::text(line).into_owned(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{FromRequestParts, Path, Request, State};
+use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -12,10 +12,10 @@ use serde_json::Value;
 use super::acts::Act;
 use super::call_path::CallPath;
 use super::schema_form;
+use super::submitted::Submitted;
 use super::text::Texts;
 use super::visit::{TOKEN_FIELD, Visit};
-use super::{Console, error_page, format, tool, tools};
-use crate::api::read_form;
+use super::{Console, format, tool, tools};
 use crate::core::call::Arguments;
 use crate::core::error::{Detail, ErrorCode};
 use crate::pipeline::{Answered, Reply};
@@ -41,19 +41,12 @@ pub(super) struct Attempt {
 
 /// `POST /console/tools/{name}`.
 pub(super) async fn run(State(console): State<Arc<Console>>, Path(name): Path<String>, request: Request) -> Response {
-    let (mut parts, body) = request.into_parts();
-    let visit = match Visit::from_request_parts(&mut parts, &console).await {
-        Ok(visit) => visit,
+    let Submitted { visit, mut fields, files } = match Submitted::read(&console, request, Act::TryTool).await {
+        Ok(submitted) => submitted,
         Err(response) => return response,
     };
-    if let Err(error) = visit.guest.request.require_same_origin().and_then(|()| visit.require(Act::TryTool)) {
-        return error_page::of_visit(&visit, &error);
-    }
-    let fields = match read_form(&parts, body, &visit.caller.owner, &console.gateway).await {
-        Ok(fields) => fields,
-        Err(error) => return error_page::of_visit(&visit, &error),
-    };
-    let page = match visit.require_token(&fields).and_then(|()| tool::find(&console, &visit, &name)) {
+    schema_form::attach(&mut fields, files);
+    let page = match tool::find(&console, &visit, &name) {
         Ok(tool) => Ok(tool::show(&console, &visit, &tool, &attempt(&console, &visit, &tool, fields).await)),
         Err(error) => Err(error),
     };
@@ -69,11 +62,12 @@ pub(super) fn section(visit: &Visit, tool: &Tool, attempt: &Attempt) -> Markup {
     };
     let is_dangerous = tool.metadata.dangerous;
     html! {
-        form.stack method="post" action={ (tools::path_of(tool.name())) "#reply" } {
+        form.stack method="post" action={ (tools::path_of(tool.name())) "#reply" } enctype="multipart/form-data" {
             input type="hidden" name=(TOKEN_FIELD) value=(token);
-            (schema_form::fields(&texts, tool.input.document(), &attempt.filled, &attempt.problems))
+            // The first button is that of the Enter key: lists have buttons of their own.
+            button.unseen name=(MODE) value=(if is_dangerous { "dry" } else { "run" }) tabindex="-1" aria-hidden="true" {}
+            (schema_form::draw(&texts, tool.input.document(), &attempt.filled, &attempt.problems))
             div.buttons {
-                // The first button is that of the Enter key.
                 @if is_dangerous { (dry_button(&texts, true)) (run_button(&texts, false)) }
                 @else { (run_button(&texts, true)) (dry_button(&texts, false)) }
             }
@@ -91,8 +85,12 @@ fn dry_button(texts: &Texts, main: bool) -> Markup {
     html! { button.main[main] name=(MODE) value="dry" { (texts.get("try-dry")) } }
 }
 
-async fn attempt(console: &Console, visit: &Visit, tool: &Tool, filled: Vec<(String, String)>) -> Attempt {
-    let arguments = match schema_form::arguments(tool.input.document(), &filled) {
+async fn attempt(console: &Console, visit: &Visit, tool: &Tool, mut filled: Vec<(String, String)>) -> Attempt {
+    let schema = tool.input.document();
+    if schema_form::grow(schema, &mut filled) {
+        return Attempt { filled, ..Attempt::default() };
+    }
+    let arguments = match schema_form::arguments(schema, &filled) {
         Ok(arguments) => arguments,
         Err(problems) => return Attempt { filled, problems, ..Attempt::default() },
     };
@@ -103,6 +101,7 @@ async fn attempt(console: &Console, visit: &Visit, tool: &Tool, filled: Vec<(Str
     let refusal = answered.reply.outcome.as_ref().err();
     let of_fields = refusal.filter(|error| error.code() == ErrorCode::InvalidArguments);
     let problems = of_fields.map(|error| error.details().to_vec()).unwrap_or_default();
+    let filled = if schema_form::is_json(&filled) { filled } else { schema_form::filled_with(schema, &arguments) };
     Attempt { filled, arguments: Some(arguments), problems, answered: Some(answered) }
 }
 
@@ -135,7 +134,8 @@ fn reply(texts: &Texts, reply: &Reply) -> Markup {
     }
 }
 
-fn shown(texts: &Texts, title: &str, text: &str, open: bool) -> Markup {
+/// A text that opens, cut where it is long.
+pub(super) fn shown(texts: &Texts, title: &str, text: &str, open: bool) -> Markup {
     let end = text.char_indices().nth(MAX_SHOWN).map(|(end, _)| end);
     html! {
         @if !text.is_empty() {
@@ -152,14 +152,16 @@ fn pretty(value: &Value) -> String {
     serde_json::to_string_pretty(value).unwrap_or_default()
 }
 
-/// The pictures of a result as addresses with their data, checked to be base64 of a kind that runs nothing.
+/// The pictures of a result.
 fn pictures(content: &[Value]) -> Vec<String> {
-    let picture = |block: &Value| {
-        let media_type = block["mimeType"].as_str().filter(|media_type| PICTURES.contains(media_type))?;
-        let data = block["data"].as_str().filter(|_| block["type"] == "image")?;
-        STANDARD.decode(data).is_ok().then(|| format!("data:{media_type};base64,{data}"))
-    };
-    content.iter().filter_map(picture).collect()
+    let pictures = content.iter().filter(|block| block["type"] == "image");
+    pictures.filter_map(|block| picture(block["mimeType"].as_str()?, block["data"].as_str()?)).collect()
+}
+
+/// A picture as an address with its data, checked to be base64 of a kind that runs nothing.
+pub(super) fn picture(media_type: &str, base64: &str) -> Option<String> {
+    let is_picture = PICTURES.contains(&media_type) && STANDARD.decode(base64).is_ok();
+    is_picture.then(|| format!("data:{media_type};base64,{base64}"))
 }
 
 #[cfg(test)]

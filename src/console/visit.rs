@@ -2,21 +2,25 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
+use axum::body::Body;
 use axum::extract::{FromRequestParts, Query};
 use axum::http::header::{CONTENT_TYPE, COOKIE};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, Method, StatusCode};
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use futures_util::StreamExt;
 use maud::Markup;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use subtle::ConstantTimeEq;
 
 use super::acts::Act;
 use super::sessions::SessionSecret;
 use super::text::{Language, Texts};
-use super::{Console, error_page, headers, redirect};
+use super::{Console, error_page, headers, language, redirect};
 use crate::api::PageRequest;
 use crate::config::ConsoleRole;
 use crate::core::call::Caller;
@@ -25,6 +29,9 @@ use crate::core::error::{CallError, ErrorCode};
 /// The cookie of a session. Browsers keep one with this prefix only if it is secure, of this host alone, and for all paths.
 pub(super) const COOKIE_NAME: &str = "__Host-sekisho-console";
 
+/// Interval at which a stream of events looks whether its session goes on.
+const SESSION_CHECKS: Duration = Duration::from_secs(1);
+
 /// The name of the field with a form's token.
 pub(super) const TOKEN_FIELD: &str = "token";
 
@@ -32,9 +39,11 @@ pub(super) const TOKEN_FIELD: &str = "token";
 #[derive(Debug)]
 pub(super) struct Guest {
     pub request: PageRequest,
+    uri: Uri,
     pub texts: Texts,
     /// What the browser has as its session, whether there is such a session or not.
     pub secret: Option<SessionSecret>,
+    headers: HeaderMap,
 }
 
 /// A request of a caller who may see the console.
@@ -48,8 +57,20 @@ pub(super) struct Visit {
 
 impl Guest {
     fn of(parts: &Parts) -> Result<Self, CallError> {
-        let texts = Texts::new(Language::accepted(&parts.headers));
-        Ok(Self { request: PageRequest::of(parts)?, texts, secret: secret(&parts.headers) })
+        let texts = Texts::new(language::of(&parts.uri, &parts.headers));
+        let (request, uri) = (PageRequest::of(parts)?, parts.uri.clone());
+        let (secret, headers) = (secret(&parts.headers, COOKIE_NAME), parts.headers.clone());
+        Ok(Self { request, uri, texts, secret, headers })
+    }
+
+    /// The secret of another cookie of the console.
+    pub(super) fn cookie(&self, name: &str) -> Option<SessionSecret> {
+        secret(&self.headers, name)
+    }
+
+    /// The address of this page in another language.
+    pub(super) fn address_in(&self, language: Language) -> String {
+        language::address_in(&self.uri, language)
     }
 
     /// The id of the request, for the log.
@@ -96,6 +117,26 @@ impl Visit {
         secret.is_none_or(|secret| console.sessions.is_open(secret, &console.gateway.authenticator()))
     }
 
+    /// A stream of events, until it, the session or the gateway ends.
+    pub(super) fn while_open(self, console: Arc<Console>, response: Response) -> Response {
+        let (parts, body) = response.into_parts();
+        let stream = async_stream::stream! {
+            let (mut data, mut checks) = (body.into_data_stream(), tokio::time::interval(SESSION_CHECKS));
+            loop {
+                tokio::select! {
+                    piece = data.next() => match piece {
+                        Some(piece) => yield piece,
+                        None => break,
+                    },
+                    _ = checks.tick() => if !self.is_still_open(&console) || console.gateway.draining().is_cancelled() {
+                        break;
+                    },
+                }
+            }
+        };
+        Response::from_parts(parts, Body::from_stream(stream))
+    }
+
     /// A change comes from a page of the console, with the token of the session.
     ///
     /// # Errors
@@ -112,6 +153,28 @@ impl Visit {
         }
         let message = "the form belongs to no session, or to one that has ended; open the page again";
         Err(CallError::new(ErrorCode::Denied, message))
+    }
+
+    /// What a route of the API gives the visitor.
+    ///
+    /// # Errors
+    /// That of the route.
+    pub(super) async fn fetch<T: DeserializeOwned>(&self, console: &Console, path: &str) -> Result<T, CallError> {
+        console.api.json(&self.guest.request, &self.caller, (Method::GET, path), None).await
+    }
+
+    /// A change, made by a route of the API.
+    ///
+    /// # Errors
+    /// That of the route.
+    pub(super) async fn change(
+        &self,
+        console: &Console,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, CallError> {
+        console.api.json(&self.guest.request, &self.caller, (method, path), body).await
     }
 
     /// The page, or the one that says why there is none.
@@ -168,11 +231,11 @@ pub(super) fn no_role() -> CallError {
     CallError::new(ErrorCode::Denied, message)
 }
 
-/// The session of the cookie; `None` for none or more than one.
-fn secret(headers: &HeaderMap) -> Option<SessionSecret> {
+/// The secret of a cookie; `None` for none or more than one.
+fn secret(headers: &HeaderMap, cookie: &str) -> Option<SessionSecret> {
     let texts = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     let pairs = texts.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    let mut found = pairs.filter(|(name, _)| *name == COOKIE_NAME).map(|(_, secret)| secret);
+    let mut found = pairs.filter(|(name, _)| *name == cookie).map(|(_, secret)| secret);
     match (found.next(), found.next()) {
         (Some(secret), None) => SessionSecret::read(secret),
         _ => None,

@@ -32,7 +32,7 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; base-uri 'none'; form
 
 /// A browser with one session.
 pub(crate) struct Browser<'a> {
-    app: &'a TestApp,
+    pub(crate) app: &'a TestApp,
     pub(crate) client: Client,
     pub(crate) cookie: String,
 }
@@ -354,7 +354,7 @@ pub(crate) fn markup() -> Vec<String> {
 }
 
 /// A tool whose every text is hostile.
-struct HostileTools;
+pub(crate) struct HostileTools;
 
 impl Source for HostileTools {
     fn name(&self) -> &str {
@@ -443,12 +443,14 @@ async fn no_text_of_a_tool_or_a_caller_becomes_markup() {
 /// code, and addresses of its own.
 pub(crate) fn check_markup(page: &str) {
     const ELEMENTS: &str = "html head meta title link script body a div header nav p strong span form input button main h1 h2 h3 \
-        svg path ul ol li section details summary table thead tbody tr th td code pre label fieldset legend select option textarea time dl dt dd \
-        rect polyline live-calls live-parts figure figcaption copy-text template img !DOCTYPE";
+        svg path ul ol li section details summary table thead tbody tr th td code pre label select option textarea time dl dt dd \
+        rect polyline live-calls live-run live-page live-parts figure figcaption copy-text template img fieldset legend progress \
+        noscript !DOCTYPE";
     const ATTRIBUTES: &str = "lang charset name content rel href type src class id tabindex aria-label aria-current aria-hidden \
         aria-labelledby aria-describedby aria-invalid viewBox width height focusable d title method action value required \
         autocomplete spellcheck data-search data-new data-live data-lost data-label data-done role for selected scope open rows \
-        placeholder inputmode datetime preserveAspectRatio x y points alt html";
+        placeholder inputmode datetime preserveAspectRatio x y points alt html enctype formaction checked max maxlength \
+        lang hreflang download data-page";
     let (mut rest, mut scripts) = (page, 0);
     while let Some((text, tag)) = rest.split_once('<') {
         assert!(!text.contains('>') || !text.contains("script>"), "{text}");
@@ -471,7 +473,7 @@ pub(crate) fn check_markup(page: &str) {
             };
             let (value, after) = value.split_once('"').unwrap();
             inside = after;
-            if ["href", "src", "action"].contains(&attribute) {
+            if ["href", "src", "action", "formaction"].contains(&attribute) {
                 let is_own =
                     value.starts_with("/console") || value.starts_with('#') || value.starts_with("data:image/png;");
                 assert!(is_own && (element != "script" || value.starts_with("/console/static/")), "{value}");

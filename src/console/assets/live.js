@@ -75,8 +75,115 @@ class LiveCalls extends HTMLElement {
     const lines = document.createElement("template");
     lines.innerHTML = this.#lines.join("");
     rows.prepend(lines.content);
+    rows.dispatchEvent(new Event("fragment", { bubbles: true }));
     this.#lines = [];
     this.button.hidden = true;
   }
 }
 customElements.define("live-calls", LiveCalls);
+
+// A page whose part `#live` is read again after each event, at most twice a second.
+class LivePage extends HTMLElement {
+  connectedCallback() {
+    this.state = document.createElement("span");
+    this.state.className = "live";
+    this.append(this.state);
+    this.source = new EventSource(this.getAttribute("src"));
+    this.source.addEventListener("open", () => this.#say("live"));
+    this.source.addEventListener("error", () => this.#say("lost"));
+    for (const name of ["plan", "step", "evaluation", "node", "status", "finished"]) {
+      this.source.addEventListener(name, () => this.#later());
+    }
+  }
+
+  disconnectedCallback() {
+    this.source.close();
+  }
+
+  #say(state) {
+    this.state.dataset.state = state;
+    this.state.textContent = this.dataset[state];
+  }
+
+  #later() {
+    this.timer ??= setTimeout(() => this.#read(), 500);
+  }
+
+  async #read() {
+    this.timer = undefined;
+    const answer = await fetch(location.href);
+    if (!answer.ok) return this.#say("lost");
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const [before, after] = [document.getElementById("live"), page.getElementById("live")];
+    const open = [...before.querySelectorAll("details")].map((part) => part.open);
+    const focused = before.contains(document.activeElement) && document.activeElement.value;
+    before.replaceChildren(...after.childNodes);
+    if (focused) before.querySelector(`button[value="${CSS.escape(focused)}"]`)?.focus();
+    before.dispatchEvent(new Event("fragment", { bubbles: true }));
+    before.querySelectorAll("details").forEach((part, at) => { part.open = open[at] ?? part.open; });
+    // Nothing more happens to it.
+    if (!page.querySelector("live-page")) this.remove();
+  }
+}
+customElements.define("live-page", LivePage);
+
+// A run of an agent while it grows. At its end the page is read again, with the receipts of its calls.
+class LiveRun extends HTMLElement {
+  #calls = new Map();
+
+  connectedCallback() {
+    this.source = new EventSource(this.getAttribute("src"));
+    const on = (name, act) => this.source.addEventListener(name, (event) => act(JSON.parse(event.data)));
+    on("text_delta", ({ text, parent_tool_use_id: parent }) => { if (!parent) this.#text(text); });
+    on("tool_use", ({ tool_use_id: id, tool_name: name }) => this.#call(id, name));
+    on("tool_result", ({ tool_use_id: id, is_error: failed }) => this.#answered(id, failed));
+    on("system", ({ subtype }) => { if (subtype === "finish") this.#end(); });
+    this.source.addEventListener("error", (event) => {
+      // Also the name of an event of the run: that one has data.
+      if (event.data) this.#failed(JSON.parse(event.data).message);
+    });
+  }
+
+  disconnectedCallback() {
+    this.source.close();
+  }
+
+  #text(text) {
+    if (!this.writing) {
+      this.writing = document.createElement("div");
+      this.writing.className = "prose";
+      this.append(this.writing);
+    }
+    this.writing.append(text);
+  }
+
+  #call(id, name) {
+    this.writing = undefined;
+    const line = document.createElement("p");
+    line.className = "tool-call";
+    line.textContent = `… ${name}`;
+    this.#calls.set(id, [line, name]);
+    this.append(line);
+  }
+
+  #answered(id, failed) {
+    const [line, name] = this.#calls.get(id) ?? [];
+    if (line) line.textContent = `${failed ? "✕" : "✓"} ${name}`;
+  }
+
+  #failed(message) {
+    this.source.close();
+    const line = document.createElement("p");
+    line.className = "bad-text";
+    line.setAttribute("role", "alert");
+    line.textContent = `✕ ${message}`;
+    this.append(line);
+  }
+
+  #end() {
+    this.source.close();
+    history.replaceState(null, "", `${this.dataset.page}#end`);
+    location.reload();
+  }
+}
+customElements.define("live-run", LiveRun);

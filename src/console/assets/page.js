@@ -17,13 +17,14 @@ class CopyText extends HTMLElement {
 customElements.define("copy-text", CopyText);
 
 /** Adds the local time to what a moment shows on hover. */
-export function localTimes(root) {
+function localTimes(root) {
   for (const time of root.querySelectorAll("time[datetime]")) {
     const local = new Date(time.dateTime).toLocaleString(document.documentElement.lang, { dateStyle: "medium", timeStyle: "medium" });
     time.title = `${local} · ${time.dateTime}`;
   }
 }
 localTimes(document);
+document.addEventListener("fragment", (event) => localTimes(event.target));
 
 document.addEventListener("keydown", (event) => {
   const field = document.querySelector("[data-search]");

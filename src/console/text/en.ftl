@@ -198,6 +198,7 @@ sign-in-lead = With an API key or a token of this gateway.
 sign-in-key = Key or token
 sign-in-help = The key is not kept: the browser gets a session of at most eight hours.
 sign-in-button = Sign in
+sign-in-provider = Sign in at { $issuer }
 error-not-found = There is no such page
 error-denied = This is not allowed
 error-failed = This did not work
@@ -253,11 +254,13 @@ limit-roles = Roles
 limit-circuit = Circuit
 try-title = Try it
 try-no-arguments = It takes no arguments.
-try-as-json = Arguments as JSON
+try-as-json = As JSON
 try-json-label = JSON object
 try-json-help = Replaces the fields above.
 try-needs-json = Write it as JSON.
 try-unset = not set
+try-more = Add an entry
+try-file-kept = { $size } bytes are attached; choose a file to replace them.
 try-run = Run
 try-dry = Dry run
 try-dangerous = This tool is dangerous: a dry run makes every check, and runs nothing.
@@ -354,4 +357,150 @@ overview-state = { $degraded ->
 overview-notes = { $n ->
     [one] One note on the settings
    *[other] { $n } notes on the settings
+}
+nav-conversations = Conversations
+nav-plans = Plans
+nav-models = Models
+nav-tenants = Tenants
+nav-costs = Costs
+nav-connect = Connect
+export-label = The rows of this page as a file:
+form-more = More settings
+form-add = Add
+form-save = Save
+column-changed = Changed
+column-created = Created
+agent-name = Agent
+agent-default = the default: { $name }
+status-active = active
+status-inactive = inactive
+conversations-state = Yours alone: nobody else sees them here.
+conversations-none = There is no conversation yet.
+conversation-new = New conversation
+conversation-title = Title
+conversation-title-help = Without one, the first answer gives it.
+conversation-workspace = Its runs have files of their own
+conversation-has-files = with files
+conversation-untitled = Untitled
+conversation-manage = Rename, fork, deactivate or delete
+conversation-rename = Rename
+conversation-fork = Fork
+conversation-activate = Activate
+conversation-deactivate = Deactivate
+conversation-delete = Delete
+conversation-delete-confirm = Delete it with its runs and messages. This cannot be undone.
+chat-label = Messages
+chat-message = Message
+chat-send = Send
+chat-you = You
+chat-agent = Agent
+chat-empty = Nothing was said yet.
+chat-earlier = Earlier messages
+chat-later = Later messages
+chat-picture = Picture that was sent
+chat-file = A file
+chat-incomplete = without an end
+chat-thought = Thoughts
+chat-answer = Answer
+chat-receipt = The whole receipt
+chat-no-receipt = Its receipt is no longer in memory; the audit trail has the call.
+chat-reload = Show what there is now
+runs-title = Runs
+run-number = No.
+run-begun = Begun
+run-ended = Ended
+run-running = running
+run-timed-out = timed out
+run-interrupted = interrupted
+run-cancel = Cancel the run
+plans-none = There is no plan yet.
+plan-new = New plan
+plan-goal = Goal
+plan-approve-first = Wait for approval before the first step
+plan-begin = Begin
+plan-waiting = waits for approval
+plan-running = running
+plan-paused = paused
+plan-finished = finished
+plan-impossible = not possible
+plan-failed = failed
+plan-cancelled = cancelled
+plan-steps = Steps
+plan-no-steps = The plan is being made.
+plan-criteria = The goal is reached when:
+plan-answer = Answer
+plan-attempt = attempt { $n } of { $max }
+plan-progress = { $done } of { $all } steps are done
+plan-turns = Turns
+plan-calls = Tool calls
+plan-act-approve = Approve
+plan-act-continue = Continue
+plan-act-pause = Pause
+plan-act-cancel = Cancel the plan
+step-completed = Done
+step-executing = Running
+step-failed = Failed
+step-pending = Open
+step-expected = Expected:
+step-result = Result
+entry-progress = Progress
+entry-plan = Plan
+entry-action = Action
+entry-observation = Observation
+entry-thought = Thought
+resource-defined = Defined in
+resource-of-configuration = the configuration
+resource-of-store = the store
+resource-configured-help = The configuration defines it, so it is changed there.
+resource-change = Change
+resource-remove = Remove
+resource-remove-confirm = Its name, to remove it
+setting-unset = not set
+setting-none = none
+models-state = Names by which requests and tenants choose a model.
+models-none = There is no model beside the profiles of the configuration.
+models-add = Add a model
+models-profile = Profile
+models-model = Model of the provider
+tenants-state = What the agents of each tenant may use. A tenant without settings may use everything.
+tenants-none = No tenant has settings.
+tenants-add = Add the settings of a tenant
+tenants-models = Models
+tenants-money = Money a day
+costs-none = Nothing was spent in these days.
+costs-days = Days (UTC)
+costs-by = Sums of
+costs-by-caller = Key or caller
+costs-share = Share
+costs-active = Days with costs
+connect-state = Clients find the gateway at
+connect-key = Each reads the key from the environment:
+connect-has-sign-in = Clients that can sign in need no key: they are sent to the sign-in of the operator.
+connect-open = On this machine no key is needed: leave the header out.
+connect-sign-in = With a sign-in in place of a key
+connect-shell = In a shell:
+connect-cursor = In ~/.cursor/mcp.json, or in .cursor/mcp.json of a project:
+connect-vscode = In .vscode/mcp.json; VS Code asks for the key once and keeps it:
+connect-codex = In ~/.codex/config.toml:
+connect-open-webui = In its environment. It talks to the agents, which use the tools:
+plans-state = { $running ->
+    [0] No plan is running
+    [one] One plan is running
+   *[other] { $running } plans are running
+}, { $waiting ->
+    [0] none waits
+    [one] one waits
+   *[other] { $waiting } wait
+} for approval.
+plan-history = { $n ->
+    [one] What happened: one entry
+   *[other] What happened: { $n } entries
+}
+costs-state = { $cost } and { $tokens } tokens in { $days ->
+    [one] one day
+   *[other] { $days } days
+}.
+costs-last = { $n ->
+    [one] today
+   *[other] the last { $n }
 }

@@ -1,0 +1,142 @@
+//! The messages of a conversation. A tool call opens what it was called with, what it answered, and its path.
+
+use std::collections::HashMap;
+
+use maud::{Markup, html};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::call_path::CallPath;
+use super::text::Texts;
+use super::try_it;
+use super::visit::Visit;
+use super::{Console, format};
+use crate::gateway::CallFilter;
+
+/// A message, as its route gives it.
+#[derive(Debug, Deserialize)]
+pub(super) struct Message {
+    incomplete: bool,
+    /// By role, with all parts.
+    message: Value,
+}
+
+/// The messages, oldest first.
+pub(super) fn draw(console: &Console, visit: &Visit, messages: &[Message]) -> Markup {
+    let texts = visit.texts();
+    let answers = answers(messages);
+    html! {
+        @if !messages.is_empty() {
+            ol.chat aria-label=(texts.get("chat-label")) {
+                @for message in messages {
+                    @if let Some(user) = message.message.get("user") { (from_user(&texts, user)) }
+                    @else if let Some(turn) = message.message.get("assistant") {
+                        (from_agent(console, visit, turn, message.incomplete, &answers))
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The answers of tools by the ids of their calls.
+fn answers(messages: &[Message]) -> HashMap<&str, &Value> {
+    let answers = messages.iter().filter_map(|message| message.message.get("tool"));
+    answers.filter_map(|answer| Some((answer["call_id"].as_str()?, answer))).collect()
+}
+
+fn parts(message: &Value) -> impl Iterator<Item = &Value> {
+    message["parts"].as_array().into_iter().flatten()
+}
+
+fn from_user(texts: &Texts, message: &Value) -> Markup {
+    html! {
+        li.message.user {
+            p.who-says { (texts.get("chat-you")) }
+            @for part in parts(message) {
+                @if let Some(text) = part["text"].as_str() { div.prose { (format::text(text)) } }
+                @else if let Some(picture) = picture(&part["image"]) { img.picture src=(picture) alt=(texts.get("chat-picture")); }
+                @else { p.quiet { (texts.get("chat-file")) } }
+            }
+        }
+    }
+}
+
+fn from_agent(
+    console: &Console,
+    visit: &Visit,
+    turn: &Value,
+    incomplete: bool,
+    answers: &HashMap<&str, &Value>,
+) -> Markup {
+    let texts = visit.texts();
+    html! {
+        li.message.assistant {
+            p.who-says { (texts.get("chat-agent")) @if incomplete { " " span.tag.warn { "▲ " (texts.get("chat-incomplete")) } } }
+            @for part in parts(turn) {
+                @if let Some(text) = part["text"].as_str() { div.prose { (format::text(text)) } }
+                @else if let Some(call) = part.get("call") {
+                    (tool_call(console, visit, call, call["id"].as_str().and_then(|id| answers.get(id)).copied()))
+                }
+                @else if let Some(thought) = thought(part) {
+                    details.thought { summary { (texts.get("chat-thought")) } div.prose.quiet { (format::text(thought)) } }
+                }
+            }
+        }
+    }
+}
+
+/// What of a thought can be read.
+fn thought(part: &Value) -> Option<&str> {
+    let thought = &part["thought"];
+    let text = ["signed", "unsigned"].into_iter().find_map(|kind| thought[kind]["text"].as_str());
+    text.filter(|text| !text.trim().is_empty())
+}
+
+fn tool_call(console: &Console, visit: &Visit, call: &Value, answer: Option<&Value>) -> Markup {
+    let texts = visit.texts();
+    let name = call["tool"].as_str().unwrap_or_default();
+    let filter = CallFilter { agent_call: call["id"].as_str().map(str::to_owned), ..CallFilter::default() };
+    let recent = filter.agent_call.is_some().then(|| console.gateway.recent_calls(&visit.caller, &filter));
+    let recent = recent.and_then(|found| found.into_iter().next());
+    let failed = recent.as_ref().is_some_and(|call| call.code.is_some());
+    let (sign, class) = match (answer, failed) {
+        (None, _) => ("…", "quiet"),
+        (Some(_), true) => ("✕", "bad-text"),
+        (Some(_), false) => ("✓", "good-text"),
+    };
+    html! {
+        details.tool-call {
+            summary {
+                span class=(class) { (sign) } " " (format::name(name))
+                @if let Some(recent) = &recent { span.quiet { " " (format::duration(recent.duration)) } }
+            }
+            p.who-says { (texts.get("schema-title")) }
+            pre tabindex="0" { code { (pretty(call["arguments"].as_str().unwrap_or_default())) } }
+            @if let Some(answer) = answer {
+                p.who-says { (texts.get("chat-answer")) }
+                (try_it::shown(&texts, "reply-text", &format::text(answer["text"].as_str().unwrap_or_default()), true))
+                @for image in answer["images"].as_array().into_iter().flatten() {
+                    @if let Some(picture) = picture(image) { img.picture src=(picture) alt=(texts.get("reply-picture")); }
+                }
+            }
+            @match &recent {
+                Some(recent) => {
+                    (CallPath::of_recent(recent).draw(&texts))
+                    p { a href={ "/console/calls/" (recent.id) } { (texts.get("chat-receipt")) } }
+                },
+                None => p.quiet { (texts.get("chat-no-receipt")) },
+            }
+        }
+    }
+}
+
+fn pretty(json: &str) -> String {
+    let read = serde_json::from_str::<Value>(json);
+    let text = read.and_then(|value| serde_json::to_string_pretty(&value)).unwrap_or_else(|_| json.to_owned());
+    format::text(&text).into_owned()
+}
+
+fn picture(image: &Value) -> Option<String> {
+    try_it::picture(image["media_type"].as_str()?, image["base64"].as_str()?)
+}

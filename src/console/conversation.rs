@@ -1,0 +1,318 @@
+//! One conversation: what was said, each tool call with its path, and what is said next.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, Request, State};
+use axum::http::Method;
+use axum::response::Response;
+use maud::{Markup, html};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::acts::Act;
+use super::chat::{self, Message};
+use super::conversations::{self, Conversation, path_of, title_of};
+use super::frame::{self, Head, Section};
+use super::submitted::Submitted;
+use super::text::Texts;
+use super::visit::{Address, TOKEN_FIELD, Visit};
+use super::{Console, error_page, format, redirect};
+use crate::core::error::{CallError, ErrorCode};
+
+/// Messages of a page.
+const PAGE: u32 = 200;
+
+/// Runs that are listed.
+const RUNS: u32 = 20;
+
+/// What the address says.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Wanted {
+    /// The first message of the page; the last page without one.
+    offset: Option<u32>,
+    /// The run that was begun last.
+    run: Option<String>,
+}
+
+/// A run, as its route gives it.
+#[derive(Debug, Deserialize)]
+struct Run {
+    id: String,
+    number: i64,
+    agent: String,
+    status: String,
+    error: Option<RunError>,
+    begun_at: String,
+    ended_at: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct RunError {
+    code: String,
+    message: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct RunPage {
+    runs: Vec<Run>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct MessagePage {
+    messages: Vec<Message>,
+    next: Option<u32>,
+}
+
+/// What the page shows.
+struct Shown {
+    conversation: Conversation,
+    /// The number of the first message.
+    offset: u32,
+    page: MessagePage,
+    runs: Vec<Run>,
+    /// The run to follow.
+    live: Option<String>,
+}
+
+/// `GET /console/conversations/{id}`.
+pub(super) async fn page(
+    State(console): State<Arc<Console>>,
+    visit: Visit,
+    Path(id): Path<String>,
+    Address(wanted): Address<Wanted>,
+) -> Response {
+    visit.answer(read(&console, &visit, &id, &wanted).await.map(|shown| show(&console, &visit, &shown)))
+}
+
+/// `POST /console/conversations/{id}`: says something, or changes the conversation.
+pub(super) async fn act(State(console): State<Arc<Console>>, Path(id): Path<String>, request: Request) -> Response {
+    let form = match Submitted::read(&console, request, Act::TalkToAgents).await {
+        Ok(form) => form,
+        Err(response) => return response,
+    };
+    match change(&console, &form, &id).await {
+        Ok(address) => redirect(&address),
+        Err(error) => error_page::of_visit(&form.visit, &error),
+    }
+}
+
+/// `GET /console/runs/{id}/events`: the events of a run, as its route sends them.
+pub(super) async fn events(State(console): State<Arc<Console>>, visit: Visit, Path(id): Path<String>) -> Response {
+    let path = format!("/api/runs/{}/events", conversations::encoded(&id));
+    let events = match visit.require(Act::SeeConversations) {
+        Ok(()) => console.api.send(&visit.guest.request, &visit.caller, (Method::GET, &path), None).await,
+        Err(error) => Err(error),
+    };
+    match events {
+        Ok(events) => visit.while_open(console, events),
+        Err(error) => error_page::of_visit(&visit, &error),
+    }
+}
+
+/// Begins a run, which goes on without the page. Gives the address at which it can be followed.
+pub(super) async fn say(console: &Console, visit: &Visit, id: &str, input: &str) -> Result<String, CallError> {
+    let body = json!({"user_input": input, "stream": true, "on_disconnect": "continue"});
+    let route = format!("/api/conversations/{}/execute", conversations::encoded(id));
+    let response = console.api.send(&visit.guest.request, &visit.caller, (Method::POST, &route), Some(&body)).await?;
+    let run = response.headers().get("x-run-id").and_then(|run| run.to_str().ok()).unwrap_or_default();
+    Ok(format!("{}?run={run}#end", path_of(id)))
+}
+
+async fn change(console: &Console, form: &Submitted, id: &str) -> Result<String, CallError> {
+    let (visit, route) = (&form.visit, format!("/api/conversations/{}", conversations::encoded(id)));
+    let patch = match form.text("act").unwrap_or_default() {
+        "say" => return say(console, visit, id, form.text("user_input").unwrap_or_default()).await,
+        "cancel" => {
+            let run = conversations::encoded(form.text("run").unwrap_or_default());
+            visit.change(console, Method::POST, &format!("/api/runs/{run}/cancel"), None).await?;
+            return Ok(path_of(id));
+        }
+        "fork" => {
+            let fork = visit.change(console, Method::POST, &format!("{route}/fork"), Some(&json!({}))).await?;
+            return Ok(path_of(fork["id"].as_str().unwrap_or_default()));
+        }
+        "delete" if form.text("confirmed").is_some() => {
+            visit.change(console, Method::DELETE, &route, None).await?;
+            return Ok("/console/conversations".to_owned());
+        }
+        "rename" => json!({"title": form.text("title")}),
+        "activate" => json!({"status": "active"}),
+        "deactivate" => json!({"status": "inactive"}),
+        _ => return Err(CallError::new(ErrorCode::InvalidRequest, "the form says nothing to do; open the page again")),
+    };
+    visit.change(console, Method::PATCH, &route, Some(&patch)).await?;
+    Ok(path_of(id))
+}
+
+async fn read(console: &Console, visit: &Visit, id: &str, wanted: &Wanted) -> Result<Shown, CallError> {
+    visit.require(Act::SeeConversations)?;
+    let route = format!("/api/conversations/{}", conversations::encoded(id));
+    let conversation: Conversation = visit.fetch(console, &route).await?;
+    let RunPage { runs } = visit.fetch(console, &format!("{route}/runs?limit={RUNS}")).await?;
+    let (mut offset, mut page) = (wanted.offset.unwrap_or(0), MessagePage::default());
+    loop {
+        page =
+            match visit.fetch::<MessagePage>(console, &format!("{route}/messages?limit={PAGE}&offset={offset}")).await?
+            {
+                // The page before was full, and was the last one.
+                next if next.messages.is_empty() && offset > 0 && wanted.offset.is_none() => {
+                    offset -= PAGE;
+                    MessagePage { next: None, ..page }
+                }
+                found => found,
+            };
+        match page.next {
+            Some(next) if wanted.offset.is_none() => offset = next,
+            _ => break,
+        }
+    }
+    let running = runs.iter().find(|run| run.status == "running").map(|run| run.id.clone());
+    // A run that waits for another one is not listed yet.
+    let begun = wanted.run.clone().filter(|begun| !runs.iter().any(|run| run.id == *begun));
+    Ok(Shown { conversation, offset, page, live: running.or(begun), runs })
+}
+
+fn show(console: &Console, visit: &Visit, shown: &Shown) -> Markup {
+    let texts = visit.texts();
+    let Shown { conversation, offset, page, runs, live } = shown;
+    let title = title_of(&texts, conversation);
+    let state = html! {
+        (conversations::status(&texts, conversation)) " " code { (conversation.agent) } " · "
+        @if conversation.workspace { (texts.get("conversation-has-files")) " · " }
+        (format::moment(&texts, &conversation.changed_at))
+    };
+    let head = Head { state: Some(state), ..Head::new(&title) };
+    let token = visit.form_token().filter(|_| visit.may(Act::TalkToAgents));
+    let path = path_of(&conversation.id);
+    frame::page(
+        visit,
+        Some(Section::Conversations),
+        &head,
+        &html! {
+            @if *offset > 0 {
+                p.small { a href={ (path) "?offset=" (offset.saturating_sub(PAGE)) } { "← " (texts.get("chat-earlier")) } }
+            }
+            @if page.messages.is_empty() && live.is_none() { p.quiet { (texts.get("chat-empty")) } }
+            (chat::draw(console, visit, &page.messages))
+            @if let Some(next) = page.next { p.small { a href={ (path) "?offset=" (next) } { (texts.get("chat-later")) " →" } } }
+            @if let Some(run) = live { (running(&texts, &path, run, token.as_deref())) }
+            @else if let Some(error) = runs.first().and_then(|run| run.error.as_ref()) {
+                div.notice.bad role="alert" { p { strong { (error.code) } } p { (format::text(&error.message)) } }
+            }
+            span #end {}
+            @if let Some(token) = &token {
+                @if conversation.status == "active" { (composer(&texts, &path, token)) }
+                (manage(&texts, &path, token, conversation))
+            }
+            (run_table(&texts, runs))
+        },
+    )
+}
+
+/// A run that is on, and grows with the script.
+fn running(texts: &Texts, path: &str, run: &str, token: Option<&str>) -> Markup {
+    html! {
+        live-run.message.assistant src={ "/console/runs/" (run) "/events" } data-page=(path) aria-live="polite" {
+            p.who-says { (texts.get("chat-agent")) " · " (texts.get("run-running")) }
+            noscript { p { a href={ (path) "?run=" (run) "#end" } { (texts.get("chat-reload")) } } }
+        }
+        @if let Some(token) = token {
+            form method="post" action=(path) {
+                input type="hidden" name=(TOKEN_FIELD) value=(token);
+                input type="hidden" name="run" value=(run);
+                button name="act" value="cancel" { (texts.get("run-cancel")) }
+            }
+        }
+    }
+}
+
+fn composer(texts: &Texts, path: &str, token: &str) -> Markup {
+    html! {
+        form.stack.composer method="post" action=(path) {
+            input type="hidden" name=(TOKEN_FIELD) value=(token);
+            div.field {
+                label for="user_input" { (texts.get("chat-message")) }
+                textarea.prose #user_input name="user_input" rows="3" required data-search {}
+            }
+            div.buttons { button.main name="act" value="say" { (texts.get("chat-send")) } }
+        }
+    }
+}
+
+fn manage(texts: &Texts, path: &str, token: &str, conversation: &Conversation) -> Markup {
+    let is_active = conversation.status == "active";
+    let (act, label) =
+        if is_active { ("deactivate", "conversation-deactivate") } else { ("activate", "conversation-activate") };
+    let token = html! { input type="hidden" name=(TOKEN_FIELD) value=(token); };
+    html! {
+        details.manage {
+            summary { (texts.get("conversation-manage")) }
+            div.stack {
+                form.inline method="post" action=(path) {
+                    (token)
+                    div.field {
+                        label for="title" { (texts.get("conversation-title")) }
+                        input #title name="title" maxlength="200" value=(conversation.title.as_deref().unwrap_or_default()) autocomplete="off";
+                    }
+                    button name="act" value="rename" { (texts.get("conversation-rename")) }
+                }
+                form.buttons method="post" action=(path) {
+                    (token)
+                    button name="act" value="fork" { (texts.get("conversation-fork")) }
+                    button name="act" value=(act) { (texts.get(label)) }
+                }
+                form.buttons method="post" action=(path) {
+                    (token)
+                    label.choice { input type="checkbox" name="confirmed" value="true" required; (texts.get("conversation-delete-confirm")) }
+                    button.danger name="act" value="delete" { (texts.get("conversation-delete")) }
+                }
+            }
+        }
+    }
+}
+
+fn run_table(texts: &Texts, runs: &[Run]) -> Markup {
+    html! {
+        @if !runs.is_empty() {
+            section aria-labelledby="runs" {
+                h2 #runs { (texts.get("runs-title")) }
+                div.scroll tabindex="0" role="group" aria-labelledby="runs" {
+                    table.list {
+                        thead { tr {
+                            th.number scope="col" { (texts.get("run-number")) }
+                            th scope="col" { (texts.get("call-outcome")) }
+                            th scope="col" { (texts.get("agent-name")) }
+                            th scope="col" { (texts.get("run-begun")) }
+                            th scope="col" { (texts.get("run-ended")) }
+                        } }
+                        tbody { @for run in runs {
+                            tr {
+                                td.number { (run.number) }
+                                td { (outcome(texts, run)) }
+                                td { code { (run.agent) } }
+                                td { (format::moment(texts, &run.begun_at)) }
+                                td { @if let Some(ended) = &run.ended_at { (format::moment(texts, ended)) } }
+                            }
+                        } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn outcome(texts: &Texts, run: &Run) -> Markup {
+    let (class, sign, text) = match run.status.as_str() {
+        "running" => ("tag", "…", "run-running"),
+        "succeeded" => ("tag good", "✓", "status-success"),
+        "cancelled" => ("tag", "–", "status-cancelled"),
+        "timed_out" => ("tag bad", "✕", "run-timed-out"),
+        "interrupted" => ("tag warn", "▲", "run-interrupted"),
+        _ => ("tag bad", "✕", "status-error"),
+    };
+    html! {
+        span class=(class) { (sign) " " (texts.get(text)) }
+        @if let Some(error) = &run.error { " " code.quiet title=(format::text(&error.message)) { (error.code) } }
+    }
+}

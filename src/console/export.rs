@@ -1,0 +1,106 @@
+//! A table as a file: CSV (RFC 4180) or JSON, with the rows that the page shows.
+
+use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use maud::{Markup, html};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::text::Texts;
+
+/// The form of a page: `html` is the page itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Format {
+    #[default]
+    Html,
+    Csv,
+    Json,
+}
+
+/// The rows of a table, with names for their values.
+#[derive(Debug)]
+pub(super) struct Rows<'a, const COLUMNS: usize> {
+    /// Of the file, without its ending.
+    pub name: &'a str,
+    pub columns: [&'a str; COLUMNS],
+    pub rows: Vec<[Value; COLUMNS]>,
+}
+
+/// Links to the files with the rows of a page. `address` is that of the page.
+pub(super) fn links(texts: &Texts, address: &str) -> Markup {
+    let separator = if address.contains('?') { '&' } else { '?' };
+    html! {
+        p.small.export {
+            (texts.get("export-label")) " "
+            a href={ (address) (separator) "format=csv" } download { "CSV" } " · "
+            a href={ (address) (separator) "format=json" } download { "JSON" }
+        }
+    }
+}
+
+impl<const COLUMNS: usize> Rows<'_, COLUMNS> {
+    pub(super) fn respond(&self, format: Format) -> Response {
+        let (media_type, ending, text) = match format {
+            Format::Json => ("application/json", "json", self.json()),
+            Format::Csv | Format::Html => ("text/csv; charset=utf-8", "csv", self.csv()),
+        };
+        let disposition = format!("attachment; filename=\"sekisho-{}.{ending}\"", self.name);
+        let disposition = HeaderValue::from_str(&disposition).unwrap_or(HeaderValue::from_static("attachment"));
+        let headers = [(CONTENT_TYPE, HeaderValue::from_static(media_type)), (CONTENT_DISPOSITION, disposition)];
+        (StatusCode::OK, headers, text).into_response()
+    }
+
+    fn csv(&self) -> String {
+        let mut text = self.columns.join(",") + "\r\n";
+        for row in &self.rows {
+            let fields: Vec<_> = row.iter().map(field).collect();
+            text.push_str(&fields.join(","));
+            text.push_str("\r\n");
+        }
+        text
+    }
+
+    fn json(&self) -> String {
+        let named = |row: &[Value; COLUMNS]| {
+            let members = self.columns.iter().zip(row).map(|(name, value)| ((*name).to_owned(), value.clone()));
+            Value::Object(members.collect::<Map<_, _>>())
+        };
+        Value::Array(self.rows.iter().map(named).collect()).to_string()
+    }
+}
+
+/// Always in quotes where it is a text. One that a spreadsheet would take for a formula begins with an apostrophe.
+fn field(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => {
+            let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
+            format!("\"{}{}\"", if is_formula { "'" } else { "" }, text.replace('"', "\"\""))
+        }
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_text_is_one_field_and_no_formula() {
+        let hostile = "=HYPERLINK(\"http://x\",\"a\"),b\r\nc";
+        let rows = Rows {
+            name: "t",
+            columns: ["name", "n"],
+            rows: vec![[json!(hostile), json!(1.5)], [json!("é"), Value::Null]],
+        };
+        let expected = "name,n\r\n\"'=HYPERLINK(\"\"http://x\"\",\"\"a\"\"),b\r\nc\",1.5\r\n\"é\",\r\n";
+        assert_eq!(rows.csv(), expected);
+        assert_eq!(rows.json(), json!([{"name": hostile, "n": 1.5}, {"name": "é", "n": null}]).to_string());
+        let response = rows.respond(Format::Csv);
+        assert_eq!(response.headers()[CONTENT_DISPOSITION], "attachment; filename=\"sekisho-t.csv\"");
+    }
+}

@@ -1,0 +1,231 @@
+//! One plan, as a checklist that fills.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, Request, State};
+use axum::http::Method;
+use axum::response::Response;
+use maud::{Markup, html};
+use rust_decimal::Decimal;
+use serde::Deserialize;
+
+use super::acts::Act;
+use super::conversations::encoded;
+use super::frame::{self, Head, Section};
+use super::plans::{self, PlanSummary, path_of};
+use super::submitted::Submitted;
+use super::text::Texts;
+use super::visit::{TOKEN_FIELD, Visit};
+use super::{Console, error_page, format, redirect};
+use crate::core::error::{CallError, ErrorCode};
+
+/// A plan, as its route gives it.
+#[derive(Debug, Deserialize)]
+struct Plan {
+    #[serde(flatten)]
+    summary: PlanSummary,
+    plan: Vec<Step>,
+    success_criteria: String,
+    attempts: u32,
+    max_attempts: u32,
+    reason: String,
+    answer: String,
+    history: Vec<Entry>,
+    usage: Used,
+}
+
+#[derive(Debug, Deserialize)]
+struct Step {
+    instruction: String,
+    expected: String,
+    status: String,
+    result: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Entry {
+    at: String,
+    kind: String,
+    text: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Used {
+    turns: u32,
+    tool_calls: u32,
+    prompt_tokens: u64,
+    completion_tokens: u64,
+    cost_usd: Decimal,
+}
+
+/// `GET /console/plans/{id}`.
+pub(super) async fn page(State(console): State<Arc<Console>>, visit: Visit, Path(id): Path<String>) -> Response {
+    let plan = match visit.require(Act::SeePlans) {
+        Ok(()) => visit.fetch::<Plan>(&console, &format!("/api/plans/{}", encoded(&id))).await,
+        Err(error) => Err(error),
+    };
+    visit.answer(plan.map(|plan| show(&visit, &plan)))
+}
+
+/// `POST /console/plans/{id}`: what is done with the plan is in the button's value.
+pub(super) async fn act(State(console): State<Arc<Console>>, Path(id): Path<String>, request: Request) -> Response {
+    let form = match Submitted::read(&console, request, Act::RunPlans).await {
+        Ok(form) => form,
+        Err(response) => return response,
+    };
+    let changed = match form.text("act") {
+        Some(act @ ("pause" | "continue" | "approve" | "cancel")) => {
+            form.visit.change(&console, Method::POST, &format!("/api/plans/{}/{act}", encoded(&id)), None).await
+        }
+        _ => Err(CallError::new(ErrorCode::InvalidRequest, "the form says nothing to do; open the page again")),
+    };
+    match changed {
+        Ok(_) => redirect(&path_of(&id)),
+        Err(error) => error_page::of_visit(&form.visit, &error),
+    }
+}
+
+/// `GET /console/plans/{id}/events`: the events of a plan, as its route sends them.
+pub(super) async fn events(State(console): State<Arc<Console>>, visit: Visit, Path(id): Path<String>) -> Response {
+    let path = format!("/api/plans/{}/events", encoded(&id));
+    let events = match visit.require(Act::SeePlans) {
+        Ok(()) => console.api.send(&visit.guest.request, &visit.caller, (Method::GET, &path), None).await,
+        Err(error) => Err(error),
+    };
+    match events {
+        Ok(events) => visit.while_open(console, events),
+        Err(error) => error_page::of_visit(&visit, &error),
+    }
+}
+
+fn show(visit: &Visit, plan: &Plan) -> Markup {
+    let texts = visit.texts();
+    let title = format::first_line(&plan.summary.goal);
+    let head = Head::new(&title);
+    let is_on = plan.summary.status == "running";
+    let token = visit.form_token().filter(|_| visit.may(Act::RunPlans));
+    frame::page(
+        visit,
+        Some(Section::Plans),
+        &head,
+        &html! {
+            @if is_on {
+                live-page src={ (path_of(&plan.summary.id)) "/events" } data-live=(texts.get("live-live")) data-lost=(texts.get("live-lost")) {}
+            }
+            div #live {
+                (state(&texts, plan))
+                @if let Some(token) = &token { (buttons(&texts, token, plan)) }
+                @if plan.summary.goal.trim() != title { div.prose { (format::text(&plan.summary.goal)) } }
+                (steps(&texts, plan))
+                @if !plan.reason.is_empty() { div.notice.warn { p { (format::text(&plan.reason)) } } }
+                @if !plan.answer.is_empty() {
+                    section aria-labelledby="answer" { h2 #answer { (texts.get("plan-answer")) } div.notice.good { div.prose { (format::text(&plan.answer)) } } }
+                }
+                (used(&texts, &plan.usage))
+                (history(&texts, &plan.history))
+            }
+        },
+    )
+}
+
+fn state(texts: &Texts, plan: &Plan) -> Markup {
+    let done = plan.plan.iter().filter(|step| step.status == "completed").count();
+    let counts = [("done", done.into()), ("all", plan.plan.len().into())];
+    html! {
+        p.state { (plans::status(texts, &plan.summary.status)) " " code { (plan.summary.profile) } " · " (format::moment(texts, &plan.summary.changed))
+            @if plan.attempts > 1 { " · " (texts.with("plan-attempt", [("n", plan.attempts.into()), ("max", plan.max_attempts.into())])) } }
+        @if !plan.plan.is_empty() {
+            div.progress {
+                progress max=(plan.plan.len()) value=(done) aria-label=(texts.with("plan-progress", counts.clone())) {}
+                span aria-hidden="true" { (texts.with("plan-progress", counts)) }
+            }
+        }
+    }
+}
+
+fn buttons(texts: &Texts, token: &str, plan: &Plan) -> Markup {
+    let (approve, go_on) = (("approve", "plan-act-approve"), ("continue", "plan-act-continue"));
+    let (pause, cancel) = (("pause", "plan-act-pause"), ("cancel", "plan-act-cancel"));
+    let acts = match plan.summary.status.as_str() {
+        "waiting_for_approval" => &[approve, cancel][..],
+        "running" => &[pause, cancel],
+        "paused" | "failed" => &[go_on, cancel],
+        _ => &[],
+    };
+    html! {
+        @if !acts.is_empty() {
+            form.buttons method="post" action=(path_of(&plan.summary.id)) {
+                input type="hidden" name=(TOKEN_FIELD) value=(token);
+                @for (act, text) in acts {
+                    button.main[matches!(*act, "approve" | "continue")] name="act" value=(act) { (texts.get(text)) }
+                }
+            }
+        }
+    }
+}
+
+fn steps(texts: &Texts, plan: &Plan) -> Markup {
+    html! {
+        section aria-labelledby="steps" {
+            h2 #steps { (texts.get("plan-steps")) }
+            @if plan.plan.is_empty() { p.quiet { (texts.get("plan-no-steps")) } }
+            ol.steps { @for step in &plan.plan { (one_step(texts, step)) } }
+            @if !plan.success_criteria.is_empty() { p.small.quiet { (texts.get("plan-criteria")) " " (format::text(&plan.success_criteria)) } }
+        }
+    }
+}
+
+fn one_step(texts: &Texts, step: &Step) -> Markup {
+    let (class, sign, text) = match step.status.as_str() {
+        "completed" => ("completed", "✓", "step-completed"),
+        "executing" => ("executing", "…", "step-executing"),
+        "failed" => ("failed", "✕", "step-failed"),
+        _ => ("pending", "", "step-pending"),
+    };
+    html! {
+        li class=(class) {
+            span.sign aria-hidden="true" { (sign) }
+            div {
+                p.prose { span.unseen { (texts.get(text)) ": " } (format::text(&step.instruction)) }
+                @if !step.expected.is_empty() { p.small.quiet { (texts.get("step-expected")) " " (format::text(&step.expected)) } }
+                @if !step.result.is_empty() {
+                    details { summary { (texts.get("step-result")) } div.prose { (format::text(&step.result)) } }
+                }
+            }
+        }
+    }
+}
+
+fn used(texts: &Texts, used: &Used) -> Markup {
+    let rows = [
+        ("plan-turns", format::count(used.turns.into())),
+        ("plan-calls", format::count(used.tool_calls.into())),
+        ("call-tokens", format::count(used.prompt_tokens + used.completion_tokens)),
+        ("call-cost", format::money(used.cost_usd)),
+    ];
+    html! { dl.facts { @for (name, value) in rows { div { dt { (texts.get(name)) } dd { (value) } } } } }
+}
+
+fn history(texts: &Texts, entries: &[Entry]) -> Markup {
+    html! {
+        @if !entries.is_empty() {
+            details #history {
+                summary { (texts.with("plan-history", [("n", entries.len().into())])) }
+                ol.history { @for entry in entries {
+                    li { p.small.quiet { (texts.get(kind_text(&entry.kind))) " · " (format::moment(texts, &entry.at)) } div.prose { (format::text(&entry.text)) } }
+                } }
+            }
+        }
+    }
+}
+
+/// The id of the text for a kind of entry.
+fn kind_text(kind: &str) -> &'static str {
+    match kind {
+        "progress" => "entry-progress",
+        "plan" => "entry-plan",
+        "action" => "entry-action",
+        "observation" => "entry-observation",
+        _ => "entry-thought",
+    }
+}

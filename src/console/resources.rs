@@ -1,0 +1,258 @@
+//! What agents are made of: models and tenants. List, one of them, and for administrators a form made from its schema.
+
+mod pages;
+
+use std::sync::{Arc, LazyLock};
+
+use axum::extract::{Path, Request, State};
+use axum::http::Method;
+use axum::response::Response;
+use axum::routing::get;
+use axum::{Extension, Router};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use self::pages::{rows, show_list, show_one};
+use super::acts::Act;
+use super::conversations::encoded;
+use super::export::Format;
+use super::frame::Section;
+use super::schema_form;
+use super::submitted::Submitted;
+use super::visit::{Address, Visit};
+use super::{Console, error_page, redirect};
+use crate::config::{ModelConfig, TenantConfig};
+use crate::core::error::{CallError, Detail, ErrorCode};
+
+/// Entries of a page.
+const PAGE: u32 = 100;
+
+static MODEL_SCHEMA: LazyLock<Value> = LazyLock::new(|| schemars::schema_for!(ModelConfig).to_value());
+static TENANT_SCHEMA: LazyLock<Value> = LazyLock::new(|| schemars::schema_for!(TenantConfig).to_value());
+
+/// What is listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Models,
+    Tenants,
+}
+
+/// The ids of the texts about a kind.
+struct Words {
+    title: &'static str,
+    state: &'static str,
+    none: &'static str,
+    add: &'static str,
+    /// The settings that the list shows.
+    columns: [(&'static str, &'static str); 2],
+}
+
+/// What the address says.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Wanted {
+    after: String,
+    format: Format,
+}
+
+/// A resource, as its route gives it.
+#[derive(Debug, Deserialize)]
+struct Resource {
+    name: String,
+    /// Defined by the configuration.
+    configured: bool,
+    #[serde(flatten)]
+    value: Map<String, Value>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ResourcePage {
+    items: Vec<Resource>,
+    next: Option<String>,
+}
+
+/// A form that was refused.
+#[derive(Debug, Default)]
+struct Attempt {
+    name: String,
+    filled: Vec<(String, String)>,
+    problems: Vec<Detail>,
+    error: Option<CallError>,
+}
+
+impl Kind {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Models => "models",
+            Self::Tenants => "tenants",
+        }
+    }
+
+    fn section(self) -> Section {
+        match self {
+            Self::Models => Section::Models,
+            Self::Tenants => Section::Tenants,
+        }
+    }
+
+    fn words(self) -> Words {
+        match self {
+            Self::Models => Words {
+                title: "nav-models",
+                state: "models-state",
+                none: "models-none",
+                add: "models-add",
+                columns: [("profile", "models-profile"), ("model", "models-model")],
+            },
+            Self::Tenants => Words {
+                title: "nav-tenants",
+                state: "tenants-state",
+                none: "tenants-none",
+                add: "tenants-add",
+                columns: [("models", "tenants-models"), ("max_cost_per_day", "tenants-money")],
+            },
+        }
+    }
+
+    fn schema(self) -> &'static Value {
+        match self {
+            Self::Models => &MODEL_SCHEMA,
+            Self::Tenants => &TENANT_SCHEMA,
+        }
+    }
+
+    fn path(self) -> String {
+        format!("/console/{}", self.word())
+    }
+
+    fn path_of(self, name: &str) -> String {
+        format!("/console/{}/{}", self.word(), encoded(name))
+    }
+
+    fn route_of(self, name: &str) -> String {
+        format!("/api/{}/{}", self.word(), encoded(name))
+    }
+}
+
+/// The pages of one kind.
+pub(super) fn routes(kind: Kind) -> Router<Arc<Console>> {
+    Router::new()
+        .route(&kind.path(), get(page).post(create))
+        .route(&format!("{}/{{name}}", kind.path()), get(one).post(change))
+        .layer(Extension(kind))
+}
+
+/// `GET` of the list.
+async fn page(
+    State(console): State<Arc<Console>>,
+    Extension(kind): Extension<Kind>,
+    visit: Visit,
+    Address(wanted): Address<Wanted>,
+) -> Response {
+    match list(&console, &visit, kind, &wanted.after).await {
+        Ok(found) if wanted.format == Format::Html => {
+            visit.answer(Ok(show_list(&visit, kind, &found, &wanted, &Attempt::default())))
+        }
+        Ok(found) => rows(kind, &found).respond(wanted.format),
+        Err(error) => error_page::of_visit(&visit, &error),
+    }
+}
+
+/// `GET` of one of them.
+async fn one(
+    State(console): State<Arc<Console>>,
+    Extension(kind): Extension<Kind>,
+    visit: Visit,
+    Path(name): Path<String>,
+) -> Response {
+    let found = find(&console, &visit, kind, &name).await;
+    visit.answer(found.map(|found| show_one(&visit, kind, &found, &Attempt::default())))
+}
+
+/// `POST` to the list: adds one.
+async fn create(State(console): State<Arc<Console>>, Extension(kind): Extension<Kind>, request: Request) -> Response {
+    let form = match Submitted::read(&console, request, Act::ChangeAgents).await {
+        Ok(form) => form,
+        Err(response) => return response,
+    };
+    let name = form.text("name").unwrap_or_default().to_owned();
+    let route = format!("/api/{}", kind.word());
+    match save(&console, &form, kind, (Method::POST, &route), Some(&name)).await {
+        Ok(()) => redirect(&kind.path_of(&name)),
+        Err(attempt) => match list(&console, &form.visit, kind, "").await {
+            Ok(found) => form.visit.answer(Ok(show_list(&form.visit, kind, &found, &Wanted::default(), &attempt))),
+            Err(error) => error_page::of_visit(&form.visit, &error),
+        },
+    }
+}
+
+/// `POST` to one of them: replaces or removes it.
+async fn change(
+    State(console): State<Arc<Console>>,
+    Extension(kind): Extension<Kind>,
+    Path(name): Path<String>,
+    request: Request,
+) -> Response {
+    let form = match Submitted::read(&console, request, Act::ChangeAgents).await {
+        Ok(form) => form,
+        Err(response) => return response,
+    };
+    if form.text("act") == Some("remove") {
+        return match remove(&console, &form, kind, &name).await {
+            Ok(()) => redirect(&kind.path()),
+            Err(error) => error_page::of_visit(&form.visit, &error),
+        };
+    }
+    match save(&console, &form, kind, (Method::PUT, &kind.route_of(&name)), None).await {
+        Ok(()) => redirect(&kind.path_of(&name)),
+        Err(attempt) => {
+            let found = find(&console, &form.visit, kind, &name).await;
+            form.visit.answer(found.map(|found| show_one(&form.visit, kind, &found, &attempt)))
+        }
+    }
+}
+
+async fn list(console: &Console, visit: &Visit, kind: Kind, after: &str) -> Result<ResourcePage, CallError> {
+    visit.require(Act::SeeAgents)?;
+    let after = if after.is_empty() { String::new() } else { format!("&after={}", encoded(after)) };
+    visit.fetch(console, &format!("/api/{}?limit={PAGE}{after}", kind.word())).await
+}
+
+async fn find(console: &Console, visit: &Visit, kind: Kind, name: &str) -> Result<Resource, CallError> {
+    visit.require(Act::SeeAgents)?;
+    visit.fetch(console, &kind.route_of(name)).await
+}
+
+async fn remove(console: &Console, form: &Submitted, kind: Kind, name: &str) -> Result<(), CallError> {
+    if form.text("confirmed") != Some(name) {
+        let message = "it is removed only with its name in the field beside the button; go back and write it there";
+        return Err(CallError::new(ErrorCode::InvalidRequest, message));
+    }
+    form.visit.change(console, Method::DELETE, &kind.route_of(name), None).await.map(|_| ())
+}
+
+/// Sends what was filled in. With a name, also that.
+async fn save(
+    console: &Console,
+    form: &Submitted,
+    kind: Kind,
+    route: (Method, &str),
+    name: Option<&str>,
+) -> Result<(), Attempt> {
+    let mut filled = form.fields.clone();
+    let attempt =
+        |filled, problems, error| Attempt { name: name.unwrap_or_default().to_owned(), filled, problems, error };
+    if schema_form::grow(kind.schema(), &mut filled) {
+        return Err(attempt(filled, Vec::new(), None));
+    }
+    let mut value = match schema_form::arguments(kind.schema(), &filled) {
+        Ok(value) => value,
+        Err(problems) => return Err(attempt(filled, problems, None)),
+    };
+    if let Some(name) = name {
+        value.insert("name".to_owned(), name.into());
+    }
+    let (method, path) = route;
+    let sent = form.visit.change(console, method, path, Some(&Value::Object(value))).await;
+    sent.map(|_| ()).map_err(|error| attempt(filled, Vec::new(), Some(error)))
+}
