@@ -3,64 +3,12 @@
 // than its window. Screenshots are written to a folder.
 //
 // node pages.mjs URL KEY SCREENSHOTS [TOOL...]
-import { createRequire } from "node:module";
-import { mkdirSync, readFileSync } from "node:fs";
-import { join } from "node:path";
-
-// The packages are in the folder that NODE_PATH names.
-const require = createRequire(join(process.env.NODE_PATH, "pages.mjs"));
-const { chromium } = require("playwright-core");
-const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
+import { Console, check, problems, report } from "./harness.mjs";
 
 const [url, key, screenshots, ...tools] = process.argv.slice(2);
-mkdirSync(screenshots, { recursive: true });
-const problems = [];
-const check = (is, what) => is || problems.push(what);
-
-const browser = await chromium.launch({
-    executablePath: "/usr/bin/chromium",
-    args: ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"],
-});
-
-async function open(options) {
-    const context = await browser.newContext({ reducedMotion: "reduce", ...options });
-    const page = await context.newPage();
-    page.on("console", (message) => {
-        // The page of an error is an answer of its own kind.
-        const isExpected = page.url().endsWith("/unknown") && message.text().includes("404");
-        if (message.type() === "error" && !isExpected) problems.push(`${page.url()}: ${message.text()}`);
-    });
-    page.on("dialog", (dialog) => {
-        problems.push(`${page.url()}: a script of a text ran: ${dialog.message()}`);
-        dialog.dismiss();
-    });
-    page.on("request", (request) => {
-        const { origin } = new URL(request.url());
-        if (origin !== url && origin !== "null") problems.push(`${page.url()} loads ${request.url()}`);
-    });
-    return { context, page };
-}
-
-async function signIn(page) {
-    await page.goto(`${url}/console/sign-in`);
-    await page.fill("input[name=key]", key);
-    await page.press("input[name=key]", "Enter");
-    await page.waitForURL((to) => !to.pathname.includes("sign-in"));
-}
-
-async function accessibility(page, name) {
-    // Evaluated by the browser's debugger, which the policy of the page does not bind.
-    await page.evaluate(axe);
-    const { violations } = await page.evaluate(() => window.axe.run());
-    for (const { id, nodes } of violations) {
-        problems.push(`${name}: axe ${id}: ${nodes.map((node) => `${node.html} ${node.failureSummary}`).slice(0, 3).join(" | ")}`);
-    }
-}
-
-async function fits(page, name) {
-    const [content, width] = await page.evaluate(() => [document.documentElement.scrollWidth, window.innerWidth]);
-    check(content <= width, `${name}: the content is ${content} px wide in a window of ${width} px`);
-}
+const pages = new Console(url, screenshots);
+const open = (options) => pages.open(options);
+const signIn = (page) => pages.signIn(page, key);
 
 const paths = ["/console", "/console/calls", "/console/tools", "/console/tools?q=nothing-has-this-name", "/console/sign-in", "/console/calls/unknown"];
 // Those that administrators see too.
@@ -76,37 +24,11 @@ const operation = [
     "/console/limits",
     "/console/configuration?source=file",
 ];
-const pages = [...paths, ...operation, ...tools.map((tool) => `/console/tools/${encodeURIComponent(tool)}`)];
+const all = [...paths, ...operation, ...tools.map((tool) => `/console/tools/${encodeURIComponent(tool)}`)];
 const fileName = (path) => path.replace(/[^a-z0-9]+/gi, "_").slice(0, 60);
 
 async function everything() {
-    for (const colorScheme of ["light", "dark"]) {
-        for (const width of [360, 1440]) {
-            const { context, page } = await open({ colorScheme, viewport: { width, height: 900 } });
-            await signIn(page);
-            for (const path of pages) {
-                const name = `${fileName(path)}-${colorScheme}-${width}`;
-                const expected = path.endsWith("/unknown") ? 404 : 200;
-                const response = await page.goto(url + path);
-                check(response.status() === expected, `${name}: ${response.status()}`);
-                await page.screenshot({ path: join(screenshots, `${name}.png`), fullPage: true });
-                await fits(page, name);
-                await accessibility(page, name);
-            }
-            await context.close();
-        }
-    }
-
-    {
-        const { context, page } = await open({ locale: "ja-JP", viewport: { width: 1440, height: 900 } });
-        await signIn(page);
-        for (const path of pages) {
-            await page.goto(url + path);
-            check((await page.getAttribute("html", "lang")) === "ja", `${path}: not in Japanese`);
-            await page.screenshot({ path: join(screenshots, `${fileName(path)}-ja.png`), fullPage: true });
-        }
-        await context.close();
-    }
+    await pages.everyWay(key, all.map((path) => [fileName(path), path]));
 
     {
         // Without JavaScript: sign in, search, call a tool, sign out.
@@ -115,10 +37,9 @@ async function everything() {
         await page.goto(`${url}/console/tools?q=calculator`);
         await page.click("main a[href='/console/tools/calculator']");
         await page.fill("[name='argument.expression']", "6*7");
-        await page.press("[name='argument.expression']", "Enter").catch(() => {});
-        if (!(await page.content()).includes("42")) await page.click("main form[method=post] button:not([name=more]) >> nth=0");
+        await page.click("main button[value=run]:not(.unseen)");
         check((await page.textContent("main")).includes("42"), "without JavaScript the calculator does not answer");
-        await page.screenshot({ path: join(screenshots, "called-without-javascript.png"), fullPage: true });
+        await pages.screenshot(page, "called-without-javascript");
         await context.close();
     }
 
@@ -208,22 +129,16 @@ async function everything() {
         const other = await context.newPage();
         await other.goto(`${url}/console/tools/calculator`);
         await other.fill("[name='argument.expression']", "1+1");
-        await other.click("main form[method=post] button:not([name=more]) >> nth=0");
+        await other.click("main button[value=run]:not(.unseen)");
         const button = page.locator("main [aria-live] button, main live-calls button");
         await button.waitFor({ state: "visible", timeout: 10_000 }).catch(() => problems.push("no new call is announced"));
         check((await page.locator("main tbody tr").count()) === before, "the list moved by itself");
         await button.click().catch(() => problems.push("the new calls cannot be shown"));
         check((await page.locator("main tbody tr").count()) > before, "the new call is not shown");
-        await page.screenshot({ path: join(screenshots, "live-calls.png"), fullPage: true });
+        await pages.screenshot(page, "live-calls");
         await context.close();
     }
 
 }
 
-// What was found before an unexpected end counts too.
-await everything().catch((error) => problems.push(`the test ended early: ${error}`));
-await browser.close();
-if (problems.length > 0) {
-    console.error([...new Set(problems)].join("\n"));
-    process.exit(1);
-}
+await report(everything);

@@ -1,4 +1,4 @@
-//! The console in a real browser, with tools whose texts are hostile: `tests/console/pages.mjs`.
+//! The console in a real browser, with tools and agents whose texts are hostile: the scripts of `tests/console`.
 
 use std::process::Stdio;
 
@@ -6,6 +6,8 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::app::{TestApp, answer};
+use crate::console::HostileTools;
+use crate::console_agents::{Nested, TALK, configuration, hostile_talk};
 
 /// A page must show these as text.
 const HOSTILE: [&str; 4] = [
@@ -18,8 +20,6 @@ const HOSTILE: [&str; 4] = [
 #[tokio::test]
 #[ignore = "needs playwright-core and axe-core in the folder named by CONSOLE_BROWSER, and Chromium"]
 async fn console_pages_in_chromium() {
-    let packages = std::env::var("CONSOLE_BROWSER").expect("CONSOLE_BROWSER names the folder of playwright-core");
-    let screenshots = std::env::var("CONSOLE_SCREENSHOTS").unwrap_or_else(|_| format!("{packages}/screenshots"));
     let overrides = ["echo", "sleep", "fail", "paid"].into_iter().zip(HOSTILE);
     let overrides: serde_json::Map<_, _> =
         overrides.map(|(tool, text)| (tool.to_owned(), json!({"description": text, "labels": [text]}))).collect();
@@ -59,9 +59,40 @@ async fn console_pages_in_chromium() {
             _ = call.send().await.unwrap();
         }
     }
+    in_chromium(
+        "pages.mjs",
+        &[&app.url, "key-of-ann", "SCREENSHOTS", "calculator", "python_executor", "echo", "fail", "file_write"],
+    )
+    .await;
+}
+
+#[tokio::test]
+#[ignore = "needs playwright-core and axe-core in the folder named by CONSOLE_BROWSER, and Chromium"]
+async fn console_agents_in_chromium() {
+    let directory = TempDir::new().unwrap();
+    let yaml = configuration(&directory, TALK);
+    let app = TestApp::with_tools_of(directory, &yaml, vec![Box::new(Nested)]).await;
+    in_chromium("agents.mjs", &[&app.url, "key-of-root", "SCREENSHOTS"]).await;
+}
+
+#[tokio::test]
+#[ignore = "needs playwright-core and axe-core in the folder named by CONSOLE_BROWSER, and Chromium"]
+async fn console_security_in_chromium() {
+    let directory = TempDir::new().unwrap();
+    let yaml = configuration(&directory, &hostile_talk());
+    let app = TestApp::with_tools_of(directory, &yaml, vec![Box::new(HostileTools)]).await;
+    let texts = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/console/markup.json");
+    in_chromium("security.mjs", &[&app.url, "key-of-root", "key-of-vic", texts, "SCREENSHOTS"]).await;
+}
+
+/// Runs a script of `tests/console`, with the folder of the screenshots in place of `SCREENSHOTS`.
+async fn in_chromium(script: &str, arguments: &[&str]) {
+    let packages = std::env::var("CONSOLE_BROWSER").expect("CONSOLE_BROWSER names the folder of playwright-core");
+    let screenshots = std::env::var("CONSOLE_SCREENSHOTS").unwrap_or_else(|_| format!("{packages}/screenshots"));
+    let arguments = arguments.iter().map(|argument| argument.replace("SCREENSHOTS", &screenshots));
     let run = tokio::process::Command::new(format!("{packages}/node_modules/.bin/node"))
-        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/console/pages.mjs"))
-        .args([&app.url, "key-of-ann", &screenshots, "calculator", "python_executor", "echo", "fail", "file_write"])
+        .arg(format!("{}/tests/console/{script}", env!("CARGO_MANIFEST_DIR")))
+        .args(arguments)
         .env("NODE_PATH", format!("{packages}/node_modules"))
         .stdin(Stdio::null())
         .kill_on_drop(true)
