@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::{Path, Request, State};
-use axum::http::Method;
+use axum::http::{HeaderName, Method};
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
@@ -24,6 +24,9 @@ const PAGE: u32 = 200;
 
 /// Runs that are listed.
 const RUNS: u32 = 20;
+
+/// The header with the id of a run that was begun.
+const RUN_ID: HeaderName = HeaderName::from_static("x-run-id");
 
 /// What the address says.
 #[derive(Debug, Default, Deserialize)]
@@ -111,18 +114,18 @@ pub(super) async fn events(State(console): State<Arc<Console>>, visit: Visit, Pa
 }
 
 /// Begins a run, which goes on without the page. Gives the address at which it can be followed.
-pub(super) async fn say(console: &Console, visit: &Visit, id: &str, input: &str) -> Result<String, CallError> {
+pub(super) async fn send_message(console: &Console, visit: &Visit, id: &str, input: &str) -> Result<String, CallError> {
     let body = json!({"user_input": input, "stream": true, "on_disconnect": "continue"});
     let route = format!("/api/conversations/{}/execute", conversations::encoded(id));
     let response = console.api.send(&visit.guest.request, &visit.caller, (Method::POST, &route), Some(&body)).await?;
-    let run = response.headers().get("x-run-id").and_then(|run| run.to_str().ok()).unwrap_or_default();
+    let run = response.headers().get(&RUN_ID).and_then(|run| run.to_str().ok()).unwrap_or_default();
     Ok(format!("{}?run={run}#end", path_of(id)))
 }
 
 async fn change(console: &Console, form: &Submitted, id: &str) -> Result<String, CallError> {
     let (visit, route) = (&form.visit, format!("/api/conversations/{}", conversations::encoded(id)));
     let patch = match form.text("act").unwrap_or_default() {
-        "say" => return say(console, visit, id, form.text("user_input").unwrap_or_default()).await,
+        "say" => return send_message(console, visit, id, form.text("user_input").unwrap_or_default()).await,
         "cancel" => {
             let run = conversations::encoded(form.text("run").unwrap_or_default());
             visit.change(console, Method::POST, &format!("/api/runs/{run}/cancel"), None).await?;

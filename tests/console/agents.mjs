@@ -115,7 +115,7 @@ async function everything() {
     await plain.page.goto(url + conversation);
     await plain.page.fill("[name=user_input]", "Again");
     await press(plain.page, "main button[value=say]", /run=/);
-    for (let at = 0; at < 50 && (await plain.page.locator(".who-says").count()) < 5; at += 1) {
+    for (let at = 0; at < 100 && (await plain.page.locator("li.message.user").count()) < 2; at += 1) {
         await plain.page.waitForTimeout(100);
         await plain.page.goto(url + conversation);
     }
