@@ -9,6 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arrayvec::ArrayVec;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
@@ -312,6 +313,9 @@ impl Stage {
         }
     }
 }
+
+/// The stages that a call passed, and how long each took.
+pub type StageTimes = ArrayVec<(Stage, Duration), { Stage::ALL.len() }>;
 
 /// What a circuit breaker guards.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -1,6 +1,7 @@
 //! The record of a call, or of an agent's run, after it has ended. Metrics, log, trace, audit and store each write
 //! it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rust_decimal::Decimal;
@@ -73,7 +74,7 @@ pub struct CallRecord<'a> {
     /// Suspected prompt injections in the tool's texts.
     pub flags: &'a [Detail],
     /// Hash of the policy set that decided, if one did.
-    pub policy_version: Option<&'a str>,
+    pub policy_version: Option<&'a Arc<str>>,
     /// The output did not match its schema, and this tool only reports that.
     pub output_schema_violation: bool,
 }

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use rust_decimal::Decimal;
 
 use crate::core::breaker_state::BreakerState;
-use crate::core::call::{CallId, Caller, ClientRequest, RateState, Stage, Via};
+use crate::core::call::{CallId, Caller, ClientRequest, RateState, Stage, StageTimes, Via};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::record::{CallRecord, Status};
 
@@ -43,13 +43,13 @@ pub struct RecentCall {
     pub stage: Option<Stage>,
     /// Why it was refused; `None` where the text could contain arguments or what the tool said.
     pub reason: Option<Box<str>>,
-    pub stages: Box<[(Stage, Duration)]>,
+    pub stages: StageTimes,
     pub duration: Duration,
     pub cost_usd: Decimal,
     pub tokens: u64,
     pub attempts: u32,
     pub rate: Option<RateState>,
-    pub policy_version: Option<Box<str>>,
+    pub policy_version: Option<Arc<str>>,
     /// The upstream and the state of its circuit breaker.
     pub breaker: Option<(Arc<str>, BreakerState)>,
 }
@@ -152,13 +152,13 @@ impl RecentCall {
             code: record.error.map(CallError::code),
             stage: record.error.and_then(CallError::stage),
             reason: record.error.and_then(reason),
-            stages: record.stages.into(),
+            stages: record.stages.iter().copied().collect(),
             duration: record.duration,
             cost_usd: record.cost_usd,
             tokens: record.tokens,
             attempts: record.attempts,
             rate: record.rate,
-            policy_version: record.policy_version.map(Into::into),
+            policy_version: record.policy_version.cloned(),
             breaker,
         }
     }
@@ -166,12 +166,7 @@ impl RecentCall {
     /// What it takes of the memory, about.
     fn bytes(&self) -> usize {
         let text = |text: &Option<Box<str>>| text.as_ref().map_or(0, |text| text.len());
-        size_of::<Self>()
-            + self.tool.len()
-            + text(&self.reason)
-            + text(&self.policy_version)
-            + text(&self.agent_call)
-            + size_of_val(&*self.stages)
+        size_of::<Self>() + self.tool.len() + text(&self.reason) + text(&self.agent_call)
     }
 }
 

@@ -15,7 +15,7 @@ use super::execute::Executed;
 use crate::breaker::BreakerPermit;
 use crate::budget::{Hold, Left};
 use crate::core::breaker_state::BreakerState;
-use crate::core::call::{CallContext, CallId, McpResult, RateState, Stage};
+use crate::core::call::{CallContext, CallId, McpResult, RateState, Stage, StageTimes};
 use crate::core::coercion::Coercion;
 use crate::core::error::{CallError, Detail};
 use crate::limits::Slots;
@@ -94,7 +94,7 @@ impl Reply {
 pub struct Receipt {
     pub call_id: CallId,
     pub dry_run: bool,
-    pub stages: Vec<(Stage, Duration)>,
+    pub stages: StageTimes,
     pub schema: Option<Arc<Tool>>,
     pub policy: Option<PolicyNote>,
     pub rate: Option<RateState>,
@@ -130,7 +130,7 @@ impl Receipt {
         Self {
             call_id,
             dry_run: false,
-            stages: Vec::with_capacity(Stage::ALL.len()),
+            stages: StageTimes::new(),
             schema: None,
             policy: None,
             rate: None,
@@ -290,7 +290,7 @@ impl Serialize for Receipt {
         let mut receipt = serializer.serialize_struct("Receipt", 12)?;
         receipt.serialize_field("call_id", &self.call_id)?;
         receipt.serialize_field("dry_run", &self.dry_run)?;
-        receipt.serialize_field("stages", &StageTimes(&self.stages))?;
+        receipt.serialize_field("stages", &InMicroseconds(&self.stages))?;
         receipt.serialize_field("schema_hash", &self.schema.as_ref().map(|tool| tool.input.hash()))?;
         receipt.serialize_field("coercions", &self.coercions)?;
         receipt.serialize_field("rate", &self.rate)?;
@@ -330,9 +330,9 @@ impl From<Left> for LeftNote {
 }
 
 /// Stage → microseconds, in the order of the stages.
-struct StageTimes<'a>(&'a [(Stage, Duration)]);
+struct InMicroseconds<'a>(&'a [(Stage, Duration)]);
 
-impl Serialize for StageTimes<'_> {
+impl Serialize for InMicroseconds<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut stages = serializer.serialize_map(Some(self.0.len()))?;
         for &(stage, took) in self.0 {

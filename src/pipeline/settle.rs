@@ -252,7 +252,7 @@ impl CallScope<'_> {
             arguments: self.arguments.as_ref(),
             trace_id: telemetry::trace_id(&self.span, self.call),
             flags: tool.map(|tool| &*tool.flags).unwrap_or_default(),
-            policy_version: self.receipt.policy.as_ref().map(|policy| &*policy.version),
+            policy_version: self.receipt.policy.as_ref().map(|policy| &policy.version),
             output_schema_violation: !self.receipt.output_schema_violations.is_empty(),
         };
         self.metrics.record(tool.map(|tool| &*tool.metrics), &record);

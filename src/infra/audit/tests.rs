@@ -20,6 +20,8 @@ use crate::config::OnDamage;
 use crate::core::call::{CallContext, Caller, ClientRequest, Stage, Via};
 use crate::core::record::Status;
 
+static POLICY_VERSION: LazyLock<Arc<str>> = LazyLock::new(|| "p1".into());
+
 fn call(tool: &str) -> CallContext {
     CallContext::new(tool, Arc::new(Caller::new("ann", "acme", vec![])), Via::Rest)
 }
@@ -41,7 +43,7 @@ fn record(call: &CallContext) -> CallRecord<'_> {
         arguments: None,
         trace_id: None,
         flags: &[],
-        policy_version: Some("p1"),
+        policy_version: Some(&POLICY_VERSION),
         output_schema_violation: false,
     }
 }
