@@ -5,14 +5,18 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::Message;
 use super::message::RequestedCall;
 use crate::config::AgentProfile;
 
-/// Longest id that every provider accepts.
-const MAX_ID_BYTES: usize = 40;
+/// The length of the ids that Mistral's models accept, of letters and digits alone
+/// (<https://docs.mistral.ai/capabilities/function_calling>). All other providers accept them too.
+const SHORT_ID: usize = 9;
+
+const LETTERS: &[u8; 62] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
 /// The provider's own id of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,7 +38,7 @@ pub(super) fn api_of(profile: &AgentProfile) -> Arc<str> {
     format!("{} {place}", profile.provider().as_str()).into()
 }
 
-/// The conversation as it is sent to an API: each call has the id that this API gave it, else ours, and what another API
+/// The conversation as it is sent to an API: each call has the id that this API gave it, else a short one, and what another API
 /// would refuse goes only to the one that it came from: thoughts, and a call's extras. No id is sent twice, since strict
 /// providers refuse duplicates.
 pub(super) fn for_provider(conversation: &[Message], api: &str) -> Vec<Message> {
@@ -49,7 +53,7 @@ pub(super) fn for_provider(conversation: &[Message], api: &str) -> Vec<Message> 
                     turn.remove_foreign();
                 }
                 for (place, call) in turn.calls_mut().enumerate() {
-                    let sent = free_id(call, api, &used).unwrap_or_else(|| free_name(index, place, &used));
+                    let sent = free_id(call, api, &used).unwrap_or_else(|| other_id(index, place, &used));
                     used.insert(sent.clone());
                     sent_as.insert(std::mem::replace(&mut call.id, sent.clone()), sent);
                 }
@@ -67,22 +71,29 @@ pub(super) fn for_provider(conversation: &[Message], api: &str) -> Vec<Message> 
 
 fn free_id(call: &RequestedCall, api: &str, used: &HashSet<String>) -> Option<String> {
     let given = call.provider_id.as_ref().filter(|given| *given.api == *api && !given.id.is_empty());
-    let own = Some(&call.id).filter(|id| fits_everywhere(id));
-    given.map(|given| &given.id).into_iter().chain(own).find(|id| !used.contains(*id)).cloned()
+    let own = if fits_everywhere(&call.id) { call.id.clone() } else { short_id(&call.id) };
+    given.map(|given| given.id.clone()).into_iter().chain([own]).find(|id| !used.contains(id))
+}
+
+/// The id of a call whose own is taken, by its place.
+fn other_id(index: usize, place: usize, used: &HashSet<String>) -> String {
+    let mut name = format!("{index} {place}");
+    loop {
+        match short_id(&name) {
+            id if used.contains(&id) => name.push('+'),
+            id => return id,
+        }
+    }
 }
 
 /// Deterministic, so that providers find the conversation in their cache.
-fn free_name(index: usize, place: usize, used: &HashSet<String>) -> String {
-    let mut name = format!("call_{index}_{place}");
-    while used.contains(&name) {
-        name.push('_');
-    }
-    name
+pub(super) fn short_id(name: &str) -> String {
+    let letter = |byte: u8| char::from(LETTERS[usize::from(byte) % LETTERS.len()]);
+    Sha256::digest(name).into_iter().take(SHORT_ID).map(letter).collect()
 }
 
 fn fits_everywhere(id: &str) -> bool {
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    (1..=MAX_ID_BYTES).contains(&id.len()) && id.bytes().all(fits)
+    id.len() == SHORT_ID && id.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
 #[cfg(test)]
@@ -102,7 +113,12 @@ mod tests {
     }
 
     fn answer(id: &str) -> Message {
-        Message::Tool(ToolMessage { call_id: id.into(), tool: "add".into(), text: "3".into(), images: Vec::new() })
+        Message::Tool(ToolMessage {
+            call_id: id.into(),
+            tool: "add".into(),
+            text: "3".into(),
+            ..ToolMessage::default()
+        })
     }
 
     /// Ids of calls and answers, in order.
@@ -115,13 +131,19 @@ mod tests {
         ids.collect()
     }
 
+    fn thoughts_and_extras(message: &Message) -> (usize, usize) {
+        let turn = message.as_assistant().unwrap();
+        (turn.thoughts().count(), turn.calls().map(|call| call.extras.len()).sum())
+    }
+
     #[test]
-    fn a_provider_gets_its_own_ids_back_and_another_one_ours() {
+    fn a_provider_gets_its_own_ids_back_and_another_one_short_ones() {
         let conversation = [turn(&[("ours", Some(("a", "functions.add:0")))]), answer("ours")];
         assert_eq!(ids(&for_provider(&conversation, "a")), ["functions.add:0", "=functions.add:0"]);
-        assert_eq!(ids(&for_provider(&conversation, "b")), ["ours", "=ours"]);
+        let ours = short_id("ours");
+        assert_eq!(ids(&for_provider(&conversation, "b")), [ours.clone(), format!("={ours}")]);
         let unnamed = [turn(&[("ours", Some(("a", "")))]), answer("ours")];
-        assert_eq!(ids(&for_provider(&unnamed, "a")), ["ours", "=ours"]);
+        assert_eq!(ids(&for_provider(&unnamed, "a")), [ours.clone(), format!("={ours}")]);
     }
 
     #[test]
@@ -132,33 +154,33 @@ mod tests {
         let thought = TurnPart::Thought(Thought::Redacted("c2VjcmV0".into()));
         let own = AssistantTurn { parts: vec![thought, TurnPart::Call(call(extras()))], api: Some("a".into()) };
         let conversation = [Message::Assistant(own), answer("1")];
-        assert_eq!(for_provider(&conversation, "a"), conversation);
-        let Some(Message::Assistant(foreign)) = for_provider(&conversation, "b").into_iter().next() else { panic!() };
-        assert_eq!(foreign.parts, [TurnPart::Call(call(Extras::new()))]);
+        assert_eq!(thoughts_and_extras(&for_provider(&conversation, "a")[0]), (1, 1));
+        assert_eq!(thoughts_and_extras(&for_provider(&conversation, "b")[0]), (0, 0));
     }
 
     #[test]
     fn no_id_is_sent_twice_even_if_a_provider_or_client_repeats_it() {
         let given = |ours: &'static str| (ours, Some(("a", "call_0")));
         let own = [turn(&[given("x")]), answer("x"), turn(&[given("y"), given("z")]), answer("z"), answer("y")];
-        assert_eq!(ids(&for_provider(&own, "a")), ["call_0", "=call_0", "y", "z", "=z", "=y"]);
-        let clients = [turn(&[("1", None)]), answer("1"), turn(&[("1", None)]), answer("1")];
-        assert_eq!(ids(&for_provider(&clients, "a")), ["1", "=1", "call_2_0", "=call_2_0"]);
-        let taken = [turn(&[("call_2_0", None), ("1", None)]), answer("1"), turn(&[("1", None)]), answer("1")];
-        assert_eq!(ids(&for_provider(&taken, "a")), ["call_2_0", "1", "=1", "call_2_0_", "=call_2_0_"]);
+        let [y, z] = ["y", "z"].map(short_id);
+        let expected = ["call_0", "=call_0", &y, &z, &format!("={z}"), &format!("={y}")];
+        assert_eq!(ids(&for_provider(&own, "a")), expected);
+        let taken = short_id("2 0");
+        let clients = [turn(&[(&taken, None), ("1", None)]), answer("1"), turn(&[("1", None)]), answer("1")];
+        let sent = ids(&for_provider(&clients, "a"));
+        assert_eq!((&sent[0], &sent[2], &sent[4]), (&taken, &format!("={}", sent[1]), &format!("={}", sent[3])));
+        let calls: HashSet<_> = [&sent[0], &sent[1], &sent[3]].into();
+        assert!(calls.len() == 3 && calls.iter().all(|id| fits_everywhere(id)), "{sent:?}");
     }
 
     #[test]
     fn an_id_that_strict_providers_refuse_is_replaced() {
-        for foreign in ["functions.add:0", "", &"x".repeat(41)] {
+        for foreign in ["functions.add:0", "call_1", "abc_efghi", "", &"x".repeat(41)] {
             let conversation = [turn(&[(foreign, None)]), answer(foreign)];
-            assert_eq!(ids(&for_provider(&conversation, "a")), ["call_0_0", "=call_0_0"]);
+            let sent = ids(&for_provider(&conversation, "a"));
+            assert!(fits_everywhere(&sent[0]) && sent[1] == format!("={}", sent[0]), "{foreign}: {sent:?}");
         }
-    }
-
-    #[test]
-    fn generated_ids_fit_every_provider_and_are_unique() {
-        assert!(fits_everywhere(&new_id()));
-        assert_ne!(new_id(), new_id());
+        let mistrals = [turn(&[("D681PevKs", None)]), answer("D681PevKs")];
+        assert_eq!(ids(&for_provider(&mistrals, "a")), ["D681PevKs", "=D681PevKs"]);
     }
 }

@@ -19,6 +19,9 @@ pub(super) const CHARACTERS_OF_A_TOKEN: u64 = 4;
 /// About the most that providers count for an image, whatever its size in bytes.
 const TOKENS_OF_AN_IMAGE: u64 = 1_600;
 
+/// About the most that providers count for a page of a document: its text, and an image of it.
+const TOKENS_OF_A_PAGE: u64 = 3_000;
+
 /// The list. Its date and sources are for readers of the file.
 #[derive(Debug, Deserialize)]
 struct WindowFile {
@@ -44,13 +47,16 @@ pub(super) fn tokens_of(messages: &[Message], tools: &[ToolDescription]) -> u64 
 /// How much of a request a message takes, in characters.
 pub(super) fn weight(message: &Message) -> u64 {
     const IMAGE: u64 = TOKENS_OF_AN_IMAGE * CHARACTERS_OF_A_TOKEN;
+    const PAGE: u64 = TOKENS_OF_A_PAGE * CHARACTERS_OF_A_TOKEN;
     match message {
         Message::System(text) => weight_of_text(text),
         Message::User(message) => {
             let part = |part: &UserPart| match part {
                 UserPart::Text(text) => weight_of_text(text),
                 UserPart::Image(_) => IMAGE,
-                UserPart::File(file) => weight_of_text(&file.description()),
+                UserPart::File(file) => {
+                    weight_of_text(&file.description()).saturating_add(length(file.pages()).saturating_mul(PAGE))
+                }
             };
             message.parts.iter().map(part).sum()
         }
@@ -135,7 +141,13 @@ mod tests {
     fn characters_are_counted_by_their_script_and_images_by_their_number() {
         let image = || Image { media_type: "image/png".into(), base64: "x".repeat(1_000_000) };
         let result = |text: &str, images| {
-            Message::Tool(ToolMessage { call_id: "1".into(), tool: "t".into(), text: text.into(), images })
+            Message::Tool(ToolMessage {
+                call_id: "1".into(),
+                tool: "t".into(),
+                text: text.into(),
+                images,
+                is_error: false,
+            })
         };
         for (messages, expected) in [
             (vec![Message::User("12345678".into())], 2),

@@ -36,6 +36,16 @@ impl Message {
         }
     }
 
+    /// Leaves the user's documents to the workspace.
+    pub(super) fn forget_documents(&mut self) {
+        let Self::User(message) = self else { return };
+        for part in &mut message.parts {
+            if let UserPart::File(file) = part {
+                file.forget_document();
+            }
+        }
+    }
+
     /// Estimated memory, in bytes.
     pub fn bytes(&self) -> usize {
         match self {
@@ -199,13 +209,23 @@ pub enum Thought {
     Redacted(String),
     /// In a field of this name, from a server with OpenAI's API.
     Unsigned { text: String, field: &'static str },
+    /// The blocks of `reasoning_details`, from a router with OpenAI's API.
+    Details(Vec<Value>),
 }
 
 impl Thought {
+    pub(super) fn details(&self) -> Option<&[Value]> {
+        match self {
+            Self::Details(blocks) => Some(blocks),
+            Self::Signed { .. } | Self::Redacted(_) | Self::Unsigned { .. } => None,
+        }
+    }
+
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Signed { text, signature } => text.len() + signature.len(),
             Self::Redacted(text) | Self::Unsigned { text, .. } => text.len(),
+            Self::Details(blocks) => blocks.iter().map(|block| block.to_string().len()).sum(),
         }
     }
 }
@@ -217,6 +237,7 @@ enum StoredThought {
     Signed { text: String, signature: String },
     Redacted(String),
     Unsigned { text: String, field: String },
+    Details(Vec<Value>),
 }
 
 impl Serialize for Thought {
@@ -225,6 +246,7 @@ impl Serialize for Thought {
             Self::Signed { text, signature } => StoredThought::Signed { text, signature },
             Self::Redacted(text) => StoredThought::Redacted(text),
             Self::Unsigned { text, field } => StoredThought::Unsigned { text, field: field.to_owned() },
+            Self::Details(blocks) => StoredThought::Details(blocks),
         };
         stored.serialize(serializer)
     }
@@ -247,6 +269,7 @@ impl TryFrom<StoredThought> for Thought {
                 let known = REASONING_FIELDS.into_iter().find(|known| *known == field);
                 Self::Unsigned { text, field: known.ok_or_else(|| format!("no provider has the field {field:?}"))? }
             }
+            StoredThought::Details(blocks) => Self::Details(blocks),
         })
     }
 }
@@ -319,11 +342,14 @@ impl RequestedCall {
 }
 
 /// The result of one call (D16).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ToolMessage {
     pub call_id: String,
     pub tool: String,
     pub text: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<Image>,
+    /// The call failed or was refused.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_error: bool,
 }

@@ -8,6 +8,7 @@ mod openai;
 mod remote;
 pub mod replay;
 pub mod retry;
+pub mod sampling;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use std::time::Duration;
 use futures_util::stream::BoxStream;
 use serde::Deserialize;
 use thiserror::Error;
+use url::Url;
 
 use super::message::{Message, RequestedCall, Thought};
 use super::options::ModelOptions;
@@ -62,6 +64,19 @@ pub fn open(profile: &AgentProfile, outbound: &Outbound) -> Result<Arc<dyn Model
         (_, base_url) => base_url.clone(),
     };
     Ok(Arc::new(Remote::new(outbound.clone(), protocol, profile.model(), base_url.as_ref(), &key)?))
+}
+
+/// Whether a profile's model reads PDFs itself. Servers with OpenAI's API mostly do not.
+pub fn reads_documents(profile: &AgentProfile) -> bool {
+    match profile.provider() {
+        Provider::Anthropic => true,
+        Provider::Openai => {
+            let host = profile.base_url.as_ref().map(Url::host_str);
+            host.is_none_or(|host| host == Some("openrouter.ai"))
+        }
+        Provider::Bedrock => ["anthropic.claude", "amazon.nova"].iter().any(|name| profile.model().contains(name)),
+        Provider::Replay => false,
+    }
 }
 
 /// Why a profile has no usable model.
@@ -264,8 +279,6 @@ impl ModelError {
 
 #[cfg(test)]
 mod tests {
-    use url::Url;
-
     use super::*;
     use crate::config::OutboundConfig;
 

@@ -1,6 +1,7 @@
 //! What a client asks of its answer, beside the profile. A provider that cannot keep it is not asked: the client's request
 //! is refused with the name of the option.
 
+use super::models::sampling;
 use super::output_format::OutputFormat;
 use crate::config::{AgentProfile, Provider, Thinking};
 use crate::core::error::{CallError, ErrorCode};
@@ -66,11 +67,19 @@ impl ModelOptions {
     }
 
     /// # Errors
-    /// `invalid_request` with the first option that the profile's provider cannot keep.
+    /// `invalid_request` with the first option that the profile's provider or its model cannot keep.
     pub fn check(&self, profile: &AgentProfile) -> Result<(), CallError> {
         let provider = profile.provider();
         let is_openai = matches!(provider, Provider::Openai | Provider::Replay);
         let is_bedrock = provider == Provider::Bedrock;
+        let fixed = [
+            ("temperature", sampling::is_other(self.temperature) && sampling::has_fixed_temperature(profile, self)),
+            ("top_p", sampling::is_other(self.top_p) && sampling::has_fixed_top_p(profile)),
+        ];
+        if let Some((name, _)) = fixed.into_iter().find(|(_, is_asked)| *is_asked) {
+            let message = format!("`{name}` cannot be kept: the agent's model takes only its default, 1; leave it out");
+            return Err(CallError::new(ErrorCode::InvalidRequest, message));
+        }
         let impossible = [
             ("presence_penalty", self.presence_penalty.is_some() && !is_openai),
             ("frequency_penalty", self.frequency_penalty.is_some() && !is_openai),
@@ -119,14 +128,34 @@ mod tests {
             (&ModelOptions::default(), Provider::Bedrock, None),
         ] {
             let profile = AgentProfile { provider: Some(provider), ..AgentProfile::default() };
-            let error = options.check(&profile).err();
-            let is_expected = match (&error, refused) {
-                (Some(error), Some(name)) => {
-                    error.code() == ErrorCode::InvalidRequest && error.message().starts_with(name)
-                }
-                (error, refused) => error.is_none() && refused.is_none(),
-            };
-            assert!(is_expected, "{provider:?}: {error:?}");
+            assert_refused(options, &profile, refused);
         }
+    }
+
+    #[test]
+    fn a_temperature_that_the_model_does_not_take_is_refused_by_name_and_its_default_is_not() {
+        let (warm, default) = (Some(0.5), Some(1.0));
+        let asked = |temperature, top_p| ModelOptions { temperature, top_p, ..ModelOptions::default() };
+        for (options, provider, model, refused) in [
+            (asked(warm, None), Provider::Openai, "o3", Some("`temperature`")),
+            (asked(default, None), Provider::Openai, "o3", None),
+            (asked(warm, None), Provider::Openai, "gpt-4o", None),
+            (asked(warm, None), Provider::Anthropic, "claude-sonnet-4-5", None),
+            (asked(warm, None), Provider::Anthropic, "claude-opus-4-7", Some("`temperature`")),
+            (asked(None, warm), Provider::Anthropic, "claude-opus-4-7", Some("`top_p`")),
+            (asked(None, None), Provider::Anthropic, "claude-opus-4-7", None),
+        ] {
+            let (provider, model) = (Some(provider), Some(model.to_owned()));
+            assert_refused(&options, &AgentProfile { provider, model, ..AgentProfile::default() }, refused);
+        }
+    }
+
+    fn assert_refused(options: &ModelOptions, profile: &AgentProfile, refused: Option<&str>) {
+        let (provider, error) = (profile.provider(), options.check(profile).err());
+        let is_expected = match (&error, refused) {
+            (Some(error), Some(name)) => error.code() == ErrorCode::InvalidRequest && error.message().starts_with(name),
+            (error, refused) => error.is_none() && refused.is_none(),
+        };
+        assert!(is_expected, "{provider:?}: {error:?}");
     }
 }

@@ -287,6 +287,9 @@ impl AgentService {
         let mut history =
             request.session.as_ref().map(|session| self.conversations.of(key, session)).unwrap_or_default();
         history.extend(self.paused_runs.restore(key, request.messages.clone()));
+        if !models::reads_documents(&request.profile) {
+            history.iter_mut().for_each(Message::forget_documents);
+        }
         history
     }
 

@@ -17,6 +17,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::call_ids::short_id;
 use super::meter::Account;
 use super::models::{ModelChunk, ModelError, ModelRequest, Replay};
 use super::toolbox::{ToolAnswer, ToolboxCall, ToolboxUnreachable};
@@ -192,6 +193,9 @@ impl Names {
                 names.entry(id.clone()).or_insert(name);
             }
         }
+        // Where a provider has no id of its own, it gets a short one.
+        let short: Vec<_> = names.iter().map(|(id, name)| (short_id(id), name.clone())).collect();
+        names.extend(short);
         Self(names)
     }
 

@@ -1,10 +1,25 @@
-//! A file that the user attached to a message. The model reads where it is, and a short text itself.
+//! A file that the user attached to a message. The model reads where it is; a short text itself, and a PDF if it can.
 
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 /// Longest text, in bytes, that the model reads as part of the message.
 const MAX_SHOWN_TEXT: usize = 16 << 10;
+
+pub const PDF: &str = "application/pdf";
+
+/// How a PDF begins.
+const PDF_MARK: &[u8] = b"%PDF-";
+
+/// Largest PDF that a model reads itself: Bedrock accepts no larger one.
+const MAX_DOCUMENT: usize = 4_500_000;
+
+/// Bytes of a PDF's page, on average.
+const BYTES_OF_A_PAGE: usize = 50_000;
 
 /// A file of a user's message. Its content is in the workspace of the run's session; here only until it is there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +32,9 @@ pub struct UserFile {
     digest: String,
     /// The content, if it is a short text.
     text: Option<String>,
+    /// The content in base64, if it is a PDF and the run's model reads it itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    document: Option<Arc<str>>,
     /// Where it is in the workspace of the run's session.
     pub path: Option<String>,
     /// What is to be written to the workspace.
@@ -28,12 +46,14 @@ impl UserFile {
     /// `name` may be a path, of which the last segment counts.
     pub fn new(name: &str, media_type: Option<String>, content: Vec<u8>) -> Self {
         let text = std::str::from_utf8(&content).ok().filter(|text| text.len() <= MAX_SHOWN_TEXT && is_printable(text));
+        let is_document = content.starts_with(PDF_MARK) && content.len() <= MAX_DOCUMENT;
         Self {
             name: segment(name),
             media_type,
             bytes: content.len(),
             digest: hex::encode(Sha256::digest(&content)),
             text: text.map(str::to_owned),
+            document: is_document.then(|| BASE64_STANDARD.encode(&content).into()),
             path: None,
             unwritten: Some(content),
         }
@@ -47,6 +67,21 @@ impl UserFile {
 
     pub fn digest(&self) -> &str {
         &self.digest
+    }
+
+    /// The content of a PDF for a model that reads it, in base64.
+    pub fn document(&self) -> Option<&str> {
+        self.document.as_deref()
+    }
+
+    /// The model does not read it.
+    pub(super) fn forget_document(&mut self) {
+        self.document = None;
+    }
+
+    /// Estimated pages that the model reads.
+    pub(super) fn pages(&self) -> usize {
+        self.document.as_ref().map_or(0, |_| self.bytes / BYTES_OF_A_PAGE + 1)
     }
 
     /// Whether the model can read it without the workspace.
@@ -73,7 +108,8 @@ impl UserFile {
     pub(super) fn memory(&self) -> usize {
         let texts = [Some(&self.name), self.media_type.as_ref(), self.text.as_ref(), self.path.as_ref()];
         let texts = texts.into_iter().flatten().map(String::len).sum::<usize>();
-        texts + self.digest.len() + self.unwritten.as_ref().map_or(0, Vec::len)
+        let document = self.document.as_ref().map_or(0, |document| document.len());
+        texts + document + self.digest.len() + self.unwritten.as_ref().map_or(0, Vec::len)
     }
 }
 

@@ -13,6 +13,7 @@ use futures_util::stream::BoxStream;
 
 use super::request::RequestMeta;
 use crate::agent::catalog::ResolvedModel;
+use crate::agent::models::reads_documents;
 use crate::agent::toolbox::ToolDescription;
 use crate::agent::{AgentRequest, AgentService, Event, Message, ModelOptions};
 use crate::config::AgentProfile;
@@ -61,7 +62,7 @@ impl ClientRun {
         agents: &Arc<AgentService>,
         session: Option<Arc<Session>>,
     ) -> Result<BoxStream<'static, Event>, CallError> {
-        self.place_files(origin, agents.gateway(), session.as_ref()).await?;
+        self.place_files(agent, origin, agents.gateway(), session.as_ref()).await?;
         let request = self.into_agent_request(agent, origin, agents.gateway(), session);
         Ok(agents.begin(request).await?.boxed())
     }
@@ -72,11 +73,12 @@ impl ClientRun {
     /// Why one cannot be written.
     pub(super) async fn place_files(
         &mut self,
+        agent: &NamedAgent,
         origin: &RequestMeta,
         gateway: &Arc<Gateway>,
         session: Option<&Arc<Session>>,
     ) -> Result<(), CallError> {
-        files::place(&mut self.messages, origin, gateway, session).await
+        files::place(&mut self.messages, origin, gateway, session, reads_documents(&agent.profile)).await
     }
 
     /// The same with files that the model is told of, and nobody reads.
@@ -168,7 +170,7 @@ mod tests {
         let turn = |ids: &[&str]| Message::Assistant(AssistantTurn::new("", ids.iter().map(|id| call(id))));
         let result = |id: &str| {
             let (call_id, tool, text) = (id.into(), "click".into(), "done".into());
-            Message::Tool(ToolMessage { call_id, tool, text, images: Vec::new() })
+            Message::Tool(ToolMessage { call_id, tool, text, ..ToolMessage::default() })
         };
         let user = || Message::User("go on".into());
         for (messages, missing) in [

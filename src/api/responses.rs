@@ -62,7 +62,7 @@ pub(super) async fn create(
         }
         (session, _) => session,
     };
-    run.place_files(&origin, &gateway, session.as_ref()).await?;
+    run.place_files(&agent, &origin, &gateway, session.as_ref()).await?;
     let own = run.messages.split_at(run.messages.len() - own_messages).1.to_vec();
     let keeper = conversation.filter(|_| is_kept).map(|conversation| Keeper {
         kept,

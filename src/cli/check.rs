@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::{Common, Exit, ServeOptions, describe, load_config, local_gateway, present};
 use crate::agent::catalog::read_folders;
+use crate::agent::models::sampling::unused_settings;
 use crate::api;
 use crate::budget::model_prices;
 use crate::config::{AgentConfig, Config, ToolsConfig};
@@ -86,6 +87,7 @@ fn warning((part, text): (String, String)) -> Finding {
 fn look_at(config: &Config) -> Vec<Finding> {
     let mut findings = vec![finding("configuration", Ok("valid".into()))];
     findings.extend(config.notes().into_iter().map(warning));
+    findings.extend(unused_settings(&config.agent).into_iter().map(warning));
     findings.extend(model_prices::unpriced(config).map(|unpriced| warning(("prices".to_owned(), unpriced))));
     if let Some(tls) = &config.server.tls {
         let usable = api::check_tls(tls).map(|()| "certificate and key can be used".to_owned());

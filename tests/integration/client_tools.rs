@@ -200,10 +200,9 @@ async fn a_provider_gets_its_own_ids_back_where_no_two_are_the_same() {
         answered(&app, "none", &[user("1+1")], &call).await;
         let (calls, results) = model.ids_sent();
         assert_eq!(calls, results, "{provider} {ids:?}");
-        let own = |given: &str, sent: &str| if given.is_empty() { sent.starts_with("call_") } else { sent == given };
+        let own = |given: &str, sent: &str| if given.is_empty() { is_short(sent) } else { sent == given };
         assert!(own(ids[0], &calls[0]), "{calls:?}");
         assert!(own(if ids[1] == ids[0] { "" } else { ids[1] }, &calls[1]), "{calls:?}");
-        assert_eq!(calls[1] == call["id"], ids[1] == ids[0], "{calls:?}");
     }
 }
 
@@ -229,14 +228,19 @@ async fn a_forged_or_foreign_id_finds_nothing() {
     }
 }
 
+/// As all providers take it, Mistral's models too.
+fn is_short(id: &str) -> bool {
+    id.len() == 9 && id.bytes().all(|byte| byte.is_ascii_alphanumeric())
+}
+
 #[tokio::test]
-async fn after_a_restart_the_clients_own_transcript_is_used() {
+async fn with_another_store_the_clients_own_transcript_is_used() {
     let model = ModelServer::start("openai", ["k1", "k2"]).await;
     let app = model.gateway("openai", "").await;
     let call = handed_out(&app, "none", &[user("1+1")], false).await;
     app.stop().await;
     let app = model.gateway("openai", "").await;
     assert_eq!(answered(&app, "none", &[user("1+1")], &call).await, "GOT CLIENT");
-    let sent = call["id"].as_str().unwrap().to_owned();
-    assert_eq!(model.ids_sent(), (vec![sent.clone()], vec![sent]));
+    let (calls, results) = model.ids_sent();
+    assert!(calls == results && calls.len() == 1 && is_short(&calls[0]), "{calls:?} {results:?}");
 }

@@ -1,7 +1,12 @@
 //! Agents at `/v1/responses` and `/v1/messages`, and files of users in every API; a script plays the model.
 
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::Bytes;
 use reqwest::RequestBuilder;
 use serde_json::{Value, json};
+use tokio::net::TcpListener;
 
 use crate::agents::with_scripts;
 use crate::app::{TestApp, answer, code};
@@ -300,6 +305,85 @@ async fn a_users_file_goes_to_the_workspace_of_the_thread() {
     let (status, response) = answer(app.post("/v1/responses").bearer_auth("key-of-ada").json(&body)).await;
     assert_eq!(status, 200, "{response}");
     assert!(read(response["id"].as_str().unwrap()).await.contains(BINARY.1));
+}
+
+/// An agent of each provider that a request names, at a server that keeps what it is sent and answers as Anthropic does.
+async fn with_recorded_models(models: &str) -> (TestApp, Arc<Mutex<Vec<Value>>>) {
+    let requests = Arc::<Mutex<Vec<Value>>>::default();
+    let seen = Arc::clone(&requests);
+    let events = [
+        json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "Read."}}),
+        json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}}),
+        json!({"type": "message_stop"}),
+    ];
+    let body: String = events.iter().map(|event| format!("event: e\ndata: {event}\n\n")).collect();
+    let respond = move |request: Bytes| async move {
+        seen.lock().unwrap().push(serde_json::from_slice(&request).unwrap());
+        ([("content-type", "text/event-stream")], body)
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, Router::new().fallback(respond)).await });
+    let base_url = format!("http://{address}/v1");
+    (TestApp::with(&models.replace("BASE_URL", &base_url)).await, requests)
+}
+
+#[tokio::test]
+async fn a_pdf_is_read_by_a_model_that_can_and_goes_to_the_workspace_where_there_is_one() {
+    let profiles = "agent:\n  profiles:\n    reader: {provider: anthropic, model: claude, base_url: BASE_URL, api_key: k}\n    other: {provider: openai, model: m, base_url: BASE_URL, api_key: k}\n";
+    let (app, requests) = with_recorded_models(profiles).await;
+    // `%PDF-1.7`
+    let pdf = "JVBERi0xLjc=";
+    for (thread, is_placed) in [(None, false), (Some("t"), true)] {
+        for (path, mut body) in requests_with_a_file(pdf) {
+            body["model"] = "reader".into();
+            let request = app.post(path).json(&body);
+            let request = thread.iter().fold(request, |request, thread| request.header("x-openwebui-chat-id", *thread));
+            let (status, reply) = answer(request).await;
+            assert_eq!(status, 200, "{path}: {reply}");
+            // The summary of the thread is another request.
+            let sent = std::mem::take(&mut *requests.lock().unwrap());
+            let sent = sent.into_iter().find(|request| request["max_tokens"] != 500).unwrap();
+            let content = &sent["messages"][0]["content"];
+            assert_eq!(
+                (&content[0]["type"], &content[0]["source"]["data"]),
+                (&json!("document"), &json!(pdf)),
+                "{sent}"
+            );
+            assert_eq!(content[1]["text"].as_str().unwrap().contains("in the workspace"), is_placed, "{sent}");
+        }
+    }
+    // A server with OpenAI's API mostly reads none.
+    for (path, mut body) in requests_with_a_file(pdf) {
+        body["model"] = "other".into();
+        let (status, reply) = answer(app.post(path).json(&body)).await;
+        assert_eq!(status, 400, "{path}: {reply}");
+    }
+}
+
+#[tokio::test]
+async fn a_temperature_that_the_model_does_not_take_is_refused_by_name_before_it_is_asked() {
+    let profiles = "agent:\n  profiles:\n    o3: {provider: openai, model: o3, base_url: BASE_URL, api_key: k}\n    opus: {provider: anthropic, model: claude-opus-4-7, base_url: BASE_URL, api_key: k}\n";
+    let (app, requests) = with_recorded_models(profiles).await;
+    let messages = json!([{"role": "user", "content": "hi"}]);
+    for model in ["o3", "opus"] {
+        for (path, body) in [
+            ("/v1/chat/completions", json!({"messages": messages, "temperature": 0.5})),
+            ("/v1/responses", json!({"input": "hi", "temperature": 0.5})),
+            ("/v1/messages", json!({"messages": messages, "max_tokens": 9, "temperature": 0.5})),
+        ] {
+            let mut body = body.clone();
+            body["model"] = model.into();
+            let (status, reply) = answer(app.post(path).json(&body)).await;
+            let message = reply["error"]["message"].as_str().unwrap_or_default();
+            assert!(status == 400 && message.starts_with("`temperature` cannot be kept"), "{path}: {reply}");
+        }
+    }
+    assert_eq!(requests.lock().unwrap().len(), 0);
+    // Its default is kept, and the profile's own value is left out.
+    let default = json!({"model": "opus", "messages": messages, "max_tokens": 9, "temperature": 1});
+    assert_eq!(answer(app.post("/v1/messages").json(&default)).await.0, 200);
+    assert_eq!(requests.lock().unwrap()[0].get("temperature"), None);
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ fn turn(text: &str, ids: &[&str]) -> Message {
 }
 
 fn result(id: &str, text: &str) -> Message {
-    Message::Tool(ToolMessage { call_id: id.into(), tool: "click".into(), text: text.into(), images: Vec::new() })
+    Message::Tool(ToolMessage { call_id: id.into(), tool: "click".into(), text: text.into(), ..ToolMessage::default() })
 }
 
 /// Ids of calls and results, in order.

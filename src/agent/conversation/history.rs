@@ -155,7 +155,12 @@ mod tests {
     }
 
     fn answer(id: &str) -> Message {
-        Message::Tool(ToolMessage { call_id: id.into(), tool: "add".into(), text: "3".into(), images: Vec::new() })
+        Message::Tool(ToolMessage {
+            call_id: id.into(),
+            tool: "add".into(),
+            text: "3".into(),
+            ..ToolMessage::default()
+        })
     }
 
     fn user(text: &str) -> Message {

@@ -210,7 +210,8 @@ fn outcome(answer: &ToolAnswer, max_bytes: usize) -> ToolOutcome {
 pub(super) fn message_of(execution: &ToolExecution, outcome: &ToolOutcome) -> ToolMessage {
     let images = outcome.images.as_deref().and_then(|images| serde_json::from_str(images).ok()).unwrap_or_default();
     let text = if outcome.is_error { format!("Error: {}", outcome.text) } else { outcome.text.clone() };
-    ToolMessage { call_id: execution.tool_use_id.clone(), tool: execution.tool_name.clone(), text, images }
+    let (call_id, tool) = (execution.tool_use_id.clone(), execution.tool_name.clone());
+    ToolMessage { call_id, tool, text, images, is_error: outcome.is_error }
 }
 
 #[cfg(test)]

@@ -109,5 +109,6 @@ fn may_have_happened(open: &OpenCall) -> ToolMessage {
         tool: open.call.tool.clone(),
         text: MAY_HAVE_HAPPENED.to_owned(),
         images: Vec::new(),
+        is_error: true,
     }
 }

@@ -65,10 +65,17 @@ mod tests {
             TurnPart::Thought(Thought::Signed { text: "hm".into(), signature: "c2ln".into() }),
             TurnPart::Thought(Thought::Redacted("eHh4".into())),
             TurnPart::Thought(Thought::Unsigned { text: "so".into(), field: "reasoning_content" }),
+            TurnPart::Thought(Thought::Details(vec![serde_json::json!({"type": "reasoning.text", "text": "so"})])),
             TurnPart::Text("関所".into()),
             TurnPart::Call(call),
         ];
-        let answer = ToolMessage { call_id: "1".into(), tool: "add".into(), text: "3".into(), images: vec![image()] };
+        let answer = ToolMessage {
+            call_id: "1".into(),
+            tool: "add".into(),
+            text: "3".into(),
+            images: vec![image()],
+            is_error: true,
+        };
         for message in [
             Message::System("s".into()),
             Message::User(UserMessage { parts: vec![UserPart::Text("see".into()), UserPart::Image(image())] }),

@@ -9,6 +9,7 @@ use super::{ModelError, ModelRequest, StopReason, claude};
 use crate::agent::message::{AssistantTurn, Image, Message, Thought, ToolMessage, TurnPart, UserPart};
 use crate::agent::options::{ModelOptions, ToolChoice};
 use crate::agent::toolbox::ToolDescription;
+use crate::agent::user_file::{PDF, UserFile};
 use crate::config::Thinking;
 
 /// The value of the header `anthropic-version`.
@@ -102,7 +103,7 @@ fn messages(conversation: &[Message]) -> Value {
     for message in conversation {
         match message {
             Message::System(_) => {}
-            Message::User(message) => messages.user(message.parts.iter().map(user_part)),
+            Message::User(message) => messages.user(message.parts.iter().flat_map(user_parts)),
             Message::Assistant(turn) => messages.assistant(assistant_parts(turn)),
             Message::Tool(answer) => messages.user([answered(answer)]),
         }
@@ -118,7 +119,7 @@ fn assistant_parts(turn: &AssistantTurn) -> impl Iterator<Item = Value> {
             Some(json!({"type": "thinking", "thinking": text, "signature": signature}))
         }
         TurnPart::Thought(Thought::Redacted(data)) => Some(json!({"type": "redacted_thinking", "data": data})),
-        TurnPart::Thought(Thought::Unsigned { .. }) => None,
+        TurnPart::Thought(Thought::Unsigned { .. } | Thought::Details(_)) => None,
         TurnPart::Call(call) => {
             let input = call.parsed_arguments();
             Some(json!({"type": "tool_use", "id": call.id, "name": call.tool, "input": input}))
@@ -126,12 +127,21 @@ fn assistant_parts(turn: &AssistantTurn) -> impl Iterator<Item = Value> {
     })
 }
 
-fn user_part(part: &UserPart) -> Value {
+fn user_parts(part: &UserPart) -> Vec<Value> {
     match part {
-        UserPart::Text(text) => json!({"type": "text", "text": text}),
-        UserPart::Image(image) => image_part(image),
-        UserPart::File(file) => json!({"type": "text", "text": file.description()}),
+        UserPart::Text(text) => vec![json!({"type": "text", "text": text})],
+        UserPart::Image(image) => vec![image_part(image)],
+        UserPart::File(file) => {
+            let description = json!({"type": "text", "text": file.description()});
+            file.document().map(|data| document_part(file, data)).into_iter().chain([description]).collect()
+        }
     }
+}
+
+/// <https://docs.anthropic.com/en/docs/build-with-claude/pdf-support>
+fn document_part(file: &UserFile, data: &str) -> Value {
+    let source = json!({"type": "base64", "media_type": PDF, "data": data});
+    json!({"type": "document", "source": source, "title": file.name})
 }
 
 fn image_part(image: &Image) -> Value {
@@ -146,7 +156,11 @@ fn answered(answer: &ToolMessage) -> Value {
         let text = text.map(|text| json!({"type": "text", "text": text}));
         text.into_iter().chain(answer.images.iter().map(image_part)).collect()
     };
-    json!({"type": "tool_result", "tool_use_id": answer.call_id, "content": content})
+    let mut result = json!({"type": "tool_result", "tool_use_id": answer.call_id, "content": content});
+    if answer.is_error {
+        result["is_error"] = true.into();
+    }
+    result
 }
 
 fn tool(tool: &ToolDescription) -> Value {

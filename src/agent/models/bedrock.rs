@@ -10,6 +10,7 @@ use super::{ModelError, ModelRequest, StopReason, anthropic, claude};
 use crate::agent::message::{AssistantTurn, Image, Message, Thought, ToolMessage, TurnPart, UserPart};
 use crate::agent::options::ToolChoice;
 use crate::agent::toolbox::ToolDescription;
+use crate::agent::user_file::UserFile;
 
 /// Sent in place of an empty tool result, which the API refuses.
 const NOTHING: &str = "(nothing)";
@@ -113,7 +114,7 @@ fn messages(conversation: &[Message]) -> Value {
     for message in conversation {
         match message {
             Message::System(_) => {}
-            Message::User(message) => messages.user(message.parts.iter().map(user_part)),
+            Message::User(message) => messages.user(message.parts.iter().flat_map(user_parts)),
             Message::Assistant(turn) => messages.assistant(assistant_parts(turn)),
             Message::Tool(answer) => messages.user([answered(answer)]),
         }
@@ -128,7 +129,7 @@ fn assistant_parts(turn: &AssistantTurn) -> impl Iterator<Item = Value> {
             Some(json!({"reasoningContent": {"reasoningText": {"text": text, "signature": signature}}}))
         }
         TurnPart::Thought(Thought::Redacted(data)) => Some(json!({"reasoningContent": {"redactedContent": data}})),
-        TurnPart::Thought(Thought::Unsigned { .. }) => None,
+        TurnPart::Thought(Thought::Unsigned { .. } | Thought::Details(_)) => None,
         TurnPart::Call(call) => {
             let input = call.parsed_arguments();
             Some(json!({"toolUse": {"toolUseId": call.id, "name": call.tool, "input": input}}))
@@ -136,12 +137,24 @@ fn assistant_parts(turn: &AssistantTurn) -> impl Iterator<Item = Value> {
     })
 }
 
-fn user_part(part: &UserPart) -> Value {
+fn user_parts(part: &UserPart) -> Vec<Value> {
     match part {
-        UserPart::Text(text) => json!({"text": text}),
-        UserPart::Image(image) => image_part(image),
-        UserPart::File(file) => json!({"text": file.description()}),
+        UserPart::Text(text) => vec![json!({"text": text})],
+        UserPart::Image(image) => vec![image_part(image)],
+        UserPart::File(file) => {
+            let description = json!({"text": file.description()});
+            file.document().map(|data| document_part(file, data)).into_iter().chain([description]).collect()
+        }
     }
+}
+
+/// A name may have letters, digits, spaces, hyphens and brackets, and no other document of the request may have it
+/// (<https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_DocumentBlock.html>).
+fn document_part(file: &UserFile, data: &str) -> Value {
+    let stem = file.name.rsplit_once('.').map_or(&*file.name, |(stem, _)| stem);
+    let kept = stem.chars().map(|character| if character.is_ascii_alphanumeric() { character } else { '-' });
+    let name: String = kept.chain(['-']).chain(file.digest().chars().take(8)).collect();
+    json!({"document": {"format": "pdf", "name": name, "source": {"bytes": data}}})
 }
 
 fn image_part(image: &Image) -> Value {

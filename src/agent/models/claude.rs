@@ -43,7 +43,7 @@ fn goes_on_without_thoughts(conversation: &[Message]) -> bool {
 }
 
 fn begins_with_thought(turn: &AssistantTurn) -> bool {
-    let is_sent = |part: &&TurnPart| !matches!(part, TurnPart::Thought(Thought::Unsigned { .. }));
+    let is_sent = |part: &&TurnPart| !matches!(part, TurnPart::Thought(Thought::Unsigned { .. } | Thought::Details(_)));
     matches!(turn.parts.iter().find(is_sent), Some(TurnPart::Thought(_)))
 }
 
@@ -98,7 +98,7 @@ mod tests {
         let user = || Message::User("hi".into());
         let result = || {
             let (call_id, tool, text) = ("a".into(), "add".into(), "3".into());
-            Message::Tool(ToolMessage { call_id, tool, text, images: Vec::new() })
+            Message::Tool(ToolMessage { call_id, tool, text, ..ToolMessage::default() })
         };
         let asked = Some(Thinking::BudgetTokens(2_000));
         for (messages, choice, expected) in [

@@ -11,8 +11,12 @@ use crate::agent::message::{
 use crate::agent::options::ToolChoice;
 use crate::agent::output_format::OutputFormat;
 use crate::agent::toolbox::ToolDescription;
+use crate::agent::user_file::{PDF, UserFile};
 
 pub(super) use self::answer::read;
+
+/// The field that asks for the usage of a streamed answer. Some servers refuse it.
+pub(super) const STREAM_OPTIONS: &str = "stream_options";
 
 /// A request. OpenAI requires `max_completion_tokens` for its newer models; other servers support only `max_tokens`.
 pub(super) fn body(model: &str, request: &ModelRequest, is_openai: bool) -> Value {
@@ -21,7 +25,7 @@ pub(super) fn body(model: &str, request: &ModelRequest, is_openai: bool) -> Valu
         "model": model,
         "messages": messages(&request.messages),
         "stream": true,
-        "stream_options": {"include_usage": true},
+        STREAM_OPTIONS: {"include_usage": true},
     });
     body[limit_field] = request.max_tokens.into();
     let options = &request.options;
@@ -51,7 +55,7 @@ pub(super) fn body(model: &str, request: &ModelRequest, is_openai: bool) -> Valu
 
 /// OpenAI's models that think refuse a temperature and the older name of the token limit
 /// (<https://platform.openai.com/docs/guides/reasoning>). A router writes their vendor before their name.
-fn is_reasoning(model: &str) -> bool {
+pub(super) fn is_reasoning(model: &str) -> bool {
     let name = model.rsplit('/').next().unwrap_or_default();
     let is_o = name.strip_prefix('o').is_some_and(|rest| rest.starts_with(|digit: char| digit.is_ascii_digit()));
     is_o || name.starts_with("gpt-5") && !name.contains("chat")
@@ -108,16 +112,29 @@ fn user_content(message: &UserMessage) -> Value {
     if message.parts.iter().all(|part| matches!(part, UserPart::Text(_))) {
         return message.text().into();
     }
-    let part = |part: &UserPart| match part {
-        UserPart::Text(text) => json!({"type": "text", "text": text}),
-        UserPart::Image(image) => image_part(image),
-        UserPart::File(file) => json!({"type": "text", "text": file.description()}),
-    };
-    message.parts.iter().map(part).collect()
+    message.parts.iter().flat_map(user_parts).collect()
+}
+
+fn user_parts(part: &UserPart) -> Vec<Value> {
+    match part {
+        UserPart::Text(text) => vec![json!({"type": "text", "text": text})],
+        UserPart::Image(image) => vec![image_part(image)],
+        UserPart::File(file) => {
+            let description = json!({"type": "text", "text": file.description()});
+            file.document().map(|data| document_part(file, data)).into_iter().chain([description]).collect()
+        }
+    }
+}
+
+/// <https://platform.openai.com/docs/guides/pdf-files>
+fn document_part(file: &UserFile, data: &str) -> Value {
+    let data = format!("data:{PDF};base64,{data}");
+    json!({"type": "file", "file": {"filename": file.name, "file_data": data}})
 }
 
 /// Servers with reasoning models refuse the results of calls without the reasoning that led to them
-/// (<https://api-docs.deepseek.com/guides/thinking_mode>).
+/// (<https://api-docs.deepseek.com/guides/thinking_mode>); a router takes the blocks of all turns back, unchanged
+/// (<https://openrouter.ai/docs/use-cases/reasoning-tokens>).
 fn assistant_message(turn: &AssistantTurn, with_reasoning: bool) -> Value {
     let text = turn.text();
     let calls: Vec<_> = turn.calls().map(tool_call).collect();
@@ -127,6 +144,12 @@ fn assistant_message(turn: &AssistantTurn, with_reasoning: bool) -> Value {
         if text.is_empty() {
             message["content"] = Value::Null;
         }
+    }
+    // They have the whole reasoning: signatures too.
+    let details: Vec<_> = turn.thoughts().filter_map(Thought::details).flatten().cloned().collect();
+    if !details.is_empty() {
+        message["reasoning_details"] = details.into();
+        return message;
     }
     for thought in turn.thoughts().filter(|_| with_reasoning) {
         if let Thought::Unsigned { text, field } = thought {

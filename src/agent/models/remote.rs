@@ -11,6 +11,7 @@ mod turn_assembler;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_stream::try_stream;
@@ -74,6 +75,8 @@ pub struct Remote {
     secrets: SentSecrets,
     /// In place of a key.
     signer: Option<Signer>,
+    /// Whether the server refuses `stream_options`, by which others report the usage of a streamed answer.
+    refuses_stream_options: AtomicBool,
 }
 
 impl Remote {
@@ -104,6 +107,7 @@ impl Remote {
             headers: protocol.headers(key)?,
             secrets,
             signer: None,
+            refuses_stream_options: AtomicBool::new(false),
         })
     }
 
@@ -112,8 +116,21 @@ impl Remote {
         Self { signer: Some(signer), ..self }
     }
 
-    /// The response and its framing, once its status and content type are checked.
+    /// The same as [`send`](Self::send); once more without `stream_options` for a server that refuses them.
     async fn ask(&self, request: &ModelRequest) -> Result<(OutboundStream, Framing), ModelError> {
+        match self.send(request).await {
+            Err(ModelError::Refused(sentence)) if sentence.contains(openai::STREAM_OPTIONS) => {
+                if self.refuses_stream_options.swap(true, Ordering::Relaxed) {
+                    return Err(ModelError::Refused(sentence));
+                }
+                self.send(request).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// The response and its framing, once its status and content type are checked.
+    async fn send(&self, request: &ModelRequest) -> Result<(OutboundStream, Framing), ModelError> {
         let mut headers = self.headers.clone();
         if self.protocol == Protocol::Anthropic && request.options.thinking.is_some() {
             headers.insert("anthropic-beta", HeaderValue::from_static(anthropic::THINKING_BETWEEN_CALLS));
@@ -160,7 +177,15 @@ impl Remote {
     fn body(&self, request: &ModelRequest) -> Value {
         match self.protocol {
             Protocol::Anthropic => anthropic::body(&self.model, request),
-            Protocol::Openai => openai::body(&self.model, request, self.is_own),
+            Protocol::Openai => {
+                let mut body = openai::body(&self.model, request, self.is_own);
+                if self.refuses_stream_options.load(Ordering::Relaxed)
+                    && let Some(body) = body.as_object_mut()
+                {
+                    body.remove(openai::STREAM_OPTIONS);
+                }
+                body
+            }
             Protocol::Bedrock => bedrock::body(&self.model, request),
         }
     }

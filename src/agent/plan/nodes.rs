@@ -11,6 +11,7 @@ use super::page_snapshots;
 use super::run::Work;
 use super::state::{CallMade, Node, PlanState, PlanStatus, StepRun, StepStatus, Verdict, is_hopeless};
 use super::verdict;
+use crate::agent::models::sampling::has_fixed_temperature;
 use crate::agent::prompts::beginning;
 use crate::agent::{Event, FinishReason, OutputFormat, PartOfPlan, RunError};
 use crate::core::error::{CallError, ErrorCode};
@@ -380,13 +381,15 @@ async fn ask(
     input: String,
     format: Result<OutputFormat, CallError>,
 ) -> Result<String, RunError> {
+    let profile = work.own_profile(prompt);
     let options = crate::agent::ModelOptions {
-        temperature: state.planner.temperature,
         output: Some(format.map_err(|error| RunError::from(&error))?),
         ..crate::agent::ModelOptions::default()
     };
+    let takes_temperature = !has_fixed_temperature(&profile, &options);
+    let temperature = state.planner.temperature.filter(|_| takes_temperature);
     let mut events = work
-        .begin(work.own_profile(prompt), input, part, Some(options))
+        .begin(profile, input, part, Some(crate::agent::ModelOptions { temperature, ..options }))
         .await
         .map_err(|error| RunError::from(&error))?;
     let (mut text, mut failure) = (String::new(), None);

@@ -288,6 +288,7 @@ impl Progress {
             tool: tool_name.clone(),
             text: if success { text.clone() } else { format!("Error: {text}") },
             images,
+            is_error: !success,
         });
         if success {
             Event::ToolResult { id, tool_name, result: text }

@@ -186,8 +186,9 @@ impl Block {
             }
         }
         let text = texts.join("\n");
-        let text = if self.is_error == Some(true) { format!("Error: {text}") } else { text };
-        Ok(ToolMessage { call_id, tool, text, images })
+        let is_error = self.is_error == Some(true);
+        let text = if is_error { format!("Error: {text}") } else { text };
+        Ok(ToolMessage { call_id, tool, text, images, is_error })
     }
 }
 
@@ -243,7 +244,7 @@ mod tests {
         let expected = [
             Message::User("Click it.".into()),
             Message::Assistant(AssistantTurn::new("Let me see.", [call])),
-            Message::Tool(ToolMessage { call_id, tool, text, images: vec![image] }),
+            Message::Tool(ToolMessage { call_id, tool, text, images: vec![image], is_error: true }),
             Message::User("And?".into()),
         ];
         assert_eq!(messages, expected);

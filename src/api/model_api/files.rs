@@ -17,8 +17,8 @@ use crate::gateway::Gateway;
 const FILE_WRITE: &str = "file_write";
 
 /// Writes the files that the user has sent since the last answer; those before it were written with their message. Each is
-/// a call of `file_write`, with its roles, limits and audit. A short text, which the model reads in the message, needs neither a
-/// session nor these roles.
+/// a call of `file_write`, with its roles, limits and audit. What the model reads in the message, a short text or a PDF that it
+/// takes, needs neither a session nor these roles.
 ///
 /// # Errors
 /// `invalid_request` for a file without a session, and why one cannot be written.
@@ -27,6 +27,7 @@ pub(super) async fn place(
     origin: &RequestMeta,
     gateway: &Arc<Gateway>,
     session: Option<&Arc<Session>>,
+    reads_documents: bool,
 ) -> Result<(), CallError> {
     let may_write = gateway.pipeline.tools_for(&origin.caller).usable().any(|tool| tool.name() == FILE_WRITE);
     let last_answer = messages.iter().rposition(|message| matches!(message, Message::Assistant(_)));
@@ -34,10 +35,11 @@ pub(super) async fn place(
         let is_new = last_answer.is_none_or(|answer| index > answer);
         for file in files_of(message) {
             let Some(content) = file.unwritten.take() else { continue };
+            let is_read = file.is_shown() || reads_documents && file.document().is_some();
             match session {
-                None if file.is_shown() => continue,
+                None if is_read => continue,
                 None => return Err(no_session(file)),
-                Some(_) if !may_write && file.is_shown() => continue,
+                Some(_) if !may_write && is_read => continue,
                 Some(_) if !may_write => return Err(not_allowed(file)),
                 Some(session) if is_new => write(file, &content, origin, gateway, session).await?,
                 Some(_) => {}
@@ -66,7 +68,7 @@ fn files_of(message: &mut Message) -> impl Iterator<Item = &mut UserFile> {
 
 fn no_session(file: &UserFile) -> CallError {
     invalid(format!(
-        "the file `{}` is no short text, so that it needs a workspace, and the request belongs to no session; send the id \
+        "the agent's model does not read the file `{}`, so that it needs a workspace, and the request belongs to no session; send the id \
          of the conversation in the header `X-OpenWebUI-Chat-Id`",
         file.name
     ))
@@ -75,7 +77,7 @@ fn no_session(file: &UserFile) -> CallError {
 /// The tool that would write it is hidden from the caller, also by its name.
 fn not_allowed(file: &UserFile) -> CallError {
     let message = format!(
-        "the file `{}` is no short text, so that it needs a workspace, to which you may not write; ask the operators for \
+        "the agent's model does not read the file `{}`, so that it needs a workspace, to which you may not write; ask the operators for \
          the role",
         file.name
     );

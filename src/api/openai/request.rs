@@ -159,7 +159,7 @@ impl RequestMessage {
                 let call = client_tools::call_of(earlier, &tool_call_id);
                 let call = call.ok_or("its `tool_call_id` matches no call of an earlier message")?;
                 let (call_id, tool) = (call.id.clone(), call.tool.clone());
-                Message::Tool(ToolMessage { call_id, tool, text: content.into_text()?, images: Vec::new() })
+                Message::Tool(ToolMessage { call_id, tool, text: content.into_text()?, ..ToolMessage::default() })
             }
         })
     }
@@ -266,7 +266,7 @@ mod tests {
                 call_id: "a".into(),
                 tool: "click".into(),
                 text: "clicked".into(),
-                images: Vec::new(),
+                ..ToolMessage::default()
             }),
         ];
         assert_eq!(messages, expected);

@@ -129,7 +129,7 @@ impl<F: Fn(&str) -> Option<OutputPart>> InputReader<F> {
         let call = client_tools::call_of(&self.messages, &call_id).ok_or("its `call_id` matches no earlier call")?;
         let tool = call.tool.clone();
         let (text, images) = output.into_text_and_images()?;
-        self.messages.push(Message::Tool(ToolMessage { call_id, tool, text, images }));
+        self.messages.push(Message::Tool(ToolMessage { call_id, tool, text, images, is_error: false }));
         Ok(())
     }
 
@@ -245,7 +245,7 @@ mod tests {
             Message::System("Be brief.".into()),
             Message::User("Click it.".into()),
             Message::Assistant(AssistantTurn { parts, api: None }),
-            Message::Tool(ToolMessage { call_id, tool, text, images: Vec::new() }),
+            Message::Tool(ToolMessage { call_id, tool, text, ..ToolMessage::default() }),
         ]
     }
 

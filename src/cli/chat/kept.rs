@@ -141,7 +141,7 @@ impl From<KeptMessage> for Message {
                 Self::Assistant(AssistantTurn::new(text, calls))
             }
             KeptMessage::Tool { call_id, tool, text } => {
-                Self::Tool(ToolMessage { call_id, tool, text, images: Vec::new() })
+                Self::Tool(ToolMessage { call_id, tool, text, ..ToolMessage::default() })
             }
         }
     }
@@ -157,7 +157,8 @@ mod tests {
 
     fn conversation() -> Vec<Message> {
         let call = RequestedCall::new("c1".into(), "calculator".into(), r#"{"expression":"6*7"}"#.into());
-        let result = ToolMessage { call_id: "c1".into(), tool: call.tool.clone(), text: "42".into(), images: vec![] };
+        let result =
+            ToolMessage { call_id: "c1".into(), tool: call.tool.clone(), text: "42".into(), ..ToolMessage::default() };
         vec![
             Message::User("6 * 7?".into()),
             Message::Assistant(AssistantTurn::new("", [call])),

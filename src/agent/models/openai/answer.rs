@@ -38,6 +38,8 @@ struct Delta {
     refusal: Option<String>,
     reasoning_content: Option<String>,
     reasoning: Option<String>,
+    /// The same in blocks, which a router requires back (<https://openrouter.ai/docs/use-cases/reasoning-tokens>).
+    reasoning_details: Option<Vec<Value>>,
     tool_calls: Option<Vec<Fragment>>,
     /// The form before `tool_calls`.
     function_call: Option<Function>,
@@ -147,6 +149,9 @@ fn handle(delta: Delta, turn: &mut TurnAssembler) -> Result<(), ModelError> {
         (Some(text), _) => turn.reasoning("reasoning_content", text)?,
         (None, Some(text)) => turn.reasoning("reasoning", text)?,
         (None, None) => {}
+    }
+    for block in delta.reasoning_details.unwrap_or_default() {
+        turn.detail(block)?;
     }
     match delta.content {
         None | Some(Value::Null) => {}

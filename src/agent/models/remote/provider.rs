@@ -25,7 +25,7 @@ pub(super) const KEY: &str = "sk-do-not-tell";
 
 pub(super) const ALL: [Protocol; 3] = [Protocol::Openai, Protocol::Anthropic, Protocol::Bedrock];
 
-/// A provider that gives the same answer to every request.
+/// A provider that gives scripted answers.
 pub(super) struct Provider {
     url: Url,
     /// The bodies of requests.
@@ -71,10 +71,21 @@ impl Answer {
 
 impl Provider {
     pub(super) async fn serving(answer: Answer) -> Self {
+        Self::serving_in_turn(vec![answer]).await
+    }
+
+    /// Each request gets the next answer, and later ones the last.
+    pub(super) async fn serving_in_turn(answers: Vec<Answer>) -> Self {
+        let answers = Arc::new(answers);
         let (requests, sent) = (Arc::<Mutex<Vec<_>>>::default(), Arc::<AtomicUsize>::default());
         let (seen, counted) = (Arc::clone(&requests), Arc::clone(&sent));
         let respond = move |request: Bytes| async move {
-            seen.lock().push(serde_json::from_slice(&request).unwrap_or_default());
+            let number = {
+                let mut seen = seen.lock();
+                seen.push(serde_json::from_slice(&request).unwrap_or_default());
+                seen.len()
+            };
+            let answer = &answers[number.min(answers.len()) - 1];
             let mut response = Response::builder().status(answer.status);
             for (name, value) in &answer.headers {
                 response = response.header(*name, value);

@@ -51,7 +51,7 @@ fn call(id: &str, arguments: &str) -> RequestedCall {
 }
 
 fn answer(id: &str, images: Vec<Image>) -> Message {
-    Message::Tool(ToolMessage { call_id: id.into(), tool: "plot".into(), text: id.into(), images })
+    Message::Tool(ToolMessage { call_id: id.into(), tool: "plot".into(), text: id.into(), images, is_error: false })
 }
 
 fn calls(pieces: &[ModelChunk]) -> Vec<RequestedCall> {
@@ -93,7 +93,8 @@ async fn fragments_of_a_call_are_reported_as_they_arrive() {
 #[tokio::test]
 async fn the_conversation_is_sent_with_calls_answers_and_tools() {
     for protocol in ALL {
-        let answer = ToolMessage { call_id: "a".into(), tool: "add".into(), text: "3".into(), images: Vec::new() };
+        let answer =
+            ToolMessage { call_id: "a".into(), tool: "add".into(), text: "3".into(), ..ToolMessage::default() };
         let turn = AssistantTurn::new("", [call("a", "{\"x\":1}")]);
         let messages = [question(), vec![Message::Assistant(turn), Message::Tool(answer)]].concat();
         let (_, request) = exchange(protocol, &two_calls(protocol), 4_096, messages).await;
@@ -167,7 +168,7 @@ async fn all_system_prompts_are_sent_as_one() {
 #[tokio::test]
 async fn what_a_provider_would_refuse_is_not_sent() {
     let turn = AssistantTurn::new(" ", [call("a", "{\"x\": 1")]);
-    let answer = ToolMessage { call_id: "a".into(), tool: "add".into(), text: String::new(), images: Vec::new() };
+    let answer = ToolMessage { call_id: "a".into(), tool: "add".into(), text: String::new(), ..ToolMessage::default() };
     let more = vec![
         Message::User("and?".into()),
         Message::Assistant(AssistantTurn::default()),

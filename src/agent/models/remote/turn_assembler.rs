@@ -1,5 +1,7 @@
 //! Assembles a turn from a provider's events.
 
+use serde_json::Value;
+
 use crate::agent::message::{Extras, RequestedCall, Thought};
 use crate::agent::meter::tokens_of;
 use crate::agent::models::{ModelChunk, ModelError, StopReason};
@@ -10,6 +12,12 @@ const MAX_ANSWER_BYTES: usize = 4 << 20;
 
 /// Maximum number of calls, and of thoughts, in one turn.
 const MAX_PARTS: usize = 256;
+
+/// The place of the blocks of `reasoning_details`, beside that of the reasoning's text.
+const DETAILS: u64 = u64::MAX;
+
+/// The fields with the text of such a block, which arrives in fragments.
+const BLOCK_TEXTS: [&str; 2] = ["text", "summary"];
 
 /// Takes what a provider's decoder reads, in the order of its events, and emits chunks as early as possible.
 #[derive(Debug)]
@@ -58,6 +66,8 @@ struct PartialThought {
     redacted: String,
     /// The field of its text, if the provider takes unsigned reasoning back.
     field: Option<&'static str>,
+    /// The blocks of `reasoning_details`.
+    details: Vec<Value>,
 }
 
 impl TurnAssembler {
@@ -107,6 +117,24 @@ impl TurnAssembler {
     pub(in crate::agent::models) fn reasoning(&mut self, field: &'static str, text: String) -> Result<(), ModelError> {
         self.thinking(0, text)?;
         self.thought(0)?.field = Some(field);
+        Ok(())
+    }
+
+    /// A block of `reasoning_details`, or a fragment of the last one. They are sent back as they are.
+    ///
+    /// # Errors
+    /// The answer is longer than [`MAX_ANSWER_BYTES`], or has too many of them.
+    pub(in crate::agent::models) fn detail(&mut self, block: Value) -> Result<(), ModelError> {
+        self.count(block.to_string().len())?;
+        let blocks = &mut self.thought(DETAILS)?.details;
+        let count = blocks.len();
+        match blocks.last_mut().filter(|last| is_fragment_of(last, &block)) {
+            Some(last) => extend_block(last, block),
+            None if count >= MAX_PARTS => {
+                return Err(ModelError::Garbled(format!("it has more than {MAX_PARTS} blocks of reasoning")));
+            }
+            None => blocks.push(block),
+        }
         Ok(())
     }
 
@@ -273,6 +301,30 @@ impl TurnAssembler {
     }
 }
 
+/// Whether a block continues the one before it, a text: it has the same kind, place and id.
+fn is_fragment_of(last: &Value, block: &Value) -> bool {
+    let has_text = BLOCK_TEXTS.into_iter().any(|name| last.get(name).is_some());
+    let is_same = |name: &str| last.get(name) == block.get(name);
+    let id = |block: &Value| block.get("id").filter(|id| !id.is_null()).cloned();
+    let has_other_id = id(block).is_some_and(|id_of_block| id(last) != Some(id_of_block));
+    has_text && is_same("type") && is_same("index") && !has_other_id
+}
+
+/// Appends the texts of a fragment; what else it has comes last with a value.
+fn extend_block(last: &mut Value, fragment: Value) {
+    let (Value::Object(last), Value::Object(fragment)) = (last, fragment) else { return };
+    for (name, value) in fragment {
+        match (last.get_mut(&name), value) {
+            (_, Value::Null) => {}
+            (Some(Value::String(text)), Value::String(more)) if BLOCK_TEXTS.contains(&&*name) => text.push_str(&more),
+            (Some(known), value) => *known = value,
+            (None, value) => {
+                last.insert(name, value);
+            }
+        }
+    }
+}
+
 /// Whether a fragment with a tool's name and this id belongs to the call at its index.
 fn continues(call: &RequestedCall, id: &str) -> bool {
     match id {
@@ -284,8 +336,9 @@ fn continues(call: &RequestedCall, id: &str) -> bool {
 impl PartialThought {
     /// As the provider takes it back; `None` if it does not.
     fn whole(self) -> Option<Thought> {
-        let Self { text, signature, redacted, field, .. } = self;
+        let Self { text, signature, redacted, field, details, .. } = self;
         match field {
+            _ if !details.is_empty() => Some(Thought::Details(details)),
             _ if !redacted.is_empty() => Some(Thought::Redacted(redacted)),
             _ if !signature.is_empty() => Some(Thought::Signed { text, signature }),
             Some(field) => Some(Thought::Unsigned { text, field }),

@@ -14,7 +14,8 @@ fn call(id: &str, bytes: usize) -> [Message; 2] {
     let call = RequestedCall::new(id.into(), "read".into(), "{}".into());
     let thought = TurnPart::Thought(Thought::Signed { text: "hm".into(), signature: id.into() });
     let turn = AssistantTurn { parts: vec![thought, TurnPart::Call(call)], api: None };
-    let result = ToolMessage { call_id: id.into(), tool: "read".into(), text: "x".repeat(bytes), images: Vec::new() };
+    let result =
+        ToolMessage { call_id: id.into(), tool: "read".into(), text: "x".repeat(bytes), ..ToolMessage::default() };
     [Message::Assistant(turn), Message::Tool(result)]
 }
 

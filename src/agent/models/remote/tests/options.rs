@@ -12,6 +12,34 @@ fn the_token_limit_has_openais_name_for_openai_alone() {
     assert_eq!((&others["max_completion_tokens"], &others["max_tokens"]), (&Value::Null, &json!(100)));
 }
 
+/// Some servers with OpenAI's API refuse the field that asks for the usage.
+#[tokio::test]
+async fn a_server_that_refuses_stream_options_is_asked_without_them() {
+    let body = two_calls(Protocol::Openai);
+    let refusal = |field: &str| {
+        let body = json!({"error": {"message": format!("Unrecognized request argument supplied: {field}")}});
+        Answer::whole(Protocol::Openai, body.to_string().as_bytes(), 4_096).status(400)
+    };
+    let answers = vec![refusal("stream_options"), Answer::whole(Protocol::Openai, &body, 4_096)];
+    let provider = Provider::serving_in_turn(answers).await;
+    let model = provider.model(Protocol::Openai);
+    for _ in 0..2 {
+        let pieces: Vec<_> = model.stream(Arc::new(provider::request(question()))).collect().await;
+        assert!(matches!(pieces.last(), Some(Ok(ModelChunk::End { .. }))), "{pieces:?}");
+    }
+    let sent = |request: &Value| (request["stream"] == true, request.get("stream_options").is_some());
+    let sent: Vec<_> = provider.requests.lock().iter().map(sent).collect();
+    assert_eq!(sent, [(true, true), (true, false), (true, false)], "it is remembered");
+
+    let provider = Provider::serving(refusal("stream_options")).await;
+    let pieces = provider.ask(Protocol::Openai, question()).await;
+    assert!(matches!(&pieces[..], [Err(ModelError::Refused(_))]), "{pieces:?}");
+    assert_eq!(provider.requests.lock().len(), 2, "once more, and not again");
+    let provider = Provider::serving(refusal("tools")).await;
+    provider.ask(Protocol::Openai, question()).await;
+    assert_eq!(provider.requests.lock().len(), 1);
+}
+
 #[test]
 fn options_are_sent_in_each_protocols_own_terms() {
     let options = ModelOptions {
@@ -121,7 +149,7 @@ fn marked(body: &Value) -> Vec<String> {
 #[test]
 fn what_the_next_request_begins_with_is_marked_for_the_cache() {
     let exchange = |id: &str| {
-        let answer = ToolMessage { call_id: id.into(), tool: "add".into(), text: "3".into(), images: Vec::new() };
+        let answer = ToolMessage { call_id: id.into(), tool: "add".into(), text: "3".into(), ..ToolMessage::default() };
         [Message::Assistant(AssistantTurn::new("", [call(id, "{}")])), Message::Tool(answer)]
     };
     let messages = [question(), exchange("a").into(), exchange("b").into()].concat();

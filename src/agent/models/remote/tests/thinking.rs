@@ -118,6 +118,42 @@ async fn reasoning_of_openai_compatible_servers_goes_back_with_the_results_of_it
     }
 }
 
+/// A router refuses the results of calls of some models without the blocks, with their signatures, that came before them.
+#[tokio::test]
+async fn blocks_of_reasoning_are_joined_and_go_back_as_they_were() {
+    let block = |text: &str, block: Value| delta(&json!({"reasoning": text, "reasoning_details": [block]}));
+    let text = |fields: Value| {
+        let mut block = json!({"type": "reasoning.text", "format": "anthropic-claude-v1", "index": 0});
+        block.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        block
+    };
+    let encrypted = json!({"type": "reasoning.encrypted", "data": "eHh4", "id": "r", "index": 1});
+    let tool_calls = json!([{"index": 0, "id": "a", "function": {"name": "add", "arguments": "{}"}}]);
+    let body = openai(&[
+        block("I ", text(json!({"text": "I ", "signature": null}))),
+        block("add.", text(json!({"text": "add."}))),
+        block("", text(json!({"signature": "c2ln"}))),
+        block("", encrypted.clone()),
+        block("", encrypted.clone()),
+        delta(&json!({"tool_calls": tool_calls, "reasoning_details": null})),
+        finish("tool_calls"),
+    ]);
+    let whole = text(json!({"text": "I add.", "signature": "c2ln"}));
+    let blocks = vec![whole, encrypted.clone(), encrypted];
+    let pieces = chunks_of(Protocol::Openai, &body).await;
+    let thoughts = pieces.into_iter().filter_map(|piece| match piece {
+        ModelChunk::Thought(thought) => Some(TurnPart::Thought(thought)),
+        _ => None,
+    });
+    let parts: Vec<_> = thoughts.chain([TurnPart::Call(call("a", "{}"))]).collect();
+    assert!(parts.contains(&TurnPart::Thought(Thought::Details(blocks.clone()))), "{parts:?}");
+    let turn = Message::Assistant(AssistantTurn { parts, api: None });
+    let answered = vec![turn, answer("a", Vec::new()), Message::User("and now?".into())];
+    let (_, request) = exchange(Protocol::Openai, &body, 4_096, [question(), answered].concat()).await;
+    let sent = &request["messages"][2];
+    assert_eq!((&sent["reasoning_details"], sent.get("reasoning")), (&json!(blocks), None), "{request:#}");
+}
+
 /// Gemini refuses the results of a call without the signature that came with it.
 #[tokio::test]
 async fn extra_content_of_a_call_goes_back_with_it() {

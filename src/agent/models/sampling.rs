@@ -1,0 +1,97 @@
+//! What of a profile or a request only some models take.
+
+use super::{claude, openai};
+use crate::agent::options::ModelOptions;
+use crate::config::{AgentConfig, AgentProfile, Provider};
+
+/// The temperature, and the `top_p`, of a model that chooses by itself.
+const DEFAULT: f64 = 1.0;
+
+/// Whether the model refuses any other temperature than its default. Anthropic's do while they think.
+pub fn has_fixed_temperature(profile: &AgentProfile, options: &ModelOptions) -> bool {
+    match profile.provider() {
+        Provider::Openai => openai::is_reasoning(profile.model()),
+        Provider::Anthropic | Provider::Bedrock => {
+            claude::is_adaptive(profile.model()) || options.thinking_in(profile).is_some() && options.can_think()
+        }
+        Provider::Replay => false,
+    }
+}
+
+/// Whether the model refuses any other `top_p` than its default.
+pub fn has_fixed_top_p(profile: &AgentProfile) -> bool {
+    matches!(profile.provider(), Provider::Anthropic | Provider::Bedrock) && claude::is_adaptive(profile.model())
+}
+
+/// Whether a value is asked for that is not the default.
+pub fn is_other(asked: Option<f64>) -> bool {
+    asked.is_some_and(|value| (value - DEFAULT).abs() > f64::EPSILON)
+}
+
+/// The settings of profiles that their models do not take, with a sentence about each: they are left out.
+pub fn unused_settings(config: &AgentConfig) -> Vec<(String, String)> {
+    let of_profile = |(name, profile): (&String, &AgentProfile)| {
+        let at = format!("agent.profiles.{name}");
+        let planner = profile.planner.as_ref().and_then(|planner| planner.temperature);
+        let settings = [("temperature", profile.temperature.flatten()), ("planner.temperature", planner)];
+        let is_fixed = has_fixed_temperature(profile, &ModelOptions::default());
+        let unused = settings.into_iter().filter(move |(_, value)| is_fixed && is_other(*value));
+        let model = profile.model().to_owned();
+        unused.map(move |(setting, _)| {
+            (
+                format!("{at}.{setting}"),
+                format!("is left out: the model {model:?} takes only its default, 1; remove it"),
+            )
+        })
+    };
+    config.profiles.iter().flat_map(of_profile).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Thinking;
+
+    fn profile(provider: Provider, model: &str, thinking: Option<Thinking>) -> AgentProfile {
+        let (provider, model) = (Some(provider), Some(model.to_owned()));
+        AgentProfile { provider, model, thinking, ..AgentProfile::default() }
+    }
+
+    #[test]
+    fn models_with_a_fixed_temperature_are_known_by_name_and_by_their_thinking() {
+        let thinking = Some(Thinking::BudgetTokens(2_000));
+        for (profile, temperature, top_p) in [
+            (profile(Provider::Openai, "gpt-4o", None), false, false),
+            (profile(Provider::Openai, "o3-mini", None), true, false),
+            (profile(Provider::Openai, "openai/gpt-5", None), true, false),
+            (profile(Provider::Openai, "deepseek-reasoner", thinking), false, false),
+            (profile(Provider::Anthropic, "claude-sonnet-4-5", None), false, false),
+            (profile(Provider::Anthropic, "claude-sonnet-4-5", thinking), true, false),
+            (profile(Provider::Anthropic, "claude-opus-4-7", None), true, true),
+            (profile(Provider::Bedrock, "eu.anthropic.claude-opus-4-8-v1:0", None), true, true),
+        ] {
+            let found = (has_fixed_temperature(&profile, &ModelOptions::default()), has_fixed_top_p(&profile));
+            assert_eq!(found, (temperature, top_p), "{}", profile.model());
+        }
+    }
+
+    #[test]
+    fn a_temperature_in_the_configuration_that_its_model_does_not_take_is_named() {
+        let of = |model: &str, temperature| AgentProfile {
+            temperature: Some(temperature),
+            ..profile(Provider::Openai, model, None)
+        };
+        let profiles = [
+            ("unstated", profile(Provider::Openai, "o3", None)),
+            ("stated", of("o3", Some(0.2))),
+            ("default", of("o3", Some(1.0))),
+            ("null", of("o3", None)),
+            ("other", of("gpt-4o", Some(0.2))),
+        ];
+        let profiles = profiles.into_iter().map(|(name, profile)| (name.to_owned(), profile)).collect();
+        let unused = unused_settings(&AgentConfig { profiles, ..AgentConfig::default() });
+        let [(setting, problem)] = &unused[..] else { panic!("{unused:?}") };
+        assert_eq!(setting, "agent.profiles.stated.temperature");
+        assert!(problem.contains("\"o3\""), "{problem}");
+    }
+}
