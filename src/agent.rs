@@ -5,11 +5,10 @@
 
 pub mod call_ids;
 pub mod catalog;
-pub mod client_calls;
+mod client_calls;
 mod context;
 pub mod conversation;
 pub mod conversation_prompt;
-pub mod conversations;
 pub mod event;
 pub mod event_log;
 mod front_matter;

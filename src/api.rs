@@ -6,6 +6,7 @@ mod body;
 mod chat;
 mod client_address;
 mod client_request;
+mod connected_client;
 mod connections;
 mod conversations;
 mod documentation;

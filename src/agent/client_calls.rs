@@ -1,151 +1,110 @@
 //! Runs that are paused until their client has run its own tools. The client's transcript does not show what the
-//! agent did before; it is kept here and restored when the client sends its results.
+//! agent did before; it is stored, and restored when the client sends its results.
 //!
 //! A run is found by the unguessable ids of the calls that the client received, for the same caller and after the
 //! same messages. Everything else in a transcript is used unchanged.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use tokio::time::Instant;
 
 use super::Message;
+use super::conversation::stored;
 use super::message::{AssistantTurn, UserPart};
+use crate::core::error::CallError;
+use crate::infra::store::{self, Store};
 
 /// How long a client may take to run its calls.
-const RUN_TTL: Duration = Duration::from_secs(600);
+const RUN_TTL: Duration = Duration::from_hours(1);
 
-/// Memory limit of all paused runs. Above it, the oldest run of the caller with the largest total is evicted, so that
-/// no caller can evict the runs of others.
+/// Maximum bytes of one caller's paused runs; above it the oldest are deleted.
 const MAX_BYTES: usize = 64 << 20;
 
-/// Estimated memory of a run, and of each of its messages, besides the text.
-const OVERHEAD_BYTES: usize = 512;
-
-/// The runs that are paused until their clients answer.
-#[derive(Debug, Default)]
-pub struct PausedRuns(Mutex<Runs>);
-
-#[derive(Debug, Default)]
-struct Runs {
-    /// Key: the id of the first call that the client runs.
-    by_call: HashMap<String, Arc<Run>>,
-    /// The keys, oldest first.
-    order: VecDeque<String>,
-    /// Bytes of each caller's runs.
-    bytes_of: HashMap<Arc<str>, usize>,
-    bytes: usize,
-}
-
-#[derive(Debug)]
-struct Run {
-    caller_key: Arc<str>,
-    /// The messages that the client sent.
-    transcript: Transcript,
+#[derive(Debug, Serialize, Deserialize)]
+struct PausedRun {
+    /// A digest of the messages that the client sent; see [`TranscriptHasher`].
+    transcript: String,
     /// Ids of the calls that the client runs.
     expected_calls: Vec<String>,
+    /// What the run added, as the store has messages.
+    messages: Vec<String>,
+}
+
+/// Stores the messages that a run added to its client's transcript, if its last turn has calls for the client.
+///
+/// # Errors
+/// The store cannot be used.
+pub(super) async fn keep(
+    store: &Store,
+    caller_key: &str,
+    transcript: &[Message],
+    added: &[Message],
+) -> Result<(), CallError> {
+    let expected_calls = calls_after(added);
+    let Some(call) = expected_calls.first().cloned() else { return Ok(()) };
+    let messages = added.iter().map(stored::write).collect();
+    let run = PausedRun { transcript: transcript_of(transcript), expected_calls, messages };
+    let run = serde_json::to_string(&run).map_err(CallError::internal)?;
+    let now = Timestamp::now();
+    let expires = now.saturating_add(RUN_TTL).map_err(CallError::internal)?;
+    let run = store::PausedRun { caller_key, call: &call, run: &run, expires };
+    store.keep_paused_run(run, now, MAX_BYTES).await.map_err(CallError::from)
+}
+
+/// The client's messages, with each turn that was paused replaced by the stored messages of its run.
+///
+/// # Errors
+/// The store cannot be used: without what the run did, the model would do it again.
+pub(super) async fn restore(
+    store: &Store,
+    caller_key: &str,
     messages: Vec<Message>,
-    bytes: usize,
-    until: Instant,
+) -> Result<Vec<Message>, CallError> {
+    let runs = runs_of(store, caller_key, &messages).await?;
+    if runs.is_empty() {
+        return Ok(messages);
+    }
+    let mut restored = Vec::with_capacity(messages.len());
+    let mut hasher = TranscriptHasher::default();
+    for message in messages {
+        let run = message.as_assistant().and_then(|turn| turn.calls().find_map(|call| runs.get(&call.id)));
+        let run = run.filter(|run| run.awaits(&message) && run.transcript == hasher.digest());
+        hasher.add(&message);
+        match run {
+            Some(run) => restored.extend(run.read()?),
+            None => restored.push(message),
+        }
+    }
+    Ok(restored)
 }
 
-/// A digest of a conversation's messages, without system prompts: clients write the current time into them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Transcript([u8; 32]);
-
-impl PausedRuns {
-    /// Stores the messages that a run added to its client's transcript, if its last turn has calls for the client.
-    pub fn keep(&self, caller_key: &Arc<str>, transcript: &[Message], added: Vec<Message>) {
-        let expected_calls = calls_after(&added);
-        let Some(first) = expected_calls.first().cloned() else { return };
-        let run = Run {
-            caller_key: Arc::clone(caller_key),
-            transcript: Transcript::of(transcript),
-            expected_calls,
-            bytes: added.iter().map(Message::bytes).sum::<usize>() + OVERHEAD_BYTES * (added.len() + 1),
-            messages: added,
-            until: Instant::now() + RUN_TTL,
-        };
-        self.0.lock().add(first, run);
-    }
-
-    /// The client's messages, with each turn that was paused replaced by the stored messages of its run.
-    pub fn restore(&self, caller_key: &str, messages: Vec<Message>) -> Vec<Message> {
-        let runs = self.runs_of(caller_key, &messages);
-        if runs.iter().all(Option::is_none) {
-            return messages;
-        }
-        let mut restored = Vec::with_capacity(messages.len());
-        let mut hasher = TranscriptHasher::default();
-        for (message, run) in messages.into_iter().zip(runs) {
-            let run = run.filter(|run| run.transcript == hasher.digest());
-            hasher.add(&message);
-            match run {
-                Some(run) => restored.extend(run.messages.iter().cloned()),
-                None => restored.push(message),
-            }
-        }
-        restored
-    }
-
-    /// For each message the caller's paused run that it answers; the transcript is not compared.
-    fn runs_of(&self, caller_key: &str, messages: &[Message]) -> Vec<Option<Arc<Run>>> {
-        let (runs, now) = (self.0.lock(), Instant::now());
-        let find = |message: &Message| {
-            let Message::Assistant(turn) = message else { return None };
-            let run = turn.calls().find_map(|call| runs.by_call.get(&call.id))?;
-            let waits = *run.caller_key == *caller_key && run.until > now && run.awaits(message);
-            waits.then(|| Arc::clone(run))
-        };
-        messages.iter().map(find).collect()
-    }
+/// The caller's runs that wait for calls of these messages, by their first call; the transcript is not compared.
+async fn runs_of(
+    store: &Store,
+    caller_key: &str,
+    messages: &[Message],
+) -> Result<HashMap<String, PausedRun>, CallError> {
+    let calls = messages.iter().filter_map(Message::as_assistant).flat_map(AssistantTurn::calls);
+    let calls: Vec<_> = calls.map(|call| call.id.as_str()).collect();
+    let found = store.paused_runs(caller_key, &calls, Timestamp::now()).await.map_err(CallError::from)?;
+    let read = |(call, run): (String, String)| Ok((call, serde_json::from_str(&run)?));
+    found.into_iter().map(read).collect::<Result<_, serde_json::Error>>().map_err(CallError::internal)
 }
 
-impl Runs {
-    fn add(&mut self, call: String, run: Run) {
-        let now = Instant::now();
-        while self.order.front().is_some_and(|oldest| self.by_call.get(oldest).is_none_or(|run| run.until <= now)) {
-            self.remove(0);
-        }
-        self.bytes += run.bytes;
-        *self.bytes_of.entry(Arc::clone(&run.caller_key)).or_default() += run.bytes;
-        self.by_call.insert(call.clone(), Arc::new(run));
-        self.order.push_back(call);
-        while self.bytes > MAX_BYTES
-            && let Some(index) = self.oldest_of_largest()
-        {
-            self.remove(index);
-        }
-    }
-
-    /// The index in `order` of the oldest run of the caller whose runs use the most memory.
-    fn oldest_of_largest(&self) -> Option<usize> {
-        let (largest, _) = self.bytes_of.iter().max_by_key(|(_, bytes)| **bytes)?;
-        let is_its = |call: &String| self.by_call.get(call).is_some_and(|run| run.caller_key == *largest);
-        self.order.iter().position(is_its)
-    }
-
-    fn remove(&mut self, index: usize) {
-        let Some(run) = self.order.remove(index).and_then(|call| self.by_call.remove(&call)) else { return };
-        self.bytes = self.bytes.saturating_sub(run.bytes);
-        if let Some(bytes) = self.bytes_of.get_mut(&run.caller_key) {
-            *bytes = bytes.saturating_sub(run.bytes);
-            if *bytes == 0 {
-                self.bytes_of.remove(&run.caller_key);
-            }
-        }
-    }
-}
-
-impl Run {
+impl PausedRun {
     /// Whether a turn has exactly the calls that the client was sent.
     fn awaits(&self, message: &Message) -> bool {
         let Message::Assistant(turn) = message else { return false };
         turn.calls().count() == self.expected_calls.len()
             && turn.calls().all(|call| self.expected_calls.contains(&call.id))
+    }
+
+    fn read(&self) -> Result<Vec<Message>, CallError> {
+        let messages = self.messages.iter().map(|message| stored::read(message));
+        messages.collect::<Result<_, _>>().map_err(CallError::internal)
     }
 }
 
@@ -158,14 +117,13 @@ fn calls_after(added: &[Message]) -> Vec<String> {
     calls.map(|call| call.id.clone()).filter(|id| !answered(id)).collect()
 }
 
-impl Transcript {
-    fn of(messages: &[Message]) -> Self {
-        let mut hasher = TranscriptHasher::default();
-        messages.iter().for_each(|message| hasher.add(message));
-        hasher.digest()
-    }
+fn transcript_of(messages: &[Message]) -> String {
+    let mut hasher = TranscriptHasher::default();
+    messages.iter().for_each(|message| hasher.add(message));
+    hasher.digest()
 }
 
+/// Computes a digest of a conversation's messages, without system prompts: clients write the current time into them.
 #[derive(Default)]
 struct TranscriptHasher(Sha256);
 
@@ -201,8 +159,8 @@ impl TranscriptHasher {
         }
     }
 
-    fn digest(&self) -> Transcript {
-        Transcript(self.0.clone().finalize().into())
+    fn digest(&self) -> String {
+        hex::encode(self.0.clone().finalize())
     }
 }
 

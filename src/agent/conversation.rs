@@ -15,14 +15,14 @@ mod session;
 pub mod stored;
 
 use std::fmt;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
 use dashmap::DashMap;
 use futures_util::StreamExt;
 use jiff::Timestamp;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, Sleep, sleep, timeout};
 use uuid::Uuid;
 
 use self::history::{History, OpenCall};
@@ -40,6 +40,7 @@ use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
 use crate::infra::store::{Conversation, ConversationRun, ConversationStatus, RunEnd, RunStatus, Store};
 
+pub use self::additions::first_line;
 pub use self::live::{Decision, LiveRun, StopCause};
 pub use self::request::{OnBusy, OnUnknown, RunReply, RunRequest, StartedRun};
 
@@ -265,7 +266,7 @@ impl ConversationRuns {
             None if run.status == RunStatus::Succeeded => {
                 let title = timeout(TITLE_TIMEOUT, self.title(&request, &usage, &outcome.text));
                 let title = live.stop.run_until_cancelled(title).await.and_then(Result::ok);
-                title.flatten().or_else(|| additions::title(&request.user_input))
+                title.flatten().or_else(|| first_line(&request.user_input))
             }
             title => title,
         };
@@ -276,7 +277,7 @@ impl ConversationRuns {
         if !self.store_end(&end).await? {
             return Err(CallError::internal("the run lost its conversation's lock, and its end was not stored"));
         }
-        let failure = outcome.error.as_ref().map(|error| CallError::new(error.code(), error.message()));
+        let failure = outcome.error.take();
         let reply = outcome.reply(&run, title);
         if let Some(failure) = &failure {
             add(&log, &RunEvent::error(failure));
@@ -362,7 +363,20 @@ impl Context {
             observer: Some(self.journal.observer()),
             layer: Some(layer),
             usage: self.usage.clone(),
+            session: request.toolbox.session.as_ref().map(|session| Arc::clone(&session.id)),
             ..AgentRequest::new(&request.agent, profile, Arc::clone(&request.caller), toolbox, messages)
+        }
+    }
+
+    /// Sends an event to whoever watches the run. The run waits for a client that does not read, until its own end.
+    async fn show(&self, event: &Event, end: Pin<&mut Sleep>) {
+        let Some(watcher) = &self.request.watcher else { return };
+        tokio::select! {
+            biased;
+            // Without a receiver, nobody watches any more.
+            _ = watcher.send(event.clone()) => {}
+            () = self.live.stop.cancelled() => {}
+            () = end => self.live.stop(StopCause::TimeOut),
         }
     }
 }
@@ -383,6 +397,7 @@ async fn process(mut events: impl futures_util::Stream<Item = Event> + Unpin, co
             }
         };
         let Some(event) = event else { return outcome };
+        context.show(&event, end.as_mut()).await;
         for event in translation.of(&event) {
             add(&context.log, &event);
         }

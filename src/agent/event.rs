@@ -176,7 +176,8 @@ impl From<&ModelError> for RunError {
 impl From<&CallError> for RunError {
     fn from(error: &CallError) -> Self {
         let (code, message) = (error.code(), error.message().to_owned());
-        Self { code, message, retryable: error.retryable(), retry_after_ms: None }
+        let retry_after_ms = error.wait().map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+        Self { code, message, retryable: error.retryable(), retry_after_ms }
     }
 }
 

@@ -5,6 +5,7 @@ mod own_requests;
 mod request;
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::{fmt, iter};
 
@@ -15,8 +16,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Semaphore, mpsc};
 
 use super::catalog::Catalog;
-use super::client_calls::PausedRuns;
-use super::conversations::Conversations;
+use super::client_calls;
 use super::front_matter::UnusableFile;
 use super::plan::{NewPlan, Plans};
 use super::run_recorder::RunRecorder;
@@ -58,8 +58,6 @@ pub struct AgentService {
     prompts: Prompts,
     slots: Arc<Semaphore>,
     summaries: Arc<Semaphore>,
-    paused_runs: PausedRuns,
-    conversations: Conversations,
     plans: Plans,
 }
 
@@ -74,8 +72,6 @@ impl AgentService {
             prompts: directory.as_deref().map_or_else(|| Ok(Prompts::default()), Prompts::load)?,
             slots: Arc::new(Semaphore::new(MAX_RUNS)),
             summaries: Arc::new(Semaphore::new(MAX_SUMMARIES)),
-            paused_runs: PausedRuns::default(),
-            conversations: Conversations::default(),
             plans: Plans::default(),
         }))
     }
@@ -123,12 +119,11 @@ impl AgentService {
             caller: Arc::clone(&request.caller),
             scopes: request.scopes.clone(),
             input: request.messages.clone(),
-            session: request.session.clone(),
             thread: request.thread.clone(),
             old: reminder,
         };
         let reminder = outcome.old.as_deref().map(prompts::reminder).map(Message::System);
-        let messages = reminder.into_iter().chain(self.history(&request)).collect();
+        let messages = reminder.into_iter().chain(self.history(&request).await?).collect();
         let request = AgentRequest { messages, ..request };
         let events = self.follow_plan(NewPlan { request, planner, approve: false }).await?;
         let mut outcome = Some(outcome);
@@ -136,7 +131,7 @@ impl AgentService {
             if let Event::Finished { reason, messages } = event
                 && let Some(outcome) = outcome.take()
             {
-                outcome.keep(*reason, messages);
+                outcome.summarize_thread(*reason, messages);
             }
         });
         Ok(events.boxed())
@@ -160,7 +155,7 @@ impl AgentService {
         request.limit_tools();
         let gateway = &self.gateway;
         let model = open(&request.profile, gateway)?;
-        let history = self.history(&request);
+        let history = self.history(&request).await?;
         let Offer { toolbox, tools, started } = self.offer(&request, &history).await?;
         let reminder = self.thread_summary(&request).await;
         let messages = self.conversation(&request.profile, history, &tools, reminder.as_deref());
@@ -172,7 +167,6 @@ impl AgentService {
             messages: input,
             client_tools,
             options,
-            session,
             thread,
             scopes,
             abort,
@@ -184,17 +178,22 @@ impl AgentService {
         let events =
             agent.run(RunInput { messages, client_tools, options, abort, meter, span: recorder.span(), observer });
         let service = Arc::clone(self);
-        let mut outcome = Some(Outcome { service, profile, caller, scopes, input, session, thread, old: reminder });
-        Ok(subagents::merged(events, started).map(move |event| {
-            let _taken = &slot;
-            recorder.record(&event);
-            if let Event::Finished { reason, messages } = &event
-                && let Some(outcome) = outcome.take()
-            {
-                outcome.keep(*reason, messages);
+        let mut outcome = Some(Outcome { service, profile, caller, scopes, input, thread, old: reminder });
+        Ok(async_stream::stream! {
+            let _taken = slot;
+            let mut events = pin!(subagents::merged(events, started));
+            while let Some(event) = events.next().await {
+                recorder.record(&event);
+                if let Event::Finished { reason, messages } = &event
+                    && let Some(outcome) = outcome.take()
+                {
+                    // Before the client knows the calls that it is to run.
+                    outcome.keep_paused(*reason, messages).await;
+                    outcome.summarize_thread(*reason, messages);
+                }
+                yield with_sub_agents(event, &usage);
             }
-            with_sub_agents(event, &usage)
-        }))
+        })
     }
 
     /// The names of the models and profiles that a caller's runs can use: their tenant has them, they are active, and their
@@ -229,7 +228,7 @@ impl AgentService {
     pub async fn count_prompt(&self, mut request: AgentRequest) -> Result<u64, CallError> {
         self.admit(&mut request).await?;
         request.limit_tools();
-        let history = self.history(&request);
+        let history = self.history(&request).await?;
         let (_, tools) = offer(&self.gateway, &request, &history, 0).await;
         let reminder = self.thread_summary(&request).await;
         let messages = self.conversation(&request.profile, history, &tools, reminder.as_deref());
@@ -281,16 +280,14 @@ impl AgentService {
         Ok(Offer { toolbox, tools, started })
     }
 
-    /// The conversation so far, from the client's messages and the stored ones.
-    fn history(&self, request: &AgentRequest) -> Vec<Message> {
-        let key = &request.caller.key;
-        let mut history =
-            request.session.as_ref().map(|session| self.conversations.of(key, session)).unwrap_or_default();
-        history.extend(self.paused_runs.restore(key, request.messages.clone()));
+    /// The conversation so far: the client's messages, and what its paused runs did; documents as far as the model reads them.
+    async fn history(&self, request: &AgentRequest) -> Result<Vec<Message>, CallError> {
+        let (store, messages) = (self.gateway.store(), request.messages.clone());
+        let mut history = client_calls::restore(store, &request.caller.key, messages).await?;
         if !models::reads_documents(&request.profile) {
             history.iter_mut().for_each(Message::forget_documents);
         }
-        history
+        Ok(history)
     }
 
     /// The messages sent to the model (A30): our prompt, the client's own, the thread's summary, the history.

@@ -34,7 +34,7 @@ const MAX_PAGE: u32 = 500;
 const PAGE: u32 = 50;
 
 /// Of one caller.
-const MAX_CONVERSATIONS: u32 = 10_000;
+pub(super) const MAX_CONVERSATIONS: u32 = 10_000;
 
 const MAX_TITLE_CHARS: usize = 200;
 const MAX_LABELS: usize = 64;
@@ -148,7 +148,7 @@ pub(super) async fn delete(
     Err(locked())
 }
 
-fn too_many() -> CallError {
+pub(super) fn too_many() -> CallError {
     let message = format!(
         "you have {MAX_CONVERSATIONS} conversations, the limit for a caller; delete some with \
          `DELETE /api/conversations/{{id}}`, then try again"

@@ -11,6 +11,7 @@ mod error;
 mod idempotency;
 mod location;
 mod migrations;
+mod paused_runs;
 mod plans;
 mod postgresql;
 mod registrations;
@@ -44,6 +45,7 @@ pub use self::conversations::{Conversation, ConversationChange, ConversationLock
 pub use self::error::StoreError;
 pub use self::idempotency::{IdempotencyRecord, OwnedRecords, RecordOwner, RecordedOutcome, StartedCall};
 pub use self::location::StoreLocation;
+pub use self::paused_runs::PausedRun;
 pub use self::plans::{PlanKey, PlanWish, StoredPlan};
 pub use self::registrations::Registrations;
 pub use self::resources::ResourceKind;

@@ -108,6 +108,29 @@ turns:
 }
 
 #[tokio::test]
+async fn a_run_that_waits_for_its_client_outlives_a_restart() {
+    let waits = r#"
+turns:
+  - calls: [{id: own, tool: calculator, arguments: '{"expression": "6*7"}'}]
+  - calls: [{id: theirs, tool: click, arguments: '{"x": 1}'}]
+  - text: ["Clicked."]
+"#;
+    let app = with_scripts(&[("waits", waits)]).await;
+    let mut body = asked("waits");
+    body["tools"] = json!([{"type": "function", "function": {"name": "click", "parameters": {"type": "object"}}}]);
+    let (_, completion) = answer(app.post("/v1/chat/completions").json(&body)).await;
+    let turn = completion["choices"][0]["message"].clone();
+    let id = turn["tool_calls"][0]["id"].clone();
+    let yaml = std::fs::read_to_string(app.directory.path().join("sekisho.yaml")).unwrap();
+    let app = TestApp::in_directory(app.stop().await, &yaml).await;
+    let messages = body["messages"].as_array_mut().unwrap();
+    messages.extend([turn, json!({"role": "tool", "tool_call_id": id, "content": "clicked"})]);
+    // The script goes by the turns of the conversation: the third is played only where the first is known.
+    let (status, completion) = answer(app.post("/v1/chat/completions").json(&body)).await;
+    assert_eq!((status.as_u16(), &completion["choices"][0]["message"]["content"]), (200, &json!("Clicked.")));
+}
+
+#[tokio::test]
 async fn a_model_that_fails_midway_ends_the_stream_with_an_error() {
     let script =
         "turns: [{text: ['It is '], calls: [{id: a, tool: calculator, arguments: '{\"expression\": \"1\"}'}]}]";

@@ -1,8 +1,8 @@
 use super::*;
 use crate::agent::message::{AssistantTurn, RequestedCall, ToolMessage};
 
-fn key(key: &str) -> Arc<str> {
-    key.into()
+async fn store() -> Store {
+    Store::in_memory().await.unwrap()
 }
 
 fn user(text: &str) -> Message {
@@ -32,33 +32,30 @@ fn outline(messages: &[Message]) -> Vec<String> {
     messages.iter().map(each).collect()
 }
 
-#[tokio::test(start_paused = true)]
-async fn what_the_gateway_did_is_restored_for_its_caller_within_ten_minutes() {
-    let paused_runs = PausedRuns::default();
-    let added = vec![turn("one", &["a"]), result("a", "1"), turn("two", &["b", "c", "d"]), result("b", "2")];
-    paused_runs.keep(&key("ann"), &[user("go")], added);
+#[tokio::test]
+async fn what_the_gateway_did_is_restored_for_its_caller() {
+    let store = store().await;
+    let added = [turn("one", &["a"]), result("a", "1"), turn("two", &["b", "c", "d"]), result("b", "2")];
+    keep(&store, "ann", &[user("go")], &added).await.unwrap();
     let shown = || vec![user("go"), turn("", &["c", "d"])];
     let whole = ["go", "one(a)", "a=1", "two(b,c,d)", "b=2"];
-    assert_eq!(outline(&paused_runs.restore("ann", shown())), whole);
-    assert_eq!(outline(&paused_runs.restore("ann", shown())), whole, "a client may try again");
-    let untouched = ["go", "(c,d)"];
-    assert_eq!(outline(&paused_runs.restore("bob", shown())), untouched);
-    tokio::time::advance(RUN_TTL).await;
-    assert_eq!(outline(&paused_runs.restore("ann", shown())), untouched);
+    assert_eq!(outline(&restore(&store, "ann", shown()).await.unwrap()), whole);
+    assert_eq!(outline(&restore(&store, "ann", shown()).await.unwrap()), whole, "a client may try again");
+    assert_eq!(outline(&restore(&store, "bob", shown()).await.unwrap()), ["go", "(c,d)"]);
 }
 
 #[tokio::test]
 async fn a_run_is_found_after_the_messages_it_began_with_and_no_others() {
-    let paused_runs = PausedRuns::default();
+    let store = store().await;
     let system = |text: &str| Message::System(text.into());
     let begun = [system("It is 9:00."), user("go"), turn("", &["z"]), result("z", "0")];
-    paused_runs.keep(&key("ann"), &begun, vec![turn("one", &["a"]), result("a", "1"), turn("two", &["c"])]);
-    let found = |before: &[Message], ids: &[&str]| {
+    keep(&store, "ann", &begun, &[turn("one", &["a"]), result("a", "1"), turn("two", &["c"])]).await.unwrap();
+    let found = async |before: &[Message], ids: &[&str]| {
         let messages = [before, &[turn("", ids), result("c", "3")]].concat();
-        paused_runs.restore("ann", messages.clone()) != messages
+        restore(&store, "ann", messages.clone()).await.unwrap() != messages
     };
-    assert!(found(&begun, &["c"]));
-    assert!(found(&[system("It is 9:01."), user("go"), turn("", &["z"]), result("z", "0")], &["c"]));
+    assert!(found(&begun, &["c"]).await);
+    assert!(found(&[system("It is 9:01."), user("go"), turn("", &["z"]), result("z", "0")], &["c"]).await);
     for (before, ids) in [
         (vec![], &["c"][..]),
         (vec![user("go")], &["c"]),
@@ -71,66 +68,38 @@ async fn a_run_is_found_after_the_messages_it_began_with_and_no_others() {
         (begun.to_vec(), &["c", "x"]),
         (begun.to_vec(), &[]),
     ] {
-        assert!(!found(&before, ids), "{:?} {ids:?}", outline(&before));
+        assert!(!found(&before, ids).await, "{:?} {ids:?}", outline(&before));
     }
 }
 
 #[tokio::test]
 async fn every_paused_turn_of_a_conversation_is_restored() {
-    let paused_runs = PausedRuns::default();
-    paused_runs.keep(&key("ann"), &[user("go")], vec![turn("", &["a"]), result("a", "1"), turn("", &["b"])]);
+    let store = store().await;
+    keep(&store, "ann", &[user("go")], &[turn("", &["a"]), result("a", "1"), turn("", &["b"])]).await.unwrap();
     let later = [user("go"), turn("", &["b"]), result("b", "2")];
-    paused_runs.keep(&key("ann"), &later, vec![turn("", &["c"]), result("c", "3"), turn("", &["d"])]);
+    keep(&store, "ann", &later, &[turn("", &["c"]), result("c", "3"), turn("", &["d"])]).await.unwrap();
     let shown = [&later[..], &[turn("", &["d"]), result("d", "4")]].concat();
     let whole = ["go", "(a)", "a=1", "(b)", "b=2", "(c)", "c=3", "(d)", "d=4"];
-    assert_eq!(outline(&paused_runs.restore("ann", shown)), whole);
+    assert_eq!(outline(&restore(&store, "ann", shown).await.unwrap()), whole);
 }
 
 #[test]
 fn transcripts_of_the_same_text_in_other_messages_differ() {
     let called = AssistantTurn::new("t", [RequestedCall::new("tool".into(), "a".into(), "b".into())]);
     let answered = [turn("t", &[]), result("a", "b")];
-    assert_ne!(Transcript::of(&[Message::Assistant(called)]), Transcript::of(&answered));
-    assert_ne!(Transcript::of(&[user("ab"), user("c")]), Transcript::of(&[user("a"), user("bc")]));
+    assert_ne!(transcript_of(&[Message::Assistant(called)]), transcript_of(&answered));
+    assert_ne!(transcript_of(&[user("ab"), user("c")]), transcript_of(&[user("a"), user("bc")]));
 }
 
 #[tokio::test]
 async fn nothing_is_stored_without_a_call_for_the_client() {
-    let paused_runs = PausedRuns::default();
-    paused_runs.keep(&key("ann"), &[user("go")], vec![turn("", &["a"]), result("a", "1"), turn("done", &[])]);
-    paused_runs.keep(&key("ann"), &[user("go")], vec![turn("", &["a"]), result("a", "1")]);
-    paused_runs.keep(&key("ann"), &[user("go")], Vec::new());
-    assert!(paused_runs.0.lock().by_call.is_empty());
-}
-
-#[tokio::test(start_paused = true)]
-async fn above_the_memory_limit_the_oldest_run_of_the_largest_caller_is_evicted() {
-    let paused_runs = PausedRuns::default();
-    let keep = |caller: &str, id: &str, size: usize| {
-        paused_runs.keep(&key(caller), &[], vec![turn("", &["own", id]), result("own", &"x".repeat(size))]);
-    };
-    let found = |caller: &str, id: &str| paused_runs.restore(caller, vec![turn("", &[id])]).len() > 1;
-    keep("bob", "his", MAX_BYTES / 8);
-    for id in ["0", "1", "2", "3"] {
-        keep("ann", id, MAX_BYTES / 4);
+    let store = store().await;
+    for added in [
+        vec![turn("", &["a"]), result("a", "1"), turn("done", &[])],
+        vec![turn("", &["a"]), result("a", "1")],
+        Vec::new(),
+    ] {
+        keep(&store, "ann", &[user("go")], &added).await.unwrap();
     }
-    assert_eq!(["0", "1", "2", "3"].map(|id| found("ann", id)), [false, true, true, true]);
-    assert!(found("bob", "his"), "the oldest of all, and another caller's");
-    let (bobs, anns) = (["his", "second", "third"], ["1", "2", "3"]);
-    keep("bob", "second", MAX_BYTES * 5 / 16);
-    assert_eq!(
-        (bobs.map(|id| found("bob", id)), anns.map(|id| found("ann", id))),
-        ([true, true, false], [false, true, true])
-    );
-    keep("bob", "third", MAX_BYTES * 5 / 16);
-    assert_eq!(
-        (bobs.map(|id| found("bob", id)), anns.map(|id| found("ann", id))),
-        ([false, false, true], [false, true, true])
-    );
-    // Expired runs are evicted when the next one is added.
-    tokio::time::advance(RUN_TTL).await;
-    keep("ann", "last", 1);
-    let runs = paused_runs.0.lock();
-    assert_eq!((runs.by_call.len(), runs.order.len(), runs.bytes_of.len()), (1, 1, 1));
-    assert!(runs.bytes < 4 * OVERHEAD_BYTES + 8, "{}", runs.bytes);
+    assert!(store.paused_runs("ann", &["a"], Timestamp::now()).await.unwrap().is_empty());
 }

@@ -50,8 +50,8 @@ pub(super) async fn workspace(request: &RunRequest, workspaces: &Workspaces) -> 
     Some(WorkspaceInfo { path: WORKSPACE.to_owned(), files })
 }
 
-/// A title where the model for summaries made none: the first line of what the user said.
-pub(super) fn title(user_input: &str) -> Option<String> {
+/// A title without a model: the first line of what the user said.
+pub fn first_line(user_input: &str) -> Option<String> {
     let line = user_input.lines().map(str::trim).find(|line| !line.is_empty())?;
     match line.char_indices().nth(MAX_TITLE_CHARS) {
         None => Some(line.to_owned()),
@@ -65,9 +65,9 @@ mod tests {
 
     #[test]
     fn a_title_is_the_first_line_and_has_at_most_fifty_characters() {
-        assert_eq!(title("\n  Is it warm? \nTell me."), Some("Is it warm?".into()));
-        assert_eq!(title(" \n"), None);
-        let long = title(&"関".repeat(51)).unwrap();
+        assert_eq!(first_line("\n  Is it warm? \nTell me."), Some("Is it warm?".into()));
+        assert_eq!(first_line(" \n"), None);
+        let long = first_line(&"関".repeat(51)).unwrap();
         assert!(long.chars().count() == 50 && long.ends_with("関…"), "{long}");
     }
 }

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
 use utoipa::ToSchema;
 
 use super::live::LiveRun;
 use super::run_event::EventUsage;
+use crate::agent::Event;
 use crate::agent::event_log::EventLog;
 use crate::agent::skills::Skill;
 use crate::agent::toolbox::InProcess;
@@ -34,6 +36,8 @@ pub struct RunRequest {
     pub trace: Option<TraceParent>,
     pub on_busy: OnBusy,
     pub on_unknown: OnUnknown,
+    /// Gets the events of the agent as they are; the run waits while it is full.
+    pub watcher: Option<mpsc::Sender<Event>>,
 }
 
 /// What a run does while another one of its conversation is on.

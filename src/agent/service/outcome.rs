@@ -1,4 +1,4 @@
-//! What a run leaves: its conversation, and the summary of its thread.
+//! What a run leaves: the calls that its client is to run, and the summary of its thread.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::own_requests::meter_of;
 use super::{AgentService, open};
 use crate::agent::message::AssistantTurn;
 use crate::agent::meter::MeteredModel;
-use crate::agent::{FinishReason, Message, summary};
+use crate::agent::{FinishReason, Message, client_calls, summary};
 use crate::config::AgentProfile;
 use crate::core::call::{BudgetScopes, Caller};
 use crate::core::error::{CallError, ErrorCode};
@@ -23,29 +23,28 @@ pub(super) struct Outcome {
     pub(super) caller: Arc<Caller>,
     pub(super) scopes: BudgetScopes,
     pub(super) input: Vec<Message>,
-    pub(super) session: Option<Arc<str>>,
     pub(super) thread: Option<Arc<str>>,
     /// The thread's previous summary.
     pub(super) old: Option<String>,
 }
 
 impl Outcome {
-    pub(super) fn keep(self, reason: FinishReason, added: &[Message]) {
-        let service = &self.service;
-        if reason == FinishReason::ToolCalls {
-            service.paused_runs.keep(&self.caller.key, &self.input, added.to_vec());
+    /// Stores what a run did that waits for its client.
+    pub(super) async fn keep_paused(&self, reason: FinishReason, added: &[Message]) {
+        if reason != FinishReason::ToolCalls {
+            return;
         }
-        if let Some(session) = self.session.as_ref().filter(|_| !added.is_empty()) {
-            let exchange = self.input.iter().chain(added).cloned();
-            service.conversations.add(&self.caller.key, session, exchange);
-        }
-        if reason == FinishReason::Stop {
-            self.summarize_thread(added);
+        let store = self.service.gateway.store();
+        if let Err(error) = client_calls::keep(store, &self.caller.key, &self.input, added).await {
+            tracing::error!(cause = error.cause(), "a run goes on without the results that the gateway had for it");
         }
     }
 
     /// Runs in the background; the reply does not wait for it (A47).
-    fn summarize_thread(self, added: &[Message]) {
+    pub(super) fn summarize_thread(self, reason: FinishReason, added: &[Message]) {
+        if reason != FinishReason::Stop {
+            return;
+        }
         let last = |messages: &[Message], text: fn(&Message) -> Option<String>| {
             messages.iter().rev().find_map(text).unwrap_or_default()
         };

@@ -21,11 +21,11 @@ pub struct AgentRequest {
     pub profile: Arc<AgentProfile>,
     pub caller: Arc<Caller>,
     pub toolbox: Arc<dyn Toolbox>,
-    /// The conversation so far as the client has it, or the next message of a session.
+    /// The conversation so far.
     pub messages: Vec<Message>,
     pub client_tools: Vec<ToolDescription>,
     pub options: ModelOptions,
-    /// The session whose conversation continues (A41).
+    /// The session with the workspace of the run.
     pub session: Option<Arc<str>>,
     /// The thread whose summary is sent to the model and updated after the run (A42).
     pub thread: Option<Arc<str>>,

@@ -17,11 +17,10 @@ use super::find;
 use crate::agent::AgentService;
 use crate::agent::catalog::ResolvedModel;
 use crate::agent::conversation::run_event::RunEvent;
-use crate::agent::conversation::{
-    ConversationRuns, Decision, LiveRun, OnBusy, OnUnknown, RunReply, RunRequest, StopCause, unknown_run,
-};
+use crate::agent::conversation::{ConversationRuns, Decision, OnBusy, OnUnknown, RunReply, RunRequest, unknown_run};
 use crate::agent::event_log::LoggedEvent;
 use crate::api::body::JsonBody;
+use crate::api::connected_client::{ConnectedClient, OnDisconnect};
 use crate::api::documentation::ReplyBody;
 use crate::api::event_stream::LoggedFrame;
 use crate::api::request::{Name, Parameters, RequestMeta};
@@ -32,7 +31,7 @@ use crate::gateway::Gateway;
 use crate::infra::store::Conversation;
 
 /// The id of the run, so that it can be followed after a disconnect before the first event.
-const RUN_ID: HeaderName = HeaderName::from_static("x-run-id");
+pub(in crate::api) const RUN_ID: HeaderName = HeaderName::from_static("x-run-id");
 
 const MAX_EXECUTOR_CHARS: usize = 256;
 const MAX_SKILLS: usize = 100;
@@ -63,17 +62,6 @@ pub(crate) struct ExecuteConversation {
     on_unknown: OnUnknown,
     #[serde(default)]
     on_disconnect: OnDisconnect,
-}
-
-/// What becomes of a run whose client disconnects.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum OnDisconnect {
-    /// It is cancelled, and what it has so far is stored.
-    #[default]
-    Cancel,
-    /// It goes on, and can be followed with `GET /api/runs/{id}/events`.
-    Continue,
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -111,13 +99,12 @@ pub(crate) async fn execute(
     let on_disconnect = request.on_disconnect;
     let started = runs.start(request.into_run(&origin, runs.agents(), conversation).await?)?;
     let run_id = started.id();
-    let client = ConnectedClient { run: Arc::clone(&started.run), on_disconnect, is_done: false };
+    let client = ConnectedClient::new(&started.run, on_disconnect);
     let mut response = match is_stream {
         true => event_stream::respond_logged(until_done(started.log.follow(None), client)),
         false => {
-            let mut client = client;
             let result = started.reply().await;
-            client.is_done = true;
+            client.leave();
             reply::json(StatusCode::OK, &result?)
         }
     };
@@ -183,8 +170,23 @@ pub(crate) async fn resolve(
 }
 
 impl ExecuteConversation {
+    /// A message, and nothing else that differs from the conversation.
+    pub(in crate::api) fn message(user_input: String, model: Option<String>) -> Self {
+        Self {
+            user_input,
+            executor: None,
+            tokens: BTreeMap::new(),
+            preferred_skills: Vec::new(),
+            model,
+            stream: None,
+            on_busy: OnBusy::default(),
+            on_unknown: OnUnknown::default(),
+            on_disconnect: OnDisconnect::default(),
+        }
+    }
+
     /// The check of what the request names (C3): the tenant, the model and the skills.
-    async fn into_run(
+    pub(in crate::api) async fn into_run(
         self,
         origin: &RequestMeta,
         agents: &AgentService,
@@ -222,6 +224,7 @@ impl ExecuteConversation {
             toolbox: Arc::new(toolbox),
             on_busy: self.on_busy,
             on_unknown: self.on_unknown,
+            watcher: None,
         })
     }
 }
@@ -237,34 +240,17 @@ fn claimed(executor: Value) -> Result<String, CallError> {
     }
 }
 
-/// The client of a run: its disconnection cancels the run, if it asked for that.
-struct ConnectedClient {
-    run: Arc<LiveRun>,
-    on_disconnect: OnDisconnect,
-    is_done: bool,
-}
-
-impl Drop for ConnectedClient {
-    fn drop(&mut self) {
-        if !self.is_done && self.on_disconnect == OnDisconnect::Cancel {
-            self.run.stop(StopCause::Disconnected);
-        }
-    }
-}
-
 /// The same events, with the client that must stay for them.
 fn until_done(
     events: impl Stream<Item = Arc<LoggedEvent>> + Send + 'static,
     client: ConnectedClient,
 ) -> impl Stream<Item = LoggedFrame> + Send + 'static {
     async_stream::stream! {
-        // The whole client, and not its fields alone.
-        let mut client = client;
         let mut events = std::pin::pin!(events);
         while let Some(event) = events.next().await {
             yield LoggedFrame::from(&*event);
         }
-        client.is_done = true;
+        client.leave();
     }
 }
 

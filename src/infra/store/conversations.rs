@@ -125,6 +125,24 @@ impl Store {
         rows.iter().map(|row| self.conversation_of(row)).collect()
     }
 
+    /// The caller's conversation with exactly these labels that changed the longest ago, of those without a run.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn oldest_conversation(
+        &self,
+        caller_key: &str,
+        of_labels: &BTreeMap<String, String>,
+        now: Timestamp,
+    ) -> Result<Option<String>, StoreError> {
+        let found = sqlx::query_scalar(
+            "SELECT id FROM conversations WHERE caller_key = $1 AND labels = $2 AND (holder IS NULL OR held_until <= $3)
+             ORDER BY changed, id LIMIT 1",
+        );
+        let found = found.bind(caller_key).bind(labels(of_labels)).bind(now.as_microsecond());
+        found.fetch_optional(&self.pool).await.map_err(|error| self.failed(error))
+    }
+
     /// Changes a conversation. False when there is none any more, or its session is to change while a run is on, which would
     /// set it at its end.
     ///
@@ -423,6 +441,26 @@ pub(in crate::infra::store) mod tests {
         let add = async |id: &str, key: &str| store.add_conversation(&conversation(id, key, 1), 2).await.unwrap();
         assert_eq!((add("a", "ann").await, add("b", "ann").await, add("c", "ann").await), (true, true, false));
         assert_eq!((add("d", "bob").await, store.conversation("ann", "c").await.unwrap()), (true, None));
+    }
+
+    #[tokio::test]
+    async fn the_oldest_conversation_with_certain_labels_and_no_run_is_found() {
+        let store = test_store().await;
+        let of_chat = BTreeMap::from([("api".to_owned(), "chat".to_owned())]);
+        for (id, key, changed, labels) in [
+            ("a", "ann", 1, BTreeMap::new()),
+            ("b", "ann", 3, of_chat.clone()),
+            ("c", "ann", 2, of_chat.clone()),
+            ("d", "bob", 1, of_chat.clone()),
+        ] {
+            let conversation = Conversation { labels, ..conversation(id, key, changed) };
+            assert!(store.add_conversation(&conversation, 10).await.unwrap());
+        }
+        let (now, lease) = (Timestamp::from_second(100).unwrap(), Duration::from_secs(15));
+        let oldest = async |key| store.oldest_conversation(key, &of_chat, now).await.unwrap();
+        assert_eq!((oldest("ann").await.as_deref(), oldest("eve").await), (Some("c"), None));
+        store.lock_conversation("c", &"p".into(), now, lease).await.unwrap().unwrap();
+        assert_eq!(oldest("ann").await.as_deref(), Some("b"));
     }
 
     #[tokio::test]

@@ -1,0 +1,148 @@
+//! The stored conversation behind a session, and the run of it that answers a message.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures_util::stream::BoxStream;
+use futures_util::{Stream, StreamExt};
+use jiff::Timestamp;
+use tokio::sync::mpsc;
+use uuid::Uuid;
+
+use super::ChatRequest;
+use crate::agent::conversation::{ConversationRuns, StartedRun, first_line};
+use crate::agent::{AgentService, Event, RunError};
+use crate::api::connected_client::{ConnectedClient, OnDisconnect};
+use crate::api::conversations::execute::ExecuteConversation;
+use crate::api::conversations::{MAX_CONVERSATIONS, too_many};
+use crate::api::request::RequestMeta;
+use crate::config::{AgentProfile, PlannerConfig};
+use crate::core::call::BudgetScopes;
+use crate::core::error::{CallError, ErrorCode};
+use crate::gateway::Gateway;
+use crate::infra::store::{Conversation, ConversationStatus, Store};
+
+/// The label of the conversations that begin here.
+const LABEL: (&str, &str) = ("api", "chat");
+
+/// Events that wait for a client; the run waits with the next one.
+const MAX_WAITING_EVENTS: usize = 64;
+
+/// The run that answers a message. Dropping its events cancels it, and what it has so far is stored.
+pub(super) struct ChatRun {
+    /// The id of the conversation.
+    pub(super) session_id: String,
+    pub(super) run_id: Arc<str>,
+    pub(super) profile: Arc<AgentProfile>,
+    pub(super) scopes: BudgetScopes,
+    pub(super) events: BoxStream<'static, Event>,
+}
+
+impl ChatRun {
+    /// `plans`: whether an agent without a planner gets one.
+    ///
+    /// # Errors
+    /// `invalid_request`: the message is empty, or the caller's tenant has no such model; `unknown_session`: the caller has no
+    /// such conversation; and those of [`ConversationRuns::start`].
+    pub(super) async fn begin(
+        request: ChatRequest,
+        origin: &RequestMeta,
+        runs: &Arc<ConversationRuns>,
+        plans: bool,
+    ) -> Result<Self, CallError> {
+        let ChatRequest { message, session_id, model } = request;
+        if message.trim().is_empty() {
+            return Err(CallError::new(ErrorCode::InvalidRequest, "`message` is empty; describe the task"));
+        }
+        let agents = runs.agents();
+        let conversation = match &session_id {
+            Some(id) => find(origin, agents.gateway(), id).await?,
+            None => new(origin, agents, model.as_deref(), &message).await?,
+        };
+        let mut run = ExecuteConversation::message(message, model).into_run(origin, agents, conversation).await?;
+        if plans && run.profile.planner.is_none() {
+            let planner = Some(PlannerConfig::default());
+            run.profile = Arc::new(AgentProfile { planner, ..(*run.profile).clone() });
+        }
+        if session_id.is_none() {
+            keep(agents.gateway().store(), &run.conversation).await?;
+        }
+        let (watcher, events) = mpsc::channel(MAX_WAITING_EVENTS);
+        run.watcher = Some(watcher);
+        let session_id = run.conversation.id.clone();
+        let (profile, scopes) = (Arc::clone(&run.profile), run.scopes.clone());
+        let started = runs.start(run)?;
+        Ok(Self { session_id, run_id: started.id(), profile, scopes, events: watched(started, events).boxed() })
+    }
+}
+
+async fn find(origin: &RequestMeta, gateway: &Gateway, id: &str) -> Result<Conversation, CallError> {
+    gateway.pipeline.sessions.prepare(&origin.caller, id)?;
+    let found = gateway.store().conversation(&origin.caller.key, id).await.map_err(CallError::from)?;
+    found.ok_or_else(|| {
+        let shown: String = id.chars().take(100).collect();
+        let message =
+            format!("there is no session {shown:?}, or not any more; leave `session_id` out to begin a new one");
+        CallError::new(ErrorCode::UnknownSession, message)
+    })
+}
+
+async fn new(
+    origin: &RequestMeta,
+    agents: &AgentService,
+    model: Option<&str>,
+    message: &str,
+) -> Result<Conversation, CallError> {
+    let agent = agents.catalog().model(&origin.caller.tenant, model).await?.name.to_string();
+    let now = Timestamp::now();
+    Ok(Conversation {
+        id: Uuid::now_v7().to_string(),
+        caller_key: Arc::clone(&origin.caller.key),
+        title: first_line(message),
+        status: ConversationStatus::Active,
+        agent,
+        session_id: None,
+        workspace: true,
+        labels: labels(),
+        created: now,
+        changed: now,
+    })
+}
+
+/// Stores a new conversation. If its caller has too many, the one of a session that was used the longest ago is deleted.
+async fn keep(store: &Store, conversation: &Conversation) -> Result<(), CallError> {
+    if store.add_conversation(conversation, MAX_CONVERSATIONS).await.map_err(CallError::from)? {
+        return Ok(());
+    }
+    let now = Timestamp::now();
+    let oldest = store.oldest_conversation(&conversation.caller_key, &labels(), now).await.map_err(CallError::from)?;
+    if let Some(oldest) = oldest {
+        store.delete_conversation(&oldest, now).await.map_err(CallError::from)?;
+    }
+    match store.add_conversation(conversation, MAX_CONVERSATIONS).await.map_err(CallError::from)? {
+        true => Ok(()),
+        false => Err(too_many()),
+    }
+}
+
+fn labels() -> BTreeMap<String, String> {
+    BTreeMap::from([(LABEL.0.to_owned(), LABEL.1.to_owned())])
+}
+
+/// The events of a run, until its end is stored; an error where it did not begin.
+fn watched(started: StartedRun, mut events: mpsc::Receiver<Event>) -> impl Stream<Item = Event> + Send + 'static {
+    let client = ConnectedClient::new(&started.run, OnDisconnect::Cancel);
+    async_stream::stream! {
+        let mut has_failed = false;
+        while let Some(event) = events.recv().await {
+            has_failed |= matches!(event, Event::Error(_));
+            yield event;
+        }
+        if let Err(error) = started.reply().await
+            && !has_failed
+        {
+            yield Event::Error(RunError::from(&error));
+        }
+        client.leave();
+    }
+}
