@@ -80,6 +80,11 @@ impl UserMessage {
         };
         self.parts.iter().filter_map(text).collect()
     }
+
+    /// The images and files.
+    pub(super) fn attachments(&self) -> Vec<UserPart> {
+        self.parts.iter().filter(|part| !matches!(part, UserPart::Text(_))).cloned().collect()
+    }
 }
 
 impl UserPart {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use axum::Extension;
-use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
@@ -19,11 +18,11 @@ use super::documentation::ReplyBody;
 use super::event_stream::{self, LoggedFrame};
 use super::reply;
 use super::request::{Name, Parameters, RequestMeta};
+use crate::agent::catalog::ResolvedModel;
 use crate::agent::plan::{Entry, NewPlan, Node, Plan, PlanStatus, Step, StepChange, Used};
-use crate::agent::{AgentRequest, AgentService, Message, service};
+use crate::agent::{AgentRequest, AgentService, Message};
 use crate::config::{PlanPreset, PlannerConfig};
 use crate::core::error::{CallError, ErrorCode};
-use crate::gateway::Gateway;
 
 /// Plans on one page of the list.
 const PAGE: u32 = 50;
@@ -35,7 +34,7 @@ const MAX_PAGE: u32 = 200;
 pub(super) struct PlanRequest {
     #[schema(min_length = 1)]
     goal: String,
-    /// The profile of the agent; the default profile if omitted.
+    /// The profile of the agent, or a model; the tenant's default if omitted.
     profile: Option<String>,
     /// The same; send one of them.
     model: Option<String>,
@@ -125,7 +124,6 @@ pub(super) struct PlanReply {
     responses((status = 201, body = PlanReply), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn create(
     origin: RequestMeta,
-    State(gateway): State<Arc<Gateway>>,
     Extension(agents): Extension<Arc<AgentService>>,
     JsonBody(request, _memory): JsonBody<PlanRequest>,
 ) -> Result<Response, CallError> {
@@ -138,7 +136,8 @@ pub(super) async fn create(
         (one, other) => one.or(other),
     };
     let session = session_id.unwrap_or_else(|| Uuid::new_v4().to_string());
-    let request = agent_request(&origin, &gateway, name.as_deref(), Some(&session), vec![Message::User(goal.into())])?;
+    let goal = vec![Message::User(goal.into())];
+    let request = agent_request(&origin, &agents, name.as_deref(), Some(&session), goal).await?;
     let planner = request.profile.planner.clone().unwrap_or_default();
     let planner = PlannerConfig { preset: preset.unwrap_or(planner.preset), ..planner };
     let plan = agents.start_plan(NewPlan { request, planner, approve }).await?;
@@ -219,11 +218,10 @@ pub(super) async fn cancel(
     responses((status = 200, body = PlanReply), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn resume(
     origin: RequestMeta,
-    State(gateway): State<Arc<Gateway>>,
     Extension(agents): Extension<Arc<AgentService>>,
     Name(id): Name,
 ) -> Result<Response, CallError> {
-    go_on(&origin, &gateway, &agents, &id, false).await
+    go_on(&origin, &agents, &id, false).await
 }
 
 /// Approves a plan that waits for it, and begins with its first step.
@@ -231,11 +229,10 @@ pub(super) async fn resume(
     responses((status = 200, body = PlanReply), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn approve(
     origin: RequestMeta,
-    State(gateway): State<Arc<Gateway>>,
     Extension(agents): Extension<Arc<AgentService>>,
     Name(id): Name,
 ) -> Result<Response, CallError> {
-    go_on(&origin, &gateway, &agents, &id, true).await
+    go_on(&origin, &agents, &id, true).await
 }
 
 /// The events of a plan: those so far and those to come. With `Last-Event-ID`, those after that event. Events are kept until
@@ -263,31 +260,29 @@ pub(super) async fn events(
 
 async fn go_on(
     origin: &RequestMeta,
-    gateway: &Arc<Gateway>,
     agents: &Arc<AgentService>,
     id: &str,
     is_approval: bool,
 ) -> Result<Response, CallError> {
     let plan = agents.plan(&origin.caller, id).await?;
-    let request = agent_request(origin, gateway, Some(&plan.agent), plan.session.as_deref(), Vec::new())?;
+    let request = agent_request(origin, agents, Some(&plan.agent), plan.session.as_deref(), Vec::new()).await?;
     answer(agents.continue_plan(id, request, is_approval).await)
 }
 
 /// The agent of a plan, as this caller may use it now.
-fn agent_request(
+async fn agent_request(
     origin: &RequestMeta,
-    gateway: &Arc<Gateway>,
+    agents: &AgentService,
     name: Option<&str>,
     session: Option<&str>,
     messages: Vec<Message>,
 ) -> Result<AgentRequest, CallError> {
-    let config = gateway.config();
-    let name = name.unwrap_or(&config.agent.default_profile);
-    let profile = service::profile(&config.agent, name)?;
+    let gateway = agents.gateway();
+    let ResolvedModel { name, profile } = agents.catalog().model(&origin.caller.tenant, name).await?;
     let session = session.map(|id| gateway.pipeline.sessions.prepare(&origin.caller, id)).transpose()?;
     let id = session.as_ref().map(|session| Arc::clone(&session.id));
     let toolbox = Arc::new(origin.toolbox(gateway, session));
-    Ok(AgentRequest { session: id, ..origin.agent_request(name, profile, toolbox, messages) })
+    Ok(AgentRequest { session: id, ..origin.agent_request(&name, profile, toolbox, messages) })
 }
 
 fn answer(plan: Result<Plan, CallError>) -> Result<Response, CallError> {

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::app::{TestApp, answer, code};
+use crate::chat::recording_model;
 use crate::cli::sekisho;
 use crate::slack::slack;
 
@@ -19,7 +20,8 @@ fn configuration(directory: &TempDir, script: &str) -> String {
     format!(
         "auth: {{api_keys: [{{id: ann, key: a}}, {{id: bob, key: b}}]}}\n\
          agent:\n  default_profile: plain\n  profiles:\n    plain: {{provider: replay, model: {model}}}\n    \
-         planned: {{provider: replay, model: {model}, planner: {{preset: steps}}}}\n"
+         planned: {{provider: replay, model: {model}, planner: {{preset: steps}}}}\n  \
+         models: {{small: {{profile: planned}}}}\n"
     )
 }
 
@@ -211,6 +213,39 @@ async fn agents_with_a_planner_plan_in_every_api() {
     let seen = types(&stream);
     assert_eq!((seen[0].as_str(), seen[1].as_str()), ("session", "node"), "{seen:?}");
     assert!(stream.contains("\"plan_id\"") && stream.contains("Osaka"), "{stream}");
+}
+
+#[tokio::test]
+async fn a_plan_may_name_a_model_of_the_configuration() {
+    let app = app(PLAN).await;
+    let (status, plan) = post(&app, "/api/plans", json!({"goal": "Which is warmer?", "model": "small"})).await;
+    assert_eq!((status, &plan["profile"]), (201, &json!("small")), "{plan}");
+    let plan = reached(&app, plan["id"].as_str().unwrap(), "finished").await;
+    assert_eq!(plan["answer"], "Osaka (75.2 °F) is warmer than Tokyo (70.7 °F).");
+}
+
+#[tokio::test]
+async fn the_images_and_files_of_a_goal_reach_the_planner_and_the_steps() {
+    // An answer that is a plan, and long enough for a result.
+    let plan =
+        r#"{"steps": [{"instruction": "Look at it.", "expected": "a word"}], "success_criteria": "It is named."}"#;
+    let (model, requests) = recording_model(plan).await;
+    let profile = format!("{{provider: openai, model: m, base_url: 'http://{model}/v1', planner: {{preset: steps}}}}");
+    let app = TestApp::with(&format!("agent: {{default_profile: seeing, profiles: {{seeing: {profile}}}}}")).await;
+    let image = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}});
+    let file =
+        json!({"type": "file", "file": {"filename": "notes.txt", "file_data": "data:text/plain;base64,aGVsbG8="}});
+    let content = json!([{"type": "text", "text": "What is it?"}, image, file]);
+    let body = json!({"messages": [{"role": "user", "content": content}]});
+    let (status, completion) = post(&app, "/v1/chat/completions", body).await;
+    assert_eq!(status, 200, "{completion}");
+    let requests = requests.lock().unwrap().clone();
+    assert_eq!(requests.len(), 3, "planner, step and answer: {requests:?}");
+    for request in &requests {
+        let last = &request["messages"].as_array().unwrap().last().unwrap()["content"];
+        assert_eq!(last[1], image, "{request}");
+        assert!(last[2]["text"].as_str().unwrap().contains("hello"), "{request}");
+    }
 }
 
 #[tokio::test]

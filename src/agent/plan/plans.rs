@@ -16,6 +16,7 @@ use super::model_answers::MAX_INSTRUCTION;
 use super::run;
 use super::state::{PlanState, PlanStatus, StepStatus};
 use crate::agent::event_log::{EventLogs, LoggedEvent};
+use crate::agent::message::UserPart;
 use crate::agent::{AgentRequest, AgentService, Event, Message};
 use crate::config::PlannerConfig;
 use crate::core::call::Caller;
@@ -223,8 +224,9 @@ impl AgentService {
             return Err(invalid("an agent that plans runs no tools of its client; leave `tools` out"));
         }
         request.options.check(&request.profile)?;
-        let (goal, context) = goal_of(&request.messages)?;
-        let state = PlanState::new(goal, context, planner, approve)?;
+        let (goal, context, attachments) = goal_of(&request.messages)?;
+        let mut state = PlanState::new(goal, context, planner, approve)?;
+        state.attachments = attachments;
         let now = Timestamp::now();
         let stored = StoredPlan {
             id: Uuid::now_v7().to_string().into(),
@@ -392,10 +394,10 @@ impl Drop for CloseOnDrop {
 }
 
 /// The last message of the user, and what was said before.
-fn goal_of(messages: &[Message]) -> Result<(String, String), CallError> {
+fn goal_of(messages: &[Message]) -> Result<(String, String, Vec<UserPart>), CallError> {
     let position = messages.iter().rposition(|message| matches!(message, Message::User(_)));
-    let (before, goal) = match position.and_then(|position| messages.split_at_checked(position)) {
-        Some((before, [Message::User(goal), ..])) => (before, goal.text()),
+    let (before, goal, attachments) = match position.and_then(|position| messages.split_at_checked(position)) {
+        Some((before, [Message::User(goal), ..])) => (before, goal.text(), goal.attachments()),
         _ => return Err(invalid("there is no message of the user; describe the goal")),
     };
     if goal.trim().is_empty() || goal.chars().count() > MAX_GOAL {
@@ -418,7 +420,7 @@ fn goal_of(messages: &[Message]) -> Result<(String, String), CallError> {
     }
     said.reverse();
     let context = if said.is_empty() { String::new() } else { format!("What was said before:\n{}\n", said.concat()) };
-    Ok((goal, context))
+    Ok((goal, context, attachments))
 }
 
 fn unknown() -> CallError {

@@ -16,7 +16,7 @@ use super::interrupted::Interrupted;
 use super::nodes;
 use super::page_snapshots::FreshSnapshots;
 use super::state::{CallMade, Node, PlanState, PlanStatus};
-use crate::agent::message::{AssistantTurn, TurnPart};
+use crate::agent::message::{AssistantTurn, TurnPart, UserMessage, UserPart};
 use crate::agent::toolbox::{Filtered, Toolbox, ToolboxCall, ToolboxLayer, shortlist};
 use crate::agent::usage::UsageByAgent;
 use crate::agent::{
@@ -53,6 +53,8 @@ pub(super) struct Work {
     /// Of sub-agents: 0 for an agent that a client runs.
     depth: u32,
     has_workspace: bool,
+    /// The images and files of the goal.
+    attachments: Vec<UserPart>,
     abort: CancellationToken,
     events: mpsc::Sender<Event>,
     /// Events sent by this process.
@@ -76,7 +78,7 @@ pub(super) fn run(
     mut state: PlanState,
 ) -> impl Stream<Item = Event> + Send + 'static {
     let (sender, mut events) = mpsc::channel(WAITING_EVENTS);
-    let work = Work::new(agents, id, request, sender);
+    let work = Work { attachments: state.attachments.clone(), ..Work::new(agents, id, request, sender) };
     stream! {
         let mut guard = CancelOnDrop(Some((work.store().clone(), work.key())), Arc::clone(&work.agents));
         let mut driven = Box::pin(drive(&work, &mut state));
@@ -229,6 +231,7 @@ impl Work {
             usage,
             depth,
             has_workspace,
+            attachments: Vec::new(),
             abort,
             events,
             sent: AtomicU64::new(0),
@@ -313,7 +316,7 @@ impl Work {
         };
         let options = ModelOptions { part_of_plan: Some(part), ..options.unwrap_or_else(of_client) };
         let caller = Arc::clone(&self.caller);
-        let messages = vec![Message::User(input.into())];
+        let messages = vec![Message::User(self.with_attachments(input, part))];
         let request = AgentRequest {
             options,
             scopes: self.scopes.clone(),
@@ -326,6 +329,15 @@ impl Work {
             ..AgentRequest::new(&self.agent, Arc::new(profile), caller, toolbox, messages)
         };
         Ok(Box::pin(self.agents.begin_run(request)).await?.boxed())
+    }
+
+    /// What a part of the plan is told. The evaluator judges results alone.
+    fn with_attachments(&self, input: String, part: PartOfPlan) -> UserMessage {
+        let mut message = UserMessage::from(input);
+        if !matches!(part, PartOfPlan::Evaluator(_)) {
+            message.parts.extend(self.attachments.iter().cloned());
+        }
+        message
     }
 
     /// The profile of a step: the agent's own, which is told that it carries out a step.

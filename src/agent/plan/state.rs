@@ -5,6 +5,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::memory::Memory;
+use crate::agent::message::UserPart;
 use crate::agent::{RunError, RunUsage};
 use crate::config::{Branch, PlannerConfig};
 use crate::core::error::CallError;
@@ -122,6 +123,9 @@ pub struct PlanState {
     goal: String,
     /// What was said before the goal, for a plan in a conversation.
     pub(super) context: String,
+    /// The images and files of the goal.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) attachments: Vec<UserPart>,
     pub planner: PlannerConfig,
     pub(super) branches: Vec<Branch>,
     /// Whether the first step still waits for approval.
@@ -187,6 +191,7 @@ impl PlanState {
             node: Node::PlannerInit,
             goal,
             context,
+            attachments: Vec::new(),
             planner,
             branches,
             awaits_approval: approve,
