@@ -23,6 +23,7 @@ mod run;
 mod run_recorder;
 pub mod selection;
 pub mod service;
+mod skill_tool;
 pub mod skills;
 mod subagents;
 pub mod summary;

@@ -25,6 +25,9 @@ pub struct Catalog {
     subagents: BTreeMap<String, SubAgentType>,
 }
 
+/// Skills that an agent is told of.
+const MAX_SKILLS: usize = 100;
+
 /// In place of a model's name: that of the agent that starts a sub-agent.
 pub const INHERIT: &str = "inherit";
 
@@ -161,6 +164,15 @@ impl Catalog {
             }
         }
         Ok(skills)
+    }
+
+    /// All skills of a tenant, at most [`MAX_SKILLS`].
+    ///
+    /// # Errors
+    /// `overloaded` if the store is away.
+    pub async fn skills_of(&self, tenant: &TenantConfig) -> Result<BTreeMap<String, Skill>, CallError> {
+        let found = self.list::<Skill>(None, MAX_SKILLS, |name| tenant.has_skill(name)).await?;
+        Ok(found.items.into_iter().map(|shown| (shown.name, shown.value)).collect())
     }
 
     /// The types of sub-agents among these names; `*` stands for all. A name that no type has is left out.

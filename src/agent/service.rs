@@ -20,6 +20,7 @@ use super::client_calls;
 use super::front_matter::UnusableFile;
 use super::plan::{NewPlan, Plans};
 use super::run_recorder::RunRecorder;
+use super::skill_tool::{SKILL, SkillWorkspace, WithSkills};
 use super::subagents::{self, SubAgents};
 use super::toolbox::{OfTenant, Shortlist, shortlist};
 use super::usage::UsageByAgent;
@@ -255,18 +256,28 @@ impl AgentService {
         Err(CallError::new(ErrorCode::InvalidRequest, message).with_alternatives(self.catalog.models(tenant).await?))
     }
 
-    /// The tools of the run: those of the request, as many as the model accepts, and `Task` where the agent may start
-    /// sub-agents.
+    /// The tools of the run: those of the request, as many as the model accepts, `Skill` where the tenant has skills, and
+    /// `Task` where the agent may start sub-agents.
     async fn offer(self: &Arc<Self>, request: &AgentRequest, history: &[Message]) -> Result<Offer, CallError> {
         let types = match request.depth < subagents::MAX_DEPTH {
             true => self.catalog.subagents(&request.profile.subagents),
             false => BTreeMap::new(),
         };
-        let (toolbox, tools) = offer(&self.gateway, request, history, usize::from(!types.is_empty())).await;
+        let tenant = self.catalog.tenant(&request.caller.tenant).await?;
+        let skills = match request.profile.tools.admits(SKILL) {
+            true => self.catalog.skills_of(&tenant).await?,
+            false => BTreeMap::new(),
+        };
+        let others = usize::from(!types.is_empty()) + usize::from(!skills.is_empty());
+        let (mut toolbox, mut tools) = offer(&self.gateway, request, history, others).await;
+        if !skills.is_empty() {
+            let with_skills = WithSkills { offered: toolbox, skills, workspace: self.workspace_of(request) };
+            tools.insert(0, with_skills.description());
+            toolbox = Arc::new(with_skills);
+        }
         let (toolbox, tools, started) = if types.is_empty() {
             (toolbox, tools, None)
         } else {
-            let tenant = self.catalog.tenant(&request.caller.tenant).await?;
             let models = self.catalog.models(&tenant).await?;
             let (events, started) = mpsc::unbounded_channel();
             let with_task = SubAgents::new(self, request, types, models, toolbox, events);
@@ -278,6 +289,13 @@ impl AgentService {
             None => toolbox,
         };
         Ok(Offer { toolbox, tools, started })
+    }
+
+    fn workspace_of(&self, request: &AgentRequest) -> Option<SkillWorkspace> {
+        let session = request.session.as_deref()?;
+        let session = self.gateway.pipeline.sessions.prepare(&request.caller, session).ok()?;
+        let name = session.workspace_name().to_owned();
+        Some(SkillWorkspace { workspaces: self.gateway.workspaces().clone(), name })
     }
 
     /// The conversation so far: the client's messages, and what its paused runs did; documents as far as the model reads them.

@@ -96,10 +96,12 @@ impl ClientRun {
         session: Option<Arc<Session>>,
     ) -> AgentRequest {
         let Self { messages, client_tools, options } = self;
+        let session_id = session.as_ref().map(|session| Arc::clone(&session.id));
         let toolbox = Arc::new(origin.toolbox(gateway, session));
         AgentRequest {
             client_tools,
             options,
+            session: session_id,
             ..origin.agent_request(&agent.name, Arc::clone(&agent.profile), toolbox, messages)
         }
     }

@@ -196,7 +196,10 @@ impl Chat {
         let scopes =
             BudgetScopes { request: Some(Uuid::now_v7().to_string()), is_run: true, ..BudgetScopes::default() };
         let (profile, caller, toolbox) = (Arc::clone(&self.profile), Arc::clone(&self.caller), self.toolbox(&scopes));
-        let request = AgentRequest { scopes, ..AgentRequest::new(&self.agent, profile, caller, toolbox, messages) };
+        // The workspace of a gateway elsewhere is not here.
+        let session = self.remote.is_none().then(|| Arc::clone(&self.session.id));
+        let request =
+            AgentRequest { scopes, session, ..AgentRequest::new(&self.agent, profile, caller, toolbox, messages) };
         let abort = request.abort.clone();
         // Listens from here on: an interrupt while nobody waits for one is not lost.
         let mut interrupts = signal(SignalKind::interrupt()).map_err(CallError::internal)?;

@@ -247,14 +247,14 @@ async fn an_aborted_run_ends_its_sub_agents_and_counts_what_they_used() {
     let setup = setup(&main, &[("small", small)], "").await;
     let request = setup.request("acme");
     let (usage, abort) = (request.usage.clone(), request.abort.clone());
-    let mut events = pin!(setup.agents.begin(request).await.map_err(|error| error.to_string()).unwrap());
-    let mut seen = Vec::new();
-    while let Some(event) = events.next().await {
-        if matches!(event, Event::SubAgentBegin { .. }) {
-            abort.cancel();
+    let events = setup.agents.begin(request).await.map_err(|error| error.to_string()).unwrap();
+    let abort_in_its_turn = async {
+        while !usage.rows().iter().any(|row| &*row.agent == "researcher") {
+            tokio::task::yield_now().await;
         }
-        seen.push(event);
-    }
+        abort.cancel();
+    };
+    let (seen, ()) = tokio::join!(events.collect::<Vec<_>>(), abort_in_its_turn);
     let end = seen.iter().position(|event| matches!(event, Event::SubAgentEnd { success: false, .. })).unwrap();
     let finished = seen.iter().position(|event| matches!(event, Event::Finished { reason: FinishReason::Aborted, .. }));
     assert!(finished.is_some_and(|finished| end < finished), "{seen:?}");

@@ -191,6 +191,30 @@ async fn the_files_of_a_preferred_skill_are_in_the_workspace() {
     }
 }
 
+#[tokio::test]
+async fn an_agent_loads_a_skill_and_its_files_are_in_the_workspace() {
+    let loads = json!({"turns": [
+        {"calls": [{"id": "s", "tool": "Skill", "arguments": "{\"skill\": \"release-notes\"}"}]},
+        {"calls": [{"id": "l", "tool": "file_list", "arguments": "{\"recursive\": true}"}]},
+        {"text": ["done"]},
+    ]});
+    let keys = "tools: {exclude: [Skill]}";
+    let app =
+        with_agents(&[("main", loads.clone(), ""), ("without", loads.clone(), keys), ("calculating", loads, "")], "")
+            .await;
+    for (agent, workspace) in [("main", true), ("main", false), ("without", true)] {
+        let id = create(&app, json!({"workspace": workspace, "title": "t", "agent": agent})).await;
+        let sent = events(streamed(&app, &id, &json!({"user_input": "notes"}))).await;
+        let [loaded, listed] = &of(&sent, "tool_result")[..] else { panic!("{sent:?}") };
+        let content = loaded["content"].as_str().unwrap();
+        assert_eq!(loaded["is_error"], agent == "without", "{content}");
+        assert_eq!(content.contains("templates/notes.md"), agent == "main", "{content}");
+        assert_eq!(content.contains("in the folder `skills/release-notes`"), agent == "main" && workspace, "{content}");
+        let is_placed = listed["content"].to_string().contains("skills/release-notes/templates/notes.md");
+        assert_eq!(is_placed, agent == "main" && workspace, "{listed}");
+    }
+}
+
 /// C12.
 #[tokio::test]
 async fn tokens_of_a_request_are_sent_by_its_run_alone_and_kept_nowhere() {
