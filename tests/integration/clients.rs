@@ -111,6 +111,67 @@ async fn clients_llm_on_the_command_line() {
     assert!(reported.trim_end().ends_with("70.7 °F."), "{reported}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs llm, in the folder named by the variable CLIENTS"]
+async fn clients_llm_with_a_schema() {
+    let app = with_scripts(&[("typed", TYPED)]).await;
+    let home = tempfile::TempDir::new().unwrap();
+    let models =
+        format!("- model_id: typed\n  model_name: typed\n  api_base: {}/v1\n  supports_schema: true\n", app.url);
+    std::fs::write(home.path().join("extra-openai-models.yaml"), models).unwrap();
+    let mut command = Command::new("timeout");
+    command.arg("60").arg(clients().join("python/bin/llm"));
+    command.args(["-m", "typed", "--schema", "fahrenheit float", "Is 21.5 °C warm?"]);
+    command.env("LLM_USER_PATH", home.path()).env("OPENAI_API_KEY", "none");
+    let answer: serde_json::Value = serde_json::from_str(&succeeds(command).await).unwrap();
+    assert_eq!(answer, json!({"fahrenheit": 70.7}));
+}
+
+/// Edits a file by an answer in its own form. Its prompt has turns of the assistant as examples, which a script counts.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs aider-chat, in the folder named by the variable CLIENTS"]
+async fn clients_aider() {
+    let edit = r#"{text: ["Here it is.\n\nhello.py\n```\nprint(\"hello\")\n```\n"]}"#;
+    let app = with_scripts(&[("editor", &format!("turns: [{}]", [edit; 9].join(", ")))]).await;
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = folder.path().join("hello.py");
+    std::fs::write(&file, "print('bye')\n").unwrap();
+    let mut command = Command::new("timeout");
+    command.arg("100").arg(clients().join("aider/bin/aider")).args(["--model", "openai/editor"]);
+    command.args(["--no-git", "--yes-always", "--no-show-model-warnings", "--no-check-update", "--analytics-disable"]);
+    command.args(["--message", "Print hello instead.", "hello.py"]).current_dir(folder.path()).stdin(Stdio::null());
+    command.env("HOME", folder.path()).env("OPENAI_API_BASE", format!("{}/v1", app.url)).env("OPENAI_API_KEY", "none");
+    let reported = succeeds(command).await;
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "print(\"hello\")\n", "{reported}");
+}
+
+/// Runs a tool of its own, in a turn with one of the gateway's, and one in a namespace is offered.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs @openai/codex, in the folder named by the variable CLIENTS"]
+async fn clients_codex() {
+    let script = r#"
+turns:
+  - text: ["I calculate it."]
+    calls:
+      - {id: own, tool: calculator, arguments: '{"expression": "6*7"}'}
+      - {id: theirs, tool: exec_command, arguments: '{"cmd": "echo 42 > answer.txt"}'}
+  - text: ["It is 42."]
+"#;
+    let app = with_scripts(&[("coder", script)]).await;
+    let folder = tempfile::TempDir::new().unwrap();
+    let provider =
+        format!("{{name='sekisho', base_url='{}/v1', wire_api='responses', env_key='SEKISHO_API_KEY'}}", app.url);
+    let mut command = Command::new("timeout");
+    command.arg("100").arg(clients().join("node_modules/.bin/codex")).args(["exec", "--skip-git-repo-check"]);
+    command.args(["-s", "danger-full-access", "-c", "web_search=disabled", "-c", "model_provider=sekisho"]);
+    command.args(["-c", &format!("model_providers.sekisho={provider}"), "-m", "coder", "What is six times seven?"]);
+    command.current_dir(folder.path()).stdin(Stdio::null());
+    command.env("CODEX_HOME", folder.path()).env("SEKISHO_API_KEY", "none");
+    let reported = succeeds(command).await;
+    assert!(reported.contains("It is 42."), "{reported}");
+    assert_eq!(std::fs::read_to_string(folder.path().join("answer.txt")).unwrap(), "42\n", "{reported}");
+}
+
 /// The model server, ended when dropped.
 struct ModelServer {
     child: Child,

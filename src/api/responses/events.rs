@@ -62,7 +62,7 @@ impl EventEncoder {
 
     fn began(&self, index: usize) -> Vec<(&'static str, Value)> {
         let Some(part) = self.output.parts.get(index) else { return Vec::new() };
-        let item = OutputItem::begun(&self.response.id, index, part);
+        let item = OutputItem::begun(&self.response, index, part);
         let added = ("response.output_item.added", json!({"output_index": index, "item": item}));
         match part {
             OutputPart::Thinking(_) => {
@@ -99,7 +99,7 @@ impl EventEncoder {
 
     fn ended(&self, index: usize) -> Vec<(&'static str, Value)> {
         let Some(part) = self.output.parts.get(index) else { return Vec::new() };
-        let item = OutputItem::of(&self.response.id, index, part);
+        let item = OutputItem::of(&self.response, index, part);
         let done = ("response.output_item.done", json!({"output_index": index, "item": item}));
         match part {
             OutputPart::Thinking(text) => {

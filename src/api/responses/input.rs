@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use utoipa::ToSchema;
 
+use super::request::name_in;
 use crate::agent::Message;
 use crate::agent::message::{AssistantTurn, Image, RequestedCall, ToolMessage, TurnPart, UserMessage, UserPart};
 use crate::api::model_api::output::OutputPart;
@@ -34,6 +35,8 @@ pub(super) struct Item {
     call_id: Option<String>,
     /// Of a `function_call`.
     name: Option<String>,
+    /// Of a `function_call` in a namespace.
+    namespace: Option<String>,
     /// Of a `function_call`: JSON in a text.
     arguments: Option<String>,
     /// Of a `function_call_output`.
@@ -100,6 +103,7 @@ impl<F: Fn(&str) -> Option<OutputPart>> InputReader<F> {
                 let (Some(id), Some(name), Some(arguments)) = (item.call_id, item.name, item.arguments) else {
                     return Err(required.to_owned());
                 };
+                let name = item.namespace.map_or(name.clone(), |namespace| name_in(&namespace, &name));
                 self.add_to_turn(TurnPart::Call(RequestedCall::new(id, name, arguments)));
                 Ok(())
             }

@@ -14,6 +14,11 @@ use crate::api::openai::terms::{ReasoningEffort, ToolChoiceMode, schema_format};
 use crate::core::caller::Caller;
 use crate::core::error::CallError;
 
+/// The type of a tool that stands for several functions, as Codex sends them.
+const NAMESPACE: &str = "namespace";
+
+const SEPARATOR: &str = "__";
+
 /// `POST /v1/responses`. What it asks of the answer is kept, or refused by name. Fields that are not listed here (`user`,
 /// `service_tier`, `prompt_cache_key`, …) change no answer, and are ignored.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -77,7 +82,7 @@ struct Impossible {
 #[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
 #[schema(as = FunctionTool)]
 pub(in crate::api) struct RequestTool {
-    /// `function` is the only type.
+    /// `function`, or `namespace` for several functions.
     r#type: String,
     #[schema(pattern = "^[A-Za-z0-9_-]{1,64}$")]
     name: Option<String>,
@@ -85,6 +90,10 @@ pub(in crate::api) struct RequestTool {
     #[schema(value_type = Option<Object>)]
     parameters: Option<Value>,
     strict: Option<bool>,
+    /// The functions of a `namespace`. A call of one has its `namespace`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<Object>)]
+    tools: Vec<RequestTool>,
 }
 
 #[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
@@ -187,7 +196,20 @@ impl Asked {
     }
 
     fn client_tools(&self) -> Result<Vec<ToolDescription>, CallError> {
-        client_tools::read(self.tools.as_deref().unwrap_or_default().iter().map(RequestTool::described))
+        let tools = self.tools.iter().flatten().flat_map(RequestTool::described);
+        client_tools::read(tools.collect::<Vec<_>>().into_iter())
+    }
+
+    /// The namespace and the name of a function, by the name that the model has for it.
+    pub(super) fn function_of<'a>(&'a self, name: &'a str) -> (Option<&'a str>, &'a str) {
+        let mut namespaces = self.tools.iter().flatten().filter(|tool| tool.r#type == NAMESPACE);
+        let found = namespaces.find_map(|tool| {
+            let namespace = tool.name.as_deref()?;
+            let function = name.strip_prefix(namespace)?.strip_prefix(SEPARATOR)?;
+            let is_its = tool.tools.iter().any(|tool| tool.name.as_deref() == Some(function));
+            is_its.then_some((Some(namespace), function))
+        });
+        found.unwrap_or((None, name))
     }
 
     fn options(&self) -> Result<ModelOptions, CallError> {
@@ -231,13 +253,32 @@ impl Impossible {
 }
 
 impl RequestTool {
-    fn described(&self) -> DescribedTool {
+    /// The function, or those of a namespace.
+    fn described(&self) -> Vec<DescribedTool> {
+        match self.r#type.as_str() {
+            NAMESPACE => {
+                let within = |tool: &Self| {
+                    let (name, description, parameters) = tool.function()?;
+                    Ok((name_in(self.name.as_deref().ok_or("it has no `name`")?, &name), description, parameters))
+                };
+                self.tools.iter().map(within).collect()
+            }
+            _ => vec![self.function()],
+        }
+    }
+
+    fn function(&self) -> DescribedTool {
         if self.r#type != "function" {
-            return Err(client_tools::not_of_the_client(&self.r#type, "`function`"));
+            return Err(client_tools::not_of_the_client(&self.r#type, "`function` or `namespace`"));
         }
         let name = self.name.clone().ok_or("it has no `name`")?;
         Ok((name, self.description.clone(), self.parameters.clone()))
     }
+}
+
+/// The model's name for a function of a namespace.
+pub(super) fn name_in(namespace: &str, function: &str) -> String {
+    format!("{namespace}{SEPARATOR}{function}")
 }
 
 impl RequestedToolChoice {
@@ -301,6 +342,32 @@ mod tests {
         assert_eq!(run.options, expected);
         assert_eq!(run.messages, [Message::System("Be brief.".into()), Message::User("hi".into())]);
         assert_eq!((run.client_tools[0].name.as_str(), own_messages), ("click", 1));
+    }
+
+    #[test]
+    fn functions_in_a_namespace_are_offered_under_both_names() {
+        let function = |name: &str| json!({"type": "function", "name": name});
+        let tools = json!([function("click"), {"type": "namespace", "name": "agents", "tools": [function("spawn")]}]);
+        let input = json!([
+            {"role": "user", "content": "hi"},
+            {"type": "function_call", "call_id": "a", "namespace": "agents", "name": "spawn", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "a", "output": "begun"},
+        ]);
+        let ReadRequest { run, .. } = read(json!({"input": input, "tools": tools})).unwrap();
+        let names: Vec<_> = run.client_tools.iter().map(|tool| tool.name.as_str()).collect();
+        assert_eq!(names, ["click", "agents__spawn"]);
+        let Message::Tool(result) = &run.messages[2] else { panic!("{:?}", run.messages) };
+        assert_eq!(result.tool, "agents__spawn");
+        let asked: Asked = serde_json::from_value(json!({"tools": tools})).unwrap();
+        for (name, expected) in [
+            ("agents__spawn", (Some("agents"), "spawn")),
+            ("agents__other", (None, "agents__other")),
+            ("click", (None, "click")),
+        ] {
+            assert_eq!(asked.function_of(name), expected);
+        }
+        let nested = json!([{"type": "namespace", "name": "agents", "tools": [{"type": "web_search"}]}]);
+        assert!(read(json!({"input": "hi", "tools": nested})).unwrap_err().message().contains("web_search"));
     }
 
     #[test]

@@ -68,6 +68,9 @@ pub(super) enum OutputItem {
     FunctionCall {
         id: String,
         call_id: String,
+        /// Of a function in a namespace.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        namespace: Option<String>,
         name: String,
         arguments: String,
         status: Status,
@@ -150,7 +153,7 @@ impl ResponseBody {
             status,
             error: output.failure.as_ref().map(|failure| json!(OpenAiProblem::of(failure))),
             incomplete_details: reason.map(|reason| IncompleteDetails { reason }),
-            output: items.map(|(index, part)| OutputItem::of(&self.id, index, part)).collect(),
+            output: items.map(|(index, part)| OutputItem::of(self, index, part)).collect(),
             usage: Some(Usage::of(&output.usage)),
             ..self.clone()
         }
@@ -163,8 +166,8 @@ impl ResponseBody {
 
 impl OutputItem {
     /// The item of a part that is complete.
-    pub(super) fn of(response: &str, index: usize, part: &OutputPart) -> Self {
-        let id = item_id(response, index, part);
+    pub(super) fn of(response: &ResponseBody, index: usize, part: &OutputPart) -> Self {
+        let id = item_id(&response.id, index, part);
         match part.clone() {
             OutputPart::Thinking(text) => Self::Reasoning { id, summary: vec![SummaryText::new(text)] },
             OutputPart::Text(text) => {
@@ -172,20 +175,23 @@ impl OutputItem {
                 Self::Message { id, status: Status::Completed, role: "assistant", content }
             }
             OutputPart::Call { id: call_id, name, arguments } => {
-                Self::FunctionCall { id, call_id, name, arguments, status: Status::Completed }
+                let (namespace, name) = response.asked.function_of(&name);
+                let (namespace, name) = (namespace.map(str::to_owned), name.to_owned());
+                Self::FunctionCall { id, call_id, namespace, name, arguments, status: Status::Completed }
             }
         }
     }
 
     /// The item of a part that has just begun.
-    pub(super) fn begun(response: &str, index: usize, part: &OutputPart) -> Self {
+    pub(super) fn begun(response: &ResponseBody, index: usize, part: &OutputPart) -> Self {
         match Self::of(response, index, part) {
             Self::Reasoning { id, .. } => Self::Reasoning { id, summary: Vec::new() },
             Self::Message { id, role, .. } => {
                 Self::Message { id, status: Status::InProgress, role, content: Vec::new() }
             }
-            Self::FunctionCall { id, call_id, name, .. } => {
-                Self::FunctionCall { id, call_id, name, arguments: String::new(), status: Status::InProgress }
+            Self::FunctionCall { id, call_id, namespace, name, .. } => {
+                let (arguments, status) = (String::new(), Status::InProgress);
+                Self::FunctionCall { id, call_id, namespace, name, arguments, status }
             }
         }
     }
@@ -273,6 +279,18 @@ mod tests {
         assert_eq!((&response["usage"], &response["status"]), (&usage, &json!("completed")));
         assert_eq!(response_of_item("fc_1_2"), Some(("resp_1".into(), 2)));
         assert_eq!((response_of_item("fc_1"), response_of_item("fc_1_x")), (None, None));
+    }
+
+    #[test]
+    fn a_call_of_a_function_in_a_namespace_names_it() {
+        let spawn = json!({"type": "function", "name": "spawn"});
+        let asked = json!({"tools": [{"type": "namespace", "name": "agents", "tools": [spawn]}]});
+        let response = ResponseBody::begun("weather", serde_json::from_value(asked).unwrap());
+        let part = OutputPart::Call { id: "a".into(), name: "agents__spawn".into(), arguments: "{}".into() };
+        for item in [OutputItem::of(&response, 0, &part), OutputItem::begun(&response, 0, &part)] {
+            let item = serde_json::to_value(item).unwrap();
+            assert_eq!((&item["namespace"], &item["name"]), (&json!("agents"), &json!("spawn")));
+        }
     }
 
     #[test]
