@@ -127,7 +127,7 @@ impl Toolbox for WithSkills {
         Box::pin(async move {
             let loaded = self.load(call.arguments).await;
             let success = loaded.is_ok();
-            let text = loaded.unwrap_or_else(|problem| problem);
+            let (Ok(text) | Err(text)) = loaded;
             ToolAnswer { success, text, error_info: None, images: Vec::new() }
         })
     }

@@ -331,13 +331,19 @@ async fn with_recorded_models(models: &str) -> (TestApp, Arc<Mutex<Vec<Value>>>)
 #[tokio::test]
 async fn a_pdf_is_read_by_a_model_that_can_and_goes_to_the_workspace_where_there_is_one() {
     let profiles = "agent:\n  profiles:\n    reader: {provider: anthropic, model: claude, base_url: BASE_URL, api_key: k}\n    other: {provider: openai, model: m, base_url: BASE_URL, api_key: k}\n";
-    let (app, requests) = with_recorded_models(profiles).await;
+    let (app, requests) = with_recorded_models(&format!("{KEYS}{profiles}")).await;
     // `%PDF-1.7`
     let pdf = "JVBERi0xLjc=";
-    for (thread, is_placed) in [(None, false), (Some("t"), true)] {
+    // To write to the workspace is a call of file_write, for which bob has no role.
+    for (key, thread, is_placed) in [
+        ("key-of-ada", None, false),
+        ("key-of-ada", Some("t"), true),
+        ("key-of-bob", None, false),
+        ("key-of-bob", Some("t"), false),
+    ] {
         for (path, mut body) in requests_with_a_file(pdf) {
             body["model"] = "reader".into();
-            let request = app.post(path).json(&body);
+            let request = app.post(path).bearer_auth(key).json(&body);
             let request = thread.iter().fold(request, |request, thread| request.header("x-openwebui-chat-id", *thread));
             let (status, reply) = answer(request).await;
             assert_eq!(status, 200, "{path}: {reply}");
@@ -356,7 +362,7 @@ async fn a_pdf_is_read_by_a_model_that_can_and_goes_to_the_workspace_where_there
     // A server with OpenAI's API mostly reads none.
     for (path, mut body) in requests_with_a_file(pdf) {
         body["model"] = "other".into();
-        let (status, reply) = answer(app.post(path).json(&body)).await;
+        let (status, reply) = answer(app.post(path).bearer_auth("key-of-ada").json(&body)).await;
         assert_eq!(status, 400, "{path}: {reply}");
     }
 }
