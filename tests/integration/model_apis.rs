@@ -332,8 +332,8 @@ async fn with_recorded_models(models: &str) -> (TestApp, Arc<Mutex<Vec<Value>>>)
 async fn a_pdf_is_read_by_a_model_that_can_and_goes_to_the_workspace_where_there_is_one() {
     let profiles = "agent:\n  profiles:\n    reader: {provider: anthropic, model: claude, base_url: BASE_URL, api_key: k}\n    other: {provider: openai, model: m, base_url: BASE_URL, api_key: k}\n";
     let (app, requests) = with_recorded_models(&format!("{KEYS}{profiles}")).await;
-    // `%PDF-1.7`
-    let pdf = "JVBERi0xLjc=";
+    // `%PDF-1.7`, and bytes that are no text.
+    let pdf = "JVBERi0xLjcK//4=";
     // To write to the workspace is a call of file_write, for which bob has no role.
     for (key, thread, is_placed) in [
         ("key-of-ada", None, false),
