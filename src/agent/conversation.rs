@@ -2,6 +2,8 @@
 //! tool calls, and stored at its end in one transaction.
 
 mod additions;
+mod context;
+mod finish;
 mod history;
 mod journal;
 mod live;
@@ -15,30 +17,26 @@ mod session;
 pub mod stored;
 
 use std::fmt;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dashmap::DashMap;
 use futures_util::StreamExt;
 use jiff::Timestamp;
-use tokio::time::{Instant, Sleep, sleep, timeout};
+use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
-use self::history::{History, OpenCall};
-use self::journal::{Journal, Journaled};
-use self::lock::{HeldLock, LEASE, MAX_HOLD};
+use self::context::Context;
+use self::finish::Ended;
+use self::lock::{HeldLock, LEASE};
 use self::outcome::Outcome;
 use self::run_event::{RunEvent, SystemSubtype, Translation};
-use super::conversation_prompt::WorkspaceInfo;
 use super::event_log::{EventLog, EventLogs};
-use super::message::{ToolMessage, UserMessage};
-use super::toolbox::ToolboxLayer;
-use super::usage::UsageByAgent;
-use super::{AgentRequest, AgentService, Event, Message, Toolbox};
+use super::{AgentService, Event};
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
-use crate::infra::store::{Conversation, ConversationRun, ConversationStatus, RunEnd, RunStatus, Store};
+use crate::infra::store::{Conversation, ConversationRun, ConversationStatus, RunStatus, Store};
 
 pub use self::additions::first_line;
 pub use self::live::{Decision, LiveRun, StopCause};
@@ -50,15 +48,6 @@ const LOCK_WAIT: Duration = Duration::from_secs(5);
 /// Longer, since a run in another process learns within a renewal of its lock that it is interrupted.
 const INTERRUPT_WAIT: Duration = Duration::from_secs(10);
 
-/// How long the end of a run waits for its title; then it is the first line of what the user said.
-const TITLE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// How long the end of a run waits for a store that is away; within that time its lock is not lost.
-const END_WAIT: Duration = Duration::from_secs(10);
-
-/// Interval of attempts to store it.
-const END_PAUSE: Duration = Duration::from_millis(500);
-
 /// Interval of attempts to take the lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
@@ -69,32 +58,6 @@ pub struct ConversationRuns {
     live: DashMap<Arc<str>, Arc<LiveRun>>,
     /// Names this process in locks.
     holder: Arc<str>,
-}
-
-/// Everything about one run (C7).
-struct Context {
-    request: RunRequest,
-    run: ConversationRun,
-    live: Arc<LiveRun>,
-    log: EventLog,
-    journal: Arc<Journal>,
-    toolbox: Arc<dyn Toolbox>,
-    /// Calls of the run before without an answer, until they have one in `answers`.
-    open: Vec<OpenCall>,
-    answers: Vec<ToolMessage>,
-    /// What the model gets.
-    messages: Vec<Message>,
-    title: Option<String>,
-    workspace: Option<WorkspaceInfo>,
-    /// By agent and model, with that of sub-agents.
-    usage: UsageByAgent,
-}
-
-/// A run whose end is stored.
-struct Ended {
-    reply: RunReply,
-    /// Why the reply is an error, where it is one object.
-    failure: Option<CallError>,
 }
 
 impl ConversationRuns {
@@ -217,98 +180,6 @@ impl ConversationRuns {
         self.store().stop_conversation_run(conversation).await.map_err(CallError::from)
     }
 
-    /// What the run continues, and the run's row.
-    async fn context(
-        &self,
-        request: RunRequest,
-        live: Arc<LiveRun>,
-        log: &EventLog,
-        lock: &HeldLock,
-    ) -> Result<Context, CallError> {
-        let store = self.store();
-        // With the lock, nobody else runs the conversation: what still seems to run has ended with its process.
-        recovery::recover(store, &lock.lock).await?;
-        let id = &request.conversation.id;
-        let found = store.conversation(&request.caller.key, id).await.map_err(CallError::from)?;
-        let conversation = found.ok_or_else(|| unknown_conversation(id))?;
-        check(&conversation)?;
-        let usage = UsageByAgent::default();
-        let (history, compacted) = self.history(&request, &conversation, &usage).await?;
-        let mut run = new_run(&request, &live, conversation.session_id);
-        run.number = store.begin_conversation_run(&run).await.map_err(CallError::from)?;
-        add(log, &system(SystemSubtype::Init, &run));
-        compacted.iter().for_each(|event| add(log, event));
-        let of_run = (&*run.id, &*run.agent);
-        let max_bytes = request.profile.max_result_bytes;
-        let journal = Journal::new(store.clone(), lock.lock.clone(), of_run, usage.clone(), max_bytes);
-        let toolbox: Arc<dyn Toolbox> = Arc::clone(&request.toolbox) as Arc<dyn Toolbox>;
-        let workspace = additions::workspace(&request, self.gateway().workspaces()).await;
-        let History { messages, open } = history;
-        let (title, answers, log) = (conversation.title, Vec::new(), log.clone());
-        Ok(Context { request, run, live, log, journal, toolbox, open, answers, messages, title, workspace, usage })
-    }
-
-    /// Stores the end of a run (C29–C36).
-    async fn finish(&self, context: Context, mut outcome: Outcome, lock: &HeldLock) -> Result<Ended, CallError> {
-        let Context { request, mut run, live, log, journal, answers, title, usage, .. } = context;
-        (run.status, run.error) = outcome.status(&live);
-        run.ended = Some(Timestamp::now());
-        let mut added = outcome.messages.clone();
-        if run.status != RunStatus::Succeeded {
-            journal.settle().await;
-            added = recovery::completed(self.store(), &run.id, added).await?;
-        }
-        let input = Message::User(UserMessage::from(run.user_input.as_str()));
-        let messages = answers.into_iter().map(Message::Tool).chain([input]).chain(added);
-        let messages: Vec<_> = messages.map(|message| stored::write(&message)).collect();
-        journal.store_usage().await;
-        let title = match title {
-            None if run.status == RunStatus::Succeeded => {
-                let title = timeout(TITLE_TIMEOUT, self.title(&request, &usage, &outcome.text));
-                let title = live.stop.run_until_cancelled(title).await.and_then(Result::ok);
-                title.flatten().or_else(|| first_line(&request.user_input))
-            }
-            title => title,
-        };
-        let usage = outcome.count(&usage, &run.agent, request.profile.model());
-        let (lock, title_of_end) = (Some(&lock.lock), title.as_deref());
-        let end =
-            RunEnd { run: &run, lock, keeps_lock: false, messages: &messages, title: title_of_end, usage: &usage };
-        if !self.store_end(&end).await? {
-            return Err(CallError::internal("the run lost its conversation's lock, and its end was not stored"));
-        }
-        let failure = outcome.error.take();
-        let reply = outcome.reply(&run, title);
-        if let Some(failure) = &failure {
-            add(&log, &RunEvent::error(failure));
-        }
-        add(&log, &reply.event());
-        add(&log, &system(SystemSubtype::Finish, &run));
-        let failure = failure.map(|failure| failure.with_output(reply.result.as_str().into()));
-        Ok(Ended { reply, failure })
-    }
-
-    /// Stores the end of a run. While the store is away it is tried again: the answer would be lost.
-    async fn store_end(&self, end: &RunEnd<'_>) -> Result<bool, CallError> {
-        let until = Instant::now() + END_WAIT;
-        loop {
-            match self.store().end_conversation_run(end).await {
-                Err(error) if error.is_outage() && Instant::now() < until => {
-                    tracing::warn!(%error, run = end.run.id, "the end of a run could not be stored; it is tried again");
-                    sleep(END_PAUSE).await;
-                }
-                ended => return ended.map_err(CallError::from),
-            }
-        }
-    }
-
-    /// A title by the model for summaries (C32).
-    async fn title(&self, request: &RunRequest, usage: &UsageByAgent, reply: &str) -> Option<String> {
-        let (payer, agent) = ((&request.caller, &request.scopes), request.agent.as_str().into());
-        let exchange = [request.user_input.as_str(), reply];
-        self.agents.title(payer, &request.profile, (&agent, usage), exchange).await
-    }
-
     /// The events of a run that is on, or ended in the last ten minutes.
     pub fn events(&self, caller_key: &str, run: &str) -> Option<EventLog> {
         self.logs.find(caller_key, run)
@@ -348,46 +219,11 @@ impl ConversationRuns {
     }
 }
 
-impl Context {
-    fn options(&mut self) -> AgentRequest {
-        let request = &self.request;
-        let profile = additions::profile(request, self.workspace.as_ref());
-        let (toolbox, journal) = (Arc::clone(&self.toolbox), Arc::clone(&self.journal));
-        let layer = ToolboxLayer::new(move |toolbox| Arc::new(Journaled { toolbox, journal: Arc::clone(&journal) }));
-        let history = History { messages: std::mem::take(&mut self.messages), open: Vec::new() };
-        let messages = history.with(self.answers.clone(), request.user_input.as_str().into());
-        AgentRequest {
-            scopes: request.scopes.clone(),
-            trace: request.trace.clone(),
-            abort: self.live.stop.clone(),
-            observer: Some(self.journal.observer()),
-            layer: Some(layer),
-            usage: self.usage.clone(),
-            session: request.toolbox.session.as_ref().map(|session| Arc::clone(&session.id)),
-            ..AgentRequest::new(&request.agent, profile, Arc::clone(&request.caller), toolbox, messages)
-        }
-    }
-
-    /// Sends an event to whoever watches the run. The run waits for a client that does not read, until its own end.
-    async fn show(&self, event: &Event, end: Pin<&mut Sleep>) {
-        let Some(watcher) = &self.request.watcher else { return };
-        tokio::select! {
-            biased;
-            // Without a receiver, nobody watches any more.
-            _ = watcher.send(event.clone()) => {}
-            () = self.live.stop.cancelled() => {}
-            () = end => self.live.stop(StopCause::TimeOut),
-        }
-    }
-}
-
 /// Turns the loop's events into those of the conversation (C16), until the run has ended.
 async fn process(mut events: impl futures_util::Stream<Item = Event> + Unpin, context: &Context) -> Outcome {
     let (mut outcome, mut translation) = (Outcome::default(), Translation::default());
-    // A run of one agent ends itself in time (C40). This one also bounds a plan, of which each part has that time.
-    let profile = &context.request.profile;
-    let most = if profile.planner.is_some() { profile.max_run() } else { MAX_HOLD };
-    let mut end = pin!(sleep(most));
+    // A plan has no time limit of its own: each of its parts has this one.
+    let mut end = pin!(sleep(additions::max_run(&context.request.profile)));
     loop {
         let event = tokio::select! {
             event = events.next() => event,
@@ -414,22 +250,6 @@ fn check(conversation: &Conversation) -> Result<(), CallError> {
             let message = "the conversation is inactive; set its `status` to `active` to run it";
             Err(CallError::new(ErrorCode::Denied, message))
         }
-    }
-}
-
-fn new_run(request: &RunRequest, live: &LiveRun, session_id: Option<String>) -> ConversationRun {
-    ConversationRun {
-        id: live.id.to_string(),
-        conversation: live.conversation.clone(),
-        number: 0,
-        session_id: session_id.unwrap_or_else(|| Uuid::now_v7().to_string()),
-        agent: request.agent.clone(),
-        claimed_executor: request.executor.clone(),
-        user_input: request.user_input.clone(),
-        status: RunStatus::Running,
-        error: None,
-        begun: Timestamp::now(),
-        ended: None,
     }
 }
 

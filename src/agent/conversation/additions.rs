@@ -1,6 +1,7 @@
 //! What a run adds to its profile: the system prompt's parts (C10), and the title of a conversation without one (C32).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::request::RunRequest;
 use crate::agent::conversation_prompt::{WorkspaceInfo, folder_of, for_conversation};
@@ -8,8 +9,8 @@ use crate::agent::skills::Skill;
 use crate::config::AgentProfile;
 use crate::sources::builtin::Workspaces;
 
-/// The longest run of a conversation (C40), in seconds; a profile may have a shorter one.
-const MAX_RUN_SECONDS: f64 = 300.0;
+/// The longest run of a conversation (C40); a profile may have a shorter one.
+const MAX_RUN: Duration = Duration::from_secs(300);
 
 /// The folder of a workspace in the sandbox.
 const WORKSPACE: &str = "/output";
@@ -20,10 +21,15 @@ const MAX_LISTED: usize = 1_000;
 /// Maximum characters of a title (C32).
 const MAX_TITLE_CHARS: usize = 50;
 
+/// How long a run may take.
+pub(super) fn max_run(profile: &AgentProfile) -> Duration {
+    profile.max_run().min(MAX_RUN)
+}
+
 /// The profile of a run: with the prompt of the conversation, and the time limit of conversations.
 pub(super) fn profile(request: &RunRequest, workspace: Option<&WorkspaceInfo>) -> Arc<AgentProfile> {
     let mut profile = AgentProfile::clone(&request.profile);
-    profile.max_run_seconds = profile.max_run_seconds.min(MAX_RUN_SECONDS);
+    profile.max_run_seconds = max_run(&profile).as_secs_f64();
     profile.prompt = for_conversation(&profile.prompt, &request.tenant, workspace, &request.skills);
     Arc::new(profile)
 }

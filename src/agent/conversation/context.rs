@@ -1,0 +1,123 @@
+//! What a run works with: what it continues, its row, its journal and its tools.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use tokio::time::Sleep;
+use uuid::Uuid;
+
+use super::history::{History, OpenCall};
+use super::journal::{Journal, Journaled};
+use super::live::LiveRun;
+use super::lock::HeldLock;
+use super::run_event::SystemSubtype;
+use super::{ConversationRuns, RunRequest, StopCause, add, additions, check, recovery, system, unknown_conversation};
+use crate::agent::conversation_prompt::WorkspaceInfo;
+use crate::agent::event_log::EventLog;
+use crate::agent::message::ToolMessage;
+use crate::agent::toolbox::ToolboxLayer;
+use crate::agent::usage::UsageByAgent;
+use crate::agent::{AgentRequest, Event, Message, Toolbox};
+use crate::core::error::CallError;
+use crate::infra::store::{ConversationRun, RunStatus};
+
+/// Everything about one run (C7).
+pub(super) struct Context {
+    pub(super) request: RunRequest,
+    pub(super) run: ConversationRun,
+    pub(super) live: Arc<LiveRun>,
+    pub(super) log: EventLog,
+    pub(super) journal: Arc<Journal>,
+    pub(super) toolbox: Arc<dyn Toolbox>,
+    /// Calls of the run before without an answer, until they have one in `answers`.
+    pub(super) open: Vec<OpenCall>,
+    pub(super) answers: Vec<ToolMessage>,
+    /// What the model gets.
+    pub(super) messages: Vec<Message>,
+    pub(super) title: Option<String>,
+    pub(super) workspace: Option<WorkspaceInfo>,
+    /// By agent and model, with that of sub-agents.
+    pub(super) usage: UsageByAgent,
+}
+
+impl ConversationRuns {
+    /// What the run continues, and the run's row.
+    pub(super) async fn context(
+        &self,
+        request: RunRequest,
+        live: Arc<LiveRun>,
+        log: &EventLog,
+        lock: &HeldLock,
+    ) -> Result<Context, CallError> {
+        let store = self.store();
+        // With the lock, nobody else runs the conversation: what still seems to run has ended with its process.
+        recovery::recover(store, &lock.lock).await?;
+        let id = &request.conversation.id;
+        let found = store.conversation(&request.caller.key, id).await.map_err(CallError::from)?;
+        let conversation = found.ok_or_else(|| unknown_conversation(id))?;
+        check(&conversation)?;
+        let usage = UsageByAgent::default();
+        let (history, compacted) = self.history(&request, &conversation, &usage).await?;
+        let mut run = new_run(&request, &live, conversation.session_id);
+        run.number = store.begin_conversation_run(&run).await.map_err(CallError::from)?;
+        add(log, &system(SystemSubtype::Init, &run));
+        compacted.iter().for_each(|event| add(log, event));
+        let of_run = (&*run.id, &*run.agent);
+        let max_bytes = request.profile.max_result_bytes;
+        let journal = Journal::new(store.clone(), lock.lock.clone(), of_run, usage.clone(), max_bytes);
+        let toolbox: Arc<dyn Toolbox> = Arc::clone(&request.toolbox) as Arc<dyn Toolbox>;
+        let workspace = additions::workspace(&request, self.gateway().workspaces()).await;
+        let History { messages, open } = history;
+        let (title, answers, log) = (conversation.title, Vec::new(), log.clone());
+        Ok(Context { request, run, live, log, journal, toolbox, open, answers, messages, title, workspace, usage })
+    }
+}
+
+impl Context {
+    pub(super) fn options(&mut self) -> AgentRequest {
+        let request = &self.request;
+        let profile = additions::profile(request, self.workspace.as_ref());
+        let (toolbox, journal) = (Arc::clone(&self.toolbox), Arc::clone(&self.journal));
+        let layer = ToolboxLayer::new(move |toolbox| Arc::new(Journaled { toolbox, journal: Arc::clone(&journal) }));
+        let history = History { messages: std::mem::take(&mut self.messages), open: Vec::new() };
+        let messages = history.with(self.answers.clone(), request.user_input.as_str().into());
+        AgentRequest {
+            scopes: request.scopes.clone(),
+            trace: request.trace.clone(),
+            abort: self.live.stop.clone(),
+            observer: Some(self.journal.observer()),
+            layer: Some(layer),
+            usage: self.usage.clone(),
+            session: request.toolbox.session.as_ref().map(|session| Arc::clone(&session.id)),
+            ..AgentRequest::new(&request.agent, profile, Arc::clone(&request.caller), toolbox, messages)
+        }
+    }
+}
+
+fn new_run(request: &RunRequest, live: &LiveRun, session_id: Option<String>) -> ConversationRun {
+    ConversationRun {
+        id: live.id.to_string(),
+        conversation: live.conversation.clone(),
+        number: 0,
+        session_id: session_id.unwrap_or_else(|| Uuid::now_v7().to_string()),
+        agent: request.agent.clone(),
+        claimed_executor: request.executor.clone(),
+        user_input: request.user_input.clone(),
+        status: RunStatus::Running,
+        error: None,
+        begun: Timestamp::now(),
+        ended: None,
+    }
+    /// Sends an event to whoever watches the run. The run waits for a client that does not read, until its own end.
+    pub(super) async fn show(&self, event: &Event, end: Pin<&mut Sleep>) {
+        let Some(watcher) = &self.request.watcher else { return };
+        tokio::select! {
+            biased;
+            // Without a receiver, nobody watches any more.
+            _ = watcher.send(event.clone()) => {}
+            () = self.live.stop.cancelled() => {}
+            () = end => self.live.stop(StopCause::TimeOut),
+        }
+    }
+}
