@@ -14,7 +14,9 @@ mod nodes;
 mod page_snapshots;
 mod plans;
 mod run;
+mod start;
 mod state;
+mod step;
 mod verdict;
 
 #[cfg(test)]

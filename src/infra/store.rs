@@ -4,6 +4,7 @@
 //! text. Of two processes that change one row, the later waits, since each transaction writes before it reads.
 
 mod conversation_journal;
+mod conversation_lock;
 mod conversation_logs;
 mod conversation_runs;
 mod conversations;
@@ -39,9 +40,10 @@ use tokio::time::Instant;
 use super::temporary_folder::TemporaryFolder;
 
 pub use self::conversation_journal::{ToolExecution, ToolOutcome, TurnMessage};
+pub use self::conversation_lock::{ConversationLock, LockState};
 pub use self::conversation_logs::{CopiedRun, LogFilter, LogRow};
 pub use self::conversation_runs::{ConversationRun, MessageLog, ModelUsageRow, RunEnd, RunStatus, StoredError};
-pub use self::conversations::{Conversation, ConversationChange, ConversationLock, ConversationStatus, LockState};
+pub use self::conversations::{Conversation, ConversationChange, ConversationStatus};
 pub use self::error::StoreError;
 pub use self::idempotency::{IdempotencyRecord, OwnedRecords, RecordOwner, RecordedOutcome, StartedCall};
 pub use self::location::StoreLocation;

@@ -34,7 +34,12 @@ pub(super) struct Ended {
 
 impl ConversationRuns {
     /// Stores the end of a run (C29–C36).
-    pub(super) async fn finish(&self, context: Context, mut outcome: Outcome, lock: &HeldLock) -> Result<Ended, CallError> {
+    pub(super) async fn finish(
+        &self,
+        context: Context,
+        mut outcome: Outcome,
+        lock: &HeldLock,
+    ) -> Result<Ended, CallError> {
         let Context { request, mut run, live, log, journal, answers, title, usage, .. } = context;
         (run.status, run.error) = outcome.status(&live);
         run.ended = Some(Timestamp::now());

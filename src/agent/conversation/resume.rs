@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
+use super::context::Context;
 use super::history::{MAY_HAVE_HAPPENED, OpenCall};
 use super::journal::{Journaled, message_of};
 use super::run_event::RunEvent;
-use super::context::Context;
 use super::{ConversationRuns, Decision, OnUnknown, add};
 use crate::agent::Toolbox;
 use crate::agent::message::ToolMessage;

@@ -13,34 +13,20 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::model_answers::MAX_INSTRUCTION;
-use super::run;
 use super::state::{PlanState, PlanStatus, StepStatus};
 use crate::agent::event_log::{EventLogs, LoggedEvent};
-use crate::agent::message::UserPart;
-use crate::agent::{AgentRequest, AgentService, Event, Message};
+use crate::agent::{AgentRequest, AgentService, Event};
 use crate::config::PlannerConfig;
 use crate::core::call::Caller;
 use crate::core::error::{CallError, ErrorCode};
-use crate::infra::store::{PlanKey, PlanWish, StoredPlan};
-
-/// Maximum characters of a goal.
-const MAX_GOAL: usize = 32_000;
-
-/// Plans of a caller that are kept; of more, the oldest that do not run go.
-const MAX_PLANS: u32 = 1_000;
-
-/// More events than one node sends.
-const UNCOUNTED_EVENTS: u64 = 100_000;
-
-/// Maximum characters of what was said before a goal.
-const MAX_CONTEXT: usize = 8_000;
+use crate::infra::store::{PlanWish, StoredPlan};
 
 /// The plans that this process runs.
 pub struct Plans {
     /// The name of this process in the rows of its plans.
-    process: Arc<str>,
-    logs: EventLogs,
-    running: Mutex<HashMap<Arc<str>, CancellationToken>>,
+    pub(super) process: Arc<str>,
+    pub(super) logs: EventLogs,
+    pub(super) running: Mutex<HashMap<Arc<str>, CancellationToken>>,
 }
 
 /// A plan as its caller sees it.
@@ -218,81 +204,6 @@ impl AgentService {
         Ok(self.plans().logs.find(&caller.key, id).map(|log| log.follow(after)))
     }
 
-    async fn add_plan(&self, new: NewPlan) -> Result<(StoredPlan, PlanState, AgentRequest), CallError> {
-        let NewPlan { request, planner, approve } = new;
-        if !request.client_tools.is_empty() {
-            return Err(invalid("an agent that plans runs no tools of its client; leave `tools` out"));
-        }
-        request.options.check(&request.profile)?;
-        let (goal, context, attachments) = goal_of(&request.messages)?;
-        let mut state = PlanState::new(goal, context, planner, approve)?;
-        state.attachments = attachments;
-        let now = Timestamp::now();
-        let stored = StoredPlan {
-            id: Uuid::now_v7().to_string().into(),
-            caller_key: Arc::clone(&request.caller.key),
-            agent: request.agent.to_string(),
-            session: request.session.as_deref().map(str::to_owned),
-            status: PlanStatus::Running.as_str().to_owned(),
-            is_interrupted: false,
-            created: now,
-            changed: now,
-            state: serde_json::to_string(&state).map_err(CallError::internal)?,
-        };
-        let (store, process) = (self.gateway().store(), &self.plans().process);
-        store.add_plan(&stored, process).await.map_err(CallError::from)?;
-        store.forget_surplus_plans(&stored.caller_key, MAX_PLANS).await.map_err(CallError::from)?;
-        Ok((stored, state, request))
-    }
-
-    /// Runs a plan that this process holds in the store.
-    fn run_plan(
-        self: &Arc<Self>,
-        id: &Arc<str>,
-        request: AgentRequest,
-        state: PlanState,
-    ) -> impl Stream<Item = Event> + Send + 'static + use<> {
-        let running = Running { agents: Arc::clone(self), id: Arc::clone(id) };
-        self.plans().running.lock().insert(Arc::clone(id), request.abort.clone());
-        run::run(Arc::clone(self), Arc::clone(id), request, state).inspect(move |_| {
-            let _until_dropped = &running;
-        })
-    }
-
-    /// Runs a plan in the background, with its events in a log.
-    async fn run_alone(
-        self: &Arc<Self>,
-        id: Arc<str>,
-        request: AgentRequest,
-        state: PlanState,
-    ) -> Result<(), CallError> {
-        let caller = Arc::clone(&request.caller);
-        let logs = &self.plans().logs;
-        // After a restart, events may have been sent that the last state does not count.
-        let stored = if state.last_event == 0 { 0 } else { state.last_event + UNCOUNTED_EVENTS };
-        let last = logs.find(&caller.key, &id).map_or(stored, |log| log.last_id());
-        let log = match logs.open_after(&caller.owner, &caller.key, &id, last) {
-            Ok(log) => log,
-            Err(error) => {
-                let key = PlanKey { id, holder: self.plans().process() };
-                let paused = PlanStatus::Paused.as_str();
-                self.gateway().store().end_plan(&key, paused, Timestamp::now()).await.map_err(CallError::from)?;
-                return Err(error);
-            }
-        };
-        let events = self.run_plan(&id, request, state);
-        self.gateway().in_background(async move {
-            let mut events = Box::pin(events);
-            let _closes = CloseOnDrop(log.clone());
-            while let Some(event) = events.next().await {
-                if let Ok(data) = serde_json::to_value(&event) {
-                    log.append(event.name(), data);
-                }
-            }
-        });
-        Ok(())
-    }
-
     async fn stored_plan(&self, caller: &Caller, id: &str) -> Result<StoredPlan, CallError> {
         let plan = self.gateway().store().plan(&caller.key, id, &self.plans().process).await;
         plan.map_err(CallError::from)?.ok_or_else(unknown)
@@ -372,62 +283,11 @@ impl PlanState {
     }
 }
 
-/// Takes a plan out of those that run.
-struct Running {
-    agents: Arc<AgentService>,
-    id: Arc<str>,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.agents.plans().running.lock().remove(&self.id);
-    }
-}
-
-/// Ends the followers of a plan, also where its process stops.
-struct CloseOnDrop(crate::agent::event_log::EventLog);
-
-impl Drop for CloseOnDrop {
-    fn drop(&mut self) {
-        self.0.close();
-    }
-}
-
-/// The last message of the user, and what was said before.
-fn goal_of(messages: &[Message]) -> Result<(String, String, Vec<UserPart>), CallError> {
-    let position = messages.iter().rposition(|message| matches!(message, Message::User(_)));
-    let (before, goal, attachments) = match position.and_then(|position| messages.split_at_checked(position)) {
-        Some((before, [Message::User(goal), ..])) => (before, goal.text(), goal.attachments()),
-        _ => return Err(invalid("there is no message of the user; describe the goal")),
-    };
-    if goal.trim().is_empty() || goal.chars().count() > MAX_GOAL {
-        return Err(invalid(format!("the goal is empty or longer than {MAX_GOAL} characters")));
-    }
-    let mut said = Vec::new();
-    let mut left = MAX_CONTEXT;
-    for message in before.iter().rev() {
-        let line = match message {
-            Message::System(text) => format!("{text}\n"),
-            Message::User(user) => format!("User: {}\n", user.text()),
-            Message::Assistant(turn) => format!("Assistant: {}\n", turn.text()),
-            Message::Tool(_) => continue,
-        };
-        left = match left.checked_sub(line.chars().count()) {
-            Some(left) => left,
-            None => break,
-        };
-        said.push(line);
-    }
-    said.reverse();
-    let context = if said.is_empty() { String::new() } else { format!("What was said before:\n{}\n", said.concat()) };
-    Ok((goal, context, attachments))
-}
-
 fn unknown() -> CallError {
     CallError::new(ErrorCode::NotFound, "there is no such plan; `GET /api/plans` lists yours")
 }
 
-fn invalid(message: impl Into<String>) -> CallError {
+pub(super) fn invalid(message: impl Into<String>) -> CallError {
     CallError::new(ErrorCode::InvalidRequest, message)
 }
 

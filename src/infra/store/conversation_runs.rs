@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use sqlx::AnyConnection;
 
-use super::conversations::ConversationLock;
+use super::conversation_lock::ConversationLock;
 use super::text::storable;
 use super::{Store, StoreError, retried};
 use crate::core::record::RunUsage;

@@ -1,0 +1,121 @@
+//! The nodes at which the agent runs a step with its tools, and an observation is made of what that gave.
+
+use futures_util::StreamExt;
+use serde_json::Value;
+
+use super::inputs::{instructions, step_input};
+use super::nodes::{MAX_ANSWER, WITHOUT_TOOLS};
+use super::page_snapshots;
+use super::run::Work;
+use super::state::{CallMade, Node, PlanState, StepRun, StepStatus, is_hopeless};
+use crate::agent::prompts::beginning;
+use crate::agent::{Event, FinishReason, PartOfPlan, RunError};
+
+/// Maximum characters of an observation.
+const MAX_OBSERVATION: usize = 20_000;
+
+/// The agent runs the step with its tools. A run that another process began is told what it already did, and sends none of
+/// it again.
+pub(super) async fn executor_run_mcp(work: &Work, state: &mut PlanState) -> Result<(), RunError> {
+    let input = step_input(state);
+    state.run = StepRun::after(std::mem::take(&mut state.run));
+    work.keep(state).await?;
+    let part = PartOfPlan::Attempt(state.total_attempts);
+    let toolbox = work.toolbox_after(&state.run.calls);
+    let begun = work.begin_with(toolbox, work.step_profile(state), input, part, None).await;
+    let mut hopeless = None;
+    match begun {
+        Ok(mut events) => {
+            while let Some(event) = events.next().await {
+                match event {
+                    // What the run used follows.
+                    Event::Error(error) if is_hopeless(&error) => hopeless = Some(error),
+                    event => record(work, state, event).await?,
+                }
+            }
+        }
+        Err(error) => state.run.failure = Some(error.message().to_owned()),
+    }
+    if let Some(error) = hopeless {
+        return Err(error);
+    }
+    state.run.ended = true;
+    state.node = Node::ExecutorProcessResult;
+    Ok(())
+}
+
+/// Keeps an event of a step's run, and tells it. Answered calls are in the store before anything follows from them.
+async fn record(work: &Work, state: &mut PlanState, event: Event) -> Result<(), RunError> {
+    match event {
+        Event::Content { text } => {
+            state.run.text.push_str(&text);
+            // The answer of the plan is its content.
+            work.send(Event::Thinking { text }).await;
+        }
+        Event::ToolInput { ref id, ref tool_name, ref arguments } => {
+            state.run.text.clear();
+            let arguments = Value::Object(arguments.clone()).to_string();
+            let (id, tool) = (id.clone(), tool_name.clone());
+            state.run.add(CallMade { id, tool, arguments, answer: None, failed: false, earlier: false });
+            work.keep(state).await?;
+            work.send(event).await;
+        }
+        Event::ToolResult { ref id, result: ref answer, .. } | Event::ToolError { ref id, error: ref answer, .. } => {
+            let failed = matches!(event, Event::ToolError { .. });
+            if let Some(call) = state.run.calls.iter_mut().find(|call| call.id == *id) {
+                call.answer = Some(answer.clone());
+                call.failed = failed;
+            }
+            work.keep(state).await?;
+            work.send(event).await;
+        }
+        Event::Error(error) => {
+            state.run.failure = Some(error.message.clone());
+            // The plan goes on (A71).
+            work.send(Event::PartFailed(error)).await;
+        }
+        Event::Status { status, message } if status == WITHOUT_TOOLS => {
+            work.send(Event::Status { status, message }).await;
+        }
+        Event::Status { message, .. } => state.run.failure = Some(message),
+        Event::Finished { reason, .. } if reason != FinishReason::Stop && state.run.failure.is_none() => {
+            state.run.failure = Some(format!("the run ended without an answer: {}", reason.as_str()));
+        }
+        Event::Usage(used) => state.used.add(&used),
+        Event::Thinking { .. } => work.send(event).await,
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Makes the observation: the step's answer, or `Error:` with the reason; of the last page what the step needs (B9, B14).
+pub(super) async fn executor_process_result(work: &Work, state: &mut PlanState) -> Result<(), RunError> {
+    let run = &state.run;
+    let status = if run.failure.is_some() { StepStatus::Failed } else { StepStatus::Completed };
+    let mut observation = match &run.failure {
+        Some(failure) => format!("Error: {failure}"),
+        None => beginning(run.text.trim(), MAX_OBSERVATION).to_owned(),
+    };
+    let snapshot = run.calls.iter().rev().find_map(|call| {
+        call.answer.as_deref().filter(|answer| page_snapshots::find(&call.tool, answer)).map(str::to_owned)
+    });
+    let result = observation.clone();
+    if let Some(snapshot) = snapshot {
+        let needed = page_snapshots::digest(&snapshot, &instructions(state.current()));
+        let place = work.keep_snapshot(state.total_attempts, &snapshot).await;
+        let place = place.map(|place| format!(" (the whole is in the file {place})")).unwrap_or_default();
+        observation.push_str(&format!("\n\nThe page{place}:\n{needed}"));
+    }
+    for step in state.current_mut() {
+        step.status = status;
+        result.clone_into(&mut step.result);
+    }
+    for call in &mut state.run.calls {
+        if let Some(answer) = &mut call.answer {
+            answer.truncate(answer.floor_char_boundary(MAX_ANSWER));
+        }
+    }
+    state.last_observation = observation;
+    state.node = Node::MemoryUpdate;
+    Ok(())
+}
