@@ -13,9 +13,16 @@ use tokio::time::Instant;
 use crate::core::caller::Owner;
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::per_owner::PerOwner;
+use crate::core::share::{Lease, Share};
 
 /// Maximum bytes of kept events of one run; the oldest are dropped first.
 const MAX_BYTES: usize = 1024 * 1024;
+
+/// Bytes that a log takes at once of those for all.
+const UNIT_BYTES: usize = 64 * 1024;
+
+/// Units for the logs of all callers together, who share them fairly: 64 MiB.
+const UNITS: u64 = 1_024;
 
 /// What an event takes beside its data.
 const EVENT_BYTES: usize = 64;
@@ -55,6 +62,15 @@ struct Log {
     /// Id of the last event so far.
     last: u64,
     closed: Option<Instant>,
+    /// What it takes of the memory for all logs; `None` for one outside of them.
+    memory: Option<Memory>,
+}
+
+#[derive(Debug)]
+struct Memory {
+    share: Arc<Share>,
+    owner: Owner,
+    units: Vec<Lease>,
 }
 
 /// What follows an event.
@@ -129,13 +145,25 @@ impl Log {
         self.bytes += data.len() + EVENT_BYTES;
         self.events.push_back(Arc::new(LoggedEvent { id: self.last, name, data }));
         // The newest stays, whatever its size: live followers are to get it.
-        while self.bytes > MAX_BYTES
+        while (self.bytes > MAX_BYTES || !self.has_memory())
             && self.events.len() > 1
             && let Some(oldest) = self.events.pop_front()
         {
             self.bytes -= oldest.data.len() + EVENT_BYTES;
         }
         self.last
+    }
+
+    /// Takes as many units as the events need, or gives those back that they do not; false where there are too few.
+    fn has_memory(&mut self) -> bool {
+        let wanted = self.bytes.min(MAX_BYTES).div_ceil(UNIT_BYTES);
+        let Some(memory) = &mut self.memory else { return true };
+        memory.units.truncate(wanted);
+        while memory.units.len() < wanted {
+            let Some(unit) = memory.share.try_acquire(&memory.owner, 1) else { return false };
+            memory.units.push(unit);
+        }
+        true
     }
 
     fn after(&self, id: u64) -> Next {
@@ -157,11 +185,12 @@ impl Log {
 #[derive(Debug)]
 pub struct EventLogs {
     logs: PerOwner<Arc<str>, (Arc<str>, EventLog)>,
+    memory: Arc<Share>,
 }
 
 impl Default for EventLogs {
     fn default() -> Self {
-        Self { logs: PerOwner::new(MAX_LOGS, MAX_LOGS_OF_CALLER) }
+        Self { logs: PerOwner::new(MAX_LOGS, MAX_LOGS_OF_CALLER), memory: Share::new(UNITS) }
     }
 }
 
@@ -173,7 +202,10 @@ impl EventLogs {
     /// `overloaded`: all are of runs that are on.
     pub fn open(&self, owner: &Owner, key: &Arc<str>, run: &Arc<str>) -> Result<EventLog, CallError> {
         self.remove_expired();
+        self.leave_half(owner);
         let log = EventLog::default();
+        log.log.lock().memory =
+            Some(Memory { share: Arc::clone(&self.memory), owner: owner.clone(), units: Vec::new() });
         let entry = (Arc::clone(key), log.clone());
         let gone = self.logs.insert(owner, Arc::clone(run), entry, |_, (_, log)| log.is_closed());
         gone.map_err(|_| CallError::new(ErrorCode::Overloaded, "too many runs are on at once; try again later"))?;
@@ -194,6 +226,14 @@ impl EventLogs {
     pub fn find(&self, key: &str, run: &str) -> Option<EventLog> {
         self.remove_expired();
         self.logs.with(&run.into(), |(owner, log)| (**owner == *key).then(|| log.clone())).flatten()
+    }
+
+    /// Removes logs of runs of a caller that have ended, the least recently read first, while those of all callers take more
+    /// than half of the memory: the rest is for runs that are on.
+    fn leave_half(&self, owner: &Owner) {
+        while self.memory.used() > self.memory.capacity() / 2
+            && self.logs.remove_oldest_that(owner, |_, (_, log)| log.is_closed()).is_some()
+        {}
     }
 
     fn remove_expired(&self) {
@@ -287,6 +327,31 @@ mod tests {
         log.close();
         assert_eq!(all(&log, Some(7)).await, [(8, "a 1".to_owned())]);
         assert_eq!(all(&log, Some(5)).await[0], (7, "gap {\"missed\":2}".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn the_memory_of_all_logs_is_bounded_and_shared_by_callers() {
+        let logs = EventLogs::default();
+        let of = |caller: &str| Owner { tenant: caller.into(), caller: caller.into() };
+        let open = |caller: &str, run: usize| {
+            let log = logs.open(&of(caller), &caller.into(), &format!("{caller} {run}").into()).unwrap();
+            (0..16).for_each(|_| _ = log.append("a", json!("x".repeat(60 * 1024))));
+            log
+        };
+        let bytes = |logs: &[EventLog]| logs.iter().map(|log| log.log.lock().bytes).sum::<usize>();
+        let live: Vec<_> = (0..80).map(|run| open("ann", run)).collect();
+        let max = usize::try_from(UNITS).unwrap() * UNIT_BYTES;
+        assert!(bytes(&live) <= max + 80 * UNIT_BYTES, "each keeps its newest event");
+        assert_eq!(live[0].log.lock().events.len(), 16, "the contract of a run");
+        live.iter().for_each(EventLog::close);
+        drop(live);
+        // Those that ended make space for a run of their caller.
+        let next = open("ann", 80);
+        assert_eq!(next.log.lock().events.len(), 16);
+        assert!(logs.memory.used() <= UNITS / 2 + 16 && logs.find("ann", "ann 0").is_none());
+        // Another caller has a part of its own.
+        let others: Vec<_> = (0..40).map(|run| open("ann", 100 + run)).collect();
+        assert_eq!(open("bob", 0).log.lock().events.len(), 16, "beside {} of another caller", others.len());
     }
 
     #[tokio::test]

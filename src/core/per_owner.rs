@@ -146,8 +146,13 @@ impl<K: Clone + Eq + Hash, V> PerOwner<K, V> {
 
     /// Removes the least recently used entry of a caller.
     pub fn remove_oldest_of(&self, owner: &Owner) -> Option<V> {
+        self.remove_oldest_that(owner, |_, _| true)
+    }
+
+    /// Removes the least recently used entry of a caller for which `may_go` is true.
+    pub fn remove_oldest_that(&self, owner: &Owner, may_go: impl Fn(&K, &V) -> bool) -> Option<V> {
         let mut state = self.state.lock();
-        let oldest = state.oldest_of(&owner.caller, &|_, _| true)?;
+        let oldest = state.oldest_of(&owner.caller, &may_go)?;
         state.remove(&oldest)
     }
 
