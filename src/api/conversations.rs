@@ -26,6 +26,7 @@ use super::request::{Name, Parameters, RequestMeta};
 use crate::agent::AgentService;
 use crate::agent::conversation::{unknown_conversation, unknown_run, unknown_session};
 use crate::core::error::{CallError, ErrorCode};
+use crate::core::session::workspace_of;
 use crate::gateway::Gateway;
 use crate::infra::store::{Conversation, ConversationChange as StoredChange, ConversationStatus, CopiedRun, RunStatus};
 
@@ -132,7 +133,7 @@ pub(super) async fn change(
     }
 }
 
-/// Deletes a conversation with its runs and all that they stored.
+/// Deletes a conversation with its runs, all that they stored, and its workspace.
 #[utoipa::path(delete, path = "/api/conversations/{id}", operation_id = "deleteConversation", tag = "conversations",
     params(("id" = String, Path)),
     responses((status = 204, description = "It is deleted."), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
@@ -141,11 +142,17 @@ pub(super) async fn delete(
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
 ) -> Result<StatusCode, CallError> {
-    find(&gateway, &origin, &id).await?;
-    if gateway.store().delete_conversation(&id, Timestamp::now()).await.map_err(CallError::from)? {
-        return Ok(StatusCode::NO_CONTENT);
+    let conversation = find(&gateway, &origin, &id).await?;
+    if !gateway.store().delete_conversation(&id, Timestamp::now()).await.map_err(CallError::from)? {
+        return Err(locked());
     }
-    Err(locked())
+    if conversation.workspace {
+        let workspace = workspace_of(&conversation.caller_key, &id);
+        if let Err(error) = gateway.workspaces().remove(&workspace).await {
+            tracing::warn!(%error, workspace, "cannot delete the workspace of a deleted conversation");
+        }
+    }
+    Ok(StatusCode::NO_CONTENT)
 }
 
 pub(super) fn too_many() -> CallError {

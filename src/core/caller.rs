@@ -70,6 +70,11 @@ impl Caller {
         Self { id: id.into(), tenant, roles, anonymous: false, key, owner }
     }
 
+    /// The tenant of a key, and the identity within it.
+    pub fn tenant_and_identity(key: &str) -> (&str, &str) {
+        key.split_once(KEY_SEPARATOR).unwrap_or((key, key))
+    }
+
     /// The identity within the tenant: the id, and for a token its issuer too.
     pub fn identity(&self) -> &str {
         self.key.get(self.tenant.len() + KEY_SEPARATOR.len_utf8()..).unwrap_or(&self.key)

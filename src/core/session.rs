@@ -111,8 +111,14 @@ impl Session {
 
 /// Each part is preceded by its length, so that no two triples have the same bytes.
 fn workspace_name(caller: &Caller, id: &str) -> String {
+    workspace_of(&caller.key, id)
+}
+
+/// The name of the workspace of a session of the caller with that key.
+pub fn workspace_of(caller_key: &str, id: &str) -> String {
+    let (tenant, identity) = Caller::tenant_and_identity(caller_key);
     let mut hash = Sha256::new();
-    for part in [&caller.tenant, caller.identity(), id] {
+    for part in [tenant, identity, id] {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
     }

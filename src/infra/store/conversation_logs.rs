@@ -164,6 +164,18 @@ impl Store {
         .map_err(|error| self.failed(error))
     }
 
+    /// The key of the caller and the id of each conversation with a workspace that was changed since a moment.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn conversations_with_workspaces(&self, since: Timestamp) -> Result<Vec<(String, String)>, StoreError> {
+        sqlx::query_as("SELECT caller_key, id FROM conversations WHERE workspace = 1 AND changed >= $1")
+            .bind(since.as_microsecond())
+            .fetch_all(&self.pool)
+            .await
+            .map_err(|error| self.failed(error))
+    }
+
     /// Removes a conversation with its runs and all that they stored, unless a run is on. False when one is, or there is no
     /// such conversation.
     ///

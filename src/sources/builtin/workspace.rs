@@ -9,6 +9,7 @@ mod folder;
 mod listing;
 mod path;
 
+use std::collections::HashSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -64,13 +65,13 @@ impl Workspaces {
     }
 
     /// Deletes the workspaces that this process has not used and nobody has written to for `age`:
-    /// those of sessions of earlier processes. Returns how many.
+    /// those of sessions of earlier processes, except for `kept`. Returns how many.
     ///
     /// # Errors
     /// Errors of the file system. Workspaces deleted until then stay deleted.
-    pub async fn remove_older_than(&self, age: Duration) -> io::Result<usize> {
+    pub async fn remove_older_than(&self, age: Duration, kept: HashSet<String>) -> io::Result<usize> {
         let inner = Arc::clone(&self.0);
-        in_background(move || inner.remove_older_than(age)).await?
+        in_background(move || inner.remove_older_than(age, &kept)).await?
     }
 
     /// Writes files into the workspace of that name, within its limits; those of the same paths are replaced.
@@ -157,7 +158,7 @@ impl Inner {
         }
     }
 
-    fn remove_older_than(&self, age: Duration) -> io::Result<usize> {
+    fn remove_older_than(&self, age: Duration, kept: &HashSet<String>) -> io::Result<usize> {
         let base = match self.base() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
             other => other?,
@@ -171,7 +172,7 @@ impl Inner {
             // Every write changes the folder itself, so its modification time is that of the last write.
             let written = entry.metadata()?.modified()?.into_std();
             let idle = now.duration_since(written).unwrap_or_default();
-            if idle >= age && !self.in_use.contains_key(name) {
+            if idle >= age && !self.in_use.contains_key(name) && !kept.contains(name) {
                 self.remove(name)?;
                 removed += 1;
             }

@@ -1,3 +1,4 @@
+use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -297,14 +298,22 @@ async fn removing_goes_by_name_and_never_elsewhere() {
 #[tokio::test]
 async fn only_old_unused_workspaces_are_deleted() {
     let place = Place::small();
-    assert_eq!(place.workspaces.remove_older_than(Duration::ZERO).await.unwrap(), 0, "nothing there yet");
+    assert_eq!(
+        place.workspaces.remove_older_than(Duration::ZERO, HashSet::new()).await.unwrap(),
+        0,
+        "nothing there yet"
+    );
     place.write("a", "x").await.unwrap();
     let base = place.directory.path().join("workspaces");
     fs::create_dir(base.join(THEIRS)).unwrap();
     fs::create_dir(base.join("something else")).unwrap();
     symlink(place.directory.path(), base.join("c".repeat(64))).unwrap();
-    assert_eq!(place.workspaces.remove_older_than(Duration::from_secs(3600)).await.unwrap(), 0, "too young");
-    place.workspaces.remove_older_than(Duration::ZERO).await.unwrap();
+    assert_eq!(
+        place.workspaces.remove_older_than(Duration::from_secs(3600), HashSet::new()).await.unwrap(),
+        0,
+        "too young"
+    );
+    place.workspaces.remove_older_than(Duration::ZERO, HashSet::new()).await.unwrap();
     assert!(!base.join(THEIRS).exists());
     assert!(place.path().exists(), "in use by this process");
     assert!(base.join("something else").exists() && Path::new(place.directory.path()).exists());
