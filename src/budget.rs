@@ -11,6 +11,7 @@
 
 mod account;
 mod accounts;
+mod deferred;
 mod hold;
 pub mod model_prices;
 mod scope;
@@ -30,6 +31,7 @@ use jiff::tz::Offset;
 use rust_decimal::{Decimal, RoundingStrategy};
 
 pub use self::account::Amount;
+pub use self::deferred::{DeferredCharges, TakenCharges};
 pub use self::hold::{Charge, Hold};
 pub use self::model_prices::ModelUsage;
 pub use self::write_behind::WriteBehind;
@@ -190,7 +192,7 @@ impl Budgets {
         let accounts = self.accounts.open(call, day)?;
         let limits = self.limits_for(call);
         let (reserved, before) = accounts.reserve(&limits, max_usage)?;
-        Ok(Hold::new(accounts, limits, reserved, before))
+        Ok(Hold::new(accounts, limits, (reserved, before), (call, day)))
     }
 
     fn check_on(&self, day: Date, call: &CallContext, max_usage: &MaxUsage<'_>) -> Result<Left, CallError> {

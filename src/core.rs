@@ -7,6 +7,7 @@ pub mod caller;
 pub mod client_request;
 pub mod coercion;
 pub mod error;
+pub mod failpoint;
 #[cfg(test)]
 pub(crate) mod fuzz;
 pub mod headers;

@@ -15,6 +15,7 @@ mod resume;
 pub mod run_event;
 mod session;
 pub mod stored;
+mod title;
 
 use std::fmt;
 use std::pin::pin;
@@ -35,12 +36,13 @@ use self::run_event::{RunEvent, SystemSubtype, Translation};
 use super::event_log::{EventLog, EventLogs};
 use super::{AgentService, Event};
 use crate::core::error::{CallError, ErrorCode};
+use crate::core::failpoint;
 use crate::gateway::Gateway;
 use crate::infra::store::{Conversation, ConversationRun, ConversationStatus, RunStatus, Store};
 
-pub use self::additions::first_line;
 pub use self::live::{Decision, LiveRun, StopCause};
 pub use self::request::{OnBusy, OnUnknown, RunReply, RunRequest, StartedRun};
+pub use self::title::first_line;
 
 /// How long a run waits for its conversation (C5).
 const LOCK_WAIT: Duration = Duration::from_secs(5);
@@ -92,6 +94,7 @@ impl ConversationRuns {
     /// `denied` for a conversation that is inactive; `overloaded` if too many runs are on.
     pub fn start(self: &Arc<Self>, request: RunRequest) -> Result<StartedRun, CallError> {
         check(&request.conversation)?;
+        failpoint::reach("run.checked");
         let id: Arc<str> = Uuid::now_v7().to_string().into();
         let caller = &request.caller;
         let log = self.logs.open(&caller.owner, &caller.key, &id)?;
@@ -123,20 +126,26 @@ impl ConversationRuns {
     async fn run(&self, request: RunRequest, live: Arc<LiveRun>, log: &EventLog) -> Result<Ended, CallError> {
         // 3: the lock of the conversation.
         let lock = self.lock(&request, &live, log).await?;
+        failpoint::reach("run.locked");
         // 4: the context, with what was said before.
         let mut context = self.context(request, live, log, &lock).await?;
         let outcome = match self.answer_open_calls(&mut context).await {
             // 5: the options: prompt, tools, limits. 6: the agent.
-            Ok(()) => match self.agents.begin(context.options()).await {
-                // 7 and 8: its messages become events, and its tool calls are journaled.
-                Ok(events) => process(Box::pin(events), &context).await,
-                Err(error) => Outcome::refused(error),
-            },
+            Ok(()) => {
+                let options = context.options();
+                failpoint::reach("run.options");
+                match self.agents.begin(options).await {
+                    // 7 and 8: its messages become events, and its tool calls are journaled.
+                    Ok(events) => process(Box::pin(events), &context).await,
+                    Err(error) => Outcome::refused(error),
+                }
+            }
             Err(error) => Outcome::refused(error),
         };
         // 9 and 10: what it leaves is stored in one transaction, which gives the lock back.
         let ended = self.finish(context, outcome, &lock).await;
         lock.release().await;
+        failpoint::reach("run.released");
         ended
     }
 
@@ -223,6 +232,7 @@ impl ConversationRuns {
 async fn process(mut events: impl futures_util::Stream<Item = Event> + Unpin, context: &Context) -> Outcome {
     let (mut outcome, mut translation) = (Outcome::default(), Translation::default());
     // A plan has no time limit of its own: each of its parts has this one.
+    failpoint::reach("run.agent");
     let mut end = pin!(sleep(additions::max_run(&context.request.profile)));
     loop {
         let event = tokio::select! {
@@ -234,6 +244,7 @@ async fn process(mut events: impl futures_util::Stream<Item = Event> + Unpin, co
         };
         let Some(event) = event else { return outcome };
         context.show(&event, end.as_mut()).await;
+        failpoint::reach("run.event");
         for event in translation.of(&event) {
             add(&context.log, &event);
         }

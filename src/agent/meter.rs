@@ -14,7 +14,7 @@ use super::usage::UsageByAgent;
 use crate::budget::model_prices::Prices;
 use crate::budget::{self, Budgets, Hold, ModelUsage};
 use crate::config::AgentProfile;
-use crate::core::call::{BudgetScopes, CallContext, Caller, Via};
+use crate::core::call::{BudgetScopes, CallContext, Caller, ChargeSink, Via};
 use crate::core::error::ErrorCode;
 use crate::infra::telemetry;
 
@@ -99,6 +99,7 @@ impl Meter {
             Some(account) if !prices.is_free() => {
                 let call = CallContext {
                     scopes: account.scopes.clone(),
+                    charges: self.by_agent.charges().map(|charges| Arc::clone(charges) as Arc<dyn ChargeSink>),
                     ..CallContext::new(String::new(), Arc::clone(&account.caller), Via::Agent)
                 };
                 let reserved = account.budgets.reserve_cost(&call, profile.model(), prices.cost(max_usage));
@@ -167,9 +168,6 @@ impl TurnCharge<'_> {
         self.settled = true;
         // As it is charged.
         let cost = budget::rounded(self.prices.cost(used));
-        if let Some(hold) = self.hold.take() {
-            hold.charge_cost(cost);
-        }
         let ModelUsage { prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens } = used;
         let added = RunUsage {
             prompt_tokens,
@@ -179,7 +177,12 @@ impl TurnCharge<'_> {
             cost_usd: cost,
             ..RunUsage::default()
         };
-        self.meter.by_agent.add(&self.meter.agent, &self.model, &added);
+        let hold = self.hold.take();
+        self.meter.by_agent.add_charged(&self.meter.agent, &self.model, &added, || {
+            if let Some(hold) = hold {
+                hold.charge_cost(cost);
+            }
+        });
         self.meter.count(|sum| sum.add(&added));
     }
 }

@@ -198,7 +198,7 @@ async fn answer(toolbox: &dyn Toolbox, checked: CheckedCall, end: Option<Instant
     let answer = match arguments {
         Ok(arguments) => {
             let tool = call.tool.clone();
-            let call = ToolboxCall { id: call.id.clone(), tool, arguments, corrections };
+            let call = ToolboxCall { corrections, ..ToolboxCall::new(&call.id, tool, arguments) };
             ask_until_ready(toolbox, &call, end).await
         }
         Err(problem) => ToolAnswer { success: false, text: problem, error_info: None, images: Vec::new() },

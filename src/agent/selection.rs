@@ -52,7 +52,7 @@ async fn choose(
         let is_offered = request.tools.iter().any(|tool| tool.name == call.tool);
         let arguments = call.read_arguments().ok().filter(|_| is_offered)?;
         let is_whole = !is_cut || !call.may_be_cut(index == last);
-        is_whole.then_some(ToolboxCall { id: call.id, tool: call.tool, arguments, corrections: Vec::new() })
+        is_whole.then(|| ToolboxCall::new(call.id, call.tool, arguments))
     });
     Ok(calls.collect())
 }

@@ -8,14 +8,16 @@ mod of_tenant;
 mod over_http;
 mod shortlist;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
 use super::message::Image;
-use crate::core::call::Arguments;
+use crate::core::call::{Arguments, ChargeSink};
 use crate::core::coercion::Coercion;
 use crate::tool::Tool;
 
@@ -53,7 +55,7 @@ impl From<&Tool> for ToolDescription {
     }
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct ToolboxCall {
     /// The call's id in its run.
     pub id: String,
@@ -61,6 +63,32 @@ pub struct ToolboxCall {
     pub arguments: Arguments,
     /// What was corrected in the model's call, for its receipt.
     pub corrections: Vec<Coercion>,
+    pub record: RecordedCall,
+}
+
+/// What a journal adds to a call that it records.
+#[derive(Debug, Clone, Default)]
+pub struct RecordedCall {
+    /// The `Idempotency-Key` for the API behind the tool: the same one when the call is sent again.
+    pub key: Option<Arc<str>>,
+    /// Who stores its charge with its answer.
+    pub charges: Option<Arc<dyn ChargeSink>>,
+}
+
+impl RecordedCall {
+    /// The key of a call of a run.
+    pub(super) fn key_of(run: &str, call: &str) -> Arc<str> {
+        let digest = Sha256::new().chain_update(run).chain_update([0]).chain_update(call).finalize();
+        hex::encode(&digest[..16]).into()
+    }
+}
+
+impl ToolboxCall {
+    /// A call that no journal knows.
+    pub fn new(id: impl Into<String>, tool: impl Into<String>, arguments: Arguments) -> Self {
+        let (id, tool) = (id.into(), tool.into());
+        Self { id, tool, arguments, corrections: Vec::new(), record: RecordedCall::default() }
+    }
 }
 
 /// A tool's result, for the model to read.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::event::RunUsage;
+use crate::budget::{Budgets, DeferredCharges, TakenCharges};
 
 /// What one agent used of one model.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,12 +24,45 @@ pub struct UsageByAgent {
     rows: Arc<Mutex<Vec<AgentUsage>>>,
     /// That of the run that started this one.
     of_parent: Option<Arc<UsageByAgent>>,
+    /// The charges for it, where they are stored with its rows.
+    charges: Option<Arc<DeferredCharges>>,
 }
 
 impl UsageByAgent {
+    /// The usage of a run whose charges are stored with its rows.
+    pub(super) fn stored_with_charges(budgets: &Arc<Budgets>) -> Self {
+        Self { charges: Some(DeferredCharges::new(budgets)), ..Self::default() }
+    }
+
     /// That of a sub-agent: what is added to it is added to this one at once.
     pub(super) fn of_sub_agent(&self) -> Self {
-        Self { of_parent: Some(Arc::new(self.clone())), ..Self::default() }
+        Self { of_parent: Some(Arc::new(self.clone())), charges: self.charges.clone(), ..Self::default() }
+    }
+
+    /// That of a part of the run, whose charges are stored with its own rows unless those of the run are.
+    pub(super) fn of_part(&self, budgets: &Arc<Budgets>) -> Self {
+        let charges = Some(self.charges.clone().unwrap_or_else(|| DeferredCharges::new(budgets)));
+        Self { charges, ..self.of_sub_agent() }
+    }
+
+    /// Whether its charges are stored with its rows.
+    pub(super) fn has_charges(&self) -> bool {
+        self.charges.is_some()
+    }
+
+    /// Whether there are charges that are not stored.
+    pub(super) fn has_new_charges(&self) -> bool {
+        self.charges.as_ref().is_some_and(|charges| !charges.is_empty())
+    }
+
+    pub(super) fn charges(&self) -> Option<&Arc<DeferredCharges>> {
+        self.charges.as_ref()
+    }
+
+    /// The rows, and the charges since they were last taken: of no turn are there those without the rows.
+    pub(super) fn take_charges(&self) -> (Vec<AgentUsage>, Option<TakenCharges>) {
+        let rows = self.rows.lock();
+        (rows.clone(), self.charges.as_ref().map(|charges| charges.take()))
     }
 
     /// One row for each agent and model. Their order stays when others are added.
@@ -44,15 +78,35 @@ impl UsageByAgent {
     }
 
     pub(super) fn add(&self, agent: &Arc<str>, model: &str, used: &RunUsage) {
-        if let Some(parent) = &self.of_parent {
-            parent.add(agent, model, used);
-        }
-        let mut rows = self.rows.lock();
-        if let Some(row) = rows.iter_mut().find(|row| row.agent == *agent && *row.model == *model) {
-            return row.used.add(used);
-        }
-        rows.push(AgentUsage { agent: Arc::clone(agent), model: model.into(), used: used.clone() });
+        self.add_charged(agent, model, used, || {});
     }
+
+    /// Adds what `charge` charges, both at once for whoever takes the charges.
+    pub(super) fn add_charged(&self, agent: &Arc<str>, model: &str, used: &RunUsage, charge: impl FnOnce()) {
+        match &self.of_parent {
+            // The outermost one with these charges is where they are taken.
+            Some(parent) if parent.charges.is_some() || self.charges.is_none() => {
+                parent.add_charged(agent, model, used, charge);
+                add_to(&mut self.rows.lock(), agent, model, used);
+            }
+            parent => {
+                let mut rows = self.rows.lock();
+                charge();
+                add_to(&mut rows, agent, model, used);
+                drop(rows);
+                if let Some(parent) = parent {
+                    parent.add(agent, model, used);
+                }
+            }
+        }
+    }
+}
+
+fn add_to(rows: &mut Vec<AgentUsage>, agent: &Arc<str>, model: &str, used: &RunUsage) {
+    if let Some(row) = rows.iter_mut().find(|row| row.agent == *agent && *row.model == *model) {
+        return row.used.add(used);
+    }
+    rows.push(AgentUsage { agent: Arc::clone(agent), model: model.into(), used: used.clone() });
 }
 
 #[cfg(test)]

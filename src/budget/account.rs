@@ -35,6 +35,11 @@ impl Amount {
         }
     }
 
+    /// The larger of each.
+    fn max(self, other: Self) -> Self {
+        Self { cost_usd: self.cost_usd.max(other.cost_usd), tokens: self.tokens.max(other.tokens) }
+    }
+
     fn covers(self, other: Self) -> bool {
         self.cost_usd >= other.cost_usd && self.tokens >= other.tokens
     }
@@ -69,13 +74,15 @@ pub(super) struct Account {
     balance: Balance,
     /// The part of `spent` that is in the store; only a day's account is ever saved.
     saved: Amount,
+    /// The part of `spent` that somebody stores together with what it was for.
+    deferred: Amount,
     /// When a call last took or returned the account; only for named scopes.
     last_used: Instant,
 }
 
 impl Account {
     pub(super) fn new() -> Self {
-        Self { balance: Balance::default(), saved: Amount::ZERO, last_used: Instant::now() }
+        Self { balance: Balance::default(), saved: Amount::ZERO, deferred: Amount::ZERO, last_used: Instant::now() }
     }
 
     pub(super) fn balance(&self) -> &Balance {
@@ -101,13 +108,31 @@ impl Account {
         self.balance.spent = self.balance.spent.plus(spent);
     }
 
-    pub(super) fn unsaved(&self) -> Amount {
+    /// What was spent and is not in the store, whoever stores it.
+    pub(super) fn outstanding(&self) -> Amount {
         self.balance.spent.minus(self.saved)
     }
 
-    /// The store has added `added` and now has `total`, from this process or another.
+    /// What is to be written to the store in the background.
+    pub(super) fn unsaved(&self) -> Amount {
+        self.outstanding().minus(self.deferred)
+    }
+
+    /// Leaves a part of what was spent to somebody who stores it.
+    pub(super) fn defer(&mut self, amount: Amount) {
+        self.deferred = self.deferred.plus(amount);
+    }
+
+    /// That part is stored by now, or is to be written in the background after all.
+    pub(super) fn release(&mut self, amount: Amount) {
+        self.deferred = self.deferred.minus(amount);
+    }
+
+    /// The store has added `added` and then had `total`, from this process or another. Of several that were added at once, an
+    /// earlier one may be told later.
     pub(super) fn saved(&mut self, added: Amount, total: Amount) {
-        self.balance.spent = total.plus(self.unsaved().minus(added));
-        self.saved = total;
+        let outstanding = self.outstanding().minus(added);
+        self.saved = self.saved.max(total);
+        self.balance.spent = self.saved.plus(outstanding);
     }
 }

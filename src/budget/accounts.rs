@@ -107,11 +107,11 @@ impl AccountStore {
         });
         let given_up = today.saturating_sub(UNSAVED_DAYS.days());
         self.days.retain(|key, account| {
-            in_use(account) || key.day >= today || (key.day >= given_up && !account.lock().unsaved().is_zero())
+            in_use(account) || key.day >= today || (key.day >= given_up && !account.lock().outstanding().is_zero())
         });
     }
 
-    /// The usage not written to the store yet.
+    /// The usage not written to the store yet, in the order in which every transaction locks the rows.
     pub(super) fn unsaved(&self) -> Vec<DailyUsage> {
         let unsaved = self.days.iter().filter_map(|entry| {
             let unsaved = entry.value().lock().unsaved();
@@ -119,7 +119,9 @@ impl AccountStore {
             let DayKey { day, scope, ref key } = *entry.key();
             (!unsaved.is_zero()).then(|| DailyUsage { day, scope, key: Arc::clone(key), cost_usd, tokens })
         });
-        unsaved.collect()
+        let mut unsaved: Vec<_> = unsaved.collect();
+        unsaved.sort_unstable_by(|a, b| (a.scope, a.day, &a.key).cmp(&(b.scope, b.day, &b.key)));
+        unsaved
     }
 
     /// The balances of one day, by caller's key or tenant.
@@ -132,6 +134,20 @@ impl AccountStore {
     pub(super) fn saved(&self, added: &DailyUsage, total: &DailyUsage) {
         let account = self.open_day(DayKey { day: total.day, scope: total.scope, key: Arc::clone(&total.key) });
         account.lock().saved(amount(added), amount(total));
+    }
+
+    /// The same for usage that was deferred.
+    pub(super) fn saved_deferred(&self, added: &DailyUsage, total: &DailyUsage) {
+        let account = self.open_day(DayKey { day: total.day, scope: total.scope, key: Arc::clone(&total.key) });
+        let mut account = account.lock();
+        account.release(amount(added));
+        account.saved(amount(added), amount(total));
+    }
+
+    /// Writes deferred usage in the background after all.
+    pub(super) fn release(&self, usage: &DailyUsage) {
+        let account = self.open_day(DayKey { day: usage.day, scope: usage.scope, key: Arc::clone(&usage.key) });
+        account.lock().release(amount(usage));
     }
 
     #[cfg(test)]
@@ -179,14 +195,18 @@ impl Accounts {
         Ok((reserved, before))
     }
 
-    /// Ends a reservation, `spent` of it being spent, and returns the balances of the accounts.
-    pub(super) fn settle(self, reserved: Amount, spent: Amount) -> PerScope<Balance> {
+    /// Ends a reservation, `spent` of it being spent, and returns the balances of the accounts. What is deferred is not
+    /// written in the background; that of named scopes never is.
+    pub(super) fn settle(self, reserved: Amount, spent: Amount, is_deferred: bool) -> PerScope<Balance> {
         let mut locked = self.0.each_ref().map(|account| account.as_deref().map(Mutex::lock));
         touch(&mut locked);
         locked.map(|account| match account {
             None => Balance { spent, held: Amount::ZERO },
             Some(mut account) => {
                 account.settle(reserved, spent);
+                if is_deferred {
+                    account.defer(spent);
+                }
                 *account.balance()
             }
         })

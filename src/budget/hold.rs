@@ -3,12 +3,14 @@
 use std::mem;
 use std::sync::Arc;
 
+use jiff::civil::Date;
 use rust_decimal::Decimal;
 
 use super::Left;
-use super::account::Amount;
+use super::account::{Amount, Balance};
 use super::accounts::Accounts;
-use super::scope::Limits;
+use super::scope::{Limits, PerScope};
+use crate::core::call::{CallContext, Caller, ChargeSink};
 
 /// Money and tokens reserved for one call in each of its scopes; refunded on drop.
 #[derive(Debug)]
@@ -19,6 +21,8 @@ pub struct Hold {
     limits: Arc<Limits>,
     reserved: Amount,
     before: Left,
+    /// Who stores the charge, if it is not written in the background.
+    deferral: Option<Deferral>,
 }
 
 /// The final cost of a call.
@@ -31,9 +35,23 @@ pub struct Charge {
     pub after: Left,
 }
 
+#[derive(Debug)]
+struct Deferral {
+    sink: Arc<dyn ChargeSink>,
+    caller: Arc<Caller>,
+    day: Date,
+}
+
 impl Hold {
-    pub(super) fn new(accounts: Accounts, limits: Arc<Limits>, reserved: Amount, before: Left) -> Self {
-        Self { accounts, limits, reserved, before }
+    pub(super) fn new(
+        accounts: Accounts,
+        limits: Arc<Limits>,
+        (reserved, before): (Amount, Left),
+        (call, day): (&CallContext, Date),
+    ) -> Self {
+        let sink = call.charges.clone();
+        let deferral = sink.map(|sink| Deferral { sink, caller: Arc::clone(&call.caller), day });
+        Self { accounts, limits, reserved, before, deferral }
     }
 
     /// The output's text is truncated to this many tokens, so that the reservation is an upper bound.
@@ -48,8 +66,7 @@ impl Hold {
     /// Turns the hold into a charge of the real cost, even where that is more: a model's answer must be paid,
     /// whatever was expected.
     pub fn charge_cost(mut self, cost_usd: Decimal) {
-        let spent = Amount { cost_usd: super::rounded(cost_usd), tokens: 0 };
-        mem::take(&mut self.accounts).settle(self.reserved, spent);
+        self.spend(Amount { cost_usd: super::rounded(cost_usd), tokens: 0 });
     }
 
     /// Turns the hold into a charge of the tool's price and the tokens really used, which are never more than those
@@ -57,14 +74,23 @@ impl Hold {
     pub fn charge(mut self, tokens: u64) -> Charge {
         debug_assert!(tokens <= self.reserved.tokens, "{tokens} tokens charged, {} reserved", self.reserved.tokens);
         let used = Amount { tokens: tokens.min(self.reserved.tokens), ..self.reserved };
-        let balances = mem::take(&mut self.accounts).settle(self.reserved, used);
+        let balances = self.spend(used);
         let after = self.limits.left(&balances);
         Charge { cost_usd: used.cost_usd, tokens: used.tokens, before: self.before, after }
+    }
+
+    fn spend(&mut self, spent: Amount) -> PerScope<Balance> {
+        let deferral = self.deferral.take().filter(|_| !spent.is_zero());
+        let balances = mem::take(&mut self.accounts).settle(self.reserved, spent, deferral.is_some());
+        if let Some(Deferral { sink, caller, day }) = deferral {
+            sink.charged(&caller, day, spent.cost_usd, spent.tokens);
+        }
+        balances
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        mem::take(&mut self.accounts).settle(self.reserved, Amount::ZERO);
+        mem::take(&mut self.accounts).settle(self.reserved, Amount::ZERO, false);
     }
 }

@@ -10,6 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
+use jiff::civil::Date;
+use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
@@ -79,6 +81,16 @@ pub struct CallContext {
     pub corrections: Vec<Coercion>,
     /// The id that an agent's run has for it.
     pub agent_call: Option<Box<str>>,
+    /// Sent to an HTTP API as its `Idempotency-Key`: the same one when whoever records the call sends it again.
+    pub upstream_key: Option<Arc<str>>,
+    /// Who stores its charge; otherwise it is written in the background.
+    pub charges: Option<Arc<dyn ChargeSink>>,
+}
+
+/// Takes what a call was charged, to store it together with what the call leaves.
+pub trait ChargeSink: fmt::Debug + Send + Sync {
+    /// `day`: in UTC.
+    fn charged(&self, caller: &Caller, day: Date, cost_usd: Decimal, tokens: u64);
 }
 
 impl CallContext {
@@ -111,6 +123,8 @@ impl CallContext {
             memory: None,
             corrections: Vec::new(),
             agent_call: None,
+            upstream_key: None,
+            charges: None,
         }
     }
 
@@ -134,6 +148,8 @@ impl CallContext {
             peer: self.peer.clone(),
             client_meta: self.client_meta.clone(),
             client_session: self.client_session.clone(),
+            upstream_key: self.upstream_key.clone(),
+            charges: self.charges.clone(),
             ..Self::new(self.tool.clone(), Arc::clone(&self.caller), self.via)
         }
     }

@@ -39,7 +39,7 @@ use tokio::time::Instant;
 
 use super::temporary_folder::TemporaryFolder;
 
-pub use self::conversation_journal::{ToolExecution, ToolOutcome, TurnMessage};
+pub use self::conversation_journal::{ToolExecution, ToolOutcome, TurnMessage, Used};
 pub use self::conversation_lock::{ConversationLock, LockState};
 pub use self::conversation_logs::{CopiedRun, LogFilter, LogRow};
 pub use self::conversation_runs::{ConversationRun, MessageLog, ModelUsageRow, RunEnd, RunStatus, StoredError};

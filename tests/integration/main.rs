@@ -41,6 +41,7 @@ mod httpbin;
 mod https;
 mod idempotency;
 mod interpreters;
+mod kill_points;
 mod large_numbers;
 mod leaks;
 mod limits;

@@ -13,14 +13,19 @@ use url::Url;
 use crate::app::{TestApp, answer, code, degraded};
 
 /// A database for one test: a schema of the server's.
-struct TestDatabase {
+pub(crate) struct TestDatabase {
     url: Url,
     schema: String,
     connections: AnyPool,
 }
 
 impl TestDatabase {
-    async fn new() -> Self {
+    /// As the program connects to it.
+    pub(crate) fn url(&self) -> &str {
+        self.url.as_str()
+    }
+
+    pub(crate) async fn new() -> Self {
         let mut url: Url = std::env::var("TEST_DATABASE_URL").unwrap().parse().unwrap();
         sqlx::any::install_default_drivers();
         let connections = AnyPool::connect(url.as_str()).await.unwrap();
@@ -35,7 +40,7 @@ impl TestDatabase {
         sqlx::raw_sql(AssertSqlSafe(statement.to_owned())).execute(&self.connections).await.unwrap();
     }
 
-    fn settings(&self, more: &str) -> String {
+    pub(crate) fn settings(&self, more: &str) -> String {
         format!("store: {{url: '{}'}}\n{more}", self.url)
     }
 }

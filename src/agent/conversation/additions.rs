@@ -1,4 +1,4 @@
-//! What a run adds to its profile: the system prompt's parts (C10), and the title of a conversation without one (C32).
+//! What a run adds to its profile: the system prompt's parts (C10), and the time limit of conversations (C40).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,9 +17,6 @@ const WORKSPACE: &str = "/output";
 
 /// Files of a workspace that are listed at most.
 const MAX_LISTED: usize = 1_000;
-
-/// Maximum characters of a title (C32).
-const MAX_TITLE_CHARS: usize = 50;
 
 /// How long a run may take.
 pub(super) fn max_run(profile: &AgentProfile) -> Duration {
@@ -54,26 +51,4 @@ pub(super) async fn workspace(request: &RunRequest, workspaces: &Workspaces) -> 
         Vec::new()
     });
     Some(WorkspaceInfo { path: WORKSPACE.to_owned(), files })
-}
-
-/// A title without a model: the first line of what the user said.
-pub fn first_line(user_input: &str) -> Option<String> {
-    let line = user_input.lines().map(str::trim).find(|line| !line.is_empty())?;
-    match line.char_indices().nth(MAX_TITLE_CHARS) {
-        None => Some(line.to_owned()),
-        Some(_) => Some(line.chars().take(MAX_TITLE_CHARS - 1).chain(['…']).collect()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_title_is_the_first_line_and_has_at_most_fifty_characters() {
-        assert_eq!(first_line("\n  Is it warm? \nTell me."), Some("Is it warm?".into()));
-        assert_eq!(first_line(" \n"), None);
-        let long = first_line(&"関".repeat(51)).unwrap();
-        assert!(long.chars().count() == 50 && long.ends_with("関…"), "{long}");
-    }
 }

@@ -8,7 +8,7 @@ use tokio::time::Sleep;
 use uuid::Uuid;
 
 use super::history::{History, OpenCall};
-use super::journal::{Journal, Journaled};
+use super::journal::{Journal, Journaled, KeptUsage};
 use super::live::LiveRun;
 use super::lock::HeldLock;
 use super::run_event::SystemSubtype;
@@ -20,6 +20,7 @@ use crate::agent::toolbox::ToolboxLayer;
 use crate::agent::usage::UsageByAgent;
 use crate::agent::{AgentRequest, Event, Message, Toolbox};
 use crate::core::error::CallError;
+use crate::core::failpoint;
 use crate::infra::store::{ConversationRun, RunStatus};
 
 /// Everything about one run (C7).
@@ -39,6 +40,7 @@ pub(super) struct Context {
     pub(super) workspace: Option<WorkspaceInfo>,
     /// By agent and model, with that of sub-agents.
     pub(super) usage: UsageByAgent,
+    pub(super) kept_usage: KeptUsage,
 }
 
 impl ConversationRuns {
@@ -57,20 +59,37 @@ impl ConversationRuns {
         let found = store.conversation(&request.caller.key, id).await.map_err(CallError::from)?;
         let conversation = found.ok_or_else(|| unknown_conversation(id))?;
         check(&conversation)?;
-        let usage = UsageByAgent::default();
+        let budgets = &self.gateway().pipeline.budget;
+        let usage = UsageByAgent::stored_with_charges(budgets);
         let (history, compacted) = self.history(&request, &conversation, &usage).await?;
         let mut run = new_run(&request, &live, conversation.session_id);
         run.number = store.begin_conversation_run(&run).await.map_err(CallError::from)?;
+        failpoint::reach("run.begun");
         add(log, &system(SystemSubtype::Init, &run));
         compacted.iter().for_each(|event| add(log, event));
         let of_run = (&*run.id, &*run.agent);
         let max_bytes = request.profile.max_result_bytes;
-        let journal = Journal::new(store.clone(), lock.lock.clone(), of_run, usage.clone(), max_bytes);
+        let journal = Journal::new(store.clone(), lock.lock.clone(), of_run, (usage.clone(), budgets), max_bytes);
         let toolbox: Arc<dyn Toolbox> = Arc::clone(&request.toolbox) as Arc<dyn Toolbox>;
         let workspace = additions::workspace(&request, self.gateway().workspaces()).await;
         let History { messages, open } = history;
-        let (title, answers, log) = (conversation.title, Vec::new(), log.clone());
-        Ok(Context { request, run, live, log, journal, toolbox, open, answers, messages, title, workspace, usage })
+        let (title, answers, log, kept_usage) =
+            (conversation.title, Vec::new(), log.clone(), journal.keep_storing_usage());
+        Ok(Context {
+            request,
+            run,
+            live,
+            log,
+            journal,
+            toolbox,
+            open,
+            answers,
+            messages,
+            title,
+            workspace,
+            usage,
+            kept_usage,
+        })
     }
 }
 

@@ -1,23 +1,23 @@
-//! The end of a run: its title, and all that it leaves, stored in one transaction.
+//! The end of a run: all that it leaves, stored in one transaction.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use super::context::Context;
 use super::lock::HeldLock;
 use super::outcome::Outcome;
 use super::run_event::{RunEvent, SystemSubtype};
-use super::{ConversationRuns, RunReply, RunRequest, add, first_line, recovery, stored, system};
+use super::{ConversationRuns, RunReply, RunRequest, add, recovery, stored, system, title};
 use crate::agent::Message;
-use crate::agent::message::UserMessage;
+use crate::agent::event_log::EventLog;
+use crate::agent::message::{ToolMessage, UserMessage};
 use crate::agent::usage::UsageByAgent;
+use crate::budget::TakenCharges;
 use crate::core::error::CallError;
-use crate::infra::store::{RunEnd, RunStatus};
-
-/// How long the end of a run waits for its title; then it is the first line of what the user said.
-const TITLE_TIMEOUT: Duration = Duration::from_secs(10);
+use crate::core::failpoint;
+use crate::infra::store::{ConversationRun, RunEnd, RunStatus, StoreError, Used};
 
 /// How long the end of a run waits for a store that is away; within that time its lock is not lost.
 const END_WAIT: Duration = Duration::from_secs(10);
@@ -40,7 +40,8 @@ impl ConversationRuns {
         mut outcome: Outcome,
         lock: &HeldLock,
     ) -> Result<Ended, CallError> {
-        let Context { request, mut run, live, log, journal, answers, title, usage, .. } = context;
+        failpoint::reach("run.ended");
+        let Context { request, mut run, live, log, journal, answers, title, usage, kept_usage, .. } = context;
         (run.status, run.error) = outcome.status(&live);
         run.ended = Some(Timestamp::now());
         let mut added = outcome.messages.clone();
@@ -48,48 +49,30 @@ impl ConversationRuns {
             journal.settle().await;
             added = recovery::completed(self.store(), &run.id, added).await?;
         }
-        let input = Message::User(UserMessage::from(run.user_input.as_str()));
-        let messages = answers.into_iter().map(Message::Tool).chain([input]).chain(added);
-        let messages: Vec<_> = messages.map(|message| stored::write(&message)).collect();
+        let messages = written(&run, answers, added);
         journal.store_usage().await;
         let title = match title {
             None if run.status == RunStatus::Succeeded => {
-                let title = timeout(TITLE_TIMEOUT, self.title(&request, &usage, &outcome.text));
-                let title = live.stop.run_until_cancelled(title).await.and_then(Result::ok);
-                title.flatten().or_else(|| first_line(&request.user_input))
+                let made = self.title(&request, &usage, &outcome.text);
+                title::in_time(made, &live, &request.user_input).await
             }
             title => title,
         };
-        let usage = outcome.count(&usage, &run.agent, request.profile.model());
+        failpoint::reach("run.titled");
+        kept_usage.stop().await;
+        let (rows, charges) = usage.take_charges();
+        let rows = outcome.count(rows, &run.agent, request.profile.model());
+        let used = Used { rows: &rows, charges: charges.as_ref().map(TakenCharges::usage).unwrap_or_default() };
         let (lock, title_of_end) = (Some(&lock.lock), title.as_deref());
-        let end =
-            RunEnd { run: &run, lock, keeps_lock: false, messages: &messages, title: title_of_end, usage: &usage };
-        if !self.store_end(&end).await? {
+        let end = RunEnd { run: &run, lock, keeps_lock: false, messages: &messages, title: title_of_end, used };
+        let Some(totals) = until_stored(&run.id, || self.store().end_conversation_run(&end)).await? else {
             return Err(CallError::internal("the run lost its conversation's lock, and its end was not stored"));
+        };
+        if let Some(charges) = charges {
+            charges.stored(&totals);
         }
-        let failure = outcome.error.take();
-        let reply = outcome.reply(&run, title);
-        if let Some(failure) = &failure {
-            add(&log, &RunEvent::error(failure));
-        }
-        add(&log, &reply.event());
-        add(&log, &system(SystemSubtype::Finish, &run));
-        let failure = failure.map(|failure| failure.with_output(reply.result.as_str().into()));
-        Ok(Ended { reply, failure })
-    }
-
-    /// Stores the end of a run. While the store is away it is tried again: the answer would be lost.
-    async fn store_end(&self, end: &RunEnd<'_>) -> Result<bool, CallError> {
-        let until = Instant::now() + END_WAIT;
-        loop {
-            match self.store().end_conversation_run(end).await {
-                Err(error) if error.is_outage() && Instant::now() < until => {
-                    tracing::warn!(%error, run = end.run.id, "the end of a run could not be stored; it is tried again");
-                    sleep(END_PAUSE).await;
-                }
-                ended => return ended.map_err(CallError::from),
-            }
-        }
+        failpoint::reach("run.stored");
+        Ok(Ended::reported(outcome, &run, title, &log))
     }
 
     /// A title by the model for summaries (C32).
@@ -97,5 +80,80 @@ impl ConversationRuns {
         let (payer, agent) = ((&request.caller, &request.scopes), request.agent.as_str().into());
         let exchange = [request.user_input.as_str(), reply];
         self.agents.title(payer, &request.profile, (&agent, usage), exchange).await
+    }
+}
+
+impl Ended {
+    /// Adds the last events.
+    fn reported(mut outcome: Outcome, run: &ConversationRun, title: Option<String>, log: &EventLog) -> Self {
+        let failure = outcome.error.take();
+        let reply = outcome.reply(run, title);
+        if let Some(failure) = &failure {
+            add(log, &RunEvent::error(failure));
+        }
+        add(log, &reply.event());
+        add(log, &system(SystemSubtype::Finish, run));
+        let failure = failure.map(|failure| failure.with_output(reply.result.as_str().into()));
+        Self { reply, failure }
+    }
+}
+
+/// What the run adds to its conversation: answers to calls of the run before, what the user said, and what followed.
+fn written(run: &ConversationRun, answers: Vec<ToolMessage>, added: Vec<Message>) -> Vec<String> {
+    let input = Message::User(UserMessage::from(run.user_input.as_str()));
+    let messages = answers.into_iter().map(Message::Tool).chain([input]).chain(added);
+    messages.map(|message| stored::write(&message)).collect()
+}
+
+/// Stores the end of a run. While the store is away it is tried again: the answer would be lost.
+async fn until_stored<T, F>(run: &str, store: impl Fn() -> F) -> Result<T, CallError>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
+    let until = Instant::now() + END_WAIT;
+    loop {
+        match store().await {
+            Err(error) if error.is_outage() && Instant::now() < until => {
+                tracing::warn!(%error, run, "the end of a run could not be stored; it is tried again");
+                sleep(END_PAUSE).await;
+            }
+            ended => return ended.map_err(CallError::from),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use crate::core::error::ErrorCode;
+
+    fn full() -> StoreError {
+        StoreError::Full { place: "sekisho.db".into() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_run_is_stored_once_the_store_is_back() {
+        let (attempts, begun) = (AtomicU32::new(0), Instant::now());
+        let store = || async {
+            match attempts.fetch_add(1, Ordering::Relaxed) {
+                0..6 => Err(full()),
+                _ => Ok("stored"),
+            }
+        };
+        assert_eq!(until_stored("r", store).await.unwrap(), "stored");
+        assert_eq!((attempts.load(Ordering::Relaxed), begun.elapsed()), (7, 6 * END_PAUSE));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_run_is_given_up_after_a_time_or_where_waiting_does_not_help() {
+        let begun = Instant::now();
+        let away = until_stored("r", || async { Err::<(), _>(full()) }).await.unwrap_err();
+        assert_eq!((away.code(), begun.elapsed()), (ErrorCode::Overloaded, END_WAIT));
+        let newer = || async { Err::<(), _>(StoreError::Newer { place: "sekisho.db".into(), found: 9, known: 8 }) };
+        let begun = Instant::now();
+        assert_eq!(until_stored("r", newer).await.unwrap_err().code(), ErrorCode::Internal);
+        assert!(begun.elapsed().is_zero());
     }
 }

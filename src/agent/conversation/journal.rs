@@ -2,24 +2,35 @@
 //! run meanwhile.
 
 use std::fmt;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::Value;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use super::outcome::rows_of;
 use super::stored;
 use crate::agent::message::{AssistantTurn, ToolMessage};
-use crate::agent::toolbox::{ToolAnswer, ToolboxCall, ToolboxUnreachable};
+use crate::agent::toolbox::{RecordedCall, ToolAnswer, ToolboxCall, ToolboxUnreachable};
 use crate::agent::usage::UsageByAgent;
 use crate::agent::{Message, ToolDescription, Toolbox, TurnObserver};
+use crate::budget::{Budgets, DeferredCharges, TakenCharges};
+use crate::core::call::ChargeSink;
+use crate::core::failpoint;
 use crate::infra::store::{
-    ConversationLock, ModelUsageRow, Store, StoreError, ToolExecution, ToolOutcome, TurnMessage,
+    ConversationLock, ModelUsageRow, Store, StoreError, ToolExecution, ToolOutcome, TurnMessage, Used,
 };
+
+/// How often what a run uses between its calls is stored.
+const USAGE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A toolbox whose calls are journaled.
 pub(super) struct Journaled {
@@ -36,11 +47,13 @@ pub(super) struct Journal {
     run: String,
     /// The run's agent.
     agent: String,
-    /// What the run used so far is stored with its calls: it is charged, whatever becomes of the process.
+    /// What the run used so far is stored with its calls and its charges, whatever becomes of the process.
     usage: UsageByAgent,
+    /// For charges of calls.
+    budgets: Arc<Budgets>,
     turn: Mutex<CurrentTurn>,
-    /// Held while the current turn is stored.
-    storing_turn: tokio::sync::Mutex<()>,
+    /// Held while the current turn or what the run used is stored: an earlier usage never replaces a later one.
+    storing: tokio::sync::Mutex<()>,
     position: AtomicI64,
     /// Bytes of a result that the model sees.
     max_result_bytes: usize,
@@ -60,7 +73,7 @@ impl Journal {
         store: Store,
         lock: ConversationLock,
         (run, agent): (&str, &str),
-        usage: UsageByAgent,
+        (usage, budgets): (UsageByAgent, &Arc<Budgets>),
         max_result_bytes: usize,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -69,8 +82,9 @@ impl Journal {
             run: run.to_owned(),
             agent: agent.to_owned(),
             usage,
+            budgets: Arc::clone(budgets),
             turn: Mutex::default(),
-            storing_turn: tokio::sync::Mutex::default(),
+            storing: tokio::sync::Mutex::default(),
             position: AtomicI64::new(0),
             max_result_bytes,
             writes: TaskTracker::new(),
@@ -80,7 +94,7 @@ impl Journal {
     /// The journal of an earlier run of the conversation, whose calls this one sends again.
     pub(super) fn of_earlier_run(&self, run: &str) -> Arc<Self> {
         // Its usage is stored.
-        let (of_run, usage) = ((run, self.agent.as_str()), UsageByAgent::default());
+        let (of_run, usage) = ((run, self.agent.as_str()), (UsageByAgent::default(), &self.budgets));
         Self::new(self.store.clone(), self.lock.clone(), of_run, usage, self.max_result_bytes)
     }
 
@@ -100,8 +114,18 @@ impl Journal {
         self.writes.wait().await;
     }
 
-    /// False when another run has the conversation's lock: nothing is journaled.
-    async fn begin(&self, call: &ToolboxCall) -> Result<bool, StoreError> {
+    /// False when another run has the conversation's lock: nothing is journaled. In a task of its own, since what the run was
+    /// charged would be stored and written in the background too if the call were dropped meanwhile.
+    async fn begin(self: &Arc<Self>, call: &ToolboxCall) -> Result<bool, StoreError> {
+        failpoint::reach("call.intent");
+        let (journal, call) = (Arc::clone(self), call.clone());
+        let begun = self.writes.spawn(async move { journal.store_intent(&call).await }).await;
+        // It is not aborted.
+        begun.unwrap_or_else(|panic| panic.try_into_panic().map_or(Ok(false), |panic| resume_unwind(panic)))
+    }
+
+    async fn store_intent(&self, call: &ToolboxCall) -> Result<bool, StoreError> {
+        let _storing = self.storing.lock().await;
         let Some(turn) = self.store_turn().await? else { return Ok(false) };
         let execution = ToolExecution {
             tool_use_id: call.id.clone(),
@@ -113,18 +137,45 @@ impl Journal {
             begun: Timestamp::now(),
             ended: None,
         };
-        self.store.begin_tool_execution(&self.lock, &self.run, &execution, &self.usage_rows()).await
+        let (rows, charges) = self.take_charges();
+        let used = Used { rows: &rows, charges: charges.usage() };
+        let begun = self.store.begin_tool_execution(&self.lock, &self.run, &execution, used).await?;
+        let Some(totals) = begun else { return Ok(false) };
+        charges.stored(&totals);
+        failpoint::reach("call.begun");
+        Ok(true)
+    }
+
+    /// Stores what the run uses between its calls, until it is dropped.
+    pub(super) fn keep_storing_usage(self: &Arc<Self>) -> KeptUsage {
+        let stop = CancellationToken::new();
+        let (journal, stopped) = (Arc::clone(self), stop.clone());
+        let task = tokio::spawn(async move {
+            while stopped.run_until_cancelled(sleep(USAGE_INTERVAL)).await.is_some() {
+                if journal.usage.has_new_charges() {
+                    journal.store_usage().await;
+                }
+            }
+        });
+        KeptUsage { _stop: stop.drop_guard(), task }
     }
 
     /// Stores what the run used so far, for the case that its process ends before its end is stored.
     pub(super) async fn store_usage(&self) {
-        if let Err(error) = self.store.keep_usage_of_run(&self.run, &self.usage_rows()).await {
-            tracing::warn!(%error, run = self.run, "the usage of a run is not in the journal");
+        let _storing = self.storing.lock().await;
+        let (rows, charges) = self.take_charges();
+        match self.store.keep_usage_of_run(&self.run, Used { rows: &rows, charges: charges.usage() }).await {
+            Ok(totals) => charges.stored(&totals),
+            Err(error) => tracing::warn!(%error, run = self.run, "the usage of a run is not in the journal"),
         }
     }
 
-    fn usage_rows(&self) -> Vec<ModelUsageRow> {
-        let mut rows = rows_of(&self.usage);
+    fn take_charges(&self) -> (Vec<ModelUsageRow>, TakenCharges) {
+        let (rows, charges) = self.usage.take_charges();
+        (self.with_counts(rows_of(rows)), charges.unwrap_or_else(|| DeferredCharges::new(&self.budgets).take()))
+    }
+
+    fn with_counts(&self, mut rows: Vec<ModelUsageRow>) -> Vec<ModelUsageRow> {
         // The loop adds these numbers at the run's end.
         if let Some(own) = rows.iter_mut().find(|row| row.agent == self.agent && row.used.turns == 0) {
             own.used.turns = u32::try_from(self.turn.lock().number).unwrap_or(u32::MAX);
@@ -133,9 +184,8 @@ impl Journal {
         rows
     }
 
-    /// The number of the current turn; `None` when another run has the conversation's lock.
+    /// The number of the current turn; `None` when another run has the conversation's lock. One at a time.
     async fn store_turn(&self) -> Result<Option<i64>, StoreError> {
-        let _storing = self.storing_turn.lock().await;
         let (number, message) = {
             let current = self.turn.lock();
             (current.number, current.message.clone())
@@ -150,14 +200,18 @@ impl Journal {
     }
 
     /// Stores an answer, also when the run ends meanwhile: [`settle`](Self::settle) waits for it.
-    async fn end(self: &Arc<Self>, id: &str, answer: &ToolAnswer) {
+    async fn end(self: &Arc<Self>, id: &str, answer: &ToolAnswer, charges: TakenCharges) {
         let outcome = outcome(answer, self.max_result_bytes);
         let (store, run, id) = (self.store.clone(), self.run.clone(), id.to_owned());
         let written = self.writes.spawn(async move {
-            let stored = store.end_tool_execution(&run, &id, &outcome, Timestamp::now()).await;
-            if let Err(error) = stored {
-                tracing::error!(%error, run, call = id, "the answer of a tool call is not in the journal");
+            failpoint::reach("call.answered");
+            match store.end_tool_execution((&run, &id), &outcome, charges.usage(), Timestamp::now()).await {
+                Ok(totals) => charges.stored(&totals),
+                Err(error) => {
+                    tracing::error!(%error, run, call = id, "the answer of a tool call is not in the journal");
+                }
             }
+            failpoint::reach("call.recorded");
         });
         // It does not panic, and is not aborted.
         let _written = written.await;
@@ -169,7 +223,7 @@ impl Toolbox for Journaled {
         self.toolbox.list()
     }
 
-    fn call(&self, call: ToolboxCall) -> BoxFuture<'_, ToolAnswer> {
+    fn call(&self, mut call: ToolboxCall) -> BoxFuture<'_, ToolAnswer> {
         Box::pin(async move {
             let refused = match self.journal.begin(&call).await {
                 Ok(true) => None,
@@ -182,11 +236,30 @@ impl Toolbox for Journaled {
             if let Some(text) = refused {
                 return ToolAnswer { success: false, text: text.to_owned(), error_info: None, images: Vec::new() };
             }
-            let id = call.id.clone();
+            let (id, charges) = (call.id.clone(), DeferredCharges::new(&self.journal.budgets));
+            let key = RecordedCall::key_of(&self.journal.run, &id);
+            call.record = RecordedCall { key: Some(key), charges: Some(Arc::clone(&charges) as Arc<dyn ChargeSink>) };
             let answer = self.toolbox.call(call).await;
-            self.journal.end(&id, &answer).await;
+            self.journal.end(&id, &answer, charges.take()).await;
             answer
         })
+    }
+}
+
+/// Stores what a run uses.
+#[derive(Debug)]
+pub(super) struct KeptUsage {
+    _stop: DropGuard,
+    task: JoinHandle<()>,
+}
+
+impl KeptUsage {
+    /// Ends it, and waits for what is being stored.
+    pub(super) async fn stop(self) {
+        let Self { _stop: stop, task } = self;
+        drop(stop);
+        // It does not panic, and is not aborted.
+        let _ended = task.await;
     }
 }
 
@@ -216,13 +289,12 @@ pub(super) fn message_of(execution: &ToolExecution, outcome: &ToolOutcome) -> To
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use tokio::sync::Notify;
 
     use super::*;
     use crate::agent::RunUsage;
     use crate::agent::message::RequestedCall;
+    use crate::config::BudgetConfig;
     use crate::core::call::Arguments;
     use crate::infra::store::test_support::{conversation, test_store};
 
@@ -246,19 +318,14 @@ mod tests {
     async fn a_call_is_in_the_journal_before_it_is_sent_and_with_its_answer_after() {
         let (store, allowed) = (test_store().await, Arc::new(Notify::new()));
         let lock = locked(&store).await;
-        let usage = UsageByAgent::default();
+        let (usage, budgets) = (UsageByAgent::default(), Arc::new(Budgets::new(&BudgetConfig::default())));
         let used = RunUsage { prompt_tokens: 7, cost_usd: "0.000001".parse().unwrap(), ..RunUsage::default() };
         usage.add(&"main".into(), "m", &used);
-        let journal = Journal::new(store.clone(), lock.clone(), ("r", "main"), usage, 4);
+        let journal = Journal::new(store.clone(), lock.clone(), ("r", "main"), (usage, &budgets), 4);
         let turn = AssistantTurn::new("so", [RequestedCall::new("1".into(), "add".into(), "{}".into())]);
         journal.observer().observe(turn.clone());
         let toolbox = Journaled { toolbox: Arc::new(Slow(Arc::clone(&allowed))), journal: Arc::clone(&journal) };
-        let call = |id: &str, tool: &str| ToolboxCall {
-            id: id.into(),
-            tool: tool.into(),
-            arguments: Arguments::new(),
-            corrections: Vec::new(),
-        };
+        let call = |id: &str, tool: &str| ToolboxCall::new(id, tool, Arguments::new());
         let mut first = toolbox.call(call("1", "add"));
         let waiting = tokio::time::timeout(Duration::from_millis(200), &mut first).await;
         assert!(waiting.is_err());

@@ -5,7 +5,7 @@ use rust_decimal::prelude::ToPrimitive;
 use super::live::{LiveRun, StopCause};
 use super::request::RunReply;
 use super::run_event::{EventUsage, RunEvent, general};
-use crate::agent::usage::{AgentUsage, UsageByAgent};
+use crate::agent::usage::AgentUsage;
 use crate::agent::{Event, FinishReason, Message, RunUsage};
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::store::{ConversationRun, ModelUsageRow, RunStatus, StoredError};
@@ -58,15 +58,16 @@ impl Outcome {
     }
 
     /// Takes the tokens and costs of the whole run over, and returns a row for each agent and model.
-    pub(super) fn count(&mut self, usage: &UsageByAgent, agent: &str, model: &str) -> Vec<ModelUsageRow> {
-        let rows = rows_of(usage);
-        if rows.is_empty() {
+    pub(super) fn count(&mut self, usage: Vec<AgentUsage>, agent: &str, model: &str) -> Vec<ModelUsageRow> {
+        if usage.is_empty() {
             // The run did not begin.
             return vec![ModelUsageRow { agent: agent.to_owned(), model: model.to_owned(), used: self.used.clone() }];
         }
+        let mut total = RunUsage::default();
+        usage.iter().for_each(|row| total.add(&row.used));
         let RunUsage { turns, tool_calls, duration_ms, .. } = self.used;
-        self.used = RunUsage { turns, tool_calls, duration_ms, ..usage.total() };
-        rows
+        self.used = RunUsage { turns, tool_calls, duration_ms, ..total };
+        rows_of(usage)
     }
 
     /// How the run ended, and why, if not with an answer.
@@ -117,10 +118,10 @@ impl Outcome {
 }
 
 /// A row for each agent and model, in an order that stays.
-pub(super) fn rows_of(usage: &UsageByAgent) -> Vec<ModelUsageRow> {
+pub(super) fn rows_of(usage: Vec<AgentUsage>) -> Vec<ModelUsageRow> {
     let row =
         |AgentUsage { agent, model, used }| ModelUsageRow { agent: agent.to_string(), model: model.to_string(), used };
-    usage.rows().into_iter().map(row).collect()
+    usage.into_iter().map(row).collect()
 }
 
 impl RunReply {

@@ -9,7 +9,7 @@ use super::{resume, session, stored};
 use crate::agent::Message;
 use crate::agent::message::UserMessage;
 use crate::core::error::CallError;
-use crate::infra::store::{ConversationLock, ConversationRun, RunEnd, RunStatus, Store, StoredError};
+use crate::infra::store::{ConversationLock, ConversationRun, RunEnd, RunStatus, Store, StoredError, Used};
 
 /// Interval of searches: another process of a database may have ended.
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -61,8 +61,8 @@ async fn end(store: &Store, mut run: ConversationRun, lock: Option<&Conversation
     run.ended = Some(Timestamp::now());
     let message = "the gateway's process ended before the run did".to_owned();
     run.error = Some(StoredError { code: RunStatus::Interrupted.as_str().to_owned(), message });
-    let end = RunEnd { run: &run, lock, keeps_lock: true, messages: &messages, title: None, usage: &[] };
-    if store.end_conversation_run(&end).await.map_err(CallError::from)? {
+    let end = RunEnd { run: &run, lock, keeps_lock: true, messages: &messages, title: None, used: Used::default() };
+    if store.end_conversation_run(&end).await.map_err(CallError::from)?.is_some() {
         tracing::warn!(
             run = run.id,
             conversation = run.conversation,

@@ -81,7 +81,7 @@ async fn repeat(store: &Store, context: &Context, open: &OpenCall) -> Result<Opt
     add(&context.log, &announcement);
     let journal = context.journal.of_earlier_run(&open.run);
     let toolbox = Journaled { toolbox: Arc::clone(&context.toolbox), journal: Arc::clone(&journal) };
-    let call = toolbox.call(ToolboxCall { id, tool, arguments, corrections: Vec::new() });
+    let call = toolbox.call(ToolboxCall::new(id, tool, arguments));
     let answered = context.live.stop.run_until_cancelled(call).await;
     journal.settle().await;
     let found = execution(store, open).await?;

@@ -1,4 +1,4 @@
-//! The tools of a step that was begun before and interrupted: what was answered is not sent again.
+//! The tools of a step. If the step was begun before and interrupted, what was answered is not sent again.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,8 +8,9 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::state::CallMade;
-use crate::agent::toolbox::{ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
-use crate::core::call::Caller;
+use crate::agent::toolbox::{RecordedCall, ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
+use crate::budget::DeferredCharges;
+use crate::core::call::{Caller, ChargeSink};
 use crate::gateway::Gateway;
 
 /// What the model is told of a call that was sent, and whose answer did not arrive.
@@ -17,24 +18,25 @@ const MAY_HAVE_HAPPENED: &str = "The call was sent before the step was interrupt
                                  have happened. Check that before you make it again.";
 
 /// Answers each call that the interrupted run made already, once: with its answer, or if it has none and its tool is not
-/// idempotent, by saying so. All others are sent.
-pub(super) struct Interrupted {
-    toolbox: Arc<dyn Toolbox>,
-    gateway: Arc<Gateway>,
-    caller: Arc<Caller>,
-    /// Those that were not made again yet.
-    calls: Mutex<Vec<CallMade>>,
+/// idempotent, by saying so. All others are sent, those that are repeated under their key.
+pub(super) struct StepToolbox {
+    pub(super) toolbox: Arc<dyn Toolbox>,
+    pub(super) gateway: Arc<Gateway>,
+    pub(super) caller: Arc<Caller>,
+    /// Of the step's attempt: keys of calls are made of it.
+    pub(super) attempt: String,
+    /// Who stores the charges of calls, unless a journal does.
+    pub(super) charges: Option<Arc<DeferredCharges>>,
+    /// Those of the interrupted run that were not made again yet.
+    pub(super) calls: Mutex<Vec<CallMade>>,
 }
 
-impl Interrupted {
-    /// `calls`: of the interrupted run.
-    pub(super) fn new(
-        toolbox: Arc<dyn Toolbox>,
-        gateway: Arc<Gateway>,
-        caller: Arc<Caller>,
-        calls: Vec<CallMade>,
-    ) -> Self {
-        Self { toolbox, gateway, caller, calls: Mutex::new(calls) }
+impl StepToolbox {
+    fn recorded(&self, call: ToolboxCall, key: Option<Arc<str>>) -> ToolboxCall {
+        let key = key.unwrap_or_else(|| RecordedCall::key_of(&self.attempt, &call.id));
+        let of_plan = || self.charges.as_ref().map(|charges| Arc::clone(charges) as Arc<dyn ChargeSink>);
+        let charges = call.record.charges.clone().or_else(of_plan);
+        ToolboxCall { record: RecordedCall { key: Some(key), charges }, ..call }
     }
 
     fn take(&self, call: &ToolboxCall) -> Option<CallMade> {
@@ -50,7 +52,7 @@ impl Interrupted {
     }
 }
 
-impl Toolbox for Interrupted {
+impl Toolbox for StepToolbox {
     fn list(&self) -> BoxFuture<'_, Result<Vec<ToolDescription>, ToolboxUnreachable>> {
         self.toolbox.list()
     }
@@ -60,16 +62,19 @@ impl Toolbox for Interrupted {
             let (success, text) = match self.take(&call) {
                 Some(CallMade { answer: Some(text), failed, .. }) => (!failed, text),
                 Some(_) if !self.is_idempotent(&call.tool) => (false, MAY_HAVE_HAPPENED.to_owned()),
-                Some(_) | None => return self.toolbox.call(call).await,
+                made => {
+                    let call = self.recorded(call, made.and_then(|made| made.key));
+                    return self.toolbox.call(call).await;
+                }
             };
             ToolAnswer { success, text, error_info: None, images: Vec::new() }
         })
     }
 }
 
-impl fmt::Debug for Interrupted {
+impl fmt::Debug for StepToolbox {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Interrupted").finish_non_exhaustive()
+        formatter.debug_struct("StepToolbox").finish_non_exhaustive()
     }
 }
 
@@ -83,7 +88,7 @@ mod tests {
 
     /// Counts what is sent.
     #[derive(Default)]
-    struct Sent(Mutex<Vec<String>>);
+    struct Sent(Mutex<Vec<(String, Arc<str>)>>);
 
     impl Toolbox for Sent {
         fn list(&self) -> BoxFuture<'_, Result<Vec<ToolDescription>, ToolboxUnreachable>> {
@@ -91,14 +96,15 @@ mod tests {
         }
 
         fn call(&self, call: ToolboxCall) -> BoxFuture<'_, ToolAnswer> {
-            self.0.lock().push(call.tool);
+            self.0.lock().push((call.tool, call.record.key.unwrap()));
             Box::pin(async { ToolAnswer { success: true, text: "new".into(), error_info: None, images: Vec::new() } })
         }
     }
 
     fn made(id: &str, tool: &str, arguments: &str, answer: Option<&str>, failed: bool) -> CallMade {
         let (id, tool, arguments) = (id.to_owned(), tool.to_owned(), arguments.to_owned());
-        CallMade { id, tool, arguments, answer: answer.map(str::to_owned), failed, earlier: false }
+        let key = Some(format!("key of {id}").into());
+        CallMade { id, key, tool, arguments, answer: answer.map(str::to_owned), failed, earlier: false }
     }
 
     #[tokio::test]
@@ -114,7 +120,9 @@ mod tests {
             made("3", "pay", r#"{"to":"joe","sum":3}"#, None, false),
             made("4", "calculator", "{}", None, false),
         ];
-        let toolbox = Interrupted::new(sent.clone(), gateway, caller, calls);
+        let attempt = "plan/1".to_owned();
+        let toolbox =
+            StepToolbox { toolbox: sent.clone(), gateway, caller, attempt, charges: None, calls: Mutex::new(calls) };
         let mut answers = Vec::new();
         for (tool, arguments) in [
             ("pay", json!({"sum": 3, "to": "bob"})),
@@ -124,7 +132,7 @@ mod tests {
             ("calculator", json!({})),
         ] {
             let Value::Object(arguments) = arguments else { panic!() };
-            let call = ToolboxCall { id: "x".into(), tool: tool.into(), arguments, corrections: Vec::new() };
+            let call = ToolboxCall::new("x", tool, arguments);
             let answer = toolbox.call(call).await;
             answers.push((answer.success, answer.text));
         }
@@ -133,8 +141,8 @@ mod tests {
         assert_eq!(answers, expected.map(|(success, text)| (success, text.to_owned())));
         assert_eq!(
             *sent.0.lock(),
-            ["pay", "calculator"],
-            "a second payment that is meant, and a call that does no harm"
+            [("pay".to_owned(), RecordedCall::key_of("plan/1", "x")), ("calculator".to_owned(), "key of 4".into())],
+            "a second payment that is meant, and a call that does no harm, under its key"
         );
     }
 

@@ -53,7 +53,7 @@ impl Toolbox for FreshSnapshots {
             let answer = self.0.call(call).await;
             let Some(prefix) = prefix.filter(|_| has_reference && is_stale(&answer)) else { return answer };
             let tool = format!("{prefix}{SNAPSHOT}");
-            let snapshot = ToolboxCall { id, tool, arguments: Arguments::new(), corrections: Vec::new() };
+            let snapshot = ToolboxCall::new(id, tool, Arguments::new());
             let fresh = self.0.call(snapshot).await;
             if !fresh.success {
                 return answer;
@@ -115,7 +115,7 @@ mod tests {
         let toolbox = FreshSnapshots(Arc::<Page>::clone(&page));
         let click = |reference: &str| {
             let arguments = Arguments::from_iter([("ref".to_owned(), json!(reference))]);
-            ToolboxCall { id: "a".into(), tool: "pw__browser_click".into(), arguments, corrections: Vec::new() }
+            ToolboxCall::new("a", "pw__browser_click", arguments)
         };
         let answer = toolbox.call(click("e1")).await;
         assert!(!answer.success && answer.text.contains("fresh snapshot") && answer.text.contains("[ref=e3]"));

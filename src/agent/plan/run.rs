@@ -8,24 +8,28 @@ use std::time::Duration;
 use async_stream::stream;
 use futures_util::stream::{BoxStream, Stream, StreamExt};
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::interrupted::Interrupted;
+use super::interrupted::StepToolbox;
 use super::nodes;
 use super::page_snapshots::FreshSnapshots;
 use super::state::{CallMade, Node, PlanState, PlanStatus};
 use crate::agent::message::{AssistantTurn, TurnPart, UserMessage, UserPart};
-use crate::agent::toolbox::{Filtered, Toolbox, ToolboxCall, ToolboxLayer, shortlist};
+use crate::agent::toolbox::{Filtered, RecordedCall, Toolbox, ToolboxCall, ToolboxLayer, shortlist};
 use crate::agent::usage::UsageByAgent;
 use crate::agent::{
-    AgentRequest, AgentService, Event, FinishReason, Message, ModelOptions, PartOfPlan, Prompts, RunError, ToolChoice,
+    AgentRequest, AgentService, Event, FinishReason, Message, ModelOptions, PartOfPlan, Prompts, RunError, RunUsage,
+    ToolChoice,
 };
+use crate::budget::TakenCharges;
 use crate::config::{AgentProfile, ProfilePrompt, ToolFilter};
 use crate::core::call::{Arguments, BudgetScopes, Caller, TraceParent};
 use crate::core::error::{CallError, ErrorCode};
-use crate::infra::store::{PlanKey, PlanWish, Store};
+use crate::core::failpoint;
+use crate::infra::store::{PlanKey, PlanWish, Store, StoreError};
 
 /// How often a plan that is on says so in the store.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(3);
@@ -47,11 +51,15 @@ pub(super) struct Work {
     trace: Option<TraceParent>,
     /// Of the request: sees the tool calls of every part.
     layer: Option<ToolboxLayer>,
-    /// Of the request: that of every part is added.
+    /// That of every part is added, and to that of the request.
     usage: UsageByAgent,
-    /// Whether files of the plan have a workspace.
+    /// Whether the charges are stored with the plan: those of a run of a conversation are stored with the run.
+    stores_charges: bool,
+    /// What the plan had used before this process ran it.
+    used_before: RunUsage,
     /// Of sub-agents: 0 for an agent that a client runs.
     depth: u32,
+    /// Whether files of the plan have a workspace.
     has_workspace: bool,
     /// The images and files of the goal.
     attachments: Vec<UserPart>,
@@ -78,7 +86,8 @@ pub(super) fn run(
     mut state: PlanState,
 ) -> impl Stream<Item = Event> + Send + 'static {
     let (sender, mut events) = mpsc::channel(WAITING_EVENTS);
-    let work = Work { attachments: state.attachments.clone(), ..Work::new(agents, id, request, sender) };
+    let attachments = state.attachments.clone();
+    let work = Work { attachments, ..Work::new(agents, id, request, state.used.usage(), sender) };
     stream! {
         let mut guard = CancelOnDrop(Some((work.store().clone(), work.key())), Arc::clone(&work.agents));
         let mut driven = Box::pin(drive(&work, &mut state));
@@ -125,7 +134,10 @@ async fn visit_all(work: &Work, state: &mut PlanState) -> Ended {
         }
         work.send(Event::Node { node: state.node }).await;
         let is_last = state.node == Node::End;
+        let node = state.node;
+        failpoint::reach(format_args!("plan.{node:?}"));
         let visited = Box::pin(nodes::visit(work, state)).await;
+        failpoint::reach(format_args!("plan.{node:?}.visited"));
         if work.abort.is_cancelled() {
             return Ended::Status(PlanStatus::Cancelled);
         }
@@ -197,7 +209,13 @@ fn last_events(state: &PlanState, reason: FinishReason, first: Vec<Event>) -> Ve
 }
 
 impl Work {
-    fn new(agents: Arc<AgentService>, id: Arc<str>, request: AgentRequest, events: mpsc::Sender<Event>) -> Self {
+    fn new(
+        agents: Arc<AgentService>,
+        id: Arc<str>,
+        request: AgentRequest,
+        used_before: RunUsage,
+        events: mpsc::Sender<Event>,
+    ) -> Self {
         let AgentRequest {
             agent,
             profile,
@@ -217,6 +235,8 @@ impl Work {
         let toolbox = Arc::new(Filtered { filter: profile.tools.clone(), toolbox });
         let toolbox = Arc::new(FreshSnapshots(toolbox));
         let has_workspace = session.is_some();
+        let stores_charges = !usage.has_charges();
+        let usage = usage.of_part(&agents.gateway().pipeline.budget);
         Self {
             agents,
             id,
@@ -229,6 +249,8 @@ impl Work {
             trace,
             layer,
             usage,
+            stores_charges,
+            used_before,
             depth,
             has_workspace,
             attachments: Vec::new(),
@@ -260,17 +282,36 @@ impl Work {
         PlanKey { id: Arc::clone(&self.id), holder: self.agents.plans().process() }
     }
 
-    async fn save(&self, state: &PlanState, status: PlanStatus) -> Result<Option<PlanWish>, CallError> {
+    /// Saves the state, with what the plan used until now and the charges for that.
+    async fn save(&self, state: &mut PlanState, status: PlanStatus) -> Result<Option<PlanWish>, CallError> {
+        let (rows, charges) = match self.stores_charges {
+            true => self.usage.take_charges(),
+            false => (self.usage.rows(), None),
+        };
+        let mut amounts = self.used_before.clone();
+        rows.iter().for_each(|row| amounts.add(&row.used));
+        state.used.set_amounts(&amounts);
         let text = serde_json::to_string(state).map_err(CallError::internal)?;
-        let saved = self.store().save_plan(&self.key(), status.as_str(), &text, Timestamp::now()).await;
-        saved.map_err(CallError::from)
+        let (store, key) = (self.store().clone(), self.key());
+        // In a task of its own: if the plan were dropped meanwhile, the charges would be stored and written in the background
+        // too.
+        let saving = tokio::spawn(async move {
+            let additions = charges.as_ref().map(TakenCharges::usage).unwrap_or_default();
+            let saved = store.save_plan(&key, (status.as_str(), &text), additions, Timestamp::now()).await?;
+            let Some((wish, totals)) = saved else { return Ok(None) };
+            if let Some(charges) = charges {
+                charges.stored(&totals);
+            }
+            Ok::<_, StoreError>(Some(wish))
+        });
+        saving.await.map_err(CallError::internal)?.map_err(CallError::from)
     }
 
     /// Saves the state within a node.
     ///
     /// # Errors
     /// The store does not take it, or another process has the plan. Nothing may be sent then: it could be sent twice.
-    pub(super) async fn keep(&self, state: &PlanState) -> Result<(), RunError> {
+    pub(super) async fn keep(&self, state: &mut PlanState) -> Result<(), RunError> {
         match self.save(state, PlanStatus::Running).await {
             Ok(Some(_)) => Ok(()),
             Ok(None) => Err(RunError::from(&taken_over())),
@@ -279,12 +320,24 @@ impl Work {
     }
 
     /// The tools of a step, after these calls of an interrupted run.
-    pub(super) fn toolbox_after(&self, calls: &[CallMade]) -> Arc<dyn Toolbox> {
-        if calls.is_empty() {
-            return Arc::clone(&self.toolbox);
-        }
-        let (gateway, caller) = (Arc::clone(self.agents.gateway()), Arc::clone(&self.caller));
-        Arc::new(Interrupted::new(Arc::clone(&self.toolbox), gateway, caller, calls.to_vec()))
+    pub(super) fn step_toolbox(&self, attempt: u32, calls: &[CallMade]) -> Arc<dyn Toolbox> {
+        Arc::new(StepToolbox {
+            toolbox: Arc::clone(&self.toolbox),
+            gateway: Arc::clone(self.agents.gateway()),
+            caller: Arc::clone(&self.caller),
+            attempt: self.attempt(attempt),
+            charges: self.usage.charges().cloned(),
+            calls: Mutex::new(calls.to_vec()),
+        })
+    }
+
+    /// The key of a call that an attempt at a step makes.
+    pub(super) fn key_of(&self, attempt: u32, call: &str) -> Arc<str> {
+        RecordedCall::key_of(&self.attempt(attempt), call)
+    }
+
+    fn attempt(&self, number: u32) -> String {
+        format!("{}/{number}", self.id)
     }
 
     /// Starts a run of the agent for a part of the plan. Without `options`, those of the client that are not about the answer.
@@ -375,8 +428,7 @@ impl Work {
         }
         let path = format!("plans/{}/page-{attempt}.md", self.id);
         let arguments = Arguments::from_iter([("path".into(), json!(path)), ("content".into(), json!(snapshot))]);
-        let (id, tool) = (format!("page-{attempt}"), "file_write".into());
-        let call = ToolboxCall { id, tool, arguments, corrections: Vec::new() };
+        let call = ToolboxCall::new(format!("page-{attempt}"), "file_write", arguments);
         let answer = self.toolbox.call(call).await;
         if !answer.success {
             tracing::info!(plan = %self.id, reason = answer.text, "a page of a plan is not kept in the workspace");

@@ -1,5 +1,7 @@
 //! The state of a plan, as it is in the store.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -95,6 +97,9 @@ pub(super) struct StepRun {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct CallMade {
     pub(super) id: String,
+    /// Sent as `Idempotency-Key`, also when the call is repeated.
+    #[serde(default)]
+    pub(super) key: Option<Arc<str>>,
     pub(super) tool: String,
     pub(super) arguments: String,
     /// `None`: sent, and not answered.
@@ -296,6 +301,16 @@ impl Used {
     pub(super) fn add(&mut self, used: &RunUsage) {
         let mut sum = self.usage();
         sum.add(used);
+        self.set(&sum);
+    }
+
+    /// Sets tokens and cost, which are known before a part ends.
+    pub(super) fn set_amounts(&mut self, amounts: &RunUsage) {
+        let (turns, tool_calls, duration_ms) = (self.turns, self.tool_calls, self.duration_ms);
+        self.set(&RunUsage { turns, tool_calls, duration_ms, ..amounts.clone() });
+    }
+
+    fn set(&mut self, used: &RunUsage) {
         let RunUsage {
             turns,
             tool_calls,
@@ -305,7 +320,7 @@ impl Used {
             cache_write_tokens,
             cost_usd,
             duration_ms,
-        } = sum;
+        } = *used;
         *self = Self {
             turns,
             tool_calls,

@@ -10,6 +10,7 @@ use super::run::Work;
 use super::state::{CallMade, Node, PlanState, StepRun, StepStatus, is_hopeless};
 use crate::agent::prompts::beginning;
 use crate::agent::{Event, FinishReason, PartOfPlan, RunError};
+use crate::core::failpoint;
 
 /// Maximum characters of an observation.
 const MAX_OBSERVATION: usize = 20_000;
@@ -21,7 +22,7 @@ pub(super) async fn executor_run_mcp(work: &Work, state: &mut PlanState) -> Resu
     state.run = StepRun::after(std::mem::take(&mut state.run));
     work.keep(state).await?;
     let part = PartOfPlan::Attempt(state.total_attempts);
-    let toolbox = work.toolbox_after(&state.run.calls);
+    let toolbox = work.step_toolbox(state.total_attempts, &state.run.calls);
     let begun = work.begin_with(toolbox, work.step_profile(state), input, part, None).await;
     let mut hopeless = None;
     match begun {
@@ -56,8 +57,11 @@ async fn record(work: &Work, state: &mut PlanState, event: Event) -> Result<(), 
             state.run.text.clear();
             let arguments = Value::Object(arguments.clone()).to_string();
             let (id, tool) = (id.clone(), tool_name.clone());
-            state.run.add(CallMade { id, tool, arguments, answer: None, failed: false, earlier: false });
+            let key = Some(work.key_of(state.total_attempts, &id));
+            state.run.add(CallMade { id, key, tool, arguments, answer: None, failed: false, earlier: false });
+            failpoint::reach("plan.call.intent");
             work.keep(state).await?;
+            failpoint::reach("plan.call.begun");
             work.send(event).await;
         }
         Event::ToolResult { ref id, result: ref answer, .. } | Event::ToolError { ref id, error: ref answer, .. } => {
@@ -66,7 +70,9 @@ async fn record(work: &Work, state: &mut PlanState, event: Event) -> Result<(), 
                 call.answer = Some(answer.clone());
                 call.failed = failed;
             }
+            failpoint::reach("plan.call.answered");
             work.keep(state).await?;
+            failpoint::reach("plan.call.recorded");
             work.send(event).await;
         }
         Event::Error(error) => {

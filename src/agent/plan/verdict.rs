@@ -55,6 +55,7 @@ mod tests {
             observation.clone_into(&mut state.last_observation);
             state.run.calls = vec![CallMade {
                 id: "a".into(),
+                key: None,
                 tool: "t".into(),
                 arguments: "{}".into(),
                 answer: Some("x".into()),

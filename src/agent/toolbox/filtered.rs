@@ -74,12 +74,7 @@ mod tests {
             let listed: Vec<_> = toolbox.list().await.unwrap().into_iter().map(|tool| tool.name).collect();
             assert_eq!(listed, expected);
             for tool in ["fs__read", "fs__write", "search"] {
-                let call = ToolboxCall {
-                    id: "a".into(),
-                    tool: tool.into(),
-                    arguments: Arguments::new(),
-                    corrections: Vec::new(),
-                };
+                let call = ToolboxCall::new("a", tool, Arguments::new());
                 assert_eq!(toolbox.call(call).await.success, expected.contains(&tool), "{tool}");
             }
         }

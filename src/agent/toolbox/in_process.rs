@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::images::find_images;
-use super::{ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
+use super::{RecordedCall, ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
 use crate::core::call::{BudgetScopes, CallContext, Caller, ClientRequest, TraceParent, Via};
 use crate::core::coercion::Coercion;
 use crate::core::session::Session;
@@ -49,10 +49,12 @@ impl InProcess {
         }
     }
 
-    fn context(&self, id: String, tool: String, corrections: Vec<Coercion>) -> CallContext {
+    fn context(&self, id: String, tool: String, corrections: Vec<Coercion>, record: RecordedCall) -> CallContext {
         CallContext {
             corrections,
             agent_call: Some(id.into()),
+            upstream_key: record.key,
+            charges: record.charges,
             request: self.request.clone(),
             scopes: self.scopes.clone(),
             session: self.session.clone(),
@@ -78,7 +80,7 @@ impl Toolbox for InProcess {
                 let text = format!("the tool `{}` is switched off for this session; use another", call.tool);
                 return ToolAnswer { success: false, text, error_info: None, images: Vec::new() };
             }
-            let context = self.context(call.id, call.tool, call.corrections);
+            let context = self.context(call.id, call.tool, call.corrections, call.record);
             let answered = self.gateway.pipeline.call(context, call.arguments).await;
             ToolAnswer::from(&*answered.reply)
         })

@@ -27,6 +27,7 @@ use crate::api::request::{Name, Parameters, RequestMeta};
 use crate::api::{event_stream, reply};
 use crate::config::Secret;
 use crate::core::error::{CallError, ErrorCode};
+use crate::core::failpoint;
 use crate::gateway::Gateway;
 use crate::infra::store::Conversation;
 
@@ -94,6 +95,7 @@ pub(crate) async fn execute(
     Name(id): Name,
     JsonBody(request, _memory): JsonBody<ExecuteConversation>,
 ) -> Result<Response, CallError> {
+    failpoint::reach("run.received");
     let conversation = find(&gateway, &origin, &id).await?;
     let is_stream = request.stream.unwrap_or_else(|| accepts_events(&headers));
     let on_disconnect = request.on_disconnect;

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 
 use super::conversation_runs::add_usage;
 use super::text::storable;
-use super::{ConversationLock, ModelUsageRow, Store, StoreError, retried};
+use super::{ConversationLock, DailyUsage, ModelUsageRow, Store, StoreError, retried};
 
 /// A tool call of a run. Without `output` no answer is known: it was about to be sent, and may have been.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +38,13 @@ pub struct TurnMessage {
     pub message: String,
 }
 
+/// What a run used so far, and those charges for it that are not stored.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Used<'a> {
+    pub rows: &'a [ModelUsageRow],
+    pub charges: &'a [DailyUsage],
+}
+
 pub(super) const EXECUTION: &str =
     "tool_use_id, position, turn, tool_name, tool_input, output, images, is_error, begun, ended";
 
@@ -68,8 +75,9 @@ impl Store {
         .map_err(|error| self.failed(error))
     }
 
-    /// Records a tool call before it is sent, and what the run used so far. A call that is sent again has no answer again.
-    /// False, and nothing is recorded, when another holder has the conversation's lock: the call must not be sent.
+    /// Records a tool call before it is sent, with what the run used so far and the charges for that, whose new totals are
+    /// returned. A call that is sent again has no answer again. `None`, and nothing is recorded, when another holder has the
+    /// conversation's lock: the call must not be sent.
     ///
     /// # Errors
     /// [`StoreError`]; the call must not be sent then.
@@ -78,9 +86,9 @@ impl Store {
         lock: &ConversationLock,
         run: &str,
         execution: &ToolExecution,
-        usage: &[ModelUsageRow],
-    ) -> Result<bool, StoreError> {
-        retried(|| self.try_begin_tool_execution(lock, run, execution, usage)).await
+        used: Used<'_>,
+    ) -> Result<Option<Vec<DailyUsage>>, StoreError> {
+        retried(|| self.try_begin_tool_execution(lock, run, execution, used)).await
     }
 
     async fn try_begin_tool_execution(
@@ -88,8 +96,8 @@ impl Store {
         lock: &ConversationLock,
         run: &str,
         execution: &ToolExecution,
-        usage: &[ModelUsageRow],
-    ) -> Result<bool, StoreError> {
+        used: Used<'_>,
+    ) -> Result<Option<Vec<DailyUsage>>, StoreError> {
         let failed = |error| self.failed(error);
         let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
         let begun = sqlx::query(
@@ -112,34 +120,54 @@ impl Store {
         .map_err(failed)?;
         if begun.rows_affected() == 0 {
             transaction.rollback().await.map_err(failed)?;
-            return Ok(false);
+            return Ok(None);
         }
-        add_usage(&mut transaction, run, usage).await.map_err(failed)?;
+        add_usage(&mut transaction, run, used.rows).await.map_err(failed)?;
+        let totals = self.add_usage_within(&mut transaction, used.charges).await?;
         transaction.commit().await.map_err(failed)?;
-        Ok(true)
+        Ok(Some(totals))
     }
 
-    /// Records what a run that is on used so far.
+    /// Records what a run that is on used so far, and the charges for that, whose new totals are returned.
     ///
     /// # Errors
-    /// [`StoreError`].
-    pub async fn keep_usage_of_run(&self, run: &str, usage: &[ModelUsageRow]) -> Result<(), StoreError> {
+    /// [`StoreError`]; nothing is stored then.
+    pub async fn keep_usage_of_run(&self, run: &str, used: Used<'_>) -> Result<Vec<DailyUsage>, StoreError> {
+        retried(|| self.try_keep_usage_of_run(run, used)).await
+    }
+
+    async fn try_keep_usage_of_run(&self, run: &str, used: Used<'_>) -> Result<Vec<DailyUsage>, StoreError> {
         let failed = |error| self.failed(error);
-        let mut connection = self.pool.acquire().await.map_err(failed)?;
-        add_usage(&mut connection, run, usage).await.map_err(failed)
+        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
+        add_usage(&mut transaction, run, used.rows).await.map_err(failed)?;
+        let totals = self.add_usage_within(&mut transaction, used.charges).await?;
+        transaction.commit().await.map_err(failed)?;
+        Ok(totals)
     }
 
-    /// Records the answer of a tool call.
+    /// Records the answer of a tool call, and the charges for it, whose new totals are returned.
     ///
     /// # Errors
-    /// [`StoreError`].
+    /// [`StoreError`]; nothing is stored then.
     pub async fn end_tool_execution(
         &self,
-        run: &str,
-        tool_use_id: &str,
+        (run, tool_use_id): (&str, &str),
         outcome: &ToolOutcome,
+        charges: &[DailyUsage],
         now: Timestamp,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Vec<DailyUsage>, StoreError> {
+        retried(|| self.try_end_tool_execution((run, tool_use_id), outcome, charges, now)).await
+    }
+
+    async fn try_end_tool_execution(
+        &self,
+        (run, tool_use_id): (&str, &str),
+        outcome: &ToolOutcome,
+        charges: &[DailyUsage],
+        now: Timestamp,
+    ) -> Result<Vec<DailyUsage>, StoreError> {
+        let failed = |error| self.failed(error);
+        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
         sqlx::query(
             "UPDATE tool_execution_logs SET output = $3, images = $4, is_error = $5, ended = $6
              WHERE run = $1 AND tool_use_id = $2",
@@ -150,10 +178,12 @@ impl Store {
         .bind(&outcome.images)
         .bind(i64::from(outcome.is_error))
         .bind(now.as_microsecond())
-        .execute(&self.pool)
+        .execute(&mut *transaction)
         .await
-        .map(drop)
-        .map_err(|error| self.failed(error))
+        .map_err(failed)?;
+        let totals = self.add_usage_within(&mut transaction, charges).await?;
+        transaction.commit().await.map_err(failed)?;
+        Ok(totals)
     }
 
     /// The tool calls of a run, in order.

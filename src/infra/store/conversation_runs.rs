@@ -5,7 +5,8 @@ use sqlx::AnyConnection;
 
 use super::conversation_lock::ConversationLock;
 use super::text::storable;
-use super::{Store, StoreError, retried};
+use super::{DailyUsage, Store, StoreError, Used, retried};
+use crate::core::failpoint;
 use crate::core::record::RunUsage;
 
 /// A run of a conversation.
@@ -99,7 +100,7 @@ pub struct RunEnd<'a> {
     /// For a conversation without one.
     pub title: Option<&'a str>,
     /// In place of what was stored with the run's calls; of a run whose process ended, that stays.
-    pub usage: &'a [ModelUsageRow],
+    pub used: Used<'a>,
 }
 
 pub(super) const RUN: &str = "id, conversation, number, session_id, agent, claimed_executor, user_input, status, error_code, error, begun, ended";
@@ -146,27 +147,31 @@ impl Store {
         .map_err(|error| self.failed(error))
     }
 
-    /// Stores the end of a run: its status, messages and usage, and the conversation's session and title. False, and nothing is stored, when another holder has the conversation's lock, or the run has ended.
+    /// Stores the end of a run: its status, messages and usage, and the conversation's session and title.
+    /// The charges are stored too, and their new totals returned. `None`, and nothing is stored, when another holder has the
+    /// conversation's lock, or the run has ended.
     ///
     /// # Errors
     /// [`StoreError`]; nothing is stored then.
-    pub async fn end_conversation_run(&self, end: &RunEnd<'_>) -> Result<bool, StoreError> {
+    pub async fn end_conversation_run(&self, end: &RunEnd<'_>) -> Result<Option<Vec<DailyUsage>>, StoreError> {
         retried(|| self.try_end_conversation_run(end)).await
     }
 
-    async fn try_end_conversation_run(&self, end: &RunEnd<'_>) -> Result<bool, StoreError> {
+    async fn try_end_conversation_run(&self, end: &RunEnd<'_>) -> Result<Option<Vec<DailyUsage>>, StoreError> {
         let failed = |error| self.failed(error);
         let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
         let is_ours = change_conversation(&mut transaction, end).await.map_err(failed)?
             && end_run(&mut transaction, end.run).await.map_err(failed)?;
         if !is_ours {
             transaction.rollback().await.map_err(failed)?;
-            return Ok(false);
+            return Ok(None);
         }
         add_messages(&mut transaction, end).await.map_err(failed)?;
-        add_usage(&mut transaction, &end.run.id, end.usage).await.map_err(failed)?;
+        add_usage(&mut transaction, &end.run.id, end.used.rows).await.map_err(failed)?;
+        let totals = self.add_usage_within(&mut transaction, end.used.charges).await?;
+        failpoint::reach("run.storing");
         transaction.commit().await.map_err(failed)?;
-        Ok(true)
+        Ok(Some(totals))
     }
 
     /// All messages of a conversation from the `offset`th on, in order, at most `max`.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::{Engine, Store, StoreError};
+use super::{DailyUsage, Engine, Store, StoreError, retried};
 
 /// How long after its last sign the process of a plan counts as alive, where several processes share a store.
 const ALIVE_MS: i64 = 15_000;
@@ -115,18 +115,31 @@ impl Store {
         rows.into_iter().map(|row| self.stored_plan(row, process)).collect()
     }
 
-    /// Stores the state of a plan that this process runs; what its caller wants of it. `None` if another process runs it.
+    /// Stores the state of a plan that this process runs, and the charges for what it used; what its caller wants of it, and
+    /// the new totals. `None`, and nothing is stored, if another process runs it.
     ///
     /// # Errors
-    /// [`StoreError`].
+    /// [`StoreError`]; nothing is stored then.
     pub async fn save_plan(
         &self,
         key: &PlanKey,
-        status: &str,
-        state: &str,
+        (status, state): (&str, &str),
+        charges: &[DailyUsage],
         now: Timestamp,
-    ) -> Result<Option<PlanWish>, StoreError> {
-        let wish = sqlx::query_scalar(
+    ) -> Result<Option<(PlanWish, Vec<DailyUsage>)>, StoreError> {
+        retried(|| self.try_save_plan(key, (status, state), charges, now)).await
+    }
+
+    async fn try_save_plan(
+        &self,
+        key: &PlanKey,
+        (status, state): (&str, &str),
+        charges: &[DailyUsage],
+        now: Timestamp,
+    ) -> Result<Option<(PlanWish, Vec<DailyUsage>)>, StoreError> {
+        let failed = |error| self.failed(error);
+        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
+        let wish: Option<String> = sqlx::query_scalar(
             "UPDATE plans SET status = $1, state = $2, seen = $3, changed = $4
              WHERE id = $5 AND holder = $6 AND status = $7 RETURNING wish",
         )
@@ -137,10 +150,16 @@ impl Store {
         .bind(&*key.id)
         .bind(&*key.holder)
         .bind(RUNNING)
-        .fetch_optional(&self.pool)
+        .fetch_optional(&mut *transaction)
         .await
-        .map_err(|error| self.failed(error))?;
-        Ok(wish.map(|wish: String| PlanWish::of(&wish)))
+        .map_err(failed)?;
+        let Some(wish) = wish else {
+            transaction.rollback().await.map_err(failed)?;
+            return Ok(None);
+        };
+        let totals = self.add_usage_within(&mut transaction, charges).await?;
+        transaction.commit().await.map_err(failed)?;
+        Ok(Some((PlanWish::of(&wish), totals)))
     }
 
     /// Says that this process still runs a plan; what its caller wants of it. `None` if another process runs it.
@@ -328,21 +347,21 @@ mod tests {
     async fn only_the_process_that_runs_a_plan_saves_it_and_learns_what_its_caller_wants() {
         let store = test_store().await;
         store.add_plan(&plan("1", "ann", 0), "p").await.unwrap();
-        let saved = store.save_plan(&key("p"), RUNNING, "{\"a\":1}", moment(1)).await.unwrap();
-        assert_eq!(saved, Some(PlanWish::GoOn));
+        let saved = store.save_plan(&key("p"), (RUNNING, "{\"a\":1}"), &[], moment(1)).await.unwrap();
+        assert_eq!(saved, Some((PlanWish::GoOn, Vec::new())));
         assert!(store.wish_of_plan("1", PlanWish::Pause).await.unwrap());
         assert_eq!(store.beat_plan(&key("p"), moment(2)).await.unwrap(), Some(PlanWish::Pause));
-        assert_eq!(store.save_plan(&key("q"), RUNNING, "{}", moment(2)).await.unwrap(), None);
+        assert_eq!(store.save_plan(&key("q"), (RUNNING, "{}"), &[], moment(2)).await.unwrap(), None);
         assert_eq!(store.beat_plan(&key("q"), moment(2)).await.unwrap(), None);
-        store.save_plan(&key("p"), "paused", "{\"a\":2}", moment(3)).await.unwrap();
+        store.save_plan(&key("p"), ("paused", "{\"a\":2}"), &[], moment(3)).await.unwrap();
         assert!(!store.wish_of_plan("1", PlanWish::Cancel).await.unwrap(), "it does not run");
-        assert_eq!(store.save_plan(&key("p"), RUNNING, "{}", moment(4)).await.unwrap(), None);
+        assert_eq!(store.save_plan(&key("p"), (RUNNING, "{}"), &[], moment(4)).await.unwrap(), None);
 
         let found = store.plan("ann", "1", "q").await.unwrap().unwrap();
         assert_eq!((found.status.as_str(), found.state.as_str()), ("paused", "{\"a\":2}"));
         assert!(store.replace_plan(&found, RUNNING, "{}", "q", moment(5)).await.unwrap());
         assert!(!store.replace_plan(&found, RUNNING, "{}", "r", moment(5)).await.unwrap(), "it was taken");
-        assert_eq!(store.save_plan(&key("q"), RUNNING, "{}", moment(6)).await.unwrap(), Some(PlanWish::GoOn));
+        assert!(store.save_plan(&key("q"), (RUNNING, "{}"), &[], moment(6)).await.unwrap().is_some());
         store.end_plan(&key("q"), "cancelled", moment(7)).await.unwrap();
         assert_eq!(store.plan("ann", "1", "q").await.unwrap().unwrap().status, "cancelled");
     }

@@ -9,7 +9,7 @@ use sqlx::AnyConnection;
 use super::{Store, StoreError, retried};
 
 /// The scopes of daily usage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DailyScope {
     Caller,
     Tenant,
@@ -97,11 +97,21 @@ impl Store {
     async fn try_add_usage(&self, additions: &[DailyUsage]) -> Result<Vec<DailyUsage>, StoreError> {
         let mut transaction =
             self.pool.begin_with(self.engine.begin_statement()).await.map_err(|error| self.failed(error))?;
+        let totals = self.add_usage_within(&mut transaction, additions).await?;
+        transaction.commit().await.map_err(|error| self.failed(error))?;
+        Ok(totals)
+    }
+
+    /// As [`add_usage`](Self::add_usage), within a transaction: its last statements, since they lock what others change too.
+    pub(super) async fn add_usage_within(
+        &self,
+        connection: &mut AnyConnection,
+        additions: &[DailyUsage],
+    ) -> Result<Vec<DailyUsage>, StoreError> {
         let mut totals = Vec::with_capacity(additions.len());
         for addition in additions {
-            totals.push(self.add_one(&mut transaction, addition).await?);
+            totals.push(self.add_one(connection, addition).await?);
         }
-        transaction.commit().await.map_err(|error| self.failed(error))?;
         Ok(totals)
     }
 

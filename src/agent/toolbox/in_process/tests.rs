@@ -19,7 +19,7 @@ async fn toolbox() -> (InProcess, TempDir) {
 
 fn call(tool: &str, arguments: Value) -> ToolboxCall {
     let Value::Object(arguments) = arguments else { panic!("no object") };
-    ToolboxCall { id: "a".into(), tool: tool.into(), arguments, corrections: Vec::new() }
+    ToolboxCall::new("a", tool, arguments)
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use super::super::conversations::tests::conversation;
 use super::super::test_support::{fill_the_disk, free_disk, test_store};
 use super::super::{
     ConversationLock, ConversationRun, RunEnd, RunStatus, SessionMessage, SessionSummary, StoredError, ToolOutcome,
-    TurnMessage,
+    TurnMessage, Used,
 };
 use super::*;
 
@@ -92,10 +92,10 @@ async fn a_run_ends_with_all_that_it_stores_and_gives_its_lock_back() {
         keeps_lock: false,
         messages: &messages,
         title: Some("t"),
-        usage: &usage,
+        used: Used { rows: &usage, charges: &[] },
     };
-    assert!(store.end_conversation_run(&end).await.unwrap());
-    assert!(!store.end_conversation_run(&end).await.unwrap(), "once");
+    assert!(store.end_conversation_run(&end).await.unwrap().is_some());
+    assert!(store.end_conversation_run(&end).await.unwrap().is_none(), "once");
     let stored = store.conversation("ann", "c").await.unwrap().unwrap();
     assert_eq!((stored.session_id.as_deref(), stored.title.as_deref()), (Some("s"), Some("t")));
     assert_eq!(store.conversation_run("ann", "r").await.unwrap(), Some(run));
@@ -117,8 +117,9 @@ async fn a_holder_that_lost_its_lock_stores_nothing() {
     let run = ended(&run, RunStatus::Succeeded);
     let messages = ["1".to_owned()];
     for lock in [Some(&held), None] {
-        let end = RunEnd { run: &run, lock, keeps_lock: false, messages: &messages, title: None, usage: &[] };
-        assert!(!store.end_conversation_run(&end).await.unwrap());
+        let end =
+            RunEnd { run: &run, lock, keeps_lock: false, messages: &messages, title: None, used: Used::default() };
+        assert!(store.end_conversation_run(&end).await.unwrap().is_none());
     }
     assert_eq!(store.conversation_messages("c", 0, 10).await.unwrap(), []);
     assert_eq!(store.conversation_runs("c", None, 10).await.unwrap()[0].status, RunStatus::Running);
@@ -137,14 +138,14 @@ async fn the_end_of_a_run_that_a_full_disk_refuses_stores_nothing() {
         keeps_lock: false,
         messages: &messages,
         title: Some("t"),
-        usage: &[usage("a", "1")],
+        used: Used { rows: &[usage("a", "1")], charges: &[] },
     };
     fill_the_disk(&store).await;
     store.end_conversation_run(&end).await.unwrap_err();
     free_disk(&store).await;
     assert_eq!(store.conversation("ann", "c").await.unwrap().unwrap().title, None);
     assert_eq!(store.conversation_runs("c", None, 1).await.unwrap()[0].status, RunStatus::Running);
-    assert!(store.end_conversation_run(&end).await.unwrap());
+    assert!(store.end_conversation_run(&end).await.unwrap().is_some());
 }
 
 #[tokio::test]
@@ -154,10 +155,12 @@ async fn the_journal_has_what_was_answered_and_what_was_only_begun() {
     let turn = TurnMessage { turn: 1, message: "{}".into() };
     assert!(store.add_turn(&held, "r", &turn).await.unwrap());
     for (position, id) in (0..).zip(["x", "y"]) {
-        assert!(store.begin_tool_execution(&held, "r", &execution(id, position), &[]).await.unwrap());
+        assert!(
+            store.begin_tool_execution(&held, "r", &execution(id, position), Used::default()).await.unwrap().is_some()
+        );
     }
     let outcome = ToolOutcome { text: "3".into(), images: Some("[]".into()), is_error: false };
-    store.end_tool_execution("r", "x", &outcome, at(102)).await.unwrap();
+    store.end_tool_execution(("r", "x"), &outcome, &[], at(102)).await.unwrap();
     let calls = store.tool_executions("r").await.unwrap();
     assert_eq!(
         calls,
@@ -165,13 +168,13 @@ async fn the_journal_has_what_was_answered_and_what_was_only_begun() {
     );
     assert_eq!(store.turns_of("r").await.unwrap(), [turn]);
     // Sent again, its answer is not known again.
-    assert!(store.begin_tool_execution(&held, "r", &execution("x", 0), &[]).await.unwrap());
+    assert!(store.begin_tool_execution(&held, "r", &execution("x", 0), Used::default()).await.unwrap().is_some());
     assert_eq!(store.tool_executions("r").await.unwrap()[0].output, None);
     // Without the lock nothing is added.
     store.unlock_conversation(&held).await.unwrap();
     let later = TurnMessage { turn: 2, message: "{}".into() };
     assert!(!store.add_turn(&held, "r", &later).await.unwrap());
-    assert!(!store.begin_tool_execution(&held, "r", &execution("z", 2), &[]).await.unwrap());
+    assert!(store.begin_tool_execution(&held, "r", &execution("z", 2), Used::default()).await.unwrap().is_none());
     let _next = lock(&store, "c", 103).await;
     assert!(!store.add_turn(&held, "r", &later).await.unwrap());
     assert_eq!(store.tool_executions("r").await.unwrap().len(), 2);
@@ -183,9 +186,9 @@ async fn texts_with_a_null_character_are_stored() {
     let (run, held) = begun(&store).await;
     let second = ConversationRun { id: "s".into(), user_input: "a\0b".into(), ..run };
     store.begin_conversation_run(&second).await.unwrap();
-    assert!(store.begin_tool_execution(&held, "r", &execution("x", 0), &[]).await.unwrap());
+    assert!(store.begin_tool_execution(&held, "r", &execution("x", 0), Used::default()).await.unwrap().is_some());
     let outcome = ToolOutcome { text: "\0".into(), images: None, is_error: false };
-    store.end_tool_execution("r", "x", &outcome, at(102)).await.unwrap();
+    store.end_tool_execution(("r", "x"), &outcome, &[], at(102)).await.unwrap();
     assert_eq!(store.conversation_run("ann", "s").await.unwrap().unwrap().user_input, "a\u{FFFD}b");
     let stored = store.tool_executions("r").await.unwrap().remove(0).output;
     assert_eq!(stored.map(|outcome| outcome.text).as_deref(), Some("\u{FFFD}"));
@@ -205,10 +208,17 @@ async fn runs_of_ended_processes_are_found_when_their_lock_is_free_or_with_it() 
     assert_eq!((ids(Some(&next), 117).await, ids(Some(&held), 117).await), (vec!["r".to_owned()], vec![]));
     let error = StoredError { code: "interrupted".into(), message: "its process ended".into() };
     let run = ConversationRun { error: Some(error), ..ended(&run, RunStatus::Interrupted) };
-    let end = RunEnd { run: &run, lock: None, keeps_lock: false, messages: &["1".to_owned()], title: None, usage: &[] };
-    assert!(!store.end_conversation_run(&end).await.unwrap(), "another process has the lock");
+    let end = RunEnd {
+        run: &run,
+        lock: None,
+        keeps_lock: false,
+        messages: &["1".to_owned()],
+        title: None,
+        used: Used::default(),
+    };
+    assert!(store.end_conversation_run(&end).await.unwrap().is_none(), "another process has the lock");
     store.unlock_conversation(&next).await.unwrap();
-    assert!(store.end_conversation_run(&end).await.unwrap());
+    assert!(store.end_conversation_run(&end).await.unwrap().is_some());
     assert!(store.conversation_messages("c", 0, 10).await.unwrap()[0].incomplete);
     assert_eq!(store.conversation_run("ann", "r").await.unwrap(), Some(run));
 }
@@ -225,10 +235,10 @@ async fn logs_are_read_in_pages_and_by_their_caller_alone() {
         keeps_lock: false,
         messages: &messages,
         title: None,
-        usage: &[usage("a", "0.1")],
+        used: Used { rows: &[usage("a", "0.1")], charges: &[] },
     };
-    assert!(store.begin_tool_execution(&held, "r", &execution("x", 0), &[]).await.unwrap());
-    assert!(store.end_conversation_run(&end).await.unwrap());
+    assert!(store.begin_tool_execution(&held, "r", &execution("x", 0), Used::default()).await.unwrap().is_some());
+    assert!(store.end_conversation_run(&end).await.unwrap().is_some());
     let first = store.message_log(&filter(None, 2)).await.unwrap();
     assert_eq!(first.iter().map(|log| (&*log.run, log.position)).collect::<Vec<_>>(), [("r", 0), ("r", 1)]);
     let rest = store.message_log(&filter(Some(("r", 1)), 2)).await.unwrap();
@@ -249,7 +259,7 @@ async fn logs_are_read_in_pages_and_by_their_caller_alone() {
 async fn a_conversation_is_removed_with_its_runs_but_not_while_one_is_on() {
     let store = test_store().await;
     let (_run, held) = begun(&store).await;
-    assert!(store.begin_tool_execution(&held, "r", &execution("x", 0), &[]).await.unwrap());
+    assert!(store.begin_tool_execution(&held, "r", &execution("x", 0), Used::default()).await.unwrap().is_some());
     assert!(!store.delete_conversation("c", at(101)).await.unwrap());
     store.unlock_conversation(&held).await.unwrap();
     assert!(store.delete_conversation("c", at(101)).await.unwrap());
@@ -270,9 +280,9 @@ async fn a_fork_has_the_messages_up_to_one_and_old_logs_go() {
         keeps_lock: false,
         messages: &messages,
         title: None,
-        usage: &[usage("a", "0.1")],
+        used: Used { rows: &[usage("a", "0.1")], charges: &[] },
     };
-    assert!(store.end_conversation_run(&end).await.unwrap());
+    assert!(store.end_conversation_run(&end).await.unwrap().is_some());
     let fork = Conversation { session_id: Some("s".into()), ..conversation("f", "ann", 200_000_000) };
     let copied = CopiedRun { id: "r".into(), new_id: "r2".into(), up_to: 0 };
     let summary = SessionSummary { text: "so far".into(), last: (1, 0) };
@@ -298,8 +308,8 @@ async fn the_latest_messages_of_a_session_are_read_as_far_as_they_are_wanted() {
     let run = ended(&run, RunStatus::Succeeded);
     let messages = ["1111", "2222", "33333"].map(str::to_owned);
     let lock = Some(&held);
-    let end = RunEnd { run: &run, lock, keeps_lock: false, messages: &messages, title: None, usage: &[] };
-    assert!(store.end_conversation_run(&end).await.unwrap());
+    let end = RunEnd { run: &run, lock, keeps_lock: false, messages: &messages, title: None, used: Used::default() };
+    assert!(store.end_conversation_run(&end).await.unwrap().is_some());
     for (after, max, expected, left_out) in [
         (None, 100, &["1111", "2222", "33333"][..], 0),
         (None, 12, &["2222", "33333"], 1),

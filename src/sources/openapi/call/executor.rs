@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use http::{Method, StatusCode, header};
+use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use tokio::time::Instant;
 use url::Url;
 
@@ -25,6 +25,9 @@ use crate::tool::{Attempt, Execution, Executor};
 /// Redirects followed. Those of methods that do not only read, within the origin only and where the method stays: their
 /// body is not sent to an address that is not configured.
 const MAX_REDIRECTS: usize = 5;
+
+/// By which an API knows a request that it has had already.
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Bytes of memory for each byte of a response: the bytes themselves, the parsed value, its text.
 const HELD_FOR_EACH_BYTE: usize = 8;
@@ -205,6 +208,12 @@ impl OperationExecutor {
             }
         };
         self.authorization.apply(&mut request.url, &mut request.headers, &attempt.call.tool_parameters)?;
+        // Of a request that only reads, a repetition does no harm; one that the caller names counts.
+        if !request.method.is_safe()
+            && let Some(key) = attempt.call.upstream_key.as_deref().and_then(|key| HeaderValue::from_str(key).ok())
+        {
+            request.headers.entry(IDEMPOTENCY_KEY).or_insert(key);
+        }
         Ok(request)
     }
 
