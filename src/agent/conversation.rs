@@ -155,7 +155,14 @@ impl ConversationRuns {
         let id = &request.conversation.id;
         let wait = if request.on_busy == OnBusy::Interrupt { INTERRUPT_WAIT } else { LOCK_WAIT };
         let (until, mut is_queued) = (Instant::now() + wait, false);
+        if request.on_busy == OnBusy::Interrupt {
+            // Also where the lock is free: an earlier request that waits for it would take it later.
+            self.stop_earlier(id, &live.id);
+        }
         loop {
+            if live.stop.is_cancelled() {
+                return Err(CallError::new(ErrorCode::Cancelled, live.cause().message()));
+            }
             let taken = self.store().lock_conversation(id, &self.holder, Timestamp::now(), LEASE).await;
             if let Some(lock) = taken.map_err(CallError::from)? {
                 return Ok(HeldLock::new(lock, self.store().clone(), Arc::clone(live)));
@@ -164,7 +171,8 @@ impl ConversationRuns {
                 is_queued = true;
                 add(log, &RunEvent::Queued { wait_seconds: wait.as_secs() });
                 if request.on_busy == OnBusy::Interrupt {
-                    self.interrupt(id, &live.id).await?;
+                    // In another process.
+                    self.store().stop_conversation_run(id).await.map_err(CallError::from)?;
                 }
             }
             if Instant::now() >= until {
@@ -172,21 +180,18 @@ impl ConversationRuns {
                                `on_busy: interrupt`";
                 return Err(CallError::new(ErrorCode::ConversationLocked, message).retry_after(LOCK_WAIT));
             }
-            if live.stop.run_until_cancelled(sleep(LOCK_PAUSE)).await.is_none() {
-                return Err(CallError::new(ErrorCode::Cancelled, live.cause().message()));
-            }
+            let _stopped = live.stop.run_until_cancelled(sleep(LOCK_PAUSE)).await;
         }
     }
 
-    /// Stops the earlier runs of a conversation: those of this process, and the one that has the lock in another.
-    async fn interrupt(&self, conversation: &str, own: &str) -> Result<(), CallError> {
+    /// Stops the earlier runs of a conversation in this process, also those that wait for its lock.
+    fn stop_earlier(&self, conversation: &str, own: &str) {
         for other in &self.live {
             // Ids are in the order of the requests: of several that interrupt, the last one goes on.
             if other.conversation == conversation && *other.id < *own {
                 other.stop(StopCause::LaterRun);
             }
         }
-        self.store().stop_conversation_run(conversation).await.map_err(CallError::from)
     }
 
     /// The events of a run that is on, or ended in the last ten minutes.

@@ -2,6 +2,7 @@
 
 mod agents;
 mod bounds;
+mod bounds_of_time;
 mod command;
 mod isolation;
 mod kills;
