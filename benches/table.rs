@@ -10,6 +10,7 @@
 
 mod agents;
 mod console;
+mod conversations;
 mod fairness;
 
 use std::io::{BufRead, BufReader};
@@ -22,6 +23,7 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 use self::agents::Models;
+use self::conversations::{Load, Talks};
 use self::fairness::Upstream;
 
 const CONFIG: &str = "config/bench.yaml";
@@ -41,6 +43,9 @@ fn main() {
     }
     if std::env::args().any(|argument| argument == "console") {
         return console_rows(&programs);
+    }
+    if let Some(load) = load_of_arguments() {
+        return conversation_rows(&programs, load);
     }
     let criterion = programs.join("../criterion");
     let config_hash = Sha256::digest(std::fs::read(CONFIG).unwrap());
@@ -62,6 +67,7 @@ fn main() {
     fairness_rows(&programs);
     agent_rows(&programs);
     console_rows(&programs);
+    conversation_rows(&programs, Load { conversations: 200, time: Duration::from_secs(60) });
     row(
         "start to first answer",
         &format!("{:.0} ms", median((0..STARTS).map(|_| start_millis(&programs)))),
@@ -174,6 +180,35 @@ fn console_rows(programs: &Path) {
     let millis = |time: f64| format!("{time:.0} ms");
     row("the overview open, 2 000 tools, 1 000 calls a second", &millis(viewers.one), "≤ 20 ms a second");
     row("  ten times", &millis(viewers.ten), "≤ 50 ms a second");
+}
+
+/// `conversations 20 10`: so many of them, for so many seconds.
+fn load_of_arguments() -> Option<Load> {
+    let mut numbers = std::env::args().skip_while(|argument| argument != "conversations");
+    numbers.next()?;
+    let mut number = || numbers.next().and_then(|number| number.parse::<u64>().ok());
+    let (conversations, seconds) = (number().unwrap_or(200), number().unwrap_or(60));
+    Some(Load { conversations: usize::try_from(conversations).unwrap(), time: Duration::from_secs(seconds) })
+}
+
+fn conversation_rows(programs: &Path, load: Load) {
+    let state = TempDir::new().unwrap();
+    let talks = Talks::serve();
+    let config = state.path().join("conversations.yaml");
+    std::fs::write(&config, std::fs::read_to_string(CONFIG).unwrap() + &talks.agents()).unwrap();
+    let sekisho = Sekisho::start(programs, state.path(), &config);
+    let measured = talks.measure(&sekisho.url, load);
+    let peak = peak_megabytes(&sekisho.child.0).unwrap();
+    let what = format!("{} conversations of 200 kB at once: runs", load.conversations);
+    row(&what, &measured.runs.to_string(), "");
+    row("  conversations whose rows do not fit", &measured.inconsistent.len().to_string(), "0");
+    for problem in measured.inconsistent.iter().take(3) {
+        println!("    {problem}");
+    }
+    row("  memory at its peak", &format!("{peak:.0} MB"), "≤ 300 MB");
+    let millis = |time: Duration| format!("{:.2} ms", time.as_secs_f64() * 1_000.0);
+    row("  first event after the model's first piece", &millis(measured.first(50)), "≤ 10 ms");
+    row("  the slowest of a hundred", &millis(measured.first(99)), "≤ 10 ms");
 }
 
 fn row(what: &str, measured: &str, goal: &str) {

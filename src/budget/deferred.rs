@@ -74,14 +74,14 @@ impl TakenCharges {
     /// They are stored, with these totals, in the same order.
     pub fn stored(mut self, totals: &[DailyUsage]) {
         for (added, total) in std::mem::take(&mut self.usage).iter().zip(totals) {
-            self.budgets.books.saved_deferred(added, total);
+            self.budgets.accounts.saved_deferred(added, total);
         }
     }
 }
 
 impl Drop for TakenCharges {
     fn drop(&mut self) {
-        self.usage.iter().for_each(|usage| self.budgets.books.release(usage));
+        self.usage.iter().for_each(|usage| self.budgets.accounts.release(usage));
     }
 }
 
@@ -101,8 +101,8 @@ mod tests {
 
     /// What the caller's day has: spent, and to be written in the background.
     fn day(budgets: &Budgets) -> (Decimal, Decimal) {
-        let spent = budgets.books.of_day(MONDAY).into_iter().find(|(scope, ..)| *scope == DailyScope::Caller);
-        let unsaved = budgets.books.unsaved().into_iter().find(|usage| usage.scope == DailyScope::Caller);
+        let spent = budgets.accounts.of_day(MONDAY).into_iter().find(|(scope, ..)| *scope == DailyScope::Caller);
+        let unsaved = budgets.accounts.unsaved().into_iter().find(|usage| usage.scope == DailyScope::Caller);
         (
             spent.map_or_else(Decimal::default, |(_, _, balance)| balance.spent.cost_usd),
             unsaved.map_or_else(Decimal::default, |usage| usage.cost_usd),
@@ -121,9 +121,9 @@ mod tests {
         spend(&budgets, Some(&charges), 5);
         // The other charge is stored between, and its total is told after.
         let totals = store.add_usage(taken.usage()).await.unwrap();
-        let unsaved = budgets.books.unsaved();
+        let unsaved = budgets.accounts.unsaved();
         let later = store.add_usage(&unsaved).await.unwrap();
-        unsaved.iter().zip(&later).for_each(|(added, total)| budgets.books.saved(added, total));
+        unsaved.iter().zip(&later).for_each(|(added, total)| budgets.accounts.saved(added, total));
         taken.stored(&totals);
         assert_eq!(day(&budgets), (cents(36), cents(0)));
         let last = charges.take();

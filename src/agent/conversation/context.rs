@@ -112,6 +112,18 @@ impl Context {
             ..AgentRequest::new(&request.agent, profile, Arc::clone(&request.caller), toolbox, messages)
         }
     }
+
+    /// Sends an event to whoever watches the run. The run waits for a client that does not read, until its own end.
+    pub(super) async fn show(&self, event: &Event, end: Pin<&mut Sleep>) {
+        let Some(watcher) = &self.request.watcher else { return };
+        tokio::select! {
+            biased;
+            // Without a receiver, nobody watches any more.
+            _ = watcher.send(event.clone()) => {}
+            () = self.live.stop.cancelled() => {}
+            () = end => self.live.stop(StopCause::TimeOut),
+        }
+    }
 }
 
 fn new_run(request: &RunRequest, live: &LiveRun, session_id: Option<String>) -> ConversationRun {
@@ -127,16 +139,5 @@ fn new_run(request: &RunRequest, live: &LiveRun, session_id: Option<String>) -> 
         error: None,
         begun: Timestamp::now(),
         ended: None,
-    }
-    /// Sends an event to whoever watches the run. The run waits for a client that does not read, until its own end.
-    pub(super) async fn show(&self, event: &Event, end: Pin<&mut Sleep>) {
-        let Some(watcher) = &self.request.watcher else { return };
-        tokio::select! {
-            biased;
-            // Without a receiver, nobody watches any more.
-            _ = watcher.send(event.clone()) => {}
-            () = self.live.stop.cancelled() => {}
-            () = end => self.live.stop(StopCause::TimeOut),
-        }
     }
 }
