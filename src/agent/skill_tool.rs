@@ -181,7 +181,7 @@ mod tests {
 
     async fn call(toolbox: &WithSkills, arguments: Value) -> (bool, String) {
         let Value::Object(arguments) = arguments else { panic!("{arguments}") };
-        let call = ToolboxCall { id: "1".into(), tool: SKILL.into(), arguments, corrections: Vec::new() };
+        let call = ToolboxCall::new("1", SKILL, arguments);
         let answer = toolbox.call(call).await;
         (answer.success, answer.text)
     }
@@ -215,8 +215,7 @@ mod tests {
             let (success, text) = call(&toolbox, arguments.clone()).await;
             assert!(!success && text.contains(problem), "{arguments}: {text}");
         }
-        let other =
-            ToolboxCall { id: "1".into(), tool: "x".into(), arguments: Arguments::new(), corrections: Vec::new() };
+        let other = ToolboxCall::new("1", "x", Arguments::new());
         assert_eq!(toolbox.call(other).await.text, "no tool x");
     }
 

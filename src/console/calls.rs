@@ -22,7 +22,7 @@ use super::text::Texts;
 use super::visit::{Address, Visit};
 use super::{Console, format, tools};
 use crate::api::{KEEP_ALIVE_COMMENT, NamedEvent, respond_named};
-use crate::core::error::{CallError, ErrorCode};
+use crate::core::error::ErrorCode;
 use crate::core::record::Status;
 use crate::gateway::{CallFilter, Reach};
 use crate::infra::recent_calls::RecentCall;

@@ -4,6 +4,7 @@ mod rotation;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use rust_decimal::Decimal;
