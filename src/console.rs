@@ -36,7 +36,6 @@ mod servers;
 mod sessions;
 mod sign_in;
 mod snippets;
-mod submission;
 mod submitted;
 mod text;
 mod tool;

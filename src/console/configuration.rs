@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::acts::Act;
 use super::frame::{self, Head, Section};
-use super::submission::Submission;
+use super::submitted::Submitted;
 use super::text::Texts;
 use super::visit::{Address, TOKEN_FIELD, Visit};
 use super::{Console, error_page, format};
@@ -38,13 +38,13 @@ pub(super) async fn page(
 
 /// `POST /console/configuration`: checks a text; changes nothing.
 pub(super) async fn check(State(console): State<Arc<Console>>, request: Request) -> Response {
-    let submission = match Submission::read(&console, Act::SeeConfiguration, request).await {
-        Ok(submission) => submission,
+    let submitted = match Submitted::read(&console, request, Act::SeeConfiguration).await {
+        Ok(submitted) => submitted,
         Err(response) => return response,
     };
-    let (visit, text) = (&submission.visit, submission.field("text"));
+    let (visit, text) = (&submitted.visit, submitted.field("text"));
     let sent = Some(text.to_owned()).filter(|text| !text.is_empty());
-    let checked = match submission.require_admin() {
+    let checked = match submitted.require_admin() {
         Ok(()) => console.gateway.check_configuration(&visit.caller, sent).await,
         Err(error) => Err(error),
     };

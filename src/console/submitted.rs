@@ -4,17 +4,21 @@
 use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, Request};
+use axum::http::request::Parts;
 use axum::response::Response;
 
 use super::acts::Act;
 use super::visit::Visit;
 use super::{Console, error_page};
 use crate::api::{UploadedFile, read_form_with_files};
+use crate::core::error::{CallError, ErrorCode};
+use crate::infra::audit::{AuditEvent, EventKind};
 
 /// An accepted form.
 #[derive(Debug)]
 pub(super) struct Submitted {
     pub visit: Visit,
+    pub parts: Parts,
     pub fields: Vec<(String, String)>,
     pub files: Vec<UploadedFile>,
 }
@@ -31,7 +35,7 @@ impl Submitted {
             Err(error) => Err(error),
         };
         match form.and_then(|form| visit.require_token(&form.0).map(|()| form)) {
-            Ok((fields, files)) => Ok(Self { visit, fields, files }),
+            Ok((fields, files)) => Ok(Self { visit, parts, fields, files }),
             Err(error) => Err(error_page::of_visit(&visit, &error)),
         }
     }
@@ -41,4 +45,43 @@ impl Submitted {
         let found = self.fields.iter().find(|(known, _)| known == name)?;
         Some(found.1.trim()).filter(|text| !text.is_empty())
     }
+
+    /// The field, without the spaces around it; empty for one that was not sent.
+    pub(super) fn field(&self, name: &str) -> &str {
+        let found = self.fields.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.trim()).unwrap_or_default()
+    }
+
+    /// All fields of this name.
+    pub(super) fn all(&self, name: &'static str) -> impl Iterator<Item = &str> {
+        self.fields.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.trim())
+    }
+
+    /// The line of the audit trail for what is changed.
+    pub(super) fn event(&self, kind: EventKind, subject: &str) -> AuditEvent {
+        AuditEvent {
+            subject: Some(subject.to_owned()),
+            caller: Some(Arc::clone(&self.visit.caller)),
+            ..AuditEvent::new(kind).of_request(self.visit.guest.request.request.as_ref(), None)
+        }
+    }
+
+    /// See [`require_admin`].
+    ///
+    /// # Errors
+    /// `denied`.
+    pub(super) fn require_admin(&self) -> Result<(), CallError> {
+        require_admin(&self.visit)
+    }
+}
+
+/// What changes the gateway needs the role `admin`, as over HTTP: a role of the console alone does not give it.
+///
+/// # Errors
+/// `denied`.
+pub(super) fn require_admin(visit: &Visit) -> Result<(), CallError> {
+    if visit.caller.has_role("admin") {
+        return Ok(());
+    }
+    Err(CallError::new(ErrorCode::Denied, "this requires the role `admin`, as the routes of the API do"))
 }

@@ -41,7 +41,7 @@ pub(super) struct Attempt {
 
 /// `POST /console/tools/{name}`.
 pub(super) async fn run(State(console): State<Arc<Console>>, Path(name): Path<String>, request: Request) -> Response {
-    let Submitted { visit, mut fields, files } = match Submitted::read(&console, request, Act::TryTool).await {
+    let Submitted { visit, mut fields, files, .. } = match Submitted::read(&console, request, Act::TryTool).await {
         Ok(submitted) => submitted,
         Err(response) => return response,
     };

@@ -12,7 +12,7 @@ use super::detail::fidelity;
 use crate::api::{not_added, not_registered, record_change};
 use crate::console::acts::Act;
 use crate::console::frame::{self, Head, Section};
-use crate::console::submission::Submission;
+use crate::console::submitted::Submitted;
 use crate::console::text::Texts;
 use crate::console::visit::{TOKEN_FIELD, Visit};
 use crate::console::{Console, format, redirect};
@@ -72,30 +72,30 @@ pub(in crate::console) async fn page(visit: Visit) -> Response {
 
 /// `POST /console/servers/add`.
 pub(in crate::console) async fn submit(State(console): State<Arc<Console>>, request: Request) -> Response {
-    let submission = match Submission::read(&console, Act::ChangeServers, request).await {
-        Ok(submission) => submission,
+    let submitted = match Submitted::read(&console, request, Act::ChangeServers).await {
+        Ok(submitted) => submitted,
         Err(response) => return response,
     };
     // The test is the default: what is only looked at changes nothing.
-    let adds = submission.field("mode") == "add";
-    let outcome = match (submission.require_admin(), submission.field("kind")) {
+    let adds = submitted.field("mode") == "add";
+    let outcome = match (submitted.require_admin(), submitted.field("kind")) {
         (Err(error), _) => Err(error),
-        (Ok(()), "openapi") => document(&console, &submission, adds).await,
-        (Ok(()), _) => server(&console, &submission, adds).await,
+        (Ok(()), "openapi") => document(&console, &submitted, adds).await,
+        (Ok(()), _) => server(&console, &submitted, adds).await,
     };
     let outcome = match outcome {
         Ok(Ok(path)) => return redirect(&path),
         Ok(Err(outcome)) => outcome,
         Err(error) => Outcome::Refused(error),
     };
-    submission.visit.answer(Ok(show(&submission.visit, Some(&submission), &outcome)))
+    submitted.visit.answer(Ok(show(&submitted.visit, Some(&submitted), &outcome)))
 }
 
 /// The page of what was added, or what a test found.
 type Added = Result<String, Outcome>;
 
-async fn server(console: &Console, submission: &Submission, adds: bool) -> Result<Added, CallError> {
-    let (registration, gateway) = (read_server(submission)?, &console.gateway);
+async fn server(console: &Console, submitted: &Submitted, adds: bool) -> Result<Added, CallError> {
+    let (registration, gateway) = (read_server(submitted)?, &console.gateway);
     if !adds {
         gateway.try_mcp(&registration).await.map_err(|error| not_added(&error))?;
         return Ok(Err(Outcome::ServerWorks));
@@ -103,12 +103,12 @@ async fn server(console: &Console, submission: &Submission, adds: bool) -> Resul
     let (service, name) = (Arc::clone(gateway), registration.name.clone());
     // Boxed, because it is large.
     let change = Box::pin(async move { service.register_mcp(registration).await.map_err(|error| not_added(&error)) });
-    record_change(gateway, submission.event(EventKind::McpServerRegistered, &name), change).await?;
+    record_change(gateway, submitted.event(EventKind::McpServerRegistered, &name), change).await?;
     Ok(Ok(format!("/console/servers/mcp/{name}")))
 }
 
-async fn document(console: &Console, submission: &Submission, adds: bool) -> Result<Added, CallError> {
-    let (registration, gateway) = (read_document(submission)?, &console.gateway);
+async fn document(console: &Console, submitted: &Submitted, adds: bool) -> Result<Added, CallError> {
+    let (registration, gateway) = (read_document(submitted)?, &console.gateway);
     if !adds {
         let read = gateway.try_openapi(&registration).await.map_err(|error| not_registered(&error))?;
         return Ok(Err(Outcome::DocumentRead(Box::new(read.report))));
@@ -116,43 +116,43 @@ async fn document(console: &Console, submission: &Submission, adds: bool) -> Res
     let (service, name) = (Arc::clone(gateway), registration.name.clone());
     // Boxed, because it is large.
     let change = Box::pin(async move { service.register(registration).await.map_err(|error| not_registered(&error)) });
-    record_change(gateway, submission.event(EventKind::CollectionRegistered, &name), change).await?;
+    record_change(gateway, submitted.event(EventKind::CollectionRegistered, &name), change).await?;
     Ok(Ok(format!("/console/servers/openapi/{name}")))
 }
 
-fn read_server(submission: &Submission) -> Result<McpRegistration, CallError> {
+fn read_server(submitted: &Submitted) -> Result<McpRegistration, CallError> {
     let mut headers = BTreeMap::new();
-    for line in submission.field("headers").lines().map(str::trim).filter(|line| !line.is_empty()) {
+    for line in submitted.field("headers").lines().map(str::trim).filter(|line| !line.is_empty()) {
         let (name, value) = line.split_once(':').ok_or_else(|| {
             CallError::new(ErrorCode::InvalidRequest, format!("a header is written `Name: ${{SECRET}}`, not {line:?}"))
         })?;
         headers.insert(name.trim(), value.trim());
     }
-    let mut body = filled(submission, &["name", "url", "category"]);
+    let mut body = filled(submitted, &["name", "url", "category"]);
     body.insert("headers".to_owned(), json!(headers));
     serde_json::from_value(body.into()).map_err(|error| unreadable(&error))
 }
 
-fn read_document(submission: &Submission) -> Result<Registration, CallError> {
-    let body = filled(submission, &["name", "spec_url", "spec_inline", "base_url", "category"]);
+fn read_document(submitted: &Submitted) -> Result<Registration, CallError> {
+    let body = filled(submitted, &["name", "spec_url", "spec_inline", "base_url", "category"]);
     serde_json::from_value(body.into()).map_err(|error| unreadable(&error))
 }
 
 /// The filled fields, as a body of the API has them.
-fn filled(submission: &Submission, names: &[&str]) -> Map<String, Value> {
-    names.iter().filter_map(|name| Some(((*name).to_owned(), submission.filled(name)?.into()))).collect()
+fn filled(submitted: &Submitted, names: &[&str]) -> Map<String, Value> {
+    names.iter().filter_map(|name| Some(((*name).to_owned(), submitted.text(name)?.into()))).collect()
 }
 
 fn unreadable(error: &serde_json::Error) -> CallError {
     CallError::new(ErrorCode::InvalidRequest, format!("the form cannot be read: {error}"))
 }
 
-fn show(visit: &Visit, submission: Option<&Submission>, outcome: &Outcome) -> Markup {
+fn show(visit: &Visit, submitted: Option<&Submitted>, outcome: &Outcome) -> Markup {
     let texts = visit.texts();
     let title = texts.get("servers-add");
     let head = Head { state: Some(html! { (texts.get("add-state")) }), ..Head::new(&title) };
-    let sent = submission.map_or("", |submission| submission.field("kind"));
-    let of = |kind: &str| submission.filter(|_| sent == kind);
+    let sent = submitted.map_or("", |submitted| submitted.field("kind"));
+    let of = |kind: &str| submitted.filter(|_| sent == kind);
     frame::page(
         visit,
         Some(Section::Servers),
@@ -189,7 +189,7 @@ fn result(texts: &Texts, outcome: &Outcome) -> Markup {
     }
 }
 
-fn form(visit: &Visit, kind: &str, fields: &[Field], sent: Option<&Submission>) -> Markup {
+fn form(visit: &Visit, kind: &str, fields: &[Field], sent: Option<&Submitted>) -> Markup {
     let texts = visit.texts();
     html! {
         form.stack method="post" action="/console/servers/add" {

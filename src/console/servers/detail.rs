@@ -11,7 +11,7 @@ use super::{kind, path_of, since, state};
 use crate::api::{begin_sign_in, record_change};
 use crate::console::acts::Act;
 use crate::console::frame::{self, Head, Section};
-use crate::console::submission::Submission;
+use crate::console::submitted::Submitted;
 use crate::console::text::Texts;
 use crate::console::visit::{Address, TOKEN_FIELD, Visit};
 use crate::console::{Console, error_page, format, redirect, tools};
@@ -48,31 +48,31 @@ pub(in crate::console) async fn act(
     Path((kind, name)): Path<(String, String)>,
     request: Request,
 ) -> Response {
-    let submission = match Submission::read(&console, Act::ChangeServers, request).await {
-        Ok(submission) => submission,
+    let submitted = match Submitted::read(&console, request, Act::ChangeServers).await {
+        Ok(submitted) => submitted,
         Err(response) => return response,
     };
-    match apply(&console, &submission, &kind, &name).await {
+    match apply(&console, &submitted, &kind, &name).await {
         Ok(response) => response,
-        Err(error) => error_page::of_visit(&submission.visit, &error),
+        Err(error) => error_page::of_visit(&submitted.visit, &error),
     }
 }
 
-async fn apply(console: &Console, submission: &Submission, kind: &str, name: &str) -> Result<Response, CallError> {
-    submission.require_admin()?;
-    let (visit, gateway) = (&submission.visit, &console.gateway);
+async fn apply(console: &Console, submitted: &Submitted, kind: &str, name: &str) -> Result<Response, CallError> {
+    submitted.require_admin()?;
+    let (visit, gateway) = (&submitted.visit, &console.gateway);
     let status = find(console, visit, kind, name)?;
-    match submission.field("act") {
+    match submitted.field("act") {
         "reconnect" => {
             let (service, kind, name) = (Arc::clone(gateway), status.kind, status.name.clone());
             let change = async move { Ok(service.reconnect(kind, &name)) };
-            let event = submission.event(EventKind::ServerReconnected, &status.source());
+            let event = submitted.event(EventKind::ServerReconnected, &status.source());
             record_change(gateway, event, change).await?;
             Ok(redirect(&format!("{}?done=reconnect", path_of(&status))))
         }
         "sign_in" => {
-            let start = begin_sign_in(gateway, &status.name, &submission.parts)?;
-            let event = submission.event(EventKind::SignInStarted, &status.name);
+            let start = begin_sign_in(gateway, &status.name, &submitted.parts)?;
+            let event = submitted.event(EventKind::SignInStarted, &status.name);
             let started = record_change(gateway, event, start).await?;
             Ok(visit.answer(Ok(show(visit, &status, &Done::default(), Some(started.authorization_url.as_str())))))
         }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::api::record_change;
 use crate::console::acts::Act;
 use crate::console::frame::{self, Head, Section};
-use crate::console::submission::{Submission, require_admin};
+use crate::console::submitted::{Submitted, require_admin};
 use crate::console::text::Texts;
 use crate::console::visit::{Address, TOKEN_FIELD, Visit};
 use crate::console::{Console, error_page, format, redirect};
@@ -51,19 +51,19 @@ pub(in crate::console) async fn page(
 
 /// `POST /console/servers/lock`.
 pub(in crate::console) async fn approve(State(console): State<Arc<Console>>, request: Request) -> Response {
-    let submission = match Submission::read(&console, Act::ChangeServers, request).await {
-        Ok(submission) => submission,
+    let submitted = match Submitted::read(&console, request, Act::ChangeServers).await {
+        Ok(submitted) => submitted,
         Err(response) => return response,
     };
-    match apply(&console, &submission).await {
+    match apply(&console, &submitted).await {
         Ok(response) => response,
-        Err(error) => error_page::of_visit(&submission.visit, &error),
+        Err(error) => error_page::of_visit(&submitted.visit, &error),
     }
 }
 
-async fn apply(console: &Console, submission: &Submission) -> Result<Response, CallError> {
-    submission.require_admin()?;
-    let approvals: Vec<_> = submission.all(APPROVED).map(read_approval).collect();
+async fn apply(console: &Console, submitted: &Submitted) -> Result<Response, CallError> {
+    submitted.require_admin()?;
+    let approvals: Vec<_> = submitted.all(APPROVED).map(read_approval).collect();
     if approvals.is_empty() {
         return Err(CallError::new(
             ErrorCode::InvalidRequest,
@@ -73,7 +73,7 @@ async fn apply(console: &Console, submission: &Submission) -> Result<Response, C
     let subject = approvals.iter().map(|approval| &*approval.tool).collect::<Vec<_>>().join(", ");
     let service = Arc::clone(&console.gateway);
     let change = Box::pin(async move { service.approve(&approvals).await });
-    record_change(&console.gateway, submission.event(EventKind::LockApproved, &subject), change).await?;
+    record_change(&console.gateway, submitted.event(EventKind::LockApproved, &subject), change).await?;
     Ok(redirect(&format!("{PATH}?done=approved")))
 }
 
