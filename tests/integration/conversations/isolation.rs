@@ -86,10 +86,22 @@ impl Things {
             (_, path) if path.starts_with("/tools/mcp/") || path.starts_with("/tools/openapi/") => {
                 Access::Administrator
             }
+            (_, "/admin/lock" | "/admin/lock/approve" | "/admin/servers/test")
+            | ("POST", "/admin/servers/{kind}/{name}/reconnect") => Access::Administrator,
             (
                 _,
                 "/admin/calls"
+                | "/admin/calls/history"
                 | "/admin/calls/{id}"
+                | "/admin/configuration"
+                | "/admin/configuration/check"
+                | "/admin/explain"
+                | "/admin/limits"
+                | "/admin/overview"
+                | "/admin/policies"
+                | "/admin/servers"
+                | "/admin/servers/{kind}/{name}"
+                | "/admin/usage"
                 | "/api/conversations"
                 | "/api/plans"
                 | "/api/planner/stream"
