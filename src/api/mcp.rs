@@ -2,9 +2,9 @@
 //! sessions for 2026-07-28. Clients at standard input and output reach it through `sekisho mcp serve`.
 //!
 //! One way leads through this module. `http` reads a [`message::Message`]; `methods` starts the request,
-//! as a [`running_request::Running`]: its work, and a queue of what the work sends to the client. The task that serves the
-//! request takes its steps one after the other. A request that ends at once is answered in the task that read it. A
-//! longer one of a session becomes a stream of events, which `event_log` keeps for a client that reconnects; one of
+//! as a [`running_request::RunningRequest`]: its work, and a queue of what the work sends to the client. The task that
+//! serves the request takes its steps one after the other. A request that ends at once is answered in the task that read
+//! it. A longer one of a session becomes a stream of events, which `event_log` keeps for a client that reconnects; one of
 //! 2026-07-28 becomes a response that ends with it, and waits in `parked_calls` for the answer to a question.
 //!
 //! The types of the protocol are rmcp's. Calls pass through the pipeline like any other.

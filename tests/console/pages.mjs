@@ -65,7 +65,7 @@ async function everything() {
         await page.press("#mcp-url", "Enter");
         check((await page.textContent("[role=alert]")).includes("not an allowed host"), "the test of a server does not say why");
         check((await page.inputValue("#mcp-name")) === "nowhere", "the form has lost what was written");
-        await page.screenshot({ path: join(screenshots, "server-refused.png"), fullPage: true });
+        await pages.screenshot(page, "server-refused");
         await page.goto(`${url}/console/policies`);
         await page.fill("#tool", "file_write");
         await page.fill("#caller", "bob");
@@ -75,7 +75,7 @@ async function everything() {
         await page.fill("#text", "limits: {max_queued: many}");
         await page.click("main form[method=post] button");
         check((await main()).includes("would not be taken over"), "a wrong configuration is not refused");
-        await page.screenshot({ path: join(screenshots, "configuration-refused.png"), fullPage: true });
+        await pages.screenshot(page, "configuration-refused");
         await context.close();
     }
 
