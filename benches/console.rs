@@ -16,7 +16,7 @@ use reqwest::{Client, Response};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::MissedTickBehavior;
 
 /// Tools of the API.
@@ -133,11 +133,16 @@ async fn calls(url: String) {
     let client = Client::builder().no_proxy().build().unwrap();
     let mut tick = tokio::time::interval(Duration::from_micros(1_000_000 / CALLS_A_SECOND));
     tick.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    // With this task, those under way end too.
+    let mut running = JoinSet::new();
     for n in (0..TOOLS).cycle() {
         tick.tick().await;
+        while let Some(ended) = running.try_join_next() {
+            ended.unwrap();
+        }
         let call = client.post(format!("{url}/tools/api__t{n}/execute")).bearer_auth("key-of-root");
         let call = call.json(&json!({"arguments": {}})).send();
-        tokio::spawn(async move {
+        running.spawn(async move {
             let response = call.await.unwrap();
             assert!(response.status().is_success(), "a call was refused: {}", response.status());
             response.bytes().await.unwrap();
