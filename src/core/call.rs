@@ -1,7 +1,9 @@
 //! The types of a call: who calls, what is requested, the deadline, and the result of a tool.
 
 mod open_time;
+mod output;
 mod sending;
+mod stage;
 mod target;
 
 use std::borrow::Cow;
@@ -9,7 +11,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrayvec::ArrayVec;
 use jiff::civil::Date;
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
@@ -19,7 +20,9 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 pub use self::open_time::OpenTime;
+pub use self::output::{McpResult, ToolOutput};
 pub use self::sending::{OnBehalf, Sending, SendingState, SentFlag};
+pub use self::stage::{Stage, StageTimes};
 pub use self::target::{CallKind, Target};
 pub use crate::core::caller::Caller;
 use crate::core::caller::Owner;
@@ -290,49 +293,6 @@ pub struct TraceParent {
     pub state: Option<String>,
 }
 
-/// The pipeline's stages in order. The names appear in receipts, errors and metrics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Stage {
-    Find,
-    Limits,
-    Validate,
-    Policy,
-    Budget,
-    Breaker,
-    Execute,
-    Accept,
-}
-
-impl Stage {
-    pub const ALL: [Self; 8] = [
-        Self::Find,
-        Self::Limits,
-        Self::Validate,
-        Self::Policy,
-        Self::Budget,
-        Self::Breaker,
-        Self::Execute,
-        Self::Accept,
-    ];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Find => "find",
-            Self::Limits => "limits",
-            Self::Validate => "validate",
-            Self::Policy => "policy",
-            Self::Budget => "budget",
-            Self::Breaker => "breaker",
-            Self::Execute => "execute",
-            Self::Accept => "accept",
-        }
-    }
-}
-
-/// The stages that a call passed, and how long each took.
-pub type StageTimes = ArrayVec<(Stage, Duration), { Stage::ALL.len() }>;
-
 /// What a circuit breaker guards.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Upstream {
@@ -359,37 +319,6 @@ pub struct RateState {
     pub remaining: u32,
     /// Seconds until the bucket is full again, rounded up.
     pub reset_seconds: u64,
-}
-
-/// The result of a tool that ran successfully.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct ToolOutput {
-    pub value: Value,
-    /// The form for a model. Without one it is rendered from `value`.
-    pub text: Option<String>,
-    /// Tokens of the text, as reported by the tool; otherwise estimated as bytes / 4.
-    pub tokens: Option<u64>,
-    /// Facts about the run beside the result (the final URL, the provider), the reply's `metadata`.
-    pub metadata: Map<String, Value>,
-    /// The form of an MCP server's result, or what MCP clients get instead of text; mostly `None`.
-    pub mcp: Option<Box<McpResult>>,
-}
-
-/// The parts of a `CallToolResult` without another place, passed on to MCP clients unchanged.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct McpResult {
-    /// The content blocks (text, image, audio, resource, `resource_link`), as the protocol defines them.
-    pub content: Vec<Value>,
-    /// The value (of [`ToolOutput`], or that of the error) is the result's `structuredContent`.
-    pub structured: bool,
-    /// `_meta`.
-    pub meta: Map<String, Value>,
-}
-
-impl From<Value> for ToolOutput {
-    fn from(value: Value) -> Self {
-        Self { value, ..Self::default() }
-    }
 }
 
 #[cfg(test)]

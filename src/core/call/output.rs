@@ -1,0 +1,34 @@
+//! The result of a tool.
+
+use serde_json::{Map, Value};
+
+/// The result of a tool that ran successfully.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ToolOutput {
+    pub value: Value,
+    /// The form for a model. Without one it is rendered from `value`.
+    pub text: Option<String>,
+    /// Tokens of the text, as reported by the tool; otherwise estimated as bytes / 4.
+    pub tokens: Option<u64>,
+    /// Facts about the run beside the result (the final URL, the provider), the reply's `metadata`.
+    pub metadata: Map<String, Value>,
+    /// The form of an MCP server's result, or what MCP clients get instead of text; mostly `None`.
+    pub mcp: Option<Box<McpResult>>,
+}
+
+/// The parts of a `CallToolResult` without another place, passed on to MCP clients unchanged.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct McpResult {
+    /// The content blocks (text, image, audio, resource, `resource_link`), as the protocol defines them.
+    pub content: Vec<Value>,
+    /// The value (of [`ToolOutput`], or that of the error) is the result's `structuredContent`.
+    pub structured: bool,
+    /// `_meta`.
+    pub meta: Map<String, Value>,
+}
+
+impl From<Value> for ToolOutput {
+    fn from(value: Value) -> Self {
+        Self { value, ..Self::default() }
+    }
+}
