@@ -50,6 +50,7 @@ pub(super) async fn list(
     State(gateway): State<Arc<Gateway>>,
     Parameters(paging): Parameters<ConversationPaging>,
 ) -> Result<Response, CallError> {
+    origin.require_list_of_own()?;
     let limit = page(paging.limit)?;
     let found = gateway.store().conversations_of(&origin.caller.key, paging.before.as_deref(), limit).await;
     let found = found.map_err(CallError::from)?;

@@ -152,6 +152,7 @@ pub(super) async fn list(
     Extension(agents): Extension<Arc<AgentService>>,
     page: Result<Parameters<PlanPage>, CallError>,
 ) -> Result<Response, CallError> {
+    origin.require_list_of_own()?;
     let Parameters(PlanPage { limit, before }) = page?;
     let limit = limit.unwrap_or(PAGE);
     if !(1..=MAX_PAGE).contains(&limit) {

@@ -165,6 +165,20 @@ impl RequestMeta {
         Err(CallError::new(ErrorCode::Denied, message))
     }
 
+    /// Requires that nobody else is the same caller: all clients without credentials are one caller, and one elsewhere knows
+    /// what was begun by it only by its id.
+    ///
+    /// # Errors
+    /// `unauthenticated`.
+    pub(super) fn require_list_of_own(&self) -> Result<(), CallError> {
+        let is_elsewhere = |request: &ClientRequest| request.address.is_some_and(|address| !address.is_loopback());
+        if self.caller.anonymous && self.request.as_deref().is_some_and(is_elsewhere) {
+            let message = "what callers without credentials began is not listed for clients elsewhere; send a key";
+            return Err(CallError::new(ErrorCode::Unauthenticated, message));
+        }
+        Ok(())
+    }
+
     /// The tools that an agent may call for this request: those that are on in the session.
     pub(super) fn toolbox(&self, gateway: &Arc<Gateway>, session: Option<Arc<Session>>) -> InProcess {
         let mut toolbox = InProcess::new(Arc::clone(gateway), Arc::clone(&self.caller));

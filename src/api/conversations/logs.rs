@@ -69,8 +69,9 @@ pub(crate) async fn read(
     Name(log): Name,
     Parameters(query): Parameters<LogQuery>,
 ) -> Result<Response, CallError> {
-    if let Some(id) = &query.conversation_id {
-        find(&gateway, &origin, id).await?;
+    match &query.conversation_id {
+        Some(id) => drop(find(&gateway, &origin, id).await?),
+        None => origin.require_list_of_own()?,
     }
     let max = match (query.format, query.limit) {
         (Format::Json, limit) => page(limit)?,

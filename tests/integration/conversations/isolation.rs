@@ -238,3 +238,30 @@ async fn a_run_that_is_on_can_be_stopped_by_its_owner_alone() {
     let rest = until(&mut response, |event| event.name == "system").await;
     assert_eq!(names(&rest), ["result", "system"]);
 }
+
+/// All clients without credentials are one caller. One elsewhere reaches what it began by its id alone.
+#[tokio::test]
+async fn clients_elsewhere_without_credentials_are_shown_no_list() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/config/examples/weather.yaml");
+    let yaml = format!(
+        "server: {{trusted_proxies: [127.0.0.0/8]}}\nauth: {{anonymous: always}}\n\
+         agent: {{default_profile: talk, profiles: {{talk: {{provider: replay, model: '{script}'}}}}}}\n"
+    );
+    let app = TestApp::with(&yaml).await;
+    let elsewhere = |request: reqwest::RequestBuilder| request.header("x-forwarded-for", "203.0.113.9");
+    let (status, created) = answer(elsewhere(app.post("/api/conversations").json(&json!({})))).await;
+    assert!(status.is_success(), "{created}");
+    let id = created["id"].as_str().unwrap();
+    for path in [format!("/api/conversations/{id}"), format!("/api/logs/messages?conversation_id={id}")] {
+        assert_eq!(answer(elsewhere(app.get(&path))).await.0, StatusCode::OK, "{path}");
+    }
+    for path in ["/api/conversations", "/api/plans", "/api/logs/messages"] {
+        let (status, reply) = answer(elsewhere(app.get(path))).await;
+        assert_eq!(
+            (status, &reply["error_info"]["code"]),
+            (StatusCode::UNAUTHORIZED, &json!("unauthenticated")),
+            "{path}"
+        );
+        assert_eq!(answer(app.get(path)).await.0, StatusCode::OK, "{path} on this machine");
+    }
+}
