@@ -24,6 +24,7 @@ mod headers;
 mod language;
 mod limits;
 mod link;
+mod list;
 mod open_id;
 mod overview;
 mod plan;

@@ -75,7 +75,7 @@ impl Act {
         }
     }
 
-    /// Whether a visitor with these roles may do it. One without any is the anonymous caller of this machine.
+    /// Whether a caller with these roles may do it. One without any is the anonymous caller of this machine.
     pub(super) fn is_open_to(self, roles: &[ConsoleRole]) -> bool {
         let has = |wanted: &[ConsoleRole]| roles.iter().any(|role| wanted.contains(role));
         match self {

@@ -20,7 +20,7 @@ use super::export::{self, Format, Rows};
 use super::frame::{self, Head, Section};
 use super::text::Texts;
 use super::visit::{Address, Visit};
-use super::{Console, format, tools};
+use super::{Console, format, list, tools};
 use crate::api::{KEEP_ALIVE_COMMENT, NamedEvent, respond_named};
 use crate::core::error::ErrorCode;
 use crate::core::record::Status;
@@ -202,9 +202,7 @@ fn list(console: &Console, visit: &Visit, wanted: &Wanted) -> Markup {
                 (export::links(&texts, &wanted.address("/console/calls", None)))
             }
             @if let Some(next) = next {
-                nav.paging aria-label=(texts.get("paging-label")) {
-                    a rel="next" href=(wanted.address("/console/calls", Some(("before", next)))) { (texts.get("calls-older")) " →" }
-                }
+                (list::older(&texts, &wanted.address("/console/calls", Some(("before", next)))))
             } @else { p.quiet.small { (texts.get("calls-memory")) } }
         },
     )
@@ -266,14 +264,7 @@ fn status_options(texts: &Texts, chosen: &str) -> Markup {
 }
 
 fn filters(texts: &Texts, wanted: &Wanted) -> Markup {
-    let field = |name: &str, label: &str, value: &str| {
-        html! {
-            div.field {
-                label for=(name) { (texts.get(label)) }
-                input #(name) name=(name) value=(value) autocomplete="off" spellcheck="false" data-search[name == "tool"];
-            }
-        }
-    };
+    let field = |name: &str, label: &str, value: &str| list::filter_field(texts, name, label, value, "text");
     html! {
         form.filters method="get" action="/console/calls" role="search" {
             (field("tool", "tool-name", &wanted.tool))

@@ -1,4 +1,4 @@
-//! The visitor's conversations with agents: list, and a new one with its first message.
+//! The caller's conversations with agents: list, and a new one with its first message.
 
 use std::sync::Arc;
 
@@ -11,12 +11,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::acts::Act;
+use super::address::with_query;
 use super::export::{self, Format, Rows};
 use super::frame::{self, Head, Section};
 use super::submitted::Submitted;
 use super::text::Texts;
 use super::visit::{Address, TOKEN_FIELD, Visit};
-use super::{Console, conversation, error_page, format, redirect};
+use super::{Console, conversation, error_page, format, list, redirect};
 use crate::core::error::CallError;
 
 /// Conversations of a page.
@@ -71,7 +72,7 @@ pub(super) async fn page(
     visit: Visit,
     Address(wanted): Address<Wanted>,
 ) -> Response {
-    match list(&console, &visit, &wanted).await {
+    match fetch(&console, &visit, &wanted).await {
         Ok((found, agents)) if wanted.format == Format::Html => {
             visit.answer(Ok(show(&visit, &wanted, &found, &agents)))
         }
@@ -92,7 +93,7 @@ pub(super) async fn create(State(console): State<Arc<Console>>, request: Request
     }
 }
 
-/// The agents that the visitor may use; those of a visitor who may not talk to them are not asked for.
+/// The agents that the caller may use; those of a caller who may not talk to them are not asked for.
 pub(super) async fn agents(console: &Console, visit: &Visit, act: Act) -> Result<Agents, CallError> {
     let AgentList { data } = match visit.may(act) {
         true => visit.fetch(console, "/v1/models").await?,
@@ -115,13 +116,9 @@ pub(super) fn agent_field(texts: &Texts, agents: &Agents) -> Markup {
     }
 }
 
-async fn list(console: &Console, visit: &Visit, wanted: &Wanted) -> Result<(ConversationPage, Agents), CallError> {
+async fn fetch(console: &Console, visit: &Visit, wanted: &Wanted) -> Result<(ConversationPage, Agents), CallError> {
     visit.require(Act::SeeConversations)?;
-    let mut path = format!("/api/conversations?limit={PAGE}");
-    if !wanted.before.is_empty() {
-        path.push_str("&before=");
-        path.extend(utf8_percent_encode(&wanted.before, NON_ALPHANUMERIC));
-    }
+    let path = with_query("/api/conversations", [("limit", &*PAGE.to_string()), ("before", &*wanted.before)]);
     let found = visit.fetch(console, &path).await?;
     Ok((found, agents(console, visit, Act::TalkToAgents).await?))
 }
@@ -163,10 +160,7 @@ fn show(visit: &Visit, wanted: &Wanted, found: &ConversationPage, agents: &Agent
     let texts = visit.texts();
     let title = texts.get("nav-conversations");
     let head = Head { state: Some(html! { (texts.get("conversations-state")) }), ..Head::new(&title) };
-    let address = match wanted.before.as_str() {
-        "" => "/console/conversations".to_owned(),
-        before => format!("/console/conversations?before={}", utf8_percent_encode(before, NON_ALPHANUMERIC)),
-    };
+    let address = |before: &str| with_query("/console/conversations", [("before", before)]);
     frame::page(
         visit,
         Some(Section::Conversations),
@@ -179,14 +173,10 @@ fn show(visit: &Visit, wanted: &Wanted, found: &ConversationPage, agents: &Agent
                 div.empty { p { (texts.get("conversations-none")) } p { code { "POST /api/conversations" } } }
             } @else {
                 (table(&texts, &found.conversations))
-                (export::links(&texts, &address))
+                (export::links(&texts, &address(&wanted.before)))
             }
             @if let Some(next) = &found.next {
-                nav.paging aria-label=(texts.get("paging-label")) {
-                    a rel="next" href={ "/console/conversations?before=" (utf8_percent_encode(next, NON_ALPHANUMERIC)) } {
-                        (texts.get("calls-older")) " →"
-                    }
-                }
+                (list::older(&texts, &address(next)))
             }
         },
     )

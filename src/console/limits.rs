@@ -12,7 +12,7 @@ use super::address::with_query;
 use super::frame::{self, Head, Section};
 use super::text::Texts;
 use super::visit::{Address, Visit};
-use super::{Console, chart, format};
+use super::{Console, chart, format, list};
 use crate::config::LimitsConfig;
 use crate::gateway::{Level, LevelFilter};
 use crate::infra::metrics::DayBudget;
@@ -61,7 +61,7 @@ fn show(console: &Console, visit: &Visit, wanted: &Wanted) -> Markup {
             section {
                 h2 { (texts.get("limits-rates")) }
                 @if shown.is_empty() { div.empty { p { (texts.get("limits-full")) } } }
-                @else { (rates(&texts, shown)) (paging(&texts, wanted, at, pages)) }
+                @else { (rates(&texts, shown)) (list::paging(&texts, at, pages, |page| wanted.address(page))) }
             }
             section {
                 h2 { (texts.get("overview-budgets")) }
@@ -98,14 +98,7 @@ impl Wanted {
 }
 
 fn filters(texts: &Texts, wanted: &Wanted) -> Markup {
-    let field = |name: &str, label: &str, value: &str| {
-        html! {
-            div.field {
-                label for=(name) { (texts.get(label)) }
-                input #(name) name=(name) value=(value) autocomplete="off" spellcheck="false" data-search[name == "tool"];
-            }
-        }
-    };
+    let field = |name: &str, label: &str, value: &str| list::filter_field(texts, name, label, value, "text");
     html! {
         form.filters method="get" action=(PATH) role="search" {
             (field("tool", "tool-name", &wanted.tool))
@@ -190,16 +183,4 @@ fn general(texts: &Texts, limits: &LimitsConfig, running: usize) -> Markup {
         ("limits-queue", format::count(limits.max_queued.into())),
     ];
     html! { dl.facts { @for (name, value) in facts { div { dt { (texts.get(name)) } dd { (value) } } } } }
-}
-
-fn paging(texts: &Texts, wanted: &Wanted, at: usize, pages: usize) -> Markup {
-    html! {
-        @if pages > 1 {
-            nav.paging aria-label=(texts.get("paging-label")) {
-                @if at > 1 { a rel="prev" href=(wanted.address(at - 1)) { "← " (texts.get("paging-back")) } }
-                span { (texts.with("paging-at", [("at", at.into()), ("pages", pages.into())])) }
-                @if at < pages { a rel="next" href=(wanted.address(at + 1)) { (texts.get("paging-next")) " →" } }
-            }
-        }
-    }
 }

@@ -1,4 +1,4 @@
-//! What is refused and why, what is broken, what is slow: of the last hour, as far as the visitor may see it.
+//! What is refused and why, what is broken, what is slow: of the last hour, as far as the caller may see it.
 
 mod live;
 mod parts;

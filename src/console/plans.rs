@@ -1,4 +1,4 @@
-//! The visitor's plans: list, and a new one with its goal.
+//! The caller's plans: list, and a new one with its goal.
 
 use std::sync::Arc;
 
@@ -6,18 +6,18 @@ use axum::extract::{Request, State};
 use axum::http::Method;
 use axum::response::Response;
 use maud::{Markup, html};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::acts::Act;
+use super::address::with_query;
 use super::conversations::{Agents, agent_field, agents, encoded};
 use super::export::{self, Format, Rows};
 use super::frame::{self, Head, Section};
 use super::submitted::Submitted;
 use super::text::Texts;
 use super::visit::{Address, TOKEN_FIELD, Visit};
-use super::{Console, error_page, format, redirect};
+use super::{Console, error_page, format, list, redirect};
 use crate::core::error::CallError;
 
 /// Plans of a page.
@@ -54,7 +54,7 @@ pub(super) async fn page(
     visit: Visit,
     Address(wanted): Address<Wanted>,
 ) -> Response {
-    match list(&console, &visit, &wanted).await {
+    match fetch(&console, &visit, &wanted).await {
         Ok((found, agents)) if wanted.format == Format::Html => {
             visit.answer(Ok(show(&visit, &wanted, &found, &agents)))
         }
@@ -99,13 +99,9 @@ pub(super) fn status(texts: &Texts, status: &str) -> Markup {
     html! { span class=(class) { (sign) " " (texts.get(text)) } }
 }
 
-async fn list(console: &Console, visit: &Visit, wanted: &Wanted) -> Result<(PlanList, Agents), CallError> {
+async fn fetch(console: &Console, visit: &Visit, wanted: &Wanted) -> Result<(PlanList, Agents), CallError> {
     visit.require(Act::SeePlans)?;
-    let mut path = format!("/api/plans?limit={PAGE}");
-    if !wanted.before.is_empty() {
-        path.push_str("&before=");
-        path.extend(utf8_percent_encode(&wanted.before, NON_ALPHANUMERIC));
-    }
+    let path = with_query("/api/plans", [("limit", &*PAGE.to_string()), ("before", &*wanted.before)]);
     Ok((visit.fetch(console, &path).await?, agents(console, visit, Act::RunPlans).await?))
 }
 
@@ -128,10 +124,7 @@ fn show(visit: &Visit, wanted: &Wanted, found: &PlanList, agents: &Agents) -> Ma
     let state = texts.with("plans-state", [("running", running.into()), ("waiting", waiting.into())]);
     let title = texts.get("nav-plans");
     let head = Head { state: Some(html! { (state) }), ..Head::new(&title) };
-    let address = match wanted.before.as_str() {
-        "" => "/console/plans".to_owned(),
-        before => format!("/console/plans?before={}", utf8_percent_encode(before, NON_ALPHANUMERIC)),
-    };
+    let address = |before: &str| with_query("/console/plans", [("before", before)]);
     frame::page(
         visit,
         Some(Section::Plans),
@@ -144,12 +137,10 @@ fn show(visit: &Visit, wanted: &Wanted, found: &PlanList, agents: &Agents) -> Ma
                 div.empty { p { (texts.get("plans-none")) } p { code { "POST /api/plans" } } }
             } @else {
                 (table(&texts, &found.plans))
-                (export::links(&texts, &address))
+                (export::links(&texts, &address(&wanted.before)))
             }
             @if let Some(next) = &found.next {
-                nav.paging aria-label=(texts.get("paging-label")) {
-                    a rel="next" href={ "/console/plans?before=" (utf8_percent_encode(next, NON_ALPHANUMERIC)) } { (texts.get("calls-older")) " →" }
-                }
+                (list::older(&texts, &address(next)))
             }
         },
     )

@@ -1,4 +1,4 @@
-//! A form that changes something: accepted from a page of the console alone, with the token of the session, from a visitor
+//! A form that changes something: accepted from a page of the console alone, with the token of the session, from a caller
 //! who may do it.
 
 use std::sync::Arc;

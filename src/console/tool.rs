@@ -29,7 +29,7 @@ pub(super) async fn page(State(console): State<Arc<Console>>, visit: Visit, Path
     visit.answer(find(&console, &visit, &name).map(|tool| show(&console, &visit, &tool, &Attempt::default())))
 }
 
-/// The tool, if the visitor may see it.
+/// The tool, if the caller may see it.
 ///
 /// # Errors
 /// `denied`, `unknown_tool`, `tool_changed`.

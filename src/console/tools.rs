@@ -16,7 +16,7 @@ use super::export::{self, Format, Rows};
 use super::frame::{self, Head, Section};
 use super::text::Texts;
 use super::visit::{Address, Visit};
-use super::{Console, error_page, format};
+use super::{Console, error_page, format, list};
 use crate::policy::CallerTools;
 use crate::registry::Snapshot;
 use crate::registry::lock::Quarantined;
@@ -120,7 +120,7 @@ fn list(visit: &Visit, wanted: &Wanted, all: &[Line<'_>], found: &[&Line<'_>]) -
                 div.empty { p { (texts.get("tools-none")) } p { a href="/console/tools" { (texts.get("tools-all")) } } }
             } @else {
                 (table(&texts, shown))
-                (paging(&texts, wanted, at, pages))
+                (list::paging(&texts, at, pages, |page| wanted.address(page)))
                 (export::links(&texts, &wanted.address(at)))
             }
         },
@@ -246,18 +246,6 @@ fn table(texts: &Texts, lines: &[&Line<'_>]) -> Markup {
                         }
                     }
                 }
-            }
-        }
-    }
-}
-
-fn paging(texts: &Texts, wanted: &Wanted, at: usize, pages: usize) -> Markup {
-    html! {
-        @if pages > 1 {
-            nav.paging aria-label=(texts.get("paging-label")) {
-                @if at > 1 { a rel="prev" href=(wanted.address(at - 1)) { "← " (texts.get("paging-back")) } }
-                span { (texts.with("paging-at", [("at", at.into()), ("pages", pages.into())])) }
-                @if at < pages { a rel="next" href=(wanted.address(at + 1)) { (texts.get("paging-next")) " →" } }
             }
         }
     }

@@ -111,7 +111,7 @@ impl Visit {
         self.guest.secret.as_ref().filter(|_| !self.caller.anonymous).map(SessionSecret::form_token)
     }
 
-    /// Whether the visitor may still see what the page shows live.
+    /// Whether the caller may still see what the page shows live.
     pub(super) fn is_still_open(&self, console: &Console) -> bool {
         let secret = self.guest.secret.as_ref().filter(|_| !self.caller.anonymous);
         secret.is_none_or(|secret| console.sessions.is_open(secret, &console.gateway.authenticator()))
@@ -155,7 +155,7 @@ impl Visit {
         Err(CallError::new(ErrorCode::Denied, message))
     }
 
-    /// What a route of the API gives the visitor.
+    /// What a route of the API gives the caller.
     ///
     /// # Errors
     /// That of the route.

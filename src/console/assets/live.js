@@ -1,15 +1,31 @@
 // The live parts of pages, by server-sent events.
 
-// Parts of a page that the server sends again as they change. One that has the focus or an open disclosure stays as it is:
-// nothing moves under the reader.
-class LiveParts extends HTMLElement {
+// An element that follows an event stream, and shows whether it does.
+class Live extends HTMLElement {
   connectedCallback() {
     this.state = document.createElement("span");
     this.state.className = "live";
     this.append(this.state);
     this.source = new EventSource(this.getAttribute("src"));
-    this.source.addEventListener("open", () => this.#say("live"));
-    this.source.addEventListener("error", () => this.#say("lost"));
+    this.source.addEventListener("open", () => this.showState("live"));
+    this.source.addEventListener("error", () => this.showState("lost"));
+  }
+
+  disconnectedCallback() {
+    this.source.close();
+  }
+
+  showState(state) {
+    this.state.dataset.state = state;
+    this.state.textContent = this.dataset[state];
+  }
+}
+
+// Parts of a page that the server sends again as they change. One that has the focus or an open disclosure stays as it is:
+// nothing moves under the reader.
+class LiveParts extends Live {
+  connectedCallback() {
+    super.connectedCallback();
     this.source.addEventListener("parts", (event) => {
       for (const [id, content] of JSON.parse(event.data)) {
         const part = document.getElementById(id);
@@ -19,36 +35,23 @@ class LiveParts extends HTMLElement {
       }
     });
   }
-
-  disconnectedCallback() {
-    this.source.close();
-  }
-
-  #say(state) {
-    this.state.dataset.state = state;
-    this.state.textContent = this.dataset[state];
-  }
 }
 customElements.define("live-parts", LiveParts);
 
 const MAX_WAITING = 500;
 
 // The live tail of the calls. New lines wait above the table until they are asked for: nothing moves under the reader.
-class LiveCalls extends HTMLElement {
+class LiveCalls extends Live {
   #lines = [];
 
   connectedCallback() {
-    this.state = document.createElement("span");
-    this.state.className = "live";
+    super.connectedCallback();
     this.button = document.createElement("button");
     this.button.type = "button";
     this.button.hidden = true;
-    this.button.addEventListener("click", () => this.#show());
+    this.button.addEventListener("click", () => this.#insertLines());
     this.setAttribute("aria-live", "polite");
-    this.append(this.state, this.button);
-    this.source = new EventSource(this.getAttribute("src"));
-    this.source.addEventListener("open", () => this.#say("live"));
-    this.source.addEventListener("error", () => this.#say("lost"));
+    this.append(this.button);
     this.source.addEventListener("calls", (event) => {
       this.#lines = JSON.parse(event.data).concat(this.#lines).slice(0, MAX_WAITING);
       this.button.hidden = false;
@@ -56,16 +59,7 @@ class LiveCalls extends HTMLElement {
     });
   }
 
-  disconnectedCallback() {
-    this.source.close();
-  }
-
-  #say(state) {
-    this.state.dataset.state = state;
-    this.state.textContent = this.dataset[state];
-  }
-
-  #show() {
+  #insertLines() {
     let rows = document.querySelector("table.list tbody");
     if (!rows) {
       document.querySelector(".empty").replaceWith(document.getElementById("call-table").content);
@@ -83,26 +77,12 @@ class LiveCalls extends HTMLElement {
 customElements.define("live-calls", LiveCalls);
 
 // A page whose part `#live` is read again after each event, at most twice a second.
-class LivePage extends HTMLElement {
+class LivePage extends Live {
   connectedCallback() {
-    this.state = document.createElement("span");
-    this.state.className = "live";
-    this.append(this.state);
-    this.source = new EventSource(this.getAttribute("src"));
-    this.source.addEventListener("open", () => this.#say("live"));
-    this.source.addEventListener("error", () => this.#say("lost"));
+    super.connectedCallback();
     for (const name of ["plan", "step", "evaluation", "node", "status", "finished"]) {
       this.source.addEventListener(name, () => this.#later());
     }
-  }
-
-  disconnectedCallback() {
-    this.source.close();
-  }
-
-  #say(state) {
-    this.state.dataset.state = state;
-    this.state.textContent = this.dataset[state];
   }
 
   #later() {
@@ -112,7 +92,7 @@ class LivePage extends HTMLElement {
   async #read() {
     this.timer = undefined;
     const answer = await fetch(location.href);
-    if (!answer.ok) return this.#say("lost");
+    if (!answer.ok) return this.showState("lost");
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const [before, after] = [document.getElementById("live"), page.getElementById("live")];
     const open = [...before.querySelectorAll("details")].map((part) => part.open);

@@ -12,6 +12,7 @@ use super::{status_options, status_tag};
 use crate::console::acts::Act;
 use crate::console::address::with_query;
 use crate::console::frame::{self, Head, Section};
+use crate::console::list;
 use crate::console::text::Texts;
 use crate::console::visit::{Address, Visit};
 use crate::console::{Console, error_page, format, tools};
@@ -204,14 +205,7 @@ fn time(texts: &Texts, call: &PastCall) -> Markup {
 }
 
 fn filters(texts: &Texts, wanted: &Wanted) -> Markup {
-    let field = |name: &str, label: &str, value: &str, kind: &str| {
-        html! {
-            div.field {
-                label for=(name) { (texts.get(label)) }
-                input #(name) name=(name) value=(value) type=(kind) autocomplete="off" spellcheck="false" data-search[name == "tool"];
-            }
-        }
-    };
+    let field = |name: &str, label: &str, value: &str, kind: &str| list::filter_field(texts, name, label, value, kind);
     html! {
         form.filters method="get" action=(PATH) role="search" {
             (field("tool", "tool-name", &wanted.tool, "text"))
