@@ -268,6 +268,7 @@ mcp:
     web: {url: "https://user:plain-secret@mcp.example/mcp?key=plain-secret", headers: {x-key: plain-secret}}
     run: {command: run, args: [--token, plain-secret], env: {TOKEN: plain-secret}}
 outbound: {mcp_allowed_domains: ["*"]}
+telemetry: {metrics_namespace: "${KEY}"}
 "#;
         let found = settings(yaml, &[]);
         for (key, setting) in &found {

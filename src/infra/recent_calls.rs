@@ -15,11 +15,14 @@ use crate::core::record::{CallRecord, Status};
 /// Maximum calls.
 const MAX_CALLS: usize = 2_000;
 
-/// Maximum bytes of all calls together.
-const MAX_BYTES: usize = 8 << 20;
+/// Maximum bytes of a name or id.
+const MAX_NAME: usize = 256;
 
 /// Maximum bytes of the text that says why a call was refused.
 const MAX_REASON: usize = 1_024;
+
+/// All calls together take at most 8 MiB, besides what they share with others.
+const _: () = assert!(MAX_CALLS * (size_of::<RecentCall>() + 2 * MAX_NAME + MAX_REASON) <= 8 << 20);
 
 /// One call that has ended.
 #[derive(Debug)]
@@ -28,7 +31,7 @@ pub struct RecentCall {
     pub sequence: u64,
     pub time: SystemTime,
     pub id: CallId,
-    /// The id that an agent's run has for it.
+    /// The id that an agent's run has for it; `None` where a model's provider chose a very long one.
     pub agent_call: Option<Box<str>>,
     pub caller: Arc<Caller>,
     pub request: Option<Arc<ClientRequest>>,
@@ -63,14 +66,13 @@ pub struct RecentCalls {
 #[derive(Debug)]
 struct Kept {
     calls: VecDeque<Arc<RecentCall>>,
-    bytes: usize,
     last: u64,
 }
 
 impl Default for Kept {
     fn default() -> Self {
         // It never grows while calls wait for the lock.
-        Self { calls: VecDeque::with_capacity(MAX_CALLS + 1), bytes: 0, last: 0 }
+        Self { calls: VecDeque::with_capacity(MAX_CALLS), last: 0 }
     }
 }
 
@@ -81,16 +83,8 @@ impl Kept {
         if let Some(call) = Arc::get_mut(&mut call) {
             call.sequence = self.last;
         }
-        self.bytes += call.bytes();
+        let oldest = if self.calls.len() == MAX_CALLS { self.calls.pop_front() } else { None };
         self.calls.push_back(call);
-        self.take_excess()
-    }
-
-    /// The oldest call, if there are too many.
-    fn take_excess(&mut self) -> Option<Arc<RecentCall>> {
-        let is_full = self.calls.len() > MAX_CALLS || self.bytes > MAX_BYTES;
-        let oldest = if is_full { self.calls.pop_front() } else { None };
-        self.bytes -= oldest.as_ref().map_or(0, |oldest| oldest.bytes());
         oldest
     }
 }
@@ -98,11 +92,9 @@ impl Kept {
 impl RecentCalls {
     pub fn keep(&self, record: &CallRecord<'_>, breaker: Option<(Arc<str>, BreakerState)>) {
         let call = Arc::new(RecentCall::new(record, breaker));
-        let mut replaced = self.kept.lock().push(call);
-        // Freed without the lock, for which other calls wait. It is rare that a call replaces more than one.
-        while replaced.take().is_some() {
-            replaced = self.kept.lock().take_excess();
-        }
+        let replaced = self.kept.lock().push(call);
+        // Freed without the lock, for which other calls wait.
+        drop(replaced);
     }
 
     /// The calls that `wanted` accepts, newest first.
@@ -141,13 +133,13 @@ impl RecentCall {
             sequence: 0,
             time: SystemTime::now(),
             id: call.id,
-            agent_call: call.agent_call.clone(),
+            agent_call: call.agent_call.as_ref().filter(|id| id.len() <= MAX_NAME).cloned(),
             caller: Arc::clone(&call.caller),
             request: call.request.clone(),
             via: call.via,
             depth: call.depth,
             dry_run: call.dry_run,
-            tool: tool[..tool.floor_char_boundary(256)].into(),
+            tool: tool[..tool.floor_char_boundary(MAX_NAME)].into(),
             status: record.status,
             code: record.error.map(CallError::code),
             stage: record.error.and_then(CallError::stage),
@@ -161,12 +153,6 @@ impl RecentCall {
             policy_version: record.policy_version.cloned(),
             breaker,
         }
-    }
-
-    /// What it takes of the memory, about.
-    fn bytes(&self) -> usize {
-        let text = |text: &Option<Box<str>>| text.as_ref().map_or(0, |text| text.len());
-        size_of::<Self>() + self.tool.len() + text(&self.reason) + text(&self.agent_call)
     }
 }
 
@@ -222,11 +208,11 @@ mod tests {
         assert_eq!(recent.last_sequence(), 2_010);
         assert_eq!(recent.begins(), Some(calls[MAX_CALLS - 1].time));
         let long = CallError::new(ErrorCode::Denied, "é".repeat(10_000)).at_stage(Stage::Policy);
-        for _ in 0..MAX_CALLS {
-            recent.keep(&record(&call(&"x".repeat(100_000)), Some(&long)), None);
-        }
-        let kept = recent.kept.lock();
-        assert!(kept.bytes <= MAX_BYTES && kept.bytes == kept.calls.iter().map(|call| call.bytes()).sum::<usize>());
+        let call = CallContext { agent_call: Some("y".repeat(257).into()), ..call(&"x".repeat(100_000)) };
+        recent.keep(&record(&call, Some(&long)), None);
+        let last = &recent.newest(|_| true)[0];
+        assert_eq!((last.tool.len(), last.reason.as_ref().unwrap().len()), (MAX_NAME, MAX_REASON));
+        assert_eq!(last.agent_call, None);
     }
 
     #[test]
