@@ -18,6 +18,7 @@ pub mod mcp;
 mod model_api;
 mod openai;
 mod page_request;
+mod parameters;
 mod plans;
 mod poll_inline;
 mod preface_timeout;

@@ -16,6 +16,7 @@ mod overview;
 mod parts;
 mod policies;
 mod recent_calls;
+mod reload;
 mod servers;
 mod tenants;
 mod tool_set;
@@ -37,7 +38,7 @@ use self::offer_problems::offer_problems;
 use self::openapi::FetchLocks;
 use self::parts::{
     authenticator, component_error, lines, loader, log_dangerous_operations, pipeline, report_broken_collections,
-    report_unpriced_models, restart_required, sandbox, workspaces,
+    report_unpriced_models, sandbox, workspaces,
 };
 use self::tool_set::ToolSet;
 use crate::budget::WriteBehind;
@@ -55,7 +56,7 @@ use crate::registry::Snapshot;
 use crate::registry::lock::Lock;
 use crate::sandbox::Sandbox;
 use crate::sources::builtin::Workspaces;
-use crate::sources::mcp::{Change, McpServers};
+use crate::sources::mcp::McpServers;
 use crate::sources::openapi::{Collections, DesiredCollections, Loader, Registration, Wait};
 use crate::tool::{Source, SourceTools};
 
@@ -347,34 +348,6 @@ impl Gateway {
         self.authenticator.load()
     }
 
-    /// Applies another configuration. If a part cannot be applied, the active one stays, and readiness reports the
-    /// reason. Policies are applied separately, so that an invalid set does not block the rest.
-    pub async fn reload(&self, config: Config) {
-        let policies = self.pipeline.policy.reload(&config.policy);
-        self.pipeline.settlement.metrics.policy_reloaded(policies.is_ok());
-        let broken = policies.err().map(|errors| lines(&errors));
-        match &broken {
-            None => self.readiness.restore("policy"),
-            Some(problem) => self.readiness.degrade("policy", problem),
-        }
-        match self.apply(config).await {
-            Ok(()) => {
-                self.record_reload(broken.map(|problem| format!("applied without its policies: {problem}")));
-                self.pipeline.settlement.metrics.configuration_reloaded(true);
-                self.readiness.restore("configuration");
-                tracing::info!("the configuration was applied");
-            }
-            Err(problem) => self.refuse_reload(&problem.to_string()),
-        }
-    }
-
-    /// Reports a configuration that could not be read: the active one stays.
-    pub fn refuse_reload(&self, problem: &str) {
-        self.pipeline.settlement.metrics.configuration_reloaded(false);
-        self.readiness.degrade("configuration", problem);
-        self.record_reload(Some(problem.to_owned()));
-    }
-
     /// The files whose change should cause a reload.
     pub fn watched_files(&self, config_file: Option<&Path>) -> Vec<PathBuf> {
         let (config, collections) = (self.config(), self.collections.load());
@@ -416,45 +389,5 @@ impl Gateway {
             mcp: self.mcp_servers.tools(),
             lock,
         }
-    }
-
-    async fn apply(&self, mut config: Config) -> Result<(), StartError> {
-        let running = self.config.load_full();
-        let pending = restart_required(&self.started_with, &config);
-        for topic in &pending {
-            tracing::warn!(topic, "a change of this topic takes effect at the next start");
-        }
-        self.restart_required.store(Arc::new(pending));
-        // Whether a key is required depends on the address that is listened on now, not on the new configuration.
-        config.server = running.server.clone();
-        config.sandbox = running.sandbox.clone();
-        let (collections, _changing) = self.collections_for(&config).await;
-        let before = self.collections.load_full();
-        let lock = self.next_lock(&config).await;
-        let snapshot = self.tool_set(lock.clone()).rebuild(&config, &collections, &Snapshot::default())?;
-        let mut authenticator = authenticator(&config, &self.outbound).await?;
-        authenticator.keep_keys_of(&self.authenticator());
-        self.pipeline.limits.reconfigure(&config.limits).map_err(component_error("limits"))?;
-        self.pipeline.budget.reconfigure(&config.budget);
-        self.pipeline.breakers.reconfigure(mcp::breaker_rules(&config));
-        self.pipeline.retries.reconfigure(&config.execution);
-        self.pipeline.replies.reconfigure(&config.session);
-        self.pipeline.sessions.reconfigure(&config.session);
-        if self.lock.load().as_ref().map(Arc::as_ptr) != lock.as_ref().map(Arc::as_ptr) {
-            self.record_lock(self.lock.load().as_deref(), lock.as_deref());
-            self.lock.store(lock);
-            self.mcp_servers.announce(Change::Prompts);
-        }
-        self.offer_snapshot(snapshot);
-        self.mcp_servers.configure(&config);
-        report_broken_collections(&self.readiness, &before, &collections);
-        report_unpriced_models(&self.readiness, &config);
-        log_dangerous_operations(&config.tools, &before, &collections);
-        self.collections.store(Arc::new(collections));
-        self.authenticator.store(Arc::new(authenticator));
-        tenants::limit(&self.pipeline.budget, &config, &self.store).await.map_err(component_error("store"))?;
-        self.config.store(Arc::new(config));
-        self.documents_pending.notify_one();
-        Ok(())
     }
 }

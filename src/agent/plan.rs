@@ -18,6 +18,7 @@ mod start;
 mod state;
 mod step;
 mod verdict;
+mod work;
 
 #[cfg(test)]
 mod tests;

@@ -21,8 +21,9 @@ use self::bodies::{
 };
 use super::body::JsonBody;
 use super::documentation::ReplyBody;
+use super::parameters::{Name, Parameters};
 use super::reply;
-use super::request::{Name, Parameters, RequestMeta};
+use super::request::RequestMeta;
 use crate::agent::AgentService;
 use crate::agent::conversation::{unknown_conversation, unknown_run, unknown_session};
 use crate::core::error::{CallError, ErrorCode};

@@ -2,19 +2,18 @@
 
 use std::sync::Arc;
 
-use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{FromRequestParts, Path, Query};
+use axum::extract::{FromRequestParts, Path};
 use axum::http::header::ORIGIN;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::body::{self, HeldMemory};
 use super::client_request::{MAX_ID_BYTES, REQUEST_ID};
 use super::local;
+use super::parameters::unreadable_path;
 use super::request_guard::Connection;
 use crate::agent::toolbox::InProcess;
 use crate::agent::{AgentRequest, Message};
@@ -291,36 +290,6 @@ pub(super) async fn caller_of(parts: &Parts, gateway: &Gateway) -> Result<Arc<Ca
     })
 }
 
-/// A path parameter, percent-decoded.
-#[derive(Debug)]
-pub(super) struct Name(pub String);
-
-impl<S: Send + Sync> FromRequestParts<S> for Name {
-    type Rejection = CallError;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, CallError> {
-        Path::<String>::from_request_parts(parts, state)
-            .await
-            .map(|Path(name)| Self(name))
-            .map_err(|rejection: PathRejection| invalid(format!("the path cannot be read: {}", rejection.body_text())))
-    }
-}
-
-/// Two names in a path.
-#[derive(Debug)]
-pub(super) struct Names(pub String, pub String);
-
-impl<S: Send + Sync> FromRequestParts<S> for Names {
-    type Rejection = CallError;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, CallError> {
-        Path::<(String, String)>::from_request_parts(parts, state)
-            .await
-            .map(|Path((first, second))| Self(first, second))
-            .map_err(|rejection: PathRejection| invalid(format!("the path cannot be read: {}", rejection.body_text())))
-    }
-}
-
 /// A file of a session's workspace, named in a path.
 #[derive(Debug)]
 pub(super) struct SessionFile {
@@ -359,21 +328,7 @@ impl<S: Send + Sync> FromRequestParts<S> for SessionFile {
         Path::<(String, String)>::from_request_parts(parts, state)
             .await
             .map(|Path((session, path))| Self { session, path })
-            .map_err(|rejection: PathRejection| invalid(format!("the path cannot be read: {}", rejection.body_text())))
-    }
-}
-
-/// Query parameters; unknown ones are ignored, as caches and proxies add their own.
-#[derive(Debug)]
-pub(super) struct Parameters<T>(pub T);
-
-impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Parameters<T> {
-    type Rejection = CallError;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, CallError> {
-        Query::<T>::from_request_parts(parts, state).await.map(|Query(parameters)| Self(parameters)).map_err(
-            |rejection: QueryRejection| invalid(format!("the query cannot be read: {}", rejection.body_text())),
-        )
+            .map_err(unreadable_path)
     }
 }
 

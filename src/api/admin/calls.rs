@@ -12,8 +12,9 @@ use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::documentation::ReplyBody;
+use crate::api::parameters::{Name, Parameters};
 use crate::api::reply;
-use crate::api::request::{Name, Parameters, RequestMeta};
+use crate::api::request::RequestMeta;
 use crate::core::call::{RateState, Stage, Via};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::record::Status;

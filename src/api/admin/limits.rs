@@ -10,8 +10,9 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::overview::BudgetBody;
 use crate::api::documentation::ReplyBody;
+use crate::api::parameters::Parameters;
 use crate::api::reply;
-use crate::api::request::{Parameters, RequestMeta};
+use crate::api::request::RequestMeta;
 use crate::gateway::{Gateway, Level, LevelFilter};
 
 #[derive(Debug, Deserialize, IntoParams)]

@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::documentation::ReplyBody;
+use crate::api::parameters::Parameters;
 use crate::api::reply;
-use crate::api::request::{Parameters, RequestMeta};
+use crate::api::request::RequestMeta;
 use crate::core::call::Caller;
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::{Gateway, Reach};

@@ -13,8 +13,9 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::api::body::{HeldMemory, JsonBody};
 use crate::api::documentation::ReplyBody;
+use crate::api::parameters::{Name, Parameters};
 use crate::api::reply;
-use crate::api::request::{ExecuteNamedRequest, ExecuteRequest, Incoming, Name, Parameters, RequestMeta};
+use crate::api::request::{ExecuteNamedRequest, ExecuteRequest, Incoming, RequestMeta};
 use crate::core::call::{CallContext, Via};
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;

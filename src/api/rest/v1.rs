@@ -12,8 +12,9 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::api::body::JsonBody;
 use crate::api::documentation::ReplyBody;
+use crate::api::parameters::{Name, Parameters};
 use crate::api::reply;
-use crate::api::request::{ExecuteRequest, Name, Parameters, RequestMeta};
+use crate::api::request::{ExecuteRequest, RequestMeta};
 use crate::core::error::CallError;
 use crate::gateway::Gateway;
 use crate::policy::Access;

@@ -1,0 +1,58 @@
+//! What a request has in its path and query.
+
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{FromRequestParts, Path, Query};
+use axum::http::request::Parts;
+use serde::de::DeserializeOwned;
+
+use crate::core::error::{CallError, ErrorCode};
+
+/// A path parameter, percent-decoded.
+#[derive(Debug)]
+pub(super) struct Name(pub String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Name {
+    type Rejection = CallError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, CallError> {
+        Path::<String>::from_request_parts(parts, state).await.map(|Path(name)| Self(name)).map_err(unreadable_path)
+    }
+}
+
+/// Two names in a path.
+#[derive(Debug)]
+pub(super) struct Names(pub String, pub String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Names {
+    type Rejection = CallError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, CallError> {
+        Path::<(String, String)>::from_request_parts(parts, state)
+            .await
+            .map(|Path((first, second))| Self(first, second))
+            .map_err(unreadable_path)
+    }
+}
+
+/// Query parameters; unknown ones are ignored, as caches and proxies add their own.
+#[derive(Debug)]
+pub(super) struct Parameters<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Parameters<T> {
+    type Rejection = CallError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, CallError> {
+        Query::<T>::from_request_parts(parts, state).await.map(|Query(parameters)| Self(parameters)).map_err(
+            |rejection: QueryRejection| invalid(format!("the query cannot be read: {}", rejection.body_text())),
+        )
+    }
+}
+
+/// The refusal of a path that cannot be read.
+pub(super) fn unreadable_path(rejection: PathRejection) -> CallError {
+    invalid(format!("the path cannot be read: {}", rejection.body_text()))
+}
+
+fn invalid(message: String) -> CallError {
+    CallError::new(ErrorCode::InvalidRequest, message)
+}
