@@ -15,7 +15,10 @@ impl<S: Send + Sync> FromRequestParts<S> for Name {
     type Rejection = CallError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, CallError> {
-        Path::<String>::from_request_parts(parts, state).await.map(|Path(name)| Self(name)).map_err(unreadable_path)
+        Path::<String>::from_request_parts(parts, state)
+            .await
+            .map(|Path(name)| Self(name))
+            .map_err(|rejection| unreadable_path(&rejection))
     }
 }
 
@@ -30,7 +33,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Names {
         Path::<(String, String)>::from_request_parts(parts, state)
             .await
             .map(|Path((first, second))| Self(first, second))
-            .map_err(unreadable_path)
+            .map_err(|rejection| unreadable_path(&rejection))
     }
 }
 
@@ -49,7 +52,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Parameters<T> 
 }
 
 /// The refusal of a path that cannot be read.
-pub(super) fn unreadable_path(rejection: PathRejection) -> CallError {
+pub(super) fn unreadable_path(rejection: &PathRejection) -> CallError {
     invalid(format!("the path cannot be read: {}", rejection.body_text()))
 }
 

@@ -328,7 +328,7 @@ impl<S: Send + Sync> FromRequestParts<S> for SessionFile {
         Path::<(String, String)>::from_request_parts(parts, state)
             .await
             .map(|Path((session, path))| Self { session, path })
-            .map_err(unreadable_path)
+            .map_err(|rejection| unreadable_path(&rejection))
     }
 }
 
