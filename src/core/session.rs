@@ -153,8 +153,9 @@ mod tests {
     }
 
     proptest! {
+        /// Tenants and ids have no control characters: authentication refuses them.
         #[test]
-        fn no_two_owners_share_a_workspace(a in ("[ab\u{1f}]{0,3}", "[ab\u{1f}]{0,3}", "[ab]{1,3}"), b in ("[ab\u{1f}]{0,3}", "[ab\u{1f}]{0,3}", "[ab]{1,3}")) {
+        fn no_two_owners_share_a_workspace(a in ("[ab#]{0,3}", "[ab#]{0,3}", "[ab\u{1f}]{1,3}"), b in ("[ab#]{0,3}", "[ab#]{0,3}", "[ab\u{1f}]{1,3}")) {
             let name = |(tenant, id, session): &(String, String, String)| workspace_name(&caller(tenant, id), session);
             prop_assert_eq!(a == b, name(&a) == name(&b));
         }
