@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use futures_util::StreamExt;
+use tempfile::TempDir;
 use tokio::signal::unix::{SignalKind, signal};
 use uuid::Uuid;
 
@@ -28,7 +29,7 @@ use crate::core::call::{BudgetScopes, Caller};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::session::Session;
 use crate::infra::state_lock::StateLock;
-use crate::infra::temporary_folder::TemporaryFolder;
+use crate::infra::temporary_folder::private_folder;
 
 #[derive(Debug, Args)]
 pub(super) struct ChatCommand {
@@ -137,8 +138,8 @@ fn converse(common: &Common, command: &ChatCommand, start: Start, config: Config
 
 /// With another gateway's tools, that gateway audits and charges the calls, and may use this machine's state directory:
 /// the conversation gets a folder of its own, which is removed when it ends.
-fn state_of_its_own(mut config: Config) -> Result<(Config, StateLock, TemporaryFolder), Exit> {
-    let created = TemporaryFolder::new().map_err(|error| error.to_string()).and_then(|folder| {
+fn state_of_its_own(mut config: Config) -> Result<(Config, StateLock, TempDir), Exit> {
+    let created = private_folder().map_err(|error| error.to_string()).and_then(|folder| {
         let lock = StateLock::acquire(folder.path()).map_err(|error| error.to_string())?;
         Ok((folder, lock))
     });

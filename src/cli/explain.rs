@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use clap::Args;
+use tempfile::TempDir;
 use tokio::runtime::Builder;
 
 use super::call::{Identity, parse_arguments};
@@ -12,7 +13,7 @@ use crate::core::call::{CallContext, Via};
 use crate::gateway::Gateway;
 use crate::infra::state_lock::StateLock;
 use crate::infra::store::{self, StoreLocation};
-use crate::infra::temporary_folder::TemporaryFolder;
+use crate::infra::temporary_folder::private_folder;
 use crate::pipeline::StageVerdict;
 
 #[derive(Debug, Args)]
@@ -65,8 +66,8 @@ fn with_copied_state(mut config: Config, run: impl AsyncFnOnce(Arc<Gateway>) -> 
 }
 
 /// Moves the configuration to a copy of its state, which is removed with the folder.
-fn copied_state(config: &mut Config) -> Result<(TemporaryFolder, StateLock), String> {
-    let folder = TemporaryFolder::new().map_err(|error| error.to_string())?;
+fn copied_state(config: &mut Config) -> Result<(TempDir, StateLock), String> {
+    let folder = private_folder().map_err(|error| error.to_string())?;
     let store = StoreLocation::of(config);
     config.state_directory = Some(folder.path().to_owned());
     config.audit.file = None;

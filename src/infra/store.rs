@@ -37,7 +37,7 @@ use sqlx::AnyPool;
 use sqlx::migrate::MigrateError;
 use tokio::time::Instant;
 
-use super::temporary_folder::TemporaryFolder;
+use super::temporary_folder::private_folder;
 
 pub use self::conversation_journal::{ToolExecution, ToolOutcome, TurnMessage, Used};
 pub use self::conversation_lock::{ConversationLock, LockState};
@@ -112,7 +112,7 @@ impl Store {
     /// [`StoreError`], naming the original.
     pub async fn open_copy(original: &StoreLocation) -> Result<Self, StoreError> {
         let place = original.to_string();
-        let folder = TemporaryFolder::new().map_err(|source| StoreError::Copy { place: place.clone(), source })?;
+        let folder = private_folder().map_err(|source| StoreError::Copy { place: place.clone(), source })?;
         let file = folder.path().join("copy.db");
         copy(original, &file).await?;
         sqlx::any::install_default_drivers();
