@@ -4,8 +4,9 @@
 //! then for the values, whose number is known before any is built. A body waits for both; one that waits for the
 //! second holds the first, and no call that holds the second waits for the first, so that they never block each other.
 
+mod upload;
+
 use std::fmt;
-use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,12 +14,12 @@ use axum::BoxError;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::HeaderMap;
-use base64::engine::general_purpose::STANDARD;
-use base64::write::EncoderStringWriter;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout_at};
 
+pub(super) use self::upload::FileBody;
+use self::upload::UPLOAD_BYTES;
 use super::request::RequestMeta;
 use super::request_guard::Connection;
 use crate::config::ServerConfig;
@@ -46,11 +47,13 @@ const UNCOUNTED_BYTES: usize = 64 << 10;
 /// Maximum bodies that wait, for each of the two.
 const MAX_WAITING: usize = 1_000;
 
-/// The memory of all bodies.
+/// The memory of all bodies, and the disk space of those that are files.
 #[derive(Debug)]
 pub(super) struct BodyMemory {
     reading: Arc<Share>,
     values: Arc<Share>,
+    /// Bytes on disk.
+    uploads: Arc<Share>,
 }
 
 /// What a body's values take, until this is dropped; `None` for few.
@@ -68,10 +71,6 @@ pub(super) struct FromAdministrator<T> {
 /// Handlers take their [`RequestMeta`] first.
 #[derive(Debug)]
 pub(super) struct JsonBody<T>(pub T, pub HeldMemory);
-
-/// A file as the body, at most as long as a file of a workspace may be; in base64.
-#[derive(Debug)]
-pub(super) struct FileBody(pub String, pub HeldMemory);
 
 /// The limits of one body.
 #[derive(Debug, Clone, Copy)]
@@ -112,7 +111,11 @@ impl BodyLimits {
 impl BodyMemory {
     pub(super) fn new(config: &ServerConfig) -> Self {
         let largest = config.max_body_bytes.max(MAX_OF_ADMINISTRATORS);
-        Self { reading: Share::new(READING_BYTES.max(largest) as u64), values: Share::new(VALUE_BYTES as u64) }
+        Self {
+            reading: Share::new(READING_BYTES.max(largest) as u64),
+            values: Share::new(VALUE_BYTES as u64),
+            uploads: Share::new(UPLOAD_BYTES),
+        }
     }
 
     /// Reads a whole body.
@@ -123,22 +126,6 @@ impl BodyMemory {
         let expected = limits.expected(&body)?;
         let _reading = hold(&self.reading, owner, expected, limits.deadline).await?;
         limits.in_time(async { Ok(Limited::new(body, limits.bytes).collect().await?.to_bytes()) }).await
-    }
-
-    /// Reads a file as base64, as arguments have it. It is encoded as it arrives, so that it is in memory once.
-    ///
-    /// # Errors
-    /// As [`read`](Self::read).
-    async fn read_file(
-        &self,
-        body: Body,
-        owner: &Owner,
-        limits: BodyLimits,
-    ) -> Result<(String, HeldMemory), CallError> {
-        let encoded_size = limits.expected(&body)?.div_ceil(3).saturating_mul(4);
-        let lease = hold(&self.values, owner, encoded_size, limits.deadline).await?;
-        let content = limits.in_time(encoded(Limited::new(body, limits.bytes))).await?;
-        Ok((content, lease.map(Arc::new)))
     }
 
     /// Holds the memory of the values of a body.
@@ -216,33 +203,6 @@ impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for JsonBody<T> {
         let (value, memory) = connection.memory.json(&parts.headers, body, &caller.owner, limits).await?;
         Ok(Self(value, memory))
     }
-}
-
-impl FromRequest<Arc<Gateway>> for FileBody {
-    type Rejection = CallError;
-
-    async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, CallError> {
-        let (parts, body) = request.into_parts();
-        let connection = Connection::of(&parts)?;
-        let caller = connection.caller()?;
-        gateway.pipeline.limits.check(caller)?;
-        let config = gateway.config();
-        let bytes = usize::try_from(config.tools.workspace.max_file_bytes).unwrap_or(usize::MAX);
-        let limits = BodyLimits { bytes, ..BodyLimits::of(&config.server) };
-        let (content, memory) = connection.memory.read_file(body, &caller.owner, limits).await?;
-        Ok(Self(content, memory))
-    }
-}
-
-/// The bytes of a body in base64.
-async fn encoded(mut body: Limited<Body>) -> Result<String, BoxError> {
-    let mut encoder = EncoderStringWriter::new(&STANDARD);
-    while let Some(frame) = body.frame().await {
-        if let Ok(data) = frame?.into_data() {
-            encoder.write_all(&data)?;
-        }
-    }
-    Ok(encoder.into_inner())
 }
 
 async fn hold(share: &Arc<Share>, owner: &Owner, bytes: u64, deadline: Instant) -> Result<Option<Lease>, CallError> {

@@ -18,7 +18,7 @@ use super::request_guard::Connection;
 use crate::agent::toolbox::InProcess;
 use crate::agent::{AgentRequest, Message};
 use crate::config::AgentProfile;
-use crate::core::call::{Arguments, BudgetScopes, CallContext, Caller, ClientRequest, Via};
+use crate::core::call::{Arguments, BudgetScopes, CallContext, Caller, ClientRequest, Upload, Via};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::headers::{HeaderError, single};
 use crate::core::session::Session;
@@ -312,10 +312,35 @@ impl SessionFile {
         origin: &RequestMeta,
         gateway: &Gateway,
     ) -> Result<Incoming, CallError> {
+        self.write(content, "base64", origin, gateway)
+    }
+
+    /// A call of `file_write` with the file that is the request's body.
+    ///
+    /// # Errors
+    /// As [`ExecuteRequest::into_call`].
+    pub(super) fn into_upload(
+        self,
+        upload: Upload,
+        origin: &RequestMeta,
+        gateway: &Gateway,
+    ) -> Result<Incoming, CallError> {
+        let mut incoming = self.write(upload.sha256.clone(), "upload", origin, gateway)?;
+        incoming.call.upload = Some(Arc::new(upload));
+        Ok(incoming)
+    }
+
+    fn write(
+        self,
+        content: String,
+        encoding: &str,
+        origin: &RequestMeta,
+        gateway: &Gateway,
+    ) -> Result<Incoming, CallError> {
         let mut arguments = Arguments::new();
         arguments.insert("path".to_owned(), self.path.into());
         arguments.insert("content".to_owned(), content.into());
-        arguments.insert("encoding".to_owned(), "base64".into());
+        arguments.insert("encoding".to_owned(), encoding.into());
         let context = SessionContext { session_id: Some(self.session), ..SessionContext::default() };
         origin.call("file_write".to_owned(), arguments, context, false, gateway)
     }

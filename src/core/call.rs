@@ -5,6 +5,7 @@ mod output;
 mod sending;
 mod stage;
 mod target;
+mod upload;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -24,6 +25,7 @@ pub use self::output::{McpResult, ToolOutput};
 pub use self::sending::{OnBehalf, Sending, SendingState, SentFlag};
 pub use self::stage::{Stage, StageTimes};
 pub use self::target::{CallKind, Target};
+pub use self::upload::Upload;
 pub use crate::core::caller::Caller;
 use crate::core::caller::Owner;
 pub use crate::core::client_request::ClientRequest;
@@ -80,6 +82,8 @@ pub struct CallContext {
     pub starting: OpenTime,
     /// What its arguments take of the memory for bodies.
     pub memory: Option<Arc<Lease>>,
+    /// The file that its arguments name, where the request's body is one.
+    pub upload: Option<Arc<Upload>>,
     /// Changes of its form before it came here, for its receipt.
     pub corrections: Vec<Coercion>,
     /// The id that an agent's run has for it.
@@ -124,6 +128,7 @@ impl CallContext {
             client_session: None,
             starting: OpenTime::default(),
             memory: None,
+            upload: None,
             corrections: Vec::new(),
             agent_call: None,
             upstream_key: None,

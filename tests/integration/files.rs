@@ -56,6 +56,14 @@ async fn a_file_is_uploaded_to_the_workspace_of_a_session() {
     assert_eq!((status, &reply["output"]["size"]), (StatusCode::OK, &json!(5_000_000)), "{reply}");
     let (_, read) = as_caller(&app, "key-of-ada", "file_read", json!({"path": "data/table.csv", "length": 3})).await;
     assert_eq!(read["output"]["content"], "xxx");
+    let folder = app.directory.path().join("state/workspaces");
+    assert_eq!(std::fs::read_dir(folder).unwrap().count(), 1, "the workspace alone");
+    let forged = json!({"path": "x", "content": hex::encode([0; 32]), "encoding": "upload"});
+    assert_eq!(
+        code(&as_caller(&app, "key-of-ada", "file_write", forged).await.1),
+        "tool_error",
+        "no file came with it"
+    );
     assert_eq!(code(&upload("..%2Fx", Vec::new()).await.1), "tool_error");
     assert_eq!(upload("large", vec![0; 9 << 20]).await.0, StatusCode::PAYLOAD_TOO_LARGE);
     let anonymous = reqwest::Client::new().put(format!("{}/sessions/s/files/x", app.url)).body("x");

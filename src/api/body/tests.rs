@@ -4,7 +4,7 @@ use tokio::time::sleep;
 use super::*;
 
 fn memory(values: u64) -> BodyMemory {
-    BodyMemory { reading: Share::new(1 << 20), values: Share::new(values) }
+    BodyMemory { reading: Share::new(1 << 20), values: Share::new(values), uploads: Share::new(1) }
 }
 
 fn limits() -> BodyLimits {
@@ -64,23 +64,6 @@ async fn memory_for_bytes_is_held_while_they_are_read() {
     assert_eq!(whole, (Some(size), 9));
     let refused = memory.read(Body::from(vec![b' '; 5 << 20]), &ann, limits()).await.expect_err("too large");
     assert_eq!((refused.code(), memory.reading.used()), (ErrorCode::TooLarge, 0));
-}
-
-#[tokio::test]
-async fn a_file_is_in_memory_once_as_base64() {
-    let memory = memory(1 << 20);
-    let (ann, content) = (owner("ann"), vec![0xfe_u8; 300_001]);
-    // In pieces that do not end where base64 does.
-    let pieces: Vec<_> = content.chunks(1_000).map(|piece| Ok::<_, std::io::Error>(piece.to_vec())).collect();
-    let limits = BodyLimits { bytes: content.len(), ..limits() };
-    let streamed = Body::from_stream(futures_util::stream::iter(pieces));
-    let (read, held) = memory.read_file(streamed, &ann, limits).await.expect("a file");
-    assert_eq!(base64::Engine::decode(&STANDARD, &read).expect("base64"), content);
-    assert_eq!((memory.reading.used(), memory.values.used()), (0, read.len() as u64));
-    drop(held);
-    let too_long = Body::from_stream(futures_util::stream::iter([Ok::<_, std::io::Error>(vec![0; 300_002])]));
-    let refused = memory.read_file(too_long, &ann, limits).await.expect_err("too large");
-    assert_eq!((refused.code(), memory.values.used()), (ErrorCode::TooLarge, 0));
 }
 
 #[tokio::test]

@@ -12,7 +12,8 @@ use crate::core::error::CallError;
 use crate::gateway::Gateway;
 
 /// Writes a file to the workspace of a session, whose runs of `python_executor` have it in their working directory. It is
-/// a call of `file_write`, with the same roles, limits and audit, whose content is the body as it is.
+/// a call of `file_write`, with the same roles, limits and audit, whose `encoding` is `upload` and whose `content` is the
+/// SHA-256 of the body.
 #[utoipa::path(put, path = "/sessions/{id}/files/{path}", operation_id = "uploadFile", tag = "tools",
     params(
         ("id" = String, Path, description = "Any name you choose; a session belongs to its caller."),
@@ -24,8 +25,8 @@ pub(crate) async fn upload(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     file: SessionFile,
-    FileBody(content, memory): FileBody,
+    FileBody(upload): FileBody,
 ) -> Result<Response, CallError> {
-    let incoming = file.into_call(content, &origin, &gateway)?.holding(&memory);
+    let incoming = file.into_upload(upload, &origin, &gateway)?;
     Ok(gateway.pipeline.call(incoming.call, incoming.arguments).await.into_response())
 }

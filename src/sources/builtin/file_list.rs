@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::read_arguments;
-use super::workspace::{FileTool, Kind, Reach, Workspace, WorkspacePath, Workspaces};
-use crate::core::call::{Arguments, ToolOutput};
+use super::workspace::{FileRequest, FileTool, Kind, Reach, Workspace, WorkspacePath, Workspaces};
+use crate::core::call::ToolOutput;
 use crate::core::error::CallError;
 use crate::tool::Metadata;
 use crate::tool::ToolDefinition;
@@ -78,12 +78,8 @@ struct Input<'a> {
     recursive: bool,
 }
 
-pub(super) fn list(
-    workspace: &Workspace,
-    arguments: &Arguments,
-    _max_output_bytes: usize,
-) -> Result<ToolOutput, CallError> {
-    let input: Input<'_> = read_arguments(arguments)?;
+pub(super) fn list(workspace: &Workspace, request: &FileRequest) -> Result<ToolOutput, CallError> {
+    let input: Input<'_> = read_arguments(&request.arguments)?;
     let path = match input.path {
         "" | "." => None,
         path => Some(WorkspacePath::parse(path)?),

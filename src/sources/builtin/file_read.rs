@@ -8,10 +8,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::file_write::Encoding;
 use super::read_arguments;
-use super::workspace::{FileTool, Part, Reach, Workspace, WorkspacePath, Workspaces};
-use crate::core::call::{Arguments, ToolOutput};
+use super::workspace::{FileRequest, FileTool, Part, Reach, Workspace, WorkspacePath, Workspaces};
+use crate::core::call::ToolOutput;
 use crate::core::error::CallError;
 use crate::tool::Metadata;
 use crate::tool::ToolDefinition;
@@ -89,14 +88,19 @@ struct Input<'a> {
 /// The share of the output limit for content: JSON escapes and base64 make it longer.
 const CONTENT_SHARE: usize = 2;
 
-pub(super) fn read(
-    workspace: &Workspace,
-    arguments: &Arguments,
-    max_output_bytes: usize,
-) -> Result<ToolOutput, CallError> {
-    let input: Input<'_> = read_arguments(arguments)?;
+/// The encoding of a file's bytes in the output.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Encoding {
+    #[default]
+    Utf8,
+    Base64,
+}
+
+pub(super) fn read(workspace: &Workspace, request: &FileRequest) -> Result<ToolOutput, CallError> {
+    let input: Input<'_> = read_arguments(&request.arguments)?;
     let path = WorkspacePath::parse(input.path)?;
-    let most = (max_output_bytes / CONTENT_SHARE) as u64;
+    let most = (request.max_output_bytes / CONTENT_SHARE) as u64;
     let length = input.length.map_or(most, |length| length.min(most));
     let Part { mut bytes, size } = workspace.read(&path, input.offset, length)?;
     let more_follows = input.offset.saturating_add(bytes.len() as u64) < size;

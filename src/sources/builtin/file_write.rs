@@ -1,6 +1,5 @@
 //! `file_write`: writes text or bytes to a file of the session's workspace.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use base64::Engine;
@@ -9,8 +8,8 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::read_arguments;
-use super::workspace::{FileTool, Reach, Workspace, WorkspacePath, Workspaces};
-use crate::core::call::{Arguments, ToolOutput};
+use super::workspace::{Content, FileRequest, FileTool, Reach, Workspace, WorkspacePath, Workspaces};
+use crate::core::call::{ToolOutput, Upload};
 use crate::core::error::CallError;
 use crate::tool::Metadata;
 use crate::tool::ToolDefinition;
@@ -40,9 +39,10 @@ pub(super) fn definition(workspaces: &Workspaces) -> ToolDefinition {
                 },
                 "content": {"type": "string", "description": "What to write; may be empty."},
                 "encoding": {
-                    "enum": ["utf8", "base64"],
+                    "enum": ["utf8", "base64", "upload"],
                     "default": "utf8",
-                    "description": "Encoding of `content`: \"base64\" for anything that is not text."
+                    "description": "Encoding of `content`: \"base64\" for anything that is not text. \"upload\" is for \
+                                    `PUT /sessions/{id}/files/{path}` only: `content` is the SHA-256 of its body."
                 },
                 "append": {
                     "type": "boolean",
@@ -75,39 +75,51 @@ struct Input<'a> {
     #[serde(borrow)]
     content: &'a str,
     #[serde(default)]
-    encoding: Encoding,
+    encoding: ContentEncoding,
     #[serde(default)]
     append: bool,
 }
 
-/// The encoding of a file's bytes in a string.
+/// How `content` has the bytes that are written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Encoding {
+enum ContentEncoding {
     #[default]
     Utf8,
     Base64,
+    /// It is the SHA-256 of the file that came with the call.
+    Upload,
 }
 
-pub(super) fn write(
-    workspace: &Workspace,
-    arguments: &Arguments,
-    _max_output_bytes: usize,
-) -> Result<ToolOutput, CallError> {
-    let input: Input<'_> = read_arguments(arguments)?;
+pub(super) fn write(workspace: &Workspace, request: &FileRequest) -> Result<ToolOutput, CallError> {
+    let input: Input<'_> = read_arguments(&request.arguments)?;
     let path = WorkspacePath::parse(input.path)?;
+    let decoded;
     let content = match input.encoding {
-        Encoding::Utf8 => Cow::Borrowed(input.content.as_bytes()),
-        Encoding::Base64 => STANDARD
-            .decode(input.content)
-            .map(Cow::Owned)
-            .map_err(|error| CallError::tool(format!("`content` is not base64 (RFC 4648, with padding): {error}")))?,
+        ContentEncoding::Utf8 => Content::Bytes(input.content.as_bytes()),
+        ContentEncoding::Base64 => {
+            decoded = STANDARD.decode(input.content).map_err(|error| {
+                CallError::tool(format!("`content` is not base64 (RFC 4648, with padding): {error}"))
+            })?;
+            Content::Bytes(&decoded)
+        }
+        ContentEncoding::Upload => Content::Upload(uploaded(request, input.content)?),
     };
-    let size = workspace.write(&path, &content, input.append)?;
-    let written = content.len();
+    let size = workspace.write(&path, content, input.append)?;
+    let written = content.size();
     Ok(ToolOutput {
         value: json!({"path": path.to_string(), "bytes_written": written, "size": size}),
         text: Some(format!("wrote {written} bytes to {path}, which has {size} bytes now")),
         ..ToolOutput::default()
+    })
+}
+
+/// The file that came with the call, if it is the one that the arguments name.
+fn uploaded<'a>(request: &'a FileRequest, sha256: &str) -> Result<&'a Upload, CallError> {
+    request.upload.as_deref().filter(|upload| upload.sha256 == sha256).ok_or_else(|| {
+        CallError::tool(
+            "no file with this SHA-256 came with the call; send the file as the body of `PUT /sessions/{id}/files/{path}`, or its content \
+             as `base64`",
+        )
     })
 }

@@ -10,6 +10,7 @@ mod listing;
 mod path;
 
 use std::collections::HashSet;
+use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,8 +22,8 @@ use cap_std::fs::{Dir, DirBuilder, DirBuilderExt};
 use dashmap::DashMap;
 use parking_lot::Mutex;
 
-pub(super) use self::file_tool::{FileTool, Reach};
-pub(super) use self::folder::{Part, Workspace};
+pub(super) use self::file_tool::{FileRequest, FileTool, Reach};
+pub(super) use self::folder::{Content, Part, Workspace};
 pub(super) use self::listing::Kind;
 pub(super) use self::path::WorkspacePath;
 
@@ -55,6 +56,19 @@ impl Workspaces {
         Self(Arc::new(Inner { directory, limits: limits.clone(), in_use: DashMap::new() }))
     }
 
+    /// A file without a name on the disk of the workspaces. It is gone when it is closed, also after a crash.
+    ///
+    /// # Errors
+    /// Errors of the file system.
+    pub async fn unnamed_file(&self) -> io::Result<File> {
+        let inner = Arc::clone(&self.0);
+        let create = move || {
+            std::fs::create_dir_all(&inner.directory)?;
+            tempfile::tempfile_in(&inner.directory)
+        };
+        in_background(create).await?
+    }
+
     /// Deletes a workspace with everything in it; one that does not exist is deleted already.
     ///
     /// # Errors
@@ -81,7 +95,7 @@ impl Workspaces {
     pub async fn write_files(&self, name: &str, files: Vec<(String, String)>) -> Result<(), CallError> {
         let write = move |workspace: &Workspace| {
             for (path, content) in &files {
-                workspace.write(&WorkspacePath::parse(path)?, content.as_bytes(), false)?;
+                workspace.write(&WorkspacePath::parse(path)?, Content::Bytes(content.as_bytes()), false)?;
             }
             Ok(())
         };

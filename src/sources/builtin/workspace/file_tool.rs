@@ -1,13 +1,24 @@
 //! The executor all file tools share: finds the session's workspace and runs a job in it.
 
+use std::sync::Arc;
+
 use super::{Workspace, Workspaces};
-use crate::core::call::{Arguments, ToolOutput};
+use crate::core::call::{Arguments, ToolOutput, Upload};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::session::Session;
 use crate::tool::{Attempt, Execution, Executor};
 
-/// What one file tool does. The last argument is the largest output in bytes.
-pub(super) type Job = fn(&Workspace, &Arguments, usize) -> Result<ToolOutput, CallError>;
+/// What one file tool does.
+pub(super) type Job = fn(&Workspace, &FileRequest) -> Result<ToolOutput, CallError>;
+
+/// What a file tool is asked for.
+#[derive(Debug)]
+pub(in super::super) struct FileRequest {
+    pub(in super::super) arguments: Arguments,
+    /// The file that came with the call.
+    pub(in super::super) upload: Option<Arc<Upload>>,
+    pub(in super::super) max_output_bytes: usize,
+}
 
 #[derive(Debug)]
 pub(in super::super) struct FileTool {
@@ -27,7 +38,12 @@ impl Executor for FileTool {
     fn execute<'a>(&'a self, attempt: Attempt<'a>, arguments: &'a Arguments) -> Execution<'a> {
         Box::pin(async move {
             let session = attempt.call.session.as_deref().ok_or_else(no_session)?;
-            self.run_in(Session::workspace_name(session), arguments, attempt.max_output_bytes).await
+            let request = FileRequest {
+                arguments: arguments.clone(),
+                upload: attempt.call.upload.clone(),
+                max_output_bytes: attempt.max_output_bytes,
+            };
+            self.run_in(Session::workspace_name(session), request).await
         })
     }
 }
@@ -36,11 +52,10 @@ impl FileTool {
     pub(in super::super) async fn run_in(
         &self,
         workspace: &str,
-        arguments: &Arguments,
-        max_output_bytes: usize,
+        request: FileRequest,
     ) -> Result<ToolOutput, CallError> {
-        let (job, arguments) = (self.job, arguments.clone());
-        self.workspaces.work(workspace, self.reach, move |workspace| job(workspace, &arguments, max_output_bytes)).await
+        let job = self.job;
+        self.workspaces.work(workspace, self.reach, move |workspace| job(workspace, &request)).await
     }
 }
 

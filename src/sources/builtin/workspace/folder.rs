@@ -11,6 +11,7 @@ use uuid::Uuid;
 use super::path::{RESERVED_PREFIX, WorkspacePath};
 use super::{PRIVATE, Usage};
 use crate::config::WorkspaceConfig;
+use crate::core::call::Upload;
 use crate::core::error::CallError;
 
 /// An open workspace.
@@ -30,6 +31,14 @@ pub(in super::super) struct Part {
     pub(in super::super) size: u64,
 }
 
+/// What is written to a file.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) enum Content<'a> {
+    Bytes(&'a [u8]),
+    /// All of this file.
+    Upload(&'a Upload),
+}
+
 /// A write that was checked against every limit.
 struct Plan {
     /// The folder that exists and the names of those to be made in it.
@@ -39,6 +48,15 @@ struct Plan {
     kept: Vec<u8>,
     size: u64,
     after: Usage,
+}
+
+impl Content<'_> {
+    pub(in super::super) fn size(self) -> u64 {
+        match self {
+            Content::Bytes(bytes) => bytes.len() as u64,
+            Content::Upload(upload) => upload.bytes,
+        }
+    }
 }
 
 impl Workspace {
@@ -71,13 +89,18 @@ impl Workspace {
     ///
     /// # Errors
     /// `tool_error` when a limit would be exceeded or the path is not a regular file; nothing is changed then.
-    pub(in super::super) fn write(&self, path: &WorkspacePath, content: &[u8], append: bool) -> Result<u64, CallError> {
+    pub(in super::super) fn write(
+        &self,
+        path: &WorkspacePath,
+        content: Content<'_>,
+        append: bool,
+    ) -> Result<u64, CallError> {
         let mut usage = self.usage.lock();
         let before = match usage.take() {
             Some(known) => known,
             None => self.count().map_err(CallError::internal)?,
         };
-        let plan = match self.plan(path, content, append, before) {
+        let plan = match self.plan(path, content.size(), append, before) {
             Ok(plan) => plan,
             Err(refusal) => {
                 *usage = Some(before);
@@ -117,12 +140,12 @@ impl Workspace {
         Ok((folder, &[]))
     }
 
-    fn plan(&self, path: &WorkspacePath, content: &[u8], append: bool, before: Usage) -> Result<Plan, CallError> {
+    fn plan(&self, path: &WorkspacePath, added: u64, append: bool, before: Usage) -> Result<Plan, CallError> {
         let explain = |error| explained(path, error);
         let (folder, missing) = self.descend(path.folders()).map_err(explain)?;
         let existing = if missing.is_empty() { regular(&folder, path.name()).map_err(explain)? } else { None };
         let old_size = existing.unwrap_or_default();
-        let mut size = content.len() as u64;
+        let mut size = added;
         let mut kept = Vec::new();
         if append && existing.is_some() {
             let (file, _) = open_regular(&folder, path.name()).map_err(explain)?;
@@ -157,7 +180,7 @@ impl Workspace {
         Ok(())
     }
 
-    fn carry_out(&self, plan: Plan, name: &str, content: &[u8]) -> io::Result<()> {
+    fn carry_out(&self, plan: Plan, name: &str, content: Content<'_>) -> io::Result<()> {
         let root = self.root()?;
         let mut folder = plan.folder;
         for missing in &plan.missing {
@@ -166,7 +189,7 @@ impl Workspace {
         }
         let temporary = format!("{RESERVED_PREFIX}{}", Uuid::new_v4().simple());
         let placed =
-            write_new(root, &temporary, &[&plan.kept, content]).and_then(|()| root.rename(&temporary, &folder, name));
+            write_new(root, &temporary, &plan.kept, content).and_then(|()| root.rename(&temporary, &folder, name));
         if placed.is_err() {
             // The first error is reported; what cannot be removed now is removed by the next count.
             let _ = root.remove_file(&temporary);
@@ -224,10 +247,17 @@ fn open_regular(folder: &Dir, name: &str) -> io::Result<(File, u64)> {
     Ok((file, metadata.len()))
 }
 
-fn write_new(folder: &Dir, name: &str, parts: &[&[u8]]) -> io::Result<()> {
-    let mut file = folder.open_with(name, OpenOptions::new().write(true).create_new(true))?;
-    for part in parts {
-        file.write_all(part)?;
+fn write_new(folder: &Dir, name: &str, kept: &[u8], content: Content<'_>) -> io::Result<()> {
+    let mut file = folder.open_with(name, OpenOptions::new().write(true).create_new(true))?.into_std();
+    file.write_all(kept)?;
+    match content {
+        Content::Bytes(bytes) => file.write_all(bytes)?,
+        Content::Upload(upload) => {
+            let mut from = &upload.file;
+            from.rewind()?;
+            // Between files the kernel copies.
+            io::copy(&mut from, &mut file)?;
+        }
     }
     file.sync_data()
 }
@@ -273,10 +303,10 @@ mod tests {
         let root = Dir::open_ambient_dir(directory.path(), ambient_authority()).unwrap();
         let workspace = Workspace::new(Some(root), WorkspaceConfig::default(), Arc::default());
         let path = WorkspacePath::parse("a").unwrap();
-        let plan = workspace.plan(&path, b"new", false, Usage::default()).unwrap();
+        let plan = workspace.plan(&path, 3, false, Usage::default()).unwrap();
         // A folder replaces it between the check and the write.
         std::fs::create_dir(directory.path().join("a")).unwrap();
-        workspace.carry_out(plan, "a", b"new").unwrap_err();
+        workspace.carry_out(plan, "a", Content::Bytes(b"new")).unwrap_err();
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "the folder alone");
     }
 

@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::file_tool::Job;
+use super::file_tool::{FileRequest, Job};
 use super::*;
 use crate::core::call::ToolOutput;
 use crate::core::error::ErrorCode;
@@ -64,7 +64,8 @@ impl Place {
         };
         let Value::Object(arguments) = arguments else { panic!("arguments are an object") };
         let tool = FileTool { workspaces: self.workspaces.clone(), reach, job };
-        let output = tool.run_in(workspace, &arguments, 4_096).await?;
+        let request = FileRequest { arguments, upload: None, max_output_bytes: 4_096 };
+        let output = tool.run_in(workspace, request).await?;
         assert_fits(&definition, &output.value);
         Ok(output)
     }

@@ -1,0 +1,17 @@
+//! The body of a request that is a file.
+
+use std::fs::File;
+
+use crate::core::share::Lease;
+
+/// A file that came as a request's body, for the tool that stores it. It has no name in the file system, so that it is
+/// gone with the last call that has it.
+#[derive(Debug)]
+pub struct Upload {
+    pub file: File,
+    pub bytes: u64,
+    /// Of the content, in hexadecimal digits.
+    pub sha256: String,
+    /// What it takes of the disk space for all uploads.
+    pub space: Option<Lease>,
+}
