@@ -137,8 +137,8 @@ fn rows(calls: &[Arc<RecentCall>]) -> Rows<'static, 11> {
             json!(call.tool),
             json!(call.status.as_str()),
             json!(call.code.map(ErrorCode::as_str)),
-            json!(&*call.caller.tenant),
-            json!(&*call.caller.id),
+            json!(&*call.tenant),
+            json!(&*call.caller),
             json!(call.via.as_str()),
             json!(call.dry_run),
             json!(call.duration.as_secs_f64()),
@@ -214,7 +214,7 @@ fn line(texts: &Texts, call: &RecentCall) -> Markup {
             td { a href={ "/console/calls/" (call.id) } { (format::time(texts, call.time)) } }
             td { (format::name(&call.tool)) }
             td { (outcome(texts, call)) }
-            td { (format::name(&call.caller.id)) " " span.quiet { (format::text(&call.caller.tenant)) } }
+            td { (format::name(&call.caller)) " " span.quiet { (format::text(&call.tenant)) } }
             td.number { (format::duration(call.duration)) }
             td.number { (format::money(call.cost_usd)) }
         }
@@ -282,13 +282,13 @@ fn show(visit: &Visit, call: &RecentCall) -> Markup {
     let state = html! { (outcome(&texts, call)) " · " (format::time(&texts, call.time)) " · " (format::duration(call.duration)) };
     let head = Head { state: Some(state), ..Head::new(&title) };
     let facts = [
-        ("call-caller", call.caller.id.to_string()),
-        ("call-tenant", call.caller.tenant.to_string()),
+        ("call-caller", call.caller.to_string()),
+        ("call-tenant", call.tenant.to_string()),
         ("call-via", call.via.as_str().to_owned()),
         ("call-depth", call.depth.to_string()),
         ("call-cost", format::money(call.cost_usd)),
         ("call-tokens", format::count(call.tokens)),
-        ("call-request", call.request.as_ref().map_or("–".to_owned(), |request| request.id.to_string())),
+        ("call-request", if call.request_id.is_empty() { "–" } else { &call.request_id }.to_owned()),
         ("call-id", call.id.to_string()),
     ];
     frame::page(

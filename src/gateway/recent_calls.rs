@@ -37,11 +37,11 @@ pub struct CallFilter {
 }
 
 impl Reach {
-    fn covers(self, caller: &Caller, of: &Caller) -> bool {
+    fn covers(self, caller: &Caller, call: &RecentCall) -> bool {
         match self {
             Self::AllTenants => true,
-            Self::Tenant => caller.tenant == of.tenant,
-            Self::Own => caller.owner == of.owner,
+            Self::Tenant => caller.tenant == call.tenant,
+            Self::Own => caller.owner == call.owner,
         }
     }
 }
@@ -50,7 +50,7 @@ impl CallFilter {
     fn admits(&self, call: &RecentCall) -> bool {
         let fits = |wanted: &Option<String>, value: &str| wanted.as_ref().is_none_or(|wanted| wanted == value);
         fits(&self.tool, &call.tool)
-            && fits(&self.caller, &call.caller.id)
+            && fits(&self.caller, &call.caller)
             && fits(&self.status, call.status.as_str())
             && fits(&self.code, call.code.map_or("", |code| code.as_str()))
             && fits(&self.agent_call, call.agent_call.as_deref().unwrap_or_default())
@@ -78,7 +78,7 @@ impl Gateway {
     pub(crate) fn recent_calls(&self, caller: &Caller, filter: &CallFilter) -> Vec<Arc<RecentCall>> {
         let reach = self.reach(caller);
         let recent = &self.pipeline.settlement.recent;
-        recent.newest_after(filter.after.unwrap_or(0), |call| reach.covers(caller, &call.caller) && filter.admits(call))
+        recent.newest_after(filter.after.unwrap_or(0), |call| reach.covers(caller, call) && filter.admits(call))
     }
 
     /// One call.
@@ -87,7 +87,7 @@ impl Gateway {
     /// `not_found`: there is none in memory, or none that the caller may see.
     pub(crate) fn recent_call(&self, caller: &Caller, id: &str) -> Result<Arc<RecentCall>, CallError> {
         let reach = self.reach(caller);
-        let found = self.pipeline.settlement.recent.newest(|call| reach.covers(caller, &call.caller));
+        let found = self.pipeline.settlement.recent.newest(|call| reach.covers(caller, call));
         found.into_iter().find(|call| call.id.to_string() == id).ok_or_else(|| {
             let message = "there is no such call among the last 2000; the audit trail may have it: \
                            `sekisho audit search --call-id ID`";

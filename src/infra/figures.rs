@@ -108,10 +108,10 @@ struct Sample<'a> {
 }
 
 impl Figures {
-    /// Counts a call that has ended.
-    pub fn record(&self, record: &CallRecord<'_>) {
+    /// Counts a call that has ended at that time.
+    pub fn record(&self, record: &CallRecord<'_>, ended: SystemTime) {
         let sample = Sample {
-            second: unix_seconds(SystemTime::now()),
+            second: unix_seconds(ended),
             tool: record.tool.filter(|_| is_found(record.stages)),
             status: record.status,
             code: record.error.map(CallError::code),

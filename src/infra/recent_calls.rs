@@ -1,6 +1,7 @@
 //! The calls that ended last, for the console: what their receipts say, without arguments and outputs.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -8,7 +9,8 @@ use parking_lot::Mutex;
 use rust_decimal::Decimal;
 
 use crate::core::breaker_state::BreakerState;
-use crate::core::call::{CallId, Caller, ClientRequest, RateState, Stage, StageTimes, Via};
+use crate::core::call::{CallId, RateState, Stage, StageTimes, Via};
+use crate::core::caller::Owner;
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::record::{CallRecord, Status};
 
@@ -22,10 +24,11 @@ const MAX_NAME: usize = 256;
 const MAX_REASON: usize = 1_024;
 
 /// All calls together take at most 8 MiB, besides what they share with others.
-const _: () = assert!(MAX_CALLS * (size_of::<RecentCall>() + 2 * MAX_NAME + MAX_REASON) <= 8 << 20);
+const _: () = assert!(MAX_CALLS * (size_of::<RecentCall>() + 3 * MAX_NAME + MAX_REASON) <= 8 << 20);
 
-/// One call that has ended.
-#[derive(Debug)]
+/// One call that has ended. The next call takes over its memory when it is the oldest: memory that is freed long after
+/// it was taken, and on another thread, costs more than all else here.
+#[derive(Debug, Clone)]
 pub struct RecentCall {
     /// Counts up; no two calls of this process have the same.
     pub sequence: u64,
@@ -33,13 +36,17 @@ pub struct RecentCall {
     pub id: CallId,
     /// The id that an agent's run has for it; `None` where a model's provider chose a very long one.
     pub agent_call: Option<Box<str>>,
-    pub caller: Arc<Caller>,
-    pub request: Option<Arc<ClientRequest>>,
+    /// The caller's id.
+    pub caller: Arc<str>,
+    pub tenant: Arc<str>,
+    pub owner: Owner,
+    /// The id of the request that it came with; empty where there was none.
+    pub request_id: String,
     pub via: Via,
     pub depth: u32,
     pub dry_run: bool,
     /// The registered name, or the name as the caller wrote it.
-    pub tool: Box<str>,
+    pub tool: String,
     pub status: Status,
     pub code: Option<ErrorCode>,
     /// The stage that refused the call or failed.
@@ -76,25 +83,24 @@ impl Default for Kept {
     }
 }
 
-impl Kept {
-    /// Adds a call, which nobody else has yet. Returns the one that it replaces.
-    fn push(&mut self, mut call: Arc<RecentCall>) -> Option<Arc<RecentCall>> {
-        self.last += 1;
-        if let Some(call) = Arc::get_mut(&mut call) {
-            call.sequence = self.last;
-        }
-        let oldest = if self.calls.len() == MAX_CALLS { self.calls.pop_front() } else { None };
-        self.calls.push_back(call);
-        oldest
-    }
-}
-
 impl RecentCalls {
-    pub fn keep(&self, record: &CallRecord<'_>, breaker: Option<(Arc<str>, BreakerState)>) {
-        let call = Arc::new(RecentCall::new(record, breaker));
-        let replaced = self.kept.lock().push(call);
-        // Freed without the lock, for which other calls wait.
-        drop(replaced);
+    pub fn keep(&self, record: &CallRecord<'_>, ended: SystemTime, breaker: Option<(Arc<str>, BreakerState)>) {
+        let oldest = {
+            let mut kept = self.kept.lock();
+            if kept.calls.len() == MAX_CALLS { kept.calls.pop_front() } else { None }
+        };
+        let mut call = match oldest {
+            Some(mut oldest) => {
+                // A copy only while somebody reads it.
+                Arc::make_mut(&mut oldest).overwrite(record, ended, breaker);
+                oldest
+            }
+            None => Arc::new(RecentCall::new(record, ended, breaker)),
+        };
+        let mut kept = self.kept.lock();
+        kept.last += 1;
+        Arc::make_mut(&mut call).sequence = kept.last;
+        kept.calls.push_back(call);
     }
 
     /// The calls that `wanted` accepts, newest first.
@@ -126,20 +132,41 @@ impl RecentCalls {
 }
 
 impl RecentCall {
-    fn new(record: &CallRecord<'_>, breaker: Option<(Arc<str>, BreakerState)>) -> Self {
+    fn new(record: &CallRecord<'_>, ended: SystemTime, breaker: Option<(Arc<str>, BreakerState)>) -> Self {
+        let (request_id, tool) = (String::new(), String::new());
+        Self::with_texts(record, ended, breaker, request_id, tool)
+    }
+
+    /// Becomes another call.
+    fn overwrite(&mut self, record: &CallRecord<'_>, ended: SystemTime, breaker: Option<(Arc<str>, BreakerState)>) {
+        let (request_id, tool) = (mem::take(&mut self.request_id), mem::take(&mut self.tool));
+        *self = Self::with_texts(record, ended, breaker, request_id, tool);
+    }
+
+    /// `request_id` and `tool` are memory for these texts.
+    fn with_texts(
+        record: &CallRecord<'_>,
+        ended: SystemTime,
+        breaker: Option<(Arc<str>, BreakerState)>,
+        mut request_id: String,
+        mut tool: String,
+    ) -> Self {
         let call = record.call;
-        let tool = record.tool.unwrap_or(&call.tool);
+        replace(&mut request_id, call.request.as_ref().map_or("", |request| &request.id));
+        replace(&mut tool, record.tool.unwrap_or(&call.tool));
         Self {
             sequence: 0,
-            time: SystemTime::now(),
+            time: ended,
             id: call.id,
             agent_call: call.agent_call.as_ref().filter(|id| id.len() <= MAX_NAME).cloned(),
-            caller: Arc::clone(&call.caller),
-            request: call.request.clone(),
+            caller: Arc::clone(&call.caller.id),
+            tenant: Arc::clone(&call.caller.tenant),
+            owner: call.caller.owner.clone(),
+            request_id,
             via: call.via,
             depth: call.depth,
             dry_run: call.dry_run,
-            tool: tool[..tool.floor_char_boundary(MAX_NAME)].into(),
+            tool,
             status: record.status,
             code: record.error.map(CallError::code),
             stage: record.error.and_then(CallError::stage),
@@ -156,6 +183,12 @@ impl RecentCall {
     }
 }
 
+/// Writes a name or id in place of another, as far as there is space for it.
+fn replace(text: &mut String, with: &str) {
+    text.clear();
+    text.push_str(&with[..with.floor_char_boundary(MAX_NAME)]);
+}
+
 /// The text of a refusal. That of a violated schema quotes arguments, and that of a failure what the tool said.
 fn reason(error: &CallError) -> Option<Box<str>> {
     let quotes = matches!(error.stage(), None | Some(Stage::Validate | Stage::Execute | Stage::Accept));
@@ -166,7 +199,7 @@ fn reason(error: &CallError) -> Option<Box<str>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::call::CallContext;
+    use crate::core::call::{CallContext, Caller};
 
     const STAGES: [(Stage, Duration); 1] = [(Stage::Find, Duration::from_micros(1))];
 
@@ -201,7 +234,7 @@ mod tests {
         let recent = RecentCalls::default();
         assert_eq!(recent.begins(), None);
         for n in 0..MAX_CALLS + 10 {
-            recent.keep(&record(&call(&format!("tool_{n}")), None), None);
+            recent.keep(&record(&call(&format!("tool_{n}")), None), SystemTime::now(), None);
         }
         let calls = recent.newest(|_| true);
         assert_eq!((calls.len(), &*calls[0].tool), (MAX_CALLS, "tool_2009"));
@@ -209,7 +242,7 @@ mod tests {
         assert_eq!(recent.begins(), Some(calls[MAX_CALLS - 1].time));
         let long = CallError::new(ErrorCode::Denied, "é".repeat(10_000)).at_stage(Stage::Policy);
         let call = CallContext { agent_call: Some("y".repeat(257).into()), ..call(&"x".repeat(100_000)) };
-        recent.keep(&record(&call, Some(&long)), None);
+        recent.keep(&record(&call, Some(&long)), SystemTime::now(), None);
         let last = &recent.newest(|_| true)[0];
         assert_eq!((last.tool.len(), last.reason.as_ref().unwrap().len()), (MAX_NAME, MAX_REASON));
         assert_eq!(last.agent_call, None);
@@ -226,7 +259,7 @@ mod tests {
             (error(ErrorCode::ToolError, Stage::Execute), false),
             (error(ErrorCode::InvalidOutput, Stage::Accept), false),
         ] {
-            recent.keep(&record(&call("t"), Some(&error)), None);
+            recent.keep(&record(&call("t"), Some(&error)), SystemTime::now(), None);
             assert_eq!(recent.newest(|_| true)[0].reason.is_some(), is_kept, "{error:?}");
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rust_decimal::Decimal;
 use serde_json::value::to_raw_value;
@@ -258,8 +258,9 @@ impl CallScope<'_> {
         self.metrics.record(tool.map(|tool| &*tool.metrics), &record);
         telemetry::complete(&self.span, &record);
         let breaker = self.receipt.breaker.as_ref().map(|breaker| (Arc::clone(&breaker.upstream), breaker.state));
-        self.recent.keep(&record, breaker);
-        self.figures.record(&record);
+        let ended = SystemTime::now();
+        self.recent.keep(&record, ended, breaker);
+        self.figures.record(&record, ended);
         if let Some(session) = &self.call.session {
             session.settle(cost_usd);
         }

@@ -186,8 +186,8 @@ impl<'a> CallBody<'a> {
             call_id: call.id.to_string(),
             agent_call_id: call.agent_call.as_deref(),
             time: Timestamp::try_from(call.time).map(|time| time.to_string()).unwrap_or_default(),
-            tenant: &call.caller.tenant,
-            caller: &call.caller.id,
+            tenant: &call.tenant,
+            caller: &call.caller,
             via: call.via,
             depth: call.depth,
             dry_run: call.dry_run,
@@ -203,7 +203,7 @@ impl<'a> CallBody<'a> {
             attempts: call.attempts,
             rate: call.rate,
             policy_version: call.policy_version.as_deref(),
-            request_id: call.request.as_ref().map(|request| &*request.id),
+            request_id: (!call.request_id.is_empty()).then_some(&*call.request_id),
         }
     }
 }
