@@ -213,6 +213,24 @@ impl Share {
 }
 
 impl Lease {
+    /// Units held.
+    pub fn amount(&self) -> u64 {
+        self.amount
+    }
+
+    /// Gives units back, so that at most this many are left.
+    pub fn shrink_to(&mut self, amount: u64) {
+        let less = self.amount.saturating_sub(amount);
+        self.amount -= less;
+        self.give_back(less);
+    }
+
+    /// Adds units of the same owner and share.
+    pub fn extend(&mut self, mut more: Self) {
+        debug_assert!(Arc::ptr_eq(&self.share, &more.share) && self.owner == more.owner, "{self:?} and {more:?}");
+        self.amount += std::mem::take(&mut more.amount);
+    }
+
     fn give_back(&self, amount: u64) {
         let is_awaited = {
             let mut state = self.share.state.lock();

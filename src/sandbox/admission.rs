@@ -2,7 +2,9 @@
 //!
 //! A run reserves the memory it *may* use, not what it uses, so that no admitted run has to be killed when memory
 //! runs out. It takes an instance first and memory second, so that runs with little memory pass a large one that waits.
+//! While it sleeps, it uses no more than it has: the rest is free for others, and is reserved again before it goes on.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +23,8 @@ use crate::infra::metrics::{InFlight, SandboxMetrics};
 pub(super) struct Admission {
     instances: Arc<Share>,
     memory_bytes: Arc<Share>,
+    /// What sleeping runs hold of the memory.
+    sleeping_bytes: Arc<Share>,
     max_queued: usize,
     metrics: SandboxMetrics,
 }
@@ -42,8 +46,20 @@ pub struct SandboxLoad {
 #[must_use]
 pub(super) struct Ticket {
     _instance: Lease,
-    _memory: Lease,
+    memory: Lease,
+    /// Of the sleeping runs' memory, while it sleeps with less than it may use.
+    sleeping: Option<Sleeping>,
+    admission: Admission,
+    owner: Owner,
+    deadline: Deadline,
     _running: InFlight,
+}
+
+#[derive(Debug)]
+struct Sleeping {
+    _lease: Lease,
+    /// What it gave back, and needs before it goes on.
+    missing_bytes: u64,
 }
 
 impl Admission {
@@ -51,6 +67,7 @@ impl Admission {
         Self {
             instances: Share::new(capacity.instances as u64),
             memory_bytes: Share::new(capacity.memory_bytes),
+            sleeping_bytes: Share::new(capacity.sleeping_bytes),
             max_queued: capacity.max_queued,
             metrics,
         }
@@ -72,7 +89,15 @@ impl Admission {
         }
         let instance = self.acquire(&self.instances, owner, 1, deadline).await?;
         let memory = self.acquire(&self.memory_bytes, owner, memory_bytes, deadline).await?;
-        Ok(Ticket { _instance: instance, _memory: memory, _running: self.metrics.running() })
+        Ok(Ticket {
+            _instance: instance,
+            memory,
+            sleeping: None,
+            admission: self.clone(),
+            owner: owner.clone(),
+            deadline,
+            _running: self.metrics.running(),
+        })
     }
 
     async fn acquire(
@@ -114,6 +139,43 @@ impl Admission {
     }
 }
 
+impl Ticket {
+    /// Gives back what a sleeping run does not use, if there is space among those that sleep.
+    pub(super) fn sleep(&mut self, unused_bytes: u64) {
+        let held = self.memory.amount();
+        let left = held.saturating_sub(unused_bytes);
+        if self.sleeping.is_some() || left == held {
+            return;
+        }
+        if let Some(lease) = self.admission.sleeping_bytes.try_acquire(&self.owner, left) {
+            self.sleeping = Some(Sleeping { _lease: lease, missing_bytes: held - left });
+            self.memory.shrink_to(left);
+        }
+    }
+
+    /// Reserves again what a run gave back that has slept, in its turn and by its deadline.
+    pub(super) fn missing_memory(&self) -> impl Future<Output = Option<Lease>> + use<> {
+        let (admission, owner, deadline) = (self.admission.clone(), self.owner.clone(), self.deadline);
+        let missing = self.sleeping.as_ref().map_or(0, |sleeping| sleeping.missing_bytes);
+        async move {
+            loop {
+                // However many wait: it has been admitted.
+                match admission.memory_bytes.acquire(&owner, missing, usize::MAX, deadline.0).await {
+                    Ok(lease) => return Some(lease),
+                    Err(NoLease::QueueFull) => {}
+                    Err(NoLease::DeadlinePassed | NoLease::TooLarge) => return None,
+                }
+            }
+        }
+    }
+
+    /// The run goes on with the memory that it may use.
+    pub(super) fn wake(&mut self, missing: Lease) {
+        self.memory.extend(missing);
+        self.sleeping = None;
+    }
+}
+
 fn too_large(memory_bytes: u64, most: u64) -> CallError {
     let (memory, most) = (memory_bytes >> 20, most >> 20);
     let message = format!("a run may use {memory} MiB, and all runs together have {most} MiB; lower the memory limit");
@@ -138,7 +200,9 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn admission(instances: usize, mib: u64, max_queued: usize) -> Admission {
-        Admission::new(Capacity { instances, memory_bytes: mib * MIB, max_queued }, SandboxMetrics::for_tests())
+        let memory_bytes = mib * MIB;
+        let capacity = Capacity { instances, memory_bytes, sleeping_bytes: memory_bytes / 2, max_queued };
+        Admission::new(capacity, SandboxMetrics::for_tests())
     }
 
     fn owner(caller: &str) -> Owner {
@@ -216,5 +280,60 @@ mod tests {
         assert_eq!(admission.in_use(), (1, 0));
         drop(running);
         assert_eq!(admission.in_use(), (0, 0));
+    }
+
+    /// Of 1 000 MiB, 250 MiB for a run that uses 50 MiB.
+    async fn asleep(admission: &Admission, caller: &str) -> Ticket {
+        let mut ticket = admission.enter(&owner(caller), 250 * MIB, soon()).await.unwrap();
+        ticket.sleep(200 * MIB);
+        ticket
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sleeping_run_holds_what_it_uses_and_waits_for_the_rest_before_it_goes_on() {
+        let admission = admission(100, 1_000, 10);
+        let mut sleeping = asleep(&admission, "ann").await;
+        assert_eq!(admission.load().memory_bytes, 50 * MIB);
+        let running = admission.enter(&owner("ann"), 900 * MIB, soon()).await.unwrap();
+        let mut missing = pin!(sleeping.missing_memory());
+        assert!(missing.as_mut().now_or_never().is_none(), "another run has it");
+        drop(running);
+        sleeping.wake(missing.await.expect("memory"));
+        assert_eq!(admission.load().memory_bytes, 250 * MIB);
+        sleeping.sleep(200 * MIB);
+        assert_eq!(admission.load().memory_bytes, 50 * MIB, "and again");
+        drop(sleeping);
+        assert_eq!((admission.load().memory_bytes, admission.sleeping_bytes.used()), (0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn however_many_sleep_each_goes_on_in_its_turn() {
+        let admission = admission(100, 1_000, 0);
+        let mut sleeping = Vec::new();
+        // Ten of 50 MiB are all that may sleep; the next ones hold what they may use.
+        for caller in (0..12).map(|n| ["ann", "bob"][n % 2]) {
+            sleeping.push(asleep(&admission, caller).await);
+        }
+        assert_eq!((admission.sleeping_bytes.used(), admission.load().memory_bytes), (500 * MIB, 1_000 * MIB));
+        let mut waking: Vec<_> = sleeping.iter().map(|ticket| Box::pin(ticket.missing_memory())).collect();
+        assert!(waking[..10].iter_mut().all(|missing| missing.now_or_never().is_none()));
+        drop(waking);
+        // The two that did not give memory back end.
+        drop(sleeping.split_off(10));
+        let awake = sleeping.into_iter().map(async |mut ticket: Ticket| {
+            let missing = ticket.missing_memory().await.expect("its turn comes");
+            ticket.wake(missing);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        });
+        futures_util::future::join_all(awake).await;
+        assert_eq!((admission.load().memory_bytes, admission.sleeping_bytes.used()), (0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_run_that_finds_no_memory_by_its_deadline_does_not_go_on() {
+        let admission = admission(100, 1_000, 10);
+        let sleeping = asleep(&admission, "ann").await;
+        let _running = admission.enter(&owner("ann"), 900 * MIB, soon()).await.unwrap();
+        assert!(sleeping.missing_memory().await.is_none());
     }
 }

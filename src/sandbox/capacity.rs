@@ -13,6 +13,9 @@ pub(super) struct Capacity {
     pub(super) instances: usize,
     /// Of all runs together.
     pub(super) memory_bytes: u64,
+    /// Of those that sleep. The rest is more than one run needs to go on, also where an owner has three quarters at
+    /// most, so that they never wait for each other alone.
+    pub(super) sleeping_bytes: u64,
     /// Runs that may wait.
     pub(super) max_queued: usize,
 }
@@ -30,9 +33,11 @@ impl Capacity {
             .saturating_add(u64::from(config.max_file_bytes))
             .saturating_add(u64::from(config.max_image_bytes));
         let configured = config.max_memory_mb.map(|megabytes| megabytes << 20);
+        let memory_bytes = configured.unwrap_or_else(|| available_memory() / 2).max(one_run);
         Self {
             instances: config.max_instances as usize,
-            memory_bytes: configured.unwrap_or_else(|| available_memory() / 2).max(one_run),
+            memory_bytes,
+            sleeping_bytes: (memory_bytes / 4 * 3).saturating_sub(one_run),
             max_queued: config.max_queued as usize,
         }
     }

@@ -25,6 +25,8 @@ pub enum ToWorker {
     /// The client disconnected: the worker stops the job at once and replies with [`End::Cancelled`], after which its
     /// memory is free again.
     Cancel(JobId),
+    /// There is memory for the job again: the reply to [`FromWorker::Waking`].
+    Continue(JobId),
 }
 
 /// From a worker to the gateway.
@@ -36,6 +38,10 @@ pub enum FromWorker {
         missing_protections: Vec<String>,
     },
     Done(JobId, Box<Outcome>),
+    /// The job sleeps. Until it wakes, it uses these bytes of linear memory and no more.
+    Sleeping(JobId, u64),
+    /// The job has slept, and waits for [`ToWorker::Continue`].
+    Waking(JobId),
 }
 
 /// What a worker needs before it is hardened.

@@ -21,6 +21,7 @@ use streams::{Input, Output};
 
 pub use errno::Errno;
 pub use memory::GuestMemory;
+pub use sleep::Sleeper;
 
 mod clocks;
 mod descriptors;
@@ -30,6 +31,7 @@ mod memory;
 mod paths;
 mod poll;
 mod records;
+mod sleep;
 mod streams;
 
 /// Name of the module that the guest imports these calls from.
@@ -85,6 +87,8 @@ pub struct Wasi {
     stderr: Output,
     clocks: Clocks,
     random_left: u64,
+    /// `None` outside of a worker.
+    pub sleeper: Option<Sleeper>,
 }
 
 impl Wasi {
@@ -109,6 +113,7 @@ impl Wasi {
             stderr: Output::new(limits.stream_bytes),
             clocks: Clocks::new(),
             random_left: limits.random_bytes,
+            sleeper: None,
         }
     }
 
@@ -281,14 +286,17 @@ fn add_waiting<T: Send + 'static>(linker: &mut Linker<T>, view: fn(&mut T) -> &m
         "poll_oneoff",
         move |mut caller: Caller<'_, T>, (at, events, count, out): (u32, u32, u32, u32)| {
             Box::new(async move {
-                let poll = match with_memory(&mut caller, view, |wasi, memory| Poll::read(wasi, memory, at, count)) {
-                    Ok(poll) => poll,
+                let read = with_memory(&mut caller, view, |wasi, memory| {
+                    Ok((Poll::read(wasi, memory, at, count)?, wasi.sleeper.clone(), memory.0.len() as u64))
+                });
+                let (poll, sleeper, memory_bytes) = match read {
+                    Ok(read) => read,
                     Err(errno) => return code(Err(errno)),
                 };
-                if poll.wait.is_zero() {
-                    tokio::task::yield_now().await;
-                } else {
-                    tokio::time::sleep(poll.wait).await;
+                match sleeper {
+                    _ if poll.wait.is_zero() => tokio::task::yield_now().await,
+                    Some(sleeper) => sleeper.sleep(poll.wait, memory_bytes).await,
+                    None => tokio::time::sleep(poll.wait).await,
                 }
                 code(with_memory(&mut caller, view, |_, memory| poll.write(memory, events, out)))
             })

@@ -14,11 +14,13 @@ mod ticker;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::runtime::Builder;
+use tokio::sync::{Notify, mpsc};
 
 use self::fibers::Fibers;
 use self::guest::Teardown;
@@ -26,6 +28,7 @@ use self::profile::Profile;
 use self::ticker::Ticker;
 use super::engine::{InstancePool, can_scan_pages, engine};
 use super::protocol::{Captured, End, Frames, FromWorker, Job, JobId, Load, Outcome, ToWorker, Usage, encode};
+use super::wasi::Sleeper;
 
 /// All that 32-bit WebAssembly can address: the limit of a run is separate.
 const MEMORY_BYTES: usize = 4 << 30;
@@ -100,8 +103,11 @@ struct Worker {
     profiles: HashMap<String, Profile>,
     fibers: Fibers,
     ticker: Ticker,
-    /// Outcomes not sent to the gateway yet.
+    /// Messages not sent to the gateway yet.
     outbox: BytesMut,
+    /// Messages of programs that sleep.
+    of_programs: mpsc::UnboundedReceiver<FromWorker>,
+    to_gateway: mpsc::UnboundedSender<FromWorker>,
     /// Of the run that ended last, after its outcome was sent.
     teardown: Option<Teardown>,
 }
@@ -116,7 +122,16 @@ impl Worker {
         let engine = engine(pool).map_err(|error| format!("{error:#}"))?;
         let ticker = Ticker::start(engine.clone()).map_err(|error| error.to_string())?;
         let profiles = profile::load_all(&engine, &interpreter, data_files).await?;
-        let mut worker = Self { profiles, fibers: Fibers::default(), ticker, outbox: BytesMut::new(), teardown: None };
+        let (to_gateway, of_programs) = mpsc::unbounded_channel();
+        let mut worker = Self {
+            profiles,
+            fibers: Fibers::default(),
+            ticker,
+            outbox: BytesMut::new(),
+            of_programs,
+            to_gateway,
+            teardown: None,
+        };
         // The first instance of a process makes system calls that are forbidden after hardening.
         while worker.make_one_ready().await? {}
         Ok(worker)
@@ -138,6 +153,7 @@ impl Worker {
                     Some(message) => self.handle(message).await?,
                     None => return Ok(()),
                 },
+                Some(message) = self.of_programs.recv() => self.send(&message)?,
                 Some((id, ended)) = self.fibers.next() => {
                     self.report(id, ended.outcome)?;
                     self.teardown = Some(ended.teardown);
@@ -158,19 +174,25 @@ impl Worker {
                 self.send(&FromWorker::Done(id, Box::new(Outcome::without_output(End::Cancelled))))
             }
             ToWorker::Cancel(_) => Ok(()),
+            ToWorker::Continue(id) => {
+                self.fibers.wake(id);
+                Ok(())
+            }
             ToWorker::Load(_) => Err(WorkerError::NothingToLoad),
         }
     }
 
     async fn begin(&mut self, job: Job) -> Result<(), WorkerError> {
         let id = job.id;
+        let may_continue = Arc::new(Notify::new());
+        let sleeper = Sleeper { job: id, gateway: self.to_gateway.clone(), may_continue: Arc::clone(&may_continue) };
         let begun = match self.profiles.get_mut(&job.profile) {
-            Some(profile) => profile.begin(job).await,
+            Some(profile) => profile.begin(job, sleeper).await,
             None => Err(format!("there is no profile `{}`", job.profile)),
         };
         match begun {
             Ok(run) => {
-                self.fibers.add(id, run);
+                self.fibers.add(id, run, may_continue);
                 Ok(())
             }
             Err(reason) => self.send(&FromWorker::Done(id, Box::new(Outcome::without_output(End::Trap(reason))))),

@@ -27,6 +27,7 @@ use super::admission::Ticket;
 use super::protocol::{End, Frames, FromWorker, Job, JobId, Outcome, ToWorker, encode};
 use crate::core::call::SentFlag;
 use crate::core::error::{CallError, ErrorCode};
+use crate::core::share::Lease;
 
 /// The command line of a worker.
 #[derive(Debug, Clone)]
@@ -71,7 +72,11 @@ struct Jobs {
 struct JobUnderWay {
     answer: oneshot::Sender<Outcome>,
     cancelled: Option<Instant>,
-    _ticket: Ticket,
+    ticket: Ticket,
+    /// Of its linear memory.
+    max_memory_bytes: u64,
+    /// It has slept, and waits for its memory.
+    waking: mpsc::UnboundedSender<()>,
 }
 
 /// Cancels the job unless it has been answered.
@@ -111,7 +116,7 @@ impl WorkerHandle {
         });
         let missing_protections = match greeting.await {
             Ok(Ok(FromWorker::Ready { missing_protections })) => missing_protections,
-            Ok(Ok(FromWorker::Done(..))) => {
+            Ok(Ok(_)) => {
                 return Err(WorkerStartError::broken("the worker sent a message before it was ready"));
             }
             Ok(Err(error)) => return Err(WorkerStartError::ended(&mut child, &error).await),
@@ -165,8 +170,11 @@ impl WorkerHandle {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         job.id = id;
         let (answer, answered) = oneshot::channel();
+        let (waking, awake) = mpsc::unbounded_channel();
+        let max_memory_bytes = job.limits.memory_bytes;
+        let begun = JobUnderWay { answer, cancelled: None, ticket, max_memory_bytes, waking };
         match self.jobs.under_way.lock().as_mut() {
-            Some(jobs) => drop(jobs.insert(id, JobUnderWay { answer, cancelled: None, _ticket: ticket })),
+            Some(jobs) => drop(jobs.insert(id, begun)),
             None => return Err(self.jobs.failure()),
         }
         let under_way = UnderWay { worker: self, id };
@@ -174,9 +182,24 @@ impl WorkerHandle {
             return Err(self.jobs.failure());
         }
         sent.set();
-        let outcome = answered.await.map_err(|_| self.jobs.failure());
+        let outcome = tokio::select! {
+            outcome = answered => outcome.map_err(|_| self.jobs.failure()),
+            never = self.wake_when_asked(id, awake) => never,
+        };
         drop(under_way);
         outcome
+    }
+
+    /// Lets a job go on after each sleep, when there is memory for it. Without memory it sleeps until its time is over.
+    async fn wake_when_asked(&self, id: JobId, mut awake: mpsc::UnboundedReceiver<()>) -> ! {
+        while let Some(()) = awake.recv().await {
+            let Some(missing) = self.jobs.missing_memory(id) else { continue };
+            let Some(memory) = missing.await else { continue };
+            self.jobs.wake(id, memory);
+            // Fails only when the worker has exited, and the job with it.
+            let _ = self.outgoing.send(ToWorker::Continue(id));
+        }
+        std::future::pending().await
     }
 
     /// Ends the process. Its jobs fail.
@@ -236,6 +259,30 @@ impl Jobs {
         }
     }
 
+    /// Of the job's memory, what it does not use is given back while it sleeps.
+    fn sleep(&self, id: JobId, memory_bytes: u64) {
+        if let Some(job) = self.under_way.lock().as_mut().and_then(|jobs| jobs.get_mut(&id)) {
+            job.ticket.sleep(job.max_memory_bytes.saturating_sub(memory_bytes));
+        }
+    }
+
+    fn wants_to_wake(&self, id: JobId) {
+        if let Some(job) = self.under_way.lock().as_ref().and_then(|jobs| jobs.get(&id)) {
+            // Nobody waits for a job whose client has disconnected.
+            let _ = job.waking.send(());
+        }
+    }
+
+    fn missing_memory(&self, id: JobId) -> Option<impl Future<Output = Option<Lease>> + use<>> {
+        self.under_way.lock().as_ref().and_then(|jobs| jobs.get(&id)).map(|job| job.ticket.missing_memory())
+    }
+
+    fn wake(&self, id: JobId, memory: Lease) {
+        if let Some(job) = self.under_way.lock().as_mut().and_then(|jobs| jobs.get_mut(&id)) {
+            job.ticket.wake(memory);
+        }
+    }
+
     /// Marks the job as cancelled; false when it has ended already.
     fn cancel(&self, id: JobId) -> bool {
         let mut jobs = self.under_way.lock();
@@ -290,6 +337,8 @@ async fn converse(
         loop {
             match next(&mut incoming).await? {
                 FromWorker::Done(id, outcome) => jobs.answer(id, *outcome),
+                FromWorker::Sleeping(id, memory_bytes) => jobs.sleep(id, memory_bytes),
+                FromWorker::Waking(id) => jobs.wants_to_wake(id),
                 FromWorker::Ready { .. } => return Err(std::io::Error::other("the worker was ready twice")),
             }
         }

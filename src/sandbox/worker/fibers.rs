@@ -3,10 +3,12 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use tokio::sync::Notify;
 
 use crate::sandbox::protocol::JobId;
 use crate::sandbox::worker::guest::Ended;
@@ -25,6 +27,8 @@ struct Slot {
     /// `None` once it was cancelled.
     run: Option<Run>,
     waker: Option<Waker>,
+    /// Notified when it may go on after a sleep.
+    may_continue: Arc<Notify>,
 }
 
 /// Completes with the run's end, or with `None` when it was cancelled.
@@ -34,8 +38,8 @@ struct Fiber {
 }
 
 impl Fibers {
-    pub(super) fn add(&mut self, id: JobId, run: Run) {
-        let slot = Rc::new(RefCell::new(Slot { run: Some(run), waker: None }));
+    pub(super) fn add(&mut self, id: JobId, run: Run, may_continue: Arc<Notify>) {
+        let slot = Rc::new(RefCell::new(Slot { run: Some(run), waker: None, may_continue }));
         self.under_way.insert(id, Rc::clone(&slot));
         self.waiting.push(Fiber { id, slot });
     }
@@ -53,6 +57,13 @@ impl Fibers {
             waker.wake();
         }
         true
+    }
+
+    /// Lets a run go on that has slept.
+    pub(super) fn wake(&self, id: JobId) {
+        if let Some(slot) = self.under_way.get(&id) {
+            slot.borrow().may_continue.notify_one();
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -11,7 +11,7 @@ use crate::sandbox::interpreter::Kind;
 use crate::sandbox::mounts::Mounts;
 use crate::sandbox::prepare::Prepared;
 use crate::sandbox::protocol::{GuestFile, Job};
-use crate::sandbox::wasi::{Limits, Start, Wasi};
+use crate::sandbox::wasi::{Limits, Sleeper, Start, Wasi};
 use crate::sandbox::worker::guest::{Entry, Guest, Program, Template};
 use crate::sandbox::worker::host_call::{HostCall, file_channel};
 use crate::sandbox::{owner_only_files, python};
@@ -91,9 +91,10 @@ impl Profile {
     ///
     /// # Errors
     /// What the job requests that is not available.
-    pub(super) async fn begin(&mut self, job: Job) -> Result<Run, String> {
-        let program =
+    pub(super) async fn begin(&mut self, job: Job, sleeper: Sleeper) -> Result<Run, String> {
+        let mut program =
             self.environment.program(job).map_err(|error| format!("the call's files cannot be placed: {error}"))?;
+        program.wasi.sleeper = Some(sleeper);
         let guest = match self.ready.take() {
             Some(guest) => guest,
             None => self.template.guest().await.map_err(|error| format!("{error:#}"))?,

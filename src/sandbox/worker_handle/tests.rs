@@ -33,6 +33,10 @@ fn as_a_worker() {
             ToWorker::Run(job) => match job.code.as_str() {
                 "die" => std::process::abort(),
                 "hang" => {}
+                "sleep" => {
+                    say(&mut gateway, &FromWorker::Sleeping(job.id, 1));
+                    say(&mut gateway, &FromWorker::Waking(job.id));
+                }
                 "hang, deaf" => deaf = true,
                 "environment" => {
                     let variables = std::env::vars().map(|(name, _)| name).collect::<Vec<_>>().join(" ");
@@ -45,6 +49,10 @@ fn as_a_worker() {
             },
             ToWorker::Cancel(id) if !deaf => {
                 say(&mut gateway, &FromWorker::Done(id, Box::new(outcome(End::Cancelled, String::new()))));
+            }
+            ToWorker::Continue(id) => {
+                let end = End::Exited { code: 0 };
+                say(&mut gateway, &FromWorker::Done(id, Box::new(outcome(end, "AWAKE".to_owned()))));
             }
             ToWorker::Cancel(_) | ToWorker::Load(_) => {}
         }
@@ -125,7 +133,8 @@ async fn worker() -> Arc<WorkerHandle> {
 }
 
 fn admission() -> Admission {
-    Admission::new(Capacity { instances: 10, memory_bytes: 10, max_queued: 0 }, SandboxMetrics::for_tests())
+    let capacity = Capacity { instances: 10, memory_bytes: 10, sleeping_bytes: 5, max_queued: 10 };
+    Admission::new(capacity, SandboxMetrics::for_tests())
 }
 
 async fn room(admission: &Admission) -> Ticket {
@@ -236,4 +245,26 @@ async fn a_program_that_does_not_exist_or_exits_at_once_is_named() {
         let error = WorkerHandle::start(&program, &load()).await.unwrap_err();
         assert!(error.reason.contains(says) && error.was_killed == was_killed, "{error:?}");
     }
+}
+
+#[tokio::test]
+async fn a_job_that_sleeps_gives_memory_back_and_goes_on_when_there_is_memory_again() {
+    let (worker, admission) = (worker().await, admission());
+    let deadline = Deadline::after(Duration::from_secs(10));
+    let ticket = admission.enter(Owner::gateway(), 5, deadline).await.unwrap();
+    let mut job = job("sleep");
+    job.limits.memory_bytes = 4;
+    let sent = SentFlag::default();
+    let others = admission.enter(Owner::gateway(), 5, deadline).await.unwrap();
+    let freed = async {
+        // Before the job runs, all is taken: these three units are the job's.
+        let of_job = admission.enter(Owner::gateway(), 3, deadline).await.unwrap();
+        assert_eq!(worker.in_flight(), Some(1), "it waits for them");
+        drop((others, of_job));
+    };
+    // In this order: the request is in the queue before the job begins.
+    let (freed, run) = (Box::pin(freed), Box::pin(worker.run(job, ticket, &sent)));
+    let ((), outcome) = tokio::join!(biased; freed, run);
+    assert_eq!(outcome.unwrap().result.unwrap(), "AWAKE");
+    assert_eq!((admission.in_use(), admission.load().memory_bytes), ((0, 0), 0));
 }

@@ -133,6 +133,28 @@ async fn two_hundred_calls_of_250_megabytes_are_refused_and_not_killed() {
     assert!(most < 4 << 20, "the workers took {most} KiB at most");
 }
 
+/// Memory for four runs at once, of what a run may use.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sleeping_run_leaves_memory_to_others() {
+    let app = PythonApp::with("memory_limit_mb: 384", "max_memory_mb: 1700").await;
+    let held = "x = bytearray(b'x') * (20 << 20)\nimport time\ntime.sleep(8)\nlen(x)";
+    let sleeping = join_all((0..8).map(|_| app.call(json!({"code": held}))));
+    let others = async {
+        let begun = Instant::now();
+        while app.metric("runs_live").await < 8.0 {
+            assert!(begun.elapsed() < slack(Duration::from_secs(8)), "eight runs sleep");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        app.run("6 * 7").await["result"].take()
+    };
+    let (ended, other) = tokio::join!(sleeping, others);
+    assert_eq!(other, 42);
+    for (status, reply) in ended {
+        assert_eq!((status, &reply["output"]["result"]), (StatusCode::OK, &json!(20 << 20)), "{reply}");
+    }
+    app.idle().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_calls_in_flight_are_all_answered_and_wait_in_turns() {
     let app = PythonApp::with("", "max_instances: 8").await;

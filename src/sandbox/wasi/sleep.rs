@@ -1,0 +1,34 @@
+//! How a program sleeps: what it does not use of its memory goes back to the gateway until it goes on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc};
+
+use crate::sandbox::protocol::{FromWorker, JobId};
+
+/// The shortest sleep for which memory is given back: two messages take little time beside it.
+const MIN_SLEEP: Duration = Duration::from_millis(100);
+
+/// How the program of one job sleeps.
+#[derive(Debug, Clone)]
+pub struct Sleeper {
+    pub job: JobId,
+    pub gateway: mpsc::UnboundedSender<FromWorker>,
+    /// Notified when the gateway has the memory for it again.
+    pub may_continue: Arc<Notify>,
+}
+
+impl Sleeper {
+    /// Sleeps, and then until there is memory for the program. It uses `memory_bytes` meanwhile.
+    pub(super) async fn sleep(&self, time: Duration, memory_bytes: u64) {
+        if time < MIN_SLEEP {
+            return tokio::time::sleep(time).await;
+        }
+        // Without the gateway the worker ends.
+        let _ = self.gateway.send(FromWorker::Sleeping(self.job, memory_bytes));
+        tokio::time::sleep(time).await;
+        let _ = self.gateway.send(FromWorker::Waking(self.job));
+        self.may_continue.notified().await;
+    }
+}
