@@ -48,8 +48,13 @@ async def use(server, mode: str) -> list[str]:
         prompt = await client.get_prompt("fixture__test_simple_prompt")
         assert prompt.messages, prompt
 
-        slow = asyncio.create_task(client.call_tool("fixture__test_slow", {}))
-        await asyncio.sleep(0.5)
+        runs = asyncio.Event()
+
+        async def begun(progress, total, message):
+            runs.set()
+
+        slow = asyncio.create_task(client.call_tool("fixture__test_slow", {}, progress_callback=begun))
+        await asyncio.wait_for(runs.wait(), 30)
         slow.cancel()
         try:
             await slow
