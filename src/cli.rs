@@ -1,6 +1,7 @@
 //! The command line: one file for each command.
 
 mod audit;
+mod backup;
 mod call;
 mod chat;
 mod check;
@@ -115,6 +116,18 @@ enum Command {
     Lock(lock::LockCommand),
     /// Show which stage would stop a call, and why, without running it.
     Explain(explain::ExplainCommand),
+    /// Write the store, the audit trail and the files of sessions to a ZIP archive. The gateway may run meanwhile.
+    ///
+    /// A store at `store.url` is left to the tools of its database.
+    Backup {
+        /// The archive, which must not exist.
+        file: PathBuf,
+    },
+    /// Restore a backup to a new state directory.
+    Restore {
+        /// An archive of `sekisho backup`.
+        file: PathBuf,
+    },
     /// Verify, search or export the audit trail.
     Audit {
         #[command(subcommand)]
@@ -195,6 +208,8 @@ pub fn main() -> ExitCode {
             Exit::Done
         }
         Command::Check { remote, print_schema: false } => check::run(&common, remote),
+        Command::Backup { file } => backup::write(&common, &file),
+        Command::Restore { file } => backup::restore(&common, &file),
         Command::Audit { command } => audit::run(&common, command),
         Command::Serve(options) => serve::run(&common, &options),
         Command::Tools { command } => tools::run(&common, &command.unwrap_or_default()),

@@ -3,6 +3,7 @@
 
 pub mod audit;
 pub mod auth;
+pub mod backup;
 pub(crate) mod batch_queue;
 pub mod descriptors;
 pub mod figures;

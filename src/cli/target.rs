@@ -77,6 +77,8 @@ fn remote_support(command: &Command) -> RemoteSupport {
         | Command::Console
         | Command::Lock(_)
         | Command::Audit { .. }
+        | Command::Backup { .. }
+        | Command::Restore { .. }
         | Command::Sandbox { .. }
         | Command::Mcp { command: McpCommand::Servers(_) } => RemoteSupport::Local(""),
     }

@@ -11,6 +11,7 @@
 //! (`<file>.head`). Ship the head or the lines to another machine to exclude that.
 
 mod chain;
+mod copy;
 mod disk;
 mod entry;
 mod error;
@@ -46,6 +47,7 @@ use crate::core::record::CallRecord;
 use crate::infra::batch_queue::BatchQueue;
 use crate::infra::readiness::Readiness;
 
+pub use self::copy::{CopiedFile, copy, exists};
 pub(crate) use self::entry::shortened;
 pub use self::error::AuditError;
 pub use self::event::{AuditEvent, EventKind};

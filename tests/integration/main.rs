@@ -8,6 +8,7 @@ mod audit_events;
 mod audit_rotation;
 mod auth;
 mod authorization_server;
+mod backup;
 mod bad_input;
 mod bookkeeping;
 mod browser_plans;

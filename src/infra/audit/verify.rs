@@ -42,16 +42,32 @@ pub struct MarkedDamage {
 /// # Errors
 /// The first error.
 pub fn verify(file: &Path) -> Result<Verified, AuditError> {
+    walk(file).map(|walked| walked.verified)
+}
+
+/// A trail that was verified, with its files.
+#[derive(Debug)]
+pub(super) struct Walked {
+    pub(super) verified: Verified,
+    /// The last line of them.
+    pub(super) end: Chain,
+    pub(super) files: Vec<(PathBuf, File)>,
+}
+
+/// Verifies a trail, as [`verify`] does.
+pub(super) fn walk(file: &Path) -> Result<Walked, AuditError> {
     // The head first: lines written meanwhile are after it.
     let head = match read_head(file) {
         Err(AuditError::NoHead { .. }) => None,
         head => head?,
     };
     let mut walk = Walk { chain: Chain::EMPTY, head, removed_through: 0, verified: Verified::default() };
-    for (path, opened) in files(file)? {
-        walk.follow(&path, opened).map_err(AuditError::in_segment(&path))?;
+    let files = files(file)?;
+    for (path, opened) in &files {
+        walk.follow(path, opened).map_err(AuditError::in_segment(path))?;
     }
-    walk.end(file)
+    let end = walk.chain;
+    Ok(Walked { verified: walk.end(file)?, end, files })
 }
 
 /// The segments in order, and the one that is written, opened.
@@ -91,16 +107,16 @@ struct Walk {
 }
 
 impl Walk {
-    fn follow(&mut self, path: &Path, file: File) -> Result<(), AuditError> {
+    fn follow(&mut self, path: &Path, mut file: &File) -> Result<(), AuditError> {
         let unusable = AuditError::unusable(path);
         if self.verified.unfinished_bytes > 0 {
             return Err(AuditError::Malformed { line: self.chain.lines + 1 });
         }
-        let first = first_line_of(&file).map_err(&unusable)?;
+        let first = first_line_of(file).map_err(&unusable)?;
         if self.verified.lines == 0 {
             self.begin(first.as_ref());
         }
-        (&file).seek(SeekFrom::Start(0)).map_err(&unusable)?;
+        file.seek(SeekFrom::Start(0)).map_err(&unusable)?;
         let mut lines = Lines::new(BufReader::new(file));
         let mut is_first = true;
         loop {

@@ -1,0 +1,57 @@
+//! A copy of a trail that may be written meanwhile.
+
+use std::fs::File;
+use std::path::Path;
+
+use super::error::AuditError;
+use super::segments::{self, head_path};
+use super::verify::walk;
+
+/// The files of a trail up to the last complete line, and the head for them.
+#[derive(Debug)]
+pub struct TrailCopy {
+    pub files: Vec<CopiedFile>,
+    /// The name of the head's file and its content.
+    pub head: (String, Vec<u8>),
+    /// Lines of all files.
+    pub lines: u64,
+}
+
+/// The first `bytes` of a file of the trail.
+#[derive(Debug)]
+pub struct CopiedFile {
+    pub name: String,
+    pub file: File,
+    pub bytes: u64,
+}
+
+/// Opens the files of a trail for a copy. They are verified as [`verify`](super::verify()) does.
+///
+/// # Errors
+/// The first error; there is no trail.
+pub fn copy(file: &Path) -> Result<TrailCopy, AuditError> {
+    let walked = walk(file)?;
+    let mut files = Vec::new();
+    for (path, opened) in walked.files {
+        let bytes = match path == file {
+            true => walked.end.bytes,
+            false => opened.metadata().map_err(AuditError::unusable(&path))?.len(),
+        };
+        files.push(CopiedFile { name: name_of(&path), file: opened, bytes });
+    }
+    let head = serde_json::to_vec(&walked.end).map_err(|error| AuditError::unusable(file)(error.into()))?;
+    Ok(TrailCopy { files, head: (name_of(&head_path(file)), head), lines: walked.verified.lines })
+}
+
+/// Whether there is a file of a trail, also a closed one.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn exists(file: &Path) -> Result<bool, AuditError> {
+    let has_folder = segments::folder(file).is_dir();
+    Ok(file.exists() || head_path(file).exists() || has_folder && !segments::closed(file)?.is_empty())
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
