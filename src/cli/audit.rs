@@ -19,18 +19,18 @@ pub(super) enum AuditCommand {
     ///
     /// Exit code 1 if something is missing or changed, also where the gateway has stated that and started a new chain.
     Verify {
-        /// The trail; by default the one of the configuration.
-        file: Option<PathBuf>,
+        /// The trails, such as those of several replicas; by default the one of the configuration.
+        #[arg(value_name = "FILE")]
+        files: Vec<PathBuf>,
     },
     /// Find lines of all segments. With --json each is printed as it is in the trail.
     Search(Search),
-    /// Print the lines of all segments as they are: JSON, one on each line.
+    /// Print the lines of all segments as they are, in the order of time: JSON, one on each line.
     Export {
         #[command(flatten)]
         period: Period,
-        /// The trail; by default the one of the configuration.
-        #[arg(long)]
-        file: Option<PathBuf>,
+        #[command(flatten)]
+        trails: Trails,
     },
 }
 
@@ -52,9 +52,15 @@ pub(super) struct Search {
     request_id: Option<String>,
     #[command(flatten)]
     period: Period,
-    /// The trail; by default the one of the configuration.
-    #[arg(long)]
-    file: Option<PathBuf>,
+    #[command(flatten)]
+    trails: Trails,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Trails {
+    /// A trail; several times for those of several replicas. By default the one of the configuration.
+    #[arg(long = "file", value_name = "FILE")]
+    files: Vec<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -69,25 +75,25 @@ pub(super) struct Period {
 
 pub(super) fn run(common: &Common, command: AuditCommand) -> Exit {
     match command {
-        AuditCommand::Verify { file } => with_trail(common, file, |file| verify(common, file)),
-        AuditCommand::Search(Search { tool, caller, code, call_id, request_id, period, file }) => {
+        AuditCommand::Verify { files } => with_trails(common, files, |files| verify_all(common, files)),
+        AuditCommand::Search(Search { tool, caller, code, call_id, request_id, period, trails }) => {
             let Period { since, until } = period;
             let filter = LineFilter { tool, caller, code, call_id, request_id, since, until };
-            with_trail(common, file, |file| {
-                print(file, &filter, |text, fields| if common.json { text.to_owned() } else { summary(fields) })
+            with_trails(common, trails.files, |files| {
+                print(files, &filter, |text| if common.json { text.to_owned() } else { summary(text) })
             })
         }
-        AuditCommand::Export { period: Period { since, until }, file } => {
+        AuditCommand::Export { period: Period { since, until }, trails } => {
             let filter = LineFilter { since, until, ..LineFilter::default() };
-            with_trail(common, file, |file| print(file, &filter, |text, _| text.to_owned()))
+            with_trails(common, trails.files, |files| print(files, &filter, str::to_owned))
         }
     }
 }
 
-fn with_trail(common: &Common, file: Option<PathBuf>, run: impl FnOnce(&Path) -> Exit) -> Exit {
-    match file {
-        Some(file) => run(&file),
-        None => with_config(common, |config| run(&config.audit_file())),
+fn with_trails(common: &Common, files: Vec<PathBuf>, run: impl FnOnce(&[PathBuf]) -> Exit) -> Exit {
+    match files.is_empty() {
+        true => with_config(common, |config| run(&[config.audit_file()])),
+        false => run(&files),
     }
 }
 
@@ -99,11 +105,11 @@ fn moment(text: &str) -> Result<Timestamp, String> {
 }
 
 /// Prints each line that is found, until nobody reads any more.
-fn print(file: &Path, filter: &LineFilter, show: impl Fn(&str, &FoundLine<'_>) -> String) -> Exit {
+fn print(files: &[PathBuf], filter: &LineFilter, show: impl Fn(&str) -> String) -> Exit {
     let mut out = BufWriter::new(io::stdout().lock());
     let mut written = Ok(());
-    let searched = audit::search(file, filter, |text, fields| {
-        written = writeln!(out, "{}", show(text, fields));
+    let searched = audit::search(files, filter, |text| {
+        written = writeln!(out, "{}", show(text));
         written.is_ok()
     });
     if let Err(problem) = searched {
@@ -120,7 +126,9 @@ fn print(file: &Path, filter: &LineFilter, show: impl Fn(&str, &FoundLine<'_>) -
 }
 
 /// Time, status, error code, tool, caller and call id; of what is not about a call, the event and its subject.
-fn summary(line: &FoundLine<'_>) -> String {
+fn summary(line: &str) -> String {
+    // It was read before, by the search.
+    let Ok(line) = serde_json::from_str::<FoundLine<'_>>(line) else { return line.to_owned() };
     let text = |field: &Option<Cow<'_, str>>| field.as_deref().unwrap_or("-").to_owned();
     let status = match (&line.status, line.success) {
         (None, Some(true)) => "success".to_owned(),
@@ -137,6 +145,12 @@ fn summary(line: &FoundLine<'_>) -> String {
     present::harmless(&shown).replace('\n', " ")
 }
 
+/// Verifies each trail; one that fails does not keep the others from being verified.
+fn verify_all(common: &Common, files: &[PathBuf]) -> Exit {
+    let ends = files.iter().map(|file| verify(common, file)).collect::<Vec<_>>();
+    if ends.iter().all(|end| matches!(end, Exit::Done)) { Exit::Done } else { Exit::Failed }
+}
+
 fn verify(common: &Common, file: &Path) -> Exit {
     match audit::verify(file) {
         Ok(verified) => {
@@ -145,7 +159,7 @@ fn verify(common: &Common, file: &Path) -> Exit {
         }
         Err(error) => {
             if common.json {
-                present::json(&json!({"whole": false, "fault": error.to_string()}));
+                present::json_line(&json!({"file": file, "whole": false, "fault": error.to_string()}));
             } else {
                 present::problem(&format!("{}: {error}", file.display()));
             }
@@ -158,8 +172,8 @@ fn show(common: &Common, file: &Path, verified: &Verified) {
     let Verified { lines, segments, removed_lines, damages, .. } = verified;
     if common.json {
         let whole = damages.is_empty();
-        present::json(&json!({
-            "whole": whole, "lines": lines, "segments": segments, "removed_lines": removed_lines, "damages": damages,
+        present::json_line(&json!({
+            "file": file, "whole": whole, "lines": lines, "segments": segments, "removed_lines": removed_lines, "damages": damages,
         }));
         return;
     }

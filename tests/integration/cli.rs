@@ -511,6 +511,36 @@ fn the_audit_trail_is_verified_from_the_terminal() {
     assert!(text(&verified).contains("line 1"), "{}", text(&verified));
 }
 
+#[test]
+fn trails_of_several_gateways_are_verified_each_and_exported_in_the_order_of_time() {
+    let (a, b) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    for directory in [&a, &b, &a, &a, &b] {
+        assert!(run(directory, &["call", "calculator", r#"{"expression": "1"}"#]).status.success());
+    }
+    let files = [&a, &b].map(|directory| directory.path().join("state/audit.jsonl").display().to_string());
+    let exported = run(&a, &["audit", "export", "--file", &files[0], "--file", &files[1]]);
+    let times: Vec<_> = text(&exported)
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["time"].as_str().unwrap().to_owned())
+        .collect();
+    assert!(times.len() >= 5 && times.is_sorted(), "{times:?}");
+    let calls = run(&a, &["audit", "search", "--tool", "calculator", "--file", &files[0], "--file", &files[1]]);
+    assert_eq!(text(&calls).lines().count(), 5, "{}", text(&calls));
+
+    let verify = ["--json", "audit", "verify", &files[0], &files[1]];
+    assert_eq!(run(&a, &verify).status.code(), Some(0));
+    let trail = std::fs::read_to_string(&files[0]).unwrap().replacen("success", "refused", 1);
+    std::fs::write(&files[0], trail).unwrap();
+    let verified = run(&a, &verify);
+    let whole: Vec<_> = text(&verified)
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .map(|line| (line["file"].as_str().unwrap().to_owned(), line["whole"].as_bool().unwrap()))
+        .collect();
+    assert_eq!(whole, [(files[0].clone(), false), (files[1].clone(), true)]);
+    assert_eq!(verified.status.code(), Some(1));
+}
+
 /// Both ends of a pipe that nobody reads any more.
 fn closed_pipe() -> std::io::PipeWriter {
     std::io::pipe().unwrap().1

@@ -1,8 +1,10 @@
-//! Finds lines of a trail, in all its segments.
+//! Finds lines of trails, in all their segments.
 
 use std::borrow::Cow;
+use std::fs::File;
 use std::io::{BufReader, Seek, SeekFrom};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::vec;
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -46,35 +48,100 @@ pub struct FoundLine<'a> {
     pub request_id: Option<Cow<'a, str>>,
 }
 
-/// Calls `found` with the text and the fields of each line that is wanted, in the order of the trail, until it returns
-/// `false`. The trail may be in use. Verifies nothing.
+/// Calls `found` with each line that is wanted, of all trails in the order of time, until it returns `false`. A trail may
+/// be in use. Verifies nothing.
 ///
 /// # Errors
 /// There is no trail, it cannot be read, or it has a line that is none.
-pub fn search(
-    file: &Path,
-    filter: &LineFilter,
-    mut found: impl FnMut(&str, &FoundLine<'_>) -> bool,
-) -> Result<(), AuditError> {
-    for (path, opened) in files(file)? {
-        if filter.since.is_some_and(|since| closing_time(file, &path).is_some_and(|closed| closed < since)) {
-            continue;
+pub fn search(trails: &[PathBuf], filter: &LineFilter, mut found: impl FnMut(&str) -> bool) -> Result<(), AuditError> {
+    let mut searches = Vec::new();
+    for trail in trails {
+        let mut search = TrailSearch::new(trail, filter)?;
+        search.advance()?;
+        searches.push(search);
+    }
+    // RFC 3339 with the same number of digits: in the order of time.
+    let earliest = |searches: &[TrailSearch<'_>]| {
+        let times =
+            searches.iter().enumerate().filter_map(|(at, search)| Some((search.found.as_ref()?.time.clone(), at)));
+        times.min().map(|(_, at)| at)
+    };
+    while let Some(at) = earliest(&searches) {
+        let search = &mut searches[at];
+        let is_wanted = search.found.take().is_some_and(|line| found(&line.text));
+        if !is_wanted {
+            break;
         }
-        let unusable = AuditError::unusable(&path);
-        (&opened).seek(SeekFrom::Start(0)).map_err(&unusable)?;
-        let mut lines = Lines::new(BufReader::new(opened));
-        let mut number = 0;
-        while let Next::Line(line) = lines.next().map_err(&unusable)? {
-            number += 1;
-            let malformed = || AuditError::in_segment(&path)(AuditError::Malformed { line: number });
-            let text = std::str::from_utf8(line).map_err(|_| malformed())?;
-            let fields: FoundLine<'_> = serde_json::from_str(text).map_err(|_| malformed())?;
-            if filter.wants(&fields) && !found(text, &fields) {
-                return Ok(());
+        search.advance()?;
+    }
+    Ok(())
+}
+
+/// Goes through the segments of one trail.
+struct TrailSearch<'a> {
+    filter: &'a LineFilter,
+    segments: vec::IntoIter<(PathBuf, File)>,
+    segment: Option<Segment>,
+    /// The line that it has come to; `None` at the end.
+    found: Option<Line>,
+}
+
+struct Segment {
+    path: PathBuf,
+    lines: Lines<BufReader<File>>,
+    /// Lines read.
+    number: u64,
+}
+
+struct Line {
+    time: String,
+    text: String,
+}
+
+impl<'a> TrailSearch<'a> {
+    fn new(trail: &Path, filter: &'a LineFilter) -> Result<Self, AuditError> {
+        let mut segments = files(trail)?;
+        segments.retain(|(path, _)| {
+            let closed = closing_time(trail, path);
+            !filter.since.is_some_and(|since| closed.is_some_and(|closed| closed < since))
+        });
+        Ok(Self { filter, segments: segments.into_iter(), segment: None, found: None })
+    }
+
+    /// Goes to the next line that is wanted.
+    fn advance(&mut self) -> Result<(), AuditError> {
+        self.found = None;
+        loop {
+            let Some(segment) = &mut self.segment else {
+                let Some((path, file)) = self.segments.next() else { return Ok(()) };
+                (&file).seek(SeekFrom::Start(0)).map_err(AuditError::unusable(&path))?;
+                self.segment = Some(Segment { path, lines: Lines::new(BufReader::new(file)), number: 0 });
+                continue;
+            };
+            match segment.next(self.filter)? {
+                Some(found) => {
+                    self.found = Some(found);
+                    return Ok(());
+                }
+                None => self.segment = None,
             }
         }
     }
-    Ok(())
+}
+
+impl Segment {
+    fn next(&mut self, filter: &LineFilter) -> Result<Option<Line>, AuditError> {
+        while let Next::Line(line) = self.lines.next().map_err(AuditError::unusable(&self.path))? {
+            self.number += 1;
+            let malformed = || AuditError::in_segment(&self.path)(AuditError::Malformed { line: self.number });
+            let text = std::str::from_utf8(line).map_err(|_| malformed())?;
+            let fields: FoundLine<'_> = serde_json::from_str(text).map_err(|_| malformed())?;
+            if filter.wants(&fields) {
+                return Ok(Some(Line { time: fields.time.into_owned(), text: text.to_owned() }));
+            }
+        }
+        Ok(None)
+    }
 }
 
 impl LineFilter {
