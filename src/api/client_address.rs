@@ -70,7 +70,10 @@ impl PublicAddress {
     /// must find nothing there.
     pub(super) fn client(&self, peer: IpAddr, uri: &Uri, headers: &HeaderMap) -> Result<ClientAddress, CallError> {
         let host = self.host(peer, uri, headers).and_then(HostAndPort::parse);
-        if self.is_restricted && !host.is_some_and(|host| self.answers_to(&host)) {
+        // Health checks of load balancers are in HTTP/1.0, while browsers always name a host.
+        let is_unnamed = uri.authority().is_none() && !headers.contains_key(HOST);
+        let is_probe = is_unnamed && PROBES.contains(&uri.path());
+        if self.is_restricted && !is_probe && !host.is_some_and(|host| self.answers_to(&host)) {
             return Err(CallError::new(ErrorCode::Denied, OTHER_HOST));
         }
         let is_trusted = self.trusts(peer);
@@ -134,6 +137,9 @@ impl PublicAddress {
         is_listen_address || self.is_loopback() && host.is_loopback() || listed.any(|entry| entry.covers(host))
     }
 }
+
+/// What is answered whatever the number of connections, and to requests that name no host.
+pub(super) const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
 const OTHER_HOST: &str = "this server does not accept this host name: on loopback it accepts localhost only; add the name that clients use to `server.allowed_hosts`";
 

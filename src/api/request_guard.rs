@@ -18,7 +18,7 @@ use hyper::body::Incoming;
 use tower::Service;
 
 use super::body::BodyMemory;
-use super::client_address::{ClientAddress, PublicAddress};
+use super::client_address::{ClientAddress, PROBES, PublicAddress};
 use super::client_request::{self, REQUEST_ID};
 use super::reply;
 use crate::core::caller::{Caller, Owner};
@@ -162,9 +162,6 @@ impl RequestGuard {
 }
 
 const NO_SNIFFING: HeaderValue = HeaderValue::from_static("nosniff");
-
-/// What is answered whatever the number of connections.
-const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
 fn too_many_connections() -> CallError {
     let message = "there are too many connections (`server.max_connections`); close some, or try again later";

@@ -47,6 +47,9 @@ fn the_names_of_loopback_and_of_the_configuration_are_answered() {
     }
     let without = |server: &PublicAddress| server.client(HERE, &Uri::from_static("/"), &HeaderMap::new()).is_ok();
     assert!(!without(&alone) && without(&open));
+    let unnamed =
+        alone.client(HERE, &Uri::from_static("/readyz"), &headers(&[])).expect("the check of a load balancer");
+    assert!(!unnamed.is_local);
     let in_http2 = alone.client(HERE, &Uri::from_static("http://evil.example/"), &headers(&[("host", "localhost")]));
     assert!(in_http2.is_err(), "`:authority` counts");
 }
