@@ -76,7 +76,7 @@ impl Pipeline {
 
     async fn call_once(self: &Arc<Self>, call: CallContext, arguments: Arguments) -> Answered {
         match self.enter(&call, &arguments).await {
-            Err(error) => Answered::first(Reply::without_a_run(&call, error)),
+            Err(error) => Answered::first(self.refuse_key(&call, &arguments, error).await),
             Ok(Some(IdempotentOutcome::Answered(reply))) => {
                 self.settlement.metrics.idempotent_replay();
                 Answered { reply, replayed: true }
@@ -94,6 +94,18 @@ impl Pipeline {
         let key = call.idempotency_key.as_deref().unwrap_or_default();
         let Ok(tool) = self.registry.find_for(call) else { return Ok(None) };
         self.replies.enter(call, key, arguments, call.deadline(tool.timeout())).await.map(Some)
+    }
+
+    /// Settles a call whose key was refused.
+    async fn refuse_key(&self, call: &CallContext, arguments: &Arguments, error: CallError) -> Reply {
+        match self.settlement.open(call, arguments) {
+            Ok(mut scope) => {
+                // For the records: the call was refused because of its key, whether the tool is there or not.
+                let _tool = scope.find(&self.registry, arguments);
+                scope.settle(Err(error)).await
+            }
+            Err(error) => Reply::without_a_run(call, error),
+        }
     }
 
     async fn run_recorded(

@@ -46,6 +46,13 @@ async fn the_same_key_with_another_body_is_a_conflict() {
     assert_eq!(send(1).await.0, StatusCode::OK);
     let (status, reply) = send(2).await;
     assert_eq!((status, code(&reply)), (StatusCode::CONFLICT, "idempotency_conflict"));
+    // It is in the records, as every call.
+    let errors = app.metric(r#"shannon_tool_errors_total{error_type="idempotency_conflict",tool_name="echo"}"#).await;
+    assert_eq!(errors, 1.0);
+    let directory = app.stop().await;
+    let trail = std::fs::read_to_string(directory.path().join("state/audit.jsonl")).unwrap();
+    let id = reply["receipt"]["call_id"].as_str().unwrap();
+    assert!(trail.lines().any(|line| line.contains(id) && line.contains("idempotency_conflict")), "{trail}");
 }
 
 #[tokio::test]
