@@ -75,25 +75,25 @@ pub(super) struct Period {
 
 pub(super) fn run(common: &Common, command: AuditCommand) -> Exit {
     match command {
-        AuditCommand::Verify { files } => with_trails(common, files, |files| verify_all(common, files)),
+        AuditCommand::Verify { files } => with_trails(common, &files, |files| verify_all(common, files)),
         AuditCommand::Search(Search { tool, caller, code, call_id, request_id, period, trails }) => {
             let Period { since, until } = period;
             let filter = LineFilter { tool, caller, code, call_id, request_id, since, until };
-            with_trails(common, trails.files, |files| {
+            with_trails(common, &trails.files, |files| {
                 print(files, &filter, |text| if common.json { text.to_owned() } else { summary(text) })
             })
         }
         AuditCommand::Export { period: Period { since, until }, trails } => {
             let filter = LineFilter { since, until, ..LineFilter::default() };
-            with_trails(common, trails.files, |files| print(files, &filter, str::to_owned))
+            with_trails(common, &trails.files, |files| print(files, &filter, str::to_owned))
         }
     }
 }
 
-fn with_trails(common: &Common, files: Vec<PathBuf>, run: impl FnOnce(&[PathBuf]) -> Exit) -> Exit {
+fn with_trails(common: &Common, files: &[PathBuf], run: impl FnOnce(&[PathBuf]) -> Exit) -> Exit {
     match files.is_empty() {
         true => with_config(common, |config| run(&[config.audit_file()])),
-        false => run(&files),
+        false => run(files),
     }
 }
 

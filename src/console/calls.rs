@@ -278,7 +278,7 @@ fn filters(texts: &Texts, wanted: &Wanted) -> Markup {
 
 fn show(visit: &Visit, call: &RecentCall) -> Markup {
     let texts = visit.texts();
-    let title = texts.with("call-title", [("tool", call.tool.to_string().into())]);
+    let title = texts.with("call-title", [("tool", call.tool.clone().into())]);
     let state = html! { (outcome(&texts, call)) " · " (format::time(&texts, call.time)) " · " (format::duration(call.duration)) };
     let head = Head { state: Some(state), ..Head::new(&title) };
     let facts = [

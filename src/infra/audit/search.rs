@@ -103,7 +103,7 @@ impl<'a> TrailSearch<'a> {
         let mut segments = files(trail)?;
         segments.retain(|(path, _)| {
             let closed = closing_time(trail, path);
-            !filter.since.is_some_and(|since| closed.is_some_and(|closed| closed < since))
+            filter.since.is_none_or(|since| closed.is_none_or(|closed| closed >= since))
         });
         Ok(Self { filter, segments: segments.into_iter(), segment: None, found: None })
     }
