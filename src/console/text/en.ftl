@@ -65,6 +65,14 @@ server-address = Address
 server-defined = Defined
 server-registered = over HTTP
 server-configured = in the configuration
+server-remove = Remove
+server-remove-help = { $n ->
+    [0] It has no tool that is offered.
+    [one] Its tool is no longer offered.
+   *[other] Its { $n } tools are no longer offered.
+} Calls that run on it end. It stays removed after a restart; the audit trail says who removed it.
+server-remove-configured = The configuration file defines it, so it can be removed only there.
+server-removed = It was removed, and its tools with it.
 server-waiting = Waiting for approval
 fidelity-title = Operations of the document
 fidelity-operations = Operations
@@ -364,7 +372,7 @@ nav-models = Models
 nav-tenants = Tenants
 nav-costs = Costs
 nav-connect = Connect
-export-label = The rows of this page as a file:
+export-label = As a file:
 form-more = More settings
 form-add = Add
 form-save = Save

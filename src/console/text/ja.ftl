@@ -61,6 +61,13 @@ server-address = アドレス
 server-defined = 定義
 server-registered = HTTP で登録
 server-configured = 設定ファイル
+server-remove = 削除
+server-remove-help = { $n ->
+    [0] 提供中のツールはありません。
+   *[other] { $n } 件のツールは提供されなくなります。
+}実行中の呼び出しは終了します。再起動しても元に戻りません。削除した人は監査証跡に残ります。
+server-remove-configured = 設定ファイルで定義されているため、そこでのみ削除できます。
+server-removed = サーバーとそのツールを削除しました。
 server-waiting = 承認待ち
 fidelity-title = 文書の操作
 fidelity-operations = 操作
@@ -335,7 +342,7 @@ nav-models = モデル
 nav-tenants = テナント
 nav-costs = 費用
 nav-connect = 接続
-export-label = このページの行をファイルで：
+export-label = ファイル：
 form-more = その他の設定
 form-add = 追加
 form-save = 保存
