@@ -27,6 +27,7 @@ mod console_exports;
 mod console_link;
 mod console_open_id;
 mod console_operations;
+mod console_runs;
 mod console_servers;
 mod conversations;
 mod datainsight;

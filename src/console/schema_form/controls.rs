@@ -98,7 +98,8 @@ fn is_scalar(value: &Value) -> bool {
 
 /// Texts like code have more than a line.
 fn is_long(name: &str, schema: &Value) -> bool {
-    const WORDS: [&str; 8] = ["code", "script", "query", "content", "body", "text", "prompt", "expression"];
+    const WORDS: [&str; 9] =
+        ["code", "script", "query", "content", "body", "text", "prompt", "expression", "instructions"];
     let is_bounded = schema["maxLength"].as_u64().is_some_and(|max| max <= 200);
     let is_free = schema["format"].is_null() && schema["pattern"].is_null();
     is_free && !is_bounded && WORDS.iter().any(|word| name.to_lowercase().contains(word))
