@@ -212,7 +212,7 @@ fn filters(texts: &Texts, wanted: &Wanted) -> Markup {
 fn table(texts: &Texts, settings: &[&Setting]) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label=(texts.get("configuration-settings")) {
-            table.settings {
+            table.settings.cards {
                 thead { tr {
                     th scope="col" { (texts.get("configuration-key")) }
                     th scope="col" { (texts.get("configuration-value")) }

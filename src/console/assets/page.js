@@ -26,6 +26,10 @@ function localTimes(root) {
 localTimes(document);
 document.addEventListener("fragment", (event) => localTimes(event.target));
 
+// In a narrow window the navigation is a line that scrolls: the entry of this page is in view.
+const entry = document.querySelector("nav a[aria-current]");
+if (entry) entry.parentElement.scrollLeft = entry.offsetLeft - entry.parentElement.offsetLeft - 48;
+
 // The list beside a search follows what is typed; the form itself works without scripts.
 for (const form of document.querySelectorAll("form[data-follows]")) {
   let [timer, last] = [];
