@@ -88,7 +88,8 @@ async fn each_table_is_a_file_of_both_forms_to_which_its_page_leads() {
         assert!(!json.is_empty(), "{page}{query}");
         let mut named: Vec<_> = json[0].as_object().unwrap().keys().map(String::as_str).collect();
         let mut expected: Vec<_> = columns.split(',').collect();
-        (named.sort_unstable(), expected.sort_unstable());
+        named.sort_unstable();
+        expected.sort_unstable();
         assert_eq!(named, expected, "{page}{query}");
     }
     let has = |address: &str, line: &str| assert!(files[address].contains(line), "{address}: {}", files[address]);
