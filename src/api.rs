@@ -78,7 +78,7 @@ pub fn router(agents: &Arc<AgentService>) -> Router {
         .routes(routes!(admin::policies::show))
         .routes(routes!(admin::policies::explain))
         .routes(routes!(admin::servers::list))
-        .routes(routes!(admin::servers::show))
+        .routes(routes!(admin::servers::show, admin::servers::remove))
         .routes(routes!(admin::servers::test))
         .routes(routes!(admin::servers::reconnect))
         .routes(routes!(admin::lock::review))

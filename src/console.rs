@@ -125,6 +125,7 @@ fn routes(gateway: &Arc<Gateway>, api: &Router, address: Option<SocketAddr>) -> 
         .route("/console/plans/{id}", get(plan::page).post(plan::act))
         .route("/console/plans/{id}/events", get(plan::events))
         .merge(resources::routes(Kind::Models))
+        .merge(resources::routes(Kind::Skills))
         .merge(resources::routes(Kind::Tenants))
         .route("/console/costs", get(costs::page))
         .route("/console/connect", get(connect::page))

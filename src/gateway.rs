@@ -96,6 +96,8 @@ pub struct Gateway {
     loader: Loader,
     collections: ArcSwap<Collections>,
     mcp_servers: McpServers,
+    /// Held while a registered MCP server is stored or removed.
+    mcp_registrations: Mutex<()>,
     /// The approved state of every tool, if a lock is configured.
     lock: Arc<ArcSwapOption<Lock>>,
     /// Collections registered over HTTP, as in the store.
@@ -208,6 +210,7 @@ impl Gateway {
             loader,
             collections: ArcSwap::from_pointee(collections),
             mcp_servers,
+            mcp_registrations: Mutex::default(),
             lock: shared_lock,
             registered: ArcSwap::from_pointee(registered),
             changing: Mutex::default(),

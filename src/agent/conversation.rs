@@ -40,7 +40,7 @@ use crate::core::failpoint;
 use crate::gateway::Gateway;
 use crate::infra::store::{Conversation, ConversationRun, ConversationStatus, RunStatus, Store};
 
-pub use self::live::{Decision, LiveRun, StopCause};
+pub use self::live::{Decision, LiveRun, StopCause, UnknownCall};
 pub use self::request::{OnBusy, OnUnknown, RunReply, RunRequest, StartedRun};
 pub use self::title::first_line;
 
@@ -226,6 +226,11 @@ impl ConversationRuns {
             return Ok(());
         }
         Err(CallError::new(ErrorCode::UnknownResult, "the run does not wait for a decision about this call"))
+    }
+
+    /// The call about which a run of this process waits for a decision.
+    pub fn asks_about(&self, caller_key: &str, id: &str) -> Option<UnknownCall> {
+        self.live_run(caller_key, id)?.asks_about()
     }
 
     fn live_run(&self, caller_key: &str, id: &str) -> Option<Arc<LiveRun>> {

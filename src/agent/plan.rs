@@ -17,6 +17,7 @@ mod run;
 mod start;
 mod state;
 mod step;
+mod step_calls;
 mod verdict;
 mod work;
 
@@ -26,3 +27,4 @@ mod tests;
 pub use self::memory::Entry;
 pub use self::plans::{NewPlan, Plan, Plans, StepChange};
 pub use self::state::{Node, PlanStatus, Step, StepStatus, Used};
+pub use self::step_calls::StepCall;

@@ -25,7 +25,7 @@ use super::parameters::{Name, Parameters};
 use super::reply;
 use super::request::RequestMeta;
 use crate::agent::AgentService;
-use crate::agent::conversation::{unknown_conversation, unknown_run, unknown_session};
+use crate::agent::conversation::{ConversationRuns, unknown_conversation, unknown_run, unknown_session};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::session::workspace_of;
 use crate::gateway::Gateway;
@@ -195,6 +195,7 @@ pub(super) async fn runs(
 pub(super) async fn show_run(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
+    Extension(runs): Extension<Arc<ConversationRuns>>,
     Name(id): Name,
 ) -> Result<Response, CallError> {
     let found = gateway.store().conversation_run(&origin.caller.key, &id).await.map_err(CallError::from)?;
@@ -203,7 +204,8 @@ pub(super) async fn show_run(
         RunStatus::Running => None,
         _ => Some(gateway.store().usage_of_run(&id).await.map_err(CallError::from)?),
     };
-    Ok(reply::json(StatusCode::OK, &RunBody::of(run, usage)))
+    let waits_for = runs.asks_about(&origin.caller.key, &id);
+    Ok(reply::json(StatusCode::OK, &RunBody { waits_for, ..RunBody::of(run, usage) }))
 }
 
 /// The messages of a conversation, the oldest first.

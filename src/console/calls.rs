@@ -30,6 +30,10 @@ use crate::infra::recent_calls::RecentCall;
 /// Calls of a page.
 const PAGE: usize = 50;
 
+/// The columns of a file of calls.
+const COLUMNS: [&str; 11] =
+    ["time", "tool", "status", "code", "tenant", "caller", "via", "dry_run", "duration_seconds", "cost_usd", "call_id"];
+
 /// Interval at which the live tail looks for new calls.
 const TAIL_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -92,7 +96,7 @@ pub(super) async fn live(
 pub(super) fn table<'a>(texts: &Texts, calls: impl Iterator<Item = &'a RecentCall>) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label=(texts.get("nav-calls")) {
-            table.list {
+            table.list.cards {
                 thead { tr {
                     th scope="col" { (texts.get("call-time")) }
                     th scope="col" { (texts.get("tool-name")) }
@@ -146,20 +150,7 @@ fn rows(calls: &[Arc<RecentCall>]) -> Rows<'static, 11> {
             json!(call.id.to_string()),
         ]
     };
-    let columns = [
-        "time",
-        "tool",
-        "status",
-        "code",
-        "tenant",
-        "caller",
-        "via",
-        "dry_run",
-        "duration_seconds",
-        "cost_usd",
-        "call_id",
-    ];
-    Rows { name: "calls", columns, rows: calls.iter().map(row).collect() }
+    Rows { name: "calls", columns: COLUMNS, rows: calls.iter().map(row).collect() }
 }
 
 fn list(console: &Console, visit: &Visit, wanted: &Wanted) -> Markup {

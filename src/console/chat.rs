@@ -1,6 +1,7 @@
 //! The messages of a conversation. A tool call opens what it was called with, what it answered, and its path.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use maud::{Markup, html};
 use serde::Deserialize;
@@ -12,6 +13,7 @@ use super::try_it;
 use super::visit::Visit;
 use super::{Console, format};
 use crate::gateway::CallFilter;
+use crate::infra::recent_calls::RecentCall;
 
 /// A message, as its route gives it.
 #[derive(Debug, Deserialize)]
@@ -96,9 +98,7 @@ fn thought(part: &Value) -> Option<&str> {
 fn tool_call(console: &Console, visit: &Visit, call: &Value, answer: Option<&Value>) -> Markup {
     let texts = visit.texts();
     let name = call["tool"].as_str().unwrap_or_default();
-    let filter = CallFilter { agent_call: call["id"].as_str().map(str::to_owned), ..CallFilter::default() };
-    let recent = filter.agent_call.is_some().then(|| console.gateway.recent_calls(&visit.caller, &filter));
-    let recent = recent.and_then(|found| found.into_iter().next());
+    let recent = call["id"].as_str().and_then(|id| receipt(console, visit, id));
     let failed = recent.as_ref().is_some_and(|call| call.code.is_some());
     let (sign, class) = match (answer, failed) {
         (None, _) => ("…", "quiet"),
@@ -131,7 +131,14 @@ fn tool_call(console: &Console, visit: &Visit, call: &Value, answer: Option<&Val
     }
 }
 
-fn pretty(json: &str) -> String {
+/// The call that an agent's run has this id for, while it is in memory.
+pub(super) fn receipt(console: &Console, visit: &Visit, id: &str) -> Option<Arc<RecentCall>> {
+    let filter = CallFilter { agent_call: Some(id.to_owned()), ..CallFilter::default() };
+    console.gateway.recent_calls(&visit.caller, &filter).into_iter().next()
+}
+
+/// JSON in lines; a text that is none as it is.
+pub(super) fn pretty(json: &str) -> String {
     let read = serde_json::from_str::<Value>(json);
     let text = read.and_then(|value| serde_json::to_string_pretty(&value)).unwrap_or_else(|_| json.to_owned());
     format::text(&text).into_owned()

@@ -6,15 +6,18 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
+use serde_json::json;
 
 use super::acts::Act;
+use super::address::with_query;
+use super::export::{self, Format, Rows};
 use super::frame::{self, Head, Section};
+use super::list::Page;
 use super::submitted::Submitted;
 use super::text::Texts;
 use super::visit::{Address, TOKEN_FIELD, Visit};
 use super::{Console, error_page, format};
 use crate::config::{Setting, SettingSource};
-use crate::core::error::CallError;
 use crate::gateway::ConfigurationCheck;
 
 const PATH: &str = "/console/configuration";
@@ -25,6 +28,8 @@ const PATH: &str = "/console/configuration";
 pub(super) struct Wanted {
     q: String,
     source: String,
+    page: usize,
+    format: Format,
 }
 
 /// `GET /console/configuration`.
@@ -33,7 +38,22 @@ pub(super) async fn page(
     visit: Visit,
     Address(wanted): Address<Wanted>,
 ) -> Response {
-    visit.answer(show(&console, &visit, &wanted, "", None))
+    let settings = visit.require(Act::SeeConfiguration).and_then(|()| console.gateway.settings(&visit.caller));
+    match settings {
+        Ok(all) if wanted.format != Format::Html => rows(&wanted.choose(&all)).respond(wanted.format),
+        settings => visit.answer(settings.map(|all| show(&console, &visit, &wanted, &all, None))),
+    }
+}
+
+/// All that fit the filters. A secret has no value.
+fn rows(settings: &[&Setting]) -> Rows<'static, 6> {
+    let row = |setting: &&Setting| {
+        let Setting { key, value, is_secret, source, variable, line } = setting;
+        let value = value.as_ref().filter(|_| !is_secret);
+        [json!(key), json!(value), json!(is_secret), json!(source), json!(variable), json!(line)]
+    };
+    let columns = ["key", "value", "secret", "source", "variable", "line"];
+    Rows { name: "configuration", columns, rows: settings.iter().map(row).collect() }
 }
 
 /// `POST /console/configuration`: checks a text; changes nothing.
@@ -48,24 +68,25 @@ pub(super) async fn check(State(console): State<Arc<Console>>, request: Request)
         Ok(()) => console.gateway.check_configuration(&visit.caller, sent).await,
         Err(error) => Err(error),
     };
+    let checked = checked.and_then(|check| Ok((check, console.gateway.settings(&visit.caller)?)));
     match checked {
-        Ok(check) => visit.answer(show(&console, visit, &Wanted::default(), text, Some(&check))),
+        Ok((check, all)) => visit.answer(Ok(show(&console, visit, &Wanted::default(), &all, Some((text, &check))))),
         Err(error) => error_page::of_visit(visit, &error),
     }
 }
 
+/// `checked`: the text that was checked, and what came of it.
 fn show(
     console: &Console,
     visit: &Visit,
     wanted: &Wanted,
-    text: &str,
-    check: Option<&ConfigurationCheck>,
-) -> Result<Markup, CallError> {
-    visit.require(Act::SeeConfiguration)?;
+    all: &[Setting],
+    checked: Option<(&str, &ConfigurationCheck)>,
+) -> Markup {
     let texts = visit.texts();
-    let all = console.gateway.settings(&visit.caller)?;
     let set = all.iter().filter(|setting| setting.source != SettingSource::Default).count();
-    let found: Vec<_> = all.iter().filter(|setting| wanted.admits(setting)).collect();
+    let found = wanted.choose(all);
+    let shown = Page::of(&found, wanted.page);
     let title = texts.get("nav-configuration");
     let file = console.gateway.configuration_file().map(|file| file.display().to_string());
     let head = Head {
@@ -75,27 +96,41 @@ fn show(
         }),
         ..Head::new(&title)
     };
-    Ok(frame::page(
+    frame::page(
         visit,
         Some(Section::Configuration),
         &head,
         &html! {
             section aria-labelledby="check" {
                 h2 #check { (texts.get("configuration-check")) }
-                @if let Some(check) = check { (result(&texts, check)) }
-                (form(visit, text))
+                @if let Some((_, check)) = checked { (result(&texts, check)) }
+                (form(visit, checked.map_or("", |(text, _)| text)))
             }
             section {
                 h2 { (texts.get("configuration-settings")) }
                 (filters(&texts, wanted))
-                @if found.is_empty() { div.empty { p { (texts.get("configuration-none")) } } }
-                @else { (table(&texts, &found)) }
+                div #found {
+                    @if found.is_empty() { div.empty { p { (texts.get("configuration-none")) } } }
+                    @else {
+                        (table(&texts, shown.entries))
+                        (shown.links(&texts, |page| wanted.address(page)))
+                        (export::links(&texts, &wanted.address(shown.at)))
+                    }
+                }
             }
         },
-    ))
+    )
 }
 
 impl Wanted {
+    fn choose<'a>(&self, all: &'a [Setting]) -> Vec<&'a Setting> {
+        all.iter().filter(|setting| self.admits(setting)).collect()
+    }
+
+    fn address(&self, page: usize) -> String {
+        with_query(PATH, [("q", &*self.q), ("source", &*self.source), ("page", &*page.to_string())])
+    }
+
     fn admits(&self, setting: &Setting) -> bool {
         let query = self.q.trim().to_lowercase();
         (query.is_empty() || setting.key.to_lowercase().contains(&query))
@@ -155,7 +190,7 @@ fn result(texts: &Texts, check: &ConfigurationCheck) -> Markup {
 
 fn filters(texts: &Texts, wanted: &Wanted) -> Markup {
     html! {
-        form.filters method="get" action=(PATH) role="search" {
+        form.filters method="get" action=(PATH) role="search" data-follows {
             div.field.wide {
                 label for="q" { (texts.get("filter-search")) }
                 input #q type="search" name="q" value=(wanted.q) autocomplete="off" spellcheck="false" data-search;
@@ -177,7 +212,7 @@ fn filters(texts: &Texts, wanted: &Wanted) -> Markup {
 fn table(texts: &Texts, settings: &[&Setting]) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label=(texts.get("configuration-settings")) {
-            table.settings {
+            table.settings.cards {
                 thead { tr {
                     th scope="col" { (texts.get("configuration-key")) }
                     th scope="col" { (texts.get("configuration-value")) }

@@ -1,5 +1,7 @@
 //! One conversation: what was said, each tool call with its path, and what is said next.
 
+mod runs;
+
 use std::sync::Arc;
 
 use axum::extract::{Path, Request, State};
@@ -9,9 +11,11 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::json;
 
+use self::runs::{RunPage, UnknownCall};
 use super::acts::Act;
 use super::chat::{self, Message};
 use super::conversations::{self, Conversation, path_of, title_of};
+use super::export::Format;
 use super::frame::{self, Head, Section};
 use super::submitted::Submitted;
 use super::text::Texts;
@@ -21,9 +25,6 @@ use crate::core::error::{CallError, ErrorCode};
 
 /// Messages of a page.
 const PAGE: u32 = 200;
-
-/// Runs that are listed.
-const RUNS: u32 = 20;
 
 /// The header with the id of a run that was begun.
 const RUN_ID: HeaderName = HeaderName::from_static("x-run-id");
@@ -36,29 +37,10 @@ pub(super) struct Wanted {
     offset: Option<u32>,
     /// The run that was begun last.
     run: Option<String>,
-}
-
-/// A run, as its route gives it.
-#[derive(Debug, Deserialize)]
-struct Run {
-    id: String,
-    number: i64,
-    agent: String,
-    status: String,
-    error: Option<RunError>,
-    begun_at: String,
-    ended_at: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct RunError {
-    code: String,
-    message: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct RunPage {
-    runs: Vec<Run>,
+    /// The number of the run after those that are listed; the last runs without one.
+    runs_before: Option<i64>,
+    /// Of the runs.
+    format: Format,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -73,9 +55,11 @@ struct Shown {
     /// The number of the first message.
     offset: u32,
     page: MessagePage,
-    runs: Vec<Run>,
+    runs: RunPage,
     /// The run to follow.
     live: Option<String>,
+    /// The call about which it waits for a decision.
+    asked: Option<UnknownCall>,
 }
 
 /// `GET /console/conversations/{id}`.
@@ -85,7 +69,10 @@ pub(super) async fn page(
     Path(id): Path<String>,
     Address(wanted): Address<Wanted>,
 ) -> Response {
-    visit.answer(read(&console, &visit, &id, &wanted).await.map(|shown| show(&console, &visit, &shown)))
+    match read(&console, &visit, &id, &wanted).await {
+        Ok(shown) if wanted.format != Format::Html => runs::rows(&shown.runs).respond(wanted.format),
+        shown => visit.answer(shown.map(|shown| show(&console, &visit, &wanted, &shown))),
+    }
 }
 
 /// `POST /console/conversations/{id}`: says something, or changes the conversation.
@@ -115,7 +102,8 @@ pub(super) async fn events(State(console): State<Arc<Console>>, visit: Visit, Pa
 
 /// Begins a run, which goes on without the page. Gives the address at which it can be followed.
 pub(super) async fn send_message(console: &Console, visit: &Visit, id: &str, input: &str) -> Result<String, CallError> {
-    let body = json!({"user_input": input, "stream": true, "on_disconnect": "continue"});
+    // Whoever looks at the page decides about a call that may have happened.
+    let body = json!({"user_input": input, "stream": true, "on_disconnect": "continue", "on_unknown": "pause"});
     let route = format!("/api/conversations/{}/execute", conversations::encoded(id));
     let response = console.api.send(&visit.guest.request, &visit.caller, (Method::POST, &route), Some(&body)).await?;
     let run = response.headers().get(&RUN_ID).and_then(|run| run.to_str().ok()).unwrap_or_default();
@@ -126,9 +114,11 @@ async fn change(console: &Console, form: &Submitted, id: &str) -> Result<String,
     let (visit, route) = (&form.visit, format!("/api/conversations/{}", conversations::encoded(id)));
     let patch = match form.text("act").unwrap_or_default() {
         "say" => return send_message(console, visit, id, form.text("user_input").unwrap_or_default()).await,
-        "cancel" => {
+        act @ ("cancel" | "repeat" | "skip") => {
             let run = conversations::encoded(form.text("run").unwrap_or_default());
-            visit.change(console, Method::POST, &format!("/api/runs/{run}/cancel"), None).await?;
+            let decision = (act != "cancel").then(|| json!({"call_id": form.field("call_id"), "decision": act}));
+            let route = format!("/api/runs/{run}/{}", if decision.is_some() { "resolve" } else { "cancel" });
+            visit.change(console, Method::POST, &route, decision.as_ref()).await?;
             return Ok(path_of(id));
         }
         "fork" => {
@@ -152,7 +142,7 @@ async fn read(console: &Console, visit: &Visit, id: &str, wanted: &Wanted) -> Re
     visit.require(Act::SeeConversations)?;
     let route = format!("/api/conversations/{}", conversations::encoded(id));
     let conversation: Conversation = visit.fetch(console, &route).await?;
-    let RunPage { runs } = visit.fetch(console, &format!("{route}/runs?limit={RUNS}")).await?;
+    let runs = runs::fetch(console, visit, &route, wanted.runs_before).await?;
     let (mut offset, mut page) = (wanted.offset.unwrap_or(0), MessagePage::default());
     loop {
         page =
@@ -170,15 +160,19 @@ async fn read(console: &Console, visit: &Visit, id: &str, wanted: &Wanted) -> Re
             _ => break,
         }
     }
-    let running = runs.iter().find(|run| run.status == "running").map(|run| run.id.clone());
+    let running = runs.runs.iter().find(|run| run.status == "running").map(|run| run.id.clone());
+    let asked = match &running {
+        Some(run) => runs::waits_for(console, visit, run).await?,
+        None => None,
+    };
     // A run that waits for another one is not listed yet.
-    let begun = wanted.run.clone().filter(|begun| !runs.iter().any(|run| run.id == *begun));
-    Ok(Shown { conversation, offset, page, live: running.or(begun), runs })
+    let begun = wanted.run.clone().filter(|begun| !runs.runs.iter().any(|run| run.id == *begun));
+    Ok(Shown { conversation, offset, page, live: running.or(begun), asked, runs })
 }
 
-fn show(console: &Console, visit: &Visit, shown: &Shown) -> Markup {
+fn show(console: &Console, visit: &Visit, wanted: &Wanted, shown: &Shown) -> Markup {
     let texts = visit.texts();
-    let Shown { conversation, offset, page, runs, live } = shown;
+    let Shown { conversation, offset, page, runs, live, asked } = shown;
     let title = title_of(&texts, conversation);
     let state = html! {
         (conversations::status(&texts, conversation)) " " code { (conversation.agent) } " · "
@@ -199,8 +193,8 @@ fn show(console: &Console, visit: &Visit, shown: &Shown) -> Markup {
             @if page.messages.is_empty() && live.is_none() { p.quiet { (texts.get("chat-empty")) } }
             (chat::draw(console, visit, &page.messages))
             @if let Some(next) = page.next { p.small { a href={ (path) "?offset=" (next) } { (texts.get("chat-later")) " →" } } }
-            @if let Some(run) = live { (running(&texts, &path, run, token.as_deref())) }
-            @else if let Some(error) = runs.first().and_then(|run| run.error.as_ref()) {
+            @if let Some(run) = live { (runs::running(&texts, &path, run, asked.as_ref(), token.as_deref())) }
+            @else if let Some(error) = runs.runs.first().filter(|_| wanted.runs_before.is_none()).and_then(|run| run.error.as_ref()) {
                 div.notice.bad role="alert" { p { strong { (error.code) } } p { (format::text(&error.message)) } }
             }
             span #end {}
@@ -208,26 +202,9 @@ fn show(console: &Console, visit: &Visit, shown: &Shown) -> Markup {
                 @if conversation.status == "active" { (composer(&texts, &path, token)) }
                 (manage(&texts, &path, token, conversation))
             }
-            (run_table(&texts, runs))
+            (runs::table(&texts, &path, wanted.runs_before, runs))
         },
     )
-}
-
-/// A run that is on, and grows with the script.
-fn running(texts: &Texts, path: &str, run: &str, token: Option<&str>) -> Markup {
-    html! {
-        live-run.message.assistant src={ "/console/runs/" (run) "/events" } data-page=(path) aria-live="polite" {
-            p.who-says { (texts.get("chat-agent")) " · " (texts.get("run-running")) }
-            noscript { p { a href={ (path) "?run=" (run) "#end" } { (texts.get("chat-reload")) } } }
-        }
-        @if let Some(token) = token {
-            form method="post" action=(path) {
-                input type="hidden" name=(TOKEN_FIELD) value=(token);
-                input type="hidden" name="run" value=(run);
-                button name="act" value="cancel" { (texts.get("run-cancel")) }
-            }
-        }
-    }
 }
 
 fn composer(texts: &Texts, path: &str, token: &str) -> Markup {
@@ -272,50 +249,5 @@ fn manage(texts: &Texts, path: &str, token: &str, conversation: &Conversation) -
                 }
             }
         }
-    }
-}
-
-fn run_table(texts: &Texts, runs: &[Run]) -> Markup {
-    html! {
-        @if !runs.is_empty() {
-            section aria-labelledby="runs" {
-                h2 #runs { (texts.get("runs-title")) }
-                div.scroll tabindex="0" role="group" aria-labelledby="runs" {
-                    table.list {
-                        thead { tr {
-                            th.number scope="col" { (texts.get("run-number")) }
-                            th scope="col" { (texts.get("call-outcome")) }
-                            th scope="col" { (texts.get("agent-name")) }
-                            th scope="col" { (texts.get("run-begun")) }
-                            th scope="col" { (texts.get("run-ended")) }
-                        } }
-                        tbody { @for run in runs {
-                            tr {
-                                td.number { (run.number) }
-                                td { (outcome(texts, run)) }
-                                td { code { (run.agent) } }
-                                td { (format::moment(texts, &run.begun_at)) }
-                                td { @if let Some(ended) = &run.ended_at { (format::moment(texts, ended)) } }
-                            }
-                        } }
-                    }
-                }
-            }
-        }
-    }
-}
-
-fn outcome(texts: &Texts, run: &Run) -> Markup {
-    let (class, sign, text) = match run.status.as_str() {
-        "running" => ("tag", "…", "run-running"),
-        "succeeded" => ("tag good", "✓", "status-success"),
-        "cancelled" => ("tag", "–", "status-cancelled"),
-        "timed_out" => ("tag bad", "✕", "run-timed-out"),
-        "interrupted" => ("tag warn", "▲", "run-interrupted"),
-        _ => ("tag bad", "✕", "status-error"),
-    };
-    html! {
-        span class=(class) { (sign) " " (texts.get(text)) }
-        @if let Some(error) = &run.error { " " code.quiet title=(format::text(&error.message)) { (error.code) } }
     }
 }

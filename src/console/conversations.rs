@@ -213,7 +213,7 @@ fn new_form(texts: &Texts, token: &str, agents: &Agents) -> Markup {
 fn table(texts: &Texts, conversations: &[Conversation]) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label=(texts.get("nav-conversations")) {
-            table.list {
+            table.list.cards {
                 thead { tr {
                     th scope="col" { (texts.get("conversation-title")) }
                     th scope="col" { (texts.get("agent-name")) }
@@ -226,8 +226,8 @@ fn table(texts: &Texts, conversations: &[Conversation]) -> Markup {
                         th.text scope="row" { a href=(path_of(&conversation.id)) { (format::text(&title_of(texts, conversation))) } }
                         td { code { (conversation.agent) } }
                         td { (status(texts, conversation)) }
-                        td { (format::moment(texts, &conversation.changed_at)) }
-                        td { (format::moment(texts, &conversation.created_at)) }
+                        td data-label=(texts.get("column-changed")) { (format::moment(texts, &conversation.changed_at)) }
+                        td data-label=(texts.get("column-created")) { (format::moment(texts, &conversation.created_at)) }
                     }
                 } }
             }

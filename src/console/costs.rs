@@ -11,8 +11,10 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::acts::Act;
+use super::address::with_query;
 use super::export::{self, Format, Rows};
 use super::frame::{self, Head, Section};
+use super::list::Page;
 use super::text::Texts;
 use super::visit::{Address, Visit};
 use super::{Console, error_page, format};
@@ -27,6 +29,7 @@ const DAYS: [u32; 4] = [1, 7, 30, 90];
 pub(super) struct Wanted {
     days: Option<u32>,
     by: By,
+    page: usize,
     format: Format,
 }
 
@@ -84,6 +87,11 @@ async fn read(console: &Console, visit: &Visit, wanted: &Wanted) -> Result<Vec<U
 }
 
 impl Wanted {
+    fn address(&self, page: usize) -> String {
+        let by = if self.by == By::Tenant { "tenant" } else { "caller" };
+        with_query("/console/costs", [("days", &*self.days().to_string()), ("by", by), ("page", &*page.to_string())])
+    }
+
     fn days(&self) -> u32 {
         self.days.filter(|days| DAYS.contains(days)).unwrap_or(30)
     }
@@ -124,7 +132,7 @@ fn show(visit: &Visit, wanted: &Wanted, usage: &[Usage]) -> Markup {
         ("days", wanted.days().into()),
     ];
     let head = Head { state: Some(html! { (texts.with("costs-state", variables)) }), ..Head::new(&title) };
-    let by = if wanted.by == By::Tenant { "tenant" } else { "caller" };
+    let shown = Page::of(&sums, wanted.page);
     frame::page(
         visit,
         Some(Section::Costs),
@@ -133,8 +141,9 @@ fn show(visit: &Visit, wanted: &Wanted, usage: &[Usage]) -> Markup {
             (filters(&texts, wanted))
             @if sums.is_empty() { div.empty { p { (texts.get("costs-none")) } p { code { "GET /admin/usage" } } } }
             @else {
-                (table(&texts, wanted.by, &sums, total))
-                (export::links(&texts, &format!("/console/costs?days={}&by={by}", wanted.days())))
+                (table(&texts, wanted.by, shown.entries, total))
+                (shown.links(&texts, |page| wanted.address(page)))
+                (export::links(&texts, &wanted.address(shown.at)))
             }
         },
     )

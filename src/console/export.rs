@@ -71,16 +71,19 @@ impl<const COLUMNS: usize> Rows<'_, COLUMNS> {
     }
 }
 
-/// Always in quotes where it is a text. One that a spreadsheet would take for a formula begins with an apostrophe.
+/// Always in quotes where it is a text or JSON. One that a spreadsheet would take for a formula begins with an apostrophe.
 fn field(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
-        Value::String(text) => {
-            let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
-            format!("\"{}{}\"", if is_formula { "'" } else { "" }, text.replace('"', "\"\""))
-        }
-        other => other.to_string(),
+        Value::String(text) => quoted(text),
+        Value::Array(_) | Value::Object(_) => quoted(&value.to_string()),
+        Value::Bool(_) | Value::Number(_) => value.to_string(),
     }
+}
+
+fn quoted(text: &str) -> String {
+    let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
+    format!("\"{}{}\"", if is_formula { "'" } else { "" }, text.replace('"', "\"\""))
 }
 
 #[cfg(test)]
@@ -95,11 +98,13 @@ mod tests {
         let rows = Rows {
             name: "t",
             columns: ["name", "n"],
-            rows: vec![[json!(hostile), json!(1.5)], [json!("é"), Value::Null]],
+            rows: vec![[json!(hostile), json!(1.5)], [json!("é"), Value::Null], [json!(["a", "b"]), json!(true)]],
         };
-        let expected = "name,n\r\n\"'=HYPERLINK(\"\"http://x\"\",\"\"a\"\"),b\r\nc\",1.5\r\n\"é\",\r\n";
+        let expected = "name,n\r\n\"'=HYPERLINK(\"\"http://x\"\",\"\"a\"\"),b\r\nc\",1.5\r\n\"é\",\r\n\
+                        \"[\"\"a\"\",\"\"b\"\"]\",true\r\n";
         assert_eq!(rows.csv(), expected);
-        assert_eq!(rows.json(), json!([{"name": hostile, "n": 1.5}, {"name": "é", "n": null}]).to_string());
+        let expected = json!([{"name": hostile, "n": 1.5}, {"name": "é", "n": null}, {"name": ["a", "b"], "n": true}]);
+        assert_eq!(rows.json(), expected.to_string());
         let response = rows.respond(Format::Csv);
         assert_eq!(response.headers()[CONTENT_DISPOSITION], "attachment; filename=\"sekisho-t.csv\"");
     }

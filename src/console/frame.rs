@@ -21,6 +21,7 @@ pub(super) enum Section {
     Conversations,
     Plans,
     Models,
+    Skills,
     Tenants,
     Costs,
     Connect,
@@ -43,13 +44,14 @@ impl<'a> Head<'a> {
 }
 
 impl Section {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 14] = [
         Self::Overview,
         Self::Calls,
         Self::Tools,
         Self::Conversations,
         Self::Plans,
         Self::Models,
+        Self::Skills,
         Self::Tenants,
         Self::Costs,
         Self::Servers,
@@ -71,6 +73,7 @@ impl Section {
             Self::Conversations => "/console/conversations",
             Self::Plans => "/console/plans",
             Self::Models => "/console/models",
+            Self::Skills => "/console/skills",
             Self::Tenants => "/console/tenants",
             Self::Costs => "/console/costs",
             Self::Connect => "/console/connect",
@@ -89,6 +92,7 @@ impl Section {
             Self::Conversations => "nav-conversations",
             Self::Plans => "nav-plans",
             Self::Models => "nav-models",
+            Self::Skills => "nav-skills",
             Self::Tenants => "nav-tenants",
             Self::Costs => "nav-costs",
             Self::Connect => "nav-connect",
@@ -106,7 +110,7 @@ impl Section {
             Self::Configuration => Act::SeeConfiguration,
             Self::Conversations => Act::SeeConversations,
             Self::Plans => Act::SeePlans,
-            Self::Models | Self::Tenants => Act::SeeAgents,
+            Self::Models | Self::Skills | Self::Tenants => Act::SeeAgents,
             Self::Costs => Act::SeeCosts,
             Self::Connect => Act::SeeConnect,
         }

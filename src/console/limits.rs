@@ -6,21 +6,21 @@ use axum::extract::State;
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
+use serde_json::json;
 
 use super::acts::Act;
 use super::address::with_query;
+use super::export::{self, Format, Rows};
 use super::frame::{self, Head, Section};
+use super::list::{self, Page};
 use super::text::Texts;
 use super::visit::{Address, Visit};
-use super::{Console, chart, format, list};
+use super::{Console, chart, error_page, format};
 use crate::config::LimitsConfig;
 use crate::gateway::{Level, LevelFilter};
 use crate::infra::metrics::DayBudget;
 
 const PATH: &str = "/console/limits";
-
-/// Lines of a page.
-const PAGE: usize = 50;
 
 /// What the address says.
 #[derive(Debug, Default, Deserialize)]
@@ -29,7 +29,21 @@ pub(super) struct Wanted {
     tool: String,
     caller: String,
     tenant: String,
+    /// Of the rate limits.
     page: usize,
+    /// Of the budgets.
+    budgets: usize,
+    /// Which table is wanted as a file.
+    table: Table,
+    format: Format,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Table {
+    #[default]
+    Rates,
+    Budgets,
 }
 
 /// `GET /console/limits`.
@@ -38,20 +52,50 @@ pub(super) async fn page(
     visit: Visit,
     Address(wanted): Address<Wanted>,
 ) -> Response {
-    visit.answer(visit.require(Act::SeeLimits).map(|()| show(&console, &visit, &wanted)))
+    if let Err(error) = visit.require(Act::SeeLimits) {
+        return error_page::of_visit(&visit, &error);
+    }
+    let levels = console.gateway.levels(&visit.caller, &wanted.filter());
+    let budgets: Vec<_> = console.gateway.budgets(&visit.caller).into_iter().filter(|day| wanted.admits(day)).collect();
+    match (wanted.format, wanted.table) {
+        (Format::Html, _) => visit.answer(Ok(show(&console, &visit, &wanted, (&levels, &budgets)))),
+        (format, Table::Rates) => rate_rows(&levels).respond(format),
+        (format, Table::Budgets) => budget_rows(&budgets).respond(format),
+    }
 }
 
-fn show(console: &Console, visit: &Visit, wanted: &Wanted) -> Markup {
+fn rate_rows(levels: &[Level]) -> Rows<'static, 6> {
+    let row = |level: &Level| {
+        let Level { tenant, caller, tool, state } = level;
+        [
+            json!(tenant),
+            json!(caller),
+            json!(tool),
+            json!(state.remaining),
+            json!(state.limit),
+            json!(state.reset_seconds),
+        ]
+    };
+    let columns = ["tenant", "caller", "tool", "left", "limit", "full_in_seconds"];
+    Rows { name: "rate-limits", columns, rows: levels.iter().map(row).collect() }
+}
+
+fn budget_rows(budgets: &[DayBudget]) -> Rows<'static, 7> {
+    let row = |budget: &DayBudget| {
+        let DayBudget { tenant, caller, spent, held, limit, tokens, token_limit } = budget;
+        [json!(tenant), json!(caller), json!(spent), json!(held), json!(limit), json!(tokens), json!(token_limit)]
+    };
+    let columns = ["tenant", "caller", "spent_usd", "held_usd", "limit_usd", "tokens", "token_limit"];
+    Rows { name: "budgets", columns, rows: budgets.iter().map(row).collect() }
+}
+
+fn show(console: &Console, visit: &Visit, wanted: &Wanted, (levels, budgets): (&[Level], &[DayBudget])) -> Markup {
     let texts = visit.texts();
-    let levels = console.gateway.levels(&visit.caller, &wanted.filter());
     let used_up = levels.iter().filter(|level| level.state.remaining == 0).count();
-    let pages = levels.len().div_ceil(PAGE).max(1);
-    let at = wanted.page.clamp(1, pages);
-    let shown = &levels[(at - 1) * PAGE..levels.len().min(at * PAGE)];
+    let (rates, days) = (Page::of(levels, wanted.page), Page::of(budgets, wanted.budgets));
     let title = texts.get("nav-limits");
     let state = texts.with("limits-state", [("count", levels.len().into()), ("empty", used_up.into())]);
     let head = Head { state: Some(html! { (state) }), ..Head::new(&title) };
-    let budgets: Vec<_> = console.gateway.budgets(&visit.caller).into_iter().filter(|day| wanted.admits(day)).collect();
     frame::page(
         visit,
         Some(Section::Limits),
@@ -60,13 +104,21 @@ fn show(console: &Console, visit: &Visit, wanted: &Wanted) -> Markup {
             (filters(&texts, wanted))
             section {
                 h2 { (texts.get("limits-rates")) }
-                @if shown.is_empty() { div.empty { p { (texts.get("limits-full")) } } }
-                @else { (rates(&texts, shown)) (list::paging(&texts, at, pages, |page| wanted.address(page))) }
+                @if levels.is_empty() { div.empty { p { (texts.get("limits-full")) } } }
+                @else {
+                    (rate_table(&texts, rates.entries))
+                    (rates.links(&texts, |page| wanted.address(page, wanted.budgets, "")))
+                    (export::links(&texts, &wanted.address(1, 1, "rates")))
+                }
             }
             section {
                 h2 { (texts.get("overview-budgets")) }
                 @if budgets.is_empty() { p.quiet { (texts.get("overview-nothing")) } }
-                @else { (self::budgets(&texts, &budgets)) }
+                @else {
+                    (budget_table(&texts, days.entries))
+                    (days.links(&texts, |page| wanted.address(wanted.page, page, "")))
+                    (export::links(&texts, &wanted.address(1, 1, "budgets")))
+                }
             }
             section aria-labelledby="general" {
                 h2 #general { (texts.get("limits-general")) }
@@ -88,12 +140,18 @@ impl Wanted {
         tenant.is_none_or(|tenant| tenant == budget.tenant) && (caller.is_none() || caller == budget.caller)
     }
 
-    fn address(&self, page: usize) -> String {
-        let page = page.to_string();
-        with_query(
-            PATH,
-            [("tool", &*self.tool), ("caller", &*self.caller), ("tenant", &*self.tenant), ("page", &*page)],
-        )
+    /// The same filters with other parts of the lists, or one of them as a file.
+    fn address(&self, rates: usize, budgets: usize, table: &str) -> String {
+        let (rates, budgets) = (rates.to_string(), budgets.to_string());
+        let fields = [
+            ("tool", &*self.tool),
+            ("caller", &*self.caller),
+            ("tenant", &*self.tenant),
+            ("page", &*rates),
+            ("budgets", &*budgets),
+            ("table", table),
+        ];
+        with_query(PATH, fields)
     }
 }
 
@@ -109,7 +167,7 @@ fn filters(texts: &Texts, wanted: &Wanted) -> Markup {
     }
 }
 
-fn rates(texts: &Texts, levels: &[Level]) -> Markup {
+fn rate_table(texts: &Texts, levels: &[Level]) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label=(texts.get("limits-rates")) {
             table.list {
@@ -139,7 +197,7 @@ fn used(level: &Level) -> f64 {
     1.0 - f64::from(level.state.remaining) / f64::from(level.state.limit.max(1))
 }
 
-fn budgets(texts: &Texts, budgets: &[DayBudget]) -> Markup {
+fn budget_table(texts: &Texts, budgets: &[DayBudget]) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label=(texts.get("overview-budgets")) {
             table.list {
@@ -151,7 +209,7 @@ fn budgets(texts: &Texts, budgets: &[DayBudget]) -> Markup {
                     th.number scope="col" { (texts.get("call-tokens")) }
                     th.number scope="col" { (texts.get("limits-limit")) }
                 } }
-                tbody { @for budget in budgets.iter().take(PAGE) { tr {
+                tbody { @for budget in budgets { tr {
                     td {
                         @match &budget.caller { Some(caller) => (format::name(caller)), None => (texts.get("limits-all-callers")) }
                         " " span.quiet { (format::text(&budget.tenant)) }

@@ -1,5 +1,6 @@
 //! What is refused and why, what is broken, what is slow: of the last hour, as far as the caller may see it.
 
+mod files;
 mod live;
 mod parts;
 
@@ -9,29 +10,55 @@ use std::time::SystemTime;
 use axum::extract::State;
 use axum::response::Response;
 use maud::{Markup, html};
+use serde::Deserialize;
 
+use self::files::Table;
 use self::parts::Parts;
-use super::Console;
 use super::acts::Act;
+use super::export::Format;
 use super::frame::{self, Head, Section};
-use super::visit::Visit;
+use super::visit::{Address, Visit};
+use super::{Console, error_page};
+use crate::gateway::Overview;
 
 pub(super) use self::live::{LiveOverviews, live};
 
-/// `GET /console`.
-pub(super) async fn page(State(console): State<Arc<Console>>, visit: Visit) -> Response {
-    visit.answer(visit.require(Act::SeeOverview).map(|()| show(&console, &visit)))
+/// What the address says.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Wanted {
+    /// Which table is wanted as a file.
+    table: Table,
+    format: Format,
 }
 
-fn show(console: &Console, visit: &Visit) -> Markup {
-    let texts = visit.texts();
+/// `GET /console`.
+pub(super) async fn page(
+    State(console): State<Arc<Console>>,
+    visit: Visit,
+    Address(wanted): Address<Wanted>,
+) -> Response {
+    if let Err(error) = visit.require(Act::SeeOverview) {
+        return error_page::of_visit(&visit, &error);
+    }
     let overview = console.gateway.overview(&visit.caller, SystemTime::now());
-    let parts = Parts::of(&texts, &overview, visit.may(Act::SeeServers));
+    match wanted.format {
+        Format::Html => visit.answer(Ok(show(&visit, &overview))),
+        format => files::respond(&overview.hour, wanted.table, format),
+    }
+}
+
+fn show(visit: &Visit, overview: &Overview) -> Markup {
+    let texts = visit.texts();
+    let parts = Parts::of(&texts, overview, visit.may(Act::SeeServers));
     let title = texts.get("nav-overview");
     let head = Head { state: Some(html! { span #state { (parts.state) } }), ..Head::new(&title) };
     let section = |id: &str, heading: &str, part: &Markup| {
         html! {
-            section aria-labelledby={ (id) "-title" } { h2 #{ (id) "-title" } { (texts.get(heading)) } div #(id) { (part) } }
+            section aria-labelledby={ (id) "-title" } {
+                h2 #{ (id) "-title" } { (texts.get(heading)) }
+                div #(id) { (part) }
+            }
         }
     };
     frame::page(

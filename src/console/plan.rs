@@ -16,7 +16,7 @@ use super::plans::{self, PlanSummary, path_of};
 use super::submitted::Submitted;
 use super::text::Texts;
 use super::visit::{TOKEN_FIELD, Visit};
-use super::{Console, error_page, format, redirect};
+use super::{Console, chat, error_page, format, redirect};
 use crate::core::error::{CallError, ErrorCode};
 
 /// A plan, as its route gives it.
@@ -40,6 +40,14 @@ struct Step {
     expected: String,
     status: String,
     result: String,
+    calls: Vec<StepCall>,
+}
+
+#[derive(Debug, Deserialize)]
+struct StepCall {
+    id: String,
+    tool: String,
+    failed: Option<bool>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -64,7 +72,7 @@ pub(super) async fn page(State(console): State<Arc<Console>>, visit: Visit, Path
         Ok(()) => visit.fetch::<Plan>(&console, &format!("/api/plans/{}", encoded(&id))).await,
         Err(error) => Err(error),
     };
-    visit.answer(plan.map(|plan| show(&visit, &plan)))
+    visit.answer(plan.map(|plan| show(&console, &visit, &plan)))
 }
 
 /// `POST /console/plans/{id}`: what is done with the plan is in the button's value.
@@ -98,7 +106,7 @@ pub(super) async fn events(State(console): State<Arc<Console>>, visit: Visit, Pa
     }
 }
 
-fn show(visit: &Visit, plan: &Plan) -> Markup {
+fn show(console: &Console, visit: &Visit, plan: &Plan) -> Markup {
     let texts = visit.texts();
     let title = format::first_line(&plan.summary.goal);
     let head = Head::new(&title);
@@ -116,7 +124,7 @@ fn show(visit: &Visit, plan: &Plan) -> Markup {
                 (state(&texts, plan))
                 @if let Some(token) = &token { (buttons(&texts, token, plan)) }
                 @if plan.summary.goal.trim() != title { div.prose { (format::text(&plan.summary.goal)) } }
-                (steps(&texts, plan))
+                (steps(console, visit, plan))
                 @if !plan.reason.is_empty() { div.notice.warn { p { (format::text(&plan.reason)) } } }
                 @if !plan.answer.is_empty() {
                     section aria-labelledby="answer" { h2 #answer { (texts.get("plan-answer")) } div.notice.good { div.prose { (format::text(&plan.answer)) } } }
@@ -164,18 +172,20 @@ fn buttons(texts: &Texts, token: &str, plan: &Plan) -> Markup {
     }
 }
 
-fn steps(texts: &Texts, plan: &Plan) -> Markup {
+fn steps(console: &Console, visit: &Visit, plan: &Plan) -> Markup {
+    let texts = visit.texts();
     html! {
         section aria-labelledby="steps" {
             h2 #steps { (texts.get("plan-steps")) }
             @if plan.plan.is_empty() { p.quiet { (texts.get("plan-no-steps")) } }
-            ol.steps { @for step in &plan.plan { (one_step(texts, step)) } }
+            ol.steps { @for step in &plan.plan { (one_step(console, visit, step)) } }
             @if !plan.success_criteria.is_empty() { p.small.quiet { (texts.get("plan-criteria")) " " (format::text(&plan.success_criteria)) } }
         }
     }
 }
 
-fn one_step(texts: &Texts, step: &Step) -> Markup {
+fn one_step(console: &Console, visit: &Visit, step: &Step) -> Markup {
+    let texts = visit.texts();
     let (class, sign, text) = match step.status.as_str() {
         "completed" => ("completed", "✓", "step-completed"),
         "executing" => ("executing", "…", "step-executing"),
@@ -188,10 +198,36 @@ fn one_step(texts: &Texts, step: &Step) -> Markup {
             div {
                 p.prose { span.unseen { (texts.get(text)) ": " } (format::text(&step.instruction)) }
                 @if !step.expected.is_empty() { p.small.quiet { (texts.get("step-expected")) " " (format::text(&step.expected)) } }
+                @if !step.calls.is_empty() {
+                    ul.plain.calls aria-label=(texts.get("plan-calls")) {
+                        @for call in &step.calls { li { (one_call(console, visit, call)) } }
+                    }
+                }
                 @if !step.result.is_empty() {
                     details { summary { (texts.get("step-result")) } div.prose { (format::text(&step.result)) } }
                 }
             }
+        }
+    }
+}
+
+/// A tool call of a step, which leads to its receipt while that is in memory.
+fn one_call(console: &Console, visit: &Visit, call: &StepCall) -> Markup {
+    let texts = visit.texts();
+    let (class, sign) = match call.failed {
+        None => ("quiet", "…"),
+        Some(true) => ("bad-text", "✕"),
+        Some(false) => ("good-text", "✓"),
+    };
+    let recent = chat::receipt(console, visit, &call.id);
+    html! {
+        span class=(class) { (sign) } " " (format::name(&call.tool))
+        @match recent {
+            Some(recent) => {
+                span.quiet { " " (format::duration(recent.duration)) " · " }
+                a href={ "/console/calls/" (recent.id) } { (texts.get("chat-receipt")) }
+            },
+            None => span.quiet.small { " " (texts.get("chat-no-receipt")) },
         }
     }
 }

@@ -167,7 +167,7 @@ fn new_form(texts: &Texts, token: &str, agents: &Agents) -> Markup {
 fn table(texts: &Texts, plans: &[PlanSummary]) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label=(texts.get("nav-plans")) {
-            table.list {
+            table.list.cards {
                 thead { tr {
                     th scope="col" { (texts.get("plan-goal")) }
                     th scope="col" { (texts.get("tool-state")) }

@@ -6,11 +6,14 @@ use axum::extract::State;
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::acts::Act;
 use super::address::with_query;
 use super::call_path::CallPath;
+use super::export::{self, Format, Rows};
 use super::frame::{self, Head, Section};
+use super::list::Page;
 use super::text::Texts;
 use super::visit::{Address, Visit};
 use super::{Console, format};
@@ -19,20 +22,34 @@ use crate::core::error::{CallError, ErrorCode};
 use crate::core::json;
 use crate::gateway::{DecisionCount, Explained};
 use crate::pipeline::StageVerdict;
-use crate::policy::PolicySummary;
+use crate::policy::{PolicyRule, PolicySummary};
 
-/// Lines of each table.
-const MAX_LINES: usize = 100;
+const PATH: &str = "/console/policies";
 
-/// What the address says: the call to explain.
+/// What the address says: the call to explain, and the part of the lists.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Question {
+    /// Of the rules.
+    page: usize,
+    /// Of the decisions.
+    decisions: usize,
+    /// Which table is wanted as a file.
+    table: Table,
+    format: Format,
     tool: String,
     arguments: String,
     caller: String,
     tenant: String,
     roles: String,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Table {
+    #[default]
+    Rules,
+    Decisions,
 }
 
 /// `GET /console/policies`.
@@ -41,7 +58,27 @@ pub(super) async fn page(
     visit: Visit,
     Address(question): Address<Question>,
 ) -> Response {
-    visit.answer(visit.require(Act::SeePolicies).map(|()| show(&console, &visit, &question)))
+    match (visit.require(Act::SeePolicies), question.format, question.table) {
+        (Ok(()), format @ (Format::Csv | Format::Json), Table::Rules) => {
+            rule_rows(&console.gateway.pipeline.policy.summary()).respond(format)
+        }
+        (Ok(()), format @ (Format::Csv | Format::Json), Table::Decisions) => {
+            decision_rows(&console.gateway.decisions(&visit.caller)).respond(format)
+        }
+        (allowed, ..) => visit.answer(allowed.map(|()| show(&console, &visit, &question))),
+    }
+}
+
+fn rule_rows(summary: &PolicySummary) -> Rows<'static, 3> {
+    let row = |rule: &PolicyRule| [json!(rule.name), json!(rule.file), json!(rule.line)];
+    Rows { name: "rules", columns: ["rule", "file", "line"], rows: summary.rules.iter().map(row).collect() }
+}
+
+fn decision_rows(decisions: &[DecisionCount]) -> Rows<'static, 3> {
+    let row = |decision: &DecisionCount| {
+        [json!(decision.code.map(ErrorCode::as_str)), json!(decision.reason), json!(decision.calls)]
+    };
+    Rows { name: "decisions", columns: ["code", "reason", "calls"], rows: decisions.iter().map(row).collect() }
 }
 
 fn show(console: &Console, visit: &Visit, question: &Question) -> Markup {
@@ -72,10 +109,10 @@ fn show(console: &Console, visit: &Visit, question: &Question) -> Markup {
                 }
             }
             div.columns {
-                section { h2 { (texts.get("policies-rules")) } (rules(&texts, &summary)) }
+                section { h2 { (texts.get("policies-rules")) } (rules(&texts, &summary, question)) }
                 section {
                     h2 { (texts.get("policies-decisions")) }
-                    (decided(&texts, &decisions))
+                    (decided(&texts, &decisions, question))
                 }
             }
         },
@@ -95,6 +132,21 @@ impl Question {
         }))
     }
 
+    /// The same question with other parts of the lists.
+    fn address(&self, rules: usize, decisions: usize) -> String {
+        let (rules, decisions) = (rules.to_string(), decisions.to_string());
+        let fields = [
+            ("tool", &*self.tool),
+            ("arguments", &*self.arguments),
+            ("caller", &*self.caller),
+            ("tenant", &*self.tenant),
+            ("roles", &*self.roles),
+            ("page", &*rules),
+            ("decisions", &*decisions),
+        ];
+        with_query(PATH, fields)
+    }
+
     fn arguments(&self) -> Result<Arguments, CallError> {
         let wrong = |problem: String| {
             CallError::new(ErrorCode::InvalidRequest, format!("the arguments must be a JSON object: {problem}"))
@@ -102,7 +154,7 @@ impl Question {
         match self.arguments.trim() {
             "" => Ok(Arguments::new()),
             text => match json::parse(text.as_bytes()).map_err(|error| wrong(error.to_string()))? {
-                serde_json::Value::Object(arguments) => Ok(arguments),
+                Value::Object(arguments) => Ok(arguments),
                 _ => Err(wrong("it is none".to_owned())),
             },
         }
@@ -131,7 +183,7 @@ fn form(visit: &Visit, question: &Question) -> Markup {
         }
     };
     html! {
-        form.stack method="get" action="/console/policies" {
+        form.stack method="get" action=(PATH) {
             div.filters.top {
                 (field("tool", "tool-name", &question.tool, None))
                 (field("caller", "explain-caller", &question.caller, Some("explain-caller-help")))
@@ -163,7 +215,8 @@ fn answer(texts: &Texts, verdicts: &[StageVerdict]) -> Markup {
     }
 }
 
-fn rules(texts: &Texts, summary: &PolicySummary) -> Markup {
+fn rules(texts: &Texts, summary: &PolicySummary, question: &Question) -> Markup {
+    let shown = Page::of(&summary.rules, question.page);
     html! {
         @if summary.rules.is_empty() { p.quiet { (texts.get("policies-none")) } }
         @else {
@@ -172,17 +225,20 @@ fn rules(texts: &Texts, summary: &PolicySummary) -> Markup {
                     th scope="col" { (texts.get("policies-rule")) }
                     th scope="col" { (texts.get("policies-file")) }
                 } }
-                tbody { @for rule in summary.rules.iter().take(MAX_LINES) { tr {
+                tbody { @for rule in shown.entries { tr {
                     th scope="row" { code { (rule.name) } }
                     td { code { (format::text(&rule.file)) ":" (rule.line) } }
                 } } }
             } }
+            (shown.links(texts, |page| question.address(page, question.decisions)))
+            (export::links(texts, &with_query(PATH, [("table", "rules")])))
         }
         dl.facts { div { dt { (texts.get("policies-roles")) } dd { (summary.dangerous_roles.join(", ")) } } }
     }
 }
 
-fn decided(texts: &Texts, decisions: &[DecisionCount]) -> Markup {
+fn decided(texts: &Texts, decisions: &[DecisionCount], question: &Question) -> Markup {
+    let shown = Page::of(decisions, question.decisions);
     html! {
         p.quiet { (texts.get("policies-memory")) }
         @if decisions.is_empty() { p.quiet { (texts.get("policies-undecided")) } }
@@ -193,7 +249,7 @@ fn decided(texts: &Texts, decisions: &[DecisionCount]) -> Markup {
                     th scope="col" { (texts.get("policies-reason")) }
                     th.number scope="col" { (texts.get("nav-calls")) }
                 } }
-                tbody { @for decision in decisions.iter().take(MAX_LINES) { tr {
+                tbody { @for decision in shown.entries { tr {
                     th scope="row" { @match decision.code {
                         None => { span.tag.good { "✓ " (texts.get("policies-allowed")) } },
                         Some(code) => { a href=(with_query("/console/calls", [("code", code.as_str())])) { code { (code.as_str()) } } },
@@ -202,6 +258,8 @@ fn decided(texts: &Texts, decisions: &[DecisionCount]) -> Markup {
                     td.number { (format::count(decision.calls as u64)) }
                 } } }
             } }
+            (shown.links(texts, |page| question.address(question.page, page)))
+            (export::links(texts, &with_query(PATH, [("table", "decisions")])))
         }
     }
 }

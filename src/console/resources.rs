@@ -1,6 +1,7 @@
-//! What agents are made of: models and tenants. List, one of them, and for administrators a form made from its schema.
+//! What agents are made of: models, skills and tenants. List, one of them, and for administrators a form made from its schema.
 
 mod pages;
+mod skills;
 
 use std::sync::{Arc, LazyLock};
 
@@ -21,19 +22,19 @@ use super::schema_form;
 use super::submitted::Submitted;
 use super::visit::{Address, Visit};
 use super::{Console, error_page, redirect};
+use crate::agent::skills::Skill;
 use crate::config::{ModelConfig, TenantConfig};
-use crate::core::error::{CallError, Detail, ErrorCode};
-
-/// Entries of a page.
-const PAGE: u32 = 100;
+use crate::core::error::{CallError, Detail};
 
 static MODEL_SCHEMA: LazyLock<Value> = LazyLock::new(|| schemars::schema_for!(ModelConfig).to_value());
+static SKILL_SCHEMA: LazyLock<Value> = LazyLock::new(|| schemars::schema_for!(Skill).to_value());
 static TENANT_SCHEMA: LazyLock<Value> = LazyLock::new(|| schemars::schema_for!(TenantConfig).to_value());
 
 /// What is listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Models,
+    Skills,
     Tenants,
 }
 
@@ -45,6 +46,7 @@ struct Words {
     add: &'static str,
     /// The settings that the list shows.
     columns: [(&'static str, &'static str); 2],
+    has_status: bool,
 }
 
 /// What the address says.
@@ -61,6 +63,9 @@ struct Resource {
     name: String,
     /// Defined by the configuration.
     configured: bool,
+    /// Of a skill: the tenants with settings that have it.
+    #[serde(skip)]
+    tenants: Vec<String>,
     #[serde(flatten)]
     value: Map<String, Value>,
 }
@@ -84,6 +89,7 @@ impl Kind {
     fn word(self) -> &'static str {
         match self {
             Self::Models => "models",
+            Self::Skills => "skills",
             Self::Tenants => "tenants",
         }
     }
@@ -91,6 +97,7 @@ impl Kind {
     fn section(self) -> Section {
         match self {
             Self::Models => Section::Models,
+            Self::Skills => Section::Skills,
             Self::Tenants => Section::Tenants,
         }
     }
@@ -103,6 +110,15 @@ impl Kind {
                 none: "models-none",
                 add: "models-add",
                 columns: [("profile", "models-profile"), ("model", "models-model")],
+                has_status: true,
+            },
+            Self::Skills => Words {
+                title: "nav-skills",
+                state: "skills-state",
+                none: "skills-none",
+                add: "skills-add",
+                columns: [("description", "tool-description"), ("files", "skill-files")],
+                has_status: false,
             },
             Self::Tenants => Words {
                 title: "nav-tenants",
@@ -110,6 +126,7 @@ impl Kind {
                 none: "tenants-none",
                 add: "tenants-add",
                 columns: [("models", "tenants-models"), ("max_cost_per_day", "tenants-money")],
+                has_status: true,
             },
         }
     }
@@ -117,7 +134,16 @@ impl Kind {
     fn schema(self) -> &'static Value {
         match self {
             Self::Models => &MODEL_SCHEMA,
+            Self::Skills => &SKILL_SCHEMA,
             Self::Tenants => &TENANT_SCHEMA,
+        }
+    }
+
+    /// Entries of a page. A skill comes with all its files.
+    fn page(self) -> u32 {
+        match self {
+            Self::Models | Self::Tenants => 100,
+            Self::Skills => 20,
         }
     }
 
@@ -215,19 +241,20 @@ async fn change(
 async fn list(console: &Console, visit: &Visit, kind: Kind, after: &str) -> Result<ResourcePage, CallError> {
     visit.require(Act::SeeAgents)?;
     let after = if after.is_empty() { String::new() } else { format!("&after={}", encoded(after)) };
-    visit.fetch(console, &format!("/api/{}?limit={PAGE}{after}", kind.word())).await
+    visit.fetch(console, &format!("/api/{}?limit={}{after}", kind.word(), kind.page())).await
 }
 
 async fn find(console: &Console, visit: &Visit, kind: Kind, name: &str) -> Result<Resource, CallError> {
     visit.require(Act::SeeAgents)?;
-    visit.fetch(console, &kind.route_of(name)).await
+    let mut found: Resource = visit.fetch(console, &kind.route_of(name)).await?;
+    if kind == Kind::Skills {
+        found.tenants = skills::tenants_with(console, visit, name).await?;
+    }
+    Ok(found)
 }
 
 async fn remove(console: &Console, form: &Submitted, kind: Kind, name: &str) -> Result<(), CallError> {
-    if form.text("confirmed") != Some(name) {
-        let message = "it is removed only with its name in the field beside the button; go back and write it there";
-        return Err(CallError::new(ErrorCode::InvalidRequest, message));
-    }
+    form.require_confirmation(name)?;
     form.visit.change(console, Method::DELETE, &kind.route_of(name), None).await.map(|_| ())
 }
 

@@ -31,7 +31,7 @@ pub(super) fn table(texts: &Texts, schema: &Value) -> Markup {
     }
     html! {
         div.scroll tabindex="0" role="region" aria-label=(texts.get("schema-title")) {
-            table.schema {
+            table.schema.cards {
                 thead { tr {
                     th scope="col" { (texts.get("schema-name")) }
                     th scope="col" { (texts.get("schema-type")) }
@@ -48,7 +48,7 @@ pub(super) fn table(texts: &Texts, schema: &Value) -> Markup {
                             }
                             td { code { (format::text(&row.kind)) } }
                             td { (format::text(&row.rules)) }
-                            td { @if let Some(default) = &row.default { code { (format::text(default)) } } }
+                            td data-label=[row.default.as_ref().map(|_| texts.get("schema-default"))] { @if let Some(default) = &row.default { code { (format::text(default)) } } }
                         }
                     }
                 }

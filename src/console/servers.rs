@@ -8,28 +8,71 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
+use jiff::Timestamp;
 use maud::{Markup, html};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
+use serde_json::json;
 
 use super::acts::Act;
+use super::address::with_query;
+use super::export::{self, Format, Rows};
 use super::frame::{self, Head, Section};
+use super::list::Page;
 use super::text::Texts;
-use super::visit::Visit;
-use super::{Console, format};
-use crate::core::error::CallError;
+use super::visit::{Address, Visit};
+use super::{Console, error_page, format};
 use crate::gateway::{SourceState, SourceStatus};
 
 const PATH: &str = "/console/servers";
 
-/// `GET /console/servers`.
-pub(super) async fn page(State(console): State<Arc<Console>>, visit: Visit) -> Response {
-    visit.answer(list(&console, &visit))
+/// What the address says.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Wanted {
+    page: usize,
+    /// What was done last.
+    done: String,
+    format: Format,
 }
 
-fn list(console: &Console, visit: &Visit) -> Result<Markup, CallError> {
-    visit.require(Act::SeeServers)?;
-    let texts = visit.texts();
+/// `GET /console/servers`.
+pub(super) async fn page(
+    State(console): State<Arc<Console>>,
+    visit: Visit,
+    Address(wanted): Address<Wanted>,
+) -> Response {
+    if let Err(error) = visit.require(Act::SeeServers) {
+        return error_page::of_visit(&visit, &error);
+    }
     let sources = console.gateway.sources(&visit.caller);
+    match wanted.format {
+        Format::Html => visit.answer(Ok(list(&visit, &wanted, &sources))),
+        format => rows(&sources).respond(format),
+    }
+}
+
+/// All of them, and not those of the page alone.
+fn rows(sources: &[SourceStatus]) -> Rows<'static, 9> {
+    let row = |status: &SourceStatus| {
+        [
+            json!(status.name),
+            json!(status.kind),
+            json!(status.state),
+            json!(status.since.and_then(|since| Timestamp::try_from(since).ok()).map(|since| since.to_string())),
+            json!(status.reason),
+            json!(status.address),
+            json!(status.registered),
+            json!(status.tools.len()),
+            json!(status.quarantined.len()),
+        ]
+    };
+    let columns = ["name", "kind", "state", "since", "reason", "address", "registered", "tools", "quarantined"];
+    Rows { name: "servers", columns, rows: sources.iter().map(row).collect() }
+}
+
+fn list(visit: &Visit, wanted: &Wanted, sources: &[SourceStatus]) -> Markup {
+    let texts = visit.texts();
     let down = sources.iter().filter(|status| needs_attention(status)).count();
     let title = texts.get("nav-servers");
     let state = texts.with("servers-state", [("count", sources.len().into()), ("down", down.into())]);
@@ -40,25 +83,32 @@ fn list(console: &Console, visit: &Visit) -> Result<Markup, CallError> {
         }
     });
     let head = Head { state: Some(html! { (state) }), action, ..Head::new(&title) };
-    Ok(frame::page(
+    let shown = Page::of(sources, wanted.page);
+    let address = |page: usize| with_query(PATH, [("page", &*page.to_string())]);
+    frame::page(
         visit,
         Some(Section::Servers),
         &head,
         &html! {
+            @if wanted.done == "removed" { p.notice role="status" { "✓ " (texts.get("server-removed")) } }
             @if sources.is_empty() {
                 div.empty {
                     p { (texts.get("servers-none")) }
                     p { code { "sekisho mcp add NAME -- COMMAND" } }
                 }
-            } @else { (table(&texts, &sources)) }
+            } @else {
+                (table(&texts, shown.entries))
+                (shown.links(&texts, address))
+                (export::links(&texts, &address(shown.at)))
+            }
         },
-    ))
+    )
 }
 
 fn table(texts: &Texts, sources: &[SourceStatus]) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label=(texts.get("nav-servers")) {
-            table.list {
+            table.list.cards {
                 thead { tr {
                     th scope="col" { (texts.get("server-name")) }
                     th scope="col" { (texts.get("server-kind")) }
@@ -71,8 +121,8 @@ fn table(texts: &Texts, sources: &[SourceStatus]) -> Markup {
                     th scope="row" { a href=(path_of(status)) { (format::name(&status.name)) } }
                     td { (texts.get(kind(status))) }
                     td { (state(texts, status)) }
-                    td { (since(texts, status)) }
-                    td.number { (format::count(status.tools.len() as u64)) }
+                    td data-label=(texts.get("server-since")) { (since(texts, status)) }
+                    td.number data-label=(texts.get("nav-tools")) { (format::count(status.tools.len() as u64)) }
                     td.text {
                         @if let Some(reason) = &status.reason { (format::text(reason)) " " }
                         @if !status.quarantined.is_empty() {
@@ -118,5 +168,10 @@ fn needs_attention(status: &SourceStatus) -> bool {
 
 /// The address of its page.
 fn path_of(status: &SourceStatus) -> String {
-    format!("{PATH}/{}/{}", status.kind.as_str(), utf8_percent_encode(&status.name, NON_ALPHANUMERIC))
+    format!("{PATH}/{}", own_path(status))
+}
+
+/// The part of an address that names it.
+fn own_path(status: &SourceStatus) -> String {
+    format!("{}/{}", status.kind.as_str(), utf8_percent_encode(&status.name, NON_ALPHANUMERIC))
 }

@@ -66,6 +66,18 @@ impl Submitted {
         }
     }
 
+    /// What cannot be undone is done only with its name in the field beside the button.
+    ///
+    /// # Errors
+    /// `invalid_request`.
+    pub(super) fn require_confirmation(&self, name: &str) -> Result<(), CallError> {
+        if self.text("confirmed") == Some(name) {
+            return Ok(());
+        }
+        let message = "it is removed only with its name in the field beside the button; go back and write it there";
+        Err(CallError::new(ErrorCode::InvalidRequest, message))
+    }
+
     /// See [`require_admin`].
     ///
     /// # Errors

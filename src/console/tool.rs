@@ -112,6 +112,7 @@ fn limits(texts: &Texts, console: &Console, tool: &Tool) -> Markup {
         ("limit-output", format!("{} B", format::count(tool.max_output_bytes() as u64))),
         ("limit-text", format::count(metadata.max_text_tokens)),
         ("limit-price", format::money(metadata.cost_per_use)),
+        ("limit-lock", texts.get(lock_state(console, tool)).into_owned()),
         ("limit-roles", if metadata.roles.is_empty() { "–".to_owned() } else { metadata.roles.join(", ") }),
     ];
     html! {
@@ -124,6 +125,15 @@ fn limits(texts: &Texts, console: &Console, tool: &Tool) -> Markup {
                 } }
             }
         }
+    }
+}
+
+/// The id of the text that says whether it was approved. A tool that differs from what was approved is not offered.
+fn lock_state(console: &Console, tool: &Tool) -> &'static str {
+    match console.gateway.is_pinned(tool.name()) {
+        Some(true) => "lock-state-pinned",
+        Some(false) => "lock-state-unpinned",
+        None => "lock-state-none",
     }
 }
 

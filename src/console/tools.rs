@@ -14,16 +14,14 @@ use super::acts::Act;
 use super::address::with_query;
 use super::export::{self, Format, Rows};
 use super::frame::{self, Head, Section};
+use super::list::Page;
 use super::text::Texts;
 use super::visit::{Address, Visit};
-use super::{Console, error_page, format, list};
+use super::{Console, error_page, format};
 use crate::policy::CallerTools;
 use crate::registry::Snapshot;
 use crate::registry::lock::Quarantined;
 use crate::tool::{Metadata, Tool};
-
-/// Tools of a page.
-const PAGE: usize = 50;
 
 /// What the address says.
 #[derive(Debug, Default, Deserialize)]
@@ -71,6 +69,11 @@ pub(super) fn path_of(tool: &str) -> String {
     format!("/console/tools/{}", utf8_percent_encode(tool, NON_ALPHANUMERIC))
 }
 
+/// The address of the list with the tools of one source.
+pub(super) fn path_of_source(source: &str) -> String {
+    with_query("/console/tools", [("source", source)])
+}
+
 /// What a tool is, in words with colours.
 pub(super) fn tags(texts: &Texts, metadata: &Metadata) -> Markup {
     html! {
@@ -103,9 +106,7 @@ fn list(visit: &Visit, wanted: &Wanted, all: &[Line<'_>], found: &[&Line<'_>]) -
     let sources = values(all, |metadata| &metadata.source);
     let categories = values(all, |metadata| &metadata.category);
     let usable = all.iter().filter(|line| line.is_usable).count();
-    let pages = found.len().div_ceil(PAGE).max(1);
-    let at = wanted.page.clamp(1, pages);
-    let shown = &found[(at - 1) * PAGE..found.len().min(at * PAGE)];
+    let shown = Page::of(found, wanted.page);
     let state = texts.with("tools-state", [("count", all.len().into()), ("usable", usable.into())]);
     let title = texts.get("nav-tools");
     let head = Head { state: Some(html! { (state) }), ..Head::new(&title) };
@@ -115,13 +116,15 @@ fn list(visit: &Visit, wanted: &Wanted, all: &[Line<'_>], found: &[&Line<'_>]) -
         &head,
         &html! {
             (filters(&texts, wanted, &sources, &categories))
-            p.quiet role="status" { (texts.with("tools-count", [("count", found.len().into())])) }
-            @if found.is_empty() {
-                div.empty { p { (texts.get("tools-none")) } p { a href="/console/tools" { (texts.get("tools-all")) } } }
-            } @else {
-                (table(&texts, shown))
-                (list::paging(&texts, at, pages, |page| wanted.address(page)))
-                (export::links(&texts, &wanted.address(at)))
+            div #found {
+                p.quiet role="status" { (texts.with("tools-count", [("count", found.len().into())])) }
+                @if found.is_empty() {
+                    div.empty { p { (texts.get("tools-none")) } p { a href="/console/tools" { (texts.get("tools-all")) } } }
+                } @else {
+                    (table(&texts, shown.entries))
+                    (shown.links(&texts, |page| wanted.address(page)))
+                    (export::links(&texts, &wanted.address(shown.at)))
+                }
             }
         },
     )
@@ -202,7 +205,7 @@ fn filters(texts: &Texts, wanted: &Wanted, sources: &BTreeSet<&str>, categories:
         }
     };
     html! {
-        form.filters method="get" action="/console/tools" role="search" {
+        form.filters method="get" action="/console/tools" role="search" data-follows {
             div.field.wide {
                 label for="q" { (texts.get("filter-search")) }
                 input #q type="search" name="q" value=(wanted.q) autocomplete="off" spellcheck="false" data-search;
@@ -225,7 +228,7 @@ fn filters(texts: &Texts, wanted: &Wanted, sources: &BTreeSet<&str>, categories:
 fn table(texts: &Texts, lines: &[&Line<'_>]) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label=(texts.get("nav-tools")) {
-            table.list {
+            table.list.cards {
                 thead { tr {
                     th scope="col" { (texts.get("tool-name")) }
                     th scope="col" { (texts.get("tool-description")) }

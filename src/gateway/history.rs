@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use uuid::Uuid;
 
 use super::{Gateway, Reach};
@@ -12,8 +13,8 @@ use crate::infra::audit::{HistoryFilter, HistoryPage, PastCall, newest};
 /// Maximum duration of one search.
 const WITHIN: Duration = Duration::from_millis(1_500);
 
-/// Maximum time from the arrival of a call, which its id has, to its line.
-const MAX_CALL_DURATION: jiff::SignedDuration = jiff::SignedDuration::from_hours(2);
+/// Times from the arrival of a call, which its id has, to its line: that of most calls, and the longest.
+const CALL_DURATIONS: [SignedDuration; 2] = [SignedDuration::from_secs(10), SignedDuration::from_hours(2)];
 
 impl Gateway {
     /// The wanted calls that the caller may see, the newest first.
@@ -46,16 +47,30 @@ impl Gateway {
     /// `not_found`: there is none, or none that the caller may see; and those of [`history`](Self::history).
     pub(crate) async fn past_call(&self, caller: &Caller, id: &str) -> Result<PastCall, CallError> {
         let unknown = || CallError::new(ErrorCode::NotFound, "there is no such call");
-        arrival(id).ok_or_else(unknown)?;
-        let filter = HistoryFilter { call_id: Some(id.to_owned()), ..HistoryFilter::default() };
-        self.history(caller, filter, 1).await?.calls.pop().ok_or_else(unknown)
+        let arrived = arrival(id).ok_or_else(unknown)?;
+        for duration in CALL_DURATIONS {
+            let filter = HistoryFilter {
+                call_id: Some(id.to_owned()),
+                until: arrived.checked_add(duration).ok(),
+                ..HistoryFilter::default()
+            };
+            let mut found = self.history(caller, filter, 1).await?;
+            if let Some(call) = found.calls.pop() {
+                return Ok(call);
+            }
+            if found.next.is_some() {
+                let message = "too many calls ended after this one for a search: look for it by its tool and its time";
+                return Err(CallError::new(ErrorCode::Timeout, message));
+            }
+        }
+        Err(unknown())
     }
 }
 
 /// One call is searched only in the time in which it can have ended.
 fn around_call(filter: HistoryFilter) -> HistoryFilter {
     let Some(arrived) = filter.call_id.as_deref().and_then(arrival) else { return filter };
-    let ended_by = arrived.checked_add(MAX_CALL_DURATION).ok();
+    let ended_by = arrived.checked_add(CALL_DURATIONS[1]).ok();
     HistoryFilter { since: filter.since.or(Some(arrived)), until: filter.until.or(ended_by), ..filter }
 }
 

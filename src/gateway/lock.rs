@@ -68,6 +68,11 @@ impl Gateway {
         held_back.map(|tool| tool.name().to_owned()).collect()
     }
 
+    /// Whether the lock has a pin of the tool; `None` while no lock applies.
+    pub(crate) fn is_pinned(&self, tool: &str) -> Option<bool> {
+        self.lock.load().as_ref().map(|lock| lock.get(tool).is_some())
+    }
+
     /// Replaces the snapshot, and reports its quarantined and flagged tools.
     pub(super) fn offer_snapshot(&self, snapshot: Snapshot) {
         let before = self.pipeline.registry.snapshot();

@@ -94,14 +94,35 @@ impl Gateway {
         // Not active yet: if this fails, a server of the same name is not affected.
         let tried = self.mcp_servers.try_out(&name, &registered, &config).await;
         tried.map_err(|reason| AddServerError::Unusable { name: name.clone(), reason })?;
-        self.store.keep_registration(Registrations::McpServers, &name, &text).await?;
-        self.mcp_servers.add(&name, registered);
-        self.mcp_servers.configure(&config);
+        {
+            let _registrations = self.mcp_registrations.lock().await;
+            self.store.keep_registration(Registrations::McpServers, &name, &text).await?;
+            self.mcp_servers.add(&name, registered);
+            self.mcp_servers.configure(&self.config.load());
+        }
         self.mcp_servers.settled_one(&name).await;
         self.offer_mcp_tools().await;
         let snapshot = self.pipeline.registry.snapshot();
         let tools = snapshot.tools().iter().filter(|tool| tool.metadata.source == source);
         Ok(tools.map(|tool| tool.name().to_owned()).collect())
+    }
+
+    /// Removes a registered server and its tools; returns whether it existed.
+    ///
+    /// # Errors
+    /// [`StoreError`]; nothing is changed then.
+    pub(crate) async fn unregister_mcp(self: &Arc<Self>, name: &str) -> Result<bool, StoreError> {
+        {
+            let _registrations = self.mcp_registrations.lock().await;
+            if !self.mcp_servers.added(name) {
+                return Ok(false);
+            }
+            self.store.forget_registration(Registrations::McpServers, name).await?;
+            self.mcp_servers.remove(name);
+            self.mcp_servers.configure(&self.config.load());
+        }
+        self.offer_mcp_tools().await;
+        Ok(true)
     }
 
     /// Updates the offered tools whenever those of MCP servers change.

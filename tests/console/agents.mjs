@@ -1,4 +1,4 @@
-// The pages for agents in Chromium: a conversation, a plan, models and tenants are begun and changed by their forms, with and
+// The pages for agents in Chromium: a conversation, a plan, models, skills and tenants are begun and changed by their forms, with and
 // without JavaScript, by keyboard; then every page is opened in every way.
 //
 // node agents.mjs URL KEY SCREENSHOTS
@@ -64,6 +64,14 @@ async function resources(page) {
     await pages.judge(page, "model-form");
     await press(page, "main button.main", /models\/a-model/);
     const model = new URL(page.url()).pathname;
+    await page.goto(`${url}/console/skills`);
+    await page.click("details.panel > summary");
+    await page.fill("#name", "pdf");
+    await page.fill("[name='argument.description']", "Reads PDFs, and writes what they say as Markdown. Use it for each file of this kind.");
+    await page.fill("[name='argument.instructions']", "# PDF\n\nRun `scripts/read.py` with the path of the file, and read what it prints.");
+    await page.fill("[name='argument.files']", JSON.stringify({ "scripts/read.py": "print('pdf')\n" }));
+    await press(page, "main button.main", /skills\/pdf/);
+    const skill = new URL(page.url()).pathname;
     await page.goto(`${url}/console/tenants`);
     await page.click("details.panel > summary");
     await page.fill("#name", "acme");
@@ -75,7 +83,7 @@ async function resources(page) {
     await page.press("[name='argument.models/1']", "Enter");
     await page.waitForURL(/tenants\/acme/, { timeout: 15_000 });
     check((await page.inputValue("[name='argument.models/1']")) === "planned", "the tenant is not as it was filled in");
-    return [model, new URL(page.url()).pathname];
+    return [model, skill, new URL(page.url()).pathname];
 }
 
 /** A tool with objects, lists, choices and a file. */
@@ -105,7 +113,7 @@ async function everything() {
     await pages.signIn(page, key);
     const conversation = await converse(page);
     const finished = await plan(page);
-    const [model, tenant] = await resources(page);
+    const [model, skill, tenant] = await resources(page);
     await tryIt(page, "tried");
     await context.close();
 
@@ -144,7 +152,7 @@ async function everything() {
 
     await pages.everyWay(key, [
         ["conversations", "/console/conversations"], ["conversation", conversation], ["plans", "/console/plans"],
-        ["plan", finished], ["models", "/console/models"], ["model", model], ["tenants", "/console/tenants"],
+        ["plan", finished], ["models", "/console/models"], ["model", model], ["skills", "/console/skills"], ["skill", skill], ["tenants", "/console/tenants"],
         ["tenant", tenant], ["costs", "/console/costs"], ["connect", "/console/connect"], ["nested", "/console/tools/nested"],
     ]);
 }

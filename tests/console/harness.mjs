@@ -73,7 +73,7 @@ export class Console {
         await page.screenshot({ path: join(this.screenshots, `${name}.png`), fullPage: true });
     }
 
-    /** Opens each path in both themes, narrow and wide, and then in Japanese. */
+    /** Opens each path in both themes, and in Japanese, each narrow and wide. */
     async everyWay(key, paths) {
         for (const colorScheme of ["light", "dark"]) {
             for (const width of [360, 1440]) {
@@ -88,15 +88,17 @@ export class Console {
                 await context.close();
             }
         }
-        const { context, page } = await this.open({ locale: "ja-JP", viewport: { width: 1440, height: 900 } });
-        await this.signIn(page, key);
-        for (const [name, path] of paths) {
-            await page.goto(this.url + path);
-            check((await page.getAttribute("html", "lang")) === "ja", `${path}: not in Japanese`);
-            await fits(page, `${name}-ja`);
-            await this.screenshot(page, `${name}-ja`);
+        for (const width of [360, 1440]) {
+            const { context, page } = await this.open({ locale: "ja-JP", viewport: { width, height: 900 } });
+            await this.signIn(page, key);
+            for (const [name, path] of paths) {
+                await page.goto(this.url + path);
+                check((await page.getAttribute("html", "lang")) === "ja", `${path}: not in Japanese`);
+                await fits(page, `${name}-ja-${width}`);
+                await this.screenshot(page, `${name}-ja-${width}`);
+            }
+            await context.close();
         }
-        await context.close();
     }
 }
 
@@ -122,5 +124,7 @@ async function accessibility(page, name) {
 
 async function fits(page, name) {
     const [content, width] = await page.evaluate(() => [document.documentElement.scrollWidth, window.innerWidth]);
+    const entry = await page.evaluate(() => Math.max(0, ...[...document.querySelectorAll("nav a")].map((link) => link.offsetHeight)));
+    check(entry <= 40, `${name}: an entry of the navigation is ${entry} px high`);
     check(content <= width, `${name}: the content is ${content} px wide in a window of ${width} px`);
 }

@@ -18,6 +18,8 @@ const operation = [
     "/console/servers/add",
     "/console/servers/lock",
     "/console/servers/openapi/zoo",
+    "/console/servers/openapi/many",
+    "/console/tools?source=openapi%3Amany&page=3",
     "/console/servers/mcp/gone",
     "/console/policies",
     `/console/policies?${new URLSearchParams({ tool: "echo", arguments: "{}", caller: "bob" })}`,
@@ -66,6 +68,19 @@ async function everything() {
         check((await page.textContent("[role=alert]")).includes("not an allowed host"), "the test of a server does not say why");
         check((await page.inputValue("#mcp-name")) === "nowhere", "the form has lost what was written");
         await pages.screenshot(page, "server-refused");
+        // A collection is added, and removed by its name.
+        const document = { openapi: "3.1.0", info: { title: "t", version: "1" }, servers: [{ url: "https://zoo.example" }],
+            paths: { "/a": { get: { operationId: "a", responses: { 200: { description: "ok" } } } } } };
+        await page.goto(`${url}/console/servers/add`);
+        await page.fill("#openapi-name", "passing");
+        await page.fill("#openapi-spec_inline", JSON.stringify(document));
+        await page.click("section:has(#add-openapi) button[value=add]");
+        await page.waitForURL(/servers\/openapi\/passing$/);
+        await page.click("details.manage > summary");
+        await pages.screenshot(page, "server-remove");
+        await page.fill("#confirmed", "passing");
+        await page.press("#confirmed", "Enter");
+        check((await main()).includes("It was removed") && !(await main()).includes("passing"), "the collection is still there");
         await page.goto(`${url}/console/policies`);
         await page.fill("#tool", "file_write");
         await page.fill("#caller", "bob");
@@ -106,6 +121,12 @@ async function everything() {
         await page.goto(`${url}/console/tools`);
         await page.keyboard.press("/");
         check(await page.evaluate(() => document.activeElement.matches("[data-search]")), "`/` does not lead to the search");
+        // The list follows what is typed, and so does the address.
+        await page.keyboard.type("calculat");
+        await page.waitForFunction(() => document.querySelectorAll("#found tbody tr").length === 1, undefined, { timeout: 10_000 })
+            .catch(() => problems.push("the list does not follow what is typed"));
+        check(page.url().includes("q=calculat"), `the address is ${page.url()}`);
+        check(await page.evaluate(() => document.activeElement.matches("[data-search]")), "the search lost the focus");
         await page.goto(`${url}/console/tools`);
         for (let stop = 0; stop < 12; stop += 1) {
             await page.keyboard.press("Tab");

@@ -42,7 +42,7 @@ async function storedScripts(page) {
             await page.click("main button.main");
         }
     }
-    const links = new Set(["", "/calls", "/tools", "/conversations", "/plans", "/models", "/tenants", "/costs", "/connect"].map((path) => `/console${path}`));
+    const links = new Set(["", "/calls", "/tools", "/conversations", "/plans", "/models", "/skills", "/tenants", "/costs", "/connect"].map((path) => `/console${path}`));
     for (const path of [...links]) {
         await page.goto(url + path);
         for (const link of await page.locator("main a[href^='/console/']").all()) links.add(await link.getAttribute("href"));

@@ -18,7 +18,7 @@ const ALLOWED: &str = "outbound: {allow_networks: [127.0.0.0/8], openapi_allowed
 const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 const TRACE_ID: &str = "0af7651916cd43dd8448eb211c80319c";
 
-fn lines(directory: &Path) -> Vec<Value> {
+pub(crate) fn lines(directory: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(directory.join("state/audit.jsonl")).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }

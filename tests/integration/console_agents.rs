@@ -53,21 +53,21 @@ async fn app() -> TestApp {
 }
 
 /// A form with the token of the session.
-async fn submit(browser: &Browser<'_>, path: &str, fields: &[(&str, &str)]) -> Response {
+pub(crate) async fn submit(browser: &Browser<'_>, path: &str, fields: &[(&str, &str)]) -> Response {
     let token = browser.token().await;
     let fields: Vec<_> = fields.iter().copied().chain([("token", token.as_str())]).collect();
     browser.post(path, &fields).send().await.unwrap()
 }
 
 /// Where a form leads.
-async fn submitted(browser: &Browser<'_>, path: &str, fields: &[(&str, &str)]) -> String {
+pub(crate) async fn submitted(browser: &Browser<'_>, path: &str, fields: &[(&str, &str)]) -> String {
     let response = submit(browser, path, fields).await;
     assert_eq!(response.status(), StatusCode::SEE_OTHER, "{path}: {}", response.text().await.unwrap());
     response.headers()[LOCATION].to_str().unwrap().split('#').next().unwrap().to_owned()
 }
 
 /// The page, once it has this text.
-async fn page_with(browser: &Browser<'_>, path: &str, text: &str) -> String {
+pub(crate) async fn page_with(browser: &Browser<'_>, path: &str, text: &str) -> String {
     let mut page = String::new();
     for _ in 0..500 {
         page = browser.page(path).await;

@@ -8,6 +8,7 @@ use tempfile::TempDir;
 use crate::app::{TestApp, answer};
 use crate::console::HostileTools;
 use crate::console_agents::{Nested, TALK, configuration, hostile_talk};
+use crate::console_runs::SLOW;
 
 /// A page must show these as text.
 const HOSTILE: [&str; 4] = [
@@ -32,10 +33,17 @@ async fn console_pages_in_chromium() {
             "/lost": {"get": {"operationId": "lost", "parameters": [{"$ref": "#/none"}], "responses": {}}}},
     });
     std::fs::write(path("zoo.json"), document.to_string()).unwrap();
+    // Two thousand tools.
+    let many: serde_json::Map<_, _> = (0..2_000)
+        .map(|n| (format!("/things/{n}"), json!({"get": operation(&format!("read_the_thing_with_the_number_{n:04}"))})))
+        .collect();
+    let many = json!({"openapi": "3.1.0", "info": {"title": "m", "version": "1"},
+        "servers": [{"url": "https://zoo.example"}], "paths": many});
+    std::fs::write(path("many.json"), many.to_string()).unwrap();
     std::fs::write(path("tools.lock"), r#"{"version": 1, "tools": {}}"#).unwrap();
     let yaml = json!({
         "mcp": {"servers": {"gone": {"command": "/does-not-exist/<script>alert(1)</script>"}}},
-        "openapi": {"collections": {"zoo": {"spec_file": path("zoo.json")}}},
+        "openapi": {"collections": {"zoo": {"spec_file": path("zoo.json")}, "many": {"spec_file": path("many.json")}}},
         "outbound": {"openapi_allowed_domains": ["zoo.example"]},
         "budget": {"max_cost_per_caller_per_day": 1, "max_tokens_per_caller_per_day": 100_000},
         "limits": {"caller_rate_limit": 10_000},
@@ -73,6 +81,15 @@ async fn console_agents_in_chromium() {
     let yaml = configuration(&directory, TALK);
     let app = TestApp::with_tools_of(directory, &yaml, vec![Box::new(Nested)]).await;
     in_chromium("agents.mjs", &[&app.url, "key-of-root", "SCREENSHOTS"]).await;
+}
+
+#[tokio::test]
+#[ignore = "needs playwright-core and axe-core in the folder named by CONSOLE_BROWSER, and Chromium"]
+async fn console_decision_in_chromium() {
+    let directory = TempDir::new().unwrap();
+    let yaml = configuration(&directory, SLOW);
+    let app = TestApp::in_directory(directory, &yaml).await;
+    in_chromium("decision.mjs", &[&app.url, "key-of-ann", "SCREENSHOTS"]).await;
 }
 
 #[tokio::test]

@@ -38,14 +38,14 @@ struct Seen {
 
 type Shared = Arc<Mutex<Seen>>;
 
-struct Upstream {
-    url: String,
+pub(crate) struct Upstream {
+    pub(crate) url: String,
     seen: Shared,
-    listening: JoinHandle<()>,
+    pub(crate) listening: JoinHandle<()>,
 }
 
 impl Upstream {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let seen = Shared::default();
         let routes = Router::new()
             .route("/mcp", post(speak).get(no_stream).delete(no_stream))

@@ -1,11 +1,12 @@
 //! The runs of this process that are on: how they are stopped, and the questions that they wait with.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
+use utoipa::ToSchema;
 
 /// Why a run is stopped before it has an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,13 +35,30 @@ impl StopCause {
 }
 
 /// What to do about a call that was sent and not answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
     /// Send it again.
     Repeat,
     /// Tell the model that it may have happened.
     Skip,
+}
+
+/// A call that was sent and not answered, about which a run waits for a decision.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct UnknownCall {
+    pub call_id: String,
+    pub tool_name: String,
+    /// The arguments as the model wrote them.
+    pub tool_input: String,
+    pub reason: String,
+}
+
+/// A question, and where its answer goes.
+#[derive(Debug)]
+struct Question {
+    about: UnknownCall,
+    answer: oneshot::Sender<Decision>,
 }
 
 /// A run that is on.
@@ -51,7 +69,8 @@ pub struct LiveRun {
     pub(super) conversation: String,
     pub(super) stop: CancellationToken,
     cause: Mutex<Option<StopCause>>,
-    questions: Mutex<HashMap<String, oneshot::Sender<Decision>>>,
+    /// One at a time: the calls are decided one after the other.
+    question: Mutex<Option<Question>>,
 }
 
 impl LiveRun {
@@ -68,7 +87,7 @@ impl LiveRun {
             conversation: conversation.to_owned(),
             stop: closing.child_token(),
             cause: Mutex::default(),
-            questions: Mutex::default(),
+            question: Mutex::default(),
         })
     }
 
@@ -84,18 +103,23 @@ impl LiveRun {
     }
 
     /// Waits for the decision about a call. `None` if the run is stopped meanwhile.
-    pub(super) async fn ask(&self, call: &str) -> Option<Decision> {
+    pub(super) async fn ask(&self, about: UnknownCall) -> Option<Decision> {
         let (answer, decided) = oneshot::channel();
-        self.questions.lock().insert(call.to_owned(), answer);
+        *self.question.lock() = Some(Question { about, answer });
         let decision = self.stop.run_until_cancelled(decided).await.and_then(Result::ok);
-        self.questions.lock().remove(call);
+        *self.question.lock() = None;
         decision
+    }
+
+    /// The call about which it waits for a decision.
+    pub(super) fn asks_about(&self) -> Option<UnknownCall> {
+        self.question.lock().as_ref().map(|question| question.about.clone())
     }
 
     /// Gives the decision about a call; false if the run does not wait for it.
     pub(super) fn decide(&self, call: &str, decision: Decision) -> bool {
-        let question = self.questions.lock().remove(call);
-        question.is_some_and(|question| question.send(decision).is_ok())
+        let question = self.question.lock().take_if(|question| question.about.call_id == call);
+        question.is_some_and(|question| question.answer.send(decision).is_ok())
     }
 
     #[cfg(test)]
@@ -108,20 +132,29 @@ impl LiveRun {
 mod tests {
     use super::*;
 
+    fn call(id: &str) -> UnknownCall {
+        let (tool_name, tool_input) = ("transfer".to_owned(), r#"{"amount": 1}"#.to_owned());
+        UnknownCall { call_id: id.to_owned(), tool_name, tool_input, reason: "it was cut off".to_owned() }
+    }
+
     #[tokio::test]
     async fn a_run_waits_for_a_decision_until_it_is_stopped() {
         let run = LiveRun::for_tests();
         assert!(!run.decide("1", Decision::Repeat), "it waits for nothing");
         let asking = {
             let run = Arc::clone(&run);
-            tokio::spawn(async move { (run.ask("1").await, run.ask("2").await) })
+            tokio::spawn(async move { (run.ask(call("1")).await, run.ask(call("2")).await) })
         };
         while !run.decide("1", Decision::Repeat) {
             tokio::task::yield_now().await;
         }
+        while run.asks_about() != Some(call("2")) {
+            tokio::task::yield_now().await;
+        }
+        assert!(!run.decide("1", Decision::Repeat), "that is decided");
         run.stop(StopCause::LaterRun);
         run.stop(StopCause::Request);
         assert_eq!(asking.await.unwrap(), (Some(Decision::Repeat), None));
-        assert_eq!(run.cause(), StopCause::LaterRun);
+        assert_eq!((run.cause(), run.asks_about()), (StopCause::LaterRun, None));
     }
 }

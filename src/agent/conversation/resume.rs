@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::context::Context;
 use super::history::{MAY_HAVE_HAPPENED, OpenCall};
 use super::journal::{Journaled, message_of};
+use super::live::UnknownCall;
 use super::run_event::RunEvent;
 use super::{ConversationRuns, Decision, OnUnknown, add};
 use crate::agent::Toolbox;
@@ -60,15 +61,15 @@ impl ConversationRuns {
         if request.on_unknown == OnUnknown::Tell {
             return false;
         }
-        let approval = RunEvent::Approval {
+        let about = UnknownCall {
             call_id: open.call.id.clone(),
             tool_name: tool.clone(),
             tool_input: open.call.arguments.clone(),
             reason: "the call was sent, and no answer arrived before the run was interrupted: it may have happened"
                 .into(),
         };
-        add(&context.log, &approval);
-        context.live.ask(&open.call.id).await == Some(Decision::Repeat)
+        add(&context.log, &about.clone().into());
+        context.live.ask(about).await == Some(Decision::Repeat)
     }
 }
 

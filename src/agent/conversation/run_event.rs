@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
+use super::live::UnknownCall;
 use crate::agent::{Event, RunError, RunUsage};
 use crate::core::error::{CallError, ErrorCode};
 
@@ -132,6 +133,12 @@ pub struct EventUsage {
     pub input_tokens: u64,
     pub output_tokens: u64,
     pub tool_calls: u32,
+}
+
+impl From<UnknownCall> for RunEvent {
+    fn from(UnknownCall { call_id, tool_name, tool_input, reason }: UnknownCall) -> Self {
+        Self::Approval { call_id, tool_name, tool_input, reason }
+    }
 }
 
 impl From<&RunUsage> for EventUsage {

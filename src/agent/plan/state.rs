@@ -7,6 +7,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::memory::Memory;
+use super::step_calls::StepCalls;
 use crate::agent::message::UserPart;
 use crate::agent::{RunError, RunUsage};
 use crate::config::{Branch, PlannerConfig};
@@ -69,6 +70,10 @@ pub struct Step {
     pub status: StepStatus,
     /// Empty until it was run.
     pub result: String,
+    /// Its latest tool calls, at most 100, of all attempts.
+    #[serde(default)]
+    #[schema(value_type = Vec<super::StepCall>)]
+    pub calls: StepCalls,
 }
 
 /// The state of a step (A18).
@@ -247,7 +252,14 @@ impl PlanState {
     pub(super) fn step(&mut self, instruction: String, expected: String) -> Step {
         let id = self.next_step_id;
         self.next_step_id += 1;
-        Step { id, instruction, expected, status: StepStatus::Pending, result: String::new() }
+        Step {
+            id,
+            instruction,
+            expected,
+            status: StepStatus::Pending,
+            result: String::new(),
+            calls: StepCalls::default(),
+        }
     }
 
     /// A plan in place of the one so far, whose completed steps stay as results.

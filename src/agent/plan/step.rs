@@ -58,6 +58,7 @@ async fn record(work: &Work, state: &mut PlanState, event: Event) -> Result<(), 
             let arguments = Value::Object(arguments.clone()).to_string();
             let (id, tool) = (id.clone(), tool_name.clone());
             let key = Some(work.key_of(state.total_attempts, &id));
+            state.current_mut().iter_mut().for_each(|step| step.calls.begin(&id, &tool));
             state.run.add(CallMade { id, key, tool, arguments, answer: None, failed: false, earlier: false });
             failpoint::reach("plan.call.intent");
             work.keep(state).await?;
@@ -70,6 +71,7 @@ async fn record(work: &Work, state: &mut PlanState, event: Event) -> Result<(), 
                 call.answer = Some(answer.clone());
                 call.failed = failed;
             }
+            state.current_mut().iter_mut().for_each(|step| step.calls.end(id, failed));
             failpoint::reach("plan.call.answered");
             work.keep(state).await?;
             failpoint::reach("plan.call.recorded");

@@ -88,6 +88,12 @@ pub(super) struct Reconnected {
     success: bool,
 }
 
+/// The result of a removal.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct RemovedServer {
+    success: bool,
+}
+
 /// Lists the MCP servers and OpenAPI collections: all for administrators of the tenant `default`, otherwise those with a tool
 /// that the caller may see.
 #[utoipa::path(get, path = "/admin/servers", operation_id = "listServers", tag = "operation",
@@ -148,6 +154,48 @@ pub(crate) async fn reconnect(
     let change = async move { Ok(service.reconnect(kind, &name)) };
     let success = recorded(&gateway, &origin, EventKind::ServerReconnected, &subject, change).await?;
     Ok(reply::json(StatusCode::OK, &Reconnected { success }))
+}
+
+/// Removes a server or collection that was registered over HTTP, with its tools, also from the next start. One of the
+/// configuration is removed there. Needs the role `admin`.
+#[utoipa::path(delete, path = "/admin/servers/{kind}/{name}", operation_id = "removeServer", tag = "operation",
+    params(("kind" = SourceKind, Path), ("name" = String, Path)),
+    responses((status = 200, body = RemovedServer), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(crate) async fn remove(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Names(kind, name): Names,
+) -> Result<Response, CallError> {
+    origin.require_role("admin")?;
+    let status = gateway.source(&origin.caller, read_kind(&kind)?, &name)?;
+    let (service, event) = (Arc::clone(&gateway), removal_event(status.kind));
+    let change = async move {
+        let SourceStatus { kind, name, .. } = &status;
+        if !status.registered {
+            let message = format!("the configuration defines {name}; remove it from there");
+            return Err(CallError::new(ErrorCode::InvalidRequest, message));
+        }
+        let removed = match kind {
+            SourceKind::Mcp => service.unregister_mcp(name).await.map_err(CallError::from)?,
+            SourceKind::Openapi => {
+                service.unregister(name).await.map_err(|error| super::openapi::not_registered(&error))?
+            }
+        };
+        match removed {
+            true => Ok(()),
+            false => Err(CallError::new(ErrorCode::NotFound, format!("another request has removed {name}"))),
+        }
+    };
+    recorded(&gateway, &origin, event, &name, change).await?;
+    tracing::info!(kind, name, caller = &*origin.caller.id, "a server was removed");
+    Ok(reply::json(StatusCode::OK, &RemovedServer { success: true }))
+}
+
+fn removal_event(kind: SourceKind) -> EventKind {
+    match kind {
+        SourceKind::Mcp => EventKind::McpServerRemoved,
+        SourceKind::Openapi => EventKind::CollectionRemoved,
+    }
 }
 
 fn read_kind(text: &str) -> Result<SourceKind, CallError> {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::agent::conversation::stored;
+use crate::agent::conversation::{UnknownCall, stored};
 use crate::core::error::CallError;
 use crate::infra::store::{
     Conversation, ConversationChange as StoredChange, ConversationRun, ConversationStatus, MessageLog, ModelUsageRow,
@@ -98,6 +98,9 @@ pub(crate) struct RunBody {
     pub(super) error: Option<RunErrorBody>,
     pub(super) begun_at: String,
     pub(super) ended_at: Option<String>,
+    /// The call about which it waits for `POST /api/runs/{id}/resolve`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) waits_for: Option<UnknownCall>,
     /// Of a run that has ended, by model.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<Object>>)]
@@ -216,6 +219,7 @@ impl RunBody {
             error: run.error.map(|error| RunErrorBody { code: error.code, message: error.message }),
             begun_at: run.begun.to_string(),
             ended_at: run.ended.map(|ended| ended.to_string()),
+            waits_for: None,
             usage: usage.map(|rows| rows.iter().map(super::logs::usage).collect()),
         }
     }

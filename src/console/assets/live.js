@@ -114,8 +114,9 @@ class LiveRun extends HTMLElement {
   connectedCallback() {
     this.source = new EventSource(this.getAttribute("src"));
     const on = (name, act) => this.source.addEventListener(name, (event) => act(JSON.parse(event.data)));
-    on("text_delta", ({ text, parent_tool_use_id: parent }) => { if (!parent) this.#text(text); });
-    on("tool_use", ({ tool_use_id: id, tool_name: name }) => this.#call(id, name));
+    on("text_delta", ({ text, parent_tool_use_id: parent }) => { if (!parent) { this.#text(text); this.#decided(); } });
+    on("tool_use", ({ tool_use_id: id, tool_name: name }) => { this.#call(id, name); this.#decided(); });
+    on("approval", () => this.#readDecision());
     on("tool_result", ({ tool_use_id: id, is_error: failed }) => this.#answered(id, failed));
     on("system", ({ subtype }) => { if (subtype === "finish") this.#end(); });
     this.source.addEventListener("error", (event) => {
@@ -149,6 +150,20 @@ class LiveRun extends HTMLElement {
   #answered(id, failed) {
     const [line, name] = this.#calls.get(id) ?? [];
     if (line) line.textContent = `${failed ? "✕" : "✓"} ${name}`;
+  }
+
+  /** The run goes on: nothing is to be decided any more. */
+  #decided() {
+    document.getElementById("decision")?.replaceChildren();
+  }
+
+  /** What is to be decided is on the page, as the server shows it now: the event may be an old one. */
+  async #readDecision() {
+    const answer = await fetch(this.dataset.page);
+    if (!answer.ok) return;
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const [before, after] = [document.getElementById("decision"), page.getElementById("decision")];
+    if (before && after) before.replaceChildren(...after.childNodes);
   }
 
   #failed(message) {

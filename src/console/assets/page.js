@@ -26,6 +26,30 @@ function localTimes(root) {
 localTimes(document);
 document.addEventListener("fragment", (event) => localTimes(event.target));
 
+// In a narrow window the navigation is a line that scrolls: the entry of this page is in view.
+const entry = document.querySelector("nav a[aria-current]");
+if (entry) entry.parentElement.scrollLeft = entry.offsetLeft - entry.parentElement.offsetLeft - 48;
+
+// The list beside a search follows what is typed; the form itself works without scripts.
+for (const form of document.querySelectorAll("form[data-follows]")) {
+  let [timer, last] = [];
+  form.addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = setTimeout(async () => {
+      const address = `${form.getAttribute("action")}?${new URLSearchParams(new FormData(form))}`;
+      last = address;
+      const answer = await fetch(address);
+      if (!answer.ok || last !== address) return;
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const [before, after] = [document.getElementById("found"), page.getElementById("found")];
+      if (!before || !after || last !== address) return;
+      before.replaceChildren(...after.childNodes);
+      before.dispatchEvent(new Event("fragment", { bubbles: true }));
+      history.replaceState(null, "", address);
+    }, 150);
+  });
+}
+
 document.addEventListener("keydown", (event) => {
   const field = document.querySelector("[data-search]");
   const isWriting = event.target.closest("input, textarea, select");

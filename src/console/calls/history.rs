@@ -7,10 +7,12 @@ use axum::response::Response;
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Deserialize;
+use serde_json::json;
 
 use super::{status_options, status_tag};
 use crate::console::acts::Act;
 use crate::console::address::with_query;
+use crate::console::export::{self, Format, Rows};
 use crate::console::frame::{self, Head, Section};
 use crate::console::list;
 use crate::console::text::Texts;
@@ -35,6 +37,7 @@ pub(in crate::console) struct Wanted {
     since: String,
     until: String,
     before: Option<u64>,
+    format: Format,
 }
 
 /// `GET /console/calls/history`.
@@ -49,9 +52,30 @@ pub(in crate::console) async fn page(
         Err(error) => Err(error),
     };
     match found {
-        Ok(page) => visit.answer(Ok(show(&visit, &wanted, &page))),
+        Ok(page) if wanted.format == Format::Html => visit.answer(Ok(show(&visit, &wanted, &page))),
+        Ok(page) => rows(&page.calls).respond(wanted.format),
         Err(error) => error_page::of_visit(&visit, &error),
     }
+}
+
+/// Those of the page: the trail may have very many.
+fn rows(calls: &[PastCall]) -> Rows<'static, 11> {
+    let row = |call: &PastCall| {
+        [
+            json!(call.time),
+            json!(call.tool),
+            json!(call.status),
+            json!(call.code),
+            json!(call.tenant),
+            json!(call.caller),
+            json!(call.via),
+            json!(call.dry_run),
+            json!(call.duration_us as f64 / 1e6),
+            json!(call.cost_usd),
+            json!(call.call_id),
+        ]
+    };
+    Rows { name: "older-calls", columns: super::COLUMNS, rows: calls.iter().map(row).collect() }
 }
 
 /// The page of one call that only the trail has.
@@ -111,8 +135,8 @@ impl Wanted {
         })
     }
 
-    fn address(&self, before: u64) -> String {
-        let before = before.to_string();
+    fn address(&self, before: Option<u64>) -> String {
+        let before = before.map(|before| before.to_string()).unwrap_or_default();
         let fields = [
             ("tool", &*self.tool),
             ("caller", &*self.caller),
@@ -156,13 +180,13 @@ fn show(visit: &Visit, wanted: &Wanted, page: &HistoryPage) -> Markup {
             (filters(&texts, wanted))
             @if page.calls.is_empty() {
                 div.empty { p { (texts.get("history-none")) } p { code { "sekisho audit search" } } }
-            } @else { (table(&texts, &page.calls)) }
+            } @else { (table(&texts, &page.calls)) (export::links(&texts, &wanted.address(wanted.before))) }
             @if let Some(next) = page.next {
                 nav.paging aria-label=(texts.get("paging-label")) {
                     @if page.calls.len() < PAGE && let Some(to) = &page.searched_to {
                         span { (texts.with("history-searched", [("time", to.clone().into())])) }
                     }
-                    a rel="next" href=(wanted.address(next)) { (texts.get("calls-older")) " →" }
+                    a rel="next" href=(wanted.address(Some(next))) { (texts.get("calls-older")) " →" }
                 }
             } @else { p.quiet.small { (texts.get("history-end")) } }
         },
@@ -172,7 +196,7 @@ fn show(visit: &Visit, wanted: &Wanted, page: &HistoryPage) -> Markup {
 fn table(texts: &Texts, calls: &[PastCall]) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label=(texts.get("history-title")) {
-            table.list {
+            table.list.cards {
                 thead { tr {
                     th scope="col" { (texts.get("call-time")) }
                     th scope="col" { (texts.get("tool-name")) }

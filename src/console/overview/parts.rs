@@ -10,7 +10,7 @@ use rust_decimal::Decimal;
 
 use crate::console::address::with_query;
 use crate::console::text::Texts;
-use crate::console::{chart, format, tools};
+use crate::console::{chart, export, format, tools};
 use crate::core::record::Status;
 use crate::gateway::Overview;
 use crate::infra::figures::{LastHour, Times, ToolTotals, Totals};
@@ -144,9 +144,15 @@ fn minutes(texts: &Texts, hour: &LastHour) -> Markup {
                         td.number { (minute.times.quantile(0.95).map_or_else(|| "–".to_owned(), format::duration)) }
                     } } }
                 } }
+                (files(texts, "minutes"))
             }
         }
     }
+}
+
+/// The links to a table of the overview as a file.
+fn files(texts: &Texts, table: &str) -> Markup {
+    export::links(texts, &with_query("/console", [("table", table)]))
 }
 
 fn refusals(texts: &Texts, totals: &Totals) -> Markup {
@@ -154,14 +160,17 @@ fn refusals(texts: &Texts, totals: &Totals) -> Markup {
     let most = codes.first().map_or(1, |(_, count)| *count);
     html! {
         @if codes.is_empty() { p.quiet { "✓ " (texts.get("overview-none-refused")) } }
-        @else { ul.bars { @for (code, count) in codes {
-            li { a href=(with_query("/console/calls", [("code", code.as_str())])) {
-                code { (code.as_str()) } span { (format::count(count.into())) }
-                svg viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true" {
-                    rect width=(u64::from(count) * 100 / u64::from(most)) height="4" {}
-                }
+        @else {
+            ul.bars { @for (code, count) in codes {
+                li { a href=(with_query("/console/calls", [("code", code.as_str())])) {
+                    code { (code.as_str()) } span { (format::count(count.into())) }
+                    svg viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true" {
+                        rect width=(u64::from(count) * 100 / u64::from(most)) height="4" {}
+                    }
+                } }
             } }
-        } } }
+            (files(texts, "codes"))
+        }
     }
 }
 
@@ -218,7 +227,8 @@ fn slowest(texts: &Texts, tools: &BTreeMap<Box<str>, ToolTotals>) -> Markup {
     let mut timed: Vec<(_, _, Duration)> = timed.collect();
     timed.sort_by_key(|(_, _, p95)| Reverse(*p95));
     let shown = timed.into_iter().take(MAX_LINES);
-    lines(texts, shown.map(|(tool, totals, _)| (&**tool, tools::path_of(tool), times(&totals.times))))
+    let lines = lines(texts, shown.map(|(tool, totals, _)| (&**tool, tools::path_of(tool), times(&totals.times))));
+    html! { (lines) @if !tools.is_empty() { (files(texts, "tools")) } }
 }
 
 fn most_refused(texts: &Texts, tools: &BTreeMap<Box<str>, ToolTotals>) -> Markup {

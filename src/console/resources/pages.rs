@@ -1,9 +1,9 @@
-//! The pages of models and tenants.
+//! The pages of models, skills and tenants.
 
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
-use super::{Attempt, Kind, Resource, ResourcePage, Wanted};
+use super::{Attempt, Kind, Resource, ResourcePage, Wanted, skills};
 use crate::console::acts::Act;
 use crate::console::conversations::encoded;
 use crate::console::export::{self, Rows};
@@ -12,11 +12,18 @@ use crate::console::text::Texts;
 use crate::console::visit::{TOKEN_FIELD, Visit};
 use crate::console::{format, schema_form};
 
+/// Bytes of a text that stays in one line of the list.
+const MAX_IN_CELL: usize = 40;
+
 /// The rows of the list, for a file.
 pub(super) fn rows(kind: Kind, found: &ResourcePage) -> Rows<'static, 5> {
     let [(one, _), (other, _)] = kind.words().columns;
     let row = |resource: &Resource| {
-        let value = |name: &str| resource.value.get(name).cloned().unwrap_or_default();
+        let value = |name: &str| match resource.value.get(name) {
+            // The texts of files are on the page of each skill.
+            Some(Value::Object(members)) => json!(members.keys().collect::<Vec<_>>()),
+            value => json!(value),
+        };
         [json!(resource.name), json!(resource.configured), value("status"), value(one), value(other)]
     };
     Rows {
@@ -71,18 +78,18 @@ fn table(texts: &Texts, kind: Kind, items: &[Resource]) -> Markup {
     let words = kind.words();
     html! {
         div.scroll tabindex="0" role="region" aria-label=(texts.get(words.title)) {
-            table.list {
+            table.list.cards {
                 thead { tr {
                     th scope="col" { (texts.get("schema-name")) }
                     @for (_, text) in words.columns { th scope="col" { (texts.get(text)) } }
-                    th scope="col" { (texts.get("tool-state")) }
+                    @if words.has_status { th scope="col" { (texts.get("tool-state")) } }
                     th scope="col" { (texts.get("resource-defined")) }
                 } }
                 tbody { @for item in items {
                     tr {
                         th scope="row" { a href=(kind.path_of(&item.name)) { (format::name(&item.name)) } }
-                        @for (column, _) in words.columns { td { (setting(texts, item.value.get(column))) } }
-                        td { (status(texts, item)) }
+                        @for (column, text) in words.columns { (cell(texts, &texts.get(text), item.value.get(column))) }
+                        @if words.has_status { td { (status(texts, item)) } }
                         td { (origin(texts, item)) }
                     }
                 } }
@@ -91,10 +98,19 @@ fn table(texts: &Texts, kind: Kind, items: &[Resource]) -> Markup {
     }
 }
 
+/// A setting in the list: of a text its beginning, of files how many.
+fn cell(texts: &Texts, label: &str, value: Option<&Value>) -> Markup {
+    match value {
+        Some(Value::String(text)) if text.len() > MAX_IN_CELL => html! { td.text { (format::first_line(text)) } },
+        Some(Value::Object(members)) => html! { td data-label=(label) { (format::count(members.len() as u64)) } },
+        value => html! { td data-label=(label) { (setting(texts, value)) } },
+    }
+}
+
 /// One of them, and the form that changes it.
 pub(super) fn show_one(visit: &Visit, kind: Kind, resource: &Resource, attempt: &Attempt) -> Markup {
     let texts = visit.texts();
-    let state = html! { (status(&texts, resource)) " " (origin(&texts, resource)) };
+    let state = html! { @if kind.words().has_status { (status(&texts, resource)) " · " } (texts.get("resource-defined")) " " (origin(&texts, resource)) };
     let head = Head { state: Some(state), ..Head::new(&resource.name) };
     let may_change = visit.may(Act::ChangeAgents) && !resource.configured;
     frame::page(
@@ -102,8 +118,10 @@ pub(super) fn show_one(visit: &Visit, kind: Kind, resource: &Resource, attempt: 
         Some(kind.section()),
         &head,
         &html! {
-            dl.facts {
-                @for (name, value) in &resource.value { div { dt { code { (name) } } dd { (setting(&texts, Some(value))) } } }
+            @if kind == Kind::Skills { (skills::content(&texts, resource, &resource.tenants)) } @else {
+                dl.facts {
+                    @for (name, value) in &resource.value { div { dt { code { (name) } } dd { (setting(&texts, Some(value))) } } }
+                }
             }
             @if resource.configured { p.quiet { (texts.get("resource-configured-help")) } }
             @if let Some(token) = visit.form_token().filter(|_| may_change) {

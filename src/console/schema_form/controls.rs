@@ -48,7 +48,7 @@ pub(super) fn options(whole: &Value, schema: &Value) -> Vec<Value> {
     choices(schema).or_else(of_entries).unwrap_or_else(|| vec![Value::Bool(true), Value::Bool(false)])
 }
 
-/// The values that a schema lists: in `enum`, as `const`, or as one `const` in each of its variants.
+/// The values that a schema lists: in `enum`, as `const`, or by one of both in each of its variants.
 fn choices(schema: &Value) -> Option<Vec<Value>> {
     if let Some(values) = schema["enum"].as_array() {
         return Some(values.clone());
@@ -57,7 +57,11 @@ fn choices(schema: &Value) -> Option<Vec<Value>> {
         return Some(vec![value.clone()]);
     }
     let variants = ["oneOf", "anyOf"].into_iter().find_map(|key| schema[key].as_array())?;
-    variants.iter().map(|variant| variant.get("const").cloned()).collect()
+    let listed = variants.iter().map(|variant| match variant.get("const") {
+        Some(value) => Some(vec![value.clone()]),
+        None => variant["enum"].as_array().cloned(),
+    });
+    Some(listed.collect::<Option<Vec<_>>>()?.concat())
 }
 
 /// A value as a field has it.
@@ -98,7 +102,8 @@ fn is_scalar(value: &Value) -> bool {
 
 /// Texts like code have more than a line.
 fn is_long(name: &str, schema: &Value) -> bool {
-    const WORDS: [&str; 8] = ["code", "script", "query", "content", "body", "text", "prompt", "expression"];
+    const WORDS: [&str; 9] =
+        ["code", "script", "query", "content", "body", "text", "prompt", "expression", "instructions"];
     let is_bounded = schema["maxLength"].as_u64().is_some_and(|max| max <= 200);
     let is_free = schema["format"].is_null() && schema["pattern"].is_null();
     is_free && !is_bounded && WORDS.iter().any(|word| name.to_lowercase().contains(word))

@@ -38,7 +38,7 @@ fn nested() -> Value {
             "days": {"type": "array", "items": {"enum": ["mon", "tue", 3]}},
             "items": {"type": "array", "minItems": 2, "items": {"$ref": "#/$defs/item"}},
             "version": {"const": 2},
-            "status": {"oneOf": [{"const": "on"}, {"const": "off", "description": "Not at all."}]},
+            "status": {"oneOf": [{"type": "string", "enum": ["on", "auto"]}, {"const": "off", "description": "Not at all."}]},
         },
     })
 }
@@ -80,6 +80,10 @@ fn objects_lists_and_choices_have_fields_of_their_own() {
         "status": "off",
     });
     assert_eq!(read(&nested(), &form), expected);
+    let form = drawn(&nested(), &[], &[]);
+    let status = form.split("name=\"argument.status\"").nth(1).unwrap();
+    let options = status.split("</select>").next().unwrap().matches("<option value=\"");
+    assert_eq!(options.count(), 4, "one for none, and those of each variant: {form}");
     assert_eq!(read(&nested(), &[("argument.a~1b/city", ""), ("count.tags", "x")]), json!({}));
     // The form is filled in again without what was empty.
     let Value::Object(arguments) = expected else { panic!() };

@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use axum::extract::{Path, Request, State};
+use axum::http::Method;
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
+use serde_json::json;
 
-use super::{kind, path_of, since, state};
+use super::{PATH, kind, own_path, path_of, since, state};
 use crate::api::{begin_sign_in, record_change};
 use crate::console::acts::Act;
+use crate::console::export::{self, Format, Rows};
 use crate::console::frame::{self, Head, Section};
 use crate::console::submitted::Submitted;
 use crate::console::text::Texts;
@@ -29,6 +32,7 @@ const MAX_LINES: usize = 200;
 pub(in crate::console) struct Done {
     /// What was done last.
     done: String,
+    format: Format,
 }
 
 /// `GET /console/servers/{kind}/{name}`.
@@ -39,10 +43,32 @@ pub(in crate::console) async fn page(
     Address(done): Address<Done>,
 ) -> Response {
     let found = visit.require(Act::SeeServers).and_then(|()| find(&console, &visit, &kind, &name));
-    visit.answer(found.map(|status| show(&visit, &status, &done, None)))
+    match (found, done.format) {
+        (Ok(SourceStatus { name, collection: Some(collection), .. }), format) if format != Format::Html => {
+            rows(&name, &collection.report).respond(format)
+        }
+        (found, _) => visit.answer(found.map(|status| show(&visit, &status, &done, None))),
+    }
 }
 
-/// `POST /console/servers/{kind}/{name}`: reconnects it, or starts a sign-in.
+/// What became of each operation of a document.
+fn rows<'a>(name: &'a str, report: &Report) -> Rows<'a, 4> {
+    let works =
+        report.works.iter().map(|works| [json!(works.operation), json!("works"), json!(works.tool), json!(null)]);
+    let notes = |outcome: &'static str, notes: &[Note]| {
+        let row = |note: &Note| [json!(note.operation), json!(outcome), json!(null), json!(note.reason)];
+        notes.iter().map(row).collect::<Vec<_>>()
+    };
+    let noted = [
+        notes("lost", &report.lost),
+        notes("approximated", &report.approximated),
+        notes("needs_credentials", &report.needs_credentials),
+    ];
+    let rows = works.chain(noted.into_iter().flatten()).collect();
+    Rows { name, columns: ["operation", "outcome", "tool", "reason"], rows }
+}
+
+/// `POST /console/servers/{kind}/{name}`: reconnects or removes it, or starts a sign-in.
 pub(in crate::console) async fn act(
     State(console): State<Arc<Console>>,
     Path((kind, name)): Path<(String, String)>,
@@ -76,6 +102,11 @@ async fn apply(console: &Console, submitted: &Submitted, kind: &str, name: &str)
             let started = record_change(gateway, event, start).await?;
             Ok(visit.answer(Ok(show(visit, &status, &Done::default(), Some(started.authorization_url.as_str())))))
         }
+        "remove" => {
+            submitted.require_confirmation(&status.name)?;
+            visit.change(console, Method::DELETE, &format!("/admin/servers/{}", own_path(&status)), None).await?;
+            Ok(redirect(&format!("{PATH}?done=removed")))
+        }
         _ => Err(CallError::new(ErrorCode::InvalidRequest, "the form names no act; open the page again")),
     }
 }
@@ -104,14 +135,18 @@ fn show(visit: &Visit, status: &SourceStatus, done: &Done, sign_in: Option<&str>
             }
             @if let Some(reason) = &status.reason { p.notice.warn { "▲ " (format::text(reason)) } }
             dl.facts {
-                div { dt { (texts.get("server-address")) } dd { code { (format::text(&status.address)) } } }
+                div { dt { (texts.get("server-address")) } dd { @if status.address.is_empty() { "–" } @else { code { (format::text(&status.address)) } } } }
                 div { dt { (texts.get("server-defined")) } dd {
                     (texts.get(if status.registered { "server-registered" } else { "server-configured" }))
                 } }
             }
-            @if let Some(collection) = &status.collection { (fidelity(&texts, &collection.report)) }
-            (names(&texts, "server-waiting", &status.quarantined, false))
-            (names(&texts, "nav-tools", &status.tools, true))
+            @if let Some(collection) = &status.collection {
+                (fidelity(&texts, &collection.report))
+                (export::links(&texts, &path_of(status)))
+            }
+            (names(&texts, "server-waiting", &status.quarantined, None))
+            (names(&texts, "nav-tools", &status.tools, Some(&tools::path_of_source(&status.source()))))
+            (removal(visit, status))
         },
     )
 }
@@ -131,6 +166,29 @@ fn actions(visit: &Visit, status: &SourceStatus) -> Option<Markup> {
         @if status.state == SourceState::NeedsSignIn { (button("sign_in", "server-sign-in", false)) }
         (button("reconnect", "server-reconnect", true))
     })
+}
+
+/// The form that removes what was registered over HTTP; why there is none for what the configuration defines.
+fn removal(visit: &Visit, status: &SourceStatus) -> Markup {
+    let texts = visit.texts();
+    let Some(token) = visit.form_token().filter(|_| visit.may(Act::ChangeServers)) else { return html! {} };
+    if !status.registered {
+        return html! { p.quiet.small { (texts.get("server-remove-configured")) } };
+    }
+    html! {
+        details.manage {
+            summary { (texts.get("server-remove")) }
+            p { (texts.with("server-remove-help", [("n", status.tools.len().into())])) }
+            form.inline method="post" action=(path_of(status)) {
+                input type="hidden" name=(TOKEN_FIELD) value=(token);
+                div.field {
+                    label for="confirmed" { (texts.get("resource-remove-confirm")) }
+                    input #confirmed name="confirmed" required autocomplete="off" spellcheck="false";
+                }
+                button.danger name="act" value="remove" { (texts.get("resource-remove")) }
+            }
+        }
+    }
 }
 
 /// What became of each operation of a document.
@@ -163,15 +221,20 @@ pub(super) fn fidelity(texts: &Texts, report: &Report) -> Markup {
     }
 }
 
-fn names(texts: &Texts, title: &str, names: &[String], are_links: bool) -> Markup {
+/// Names of tools; with an address of them all, they lead to their pages.
+fn names(texts: &Texts, title: &str, names: &[String], all: Option<&str>) -> Markup {
+    let count = html! { (texts.get(title)) " (" (format::count(names.len() as u64)) ")" };
     html! {
         @if !names.is_empty() {
             section {
-                h2 { (texts.get(title)) " (" (format::count(names.len() as u64)) ")" }
+                h2 { @if let Some(all) = all { a href=(all) { (count) } } @else { (count) } }
                 ul.plain.names { @for name in names.iter().take(MAX_LINES) {
-                    li { @if are_links { a href=(tools::path_of(name)) { (format::name(name)) } } @else { (format::name(name)) } }
+                    li { @if all.is_some() { a href=(tools::path_of(name)) { (format::name(name)) } } @else { (format::name(name)) } }
                 } }
-                (more(texts, names.len()))
+                @match all {
+                    Some(all) if names.len() > MAX_LINES => p { a href=(all) { (texts.get("tools-all")) " →" } },
+                    _ => (more(texts, names.len())),
+                }
             }
         }
     }

@@ -6,11 +6,14 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::api::record_change;
 use crate::console::acts::Act;
+use crate::console::address::with_query;
+use crate::console::export::{self, Format, Rows};
 use crate::console::frame::{self, Head, Section};
+use crate::console::list::Page;
 use crate::console::submitted::{Submitted, require_admin};
 use crate::console::text::Texts;
 use crate::console::visit::{Address, TOKEN_FIELD, Visit};
@@ -22,9 +25,6 @@ use crate::registry::lock::{Change, Difference, Pin, escape_hidden};
 
 const PATH: &str = "/console/servers/lock";
 
-/// Maximum differences on the page; the rest follows when these are approved.
-const MAX_SHOWN: usize = 100;
-
 /// The field with the name of a tool and the hash of what was seen of it.
 const APPROVED: &str = "approved";
 
@@ -33,6 +33,8 @@ const APPROVED: &str = "approved";
 #[serde(default)]
 pub(in crate::console) struct Done {
     done: String,
+    page: usize,
+    format: Format,
 }
 
 /// `GET /console/servers/lock`.
@@ -46,7 +48,27 @@ pub(in crate::console) async fn page(
         Ok(()) => console.gateway.review_lock().await,
         Err(error) => Err(error),
     };
-    visit.answer(review.map(|review| show(&visit, review.as_ref(), &done)))
+    match (review, done.format) {
+        (Ok(Some(review)), format) if format != Format::Html => rows(&review).respond(format),
+        (review, _) => visit.answer(review.map(|review| show(&visit, review.as_ref(), &done))),
+    }
+}
+
+/// A row for each changed place of a tool, and one for a tool that was added or removed.
+fn rows(review: &LockReview) -> Rows<'static, 6> {
+    let mut rows = Vec::new();
+    for difference in &review.differences {
+        let row = |place: &str, before: Option<&Value>, after: Option<&Value>| {
+            let Difference { tool, change, quarantined, .. } = difference;
+            let change = json!(change)["change"].take();
+            [json!(tool), change, json!(quarantined), json!(place), json!(before), json!(after)]
+        };
+        match difference.edits.as_slice() {
+            [] => rows.push(row("", None, None)),
+            edits => rows.extend(edits.iter().map(|edit| row(&edit.path, edit.before.as_ref(), edit.after.as_ref()))),
+        }
+    }
+    Rows { name: "lock", columns: ["tool", "change", "quarantined", "place", "before", "after"], rows }
 }
 
 /// `POST /console/servers/lock`.
@@ -97,14 +119,16 @@ fn show(visit: &Visit, review: Option<&LockReview>, done: &Done) -> Markup {
             @if done.done == "approved" { p.notice role="status" { "✓ " (texts.get("lock-approved")) } }
             @match review {
                 None => { div.empty { p { (texts.get("lock-none")) } p { code { "sekisho lock" } } } },
-                Some(review) => { (differences(visit, review)) },
+                Some(review) => { (differences(visit, review, done.page)) },
             }
         },
     )
 }
 
-fn differences(visit: &Visit, review: &LockReview) -> Markup {
+fn differences(visit: &Visit, review: &LockReview, page: usize) -> Markup {
     let texts = visit.texts();
+    let shown = Page::of(&review.differences, page);
+    let address = |page: usize| with_query(PATH, [("page", &*page.to_string())]);
     html! {
         @for (source, reason) in &review.out_of_reach {
             p.notice.warn { "▲ " (texts.get("lock-not-compared")) " " strong { (format::text(source)) } ": " (format::text(reason)) }
@@ -114,10 +138,12 @@ fn differences(visit: &Visit, review: &LockReview) -> Markup {
         } @else {
             form.stack method="post" action=(PATH) {
                 input type="hidden" name=(TOKEN_FIELD) value=(visit.form_token().unwrap_or_default());
-                @for difference in review.differences.iter().take(MAX_SHOWN) { (one(&texts, review, difference)) }
+                @for difference in shown.entries { (one(&texts, review, difference)) }
                 div.buttons { button.main { (texts.get("lock-approve")) } }
                 p.help { (texts.get("lock-help")) }
             }
+            (shown.links(&texts, address))
+            (export::links(&texts, &address(shown.at)))
         }
     }
 }

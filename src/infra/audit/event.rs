@@ -16,6 +16,7 @@ pub enum EventKind {
     /// A request had wrong or no credentials.
     Unauthenticated,
     McpServerRegistered,
+    McpServerRemoved,
     CollectionRegistered,
     CollectionRemoved,
     /// A tenant, model or skill was added, changed or removed.

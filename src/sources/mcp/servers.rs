@@ -156,6 +156,11 @@ impl McpServers {
         self.added.lock().insert(name.to_owned(), registered);
     }
 
+    /// Removes a server that was [added](Self::add); [`configure`](Self::configure) applies it.
+    pub fn remove(&self, name: &str) {
+        self.added.lock().remove(name);
+    }
+
     pub fn added(&self, name: &str) -> bool {
         self.added.lock().contains_key(name)
     }

@@ -87,7 +87,8 @@ impl Things {
                 Access::Administrator
             }
             (_, "/admin/lock" | "/admin/lock/approve" | "/admin/servers/test")
-            | ("POST", "/admin/servers/{kind}/{name}/reconnect") => Access::Administrator,
+            | ("POST", "/admin/servers/{kind}/{name}/reconnect")
+            | ("DELETE", "/admin/servers/{kind}/{name}") => Access::Administrator,
             (
                 _,
                 "/admin/calls"

@@ -223,6 +223,13 @@ async fn a_run_waits_for_a_decision_about_a_call_if_it_is_asked_to() {
         let so_far = until(&mut response, |event| event.name == "approval").await;
         let approval = &so_far.last().unwrap().data;
         assert_eq!(approval["tool_name"], "sleep");
+        let shown = async || get(&app, &format!("/api/runs/{run}")).await["waits_for"].take();
+        let mut asked = Value::Null;
+        while asked.is_null() {
+            asked = shown().await;
+        }
+        asked["type"] = json!("approval");
+        assert_eq!(asked, *approval);
         let resolve = |call: &str| {
             let body = json!({"call_id": call, "decision": decision});
             app.post(&format!("/api/runs/{run}/resolve")).json(&body).send()
@@ -233,6 +240,7 @@ async fn a_run_waits_for_a_decision_about_a_call_if_it_is_asked_to() {
         if decision == "repeat" {
             let repeated = until(&mut response, |event| event.name == "tool_use").await;
             assert_eq!(repeated.last().unwrap().data["tool_use_id"], call);
+            assert_eq!(shown().await, Value::Null, "it is decided");
             // It takes a minute again.
             app.post(&format!("/api/runs/{run}/cancel")).send().await.unwrap();
             until(&mut response, |event| event.name == "result").await;

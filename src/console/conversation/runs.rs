@@ -1,0 +1,188 @@
+//! The runs of a conversation: those that ended, the one that is on, and the call about which that one waits for a decision.
+
+use maud::{Markup, html};
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::console::Console;
+use crate::console::chat::pretty;
+use crate::console::conversations::encoded;
+use crate::console::export::{self, Rows};
+use crate::console::format;
+use crate::console::list;
+use crate::console::text::Texts;
+use crate::console::visit::{TOKEN_FIELD, Visit};
+use crate::core::error::CallError;
+
+/// Runs that are listed.
+const PAGE: u32 = 20;
+
+/// A run, as its route gives it.
+#[derive(Debug, Deserialize)]
+pub(super) struct Run {
+    pub id: String,
+    number: i64,
+    agent: String,
+    pub status: String,
+    pub error: Option<RunError>,
+    begun_at: String,
+    ended_at: Option<String>,
+    waits_for: Option<UnknownCall>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct RunError {
+    pub code: String,
+    pub message: String,
+}
+
+/// A call that was sent and not answered.
+#[derive(Debug, Deserialize)]
+pub(super) struct UnknownCall {
+    call_id: String,
+    tool_name: String,
+    tool_input: String,
+    reason: String,
+}
+
+/// Runs, the last one first.
+#[derive(Debug, Deserialize)]
+pub(super) struct RunPage {
+    pub runs: Vec<Run>,
+    next: Option<i64>,
+}
+
+/// Runs of a conversation, before the one with this number.
+///
+/// # Errors
+/// That of the route.
+pub(super) async fn fetch(
+    console: &Console,
+    visit: &Visit,
+    route: &str,
+    before: Option<i64>,
+) -> Result<RunPage, CallError> {
+    let before = before.map(|before| format!("&before={before}")).unwrap_or_default();
+    visit.fetch(console, &format!("{route}/runs?limit={PAGE}{before}")).await
+}
+
+/// The call about which a run waits for a decision.
+///
+/// # Errors
+/// That of the route.
+pub(super) async fn waits_for(console: &Console, visit: &Visit, run: &str) -> Result<Option<UnknownCall>, CallError> {
+    let run: Run = visit.fetch(console, &format!("/api/runs/{}", encoded(run))).await?;
+    Ok(run.waits_for)
+}
+
+pub(super) fn rows(page: &RunPage) -> Rows<'static, 6> {
+    let row = |run: &Run| {
+        let error = run.error.as_ref().map(|error| error.code.as_str());
+        [json!(run.number), json!(run.status), json!(error), json!(run.agent), json!(run.begun_at), json!(run.ended_at)]
+    };
+    Rows {
+        name: "runs",
+        columns: ["number", "status", "code", "agent", "begun_at", "ended_at"],
+        rows: page.runs.iter().map(row).collect(),
+    }
+}
+
+/// A run that is on, and grows with the script.
+pub(super) fn running(
+    texts: &Texts,
+    path: &str,
+    run: &str,
+    asked: Option<&UnknownCall>,
+    token: Option<&str>,
+) -> Markup {
+    html! {
+        live-run.message.assistant src={ "/console/runs/" (run) "/events" } data-page=(path) aria-live="polite" {
+            p.who-says { (texts.get("chat-agent")) " · " (texts.get("run-running")) }
+            noscript { p { a href={ (path) "?run=" (run) "#end" } { (texts.get("chat-reload")) } } }
+        }
+        div #decision { @if let Some(call) = asked { (decision(texts, path, run, call, token)) } }
+        @if let Some(token) = token {
+            form method="post" action=(path) {
+                input type="hidden" name=(TOKEN_FIELD) value=(token);
+                input type="hidden" name="run" value=(run);
+                button name="act" value="cancel" { (texts.get("run-cancel")) }
+            }
+        }
+    }
+}
+
+/// The call that may have happened, and whether it is sent again.
+fn decision(texts: &Texts, path: &str, run: &str, call: &UnknownCall, token: Option<&str>) -> Markup {
+    html! {
+        section.notice.warn.stack role="alert" aria-labelledby="decision-title" {
+            h2 #decision-title { "◷ " (texts.get("decision-title")) }
+            p { (format::name(&call.tool_name)) ": " (format::text(&call.reason)) }
+            p.who-says { (texts.get("schema-title")) }
+            pre tabindex="0" { code { (pretty(&call.tool_input)) } }
+            @if let Some(token) = token {
+                form.stack method="post" action=(path) {
+                    input type="hidden" name=(TOKEN_FIELD) value=(token);
+                    input type="hidden" name="run" value=(run);
+                    input type="hidden" name="call_id" value=(call.call_id);
+                    div.buttons {
+                        button name="act" value="skip" { (texts.get("decision-skip")) }
+                        button.danger name="act" value="repeat" { (texts.get("decision-repeat")) }
+                    }
+                    p.help { (texts.get("decision-help")) }
+                }
+            }
+        }
+    }
+}
+
+/// The runs before the one with this number. `path` is that of the conversation.
+pub(super) fn table(texts: &Texts, path: &str, before: Option<i64>, page: &RunPage) -> Markup {
+    let address = |before: Option<i64>| match before {
+        Some(before) => format!("{path}?runs_before={before}"),
+        None => path.to_owned(),
+    };
+    html! {
+        @if !page.runs.is_empty() {
+            section aria-labelledby="runs" {
+                h2 #runs { (texts.get("runs-title")) }
+                div.scroll tabindex="0" role="group" aria-labelledby="runs" {
+                    table.list {
+                        thead { tr {
+                            th.number scope="col" { (texts.get("run-number")) }
+                            th scope="col" { (texts.get("call-outcome")) }
+                            th scope="col" { (texts.get("agent-name")) }
+                            th scope="col" { (texts.get("run-begun")) }
+                            th scope="col" { (texts.get("run-ended")) }
+                        } }
+                        tbody { @for run in &page.runs {
+                            tr {
+                                td.number { (run.number) }
+                                td { (outcome(texts, run)) }
+                                td { code { (run.agent) } }
+                                td { (format::moment(texts, &run.begun_at)) }
+                                td { @if let Some(ended) = &run.ended_at { (format::moment(texts, ended)) } }
+                            }
+                        } }
+                    }
+                }
+                (export::links(texts, &address(before)))
+                @if let Some(next) = page.next { (list::older(texts, &format!("{}#runs", address(Some(next))))) }
+            }
+        }
+    }
+}
+
+fn outcome(texts: &Texts, run: &Run) -> Markup {
+    let (class, sign, text) = match run.status.as_str() {
+        "running" => ("tag", "…", "run-running"),
+        "succeeded" => ("tag good", "✓", "status-success"),
+        "cancelled" => ("tag", "–", "status-cancelled"),
+        "timed_out" => ("tag bad", "✕", "run-timed-out"),
+        "interrupted" => ("tag warn", "▲", "run-interrupted"),
+        _ => ("tag bad", "✕", "status-error"),
+    };
+    html! {
+        span class=(class) { (sign) " " (texts.get(text)) }
+        @if let Some(error) = &run.error { " " code.quiet title=(format::text(&error.message)) { (error.code) } }
+    }
+}
