@@ -57,7 +57,7 @@ fn with_other_engine() -> String {
 
 fn described(contents: &BackupContents) -> String {
     let BackupContents { audit_lines, workspace_files } = contents;
-    format!("the store, {audit_lines} lines of the audit trail, {workspace_files} files of sessions")
+    format!("the store, lines of the audit trail: {audit_lines}, files of sessions: {workspace_files}")
 }
 
 fn show(common: &Common, outcome: Result<BackupContents, String>, text: impl Fn(&BackupContents) -> String) -> Exit {

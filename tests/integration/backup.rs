@@ -56,7 +56,7 @@ async fn a_backup_of_a_busy_gateway_has_what_was_answered_before_and_is_restored
     ends.store(true, Ordering::SeqCst);
     let ids = calling.await.unwrap();
     assert!(written.status.success(), "{}", text(&written));
-    assert!(text(&written).contains("1 files of sessions"), "{}", text(&written));
+    assert!(text(&written).contains("files of sessions: 1"), "{}", text(&written));
     let again = run(&app.directory, &["backup", "monday.zip"]).await;
     assert!(again.status.code() == Some(1) && text(&again).contains("exists already"), "{}", text(&again));
     let archive = app.directory.path().join("monday.zip");
