@@ -117,6 +117,8 @@ fn commands_use_the_gateway_that_runs_and_write_nothing_of_their_own() {
         let mut names: Vec<_> = std::fs::read_dir(directory.path().join("state"))
             .unwrap()
             .map(|entry| entry.unwrap().file_name())
+            // There for a moment, whenever the head of the trail is replaced.
+            .filter(|name| name != "audit.jsonl.head.new")
             .collect();
         names.sort();
         names
