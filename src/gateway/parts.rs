@@ -151,6 +151,7 @@ pub(super) fn restart_required(started: &Config, now: &Config) -> Vec<&'static s
         ("server", started.server != now.server),
         ("outbound", started.outbound != now.outbound),
         ("store", started.store != now.store),
+        ("cluster", started.cluster != now.cluster),
         ("audit", started.audit != now.audit),
         ("telemetry", started.telemetry != now.telemetry),
         ("agent.prompts_directory", started.agent.prompts_directory != now.agent.prompts_directory),

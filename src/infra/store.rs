@@ -16,6 +16,7 @@ mod paused_runs;
 mod plans;
 mod postgresql;
 mod registrations;
+mod replicas;
 mod resources;
 mod runs;
 mod sessions;
@@ -50,6 +51,7 @@ pub use self::location::StoreLocation;
 pub use self::paused_runs::PausedRun;
 pub use self::plans::{PlanKey, PlanWish, StoredPlan};
 pub use self::registrations::Registrations;
+pub use self::replicas::{ReplicaIdentity, StoredReplica};
 pub use self::resources::ResourceKind;
 pub use self::runs::AgentRun;
 pub use self::sessions::{SessionMessage, SessionSummary};
@@ -179,6 +181,14 @@ impl Engine {
         match self {
             Self::Sqlite => "BEGIN IMMEDIATE",
             Self::PostgreSql => "BEGIN",
+        }
+    }
+
+    /// Microseconds since 1970 by the database's clock, when the transaction of the statement began.
+    fn now_expression(self) -> &'static str {
+        match self {
+            Self::Sqlite => "CAST(unixepoch('subsec') * 1000000 AS BIGINT)",
+            Self::PostgreSql => "CAST(EXTRACT(EPOCH FROM CURRENT_TIMESTAMP) * 1000000 AS BIGINT)",
         }
     }
 }

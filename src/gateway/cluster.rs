@@ -1,0 +1,111 @@
+//! The replicas that share the database with this gateway.
+
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+use tokio::time::MissedTickBehavior;
+
+use super::parts::component_error;
+use super::{Gateway, Reach, StartError};
+use crate::config::Config;
+use crate::core::caller::Caller;
+use crate::core::error::{CallError, ErrorCode};
+use crate::infra::readiness::Readiness;
+use crate::infra::replica::{Files, HEARTBEAT, LOST_AFTER, Replica};
+use crate::infra::store::{Store, StoreLocation, StoredReplica};
+use crate::policy::Policy;
+
+impl Gateway {
+    /// This gateway's id among the replicas, if it is one.
+    pub fn replica_id(&self) -> Option<&str> {
+        self.replica.as_ref().map(|replica| &**replica.id())
+    }
+
+    /// The id of this replica, and all replicas that did not leave.
+    ///
+    /// # Errors
+    /// `denied` to all but administrators of the tenant `default`; `not_found` for a gateway that is no replica;
+    /// `overloaded` when the store cannot be read.
+    pub(crate) async fn replicas(&self, caller: &Caller) -> Result<(&str, Vec<StoredReplica>), CallError> {
+        if self.reach(caller) != Reach::AllTenants {
+            let message =
+                "the replicas serve all tenants: they are shown to administrators of the tenant `default` alone";
+            return Err(CallError::new(ErrorCode::Denied, message));
+        }
+        let Some(replica) = &self.replica else {
+            let message = "this gateway is no replica: `cluster.enabled` is not set";
+            return Err(CallError::new(ErrorCode::NotFound, message));
+        };
+        Ok((replica.id(), replica.list().await?))
+    }
+
+    /// Says at intervals that this replica is there.
+    pub(super) async fn keep_registered(&self) {
+        let Some(replica) = &self.replica else { return };
+        let mut ticks = tokio::time::interval(HEARTBEAT);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while self.closing.run_until_cancelled(ticks.tick()).await.is_some() {
+            let files = files_of(&self.config(), self.pipeline.policy.version());
+            replica.beat(&files).await;
+        }
+    }
+
+    /// Starts what a replica does in the background.
+    pub(super) fn start_replica(self: &Arc<Self>) {
+        let Some(replica) = &self.replica else { return };
+        let gateway = Arc::clone(self);
+        self.background.spawn(async move { gateway.keep_registered().await });
+    }
+
+    /// Removes the registration of this replica.
+    pub(super) async fn leave_cluster(&self) {
+        let Some(replica) = &self.replica else { return };
+        replica.leave().await;
+    }
+
+    /// Removes what replicas left long ago.
+    pub(super) async fn forget_lost_replicas(&self) {
+        let Some(replica) = &self.replica else { return };
+        replica.forget_lost().await;
+    }
+}
+
+/// Registers this gateway, if it is a replica.
+///
+/// # Errors
+/// The store cannot be written.
+pub(super) async fn register(
+    config: &Config,
+    policy: &Policy,
+    store: &Store,
+    readiness: &Arc<Readiness>,
+) -> Result<Option<Arc<Replica>>, StartError> {
+    if !config.cluster.enabled {
+        return Ok(None);
+    }
+    let files = files_of(config, policy.version());
+    let registered = Replica::register(store.clone(), Arc::clone(readiness), &files).await;
+    registered.map(Some).map_err(component_error("cluster"))
+}
+
+/// The digests of what all replicas should have alike.
+pub(super) fn files_of(config: &Config, policies: Arc<str>) -> Files {
+    let mut digest = Sha256::new();
+    for (topic, settings) in config.fingerprint() {
+        digest.update(format!("{topic} {settings}\n"));
+    }
+    Files { configuration: hex::encode(&digest.finalize()[..8]), policies }
+}
+
+/// The replicas that are live in the database of a configuration, and its digest, without writing anything.
+///
+/// # Errors
+/// The database cannot be read.
+pub async fn live_replicas(config: &Config) -> Result<(Vec<StoredReplica>, String), StartError> {
+    let failed = component_error("store");
+    let store = Store::open_copy(&StoreLocation::of(config)).await.map_err(&failed)?;
+    let mut replicas = store.replicas(LOST_AFTER).await.map_err(&failed)?;
+    store.close().await;
+    replicas.retain(|replica| replica.is_live);
+    Ok((replicas, files_of(config, "".into()).configuration))
+}
