@@ -145,7 +145,7 @@ impl Pipeline {
         let _slots = scope.record_stage(Stage::Limits, self.limits.admit(call, &tool).await)?;
         let arguments = scope.record_stage(Stage::Validate, tool.input.validate(arguments))?;
         let permit = scope.record_stage(Stage::Policy, self.policy.authorize(call, &tool, arguments))?;
-        let hold = scope.record_stage(Stage::Budget, self.budget.reserve(call, &tool))?;
+        let hold = scope.record_stage(Stage::Budget, self.budget.reserve(call, &tool).await)?;
         let breaker = scope.record_stage(Stage::Breaker, self.breakers.admit(upstream_of(call, &tool, &permit)))?;
         if call.dry_run {
             return Ok(Accepted::not_run(&hold));

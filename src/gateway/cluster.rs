@@ -7,7 +7,9 @@ use tokio::time::MissedTickBehavior;
 
 use super::parts::component_error;
 use super::{Gateway, Reach, StartError};
+use crate::budget::BudgetLeases;
 use crate::config::Config;
+use crate::core::amount::Amount;
 use crate::core::caller::Caller;
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::readiness::Readiness;
@@ -21,12 +23,12 @@ impl Gateway {
         self.replica.as_ref().map(|replica| &**replica.id())
     }
 
-    /// The id of this replica, and all replicas that did not leave.
+    /// The id of this replica, and all replicas that did not leave, each with what it leases of today's budgets.
     ///
     /// # Errors
     /// `denied` to all but administrators of the tenant `default`; `not_found` for a gateway that is no replica;
     /// `overloaded` when the store cannot be read.
-    pub(crate) async fn replicas(&self, caller: &Caller) -> Result<(&str, Vec<StoredReplica>), CallError> {
+    pub(crate) async fn replicas(&self, caller: &Caller) -> Result<(&str, Vec<(StoredReplica, Amount)>), CallError> {
         if self.reach(caller) != Reach::AllTenants {
             let message =
                 "the replicas serve all tenants: they are shown to administrators of the tenant `default` alone";
@@ -36,7 +38,12 @@ impl Gateway {
             let message = "this gateway is no replica: `cluster.enabled` is not set";
             return Err(CallError::new(ErrorCode::NotFound, message));
         };
-        Ok((replica.id(), replica.list().await?))
+        let mut leased = self.store.leased_on(self.pipeline.budget.today()).await?;
+        let replicas = replica.list().await?.into_iter().map(|replica| {
+            let leased = leased.remove(&replica.id).unwrap_or_default();
+            (replica, leased)
+        });
+        Ok((replica.id(), replicas.collect()))
     }
 
     /// Says at intervals that this replica is there.
@@ -47,19 +54,25 @@ impl Gateway {
         while self.closing.run_until_cancelled(ticks.tick()).await.is_some() {
             let files = files_of(&self.config(), self.pipeline.policy.version());
             replica.beat(&files).await;
+            self.apply_membership(replica);
         }
     }
 
-    /// Starts what a replica does in the background.
+    /// Starts what a replica does in the background: its heartbeat, leases of budgets and rates, registrations of others.
     pub(super) fn start_replica(self: &Arc<Self>) {
         let Some(replica) = &self.replica else { return };
+        self.apply_membership(replica);
         let gateway = Arc::clone(self);
         self.background.spawn(async move { gateway.keep_registered().await });
+        let leases = self.budget_leases(replica);
+        let closing = self.closing.clone();
+        self.background.spawn(async move { leases.run(closing).await });
     }
 
-    /// Removes the registration of this replica.
+    /// Gives back what this replica leased, and removes its registration.
     pub(super) async fn leave_cluster(&self) {
         let Some(replica) = &self.replica else { return };
+        self.budget_leases(replica).give_back().await;
         replica.leave().await;
     }
 
@@ -67,6 +80,17 @@ impl Gateway {
     pub(super) async fn forget_lost_replicas(&self) {
         let Some(replica) = &self.replica else { return };
         replica.forget_lost().await;
+        if let Err(error) = self.budget_leases(replica).forget_old().await {
+            tracing::warn!(%error, "cannot remove leases of past days from the store");
+        }
+    }
+
+    fn budget_leases(&self, replica: &Arc<Replica>) -> BudgetLeases {
+        BudgetLeases::new(&self.pipeline.budget, &self.store, replica, &self.readiness)
+    }
+
+    fn apply_membership(&self, replica: &Replica) {
+        self.pipeline.budget.set_clock_offset(replica.clock_offset());
     }
 }
 

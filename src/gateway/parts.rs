@@ -106,7 +106,10 @@ pub(super) async fn pipeline(
         registry: Arc::new(Registry::new(snapshot)),
         limits: Limits::new(&config.limits).map_err(component_error("limits"))?,
         policy,
-        budget: Arc::new(Budgets::new(&config.budget)),
+        budget: Arc::new(match config.cluster.enabled {
+            true => Budgets::of_replica(&config.budget),
+            false => Budgets::new(&config.budget),
+        }),
         breakers: Breakers::new(mcp::breaker_rules(config), Arc::clone(&metrics)),
         retries: Retries::new(&config.execution),
         sessions: Sessions::new(&config.session),

@@ -1,11 +1,14 @@
 //! Several gateways on one PostgreSQL database, as replicas: real programs, which are also killed.
 
+use std::time::{Duration, Instant};
+
 use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::app::{TestApp, answer};
+use crate::app::{TestApp, answer, degraded};
 use crate::cli::{Serving, sekisho};
+use crate::slack::slack;
 use crate::store_database::TestDatabase;
 
 /// A running replica with a state directory of its own.
@@ -29,6 +32,11 @@ impl Replica {
         self.serving = Some(Serving::start_with(&self.directory, &["--config", "sekisho.yaml"]));
     }
 
+    /// As by `kill -9`.
+    fn kill(&mut self) {
+        self.serving = None;
+    }
+
     fn url(&self) -> &str {
         &self.serving.as_ref().unwrap().url
     }
@@ -39,10 +47,79 @@ impl Replica {
         serde_json::from_slice(&run.stdout).unwrap_or_else(|_| panic!("{}", crate::cli::text(&run)))
     }
 
+    /// Calls until a call is answered otherwise than with success; how many succeeded, and that answer.
+    async fn call_until_refused(&self, at_once: usize) -> (usize, Vec<StatusCode>) {
+        let calling = (0..at_once).map(|_| async {
+            let mut succeeded = 0;
+            loop {
+                match call(&self.client, self.url()).await {
+                    Some(StatusCode::OK) => succeeded += 1,
+                    Some(other) => return (succeeded, other),
+                    // Killed meanwhile.
+                    None => return (succeeded, StatusCode::BAD_GATEWAY),
+                }
+            }
+        });
+        let ended = futures_util::future::join_all(calling).await;
+        (ended.iter().map(|(succeeded, _)| succeeded).sum(), ended.into_iter().map(|(_, status)| status).collect())
+    }
 }
 
 fn clustered(more: &str) -> String {
     format!("cluster: {{enabled: true}}\n{more}\n")
+}
+
+async fn call(client: &Client, url: &str) -> Option<StatusCode> {
+    let body = json!({"arguments": {"expression": "6*7"}});
+    let sent = client.post(format!("{url}/tools/calculator/execute")).json(&body).send().await;
+    Some(sent.ok()?.status())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+async fn on_postgresql_three_replicas_spend_one_budget_also_when_one_is_killed() {
+    let database = TestDatabase::new().await;
+    // 300 calls.
+    let settings = "budget: {max_cost_per_caller_per_day: '3.00'}\n\
+                    tools: {overrides: {calculator: {cost_per_use: '0.01', rate_limit: 1000000}}}";
+    let mut replicas: Vec<_> = (0..3).map(|_| Replica::start(&database, settings)).collect();
+    let (mut killed, mut others) = (replicas.pop().unwrap(), replicas);
+    // Some calls of the one that is killed, in the middle of others.
+    let before = async {
+        let mut succeeded = 0;
+        for _ in 0..20 {
+            succeeded += usize::from(call(&killed.client, killed.url()).await == Some(StatusCode::OK));
+        }
+        succeeded
+    };
+    let others_before = async {
+        let mut succeeded = 0;
+        for _ in 0..20 {
+            for replica in &others {
+                succeeded += usize::from(call(&replica.client, replica.url()).await == Some(StatusCode::OK));
+            }
+        }
+        succeeded
+    };
+    let (of_killed, of_others) = tokio::join!(before, others_before);
+    assert_eq!((of_killed, of_others), (20, 40));
+    killed.kill();
+    let listed = others[0].command(&["cluster"]);
+    let leased: f64 = listed["replicas"].as_array().unwrap().iter().filter_map(|one| one["leased_usd"].as_f64()).sum();
+    assert!(leased > 0.0 && leased <= 2.4, "{listed}");
+    let calling = others.iter().map(|replica| replica.call_until_refused(8));
+    let ended = futures_util::future::join_all(calling).await;
+    for (_, statuses) in &ended {
+        assert!(statuses.iter().all(|status| *status == StatusCode::PAYMENT_REQUIRED), "{statuses:?}");
+    }
+    killed.restart();
+    let (after, statuses) = killed.call_until_refused(1).await;
+    assert_eq!(statuses, [StatusCode::PAYMENT_REQUIRED]);
+    let all = of_killed + of_others + after + ended.iter().map(|(succeeded, _)| succeeded).sum::<usize>();
+    // What the killed one leased, at most 5 % of 3 USD, and what it had spent and not settled, at most its 20 calls.
+    assert!((260..=300).contains(&all), "{all} of 300 calls");
+    // Those that stop give back what they did not use.
+    others.clear();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -70,6 +147,34 @@ async fn on_postgresql_replicas_are_listed_until_they_leave() {
     let checked = one.command(&["check"]);
     let found = checked.as_array().unwrap().iter().find(|finding| finding["part"] == "cluster").unwrap();
     assert!(found["says"].as_str().unwrap().contains("1 replicas are live"), "{found}");
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+async fn on_postgresql_while_the_database_is_away_replicas_use_up_what_they_leased() {
+    let database = TestDatabase::new().await;
+    let settings = clustered("budget: {max_cost_per_caller_per_day: '20'}");
+    let app = TestApp::with(&database.settings(&settings)).await;
+    assert_eq!(app.call("paid", json!({})).await.0, StatusCode::OK);
+    database.take_away().await;
+    let mut refused = Value::Null;
+    for _ in 0..30 {
+        let (status, reply) = app.call("paid", json!({})).await;
+        if status != StatusCode::OK {
+            assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{reply}");
+            refused = reply;
+            break;
+        }
+    }
+    assert!(refused.to_string().contains("cannot be leased"), "{refused}");
+    assert_eq!(app.call("echo", json!({})).await.0, StatusCode::OK);
+    assert!(degraded(&app).await["leases"].is_string());
+    database.bring_back().await;
+    let until = Instant::now() + slack(Duration::from_secs(10));
+    while app.call("paid", json!({})).await.0 != StatusCode::OK {
+        assert!(Instant::now() < until, "{}", degraded(&app).await);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }
 
 /// No server is needed for this one.

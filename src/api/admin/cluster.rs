@@ -5,12 +5,14 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
+use rust_decimal::Decimal;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::api::documentation::ReplyBody;
 use crate::api::reply;
 use crate::api::request::RequestMeta;
+use crate::core::amount::Amount;
 use crate::core::error::CallError;
 use crate::gateway::Gateway;
 use crate::infra::store::StoredReplica;
@@ -40,6 +42,11 @@ pub(super) struct ReplicaBody {
     started_at: String,
     /// When it last said that it is there.
     heartbeat_at: String,
+    /// What it leases of today's budgets, all accounts together: USD. Of a lost one it counts as spent.
+    #[serde(with = "rust_decimal::serde::float")]
+    #[schema(value_type = f64)]
+    leased_usd: Decimal,
+    leased_tokens: u64,
 }
 
 /// The replicas that share the database, with what they run. For administrators of the tenant `default`.
@@ -51,8 +58,8 @@ pub(crate) async fn show(origin: RequestMeta, State(gateway): State<Arc<Gateway>
     Ok(reply::json(StatusCode::OK, &ClusterBody { replica: own.to_owned(), replicas }))
 }
 
-impl From<StoredReplica> for ReplicaBody {
-    fn from(replica: StoredReplica) -> Self {
+impl From<(StoredReplica, Amount)> for ReplicaBody {
+    fn from((replica, leased): (StoredReplica, Amount)) -> Self {
         let StoredReplica { id, host, version, configuration, policies, started, heartbeat, is_live } = replica;
         Self {
             id,
@@ -63,6 +70,8 @@ impl From<StoredReplica> for ReplicaBody {
             policies,
             started_at: started.to_string(),
             heartbeat_at: heartbeat.to_string(),
+            leased_usd: leased.cost_usd,
+            leased_tokens: leased.tokens,
         }
     }
 }
