@@ -64,6 +64,8 @@ impl Gateway {
         self.apply_membership(replica);
         let gateway = Arc::clone(self);
         self.background.spawn(async move { gateway.keep_registered().await });
+        let gateway = Arc::clone(self);
+        self.background.spawn(async move { gateway.pipeline.limits.exchange(gateway.closing.clone()).await });
         let leases = self.budget_leases(replica);
         let closing = self.closing.clone();
         self.background.spawn(async move { leases.run(closing).await });
@@ -83,6 +85,9 @@ impl Gateway {
         if let Err(error) = self.budget_leases(replica).forget_old().await {
             tracing::warn!(%error, "cannot remove leases of past days from the store");
         }
+        if let Err(error) = self.pipeline.limits.forget_full_buckets().await {
+            tracing::warn!(%error, "cannot remove full buckets from the store");
+        }
     }
 
     fn budget_leases(&self, replica: &Arc<Replica>) -> BudgetLeases {
@@ -91,6 +96,7 @@ impl Gateway {
 
     fn apply_membership(&self, replica: &Replica) {
         self.pipeline.budget.set_clock_offset(replica.clock_offset());
+        self.pipeline.limits.set_replicas(replica.live());
     }
 }
 

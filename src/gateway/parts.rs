@@ -104,7 +104,11 @@ pub(super) async fn pipeline(
     let audit = Audit::open(config.audit_file(), &config.audit, Arc::clone(readiness));
     Ok(Arc::new(Pipeline {
         registry: Arc::new(Registry::new(snapshot)),
-        limits: Limits::new(&config.limits).map_err(component_error("limits"))?,
+        limits: match config.cluster.enabled {
+            true => Limits::of_replica(&config.limits, store.clone()),
+            false => Limits::new(&config.limits),
+        }
+        .map_err(component_error("limits"))?,
         policy,
         budget: Arc::new(match config.cluster.enabled {
             true => Budgets::of_replica(&config.budget),

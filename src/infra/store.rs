@@ -16,6 +16,7 @@ mod migrations;
 mod paused_runs;
 mod plans;
 mod postgresql;
+mod rate_buckets;
 mod registrations;
 mod replicas;
 mod resources;
@@ -52,6 +53,7 @@ pub use self::idempotency::{IdempotencyRecord, OwnedRecords, RecordOwner, Record
 pub use self::location::StoreLocation;
 pub use self::paused_runs::PausedRun;
 pub use self::plans::{PlanKey, PlanWish, StoredPlan};
+pub use self::rate_buckets::{AskedCalls, TakenCalls};
 pub use self::registrations::Registrations;
 pub use self::replicas::{ReplicaIdentity, StoredReplica};
 pub use self::resources::ResourceKind;

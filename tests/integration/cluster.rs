@@ -124,6 +124,26 @@ async fn on_postgresql_three_replicas_spend_one_budget_also_when_one_is_killed()
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+async fn on_postgresql_three_replicas_keep_one_rate() {
+    for per_minute in [60_u32, 1_800] {
+        let database = TestDatabase::new().await;
+        let settings = format!("tools: {{overrides: {{calculator: {{rate_limit: {per_minute}}}}}}}");
+        let replicas: Vec<_> = (0..3).map(|_| Replica::start(&database, &settings)).collect();
+        let began = Instant::now();
+        let calling = replicas.iter().map(|replica| replica.call_until_refused(8));
+        let ended = futures_util::future::join_all(calling).await;
+        let seconds = began.elapsed().as_secs_f64();
+        let all = ended.iter().map(|(succeeded, _)| succeeded).sum::<usize>() as f64;
+        for (_, statuses) in &ended {
+            assert!(statuses.iter().all(|status| *status == StatusCode::TOO_MANY_REQUESTS), "{statuses:?}");
+        }
+        let (limit, refilled) = (f64::from(per_minute), f64::from(per_minute) / 60.0 * seconds);
+        assert!(all >= 0.9 * limit && all <= limit + refilled + 1.0, "{all} calls of {limit} in {seconds} s");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_replicas_are_listed_until_they_leave() {
     let database = TestDatabase::new().await;
     let (one, mut other) = (Replica::start(&database, ""), Replica::start(&database, "limits: {max_concurrent: 7}"));
@@ -167,7 +187,7 @@ async fn on_postgresql_while_the_database_is_away_replicas_use_up_what_they_leas
         }
     }
     assert!(refused.to_string().contains("cannot be leased"), "{refused}");
-    assert_eq!(app.call("echo", json!({})).await.0, StatusCode::OK);
+    assert_eq!(app.call("echo", json!({})).await.0, StatusCode::OK, "rates go on, by the part of this replica");
     assert!(degraded(&app).await["leases"].is_string());
     database.bring_back().await;
     let until = Instant::now() + slack(Duration::from_secs(10));

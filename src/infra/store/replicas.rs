@@ -113,6 +113,14 @@ impl Store {
         replicas.collect()
     }
 
+    /// Asks for an answer.
+    ///
+    /// # Errors
+    /// [`StoreError`]: there is none.
+    pub async fn ping(&self) -> Result<(), StoreError> {
+        sqlx::query("SELECT 1").execute(&self.pool).await.map(drop).map_err(|error| self.failed(error))
+    }
+
     /// Removes a replica that stops.
     ///
     /// # Errors
