@@ -107,12 +107,18 @@ impl Pipeline {
             let call = Arc::clone(&call);
             Box::pin(async move {
                 let reply = Arc::new(pipeline.run_and_settle(&call, arguments, Some(&mut guard)).await);
+                let elsewhere = guard.take_elsewhere();
                 guard.end(&reply, call.sending.state()).await;
-                reply
+                (elsewhere.is_some(), elsewhere.unwrap_or(reply))
             })
         };
         match self.replies.run(running).await {
-            Some(reply) => Answered { reply, replayed: false },
+            Some((replayed, reply)) => {
+                if replayed {
+                    self.settlement.metrics.idempotent_replay();
+                }
+                Answered { reply, replayed }
+            }
             None => Answered::first(Reply::without_a_run(&call, CallError::internal("the call was aborted"))),
         }
     }

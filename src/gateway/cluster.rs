@@ -62,6 +62,7 @@ impl Gateway {
     pub(super) fn start_replica(self: &Arc<Self>) {
         let Some(replica) = &self.replica else { return };
         self.apply_membership(replica);
+        self.pipeline.replies.set_replica(replica.id());
         let gateway = Arc::clone(self);
         self.background.spawn(async move { gateway.keep_registered().await });
         let gateway = Arc::clone(self);

@@ -1,12 +1,17 @@
 //! Several gateways on one PostgreSQL database, as replicas: real programs, which are also killed.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use axum::Router;
+use axum::routing::post;
 use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::app::{TestApp, answer, degraded};
+use crate::charges::served;
 use crate::cli::{Serving, sekisho};
 use crate::slack::slack;
 use crate::store_database::TestDatabase;
@@ -194,6 +199,95 @@ async fn on_postgresql_while_the_database_is_away_replicas_use_up_what_they_leas
     while app.call("paid", json!({})).await.0 != StatusCode::OK {
         assert!(Instant::now() < until, "{}", degraded(&app).await);
         tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Of two replicas that are asked at once one runs the call, and both have its reply.
+#[tokio::test]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+async fn on_postgresql_a_call_with_a_key_runs_at_one_replica_while_others_wait_for_its_reply() {
+    let database = TestDatabase::new().await;
+    let settings = database.settings(&clustered(""));
+    let replicas = [TestApp::with(&settings).await, TestApp::with(&settings).await, TestApp::with(&settings).await];
+    let ask = |app: &TestApp, tool: &str| {
+        let request = app.post(&format!("/tools/{tool}/execute")).header("idempotency-key", tool);
+        request.json(&json!({"arguments": {"ms": 700}})).send()
+    };
+    for tool in ["sleep", "echo"] {
+        let replies = futures_util::future::join_all(replicas.iter().map(|app| ask(app, tool))).await;
+        let (mut replayed, mut texts) = (0, Vec::new());
+        for reply in replies {
+            let reply = reply.unwrap();
+            assert_eq!(reply.status(), StatusCode::OK);
+            replayed += usize::from(reply.headers().contains_key("idempotency-replayed"));
+            texts.push(reply.text().await.unwrap());
+        }
+        assert_eq!(replayed, 2, "{tool}");
+        assert!(texts.iter().all(|text| *text == texts[0]), "{texts:?}");
+    }
+}
+
+/// A key of a call whose replica was killed is answered at another one once that counts as lost: 12 s.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+async fn on_postgresql_a_call_whose_replica_was_killed_has_no_known_outcome_and_does_not_run_again() {
+    let database = TestDatabase::new().await;
+    let host = SlowUpstream::start().await;
+    let settings = format!(
+        "outbound: {{allow_networks: [127.0.0.0/8], openapi_allowed_domains: [127.0.0.1]}}\nopenapi: {{collections: {{slow: \
+         {{spec_inline: '{}'}}}}}}",
+        host.document()
+    );
+    let (mut killed, other) = (Replica::start(&database, &settings), Replica::start(&database, &settings));
+    let ask = |replica: &Replica| {
+        let request = replica.client.post(format!("{}/tools/slow__wait/execute", replica.url()));
+        request.header("idempotency-key", "once").json(&json!({"arguments": {}})).send()
+    };
+    let first = tokio::spawn(ask(&killed));
+    let until = Instant::now() + slack(Duration::from_secs(10));
+    while host.calls() == 0 {
+        assert!(Instant::now() < until, "the call was not sent");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    killed.kill();
+    assert!(first.await.unwrap().is_err());
+    let reply = ask(&other).await.unwrap();
+    let (status, body) = (reply.status(), reply.text().await.unwrap());
+    assert_eq!(status, StatusCode::CONFLICT, "{body}");
+    assert!(body.contains("its outcome is unknown"), "{body}");
+    assert_eq!(host.calls(), 1);
+}
+
+/// A service with one operation that does not answer.
+struct SlowUpstream {
+    url: String,
+    calls: Arc<AtomicUsize>,
+}
+
+impl SlowUpstream {
+    async fn start() -> Self {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&calls);
+        let router = Router::new().route(
+            "/wait",
+            post(move || {
+                counted.fetch_add(1, Ordering::SeqCst);
+                std::future::pending::<&str>()
+            }),
+        );
+        Self { url: served(router).await, calls }
+    }
+
+    fn calls(&self) -> usize {
+        self.calls.load(Ordering::SeqCst)
+    }
+
+    fn document(&self) -> Value {
+        let text = json!({"200": {"description": "done", "content": {"text/plain": {"schema": {"type": "string"}}}}});
+        json!({
+            "openapi": "3.1.0", "info": {"title": "Slow", "version": "1"}, "servers": [{"url": self.url}],
+            "paths": {"/wait": {"post": {"operationId": "wait", "responses": text}}},
+        })
     }
 }
 

@@ -113,6 +113,17 @@ impl Store {
         replicas.collect()
     }
 
+    /// Whether a replica is there.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn is_replica_live(&self, id: &str, lost_after: Duration) -> Result<bool, StoreError> {
+        let now = self.engine.now_expression();
+        let sql = format!("SELECT COUNT(*) FROM replicas WHERE id = $1 AND heartbeat > {now} - $2");
+        let found = sqlx::query_scalar(AssertSqlSafe(sql)).bind(id).bind(micros(lost_after)).fetch_one(&self.pool);
+        found.await.map(|found: i64| found > 0).map_err(|error| self.failed(error))
+    }
+
     /// Asks for an answer.
     ///
     /// # Errors
@@ -171,12 +182,15 @@ mod tests {
         assert_eq!(listed.iter().map(|one| (&*one.id, one.is_live)).collect::<Vec<_>>(), [("a", true), ("b", true)]);
         assert_eq!((&*listed[0].configuration, listed[0].started), ("two", first.now));
         assert!(listed[0].heartbeat >= second.now);
+        assert!(store.is_replica_live("a", LOST_AFTER).await.unwrap());
+        assert!(!store.is_replica_live("c", LOST_AFTER).await.unwrap());
         sqlx::query("UPDATE replicas SET heartbeat = heartbeat - 13000000 WHERE id = 'a'")
             .execute(&store.pool)
             .await
             .unwrap();
         assert_eq!(store.beat(replica("b", "two"), LOST_AFTER).await.unwrap().live, 1);
         assert!(!store.replicas(LOST_AFTER).await.unwrap()[0].is_live, "it is lost, and listed");
+        assert!(!store.is_replica_live("a", LOST_AFTER).await.unwrap());
         store.forget_replicas_lost_for(LOST_AFTER).await.unwrap();
         store.remove_replica("b").await.unwrap();
         store.remove_replica("b").await.unwrap();
