@@ -1,12 +1,13 @@
 //! The replicas that share the database with this gateway.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use tokio::time::MissedTickBehavior;
 
 use super::parts::component_error;
-use super::{Gateway, Reach, StartError};
+use super::{Gateway, Reach, StartError, mcp};
 use crate::budget::BudgetLeases;
 use crate::config::Config;
 use crate::core::amount::Amount;
@@ -14,8 +15,11 @@ use crate::core::caller::Caller;
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::readiness::Readiness;
 use crate::infra::replica::{Files, HEARTBEAT, LOST_AFTER, Replica};
-use crate::infra::store::{Store, StoreLocation, StoredReplica};
+use crate::infra::store::{Store, StoreError, StoreLocation, StoredReplica};
 use crate::policy::Policy;
+
+/// How often it is looked whether another replica changed registrations.
+const REGISTRATIONS_POLL: Duration = Duration::from_secs(1);
 
 impl Gateway {
     /// This gateway's id among the replicas, if it is one.
@@ -67,9 +71,41 @@ impl Gateway {
         self.background.spawn(async move { gateway.keep_registered().await });
         let gateway = Arc::clone(self);
         self.background.spawn(async move { gateway.pipeline.limits.exchange(gateway.closing.clone()).await });
+        let gateway = Arc::clone(self);
+        self.background.spawn(async move { gateway.follow_registrations().await });
         let leases = self.budget_leases(replica);
         let closing = self.closing.clone();
         self.background.spawn(async move { leases.run(closing).await });
+    }
+
+    /// Looks every second whether another replica changed registrations, tenants, models or skills, and takes them over.
+    async fn follow_registrations(self: Arc<Self>) {
+        let mut ticks = tokio::time::interval(REGISTRATIONS_POLL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // Whatever was changed since the start was read is taken over once more.
+        let mut known = None;
+        while self.closing.run_until_cancelled(ticks.tick()).await.is_some() {
+            // The component `cluster` says when the store cannot be read.
+            let Ok(version) = self.store.registrations_version().await else { continue };
+            if known == Some(version) {
+                continue;
+            }
+            match self.adopt_registrations().await {
+                Ok(()) => known = Some(version),
+                Err(error) => tracing::warn!(%error, "registrations of other replicas cannot be read"),
+            }
+        }
+    }
+
+    async fn adopt_registrations(&self) -> Result<(), StoreError> {
+        let config = self.config.load_full();
+        if self.adopt_registered_collections().await? {
+            let (collections, _changing) = self.collections_for(&config).await;
+            self.offer_collections(collections);
+        }
+        mcp::restore_servers(&self.store, &self.mcp_servers, &config.mcp.secrets).await?;
+        self.mcp_servers.configure(&config);
+        self.limit_tenants().await
     }
 
     /// Gives back what this replica leased, and removes its registration.

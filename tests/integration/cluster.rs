@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use crate::app::{TestApp, answer, degraded};
 use crate::charges::served;
 use crate::cli::{Serving, sekisho};
+use crate::openapi::{ADMIN, document};
 use crate::slack::slack;
 use crate::store_database::TestDatabase;
 
@@ -256,6 +257,51 @@ async fn on_postgresql_a_call_whose_replica_was_killed_has_no_known_outcome_and_
     assert_eq!(status, StatusCode::CONFLICT, "{body}");
     assert!(body.contains("its outcome is unknown"), "{body}");
     assert_eq!(host.calls(), 1);
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+async fn on_postgresql_what_one_replica_registers_is_at_the_others_within_two_seconds() {
+    let database = TestDatabase::new().await;
+    let upstream = TestApp::start().await;
+    let settings = database.settings(&clustered(&format!(
+        "outbound: {{allow_networks: [127.0.0.0/8], openapi_allowed_domains: [127.0.0.1]}}\n{ADMIN}"
+    )));
+    let (one, other) = (TestApp::with(&settings).await, TestApp::with(&settings).await);
+    let registration = json!({"name": "itself", "spec_inline": document(&upstream.url).to_string()});
+    let (status, reply) =
+        answer(one.post("/tools/openapi/register").bearer_auth("key-of-ada").json(&registration)).await;
+    assert_eq!(status, StatusCode::OK, "{reply}");
+    assert!(is_listed(&other, true).await < slack(Duration::from_secs(2)));
+    let (status, reply) =
+        answer(one.client.delete(format!("{}/tools/openapi/itself", one.url)).bearer_auth("key-of-ada")).await;
+    assert_eq!(status, StatusCode::OK, "{reply}");
+    assert!(is_listed(&other, false).await < slack(Duration::from_secs(2)));
+    let tenant = json!({"name": "default", "max_cost_per_day": "0.15"});
+    let (status, reply) = answer(one.post("/api/tenants").bearer_auth("key-of-ada").json(&tenant)).await;
+    assert!(status.is_success(), "{reply}");
+    let began = Instant::now();
+    let mut paid = 0;
+    while answer(other.post("/tools/paid/execute").bearer_auth("key-of-ada").json(&json!({"arguments": {}}))).await.0
+        == StatusCode::OK
+    {
+        paid += 1;
+        assert!(began.elapsed() < slack(Duration::from_secs(2)), "{paid} calls were paid for");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// How long it took until the collection's tools are listed, or are no longer.
+async fn is_listed(app: &TestApp, expected: bool) -> Duration {
+    let began = Instant::now();
+    loop {
+        let (_, listed) = answer(app.get("/tools/list?category=api").bearer_auth("key-of-ada")).await;
+        if listed.to_string().contains("itself__tool") == expected {
+            return began.elapsed();
+        }
+        assert!(began.elapsed() < slack(Duration::from_secs(20)), "{listed}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// A service with one operation that does not answer.

@@ -6,7 +6,7 @@ use sqlx::{AnyPool, AssertSqlSafe, SqlSafeStr as _};
 use super::Engine;
 
 /// In order; the first one is version 1.
-const FILES: [(&str, &str); 15] = [
+const FILES: [(&str, &str); 16] = [
     ("daily usage", include_str!("migrations/0001_daily_usage.sql")),
     ("thread summaries", include_str!("migrations/0002_thread_summaries.sql")),
     ("OpenAPI collections", include_str!("migrations/0003_openapi_collections.sql")),
@@ -22,6 +22,7 @@ const FILES: [(&str, &str); 15] = [
     ("replicas", include_str!("migrations/0013_replicas.sql")),
     ("leases", include_str!("migrations/0014_leases.sql")),
     ("idempotent runners", include_str!("migrations/0015_idempotent_runners.sql")),
+    ("registrations version", include_str!("migrations/0016_registrations_version.sql")),
 ];
 
 /// The version that this program knows.
