@@ -13,6 +13,7 @@ mod account;
 mod accounts;
 mod deferred;
 mod hold;
+mod leases;
 pub mod model_prices;
 mod scope;
 #[cfg(test)]
@@ -25,21 +26,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::Offset;
+use jiff::{SignedDuration, Timestamp, ToSpan};
 use rust_decimal::{Decimal, RoundingStrategy};
 
 pub use self::account::Amount;
 pub use self::deferred::{DeferredCharges, TakenCharges};
 pub use self::hold::{Charge, Hold};
+pub use self::leases::BudgetLeases;
 pub use self::model_prices::ModelUsage;
 pub use self::write_behind::WriteBehind;
 
 use self::account::Balance;
 use self::accounts::AccountStore;
+use self::leases::{LeasedReserve, Leasing, NoLease};
 use self::scope::{Limits, MaxUsage, Scope};
 use crate::config::BudgetConfig;
+use crate::core::amount::PRICE_DECIMALS;
 use crate::core::call::{CallContext, Caller};
 use crate::core::error::CallError;
 use crate::infra::metrics::DayBudget;
@@ -56,6 +60,8 @@ pub struct Budgets {
     /// Tenants with limits of their own.
     tenants: ArcSwap<HashMap<Arc<str>, TenantLimits>>,
     accounts: AccountStore,
+    /// Where several replicas share the budgets of a day.
+    leasing: Option<Leasing>,
 }
 
 /// A tenant's own limits of one day, in place of those for all tenants.
@@ -80,6 +86,19 @@ impl Budgets {
             settings: ArcSwap::from_pointee(Settings::from(config)),
             tenants: ArcSwap::default(),
             accounts: AccountStore::default(),
+            leasing: None,
+        }
+    }
+
+    /// Those of a replica: of the limits of a day it holds what it leased ([`BudgetLeases`]).
+    pub fn of_replica(config: &BudgetConfig) -> Self {
+        Self { leasing: Some(Leasing::new()), ..Self::new(config) }
+    }
+
+    /// Sets what to add to this machine's clock to get the database's, in microseconds: by it the day begins.
+    pub fn set_clock_offset(&self, micros: i64) {
+        if let Some(leasing) = &self.leasing {
+            leasing.set_clock_offset(micros);
         }
     }
 
@@ -112,17 +131,17 @@ impl Budgets {
     /// # Errors
     /// `budget_exceeded` when the price does not fit, `token_limit_exceeded` when too few tokens are left,
     /// `invalid_request` for an id that is empty or too long.
-    pub fn reserve(&self, call: &CallContext, tool: &Tool) -> Result<Hold, CallError> {
-        self.reserve_on(today(), call, &asked_by(tool))
+    pub async fn reserve(&self, call: &CallContext, tool: &Tool) -> Result<Hold, CallError> {
+        self.reserve_most(call, &asked_by(tool)).await
     }
 
     /// Reserves money alone, for a call that is not for a tool: a model's turn.
     ///
     /// # Errors
     /// `budget_exceeded` when it does not fit, `invalid_request` for an id that is empty or too long.
-    pub fn reserve_cost(&self, call: &CallContext, what: &str, cost_usd: Decimal) -> Result<Hold, CallError> {
+    pub async fn reserve_cost(&self, call: &CallContext, what: &str, cost_usd: Decimal) -> Result<Hold, CallError> {
         let most = Amount { cost_usd: rounded(cost_usd), tokens: 0 };
-        self.reserve_on(today(), call, &MaxUsage { tool: what, most })
+        self.reserve_most(call, &MaxUsage { tool: what, most }).await
     }
 
     /// The result of [`reserve`](Self::reserve), without reserving anything.
@@ -130,7 +149,7 @@ impl Budgets {
     /// # Errors
     /// Those of `reserve`.
     pub fn check(&self, call: &CallContext, tool: &Tool) -> Result<Left, CallError> {
-        self.check_on(today(), call, &asked_by(tool))
+        self.check_on(self.today(), call, &asked_by(tool))
     }
 
     /// The name of the configured daily money limit of a tenant.
@@ -146,7 +165,7 @@ impl Budgets {
 
     /// The same of one tenant and its callers, or of all.
     pub fn of_today_in(&self, tenant: Option<&str>, max: usize) -> Vec<DayBudget> {
-        let mut days = self.accounts.of_day(today());
+        let mut days = self.accounts.of_day(self.today());
         if let Some(tenant) = tenant {
             days.retain(|(scope, key, _)| match scope {
                 DailyScope::Tenant => **key == *tenant,
@@ -155,7 +174,7 @@ impl Budgets {
         }
         days.sort_by_cached_key(|(_, _, balance)| Reverse(balance.spent.plus(balance.held).cost_usd));
         days.truncate(max);
-        let budgets = days.into_iter().map(|(scope, key, Balance { spent, held })| {
+        let budgets = days.into_iter().map(|(scope, key, Balance { spent, held, .. })| {
             let (tenant, caller) = match scope {
                 DailyScope::Tenant => (key.to_string(), None),
                 DailyScope::Caller => {
@@ -180,12 +199,51 @@ impl Budgets {
 
     /// Removes request, agent and task scopes that have been idle, and past days. Never one with an amount held.
     pub fn evict_idle(&self) {
-        self.accounts.evict(today(), self.settings.load().scope_idle);
+        self.accounts.evict(self.today(), self.settings.load().scope_idle);
     }
 
     /// Money and tokens held now; a hold counts once in each of its scopes. Zero when nothing runs.
     pub fn held(&self) -> Left {
         self.accounts.held()
+    }
+
+    async fn reserve_most(&self, call: &CallContext, max_usage: &MaxUsage<'_>) -> Result<Hold, CallError> {
+        match &self.leasing {
+            None => self.reserve_on(self.today(), call, max_usage),
+            // Boxed, to keep what may wait out of the size of the future.
+            Some(leasing) => Box::pin(leasing.reserve(self, call, max_usage)).await,
+        }
+    }
+
+    fn reserve_leased(
+        &self,
+        call: &CallContext,
+        max_usage: &MaxUsage<'_>,
+        how: LeasedReserve,
+    ) -> Result<Option<Hold>, NoLease> {
+        let day = self.today();
+        let accounts = self.accounts.open(call, day).map_err(NoLease::Refused)?;
+        let limits = self.limits_for(call);
+        let held = accounts.reserve_leased(&limits, max_usage, how)?;
+        Ok(held.map(|(reserved, before)| Hold::new(accounts, limits, (reserved, before), (call, day))))
+    }
+
+    fn leasing(&self) -> Option<&Leasing> {
+        self.leasing.as_ref()
+    }
+
+    /// The day (UTC), where replicas share it by the database's clock.
+    pub fn today(&self) -> Date {
+        let own = Timestamp::now();
+        let now = match &self.leasing {
+            None => own,
+            Some(leasing) => own.checked_add(SignedDuration::from_micros(leasing.clock_offset())).unwrap_or(own),
+        };
+        Offset::UTC.to_datetime(now).date()
+    }
+
+    fn yesterday(&self) -> Date {
+        self.today().saturating_sub(1.day())
     }
 
     fn reserve_on(&self, day: Date, call: &CallContext, max_usage: &MaxUsage<'_>) -> Result<Hold, CallError> {
@@ -229,9 +287,6 @@ impl From<&BudgetConfig> for Settings {
     }
 }
 
-/// Decimals of a USD stored in a price, so that sums stay exact up to 10^16 USD.
-const PRICE_DECIMALS: u32 = 12;
-
 fn asked_by(tool: &Tool) -> MaxUsage<'_> {
     let most = Amount { cost_usd: price_of(&tool.metadata), tokens: tool.metadata.max_text_tokens };
     MaxUsage { tool: tool.name(), most }
@@ -247,8 +302,4 @@ pub fn rounded(price: Decimal) -> Decimal {
         return price;
     }
     price.round_dp_with_strategy(PRICE_DECIMALS, RoundingStrategy::AwayFromZero)
-}
-
-fn today() -> Date {
-    Offset::UTC.to_datetime(Timestamp::now()).date()
 }

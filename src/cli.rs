@@ -6,6 +6,7 @@ mod call;
 mod chat;
 mod check;
 mod client;
+mod cluster;
 mod console;
 mod conversations;
 mod explain;
@@ -108,6 +109,8 @@ enum Command {
         #[arg(long, conflicts_with = "remote")]
         print_schema: bool,
     },
+    /// List the replicas that share the database of the running gateway.
+    Cluster,
     /// Pin every tool, so that a changed tool is quarantined until it is approved.
     ///
     /// Reads every source: those of the configuration, and those registered with the gateway of the same state
@@ -216,6 +219,7 @@ pub fn main() -> ExitCode {
         Command::Call(command) => call::run(&common, command),
         Command::Chat(command) => chat::run(&common, &command),
         Command::Conversations(command) => conversations::run(&common, command),
+        Command::Cluster => cluster::run(&common),
         Command::Lock(command) => lock::run(&common, command),
         Command::Explain(command) => explain::run(&common, command),
         Command::Import { command } => import::run(&common, command),

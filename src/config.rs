@@ -10,6 +10,7 @@ mod auth;
 mod aws;
 mod breaker;
 mod budget;
+mod cluster;
 mod console;
 mod execution;
 mod limits;
@@ -56,6 +57,7 @@ pub use self::auth::{AnonymousAccess, ApiKeyConfig, AuthConfig, JwtConfig, OidcC
 pub use self::aws::AwsConfig;
 pub use self::breaker::{BreakerConfig, BreakerOverrides};
 pub use self::budget::BudgetConfig;
+pub use self::cluster::ClusterConfig;
 pub use self::console::{ConsoleConfig, ConsoleRole};
 pub use self::environment::{Environment, dotenv_files};
 pub use self::execution::ExecutionConfig;
@@ -120,6 +122,7 @@ pub struct Config {
     pub outbound: OutboundConfig,
     pub session: SessionConfig,
     pub store: StoreConfig,
+    pub cluster: ClusterConfig,
     pub audit: AuditConfig,
     pub telemetry: TelemetryConfig,
 }
@@ -266,6 +269,7 @@ impl Config {
         self.outbound.check(&mut findings);
         self.session.check(&mut findings);
         self.store.check(&mut findings);
+        self.cluster.check(&self.store, &mut findings);
         self.audit.check(&mut findings);
         self.telemetry.check(&mut findings);
         findings.found

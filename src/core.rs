@@ -1,6 +1,7 @@
 //! The shared types: the caller, the call, its deadline, its result, and its errors. State and types only: no
 //! configuration, no input or output.
 
+pub mod amount;
 pub mod breaker_state;
 pub mod call;
 pub mod caller;
@@ -13,6 +14,7 @@ pub(crate) mod fuzz;
 pub mod headers;
 pub mod host;
 pub mod json;
+pub mod lease;
 pub mod mcp_headers;
 pub mod peer;
 pub mod per_owner;

@@ -2,6 +2,7 @@
 
 mod background;
 mod changes;
+mod cluster;
 mod configuration;
 mod history;
 mod inventory;
@@ -48,6 +49,7 @@ use crate::infra::descriptors;
 use crate::infra::metrics::Metrics;
 use crate::infra::outbound::Outbound;
 use crate::infra::readiness::Readiness;
+use crate::infra::replica::Replica;
 use crate::infra::state_lock::StateLock;
 use crate::infra::store::{AgentRun, Store, StoreLocation};
 use crate::pipeline::Pipeline;
@@ -60,6 +62,7 @@ use crate::sources::mcp::McpServers;
 use crate::sources::openapi::{Collections, DesiredCollections, Loader, Registration, Wait};
 use crate::tool::{Source, SourceTools};
 
+pub use self::cluster::live_replicas;
 pub(crate) use self::configuration::ConfigurationCheck;
 pub use self::inventory::{Inventory, OfferedTools, offered_tools, take_inventory};
 pub use self::known_names::{configured_servers, known_names};
@@ -108,6 +111,8 @@ pub struct Gateway {
     /// Notified when documents are added.
     documents_pending: Notify,
     store: Store,
+    /// If it is one of several on a database.
+    replica: Option<Arc<Replica>>,
     usage: WriteBehind,
     background: TaskTracker,
     draining: CancellationToken,
@@ -196,6 +201,7 @@ impl Gateway {
         let usage = WriteBehind::start(Arc::clone(&pipeline.budget), store.clone(), Arc::clone(&readiness))
             .await
             .map_err(component_error("store"))?;
+        let replica = cluster::register(&config, &pipeline.policy, &store, &readiness).await?;
         let gateway = Arc::new(Self {
             pipeline,
             readiness,
@@ -217,6 +223,7 @@ impl Gateway {
             fetch_locks: FetchLocks::default(),
             documents_pending: Notify::new(),
             store,
+            replica,
             usage,
             background: TaskTracker::new(),
             draining: CancellationToken::new(),
@@ -376,6 +383,7 @@ impl Gateway {
         self.background.wait().await;
         self.sandbox.close().await;
         self.usage.flush().await;
+        self.leave_cluster().await;
         self.store.close().await;
         self.pipeline.settlement.close().await;
         self.state_lock.store(None);

@@ -15,6 +15,7 @@ pub mod pem;
 pub mod readiness;
 pub mod recent_calls;
 pub mod remote_gateway;
+pub mod replica;
 pub(crate) mod sse;
 pub mod state_lock;
 pub mod store;

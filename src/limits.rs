@@ -11,6 +11,7 @@
 mod buckets;
 mod concurrency;
 mod rate;
+mod shared;
 #[cfg(test)]
 mod tests;
 
@@ -18,11 +19,15 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use tokio_util::sync::CancellationToken;
+
 use self::concurrency::{Concurrency, ConcurrencyPermit};
-use self::rate::{PerToolRateLimit, SharedRateLimit};
+use self::rate::{PerToolRateLimit, SharedRateLimit, used_up};
+use self::shared::SharedRates;
 use crate::config::LimitsConfig;
 use crate::core::call::{CallContext, Caller, RateState};
 use crate::core::error::CallError;
+use crate::infra::store::{Store, StoreError};
 use crate::tool::Tool;
 
 #[cfg(test)]
@@ -34,6 +39,8 @@ pub struct Limits {
     /// In checking order.
     rates: [Box<dyn Limit>; 3],
     concurrency: Concurrency,
+    /// Where rates are counted over several replicas.
+    shared: Option<SharedRates>,
 }
 
 /// Proof of admission; frees its slots on drop.
@@ -53,7 +60,7 @@ pub struct BucketLevel {
 }
 
 /// Whose calls a bucket counts.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BucketOwner {
     /// All calls of a tenant.
     Tenant(Arc<str>),
@@ -61,6 +68,26 @@ pub enum BucketOwner {
     Caller(Arc<str>),
     /// A caller's calls of a tool.
     Tool { tool: String, caller: Arc<str> },
+}
+
+impl BucketOwner {
+    /// The name of the bucket in the store.
+    fn bucket(&self) -> String {
+        match self {
+            Self::Tenant(tenant) => format!("tenant {tenant}"),
+            Self::Caller(caller) => format!("caller {caller}"),
+            Self::Tool { tool, caller } => format!("tool {tool} {caller}"),
+        }
+    }
+}
+
+/// The bucket that counts a call.
+#[derive(Debug)]
+struct CallBucket<'a> {
+    owner: BucketOwner,
+    per_minute: NonZeroU32,
+    /// Whose calls are counted, for the error message.
+    whose: &'a str,
 }
 
 /// A rate limit.
@@ -71,6 +98,16 @@ trait Limit: fmt::Debug + Send + Sync {
     /// Refuses if a call of the caller would be refused whatever its tool; takes nothing.
     fn check(&self, _caller: &Caller) -> Result<(), CallError> {
         Ok(())
+    }
+
+    /// The bucket of all calls of the caller, whatever their tool.
+    fn bucket_of_caller(&self, _caller: &Caller) -> Option<CallBucket<'_>> {
+        None
+    }
+
+    /// The bucket that counts a call. `rate_limited` for a tool that cannot be called.
+    fn bucket<'a>(&'a self, caller: &Caller, _tool: &'a Tool) -> Result<Option<CallBucket<'a>>, CallError> {
+        Ok(self.bucket_of_caller(caller))
     }
 
     /// Refunds a [`take`](Self::take) of a call that a later limit refused.
@@ -96,7 +133,40 @@ impl Limits {
             Box::new(SharedRateLimit::of_a_caller(&numbers)),
             Box::<PerToolRateLimit>::default(),
         ];
-        Ok(Self { rates, concurrency: Concurrency::new(numbers) })
+        Ok(Self { rates, concurrency: Concurrency::new(numbers), shared: None })
+    }
+
+    /// Those of a replica: rates are counted over all that use the store ([`exchange`](Self::exchange)).
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn of_replica(config: &LimitsConfig, store: Store) -> Result<Self, String> {
+        Ok(Self { shared: Some(SharedRates::new(store)), ..Self::new(config)? })
+    }
+
+    /// Takes calls from the store ahead of need, and gives back those that are not used, until `shutdown` is cancelled.
+    pub async fn exchange(&self, shutdown: CancellationToken) {
+        if let Some(shared) = &self.shared {
+            shared.run(shutdown).await;
+        }
+    }
+
+    /// Sets how many replicas there are: each admits its part of a rate while the store is away.
+    pub fn set_replicas(&self, live: u32) {
+        if let Some(shared) = &self.shared {
+            shared.set_replicas(live);
+        }
+    }
+
+    /// Removes the buckets of the store that are full.
+    ///
+    /// # Errors
+    /// The store cannot be written.
+    pub async fn forget_full_buckets(&self) -> Result<(), StoreError> {
+        match &self.shared {
+            Some(shared) => shared.forget_full().await,
+            None => Ok(()),
+        }
     }
 
     /// Applies new numbers; the counts so far stay, and calls in flight finish.
@@ -117,7 +187,14 @@ impl Limits {
     /// # Errors
     /// `rate_limited`, as for a call.
     pub fn check(&self, caller: &Caller) -> Result<(), CallError> {
-        self.rates.iter().try_for_each(|limit| limit.check(caller))
+        let Some(shared) = &self.shared else {
+            return self.rates.iter().try_for_each(|limit| limit.check(caller));
+        };
+        let mut buckets = self.rates.iter().filter_map(|limit| limit.bucket_of_caller(caller));
+        buckets.try_for_each(|CallBucket { owner, per_minute, whose }| match shared.refused_for(&owner) {
+            None => Ok(()),
+            Some((wait, state)) => Err(used_up(per_minute, whose, wait).with_rate(state)),
+        })
     }
 
     /// Admits one call, after waiting in a queue if necessary, at most until the call's deadline.
@@ -126,7 +203,11 @@ impl Limits {
     /// `rate_limited` with the state of the limit that refused; `overloaded` when the queue is full;
     /// `timeout` when no slot came free in time.
     pub async fn admit(&self, call: &CallContext, tool: &Arc<Tool>) -> Result<Slots, CallError> {
-        let rate = self.take_of_each(&call.caller, tool)?;
+        let rate = match &self.shared {
+            None => self.take_of_each(&call.caller, tool)?,
+            // Boxed, to keep what may wait out of the size of the future.
+            Some(shared) => Box::pin(self.take_of_each_shared(shared, call, tool)).await?,
+        };
         match self.concurrency.enter(call, tool).await {
             Ok(held) => Ok(Slots { rate, _held: held }),
             Err(refusal) => Err(match rate {
@@ -138,6 +219,9 @@ impl Limits {
 
     /// What is left of each bucket that is not full.
     pub fn levels(&self) -> Vec<BucketLevel> {
+        if let Some(shared) = &self.shared {
+            return shared.levels();
+        }
         let mut found = Vec::new();
         self.rates.iter().for_each(|limit| limit.levels(&mut found));
         found
@@ -153,7 +237,43 @@ impl Limits {
         for limit in &self.rates {
             limit.evict_idle();
         }
+        if let Some(shared) = &self.shared {
+            shared.evict_idle();
+        }
         self.concurrency.evict_idle();
+    }
+
+    async fn take_of_each_shared(
+        &self,
+        shared: &SharedRates,
+        call: &CallContext,
+        tool: &Tool,
+    ) -> Result<Option<RateState>, CallError> {
+        let until = call.deadline(tool.timeout()).0;
+        let mut nearest_to_empty: Option<RateState> = None;
+        let mut taken = Vec::new();
+        for limit in &self.rates {
+            let admitted = match limit.bucket(&call.caller, tool) {
+                Ok(None) => continue,
+                Ok(Some(CallBucket { owner, per_minute, whose })) => {
+                    let admitted = shared.take(&owner, per_minute, until).await;
+                    taken.extend(admitted.is_ok().then_some(owner));
+                    admitted.map_err(|(wait, state)| used_up(per_minute, whose, wait).with_rate(state))
+                }
+                Err(closed) => Err(closed),
+            };
+            match admitted {
+                Ok(state) if nearest_to_empty.is_none_or(|nearest| state.remaining < nearest.remaining) => {
+                    nearest_to_empty = Some(state);
+                }
+                Ok(_) => {}
+                Err(refusal) => {
+                    taken.iter().for_each(|owner| shared.give_back(owner));
+                    return Err(refusal);
+                }
+            }
+        }
+        Ok(nearest_to_empty)
     }
 
     fn take_of_each(&self, caller: &Caller, tool: &Tool) -> Result<Option<RateState>, CallError> {

@@ -119,12 +119,18 @@ impl Pipeline {
             let call = Arc::clone(&call);
             Box::pin(async move {
                 let reply = Arc::new(pipeline.run_and_settle(&call, arguments, Some(&mut guard)).await);
+                let elsewhere = guard.take_elsewhere();
                 guard.end(&reply, call.sending.state()).await;
-                reply
+                (elsewhere.is_some(), elsewhere.unwrap_or(reply))
             })
         };
         match self.replies.run(running).await {
-            Some(reply) => Answered { reply, replayed: false },
+            Some((replayed, reply)) => {
+                if replayed {
+                    self.settlement.metrics.idempotent_replay();
+                }
+                Answered { reply, replayed }
+            }
             None => Answered::first(Reply::without_a_run(&call, CallError::internal("the call was aborted"))),
         }
     }
@@ -157,7 +163,7 @@ impl Pipeline {
         let _slots = scope.record_stage(Stage::Limits, self.limits.admit(call, &tool).await)?;
         let arguments = scope.record_stage(Stage::Validate, tool.input.validate(arguments))?;
         let permit = scope.record_stage(Stage::Policy, self.policy.authorize(call, &tool, arguments))?;
-        let hold = scope.record_stage(Stage::Budget, self.budget.reserve(call, &tool))?;
+        let hold = scope.record_stage(Stage::Budget, self.budget.reserve(call, &tool).await)?;
         let breaker = scope.record_stage(Stage::Breaker, self.breakers.admit(upstream_of(call, &tool, &permit)))?;
         if call.dry_run {
             return Ok(Accepted::not_run(&hold));

@@ -90,7 +90,7 @@ impl Meter {
 
     /// # Errors
     /// A scope has too little money left for the turn, or the model has no price while a daily cost limit applies.
-    fn open(&self, request: &ModelRequest, profile: &AgentProfile) -> Result<TurnCharge<'_>, ModelError> {
+    async fn open(&self, request: &ModelRequest, profile: &AgentProfile) -> Result<TurnCharge<'_>, ModelError> {
         let prompt_tokens = estimated_prompt(request);
         let prices = self.prices_of(profile)?;
         let completion_tokens = request.max_tokens.into();
@@ -102,7 +102,7 @@ impl Meter {
                     charges: self.by_agent.charges().map(|charges| Arc::clone(charges) as Arc<dyn ChargeSink>),
                     ..CallContext::new(String::new(), Arc::clone(&account.caller), Via::Agent)
                 };
-                let reserved = account.budgets.reserve_cost(&call, profile.model(), prices.cost(max_usage));
+                let reserved = account.budgets.reserve_cost(&call, profile.model(), prices.cost(max_usage)).await;
                 Some(reserved.map_err(|error| ModelError::OverBudget {
                     code: error.code(),
                     message: error.message().to_owned(),
@@ -130,7 +130,7 @@ impl Meter {
 impl Model for MeteredModel<'_> {
     fn stream(&self, request: Arc<ModelRequest>) -> BoxStream<'_, Result<ModelChunk, ModelError>> {
         stream! {
-            let mut bill = match self.meter.open(&request, self.profile) {
+            let mut bill = match self.meter.open(&request, self.profile).await {
                 Ok(bill) => bill,
                 Err(error) => {
                     yield Err(error);

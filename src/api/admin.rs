@@ -1,6 +1,7 @@
 //! Routes that change the gateway's tools; they need the role `admin`. Each change has a line in the audit trail.
 
 pub(super) mod calls;
+pub(super) mod cluster;
 pub(super) mod configuration;
 pub(super) mod limits;
 pub(super) mod lock;

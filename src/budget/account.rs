@@ -1,63 +1,33 @@
 //! One scope's account: the amounts spent, held, and not written to the store yet.
 
+use std::time::Duration;
+
 use rust_decimal::Decimal;
-use serde::Serialize;
 use tokio::time::Instant;
 
-/// Money and tokens.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Amount {
-    pub cost_usd: Decimal,
-    pub tokens: u64,
-}
+use crate::core::amount::add;
+use crate::core::lease::budget::{AccountLimit, BudgetLease, LeaseRequest};
 
-impl Amount {
-    pub(super) const ZERO: Self = Self { cost_usd: Decimal::ZERO, tokens: 0 };
-
-    pub(super) fn is_zero(self) -> bool {
-        self.tokens == 0 && self.cost_usd.is_zero()
-    }
-
-    /// The sum, saturating.
-    pub(super) fn plus(self, other: Self) -> Self {
-        Self { cost_usd: add(self.cost_usd, other.cost_usd), tokens: self.tokens.saturating_add(other.tokens) }
-    }
-
-    /// The difference, saturating at zero.
-    pub(super) fn minus(self, other: Self) -> Self {
-        Self {
-            cost_usd: if other.cost_usd.is_zero() {
-                self.cost_usd
-            } else {
-                self.cost_usd.saturating_sub(other.cost_usd).max(Decimal::ZERO)
-            },
-            tokens: self.tokens.saturating_sub(other.tokens),
-        }
-    }
-
-    /// The larger of each.
-    fn max(self, other: Self) -> Self {
-        Self { cost_usd: self.cost_usd.max(other.cost_usd), tokens: self.tokens.max(other.tokens) }
-    }
-
-    fn covers(self, other: Self) -> bool {
-        self.cost_usd >= other.cost_usd && self.tokens >= other.tokens
-    }
-}
-
-/// Most tools cost nothing: skip the addition.
-fn add(sum: Decimal, more: Decimal) -> Decimal {
-    if more.is_zero() { sum } else { sum.saturating_add(more) }
-}
+pub use crate::core::amount::Amount;
 
 /// What counts against a scope's limits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Balance {
     pub(super) spent: Amount,
     pub(super) held: Amount,
+    /// `held` has what this replica did not lease, too.
+    pub(super) is_leased: bool,
 }
 
 impl Balance {
+    /// Who holds what is held, for error messages.
+    pub(super) fn holders(&self) -> &'static str {
+        match self.is_leased {
+            false => "calls still running",
+            true => "calls still running, or leased by replicas",
+        }
+    }
+
     /// What is left of a limit of money.
     pub(super) fn left_of_cost(&self, most: Decimal) -> Decimal {
         most.saturating_sub(add(self.spent.cost_usd, self.held.cost_usd)).max(Decimal::ZERO)
@@ -69,6 +39,9 @@ impl Balance {
     }
 }
 
+/// A request for an account with this limit.
+pub(super) type AskedAmount = (AccountLimit, LeaseRequest);
+
 #[derive(Debug)]
 pub(super) struct Account {
     balance: Balance,
@@ -78,11 +51,19 @@ pub(super) struct Account {
     deferred: Amount,
     /// When a call last took or returned the account; only for named scopes.
     last_used: Instant,
+    /// Where several replicas share the account.
+    lease: Option<Box<BudgetLease>>,
 }
 
 impl Account {
     pub(super) fn new() -> Self {
-        Self { balance: Balance::default(), saved: Amount::ZERO, deferred: Amount::ZERO, last_used: Instant::now() }
+        Self {
+            balance: Balance::default(),
+            saved: Amount::ZERO,
+            deferred: Amount::ZERO,
+            last_used: Instant::now(),
+            lease: None,
+        }
     }
 
     pub(super) fn balance(&self) -> &Balance {
@@ -134,5 +115,54 @@ impl Account {
         let outstanding = self.outstanding().minus(added);
         self.saved = self.saved.max(total);
         self.balance.spent = self.saved.plus(outstanding);
+        if let Some(lease) = &mut self.lease {
+            lease.settle(added);
+        }
+    }
+
+    /// The balance, as if what is not leased were held.
+    pub(super) fn leased_balance(&self, limit: AccountLimit) -> Balance {
+        let Balance { spent, held, .. } = self.balance;
+        let free = self.lease.as_ref().map_or(Amount::ZERO, |lease| lease.free(limit.limited(self.in_use())));
+        let most = Amount { cost_usd: limit.cost_usd.unwrap_or_default(), tokens: limit.tokens.unwrap_or_default() };
+        let not_leased = limit.limited(most.minus(spent).minus(held).minus(free));
+        Balance { spent, held: held.plus(not_leased), is_leased: true }
+    }
+
+    /// Whether so much may be held within what is leased.
+    pub(super) fn is_leased(&self, limit: AccountLimit, amount: Amount) -> bool {
+        let more = limit.limited(amount);
+        self.lease.as_ref().map_or(Amount::ZERO, |lease| lease.free(limit.limited(self.in_use()))).covers(more)
+    }
+
+    /// Notes that so much is held within what is leased.
+    pub(super) fn use_lease(&mut self, now: Duration, limit: AccountLimit, amount: Amount) {
+        if let Some(lease) = &mut self.lease {
+            lease.use_up(now, limit.limited(amount));
+        }
+    }
+
+    /// Notes that a call waits until so much is leased. False: it is known not to be there.
+    pub(super) fn await_lease(&mut self, now: Duration, limit: AccountLimit, amount: Amount) -> bool {
+        let in_use = limit.limited(self.in_use());
+        self.lease.get_or_insert_default().await_more(now, in_use, limit.limited(amount))
+    }
+
+    /// What to ask of the ledger now, if anything is leased.
+    pub(super) fn lease_request(&mut self, now: Duration, limit: impl FnOnce() -> AccountLimit) -> Option<AskedAmount> {
+        let in_use = self.in_use();
+        let lease = self.lease.as_mut()?;
+        let limit = limit();
+        lease.request(now, limit.limited(in_use)).map(|request| (limit, request))
+    }
+
+    /// The lease, if there is one.
+    pub(super) fn lease(&mut self) -> Option<&mut BudgetLease> {
+        self.lease.as_deref_mut()
+    }
+
+    /// What calls hold, and what they spent and is not known to be in the store.
+    fn in_use(&self) -> Amount {
+        self.balance.held.plus(self.outstanding())
     }
 }

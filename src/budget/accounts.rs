@@ -14,10 +14,12 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::account::{Account, Amount, Balance};
+use super::leases::{LeasedReserve, NoLease};
 use super::scope::{Limits, MaxUsage, PerScope, Scope};
 use crate::core::call::{BudgetScopes, CallContext};
 use crate::core::error::{CallError, ErrorCode};
-use crate::infra::store::{DailyScope, DailyUsage};
+use crate::core::lease::budget::AccountLimit;
+use crate::infra::store::{AccountLease, AskedLease, DailyScope, DailyUsage};
 
 /// Maximum length of a request, agent or task id, in bytes: each is stored as long as its scope.
 const MAX_ID: usize = 128;
@@ -144,6 +146,40 @@ impl AccountStore {
         account.saved(amount(added), amount(total));
     }
 
+    /// What to ask of the ledger now, in the order in which every transaction locks the rows.
+    pub(super) fn lease_requests(
+        &self,
+        now: Duration,
+        limit: impl Fn(DailyScope, &str) -> AccountLimit,
+    ) -> Vec<AskedLease> {
+        let asked = self.days.iter().filter_map(|entry| {
+            let DayKey { day, scope, ref key } = *entry.key();
+            let (limit, request) = entry.value().lock().lease_request(now, || limit(scope, key))?;
+            Some(AskedLease { day, scope, key: Arc::clone(key), limit, request })
+        });
+        let mut asked: Vec<_> = asked.collect();
+        asked.sort_unstable_by(|a, b| (a.scope, a.day, &a.key).cmp(&(b.scope, b.day, &b.key)));
+        asked
+    }
+
+    /// The ledger answered a request.
+    pub(super) fn leased(&self, now: Duration, asked: &AskedLease, answer: &AccountLease) {
+        let account = self.open_day(DayKey { day: asked.day, scope: asked.scope, key: Arc::clone(&asked.key) });
+        let mut account = account.lock();
+        account.saved(Amount::ZERO, answer.spent);
+        if let Some(lease) = account.lease() {
+            lease.answered(now, &asked.request, answer.lease);
+        }
+    }
+
+    /// A request had no answer.
+    pub(super) fn not_leased(&self, now: Duration, asked: &AskedLease) {
+        let account = self.open_day(DayKey { day: asked.day, scope: asked.scope, key: Arc::clone(&asked.key) });
+        if let Some(lease) = account.lock().lease() {
+            lease.unanswered(now);
+        }
+    }
+
     /// Writes deferred usage in the background after all.
     pub(super) fn release(&self, usage: &DailyUsage) {
         let account = self.open_day(DayKey { day: usage.day, scope: usage.scope, key: Arc::clone(&usage.key) });
@@ -195,13 +231,58 @@ impl Accounts {
         Ok((reserved, before))
     }
 
+    /// Reserves the request within what is leased. `None`: a part of it is not leased yet, and is to be.
+    pub(super) fn reserve_leased(
+        &self,
+        limits: &Limits,
+        max_usage: &MaxUsage<'_>,
+        LeasedReserve { now, is_final }: LeasedReserve,
+    ) -> Result<Option<(Amount, Amount)>, NoLease> {
+        let mut locked = self.0.each_ref().map(|account| account.as_deref().map(Mutex::lock));
+        let mut balances =
+            locked.each_ref().map(|account| account.as_ref().map_or_else(Balance::default, |a| *a.balance()));
+        let is_shared = self.0.each_ref().map(Option::is_some);
+        let (mut reserved, before) = limits.fit(&balances, is_shared, max_usage).map_err(NoLease::Refused)?;
+        let (mut is_leased, mut may_come) = (true, !is_final);
+        for (scope, of_day) in Scope::DAYS {
+            let limit = limits.account_limit(of_day);
+            let Some(account) = locked[scope as usize].as_mut().filter(|account| !account.is_leased(limit, reserved))
+            else {
+                continue;
+            };
+            is_leased = false;
+            may_come = may_come && account.await_lease(now, limit, reserved);
+        }
+        if !is_leased && may_come {
+            return Ok(None);
+        }
+        if !is_leased {
+            for (scope, of_day) in Scope::DAYS {
+                if let Some(account) = &locked[scope as usize] {
+                    balances[scope as usize] = account.leased_balance(limits.account_limit(of_day));
+                }
+            }
+            (reserved, _) = limits.fit(&balances, is_shared, max_usage).map_err(NoLease::NotLeased)?;
+        }
+        for account in locked.iter_mut().flatten() {
+            account.hold(reserved);
+        }
+        for (scope, of_day) in Scope::DAYS {
+            if let Some(account) = &mut locked[scope as usize] {
+                account.use_lease(now, limits.account_limit(of_day), reserved);
+            }
+        }
+        touch(&mut locked);
+        Ok(Some((reserved, before)))
+    }
+
     /// Ends a reservation, `spent` of it being spent, and returns the balances of the accounts. What is deferred is not
     /// written in the background; that of named scopes never is.
     pub(super) fn settle(self, reserved: Amount, spent: Amount, is_deferred: bool) -> PerScope<Balance> {
         let mut locked = self.0.each_ref().map(|account| account.as_deref().map(Mutex::lock));
         touch(&mut locked);
         locked.map(|account| match account {
-            None => Balance { spent, held: Amount::ZERO },
+            None => Balance { spent, ..Balance::default() },
             Some(mut account) => {
                 account.settle(reserved, spent);
                 if is_deferred {

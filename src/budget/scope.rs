@@ -6,6 +6,8 @@ use super::TenantLimits;
 use super::account::{Amount, Balance};
 use crate::config::BudgetConfig;
 use crate::core::error::{CallError, Detail, ErrorCode};
+use crate::core::lease::budget::AccountLimit;
+use crate::infra::store::DailyScope;
 
 /// In the order in which accounts are locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +27,10 @@ impl Scope {
 
     /// Those identified by an id of the caller.
     pub(super) const NAMED: [Self; 3] = [Self::Request, Self::Agent, Self::Task];
+
+    /// Those of a day.
+    pub(super) const DAYS: [(Self, DailyScope); 2] =
+        [(Self::Caller, DailyScope::Caller), (Self::Tenant, DailyScope::Tenant)];
 
     pub(super) fn as_str(self) -> &'static str {
         match self {
@@ -175,6 +181,15 @@ impl Limits {
         self.tokens[scope as usize].map(|limit| limit.most)
     }
 
+    /// The limits of a day's account.
+    pub(super) fn account_limit(&self, of_day: DailyScope) -> AccountLimit {
+        let scope = match of_day {
+            DailyScope::Caller => Scope::Caller,
+            DailyScope::Tenant => Scope::Tenant,
+        };
+        AccountLimit { cost_usd: self.most_cost(scope), tokens: self.most_tokens(scope) }
+    }
+
     /// What is left over all scopes.
     pub(super) fn left(&self, balances: &PerScope<Balance>) -> Amount {
         self.narrowest(balances).left
@@ -214,7 +229,8 @@ impl Limits {
     ) -> CallError {
         let (scope, left) = (narrowest.by_cost, narrowest.left.cost_usd);
         let held = balances[scope as usize].held.cost_usd;
-        let held = if held.is_zero() { String::new() } else { format!(" ({held} held by calls still running)") };
+        let by = balances[scope as usize].holders();
+        let held = if held.is_zero() { String::new() } else { format!(" ({held} held by {by})") };
         let (most, setting) = self.cost_usd[scope as usize].map_or((left, ""), |limit| (limit.most, limit.setting));
         let subject = scope.subject();
         let message = format!(
@@ -238,10 +254,11 @@ impl Limits {
         max_usage: &MaxUsage<'_>,
     ) -> CallError {
         let scope = narrowest.by_tokens;
-        let Balance { spent, held } = balances[scope as usize];
+        let Balance { spent, held, .. } = balances[scope as usize];
+        let by = balances[scope as usize].holders();
         let held = match held.tokens {
             0 => String::new(),
-            held => format!(", {held} held by calls still running"),
+            held => format!(", {held} held by {by}"),
         };
         let (most, setting) = self.tokens[scope as usize].map_or((0, ""), |limit| (limit.most, limit.setting));
         let message = format!(

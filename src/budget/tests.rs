@@ -5,6 +5,7 @@ mod model;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use futures_util::FutureExt;
 use jiff::civil::date;
 use parking_lot::Mutex;
 
@@ -362,7 +363,7 @@ fn a_tenants_own_limits_take_the_place_of_the_general_ones() {
     budgets.limit_tenants([("acme".into(), own)]);
     let reserve = |tenant: &str| {
         let call = call_of("ann", tenant, BudgetScopes::default());
-        budgets.reserve_cost(&call, "a model", cents(20)).map(drop)
+        budgets.reserve_cost(&call, "a model", cents(20)).now_or_never().unwrap().map(drop)
     };
     let refused = reserve("acme").unwrap_err();
     assert_eq!(refused.code(), ErrorCode::BudgetExceeded);

@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use super::{Budgets, today};
+use super::Budgets;
 use crate::infra::readiness::Readiness;
 use crate::infra::store::{DailyUsage, Store, StoreError};
 
@@ -41,7 +41,7 @@ impl WriteBehind {
     /// # Errors
     /// When the store cannot be read.
     pub async fn start(budgets: Arc<Budgets>, store: Store, readiness: Arc<Readiness>) -> Result<Self, StoreError> {
-        Self::start_on(today(), budgets, store, readiness).await
+        Self::start_on(budgets.today(), budgets, store, readiness).await
     }
 
     /// Flushes at intervals, and a last time once `shutdown` is cancelled.
@@ -57,7 +57,7 @@ impl WriteBehind {
     /// Writes unsaved usage to the store. Usage that cannot be written is kept for the next time; meanwhile budgets
     /// continue in memory, and readiness reports so.
     pub async fn flush(&self) {
-        self.flush_on(today()).await;
+        self.flush_on(self.budgets.today()).await;
     }
 
     async fn start_on(

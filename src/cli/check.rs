@@ -5,6 +5,7 @@ mod remote;
 use std::borrow::Cow;
 
 use serde_json::json;
+use tokio::runtime::Runtime;
 
 use super::{Common, Exit, ServeOptions, describe, load_config, local_gateway, present};
 use crate::agent::catalog::read_folders;
@@ -99,6 +100,7 @@ fn look_at(config: &Config) -> Vec<Finding> {
     findings.push(finding("policies", version));
     let Some(runtime) = super::serve::runtime() else { return findings };
     let lock = runtime.block_on(gateway::read_lock(config)).map_err(|problem| problem.to_string());
+    findings.extend(check_cluster(config, &runtime));
     findings.push(finding("lock", lock.as_ref().map(describe_lock).map_err(Clone::clone)));
     if lock.is_err() {
         return findings;
@@ -146,6 +148,27 @@ fn look_at(config: &Config) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// The replicas of the database, where this gateway is to be one, and those that have another configuration.
+fn check_cluster(config: &Config, runtime: &Runtime) -> Option<Finding> {
+    if !config.cluster.enabled {
+        return None;
+    }
+    let (replicas, configuration) = match runtime.block_on(gateway::live_replicas(config)) {
+        Ok(found) => found,
+        Err(problem) => return Some(finding("cluster", Err(problem.to_string()))),
+    };
+    let others = replicas.iter().filter(|replica| replica.configuration != configuration);
+    let others: Vec<_> = others.map(|replica| replica.host.as_str()).collect();
+    let live = format!("the database can be reached; {} replicas are live", replicas.len());
+    Some(match others.is_empty() {
+        true => finding("cluster", Ok(live)),
+        false => {
+            let hosts = present::harmless(&others.join(", ")).into_owned();
+            warning(("cluster".to_owned(), format!("{live}; those at {hosts} have another configuration")))
+        }
+    })
 }
 
 /// The tools of each document, or why it has none.

@@ -66,6 +66,7 @@ fn remote_support(command: &Command) -> RemoteSupport {
         | Command::Tenants { .. }
         | Command::Models { .. }
         | Command::Skills { .. }
+        | Command::Cluster
         | Command::Check { remote: true, .. }
         | Command::Mcp { command: McpCommand::Serve { .. } | McpCommand::Login { .. } } => RemoteSupport::Remote,
         Command::Completions { .. }
@@ -108,7 +109,7 @@ mod tests {
         Ok(common.server.map(|server| server.to_string()))
     }
 
-    const REMOTE: [&[&str]; 12] = [
+    const REMOTE: [&[&str]; 13] = [
         &["tools"],
         &["tools", "search", "x"],
         &["call", "x"],
@@ -116,6 +117,7 @@ mod tests {
         &["conversations", "show", "x"],
         &["import", "openapi", "x"],
         &["check", "--remote"],
+        &["cluster"],
         &["mcp", "serve"],
         &["mcp", "login", "x"],
         &["tenants"],

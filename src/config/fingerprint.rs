@@ -32,12 +32,13 @@ impl Config {
             outbound,
             session,
             store,
+            cluster,
             audit,
             telemetry: _,
         } = self;
         let ServerConfig { listen, metrics_listen, .. } = ServerConfig::default();
         let server = ServerConfig { listen, metrics_listen, ..server.clone() };
-        let topics: [(&str, &dyn Debug); 18] = [
+        let topics: [(&str, &dyn Debug); 19] = [
             ("server", &server),
             ("auth", auth),
             ("console", console),
@@ -55,6 +56,7 @@ impl Config {
             ("outbound", outbound),
             ("session", session),
             ("store", store),
+            ("cluster", cluster),
             ("audit", audit),
         ];
         // `Debug` has every setting, and no secret.

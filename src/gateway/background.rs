@@ -18,6 +18,7 @@ impl Gateway {
     pub(super) fn start_background(self: &Arc<Self>) {
         let gateway = Arc::clone(self);
         self.background.spawn(async move { gateway.usage.run(gateway.closing.clone()).await });
+        self.start_replica();
         let gateway = Arc::clone(self);
         self.background.spawn(async move { gateway.keep_documents().await });
         let gateway = Arc::clone(self);
@@ -46,6 +47,7 @@ impl Gateway {
         self.pipeline.budget.evict_idle();
         self.pipeline.breakers.evict_idle();
         self.pipeline.settlement.figures.evict_idle(SystemTime::now());
+        self.forget_lost_replicas().await;
         if let Err(error) = self.pipeline.replies.forget_expired().await {
             tracing::warn!(%error, "cannot remove expired records of calls with an Idempotency-Key from the store");
         }

@@ -109,6 +109,27 @@ impl Gateway {
         Ok(true)
     }
 
+    /// Takes over the registered collections of the store, which another replica may have changed. Whether they differ.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub(super) async fn adopt_registered_collections(&self) -> Result<bool, StoreError> {
+        let _changing = self.changing.lock().await;
+        let registered = registered(&self.store).await?;
+        let differ = registered != **self.registered.load();
+        self.registered.store(Arc::new(registered));
+        Ok(differ)
+    }
+
+    /// Offers the tools of these collections, and fetches those that are pending.
+    pub(super) fn offer_collections(&self, collections: Collections) {
+        match self.prepare(collections) {
+            Ok(change) => self.offer(change),
+            Err(problem) => tracing::error!(%problem, "a collection that another replica registered cannot be offered"),
+        }
+        self.documents_pending.notify_one();
+    }
+
     /// Fetches the pending documents concurrently, and offers the tools of each when it arrives.
     pub async fn fetch_pending_documents(&self) {
         let collections = self.collections.load_full();

@@ -104,9 +104,16 @@ pub(super) async fn pipeline(
     let audit = Audit::open(config.audit_file(), &config.audit, Arc::clone(readiness));
     Ok(Arc::new(Pipeline {
         registry: Arc::new(Registry::new(snapshot)),
-        limits: Limits::new(&config.limits).map_err(component_error("limits"))?,
+        limits: match config.cluster.enabled {
+            true => Limits::of_replica(&config.limits, store.clone()),
+            false => Limits::new(&config.limits),
+        }
+        .map_err(component_error("limits"))?,
         policy,
-        budget: Arc::new(Budgets::new(&config.budget)),
+        budget: Arc::new(match config.cluster.enabled {
+            true => Budgets::of_replica(&config.budget),
+            false => Budgets::new(&config.budget),
+        }),
         breakers: Breakers::new(mcp::breaker_rules(config), Arc::clone(&metrics)),
         retries: Retries::new(&config.execution),
         sessions: Sessions::new(&config.session),
@@ -151,6 +158,7 @@ pub(super) fn restart_required(started: &Config, now: &Config) -> Vec<&'static s
         ("server", started.server != now.server),
         ("outbound", started.outbound != now.outbound),
         ("store", started.store != now.store),
+        ("cluster", started.cluster != now.cluster),
         ("audit", started.audit != now.audit),
         ("telemetry", started.telemetry != now.telemetry),
         ("agent.prompts_directory", started.agent.prompts_directory != now.agent.prompts_directory),

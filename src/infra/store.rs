@@ -3,6 +3,7 @@
 //! Both engines take the same statements: TEXT, BIGINT, `$1`, and nothing that only one of them has. Moments and money are
 //! text. Of two processes that change one row, the later waits, since each transaction writes before it reads.
 
+mod budget_leases;
 mod conversation_journal;
 mod conversation_lock;
 mod conversation_logs;
@@ -15,7 +16,9 @@ mod migrations;
 mod paused_runs;
 mod plans;
 mod postgresql;
+mod rate_buckets;
 mod registrations;
+mod replicas;
 mod resources;
 mod runs;
 mod sessions;
@@ -39,6 +42,7 @@ use tokio::time::Instant;
 
 use super::temporary_folder::private_folder;
 
+pub use self::budget_leases::{AccountLease, AskedLease};
 pub use self::conversation_journal::{ToolExecution, ToolOutcome, TurnMessage, Used};
 pub use self::conversation_lock::{ConversationLock, LockState};
 pub use self::conversation_logs::{CopiedRun, LogFilter, LogRow};
@@ -49,7 +53,9 @@ pub use self::idempotency::{IdempotencyRecord, OwnedRecords, RecordOwner, Record
 pub use self::location::StoreLocation;
 pub use self::paused_runs::PausedRun;
 pub use self::plans::{PlanKey, PlanWish, StoredPlan};
+pub use self::rate_buckets::{AskedCalls, TakenCalls};
 pub use self::registrations::Registrations;
+pub use self::replicas::{ReplicaIdentity, StoredReplica};
 pub use self::resources::ResourceKind;
 pub use self::runs::AgentRun;
 pub use self::sessions::{SessionMessage, SessionSummary};
@@ -179,6 +185,14 @@ impl Engine {
         match self {
             Self::Sqlite => "BEGIN IMMEDIATE",
             Self::PostgreSql => "BEGIN",
+        }
+    }
+
+    /// Microseconds since 1970 by the database's clock, when the transaction of the statement began.
+    fn now_expression(self) -> &'static str {
+        match self {
+            Self::Sqlite => "CAST(unixepoch('subsec') * 1000000 AS BIGINT)",
+            Self::PostgreSql => "CAST(EXTRACT(EPOCH FROM CURRENT_TIMESTAMP) * 1000000 AS BIGINT)",
         }
     }
 }

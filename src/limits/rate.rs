@@ -8,7 +8,7 @@ use arc_swap::ArcSwapOption;
 use dashmap::DashMap;
 
 use super::buckets::Buckets;
-use super::{BucketLevel, BucketOwner, Limit, Numbers};
+use super::{BucketLevel, BucketOwner, CallBucket, Limit, Numbers};
 use crate::core::call::{Caller, RateState};
 use crate::core::error::{CallError, ErrorCode};
 use crate::tool::Tool;
@@ -65,6 +65,11 @@ impl Limit for SharedRateLimit {
         }
     }
 
+    fn bucket_of_caller(&self, caller: &Caller) -> Option<CallBucket<'_>> {
+        let per_minute = self.buckets.load().as_ref()?.per_minute();
+        Some(CallBucket { owner: (self.owner)(Arc::clone((self.key)(caller))), per_minute, whose: self.whose })
+    }
+
     fn give_back(&self, caller: &Caller, _tool: &Tool) {
         if let Some(buckets) = &*self.buckets.load() {
             buckets.give_back((self.key)(caller));
@@ -119,6 +124,12 @@ impl Limit for PerToolRateLimit {
         take(&buckets, &caller.key, tool.name()).map(Some)
     }
 
+    fn bucket<'a>(&'a self, caller: &Caller, tool: &'a Tool) -> Result<Option<CallBucket<'a>>, CallError> {
+        let per_minute = NonZeroU32::new(tool.metadata.rate_limit).ok_or_else(|| closed(tool))?;
+        let owner = BucketOwner::Tool { tool: tool.name().to_owned(), caller: Arc::clone(&caller.key) };
+        Ok(Some(CallBucket { owner, per_minute, whose: tool.name() }))
+    }
+
     fn give_back(&self, caller: &Caller, tool: &Tool) {
         if let Some(buckets) = self.tools.get(tool.name()) {
             buckets.give_back(&caller.key);
@@ -152,7 +163,7 @@ fn take(buckets: &Buckets, key: &Arc<str>, whose: &str) -> Result<RateState, Cal
     }
 }
 
-fn used_up(rate: NonZeroU32, whose: &str, wait: Duration) -> CallError {
+pub(super) fn used_up(rate: NonZeroU32, whose: &str, wait: Duration) -> CallError {
     // Whole milliseconds, rounded up: a caller that waits this long is admitted.
     let millis = wait.as_nanos().div_ceil(1_000_000).max(1);
     let wait = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));

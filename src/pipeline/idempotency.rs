@@ -4,36 +4,44 @@
 //! deadline, even if its client disconnects. A second call waits while the first one runs, and later gets its reply.
 //! Only calls that began are recorded: a call that was refused or not sent can be sent again, and then runs.
 //!
+//! Where several replicas share the store, a call that runs at another one is waited for in the same way.
+//!
 //! A call is recorded in the store before it is sent, so that it does not run twice after a crash: the outcome of a
 //! call that ran then is unknown. Each tenant has a bounded number of records ([`record_counts`]). When a reply is too large
 //! or evicted, its record stays.
 
 mod errors;
+mod in_flight;
 mod key;
 mod record_counts;
 mod stored;
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::errors::{
-    all_open, conflict, no_longer_kept, outcome_unknown, recorded_too_late, still_running, unavailable,
-};
+pub(super) use self::in_flight::InFlightGuard;
+
+use self::errors::{all_open, conflict, no_longer_kept, outcome_unknown, still_running, unavailable};
 use self::key::{RecordId, RequestDigest};
 use self::record_counts::{Count, RecordCounts};
 use super::receipt::Reply;
 use crate::config::SessionConfig;
-use crate::core::call::{Arguments, CallContext, Caller, Deadline, SendingState};
+use crate::core::call::{Arguments, CallContext, Caller, Deadline};
 use crate::core::error::CallError;
-use crate::infra::store::{IdempotencyRecord, RecordOwner, RecordedOutcome, StartedCall, Store, StoreError};
+use crate::infra::replica::LOST_AFTER;
+use crate::infra::store::{IdempotencyRecord, RecordOwner, RecordedOutcome, Store, StoreError};
+
+/// How often it is looked whether a call at another replica has ended.
+const POLL: Duration = Duration::from_millis(100);
 
 /// Bytes that the stored replies of one tenant may have together.
 const MAX_TENANT_BYTES: u64 = 64 << 20;
@@ -49,6 +57,8 @@ pub struct Replies {
     max_records_of_tenant: AtomicUsize,
     tasks: TaskTracker,
     abort: CancellationToken,
+    /// The id of this replica, if it is one.
+    replica: OnceLock<Arc<str>>,
 }
 
 /// The result of looking up a call with a key.
@@ -60,16 +70,12 @@ pub(super) enum IdempotentOutcome {
     Answered(Arc<Reply>),
 }
 
-/// The right to run the call. If it is dropped without a stored reply, the next waiting call looks up the key again.
-#[derive(Debug)]
-pub(super) struct InFlightGuard {
-    replies: Arc<Replies>,
-    id: RecordId,
-    owner: RecordOwner,
-    request: RequestDigest,
-    is_recorded: bool,
-    /// Set before the guard is dropped; wakes the waiting calls.
-    answer: watch::Sender<Option<PublishedReply>>,
+/// What is stored about a key.
+enum Found {
+    Nothing,
+    Reply(Arc<Reply>),
+    /// Another replica, which lives, runs the call.
+    RunsElsewhere,
 }
 
 /// The result of claiming a key.
@@ -107,9 +113,15 @@ impl Replies {
             max_records_of_tenant: AtomicUsize::default(),
             tasks: TaskTracker::new(),
             abort: CancellationToken::new(),
+            replica: OnceLock::new(),
         };
         replies.reconfigure(config);
         Ok(replies)
+    }
+
+    /// Sets the id of this replica: calls that run at another one that lives are waited for.
+    pub fn set_replica(&self, id: &Arc<str>) {
+        self.replica.get_or_init(|| Arc::clone(id));
     }
 
     pub fn reconfigure(&self, config: &SessionConfig) {
@@ -183,7 +195,7 @@ impl Replies {
                     }
                 }
             };
-            return match self.look_up(&id, &request).await? {
+            return match self.look_up(&id, &request, deadline).await? {
                 Some(reply) => {
                     guard.publish(&reply);
                     Ok(IdempotentOutcome::Answered(reply))
@@ -208,23 +220,45 @@ impl Replies {
         running.insert(id.clone(), Running { request: None, answer: waiting });
         let owner = RecordOwner { tenant: Arc::clone(&caller.tenant), caller_key: Arc::clone(&caller.key) };
         let (replies, id, request) = (Arc::clone(self), id.clone(), request.clone());
-        Ok(Claim::Acquired(InFlightGuard { replies, id, owner, request, is_recorded: false, answer }))
+        Ok(Claim::Acquired(InFlightGuard { replies, id, owner, request, is_recorded: false, elsewhere: None, answer }))
     }
 
-    /// The stored reply to the call; `None` when the call has no record.
-    async fn look_up(&self, id: &RecordId, request: &RequestDigest) -> Result<Option<Arc<Reply>>, CallError> {
+    /// The stored reply to the call; `None` when the call has no record. Where the call runs at another replica, its reply is
+    /// waited for, at most until `deadline`.
+    async fn look_up(
+        &self,
+        id: &RecordId,
+        request: &RequestDigest,
+        deadline: Deadline,
+    ) -> Result<Option<Arc<Reply>>, CallError> {
+        loop {
+            match self.read(id, request).await? {
+                Found::Nothing => return Ok(None),
+                Found::Reply(reply) => return Ok(Some(reply)),
+                Found::RunsElsewhere if deadline.has_passed() => return Err(still_running()),
+                Found::RunsElsewhere => sleep_until(deadline.0.min(Instant::now() + POLL)).await,
+            }
+        }
+    }
+
+    async fn read(&self, id: &RecordId, request: &RequestDigest) -> Result<Found, CallError> {
         let record = self.store.idempotency_record(&id.0).await.map_err(|error| unavailable(&error))?;
-        let Some(IdempotencyRecord { request: recorded, kept_since, outcome }) = record else { return Ok(None) };
+        let Some(IdempotencyRecord { request: recorded, kept_since, outcome, runner }) = record else {
+            return Ok(Found::Nothing);
+        };
         let now = Timestamp::now();
         if kept_since <= self.expired_at(now) {
             // Removes all other expired records too.
             self.forget_expired().await.map_err(|error| unavailable(&error))?;
-            return Ok(None);
+            return Ok(Found::Nothing);
         }
         if recorded != request.0 {
             return Err(conflict());
         }
         let text = match outcome {
+            RecordedOutcome::Unknown if self.runs_elsewhere(runner.as_deref()).await? => {
+                return Ok(Found::RunsElsewhere);
+            }
             RecordedOutcome::Unknown => return Err(outcome_unknown()),
             RecordedOutcome::ReplyDropped => return Err(no_longer_kept()),
             RecordedOutcome::Answered(text) => text,
@@ -232,7 +266,17 @@ impl Replies {
         if let Err(error) = self.store.use_idempotency_record(&id.0, now).await {
             tracing::debug!(%error, "the last use of a call with an Idempotency-Key was not recorded");
         }
-        stored::read(text).map(Some).map_err(CallError::internal)
+        stored::read(text).map(Found::Reply).map_err(CallError::internal)
+    }
+
+    /// Whether another replica runs the call.
+    async fn runs_elsewhere(&self, runner: Option<&str>) -> Result<bool, CallError> {
+        match (runner, self.replica.get()) {
+            (Some(runner), Some(own)) if *runner != **own => {
+                self.store.is_replica_live(runner, LOST_AFTER).await.map_err(|error| unavailable(&error))
+            }
+            _ => Ok(false),
+        }
     }
 
     /// Evicts records until the tenant may have one more, from the caller with the most records first.
@@ -300,61 +344,6 @@ impl Replies {
     fn expired_at(&self, now: Timestamp) -> Timestamp {
         let seconds = i64::try_from(self.ttl_seconds.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
         now.checked_sub(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MIN)
-    }
-}
-
-impl InFlightGuard {
-    /// Records in the store that the call is about to be sent.
-    ///
-    /// # Errors
-    /// `overloaded` when the record cannot be written, `timeout` when it is written after the deadline. The call must
-    /// not run in either case.
-    pub(super) async fn record(&mut self, deadline: Deadline) -> Result<(), CallError> {
-        let replies = &self.replies;
-        let mut counts = timeout_at(deadline.0, replies.counts.lock()).await.map_err(|_| recorded_too_late())?;
-        replies.evict_for(&mut counts, &self.owner.tenant).await?;
-        let call = StartedCall { id: &self.id.0, owner: &self.owner, request: &self.request.0 };
-        let added = replies.store.start_idempotent_call(call, Timestamp::now()).await;
-        if !added.map_err(|error| unavailable(&error))? {
-            return Err(still_running());
-        }
-        counts.add_record(&self.owner);
-        self.is_recorded = true;
-        if deadline.has_passed() { Err(recorded_too_late()) } else { Ok(()) }
-    }
-
-    /// Stores the reply, unless the call did not begin, and sends it to the waiting calls.
-    pub(super) async fn end(mut self, reply: &Arc<Reply>, state: SendingState) {
-        if !self.is_recorded {
-            return;
-        }
-        let kept = match state {
-            SendingState::Pending => self.replies.forget(&self).await,
-            SendingState::Begun | SendingState::Sent => self.replies.keep(&self, reply).await,
-        };
-        if let Err(error) = kept {
-            tracing::error!(%error, "the outcome of a call with an Idempotency-Key could not be recorded");
-        }
-        if state != SendingState::Pending {
-            self.publish(reply);
-        }
-    }
-
-    /// Publishes the request of the first call, so that another request with the same key is a conflict at once.
-    fn mark_first(&self) {
-        if let Some(running) = self.replies.running.lock().get_mut(&self.id) {
-            running.request = Some(self.request.clone());
-        }
-    }
-
-    fn publish(&mut self, reply: &Arc<Reply>) {
-        self.answer.send_replace(Some(PublishedReply { request: self.request.clone(), reply: Arc::clone(reply) }));
-    }
-}
-
-impl Drop for InFlightGuard {
-    fn drop(&mut self) {
-        self.replies.running.lock().remove(&self.id);
     }
 }
 

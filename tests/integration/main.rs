@@ -20,6 +20,7 @@ mod child_server;
 mod cli;
 mod client_tools;
 mod clients;
+mod cluster;
 mod connections;
 mod console;
 mod console_agents;

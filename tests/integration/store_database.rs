@@ -40,6 +40,15 @@ impl TestDatabase {
         sqlx::raw_sql(AssertSqlSafe(statement.to_owned())).execute(&self.connections).await.unwrap();
     }
 
+    /// Makes every statement of a gateway fail: tables that are away are what a lost database is to a statement.
+    pub(crate) async fn take_away(&self) {
+        self.run(&format!("ALTER SCHEMA {0} RENAME TO {0}_away", self.schema)).await;
+    }
+
+    pub(crate) async fn bring_back(&self) {
+        self.run(&format!("ALTER SCHEMA {0}_away RENAME TO {0}", self.schema)).await;
+    }
+
     pub(crate) fn settings(&self, more: &str) -> String {
         format!("store: {{url: '{}'}}\n{more}", self.url)
     }
@@ -82,7 +91,7 @@ async fn on_postgresql_a_call_with_a_key_runs_once_at_two_gateways() {
     assert_eq!(replayed.json::<Value>().await.unwrap(), reply);
 }
 
-/// Tables that are away are what a lost database is to a statement, and the server of the other tests stays.
+/// The server of the other tests stays.
 #[tokio::test]
 #[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_calls_go_on_while_the_database_fails_and_nothing_spent_is_lost() {
@@ -90,8 +99,7 @@ async fn on_postgresql_calls_go_on_while_the_database_fails_and_nothing_spent_is
     let yaml = database.settings("budget: {max_cost_per_caller_per_day: '0.25'}");
     let app = TestApp::with(&yaml).await;
     assert_eq!(degraded(&app).await, Value::Null);
-    let schema = &database.schema;
-    database.run(&format!("ALTER SCHEMA {schema} RENAME TO {schema}_away")).await;
+    database.take_away().await;
     for _ in 0..2 {
         assert_eq!(app.call("paid", json!({})).await.0, StatusCode::OK);
     }
@@ -99,7 +107,7 @@ async fn on_postgresql_calls_go_on_while_the_database_fails_and_nothing_spent_is
     let (status, reply) =
         answer(app.post("/tools/paid/execute").header("idempotency-key", "k").json(&json!({"arguments": {}}))).await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "a call whose key cannot be stored does not run: {reply}");
-    database.run(&format!("ALTER SCHEMA {schema}_away RENAME TO {schema}")).await;
+    database.bring_back().await;
     until(&app, |degraded| degraded["store"].is_null()).await;
     app.stop().await;
     let again = TestApp::with(&yaml).await;

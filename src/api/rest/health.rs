@@ -29,6 +29,9 @@ pub(super) struct Health {
 pub(super) struct Ready {
     /// `ready`; `degraded`: the service runs, but a part of it does not; `unavailable`: it refuses every call.
     status: &'static str,
+    /// The id of this replica, where several share a database; shown to the same callers as the reasons.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replica: Option<String>,
     /// Component → reason; shown only to callers with a key, and on loopback.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     degraded: BTreeMap<String, String>,
@@ -54,8 +57,10 @@ pub(crate) async fn readyz(State(gateway): State<Arc<Gateway>>, parts: Parts) ->
         (false, true) => (StatusCode::OK, "ready"),
     };
     let ready = match may_look_inside(&gateway, &parts).await {
-        Ok(()) => Ready { status, degraded, notes: gateway.setting_notes() },
-        Err(_) => Ready { status, degraded: BTreeMap::new(), notes: BTreeMap::new() },
+        Ok(()) => {
+            Ready { status, replica: gateway.replica_id().map(str::to_owned), degraded, notes: gateway.setting_notes() }
+        }
+        Err(_) => Ready { status, replica: None, degraded: BTreeMap::new(), notes: BTreeMap::new() },
     };
     reply::json(code, &ready)
 }

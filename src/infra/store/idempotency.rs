@@ -20,6 +20,8 @@ pub struct StartedCall<'a> {
     pub id: &'a str,
     pub owner: &'a RecordOwner,
     pub request: &'a str,
+    /// The replica that runs it, if it is one.
+    pub runner: Option<&'a str>,
 }
 
 /// The record of a call with a key.
@@ -28,6 +30,8 @@ pub struct IdempotencyRecord {
     pub request: String,
     pub kept_since: Timestamp,
     pub outcome: RecordedOutcome,
+    /// The replica that ran it, if it was one.
+    pub runner: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,17 +51,21 @@ pub struct OwnedRecords {
     pub bytes: u64,
 }
 
+/// Request, `kept_since`, `answered`, reply and runner.
+type RecordRow = (String, i64, i64, Option<String>, Option<String>);
+
 impl Store {
     /// # Errors
     /// [`StoreError`].
     pub async fn idempotency_record(&self, id: &str) -> Result<Option<IdempotencyRecord>, StoreError> {
-        let row: Option<(String, i64, i64, Option<String>)> =
-            sqlx::query_as("SELECT request, kept_since, answered, reply FROM idempotency_records WHERE id = $1")
-                .bind(id)
-                .fetch_optional(&self.pool)
-                .await
-                .map_err(|error| self.failed(error))?;
-        let Some((request, kept_since, answered, reply)) = row else { return Ok(None) };
+        let row: Option<RecordRow> = sqlx::query_as(
+            "SELECT request, kept_since, answered, reply, runner FROM idempotency_records WHERE id = $1",
+        )
+        .bind(id)
+        .fetch_optional(&self.pool)
+        .await
+        .map_err(|error| self.failed(error))?;
+        let Some((request, kept_since, answered, reply, runner)) = row else { return Ok(None) };
         let outcome = match (answered, reply) {
             (0, _) => RecordedOutcome::Unknown,
             (_, Some(reply)) => RecordedOutcome::Answered(reply),
@@ -65,7 +73,7 @@ impl Store {
         };
         let kept_since = Timestamp::from_microsecond(kept_since)
             .map_err(|_| self.damaged(format!("a record is kept since {kept_since}")))?;
-        Ok(Some(IdempotencyRecord { request, kept_since, outcome }))
+        Ok(Some(IdempotencyRecord { request, kept_since, outcome, runner }))
     }
 
     /// Records a call before it is sent. False when there is such a record already.
@@ -74,14 +82,15 @@ impl Store {
     /// [`StoreError`]; nothing is recorded then.
     pub async fn start_idempotent_call(&self, call: StartedCall<'_>, now: Timestamp) -> Result<bool, StoreError> {
         let added = sqlx::query(
-            "INSERT INTO idempotency_records (id, tenant, caller_key, request, answered, bytes, kept_since, last_used)
-             VALUES ($1, $2, $3, $4, 0, 0, $5, $5) ON CONFLICT (id) DO NOTHING",
+            "INSERT INTO idempotency_records (id, tenant, caller_key, request, answered, bytes, kept_since, last_used, runner)
+             VALUES ($1, $2, $3, $4, 0, 0, $5, $5, $6) ON CONFLICT (id) DO NOTHING",
         )
         .bind(call.id)
         .bind(&*call.owner.tenant)
         .bind(&*call.owner.caller_key)
         .bind(call.request)
         .bind(now.as_microsecond())
+        .bind(call.runner)
         .execute(&self.pool)
         .await
         .map_err(|error| self.failed(error))?;
@@ -232,7 +241,7 @@ mod tests {
 
     async fn start(store: &Store, id: &str, caller: &str, now: i64) -> Result<bool, StoreError> {
         let owner = owner(caller);
-        store.start_idempotent_call(StartedCall { id, owner: &owner, request: "r" }, at(now)).await
+        store.start_idempotent_call(StartedCall { id, owner: &owner, request: "r", runner: None }, at(now)).await
     }
 
     async fn outcome(store: &Store, id: &str) -> Option<RecordedOutcome> {
@@ -301,7 +310,7 @@ mod tests {
         let store = Store::open_file(&folder.path().join("sekisho.db")).await.unwrap();
         fill_the_disk(&store).await;
         let owner = RecordOwner { caller_key: "x".repeat(100_000).into(), ..owner("ann") };
-        let call = StartedCall { id: "a", owner: &owner, request: "r" };
+        let call = StartedCall { id: "a", owner: &owner, request: "r", runner: None };
         let error = store.start_idempotent_call(call, at(1)).await.unwrap_err();
         assert!(matches!(error, StoreError::Full { .. }), "{error:?}");
         free_disk(&store).await;

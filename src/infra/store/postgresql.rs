@@ -14,8 +14,8 @@ const CONNECTIONS: u32 = 8;
 /// How long a statement waits for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What commands read that only look: registrations, and what was spent.
-const COPIED: [&str; 3] = ["daily_usage", "openapi_collections", "mcp_servers"];
+/// What commands read that only look: registrations, replicas, and what was spent.
+const COPIED: [&str; 4] = ["daily_usage", "openapi_collections", "mcp_servers", "replicas"];
 
 pub(super) async fn connect(url: &str) -> sqlx::Result<AnyPool> {
     AnyPoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(CONNECT_TIMEOUT).connect(url).await

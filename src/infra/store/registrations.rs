@@ -1,6 +1,7 @@
 //! What was registered over HTTP and survives a restart: OpenAPI collections and MCP servers.
 
-use sqlx::AssertSqlSafe;
+use sqlx::query::Query;
+use sqlx::{Any, AssertSqlSafe, Database};
 
 use super::{Store, StoreError};
 
@@ -40,8 +41,7 @@ impl Store {
              ON CONFLICT (name) DO UPDATE SET registration = excluded.registration",
             of.table()
         );
-        let kept = sqlx::query(AssertSqlSafe(sql)).bind(name).bind(registration).execute(&self.pool).await;
-        kept.map(drop).map_err(|error| self.failed(error))
+        self.change_shared(sqlx::query(AssertSqlSafe(sql)).bind(name).bind(registration)).await.map(drop)
     }
 
     /// Removes a registration, if there is one.
@@ -50,8 +50,36 @@ impl Store {
     /// [`StoreError`]; nothing is changed then.
     pub async fn forget_registration(&self, of: Registrations, name: &str) -> Result<(), StoreError> {
         let sql = format!("DELETE FROM {} WHERE name = $1", of.table());
-        let forgotten = sqlx::query(AssertSqlSafe(sql)).bind(name).execute(&self.pool).await;
-        forgotten.map(drop).map_err(|error| self.failed(error))
+        self.change_shared(sqlx::query(AssertSqlSafe(sql)).bind(name)).await.map(drop)
+    }
+
+    /// A number that grows with each change of registrations and resources, by whatever process.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn registrations_version(&self) -> Result<i64, StoreError> {
+        let version = sqlx::query_scalar("SELECT version FROM shared_versions WHERE subject = 'registrations'");
+        let version: Option<i64> = version.fetch_optional(&self.pool).await.map_err(|error| self.failed(error))?;
+        Ok(version.unwrap_or(0))
+    }
+
+    /// Runs a statement that changes registrations or resources, and lets other replicas know. How many rows it changed.
+    pub(super) async fn change_shared(
+        &self,
+        statement: Query<'_, Any, <Any as Database>::Arguments>,
+    ) -> Result<u64, StoreError> {
+        let failed = |error| self.failed(error);
+        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
+        let changed = statement.execute(&mut *transaction).await.map_err(failed)?;
+        sqlx::query(
+            "INSERT INTO shared_versions (subject, version) VALUES ('registrations', 1)
+             ON CONFLICT (subject) DO UPDATE SET version = shared_versions.version + 1",
+        )
+        .execute(&mut *transaction)
+        .await
+        .map_err(failed)?;
+        transaction.commit().await.map_err(failed)?;
+        Ok(changed.rows_affected())
     }
 }
 
@@ -59,7 +87,8 @@ impl Store {
 mod tests {
     use super::Registrations::{Collections, McpServers};
     use super::*;
-    use crate::infra::store::test_support::{fill_the_disk, free_disk};
+    use crate::infra::store::ResourceKind;
+    use crate::infra::store::test_support::{fill_the_disk, free_disk, test_store};
 
     fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
         expected.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
@@ -87,6 +116,17 @@ mod tests {
         store.forget_registration(Collections, "nobody").await.unwrap();
         assert_eq!(store.registrations(Collections).await.unwrap(), pairs(&[("cars", "3")]));
         assert_eq!(store.registrations(McpServers).await.unwrap(), pairs(&[("pets", "4"), ("time", "2")]));
+    }
+
+    #[tokio::test]
+    async fn each_change_has_a_version_of_its_own() {
+        let store = test_store().await;
+        assert_eq!(store.registrations_version().await.unwrap(), 0);
+        store.keep_registration(Collections, "pets", "1").await.unwrap();
+        store.forget_registration(McpServers, "pets").await.unwrap();
+        assert_eq!(store.registrations_version().await.unwrap(), 2);
+        assert!(store.add_resource(ResourceKind::Tenant, "acme", "{}").await.unwrap());
+        assert_eq!(store.registrations_version().await.unwrap(), 3);
     }
 
     #[tokio::test]

@@ -52,8 +52,8 @@ impl Store {
     /// [`StoreError`]; nothing is changed then.
     pub async fn add_resource(&self, kind: ResourceKind, name: &str, value: &str) -> Result<bool, StoreError> {
         let sql = "INSERT INTO resources (kind, name, value) VALUES ($1, $2, $3) ON CONFLICT (kind, name) DO NOTHING";
-        let added = sqlx::query(sql).bind(kind.as_str()).bind(name).bind(value).execute(&self.pool).await;
-        added.map(|done| done.rows_affected() > 0).map_err(|error| self.failed(error))
+        let added = self.change_shared(sqlx::query(sql).bind(kind.as_str()).bind(name).bind(value)).await;
+        added.map(|rows| rows > 0)
     }
 
     /// Replaces a resource; `false` if there is none of that name.
@@ -62,8 +62,8 @@ impl Store {
     /// [`StoreError`]; nothing is changed then.
     pub async fn change_resource(&self, kind: ResourceKind, name: &str, value: &str) -> Result<bool, StoreError> {
         let sql = "UPDATE resources SET value = $3 WHERE kind = $1 AND name = $2";
-        let changed = sqlx::query(sql).bind(kind.as_str()).bind(name).bind(value).execute(&self.pool).await;
-        changed.map(|done| done.rows_affected() > 0).map_err(|error| self.failed(error))
+        let changed = self.change_shared(sqlx::query(sql).bind(kind.as_str()).bind(name).bind(value)).await;
+        changed.map(|rows| rows > 0)
     }
 
     /// Removes a resource; `false` if there is none of that name.
@@ -72,8 +72,7 @@ impl Store {
     /// [`StoreError`]; nothing is changed then.
     pub async fn remove_resource(&self, kind: ResourceKind, name: &str) -> Result<bool, StoreError> {
         let sql = "DELETE FROM resources WHERE kind = $1 AND name = $2";
-        let removed = sqlx::query(sql).bind(kind.as_str()).bind(name).execute(&self.pool).await;
-        removed.map(|done| done.rows_affected() > 0).map_err(|error| self.failed(error))
+        self.change_shared(sqlx::query(sql).bind(kind.as_str()).bind(name)).await.map(|rows| rows > 0)
     }
 }
 

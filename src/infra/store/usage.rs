@@ -7,6 +7,7 @@ use rust_decimal::Decimal;
 use sqlx::AnyConnection;
 
 use super::{Store, StoreError, retried};
+use crate::core::amount::Amount;
 
 /// The scopes of daily usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -115,19 +116,30 @@ impl Store {
         Ok(totals)
     }
 
-    async fn add_one(&self, connection: &mut AnyConnection, addition: &DailyUsage) -> Result<DailyUsage, StoreError> {
+    /// What was spent of an account, whose row stays locked until the end of the transaction.
+    pub(super) async fn lock_usage(
+        &self,
+        connection: &mut AnyConnection,
+        (day, scope, key): (Date, DailyScope, &str),
+    ) -> Result<Amount, StoreError> {
         // Changes nothing of a row that is there, and locks it: no other process may write between our read and our write.
         let (cost_usd, tokens): (String, i64) = sqlx::query_as(
             "INSERT INTO daily_usage (day, scope, scope_key, cost_usd, tokens) VALUES ($1, $2, $3, '0', 0)
              ON CONFLICT (day, scope, scope_key) DO UPDATE SET tokens = daily_usage.tokens RETURNING cost_usd, tokens",
         )
-        .bind(addition.day.to_string())
-        .bind(addition.scope.as_str())
-        .bind(&*addition.key)
+        .bind(day.to_string())
+        .bind(scope.as_str())
+        .bind(key)
         .fetch_one(&mut *connection)
         .await
         .map_err(|error| self.failed(error))?;
         let (cost_usd, tokens) = self.amounts(&cost_usd, tokens)?;
+        Ok(Amount { cost_usd, tokens })
+    }
+
+    async fn add_one(&self, connection: &mut AnyConnection, addition: &DailyUsage) -> Result<DailyUsage, StoreError> {
+        let Amount { cost_usd, tokens } =
+            self.lock_usage(connection, (addition.day, addition.scope, &addition.key)).await?;
         let mut total = addition.clone();
         total.cost_usd = total.cost_usd.saturating_add(cost_usd);
         total.tokens = total.tokens.saturating_add(tokens);
@@ -145,7 +157,7 @@ impl Store {
         Ok(total)
     }
 
-    fn amounts(&self, cost_usd: &str, tokens: i64) -> Result<(Decimal, u64), StoreError> {
+    pub(super) fn amounts(&self, cost_usd: &str, tokens: i64) -> Result<(Decimal, u64), StoreError> {
         let cost = Decimal::from_str_exact(cost_usd)
             .map_err(|problem| self.damaged(format!("a cost is {cost_usd:?}: {problem}")))?;
         let tokens = u64::try_from(tokens).map_err(|_| self.damaged(format!("a count of tokens is {tokens}")))?;

@@ -1,3 +1,4 @@
+use futures_util::FutureExt;
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -96,7 +97,7 @@ fn accepted_and_refused_outputs_are_charged_once() {
     for (output, expected) in cases {
         let tool = tool(metadata.clone(), Some(json!({"type": "integer"})));
         let budgets = Budgets::new(&BudgetConfig::default());
-        let hold = budgets.reserve(&call(), &tool).unwrap();
+        let hold = budgets.reserve(&call(), &tool).now_or_never().unwrap().unwrap();
         let accepted = accept(Via::Rest, &tool, output.into(), hold);
         let cost = accepted.as_ref().map_or_else(CallError::cost_usd, |accepted| accepted.charge.cost_usd);
         assert_eq!(cost, Decimal::new(1, 1));
@@ -109,7 +110,7 @@ fn accepted_and_refused_outputs_are_charged_once() {
 fn a_text_is_truncated_to_the_reserved_tokens_and_charged_as_truncated() {
     let tool = tool(Metadata { max_text_tokens: 2_000, ..Metadata::default() }, None);
     let budgets = Budgets::new(&BudgetConfig { max_tokens_per_request: 50, ..BudgetConfig::default() });
-    let hold = budgets.reserve(&call(), &tool).unwrap();
+    let hold = budgets.reserve(&call(), &tool).now_or_never().unwrap().unwrap();
     let accepted = accept(Via::Rest, &tool, json!("x".repeat(1_000)).into(), hold).unwrap();
     assert!(
         accepted.answer.text.ends_with("of 1000 bytes shown; `output` has all]") && accepted.answer.text.len() <= 200,

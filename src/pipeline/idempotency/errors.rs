@@ -25,6 +25,11 @@ pub(super) fn still_running() -> CallError {
     CallError::new(ErrorCode::Timeout, message)
 }
 
+pub(super) fn ran_elsewhere() -> CallError {
+    let message = "a call with this Idempotency-Key ran at another replica at the same time; this one was not run";
+    CallError::new(ErrorCode::IdempotencyConflict, message)
+}
+
 pub(super) fn recorded_too_late() -> CallError {
     let message = "the record of this Idempotency-Key could not be written before the deadline, so the call was not \
                    run; send it again";

@@ -9,7 +9,7 @@ use super::key::MAX_KEY_LENGTH;
 use super::stored::MAX_REPLY_BYTES;
 use super::*;
 use crate::config::Config;
-use crate::core::call::{CallId, Stage, ToolOutput};
+use crate::core::call::{CallId, SendingState, Stage, ToolOutput};
 use crate::core::error::{Blame, ErrorCode};
 use crate::infra::store::test_support::{fill_the_disk, free_disk};
 use crate::pipeline::receipt::{Answer, Receipt};

@@ -1,6 +1,7 @@
 use std::future::pending;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -20,7 +21,7 @@ fn checkpoint() -> Checkpoint {
 /// The result of the stages after the tool has answered.
 fn accepted(checkpoint: &Checkpoint) -> Accepted {
     let tool = checkpoint.tool();
-    let hold = checkpoint.pipeline.budget.reserve(&call(), &tool).unwrap();
+    let hold = checkpoint.pipeline.budget.reserve(&call(), &tool).now_or_never().unwrap().unwrap();
     accept(Via::Rest, &tool, json!("fine").into(), hold).unwrap()
 }
 

@@ -94,6 +94,7 @@ impl Things {
                 "/admin/calls"
                 | "/admin/calls/history"
                 | "/admin/calls/{id}"
+                | "/admin/cluster"
                 | "/admin/configuration"
                 | "/admin/configuration/check"
                 | "/admin/explain"

@@ -1,0 +1,241 @@
+//! Budgets: what a replica leases counts as spent at once, until the replica gives it back.
+//!
+//! Of an account the ledger has what was spent (`spent`), and what each replica leases. A replica spends within its lease
+//! alone. What it spent is first added to `spent`, and only then leaves its lease: whatever is lost or arrives late between
+//! the two, money is counted twice for a while, and never not at all.
+
+use std::time::Duration;
+
+use rust_decimal::Decimal;
+
+use super::use_window::UseWindow;
+use crate::core::amount::{Amount, PRICE_DECIMALS};
+
+/// The part of what is left that one request leases at most, unless a single call needs more: 5 %.
+const SLICE_DIVISOR: u64 = 20;
+
+/// A replica that spends nothing for so long gives its lease back.
+const IDLE: Duration = Duration::from_secs(5);
+
+/// How long a replica may hold more in the ledger than it needs, because it settled a part meanwhile.
+const MAX_UNSYNCED: Duration = Duration::from_millis(200);
+
+/// How long after an answer that was too small it is asked again, before calls are refused: other replicas may have settled what
+/// the ledger has as leased.
+const CONFIRMATION: Duration = Duration::from_millis(300);
+
+/// How long an answer that was too small is taken for the next one too.
+const REFUSAL_TTL: Duration = Duration::from_secs(1);
+
+/// The limits of an account. `None`: not limited, and not leased.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AccountLimit {
+    pub cost_usd: Option<Decimal>,
+    pub tokens: Option<u64>,
+}
+
+/// What a replica asks of the ledger of one account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeaseRequest {
+    /// Grows with each request of a replica: an older one that arrives later changes nothing.
+    pub sequence: i64,
+    /// What it has of its lease: what it may yet spend, and what it spent and did not settle. The rest is given back.
+    pub kept: Amount,
+    /// What it wants beside that.
+    pub wanted: Amount,
+    /// The part of it without which a call that waits cannot run.
+    pub needed: Amount,
+}
+
+/// What the ledger has of one replica.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StoredLease {
+    pub sequence: i64,
+    pub amount: Amount,
+}
+
+/// What the ledger answers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LeaseAnswer {
+    /// Added to what the replica kept.
+    pub granted: Amount,
+    /// What was left for all before.
+    pub left: Amount,
+}
+
+/// Decides about a request. `spent`: what was spent and settled; `others`: the leases of the other replicas. `None`: the
+/// request is older than one that was decided.
+pub fn decide(
+    limit: AccountLimit,
+    (spent, others): (Amount, Amount),
+    own: StoredLease,
+    request: &LeaseRequest,
+) -> Option<(StoredLease, LeaseAnswer)> {
+    if request.sequence <= own.sequence {
+        return None;
+    }
+    let used = spent.plus(others).plus(request.kept);
+    let left = Amount {
+        cost_usd: limit.cost_usd.map_or(Decimal::ZERO, |most| most.saturating_sub(used.cost_usd).max(Decimal::ZERO)),
+        tokens: limit.tokens.map_or(0, |most| most.saturating_sub(used.tokens)),
+    };
+    let slice = Amount { cost_usd: left.cost_usd / Decimal::from(SLICE_DIVISOR), tokens: left.tokens / SLICE_DIVISOR };
+    let granted = Amount {
+        // A part of a price is of no use.
+        cost_usd: if request.needed.cost_usd > left.cost_usd {
+            Decimal::ZERO
+        } else {
+            request.needed.cost_usd.max(request.wanted.cost_usd.min(rounded_down(slice.cost_usd)))
+        },
+        tokens: left.tokens.min(request.needed.tokens.max(request.wanted.tokens.min(slice.tokens))),
+    };
+    let stored = StoredLease { sequence: request.sequence, amount: request.kept.plus(granted) };
+    Some((stored, LeaseAnswer { granted, left }))
+}
+
+/// To the decimals of a price.
+fn rounded_down(cost_usd: Decimal) -> Decimal {
+    cost_usd.trunc_with_scale(PRICE_DECIMALS)
+}
+
+/// A replica's lease of one account. `in_use` is what its calls hold, and what they spent and the replica did not settle. All
+/// amounts are of what is limited ([`AccountLimit::limited`]).
+#[derive(Debug, Default)]
+pub struct BudgetLease {
+    /// Leased and not settled.
+    amount: Amount,
+    /// What the ledger has of it.
+    stored: Amount,
+    /// A request had no answer: the ledger may have more.
+    is_uncertain: bool,
+    sequence: i64,
+    is_asking: bool,
+    /// Of the calls that wait: all together, and the largest.
+    waiting: Amount,
+    needed: Amount,
+    recent: UseWindow<Amount>,
+    last_used: Duration,
+    last_asked: Duration,
+    /// Nothing is asked for ahead of need until then.
+    next_ahead: Duration,
+    /// The last answer was too small for a call, and nothing is asked for calls until then.
+    is_short: bool,
+    next_for_calls: Duration,
+    /// When an answer was too small for a second time, and what was left for all.
+    refused: Option<(Duration, Amount)>,
+}
+
+impl AccountLimit {
+    /// The part of an amount that is limited.
+    pub fn limited(self, amount: Amount) -> Amount {
+        Amount {
+            cost_usd: if self.cost_usd.is_some() { amount.cost_usd } else { Decimal::ZERO },
+            tokens: if self.tokens.is_some() { amount.tokens } else { 0 },
+        }
+    }
+}
+
+impl BudgetLease {
+    /// What calls may yet hold.
+    pub fn free(&self, in_use: Amount) -> Amount {
+        self.amount.minus(in_use)
+    }
+
+    /// A call holds so much.
+    pub fn use_up(&mut self, now: Duration, more: Amount) {
+        self.recent.add(now, more);
+        self.last_used = now;
+    }
+
+    /// A call waits for so much. False: the ledger said just now that there is not as much.
+    pub fn await_more(&mut self, now: Duration, in_use: Amount, more: Amount) -> bool {
+        if let Some((_, left)) = self.refused.filter(|_| self.is_refused(now)) {
+            let reachable = left.plus(self.free(in_use));
+            if reachable.cost_usd < more.cost_usd || reachable.tokens == 0 && more.tokens > 0 {
+                return false;
+            }
+        }
+        self.waiting = self.waiting.plus(more);
+        self.needed = self.needed.max(more);
+        true
+    }
+
+    /// So much was added to what the ledger has as spent.
+    pub fn settle(&mut self, amount: Amount) {
+        self.amount = self.amount.minus(amount);
+    }
+
+    /// What to ask of the ledger now, if anything.
+    pub fn request(&mut self, now: Duration, in_use: Amount) -> Option<LeaseRequest> {
+        if self.is_asking {
+            return None;
+        }
+        // A model may cost more than was held for it, and a limit may be new.
+        self.amount = self.amount.max(in_use);
+        let free = self.free(in_use);
+        let recent = self.recent.per_second(now);
+        let is_waited_for = !self.waiting.is_zero() && now >= self.next_for_calls;
+        let is_idle = now.saturating_sub(self.last_used) >= IDLE;
+        let is_low = !is_idle && now >= self.next_ahead && !free.plus(free).covers(recent);
+        let gives_back = self.waiting.is_zero() && (is_idle || self.is_refused(now));
+        let is_stale =
+            (self.is_uncertain || self.stored != self.amount) && now.saturating_sub(self.last_asked) >= MAX_UNSYNCED;
+        if !(is_waited_for || is_low || gives_back && !free.is_zero() || is_stale) {
+            return None;
+        }
+        if gives_back {
+            self.amount = self.amount.minus(free);
+        }
+        let (mut wanted, mut needed) = (Amount::ZERO, Amount::ZERO);
+        if is_waited_for {
+            needed = std::mem::take(&mut self.needed).minus(free);
+            wanted = std::mem::take(&mut self.waiting);
+        }
+        if !gives_back {
+            wanted = wanted.plus(recent).plus(recent).minus(free).max(needed);
+        }
+        self.sequence += 1;
+        self.is_asking = true;
+        self.last_asked = now;
+        Some(LeaseRequest { sequence: self.sequence, kept: self.amount, wanted, needed })
+    }
+
+    /// The ledger answered the last request. Calls that wait try again.
+    pub fn answered(&mut self, now: Duration, request: &LeaseRequest, answer: LeaseAnswer) {
+        self.stop_asking();
+        self.is_uncertain = false;
+        self.stored = request.kept.plus(answer.granted);
+        self.amount = self.amount.plus(answer.granted);
+        match (answer.granted.covers(request.needed), self.is_short) {
+            (true, _) => (self.is_short, self.refused) = (false, None),
+            (false, false) => (self.is_short, self.next_for_calls) = (true, now + CONFIRMATION),
+            (false, true) => self.refused = Some((now, answer.left)),
+        }
+        self.next_ahead = if answer.granted.is_zero() { now + REFUSAL_TTL } else { now };
+    }
+
+    /// Whether that request waits for its answer.
+    #[cfg(test)]
+    pub(super) fn is_asking(&self, sequence: i64) -> bool {
+        self.is_asking && self.sequence == sequence
+    }
+
+    /// No answer came: what was granted, if anything, is given back with the next request.
+    pub fn unanswered(&mut self, now: Duration) {
+        self.stop_asking();
+        self.is_uncertain = true;
+        self.next_ahead = now + REFUSAL_TTL;
+    }
+
+    fn stop_asking(&mut self) {
+        self.is_asking = false;
+        (self.waiting, self.needed) = (Amount::ZERO, Amount::ZERO);
+    }
+
+    fn is_refused(&self, now: Duration) -> bool {
+        self.refused.is_some_and(|(when, _)| now.saturating_sub(when) < REFUSAL_TTL)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,308 @@
+//! Rates: the ledger's bucket is that of one gateway. It holds a minute's calls and is refilled evenly. What a replica takes
+//! has left the bucket: a slice that is lost delays calls, and never admits one.
+//!
+//! A replica takes at most what it used in the last second, at most a second of the rate, and uses it before it ends or gives
+//! it back. So over the bucket at most one slice a replica is admitted within any minute.
+
+use std::collections::VecDeque;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use super::use_window::UseWindow;
+
+/// How long a slice lasts by the ledger's clock. A replica's clock may be slower: it counts a tenth less, from the instant at
+/// which it asked.
+pub const SLICE_TTL: Duration = Duration::from_secs(2);
+
+/// The slowest rate of which slices are taken: 20 calls a second. Of others each call asks.
+const MIN_LEASED_RATE: u32 = 20 * 60;
+
+const NANOS_A_MINUTE: u64 = 60_000_000_000;
+
+/// Nanoseconds in which one call is refilled. Rounded up, so that no minute permits more calls.
+pub fn refill_nanos(per_minute: NonZeroU32) -> u64 {
+    NANOS_A_MINUTE.div_ceil(per_minute.get().into())
+}
+
+/// Takes as many calls as there are, at most `wanted`, from a bucket that is full again at `full_at`, in nanoseconds on the
+/// ledger's clock. Gives back with a negative number. How many were taken, and when it is full again then.
+pub fn take(full_at: i64, now: i64, per_minute: NonZeroU32, wanted: i64) -> (i64, i64) {
+    let refill = i64::try_from(refill_nanos(per_minute)).unwrap_or(i64::MAX);
+    let capacity = refill.saturating_mul(per_minute.get().into());
+    let until_full = full_at.saturating_sub(now).max(0);
+    let available = (capacity - until_full).max(0) / refill;
+    let taken = wanted.min(available);
+    (taken, now.max(full_at).saturating_add(taken.saturating_mul(refill)))
+}
+
+/// How long until the bucket has a call.
+pub fn wait(full_at: i64, now: i64, per_minute: NonZeroU32) -> Duration {
+    let refill = refill_nanos(per_minute);
+    let until_full = u64::try_from(full_at.saturating_sub(now)).unwrap_or(0);
+    Duration::from_nanos(until_full.saturating_sub(refill.saturating_mul(u64::from(per_minute.get()) - 1)))
+}
+
+/// What a replica decides about a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    Granted,
+    /// With the time until there may be a call.
+    Refused(Duration),
+    /// The ledger must be asked.
+    Ask,
+}
+
+/// What a replica asks of the ledger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TakeRequest {
+    /// Negative: given back.
+    pub wanted: i64,
+    pub sent: Duration,
+}
+
+/// What a replica has of one bucket.
+#[derive(Debug)]
+pub struct RateLease {
+    per_minute: NonZeroU32,
+    /// Calls that it may admit, and until when; those that end first stand first.
+    slices: VecDeque<(u64, Duration)>,
+    /// Calls of slices that ended.
+    ended: u64,
+    asked_for: UseWindow<u64>,
+    waiting: u64,
+    is_asking: bool,
+    refused_until: Duration,
+}
+
+impl RateLease {
+    pub fn new(per_minute: NonZeroU32) -> Self {
+        Self {
+            per_minute,
+            slices: VecDeque::new(),
+            ended: 0,
+            asked_for: UseWindow::default(),
+            waiting: 0,
+            is_asking: false,
+            refused_until: Duration::ZERO,
+        }
+    }
+
+    pub fn per_minute(&self) -> NonZeroU32 {
+        self.per_minute
+    }
+
+    /// Applies another rate to what is taken from now on.
+    pub fn set_rate(&mut self, per_minute: NonZeroU32) {
+        self.per_minute = per_minute;
+        self.refused_until = Duration::ZERO;
+    }
+
+    /// Admits a call, if there is one. `is_new`: it did not ask before.
+    pub fn admit(&mut self, now: Duration, is_new: bool) -> Decision {
+        if is_new {
+            self.asked_for.add(now, 1);
+        }
+        self.end_slices(now);
+        if let Some((calls, _)) = self.slices.front_mut() {
+            *calls -= 1;
+            if *calls == 0 {
+                self.slices.pop_front();
+            }
+            return Decision::Granted;
+        }
+        if now < self.refused_until {
+            return Decision::Refused(self.refused_until - now);
+        }
+        Decision::Ask
+    }
+
+    /// How long the ledger's bucket has no call, as far as is known, and none can be admitted.
+    pub fn refused_for(&mut self, now: Duration) -> Option<Duration> {
+        let is_empty = self.available(now) == 0;
+        self.refused_until.checked_sub(now).filter(|wait| is_empty && !wait.is_zero())
+    }
+
+    /// A call waits until the ledger was asked.
+    pub fn await_call(&mut self) {
+        self.waiting += 1;
+    }
+
+    /// Whether something is to be asked of the ledger before the next call waits for it.
+    pub fn is_low(&mut self, now: Duration) -> bool {
+        !self.is_asking && now >= self.refused_until && self.available(now) * 2 < self.ahead(now)
+    }
+
+    /// Gives back a call that was admitted and did not run.
+    pub fn give_back(&mut self) {
+        self.ended += 1;
+    }
+
+    /// Calls that can be admitted now.
+    pub fn available(&mut self, now: Duration) -> u64 {
+        self.end_slices(now);
+        self.slices.iter().map(|(calls, _)| calls).sum()
+    }
+
+    /// What to ask of the ledger now, if anything.
+    pub fn request(&mut self, now: Duration) -> Option<TakeRequest> {
+        if self.is_asking {
+            return None;
+        }
+        let available = self.available(now);
+        let ahead = self.ahead(now);
+        let wanted = if self.waiting > 0 || self.is_low(now) {
+            let most = self.waiting.max(self.most_at_once());
+            // Of calls that wait, all may have been served since: one is asked for, since an answer is waited for.
+            i64::try_from((self.waiting + ahead).min(most).saturating_sub(available).max(1))
+        } else if self.ended > 0 {
+            i64::try_from(std::mem::take(&mut self.ended)).map(|ended| -ended)
+        } else {
+            return None;
+        };
+        self.waiting = 0;
+        self.is_asking = true;
+        Some(TakeRequest { wanted: wanted.unwrap_or_default(), sent: now })
+    }
+
+    /// The ledger answered the last request; `wait`: how long until its bucket has a call then.
+    pub fn answered(&mut self, now: Duration, request: TakeRequest, taken: i64, wait: Duration) {
+        self.is_asking = false;
+        if request.wanted <= 0 {
+            return;
+        }
+        if let Some(calls) = u64::try_from(taken).ok().filter(|calls| *calls > 0) {
+            self.slices.push_back((calls, request.sent + SLICE_TTL * 9 / 10));
+        }
+        if taken < request.wanted {
+            self.refused_until = now + wait;
+        }
+    }
+
+    /// No answer came. What was taken or given back, if anything, is lost: nothing is asked twice.
+    pub fn unanswered(&mut self) {
+        self.is_asking = false;
+    }
+
+    /// Whether it can be forgotten without a difference.
+    pub fn is_idle(&mut self, now: Duration) -> bool {
+        let has_calls = self.waiting > 0 || self.ended > 0 || self.available(now) > 0;
+        !has_calls && !self.is_asking && now >= self.refused_until && self.asked_for.per_second(now) == 0
+    }
+
+    /// How many calls it has ahead of need: those of a second.
+    fn ahead(&mut self, now: Duration) -> u64 {
+        if self.per_minute.get() < MIN_LEASED_RATE {
+            0
+        } else {
+            self.asked_for.per_second(now).min(self.most_at_once())
+        }
+    }
+
+    fn most_at_once(&self) -> u64 {
+        u64::from(self.per_minute.get() / 60)
+    }
+
+    fn end_slices(&mut self, now: Duration) {
+        while let Some((calls, ends)) = self.slices.front()
+            && now >= *ends
+        {
+            self.ended += calls;
+            self.slices.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Duration = Duration::from_secs(100);
+
+    fn rate(per_minute: u32) -> NonZeroU32 {
+        NonZeroU32::new(per_minute).unwrap()
+    }
+
+    #[test]
+    fn a_bucket_holds_a_minutes_calls_and_is_refilled_evenly() {
+        for per_minute in [1, 7, 60, 1_200, 6_000, u32::MAX] {
+            let (rate, now) = (rate(per_minute), 1_000_000_000_000_000_000);
+            let (taken, full_at) = take(0, now, rate, i64::MAX);
+            assert_eq!(taken, i64::from(per_minute));
+            let refill = i64::try_from(refill_nanos(rate)).unwrap();
+            assert_eq!(take(full_at, now, rate, 1).0, 0);
+            assert_eq!(wait(full_at, now, rate), Duration::from_nanos(refill.unsigned_abs()));
+            assert_eq!(take(full_at, now + refill - 1, rate, 1).0, 0);
+            assert_eq!(take(full_at, now + refill, rate, 5), (1, full_at + refill));
+            assert_eq!(take(take(full_at, now, rate, -1).1, now, rate, 5).0, 1, "given back");
+        }
+    }
+
+    #[test]
+    fn a_slow_rate_asks_for_each_call() {
+        let mut lease = RateLease::new(rate(60));
+        for _ in 0..3 {
+            assert_eq!(lease.admit(START, true), Decision::Ask);
+            lease.await_call();
+        }
+        let request = lease.request(START).unwrap();
+        assert_eq!(request.wanted, 3, "those that are due, together");
+        assert_eq!(lease.request(START), None);
+        lease.answered(START, request, 2, Duration::from_millis(400));
+        let decided = [(); 3].map(|()| lease.admit(START, false));
+        let refused = Decision::Refused(Duration::from_millis(400));
+        assert_eq!(decided, [Decision::Granted, Decision::Granted, refused]);
+        assert_eq!(lease.admit(START + Duration::from_millis(400), true), Decision::Ask);
+    }
+
+    #[test]
+    fn a_fast_rate_takes_what_it_used_in_a_second_ahead() {
+        let mut lease = RateLease::new(rate(6_000));
+        for _ in 0..30 {
+            lease.admit(START, true);
+            lease.await_call();
+        }
+        let request = lease.request(START).unwrap();
+        assert_eq!(request.wanted, 60);
+        lease.answered(START, request, 60, Duration::ZERO);
+        assert_eq!([(); 30].map(|()| lease.admit(START, false)), [Decision::Granted; 30]);
+        assert_eq!((lease.available(START), lease.request(START)), (30, None), "enough for now");
+        assert_eq!([(); 20].map(|()| lease.admit(START, true)), [Decision::Granted; 20]);
+        assert_eq!(lease.request(START).unwrap().wanted, 40, "ahead of need");
+        for _ in 0..500 {
+            if lease.admit(START, true) == Decision::Ask {
+                lease.await_call();
+            }
+        }
+        lease.unanswered();
+        assert!(lease.request(START).unwrap().wanted <= 500, "those that wait, and no more than a second of the rate");
+    }
+
+    #[test]
+    fn a_slice_is_not_used_after_its_end_and_given_back_once() {
+        let mut lease = RateLease::new(rate(6_000));
+        lease.admit(START, true);
+        lease.await_call();
+        let request = lease.request(START).unwrap();
+        lease.answered(START + Duration::from_secs(1), request, 10, Duration::ZERO);
+        let end = START + SLICE_TTL * 9 / 10;
+        assert_eq!(lease.available(end - Duration::from_nanos(1)), 10);
+        assert_eq!(lease.available(end), 0);
+        let back = lease.request(end + Duration::from_secs(3)).unwrap();
+        assert_eq!(back.wanted, -10);
+        lease.unanswered();
+        assert_eq!(lease.request(end + Duration::from_secs(9)), None, "an answer that is lost may have been one");
+        assert!(lease.is_idle(end + Duration::from_secs(9)));
+    }
+
+    #[test]
+    fn a_call_that_did_not_run_is_given_back() {
+        let mut lease = RateLease::new(rate(60));
+        lease.admit(START, true);
+        lease.await_call();
+        let request = lease.request(START).unwrap();
+        lease.answered(START, request, 1, Duration::ZERO);
+        assert_eq!(lease.admit(START, false), Decision::Granted);
+        lease.give_back();
+        assert_eq!(lease.request(START).unwrap().wanted, -1);
+    }
+}

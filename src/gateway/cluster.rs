@@ -1,0 +1,178 @@
+//! The replicas that share the database with this gateway.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+use tokio::time::MissedTickBehavior;
+
+use super::parts::component_error;
+use super::{Gateway, Reach, StartError, mcp};
+use crate::budget::BudgetLeases;
+use crate::config::Config;
+use crate::core::amount::Amount;
+use crate::core::caller::Caller;
+use crate::core::error::{CallError, ErrorCode};
+use crate::infra::readiness::Readiness;
+use crate::infra::replica::{Files, HEARTBEAT, LOST_AFTER, Replica};
+use crate::infra::store::{Store, StoreError, StoreLocation, StoredReplica};
+use crate::policy::Policy;
+
+/// How often it is looked whether another replica changed registrations.
+const REGISTRATIONS_POLL: Duration = Duration::from_secs(1);
+
+impl Gateway {
+    /// This gateway's id among the replicas, if it is one.
+    pub fn replica_id(&self) -> Option<&str> {
+        self.replica.as_ref().map(|replica| &**replica.id())
+    }
+
+    /// The id of this replica, and all replicas that did not leave, each with what it leases of today's budgets.
+    ///
+    /// # Errors
+    /// `denied` to all but administrators of the tenant `default`; `not_found` for a gateway that is no replica;
+    /// `overloaded` when the store cannot be read.
+    pub(crate) async fn replicas(&self, caller: &Caller) -> Result<(&str, Vec<(StoredReplica, Amount)>), CallError> {
+        if self.reach(caller) != Reach::AllTenants {
+            let message =
+                "the replicas serve all tenants: they are shown to administrators of the tenant `default` alone";
+            return Err(CallError::new(ErrorCode::Denied, message));
+        }
+        let Some(replica) = &self.replica else {
+            let message = "this gateway is no replica: `cluster.enabled` is not set";
+            return Err(CallError::new(ErrorCode::NotFound, message));
+        };
+        let mut leased = self.store.leased_on(self.pipeline.budget.today()).await?;
+        let replicas = replica.list().await?.into_iter().map(|replica| {
+            let leased = leased.remove(&replica.id).unwrap_or_default();
+            (replica, leased)
+        });
+        Ok((replica.id(), replicas.collect()))
+    }
+
+    /// Says at intervals that this replica is there.
+    pub(super) async fn keep_registered(&self) {
+        let Some(replica) = &self.replica else { return };
+        let mut ticks = tokio::time::interval(HEARTBEAT);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while self.closing.run_until_cancelled(ticks.tick()).await.is_some() {
+            let files = files_of(&self.config(), self.pipeline.policy.version());
+            replica.beat(&files).await;
+            self.apply_membership(replica);
+        }
+    }
+
+    /// Starts what a replica does in the background: its heartbeat, leases of budgets and rates, registrations of others.
+    pub(super) fn start_replica(self: &Arc<Self>) {
+        let Some(replica) = &self.replica else { return };
+        self.apply_membership(replica);
+        self.pipeline.replies.set_replica(replica.id());
+        let gateway = Arc::clone(self);
+        self.background.spawn(async move { gateway.keep_registered().await });
+        let gateway = Arc::clone(self);
+        self.background.spawn(async move { gateway.pipeline.limits.exchange(gateway.closing.clone()).await });
+        let gateway = Arc::clone(self);
+        self.background.spawn(async move { gateway.follow_registrations().await });
+        let leases = self.budget_leases(replica);
+        let closing = self.closing.clone();
+        self.background.spawn(async move { leases.run(closing).await });
+    }
+
+    /// Looks every second whether another replica changed registrations, tenants, models or skills, and takes them over.
+    async fn follow_registrations(self: Arc<Self>) {
+        let mut ticks = tokio::time::interval(REGISTRATIONS_POLL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // Whatever was changed since the start was read is taken over once more.
+        let mut known = None;
+        while self.closing.run_until_cancelled(ticks.tick()).await.is_some() {
+            // The component `cluster` says when the store cannot be read.
+            let Ok(version) = self.store.registrations_version().await else { continue };
+            if known == Some(version) {
+                continue;
+            }
+            match self.adopt_registrations().await {
+                Ok(()) => known = Some(version),
+                Err(error) => tracing::warn!(%error, "registrations of other replicas cannot be read"),
+            }
+        }
+    }
+
+    async fn adopt_registrations(&self) -> Result<(), StoreError> {
+        let config = self.config.load_full();
+        if self.adopt_registered_collections().await? {
+            let (collections, _changing) = self.collections_for(&config).await;
+            self.offer_collections(collections);
+        }
+        mcp::restore_servers(&self.store, &self.mcp_servers, &config.mcp.secrets).await?;
+        self.mcp_servers.configure(&config);
+        self.limit_tenants().await
+    }
+
+    /// Gives back what this replica leased, and removes its registration.
+    pub(super) async fn leave_cluster(&self) {
+        let Some(replica) = &self.replica else { return };
+        self.budget_leases(replica).give_back().await;
+        replica.leave().await;
+    }
+
+    /// Removes what replicas left long ago.
+    pub(super) async fn forget_lost_replicas(&self) {
+        let Some(replica) = &self.replica else { return };
+        replica.forget_lost().await;
+        if let Err(error) = self.budget_leases(replica).forget_old().await {
+            tracing::warn!(%error, "cannot remove leases of past days from the store");
+        }
+        if let Err(error) = self.pipeline.limits.forget_full_buckets().await {
+            tracing::warn!(%error, "cannot remove full buckets from the store");
+        }
+    }
+
+    fn budget_leases(&self, replica: &Arc<Replica>) -> BudgetLeases {
+        BudgetLeases::new(&self.pipeline.budget, &self.store, replica, &self.readiness)
+    }
+
+    fn apply_membership(&self, replica: &Replica) {
+        self.pipeline.budget.set_clock_offset(replica.clock_offset());
+        self.pipeline.limits.set_replicas(replica.live());
+    }
+}
+
+/// Registers this gateway, if it is a replica.
+///
+/// # Errors
+/// The store cannot be written.
+pub(super) async fn register(
+    config: &Config,
+    policy: &Policy,
+    store: &Store,
+    readiness: &Arc<Readiness>,
+) -> Result<Option<Arc<Replica>>, StartError> {
+    if !config.cluster.enabled {
+        return Ok(None);
+    }
+    let files = files_of(config, policy.version());
+    let registered = Replica::register(store.clone(), Arc::clone(readiness), &files).await;
+    registered.map(Some).map_err(component_error("cluster"))
+}
+
+/// The digests of what all replicas should have alike.
+pub(super) fn files_of(config: &Config, policies: Arc<str>) -> Files {
+    let mut digest = Sha256::new();
+    for (topic, settings) in config.fingerprint() {
+        digest.update(format!("{topic} {settings}\n"));
+    }
+    Files { configuration: hex::encode(&digest.finalize()[..8]), policies }
+}
+
+/// The replicas that are live in the database of a configuration, and its digest, without writing anything.
+///
+/// # Errors
+/// The database cannot be read.
+pub async fn live_replicas(config: &Config) -> Result<(Vec<StoredReplica>, String), StartError> {
+    let failed = component_error("store");
+    let store = Store::open_copy(&StoreLocation::of(config)).await.map_err(&failed)?;
+    let mut replicas = store.replicas(LOST_AFTER).await.map_err(&failed)?;
+    store.close().await;
+    replicas.retain(|replica| replica.is_live);
+    Ok((replicas, files_of(config, "".into()).configuration))
+}

@@ -1,0 +1,193 @@
+//! This gateway as one of several replicas on a PostgreSQL database: its registration, and what it knows of the others.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::readiness::Readiness;
+use super::store::{ReplicaIdentity, Store, StoreError, StoredReplica};
+
+/// How often a replica says that it is there.
+pub const HEARTBEAT: Duration = Duration::from_secs(3);
+
+/// How long ago the last heartbeat of a lost replica was, at least.
+pub const LOST_AFTER: Duration = Duration::from_secs(12);
+
+/// How long a lost replica is listed.
+const LISTED_LOST: Duration = Duration::from_secs(86_400);
+
+/// How long replicas may differ in their files before it is reported: a deployment changes them one by one.
+const MAX_DIFFERENCE: Duration = Duration::from_secs(60);
+
+/// Its name in readiness.
+const COMPONENT: &str = "cluster";
+
+/// The registration of this process.
+#[derive(Debug)]
+pub struct Replica {
+    id: Arc<str>,
+    host: String,
+    store: Store,
+    readiness: Arc<Readiness>,
+    /// Live replicas by the last heartbeat, this one included.
+    live: AtomicU32,
+    /// The database's time less this machine's, in microseconds.
+    clock_offset: AtomicI64,
+    differs_since: Mutex<Option<Instant>>,
+}
+
+/// The files that decide, which all replicas should have alike.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Files {
+    /// Digest of the configuration.
+    pub configuration: String,
+    /// Version of the policy set.
+    pub policies: Arc<str>,
+}
+
+impl Replica {
+    /// Registers this process.
+    ///
+    /// # Errors
+    /// The store cannot be written.
+    pub async fn register(store: Store, readiness: Arc<Readiness>, files: &Files) -> Result<Arc<Self>, StoreError> {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let replica = Self {
+            id: Uuid::new_v4().to_string().into(),
+            host,
+            store,
+            readiness,
+            live: AtomicU32::new(1),
+            clock_offset: AtomicI64::default(),
+            differs_since: Mutex::default(),
+        };
+        replica.try_beat(files).await?;
+        tracing::info!(replica = &*replica.id, live = replica.live(), "this gateway is a replica");
+        Ok(Arc::new(replica))
+    }
+
+    pub fn id(&self) -> &Arc<str> {
+        &self.id
+    }
+
+    /// Replicas that were live at the last heartbeat, at least 1.
+    pub fn live(&self) -> u32 {
+        self.live.load(Ordering::Relaxed).max(1)
+    }
+
+    /// What to add to this machine's clock to get the database's, in microseconds.
+    pub fn clock_offset(&self) -> i64 {
+        self.clock_offset.load(Ordering::Relaxed)
+    }
+
+    /// All replicas that did not leave.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn list(&self) -> Result<Vec<StoredReplica>, StoreError> {
+        self.store.replicas(LOST_AFTER).await
+    }
+
+    /// Says that this replica is there, and reports in readiness what is wrong.
+    pub async fn beat(&self, files: &Files) {
+        match self.try_beat(files).await {
+            Ok(None) => self.readiness.restore(COMPONENT),
+            Ok(Some(difference)) => self.readiness.degrade(COMPONENT, difference),
+            Err(error) => {
+                let reason = format!("replica {} cannot say that it is there: {error}", self.id);
+                self.readiness.degrade(COMPONENT, reason);
+            }
+        }
+    }
+
+    /// Removes what lost replicas left long ago.
+    pub async fn forget_lost(&self) {
+        if let Err(error) = self.store.forget_replicas_lost_for(LISTED_LOST).await {
+            tracing::warn!(%error, "cannot remove replicas that were lost long ago");
+        }
+    }
+
+    /// Removes the registration.
+    pub async fn leave(&self) {
+        if let Err(error) = self.store.remove_replica(&self.id).await {
+            tracing::warn!(%error, replica = &*self.id, "this replica could not be removed: it counts as lost in time");
+        }
+    }
+
+    /// How the files of the replicas differ, if they do so for too long.
+    async fn try_beat(&self, files: &Files) -> Result<Option<String>, StoreError> {
+        let Files { configuration, policies } = files;
+        let version = env!("CARGO_PKG_VERSION");
+        let identity = ReplicaIdentity { id: &self.id, host: &self.host, version, configuration, policies };
+        let found = self.store.beat(identity, LOST_AFTER).await?;
+        let offset = found.now.as_microsecond() - Timestamp::now().as_microsecond();
+        self.clock_offset.store(offset, Ordering::Relaxed);
+        self.live.store(found.live, Ordering::Relaxed);
+        let mut since = self.differs_since.lock();
+        if found.configurations <= 1 && found.policy_sets <= 1 {
+            *since = None;
+            return Ok(None);
+        }
+        let lasts = since.get_or_insert_with(Instant::now).elapsed();
+        let difference = format!(
+            "the {} live replicas have {} configurations and {} policy sets: `sekisho cluster` shows which",
+            found.live, found.configurations, found.policy_sets
+        );
+        Ok((lasts > MAX_DIFFERENCE).then_some(difference))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::infra::store::test_support::test_store;
+
+    fn files(configuration: &str) -> Files {
+        Files { configuration: configuration.to_owned(), policies: "p".into() }
+    }
+
+    #[tokio::test]
+    async fn a_replica_is_there_until_it_leaves() {
+        let store = test_store().await;
+        let one = Replica::register(store.clone(), Arc::default(), &files("c")).await.unwrap();
+        let other = Replica::register(store.clone(), Arc::default(), &files("c")).await.unwrap();
+        assert_eq!((one.live(), other.live()), (1, 2));
+        one.beat(&files("c")).await;
+        assert_eq!(one.live(), 2);
+        assert!(one.clock_offset().abs() < 300_000_000, "{}", one.clock_offset());
+        other.leave().await;
+        one.beat(&files("c")).await;
+        assert_eq!(one.live(), 1);
+        assert_eq!(one.list().await.unwrap().into_iter().map(|found| found.id).collect::<Vec<_>>(), [&**one.id()]);
+    }
+
+    #[tokio::test]
+    async fn replicas_with_other_files_are_reported_after_a_minute() {
+        let (store, readiness) = (test_store().await, Arc::new(Readiness::default()));
+        let one = Replica::register(store.clone(), Arc::clone(&readiness), &files("old")).await.unwrap();
+        let other = Replica::register(store.clone(), Arc::default(), &files("new")).await.unwrap();
+        one.beat(&files("old")).await;
+        assert!(readiness.degraded().is_empty(), "a deployment may take a minute");
+        let long_ago = Instant::now().checked_sub(MAX_DIFFERENCE + Duration::from_secs(1)).unwrap();
+        *one.differs_since.lock() = Some(long_ago);
+        one.beat(&files("old")).await;
+        assert!(readiness.degraded()[COMPONENT].contains("2 configurations and 1 policy sets"));
+        other.beat(&files("old")).await;
+        one.beat(&files("old")).await;
+        assert!(readiness.degraded().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_replica_that_cannot_say_that_it_is_there_is_degraded() {
+        let (store, readiness) = (test_store().await, Arc::new(Readiness::default()));
+        let replica = Replica::register(store.clone(), Arc::clone(&readiness), &files("c")).await.unwrap();
+        store.close().await;
+        replica.beat(&files("c")).await;
+        assert!(readiness.degraded()[COMPONENT].contains("cannot say that it is there"));
+    }
+}

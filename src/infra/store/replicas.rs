@@ -1,0 +1,199 @@
+//! The gateways that share the database as replicas. Their moments are those of the database's clock.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use sqlx::AssertSqlSafe;
+
+use super::{Store, StoreError};
+
+/// What a replica says about itself with each heartbeat.
+#[derive(Debug, Clone, Copy)]
+pub struct ReplicaIdentity<'a> {
+    pub id: &'a str,
+    pub host: &'a str,
+    pub version: &'a str,
+    /// Digest of the configuration.
+    pub configuration: &'a str,
+    /// Version of the policy set.
+    pub policies: &'a str,
+}
+
+/// What a replica learns with its heartbeat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// By the database's clock.
+    pub now: Timestamp,
+    /// Replicas that are live, this one included.
+    pub live: u32,
+    /// How many configurations and policy sets these have.
+    pub configurations: u32,
+    pub policy_sets: u32,
+}
+
+/// A replica as it last said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredReplica {
+    pub id: String,
+    pub host: String,
+    pub version: String,
+    pub configuration: String,
+    pub policies: String,
+    pub started: Timestamp,
+    pub heartbeat: Timestamp,
+    /// Whether its heartbeat is recent enough.
+    pub is_live: bool,
+}
+
+/// In the order of the columns.
+type Row = (String, String, String, String, String, i64, i64, i64);
+
+impl Store {
+    /// Registers a replica, or says that it is still there.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn beat(&self, replica: ReplicaIdentity<'_>, lost_after: Duration) -> Result<Heartbeat, StoreError> {
+        let now = self.engine.now_expression();
+        let sql = format!(
+            "INSERT INTO replicas (id, host, version, configuration, policies, started, heartbeat)
+             VALUES ($1, $2, $3, $4, $5, {now}, {now})
+             ON CONFLICT (id) DO UPDATE SET configuration = excluded.configuration, policies = excluded.policies,
+             heartbeat = excluded.heartbeat RETURNING heartbeat"
+        );
+        let now: i64 = sqlx::query_scalar(AssertSqlSafe(sql))
+            .bind(replica.id)
+            .bind(replica.host)
+            .bind(replica.version)
+            .bind(replica.configuration)
+            .bind(replica.policies)
+            .fetch_one(&self.pool)
+            .await
+            .map_err(|error| self.failed(error))?;
+        let (live, configurations, policy_sets): (i64, i64, i64) = sqlx::query_as(
+            "SELECT COUNT(*), COUNT(DISTINCT configuration), COUNT(DISTINCT policies) FROM replicas
+             WHERE heartbeat > $1",
+        )
+        .bind(now - micros(lost_after))
+        .fetch_one(&self.pool)
+        .await
+        .map_err(|error| self.failed(error))?;
+        let count = |number: i64| u32::try_from(number).unwrap_or(u32::MAX);
+        Ok(Heartbeat {
+            now: self.moment(now)?,
+            live: count(live),
+            configurations: count(configurations),
+            policy_sets: count(policy_sets),
+        })
+    }
+
+    /// All replicas that did not leave, the one started first at the beginning.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn replicas(&self, lost_after: Duration) -> Result<Vec<StoredReplica>, StoreError> {
+        let now = self.engine.now_expression();
+        let sql = format!(
+            "SELECT id, host, version, configuration, policies, started, heartbeat,
+             CASE WHEN heartbeat > {now} - $1 THEN CAST(1 AS BIGINT) ELSE CAST(0 AS BIGINT) END
+             FROM replicas ORDER BY started, id"
+        );
+        let rows: Vec<Row> = sqlx::query_as(AssertSqlSafe(sql))
+            .bind(micros(lost_after))
+            .fetch_all(&self.pool)
+            .await
+            .map_err(|error| self.failed(error))?;
+        let replicas = rows.into_iter().map(
+            |(id, host, version, configuration, policies, started, heartbeat, is_live)| -> Result<_, StoreError> {
+                let (started, heartbeat) = (self.moment(started)?, self.moment(heartbeat)?);
+                let is_live = is_live == 1;
+                Ok(StoredReplica { id, host, version, configuration, policies, started, heartbeat, is_live })
+            },
+        );
+        replicas.collect()
+    }
+
+    /// Whether a replica is there.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn is_replica_live(&self, id: &str, lost_after: Duration) -> Result<bool, StoreError> {
+        let now = self.engine.now_expression();
+        let sql = format!("SELECT COUNT(*) FROM replicas WHERE id = $1 AND heartbeat > {now} - $2");
+        let found = sqlx::query_scalar(AssertSqlSafe(sql)).bind(id).bind(micros(lost_after)).fetch_one(&self.pool);
+        found.await.map(|found: i64| found > 0).map_err(|error| self.failed(error))
+    }
+
+    /// Asks for an answer.
+    ///
+    /// # Errors
+    /// [`StoreError`]: there is none.
+    pub async fn ping(&self) -> Result<(), StoreError> {
+        sqlx::query("SELECT 1").execute(&self.pool).await.map(drop).map_err(|error| self.failed(error))
+    }
+
+    /// Removes a replica that stops.
+    ///
+    /// # Errors
+    /// [`StoreError`]; it counts as lost in time then.
+    pub async fn remove_replica(&self, id: &str) -> Result<(), StoreError> {
+        let removed = sqlx::query("DELETE FROM replicas WHERE id = $1").bind(id).execute(&self.pool).await;
+        removed.map(drop).map_err(|error| self.failed(error))
+    }
+
+    /// Removes the replicas without a heartbeat for that long.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn forget_replicas_lost_for(&self, duration: Duration) -> Result<(), StoreError> {
+        let now = self.engine.now_expression();
+        let sql = format!("DELETE FROM replicas WHERE heartbeat <= {now} - $1");
+        let removed = sqlx::query(AssertSqlSafe(sql)).bind(micros(duration)).execute(&self.pool).await;
+        removed.map(drop).map_err(|error| self.failed(error))
+    }
+}
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::infra::store::test_support::test_store;
+
+    const LOST_AFTER: Duration = Duration::from_secs(12);
+
+    fn replica<'a>(id: &'a str, configuration: &'a str) -> ReplicaIdentity<'a> {
+        ReplicaIdentity { id, host: "host", version: "1", configuration, policies: "p" }
+    }
+
+    #[tokio::test]
+    async fn replicas_are_counted_while_their_heartbeat_is_recent() {
+        let store = test_store().await;
+        let first = store.beat(replica("a", "one"), LOST_AFTER).await.unwrap();
+        assert_eq!((first.live, first.configurations, first.policy_sets), (1, 1, 1));
+        assert!(first.now.duration_since(Timestamp::now()).abs() < jiff::SignedDuration::from_mins(5), "{first:?}");
+        let second = store.beat(replica("b", "two"), LOST_AFTER).await.unwrap();
+        assert_eq!((second.live, second.configurations, second.policy_sets), (2, 2, 1));
+        // A heartbeat changes what is said, and not the start.
+        store.beat(replica("a", "two"), LOST_AFTER).await.unwrap();
+        let listed = store.replicas(LOST_AFTER).await.unwrap();
+        assert_eq!(listed.iter().map(|one| (&*one.id, one.is_live)).collect::<Vec<_>>(), [("a", true), ("b", true)]);
+        assert_eq!((&*listed[0].configuration, listed[0].started), ("two", first.now));
+        assert!(listed[0].heartbeat >= second.now);
+        assert!(store.is_replica_live("a", LOST_AFTER).await.unwrap());
+        assert!(!store.is_replica_live("c", LOST_AFTER).await.unwrap());
+        sqlx::query("UPDATE replicas SET heartbeat = heartbeat - 13000000 WHERE id = 'a'")
+            .execute(&store.pool)
+            .await
+            .unwrap();
+        assert_eq!(store.beat(replica("b", "two"), LOST_AFTER).await.unwrap().live, 1);
+        assert!(!store.replicas(LOST_AFTER).await.unwrap()[0].is_live, "it is lost, and listed");
+        assert!(!store.is_replica_live("a", LOST_AFTER).await.unwrap());
+        store.forget_replicas_lost_for(LOST_AFTER).await.unwrap();
+        store.remove_replica("b").await.unwrap();
+        store.remove_replica("b").await.unwrap();
+        assert!(store.replicas(LOST_AFTER).await.unwrap().is_empty());
+    }
+}

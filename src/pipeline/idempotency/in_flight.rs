@@ -1,0 +1,107 @@
+//! The right to run a call with a key.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use tokio::sync::watch;
+use tokio::time::timeout_at;
+
+use super::errors::{ran_elsewhere, recorded_too_late, still_running, unavailable};
+use super::key::{RecordId, RequestDigest};
+use super::{PublishedReply, Replies};
+use crate::core::call::{Deadline, SendingState};
+use crate::core::error::CallError;
+use crate::infra::store::{RecordOwner, StartedCall};
+use crate::pipeline::receipt::Reply;
+
+/// The right to run the call. If it is dropped without a stored reply, the next waiting call looks up the key again.
+#[derive(Debug)]
+pub(in crate::pipeline) struct InFlightGuard {
+    pub(super) replies: Arc<Replies>,
+    pub(super) id: RecordId,
+    pub(super) owner: RecordOwner,
+    pub(super) request: RequestDigest,
+    pub(super) is_recorded: bool,
+    /// The reply of another replica, which ran a call with this key at the same time.
+    pub(super) elsewhere: Option<Arc<Reply>>,
+    /// Set before the guard is dropped; wakes the waiting calls.
+    pub(super) answer: watch::Sender<Option<PublishedReply>>,
+}
+
+impl InFlightGuard {
+    /// Records in the store that the call is about to be sent.
+    ///
+    /// # Errors
+    /// `overloaded` when the record cannot be written, `timeout` when it is written after the deadline. The call must
+    /// not run in either case.
+    pub(in crate::pipeline) async fn record(&mut self, deadline: Deadline) -> Result<(), CallError> {
+        let replies = &self.replies;
+        let mut counts = timeout_at(deadline.0, replies.counts.lock()).await.map_err(|_| recorded_too_late())?;
+        replies.evict_for(&mut counts, &self.owner.tenant).await?;
+        let runner = replies.replica.get().map(|id| &**id);
+        let call = StartedCall { id: &self.id.0, owner: &self.owner, request: &self.request.0, runner };
+        let added = replies.store.start_idempotent_call(call, Timestamp::now()).await;
+        if !added.map_err(|error| unavailable(&error))? {
+            drop(counts);
+            return Err(self.wait_elsewhere(deadline).await);
+        }
+        counts.add_record(&self.owner);
+        self.is_recorded = true;
+        if deadline.has_passed() { Err(recorded_too_late()) } else { Ok(()) }
+    }
+
+    /// Another process recorded a call with this key first. Of a replica, the reply is waited for.
+    async fn wait_elsewhere(&mut self, deadline: Deadline) -> CallError {
+        if self.replies.replica.get().is_none() {
+            return still_running();
+        }
+        match self.replies.look_up(&self.id, &self.request, deadline).await {
+            Ok(Some(reply)) => {
+                self.publish(&reply);
+                self.elsewhere = Some(reply);
+                ran_elsewhere()
+            }
+            Ok(None) => still_running(),
+            Err(error) => error,
+        }
+    }
+
+    /// The reply of another replica, which ran a call with this key at the same time.
+    pub(in crate::pipeline) fn take_elsewhere(&mut self) -> Option<Arc<Reply>> {
+        self.elsewhere.take()
+    }
+
+    /// Stores the reply, unless the call did not begin, and sends it to the waiting calls.
+    pub(in crate::pipeline) async fn end(mut self, reply: &Arc<Reply>, state: SendingState) {
+        if !self.is_recorded {
+            return;
+        }
+        let kept = match state {
+            SendingState::Pending => self.replies.forget(&self).await,
+            SendingState::Begun | SendingState::Sent => self.replies.keep(&self, reply).await,
+        };
+        if let Err(error) = kept {
+            tracing::error!(%error, "the outcome of a call with an Idempotency-Key could not be recorded");
+        }
+        if state != SendingState::Pending {
+            self.publish(reply);
+        }
+    }
+
+    /// Publishes the request of the first call, so that another request with the same key is a conflict at once.
+    pub(super) fn mark_first(&self) {
+        if let Some(running) = self.replies.running.lock().get_mut(&self.id) {
+            running.request = Some(self.request.clone());
+        }
+    }
+
+    pub(super) fn publish(&mut self, reply: &Arc<Reply>) {
+        self.answer.send_replace(Some(PublishedReply { request: self.request.clone(), reply: Arc::clone(reply) }));
+    }
+}
+
+impl Drop for InFlightGuard {
+    fn drop(&mut self) {
+        self.replies.running.lock().remove(&self.id);
+    }
+}
