@@ -31,13 +31,14 @@ use jiff::tz::Offset;
 use rust_decimal::{Decimal, RoundingStrategy};
 
 pub use self::account::Amount;
-pub use self::deferred::{DeferredCharges, TakenCharges};
+pub use self::deferred::{ChargesOfCall, DeferredCharges, TakenCharges};
 pub use self::hold::{Charge, Hold};
 pub use self::model_prices::ModelUsage;
 pub use self::write_behind::WriteBehind;
 
 use self::account::Balance;
 use self::accounts::AccountStore;
+use self::deferred::UnstoredCharges;
 use self::scope::{Limits, MaxUsage, Scope};
 use crate::config::BudgetConfig;
 use crate::core::call::{CallContext, Caller};
@@ -56,6 +57,7 @@ pub struct Budgets {
     /// Tenants with limits of their own.
     tenants: ArcSwap<HashMap<Arc<str>, TenantLimits>>,
     accounts: AccountStore,
+    unstored: UnstoredCharges,
 }
 
 /// A tenant's own limits of one day, in place of those for all tenants.
@@ -80,6 +82,7 @@ impl Budgets {
             settings: ArcSwap::from_pointee(Settings::from(config)),
             tenants: ArcSwap::default(),
             accounts: AccountStore::default(),
+            unstored: UnstoredCharges::default(),
         }
     }
 

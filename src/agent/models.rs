@@ -225,9 +225,9 @@ pub enum ModelError {
     /// Not in the form that the client asked for, also after a second attempt.
     #[error("the model's answer is not in the form of `response_format`: {0}")]
     InvalidOutput(String),
-    /// Not sent: the budget is too small for the turn.
+    /// The budget is too small for the turn, or the store does not take its reservation.
     #[error("{message}")]
-    OverBudget { code: ErrorCode, message: String },
+    NotSent { code: ErrorCode, message: String },
 }
 
 impl ModelError {
@@ -259,7 +259,7 @@ impl ModelError {
             Self::Refused(_) => ErrorCode::ModelRefused,
             Self::InvalidOutput(_) => ErrorCode::InvalidOutput,
             Self::ContextLength(_) => ErrorCode::ContextLengthExceeded,
-            Self::OverBudget { code, .. } => *code,
+            Self::NotSent { code, .. } => *code,
         }
     }
 

@@ -17,7 +17,8 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::message::Image;
-use crate::core::call::{Arguments, ChargeSink};
+use crate::budget::ChargesOfCall;
+use crate::core::call::Arguments;
 use crate::core::coercion::Coercion;
 use crate::tool::Tool;
 
@@ -72,7 +73,7 @@ pub struct RecordedCall {
     /// The `Idempotency-Key` for the API behind the tool: the same one when the call is sent again.
     pub key: Option<Arc<str>>,
     /// Who stores its charge with its answer.
-    pub charges: Option<Arc<dyn ChargeSink>>,
+    pub charges: Option<Arc<ChargesOfCall>>,
 }
 
 impl RecordedCall {

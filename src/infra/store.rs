@@ -3,6 +3,7 @@
 //! Both engines take the same statements: TEXT, BIGINT, `$1`, and nothing that only one of them has. Moments and money are
 //! text. Of two processes that change one row, the later waits, since each transaction writes before it reads.
 
+mod charges;
 mod conversation_journal;
 mod conversation_lock;
 mod conversation_logs;
@@ -39,6 +40,7 @@ use tokio::time::Instant;
 
 use super::temporary_folder::TemporaryFolder;
 
+pub use self::charges::{ReservedCharge, StoredCharge, sums_of};
 pub use self::conversation_journal::{ToolExecution, ToolOutcome, TurnMessage, Used};
 pub use self::conversation_lock::{ConversationLock, LockState};
 pub use self::conversation_logs::{CopiedRun, LogFilter, LogRow};

@@ -103,7 +103,7 @@ impl RetryPolicy {
             | ModelError::ContextLength(_)
             | ModelError::Garbled(_)
             | ModelError::InvalidOutput(_)
-            | ModelError::OverBudget { .. } => 0,
+            | ModelError::NotSent { .. } => 0,
         };
         let backoff = FIRST_WAIT.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1))).min(MAX_WAIT);
         let wait = error.retry_after().unwrap_or(backoff);

@@ -6,7 +6,7 @@ use sqlx::{AnyPool, AssertSqlSafe, SqlSafeStr as _};
 use super::Engine;
 
 /// In order; the first one is version 1.
-const FILES: [(&str, &str); 12] = [
+const FILES: [(&str, &str); 13] = [
     ("daily usage", include_str!("migrations/0001_daily_usage.sql")),
     ("thread summaries", include_str!("migrations/0002_thread_summaries.sql")),
     ("OpenAPI collections", include_str!("migrations/0003_openapi_collections.sql")),
@@ -19,6 +19,7 @@ const FILES: [(&str, &str); 12] = [
     ("session summaries", include_str!("migrations/0010_session_summaries.sql")),
     ("cached tokens of runs", include_str!("migrations/0011_cached_tokens_of_runs.sql")),
     ("paused runs", include_str!("migrations/0012_paused_runs.sql")),
+    ("charges", include_str!("migrations/0013_charges.sql")),
 ];
 
 /// The version that this program knows.

@@ -6,7 +6,7 @@ use jiff::civil::Date;
 use rust_decimal::Decimal;
 use sqlx::AnyConnection;
 
-use super::{Store, StoreError, retried};
+use super::{Store, StoreError};
 
 /// The scopes of daily usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -73,14 +73,6 @@ impl Store {
             .collect()
     }
 
-    /// Adds to the stored usage, all or nothing, and returns the new totals in the same order.
-    ///
-    /// # Errors
-    /// [`StoreError`]; nothing is added then.
-    pub async fn add_usage(&self, additions: &[DailyUsage]) -> Result<Vec<DailyUsage>, StoreError> {
-        retried(|| self.try_add_usage(additions)).await
-    }
-
     /// Removes the usage of all days before `day`.
     ///
     /// # Errors
@@ -94,15 +86,8 @@ impl Store {
         Ok(())
     }
 
-    async fn try_add_usage(&self, additions: &[DailyUsage]) -> Result<Vec<DailyUsage>, StoreError> {
-        let mut transaction =
-            self.pool.begin_with(self.engine.begin_statement()).await.map_err(|error| self.failed(error))?;
-        let totals = self.add_usage_within(&mut transaction, additions).await?;
-        transaction.commit().await.map_err(|error| self.failed(error))?;
-        Ok(totals)
-    }
-
-    /// As [`add_usage`](Self::add_usage), within a transaction: its last statements, since they lock what others change too.
+    /// Adds to the stored usage, and returns the new totals in the same order. The last statements of a transaction, since they
+    /// lock what others change too.
     pub(super) async fn add_usage_within(
         &self,
         connection: &mut AnyConnection,
@@ -145,7 +130,7 @@ impl Store {
         Ok(total)
     }
 
-    fn amounts(&self, cost_usd: &str, tokens: i64) -> Result<(Decimal, u64), StoreError> {
+    pub(super) fn amounts(&self, cost_usd: &str, tokens: i64) -> Result<(Decimal, u64), StoreError> {
         let cost = Decimal::from_str_exact(cost_usd)
             .map_err(|problem| self.damaged(format!("a cost is {cost_usd:?}: {problem}")))?;
         let tokens = u64::try_from(tokens).map_err(|_| self.damaged(format!("a count of tokens is {tokens}")))?;

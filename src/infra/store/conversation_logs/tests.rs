@@ -95,7 +95,9 @@ async fn a_run_ends_with_all_that_it_stores_and_gives_its_lock_back() {
         used: Used { rows: &usage, charges: &[] },
     };
     assert!(store.end_conversation_run(&end).await.unwrap().is_some());
-    assert!(store.end_conversation_run(&end).await.unwrap().is_none(), "once");
+    assert!(store.end_conversation_run(&end).await.unwrap().is_some(), "it is stored");
+    let other = RunEnd { run: &ended(&run, RunStatus::Failed), ..end.clone() };
+    assert!(store.end_conversation_run(&other).await.unwrap().is_none(), "it has one end");
     let stored = store.conversation("ann", "c").await.unwrap().unwrap();
     assert_eq!((stored.session_id.as_deref(), stored.title.as_deref()), (Some("s"), Some("t")));
     assert_eq!(store.conversation_run("ann", "r").await.unwrap(), Some(run));
