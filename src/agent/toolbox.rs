@@ -43,7 +43,8 @@ pub trait Toolbox: Send + Sync {
 pub struct ToolDescription {
     pub name: String,
     pub description: String,
-    pub parameters: Value,
+    /// Shared by all runs that are offered the tool.
+    pub parameters: Arc<Value>,
 }
 
 impl From<&Tool> for ToolDescription {
@@ -51,7 +52,7 @@ impl From<&Tool> for ToolDescription {
         Self {
             name: tool.name().to_owned(),
             description: tool.metadata.description.clone(),
-            parameters: tool.input.document().clone(),
+            parameters: tool.input.shared_document(),
         }
     }
 }

@@ -101,7 +101,7 @@ impl Context {
         let (toolbox, journal) = (Arc::clone(&self.toolbox), Arc::clone(&self.journal));
         let layer = ToolboxLayer::new(move |toolbox| Arc::new(Journaled { toolbox, journal: Arc::clone(&journal) }));
         let history = History { messages: std::mem::take(&mut self.messages), open: Vec::new() };
-        let messages = history.with(self.answers.clone(), request.user_input.as_str().into());
+        let messages = history.with(self.answers.clone(), Arc::clone(&request.user_input).into());
         AgentRequest {
             scopes: request.scopes.clone(),
             trace: request.trace.clone(),

@@ -77,7 +77,7 @@ async fn end(
     let before = store.session_messages(&run.conversation, &run.session_id, None, READ_CHARACTERS).await;
     let History { open, .. } = History::of(session::said(&before.map_err(CallError::from)?.messages)?);
     let answers = resume::known_answers(store, &open).await?;
-    let input = Message::User(UserMessage::from(run.user_input.as_str()));
+    let input = Message::User(UserMessage::from(Arc::clone(&run.user_input)));
     let added = completed(store, &run.id, Vec::new()).await?;
     let messages = answers.into_iter().map(Message::Tool).chain([input]).chain(added);
     let messages: Vec<_> = messages.map(|message| stored::write(&message)).collect();

@@ -170,7 +170,7 @@ fn answered(answer: &ToolMessage) -> Value {
 
 fn tool(tool: &ToolDescription) -> Value {
     let description = if tool.description.is_empty() { &tool.name } else { &tool.description };
-    json!({"toolSpec": {"name": tool.name, "description": description, "inputSchema": {"json": tool.parameters}}})
+    json!({"toolSpec": {"name": tool.name, "description": description, "inputSchema": {"json": *tool.parameters}}})
 }
 
 #[derive(Deserialize)]

@@ -190,6 +190,6 @@ fn images_of(answer: &ToolMessage) -> Vec<Value> {
 }
 
 fn tool(tool: &ToolDescription) -> Value {
-    let function = json!({"name": tool.name, "description": tool.description, "parameters": tool.parameters});
+    let function = json!({"name": tool.name, "description": tool.description, "parameters": *tool.parameters});
     json!({"type": "function", "function": function})
 }

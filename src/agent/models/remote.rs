@@ -135,7 +135,9 @@ impl Remote {
         if self.protocol == Protocol::Anthropic && request.options.thinking.is_some() {
             headers.insert("anthropic-beta", HeaderValue::from_static(anthropic::THINKING_BETWEEN_CALLS));
         }
-        let (url, body) = (self.address()?, Bytes::from(self.body(request).to_string()));
+        // Without the room that a text has left to grow.
+        let body = self.body(request).to_string().into_boxed_str().into_boxed_bytes();
+        let (url, body) = (self.address()?, Bytes::from(body));
         let secrets = match &self.signer {
             Some(signer) => signer.sign(&self.outbound, &url, &mut headers, &body).await?,
             None => SentSecrets::default(),

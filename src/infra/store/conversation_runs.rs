@@ -1,5 +1,7 @@
 //! The runs of conversations: begun, and ended in one transaction.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use sqlx::AnyConnection;
 
@@ -21,7 +23,7 @@ pub struct ConversationRun {
     pub agent: String,
     /// As the request says; not an identity.
     pub claimed_executor: Option<String>,
-    pub user_input: String,
+    pub user_input: Arc<str>,
     pub status: RunStatus,
     pub error: Option<StoredError>,
     pub begun: Timestamp,
@@ -285,7 +287,7 @@ impl Store {
             session_id,
             agent,
             claimed_executor,
-            user_input,
+            user_input: user_input.into(),
             status: RunStatus::parse(&status)
                 .ok_or_else(|| self.damaged(format!("the status of a run is {status:?}")))?,
             error: code.map(|code| StoredError { code, message: error.unwrap_or_default() }),
