@@ -14,6 +14,7 @@ mod idempotency;
 mod location;
 mod migrations;
 mod paused_runs;
+mod plan_charges;
 mod plans;
 mod postgresql;
 mod registrations;

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::{DailyUsage, Engine, ReservedCharge, Store, StoreError, StoredCharge, retried};
+use super::{DailyUsage, Engine, Store, StoreError, StoredCharge, retried};
 
 /// How long after its last sign the process of a plan counts as alive, where several processes share a store.
 const ALIVE_MS: i64 = 15_000;
 
 /// The status of a plan that a process runs.
-const RUNNING: &str = "running";
+pub(super) const RUNNING: &str = "running";
 
 /// A plan as stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,9 +46,9 @@ pub enum PlanWish {
 }
 
 /// In the order of the columns.
-type Row = (String, String, String, String, String, String, i64, String, String, String);
+pub(super) type Row = (String, String, String, String, String, String, i64, String, String, String);
 
-const COLUMNS: &str = "id, caller_key, agent, session, status, holder, seen, created, changed, state";
+pub(super) const COLUMNS: &str = "id, caller_key, agent, session, status, holder, seen, created, changed, state";
 
 impl Store {
     /// Adds a plan that `holder` runs.
@@ -162,63 +162,6 @@ impl Store {
         Ok(Some((PlanWish::of(&wish), totals)))
     }
 
-    /// The interrupted plans for which money is reserved. `process`: this one.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub async fn plans_with_reservations(&self, process: &str) -> Result<Vec<StoredPlan>, StoreError> {
-        let statement =
-            format!("SELECT {COLUMNS} FROM plans WHERE status = $1 AND id IN (SELECT owner FROM reserved_charges)");
-        let rows: Vec<Row> = sqlx::query_as(sqlx::AssertSqlSafe(statement))
-            .bind(RUNNING)
-            .fetch_all(&self.pool)
-            .await
-            .map_err(|error| self.failed(error))?;
-        let plans: Vec<_> = rows.into_iter().map(|row| self.stored_plan(row, process)).collect::<Result<_, _>>()?;
-        Ok(plans.into_iter().filter(|plan| plan.is_interrupted).collect())
-    }
-
-    /// Charges what an interrupted plan had reserved, and stores its state with that; the new totals. `None`, and nothing is
-    /// charged, if the plan is no longer as it was `found`, or it was charged meanwhile.
-    ///
-    /// # Errors
-    /// [`StoreError`]; nothing is charged then.
-    pub async fn charge_plan(
-        &self,
-        found: &StoredPlan,
-        state: &str,
-        reserved: &[ReservedCharge],
-    ) -> Result<Option<Vec<DailyUsage>>, StoreError> {
-        retried(|| self.try_charge_plan(found, state, reserved)).await
-    }
-
-    async fn try_charge_plan(
-        &self,
-        found: &StoredPlan,
-        state: &str,
-        reserved: &[ReservedCharge],
-    ) -> Result<Option<Vec<DailyUsage>>, StoreError> {
-        let failed = |error| self.failed(error);
-        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
-        let statement = "UPDATE plans SET state = $1 WHERE id = $2 AND status = $3 AND changed = $4";
-        let changed = sqlx::query(statement)
-            .bind(state)
-            .bind(&*found.id)
-            .bind(&found.status)
-            .bind(text_of(found.changed))
-            .execute(&mut *transaction)
-            .await
-            .map_err(failed)?;
-        let taken = self.take_reserved(&mut transaction, "owner = $1", &found.id).await?;
-        if changed.rows_affected() == 0 || taken.len() != reserved.len() {
-            transaction.rollback().await.map_err(failed)?;
-            return Ok(None);
-        }
-        let totals = self.charge_taken(&mut transaction, &taken).await?;
-        transaction.commit().await.map_err(failed)?;
-        Ok(Some(totals))
-    }
-
     /// Says that this process still runs a plan; what its caller wants of it. `None` if another process runs it.
     ///
     /// # Errors
@@ -330,7 +273,7 @@ impl Store {
         Ok(())
     }
 
-    fn stored_plan(&self, row: Row, process: &str) -> Result<StoredPlan, StoreError> {
+    pub(super) fn stored_plan(&self, row: Row, process: &str) -> Result<StoredPlan, StoreError> {
         let (id, caller_key, agent, session, status, holder, seen, created, changed, state) = row;
         let moment = |text: &str| text.parse().map_err(|_| self.damaged(format!("a plan has the time {text:?}")));
         // A SQLite file has one process, so that any other one is gone.
@@ -369,7 +312,7 @@ impl PlanWish {
 }
 
 /// With as many decimals always, so that texts are in the order of their moments.
-fn text_of(moment: Timestamp) -> String {
+pub(super) fn text_of(moment: Timestamp) -> String {
     format!("{moment:.6}")
 }
 
