@@ -4,6 +4,7 @@ mod anthropic;
 mod aws;
 mod bedrock;
 mod claude;
+pub mod embeddings;
 mod openai;
 mod remote;
 pub mod replay;

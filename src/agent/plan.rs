@@ -18,6 +18,7 @@ mod run;
 mod start;
 mod state;
 mod step;
+mod vectors;
 mod verdict;
 mod work;
 

@@ -15,6 +15,7 @@ mod location;
 mod migrations;
 mod paused_runs;
 mod plan_charges;
+mod plan_vectors;
 mod plans;
 mod postgresql;
 mod registrations;

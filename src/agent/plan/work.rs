@@ -22,7 +22,7 @@ use crate::agent::{
 };
 use crate::budget::{DeferredCharges, TakenCharges};
 use crate::config::{AgentProfile, ProfilePrompt, ToolFilter};
-use crate::core::call::{Arguments, BudgetScopes, Caller, TraceParent};
+use crate::core::call::{Arguments, BudgetScopes, CallContext, Caller, ChargeSink, TraceParent, Via};
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::store::{PlanKey, PlanWish, Store, StoreError};
 
@@ -108,6 +108,23 @@ impl Work {
             abort,
             events,
             sent: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    pub(super) fn usage(&self) -> &UsageByAgent {
+        &self.usage
+    }
+
+    /// A request of the plan's own that is paid for, beside its parts.
+    pub(super) fn paid_call(&self) -> CallContext {
+        CallContext {
+            scopes: self.scopes.clone(),
+            charges: self.usage.charges().map(|charges| Arc::clone(charges) as Arc<dyn ChargeSink>),
+            ..CallContext::new(String::new(), Arc::clone(&self.caller), Via::Agent)
         }
     }
 

@@ -6,7 +6,7 @@ use sqlx::{AnyPool, AssertSqlSafe, SqlSafeStr as _};
 use super::Engine;
 
 /// In order; the first one is version 1.
-const FILES: [(&str, &str); 13] = [
+const FILES: [(&str, &str); 14] = [
     ("daily usage", include_str!("migrations/0001_daily_usage.sql")),
     ("thread summaries", include_str!("migrations/0002_thread_summaries.sql")),
     ("OpenAPI collections", include_str!("migrations/0003_openapi_collections.sql")),
@@ -20,6 +20,7 @@ const FILES: [(&str, &str); 13] = [
     ("cached tokens of runs", include_str!("migrations/0011_cached_tokens_of_runs.sql")),
     ("paused runs", include_str!("migrations/0012_paused_runs.sql")),
     ("charges", include_str!("migrations/0013_charges.sql")),
+    ("plan vectors", include_str!("migrations/0014_plan_vectors.sql")),
 ];
 
 /// The version that this program knows.

@@ -270,7 +270,7 @@ impl Store {
             .execute(&self.pool)
             .await
             .map_err(|error| self.failed(error))?;
-        Ok(())
+        self.forget_vectors_without_plans().await
     }
 
     pub(super) fn stored_plan(&self, row: Row, process: &str) -> Result<StoredPlan, StoreError> {
