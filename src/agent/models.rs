@@ -31,6 +31,7 @@ use crate::core::redaction::SentSecrets;
 use crate::infra::outbound::Outbound;
 
 use self::aws::Signer;
+use self::openai::Server;
 pub use self::remote::{Protocol, Remote};
 pub use self::replay::{Replay, ReplayError};
 
@@ -71,10 +72,10 @@ pub fn open(profile: &AgentProfile, outbound: &Outbound) -> Result<Arc<dyn Model
 pub fn reads_documents(profile: &AgentProfile) -> bool {
     match profile.provider() {
         Provider::Anthropic => true,
-        Provider::Openai => {
-            let host = profile.base_url.as_ref().map(Url::host_str);
-            host.is_none_or(|host| host == Some("openrouter.ai"))
-        }
+        Provider::Openai => match Server::of(profile.base_url.as_ref()) {
+            Server::Openai | Server::Gemini => true,
+            Server::Other => profile.base_url.as_ref().and_then(Url::host_str) == Some("openrouter.ai"),
+        },
         Provider::Bedrock => ["anthropic.claude", "amazon.nova"].iter().any(|name| profile.model().contains(name)),
         Provider::Replay => false,
     }
