@@ -187,8 +187,8 @@ impl TurnCharge<'_> {
             Ok(ModelChunk::Text(text) | ModelChunk::Thinking(text)) => self.said_bytes += text.len(),
             Ok(ModelChunk::Call(call)) => self.said_bytes += call.arguments.len(),
             Ok(ModelChunk::Fragment { bytes }) => self.said_bytes += bytes,
-            // Their text was counted before.
-            Ok(ModelChunk::Thought(_)) => {}
+            // The text of thoughts was counted before.
+            Ok(ModelChunk::Thought(_) | ModelChunk::Retry { .. }) => {}
             // The provider refused: nothing is charged, and the hold is released.
             Err(_) if self.said_bytes == 0 => self.settled = true,
             Err(_) => {}

@@ -164,6 +164,10 @@ pub enum ModelChunk {
     },
     /// A complete call, joined from its fragments.
     Call(RequestedCall),
+    /// The request failed before its first chunk, and is sent again.
+    Retry {
+        message: String,
+    },
     /// The turn has ended, by the provider's protocol.
     End {
         stop: StopReason,

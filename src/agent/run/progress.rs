@@ -191,6 +191,7 @@ impl Progress {
             ModelChunk::Thinking(text) => return Ok(Some(Event::Thinking { text })),
             ModelChunk::Thought(thought) => self.turn.parts.push(TurnPart::Thought(thought)),
             ModelChunk::Fragment { .. } => {}
+            ModelChunk::Retry { message } => return Ok(Some(Event::Retry { message })),
             ModelChunk::Call(call) => self.add_call(call),
             ModelChunk::End { stop, usage } => {
                 self.stop = stop;
