@@ -32,7 +32,7 @@ use jiff::{SignedDuration, Timestamp, ToSpan};
 use rust_decimal::{Decimal, RoundingStrategy};
 
 pub use self::account::Amount;
-pub use self::deferred::{DeferredCharges, TakenCharges};
+pub use self::deferred::{ChargesOfCall, DeferredCharges, TakenCharges};
 pub use self::hold::{Charge, Hold};
 pub use self::leases::BudgetLeases;
 pub use self::model_prices::ModelUsage;
@@ -41,6 +41,7 @@ pub use self::write_behind::WriteBehind;
 use self::account::Balance;
 use self::accounts::AccountStore;
 use self::leases::{LeasedReserve, Leasing, NoLease};
+use self::deferred::UnstoredCharges;
 use self::scope::{Limits, MaxUsage, Scope};
 use crate::config::BudgetConfig;
 use crate::core::amount::PRICE_DECIMALS;
@@ -62,6 +63,7 @@ pub struct Budgets {
     accounts: AccountStore,
     /// Where several replicas share the budgets of a day.
     leasing: Option<Leasing>,
+    unstored: UnstoredCharges,
 }
 
 /// A tenant's own limits of one day, in place of those for all tenants.
@@ -87,6 +89,7 @@ impl Budgets {
             tenants: ArcSwap::default(),
             accounts: AccountStore::default(),
             leasing: None,
+            unstored: UnstoredCharges::default(),
         }
     }
 

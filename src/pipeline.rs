@@ -163,7 +163,7 @@ impl Pipeline {
         let _slots = scope.record_stage(Stage::Limits, self.limits.admit(call, &tool).await)?;
         let arguments = scope.record_stage(Stage::Validate, tool.input.validate(arguments))?;
         let permit = scope.record_stage(Stage::Policy, self.policy.authorize(call, &tool, arguments))?;
-        let hold = scope.record_stage(Stage::Budget, self.budget.reserve(call, &tool).await)?;
+        let mut hold = scope.record_stage(Stage::Budget, self.budget.reserve(call, &tool).await)?;
         let breaker = scope.record_stage(Stage::Breaker, self.breakers.admit(upstream_of(call, &tool, &permit)))?;
         if call.dry_run {
             return Ok(Accepted::not_run(&hold));
@@ -173,6 +173,9 @@ impl Pipeline {
             Box::pin(guard.record(call.deadline(tool.timeout()))).await?;
         }
         self.sessions.open_for(call)?;
+        if call.charges.is_some() {
+            Box::pin(hold.store(None)).await.map_err(|error| error.at_stage(Stage::Budget))?;
+        }
         scope.keep(hold);
         let done = scope.record_stage(Stage::Execute, self.retries.execute(call, &tool, &permit, breaker).await)?;
         scope.accept(&tool, done.output)

@@ -41,8 +41,7 @@ pub(super) fn api_of(profile: &AgentProfile) -> Arc<str> {
 /// The conversation as it is sent to an API: each call has the id that this API gave it, else a short one, and what another API
 /// would refuse goes only to the one that it came from: thoughts, and a call's extras. No id is sent twice, since strict
 /// providers refuse duplicates.
-pub(super) fn for_provider(conversation: &[Message], api: &str) -> Vec<Message> {
-    let mut messages = conversation.to_vec();
+pub(super) fn for_provider(mut messages: Vec<Message>, api: &str) -> Vec<Message> {
     let mut used = HashSet::new();
     // Our id → the id sent. A client's transcript may repeat an id: the latest call counts.
     let mut sent_as = HashMap::new();
@@ -139,11 +138,11 @@ mod tests {
     #[test]
     fn a_provider_gets_its_own_ids_back_and_another_one_short_ones() {
         let conversation = [turn(&[("ours", Some(("a", "functions.add:0")))]), answer("ours")];
-        assert_eq!(ids(&for_provider(&conversation, "a")), ["functions.add:0", "=functions.add:0"]);
+        assert_eq!(ids(&for_provider(conversation.to_vec(), "a")), ["functions.add:0", "=functions.add:0"]);
         let ours = short_id("ours");
-        assert_eq!(ids(&for_provider(&conversation, "b")), [ours.clone(), format!("={ours}")]);
+        assert_eq!(ids(&for_provider(conversation.to_vec(), "b")), [ours.clone(), format!("={ours}")]);
         let unnamed = [turn(&[("ours", Some(("a", "")))]), answer("ours")];
-        assert_eq!(ids(&for_provider(&unnamed, "a")), [ours.clone(), format!("={ours}")]);
+        assert_eq!(ids(&for_provider(unnamed.to_vec(), "a")), [ours.clone(), format!("={ours}")]);
     }
 
     #[test]
@@ -154,8 +153,8 @@ mod tests {
         let thought = TurnPart::Thought(Thought::Redacted("c2VjcmV0".into()));
         let own = AssistantTurn { parts: vec![thought, TurnPart::Call(call(extras()))], api: Some("a".into()) };
         let conversation = [Message::Assistant(own), answer("1")];
-        assert_eq!(thoughts_and_extras(&for_provider(&conversation, "a")[0]), (1, 1));
-        assert_eq!(thoughts_and_extras(&for_provider(&conversation, "b")[0]), (0, 0));
+        assert_eq!(thoughts_and_extras(&for_provider(conversation.to_vec(), "a")[0]), (1, 1));
+        assert_eq!(thoughts_and_extras(&for_provider(conversation.to_vec(), "b")[0]), (0, 0));
     }
 
     #[test]
@@ -164,10 +163,10 @@ mod tests {
         let own = [turn(&[given("x")]), answer("x"), turn(&[given("y"), given("z")]), answer("z"), answer("y")];
         let [y, z] = ["y", "z"].map(short_id);
         let expected = ["call_0", "=call_0", &y, &z, &format!("={z}"), &format!("={y}")];
-        assert_eq!(ids(&for_provider(&own, "a")), expected);
+        assert_eq!(ids(&for_provider(own.to_vec(), "a")), expected);
         let taken = short_id("2 0");
         let clients = [turn(&[(&taken, None), ("1", None)]), answer("1"), turn(&[("1", None)]), answer("1")];
-        let sent = ids(&for_provider(&clients, "a"));
+        let sent = ids(&for_provider(clients.to_vec(), "a"));
         assert_eq!((&sent[0], &sent[2], &sent[4]), (&taken, &format!("={}", sent[1]), &format!("={}", sent[3])));
         let calls: HashSet<_> = [&sent[0], &sent[1], &sent[3]].into();
         assert!(calls.len() == 3 && calls.iter().all(|id| fits_everywhere(id)), "{sent:?}");
@@ -177,10 +176,10 @@ mod tests {
     fn an_id_that_strict_providers_refuse_is_replaced() {
         for foreign in ["functions.add:0", "call_1", "abc_efghi", "", &"x".repeat(41)] {
             let conversation = [turn(&[(foreign, None)]), answer(foreign)];
-            let sent = ids(&for_provider(&conversation, "a"));
+            let sent = ids(&for_provider(conversation.to_vec(), "a"));
             assert!(fits_everywhere(&sent[0]) && sent[1] == format!("={}", sent[0]), "{foreign}: {sent:?}");
         }
         let mistrals = [turn(&[("D681PevKs", None)]), answer("D681PevKs")];
-        assert_eq!(ids(&for_provider(&mistrals, "a")), ["D681PevKs", "=D681PevKs"]);
+        assert_eq!(ids(&for_provider(mistrals.to_vec(), "a")), ["D681PevKs", "=D681PevKs"]);
     }
 }

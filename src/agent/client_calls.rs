@@ -133,7 +133,7 @@ impl TranscriptHasher {
             Message::System(_) => {}
             Message::User(message) => {
                 let parts = message.parts.iter().flat_map(|part| match part {
-                    UserPart::Text(text) => ["text", text.as_str()],
+                    UserPart::Text(text) => ["text", &**text],
                     UserPart::Image(image) => [&*image.media_type, &*image.base64],
                     UserPart::File(file) => [&*file.name, file.digest()],
                 });

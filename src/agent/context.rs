@@ -114,6 +114,8 @@ fn anthropic_name(model: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use serde_json::json;
 
     use super::*;
@@ -157,7 +159,7 @@ mod tests {
         ] {
             assert_eq!(tokens_of(&messages, &[]), expected, "{messages:?}");
         }
-        let tool = ToolDescription { name: "a".into(), description: "b".into(), parameters: json!({}) };
+        let tool = ToolDescription { name: "a".into(), description: "b".into(), parameters: Arc::new(json!({})) };
         assert_eq!(tokens_of(&[], &[tool]), 1);
     }
 }

@@ -71,7 +71,9 @@ impl ConversationRuns {
             live: DashMap::new(),
             holder: Uuid::now_v7().to_string().into(),
         });
-        agents.gateway().in_background(recovery::keep_recovering(agents.gateway().store().clone()));
+        let (gateway, process) = (agents.gateway(), agents.plans().process());
+        let (store, budgets) = (gateway.store().clone(), Arc::clone(&gateway.pipeline.budget));
+        gateway.in_background(recovery::keep_recovering(store, budgets, process));
         runs
     }
 

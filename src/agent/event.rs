@@ -48,6 +48,10 @@ pub enum Event {
         tool_name: String,
         arguments: String,
     },
+    /// A request to the model's provider failed and is sent again.
+    Retry {
+        message: String,
+    },
     /// The conversation is longer than the model can read: from here on it gets a shorter form.
     Compacted {
         /// Results of tools that became one line each.
@@ -133,6 +137,7 @@ impl Event {
             Self::ToolResult { .. } => "tool_result",
             Self::ToolError { .. } => "tool_error",
             Self::ClientToolCall { .. } => "client_tool_call",
+            Self::Retry { .. } => "retry",
             Self::Compacted { .. } => "compacted",
             Self::SubAgentBegin { .. } => "sub_agent_begin",
             Self::SubAgentText { .. } => "sub_agent_text",

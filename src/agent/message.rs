@@ -66,7 +66,8 @@ pub struct UserMessage {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UserPart {
-    Text(String),
+    /// Shared by the copies of a conversation: it may be long.
+    Text(Arc<str>),
     Image(Image),
     File(UserFile),
 }
@@ -74,11 +75,11 @@ pub enum UserPart {
 impl UserMessage {
     /// All texts, joined.
     pub fn text(&self) -> String {
-        let text = |part: &UserPart| match part {
-            UserPart::Text(text) => Some(text.clone()),
+        let texts = self.parts.iter().filter_map(|part| match part {
+            UserPart::Text(text) => Some(&**text),
             UserPart::Image(_) | UserPart::File(_) => None,
-        };
-        self.parts.iter().filter_map(text).collect()
+        });
+        texts.collect()
     }
 
     /// The images and files.
@@ -97,7 +98,7 @@ impl UserPart {
     }
 }
 
-impl<T: Into<String>> From<T> for UserMessage {
+impl<T: Into<Arc<str>>> From<T> for UserMessage {
     fn from(text: T) -> Self {
         Self { parts: vec![UserPart::Text(text.into())] }
     }

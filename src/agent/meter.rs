@@ -14,8 +14,9 @@ use super::usage::UsageByAgent;
 use crate::budget::model_prices::Prices;
 use crate::budget::{self, Budgets, Hold, ModelUsage};
 use crate::config::AgentProfile;
-use crate::core::call::{BudgetScopes, CallContext, Caller, ChargeSink, Via};
+use crate::core::call::{BudgetScopes, CallContext, Caller, ChargeSink, ReservedTurn, Via};
 use crate::core::error::ErrorCode;
+use crate::core::failpoint;
 use crate::infra::telemetry;
 
 /// Counts the usage of one run, including one that is cut off; shared by the run and its recorder.
@@ -53,7 +54,10 @@ struct TurnCharge<'a> {
     model: String,
     prices: Prices,
     hold: Option<Hold>,
+    /// Estimated.
     prompt_tokens: u64,
+    /// Of its answer, at most.
+    max_tokens: u64,
     said_bytes: usize,
     settled: bool,
 }
@@ -103,7 +107,7 @@ impl Meter {
                     ..CallContext::new(String::new(), Arc::clone(&account.caller), Via::Agent)
                 };
                 let reserved = account.budgets.reserve_cost(&call, profile.model(), prices.cost(max_usage)).await;
-                Some(reserved.map_err(|error| ModelError::OverBudget {
+                Some(reserved.map_err(|error| ModelError::NotSent {
                     code: error.code(),
                     message: error.message().to_owned(),
                 })?)
@@ -111,7 +115,8 @@ impl Meter {
             _ => None,
         };
         let model = profile.model().to_owned();
-        Ok(TurnCharge { meter: self, model, prices, hold, prompt_tokens, said_bytes: 0, settled: false })
+        let max_tokens = completion_tokens;
+        Ok(TurnCharge { meter: self, model, prices, hold, prompt_tokens, max_tokens, said_bytes: 0, settled: false })
     }
 
     /// A model without a price is free only if no daily cost limit applies.
@@ -121,7 +126,7 @@ impl Meter {
             (Ok(prices), _) => Ok(prices),
             (Err(_), None) => Ok(Prices::free()),
             (Err(unpriced), Some(limit)) => {
-                Err(ModelError::OverBudget { code: ErrorCode::BudgetExceeded, message: unpriced.refusal(limit) })
+                Err(ModelError::NotSent { code: ErrorCode::BudgetExceeded, message: unpriced.refusal(limit) })
             }
         }
     }
@@ -137,9 +142,14 @@ impl Model for MeteredModel<'_> {
                     return;
                 }
             };
+            if let Err(error) = bill.store_reservation().await {
+                yield Err(error);
+                return;
+            }
             let span = telemetry::model_span(self.span, self.profile, request.max_tokens, request.options.temperature);
             let mut pieces = self.model.stream(request);
             while let Some(piece) = pieces.next().await {
+                failpoint::reach("turn.piece");
                 trace(&span, &piece);
                 bill.record(&piece);
                 yield piece;
@@ -150,14 +160,34 @@ impl Model for MeteredModel<'_> {
 }
 
 impl TurnCharge<'_> {
+    /// Where the charges of the run are stored with it, stores what the turn may cost before it is sent.
+    ///
+    /// # Errors
+    /// The store does not take it.
+    async fn store_reservation(&mut self) -> Result<(), ModelError> {
+        let Some(hold) = &mut self.hold else { return Ok(()) };
+        let turn = ReservedTurn {
+            agent: Arc::clone(&self.meter.agent),
+            model: self.model.clone(),
+            prompt_tokens: self.prompt_tokens,
+            completion_tokens: self.max_tokens,
+        };
+        // Dropped before it is sent, it costs nothing.
+        self.settled = true;
+        let stored = hold.store(Some(turn)).await;
+        stored.map_err(|error| ModelError::NotSent { code: error.code(), message: error.message().to_owned() })?;
+        self.settled = false;
+        Ok(())
+    }
+
     fn record(&mut self, piece: &Result<ModelChunk, ModelError>) {
         match piece {
             Ok(ModelChunk::End { usage, .. }) => self.settle(*usage),
             Ok(ModelChunk::Text(text) | ModelChunk::Thinking(text)) => self.said_bytes += text.len(),
             Ok(ModelChunk::Call(call)) => self.said_bytes += call.arguments.len(),
             Ok(ModelChunk::Fragment { bytes }) => self.said_bytes += bytes,
-            // Their text was counted before.
-            Ok(ModelChunk::Thought(_)) => {}
+            // The text of thoughts was counted before.
+            Ok(ModelChunk::Thought(_) | ModelChunk::Retry { .. }) => {}
             // The provider refused: nothing is charged, and the hold is released.
             Err(_) if self.said_bytes == 0 => self.settled = true,
             Err(_) => {}
@@ -324,7 +354,7 @@ mod tests {
         }
         let refused = turn(&meter, vec![end(100, 50)], 1).await;
         assert!(
-            matches!(&refused[..], [Err(ModelError::OverBudget { code: ErrorCode::BudgetExceeded, .. })]),
+            matches!(&refused[..], [Err(ModelError::NotSent { code: ErrorCode::BudgetExceeded, .. })]),
             "{refused:?}"
         );
         assert_eq!(cost(&meter), "0.4");
@@ -352,7 +382,7 @@ mod tests {
             let (meter, budgets) = meter_with(&budget);
             let chunks = turn_of(&meter, profile, vec![end(12, 3)], 1).await;
             let refused = limit.is_some_and(|limit| {
-                matches!(&chunks[..], [Err(ModelError::OverBudget { code: ErrorCode::BudgetExceeded, message })]
+                matches!(&chunks[..], [Err(ModelError::NotSent { code: ErrorCode::BudgetExceeded, message })]
                     if message.contains(limit) && message.contains("price_per_million_prompt_tokens"))
             });
             assert_eq!((refused, chunks[0].is_err()), (limit.is_some(), limit.is_some()), "{chunks:?}");

@@ -4,6 +4,7 @@ mod anthropic;
 mod aws;
 mod bedrock;
 mod claude;
+pub mod embeddings;
 mod openai;
 mod remote;
 pub mod replay;
@@ -30,6 +31,7 @@ use crate::core::redaction::SentSecrets;
 use crate::infra::outbound::Outbound;
 
 use self::aws::Signer;
+use self::openai::Server;
 pub use self::remote::{Protocol, Remote};
 pub use self::replay::{Replay, ReplayError};
 
@@ -70,10 +72,10 @@ pub fn open(profile: &AgentProfile, outbound: &Outbound) -> Result<Arc<dyn Model
 pub fn reads_documents(profile: &AgentProfile) -> bool {
     match profile.provider() {
         Provider::Anthropic => true,
-        Provider::Openai => {
-            let host = profile.base_url.as_ref().map(Url::host_str);
-            host.is_none_or(|host| host == Some("openrouter.ai"))
-        }
+        Provider::Openai => match Server::of(profile.base_url.as_ref()) {
+            Server::Openai | Server::Gemini => true,
+            Server::Other => profile.base_url.as_ref().and_then(Url::host_str) == Some("openrouter.ai"),
+        },
         Provider::Bedrock => ["anthropic.claude", "amazon.nova"].iter().any(|name| profile.model().contains(name)),
         Provider::Replay => false,
     }
@@ -162,6 +164,10 @@ pub enum ModelChunk {
     },
     /// A complete call, joined from its fragments.
     Call(RequestedCall),
+    /// The request failed before its first chunk, and is sent again.
+    Retry {
+        message: String,
+    },
     /// The turn has ended, by the provider's protocol.
     End {
         stop: StopReason,
@@ -225,9 +231,9 @@ pub enum ModelError {
     /// Not in the form that the client asked for, also after a second attempt.
     #[error("the model's answer is not in the form of `response_format`: {0}")]
     InvalidOutput(String),
-    /// Not sent: the budget is too small for the turn.
+    /// The budget is too small for the turn, or the store does not take its reservation.
     #[error("{message}")]
-    OverBudget { code: ErrorCode, message: String },
+    NotSent { code: ErrorCode, message: String },
 }
 
 impl ModelError {
@@ -259,7 +265,7 @@ impl ModelError {
             Self::Refused(_) => ErrorCode::ModelRefused,
             Self::InvalidOutput(_) => ErrorCode::InvalidOutput,
             Self::ContextLength(_) => ErrorCode::ContextLengthExceeded,
-            Self::OverBudget { code, .. } => *code,
+            Self::NotSent { code, .. } => *code,
         }
     }
 

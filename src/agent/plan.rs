@@ -6,6 +6,7 @@
 //! every node, so that a plan goes on at its last node after a pause, or in another process.
 
 mod branches;
+mod charges;
 mod inputs;
 mod interrupted;
 mod memory;
@@ -18,12 +19,14 @@ mod start;
 mod state;
 mod step;
 mod step_calls;
+mod vectors;
 mod verdict;
 mod work;
 
 #[cfg(test)]
 mod tests;
 
+pub(super) use self::charges::charge_interrupted;
 pub use self::memory::Entry;
 pub use self::plans::{NewPlan, Plan, Plans, StepChange};
 pub use self::state::{Node, PlanStatus, Step, StepStatus, Used};

@@ -203,6 +203,8 @@ fn unreadable(file: &Path, source: io::Error) -> UnreadablePrompt {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use jiff::civil::date;
     use proptest::prelude::*;
     use serde_json::json;
@@ -210,7 +212,7 @@ mod tests {
     use super::*;
 
     fn tool(name: &str, description: &str) -> ToolDescription {
-        ToolDescription { name: name.into(), description: description.into(), parameters: json!({}) }
+        ToolDescription { name: name.into(), description: description.into(), parameters: Arc::new(json!({})) }
     }
 
     #[test]

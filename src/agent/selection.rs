@@ -84,7 +84,8 @@ mod tests {
         for (stop, expected) in [(StopReason::Length, vec!["a"]), (StopReason::ToolCalls, vec!["a", "b", "c"])] {
             let end = Ok(ModelChunk::End { stop, usage: ModelUsage::default() });
             let model = ScriptedModel(vec![call("a", "{\"x\": 1}"), call("b", ""), call("c", "{}"), end]);
-            let tool = ToolDescription { name: "add".into(), description: String::new(), parameters: json!({}) };
+            let tool =
+                ToolDescription { name: "add".into(), description: String::new(), parameters: Arc::new(json!({})) };
             let (profile, prompts) = (AgentProfile::default(), Prompts::default());
             let calls = select(&model, &profile, &prompts, "add".into(), vec![tool]).await.unwrap();
             let chosen: Vec<_> = calls.iter().map(|call| call.id.as_str()).collect();
@@ -103,8 +104,11 @@ selection:
   - {id: d, tool: clock, arguments: ''}
 "#;
         let model = Replay::parse("s.yaml", script).unwrap();
-        let tool =
-            |name: &str| ToolDescription { name: name.into(), description: String::new(), parameters: json!({}) };
+        let tool = |name: &str| ToolDescription {
+            name: name.into(),
+            description: String::new(),
+            parameters: Arc::new(json!({})),
+        };
         let (profile, prompts) = (AgentProfile::default(), Prompts::default());
         let calls = select(&model, &profile, &prompts, "add".into(), vec![tool("add"), tool("clock")]).await.unwrap();
         let chosen: Vec<_> = calls.iter().map(|call| (call.id.as_str(), call.tool.as_str())).collect();

@@ -50,7 +50,7 @@ impl WithSkills {
         for (name, skill) in &self.skills {
             description.push_str(&format!("\n- {name}: {}", skill.description));
         }
-        let parameters = json!({
+        let parameters = Arc::new(json!({
             "type": "object",
             "properties": {
                 "skill": {"type": "string", "enum": self.skills.keys().collect::<Vec<_>>()},
@@ -58,7 +58,7 @@ impl WithSkills {
             },
             "required": ["skill"],
             "additionalProperties": false,
-        });
+        }));
         ToolDescription { name: SKILL.to_owned(), description, parameters }
     }
 

@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::Path;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -136,7 +137,7 @@ impl Model for RecordingModel {
 }
 
 fn description(name: &str) -> ToolDescription {
-    ToolDescription { name: name.into(), description: String::new(), parameters: json!({"type": "object"}) }
+    ToolDescription { name: name.into(), description: String::new(), parameters: Arc::new(json!({"type": "object"})) }
 }
 
 fn question() -> Vec<Message> {

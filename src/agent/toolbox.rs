@@ -17,7 +17,8 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::message::Image;
-use crate::core::call::{Arguments, ChargeSink};
+use crate::budget::ChargesOfCall;
+use crate::core::call::Arguments;
 use crate::core::coercion::Coercion;
 use crate::tool::Tool;
 
@@ -42,7 +43,8 @@ pub trait Toolbox: Send + Sync {
 pub struct ToolDescription {
     pub name: String,
     pub description: String,
-    pub parameters: Value,
+    /// Shared by all runs that are offered the tool.
+    pub parameters: Arc<Value>,
 }
 
 impl From<&Tool> for ToolDescription {
@@ -50,7 +52,7 @@ impl From<&Tool> for ToolDescription {
         Self {
             name: tool.name().to_owned(),
             description: tool.metadata.description.clone(),
-            parameters: tool.input.document().clone(),
+            parameters: tool.input.shared_document(),
         }
     }
 }
@@ -72,7 +74,7 @@ pub struct RecordedCall {
     /// The `Idempotency-Key` for the API behind the tool: the same one when the call is sent again.
     pub key: Option<Arc<str>>,
     /// Who stores its charge with its answer.
-    pub charges: Option<Arc<dyn ChargeSink>>,
+    pub charges: Option<Arc<ChargesOfCall>>,
 }
 
 impl RecordedCall {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::event::RunUsage;
-use crate::budget::{Budgets, DeferredCharges, TakenCharges};
+use crate::budget::{DeferredCharges, TakenCharges};
 
 /// What one agent used of one model.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,8 +30,8 @@ pub struct UsageByAgent {
 
 impl UsageByAgent {
     /// The usage of a run whose charges are stored with its rows.
-    pub(super) fn stored_with_charges(budgets: &Arc<Budgets>) -> Self {
-        Self { charges: Some(DeferredCharges::new(budgets)), ..Self::default() }
+    pub(super) fn stored_with_charges(charges: Arc<DeferredCharges>) -> Self {
+        Self { charges: Some(charges), ..Self::default() }
     }
 
     /// That of a sub-agent: what is added to it is added to this one at once.
@@ -40,8 +40,8 @@ impl UsageByAgent {
     }
 
     /// That of a part of the run, whose charges are stored with its own rows unless those of the run are.
-    pub(super) fn of_part(&self, budgets: &Arc<Budgets>) -> Self {
-        let charges = Some(self.charges.clone().unwrap_or_else(|| DeferredCharges::new(budgets)));
+    pub(super) fn of_part(&self, charges: impl FnOnce() -> Arc<DeferredCharges>) -> Self {
+        let charges = Some(self.charges.clone().unwrap_or_else(charges));
         Self { charges, ..self.of_sub_agent() }
     }
 

@@ -104,7 +104,7 @@ impl Account {
         self.deferred = self.deferred.plus(amount);
     }
 
-    /// That part is stored by now, or is to be written in the background after all.
+    /// That part is stored by now.
     pub(super) fn release(&mut self, amount: Amount) {
         self.deferred = self.deferred.minus(amount);
     }

@@ -113,17 +113,17 @@ impl AccountStore {
         });
     }
 
-    /// The usage not written to the store yet, in the order in which every transaction locks the rows.
-    pub(super) fn unsaved(&self) -> Vec<DailyUsage> {
+    /// The usage that nobody stores yet, which is left to the caller now.
+    pub(super) fn defer_unsaved(&self) -> Vec<DailyUsage> {
         let unsaved = self.days.iter().filter_map(|entry| {
-            let unsaved = entry.value().lock().unsaved();
+            let mut account = entry.value().lock();
+            let unsaved = account.unsaved();
+            account.defer(unsaved);
             let Amount { cost_usd, tokens } = unsaved;
             let DayKey { day, scope, ref key } = *entry.key();
             (!unsaved.is_zero()).then(|| DailyUsage { day, scope, key: Arc::clone(key), cost_usd, tokens })
         });
-        let mut unsaved: Vec<_> = unsaved.collect();
-        unsaved.sort_unstable_by(|a, b| (a.scope, a.day, &a.key).cmp(&(b.scope, b.day, &b.key)));
-        unsaved
+        unsaved.collect()
     }
 
     /// The balances of one day, by caller's key or tenant.
@@ -178,12 +178,6 @@ impl AccountStore {
         if let Some(lease) = account.lock().lease() {
             lease.unanswered(now);
         }
-    }
-
-    /// Writes deferred usage in the background after all.
-    pub(super) fn release(&self, usage: &DailyUsage) {
-        let account = self.open_day(DayKey { day: usage.day, scope: usage.scope, key: Arc::clone(&usage.key) });
-        account.lock().release(amount(usage));
     }
 
     #[cfg(test)]

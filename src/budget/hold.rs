@@ -10,7 +10,8 @@ use super::Left;
 use super::account::{Amount, Balance};
 use super::accounts::Accounts;
 use super::scope::{Limits, PerScope};
-use crate::core::call::{CallContext, Caller, ChargeSink};
+use crate::core::call::{CallContext, Caller, ChargeSink, ChargedCall, Reservation, ReservedTurn};
+use crate::core::error::CallError;
 
 /// Money and tokens reserved for one call in each of its scopes; refunded on drop.
 #[derive(Debug)]
@@ -40,6 +41,8 @@ struct Deferral {
     sink: Arc<dyn ChargeSink>,
     caller: Arc<Caller>,
     day: Date,
+    /// The id of the charge, once its reservation is stored.
+    reservation: Option<Arc<str>>,
 }
 
 impl Hold {
@@ -50,7 +53,7 @@ impl Hold {
         (call, day): (&CallContext, Date),
     ) -> Self {
         let sink = call.charges.clone();
-        let deferral = sink.map(|sink| Deferral { sink, caller: Arc::clone(&call.caller), day });
+        let deferral = sink.map(|sink| Deferral { sink, caller: Arc::clone(&call.caller), day, reservation: None });
         Self { accounts, limits, reserved, before, deferral }
     }
 
@@ -61,6 +64,20 @@ impl Hold {
 
     pub fn before(&self) -> Left {
         self.before
+    }
+
+    /// Stores the reserved money, before the call is sent, where its charge is stored by somebody: a process that is killed
+    /// leaves it. `turn`: of a model.
+    ///
+    /// # Errors
+    /// The store does not take it; nothing must be sent then.
+    pub async fn store(&mut self, turn: Option<ReservedTurn>) -> Result<(), CallError> {
+        let cost_usd = self.reserved.cost_usd;
+        let Some(deferral) = self.deferral.as_mut().filter(|_| !cost_usd.is_zero()) else { return Ok(()) };
+        // Known before: the hold may be dropped while it is stored.
+        let id = Arc::clone(deferral.reservation.insert(deferral.sink.open()));
+        let (caller, day) = (Arc::clone(&deferral.caller), deferral.day);
+        deferral.sink.reserve(Reservation { id, caller, day, cost_usd, turn }).await
     }
 
     /// Turns the hold into a charge of the real cost, even where that is more: a model's answer must be paid,
@@ -80,10 +97,13 @@ impl Hold {
     }
 
     fn spend(&mut self, spent: Amount) -> PerScope<Balance> {
-        let deferral = self.deferral.take().filter(|_| !spent.is_zero());
+        let deferral = self.deferral.take();
         let balances = mem::take(&mut self.accounts).settle(self.reserved, spent, deferral.is_some());
-        if let Some(Deferral { sink, caller, day }) = deferral {
-            sink.charged(&caller, day, spent.cost_usd, spent.tokens);
+        if let Some(Deferral { sink, caller, day, reservation }) = deferral
+            && (reservation.is_some() || !spent.is_zero())
+        {
+            let Amount { cost_usd, tokens } = spent;
+            sink.charged(ChargedCall { id: reservation.as_ref(), caller: &caller, day, cost_usd, tokens });
         }
         balances
     }
@@ -91,6 +111,7 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        mem::take(&mut self.accounts).settle(self.reserved, Amount::ZERO, false);
+        // After a charge, neither accounts nor the sink are left.
+        self.spend(Amount::ZERO);
     }
 }

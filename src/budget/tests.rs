@@ -261,7 +261,7 @@ fn a_day_that_is_over_stays_until_it_is_saved_or_given_up() {
     drop(budgets.reserve_on(MONDAY, &call_of("idle", "idle", BudgetScopes::default()), &max_usage(1, 1)).unwrap());
     budgets.reserve_on(MONDAY, &call(BudgetScopes::default()), &max_usage(1, 1)).unwrap().charge(1);
     budgets.accounts.evict(TUESDAY, Duration::ZERO);
-    assert_eq!(budgets.accounts.unsaved().len(), 2);
+    assert_eq!(budgets.accounts.defer_unsaved().len(), 2);
     assert_eq!(budgets.accounts.count(), 2);
     budgets.accounts.evict(date(2126, 3, 12), Duration::ZERO);
     assert_eq!(budgets.accounts.count(), 0);

@@ -7,20 +7,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::ToSpan;
 use jiff::civil::Date;
+use jiff::{Timestamp, ToSpan};
 use tokio::sync::Mutex;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use super::Budgets;
 use crate::infra::readiness::Readiness;
-use crate::infra::store::{DailyUsage, Store, StoreError};
+use crate::infra::store::{Store, StoreError};
 
 const EVERY: Duration = Duration::from_millis(50);
 
 /// Days that the store keeps, for operators to inspect.
 const KEPT_DAYS: i32 = 90;
+
+/// Ids of stored charges that are forgotten at once where nothing else is written.
+const MAX_KNOWN: usize = 100;
 
 /// Its name in readiness.
 const COMPONENT: &str = "store";
@@ -66,10 +69,7 @@ impl WriteBehind {
         store: Store,
         readiness: Arc<Readiness>,
     ) -> Result<Self, StoreError> {
-        for usage in store.usage_of(day).await? {
-            let nothing = DailyUsage { cost_usd: 0.into(), tokens: 0, ..usage.clone() };
-            budgets.accounts.saved(&nothing, &usage);
-        }
+        budgets.learn(&store.usage_of(day).await?);
         Ok(Self { budgets, store, readiness, pruned: Mutex::new(None) })
     }
 
@@ -85,15 +85,18 @@ impl WriteBehind {
     }
 
     async fn save(&self, day: Date, pruned: &mut Option<Date>) -> Result<(), StoreError> {
-        let unsaved = self.budgets.accounts.unsaved();
-        if !unsaved.is_empty() {
-            let totals = self.store.add_usage(&unsaved).await?;
-            for (added, total) in unsaved.iter().zip(&totals) {
-                self.budgets.accounts.saved(added, total);
+        loop {
+            let (charges, known) = self.budgets.take_unstored();
+            if charges.charges().is_empty() && known.len() < MAX_KNOWN {
+                self.budgets.keep_known(known);
+                break;
             }
+            let totals = self.store.charge(charges.charges(), &known).await?;
+            charges.stored(&totals);
         }
         if *pruned != Some(day) {
             self.store.forget_usage_before(day.saturating_sub(KEPT_DAYS.days())).await?;
+            self.store.forget_charges_before(Timestamp::now() - (24 * KEPT_DAYS).hours()).await?;
             *pruned = Some(day);
         }
         Ok(())
@@ -167,7 +170,7 @@ mod tests {
         spend(&one, 5);
         one_writes.flush_on(MONDAY).await;
         assert_eq!((spent_today(&one), spent_today(&other)), (cents(35), cents(30)));
-        assert!(one.accounts.unsaved().is_empty());
+        assert!(one.take_unstored().0.charges().is_empty());
     }
 
     #[tokio::test]

@@ -10,6 +10,7 @@ use url::Url;
 use super::Secret;
 use super::aws::AwsConfig;
 use super::check::Findings;
+use super::embeddings::EmbeddingsConfig;
 use super::models::ModelConfig;
 use super::overrides::Overrides;
 use super::planner::PlannerConfig;
@@ -38,6 +39,8 @@ pub struct AgentConfig {
     pub prompts_directory: Option<PathBuf>,
     pub memory: MemoryConfig,
     pub conversations: ConversationsConfig,
+    /// Lets the memory of plans be searched by the meaning of its entries too. Without it, by their words alone.
+    pub embeddings: Option<EmbeddingsConfig>,
 }
 
 /// The conversations of `/api/conversations`.
@@ -162,6 +165,7 @@ impl Default for AgentConfig {
             prompts_directory: None,
             memory: MemoryConfig::default(),
             conversations: ConversationsConfig::default(),
+            embeddings: None,
         }
     }
 }
@@ -336,6 +340,9 @@ impl AgentConfig {
         environment.apply("CONVERSATION_SUMMARY_MAX_ENTRIES", "agent.memory.max_summaries", &mut memory.max_summaries);
         environment.apply("SUMMARY_MODEL", "agent.memory.summary_model", &mut memory.summary_model);
         environment.apply("CLAUDE_CODE_SUBAGENT_MODEL", "agent.subagents.model", &mut self.subagents.model);
+        if let Some(embeddings) = &mut self.embeddings {
+            embeddings.override_from(environment);
+        }
         for (name, profile) in &mut self.profiles {
             let (model, key) = (format!("agent.profiles.{name}.model"), format!("agent.profiles.{name}.api_key"));
             match profile.provider() {
@@ -376,6 +383,9 @@ impl AgentConfig {
             model.check(&at, findings);
         }
         self.subagents.check(findings);
+        if let Some(embeddings) = &self.embeddings {
+            embeddings.check(findings);
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use super::check::Findings;
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SessionConfig {
-    /// A session unused for this long is deleted, with its workspace.
+    /// A session unused for this long is deleted, with its workspace unless that is a conversation's.
     pub idle_seconds: u64,
     /// Maximum sessions of one caller. For a further one, the least recently used is deleted, with its workspace.
     pub max_per_caller: usize,

@@ -1,5 +1,6 @@
 //! The types of a call: who calls, what is requested, the deadline, and the result of a tool.
 
+mod charge;
 mod open_time;
 mod output;
 mod sending;
@@ -12,14 +13,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::civil::Date;
-use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+pub use self::charge::{ChargeSink, ChargedCall, Reservation, ReservedTurn};
 pub use self::open_time::OpenTime;
 pub use self::output::{McpResult, ToolOutput};
 pub use self::sending::{OnBehalf, Sending, SendingState, SentFlag};
@@ -92,12 +92,6 @@ pub struct CallContext {
     pub upstream_key: Option<Arc<str>>,
     /// Who stores its charge; otherwise it is written in the background.
     pub charges: Option<Arc<dyn ChargeSink>>,
-}
-
-/// Takes what a call was charged, to store it together with what the call leaves.
-pub trait ChargeSink: fmt::Debug + Send + Sync {
-    /// `day`: in UTC.
-    fn charged(&self, caller: &Caller, day: Date, cost_usd: Decimal, tokens: u64);
 }
 
 impl CallContext {

@@ -4,6 +4,7 @@
 //! text. Of two processes that change one row, the later waits, since each transaction writes before it reads.
 
 mod budget_leases;
+mod charges;
 mod conversation_journal;
 mod conversation_lock;
 mod conversation_logs;
@@ -14,6 +15,8 @@ mod idempotency;
 mod location;
 mod migrations;
 mod paused_runs;
+mod plan_charges;
+mod plan_vectors;
 mod plans;
 mod postgresql;
 mod rate_buckets;
@@ -43,6 +46,7 @@ use tokio::time::Instant;
 use super::temporary_folder::private_folder;
 
 pub use self::budget_leases::{AccountLease, AskedLease};
+pub use self::charges::{ReservedCharge, StoredCharge, sums_of};
 pub use self::conversation_journal::{ToolExecution, ToolOutcome, TurnMessage, Used};
 pub use self::conversation_lock::{ConversationLock, LockState};
 pub use self::conversation_logs::{CopiedRun, LogFilter, LogRow};

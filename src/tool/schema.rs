@@ -64,7 +64,7 @@ pub struct InputSchema {
 /// The schema of a tool's output, compiled when the first output is checked.
 #[derive(Debug)]
 pub struct OutputSchema {
-    listed: Value,
+    listed: Arc<Value>,
     whole: Option<Arc<SharedSchema>>,
     compiled: OnceLock<Option<Schema>>,
 }
@@ -161,6 +161,11 @@ impl InputSchema {
         self.schema.document()
     }
 
+    /// The same, shared.
+    pub fn shared_document(&self) -> Arc<Value> {
+        Arc::clone(&self.schema.schema.document)
+    }
+
     /// SHA-256 (hex) of the canonical document.
     pub fn hash(&self) -> &str {
         &self.schema.hash
@@ -206,13 +211,13 @@ impl OutputSchema {
     /// As [`ArgumentSchema::compile`], but the root may admit any type.
     pub fn compile(document: Value) -> Result<Self, InvalidSchema> {
         let schema = Schema::compile(document)?;
-        Ok(Self { listed: schema.document.clone(), whole: None, compiled: OnceLock::from(Some(schema)) })
+        Ok(Self { listed: Arc::clone(&schema.document), whole: None, compiled: OnceLock::from(Some(schema)) })
     }
 
     /// A schema with shared definitions, of which listings show only the part `listed`. It is assembled and compiled
     /// when the first output is checked, because many tools of a document use the same definitions.
     pub(crate) fn shared(listed: Value, whole: Arc<SharedSchema>) -> Self {
-        Self { listed, whole: Some(whole), compiled: OnceLock::new() }
+        Self { listed: Arc::new(listed), whole: Some(whole), compiled: OnceLock::new() }
     }
 
     /// The schema as shown in listings.
@@ -222,7 +227,7 @@ impl OutputSchema {
 
     /// The whole schema.
     pub fn whole(&self) -> Value {
-        self.whole.as_ref().map_or_else(|| self.listed.clone(), |whole| whole.alone(MAX_SHOWN).0)
+        self.whole.as_ref().map_or_else(|| Value::clone(&self.listed), |whole| whole.alone(MAX_SHOWN).0)
     }
 
     /// The violations of the value; empty when there are none, or when the schema cannot be compiled.
@@ -262,7 +267,7 @@ impl ValidArguments {
 
 #[derive(Debug)]
 struct Schema {
-    document: Value,
+    document: Arc<Value>,
     /// Built when the first value is checked: it takes more memory than the document, and with thousands of tools most
     /// are never called.
     validator: OnceLock<Validator>,
@@ -276,7 +281,7 @@ impl Schema {
             let problem = violation::shorten(&error.to_string(), 300);
             InvalidSchema(format!("its schema is not valid at {:?}: {problem}", error.instance_path().as_str()))
         })?;
-        Ok(Self { document, validator: OnceLock::new(), bounds })
+        Ok(Self { document: Arc::new(document), validator: OnceLock::new(), bounds })
     }
 
     #[expect(clippy::expect_used, reason = "the same document was compiled before")]

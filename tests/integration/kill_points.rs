@@ -164,3 +164,16 @@ where
         })
         .await;
 }
+
+/// Runs the conversation as soon as nobody holds it.
+async fn next_run(bank: &Bank, serving: &Serving, path: &str) -> Value {
+    loop {
+        let execute = format!("{path}/execute");
+        let (status, reply) = bank.send(serving, Method::POST, &execute, json!({"user_input": "Go on."})).await;
+        match status {
+            StatusCode::OK => return reply,
+            StatusCode::CONFLICT => assert_eq!(reply["error_info"]["code"], "conversation_locked", "{reply}"),
+            _ => panic!("{path}: {status} {reply}"),
+        }
+    }
+}

@@ -70,6 +70,7 @@ mod one_gateway;
 mod openapi;
 mod outside;
 mod pages;
+mod plan_vectors;
 mod plans;
 mod policy;
 mod proxied;

@@ -19,6 +19,7 @@ use crate::agent::message::ToolMessage;
 use crate::agent::toolbox::ToolboxLayer;
 use crate::agent::usage::UsageByAgent;
 use crate::agent::{AgentRequest, Event, Message, Toolbox};
+use crate::budget::DeferredCharges;
 use crate::core::error::CallError;
 use crate::core::failpoint;
 use crate::infra::store::{ConversationRun, RunStatus};
@@ -52,15 +53,15 @@ impl ConversationRuns {
         log: &EventLog,
         lock: &HeldLock,
     ) -> Result<Context, CallError> {
-        let store = self.store();
+        let (store, budgets) = (self.store(), &self.gateway().pipeline.budget);
         // With the lock, nobody else runs the conversation: what still seems to run has ended with its process.
-        recovery::recover(store, &lock.lock).await?;
+        recovery::recover(store, budgets, &lock.lock).await?;
         let id = &request.conversation.id;
         let found = store.conversation(&request.caller.key, id).await.map_err(CallError::from)?;
         let conversation = found.ok_or_else(|| unknown_conversation(id))?;
         check(&conversation)?;
-        let budgets = &self.gateway().pipeline.budget;
-        let usage = UsageByAgent::stored_with_charges(budgets);
+        let charges = DeferredCharges::new(budgets, store, &live.id);
+        let usage = UsageByAgent::stored_with_charges(Arc::clone(&charges));
         let (history, compacted) = self.history(&request, &conversation, &usage).await?;
         let mut run = new_run(&request, &live, conversation.session_id);
         run.number = store.begin_conversation_run(&run).await.map_err(CallError::from)?;
@@ -69,7 +70,7 @@ impl ConversationRuns {
         compacted.iter().for_each(|event| add(log, event));
         let of_run = (&*run.id, &*run.agent);
         let max_bytes = request.profile.max_result_bytes;
-        let journal = Journal::new(store.clone(), lock.lock.clone(), of_run, (usage.clone(), budgets), max_bytes);
+        let journal = Journal::new(store.clone(), lock.lock.clone(), of_run, (usage.clone(), charges), max_bytes);
         let toolbox: Arc<dyn Toolbox> = Arc::clone(&request.toolbox) as Arc<dyn Toolbox>;
         let workspace = additions::workspace(&request, self.gateway().workspaces()).await;
         let History { messages, open } = history;
@@ -100,7 +101,7 @@ impl Context {
         let (toolbox, journal) = (Arc::clone(&self.toolbox), Arc::clone(&self.journal));
         let layer = ToolboxLayer::new(move |toolbox| Arc::new(Journaled { toolbox, journal: Arc::clone(&journal) }));
         let history = History { messages: std::mem::take(&mut self.messages), open: Vec::new() };
-        let messages = history.with(self.answers.clone(), request.user_input.as_str().into());
+        let messages = history.with(self.answers.clone(), Arc::clone(&request.user_input).into());
         AgentRequest {
             scopes: request.scopes.clone(),
             trace: request.trace.clone(),

@@ -1,5 +1,6 @@
 //! The end of a run: all that it leaves, stored in one transaction.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -62,7 +63,7 @@ impl ConversationRuns {
         kept_usage.stop().await;
         let (rows, charges) = usage.take_charges();
         let rows = outcome.count(rows, &run.agent, request.profile.model());
-        let used = Used { rows: &rows, charges: charges.as_ref().map(TakenCharges::usage).unwrap_or_default() };
+        let used = Used { rows: &rows, charges: charges.as_ref().map(TakenCharges::charges).unwrap_or_default() };
         let (lock, title_of_end) = (Some(&lock.lock), title.as_deref());
         let end = RunEnd { run: &run, lock, keeps_lock: false, messages: &messages, title: title_of_end, used };
         let Some(totals) = until_stored(&run.id, || self.store().end_conversation_run(&end)).await? else {
@@ -78,7 +79,7 @@ impl ConversationRuns {
     /// A title by the model for summaries (C32).
     async fn title(&self, request: &RunRequest, usage: &UsageByAgent, reply: &str) -> Option<String> {
         let (payer, agent) = ((&request.caller, &request.scopes), request.agent.as_str().into());
-        let exchange = [request.user_input.as_str(), reply];
+        let exchange = [&*request.user_input, reply];
         self.agents.title(payer, &request.profile, (&agent, usage), exchange).await
     }
 }
@@ -100,7 +101,7 @@ impl Ended {
 
 /// What the run adds to its conversation: answers to calls of the run before, what the user said, and what followed.
 fn written(run: &ConversationRun, answers: Vec<ToolMessage>, added: Vec<Message>) -> Vec<String> {
-    let input = Message::User(UserMessage::from(run.user_input.as_str()));
+    let input = Message::User(UserMessage::from(Arc::clone(&run.user_input)));
     let messages = answers.into_iter().map(Message::Tool).chain([input]).chain(added);
     messages.map(|message| stored::write(&message)).collect()
 }

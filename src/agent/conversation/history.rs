@@ -43,7 +43,7 @@ impl History {
     pub(super) fn after(mut self, summary: &str) -> Self {
         let text = format!("[Summary of the earlier conversation]\n{summary}");
         match self.messages.first_mut() {
-            Some(Message::User(first)) => first.parts.insert(0, UserPart::Text(format!("{text}\n\n"))),
+            Some(Message::User(first)) => first.parts.insert(0, UserPart::Text(format!("{text}\n\n").into())),
             _ => self.messages.insert(0, Message::User(text.as_str().into())),
         }
         self
@@ -76,7 +76,7 @@ impl History {
         self.messages.extend(answers.into_iter().map(Message::Tool));
         match self.messages.last_mut() {
             Some(Message::User(before)) => {
-                before.parts.push(UserPart::Text("\n\n".to_owned()));
+                before.parts.push(UserPart::Text("\n\n".into()));
                 before.parts.extend(input.parts);
             }
             _ => self.messages.push(Message::User(input)),

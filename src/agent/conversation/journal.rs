@@ -22,8 +22,7 @@ use crate::agent::message::{AssistantTurn, ToolMessage};
 use crate::agent::toolbox::{RecordedCall, ToolAnswer, ToolboxCall, ToolboxUnreachable};
 use crate::agent::usage::UsageByAgent;
 use crate::agent::{Message, ToolDescription, Toolbox, TurnObserver};
-use crate::budget::{Budgets, DeferredCharges, TakenCharges};
-use crate::core::call::ChargeSink;
+use crate::budget::{DeferredCharges, TakenCharges};
 use crate::core::failpoint;
 use crate::infra::store::{
     ConversationLock, ModelUsageRow, Store, StoreError, ToolExecution, ToolOutcome, TurnMessage, Used,
@@ -49,8 +48,8 @@ pub(super) struct Journal {
     agent: String,
     /// What the run used so far is stored with its calls and its charges, whatever becomes of the process.
     usage: UsageByAgent,
-    /// For charges of calls.
-    budgets: Arc<Budgets>,
+    /// Those of calls are apart, and have their owner.
+    charges: Arc<DeferredCharges>,
     turn: Mutex<CurrentTurn>,
     /// Held while the current turn or what the run used is stored: an earlier usage never replaces a later one.
     storing: tokio::sync::Mutex<()>,
@@ -73,7 +72,7 @@ impl Journal {
         store: Store,
         lock: ConversationLock,
         (run, agent): (&str, &str),
-        (usage, budgets): (UsageByAgent, &Arc<Budgets>),
+        (usage, charges): (UsageByAgent, Arc<DeferredCharges>),
         max_result_bytes: usize,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -82,7 +81,7 @@ impl Journal {
             run: run.to_owned(),
             agent: agent.to_owned(),
             usage,
-            budgets: Arc::clone(budgets),
+            charges,
             turn: Mutex::default(),
             storing: tokio::sync::Mutex::default(),
             position: AtomicI64::new(0),
@@ -93,8 +92,8 @@ impl Journal {
 
     /// The journal of an earlier run of the conversation, whose calls this one sends again.
     pub(super) fn of_earlier_run(&self, run: &str) -> Arc<Self> {
-        // Its usage is stored.
-        let (of_run, usage) = ((run, self.agent.as_str()), (UsageByAgent::default(), &self.budgets));
+        // Its usage is stored. What its calls are charged now is reserved for the run that sends them.
+        let (of_run, usage) = ((run, self.agent.as_str()), (UsageByAgent::default(), Arc::clone(&self.charges)));
         Self::new(self.store.clone(), self.lock.clone(), of_run, usage, self.max_result_bytes)
     }
 
@@ -138,7 +137,7 @@ impl Journal {
             ended: None,
         };
         let (rows, charges) = self.take_charges();
-        let used = Used { rows: &rows, charges: charges.usage() };
+        let used = Used { rows: &rows, charges: charges.charges() };
         let begun = self.store.begin_tool_execution(&self.lock, &self.run, &execution, used).await?;
         let Some(totals) = begun else { return Ok(false) };
         charges.stored(&totals);
@@ -164,7 +163,7 @@ impl Journal {
     pub(super) async fn store_usage(&self) {
         let _storing = self.storing.lock().await;
         let (rows, charges) = self.take_charges();
-        match self.store.keep_usage_of_run(&self.run, Used { rows: &rows, charges: charges.usage() }).await {
+        match self.store.keep_usage_of_run(&self.run, Used { rows: &rows, charges: charges.charges() }).await {
             Ok(totals) => charges.stored(&totals),
             Err(error) => tracing::warn!(%error, run = self.run, "the usage of a run is not in the journal"),
         }
@@ -172,7 +171,7 @@ impl Journal {
 
     fn take_charges(&self) -> (Vec<ModelUsageRow>, TakenCharges) {
         let (rows, charges) = self.usage.take_charges();
-        (self.with_counts(rows_of(rows)), charges.unwrap_or_else(|| DeferredCharges::new(&self.budgets).take()))
+        (self.with_counts(rows_of(rows)), charges.unwrap_or_else(|| self.charges.apart().take()))
     }
 
     fn with_counts(&self, mut rows: Vec<ModelUsageRow>) -> Vec<ModelUsageRow> {
@@ -205,7 +204,7 @@ impl Journal {
         let (store, run, id) = (self.store.clone(), self.run.clone(), id.to_owned());
         let written = self.writes.spawn(async move {
             failpoint::reach("call.answered");
-            match store.end_tool_execution((&run, &id), &outcome, charges.usage(), Timestamp::now()).await {
+            match store.end_tool_execution((&run, &id), &outcome, charges.charges(), Timestamp::now()).await {
                 Ok(totals) => charges.stored(&totals),
                 Err(error) => {
                     tracing::error!(%error, run, call = id, "the answer of a tool call is not in the journal");
@@ -236,9 +235,9 @@ impl Toolbox for Journaled {
             if let Some(text) = refused {
                 return ToolAnswer { success: false, text: text.to_owned(), error_info: None, images: Vec::new() };
             }
-            let (id, charges) = (call.id.clone(), DeferredCharges::new(&self.journal.budgets));
+            let (id, charges) = (call.id.clone(), self.journal.charges.apart());
             let key = RecordedCall::key_of(&self.journal.run, &id);
-            call.record = RecordedCall { key: Some(key), charges: Some(Arc::clone(&charges) as Arc<dyn ChargeSink>) };
+            call.record = RecordedCall { charges: Some(charges.of_call(Arc::clone(&key))), key: Some(key) };
             let answer = self.toolbox.call(call).await;
             self.journal.end(&id, &answer, charges.take()).await;
             answer
@@ -294,6 +293,7 @@ mod tests {
     use super::*;
     use crate::agent::RunUsage;
     use crate::agent::message::RequestedCall;
+    use crate::budget::Budgets;
     use crate::config::BudgetConfig;
     use crate::core::call::Arguments;
     use crate::infra::store::test_support::{conversation, test_store};
@@ -319,9 +319,10 @@ mod tests {
         let (store, allowed) = (test_store().await, Arc::new(Notify::new()));
         let lock = locked(&store).await;
         let (usage, budgets) = (UsageByAgent::default(), Arc::new(Budgets::new(&BudgetConfig::default())));
+        let charges = DeferredCharges::new(&budgets, &store, "r");
         let used = RunUsage { prompt_tokens: 7, cost_usd: "0.000001".parse().unwrap(), ..RunUsage::default() };
         usage.add(&"main".into(), "m", &used);
-        let journal = Journal::new(store.clone(), lock.clone(), ("r", "main"), (usage, &budgets), 4);
+        let journal = Journal::new(store.clone(), lock.clone(), ("r", "main"), (usage, charges), 4);
         let turn = AssistantTurn::new("so", [RequestedCall::new("1".into(), "add".into(), "{}".into())]);
         journal.observer().observe(turn.clone());
         let toolbox = Journaled { toolbox: Arc::new(Slow(Arc::clone(&allowed))), journal: Arc::clone(&journal) };

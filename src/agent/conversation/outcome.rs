@@ -49,6 +49,7 @@ impl Outcome {
             | Event::SubAgentEnd { .. }
             | Event::ClientToolCall { .. }
             | Event::Compacted { .. }
+            | Event::Retry { .. }
             | Event::PartFailed(_)
             | Event::Plan { .. }
             | Event::Step { .. }

@@ -1,37 +1,56 @@
 //! The ends of runs whose processes ended before them: written from the journal.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
 use super::history::{self, History};
 use super::{resume, session, stored};
-use crate::agent::Message;
 use crate::agent::message::UserMessage;
+use crate::agent::{Message, plan};
+use crate::budget::Budgets;
 use crate::core::error::CallError;
 use crate::infra::store::{ConversationLock, ConversationRun, RunEnd, RunStatus, Store, StoredError, Used};
 
 /// Interval of searches: another process of a database may have ended.
 const INTERVAL: Duration = Duration::from_secs(60);
 
+/// No call lasts so long: what is still reserved then is of a call whose process was killed after the run's end.
+const MAX_RESERVATION: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// Characters of stored messages that are read for the end of a run: its last turn has fewer.
 const READ_CHARACTERS: u64 = 16 << 20;
 
-pub(super) async fn keep_recovering(store: Store) {
+pub(super) async fn keep_recovering(store: Store, budgets: Arc<Budgets>, process: Arc<str>) {
     loop {
         match store.interrupted_runs(None, Timestamp::now()).await {
-            Ok(runs) => end_each(&store, runs).await,
+            Ok(runs) => end_each(&store, &budgets, runs).await,
             Err(error) => tracing::warn!(%error, "the interrupted runs could not be read"),
+        }
+        if let Err(error) = charge_plans(&store, &budgets, &process).await {
+            tracing::warn!(cause = error.cause(), "what interrupted plans had reserved could not be charged");
+        }
+        match store.charge_reserved_before(Timestamp::now() - MAX_RESERVATION).await {
+            Ok(totals) => budgets.learn(&totals),
+            Err(error) => tracing::warn!(%error, "old reservations could not be charged"),
         }
         tokio::time::sleep(INTERVAL).await;
     }
 }
 
+async fn charge_plans(store: &Store, budgets: &Budgets, process: &str) -> Result<(), CallError> {
+    for found in store.plans_with_reservations(process).await.map_err(CallError::from)? {
+        plan::charge_interrupted(store, budgets, &found).await?;
+    }
+    Ok(())
+}
+
 /// One that cannot be written, such as one with messages of a newer program, does not keep the others back.
-async fn end_each(store: &Store, runs: Vec<ConversationRun>) {
+async fn end_each(store: &Store, budgets: &Budgets, runs: Vec<ConversationRun>) {
     for run in runs {
         let id = run.id.clone();
-        if let Err(error) = end(store, run, None).await {
+        if let Err(error) = end(store, budgets, run, None).await {
             tracing::warn!(cause = error.cause(), run = id, "the end of an interrupted run could not be written");
         }
     }
@@ -41,19 +60,24 @@ async fn end_each(store: &Store, runs: Vec<ConversationRun>) {
 ///
 /// # Errors
 /// `internal`: the store cannot be used, or has messages of a newer program.
-pub(super) async fn recover(store: &Store, lock: &ConversationLock) -> Result<(), CallError> {
+pub(super) async fn recover(store: &Store, budgets: &Budgets, lock: &ConversationLock) -> Result<(), CallError> {
     for run in store.interrupted_runs(Some(lock), Timestamp::now()).await.map_err(CallError::from)? {
-        end(store, run, Some(lock)).await?;
+        end(store, budgets, run, Some(lock)).await?;
     }
     Ok(())
 }
 
-async fn end(store: &Store, mut run: ConversationRun, lock: Option<&ConversationLock>) -> Result<(), CallError> {
+async fn end(
+    store: &Store,
+    budgets: &Budgets,
+    mut run: ConversationRun,
+    lock: Option<&ConversationLock>,
+) -> Result<(), CallError> {
     // The last turn may have calls without answers.
     let before = store.session_messages(&run.conversation, &run.session_id, None, READ_CHARACTERS).await;
     let History { open, .. } = History::of(session::said(&before.map_err(CallError::from)?.messages)?);
     let answers = resume::known_answers(store, &open).await?;
-    let input = Message::User(UserMessage::from(run.user_input.as_str()));
+    let input = Message::User(UserMessage::from(Arc::clone(&run.user_input)));
     let added = completed(store, &run.id, Vec::new()).await?;
     let messages = answers.into_iter().map(Message::Tool).chain([input]).chain(added);
     let messages: Vec<_> = messages.map(|message| stored::write(&message)).collect();
@@ -62,7 +86,8 @@ async fn end(store: &Store, mut run: ConversationRun, lock: Option<&Conversation
     let message = "the gateway's process ended before the run did".to_owned();
     run.error = Some(StoredError { code: RunStatus::Interrupted.as_str().to_owned(), message });
     let end = RunEnd { run: &run, lock, keeps_lock: true, messages: &messages, title: None, used: Used::default() };
-    if store.end_conversation_run(&end).await.map_err(CallError::from)?.is_some() {
+    if let Some(totals) = store.end_conversation_run(&end).await.map_err(CallError::from)? {
+        budgets.learn(&totals);
         tracing::warn!(
             run = run.id,
             conversation = run.conversation,
@@ -84,9 +109,8 @@ pub(super) async fn completed(store: &Store, run: &str, reported: Vec<Message>) 
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
+    use crate::config::BudgetConfig;
     use crate::infra::store::TurnMessage;
     use crate::infra::store::test_support::{conversation, test_store};
 
@@ -119,7 +143,7 @@ mod tests {
             store.unlock_conversation(&lock).await.unwrap();
         }
         let runs = store.interrupted_runs(None, Timestamp::now()).await.unwrap();
-        end_each(&store, runs).await;
+        end_each(&store, &Budgets::new(&BudgetConfig::default()), runs).await;
         let status = async |id| store.conversation_run("ann", id).await.unwrap().unwrap().status;
         let all = [status("a").await, status("b").await, status("c").await];
         assert_eq!(all, [RunStatus::Interrupted, RunStatus::Running, RunStatus::Interrupted]);

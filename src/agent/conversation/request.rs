@@ -21,7 +21,7 @@ use crate::infra::store::Conversation;
 pub struct RunRequest {
     pub caller: Arc<Caller>,
     pub conversation: Conversation,
-    pub user_input: String,
+    pub user_input: Arc<str>,
     /// Kept and logged as `claimed_executor`; not an identity.
     pub executor: Option<String>,
     /// The caller's, which is active.

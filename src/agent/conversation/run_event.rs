@@ -201,10 +201,7 @@ impl Translation {
             Event::ToolInput { id, tool_name, arguments } => vec![self.tool_use(id, tool_name, arguments.clone())],
             Event::ToolResult { id, tool_name, result } => self.tool_result(id, tool_name, result, false),
             Event::ToolError { id, tool_name, error } => self.tool_result(id, tool_name, error, true),
-            Event::Status { status, message } => match status.as_str() {
-                "retry" => vec![RunEvent::Retry { message: message.clone() }],
-                _ => Vec::new(),
-            },
+            Event::Retry { message } => vec![RunEvent::Retry { message: message.clone() }],
             &Event::Compacted { results, messages, tokens_before, tokens_after } => {
                 vec![RunEvent::Compacted { results, messages, tokens_before, tokens_after }]
             }
@@ -232,6 +229,7 @@ impl Translation {
             | Event::Step { .. }
             | Event::Evaluation { .. }
             | Event::Node { .. }
+            | Event::Status { .. }
             | Event::Error(_)
             | Event::Finished { .. }
             | Event::Usage(_) => Vec::new(),

@@ -164,7 +164,7 @@ fn answered(answer: &ToolMessage) -> Value {
 }
 
 fn tool(tool: &ToolDescription) -> Value {
-    json!({"name": tool.name, "description": tool.description, "input_schema": tool.parameters})
+    json!({"name": tool.name, "description": tool.description, "input_schema": *tool.parameters})
 }
 
 /// One event of an answer. Other types are ignored, as the protocol requires.

@@ -18,7 +18,7 @@ const NOTHING: &str = "(nothing)";
 /// The model is part of the URL, too.
 pub(super) fn body(model: &str, request: &ModelRequest) -> Value {
     let mut body = json!({
-        "messages": messages(&request.messages),
+        "messages": messages(&request.messages, takes_status(model)),
         "inferenceConfig": {"maxTokens": request.max_tokens},
     });
     let system = request.system_prompts();
@@ -109,14 +109,14 @@ fn tool_choice(choice: &ToolChoice) -> Option<Value> {
 }
 
 /// All messages but system prompts. The API refuses two consecutive messages of one role, so they become one.
-fn messages(conversation: &[Message]) -> Value {
+fn messages(conversation: &[Message], with_status: bool) -> Value {
     let mut messages = MessageMerger::default();
     for message in conversation {
         match message {
             Message::System(_) => {}
             Message::User(message) => messages.user(message.parts.iter().flat_map(user_parts)),
             Message::Assistant(turn) => messages.assistant(assistant_parts(turn)),
-            Message::Tool(answer) => messages.user([answered(answer)]),
+            Message::Tool(answer) => messages.user([answered(answer, with_status)]),
         }
     }
     messages.into_messages()
@@ -162,15 +162,25 @@ fn image_part(image: &Image) -> Value {
     json!({"image": {"format": format, "source": {"bytes": image.base64}}})
 }
 
-fn answered(answer: &ToolMessage) -> Value {
+/// Whether a model knows failed calls by a field; others refuse it
+/// (<https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ToolResultBlock.html>).
+fn takes_status(model: &str) -> bool {
+    ["anthropic.claude", "amazon.nova"].iter().any(|name| model.contains(name))
+}
+
+fn answered(answer: &ToolMessage, with_status: bool) -> Value {
     let text = if answer.text.trim().is_empty() { NOTHING } else { &answer.text };
     let content: Vec<_> = [json!({"text": text})].into_iter().chain(answer.images.iter().map(image_part)).collect();
-    json!({"toolResult": {"toolUseId": answer.call_id, "content": content}})
+    let mut result = json!({"toolUseId": answer.call_id, "content": content});
+    if with_status && answer.is_error {
+        result["status"] = "error".into();
+    }
+    json!({"toolResult": result})
 }
 
 fn tool(tool: &ToolDescription) -> Value {
     let description = if tool.description.is_empty() { &tool.name } else { &tool.description };
-    json!({"toolSpec": {"name": tool.name, "description": description, "inputSchema": {"json": tool.parameters}}})
+    json!({"toolSpec": {"name": tool.name, "description": description, "inputSchema": {"json": *tool.parameters}}})
 }
 
 #[derive(Deserialize)]
@@ -308,4 +318,26 @@ fn count(usage: Option<Usage>, turn: &mut TurnAssembler) {
 
 fn parsed<T: DeserializeOwned>(event: &Event) -> Result<T, ModelError> {
     serde_json::from_slice(&event.data).map_err(|_| ModelError::foreign())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_call_is_marked_for_the_models_that_know_it() {
+        let failed = ToolMessage { is_error: true, text: "Error: no".into(), ..ToolMessage::default() };
+        let messages = vec![Message::Tool(failed), Message::Tool(ToolMessage::default())];
+        let request = ModelRequest { messages, ..ModelRequest::default() };
+        for (model, expected) in [
+            ("eu.anthropic.claude-sonnet-4-5-20250929-v1:0", json!("error")),
+            ("amazon.nova-pro-v1:0", json!("error")),
+            ("meta.llama3-1-70b-instruct-v1:0", Value::Null),
+        ] {
+            let body = body(model, &request);
+            let content = &body["messages"][0]["content"];
+            assert_eq!(content[0]["toolResult"]["status"], expected, "{model}");
+            assert_eq!(content[1]["toolResult"].get("status"), None, "{model}");
+        }
+    }
 }

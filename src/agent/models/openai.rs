@@ -3,6 +3,7 @@
 mod answer;
 
 use serde_json::{Value, json};
+use url::Url;
 
 use super::ModelRequest;
 use crate::agent::message::{
@@ -18,12 +19,34 @@ pub(super) use self::answer::read;
 /// The field that asks for the usage of a streamed answer. Some servers refuse it.
 pub(super) const STREAM_OPTIONS: &str = "stream_options";
 
+/// Whose server has the API, where it differs from others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Server {
+    Openai,
+    /// <https://ai.google.dev/gemini-api/docs/openai>
+    Gemini,
+    Other,
+}
+
+impl Server {
+    /// `base_url`: that of the profile.
+    pub(super) fn of(base_url: Option<&Url>) -> Self {
+        const GEMINI: [&str; 2] = ["generativelanguage.googleapis.com", "aiplatform.googleapis.com"];
+        let Some(base_url) = base_url else { return Self::Openai };
+        match base_url.host_str() {
+            Some(host) if GEMINI.iter().any(|known| host.ends_with(known)) => Self::Gemini,
+            _ => Self::Other,
+        }
+    }
+}
+
 /// A request. OpenAI requires `max_completion_tokens` for its newer models; other servers support only `max_tokens`.
-pub(super) fn body(model: &str, request: &ModelRequest, is_openai: bool) -> Value {
-    let limit_field = if is_openai || is_reasoning(model) { "max_completion_tokens" } else { "max_tokens" };
+pub(super) fn body(model: &str, request: &ModelRequest, server: Server) -> Value {
+    let limit_field =
+        if server == Server::Openai || is_reasoning(model) { "max_completion_tokens" } else { "max_tokens" };
     let mut body = json!({
         "model": model,
-        "messages": messages(&request.messages),
+        "messages": messages(&request.messages, server),
         "stream": true,
         STREAM_OPTIONS: {"include_usage": true},
     });
@@ -80,7 +103,7 @@ fn tool_choice(choice: &ToolChoice) -> Option<Value> {
     }
 }
 
-fn messages(conversation: &[Message]) -> Vec<Value> {
+fn messages(conversation: &[Message], server: Server) -> Vec<Value> {
     let system: Vec<_> = conversation.iter().filter_map(Message::as_system).collect();
     // One, and first: the chat templates of many models accept no other.
     let mut messages: Vec<_> =
@@ -95,7 +118,7 @@ fn messages(conversation: &[Message]) -> Vec<Value> {
         }
         messages.push(match message {
             Message::System(_) => continue,
-            Message::User(message) => json!({"role": "user", "content": user_content(message)}),
+            Message::User(message) => json!({"role": "user", "content": user_content(message, server)}),
             Message::Assistant(turn) => assistant_message(turn, index > asked),
             Message::Tool(answer) => {
                 images.extend(images_of(answer));
@@ -108,27 +131,30 @@ fn messages(conversation: &[Message]) -> Vec<Value> {
 }
 
 /// Text alone is sent as a string: some servers accept nothing else.
-fn user_content(message: &UserMessage) -> Value {
+fn user_content(message: &UserMessage, server: Server) -> Value {
     if message.parts.iter().all(|part| matches!(part, UserPart::Text(_))) {
         return message.text().into();
     }
-    message.parts.iter().flat_map(user_parts).collect()
+    message.parts.iter().flat_map(|part| user_parts(part, server)).collect()
 }
 
-fn user_parts(part: &UserPart) -> Vec<Value> {
+fn user_parts(part: &UserPart, server: Server) -> Vec<Value> {
     match part {
         UserPart::Text(text) => vec![json!({"type": "text", "text": text})],
         UserPart::Image(image) => vec![image_part(image)],
         UserPart::File(file) => {
             let description = json!({"type": "text", "text": file.description()});
-            file.document().map(|data| document_part(file, data)).into_iter().chain([description]).collect()
+            file.document().map(|data| document_part(file, data, server)).into_iter().chain([description]).collect()
         }
     }
 }
 
-/// <https://platform.openai.com/docs/guides/pdf-files>
-fn document_part(file: &UserFile, data: &str) -> Value {
+/// <https://platform.openai.com/docs/guides/pdf-files>. Gemini takes inline data of any of its types where images are.
+fn document_part(file: &UserFile, data: &str, server: Server) -> Value {
     let data = format!("data:{PDF};base64,{data}");
+    if server == Server::Gemini {
+        return json!({"type": "image_url", "image_url": {"url": data}});
+    }
     json!({"type": "file", "file": {"filename": file.name, "file_data": data}})
 }
 
@@ -190,6 +216,31 @@ fn images_of(answer: &ToolMessage) -> Vec<Value> {
 }
 
 fn tool(tool: &ToolDescription) -> Value {
-    let function = json!({"name": tool.name, "description": tool.description, "parameters": tool.parameters});
+    let function = json!({"name": tool.name, "description": tool.description, "parameters": *tool.parameters});
     json!({"type": "function", "function": function})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_goes_to_gemini_as_inline_data() {
+        let url = |text: &str| Url::parse(text).unwrap();
+        let servers = [
+            (None, Server::Openai),
+            (Some(url("https://generativelanguage.googleapis.com/v1beta/openai/")), Server::Gemini),
+            (Some(url("https://europe-west1-aiplatform.googleapis.com/v1/openapi")), Server::Gemini),
+            (Some(url("http://127.0.0.1:8000/v1")), Server::Other),
+        ];
+        for (base_url, expected) in servers {
+            assert_eq!(Server::of(base_url.as_ref()), expected, "{base_url:?}");
+        }
+        let file = UserFile::new("q3.pdf", Some(PDF.into()), b"%PDF-1.7 q3".to_vec());
+        let parts = user_parts(&UserPart::File(file.clone()), Server::Gemini);
+        let expected =
+            json!({"type": "image_url", "image_url": {"url": "data:application/pdf;base64,JVBERi0xLjcgcTM="}});
+        assert_eq!((&parts[0], &parts[1]["text"]), (&expected, &json!(file.description())));
+        assert_eq!(user_parts(&UserPart::File(file), Server::Openai)[0]["type"], "file");
+    }
 }

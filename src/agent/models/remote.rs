@@ -24,6 +24,7 @@ use url::Url;
 
 use self::event_decoder::{EventDecoder, Framing};
 use super::aws::Signer;
+use super::openai::Server;
 use super::{Model, ModelChunk, ModelError, ModelRequest, anthropic, bedrock, openai};
 use crate::agent::meter::estimated_prompt;
 use crate::config::Secret;
@@ -67,8 +68,8 @@ pub struct Remote {
     model: String,
     /// The base URL of the API.
     base_url: Url,
-    /// Whether the base URL is the provider's own.
-    is_own: bool,
+    /// Of OpenAI's API.
+    server: Server,
     /// Includes the key.
     headers: HeaderMap,
     /// The key, which a provider may repeat in an error.
@@ -103,7 +104,7 @@ impl Remote {
             protocol,
             model: model.to_owned(),
             base_url: base_url.cloned().map_or_else(own, Ok)?,
-            is_own: base_url.is_none(),
+            server: Server::of(base_url),
             headers: protocol.headers(key)?,
             secrets,
             signer: None,
@@ -135,7 +136,9 @@ impl Remote {
         if self.protocol == Protocol::Anthropic && request.options.thinking.is_some() {
             headers.insert("anthropic-beta", HeaderValue::from_static(anthropic::THINKING_BETWEEN_CALLS));
         }
-        let (url, body) = (self.address()?, Bytes::from(self.body(request).to_string()));
+        // Without the room that a text has left to grow.
+        let body = self.body(request).to_string().into_boxed_str().into_boxed_bytes();
+        let (url, body) = (self.address()?, Bytes::from(body));
         let secrets = match &self.signer {
             Some(signer) => signer.sign(&self.outbound, &url, &mut headers, &body).await?,
             None => SentSecrets::default(),
@@ -178,7 +181,7 @@ impl Remote {
         match self.protocol {
             Protocol::Anthropic => anthropic::body(&self.model, request),
             Protocol::Openai => {
-                let mut body = openai::body(&self.model, request, self.is_own);
+                let mut body = openai::body(&self.model, request, self.server);
                 if self.refuses_stream_options.load(Ordering::Relaxed)
                     && let Some(body) = body.as_object_mut()
                 {

@@ -61,6 +61,8 @@ pub fn ask(
             match policy.wait(&error, failures) {
                 Some(wait) if silent => {
                     tracing::warn!(%error, failures, wait_ms = wait.as_millis(), "the request to the model is retried");
+                    let message = format!("{error}; the request is sent again in {:.1} s", wait.as_secs_f64());
+                    yield Ok(ModelChunk::Retry { message });
                     tokio::time::sleep(wait).await;
                 }
                 _ => {
@@ -103,7 +105,7 @@ impl RetryPolicy {
             | ModelError::ContextLength(_)
             | ModelError::Garbled(_)
             | ModelError::InvalidOutput(_)
-            | ModelError::OverBudget { .. } => 0,
+            | ModelError::NotSent { .. } => 0,
         };
         let backoff = FIRST_WAIT.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1))).min(MAX_WAIT);
         let wait = error.retry_after().unwrap_or(backoff);
@@ -157,7 +159,8 @@ mod tests {
         let end = Some(Instant::now() + Duration::from_secs(300));
         let policy = RetryPolicy { timeout: Duration::from_secs(30), retries: 2, end };
         let begun = Instant::now();
-        let pieces = ask(&model, Arc::new(request), policy).collect().await;
+        let mut pieces: Vec<_> = ask(&model, Arc::new(request), policy).collect().await;
+        pieces.retain(|piece| !matches!(piece, Ok(ModelChunk::Retry { .. })));
         let left = model.0.lock().len();
         (pieces, left, begun.elapsed().as_secs())
     }
@@ -169,6 +172,21 @@ mod tests {
         assert_eq!((pieces, left, seconds), (vec![end()], 0, 1 + 2 + 4));
         let (pieces, left, _) = play(vec![vec![overloaded()]; 5]).await;
         assert_eq!((pieces, left), (vec![overloaded()], 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_retry_is_reported_before_its_wait() {
+        let model = ScriptedAnswers(Mutex::new(vec![vec![end()], vec![overloaded()], vec![overloaded()]]));
+        let policy = RetryPolicy { timeout: Duration::from_secs(30), retries: 2, end: None };
+        let begun = Instant::now();
+        let pieces = ask(&model, Arc::default(), policy).map(|piece| (piece, begun.elapsed().as_secs()));
+        let reported = pieces.filter_map(async |(piece, at)| match piece {
+            Ok(ModelChunk::Retry { message }) => Some((message, at)),
+            _ => None,
+        });
+        let why = "the model's provider is overloaded; try again later; the request is sent again in";
+        let expected = [(format!("{why} 1.0 s"), 0), (format!("{why} 2.0 s"), 1)];
+        assert_eq!(reported.collect::<Vec<_>>().await, expected);
     }
 
     #[tokio::test(start_paused = true)]

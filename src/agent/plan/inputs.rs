@@ -1,6 +1,8 @@
 //! The texts that models are given for the parts of a plan.
 
 use super::state::{PlanState, Step, StepRun, StepStatus};
+use super::vectors;
+use super::work::Work;
 use crate::agent::prompts::beginning;
 
 /// Maximum characters of a call's answer in a text.
@@ -10,9 +12,11 @@ const MAX_ANSWER: usize = 4_000;
 const MAX_RESULT: usize = 6_000;
 
 /// What the planner is told: what was said before, the goal, and what fits of the memory.
-pub(super) fn planner_input(state: &PlanState) -> String {
-    let query = format!("{} {}", state.goal(), instructions(state.current()));
-    let memory = state.memory.brief(state.planner.memory_tokens, &query);
+pub(super) async fn planner_input(work: &Work, state: &PlanState) -> String {
+    let (tokens, query) = (state.planner.memory_tokens, format!("{} {}", state.goal(), instructions(state.current())));
+    let older: Vec<_> = state.memory.older(tokens).iter().map(|entry| &*entry.text).collect();
+    let closest = vectors::closest(work, &older, &query).await;
+    let memory = state.memory.brief(tokens, &query, &closest);
     let memory = if memory.is_empty() { memory } else { format!("\n\nWhat happened so far:\n{memory}") };
     format!("{}Goal:\n{}{memory}\n", state.context, state.goal())
 }

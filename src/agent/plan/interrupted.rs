@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::state::CallMade;
 use crate::agent::toolbox::{RecordedCall, ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
 use crate::budget::DeferredCharges;
-use crate::core::call::{Caller, ChargeSink};
+use crate::core::call::Caller;
 use crate::gateway::Gateway;
 
 /// What the model is told of a call that was sent, and whose answer did not arrive.
@@ -34,8 +34,10 @@ pub(super) struct StepToolbox {
 impl StepToolbox {
     fn recorded(&self, call: ToolboxCall, key: Option<Arc<str>>) -> ToolboxCall {
         let key = key.unwrap_or_else(|| RecordedCall::key_of(&self.attempt, &call.id));
-        let of_plan = || self.charges.as_ref().map(|charges| Arc::clone(charges) as Arc<dyn ChargeSink>);
-        let charges = call.record.charges.clone().or_else(of_plan);
+        let charges = match &call.record.charges {
+            Some(of_journal) => Some(of_journal.with_key(Arc::clone(&key))),
+            None => self.charges.as_ref().map(|charges| charges.of_call(Arc::clone(&key))),
+        };
         ToolboxCall { record: RecordedCall { key: Some(key), charges }, ..call }
     }
 

@@ -83,21 +83,15 @@ impl Memory {
     }
 
     /// What fits `tokens`, in the order of time: the latest entries whole, with up to half of the tokens, then older ones
-    /// that fit `query` best, shortened.
-    pub(super) fn brief(&self, tokens: usize, query: &str) -> String {
-        let mut left = tokens.saturating_mul(BYTES_OF_A_TOKEN);
-        let mut chosen = BTreeMap::new();
-        let floor = left / 2;
-        let mut older = self.entries.len();
-        for (index, entry) in self.entries.iter().enumerate().rev() {
-            let line = entry.line(MAX_ENTRY);
-            let Some(rest) = left.checked_sub(line.len()).filter(|rest| *rest >= floor) else { break };
-            left = rest;
-            older = index;
-            chosen.insert(index, line);
-        }
-        let candidates = self.entries.get(..older).unwrap_or_default();
-        for (index, _) in index(candidates).search(query, candidates.len()) {
+    /// that fit `query` best, shortened. `closest`: positions of the [`older`](Self::older) ones by their meaning, best
+    /// first, where that is known.
+    pub(super) fn brief(&self, tokens: usize, query: &str, closest: &[usize]) -> String {
+        let (latest, mut left) = self.latest(tokens);
+        let candidates = &self.entries[..latest];
+        let mut chosen: BTreeMap<_, _> =
+            self.entries.iter().enumerate().skip(latest).map(|(index, entry)| (index, entry.line(MAX_ENTRY))).collect();
+        let by_words = index(candidates).search(query, candidates.len()).into_iter().map(|(index, _)| index);
+        for index in interleaved(by_words, closest) {
             let Some(line) = candidates.get(index).map(|entry| entry.line(MAX_OLDER)) else { continue };
             if line.len() <= left {
                 left -= line.len();
@@ -105,6 +99,44 @@ impl Memory {
             }
         }
         chosen.into_values().collect()
+    }
+
+    /// The entries from which a brief selects; none if all of them fit.
+    pub(super) fn older(&self, tokens: usize) -> &[Entry] {
+        let (latest, left) = self.latest(tokens);
+        let older = &self.entries[..latest];
+        let all = older.iter().map(|entry| entry.line(MAX_OLDER).len()).sum::<usize>();
+        if all <= left { &[] } else { older }
+    }
+
+    /// The position of the first of the latest entries, and the bytes that are left for older ones.
+    fn latest(&self, tokens: usize) -> (usize, usize) {
+        let mut left = tokens.saturating_mul(BYTES_OF_A_TOKEN);
+        let floor = left / 2;
+        let mut latest = self.entries.len();
+        for (index, entry) in self.entries.iter().enumerate().rev() {
+            let rest = left.checked_sub(entry.line(MAX_ENTRY).len()).filter(|rest| *rest >= floor);
+            let Some(rest) = rest else { break };
+            (left, latest) = (rest, index);
+        }
+        (latest, left)
+    }
+}
+
+/// Two rankings as one, in turns.
+fn interleaved(by_words: impl Iterator<Item = usize>, closest: &[usize]) -> Vec<usize> {
+    let (mut by_words, mut closest) = (by_words.fuse(), closest.iter().copied().fuse());
+    let mut ranked = Vec::new();
+    loop {
+        let (word, close) = (by_words.next(), closest.next());
+        if word.is_none() && close.is_none() {
+            return ranked;
+        }
+        for index in word.into_iter().chain(close) {
+            if !ranked.contains(&index) {
+                ranked.push(index);
+            }
+        }
     }
 }
 
@@ -152,12 +184,26 @@ mod tests {
         let filler = "word ".repeat(60);
         let long = format!("価格表 {filler}");
         let memory = memory(&[&long, &format!("weather {filler}"), &filler, &filler, "latest"]);
-        let brief = memory.brief(200, "商品の価格");
+        let brief = memory.brief(200, "商品の価格", &[]);
         assert!(brief.starts_with("- observation: 価格表"), "{brief}");
         assert!(brief.ends_with("- observation: latest\n") && !brief.contains("weather"), "{brief}");
         assert!(brief.len() <= 800, "{}", brief.len());
-        assert_eq!(memory.brief(0, "商品"), "");
-        assert_eq!(Memory::default().brief(100, "x"), "");
+        assert_eq!(memory.brief(0, "商品", &[]), "");
+        assert_eq!(Memory::default().brief(100, "x", &[]), "");
+    }
+
+    #[test]
+    fn entries_that_are_close_in_meaning_come_beside_those_with_the_same_words() {
+        let filler = "word ".repeat(60);
+        let [car, price, rain] = ["automobile", "price", "rain"].map(|word| format!("{word} {filler}"));
+        let memory = memory(&[&car, &rain, &price, &filler, "latest"]);
+        assert_eq!(memory.older(200).len(), 3);
+        assert!(memory.older(2_000).is_empty(), "all fit");
+        let lines = |brief: &str| brief.lines().map(|line| line[15..].split(' ').next().unwrap().to_owned()).collect();
+        let chosen: Vec<String> = lines(&memory.brief(260, "the price of a car", &[0, 2, 1]));
+        assert_eq!(chosen, ["automobile", "price", "word", "latest"]);
+        assert_eq!(interleaved([4, 2].into_iter(), &[2, 7, 4]), [4, 2, 7]);
+        assert_eq!(interleaved([4, 2].into_iter(), &[]), [4, 2]);
     }
 
     #[test]

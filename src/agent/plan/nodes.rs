@@ -44,7 +44,7 @@ pub(super) async fn visit(work: &Work, state: &mut PlanState) -> Result<(), RunE
 /// Makes the plan from the goal and the memory (B3); after a failure anew, with its reason (A27).
 async fn planner_init(work: &Work, state: &mut PlanState) -> Result<(), RunError> {
     let max_steps = state.planner.max_steps();
-    let mut input = planner_input(state);
+    let mut input = planner_input(work, state).await;
     if state.need_replan {
         input.push_str(&failure(state));
     }
@@ -181,7 +181,7 @@ async fn planner_replanning(work: &Work, state: &mut PlanState) -> Result<(), Ru
     let max_steps = state.planner.max_steps();
     let lines: String =
         state.plan.iter().map(|step| format!("{}. [{:?}] {}\n", step.id, step.status, step.instruction)).collect();
-    let input = format!("{}\nThe plan:\n{lines}{}", planner_input(state), failure(state));
+    let input = format!("{}\nThe plan:\n{lines}{}", planner_input(work, state).await, failure(state));
     state.planner_requests += 1;
     let part = PartOfPlan::Planner(state.planner_requests);
     let prompt = work.planner_prompt(work.prompts().replanner(max_steps), state).await;

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::charges::charge_interrupted;
 use super::model_answers::MAX_INSTRUCTION;
 use super::state::{PlanState, PlanStatus, StepStatus};
 use crate::agent::event_log::{EventLogs, LoggedEvent};
@@ -71,7 +72,7 @@ impl Default for Plans {
 }
 
 impl Plans {
-    pub(super) fn process(&self) -> Arc<str> {
+    pub(in crate::agent) fn process(&self) -> Arc<str> {
         Arc::clone(&self.process)
     }
 }
@@ -205,6 +206,15 @@ impl AgentService {
     }
 
     async fn stored_plan(&self, caller: &Caller, id: &str) -> Result<StoredPlan, CallError> {
+        let found = self.plan_in_store(caller, id).await?;
+        let (store, budgets) = (self.gateway().store(), &self.gateway().pipeline.budget);
+        if found.is_interrupted && charge_interrupted(store, budgets, &found).await? {
+            return self.plan_in_store(caller, id).await;
+        }
+        Ok(found)
+    }
+
+    async fn plan_in_store(&self, caller: &Caller, id: &str) -> Result<StoredPlan, CallError> {
         let plan = self.gateway().store().plan(&caller.key, id, &self.plans().process).await;
         plan.map_err(CallError::from)?.ok_or_else(unknown)
     }

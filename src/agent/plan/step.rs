@@ -90,7 +90,7 @@ async fn record(work: &Work, state: &mut PlanState, event: Event) -> Result<(), 
             state.run.failure = Some(format!("the run ended without an answer: {}", reason.as_str()));
         }
         Event::Usage(used) => state.used.add(&used),
-        Event::Thinking { .. } => work.send(event).await,
+        Event::Thinking { .. } | Event::Retry { .. } => work.send(event).await,
         _ => {}
     }
     Ok(())

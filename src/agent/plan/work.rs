@@ -20,9 +20,9 @@ use crate::agent::usage::UsageByAgent;
 use crate::agent::{
     AgentRequest, AgentService, Event, Message, ModelOptions, PartOfPlan, Prompts, RunError, RunUsage, ToolChoice,
 };
-use crate::budget::TakenCharges;
+use crate::budget::{DeferredCharges, TakenCharges};
 use crate::config::{AgentProfile, ProfilePrompt, ToolFilter};
-use crate::core::call::{Arguments, BudgetScopes, Caller, TraceParent};
+use crate::core::call::{Arguments, BudgetScopes, CallContext, Caller, ChargeSink, TraceParent, Via};
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::store::{PlanKey, PlanWish, Store, StoreError};
 
@@ -86,7 +86,8 @@ impl Work {
         let toolbox = Arc::new(FreshSnapshots(toolbox));
         let has_workspace = session.is_some();
         let stores_charges = !usage.has_charges();
-        let usage = usage.of_part(&agents.gateway().pipeline.budget);
+        let gateway = agents.gateway();
+        let usage = usage.of_part(|| DeferredCharges::new(&gateway.pipeline.budget, gateway.store(), &id));
         Self {
             agents,
             id,
@@ -107,6 +108,23 @@ impl Work {
             abort,
             events,
             sent: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    pub(super) fn usage(&self) -> &UsageByAgent {
+        &self.usage
+    }
+
+    /// A request of the plan's own that is paid for, beside its parts.
+    pub(super) fn paid_call(&self) -> CallContext {
+        CallContext {
+            scopes: self.scopes.clone(),
+            charges: self.usage.charges().map(|charges| Arc::clone(charges) as Arc<dyn ChargeSink>),
+            ..CallContext::new(String::new(), Arc::clone(&self.caller), Via::Agent)
         }
     }
 
@@ -146,7 +164,7 @@ impl Work {
         // In a task of its own: if the plan were dropped meanwhile, the charges would be stored and written in the background
         // too.
         let saving = tokio::spawn(async move {
-            let additions = charges.as_ref().map(TakenCharges::usage).unwrap_or_default();
+            let additions = charges.as_ref().map(TakenCharges::charges).unwrap_or_default();
             let saved = store.save_plan(&key, (status.as_str(), &text), additions, Timestamp::now()).await?;
             let Some((wish, totals)) = saved else { return Ok(None) };
             if let Some(charges) = charges {

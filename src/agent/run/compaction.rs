@@ -171,7 +171,7 @@ fn place(summary: &Summary, frame: Frame, view: &mut Vec<Message>) {
     let text = format!("[Summary of the earlier conversation]\n{}", summary.text);
     match view.last_mut() {
         Some(Message::User(UserMessage { parts })) if frame.goal == frame.question => {
-            parts.push(UserPart::Text(format!("\n\n{text}")));
+            parts.push(UserPart::Text(format!("\n\n{text}").into()));
         }
         _ => view.push(Message::Assistant(AssistantTurn::new(text, []))),
     }

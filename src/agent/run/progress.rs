@@ -119,7 +119,7 @@ impl Progress {
         self.room.sent(context::tokens_of(&view, &self.tools));
         Arc::new(ModelRequest {
             purpose: Purpose::Turn,
-            messages: call_ids::for_provider(&view, &self.api),
+            messages: call_ids::for_provider(view, &self.api),
             tools: self.tools.clone(),
             options: self.options_of_turn(profile),
             max_tokens: self.max_tokens(profile),
@@ -191,6 +191,7 @@ impl Progress {
             ModelChunk::Thinking(text) => return Ok(Some(Event::Thinking { text })),
             ModelChunk::Thought(thought) => self.turn.parts.push(TurnPart::Thought(thought)),
             ModelChunk::Fragment { .. } => {}
+            ModelChunk::Retry { message } => return Ok(Some(Event::Retry { message })),
             ModelChunk::Call(call) => self.add_call(call),
             ModelChunk::End { stop, usage } => {
                 self.stop = stop;
@@ -280,7 +281,7 @@ impl Progress {
             Some(info) if !success => format!("{text}\n{info}"),
             _ => text,
         };
-        let parameters = self.tools.iter().find(|tool| tool.name == call.tool).map(|tool| &tool.parameters);
+        let parameters = self.tools.iter().find(|tool| tool.name == call.tool).map(|tool| &*tool.parameters);
         let text = cut(text, self.room.max_result_bytes(profile), parameters);
         let (id, tool_name) = (call.id.clone(), call.tool.clone());
         self.answers.push(ToolMessage {

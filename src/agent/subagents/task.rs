@@ -52,7 +52,7 @@ pub(super) fn description(types: &BTreeMap<String, SubAgentType>, models: &[Stri
     for (name, kind) in types {
         text.push_str(&format!("\n- {name}: {}", kind.description));
     }
-    let parameters = json!({
+    let parameters = Arc::new(json!({
         "type": "object",
         "properties": {
             "description": {"type": "string", "description": "The task in three to five words."},
@@ -62,7 +62,7 @@ pub(super) fn description(types: &BTreeMap<String, SubAgentType>, models: &[Stri
         },
         "required": ["description", "prompt", "subagent_type"],
         "additionalProperties": false,
-    });
+    }));
     ToolDescription { name: TASK.to_owned(), description: text, parameters }
 }
 

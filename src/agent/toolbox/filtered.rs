@@ -49,8 +49,11 @@ mod tests {
 
     impl Toolbox for Names {
         fn list(&self) -> BoxFuture<'_, Result<Vec<ToolDescription>, ToolboxUnreachable>> {
-            let tool =
-                |name: &str| ToolDescription { name: name.into(), description: String::new(), parameters: json!({}) };
+            let tool = |name: &str| ToolDescription {
+                name: name.into(),
+                description: String::new(),
+                parameters: Arc::new(json!({})),
+            };
             Box::pin(async move { Ok(["fs__read", "fs__write", "search"].map(tool).into()) })
         }
 

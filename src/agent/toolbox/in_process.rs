@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::images::find_images;
 use super::{RecordedCall, ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
-use crate::core::call::{BudgetScopes, CallContext, Caller, ClientRequest, TraceParent, Via};
+use crate::core::call::{BudgetScopes, CallContext, Caller, ChargeSink, ClientRequest, TraceParent, Via};
 use crate::core::coercion::Coercion;
 use crate::core::session::Session;
 use crate::gateway::Gateway;
@@ -54,7 +54,7 @@ impl InProcess {
             corrections,
             agent_call: Some(id.into()),
             upstream_key: record.key,
-            charges: record.charges,
+            charges: record.charges.map(|charges| charges as Arc<dyn ChargeSink>),
             request: self.request.clone(),
             scopes: self.scopes.clone(),
             session: self.session.clone(),

@@ -90,7 +90,7 @@ mod tests {
         let tool = |name: String, description: &str| ToolDescription {
             name,
             description: description.into(),
-            parameters: json!({"type": "object"}),
+            parameters: Arc::new(json!({"type": "object"})),
         };
         let many = (0..200).map(|number| tool(format!("api__operation_{number}"), "Changes a record."));
         many.chain([tool("weather".into(), "The forecast of a city."), tool("mail".into(), "Sends a letter.")])

@@ -147,13 +147,13 @@ impl Block {
                 if source.r#type == "text" {
                     let text = source.data.ok_or("a `source` of the type `text` has no `data`")?;
                     let title = title.map(|title| format!("[Document `{title}`:]\n")).unwrap_or_default();
-                    return Ok(UserPart::Text(format!("{title}{text}")));
+                    return Ok(UserPart::Text(format!("{title}{text}").into()));
                 }
                 let (media_type, data) = source.into_base64()?;
                 let name = title.unwrap_or(if media_type == "application/pdf" { "document.pdf" } else { "document" });
                 content::file_of("source.data", Some(name), Some(&media_type), &data)
             }
-            _ => self.into_text().map(UserPart::Text),
+            _ => self.into_text().map(|text| UserPart::Text(text.into())),
         }
     }
 

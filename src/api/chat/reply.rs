@@ -72,6 +72,7 @@ impl ChatReply {
                 }
                 Event::Thinking { .. }
                 | Event::Compacted { .. }
+                | Event::Retry { .. }
                 | Event::ClientToolCall { .. }
                 | Event::SubAgentBegin { .. }
                 | Event::SubAgentText { .. }

@@ -214,7 +214,7 @@ impl RunBody {
             session_id: run.session_id,
             agent: run.agent,
             claimed_executor: run.claimed_executor,
-            user_input: run.user_input,
+            user_input: run.user_input.to_string(),
             status: run.status.as_str().to_owned(),
             error: run.error.map(|error| RunErrorBody { code: error.code, message: error.message }),
             begun_at: run.begun.to_string(),

@@ -216,7 +216,7 @@ impl ExecuteConversation {
         Ok(RunRequest {
             caller: Arc::clone(&origin.caller),
             conversation,
-            user_input: self.user_input,
+            user_input: self.user_input.into(),
             executor,
             tenant,
             skills,

@@ -1,5 +1,7 @@
 //! Tools that a client describes and runs itself.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::invalid;
@@ -37,7 +39,7 @@ pub(in crate::api) fn read(
             } else {
                 let description = description.unwrap_or_default();
                 let parameters = parameters.unwrap_or_else(|| json!({"type": "object", "properties": {}}));
-                Ok(ToolDescription { name, description, parameters })
+                Ok(ToolDescription { name, description, parameters: Arc::new(parameters) })
             }
         });
         described.push(checked.map_err(|problem| invalid(format!("`tools[{index}]`: {problem}")))?);

@@ -107,6 +107,7 @@ impl Output {
                 Vec::new()
             }
             Event::Compacted { .. }
+            | Event::Retry { .. }
             | Event::SubAgentBegin { .. }
             | Event::SubAgentText { .. }
             | Event::SubAgentEnd { .. }

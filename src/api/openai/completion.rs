@@ -181,6 +181,7 @@ impl ChunkEncoder {
             }
             Event::Thinking { .. }
             | Event::Compacted { .. }
+            | Event::Retry { .. }
             | Event::ToolInput { .. }
             | Event::ToolResult { .. }
             | Event::ToolError { .. }

@@ -195,7 +195,9 @@ impl Part {
                 content::file("file.file_data", filename.as_deref(), &data)
             }
             ("file", ..) => Err("a part of the type `file` has no `file.file_data`; send the file within it".into()),
-            (_, image_url, file) => Part { image_url, file, ..self }.into_text().map(UserPart::Text),
+            (_, image_url, file) => {
+                Part { image_url, file, ..self }.into_text().map(|text| UserPart::Text(text.into()))
+            }
         }
     }
 

@@ -206,7 +206,7 @@ impl Part {
                 let data = self.file_data.ok_or("an `input_file` needs `file_data`; send the file within it")?;
                 content::file("file_data", self.filename.as_deref(), &data)
             }
-            _ => self.into_text().map(UserPart::Text),
+            _ => self.into_text().map(|text| UserPart::Text(text.into())),
         }
     }
 

@@ -96,7 +96,7 @@ impl Screen {
                 self.end_line();
                 present::info(&present::harmless(&message));
             }
-            Event::Status { message, .. } => self.print_note(&message),
+            Event::Status { message, .. } | Event::Retry { message } => self.print_note(&message),
             Event::Compacted { tokens_before, tokens_after, .. } => self.print_note(&format!(
                 "the conversation was shortened for the model, from about {tokens_before} to {tokens_after} tokens"
             )),

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 
 use super::conversation_runs::add_usage;
 use super::text::storable;
-use super::{ConversationLock, DailyUsage, ModelUsageRow, Store, StoreError, retried};
+use super::{ConversationLock, DailyUsage, ModelUsageRow, Store, StoreError, StoredCharge, retried};
 
 /// A tool call of a run. Without `output` no answer is known: it was about to be sent, and may have been.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub struct TurnMessage {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Used<'a> {
     pub rows: &'a [ModelUsageRow],
-    pub charges: &'a [DailyUsage],
+    pub charges: &'a [StoredCharge],
 }
 
 pub(super) const EXECUTION: &str =
@@ -123,7 +123,7 @@ impl Store {
             return Ok(None);
         }
         add_usage(&mut transaction, run, used.rows).await.map_err(failed)?;
-        let totals = self.add_usage_within(&mut transaction, used.charges).await?;
+        let totals = self.charge_within(&mut transaction, used.charges).await?;
         transaction.commit().await.map_err(failed)?;
         Ok(Some(totals))
     }
@@ -140,7 +140,7 @@ impl Store {
         let failed = |error| self.failed(error);
         let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
         add_usage(&mut transaction, run, used.rows).await.map_err(failed)?;
-        let totals = self.add_usage_within(&mut transaction, used.charges).await?;
+        let totals = self.charge_within(&mut transaction, used.charges).await?;
         transaction.commit().await.map_err(failed)?;
         Ok(totals)
     }
@@ -153,7 +153,7 @@ impl Store {
         &self,
         (run, tool_use_id): (&str, &str),
         outcome: &ToolOutcome,
-        charges: &[DailyUsage],
+        charges: &[StoredCharge],
         now: Timestamp,
     ) -> Result<Vec<DailyUsage>, StoreError> {
         retried(|| self.try_end_tool_execution((run, tool_use_id), outcome, charges, now)).await
@@ -163,7 +163,7 @@ impl Store {
         &self,
         (run, tool_use_id): (&str, &str),
         outcome: &ToolOutcome,
-        charges: &[DailyUsage],
+        charges: &[StoredCharge],
         now: Timestamp,
     ) -> Result<Vec<DailyUsage>, StoreError> {
         let failed = |error| self.failed(error);
@@ -181,7 +181,7 @@ impl Store {
         .execute(&mut *transaction)
         .await
         .map_err(failed)?;
-        let totals = self.add_usage_within(&mut transaction, charges).await?;
+        let totals = self.charge_within(&mut transaction, charges).await?;
         transaction.commit().await.map_err(failed)?;
         Ok(totals)
     }

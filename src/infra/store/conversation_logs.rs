@@ -129,12 +129,22 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub async fn usage_of_run(&self, run: &str) -> Result<Vec<ModelUsageRow>, StoreError> {
+        let mut connection = self.pool.acquire().await.map_err(|error| self.failed(error))?;
+        self.usage_rows_within(&mut connection, run).await
+    }
+
+    /// As [`usage_of_run`](Self::usage_of_run), within a transaction.
+    pub(super) async fn usage_rows_within(
+        &self,
+        connection: &mut AnyConnection,
+        run: &str,
+    ) -> Result<Vec<ModelUsageRow>, StoreError> {
         let rows: Vec<UsageRow> = sqlx::query_as(
             "SELECT '', run, position, agent, model, turns, tool_calls, prompt_tokens, completion_tokens, cached_tokens,
              cache_write_tokens, cost_usd, duration_ms FROM usage_logs WHERE run = $1 ORDER BY position",
         )
         .bind(run)
-        .fetch_all(&self.pool)
+        .fetch_all(connection)
         .await
         .map_err(|error| self.failed(error))?;
         rows.into_iter().map(|row| Ok(self.usage_row(row)?.row)).collect()

@@ -1,5 +1,7 @@
 //! The runs of conversations: begun, and ended in one transaction.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use sqlx::AnyConnection;
 
@@ -21,7 +23,7 @@ pub struct ConversationRun {
     pub agent: String,
     /// As the request says; not an identity.
     pub claimed_executor: Option<String>,
-    pub user_input: String,
+    pub user_input: Arc<str>,
     pub status: RunStatus,
     pub error: Option<StoredError>,
     pub begun: Timestamp,
@@ -148,8 +150,9 @@ impl Store {
     }
 
     /// Stores the end of a run: its status, messages and usage, and the conversation's session and title.
-    /// The charges are stored too, and their new totals returned. `None`, and nothing is stored, when another holder has the
-    /// conversation's lock, or the run has ended.
+    /// The charges are stored too, and their new totals returned; of an interrupted run, those for what it had reserved. It may
+    /// be called again when it is not known whether it was stored. `None`, and nothing is stored, when another holder has the
+    /// conversation's lock, or the run has ended otherwise.
     ///
     /// # Errors
     /// [`StoreError`]; nothing is stored then.
@@ -162,13 +165,18 @@ impl Store {
         let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
         let is_ours = change_conversation(&mut transaction, end).await.map_err(failed)?
             && end_run(&mut transaction, end.run).await.map_err(failed)?;
-        if !is_ours {
+        if !is_ours && !is_stored(&mut transaction, end.run).await.map_err(failed)? {
             transaction.rollback().await.map_err(failed)?;
             return Ok(None);
         }
-        add_messages(&mut transaction, end).await.map_err(failed)?;
-        add_usage(&mut transaction, &end.run.id, end.used.rows).await.map_err(failed)?;
-        let totals = self.add_usage_within(&mut transaction, end.used.charges).await?;
+        if is_ours {
+            add_messages(&mut transaction, end).await.map_err(failed)?;
+            add_usage(&mut transaction, &end.run.id, end.used.rows).await.map_err(failed)?;
+        }
+        let totals = match end.run.status {
+            RunStatus::Interrupted => self.charge_reserved_within(&mut transaction, &end.run.id).await?,
+            _ => self.charge_within(&mut transaction, end.used.charges).await?,
+        };
         failpoint::reach("run.storing");
         transaction.commit().await.map_err(failed)?;
         Ok(Some(totals))
@@ -279,7 +287,7 @@ impl Store {
             session_id,
             agent,
             claimed_executor,
-            user_input,
+            user_input: user_input.into(),
             status: RunStatus::parse(&status)
                 .ok_or_else(|| self.damaged(format!("the status of a run is {status:?}")))?,
             error: code.map(|code| StoredError { code, message: error.unwrap_or_default() }),
@@ -321,6 +329,17 @@ async fn end_run(connection: &mut AnyConnection, run: &ConversationRun) -> sqlx:
     .execute(connection)
     .await?;
     Ok(ended.rows_affected() > 0)
+}
+
+/// Whether this end of the run is stored: the answer to an earlier commit was lost.
+async fn is_stored(connection: &mut AnyConnection, run: &ConversationRun) -> sqlx::Result<bool> {
+    let found = sqlx::query("SELECT 1 FROM conversation_runs WHERE id = $1 AND status = $2 AND ended = $3")
+        .bind(&run.id)
+        .bind(run.status.as_str())
+        .bind(run.ended.map(Timestamp::as_microsecond))
+        .fetch_optional(connection)
+        .await?;
+    Ok(found.is_some())
 }
 
 async fn add_messages(connection: &mut AnyConnection, end: &RunEnd<'_>) -> sqlx::Result<()> {

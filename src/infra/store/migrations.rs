@@ -6,7 +6,7 @@ use sqlx::{AnyPool, AssertSqlSafe, SqlSafeStr as _};
 use super::Engine;
 
 /// In order; the first one is version 1.
-const FILES: [(&str, &str); 16] = [
+const FILES: [(&str, &str); 18] = [
     ("daily usage", include_str!("migrations/0001_daily_usage.sql")),
     ("thread summaries", include_str!("migrations/0002_thread_summaries.sql")),
     ("OpenAPI collections", include_str!("migrations/0003_openapi_collections.sql")),
@@ -23,6 +23,8 @@ const FILES: [(&str, &str); 16] = [
     ("leases", include_str!("migrations/0014_leases.sql")),
     ("idempotent runners", include_str!("migrations/0015_idempotent_runners.sql")),
     ("registrations version", include_str!("migrations/0016_registrations_version.sql")),
+    ("charges", include_str!("migrations/0017_charges.sql")),
+    ("plan vectors", include_str!("migrations/0018_plan_vectors.sql")),
 ];
 
 /// The version that this program knows.

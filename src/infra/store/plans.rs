@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::{DailyUsage, Engine, Store, StoreError, retried};
+use super::{DailyUsage, Engine, Store, StoreError, StoredCharge, retried};
 
 /// How long after its last sign the process of a plan counts as alive, where several processes share a store.
 const ALIVE_MS: i64 = 15_000;
 
 /// The status of a plan that a process runs.
-const RUNNING: &str = "running";
+pub(super) const RUNNING: &str = "running";
 
 /// A plan as stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,9 +46,9 @@ pub enum PlanWish {
 }
 
 /// In the order of the columns.
-type Row = (String, String, String, String, String, String, i64, String, String, String);
+pub(super) type Row = (String, String, String, String, String, String, i64, String, String, String);
 
-const COLUMNS: &str = "id, caller_key, agent, session, status, holder, seen, created, changed, state";
+pub(super) const COLUMNS: &str = "id, caller_key, agent, session, status, holder, seen, created, changed, state";
 
 impl Store {
     /// Adds a plan that `holder` runs.
@@ -124,7 +124,7 @@ impl Store {
         &self,
         key: &PlanKey,
         (status, state): (&str, &str),
-        charges: &[DailyUsage],
+        charges: &[StoredCharge],
         now: Timestamp,
     ) -> Result<Option<(PlanWish, Vec<DailyUsage>)>, StoreError> {
         retried(|| self.try_save_plan(key, (status, state), charges, now)).await
@@ -134,7 +134,7 @@ impl Store {
         &self,
         key: &PlanKey,
         (status, state): (&str, &str),
-        charges: &[DailyUsage],
+        charges: &[StoredCharge],
         now: Timestamp,
     ) -> Result<Option<(PlanWish, Vec<DailyUsage>)>, StoreError> {
         let failed = |error| self.failed(error);
@@ -157,7 +157,7 @@ impl Store {
             transaction.rollback().await.map_err(failed)?;
             return Ok(None);
         };
-        let totals = self.add_usage_within(&mut transaction, charges).await?;
+        let totals = self.charge_within(&mut transaction, charges).await?;
         transaction.commit().await.map_err(failed)?;
         Ok(Some((PlanWish::of(&wish), totals)))
     }
@@ -270,10 +270,10 @@ impl Store {
             .execute(&self.pool)
             .await
             .map_err(|error| self.failed(error))?;
-        Ok(())
+        self.forget_vectors_without_plans().await
     }
 
-    fn stored_plan(&self, row: Row, process: &str) -> Result<StoredPlan, StoreError> {
+    pub(super) fn stored_plan(&self, row: Row, process: &str) -> Result<StoredPlan, StoreError> {
         let (id, caller_key, agent, session, status, holder, seen, created, changed, state) = row;
         let moment = |text: &str| text.parse().map_err(|_| self.damaged(format!("a plan has the time {text:?}")));
         // A SQLite file has one process, so that any other one is gone.
@@ -312,7 +312,7 @@ impl PlanWish {
 }
 
 /// With as many decimals always, so that texts are in the order of their moments.
-fn text_of(moment: Timestamp) -> String {
+pub(super) fn text_of(moment: Timestamp) -> String {
     format!("{moment:.6}")
 }
 

@@ -3,7 +3,7 @@
 use sqlx::{AnyPool, AssertSqlSafe};
 use uuid::Uuid;
 
-use super::{Store, StoreLocation, sqlite};
+use super::{DailyUsage, Store, StoreError, StoreLocation, StoredCharge, sqlite};
 use crate::config::Secret;
 
 /// The URL of a PostgreSQL database for tests: where it is set, the tests run on that engine.
@@ -28,6 +28,14 @@ pub(crate) async fn database_of_tests() -> Option<StoreLocation> {
     let mut url: url::Url = url.parse().unwrap();
     url.query_pairs_mut().append_pair("options[search_path]", &schema);
     Some(StoreLocation::PostgreSql(Secret::new(url.as_str())))
+}
+
+impl Store {
+    /// Adds to the stored usage.
+    pub(crate) async fn add_usage(&self, usage: &[DailyUsage]) -> Result<Vec<DailyUsage>, StoreError> {
+        let charge = StoredCharge { id: Uuid::new_v4().to_string().into(), is_reserved: false, usage: usage.to_vec() };
+        self.charge(&[charge], &[]).await
+    }
 }
 
 /// Makes the file of a SQLite store unable to grow.

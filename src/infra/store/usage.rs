@@ -6,7 +6,7 @@ use jiff::civil::Date;
 use rust_decimal::Decimal;
 use sqlx::AnyConnection;
 
-use super::{Store, StoreError, retried};
+use super::{Store, StoreError};
 use crate::core::amount::Amount;
 
 /// The scopes of daily usage.
@@ -74,14 +74,6 @@ impl Store {
             .collect()
     }
 
-    /// Adds to the stored usage, all or nothing, and returns the new totals in the same order.
-    ///
-    /// # Errors
-    /// [`StoreError`]; nothing is added then.
-    pub async fn add_usage(&self, additions: &[DailyUsage]) -> Result<Vec<DailyUsage>, StoreError> {
-        retried(|| self.try_add_usage(additions)).await
-    }
-
     /// Removes the usage of all days before `day`.
     ///
     /// # Errors
@@ -95,15 +87,8 @@ impl Store {
         Ok(())
     }
 
-    async fn try_add_usage(&self, additions: &[DailyUsage]) -> Result<Vec<DailyUsage>, StoreError> {
-        let mut transaction =
-            self.pool.begin_with(self.engine.begin_statement()).await.map_err(|error| self.failed(error))?;
-        let totals = self.add_usage_within(&mut transaction, additions).await?;
-        transaction.commit().await.map_err(|error| self.failed(error))?;
-        Ok(totals)
-    }
-
-    /// As [`add_usage`](Self::add_usage), within a transaction: its last statements, since they lock what others change too.
+    /// Adds to the stored usage, and returns the new totals in the same order. The last statements of a transaction, since they
+    /// lock what others change too.
     pub(super) async fn add_usage_within(
         &self,
         connection: &mut AnyConnection,

@@ -28,9 +28,12 @@ fn script() -> String {
 /// A point, the payments before and after, and whether the answer of the payment is stored at the kill.
 type Case = (&'static str, usize, usize, bool);
 
-const CASES: [Case; 20] = [
+const CASES: [Case; 22] = [
     ("plan.PlannerInit", 0, 1, false),
     ("plan.PlannerInit.visited", 0, 1, false),
+    // The planner's request is about to be sent, and is being answered.
+    ("charge.reserved", 0, 1, false),
+    ("turn.piece", 0, 1, false),
     ("plan.ExecutorDispatch", 0, 1, false),
     ("plan.ExecutorDispatch.visited", 0, 1, false),
     ("plan.ExecutorRunMcp", 0, 1, false),
@@ -63,6 +66,17 @@ async fn on_postgresql_a_plan_that_is_killed_at_any_node_goes_on_there_and_repea
     play_all(CASES, |case| play(Engine::PostgreSql, case)).await;
 }
 
+#[tokio::test]
+async fn a_plan_of_a_conversation_that_is_killed_at_any_node_goes_on_there_and_the_conversation_is_free() {
+    play_all(CASES, |case| play_in_conversation(Engine::Sqlite, case)).await;
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+async fn on_postgresql_a_plan_of_a_conversation_that_is_killed_at_any_node_goes_on_there() {
+    play_all(CASES, |case| play_in_conversation(Engine::PostgreSql, case)).await;
+}
+
 async fn play(engine: Engine, (point, sent, payments, is_recorded): Case) {
     let bank = Bank::new(engine, &script(), "planner: {preset: plan_and_act}").await;
     let serving = bank.start(Some(point)).await;
@@ -86,7 +100,50 @@ async fn play(engine: Engine, (point, sent, payments, is_recorded): Case) {
         "{point}: {done}"
     );
     assert_eq!(bank.payments(), payments, "{point}: {:?}", bank.keys);
-    check_charges(&bank, point, is_recorded || payments > sent).await;
+    check_charges(&bank, point, payments > 0).await;
+    assert!(bank.stored("SELECT id FROM reserved_charges").await.is_empty(), "{point}");
+}
+
+/// The killed run is interrupted, and keeps what it was charged; what its plan uses later is the plan's.
+async fn play_in_conversation(engine: Engine, (point, sent, payments, _): Case) {
+    let bank = Bank::new(engine, &script(), "planner: {preset: plan_and_act}").await;
+    let serving = bank.start(Some(point)).await;
+    let (_, created) = bank.send(&serving, Method::POST, "/api/conversations", json!({})).await;
+    let conversation = format!("/api/conversations/{}", created["id"].as_str().unwrap());
+    let input = json!({"user_input": "Pay, and report"});
+    let execute = bank.client.post(format!("{}{conversation}/execute", serving.url)).json(&input);
+    assert!(execute.send().await.is_err(), "{point}: the connection ends with the process");
+    Bank::killed(serving, point).await;
+    assert_eq!(bank.payments(), sent, "{point}");
+    let used = bank.sum("SELECT cost_usd FROM usage_logs").await;
+    assert_eq!(bank.charged().await, used + price() * Decimal::from(sent), "{point}");
+    let before = used_by_first_plan(&bank).await;
+
+    let serving = bank.start(None).await;
+    let plans = bank.get(&serving, "/api/plans").await;
+    let path = format!("/api/plans/{}", plans["plans"][0]["id"].as_str().unwrap());
+    reached(&bank, &serving, &path, "paused").await;
+    let (status, plan) = bank.send(&serving, Method::POST, &format!("{path}/continue"), json!({})).await;
+    assert_eq!(status, StatusCode::OK, "{point}: {plan}");
+    reached(&bank, &serving, &path, "finished").await;
+    assert_eq!(bank.payments(), payments, "{point}: {:?}", bank.keys);
+
+    // Another plan, which pays again.
+    let reply = next_run(&bank, &serving, &conversation).await;
+    assert_eq!((&reply["status"], &reply["result"]), (&json!("succeeded"), &json!("It is paid.")), "{point}: {reply}");
+    let runs = bank.get(&serving, &format!("{conversation}/runs")).await;
+    let statuses: Vec<_> = runs["runs"].as_array().unwrap().iter().map(|run| run["status"].as_str().unwrap()).collect();
+    assert_eq!(statuses, ["succeeded", "interrupted"], "{point}");
+    assert_eq!(bank.payments(), payments + 1, "{point}");
+    let used = bank.sum("SELECT cost_usd FROM usage_logs").await + used_by_first_plan(&bank).await - before;
+    assert_eq!(bank.charged().await, used + price() * Decimal::from(payments + 1), "{point}");
+    assert!(bank.stored("SELECT id FROM reserved_charges").await.is_empty(), "{point}");
+}
+
+async fn used_by_first_plan(bank: &Bank) -> Decimal {
+    let states = bank.stored("SELECT state FROM plans ORDER BY created LIMIT 1").await;
+    let state: Value = serde_json::from_str(&states[0]).unwrap();
+    state["used"]["cost_usd"].to_string().trim_matches('"').parse().unwrap()
 }
 
 async fn reached(bank: &Bank, serving: &Serving, path: &str, status: &str) -> Value {
@@ -103,9 +160,7 @@ async fn reached(bank: &Bank, serving: &Serving, path: &str, status: &str) -> Va
 
 /// To the last digit: what the models of the plan used, and the payment whose answer is stored.
 async fn check_charges(bank: &Bank, point: &str, is_paid: bool) {
-    let states = bank.stored("SELECT state FROM plans").await;
-    let state: Value = serde_json::from_str(&states[0]).unwrap();
-    let used: Decimal = state["used"]["cost_usd"].to_string().trim_matches('"').parse().unwrap();
+    let used = used_by_first_plan(bank).await;
     let paid = if is_paid { price() } else { Decimal::ZERO };
     assert_eq!(bank.charged().await, used + paid, "{point}: {used} and {paid}");
 }

@@ -25,6 +25,8 @@ struct Case {
     sent: usize,
     /// Payments that have reached it after the next run.
     payments: usize,
+    /// Payments that are charged then: also one that was about to be sent.
+    charged: usize,
 }
 
 /// The row of the killed run and the answers of its calls.
@@ -37,17 +39,25 @@ enum Left {
 }
 
 const fn case(point: &'static str, left: Left, sent: usize, payments: usize) -> Case {
-    Case { point, left, sent, payments }
+    Case { point, left, sent, payments, charged: payments }
+}
+
+/// Killed between the reservation of a payment and its sending.
+const fn about_to_pay(point: &'static str) -> Case {
+    Case { charged: 1, ..case(point, Left::Answered(1), 0, 0) }
 }
 
 /// In the order in which a run reaches them. A call that was begun is never sent again: it may have happened.
-const CASES: [Case; 21] = [
+const CASES: [Case; 25] = [
     case("run.received", Left::NoRun, 0, 1),
     case("run.checked", Left::NoRun, 0, 1),
     case("run.locked", Left::NoRun, 0, 1),
     case("run.begun", Left::Answered(0), 0, 1),
     case("run.options", Left::Answered(0), 0, 1),
     case("run.agent", Left::Answered(0), 0, 1),
+    // The model's turn is about to be sent, and is being answered.
+    case("charge.reserved", Left::Answered(0), 0, 1),
+    case("turn.piece", Left::Answered(0), 0, 1),
     case("run.event", Left::Answered(0), 0, 1),
     case("call.intent", Left::Answered(0), 0, 1),
     case("call.begun", Left::Answered(0), 0, 0),
@@ -55,8 +65,10 @@ const CASES: [Case; 21] = [
     case("call.recorded", Left::Answered(1), 0, 0),
     case("call.intent:2", Left::Answered(1), 0, 0),
     case("call.begun:2", Left::Answered(1), 0, 0),
+    about_to_pay("charge.reserved:2"),
     case("call.answered:2", Left::Answered(1), 1, 1),
     case("call.recorded:2", Left::Answered(2), 1, 1),
+    case("charge.reserved:3", Left::Answered(2), 1, 1),
     case("run.event:5", Left::Answered(2), 1, 1),
     case("run.ended", Left::Answered(2), 1, 1),
     case("run.titled", Left::Answered(2), 1, 1),
@@ -114,19 +126,22 @@ async fn play(engine: Engine, case: Case) {
     assert!(begun.elapsed() < slack(max), "{point}: the lock was held for {:?}", begun.elapsed());
     assert_eq!(bank.payments(), case.payments, "{point}: {:?}", bank.keys);
     check_rows(&bank, &serving, &path, case).await;
-    check_charges(&bank, point).await;
+    let used = bank.sum("SELECT cost_usd FROM usage_logs").await;
+    let paid = price() * Decimal::from(case.charged);
+    assert_eq!(bank.charged().await, used + paid, "{point}: {used} and {paid}");
+    assert!(bank.stored("SELECT id FROM reserved_charges").await.is_empty(), "{point}");
+    check_first_turn(&bank, point).await;
 }
 
-/// Runs the conversation as soon as nobody holds it.
-async fn next_run(bank: &Bank, serving: &Serving, path: &str) -> Value {
-    loop {
-        let execute = format!("{path}/execute");
-        let (status, reply) = bank.send(serving, Method::POST, &execute, json!({"user_input": "Go on."})).await;
-        match status {
-            StatusCode::OK => return reply,
-            StatusCode::CONFLICT => assert_eq!(reply["error_info"]["code"], "conversation_locked", "{reply}"),
-            _ => panic!("{path}: {status} {reply}"),
-        }
+/// The first turn of the killed run costs what it is reported to, or if that is not known, what was reserved.
+async fn check_first_turn(bank: &Bank, point: &str) {
+    let of_first = "(SELECT id FROM conversation_runs WHERE number = 1)";
+    let costs = bank.sum(&format!("SELECT cost_usd FROM usage_logs WHERE run = {of_first}")).await;
+    let least = Decimal::new(20, 2);
+    match point {
+        "charge.reserved" | "turn.piece" => assert!(costs > least, "{point}: {costs}"),
+        "call.begun" | "call.recorded" => assert_eq!(costs, Decimal::new(114, 4), "{point}"),
+        _ => {}
     }
 }
 

@@ -113,7 +113,7 @@ impl Provider {
 }
 
 pub(super) fn request(messages: Vec<Message>) -> ModelRequest {
-    let parameters = json!({"type": "object"});
+    let parameters = Arc::new(json!({"type": "object"}));
     let tools = vec![ToolDescription { name: "add".into(), description: "Adds.".into(), parameters }];
     let options = ModelOptions { temperature: Some(0.2), ..ModelOptions::default() };
     ModelRequest { messages, tools, options, max_tokens: 100, ..ModelRequest::default() }

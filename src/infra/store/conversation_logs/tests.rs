@@ -95,7 +95,9 @@ async fn a_run_ends_with_all_that_it_stores_and_gives_its_lock_back() {
         used: Used { rows: &usage, charges: &[] },
     };
     assert!(store.end_conversation_run(&end).await.unwrap().is_some());
-    assert!(store.end_conversation_run(&end).await.unwrap().is_none(), "once");
+    assert!(store.end_conversation_run(&end).await.unwrap().is_some(), "it is stored");
+    let other = RunEnd { run: &ended(&run, RunStatus::Failed), ..end.clone() };
+    assert!(store.end_conversation_run(&other).await.unwrap().is_none(), "it has one end");
     let stored = store.conversation("ann", "c").await.unwrap().unwrap();
     assert_eq!((stored.session_id.as_deref(), stored.title.as_deref()), (Some("s"), Some("t")));
     assert_eq!(store.conversation_run("ann", "r").await.unwrap(), Some(run));
@@ -189,7 +191,7 @@ async fn texts_with_a_null_character_are_stored() {
     assert!(store.begin_tool_execution(&held, "r", &execution("x", 0), Used::default()).await.unwrap().is_some());
     let outcome = ToolOutcome { text: "\0".into(), images: None, is_error: false };
     store.end_tool_execution(("r", "x"), &outcome, &[], at(102)).await.unwrap();
-    assert_eq!(store.conversation_run("ann", "s").await.unwrap().unwrap().user_input, "a\u{FFFD}b");
+    assert_eq!(store.conversation_run("ann", "s").await.unwrap().unwrap().user_input, "a\u{FFFD}b".into());
     let stored = store.tool_executions("r").await.unwrap().remove(0).output;
     assert_eq!(stored.map(|outcome| outcome.text).as_deref(), Some("\u{FFFD}"));
 }

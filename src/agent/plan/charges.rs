@@ -1,0 +1,28 @@
+//! What an interrupted plan had reserved is charged once its process has ended.
+
+use super::state::PlanState;
+use crate::budget::Budgets;
+use crate::core::error::CallError;
+use crate::infra::store::{ReservedCharge, Store, StoredPlan};
+
+/// Charges what is reserved for a plan whose process ended; whether there was anything.
+///
+/// # Errors
+/// `internal` for a state that cannot be read; `overloaded` if the store is away. Nothing is charged then.
+pub(in crate::agent) async fn charge_interrupted(
+    store: &Store,
+    budgets: &Budgets,
+    found: &StoredPlan,
+) -> Result<bool, CallError> {
+    let reserved = store.reserved_charges(&found.id).await.map_err(CallError::from)?;
+    if reserved.is_empty() {
+        return Ok(false);
+    }
+    let mut state: PlanState = serde_json::from_str(&found.state).map_err(CallError::internal)?;
+    reserved.iter().filter_map(ReservedCharge::row).for_each(|row| state.used.add(&row.used));
+    let state = serde_json::to_string(&state).map_err(CallError::internal)?;
+    if let Some(totals) = store.charge_plan(found, &state, &reserved).await.map_err(CallError::from)? {
+        budgets.learn(&totals);
+    }
+    Ok(true)
+}

@@ -1,0 +1,63 @@
+//! What a call is charged, where it is stored together with what the call leaves.
+
+use std::fmt;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use jiff::civil::Date;
+use rust_decimal::Decimal;
+
+use crate::core::caller::Caller;
+use crate::core::error::CallError;
+
+/// Takes what a call was charged, to store it together with what the call leaves.
+pub trait ChargeSink: fmt::Debug + Send + Sync {
+    /// The id of the charge of a call that is about to be sent.
+    fn open(&self) -> Arc<str>;
+
+    /// Stores what a call may cost, before it is sent: if its process is killed, that is what it is charged.
+    ///
+    /// # Errors
+    /// The store does not take it; the call must not be sent then.
+    fn reserve(&self, reservation: Reservation) -> BoxFuture<'_, Result<(), CallError>>;
+
+    /// Takes a charge: of what was reserved, or of a call that costs no money and reserved none.
+    fn charged(&self, charged: ChargedCall<'_>);
+}
+
+/// What a call may cost.
+#[derive(Debug, Clone)]
+pub struct Reservation {
+    pub id: Arc<str>,
+    pub caller: Arc<Caller>,
+    /// In UTC.
+    pub day: Date,
+    pub cost_usd: Decimal,
+    /// Of a model; `None` for a tool.
+    pub turn: Option<ReservedTurn>,
+}
+
+/// The turn of a model for which money is reserved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReservedTurn {
+    /// The run's agent, or the type of a sub-agent.
+    pub agent: Arc<str>,
+    /// The provider's id.
+    pub model: String,
+    /// Estimated.
+    pub prompt_tokens: u64,
+    /// At most.
+    pub completion_tokens: u64,
+}
+
+/// What a call was charged: nothing, if its reservation is released.
+#[derive(Debug, Clone, Copy)]
+pub struct ChargedCall<'a> {
+    /// That of its reservation; `None`: none was stored.
+    pub id: Option<&'a Arc<str>>,
+    pub caller: &'a Caller,
+    /// In UTC.
+    pub day: Date,
+    pub cost_usd: Decimal,
+    pub tokens: u64,
+}

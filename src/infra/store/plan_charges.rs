@@ -1,0 +1,63 @@
+//! What interrupted plans had reserved, and their charges for it.
+
+use super::plans::{COLUMNS, RUNNING, Row, text_of};
+use super::{DailyUsage, ReservedCharge, Store, StoreError, StoredPlan, retried};
+
+impl Store {
+    /// The interrupted plans for which money is reserved. `process`: this one.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn plans_with_reservations(&self, process: &str) -> Result<Vec<StoredPlan>, StoreError> {
+        let statement =
+            format!("SELECT {COLUMNS} FROM plans WHERE status = $1 AND id IN (SELECT owner FROM reserved_charges)");
+        let rows: Vec<Row> = sqlx::query_as(sqlx::AssertSqlSafe(statement))
+            .bind(RUNNING)
+            .fetch_all(&self.pool)
+            .await
+            .map_err(|error| self.failed(error))?;
+        let plans: Vec<_> = rows.into_iter().map(|row| self.stored_plan(row, process)).collect::<Result<_, _>>()?;
+        Ok(plans.into_iter().filter(|plan| plan.is_interrupted).collect())
+    }
+
+    /// Charges what an interrupted plan had reserved, and stores its state with that; the new totals. `None`, and nothing is
+    /// charged, if the plan is no longer as it was `found`, or it was charged meanwhile.
+    ///
+    /// # Errors
+    /// [`StoreError`]; nothing is charged then.
+    pub async fn charge_plan(
+        &self,
+        found: &StoredPlan,
+        state: &str,
+        reserved: &[ReservedCharge],
+    ) -> Result<Option<Vec<DailyUsage>>, StoreError> {
+        retried(|| self.try_charge_plan(found, state, reserved)).await
+    }
+
+    async fn try_charge_plan(
+        &self,
+        found: &StoredPlan,
+        state: &str,
+        reserved: &[ReservedCharge],
+    ) -> Result<Option<Vec<DailyUsage>>, StoreError> {
+        let failed = |error| self.failed(error);
+        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
+        let statement = "UPDATE plans SET state = $1 WHERE id = $2 AND status = $3 AND changed = $4";
+        let changed = sqlx::query(statement)
+            .bind(state)
+            .bind(&*found.id)
+            .bind(&found.status)
+            .bind(text_of(found.changed))
+            .execute(&mut *transaction)
+            .await
+            .map_err(failed)?;
+        let taken = self.take_reserved(&mut transaction, "owner = $1", &found.id).await?;
+        if changed.rows_affected() == 0 || taken.len() != reserved.len() {
+            transaction.rollback().await.map_err(failed)?;
+            return Ok(None);
+        }
+        let totals = self.charge_taken(&mut transaction, &taken).await?;
+        transaction.commit().await.map_err(failed)?;
+        Ok(Some(totals))
+    }
+}
