@@ -43,10 +43,39 @@ pub(super) fn folded(text: &str) -> String {
     if short.len() < flat.len() { format!("{short}…") } else { flat }
 }
 
-/// Removes control characters from foreign text: escape sequences move, hide and overwrite output.
+/// Removes control characters from foreign text: escape sequences (ECMA-48) move, hide and overwrite output, and go as a whole.
 pub(super) fn harmless(text: &str) -> Cow<'_, str> {
     let steers = |character: char| character.is_control() && !matches!(character, '\n' | '\t');
-    if text.contains(steers) { text.replace(steers, "").into() } else { text.into() }
+    if !text.contains(steers) {
+        return text.into();
+    }
+    let (mut kept, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(position) = rest.find(steers) {
+        let (before, sequence) = rest.split_at(position);
+        kept.push_str(before);
+        rest = after_sequence(sequence);
+    }
+    (kept + rest).into()
+}
+
+/// What follows the sequence that a control character begins, or the character alone.
+fn after_sequence(text: &str) -> &str {
+    let mut characters = text.chars();
+    let first = characters.next();
+    let rest = characters.as_str();
+    let escaped = rest.strip_prefix(['[', ']']).filter(|_| first == Some('\u{1b}'));
+    match escaped {
+        // A title or a link. Without an end, its text stays: it would hide what follows.
+        Some(command) if rest.starts_with(']') => match command.split_once(['\u{7}', '\u{1b}']) {
+            Some((_, after)) => after.strip_prefix('\\').unwrap_or(after),
+            None => rest,
+        },
+        Some(parameters) => {
+            let after = parameters.trim_start_matches(|character| matches!(character, ' '..='?'));
+            after.strip_prefix(|character| matches!(character, '@'..='~')).unwrap_or(after)
+        }
+        None => rest,
+    }
 }
 
 /// A line of the result. A closed pipe (`| head`) must not cause a panic.
@@ -99,4 +128,26 @@ pub(super) fn progress(text: &'static str) -> ProgressBar {
 /// An error message, on standard error.
 pub(super) fn problem(text: &str) {
     let _gone = writeln!(io::stderr(), "sekisho: {text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escape_sequences_go_as_a_whole() {
+        for (text, expected) in [
+            ("plain\ttext\n", "plain\ttext\n"),
+            ("\u{1b}[31mred\u{1b}[0m", "red"),
+            ("a\u{1b}[2J\u{1b}[1;1Hb", "ab"),
+            ("\u{1b}]0;title\u{7}x\u{1b}]8;;http://a\u{1b}\\link", "xlink"),
+            ("\u{1b}]0;no end", "]0;no end"),
+            ("\u{1b}", ""),
+            ("\u{1b}[", ""),
+            ("\u{1b}[38;5;関", "関"),
+            ("bell\u{7} back\u{8} return\r", "bell back return"),
+        ] {
+            assert_eq!(harmless(text), expected, "{text:?}");
+        }
+    }
 }
