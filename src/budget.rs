@@ -40,8 +40,8 @@ pub use self::write_behind::WriteBehind;
 
 use self::account::Balance;
 use self::accounts::AccountStore;
-use self::leases::{LeasedReserve, Leasing, NoLease};
 use self::deferred::UnstoredCharges;
+use self::leases::{LeasedReserve, Leasing, NoLease};
 use self::scope::{Limits, MaxUsage, Scope};
 use crate::config::BudgetConfig;
 use crate::core::amount::PRICE_DECIMALS;

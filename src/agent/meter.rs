@@ -99,21 +99,22 @@ impl Meter {
         let prices = self.prices_of(profile)?;
         let completion_tokens = request.max_tokens.into();
         let max_usage = ModelUsage { prompt_tokens, completion_tokens, ..ModelUsage::default() };
-        let hold = match &self.account {
-            Some(account) if !prices.is_free() => {
-                let call = CallContext {
-                    scopes: account.scopes.clone(),
-                    charges: self.by_agent.charges().map(|charges| Arc::clone(charges) as Arc<dyn ChargeSink>),
-                    ..CallContext::new(String::new(), Arc::clone(&account.caller), Via::Agent)
-                };
-                let reserved = account.budgets.reserve_cost(&call, profile.model(), prices.cost(max_usage)).await;
-                Some(reserved.map_err(|error| ModelError::NotSent {
-                    code: error.code(),
-                    message: error.message().to_owned(),
-                })?)
-            }
-            _ => None,
-        };
+        let hold =
+            match &self.account {
+                Some(account) if !prices.is_free() => {
+                    let call = CallContext {
+                        scopes: account.scopes.clone(),
+                        charges: self.by_agent.charges().map(|charges| Arc::clone(charges) as Arc<dyn ChargeSink>),
+                        ..CallContext::new(String::new(), Arc::clone(&account.caller), Via::Agent)
+                    };
+                    let reserved = account.budgets.reserve_cost(&call, profile.model(), prices.cost(max_usage)).await;
+                    Some(reserved.map_err(|error| ModelError::NotSent {
+                        code: error.code(),
+                        message: error.message().to_owned(),
+                    })?)
+                }
+                _ => None,
+            };
         let model = profile.model().to_owned();
         let max_tokens = completion_tokens;
         Ok(TurnCharge { meter: self, model, prices, hold, prompt_tokens, max_tokens, said_bytes: 0, settled: false })

@@ -15,6 +15,7 @@ use crate::budget::rounded;
 use crate::config::EmbeddingsConfig;
 use crate::core::call::ReservedTurn;
 use crate::core::error::{CallError, ErrorCode};
+use crate::infra::store::StoreError;
 
 /// The positions of the texts that can be compared, the closest first. Empty without a provider, or where it fails.
 pub(super) async fn closest(work: &Work, texts: &[&str], query: &str) -> Vec<usize> {
@@ -33,7 +34,7 @@ pub(super) async fn closest(work: &Work, texts: &[&str], query: &str) -> Vec<usi
 
 async fn ranked(work: &Work, config: &EmbeddingsConfig, texts: &[&str], query: &str) -> Result<Vec<usize>, ModelError> {
     let digests: Vec<_> = texts.iter().map(|text| hex::encode(Sha256::digest(text))).collect();
-    let mut known = work.store().plan_vectors(&work.id, &config.model).await.map_err(unavailable)?;
+    let mut known = work.store().plan_vectors(&work.id, &config.model).await.map_err(|error| unavailable(&error))?;
     let query = paid(work, config, &[query]).await?.vectors.pop().unwrap_or_default();
     // Where the provider has another model behind the name now, its vectors differ in their lengths.
     known.retain(|_, vector| vector.len() == query.len());
@@ -42,7 +43,7 @@ async fn ranked(work: &Work, config: &EmbeddingsConfig, texts: &[&str], query: &
     let (new_digests, new_texts): (Vec<_>, Vec<_>) = new.into_iter().unzip();
     let vectors = paid(work, config, &new_texts).await?.vectors;
     let made: Vec<_> = new_digests.into_iter().cloned().zip(vectors).collect();
-    work.store().keep_plan_vectors(&work.id, &config.model, &made).await.map_err(unavailable)?;
+    work.store().keep_plan_vectors(&work.id, &config.model, &made).await.map_err(|error| unavailable(&error))?;
     known.extend(made);
     let close = |(position, digest)| Some((position, similarity(known.get(digest)?, &query)?));
     let mut close: Vec<(usize, f32)> = digests.iter().enumerate().filter_map(close).collect();
@@ -64,20 +65,21 @@ async fn paid(work: &Work, config: &EmbeddingsConfig, texts: &[&str]) -> Result<
     };
     let cost = |tokens: u64| rounded(price * Decimal::from(tokens) / Decimal::from(1_000_000));
     let estimate = texts.iter().map(|text| tokens_of(text.len())).sum();
-    let mut hold = budgets.reserve_cost(&work.paid_call(), &config.model, cost(estimate)).await.map_err(not_sent)?;
+    let reserved = budgets.reserve_cost(&work.paid_call(), &config.model, cost(estimate)).await;
+    let mut hold = reserved.map_err(|error| not_sent(&error))?;
     let (agent, model) = (Arc::clone(&work.agent), config.model.clone());
     let turn = ReservedTurn { agent, model, prompt_tokens: estimate, completion_tokens: 0 };
-    hold.store(Some(turn)).await.map_err(not_sent)?;
+    hold.store(Some(turn)).await.map_err(|error| not_sent(&error))?;
     let embedded = embed(gateway.outbound(), config, texts).await?;
     let used = RunUsage { prompt_tokens: embedded.tokens, cost_usd: cost(embedded.tokens), ..RunUsage::default() };
     work.usage().add_charged(&work.agent, &config.model, &used, || hold.charge_cost(used.cost_usd));
     Ok(embedded)
 }
 
-fn not_sent(error: CallError) -> ModelError {
+fn not_sent(error: &CallError) -> ModelError {
     ModelError::NotSent { code: error.code(), message: error.message().to_owned() }
 }
 
-fn unavailable(error: impl ToString) -> ModelError {
+fn unavailable(error: &StoreError) -> ModelError {
     ModelError::Unavailable(error.to_string())
 }
