@@ -3,7 +3,7 @@
 //! slow rates each call asks, together with those that are due at that moment.
 //!
 //! While the database is away, slices are used up; then each replica admits its part of the rate, by the last number of replicas
-//! that it knew.
+//! that it knew. Nothing is saved up for that: what the database said last may have been used by others since.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -53,7 +53,8 @@ struct Bucket {
     /// What the store last said, and when.
     last: TakenCalls,
     answered: Duration,
-    /// Of this replica's part while the database is away, in nanoseconds of its clock.
+    /// Of this replica's part while the database is away, in nanoseconds of its clock. It was empty when the store last
+    /// answered.
     part_full_at: i64,
 }
 
@@ -208,8 +209,9 @@ impl SharedRates {
     fn take_part(&self, bucket: &mut Bucket, now: Duration) -> Taken {
         let replicas = self.replicas.load(Ordering::Relaxed).max(1);
         let part = NonZeroU32::new(bucket.lease.per_minute().get() / replicas).unwrap_or(NonZeroU32::MIN);
-        let now = i64::try_from(now.as_nanos()).unwrap_or(i64::MAX);
-        let (taken, full_at) = rate::take(bucket.part_full_at, now, part, 1);
+        let nanos = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
+        let (now, full_again) = (nanos(now), nanos(bucket.answered + Duration::from_secs(60)));
+        let (taken, full_at) = rate::take(bucket.part_full_at.max(full_again), now, part, 1);
         bucket.part_full_at = full_at;
         let until_full = Duration::from_nanos(u64::try_from(full_at.saturating_sub(now)).unwrap_or(0));
         let state = state_of(part, until_full, 0);
@@ -274,7 +276,7 @@ impl SharedRates {
 
 impl Bucket {
     fn new(per_minute: NonZeroU32) -> Self {
-        let (last, answered) = (TakenCalls::default(), Duration::ZERO);
+        let (last, answered) = (TakenCalls::default(), now());
         Self { lease: RateLease::new(per_minute), last, answered, part_full_at: 0 }
     }
 

@@ -91,8 +91,18 @@ async fn while_the_store_is_away_each_replica_admits_its_part() {
     replica.rates.set_replicas(3);
     assert_eq!(replica.admitted(60, 10).await, 10);
     store.close().await;
-    assert_eq!(replica.admitted(60, 100).await, 20);
+    let begun = now();
+    let at_once = u32::try_from(replica.admitted(60, 100).await).unwrap();
     assert!(replica.rates.is_away.load(Ordering::Relaxed));
+    // Twenty a minute are this replica's part, evenly: none is saved up for a burst.
+    let expected = (now() - begun).as_secs_f64() / 3.0;
+    assert!(f64::from(at_once) <= expected + 1.0, "{at_once} of {expected}");
+    for bucket in &replica.rates.buckets {
+        bucket.lock().answered = begun - Duration::from_secs(30);
+    }
+    let later = at_once + u32::try_from(replica.admitted(60, 100).await).unwrap();
+    let expected = 30.0 / 3.0 + (now() - begun).as_secs_f64() / 3.0;
+    assert!((expected - 1.0..=expected + 1.0).contains(&f64::from(later)), "{later} of {expected}");
 }
 
 #[tokio::test]
