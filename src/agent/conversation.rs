@@ -24,7 +24,6 @@ use std::time::Duration;
 
 use dashmap::DashMap;
 use futures_util::StreamExt;
-use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
@@ -165,9 +164,11 @@ impl ConversationRuns {
             if live.stop.is_cancelled() {
                 return Err(CallError::new(ErrorCode::Cancelled, live.cause().message()));
             }
-            let taken = self.store().lock_conversation(id, &self.holder, Timestamp::now(), LEASE).await;
+            let asked = Instant::now();
+            let now = self.store().now().await.map_err(CallError::from)?;
+            let taken = self.store().lock_conversation(id, &self.holder, now, LEASE).await;
             if let Some(lock) = taken.map_err(CallError::from)? {
-                return Ok(HeldLock::new(lock, self.store().clone(), Arc::clone(live)));
+                return Ok(HeldLock::new(lock, asked, self.store().clone(), Arc::clone(live)));
             }
             if !is_queued {
                 is_queued = true;

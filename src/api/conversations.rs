@@ -126,8 +126,8 @@ pub(super) async fn change(
     }
     let change = StoredChange::from(change);
     check(change.title.as_ref().and_then(Option::as_deref), change.labels.as_ref().unwrap_or(&before.labels))?;
-    let is_changed =
-        gateway.store().change_conversation(&id, &change, Timestamp::now()).await.map_err(CallError::from)?;
+    let now = gateway.store().now().await.map_err(CallError::from)?;
+    let is_changed = gateway.store().change_conversation(&id, &change, now).await.map_err(CallError::from)?;
     let after = find(&gateway, &origin, &id).await?;
     match is_changed {
         true => Ok(reply::json(StatusCode::OK, &ConversationBody::from(after))),

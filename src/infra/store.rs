@@ -39,8 +39,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::AnyPool;
+use jiff::Timestamp;
 use sqlx::migrate::MigrateError;
+use sqlx::{AnyPool, AssertSqlSafe};
 use tokio::time::Instant;
 
 use super::temporary_folder::private_folder;
@@ -175,6 +176,22 @@ impl Store {
 
     fn failed(&self, error: sqlx::Error) -> StoreError {
         StoreError::new(self.engine, &self.place, error)
+    }
+
+    /// The time by the clock that all processes of the store share: the database's, or this machine's.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn now(&self) -> Result<Timestamp, StoreError> {
+        if self.engine == Engine::Sqlite {
+            return Ok(Timestamp::now());
+        }
+        let statement = format!("SELECT {}", self.engine.now_expression());
+        let micros: i64 = sqlx::query_scalar(AssertSqlSafe(statement))
+            .fetch_one(&self.pool)
+            .await
+            .map_err(|error| self.failed(error))?;
+        Timestamp::from_microsecond(micros).map_err(|error| self.damaged(error.to_string()))
     }
 
     fn damaged(&self, problem: impl Into<String>) -> StoreError {

@@ -63,7 +63,8 @@ impl ConversationRuns {
         let charges = DeferredCharges::new(budgets, store, &live.id);
         let usage = UsageByAgent::stored_with_charges(Arc::clone(&charges));
         let (history, compacted) = self.history(&request, &conversation, &usage).await?;
-        let mut run = new_run(&request, &live, conversation.session_id);
+        let begun = store.now().await.map_err(CallError::from)?;
+        let mut run = new_run(&request, &live, conversation.session_id, begun);
         run.number = store.begin_conversation_run(&run).await.map_err(CallError::from)?;
         failpoint::reach("run.begun");
         add(log, &system(SystemSubtype::Init, &run));
@@ -127,7 +128,7 @@ impl Context {
     }
 }
 
-fn new_run(request: &RunRequest, live: &LiveRun, session_id: Option<String>) -> ConversationRun {
+fn new_run(request: &RunRequest, live: &LiveRun, session_id: Option<String>, begun: Timestamp) -> ConversationRun {
     ConversationRun {
         id: live.id.to_string(),
         conversation: live.conversation.clone(),
@@ -138,7 +139,7 @@ fn new_run(request: &RunRequest, live: &LiveRun, session_id: Option<String>) -> 
         user_input: request.user_input.clone(),
         status: RunStatus::Running,
         error: None,
-        begun: Timestamp::now(),
+        begun,
         ended: None,
     }
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
 
 use super::context::Context;
@@ -44,7 +43,7 @@ impl ConversationRuns {
         failpoint::reach("run.ended");
         let Context { request, mut run, live, log, journal, answers, title, usage, kept_usage, .. } = context;
         (run.status, run.error) = outcome.status(&live);
-        run.ended = Some(Timestamp::now());
+        run.ended = Some(until_stored(&run.id, || self.store().now()).await?);
         let mut added = outcome.messages.clone();
         if run.status != RunStatus::Succeeded {
             journal.settle().await;
@@ -106,7 +105,7 @@ fn written(run: &ConversationRun, answers: Vec<ToolMessage>, added: Vec<Message>
     messages.map(|message| stored::write(&message)).collect()
 }
 
-/// Stores the end of a run. While the store is away it is tried again: the answer would be lost.
+/// Asks the store for the end of a run. While it is away it is tried again: the answer would be lost.
 async fn until_stored<T, F>(run: &str, store: impl Fn() -> F) -> Result<T, CallError>
 where
     F: Future<Output = Result<T, StoreError>>,

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -36,9 +35,9 @@ pub(super) struct HeldLock {
 }
 
 impl HeldLock {
-    /// Renews the lock from now on. The run is stopped when the lock is lost, or asked to.
-    pub(super) fn new(lock: ConversationLock, store: Store, run: Arc<LiveRun>) -> Self {
-        let renewal = tokio::spawn(renew(lock.clone(), store.clone(), run)).abort_handle();
+    /// Renews the lock, which was asked for at that moment, from now on. The run is stopped when the lock is lost, or asked to.
+    pub(super) fn new(lock: ConversationLock, asked: Instant, store: Store, run: Arc<LiveRun>) -> Self {
+        let renewal = tokio::spawn(renew(lock.clone(), asked, store.clone(), run)).abort_handle();
         Self { lock, store, renewal, is_released: false }
     }
 
@@ -67,13 +66,12 @@ async fn unlock(store: &Store, lock: &ConversationLock) {
     }
 }
 
-async fn renew(lock: ConversationLock, store: Store, run: Arc<LiveRun>) {
-    let taken = Instant::now();
+async fn renew(lock: ConversationLock, taken: Instant, store: Store, run: Arc<LiveRun>) {
     let (mut renewed, mut pause) = (taken, RENEWAL);
     loop {
         sleep(pause).await;
         let asked = Instant::now();
-        let state = store.renew_conversation_lock(&lock, Timestamp::now(), LEASE);
+        let state = async { store.renew_conversation_lock(&lock, store.now().await?, LEASE).await };
         match timeout_at(renewed + GIVE_UP, state).await {
             Ok(Ok(LockState::Held)) if asked < taken + MAX_HOLD => (renewed, pause) = (asked, RENEWAL),
             Ok(Ok(LockState::Held)) => return run.stop(StopCause::TimeOut),
@@ -94,6 +92,8 @@ async fn renew(lock: ConversationLock, store: Store, run: Arc<LiveRun>) {
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+
     use super::*;
     use crate::infra::store::test_support::{conversation, test_store};
 
@@ -105,7 +105,7 @@ mod tests {
         store.close().await;
         tokio::time::pause();
         let (run, begun) = (LiveRun::for_tests(), Instant::now());
-        let _held = HeldLock::new(lock, store, Arc::clone(&run));
+        let _held = HeldLock::new(lock, begun, store, Arc::clone(&run));
         run.stop.cancelled().await;
         assert_eq!(run.cause(), StopCause::LockLost);
         let after = begun.elapsed();
@@ -117,7 +117,7 @@ mod tests {
         let store = test_store().await;
         store.add_conversation(&conversation("c", "ann"), 10).await.unwrap();
         let take = async || store.lock_conversation("c", &Arc::from("p"), Timestamp::now(), LEASE).await.unwrap();
-        let held = HeldLock::new(take().await.unwrap(), store.clone(), LiveRun::for_tests());
+        let held = HeldLock::new(take().await.unwrap(), Instant::now(), store.clone(), LiveRun::for_tests());
         assert!(take().await.is_none());
         let panicked = tokio::spawn(async move {
             let _held = held;
@@ -132,7 +132,7 @@ mod tests {
             }
             sleep(Duration::from_millis(10)).await;
         };
-        HeldLock::new(next, store.clone(), LiveRun::for_tests()).release().await;
+        HeldLock::new(next, Instant::now(), store.clone(), LiveRun::for_tests()).release().await;
         assert!(take().await.is_some());
     }
 }

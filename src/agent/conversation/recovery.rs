@@ -11,7 +11,7 @@ use crate::agent::message::UserMessage;
 use crate::agent::{Message, plan};
 use crate::budget::Budgets;
 use crate::core::error::CallError;
-use crate::infra::store::{ConversationLock, ConversationRun, RunEnd, RunStatus, Store, StoredError, Used};
+use crate::infra::store::{ConversationLock, ConversationRun, RunEnd, RunStatus, Store, StoreError, StoredError, Used};
 
 /// Interval of searches: another process of a database may have ended.
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -24,7 +24,7 @@ const READ_CHARACTERS: u64 = 16 << 20;
 
 pub(super) async fn keep_recovering(store: Store, budgets: Arc<Budgets>, process: Arc<str>) {
     loop {
-        match store.interrupted_runs(None, Timestamp::now()).await {
+        match interrupted_runs(&store).await {
             Ok(runs) => end_each(&store, &budgets, runs).await,
             Err(error) => tracing::warn!(%error, "the interrupted runs could not be read"),
         }
@@ -37,6 +37,10 @@ pub(super) async fn keep_recovering(store: Store, budgets: Arc<Budgets>, process
         }
         tokio::time::sleep(INTERVAL).await;
     }
+}
+
+async fn interrupted_runs(store: &Store) -> Result<Vec<ConversationRun>, StoreError> {
+    store.interrupted_runs(None, store.now().await?).await
 }
 
 async fn charge_plans(store: &Store, budgets: &Budgets, process: &str) -> Result<(), CallError> {
@@ -61,7 +65,8 @@ async fn end_each(store: &Store, budgets: &Budgets, runs: Vec<ConversationRun>) 
 /// # Errors
 /// `internal`: the store cannot be used, or has messages of a newer program.
 pub(super) async fn recover(store: &Store, budgets: &Budgets, lock: &ConversationLock) -> Result<(), CallError> {
-    for run in store.interrupted_runs(Some(lock), Timestamp::now()).await.map_err(CallError::from)? {
+    let now = store.now().await.map_err(CallError::from)?;
+    for run in store.interrupted_runs(Some(lock), now).await.map_err(CallError::from)? {
         end(store, budgets, run, Some(lock)).await?;
     }
     Ok(())
@@ -82,7 +87,7 @@ async fn end(
     let messages = answers.into_iter().map(Message::Tool).chain([input]).chain(added);
     let messages: Vec<_> = messages.map(|message| stored::write(&message)).collect();
     run.status = RunStatus::Interrupted;
-    run.ended = Some(Timestamp::now());
+    run.ended = Some(store.now().await.map_err(CallError::from)?);
     let message = "the gateway's process ended before the run did".to_owned();
     run.error = Some(StoredError { code: RunStatus::Interrupted.as_str().to_owned(), message });
     let end = RunEnd { run: &run, lock, keeps_lock: true, messages: &messages, title: None, used: Used::default() };

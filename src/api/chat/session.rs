@@ -114,7 +114,7 @@ async fn keep(store: &Store, conversation: &Conversation) -> Result<(), CallErro
     if store.add_conversation(conversation, MAX_CONVERSATIONS).await.map_err(CallError::from)? {
         return Ok(());
     }
-    let now = Timestamp::now();
+    let now = store.now().await.map_err(CallError::from)?;
     let oldest = store.oldest_conversation(&conversation.caller_key, &labels(), now).await.map_err(CallError::from)?;
     if let Some(oldest) = oldest {
         store.delete_conversation(&oldest, now).await.map_err(CallError::from)?;
