@@ -1,6 +1,7 @@
 //! Daily usage that survives a restart: read at start, written in the background.
 //!
-//! Usage is written to the store every 50 ms while it changes, and at shutdown: a killed process loses at most that.
+//! Usage is written to the store every 50 ms while it changes, by a replica every second, and at shutdown: a killed process
+//! loses at most that.
 //! Increments are written, never totals: two processes may share a store, and each reads the other's usage when it
 //! writes.
 
@@ -18,6 +19,9 @@ use crate::infra::readiness::Readiness;
 use crate::infra::store::{Store, StoreError};
 
 const EVERY: Duration = Duration::from_millis(50);
+
+/// The same of a replica: what it leased counts as spent meanwhile, and many replicas write to one database.
+const EVERY_OF_A_REPLICA: Duration = Duration::from_secs(1);
 
 /// Days that the store keeps, for operators to inspect.
 const KEPT_DAYS: i32 = 90;
@@ -49,7 +53,7 @@ impl WriteBehind {
 
     /// Flushes at intervals, and a last time once `shutdown` is cancelled.
     pub async fn run(&self, shutdown: CancellationToken) {
-        let mut ticks = interval(EVERY);
+        let mut ticks = interval(if self.budgets.leasing().is_some() { EVERY_OF_A_REPLICA } else { EVERY });
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while shutdown.run_until_cancelled(ticks.tick()).await.is_some() {
             self.flush().await;

@@ -26,12 +26,13 @@ const OPERATIONS: &str = include_str!("../../docs/operations.md");
 const PLANS: &str = include_str!("../../docs/plans.md");
 const POLICIES: &str = include_str!("../../docs/policies.md");
 const PYTHON: &str = include_str!("../../docs/python.md");
+const REPLICAS: &str = include_str!("../../docs/replicas.md");
 const SPECIFICATION: &str = include_str!("../../docs/specification.md");
 const TENANTS: &str = include_str!("../../docs/tenants.md");
 const TOOLS: &str = include_str!("../../docs/tools.md");
 
 /// The README and the pages in docs/ whose commands are run here.
-const PAGES: [(&str, &str); 17] = [
+const PAGES: [(&str, &str); 18] = [
     ("README.md", README),
     ("agents.md", AGENTS),
     ("benchmarks.md", BENCHMARKS),
@@ -46,6 +47,7 @@ const PAGES: [(&str, &str); 17] = [
     ("plans.md", PLANS),
     ("policies.md", POLICIES),
     ("python.md", PYTHON),
+    ("replicas.md", REPLICAS),
     ("specification.md", SPECIFICATION),
     ("tenants.md", TENANTS),
     ("tools.md", TOOLS),
@@ -149,8 +151,9 @@ fn every_script_shown_can_be_run() {
 }
 
 /// Commands in the text that need a server, a terminal or more arguments: their words and options are checked only.
-const NOT_RUN: [&str; 10] = [
+const NOT_RUN: [&str; 11] = [
     "sekisho serve",
+    "sekisho cluster",
     "sekisho console",
     "sekisho chat",
     "sekisho conversations",

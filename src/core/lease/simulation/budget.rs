@@ -34,8 +34,11 @@ const PRICES: [i64; 4] = [1, 3, 10, 40];
 /// How long a replica waits for an answer.
 const TIMEOUT: u64 = 200_000;
 
-/// How often a replica writes what it spent, and looks whether to ask.
+/// How often a replica looks whether to ask.
 const TICK: u64 = 50_000;
+
+/// How often it writes what it spent.
+const FLUSH: u64 = 1_000_000;
 
 const SECONDS: u64 = 30;
 
@@ -63,13 +66,14 @@ struct Replica {
     outstanding: Decimal,
     /// Of that, what is on its way.
     flushing: Decimal,
+    next_flush: u64,
     waiting: Vec<Decimal>,
 }
 
 impl Replica {
     fn new(life: u64, clock: Clock) -> Self {
         let (lease, zero) = (BudgetLease::default(), Decimal::ZERO);
-        Self { life, clock, lease, held: zero, outstanding: zero, flushing: zero, waiting: Vec::new() }
+        Self { life, clock, lease, held: zero, outstanding: zero, flushing: zero, next_flush: 0, waiting: Vec::new() }
     }
 
     fn in_use(&self) -> Amount {
@@ -264,8 +268,9 @@ impl Run {
         let broken = self.broken;
         let replica = &mut self.replicas[at];
         let (life, amount) = (replica.life, replica.outstanding);
-        if replica.flushing.is_zero() && !amount.is_zero() {
+        if replica.flushing.is_zero() && !amount.is_zero() && self.events.now >= replica.next_flush {
             replica.flushing = amount;
+            replica.next_flush = self.events.now + FLUSH;
             if broken == Broken::SettledEarly {
                 replica.lease.settle(money(amount));
                 replica.outstanding -= amount;
@@ -340,8 +345,8 @@ fn a_budget_that_is_asked_for_evenly_is_spent() {
         let run = Run::new(seed, Conditions::fair, Broken::Nothing).run();
         let limit = run.limit.cost_usd.unwrap();
         assert_eq!(run.overspent, None, "seed {seed}");
-        // Those with less demand have nothing to show, nor those with fewer than some calls a replica.
-        if run.is_short && run.between < SECONDS * 100_000 {
+        // Those with less demand have nothing to show, nor those in which a replica has fewer than ten calls.
+        if run.is_short && run.between < SECONDS * 50_000 {
             asked += 1;
             // Less than the dearest call may be left, too: it is refused where a cheap one would fit.
             let most_left = (limit * Decimal::new(5, 2)).max(Decimal::new(PRICES[3], 2));

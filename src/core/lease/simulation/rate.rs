@@ -116,7 +116,7 @@ impl Run {
     fn new(seed: u64, conditions: impl Fn(&mut StdRng) -> Conditions, (broken, has_pauses): (Broken, bool)) -> Self {
         let mut random = random_of(seed);
         let conditions = conditions(&mut random);
-        let rates = [60, 600, 1_200, 6_000, 30_000];
+        let rates = [60, 600, 1_200, 6_000, 12_000];
         let per_minute = NonZeroU32::new(rates[random.random_range(0..rates.len())]).unwrap();
         let clocks: Vec<_> = (0..conditions.replicas).map(|_| Clock::of(&mut random, &conditions)).collect();
         let mut events = Events::new(random);
