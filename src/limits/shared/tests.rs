@@ -98,7 +98,8 @@ async fn while_the_store_is_away_each_replica_admits_its_part() {
     let expected = (now() - begun).as_secs_f64() / 3.0;
     assert!(f64::from(at_once) <= expected + 1.0, "{at_once} of {expected}");
     for bucket in &replica.rates.buckets {
-        bucket.lock().answered = begun - Duration::from_secs(30);
+        // As half a minute later.
+        bucket.lock().part_full_at -= 30_000_000_000;
     }
     let later = at_once + u32::try_from(replica.admitted(60, 100).await).unwrap();
     let expected = 30.0 / 3.0 + (now() - begun).as_secs_f64() / 3.0;

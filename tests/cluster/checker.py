@@ -1,0 +1,109 @@
+"""What must hold of a history, whatever failed while it was recorded.
+
+A history is a list of dictionaries with these events:
+call     a request and its reply: kind, n (its number), caller, status, success, code, call_id, run (of the effect that the reply shows)
+effect   the upstream server did what a call asked for: kind, n, caller, time (seconds)
+trail    the call ids that the audit trails have
+fault    what failed: kind, begun, ended (seconds)
+run      a run of a conversation: conversation, id, status, begun, ended (seconds), messages (their roles)
+"""
+from collections import defaultdict
+
+PRICE, BUDGET = 0.01, 1.00
+# By kind: calls a minute of the tool.
+RATES = {"slow_rate": 120, "fast_rate": 1500}
+# What replicas may admit more: the refill of two seconds.
+AHEAD_SECONDS = 2
+# A replica without the database admits its part of a rate, while the others have the whole rate: until it has noticed that the
+# database is back.
+PART, NOTICED_SECONDS = 1 / 3, 3
+PARTITIONS = {"cut", "stall", "slow"}
+
+
+def check(history):
+    """The sentences about what does not hold."""
+    by_type = defaultdict(list)
+    for event in history:
+        by_type[event["type"]].append(event)
+    calls, effects = by_type["call"], by_type["effect"]
+    return [
+        *keyed_calls_run_once(calls, effects),
+        *budgets_are_not_overspent(effects),
+        *rates_are_kept(effects, by_type["fault"]),
+        *answered_calls_are_in_a_trail(calls, by_type["trail"]),
+        *conversations_are_whole(by_type["run"]),
+    ]
+
+
+def keyed_calls_run_once(calls, effects):
+    done = defaultdict(list)
+    for effect in effects:
+        if effect["kind"] == "keyed":
+            done[effect["n"]].append(effect)
+    for n, times in done.items():
+        if len(times) > 1:
+            yield f"the keyed call {n} ran {len(times)} times"
+    replies = defaultdict(set)
+    for call in calls:
+        if call["kind"] == "keyed" and call["success"]:
+            replies[call["n"]].add(call["call_id"])
+            if not done[call["n"]]:
+                yield f"the keyed call {call['n']} was answered and did not run"
+    for n, ids in replies.items():
+        if len(ids) > 1:
+            yield f"the keyed call {n} has {len(ids)} different replies"
+
+
+def budgets_are_not_overspent(effects):
+    spent = defaultdict(int)
+    for effect in effects:
+        if effect["kind"] == "priced":
+            spent[effect["caller"]] += 1
+    for caller, times in spent.items():
+        if times * PRICE > BUDGET + 1e-9:
+            yield f"{caller} spent {times * PRICE:.2f} of {BUDGET:.2f}"
+
+
+def rates_are_kept(effects, faults):
+    partitions = [(fault["begun"], fault["ended"] + NOTICED_SECONDS) for fault in faults if fault["kind"] in PARTITIONS]
+    apart = lambda since, until: sum(max(0, min(until, end) - max(since, begin)) for begin, end in partitions)
+    for kind, per_minute in RATES.items():
+        times = sorted(effect["time"] for effect in effects if effect["kind"] == kind)
+        rate = per_minute / 60
+        # The bucket as one gateway has it: it holds a minute's calls. One that replicas take ahead may be used later.
+        held, last = per_minute + AHEAD_SECONDS * rate, times[0] if times else 0
+        for time in times:
+            refill = (time - last + PART * apart(last, time)) * rate
+            held = min(per_minute + AHEAD_SECONDS * rate, held + refill) - 1
+            last = time
+            if held < 0:
+                yield f"{kind} admitted more than {per_minute} a minute"
+                break
+
+
+# Refusals whose lines are summed up beyond ten a second.
+SUMMED = {"rate_limited", "overloaded", "circuit_open"}
+
+
+def answered_calls_are_in_a_trail(calls, trails):
+    if not trails:
+        return
+    known = {call_id for trail in trails for call_id in trail["call_ids"]}
+    missing = {call["call_id"] for call in calls if call["call_id"] and call["code"] not in SUMMED} - known
+    if missing:
+        yield f"{len(missing)} answered calls are in no audit trail, such as {sorted(missing)[0]}"
+
+
+def conversations_are_whole(runs):
+    by_conversation = defaultdict(list)
+    for run in runs:
+        by_conversation[run["conversation"]].append(run)
+        if run["status"] == "running":
+            yield f"the run {run['id']} still runs"
+        if run["status"] == "succeeded" and run["messages"][-1:] != ["assistant"]:
+            yield f"the run {run['id']} succeeded with half a turn: {run['messages']}"
+    for conversation, its_runs in by_conversation.items():
+        its_runs.sort(key=lambda run: run["begun"])
+        for earlier, later in zip(its_runs, its_runs[1:]):
+            if earlier["ended"] is not None and later["begun"] < earlier["ended"]:
+                yield f"two runs of the conversation {conversation} at once: {earlier['id']}, {later['id']}"

@@ -1,0 +1,54 @@
+"""Histories that break each rule of the checker, and one that breaks none."""
+import copy, unittest
+
+from checker import BUDGET, PRICE, RATES, check
+
+
+def call(kind, n, call_id, success=True):
+    return {"type": "call", "kind": kind, "n": n, "caller": "ann", "status": 200, "success": success, "code": None, "call_id": call_id}
+
+
+def effect(kind, n, time=0.0, caller="ann"):
+    return {"type": "effect", "kind": kind, "n": n, "caller": caller, "time": time}
+
+
+def run(n, status="succeeded", begun=0.0, ended=1.0, messages=("user", "assistant")):
+    return {"type": "run", "conversation": "c", "id": f"r{n}", "status": status, "begun": begun, "ended": ended,
+            "messages": list(messages)}
+
+
+GOOD = [
+    call("keyed", 1, "c-1"), call("keyed", 1, "c-1"), effect("keyed", 1),
+    call("keyed", 2, "c-2", success=False),
+    *[effect("priced", n) for n in range(round(BUDGET / PRICE))],
+    *[effect("slow_rate", n, time=0.0) for n in range(RATES["slow_rate"])], effect("slow_rate", 500, time=60.0),
+    {"type": "trail", "call_ids": ["c-1", "c-2", "c-3"]},
+    run(1), run(2, begun=1.0, ended=2.0), run(3, "interrupted", begun=2.0, ended=3.0, messages=["user"]),
+]
+
+BROKEN = {
+    "ran 2 times": [effect("keyed", 1)],
+    "did not run": [call("keyed", 3, "c-3")],
+    "different replies": [call("keyed", 1, "c-2")],
+    "spent 1.01 of 1.00": [effect("priced", 1_000)],
+    "slow_rate admitted more": [effect("slow_rate", n, time=0.0) for n in range(10)],
+    "in no audit trail": [call("priced", 1, "c-9")],
+    "still runs": [run(4, "running", begun=4.0, ended=None)],
+    "half a turn": [run(4, begun=4.0, ended=5.0, messages=["user"])],
+    "two runs of the conversation": [run(4, begun=1.5, ended=1.6)],
+}
+
+
+class Checker(unittest.TestCase):
+    def test_a_good_history_has_no_violation(self):
+        self.assertEqual(check(copy.deepcopy(GOOD)), [])
+
+    def test_each_rule_finds_what_breaks_it(self):
+        for expected, events in BROKEN.items():
+            violations = check(copy.deepcopy(GOOD + events))
+            self.assertEqual(len(violations), 1, (expected, violations))
+            self.assertIn(expected, violations[0])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,90 @@
+"""Callers that send requests through the load balancer, and record what they were answered."""
+import http.client, itertools, json, threading, time
+
+from parts import CALLERS, KEY
+
+GIVE_UP_SECONDS = 45
+
+
+class Load:
+    def __init__(self, port, history):
+        self.port, self.history = port, history
+        self.numbers, self.ends = itertools.count(1), threading.Event()
+        self.conversations, self.threads = [], []
+
+    def start(self):
+        kinds = ["keyed"] * 3 + ["priced"] * 2 + ["slow_rate", "fast_rate", "fast_rate"]
+        for at, kind in enumerate(kinds):
+            send = self.keyed if kind == "keyed" else self.once
+            self.run(lambda send=send, kind=kind, caller=CALLERS[at % len(CALLERS)]: send(kind, caller))
+        for caller in CALLERS[:2]:
+            self.run(lambda caller=caller: self.talk(caller))
+
+    def run(self, step):
+        def work():
+            while not self.ends.is_set():
+                step()
+        self.threads.append(threading.Thread(target=work, daemon=True))
+        self.threads[-1].start()
+
+    def stop(self):
+        self.ends.set()
+        for thread in self.threads:
+            thread.join(GIVE_UP_SECONDS + 30)
+            assert not thread.is_alive(), "a request was never answered"
+
+    def request(self, method, path, caller, body=None, headers={}, timeout=40):
+        """The status and the body; `None` for a connection that broke."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        try:
+            headers = {"Authorization": f"Bearer {KEY.format(caller)}", "Content-Type": "application/json", **headers}
+            connection.request(method, path, body and json.dumps(body), headers)
+            response = connection.getresponse()
+            text = response.read()
+            return response.status, json.loads(text) if text[:1] in (b"{", b"[") else {}
+        except (OSError, http.client.HTTPException):
+            return None, {}
+        finally:
+            connection.close()
+
+    def call(self, kind, caller, n, headers={}):
+        arguments = {"n": n, "caller": caller}
+        status, reply = self.request("POST", f"/tools/effects__{kind}/execute", caller, {"arguments": arguments}, headers)
+        event = {"type": "call", "kind": kind, "n": n, "caller": caller, "status": status, "success": reply.get("success", False),
+                 "code": (reply.get("error_info") or {}).get("code"), "call_id": (reply.get("receipt") or {}).get("call_id")}
+        self.history.append(event)
+        return event
+
+    def once(self, kind, caller):
+        if self.call(kind, caller, next(self.numbers))["status"] is None:
+            time.sleep(0.1)
+
+    def keyed(self, kind, caller):
+        """Sends one call until it is answered for good, as a client does that cannot know whether it ran."""
+        n, end = next(self.numbers), time.monotonic() + GIVE_UP_SECONDS
+        while time.monotonic() < end:
+            event = self.call(kind, caller, n, {"Idempotency-Key": f"k-{n}"})
+            if event["success"] or event["code"] == "unknown_outcome":
+                break
+            time.sleep(0.2)
+        else:
+            self.history.append({"type": "given_up", "n": n, "code": event["code"], "status": event["status"]})
+        if event["success"]:
+            # Once more, at the next replica.
+            self.call(kind, caller, n, {"Idempotency-Key": f"k-{n}"})
+
+    def talk(self, caller):
+        """A new conversation with two requests at once, which its lock keeps apart."""
+        status, conversation = self.request("POST", "/api/conversations", caller, {"labels": {"test": "cluster"}})
+        if status != 201:
+            return time.sleep(0.3)
+        self.conversations.append((caller, conversation["id"]))
+        both = [threading.Thread(target=self.execute, args=(caller, conversation["id"]), daemon=True) for _ in range(2)]
+        for thread in both:
+            thread.start()
+        for thread in both:
+            thread.join()
+
+    def execute(self, caller, conversation):
+        status, reply = self.request("POST", f"/api/conversations/{conversation}/execute", caller, {"user_input": "Is 21.5 °C warm?"})
+        self.history.append({"type": "talk", "status": status, "ends": reply.get("status"), "code": (reply.get("error_info") or {}).get("code")})

@@ -1,0 +1,189 @@
+"""The cluster test: main.py SEKISHO [SECONDS [SEED]], with a database of scripts/with-postgresql."""
+import collections, datetime, json, os, pathlib, random, sys, tempfile, time
+
+from checker import BUDGET, PRICE, RATES, check
+from load import Load
+from parts import CALLERS, KEY, READY_SECONDS, Balancer, Database, Links, Replica, Upstream, until
+
+REPLICAS = 3
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def settings(database_url, upstream):
+    overrides = {f"effects__{kind}": {"rate_limit": 1_000_000, "cost_per_use": 0} for kind in upstream.KINDS}
+    overrides["effects__priced"]["cost_per_use"] = PRICE
+    for kind, rate in RATES.items():
+        overrides[f"effects__{kind}"]["rate_limit"] = rate
+    return {
+        "store": {"url": database_url}, "cluster": {"enabled": True}, "audit": {"durability": "strict"},
+        "auth": {"api_keys": [{"id": caller, "key": KEY.format(caller)} for caller in CALLERS]},
+        "budget": {"max_cost_per_caller_per_day": BUDGET},
+        "outbound": {"allow_networks": ["127.0.0.1/32"], "openapi_allowed_domains": ["127.0.0.1"]},
+        "openapi": {"collections": {"effects": {"spec_inline": json.dumps(upstream.document())}}},
+        "tools": {"overrides": overrides},
+        "agent": {"default_profile": "weather",
+                  "profiles": {"weather": {"provider": "replay", "model": str(ROOT / "config/examples/weather.yaml")}}},
+    }
+
+
+class Faults:
+    """What fails, one after the other, until the time is over."""
+
+    def __init__(self, database, replicas, random, history):
+        self.database, self.replicas, self.random, self.history = database, replicas, random, history
+        self.happened = collections.Counter()
+
+    def run(self, seconds):
+        end = time.monotonic() + seconds
+        kinds = [self.kill, self.kill, self.cut, self.stall, self.slow, self.crash_database, self.move_clock]
+        while time.monotonic() < end:
+            fault = self.random.choice(kinds)
+            self.happened[fault.__name__] += 1
+            replica, begun = self.random.choice(self.replicas), time.monotonic()
+            fault(replica)
+            self.history.append({"type": "fault", "kind": fault.__name__, "replica": replica.folder.name, "begun": begun,
+                                 "ended": time.monotonic()})
+            time.sleep(self.random.uniform(0.5, 2.0))
+
+    def kill(self, replica):
+        replica.kill()
+        time.sleep(self.random.uniform(0.2, 3.0))
+        replica.start()
+        self.ready(replica)
+
+    def cut(self, replica):
+        replica.link.cut()
+        self.heal(replica)
+
+    def stall(self, replica):
+        replica.link.stall()
+        self.heal(replica)
+
+    def slow(self, replica):
+        replica.link.slow(self.random.uniform(0.02, 0.2))
+        self.heal(replica)
+
+    def heal(self, replica):
+        time.sleep(self.random.uniform(1.0, 6.0))
+        replica.link.heal()
+
+    def crash_database(self, _):
+        self.database.crash()
+        time.sleep(self.random.uniform(0.2, 3.0))
+        self.database.start()
+
+    def move_clock(self, replica):
+        replica.clock.set(self.random.choice([-3600, -20, 20, 3600]))
+        time.sleep(self.random.uniform(1.0, 6.0))
+        replica.clock.set(0)
+
+    def ready(self, replica):
+        until(replica.is_ready, READY_SECONDS, f"{replica.folder.name} is ready: {replica.tail()}")
+
+
+def seconds_of(text):
+    return text and datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+
+def all_of(load, caller, path, name, cursor):
+    """The entries of all pages."""
+    found, after = [], ""
+    while True:
+        status, page = load.request("GET", f"{path}?limit=100{after}", caller)
+        assert status == 200, (path, status, page)
+        found += page[name]
+        if page["next"] is None:
+            return found
+        after = f"&{cursor}={page['next']}"
+
+
+def record_conversations(load, history):
+    """Runs of replicas that were killed are ended by the others, within a minute."""
+    def all_have_ended():
+        found = list(runs_of(load))
+        return found if all(run["status"] != "running" for run in found) else None
+    history += until(all_have_ended, 100, "all runs have ended")
+
+
+def runs_of(load):
+    for caller, conversation in load.conversations:
+        path = f"/api/conversations/{conversation}"
+        roles = collections.defaultdict(list)
+        for message in all_of(load, caller, f"{path}/messages", "messages", "offset"):
+            roles[message["run_id"]].append(next(iter(message["message"])))
+        for run in all_of(load, caller, f"{path}/runs", "runs", "before"):
+            yield {"type": "run", "conversation": conversation, "id": run["id"], "status": run["status"],
+                   "begun": seconds_of(run["begun_at"]), "ended": seconds_of(run["ended_at"]), "messages": roles[run["id"]]}
+
+
+def record_trails(replicas, history):
+    """Each trail is whole, and what it has is recorded."""
+    for replica in replicas:
+        verified = replica.audit("verify")
+        assert verified.returncode == 0, (replica.folder.name, verified.stdout + verified.stderr)
+        lines = replica.audit("export").stdout.splitlines()
+        ids = [json.loads(line).get("call_id") for line in lines]
+        history.append({"type": "trail", "call_ids": [call_id for call_id in ids if call_id]})
+
+
+def main(sekisho, seconds=60, seed=None):
+    seconds, seed = float(seconds), int(seed or random.randrange(1_000_000))
+    print(f"seed {seed}: scripts/test-cluster {seconds:.0f} {seed} repeats the order of faults", flush=True)
+    history = []
+    upstream = Upstream(history)
+    database = Database(os.environ["TEST_DATABASE_URL"], os.environ["TEST_DATABASE_CONTROL"])
+    links = Links()
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        made = [links.make(database.port) for _ in range(REPLICAS)]
+        replicas = [Replica(sekisho, folder / f"replica-{at}", link, settings(database.through(link.port), upstream))
+                    for at, link in enumerate(made)]
+        balancer = None
+        try:
+            for replica in replicas:
+                replica.start()
+                until(replica.is_ready, READY_SECONDS, f"{replica.folder.name} is ready: {replica.tail()}")
+            balancer = Balancer(folder, replicas)
+            load = Load(balancer.port, history)
+            until(lambda: load.request("GET", "/readyz", "ann")[0] == 200, 10, "the balancer has a replica")
+            load.start()
+            faults = Faults(database, replicas, random.Random(seed), history)
+            faults.run(seconds)
+            for replica in replicas:
+                faults.ready(replica)
+            time.sleep(3)
+            load.stop()
+            record_conversations(load, history)
+            for replica in replicas:
+                assert replica.stop() == 0, (replica.folder.name, replica.tail())
+            record_trails(replicas, history)
+        finally:
+            if keep := os.environ.get("CLUSTER_HISTORY"):
+                pathlib.Path(keep).write_text("\n".join(json.dumps(event) for event in history))
+            for replica in replicas:
+                if replica.process and replica.process.poll() is None:
+                    replica.kill()
+            if balancer:
+                balancer.stop()
+    summary(history, faults)
+    violations = check(history)
+    for violation in violations:
+        print(f"VIOLATION: {violation}")
+    return 1 if violations else 0
+
+
+def summary(history, faults):
+    calls = collections.Counter((event["kind"], event["status"], event["code"]) for event in history if event["type"] == "call")
+    print("faults:", dict(faults.happened))
+    for (kind, status, code), times in sorted(calls.items(), key=str):
+        print(f"{kind:<10} {status} {code}: {times}")
+    talks = collections.Counter((event["status"], event["ends"], event["code"]) for event in history if event["type"] == "talk")
+    print("conversations:", dict(talks), collections.Counter(event["status"] for event in history if event["type"] == "run"))
+    print("given up:", sum(event["type"] == "given_up" for event in history))
+    for kind in ["keyed", "priced", "slow_rate", "fast_rate"]:
+        done = sum(event["kind"] == kind and event["success"] for event in history if event["type"] == "call")
+        assert done > 20, f"only {done} calls of {kind} succeeded: the test shows nothing"
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
