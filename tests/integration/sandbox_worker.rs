@@ -137,9 +137,13 @@ impl Worker {
     }
 
     async fn done(&mut self) -> (JobId, Outcome) {
-        match timeout(PATIENCE, self.messages.next()).await.unwrap().unwrap() {
-            Some(FromWorker::Done(id, outcome)) => (id, *outcome),
-            other => panic!("{other:?}"),
+        loop {
+            match timeout(PATIENCE, self.messages.next()).await.unwrap().unwrap() {
+                Some(FromWorker::Done(id, outcome)) => return (id, *outcome),
+                Some(FromWorker::Sleeping(..)) => {}
+                Some(FromWorker::Waking(id)) => self.tell(&ToWorker::Continue(id)).await,
+                other => panic!("{other:?}"),
+            }
         }
     }
 

@@ -99,7 +99,9 @@ async fn while_the_store_is_away_each_replica_admits_its_part() {
     assert!(f64::from(at_once) <= expected + 1.0, "{at_once} of {expected}");
     for bucket in &replica.rates.buckets {
         // As half a minute later.
-        bucket.lock().part_full_at -= 30_000_000_000;
+        let mut bucket = bucket.lock();
+        bucket.answered -= Duration::from_secs(30);
+        bucket.part_full_at -= 30_000_000_000;
     }
     let later = at_once + u32::try_from(replica.admitted(60, 100).await).unwrap();
     let expected = 30.0 / 3.0 + (now() - begun).as_secs_f64() / 3.0;
