@@ -50,11 +50,11 @@ pub(super) struct SharedRates {
 #[derive(Debug)]
 struct Bucket {
     lease: RateLease,
-    /// What the store last said, and when.
+    /// What the store last said, and when. Before its first answer, when the first call of this replica's part was admitted.
     last: TakenCalls,
-    answered: Duration,
+    answered: Option<Duration>,
     /// Of this replica's part while the database is away, in nanoseconds of its clock. It was empty when the store last
-    /// answered.
+    /// answered; of a new bucket it has one call.
     part_full_at: i64,
 }
 
@@ -210,7 +210,9 @@ impl SharedRates {
         let replicas = self.replicas.load(Ordering::Relaxed).max(1);
         let part = NonZeroU32::new(bucket.lease.per_minute().get() / replicas).unwrap_or(NonZeroU32::MIN);
         let nanos = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
-        let (now, full_again) = (nanos(now), nanos(bucket.answered + Duration::from_secs(60)));
+        let one_call = Duration::from_nanos(refill_nanos(part));
+        let answered = *bucket.answered.get_or_insert(now.saturating_sub(one_call));
+        let (now, full_again) = (nanos(now), nanos(answered + Duration::from_secs(60)));
         let (taken, full_at) = rate::take(bucket.part_full_at.max(full_again), now, part, 1);
         bucket.part_full_at = full_at;
         let until_full = Duration::from_nanos(u64::try_from(full_at.saturating_sub(now)).unwrap_or(0));
@@ -256,7 +258,7 @@ impl SharedRates {
                 for (Asking { bucket, request }, taken) in asking.iter().zip(taken) {
                     let mut bucket = bucket.lock();
                     bucket.lease.answered(now, *request, taken.taken, taken.wait);
-                    (bucket.last, bucket.answered) = (taken, now);
+                    (bucket.last, bucket.answered) = (taken, Some(now));
                 }
             }
             failed => {
@@ -276,12 +278,12 @@ impl SharedRates {
 
 impl Bucket {
     fn new(per_minute: NonZeroU32) -> Self {
-        let (last, answered) = (TakenCalls::default(), now());
+        let (last, answered) = (TakenCalls::default(), None);
         Self { lease: RateLease::new(per_minute), last, answered, part_full_at: 0 }
     }
 
     fn state(&mut self, now: Duration) -> RateState {
-        let until_full = self.last.until_full.saturating_sub(now.saturating_sub(self.answered));
+        let until_full = self.last.until_full.saturating_sub(now.saturating_sub(self.answered.unwrap_or(now)));
         state_of(self.lease.per_minute(), until_full, self.lease.available(now))
     }
 

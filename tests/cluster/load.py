@@ -84,6 +84,7 @@ class Load:
             thread.start()
         for thread in both:
             thread.join()
+        time.sleep(0.3)
 
     def execute(self, caller, conversation):
         status, reply = self.request("POST", f"/api/conversations/{conversation}/execute", caller, {"user_input": "Is 21.5 °C warm?"})

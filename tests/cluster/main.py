@@ -99,21 +99,21 @@ def all_of(load, caller, path, name, cursor):
 
 def record_conversations(load, history):
     """Runs of replicas that were killed are ended by the others, within a minute."""
-    def all_have_ended():
-        found = list(runs_of(load))
-        return found if all(run["status"] != "running" for run in found) else None
-    history += until(all_have_ended, 100, "all runs have ended")
-
-
-def runs_of(load):
     for caller, conversation in load.conversations:
         path = f"/api/conversations/{conversation}"
+
+        def ended():
+            runs = all_of(load, caller, f"{path}/runs", "runs", "before")
+            # A list, since a conversation may have no run.
+            return [runs] if all(run["status"] != "running" for run in runs) else None
         roles = collections.defaultdict(list)
+        [runs] = until(ended, 100, f"all runs of {conversation} have ended")
         for message in all_of(load, caller, f"{path}/messages", "messages", "offset"):
             roles[message["run_id"]].append(next(iter(message["message"])))
-        for run in all_of(load, caller, f"{path}/runs", "runs", "before"):
-            yield {"type": "run", "conversation": conversation, "id": run["id"], "status": run["status"],
-                   "begun": seconds_of(run["begun_at"]), "ended": seconds_of(run["ended_at"]), "messages": roles[run["id"]]}
+        for run in runs:
+            history.append({"type": "run", "conversation": conversation, "id": run["id"], "status": run["status"],
+                            "begun": seconds_of(run["begun_at"]), "ended": seconds_of(run["ended_at"]),
+                            "messages": roles[run["id"]]})
 
 
 def record_trails(replicas, history):

@@ -100,12 +100,21 @@ async fn while_the_store_is_away_each_replica_admits_its_part() {
     for bucket in &replica.rates.buckets {
         // As half a minute later.
         let mut bucket = bucket.lock();
-        bucket.answered -= Duration::from_secs(30);
+        bucket.answered = bucket.answered.map(|answered| answered - Duration::from_secs(30));
         bucket.part_full_at -= 30_000_000_000;
     }
     let later = at_once + u32::try_from(replica.admitted(60, 100).await).unwrap();
     let expected = 30.0 / 3.0 + (now() - begun).as_secs_f64() / 3.0;
     assert!((expected - 1.0..=expected + 1.0).contains(&f64::from(later)), "{later} of {expected}");
+}
+
+#[tokio::test]
+async fn while_the_store_is_away_a_new_bucket_has_one_call() {
+    let store = test_store().await;
+    let replica = Running::on(&store);
+    replica.rates.set_replicas(3);
+    store.close().await;
+    assert_eq!(replica.admitted(60, 10).await, 1);
 }
 
 #[tokio::test]
