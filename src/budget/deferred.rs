@@ -161,16 +161,22 @@ impl Drop for TakenCharges {
 }
 
 impl Budgets {
-    /// What is to be written in the background, and the ids that the store need not remember: first the charges that may be
-    /// stored already, then what was spent meanwhile.
-    pub(super) fn take_unstored(self: &Arc<Self>) -> (TakenCharges, Vec<Arc<str>>) {
-        let mut charges = mem::take(&mut *self.unstored.pending.lock());
-        if charges.is_empty() {
-            let usage = self.accounts.defer_unsaved();
-            charges.extend((!usage.is_empty()).then(|| StoredCharge { id: new_id(), is_reserved: false, usage }));
-        }
-        let known = mem::take(&mut *self.unstored.known.lock());
-        (TakenCharges { budgets: Arc::clone(self), charges }, known)
+    /// The charges that may be stored already.
+    pub(super) fn take_pending(self: &Arc<Self>) -> TakenCharges {
+        let charges = mem::take(&mut *self.unstored.pending.lock());
+        TakenCharges { budgets: Arc::clone(self), charges }
+    }
+
+    /// What was spent and is to be written in the background, as one charge.
+    pub(super) fn take_unsaved(self: &Arc<Self>) -> TakenCharges {
+        let usage = self.accounts.defer_unsaved();
+        let charge = (!usage.is_empty()).then(|| StoredCharge { id: new_id(), is_reserved: false, usage });
+        TakenCharges { budgets: Arc::clone(self), charges: charge.into_iter().collect() }
+    }
+
+    /// The ids that the store need not remember.
+    pub(super) fn take_known(&self) -> Vec<Arc<str>> {
+        mem::take(&mut *self.unstored.known.lock())
     }
 
     /// Keeps ids for later.
@@ -216,11 +222,8 @@ mod tests {
 
     /// Writes what is to be written in the background; what the caller was charged in the store.
     async fn written(budgets: &Arc<Budgets>, store: &Store) -> Decimal {
-        loop {
-            let (charges, known) = budgets.take_unstored();
-            if charges.charges().is_empty() {
-                break;
-            }
+        for take in [Budgets::take_pending, Budgets::take_unsaved] {
+            let (charges, known) = (take(budgets), budgets.take_known());
             let totals = store.charge(charges.charges(), &known).await.unwrap();
             charges.stored(&totals);
         }
@@ -271,7 +274,7 @@ mod tests {
         spend(&budgets, None, 1);
         spend(&budgets, Some(&charges), 10);
         spend_reserved(&budgets, &charges, 20).await;
-        let (unsaved, taken) = (budgets.take_unstored().0, charges.take());
+        let (unsaved, taken) = (budgets.take_unsaved(), charges.take());
         store.charge(unsaved.charges(), &[]).await.unwrap();
         store.charge(taken.charges(), &[]).await.unwrap();
         drop((unsaved, taken));

@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use super::Budgets;
+use super::{Budgets, TakenCharges};
 use crate::infra::readiness::Readiness;
 use crate::infra::store::{Store, StoreError};
 
@@ -89,20 +89,25 @@ impl WriteBehind {
     }
 
     async fn save(&self, day: Date, pruned: &mut Option<Date>) -> Result<(), StoreError> {
-        loop {
-            let (charges, known) = self.budgets.take_unstored();
-            if charges.charges().is_empty() && known.len() < MAX_KNOWN {
-                self.budgets.keep_known(known);
-                break;
-            }
-            let totals = self.store.charge(charges.charges(), &known).await?;
-            charges.stored(&totals);
-        }
+        // Once each: what is spent meanwhile waits for the next time.
+        self.store_charges(self.budgets.take_pending()).await?;
+        self.store_charges(self.budgets.take_unsaved()).await?;
         if *pruned != Some(day) {
             self.store.forget_usage_before(day.saturating_sub(KEPT_DAYS.days())).await?;
             self.store.forget_charges_before(Timestamp::now() - (24 * KEPT_DAYS).hours()).await?;
             *pruned = Some(day);
         }
+        Ok(())
+    }
+
+    async fn store_charges(&self, charges: TakenCharges) -> Result<(), StoreError> {
+        let known = self.budgets.take_known();
+        if charges.charges().is_empty() && known.len() < MAX_KNOWN {
+            self.budgets.keep_known(known);
+            return Ok(());
+        }
+        let totals = self.store.charge(charges.charges(), &known).await?;
+        charges.stored(&totals);
         Ok(())
     }
 }
@@ -174,7 +179,28 @@ mod tests {
         spend(&one, 5);
         one_writes.flush_on(MONDAY).await;
         assert_eq!((spent_today(&one), spent_today(&other)), (cents(35), cents(30)));
-        assert!(one.take_unstored().0.charges().is_empty());
+        assert!(one.take_pending().charges().is_empty() && one.take_unsaved().charges().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_flush_ends_while_calls_go_on() {
+        let (store, readiness) = (test_store().await, Arc::new(Readiness::default()));
+        let budgets = Arc::new(Budgets::new(&BudgetConfig::default()));
+        let writes = WriteBehind::start_on(MONDAY, Arc::clone(&budgets), store, readiness).await.unwrap();
+        let calls = async {
+            loop {
+                spend(&budgets, 1);
+                tokio::task::yield_now().await;
+            }
+        };
+        let flushed = async {
+            tokio::select! {
+                () = writes.flush_on(MONDAY) => {}
+                () = calls => {}
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), flushed).await.expect("it writes once");
+        assert!(spent_today(&budgets) > cents(1));
     }
 
     #[tokio::test]
