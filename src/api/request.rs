@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{FromRequestParts, Path};
+use axum::extract::FromRequestParts;
 use axum::http::header::ORIGIN;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
@@ -13,12 +13,11 @@ use utoipa::ToSchema;
 use super::body::{self, HeldMemory};
 use super::client_request::{MAX_ID_BYTES, REQUEST_ID};
 use super::local;
-use super::parameters::unreadable_path;
 use super::request_guard::Connection;
 use crate::agent::toolbox::InProcess;
 use crate::agent::{AgentRequest, Message};
 use crate::config::AgentProfile;
-use crate::core::call::{Arguments, BudgetScopes, CallContext, Caller, ClientRequest, Upload, Via};
+use crate::core::call::{Arguments, BudgetScopes, CallContext, Caller, ClientRequest, Via};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::headers::{HeaderError, single};
 use crate::core::session::Session;
@@ -79,6 +78,12 @@ pub(super) struct SessionContext {
     prompt_params: Option<Map<String, Value>>,
     #[schema(value_type = Option<Object>)]
     tool_parameters: Option<Map<String, Value>>,
+}
+
+impl SessionContext {
+    pub(super) fn of_session(id: String) -> Self {
+        Self { session_id: Some(id), ..Self::default() }
+    }
 }
 
 /// A call made from a request, and its arguments.
@@ -209,7 +214,11 @@ impl RequestMeta {
         }
     }
 
-    fn call(
+    /// A call of a tool.
+    ///
+    /// # Errors
+    /// The errors of opening the session.
+    pub(super) fn call(
         &self,
         tool: String,
         arguments: Arguments,
@@ -288,73 +297,6 @@ pub(super) async fn caller_of(parts: &Parts, gateway: &Gateway) -> Result<Arc<Ca
         true => Arc::new(caller.owned_by(connection.client_owner.clone())),
         false => caller,
     })
-}
-
-/// A file of a session's workspace, named in a path.
-#[derive(Debug)]
-pub(super) struct SessionFile {
-    session: String,
-    path: String,
-}
-
-impl SessionFile {
-    pub(super) fn new(session: String, path: String) -> Self {
-        Self { session, path }
-    }
-
-    /// A call of `file_write` with this content, in base64.
-    ///
-    /// # Errors
-    /// As [`ExecuteRequest::into_call`].
-    pub(super) fn into_call(
-        self,
-        content: String,
-        origin: &RequestMeta,
-        gateway: &Gateway,
-    ) -> Result<Incoming, CallError> {
-        self.write(content, "base64", origin, gateway)
-    }
-
-    /// A call of `file_write` with the file that is the request's body.
-    ///
-    /// # Errors
-    /// As [`ExecuteRequest::into_call`].
-    pub(super) fn into_upload(
-        self,
-        upload: Upload,
-        origin: &RequestMeta,
-        gateway: &Gateway,
-    ) -> Result<Incoming, CallError> {
-        let mut incoming = self.write(upload.sha256.clone(), "upload", origin, gateway)?;
-        incoming.call.upload = Some(Arc::new(upload));
-        Ok(incoming)
-    }
-
-    fn write(
-        self,
-        content: String,
-        encoding: &str,
-        origin: &RequestMeta,
-        gateway: &Gateway,
-    ) -> Result<Incoming, CallError> {
-        let mut arguments = Arguments::new();
-        arguments.insert("path".to_owned(), self.path.into());
-        arguments.insert("content".to_owned(), content.into());
-        arguments.insert("encoding".to_owned(), encoding.into());
-        let context = SessionContext { session_id: Some(self.session), ..SessionContext::default() };
-        origin.call("file_write".to_owned(), arguments, context, false, gateway)
-    }
-}
-
-impl<S: Send + Sync> FromRequestParts<S> for SessionFile {
-    type Rejection = CallError;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, CallError> {
-        Path::<(String, String)>::from_request_parts(parts, state)
-            .await
-            .map(|Path((session, path))| Self { session, path })
-            .map_err(|rejection| unreadable_path(&rejection))
-    }
 }
 
 fn either(arguments: Option<Arguments>, parameters: Option<Arguments>) -> Result<Arguments, CallError> {

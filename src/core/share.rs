@@ -8,6 +8,8 @@
 //! is given more than three quarters of the capacity, and the rest is left to owners that hold less. Capacities below
 //! [`MIN_RESERVED`] have no reserve.
 
+mod lease;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +17,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
+
+pub use self::lease::Lease;
 
 use super::caller::Owner;
 
@@ -28,15 +32,6 @@ const MIN_RESERVED: u64 = 4;
 #[derive(Debug)]
 pub struct Share {
     state: Mutex<State>,
-}
-
-/// Units of a share; given back on drop.
-#[derive(Debug)]
-#[must_use]
-pub struct Lease {
-    share: Arc<Share>,
-    owner: Owner,
-    amount: u64,
 }
 
 /// Why there is no lease.
@@ -117,7 +112,7 @@ impl Share {
         let is_free = state.fits(owner, amount, now) && (state.waiting == 0 || state.next(now).is_none());
         is_free.then(|| {
             state.take(owner, amount);
-            self.lease(owner, amount)
+            Lease::new(self, owner, amount)
         })
     }
 
@@ -199,53 +194,12 @@ impl Share {
         {
             let mut state = self.state.lock();
             while let Some((owner, waiting)) = state.grant_next(now) {
-                granted.push((waiting.grant, self.lease(&owner, waiting.amount)));
+                granted.push((waiting.grant, Lease::new(self, &owner, waiting.amount)));
             }
         }
         for (grant, lease) in granted {
             drop(grant.send(lease));
         }
-    }
-
-    fn lease(self: &Arc<Self>, owner: &Owner, amount: u64) -> Lease {
-        Lease { share: Arc::clone(self), owner: owner.clone(), amount }
-    }
-}
-
-impl Lease {
-    /// Units held.
-    pub fn amount(&self) -> u64 {
-        self.amount
-    }
-
-    /// Gives units back, so that at most this many are left.
-    pub fn shrink_to(&mut self, amount: u64) {
-        let less = self.amount.saturating_sub(amount);
-        self.amount -= less;
-        self.give_back(less);
-    }
-
-    /// Adds units of the same owner and share.
-    pub fn extend(&mut self, mut more: Self) {
-        debug_assert!(Arc::ptr_eq(&self.share, &more.share) && self.owner == more.owner, "{self:?} and {more:?}");
-        self.amount += std::mem::take(&mut more.amount);
-    }
-
-    fn give_back(&self, amount: u64) {
-        let is_awaited = {
-            let mut state = self.share.state.lock();
-            state.give_back(&self.owner, amount);
-            state.waiting > 0
-        };
-        if is_awaited {
-            self.share.grant();
-        }
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        self.give_back(self.amount);
     }
 }
 

@@ -7,7 +7,8 @@ use axum::response::{IntoResponse, Response};
 
 use crate::api::body::FileBody;
 use crate::api::documentation::ReplyBody;
-use crate::api::request::{RequestMeta, SessionFile};
+use crate::api::request::RequestMeta;
+use crate::api::session_file::SessionFile;
 use crate::core::error::CallError;
 use crate::gateway::Gateway;
 
