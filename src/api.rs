@@ -27,6 +27,7 @@ mod request;
 mod request_guard;
 mod responses;
 mod rest;
+mod session_file;
 mod tls;
 
 use std::sync::Arc;

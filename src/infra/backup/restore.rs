@@ -114,6 +114,8 @@ impl Extracted<'_> {
         staged.push(".restoring");
         let staged = PathBuf::from(staged);
         if !self.moves.iter().any(|(from, _)| *from == staged) {
+            // What an earlier restore left that was killed.
+            remove(&staged);
             self.moves.push((staged.clone(), place.to_owned()));
         }
         staged
@@ -130,9 +132,14 @@ impl Extracted<'_> {
 impl Drop for Extracted<'_> {
     fn drop(&mut self) {
         for (staged, _) in &self.moves {
-            let _none = fs::remove_dir_all(staged).or_else(|_| fs::remove_file(staged));
+            remove(staged);
         }
     }
+}
+
+/// Removes a file, or a folder with what is in it. One that stays is found when its place is written to.
+fn remove(path: &Path) {
+    let _stays = fs::remove_dir_all(path).or_else(|_| fs::remove_file(path));
 }
 
 fn make_folder(path: &Path) -> io::Result<()> {

@@ -48,7 +48,11 @@ fn files_of_sessions_are_restored_without_links_and_an_existing_file_is_never_re
     assert_eq!(contents, BackupContents { audit_lines: 0, workspace_files: 1 });
     assert!(matches!(write(&places(here.path()), None, &to), Err(BackupError::Exists(_))));
 
+    // As after a restore that was killed.
+    fs::create_dir(there.path().join("workspaces.restoring")).unwrap();
+    fs::write(there.path().join("workspaces.restoring/old"), "").unwrap();
     assert_eq!(restore(&places(there.path()), &to).unwrap(), contents);
+    assert_eq!(names_in(&there.path().join("workspaces")), ["abc"]);
     assert_eq!(fs::read_to_string(there.path().join("workspaces/abc/notes/関所.txt")).unwrap(), "today");
     assert_eq!(names_in(&there.path().join("workspaces/abc")), ["empty", "notes"]);
     assert_eq!(names_in(&there.path().join("workspaces/abc/notes")), ["関所.txt"]);
