@@ -187,6 +187,8 @@ mod tests {
         let (store, readiness) = (test_store().await, Arc::new(Readiness::default()));
         let budgets = Arc::new(Budgets::new(&BudgetConfig::default()));
         let writes = WriteBehind::start_on(MONDAY, Arc::clone(&budgets), store, readiness).await.unwrap();
+        // Something to write, so that the first step of a flush does not end it.
+        spend(&budgets, 1);
         let calls = async {
             loop {
                 spend(&budgets, 1);
