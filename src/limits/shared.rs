@@ -3,7 +3,8 @@
 //! slow rates each call asks, together with those that are due at that moment.
 //!
 //! While the database is away, slices are used up; then each replica admits its part of the rate, by the last number of replicas
-//! that it knew. Nothing is saved up for that: what the database said last may have been used by others since.
+//! that it knew. Nothing is saved up for that: what the database said last may have been used by others since. What it admitted
+//! leaves the bucket once the database is back.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -212,12 +213,16 @@ impl SharedRates {
         let nanos = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
         let one_call = Duration::from_nanos(refill_nanos(part));
         let answered = *bucket.answered.get_or_insert(now.saturating_sub(one_call));
-        let (now, full_again) = (nanos(now), nanos(answered + Duration::from_secs(60)));
-        let (taken, full_at) = rate::take(bucket.part_full_at.max(full_again), now, part, 1);
+        let (now_nanos, full_again) = (nanos(now), nanos(answered + Duration::from_secs(60)));
+        let (taken, full_at) = rate::take(bucket.part_full_at.max(full_again), now_nanos, part, 1);
         bucket.part_full_at = full_at;
-        let until_full = Duration::from_nanos(u64::try_from(full_at.saturating_sub(now)).unwrap_or(0));
+        let until_full = Duration::from_nanos(u64::try_from(full_at.saturating_sub(now_nanos)).unwrap_or(0));
         let state = state_of(part, until_full, 0);
-        if taken == 1 { Ok(state) } else { Err((rate::wait(full_at, now, part), state)) }
+        if taken == 0 {
+            return Err((rate::wait(full_at, now_nanos, part), state));
+        }
+        bucket.lease.admit_unsettled(now, part.get().into());
+        Ok(state)
     }
 
     async fn is_back(&self) -> bool {

@@ -2,7 +2,8 @@
 //! has left the bucket: a slice that is lost delays calls, and never admits one.
 //!
 //! A replica takes at most what it used in the last second, at most a second of the rate, and uses it before it ends or gives
-//! it back. So over the bucket at most one slice a replica is admitted within any minute.
+//! it back. So over the bucket at most one slice a replica is admitted within any minute. What a replica admits while the ledger
+//! is away, it takes from the bucket afterwards, before any other call.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -18,6 +19,7 @@ pub const SLICE_TTL: Duration = Duration::from_secs(2);
 const MIN_LEASED_RATE: u32 = 20 * 60;
 
 const NANOS_A_MINUTE: u64 = 60_000_000_000;
+const MINUTE: Duration = Duration::from_nanos(NANOS_A_MINUTE);
 
 /// Nanoseconds in which one call is refilled. Rounded up, so that no minute permits more calls.
 pub fn refill_nanos(per_minute: NonZeroU32) -> u64 {
@@ -57,6 +59,8 @@ pub enum Decision {
 pub struct TakeRequest {
     /// Negative: given back.
     pub wanted: i64,
+    /// So many of them were admitted before.
+    pub unsettled: u64,
     pub sent: Duration,
 }
 
@@ -68,6 +72,9 @@ pub struct RateLease {
     slices: VecDeque<(u64, Duration)>,
     /// Calls of slices that ended.
     ended: u64,
+    /// Calls that were admitted while the ledger was away, and until when they matter.
+    unsettled: u64,
+    unsettled_until: Duration,
     asked_for: UseWindow<u64>,
     waiting: u64,
     is_asking: bool,
@@ -80,6 +87,8 @@ impl RateLease {
             per_minute,
             slices: VecDeque::new(),
             ended: 0,
+            unsettled: 0,
+            unsettled_until: Duration::ZERO,
             asked_for: UseWindow::default(),
             waiting: 0,
             is_asking: false,
@@ -116,6 +125,12 @@ impl RateLease {
         Decision::Ask
     }
 
+    /// A call was admitted while the ledger was away. Of those, `most` are settled: meanwhile the bucket was refilled by no more.
+    pub fn admit_unsettled(&mut self, now: Duration, most: u64) {
+        self.unsettled = (self.unsettled + 1).min(most);
+        self.unsettled_until = now + MINUTE;
+    }
+
     /// How long the ledger's bucket has no call, as far as is known, and none can be admitted.
     pub fn refused_for(&mut self, now: Duration) -> Option<Duration> {
         let is_empty = self.available(now) == 0;
@@ -150,18 +165,22 @@ impl RateLease {
         }
         let available = self.available(now);
         let ahead = self.ahead(now);
+        let mut unsettled = self.unsettled;
         let wanted = if self.waiting > 0 || self.is_low(now) {
             let most = self.waiting.max(self.most_at_once());
             // Of calls that wait, all may have been served since: one is asked for, since an answer is waited for.
-            i64::try_from((self.waiting + ahead).min(most).saturating_sub(available).max(1))
+            i64::try_from(unsettled + (self.waiting + ahead).min(most).saturating_sub(available).max(1))
+        } else if unsettled > 0 && now >= self.refused_until {
+            i64::try_from(unsettled)
         } else if self.ended > 0 {
+            unsettled = 0;
             i64::try_from(std::mem::take(&mut self.ended)).map(|ended| -ended)
         } else {
             return None;
         };
         self.waiting = 0;
         self.is_asking = true;
-        Some(TakeRequest { wanted: wanted.unwrap_or_default(), sent: now })
+        Some(TakeRequest { wanted: wanted.unwrap_or_default(), unsettled, sent: now })
     }
 
     /// The ledger answered the last request; `wait`: how long until its bucket has a call then.
@@ -170,8 +189,11 @@ impl RateLease {
         if request.wanted <= 0 {
             return;
         }
-        if let Some(calls) = u64::try_from(taken).ok().filter(|calls| *calls > 0) {
-            self.slices.push_back((calls, request.sent + SLICE_TTL * 9 / 10));
+        let taken_calls = u64::try_from(taken).unwrap_or_default();
+        let settled = taken_calls.min(request.unsettled);
+        self.unsettled -= settled;
+        if taken_calls > settled {
+            self.slices.push_back((taken_calls - settled, request.sent + SLICE_TTL * 9 / 10));
         }
         if taken < request.wanted {
             self.refused_until = now + wait;
@@ -186,7 +208,8 @@ impl RateLease {
     /// Whether it can be forgotten without a difference.
     pub fn is_idle(&mut self, now: Duration) -> bool {
         let has_calls = self.waiting > 0 || self.ended > 0 || self.available(now) > 0;
-        !has_calls && !self.is_asking && now >= self.refused_until && self.asked_for.per_second(now) == 0
+        let is_settled = self.unsettled == 0 || now >= self.unsettled_until;
+        !has_calls && is_settled && !self.is_asking && now >= self.refused_until && self.asked_for.per_second(now) == 0
     }
 
     /// How many calls it has ahead of need: those of a second.
@@ -292,6 +315,30 @@ mod tests {
         lease.unanswered();
         assert_eq!(lease.request(end + Duration::from_secs(9)), None, "an answer that is lost may have been one");
         assert!(lease.is_idle(end + Duration::from_secs(9)));
+    }
+
+    #[test]
+    fn calls_that_were_admitted_without_the_ledger_are_settled_first() {
+        let mut lease = RateLease::new(rate(60));
+        for _ in 0..30 {
+            lease.admit_unsettled(START, 20);
+        }
+        assert!(!lease.is_idle(START + Duration::from_secs(5)));
+        let request = lease.request(START).unwrap();
+        assert_eq!(request.wanted, 20, "the replica's part of a minute");
+        lease.answered(START, request, 12, Duration::from_secs(1));
+        assert_eq!(lease.request(START + Duration::from_millis(999)), None, "the bucket is empty");
+        lease.await_call();
+        let request = lease.request(START + Duration::from_secs(1)).unwrap();
+        assert_eq!(request.wanted, 9, "the call that waits, beside the rest");
+        lease.unanswered();
+        let request = lease.request(START + Duration::from_secs(2)).unwrap();
+        assert_eq!(request.wanted, 8, "what is not known to be settled is settled again");
+        lease.await_call();
+        lease.answered(START + Duration::from_secs(2), request, 8, Duration::ZERO);
+        let request = lease.request(START + Duration::from_secs(3)).unwrap();
+        lease.answered(START + Duration::from_secs(3), request, 1, Duration::ZERO);
+        assert_eq!((request.wanted, lease.available(START + Duration::from_secs(3))), (1, 1));
     }
 
     #[test]

@@ -118,6 +118,17 @@ async fn while_the_store_is_away_a_new_bucket_has_one_call() {
 }
 
 #[tokio::test]
+async fn what_was_admitted_while_the_store_was_away_leaves_the_bucket_once_it_is_back() {
+    let store = test_store().await;
+    let (replica, other) = (Running::on(&store), Running::on(&store));
+    let mut rounds = replica.rates.rounds.subscribe();
+    replica.rates.is_away.store(true, Ordering::Relaxed);
+    assert_eq!(replica.admitted(6, 1).await, 1);
+    rounds.changed().await.unwrap();
+    assert_eq!(other.admitted(6, 10).await, 5);
+}
+
+#[tokio::test]
 async fn idle_buckets_are_forgotten() {
     let store = test_store().await;
     let replica = Running::on(&store);
