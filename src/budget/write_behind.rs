@@ -1,6 +1,6 @@
 //! Daily usage that survives a restart: read at start, written in the background.
 //!
-//! Usage is written to the store every 50 ms while it changes, by a replica every second, and at shutdown: a killed process
+//! Usage is written to the store every 50 ms while it changes, by a replica every 2 s, and at shutdown: a killed process
 //! loses at most that.
 //! Increments are written, never totals: two processes may share a store, and each reads the other's usage when it
 //! writes.
@@ -21,7 +21,7 @@ use crate::infra::store::{Store, StoreError};
 const EVERY: Duration = Duration::from_millis(50);
 
 /// The same of a replica: what it leased counts as spent meanwhile, and many replicas write to one database.
-const EVERY_OF_A_REPLICA: Duration = Duration::from_secs(1);
+const EVERY_OF_A_REPLICA: Duration = Duration::from_secs(2);
 
 /// Days that the store keeps, for operators to inspect.
 const KEPT_DAYS: i32 = 90;

@@ -84,6 +84,9 @@ enum Engine {
 /// How often a transaction is begun again that another one undid.
 const MAX_CONFLICTS: u32 = 8;
 
+/// Rows of one statement.
+const MAX_ROWS: usize = 500;
+
 impl Store {
     /// Connects, and applies migrations. Other processes may use the same store.
     ///
@@ -235,6 +238,15 @@ pub async fn copy(original: &StoreLocation, to: &Path) -> Result<(), StoreError>
             Ok(())
         }
     }
+}
+
+/// The parameters of so many rows of a statement: `($1, $2), ($3, $4)`, each with fixed values in front.
+fn parameters_of_rows(rows: usize, fixed: &str, columns: usize) -> String {
+    let row = |row: usize| {
+        let parameters = (1..=columns).map(|column| format!("${}", row * columns + column));
+        format!("({fixed}{})", parameters.collect::<Vec<_>>().join(", "))
+    };
+    (0..rows).map(row).collect::<Vec<_>>().join(", ")
 }
 
 /// Runs a transaction, and again when another one undid it.

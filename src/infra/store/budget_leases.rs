@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use jiff::civil::Date;
-use sqlx::AnyConnection;
+use sqlx::{AnyConnection, AssertSqlSafe};
 
-use super::{DailyScope, Store, StoreError, retried};
+use super::{DailyScope, MAX_ROWS, Store, StoreError, parameters_of_rows, retried};
 use crate::core::amount::Amount;
 use crate::core::lease::budget::{AccountLimit, LeaseAnswer, LeaseRequest, StoredLease, decide};
 
@@ -27,6 +27,19 @@ pub struct AccountLease {
     pub lease: LeaseAnswer,
     /// What all replicas spent and settled.
     pub spent: Amount,
+}
+
+/// The day, scope and key of an account, as they are stored.
+type AccountRow = (String, String, String);
+
+impl AskedLease {
+    fn account(&self) -> (Date, DailyScope, &str) {
+        (self.day, self.scope, &self.key)
+    }
+
+    fn row(&self) -> AccountRow {
+        (self.day.to_string(), self.scope.as_str().to_owned(), (*self.key).to_owned())
+    }
 }
 
 impl Store {
@@ -80,69 +93,92 @@ impl Store {
         let failed = |error| self.failed(error);
         let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
         let mut answers = Vec::with_capacity(requests.len());
-        for asked in requests {
-            answers.push(self.exchange_one(&mut transaction, replica, asked).await?);
+        for requests in requests.chunks(MAX_ROWS) {
+            answers.extend(self.exchange_within(&mut transaction, replica, requests).await?);
         }
         transaction.commit().await.map_err(failed)?;
         Ok(answers)
     }
 
-    async fn exchange_one(
+    async fn exchange_within(
         &self,
         connection: &mut AnyConnection,
         replica: &str,
-        asked: &AskedLease,
-    ) -> Result<AccountLease, StoreError> {
-        let spent = self.lock_usage(connection, (asked.day, asked.scope, &asked.key)).await?;
-        let (own, others) = self.leases_of(connection, replica, asked).await?;
-        // One of a replica that is older than its last one: nobody waits for the answer.
-        let Some((stored, lease)) = decide(asked.limit, (spent, others), own, &asked.request) else {
-            return Ok(AccountLease { lease: LeaseAnswer::default(), spent });
-        };
-        sqlx::query(
-            "INSERT INTO budget_leases (day, scope, scope_key, replica, sequence, cost_usd, tokens)
-             VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (day, scope, scope_key, replica)
-             DO UPDATE SET sequence = excluded.sequence, cost_usd = excluded.cost_usd, tokens = excluded.tokens",
-        )
-        .bind(asked.day.to_string())
-        .bind(asked.scope.as_str())
-        .bind(&*asked.key)
-        .bind(replica)
-        .bind(stored.sequence)
-        .bind(stored.amount.cost_usd.to_string())
-        .bind(i64::try_from(stored.amount.tokens).unwrap_or(i64::MAX))
-        .execute(&mut *connection)
-        .await
-        .map_err(|error| self.failed(error))?;
-        Ok(AccountLease { lease, spent })
+        requests: &[AskedLease],
+    ) -> Result<Vec<AccountLease>, StoreError> {
+        let accounts: Vec<_> = requests.iter().map(AskedLease::account).collect();
+        let spent = self.lock_usage(connection, &accounts).await?;
+        let leases = self.leases_of(connection, replica, &accounts).await?;
+        let (mut answers, mut decided) = (Vec::with_capacity(requests.len()), Vec::new());
+        for (asked, spent) in requests.iter().zip(spent) {
+            let (own, others) = leases.get(&asked.row()).copied().unwrap_or_default();
+            let answer = decide(asked.limit, (spent, others), own, &asked.request);
+            // Without: one of a replica that is older than its last one, and nobody waits for the answer.
+            answers.push(AccountLease { lease: answer.map_or_else(LeaseAnswer::default, |(_, lease)| lease), spent });
+            decided.extend(answer.map(|(stored, _)| (asked, stored)));
+        }
+        self.write_leases(connection, replica, &decided).await?;
+        Ok(answers)
     }
 
-    /// The lease of a replica, and those of all others together.
+    /// The lease of a replica, and those of all others together, of accounts that have any.
     async fn leases_of(
         &self,
         connection: &mut AnyConnection,
         replica: &str,
-        asked: &AskedLease,
-    ) -> Result<(StoredLease, Amount), StoreError> {
-        let rows: Vec<(String, i64, String, i64)> = sqlx::query_as(
-            "SELECT replica, sequence, cost_usd, tokens FROM budget_leases
-             WHERE day = $1 AND scope = $2 AND scope_key = $3",
-        )
-        .bind(asked.day.to_string())
-        .bind(asked.scope.as_str())
-        .bind(&*asked.key)
-        .fetch_all(&mut *connection)
-        .await
-        .map_err(|error| self.failed(error))?;
-        let (mut own, mut others) = (StoredLease::default(), Amount::ZERO);
-        for (of, sequence, cost_usd, tokens) in rows {
+        accounts: &[(Date, DailyScope, &str)],
+    ) -> Result<HashMap<AccountRow, (StoredLease, Amount)>, StoreError> {
+        let sql = format!(
+            "SELECT day, scope, scope_key, replica, sequence, cost_usd, tokens FROM budget_leases
+             WHERE (day, scope, scope_key) IN (VALUES {})",
+            parameters_of_rows(accounts.len(), "", 3)
+        );
+        let mut statement = sqlx::query_as(AssertSqlSafe(sql));
+        for (day, scope, key) in accounts {
+            statement = statement.bind(day.to_string()).bind(scope.as_str()).bind(*key);
+        }
+        let rows: Vec<(String, String, String, String, i64, String, i64)> =
+            statement.fetch_all(&mut *connection).await.map_err(|error| self.failed(error))?;
+        let mut leases: HashMap<AccountRow, (StoredLease, Amount)> = HashMap::new();
+        for (day, scope, key, of, sequence, cost_usd, tokens) in rows {
             let amount = self.amount(&cost_usd, tokens)?;
+            let (own, others) = leases.entry((day, scope, key)).or_default();
             match of == replica {
-                true => own = StoredLease { sequence, amount },
-                false => others = others.plus(amount),
+                true => *own = StoredLease { sequence, amount },
+                false => *others = others.plus(amount),
             }
         }
-        Ok((own, others))
+        Ok(leases)
+    }
+
+    async fn write_leases(
+        &self,
+        connection: &mut AnyConnection,
+        replica: &str,
+        decided: &[(&AskedLease, StoredLease)],
+    ) -> Result<(), StoreError> {
+        if decided.is_empty() {
+            return Ok(());
+        }
+        let sql = format!(
+            "INSERT INTO budget_leases (day, scope, scope_key, replica, sequence, cost_usd, tokens) VALUES {}
+             ON CONFLICT (day, scope, scope_key, replica)
+             DO UPDATE SET sequence = excluded.sequence, cost_usd = excluded.cost_usd, tokens = excluded.tokens",
+            parameters_of_rows(decided.len(), "", 7)
+        );
+        let mut statement = sqlx::query(AssertSqlSafe(sql));
+        for (asked, stored) in decided {
+            let (day, scope, key) = asked.row();
+            statement = statement
+                .bind(day)
+                .bind(scope)
+                .bind(key)
+                .bind(replica)
+                .bind(stored.sequence)
+                .bind(stored.amount.cost_usd.to_string())
+                .bind(i64::try_from(stored.amount.tokens).unwrap_or(i64::MAX));
+        }
+        statement.execute(&mut *connection).await.map(drop).map_err(|error| self.failed(error))
     }
 
     fn amount(&self, cost_usd: &str, tokens: i64) -> Result<Amount, StoreError> {

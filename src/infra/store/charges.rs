@@ -6,11 +6,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use rust_decimal::Decimal;
-use sqlx::AnyConnection;
+use sqlx::{AnyConnection, AssertSqlSafe};
 
 use super::conversation_runs::add_usage;
 use super::usage::DailyScope;
-use super::{DailyUsage, ModelUsageRow, Store, StoreError, retried};
+use super::{DailyUsage, MAX_ROWS, ModelUsageRow, Store, StoreError, parameters_of_rows, retried};
 use crate::core::call::{Reservation, ReservedTurn};
 use crate::core::record::RunUsage;
 
@@ -129,8 +129,10 @@ impl Store {
     async fn try_charge(&self, charges: &[StoredCharge], known: &[Arc<str>]) -> Result<Vec<DailyUsage>, StoreError> {
         let failed = |error| self.failed(error);
         let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
-        for id in known {
-            let removed = sqlx::query("DELETE FROM stored_charges WHERE id = $1").bind(&**id);
+        for known in known.chunks(MAX_ROWS) {
+            let ids = parameters_of_rows(known.len(), "", 1);
+            let sql = format!("DELETE FROM stored_charges WHERE id IN ({ids})");
+            let removed = known.iter().fold(sqlx::query(AssertSqlSafe(sql)), |removed, id| removed.bind(&**id));
             removed.execute(&mut *transaction).await.map_err(failed)?;
         }
         let totals = self.charge_within(&mut transaction, charges).await?;
@@ -178,7 +180,7 @@ impl Store {
     /// [`StoreError`].
     pub async fn reserved_charges(&self, owner: &str) -> Result<Vec<ReservedCharge>, StoreError> {
         let sql = format!("SELECT {RESERVED} FROM reserved_charges WHERE owner = $1 ORDER BY id");
-        let rows = sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(owner).fetch_all(&self.pool).await;
+        let rows = sqlx::query_as(AssertSqlSafe(sql)).bind(owner).fetch_all(&self.pool).await;
         rows.map_err(|error| self.failed(error))?.into_iter().map(|row| self.reserved_charge(row)).collect()
     }
 
@@ -217,7 +219,7 @@ impl Store {
         value: &str,
     ) -> Result<Vec<ReservedCharge>, StoreError> {
         let sql = format!("DELETE FROM reserved_charges WHERE {which} RETURNING {RESERVED}");
-        let rows = sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(value).fetch_all(&mut *connection).await;
+        let rows = sqlx::query_as(AssertSqlSafe(sql)).bind(value).fetch_all(&mut *connection).await;
         let rows = rows.map_err(|error| self.failed(error))?;
         let reserved = rows.into_iter().map(|row| self.reserved_charge(row)).collect::<Result<Vec<_>, _>>()?;
         for charge in reserved.iter().filter(|charge| charge.turn.is_none()) {

@@ -1,12 +1,13 @@
 //! What callers and tenants spent on each day.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use jiff::civil::Date;
 use rust_decimal::Decimal;
-use sqlx::AnyConnection;
+use sqlx::{AnyConnection, AssertSqlSafe};
 
-use super::{Store, StoreError};
+use super::{MAX_ROWS, Store, StoreError, parameters_of_rows};
 use crate::core::amount::Amount;
 
 /// The scopes of daily usage.
@@ -87,59 +88,76 @@ impl Store {
         Ok(())
     }
 
-    /// Adds to the stored usage, and returns the new totals in the same order. The last statements of a transaction, since they
-    /// lock what others change too.
+    /// Adds to the stored usage of accounts, each at most once, and returns the new totals in the same order. The last statements
+    /// of a transaction, since they lock what others change too.
     pub(super) async fn add_usage_within(
         &self,
         connection: &mut AnyConnection,
         additions: &[DailyUsage],
     ) -> Result<Vec<DailyUsage>, StoreError> {
         let mut totals = Vec::with_capacity(additions.len());
-        for addition in additions {
-            totals.push(self.add_one(connection, addition).await?);
+        for additions in additions.chunks(MAX_ROWS) {
+            let accounts: Vec<_> = additions.iter().map(|added| (added.day, added.scope, &*added.key)).collect();
+            let spent = self.lock_usage(connection, &accounts).await?;
+            let sums = additions.iter().zip(spent).map(|(added, spent)| DailyUsage {
+                cost_usd: added.cost_usd.saturating_add(spent.cost_usd),
+                tokens: added.tokens.saturating_add(spent.tokens),
+                ..added.clone()
+            });
+            let sums: Vec<_> = sums.collect();
+            self.write_usage(connection, &sums).await?;
+            totals.extend(sums);
         }
         Ok(totals)
     }
 
-    /// What was spent of an account, whose row stays locked until the end of the transaction.
+    /// What was spent of accounts, each named once, in the same order. Their rows stay locked until the end of the transaction.
     pub(super) async fn lock_usage(
         &self,
         connection: &mut AnyConnection,
-        (day, scope, key): (Date, DailyScope, &str),
-    ) -> Result<Amount, StoreError> {
+        accounts: &[(Date, DailyScope, &str)],
+    ) -> Result<Vec<Amount>, StoreError> {
         // Changes nothing of a row that is there, and locks it: no other process may write between our read and our write.
-        let (cost_usd, tokens): (String, i64) = sqlx::query_as(
-            "INSERT INTO daily_usage (day, scope, scope_key, cost_usd, tokens) VALUES ($1, $2, $3, '0', 0)
-             ON CONFLICT (day, scope, scope_key) DO UPDATE SET tokens = daily_usage.tokens RETURNING cost_usd, tokens",
-        )
-        .bind(day.to_string())
-        .bind(scope.as_str())
-        .bind(key)
-        .fetch_one(&mut *connection)
-        .await
-        .map_err(|error| self.failed(error))?;
-        let (cost_usd, tokens) = self.amounts(&cost_usd, tokens)?;
-        Ok(Amount { cost_usd, tokens })
+        let sql = format!(
+            "INSERT INTO daily_usage (cost_usd, tokens, day, scope, scope_key) VALUES {}
+             ON CONFLICT (day, scope, scope_key) DO UPDATE SET tokens = daily_usage.tokens
+             RETURNING day, scope, scope_key, cost_usd, tokens",
+            parameters_of_rows(accounts.len(), "'0', 0, ", 3)
+        );
+        let mut statement = sqlx::query_as(AssertSqlSafe(sql));
+        for (day, scope, key) in accounts {
+            statement = statement.bind(day.to_string()).bind(scope.as_str()).bind(*key);
+        }
+        let rows: Vec<(String, String, String, String, i64)> =
+            statement.fetch_all(&mut *connection).await.map_err(|error| self.failed(error))?;
+        let mut spent = HashMap::with_capacity(rows.len());
+        for (day, scope, key, cost_usd, tokens) in rows {
+            let (cost_usd, tokens) = self.amounts(&cost_usd, tokens)?;
+            spent.insert((day, scope, key), Amount { cost_usd, tokens });
+        }
+        let in_order = accounts.iter().map(|(day, scope, key)| {
+            let row = (day.to_string(), scope.as_str().to_owned(), (*key).to_owned());
+            spent.remove(&row).ok_or_else(|| self.damaged(format!("no usage of {row:?}")))
+        });
+        in_order.collect()
     }
 
-    async fn add_one(&self, connection: &mut AnyConnection, addition: &DailyUsage) -> Result<DailyUsage, StoreError> {
-        let Amount { cost_usd, tokens } =
-            self.lock_usage(connection, (addition.day, addition.scope, &addition.key)).await?;
-        let mut total = addition.clone();
-        total.cost_usd = total.cost_usd.saturating_add(cost_usd);
-        total.tokens = total.tokens.saturating_add(tokens);
-        sqlx::query(
-            "UPDATE daily_usage SET cost_usd = $4, tokens = $5 WHERE day = $1 AND scope = $2 AND scope_key = $3",
-        )
-        .bind(total.day.to_string())
-        .bind(total.scope.as_str())
-        .bind(&*total.key)
-        .bind(total.cost_usd.to_string())
-        .bind(i64::try_from(total.tokens).unwrap_or(i64::MAX))
-        .execute(&mut *connection)
-        .await
-        .map_err(|error| self.failed(error))?;
-        Ok(total)
+    async fn write_usage(&self, connection: &mut AnyConnection, totals: &[DailyUsage]) -> Result<(), StoreError> {
+        let sql = format!(
+            "INSERT INTO daily_usage (day, scope, scope_key, cost_usd, tokens) VALUES {}
+             ON CONFLICT (day, scope, scope_key) DO UPDATE SET cost_usd = excluded.cost_usd, tokens = excluded.tokens",
+            parameters_of_rows(totals.len(), "", 5)
+        );
+        let mut statement = sqlx::query(AssertSqlSafe(sql));
+        for total in totals {
+            statement = statement
+                .bind(total.day.to_string())
+                .bind(total.scope.as_str())
+                .bind(&*total.key)
+                .bind(total.cost_usd.to_string())
+                .bind(i64::try_from(total.tokens).unwrap_or(i64::MAX));
+        }
+        statement.execute(&mut *connection).await.map(drop).map_err(|error| self.failed(error))
     }
 
     pub(super) fn amounts(&self, cost_usd: &str, tokens: i64) -> Result<(Decimal, u64), StoreError> {
