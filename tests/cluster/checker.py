@@ -14,10 +14,9 @@ PRICE, BUDGET = 0.01, 1.00
 RATES = {"slow_rate": 120, "fast_rate": 1500}
 # What replicas may admit more: the refill of two seconds.
 AHEAD_SECONDS = 2
-# A replica without the database admits its part of a rate, while the others have the whole rate: until it has noticed that the
-# database is back.
-PART, NOTICED_SECONDS = 1 / 3, 3
-PARTITIONS = {"cut", "stall", "slow"}
+# Replicas without the database admit their parts of a rate, while its bucket is refilled for the others. They settle that once they
+# have noticed that the database is back: until then, so much more may have been admitted.
+PARTS, NOTICED_SECONDS = {"cut": 1 / 3, "stall": 1 / 3, "slow": 1 / 3, "crash_database": 1}, 3
 
 
 def check(history):
@@ -65,15 +64,15 @@ def budgets_are_not_overspent(effects):
 
 
 def rates_are_kept(effects, faults):
-    partitions = [(fault["begun"], fault["ended"] + NOTICED_SECONDS) for fault in faults if fault["kind"] in PARTITIONS]
-    apart = lambda since, until: sum(max(0, min(until, end) - max(since, begin)) for begin, end in partitions)
+    partitions = [(fault["begun"], fault["ended"] + NOTICED_SECONDS, PARTS[fault["kind"]]) for fault in faults if fault["kind"] in PARTS]
+    apart = lambda since, until: sum(part * max(0, min(until, end) - max(since, begin)) for begin, end, part in partitions)
     for kind, per_minute in RATES.items():
         times = sorted(effect["time"] for effect in effects if effect["kind"] == kind)
         rate = per_minute / 60
         # The bucket as one gateway has it: it holds a minute's calls. One that replicas take ahead may be used later.
         held, last = per_minute + AHEAD_SECONDS * rate, times[0] if times else 0
         for time in times:
-            refill = (time - last + PART * apart(last, time)) * rate
+            refill = (time - last + apart(last, time)) * rate
             held = min(per_minute + AHEAD_SECONDS * rate, held + refill) - 1
             last = time
             if held < 0:

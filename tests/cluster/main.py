@@ -86,11 +86,12 @@ def seconds_of(text):
 
 
 def all_of(load, caller, path, name, cursor):
-    """The entries of all pages."""
+    """The entries of all pages. Asked again by `until` if a page is refused, such as by a balancer that has no replica just now."""
     found, after = [], ""
     while True:
         status, page = load.request("GET", f"{path}?limit=100{after}", caller)
-        assert status == 200, (path, status, page)
+        if status != 200:
+            raise ConnectionError(f"{path}: {status} {page}")
         found += page[name]
         if page["next"] is None:
             return found
@@ -108,7 +109,8 @@ def record_conversations(load, history):
             return [runs] if all(run["status"] != "running" for run in runs) else None
         roles = collections.defaultdict(list)
         [runs] = until(ended, 100, f"all runs of {conversation} have ended")
-        for message in all_of(load, caller, f"{path}/messages", "messages", "offset"):
+        [messages] = until(lambda: [all_of(load, caller, f"{path}/messages", "messages", "offset")], 10, f"the messages of {conversation}")
+        for message in messages:
             roles[message["run_id"]].append(next(iter(message["message"])))
         for run in runs:
             history.append({"type": "run", "conversation": conversation, "id": run["id"], "status": run["status"],
