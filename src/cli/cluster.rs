@@ -20,14 +20,25 @@ pub(super) fn run(common: &Common) -> Exit {
 
 fn show(cluster: &Value) -> Exit {
     let row = |replica: &Value| {
-        let cells = ["id", "status", "host", "version", "configuration", "policies", "started_at", "heartbeat_at"];
+        let cells =
+            ["id", "status", "host", "address", "version", "configuration", "policies", "started_at", "heartbeat_at"];
         let text = |name| present::harmless(replica[name].as_str().unwrap_or_default()).into_owned();
         let leased = format!("{} USD, {} tokens", replica["leased_usd"], replica["leased_tokens"]);
         cells.into_iter().map(text).chain([leased]).collect()
     };
     let rows = cluster["replicas"].as_array().into_iter().flatten().map(row).collect();
-    let header =
-        ["id", "status", "host", "version", "configuration", "policies", "started", "last heartbeat", "leased"];
+    let header = [
+        "id",
+        "status",
+        "host",
+        "address",
+        "version",
+        "configuration",
+        "policies",
+        "started",
+        "last heartbeat",
+        "leased",
+    ];
     present::table(&header, rows);
     Exit::Done
 }

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 
 use sha2::{Digest, Sha256};
 
-use super::{Config, ServerConfig};
+use super::{ClusterConfig, Config, ServerConfig};
 
 impl Config {
     /// The topics, each with a digest of its settings. Not included: where a gateway listens and what it logs, which
@@ -38,6 +38,7 @@ impl Config {
         } = self;
         let ServerConfig { listen, metrics_listen, .. } = ServerConfig::default();
         let server = ServerConfig { listen, metrics_listen, ..server.clone() };
+        let cluster = ClusterConfig { address: None, ..cluster.clone() };
         let topics: [(&str, &dyn Debug); 19] = [
             ("server", &server),
             ("auth", auth),
@@ -56,7 +57,7 @@ impl Config {
             ("outbound", outbound),
             ("session", session),
             ("store", store),
-            ("cluster", cluster),
+            ("cluster", &cluster),
             ("audit", audit),
         ];
         // `Debug` has every setting, and no secret.
@@ -74,6 +75,7 @@ mod tests {
         let one = Config::default();
         let mut other = Config::default();
         other.server.listen.set_port(1);
+        other.cluster.address = Some(([10, 0, 0, 3], 8790).into());
         other.telemetry.log = "debug".into();
         other.state_directory = Some("/srv".into());
         assert_eq!(one.fingerprint(), other.fingerprint());

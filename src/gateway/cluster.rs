@@ -1,10 +1,11 @@
 //! The replicas that share the database with this gateway.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
-use tokio::time::MissedTickBehavior;
+use tokio::time::{MissedTickBehavior, timeout};
 
 use super::parts::component_error;
 use super::{Gateway, Reach, StartError, mcp};
@@ -14,14 +15,32 @@ use crate::core::amount::Amount;
 use crate::core::caller::Caller;
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::readiness::Readiness;
-use crate::infra::replica::{Files, HEARTBEAT, LOST_AFTER, Replica};
+use crate::infra::replica::{ClusterKeys, Files, HEARTBEAT, LOST_AFTER, Replica};
 use crate::infra::store::{Store, StoreError, StoreLocation, StoredReplica};
 use crate::policy::Policy;
 
 /// How often it is looked whether another replica changed registrations.
 const REGISTRATIONS_POLL: Duration = Duration::from_secs(1);
 
+/// How long a start or a stop waits for the database to have this replica's address; a later heartbeat writes it too.
+const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(2);
+
 impl Gateway {
+    /// This gateway as one of several, if it is one.
+    pub(crate) fn replica(&self) -> Option<&Arc<Replica>> {
+        self.replica.as_ref()
+    }
+
+    /// Says to the other replicas where this one takes their requests; with `None`, that it takes no more.
+    pub(crate) async fn announce_address(&self, address: Option<SocketAddr>) {
+        let Some(replica) = &self.replica else { return };
+        replica.set_address(address);
+        let files = files_of(&self.config(), self.pipeline.policy.version());
+        if timeout(ANNOUNCE_TIMEOUT, replica.beat(&files)).await.is_err() {
+            tracing::warn!("the database did not take this replica's address in time");
+        }
+    }
+
     /// This gateway's id among the replicas, if it is one.
     pub fn replica_id(&self) -> Option<&str> {
         self.replica.as_ref().map(|replica| &**replica.id())
@@ -151,7 +170,8 @@ pub(super) async fn register(
         return Ok(None);
     }
     let files = files_of(config, policy.version());
-    let registered = Replica::register(store.clone(), Arc::clone(readiness), &files).await;
+    let keys = config.cluster.forwarding().map(|(_, secret)| ClusterKeys::new(secret));
+    let registered = Replica::register(store.clone(), Arc::clone(readiness), &files, keys).await;
     registered.map(Some).map_err(component_error("cluster"))
 }
 

@@ -21,7 +21,10 @@ pub fn raise_limit() {
 /// What an operator should know if the limit is too low for the configured connections.
 pub fn shortage(config: &Config) -> Option<String> {
     let limit = getrlimit(Resource::Nofile).maximum?;
-    let needed = (config.server.max_connections + config.outbound.max_connections + OTHERS) as u64;
+    // A replica takes as many connections from others, and opens as many to them.
+    let per_client = if config.cluster.forwarding().is_some() { 3 } else { 1 };
+    let of_clients = config.server.max_connections.saturating_mul(per_client);
+    let needed = of_clients.saturating_add(config.outbound.max_connections + OTHERS) as u64;
     (limit < needed).then(|| {
         format!(
             "the process may open {limit} files, and {needed} are needed for all connections; \

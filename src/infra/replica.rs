@@ -1,5 +1,9 @@
 //! This gateway as one of several replicas on a PostgreSQL database: its registration, and what it knows of the others.
 
+mod key;
+
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::time::Duration;
@@ -11,6 +15,8 @@ use uuid::Uuid;
 
 use super::readiness::Readiness;
 use super::store::{ReplicaIdentity, Store, StoreError, StoredReplica};
+
+pub use self::key::{ClusterKeys, SigningKey};
 
 /// How often a replica says that it is there.
 pub const HEARTBEAT: Duration = Duration::from_secs(3);
@@ -39,6 +45,22 @@ pub struct Replica {
     /// The database's time less this machine's, in microseconds.
     clock_offset: AtomicI64,
     differs_since: Mutex<Option<Instant>>,
+    /// `None` if replicas forward nothing to each other.
+    keys: Option<ClusterKeys>,
+    /// Where it takes requests of others, while it does.
+    address: Mutex<Option<SocketAddr>>,
+    known: Mutex<KnownReplicas>,
+    /// Held during a heartbeat, so that the last one has the last address.
+    beating: tokio::sync::Mutex<()>,
+}
+
+/// What the last heartbeat and look-ups since then found.
+#[derive(Debug, Default)]
+struct KnownReplicas {
+    /// Of those that take requests of others, by id.
+    addresses: HashMap<String, SocketAddr>,
+    /// Ids that were looked up, and take none.
+    absent: HashSet<String>,
 }
 
 /// The files that decide, which all replicas should have alike.
@@ -51,11 +73,16 @@ pub struct Files {
 }
 
 impl Replica {
-    /// Registers this process.
+    /// Registers this process. Without `keys` it forwards nothing to others.
     ///
     /// # Errors
     /// The store cannot be written.
-    pub async fn register(store: Store, readiness: Arc<Readiness>, files: &Files) -> Result<Arc<Self>, StoreError> {
+    pub async fn register(
+        store: Store,
+        readiness: Arc<Readiness>,
+        files: &Files,
+        keys: Option<ClusterKeys>,
+    ) -> Result<Arc<Self>, StoreError> {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let replica = Self {
             id: Uuid::new_v4().to_string().into(),
@@ -65,6 +92,10 @@ impl Replica {
             live: AtomicU32::new(1),
             clock_offset: AtomicI64::default(),
             differs_since: Mutex::default(),
+            keys,
+            address: Mutex::default(),
+            known: Mutex::default(),
+            beating: tokio::sync::Mutex::default(),
         };
         replica.try_beat(files).await?;
         tracing::info!(replica = &*replica.id, live = replica.live(), "this gateway is a replica");
@@ -83,6 +114,55 @@ impl Replica {
     /// What to add to this machine's clock to get the database's, in microseconds.
     pub fn clock_offset(&self) -> i64 {
         self.clock_offset.load(Ordering::Relaxed)
+    }
+
+    /// The database's time, in microseconds since 1970, as far as it is known.
+    pub fn database_time(&self) -> i64 {
+        Timestamp::now().as_microsecond() + self.clock_offset()
+    }
+
+    /// The keys that sign what replicas forward to each other, if they do.
+    pub fn keys(&self) -> Option<&ClusterKeys> {
+        self.keys.as_ref()
+    }
+
+    /// From the next heartbeat on others know this address for their requests; with `None`, that it takes none.
+    pub fn set_address(&self, address: Option<SocketAddr>) {
+        *self.address.lock() = address;
+    }
+
+    /// Where a live replica takes requests of others; `None` if it is lost, has left or takes none. One that the last
+    /// heartbeat did not find is looked up once.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn address_of(&self, id: &str) -> Result<Option<SocketAddr>, StoreError> {
+        let known = {
+            let known = self.known.lock();
+            let address = known.addresses.get(id).copied();
+            address.map(Some).or_else(|| known.absent.contains(id).then_some(None))
+        };
+        match known {
+            Some(address) => Ok(address),
+            None => self.look_up(id).await,
+        }
+    }
+
+    /// As [`address_of`](Self::address_of), as the database has it now.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn look_up(&self, id: &str) -> Result<Option<SocketAddr>, StoreError> {
+        let found = self.store.address_of_replica(id, LOST_AFTER).await?;
+        let mut known = self.known.lock();
+        match found {
+            Some(address) => drop(known.addresses.insert(id.to_owned(), address)),
+            None => {
+                known.addresses.remove(id);
+                known.absent.insert(id.to_owned());
+            }
+        }
+        Ok(found)
     }
 
     /// All replicas that did not leave.
@@ -123,11 +203,14 @@ impl Replica {
     async fn try_beat(&self, files: &Files) -> Result<Option<String>, StoreError> {
         let Files { configuration, policies } = files;
         let version = env!("CARGO_PKG_VERSION");
-        let identity = ReplicaIdentity { id: &self.id, host: &self.host, version, configuration, policies };
+        let _beating = self.beating.lock().await;
+        let address = *self.address.lock();
+        let identity = ReplicaIdentity { id: &self.id, host: &self.host, version, configuration, policies, address };
         let found = self.store.beat(identity, LOST_AFTER).await?;
         let offset = found.now.as_microsecond() - Timestamp::now().as_microsecond();
         self.clock_offset.store(offset, Ordering::Relaxed);
         self.live.store(found.live, Ordering::Relaxed);
+        *self.known.lock() = KnownReplicas { addresses: found.addresses, absent: HashSet::new() };
         let mut since = self.differs_since.lock();
         if found.configurations <= 1 && found.policy_sets <= 1 {
             *since = None;
@@ -154,8 +237,8 @@ mod tests {
     #[tokio::test]
     async fn a_replica_is_there_until_it_leaves() {
         let store = test_store().await;
-        let one = Replica::register(store.clone(), Arc::default(), &files("c")).await.unwrap();
-        let other = Replica::register(store.clone(), Arc::default(), &files("c")).await.unwrap();
+        let one = Replica::register(store.clone(), Arc::default(), &files("c"), None).await.unwrap();
+        let other = Replica::register(store.clone(), Arc::default(), &files("c"), None).await.unwrap();
         assert_eq!((one.live(), other.live()), (1, 2));
         one.beat(&files("c")).await;
         assert_eq!(one.live(), 2);
@@ -169,8 +252,8 @@ mod tests {
     #[tokio::test]
     async fn replicas_with_other_files_are_reported_after_a_minute() {
         let (store, readiness) = (test_store().await, Arc::new(Readiness::default()));
-        let one = Replica::register(store.clone(), Arc::clone(&readiness), &files("old")).await.unwrap();
-        let other = Replica::register(store.clone(), Arc::default(), &files("new")).await.unwrap();
+        let one = Replica::register(store.clone(), Arc::clone(&readiness), &files("old"), None).await.unwrap();
+        let other = Replica::register(store.clone(), Arc::default(), &files("new"), None).await.unwrap();
         one.beat(&files("old")).await;
         assert!(readiness.degraded().is_empty(), "a deployment may take a minute");
         let long_ago = Instant::now().checked_sub(MAX_DIFFERENCE + Duration::from_secs(1)).unwrap();
@@ -185,9 +268,42 @@ mod tests {
     #[tokio::test]
     async fn a_replica_that_cannot_say_that_it_is_there_is_degraded() {
         let (store, readiness) = (test_store().await, Arc::new(Readiness::default()));
-        let replica = Replica::register(store.clone(), Arc::clone(&readiness), &files("c")).await.unwrap();
+        let replica = Replica::register(store.clone(), Arc::clone(&readiness), &files("c"), None).await.unwrap();
         store.close().await;
         replica.beat(&files("c")).await;
         assert!(readiness.degraded()[COMPONENT].contains("cannot say that it is there"));
+    }
+
+    #[tokio::test]
+    async fn an_address_is_known_to_others_while_its_replica_takes_requests() {
+        let store = test_store().await;
+        let register = async || Replica::register(store.clone(), Arc::default(), &files("c"), None).await.unwrap();
+        let (one, other) = (register().await, register().await);
+        assert_eq!(one.address_of(other.id()).await.unwrap(), None, "it takes no requests yet");
+        let address = SocketAddr::from(([10, 0, 0, 3], 8790));
+        other.set_address(Some(address));
+        other.beat(&files("c")).await;
+        assert_eq!(
+            one.address_of(other.id()).await.unwrap(),
+            None,
+            "what was looked up counts until the next heartbeat"
+        );
+        one.beat(&files("c")).await;
+        assert_eq!(one.address_of(other.id()).await.unwrap(), Some(address));
+        other.set_address(None);
+        other.beat(&files("c")).await;
+        assert_eq!(one.address_of(other.id()).await.unwrap(), Some(address), "as of the last heartbeat");
+        assert_eq!(one.look_up(other.id()).await.unwrap(), None);
+        assert_eq!(one.address_of(other.id()).await.unwrap(), None);
+        // One that starts after the last heartbeat is looked up.
+        let third = register().await;
+        third.set_address(Some(address));
+        third.beat(&files("c")).await;
+        assert_eq!(one.address_of(third.id()).await.unwrap(), Some(address));
+        third.leave().await;
+        one.beat(&files("c")).await;
+        assert_eq!(one.address_of(third.id()).await.unwrap(), None);
+        store.close().await;
+        assert!(one.address_of("unknown").await.is_err(), "nobody knows whether it is live");
     }
 }

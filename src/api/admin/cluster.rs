@@ -38,6 +38,9 @@ pub(super) struct ReplicaBody {
     configuration: String,
     /// Version of the policy set.
     policies: String,
+    /// Where it takes requests of sessions of MCP clients that others forward to it, if it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    address: Option<String>,
     /// By the database's clock, as the next one.
     started_at: String,
     /// When it last said that it is there.
@@ -60,7 +63,8 @@ pub(crate) async fn show(origin: RequestMeta, State(gateway): State<Arc<Gateway>
 
 impl From<(StoredReplica, Amount)> for ReplicaBody {
     fn from((replica, leased): (StoredReplica, Amount)) -> Self {
-        let StoredReplica { id, host, version, configuration, policies, started, heartbeat, is_live } = replica;
+        let StoredReplica { id, host, version, configuration, policies, address, started, heartbeat, is_live } =
+            replica;
         Self {
             id,
             host,
@@ -68,6 +72,7 @@ impl From<(StoredReplica, Amount)> for ReplicaBody {
             status: if is_live { "live" } else { "lost" },
             configuration,
             policies,
+            address: address.map(|address| address.to_string()),
             started_at: started.to_string(),
             heartbeat_at: heartbeat.to_string(),
             leased_usd: leased.cost_usd,

@@ -28,7 +28,7 @@ impl Running {
     async fn on(store: &Store, config: &BudgetConfig) -> Self {
         let readiness = Arc::new(Readiness::default());
         let files = Files { configuration: "c".into(), policies: "p".into() };
-        let replica = Replica::register(store.clone(), Arc::clone(&readiness), &files).await.unwrap();
+        let replica = Replica::register(store.clone(), Arc::clone(&readiness), &files, None).await.unwrap();
         let budgets = Arc::new(Budgets::of_replica(config));
         let writes = WriteBehind::start(Arc::clone(&budgets), store.clone(), Arc::clone(&readiness)).await.unwrap();
         let (writes, leases) = (Arc::new(writes), Arc::new(BudgetLeases::new(&budgets, store, &replica, &readiness)));

@@ -1,5 +1,7 @@
 //! The gateways that share the database as replicas. Their moments are those of the database's clock.
 
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -17,10 +19,12 @@ pub struct ReplicaIdentity<'a> {
     pub configuration: &'a str,
     /// Version of the policy set.
     pub policies: &'a str,
+    /// Where it takes requests of others, if it does.
+    pub address: Option<SocketAddr>,
 }
 
 /// What a replica learns with its heartbeat.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heartbeat {
     /// By the database's clock.
     pub now: Timestamp,
@@ -29,6 +33,8 @@ pub struct Heartbeat {
     /// How many configurations and policy sets these have.
     pub configurations: u32,
     pub policy_sets: u32,
+    /// Of those that take requests of others, by id.
+    pub addresses: HashMap<String, SocketAddr>,
 }
 
 /// A replica as it last said.
@@ -39,6 +45,7 @@ pub struct StoredReplica {
     pub version: String,
     pub configuration: String,
     pub policies: String,
+    pub address: Option<SocketAddr>,
     pub started: Timestamp,
     pub heartbeat: Timestamp,
     /// Whether its heartbeat is recent enough.
@@ -46,7 +53,7 @@ pub struct StoredReplica {
 }
 
 /// In the order of the columns.
-type Row = (String, String, String, String, String, i64, i64, i64);
+type Row = (String, String, String, String, String, Option<String>, i64, i64, i64);
 
 impl Store {
     /// Registers a replica, or says that it is still there.
@@ -56,10 +63,10 @@ impl Store {
     pub async fn beat(&self, replica: ReplicaIdentity<'_>, lost_after: Duration) -> Result<Heartbeat, StoreError> {
         let now = self.engine.now_expression();
         let sql = format!(
-            "INSERT INTO replicas (id, host, version, configuration, policies, started, heartbeat)
-             VALUES ($1, $2, $3, $4, $5, {now}, {now})
+            "INSERT INTO replicas (id, host, version, configuration, policies, address, started, heartbeat)
+             VALUES ($1, $2, $3, $4, $5, $6, {now}, {now})
              ON CONFLICT (id) DO UPDATE SET configuration = excluded.configuration, policies = excluded.policies,
-             heartbeat = excluded.heartbeat RETURNING heartbeat"
+             address = excluded.address, heartbeat = excluded.heartbeat RETURNING heartbeat"
         );
         let now: i64 = sqlx::query_scalar(AssertSqlSafe(sql))
             .bind(replica.id)
@@ -67,23 +74,25 @@ impl Store {
             .bind(replica.version)
             .bind(replica.configuration)
             .bind(replica.policies)
+            .bind(replica.address.map(|address| address.to_string()))
             .fetch_one(&self.pool)
             .await
             .map_err(|error| self.failed(error))?;
-        let (live, configurations, policy_sets): (i64, i64, i64) = sqlx::query_as(
-            "SELECT COUNT(*), COUNT(DISTINCT configuration), COUNT(DISTINCT policies) FROM replicas
-             WHERE heartbeat > $1",
-        )
-        .bind(now - micros(lost_after))
-        .fetch_one(&self.pool)
-        .await
-        .map_err(|error| self.failed(error))?;
-        let count = |number: i64| u32::try_from(number).unwrap_or(u32::MAX);
+        let live: Vec<(String, String, String, Option<String>)> =
+            sqlx::query_as("SELECT id, configuration, policies, address FROM replicas WHERE heartbeat > $1")
+                .bind(now - micros(lost_after))
+                .fetch_all(&self.pool)
+                .await
+                .map_err(|error| self.failed(error))?;
+        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let configurations: HashSet<_> = live.iter().map(|(_, configuration, ..)| configuration).collect();
+        let policy_sets: HashSet<_> = live.iter().map(|(_, _, policies, _)| policies).collect();
         Ok(Heartbeat {
             now: self.moment(now)?,
-            live: count(live),
-            configurations: count(configurations),
-            policy_sets: count(policy_sets),
+            live: count(live.len()),
+            configurations: count(configurations.len()),
+            policy_sets: count(policy_sets.len()),
+            addresses: live.iter().filter_map(|(id, .., address)| Some((id.clone(), parsed(address)?))).collect(),
         })
     }
 
@@ -94,7 +103,7 @@ impl Store {
     pub async fn replicas(&self, lost_after: Duration) -> Result<Vec<StoredReplica>, StoreError> {
         let now = self.engine.now_expression();
         let sql = format!(
-            "SELECT id, host, version, configuration, policies, started, heartbeat,
+            "SELECT id, host, version, configuration, policies, address, started, heartbeat,
              CASE WHEN heartbeat > {now} - $1 THEN CAST(1 AS BIGINT) ELSE CAST(0 AS BIGINT) END
              FROM replicas ORDER BY started, id"
         );
@@ -104,10 +113,10 @@ impl Store {
             .await
             .map_err(|error| self.failed(error))?;
         let replicas = rows.into_iter().map(
-            |(id, host, version, configuration, policies, started, heartbeat, is_live)| -> Result<_, StoreError> {
+            |(id, host, version, configuration, policies, address, started, heartbeat, is_live)| -> Result<_, StoreError> {
                 let (started, heartbeat) = (self.moment(started)?, self.moment(heartbeat)?);
-                let is_live = is_live == 1;
-                Ok(StoredReplica { id, host, version, configuration, policies, started, heartbeat, is_live })
+                let (address, is_live) = (parsed(&address), is_live == 1);
+                Ok(StoredReplica { id, host, version, configuration, policies, address, started, heartbeat, is_live })
             },
         );
         replicas.collect()
@@ -122,6 +131,18 @@ impl Store {
         let sql = format!("SELECT COUNT(*) FROM replicas WHERE id = $1 AND heartbeat > {now} - $2");
         let found = sqlx::query_scalar(AssertSqlSafe(sql)).bind(id).bind(micros(lost_after)).fetch_one(&self.pool);
         found.await.map(|found: i64| found > 0).map_err(|error| self.failed(error))
+    }
+
+    /// Where a live replica takes requests of others; `None` if it is lost, has left or takes none.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn address_of_replica(&self, id: &str, lost_after: Duration) -> Result<Option<SocketAddr>, StoreError> {
+        let now = self.engine.now_expression();
+        let sql = format!("SELECT address FROM replicas WHERE id = $1 AND heartbeat > {now} - $2");
+        let found = sqlx::query_scalar(AssertSqlSafe(sql)).bind(id).bind(micros(lost_after)).fetch_optional(&self.pool);
+        let found: Option<Option<String>> = found.await.map_err(|error| self.failed(error))?;
+        Ok(found.and_then(|address| parsed(&address)))
     }
 
     /// Asks for an answer.
@@ -153,6 +174,10 @@ impl Store {
     }
 }
 
+fn parsed(address: &Option<String>) -> Option<SocketAddr> {
+    address.as_deref()?.parse().ok()
+}
+
 fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
@@ -165,7 +190,7 @@ mod tests {
     const LOST_AFTER: Duration = Duration::from_secs(12);
 
     fn replica<'a>(id: &'a str, configuration: &'a str) -> ReplicaIdentity<'a> {
-        ReplicaIdentity { id, host: "host", version: "1", configuration, policies: "p" }
+        ReplicaIdentity { id, host: "host", version: "1", configuration, policies: "p", address: None }
     }
 
     #[tokio::test]
@@ -182,6 +207,13 @@ mod tests {
         assert_eq!(listed.iter().map(|one| (&*one.id, one.is_live)).collect::<Vec<_>>(), [("a", true), ("b", true)]);
         assert_eq!((&*listed[0].configuration, listed[0].started), ("two", first.now));
         assert!(listed[0].heartbeat >= second.now);
+        assert!(second.addresses.is_empty() && listed.iter().all(|one| one.address.is_none()));
+        let address = Some(SocketAddr::from(([10, 0, 0, 3], 8790)));
+        let found = store.beat(ReplicaIdentity { address, ..replica("a", "two") }, LOST_AFTER).await.unwrap();
+        assert_eq!(found.addresses, HashMap::from([("a".to_owned(), address.unwrap())]));
+        assert_eq!(store.replicas(LOST_AFTER).await.unwrap()[0].address, address);
+        assert_eq!(store.address_of_replica("a", LOST_AFTER).await.unwrap(), address);
+        assert_eq!(store.address_of_replica("b", LOST_AFTER).await.unwrap(), None);
         assert!(store.is_replica_live("a", LOST_AFTER).await.unwrap());
         assert!(!store.is_replica_live("c", LOST_AFTER).await.unwrap());
         sqlx::query("UPDATE replicas SET heartbeat = heartbeat - 13000000 WHERE id = 'a'")
@@ -191,6 +223,7 @@ mod tests {
         assert_eq!(store.beat(replica("b", "two"), LOST_AFTER).await.unwrap().live, 1);
         assert!(!store.replicas(LOST_AFTER).await.unwrap()[0].is_live, "it is lost, and listed");
         assert!(!store.is_replica_live("a", LOST_AFTER).await.unwrap());
+        assert_eq!(store.address_of_replica("a", LOST_AFTER).await.unwrap(), None);
         store.forget_replicas_lost_for(LOST_AFTER).await.unwrap();
         store.remove_replica("b").await.unwrap();
         store.remove_replica("b").await.unwrap();

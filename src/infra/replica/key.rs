@@ -1,0 +1,93 @@
+//! What replicas sign for each other, with keys derived from the secret that they share. The secret itself is sent nowhere.
+
+use std::fmt;
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+use crate::config::Secret;
+
+/// The keys of a cluster, one for each purpose: what is signed for one never counts for the other.
+#[derive(Debug)]
+pub struct ClusterKeys {
+    /// Signs ids of sessions.
+    pub sessions: SigningKey,
+    /// Signs requests that are forwarded to another replica.
+    pub requests: SigningKey,
+}
+
+/// A key of HMAC-SHA256.
+pub struct SigningKey(Hmac<Sha256>);
+
+impl ClusterKeys {
+    pub fn new(secret: &Secret) -> Self {
+        let secret = SigningKey::of(secret.expose().as_bytes());
+        let derived = |purpose: &str| SigningKey::of(&secret.tag(&[purpose.as_bytes()]));
+        Self { sessions: derived("sekisho: ids of sessions"), requests: derived("sekisho: forwarded requests") }
+    }
+}
+
+impl SigningKey {
+    #[expect(clippy::expect_used, reason = "HMAC takes a key of any length")]
+    fn of(key: &[u8]) -> Self {
+        Self(Hmac::new_from_slice(key).expect("a key"))
+    }
+
+    /// The tag of these fields, whose boundaries it covers too.
+    pub fn tag(&self, fields: &[&[u8]]) -> [u8; 32] {
+        self.over(fields).finalize().into_bytes().into()
+    }
+
+    /// Whether the tag is that of these fields, in a time that does not depend on where it differs.
+    pub fn has_signed(&self, fields: &[&[u8]], tag: &[u8]) -> bool {
+        self.over(fields).verify_slice(tag).is_ok()
+    }
+
+    fn over(&self, fields: &[&[u8]]) -> Hmac<Sha256> {
+        let mut mac = self.0.clone();
+        for field in fields {
+            mac.update(&(field.len() as u64).to_be_bytes());
+            mac.update(field);
+        }
+        mac
+    }
+}
+
+impl fmt::Debug for SigningKey {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("***")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_counts_for_its_fields_purpose_and_secret_alone() {
+        let keys = ClusterKeys::new(&Secret::new("one secret"));
+        let tag = keys.sessions.tag(&[b"ab", b"c"]);
+        assert!(keys.sessions.has_signed(&[b"ab", b"c"], &tag));
+        assert!(ClusterKeys::new(&Secret::new("one secret")).sessions.has_signed(&[b"ab", b"c"], &tag));
+        for fields in [&[&b"a"[..], b"bc"][..], &[b"abc"], &[b"ab", b"c", b""], &[b"ab", b"d"], &[]] {
+            assert!(!keys.sessions.has_signed(fields, &tag), "{fields:?}");
+        }
+        assert!(!keys.requests.has_signed(&[b"ab", b"c"], &tag));
+        assert!(!ClusterKeys::new(&Secret::new("another secret")).sessions.has_signed(&[b"ab", b"c"], &tag));
+        for part in [&tag[..31], &[]] {
+            assert!(!keys.sessions.has_signed(&[b"ab", b"c"], part), "a part of a tag is none");
+        }
+        assert_eq!(format!("{keys:?}"), "ClusterKeys { sessions: ***, requests: *** }");
+    }
+
+    /// RFC 4231, test case 2, and the same with the lengths that are in front of the fields.
+    #[test]
+    fn a_tag_is_hmac_sha256() {
+        let key = SigningKey::of(b"Jefe");
+        let expected = "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843";
+        let plain = key.0.clone().chain_update(b"what do ya want for nothing?").finalize().into_bytes();
+        assert_eq!(hex::encode(plain), expected);
+        let framed = key.0.clone().chain_update(b"\0\0\0\0\0\0\0\x02ab").finalize().into_bytes();
+        assert_eq!(key.tag(&[b"ab"])[..], framed[..]);
+    }
+}
