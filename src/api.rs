@@ -11,6 +11,7 @@ mod connections;
 mod conversations;
 mod documentation;
 mod event_stream;
+mod forwarded_request;
 mod internal_routes;
 mod listener;
 mod local;

@@ -26,7 +26,7 @@ const MAX_CALL: Duration = Duration::from_secs(60);
 /// # Errors
 /// It cannot listen, or a call has an unexpected result.
 pub(super) async fn measure(gateway: &Arc<Gateway>, program: &Program, length: Duration) -> Result<Line, String> {
-    let listening = BoundListeners::bind(&gateway.config().server).await.map_err(|error| error.to_string())?;
+    let listening = BoundListeners::bind(&gateway.config()).await.map_err(|error| error.to_string())?;
     let address = listening.address().ok_or("it listens on no address")?;
     let agents = AgentService::new(gateway).map_err(|error| error.to_string())?;
     let done = CancellationToken::new();

@@ -128,6 +128,21 @@ impl BodyMemory {
         limits.in_time(async { Ok(Limited::new(body, limits.bytes).collect().await?.to_bytes()) }).await
     }
 
+    /// Reads a whole body that is sent on as it is, and holds its memory.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    pub(super) async fn read_held(
+        &self,
+        body: Body,
+        owner: &Owner,
+        limits: BodyLimits,
+    ) -> Result<(Bytes, HeldMemory), CallError> {
+        let bytes = self.read(body, owner, limits).await?;
+        let lease = hold(&self.values, owner, bytes.len() as u64, limits.deadline).await?;
+        Ok((bytes, lease.map(Arc::new)))
+    }
+
     /// Holds the memory of the values of a body.
     ///
     /// # Errors

@@ -20,7 +20,7 @@ use super::local::{self, LocalListener};
 use super::request_guard::RequestGuard;
 use super::tls::{Tls, TlsError};
 use crate::agent::AgentService;
-use crate::config::ServerConfig;
+use crate::config::Config;
 use crate::gateway::Gateway;
 use crate::infra::local_socket::LocalSocket;
 
@@ -33,6 +33,8 @@ pub struct BoundListeners {
     /// `None` for a gateway on demand, which serves its socket alone.
     calls: Option<TcpListener>,
     metrics: Option<TcpListener>,
+    /// For what other replicas forward to this one.
+    replicas: Option<TcpListener>,
     /// Of `calls`.
     tls: Option<Arc<Tls>>,
     local: Option<LocalListener>,
@@ -48,19 +50,20 @@ pub enum BindError {
 }
 
 impl BoundListeners {
-    pub async fn bind(config: &ServerConfig) -> Result<Self, BindError> {
-        let tls = config.tls.as_ref().map(Tls::load).transpose()?;
-        let calls = Some(bind(config.listen).await?);
-        let metrics = match config.metrics_listen {
-            Some(address) => Some(bind(address).await?),
-            None => None,
-        };
-        Ok(Self { calls, metrics, tls, local: None })
+    /// # Errors
+    /// An address that cannot be listened on, or TLS that cannot be used.
+    pub async fn bind(config: &Config) -> Result<Self, BindError> {
+        let server = &config.server;
+        let tls = server.tls.as_ref().map(Tls::load).transpose()?;
+        let calls = Some(bind(server.listen).await?);
+        let metrics = bind_configured(server.metrics_listen).await?;
+        let replicas = bind_configured(config.cluster.forwarding().map(|(address, _)| address)).await?;
+        Ok(Self { calls, metrics, replicas, tls, local: None })
     }
 
     /// Listens on the Unix socket alone.
     pub fn of_socket(local: LocalListener) -> Self {
-        Self { calls: None, metrics: None, tls: None, local: Some(local) }
+        Self { calls: None, metrics: None, replicas: None, tls: None, local: Some(local) }
     }
 
     /// Listens on the Unix socket too.
@@ -76,7 +79,7 @@ impl BoundListeners {
 
     /// The addresses of all listeners.
     fn addresses(&self) -> Vec<SocketAddr> {
-        let listeners = [&self.calls, &self.metrics].into_iter().flatten();
+        let listeners = [&self.calls, &self.metrics, &self.replicas].into_iter().flatten();
         listeners.filter_map(|listener| listener.local_addr().ok()).collect()
     }
 }
@@ -96,7 +99,7 @@ pub(crate) async fn serve_with(
     let read_timeout = Duration::from_secs(config.server.read_timeout_seconds);
     let connections = |max: usize| Connections::new(max as u64, read_timeout);
     let (calls, scrapes) = (connections(config.server.max_connections), connections(MAX_METRICS_CONNECTIONS));
-    let commands = connections(config.server.max_connections);
+    let [commands, of_replicas] = [(); 2].map(|()| connections(config.server.max_connections));
     let memory = Arc::new(BodyMemory::new(&config.server));
     let stop = CancellationToken::new();
     let local = async {
@@ -112,6 +115,7 @@ pub(crate) async fn serve_with(
             None => std::future::pending().await,
         }
     };
+    let forwarded = accept_forwarded(listening.replicas.as_ref(), gateway, &of_replicas, &router, &memory);
     let listen = listening.address().unwrap_or(config.server.listen);
     let address = PublicAddress::new(&config.server, listen);
     let guard = RequestGuard::new(router.clone(), address, Arc::clone(&memory));
@@ -119,18 +123,29 @@ pub(crate) async fn serve_with(
     if let Some(tls) = &listening.tls {
         gateway.in_background(Arc::clone(tls).reload_on_change(Arc::clone(&gateway.readiness)));
     }
+    if let Some(replicas) = &listening.replicas {
+        // Before a session begins here that a client may use at another replica.
+        gateway.announce_address(replicas.local_addr().ok()).await;
+    }
+    let stopping = async {
+        tokio::select! { () = stop.cancelled() => {} () = shutdown => {} }
+        if listening.replicas.is_some() {
+            // From now on the sessions of this replica are unknown at the others, where their clients begin anew.
+            gateway.announce_address(None).await;
+        }
+    };
     tokio::select! {
         () = accept(listening.calls.as_ref(), listening.tls.as_ref(), &calls, &guard) => {}
         () = accept(listening.metrics.as_ref(), None, &scrapes, &metrics_guard) => {}
+        () = forwarded => {}
         () = local => {}
-        () = stop.cancelled() => {}
-        () = shutdown => {}
+        () = stopping => {}
     }
     gateway.draining().cancel();
     drop(listening);
     let grace = Duration::from_secs(config.server.shutdown_grace_seconds);
     let until = Instant::now() + grace;
-    tokio::join!(calls.finish(until), scrapes.finish(until), commands.finish(until));
+    tokio::join!(calls.finish(until), scrapes.finish(until), commands.finish(until), of_replicas.finish(until));
     // Removes the tasks of closed connections.
     gateway.pipeline.replies.finish(until).await;
 }
@@ -163,6 +178,19 @@ async fn accept(
     }
 }
 
+/// Accepts connections of other replicas for ever.
+async fn accept_forwarded(
+    listener: Option<&TcpListener>,
+    gateway: &Gateway,
+    connections: &Connections,
+    router: &Router,
+    memory: &Arc<BodyMemory>,
+) {
+    let Some(replica) = gateway.replica() else { return std::future::pending().await };
+    let guard = RequestGuard::of_replicas(router.clone(), Arc::clone(memory), Arc::clone(replica));
+    accept(listener, None, connections, &guard).await;
+}
+
 /// Accepts connections of this user's commands for ever.
 async fn accept_local(socket: &LocalSocket, connections: &Connections, guard: &RequestGuard) {
     let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -171,6 +199,13 @@ async fn accept_local(socket: &LocalSocket, connections: &Connections, guard: &R
             Ok(stream) => connections.serve(ready(Ok(stream)), peer, guard),
             Err(error) => rest_after(&error).await,
         }
+    }
+}
+
+async fn bind_configured(address: Option<SocketAddr>) -> Result<Option<TcpListener>, BindError> {
+    match address {
+        Some(address) => bind(address).await.map(Some),
+        None => Ok(None),
     }
 }
 

@@ -7,6 +7,8 @@
 //! it. A longer one of a session becomes a stream of events, which `event_log` keeps for a client that reconnects; one of
 //! 2026-07-28 becomes a response that ends with it, and waits in `parked_calls` for the answer to a question.
 //!
+//! Of several replicas, each has its own sessions: `forwarding` passes a request on to the one that has its session.
+//!
 //! The types of the protocol are rmcp's. Calls pass through the pipeline like any other.
 
 #![expect(deprecated, reason = "rmcp marks what 2026-07-28 marks; clients of that revision and older ones use it")]
@@ -20,6 +22,7 @@ mod event_log;
 mod event_response;
 mod event_stream;
 mod extensions;
+mod forwarding;
 mod headers;
 mod http;
 mod http_refusal;
@@ -31,6 +34,7 @@ mod result;
 mod running_request;
 mod search;
 mod session;
+mod session_ids;
 mod session_request;
 mod sessions;
 mod subscriptions;
@@ -41,7 +45,9 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use self::catalogue::Catalogues;
+use self::forwarding::Forwarding;
 use self::parked_calls::ParkedCalls;
+use self::session_ids::SessionIds;
 use self::sessions::Sessions;
 use self::tasks::Tasks;
 use crate::gateway::Gateway;
@@ -55,6 +61,8 @@ pub(super) struct McpServer {
     gateway: Arc<Gateway>,
     catalogues: Catalogues,
     sessions: Arc<Sessions>,
+    /// To the sessions of other replicas.
+    forwarding: Option<Forwarding>,
     parked: ParkedCalls,
     tasks: Tasks,
     /// Cancelled when the service stops accepting requests: streams that only wait for events end then.
@@ -66,7 +74,8 @@ impl McpServer {
         Arc::new(Self {
             gateway: Arc::clone(gateway),
             catalogues: Catalogues::default(),
-            sessions: Arc::new(Sessions::new(&gateway.config().server.mcp)),
+            sessions: Arc::new(Sessions::new(&gateway.config().server.mcp, SessionIds::new(gateway.replica()))),
+            forwarding: Forwarding::new(gateway),
             parked: ParkedCalls::new(),
             tasks: Tasks::new(),
             draining: gateway.draining().clone(),

@@ -20,9 +20,11 @@ use tower::Service;
 use super::body::BodyMemory;
 use super::client_address::{ClientAddress, PROBES, PublicAddress};
 use super::client_request::{self, REQUEST_ID};
+use super::forwarded_request::{FORWARDED, ForwardedRequest};
 use super::reply;
 use crate::core::caller::{Caller, Owner};
 use crate::core::error::{CallError, ErrorCode};
+use crate::infra::replica::Replica;
 
 /// The routes, behind the checks of every request.
 #[derive(Debug, Clone)]
@@ -37,6 +39,8 @@ pub(super) struct RequestGuard {
     only_probes: bool,
     /// For the Unix socket.
     over_socket: bool,
+    /// For the listener of other replicas: this one. It answers only what they forward.
+    replica: Option<Arc<Replica>>,
 }
 
 /// What is known of a request before its caller, in its extensions.
@@ -49,6 +53,8 @@ pub(super) struct Connection {
     pub caller: Option<Arc<Caller>>,
     /// Over the Unix socket: requests are of this user, and name their caller.
     pub over_socket: bool,
+    /// Another replica sent it, for its client.
+    pub forwarded: Option<ForwardedRequest>,
     pub memory: Arc<BodyMemory>,
     address: Arc<PublicAddress>,
     peer: IpAddr,
@@ -91,6 +97,7 @@ impl RequestGuard {
             peer_owner: Owner::of_address(peer),
             only_probes: false,
             over_socket: false,
+            replica: None,
         }
     }
 
@@ -102,6 +109,11 @@ impl RequestGuard {
     /// The checks of requests over the Unix socket.
     pub(super) fn of_socket(router: Router, memory: Arc<BodyMemory>) -> Self {
         Self { over_socket: true, ..Self::new(router, PublicAddress::any(), memory) }
+    }
+
+    /// The checks of requests that other replicas forward to this one.
+    pub(super) fn of_replicas(router: Router, memory: Arc<BodyMemory>, replica: Arc<Replica>) -> Self {
+        Self { replica: Some(replica), ..Self::new(router, PublicAddress::any(), memory) }
     }
 
     /// The checks of the requests of one connection.
@@ -117,13 +129,13 @@ impl RequestGuard {
     /// Answers a request, even if its handler panics.
     pub(super) async fn answer(self, mut request: Request<Incoming>) -> Result<Response, Infallible> {
         let checked = self.check(&request);
-        let address = checked.as_ref().map_or(self.peer, |client| client.ip);
+        let address = checked.as_ref().map_or(self.peer, |(client, _)| client.ip);
         let address = Some(address).filter(|_| !self.over_socket);
         let (client_request, request_id) = client_request::read(address, request.headers());
         let mut response = match checked {
-            Err(refusal) => refusal.into_response(),
-            Ok(client) => {
-                request.extensions_mut().insert(self.connection_of(client));
+            Err(refusal) => self.refused(refusal),
+            Ok((client, forwarded)) => {
+                request.extensions_mut().insert(self.connection_of(client, forwarded));
                 request.extensions_mut().insert(client_request);
                 let mut router = self.router;
                 match AssertUnwindSafe(router.call(request.map(Body::new))).catch_unwind().await {
@@ -134,34 +146,51 @@ impl RequestGuard {
         };
         // No browser may take what a tool returned for a page or a script.
         response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, NO_SNIFFING);
-        response.headers_mut().insert(REQUEST_ID, request_id);
+        // A request that was forwarded has the id that the other replica gave it.
+        response.headers_mut().entry(REQUEST_ID).or_insert(request_id);
         Ok(response)
     }
 
-    fn check(&self, request: &Request<Incoming>) -> Result<ClientAddress, CallError> {
+    fn refused(&self, refusal: CallError) -> Response {
+        let mut response = refusal.into_response();
+        if self.replica.is_some() {
+            response.headers_mut().insert(FORWARDED, REFUSED);
+        }
+        response
+    }
+
+    fn check(&self, request: &Request<Incoming>) -> Result<(ClientAddress, Option<ForwardedRequest>), CallError> {
         // RFC 9112 §3.2: a proxy in front may have used the other one.
         if request.headers().get_all(HOST).iter().nth(1).is_some() {
             return Err(invalid("duplicate `Host` header"));
         }
-        let client = self.address.client(self.peer, request.uri(), request.headers())?;
+        let forwarded = self.replica.as_ref().map(|replica| ForwardedRequest::read(replica, request)).transpose()?;
+        let client = match &forwarded {
+            // Whoever is on the other replica's machine is not on this one.
+            Some(forwarded) => ClientAddress { ip: forwarded.client, is_local: false },
+            None => self.address.client(self.peer, request.uri(), request.headers())?,
+        };
         if self.only_probes && !PROBES.contains(&request.uri().path()) {
             return Err(too_many_connections());
         }
-        Ok(client)
+        Ok((client, forwarded))
     }
 
-    fn connection_of(&self, client: ClientAddress) -> Connection {
+    fn connection_of(&self, client: ClientAddress, forwarded: Option<ForwardedRequest>) -> Connection {
         let client_owner = match client.ip == self.peer {
             true => self.peer_owner.clone(),
             false => Owner::of_address(client.ip),
         };
         let client = ClientAddress { is_local: client.is_local || self.over_socket, ..client };
         let (memory, address, over_socket) = (Arc::clone(&self.memory), Arc::clone(&self.address), self.over_socket);
-        Connection { client, client_owner, caller: None, over_socket, memory, address, peer: self.peer }
+        Connection { client, client_owner, caller: None, over_socket, forwarded, memory, address, peer: self.peer }
     }
 }
 
 const NO_SNIFFING: HeaderValue = HeaderValue::from_static("nosniff");
+
+/// The request did not reach its route.
+const REFUSED: HeaderValue = HeaderValue::from_static("refused");
 
 fn too_many_connections() -> CallError {
     let message = "there are too many connections (`server.max_connections`); close some, or try again later";

@@ -79,7 +79,7 @@ async fn listen(config: &Config, config_file: Option<PathBuf>, on_demand: bool) 
     if on_demand {
         return local.map(BoundListeners::of_socket);
     }
-    let listening = BoundListeners::bind(&config.server).await.map_err(|error| error.to_string())?;
+    let listening = BoundListeners::bind(config).await.map_err(|error| error.to_string())?;
     Ok(match local {
         Ok(local) => listening.with_socket(local),
         Err(problem) => {

@@ -48,7 +48,7 @@ impl TestApp {
     }
 
     async fn serving(directory: TempDir, config: Config, sources: Vec<Box<dyn Source>>) -> Self {
-        let listening = BoundListeners::bind(&config.server).await.unwrap();
+        let listening = BoundListeners::bind(&config).await.unwrap();
         let url = format!("http://{}", listening.address().unwrap());
         let gateway = Gateway::with_sources(config, sources).await.unwrap();
         let (stop, stopped) = oneshot::channel();

@@ -16,7 +16,12 @@ const LOOPBACK_PAGES: [&str; 3] = ["http://localhost:*", "http://127.0.0.1:*", "
 /// `denied`: `server.mcp.allowed_origins` lacks the page.
 pub(super) fn check(server: &ServerConfig, parts: &Parts) -> Result<(), CallError> {
     let Some(origin) = parts.headers.get(ORIGIN) else { return Ok(()) };
-    let is_local = Connection::of(parts)?.client.is_local;
+    let connection = Connection::of(parts)?;
+    if connection.forwarded.is_some() {
+        // Checked at the replica to which the page's request came.
+        return Ok(());
+    }
+    let is_local = connection.client.is_local;
     let own_pages = LOOPBACK_PAGES.into_iter().filter(|_| is_local);
     let mut allowed = own_pages.chain(server.mcp.allowed_origins.iter().map(String::as_str));
     if allowed.any(|allowed| origin.to_str().is_ok_and(|origin| matches(allowed, origin))) {

@@ -24,7 +24,7 @@ use super::methods::{self, StartedRequest};
 use super::running_request::{Sent, StatelessRequest};
 use super::session::McpSession;
 use super::session_request::SessionRequest;
-use super::{McpServer, browser_guard, headers, message, protected_resource, result};
+use super::{McpServer, browser_guard, forwarding, headers, message, protected_resource, result};
 use crate::api::body::{self, BodyLimits};
 use crate::api::reply;
 use crate::api::request::RequestMeta;
@@ -52,6 +52,12 @@ async fn serve(server: &Arc<McpServer>, gateway: &Arc<Gateway>, request: Request
         Ok(origin) => origin,
         Err(error) => return refused(error, &parts, gateway),
     };
+    if let Some(forwarding) = &server.forwarding
+        && let Some(replica) = forwarding::replica_of(&server.sessions.ids, &parts)
+    {
+        let forwarded = forwarding.forward(&replica, gateway, &parts, body).await;
+        return forwarded.unwrap_or_else(IntoResponse::into_response);
+    }
     let response = match parts.method {
         Method::POST => post(server, origin, &parts, body).await,
         Method::GET => get(server, &origin, &parts),
@@ -269,6 +275,9 @@ fn delete(server: &Arc<McpServer>, origin: &RequestMeta, parts: &Parts) -> Resul
 async fn read_message(gateway: &Gateway, connection: &Connection, body: Body) -> Result<Message, HttpRefusal> {
     let (limits, owner) = (BodyLimits::of(&gateway.config().server), &connection.caller()?.owner);
     let text = connection.memory.read(body, owner, limits).await?;
+    if let Some(forwarded) = &connection.forwarded {
+        forwarded.check_body(&text)?;
+    }
     let checked = match limits.check(&text) {
         Ok(checked) => checked,
         Err(problem) if problem.kind == InvalidJsonKind::TooManyValues => {

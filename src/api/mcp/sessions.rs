@@ -3,9 +3,8 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use uuid::Uuid;
-
 use super::session::McpSession;
+use super::session_ids::SessionIds;
 use crate::config::McpServerConfig;
 use crate::core::call::Caller;
 use crate::core::error::{CallError, ErrorCode};
@@ -16,6 +15,7 @@ use crate::core::per_owner::PerOwner;
 #[derive(Debug)]
 pub(super) struct Sessions {
     by_id: PerOwner<String, Entry>,
+    pub(super) ids: SessionIds,
     idle: Duration,
 }
 
@@ -27,8 +27,9 @@ struct Entry {
 }
 
 impl Sessions {
-    pub(super) fn new(config: &McpServerConfig) -> Self {
+    pub(super) fn new(config: &McpServerConfig, ids: SessionIds) -> Self {
         Self {
+            ids,
             by_id: PerOwner::new(config.max_sessions, config.max_sessions_per_caller),
             idle: Duration::from_secs(config.session_idle_seconds),
         }
@@ -40,7 +41,7 @@ impl Sessions {
     /// # Errors
     /// `overloaded`: every caller has as few sessions.
     pub(super) fn start(self: &Arc<Self>, caller: &Caller) -> Result<(String, Arc<McpSession>), CallError> {
-        let (id, session) = (Uuid::new_v4().to_string(), McpSession::new(&caller.owner));
+        let (id, session) = (self.ids.create(), McpSession::new(&caller.owner));
         let entry = Entry { owner: Arc::clone(&caller.key), session: Arc::clone(&session) };
         let insert = |entry, may_go: fn(&Entry) -> bool| {
             self.by_id.insert(&caller.owner, id.clone(), entry, |_, entry| may_go(entry))
@@ -101,7 +102,7 @@ mod tests {
             session_idle_seconds: 60,
             ..Default::default()
         };
-        Arc::new(Sessions::new(&config))
+        Arc::new(Sessions::new(&config, SessionIds::new(None)))
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,0 +1,110 @@
+//! A request to `/mcp` that another replica forwards, since this one has the session that it names.
+//!
+//! One header says when and for which replica it was sent, the address of the client and the digest of the body, and has
+//! a tag of these and of method and path. It proves who forwarded the request, and nothing about the caller, who is
+//! authenticated again.
+
+use std::net::IpAddr;
+
+use axum::http::{HeaderName, HeaderValue, Method, Request, Uri};
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+
+use crate::core::error::{CallError, ErrorCode};
+use crate::core::headers::single;
+use crate::infra::replica::{Replica, SigningKey};
+
+/// The only path of forwarded requests.
+pub(super) const PATH: &str = "/mcp";
+
+/// In a request what is described above; in a response that the request was not taken for one of a replica.
+pub(super) const FORWARDED: HeaderName = HeaderName::from_static("x-sekisho-forwarded");
+
+/// How far the time of a request may be from the receiver's, both by the database's clock, in microseconds.
+const TOLERANCE: i64 = 30_000_000;
+
+/// What the header says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ForwardedRequest {
+    /// When it was sent, by the database's clock, in microseconds since 1970.
+    pub time: i64,
+    /// The id of the replica that has the session.
+    pub to: String,
+    /// The address of the client.
+    pub client: IpAddr,
+    /// SHA-256 of the body.
+    pub digest: [u8; 32],
+}
+
+impl ForwardedRequest {
+    pub(super) fn new(time: i64, to: &str, client: IpAddr, body: &Bytes) -> Self {
+        Self { time, to: to.to_owned(), client, digest: Sha256::digest(body).into() }
+    }
+
+    /// Whether this is the body that was forwarded.
+    ///
+    /// # Errors
+    /// `denied`.
+    pub(super) fn check_body(&self, body: &[u8]) -> Result<(), CallError> {
+        match Sha256::digest(body)[..] == self.digest {
+            true => Ok(()),
+            false => Err(CallError::new(ErrorCode::Denied, "the body is not the one that was forwarded")),
+        }
+    }
+
+    /// The header of a request with this method and address.
+    pub(super) fn header(&self, key: &SigningKey, method: &Method, uri: &Uri) -> Option<HeaderValue> {
+        let Self { time, to, client, digest } = self;
+        let tag = key.tag(&self.fields(&time.to_string(), &client.to_string(), method, uri));
+        format!("{time} {to} {client} {} {}", hex::encode(digest), hex::encode(tag)).parse().ok()
+    }
+
+    /// Reads the header of a request that this replica received.
+    ///
+    /// # Errors
+    /// `denied`: it is none of a replica that has the same secret, or not of this time. `unknown_session`: it is for
+    /// another replica, which is gone if it had the address of this one.
+    pub(super) fn read<B>(replica: &Replica, request: &Request<B>) -> Result<Self, CallError> {
+        let key = replica.keys().map(|keys| &keys.requests);
+        let forwarded = key.and_then(|key| Self::signed(key, request)).ok_or_else(not_forwarded)?;
+        if (forwarded.time - replica.database_time()).abs() > TOLERANCE {
+            return Err(not_forwarded());
+        }
+        match forwarded.to == **replica.id() {
+            true => Ok(forwarded),
+            false => Err(CallError::new(ErrorCode::UnknownSession, "no MCP session has this id")),
+        }
+    }
+
+    fn signed<B>(key: &SigningKey, request: &Request<B>) -> Option<Self> {
+        let header = single(request.headers(), &FORWARDED).ok()??;
+        let parts: Vec<_> = header.split(' ').collect();
+        let [time, to, client, digest, tag] = parts[..] else { return None };
+        let forwarded = Self {
+            time: time.parse().ok()?,
+            to: to.to_owned(),
+            client: client.parse().ok()?,
+            digest: hex::decode(digest).ok()?.try_into().ok()?,
+        };
+        let fields = forwarded.fields(time, client, request.method(), request.uri());
+        let is_signed = key.has_signed(&fields, &hex::decode(tag).ok()?);
+        (is_signed && request.uri().path() == PATH).then_some(forwarded)
+    }
+
+    fn fields<'a>(&'a self, time: &'a str, client: &'a str, method: &'a Method, uri: &'a Uri) -> [&'a [u8]; 6] {
+        let path = uri.path_and_query().map_or(uri.path(), |path| path.as_str());
+        [
+            time.as_bytes(),
+            method.as_str().as_bytes(),
+            path.as_bytes(),
+            self.to.as_bytes(),
+            client.as_bytes(),
+            &self.digest,
+        ]
+    }
+}
+
+fn not_forwarded() -> CallError {
+    let message = "this address takes only requests that a replica forwards, with the same secret and within 30 s";
+    CallError::new(ErrorCode::Denied, message)
+}
