@@ -86,6 +86,12 @@ impl McpClient {
         client
     }
 
+    /// After the handshake of an older revision.
+    pub(crate) async fn introduced(mut self) -> Self {
+        self.introduce().await;
+        self
+    }
+
     async fn introduce(&mut self) {
         let mut params = initialize(self.revision);
         params["capabilities"] = self.capabilities.clone();
@@ -119,6 +125,11 @@ impl McpClient {
         let result = reply.get("result").unwrap_or_else(|| panic!("{method}: {reply}")).clone();
         self.check(definition, &result);
         result
+    }
+
+    /// The HTTP response.
+    pub(crate) async fn response(&self, method: &str, params: Value) -> Response {
+        self.post(method, params, &[]).send().await.unwrap()
     }
 
     /// The JSON-RPC response with any HTTP status.
@@ -313,6 +324,20 @@ impl News {
                 return message;
             }
         }
+    }
+
+    /// Whether the stream ends or breaks off, without a further message.
+    pub(crate) async fn end(&mut self) -> bool {
+        let ended = async {
+            loop {
+                match self.response.chunk().await {
+                    Ok(Some(chunk)) if chunk.starts_with(b"data:") => return false,
+                    Ok(Some(_)) => {}
+                    Ok(None) | Err(_) => return true,
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), ended).await.unwrap_or(false)
     }
 
     pub(crate) async fn next(&mut self) -> Option<Value> {
