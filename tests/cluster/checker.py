@@ -2,7 +2,7 @@
 
 A history is a list of dictionaries with these events:
 call     a request and its reply: kind, n (its number), caller, status, success, code, call_id, run (of the effect that the reply shows)
-effect   the upstream server did what a call asked for: kind, n, caller, time (seconds)
+effect   the upstream server did what a call asked for: kind, n, caller, time (seconds), day (UTC)
 trail    the call ids that the audit trails have
 fault    what failed: kind, begun, ended (seconds)
 run      a run of a conversation: conversation, id, status, begun, ended (seconds), messages (their roles)
@@ -54,13 +54,15 @@ def keyed_calls_run_once(calls, effects):
 
 
 def budgets_are_not_overspent(effects):
+    # At midnight (UTC) a new day's budget begins.
+    budget = BUDGET * len({effect["day"] for effect in effects})
     spent = defaultdict(int)
     for effect in effects:
         if effect["kind"] == "priced":
             spent[effect["caller"]] += 1
     for caller, times in spent.items():
-        if times * PRICE > BUDGET + 1e-9:
-            yield f"{caller} spent {times * PRICE:.2f} of {BUDGET:.2f}"
+        if times * PRICE > budget + 1e-9:
+            yield f"{caller} spent {times * PRICE:.2f} of {budget:.2f}"
 
 
 def rates_are_kept(effects, faults):

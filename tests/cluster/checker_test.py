@@ -8,8 +8,8 @@ def call(kind, n, call_id, success=True):
     return {"type": "call", "kind": kind, "n": n, "caller": "ann", "status": 200, "success": success, "code": None, "call_id": call_id}
 
 
-def effect(kind, n, time=0.0, caller="ann"):
-    return {"type": "effect", "kind": kind, "n": n, "caller": caller, "time": time}
+def effect(kind, n, time=0.0, caller="ann", day="2026-01-01"):
+    return {"type": "effect", "kind": kind, "n": n, "caller": caller, "time": time, "day": day}
 
 
 def run(n, status="succeeded", begun=0.0, ended=1.0, messages=("user", "assistant")):
@@ -42,6 +42,10 @@ BROKEN = {
 class Checker(unittest.TestCase):
     def test_a_good_history_has_no_violation(self):
         self.assertEqual(check(copy.deepcopy(GOOD)), [])
+
+    def test_a_new_day_has_a_new_budget(self):
+        events = [effect("priced", 1_000 + n, day="2026-01-02") for n in range(round(BUDGET / PRICE))]
+        self.assertEqual(check(copy.deepcopy(GOOD + events)), [])
 
     def test_each_rule_finds_what_breaks_it(self):
         for expected, events in BROKEN.items():

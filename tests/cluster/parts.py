@@ -138,7 +138,8 @@ class Upstream:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def record(self, kind, body):
-        self.history.append({"type": "effect", "kind": kind, "n": body["n"], "caller": body["caller"], "time": time.monotonic()})
+        self.history.append({"type": "effect", "kind": kind, "n": body["n"], "caller": body["caller"], "time": time.monotonic(),
+                             "day": time.strftime("%Y-%m-%d", time.gmtime())})
         return {"done": body["n"]}
 
     def document(self):
