@@ -75,7 +75,7 @@ mod tests {
             format!("{replica}.{}.", parts[1]),
             format!("{id}.{}", parts[2]),
             format!("{replica}{}..{}", parts[1], parts[2]),
-            replica.clone(),
+            replica,
             String::new(),
         ] {
             assert!(!is_signed(&forged, &keys.sessions), "{forged}");

@@ -32,6 +32,9 @@ pub struct AccountLease {
 /// The day, scope and key of an account, as they are stored.
 type AccountRow = (String, String, String);
 
+/// Day, scope, key, replica, sequence, cost and tokens.
+type LeaseRow = (String, String, String, String, i64, String, i64);
+
 impl AskedLease {
     fn account(&self) -> (Date, DailyScope, &str) {
         (self.day, self.scope, &self.key)
@@ -137,8 +140,7 @@ impl Store {
         for (day, scope, key) in accounts {
             statement = statement.bind(day.to_string()).bind(scope.as_str()).bind(*key);
         }
-        let rows: Vec<(String, String, String, String, i64, String, i64)> =
-            statement.fetch_all(&mut *connection).await.map_err(|error| self.failed(error))?;
+        let rows: Vec<LeaseRow> = statement.fetch_all(&mut *connection).await.map_err(|error| self.failed(error))?;
         let mut leases: HashMap<AccountRow, (StoredLease, Amount)> = HashMap::new();
         for (day, scope, key, of, sequence, cost_usd, tokens) in rows {
             let amount = self.amount(&cost_usd, tokens)?;

@@ -208,9 +208,10 @@ mod tests {
         assert_eq!((&*listed[0].configuration, listed[0].started), ("two", first.now));
         assert!(listed[0].heartbeat >= second.now);
         assert!(second.addresses.is_empty() && listed.iter().all(|one| one.address.is_none()));
-        let address = Some(SocketAddr::from(([10, 0, 0, 3], 8790)));
+        let taken_at = SocketAddr::from(([10, 0, 0, 3], 8790));
+        let address = Some(taken_at);
         let found = store.beat(ReplicaIdentity { address, ..replica("a", "two") }, LOST_AFTER).await.unwrap();
-        assert_eq!(found.addresses, HashMap::from([("a".to_owned(), address.unwrap())]));
+        assert_eq!(found.addresses, HashMap::from([("a".to_owned(), taken_at)]));
         assert_eq!(store.replicas(LOST_AFTER).await.unwrap()[0].address, address);
         assert_eq!(store.address_of_replica("a", LOST_AFTER).await.unwrap(), address);
         assert_eq!(store.address_of_replica("b", LOST_AFTER).await.unwrap(), None);
