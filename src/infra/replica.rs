@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::readiness::Readiness;
 use super::store::{ReplicaIdentity, Store, StoreError, StoredReplica};
+use crate::core::boot_clock;
 
 /// How often a replica says that it is there.
 pub const HEARTBEAT: Duration = Duration::from_secs(3);
@@ -38,7 +39,17 @@ pub struct Replica {
     live: AtomicU32,
     /// The database's time less this machine's, in microseconds.
     clock_offset: AtomicI64,
+    confirmed: Mutex<Confirmed>,
     differs_since: Mutex<Option<Instant>>,
+}
+
+/// A heartbeat that was answered.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Confirmed {
+    /// When it was sent, by [`boot_clock`].
+    pub sent: Duration,
+    /// How often an administrator had released by then what this replica leases.
+    pub releases: i64,
 }
 
 /// The files that decide, which all replicas should have alike.
@@ -64,6 +75,7 @@ impl Replica {
             readiness,
             live: AtomicU32::new(1),
             clock_offset: AtomicI64::default(),
+            confirmed: Mutex::default(),
             differs_since: Mutex::default(),
         };
         replica.try_beat(files).await?;
@@ -83,6 +95,11 @@ impl Replica {
     /// What to add to this machine's clock to get the database's, in microseconds.
     pub fn clock_offset(&self) -> i64 {
         self.clock_offset.load(Ordering::Relaxed)
+    }
+
+    /// The last heartbeat that was answered.
+    pub fn confirmed(&self) -> Confirmed {
+        *self.confirmed.lock()
     }
 
     /// All replicas that did not leave.
@@ -124,7 +141,9 @@ impl Replica {
         let Files { configuration, policies } = files;
         let version = env!("CARGO_PKG_VERSION");
         let identity = ReplicaIdentity { id: &self.id, host: &self.host, version, configuration, policies };
+        let sent = boot_clock::now();
         let found = self.store.beat(identity, LOST_AFTER).await?;
+        *self.confirmed.lock() = Confirmed { sent, releases: found.releases };
         let offset = found.now.as_microsecond() - Timestamp::now().as_microsecond();
         self.clock_offset.store(offset, Ordering::Relaxed);
         self.live.store(found.live, Ordering::Relaxed);

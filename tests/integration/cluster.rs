@@ -1,5 +1,7 @@
 //! Several gateways on one PostgreSQL database, as replicas: real programs, which are also killed.
 
+mod release;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -234,22 +236,14 @@ async fn on_postgresql_a_call_with_a_key_runs_at_one_replica_while_others_wait_f
 async fn on_postgresql_a_call_whose_replica_was_killed_has_no_known_outcome_and_does_not_run_again() {
     let database = TestDatabase::new().await;
     let host = SlowUpstream::start().await;
-    let settings = format!(
-        "outbound: {{allow_networks: [127.0.0.0/8], openapi_allowed_domains: [127.0.0.1]}}\nopenapi: {{collections: {{slow: \
-         {{spec_inline: '{}'}}}}}}",
-        host.document()
-    );
+    let settings = host.collection();
     let (mut killed, other) = (Replica::start(&database, &settings), Replica::start(&database, &settings));
     let ask = |replica: &Replica| {
         let request = replica.client.post(format!("{}/tools/slow__wait/execute", replica.url()));
         request.header("idempotency-key", "once").json(&json!({"arguments": {}})).send()
     };
     let first = tokio::spawn(ask(&killed));
-    let until = Instant::now() + slack(Duration::from_secs(10));
-    while host.calls() == 0 {
-        assert!(Instant::now() < until, "the call was not sent");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    host.until_called().await;
     killed.kill();
     assert!(first.await.unwrap().is_err());
     let reply = ask(&other).await.unwrap();
@@ -326,6 +320,23 @@ impl SlowUpstream {
 
     fn calls(&self) -> usize {
         self.calls.load(Ordering::SeqCst)
+    }
+
+    async fn until_called(&self) {
+        let until = Instant::now() + slack(Duration::from_secs(10));
+        while self.calls() == 0 {
+            assert!(Instant::now() < until, "the call was not sent");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// The settings of a gateway that offers it as `slow__wait`.
+    fn collection(&self) -> String {
+        format!(
+            "outbound: {{allow_networks: [127.0.0.0/8], openapi_allowed_domains: [127.0.0.1]}}\nopenapi: {{collections: \
+             {{slow: {{spec_inline: '{}'}}}}}}",
+            self.document()
+        )
     }
 
     fn document(&self) -> Value {

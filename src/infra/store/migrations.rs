@@ -6,7 +6,7 @@ use sqlx::{AnyPool, AssertSqlSafe, SqlSafeStr as _};
 use super::Engine;
 
 /// In order; the first one is version 1.
-const FILES: [(&str, &str); 18] = [
+const FILES: [(&str, &str); 21] = [
     ("daily usage", include_str!("migrations/0001_daily_usage.sql")),
     ("thread summaries", include_str!("migrations/0002_thread_summaries.sql")),
     ("OpenAPI collections", include_str!("migrations/0003_openapi_collections.sql")),
@@ -25,6 +25,10 @@ const FILES: [(&str, &str); 18] = [
     ("registrations version", include_str!("migrations/0016_registrations_version.sql")),
     ("charges", include_str!("migrations/0017_charges.sql")),
     ("plan vectors", include_str!("migrations/0018_plan_vectors.sql")),
+    // Of other branches.
+    ("kept", "SELECT 1"),
+    ("kept", "SELECT 1"),
+    ("released leases and permits", include_str!("migrations/0021_releases_and_permits.sql")),
 ];
 
 /// The version that this program knows.

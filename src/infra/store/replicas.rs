@@ -26,6 +26,8 @@ pub struct Heartbeat {
     pub now: Timestamp,
     /// Replicas that are live, this one included.
     pub live: u32,
+    /// How often an administrator released what it leases.
+    pub releases: i64,
     /// How many configurations and policy sets these have.
     pub configurations: u32,
     pub policy_sets: u32,
@@ -59,9 +61,9 @@ impl Store {
             "INSERT INTO replicas (id, host, version, configuration, policies, started, heartbeat)
              VALUES ($1, $2, $3, $4, $5, {now}, {now})
              ON CONFLICT (id) DO UPDATE SET configuration = excluded.configuration, policies = excluded.policies,
-             heartbeat = excluded.heartbeat RETURNING heartbeat"
+             heartbeat = excluded.heartbeat RETURNING heartbeat, releases"
         );
-        let now: i64 = sqlx::query_scalar(AssertSqlSafe(sql))
+        let (now, releases): (i64, i64) = sqlx::query_as(AssertSqlSafe(sql))
             .bind(replica.id)
             .bind(replica.host)
             .bind(replica.version)
@@ -82,6 +84,7 @@ impl Store {
         Ok(Heartbeat {
             now: self.moment(now)?,
             live: count(live),
+            releases,
             configurations: count(configurations),
             policy_sets: count(policy_sets),
         })
@@ -153,7 +156,7 @@ impl Store {
     }
 }
 
-fn micros(duration: Duration) -> i64 {
+pub(super) fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
