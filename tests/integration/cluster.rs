@@ -12,7 +12,7 @@ use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::app::{TestApp, answer, degraded};
+use crate::app::{TestApp, answer, code, degraded};
 use crate::charges::served;
 use crate::cli::{Serving, sekisho};
 use crate::openapi::{ADMIN, document};
@@ -247,9 +247,8 @@ async fn on_postgresql_a_call_whose_replica_was_killed_has_no_known_outcome_and_
     killed.kill();
     assert!(first.await.unwrap().is_err());
     let reply = ask(&other).await.unwrap();
-    let (status, body) = (reply.status(), reply.text().await.unwrap());
-    assert_eq!(status, StatusCode::CONFLICT, "{body}");
-    assert!(body.contains("its outcome is unknown"), "{body}");
+    let (status, body) = (reply.status(), reply.json::<Value>().await.unwrap());
+    assert_eq!((status, code(&body)), (StatusCode::CONFLICT, "unknown_outcome"), "{body}");
     assert_eq!(host.calls(), 1);
 }
 
