@@ -397,6 +397,7 @@ fn apply(changes: &ToolOverride, definition: &mut ToolDefinition) {
     set(&mut metadata.dangerous, &changes.dangerous);
     set(&mut metadata.requires_auth, &changes.requires_auth);
     set(&mut metadata.audit_arguments, &changes.audit_arguments);
+    set(&mut metadata.is_concurrency_global, &changes.max_concurrent_global);
     if changes.max_concurrent.is_some() {
         metadata.max_concurrent = changes.max_concurrent;
     }

@@ -100,8 +100,8 @@ impl Gateway {
         self.pipeline.replies.set_replica(replica.id());
         let gateway = Arc::clone(self);
         self.background.spawn(async move { gateway.keep_registered().await });
-        let gateway = Arc::clone(self);
-        self.background.spawn(async move { gateway.pipeline.limits.exchange(gateway.closing.clone()).await });
+        let (gateway, id) = (Arc::clone(self), Arc::clone(replica.id()));
+        self.background.spawn(async move { gateway.pipeline.limits.exchange(&id, gateway.closing.clone()).await });
         let gateway = Arc::clone(self);
         self.background.spawn(async move { gateway.follow_registrations().await });
         let leases = self.budget_leases(replica);
@@ -153,8 +153,8 @@ impl Gateway {
         if let Err(error) = self.budget_leases(replica).forget_old().await {
             tracing::warn!(%error, "cannot remove leases of past days from the store");
         }
-        if let Err(error) = self.pipeline.limits.forget_full_buckets().await {
-            tracing::warn!(%error, "cannot remove full buckets from the store");
+        if let Err(error) = self.pipeline.limits.clean_up(replica.id()).await {
+            tracing::warn!(%error, "cannot remove full buckets and slots of lost replicas from the store");
         }
     }
 

@@ -1,5 +1,6 @@
 //! Several gateways on one PostgreSQL database, as replicas: real programs, which are also killed.
 
+mod global_limits;
 mod release;
 
 use std::sync::Arc;

@@ -58,9 +58,11 @@ impl Store {
     pub async fn beat(&self, replica: ReplicaIdentity<'_>, lost_after: Duration) -> Result<Heartbeat, StoreError> {
         let now = self.engine.now_expression();
         let sql = format!(
-            "INSERT INTO replicas (id, host, version, configuration, policies, started, heartbeat)
-             VALUES ($1, $2, $3, $4, $5, {now}, {now})
-             ON CONFLICT (id) DO UPDATE SET configuration = excluded.configuration, policies = excluded.policies,
+            "INSERT INTO replicas (id, host, version, configuration, policies, started, heartbeat, live_since)
+             VALUES ($1, $2, $3, $4, $5, {now}, {now}, {now})
+             ON CONFLICT (id) DO UPDATE SET live_since = CASE
+                 WHEN replicas.heartbeat > {now} - CAST($6 AS BIGINT) THEN replicas.live_since ELSE {now} END,
+             configuration = excluded.configuration, policies = excluded.policies,
              heartbeat = excluded.heartbeat RETURNING heartbeat, releases"
         );
         let (now, releases): (i64, i64) = sqlx::query_as(AssertSqlSafe(sql))
@@ -69,6 +71,7 @@ impl Store {
             .bind(replica.version)
             .bind(replica.configuration)
             .bind(replica.policies)
+            .bind(micros(lost_after))
             .fetch_one(&self.pool)
             .await
             .map_err(|error| self.failed(error))?;
