@@ -122,7 +122,10 @@ impl Gateway {
                 continue;
             }
             match self.adopt_registrations().await {
-                Ok(()) => known = Some(version),
+                Ok(()) => {
+                    known = Some(version);
+                    self.pipeline.registry.set_shared_version(version);
+                }
                 Err(error) => tracing::warn!(%error, "registrations of other replicas cannot be read"),
             }
         }

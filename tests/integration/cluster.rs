@@ -267,10 +267,12 @@ async fn on_postgresql_what_one_replica_registers_is_at_the_others_within_two_se
         answer(one.post("/tools/openapi/register").bearer_auth("key-of-ada").json(&registration)).await;
     assert_eq!(status, StatusCode::OK, "{reply}");
     assert!(is_listed(&other, true).await < slack(Duration::from_secs(2)));
+    receipts_name_version(&other, 1).await;
     let (status, reply) =
         answer(one.client.delete(format!("{}/tools/openapi/itself", one.url)).bearer_auth("key-of-ada")).await;
     assert_eq!(status, StatusCode::OK, "{reply}");
     assert!(is_listed(&other, false).await < slack(Duration::from_secs(2)));
+    receipts_name_version(&other, 2).await;
     let tenant = json!({"name": "default", "max_cost_per_day": "0.15"});
     let (status, reply) = answer(one.post("/api/tenants").bearer_auth("key-of-ada").json(&tenant)).await;
     assert!(status.is_success(), "{reply}");
@@ -282,6 +284,19 @@ async fn on_postgresql_what_one_replica_registers_is_at_the_others_within_two_se
         paid += 1;
         assert!(began.elapsed() < slack(Duration::from_secs(2)), "{paid} calls were paid for");
         tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Waits until receipts name this version of the registrations.
+async fn receipts_name_version(app: &TestApp, expected: i64) {
+    let until = Instant::now() + slack(Duration::from_secs(5));
+    loop {
+        let (_, reply) = app.call("echo", json!({})).await;
+        if reply["receipt"]["registry_version"] == expected {
+            return;
+        }
+        assert!(Instant::now() < until, "{reply}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
