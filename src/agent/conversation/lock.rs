@@ -112,6 +112,33 @@ mod tests {
         assert!(RENEWAL + RETRY < after && after < LEASE, "{after:?}: after several attempts, within the lease");
     }
 
+    /// Its first renewals succeed: the run is stopped a while after the last of them, and not after the beginning.
+    #[tokio::test]
+    async fn a_run_whose_lock_was_renewed_and_then_cannot_be_is_stopped_within_the_last_lease() {
+        let store = test_store().await;
+        store.add_conversation(&conversation("c", "ann"), 1).await.unwrap();
+        let lock = store.lock_conversation("c", &Arc::from("p"), Timestamp::now(), LEASE).await.unwrap().unwrap();
+        let until = store.conversation_held_until("c").await;
+        tokio::time::pause();
+        // While a thread is busy the clock stands still: answers of the store take no time.
+        let (answered, wait) = std::sync::mpsc::channel::<()>();
+        let busy = tokio::task::spawn_blocking(move || wait.recv());
+        let (run, begun) = (LiveRun::for_tests(), Instant::now());
+        let _held = HeldLock::new(lock, begun, store.clone(), Arc::clone(&run));
+        tokio::task::yield_now().await;
+        tokio::time::advance(RENEWAL).await;
+        while store.conversation_held_until("c").await == until {
+            tokio::task::yield_now().await;
+        }
+        store.close().await;
+        drop(answered);
+        busy.await.unwrap().unwrap_err();
+        run.stop.cancelled().await;
+        assert_eq!(run.cause(), StopCause::LockLost);
+        let after = begun.elapsed();
+        assert!(RENEWAL + GIVE_UP <= after && after < RENEWAL + LEASE, "{after:?}");
+    }
+
     #[tokio::test]
     async fn a_lock_is_given_back_also_by_a_run_that_panics() {
         let store = test_store().await;

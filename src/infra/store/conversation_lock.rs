@@ -123,6 +123,14 @@ mod tests {
     use crate::infra::store::conversations::tests::conversation;
     use crate::infra::store::test_support::test_store;
 
+    impl Store {
+        /// Until when the lock of a conversation is held.
+        pub(crate) async fn conversation_held_until(&self, id: &str) -> i64 {
+            let held = sqlx::query_scalar("SELECT held_until FROM conversations WHERE id = $1");
+            held.bind(id).fetch_one(&self.pool).await.unwrap()
+        }
+    }
+
     #[tokio::test]
     async fn one_holder_at_a_time_has_the_lock_until_it_expires() {
         let store = test_store().await;
