@@ -168,6 +168,11 @@ async fn on_postgresql_replicas_are_listed_until_they_leave() {
     for replica in listed["replicas"].as_array().unwrap() {
         assert_eq!((&replica["status"], &replica["version"]), (&json!("live"), &json!(env!("CARGO_PKG_VERSION"))));
     }
+    let alone = TempDir::new().unwrap();
+    std::fs::write(alone.path().join("sekisho.yaml"), database.settings("")).unwrap();
+    let checked = sekisho(&alone).args(["--config", "sekisho.yaml", "check"]).output().unwrap();
+    let said = crate::cli::text(&checked);
+    assert!(said.contains("`cluster.enabled` is off, and 2 live replicas use this database"), "{said}");
     let stopped = other.serving.as_ref().unwrap().id();
     let pid = rustix::process::Pid::from_raw(i32::try_from(stopped).unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
