@@ -43,11 +43,23 @@ fn show(cluster: &Value) -> Exit {
         let cells = ["id", "status", "host", "version", "configuration", "policies", "started_at", "heartbeat_at"];
         let text = |name| present::harmless(replica[name].as_str().unwrap_or_default()).into_owned();
         let leased = format!("{} USD, {} tokens", replica["leased_usd"], replica["leased_tokens"]);
-        cells.into_iter().map(text).chain([leased]).collect()
+        let degraded = replica["degraded"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let degraded = present::harmless(&degraded.collect::<Vec<_>>().join(", ")).into_owned();
+        cells.into_iter().map(text).chain([leased, degraded]).collect()
     };
     let rows = cluster["replicas"].as_array().into_iter().flatten().map(row).collect();
-    let header =
-        ["id", "status", "host", "version", "configuration", "policies", "started", "last heartbeat", "leased"];
+    let header = [
+        "id",
+        "status",
+        "host",
+        "version",
+        "configuration",
+        "policies",
+        "started",
+        "last heartbeat",
+        "leased",
+        "degraded",
+    ];
     present::table(&header, rows);
     Exit::Done
 }

@@ -88,7 +88,8 @@ impl Gateway {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while self.closing.run_until_cancelled(ticks.tick()).await.is_some() {
             let files = files_of(&self.config(), self.pipeline.policy.version());
-            replica.beat(&files).await;
+            let degraded: Vec<_> = self.degraded().into_keys().collect();
+            replica.beat(&files, &degraded).await;
             self.apply_membership(replica);
         }
     }

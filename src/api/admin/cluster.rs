@@ -19,6 +19,7 @@ use crate::core::caller::Caller;
 use crate::core::error::CallError;
 use crate::gateway::Gateway;
 use crate::infra::audit::EventKind;
+use crate::infra::replica::degraded_of;
 use crate::infra::store::{DailyScope, ReleasedLease, StoredReplica};
 
 /// The replicas, the one started first at the beginning.
@@ -42,6 +43,9 @@ pub(super) struct ReplicaBody {
     configuration: String,
     /// Version of the policy set.
     policies: String,
+    /// The names of what does not work there, as in its `/readyz`: open circuit breakers (`circuit:`), MCP servers (`mcp:`) and
+    /// documents (`openapi:`) among them; at most 50.
+    degraded: Vec<String>,
     /// By the database's clock, as the next one.
     started_at: String,
     /// When it last said that it is there.
@@ -122,7 +126,8 @@ impl From<ReleasedLease> for ReleasedLeaseBody {
 
 impl From<(StoredReplica, Amount)> for ReplicaBody {
     fn from((replica, leased): (StoredReplica, Amount)) -> Self {
-        let StoredReplica { id, host, version, configuration, policies, started, heartbeat, is_live } = replica;
+        let degraded = degraded_of(&replica);
+        let StoredReplica { id, host, version, configuration, policies, started, heartbeat, is_live, .. } = replica;
         Self {
             id,
             host,
@@ -130,6 +135,7 @@ impl From<(StoredReplica, Amount)> for ReplicaBody {
             status: if is_live { "live" } else { "lost" },
             configuration,
             policies,
+            degraded,
             started_at: started.to_string(),
             heartbeat_at: heartbeat.to_string(),
             leased_usd: leased.cost_usd,

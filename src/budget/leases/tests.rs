@@ -171,7 +171,7 @@ async fn a_replica_that_comes_back_does_not_spend_what_was_released() {
     let elsewhere = 10 * other.spend(20, 10).await;
     assert!(elsewhere > 60, "{elsewhere}: what was released can be spent elsewhere");
     let files = Files { configuration: "c".into(), policies: "p".into() };
-    back.replica.beat(&files).await;
+    back.replica.beat(&files, &[]).await;
     back.budgets.confirm_leases(back.replica.confirmed());
     // It may have leased a little anew.
     let all = elsewhere + back.spend(50, 1).await;

@@ -162,7 +162,8 @@ mod tests {
     const LOST_AFTER: Duration = Duration::from_secs(12);
 
     async fn beat(store: &Store, id: &str) {
-        let replica = ReplicaIdentity { id, host: "host", version: "1", configuration: "c", policies: "p" };
+        let replica =
+            ReplicaIdentity { id, host: "host", version: "1", configuration: "c", policies: "p", degraded: "[]" };
         store.beat(replica, LOST_AFTER).await.unwrap();
     }
 

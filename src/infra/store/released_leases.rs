@@ -143,7 +143,8 @@ mod tests {
     const NO_TIME: Duration = Duration::ZERO;
 
     async fn beat(store: &Store, id: &str) -> i64 {
-        let replica = ReplicaIdentity { id, host: "host", version: "1", configuration: "c", policies: "p" };
+        let replica =
+            ReplicaIdentity { id, host: "host", version: "1", configuration: "c", policies: "p", degraded: "[]" };
         store.beat(replica, NO_TIME).await.unwrap().releases
     }
 

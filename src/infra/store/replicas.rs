@@ -17,20 +17,19 @@ pub struct ReplicaIdentity<'a> {
     pub configuration: &'a str,
     /// Version of the policy set.
     pub policies: &'a str,
+    /// JSON: the names of what does not work.
+    pub degraded: &'a str,
 }
 
 /// What a replica learns with its heartbeat.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heartbeat {
     /// By the database's clock.
     pub now: Timestamp,
-    /// Replicas that are live, this one included.
-    pub live: u32,
     /// How often an administrator released what it leases.
     pub releases: i64,
-    /// How many configurations and policy sets these have.
-    pub configurations: u32,
-    pub policy_sets: u32,
+    /// All replicas that did not leave, this one included.
+    pub replicas: Vec<StoredReplica>,
 }
 
 /// A replica as it last said.
@@ -41,6 +40,8 @@ pub struct StoredReplica {
     pub version: String,
     pub configuration: String,
     pub policies: String,
+    /// JSON.
+    pub degraded: String,
     pub started: Timestamp,
     pub heartbeat: Timestamp,
     /// Whether its heartbeat is recent enough.
@@ -48,7 +49,7 @@ pub struct StoredReplica {
 }
 
 /// In the order of the columns.
-type Row = (String, String, String, String, String, i64, i64, i64);
+type Row = (String, String, String, String, String, String, i64, i64, i64);
 
 impl Store {
     /// Registers a replica, or says that it is still there.
@@ -58,12 +59,12 @@ impl Store {
     pub async fn beat(&self, replica: ReplicaIdentity<'_>, lost_after: Duration) -> Result<Heartbeat, StoreError> {
         let now = self.engine.now_expression();
         let sql = format!(
-            "INSERT INTO replicas (id, host, version, configuration, policies, started, heartbeat, live_since)
-             VALUES ($1, $2, $3, $4, $5, {now}, {now}, {now})
+            "INSERT INTO replicas (id, host, version, configuration, policies, degraded, started, heartbeat, live_since)
+             VALUES ($1, $2, $3, $4, $5, $6, {now}, {now}, {now})
              ON CONFLICT (id) DO UPDATE SET live_since = CASE
-                 WHEN replicas.heartbeat > {now} - CAST($6 AS BIGINT) THEN replicas.live_since ELSE {now} END,
+                 WHEN replicas.heartbeat > {now} - CAST($7 AS BIGINT) THEN replicas.live_since ELSE {now} END,
              configuration = excluded.configuration, policies = excluded.policies,
-             heartbeat = excluded.heartbeat RETURNING heartbeat, releases"
+             degraded = excluded.degraded, heartbeat = excluded.heartbeat RETURNING heartbeat, releases"
         );
         let (now, releases): (i64, i64) = sqlx::query_as(AssertSqlSafe(sql))
             .bind(replica.id)
@@ -71,26 +72,12 @@ impl Store {
             .bind(replica.version)
             .bind(replica.configuration)
             .bind(replica.policies)
+            .bind(replica.degraded)
             .bind(micros(lost_after))
             .fetch_one(&self.pool)
             .await
             .map_err(|error| self.failed(error))?;
-        let (live, configurations, policy_sets): (i64, i64, i64) = sqlx::query_as(
-            "SELECT COUNT(*), COUNT(DISTINCT configuration), COUNT(DISTINCT policies) FROM replicas
-             WHERE heartbeat > $1",
-        )
-        .bind(now - micros(lost_after))
-        .fetch_one(&self.pool)
-        .await
-        .map_err(|error| self.failed(error))?;
-        let count = |number: i64| u32::try_from(number).unwrap_or(u32::MAX);
-        Ok(Heartbeat {
-            now: self.moment(now)?,
-            live: count(live),
-            releases,
-            configurations: count(configurations),
-            policy_sets: count(policy_sets),
-        })
+        Ok(Heartbeat { now: self.moment(now)?, releases, replicas: self.replicas(lost_after).await? })
     }
 
     /// All replicas that did not leave, the one started first at the beginning.
@@ -100,7 +87,7 @@ impl Store {
     pub async fn replicas(&self, lost_after: Duration) -> Result<Vec<StoredReplica>, StoreError> {
         let now = self.engine.now_expression();
         let sql = format!(
-            "SELECT id, host, version, configuration, policies, started, heartbeat,
+            "SELECT id, host, version, configuration, policies, degraded, started, heartbeat,
              CASE WHEN heartbeat > {now} - $1 THEN CAST(1 AS BIGINT) ELSE CAST(0 AS BIGINT) END
              FROM replicas ORDER BY started, id"
         );
@@ -110,10 +97,10 @@ impl Store {
             .await
             .map_err(|error| self.failed(error))?;
         let replicas = rows.into_iter().map(
-            |(id, host, version, configuration, policies, started, heartbeat, is_live)| -> Result<_, StoreError> {
+            |(id, host, version, configuration, policies, degraded, started, heartbeat, is_live)| -> Result<_, StoreError> {
                 let (started, heartbeat) = (self.moment(started)?, self.moment(heartbeat)?);
                 let is_live = is_live == 1;
-                Ok(StoredReplica { id, host, version, configuration, policies, started, heartbeat, is_live })
+                Ok(StoredReplica { id, host, version, configuration, policies, degraded, started, heartbeat, is_live })
             },
         );
         replicas.collect()
@@ -171,17 +158,17 @@ mod tests {
     const LOST_AFTER: Duration = Duration::from_secs(12);
 
     fn replica<'a>(id: &'a str, configuration: &'a str) -> ReplicaIdentity<'a> {
-        ReplicaIdentity { id, host: "host", version: "1", configuration, policies: "p" }
+        ReplicaIdentity { id, host: "host", version: "1", configuration, policies: "p", degraded: "[\"mcp:x\"]" }
     }
 
     #[tokio::test]
     async fn replicas_are_counted_while_their_heartbeat_is_recent() {
         let store = test_store().await;
         let first = store.beat(replica("a", "one"), LOST_AFTER).await.unwrap();
-        assert_eq!((first.live, first.configurations, first.policy_sets), (1, 1, 1));
+        assert_eq!(first.replicas.iter().map(|one| &*one.degraded).collect::<Vec<_>>(), ["[\"mcp:x\"]"]);
         assert!(first.now.duration_since(Timestamp::now()).abs() < jiff::SignedDuration::from_mins(5), "{first:?}");
         let second = store.beat(replica("b", "two"), LOST_AFTER).await.unwrap();
-        assert_eq!((second.live, second.configurations, second.policy_sets), (2, 2, 1));
+        assert_eq!(second.replicas.iter().map(|one| &*one.configuration).collect::<Vec<_>>(), ["one", "two"]);
         // A heartbeat changes what is said, and not the start.
         store.beat(replica("a", "two"), LOST_AFTER).await.unwrap();
         let listed = store.replicas(LOST_AFTER).await.unwrap();
@@ -194,7 +181,8 @@ mod tests {
             .execute(&store.pool)
             .await
             .unwrap();
-        assert_eq!(store.beat(replica("b", "two"), LOST_AFTER).await.unwrap().live, 1);
+        let third = store.beat(replica("b", "two"), LOST_AFTER).await.unwrap();
+        assert_eq!(third.replicas.iter().map(|one| one.is_live).collect::<Vec<_>>(), [false, true]);
         assert!(!store.replicas(LOST_AFTER).await.unwrap()[0].is_live, "it is lost, and listed");
         assert!(!store.is_replica_live("a", LOST_AFTER).await.unwrap());
         store.forget_replicas_lost_for(LOST_AFTER).await.unwrap();

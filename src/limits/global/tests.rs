@@ -14,7 +14,8 @@ struct Running {
 
 impl Running {
     async fn on(store: &Store, id: &'static str) -> Self {
-        let identity = ReplicaIdentity { id, host: "host", version: "1", configuration: "c", policies: "p" };
+        let identity =
+            ReplicaIdentity { id, host: "host", version: "1", configuration: "c", policies: "p", degraded: "[]" };
         store.beat(identity, LOST_AFTER).await.unwrap();
         let (permits, shutdown) = (Arc::new(GlobalPermits::new(store.clone())), CancellationToken::new());
         let exchanging = tokio::spawn({
