@@ -75,6 +75,7 @@ pub fn router(agents: &Arc<AgentService>) -> Router {
         .routes(routes!(admin::calls::history))
         .routes(routes!(admin::calls::show))
         .routes(routes!(admin::cluster::show))
+        .routes(routes!(admin::cluster::release))
         .routes(routes!(admin::configuration::show))
         .routes(routes!(admin::configuration::check))
         .routes(routes!(admin::limits::show))

@@ -109,8 +109,11 @@ enum Command {
         #[arg(long, conflicts_with = "remote")]
         print_schema: bool,
     },
-    /// List the replicas that share the database of the running gateway.
-    Cluster,
+    /// List the replicas that share the database of the running gateway, or release what a lost one leases.
+    Cluster {
+        #[command(subcommand)]
+        command: Option<cluster::ClusterCommand>,
+    },
     /// Pin every tool, so that a changed tool is quarantined until it is approved.
     ///
     /// Reads every source: those of the configuration, and those registered with the gateway of the same state
@@ -219,7 +222,7 @@ pub fn main() -> ExitCode {
         Command::Call(command) => call::run(&common, command),
         Command::Chat(command) => chat::run(&common, &command),
         Command::Conversations(command) => conversations::run(&common, command),
-        Command::Cluster => cluster::run(&common),
+        Command::Cluster { command } => cluster::run(&common, command.as_ref()),
         Command::Lock(command) => lock::run(&common, command),
         Command::Explain(command) => explain::run(&common, command),
         Command::Import { command } => import::run(&common, command),

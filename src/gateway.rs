@@ -249,6 +249,9 @@ impl Gateway {
         let metrics = &self.pipeline.settlement.metrics;
         self.pipeline.breakers.report();
         metrics.set_budgets(&self.pipeline.budget.of_today(MAX_BUDGET_GAUGES));
+        if let Some(replica) = &self.replica {
+            metrics.set_replicas(&replica.states());
+        }
         metrics.render()
     }
 

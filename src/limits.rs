@@ -10,6 +10,7 @@
 
 mod buckets;
 mod concurrency;
+mod global;
 mod rate;
 mod shared;
 #[cfg(test)]
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use self::concurrency::{Concurrency, ConcurrencyPermit};
+use self::global::GlobalPermits;
 use self::rate::{PerToolRateLimit, SharedRateLimit, used_up};
 use self::shared::SharedRates;
 use crate::config::LimitsConfig;
@@ -39,8 +41,9 @@ pub struct Limits {
     /// In checking order.
     rates: [Box<dyn Limit>; 3],
     concurrency: Concurrency,
-    /// Where rates are counted over several replicas.
+    /// Where rates, and slots of some tools, are counted over several replicas.
     shared: Option<SharedRates>,
+    permits: Option<Arc<GlobalPermits>>,
 }
 
 /// Proof of admission; frees its slots on drop.
@@ -133,21 +136,24 @@ impl Limits {
             Box::new(SharedRateLimit::of_a_caller(&numbers)),
             Box::<PerToolRateLimit>::default(),
         ];
-        Ok(Self { rates, concurrency: Concurrency::new(numbers), shared: None })
+        Ok(Self { rates, concurrency: Concurrency::new(numbers), shared: None, permits: None })
     }
 
-    /// Those of a replica: rates are counted over all that use the store ([`exchange`](Self::exchange)).
+    /// Those of a replica: rates, and slots of tools that are marked so, are counted over all that use the store
+    /// ([`exchange`](Self::exchange)).
     ///
     /// # Errors
     /// As [`new`](Self::new).
     pub fn of_replica(config: &LimitsConfig, store: Store) -> Result<Self, String> {
-        Ok(Self { shared: Some(SharedRates::new(store)), ..Self::new(config)? })
+        let (shared, permits) = (SharedRates::new(store.clone()), Arc::new(GlobalPermits::new(store)));
+        Ok(Self { shared: Some(shared), permits: Some(permits), ..Self::new(config)? })
     }
 
-    /// Takes calls from the store ahead of need, and gives back those that are not used, until `shutdown` is cancelled.
-    pub async fn exchange(&self, shutdown: CancellationToken) {
-        if let Some(shared) = &self.shared {
-            shared.run(shutdown).await;
+    /// Takes calls from the store ahead of need, and slots that calls of this replica wait for, and gives back what is not used,
+    /// until `shutdown` is cancelled.
+    pub async fn exchange(&self, replica: &str, shutdown: CancellationToken) {
+        if let (Some(shared), Some(permits)) = (&self.shared, &self.permits) {
+            tokio::join!(shared.run(shutdown.clone()), permits.run(replica, shutdown));
         }
     }
 
@@ -158,15 +164,16 @@ impl Limits {
         }
     }
 
-    /// Removes the buckets of the store that are full.
+    /// Removes the buckets of the store that are full, and slots of lost replicas.
     ///
     /// # Errors
     /// The store cannot be written.
-    pub async fn forget_full_buckets(&self) -> Result<(), StoreError> {
-        match &self.shared {
-            Some(shared) => shared.forget_full().await,
-            None => Ok(()),
+    pub async fn clean_up(&self, replica: &str) -> Result<(), StoreError> {
+        if let (Some(shared), Some(permits)) = (&self.shared, &self.permits) {
+            shared.forget_full().await?;
+            permits.forget_lost(replica).await?;
         }
+        Ok(())
     }
 
     /// Applies new numbers; the counts so far stay, and calls in flight finish.
@@ -208,7 +215,7 @@ impl Limits {
             // Boxed, to keep what may wait out of the size of the future.
             Some(shared) => Box::pin(self.take_of_each_shared(shared, call, tool)).await?,
         };
-        match self.concurrency.enter(call, tool).await {
+        match self.concurrency.enter(call, tool, self.permits.as_deref()).await {
             Ok(held) => Ok(Slots { rate, _held: held }),
             Err(refusal) => Err(match rate {
                 Some(rate) => refusal.with_rate(rate),

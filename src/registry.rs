@@ -9,6 +9,7 @@ mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use arc_swap::ArcSwap;
 use thiserror::Error;
@@ -34,6 +35,8 @@ use self::lock::{Lock, LockViolation, Pin, Quarantined};
 pub struct Registry {
     snapshot: ArcSwap<Snapshot>,
     changes: watch::Sender<()>,
+    /// Of the registrations that replicas share, as last taken over; negative before that, and where there are no replicas.
+    shared_version: AtomicI64,
 }
 
 /// One state of the registry: complete, checked and immutable.
@@ -64,7 +67,11 @@ pub enum RegistryError {
 
 impl Registry {
     pub fn new(snapshot: Snapshot) -> Self {
-        Self { snapshot: ArcSwap::from_pointee(snapshot), changes: watch::Sender::new(()) }
+        Self {
+            snapshot: ArcSwap::from_pointee(snapshot),
+            changes: watch::Sender::new(()),
+            shared_version: AtomicI64::new(-1),
+        }
     }
 
     /// The tool of that name, if it is visible to the caller.
@@ -94,6 +101,16 @@ impl Registry {
     pub fn replace(&self, snapshot: Snapshot) {
         self.snapshot.store(Arc::new(snapshot));
         self.changes.send_replace(());
+    }
+
+    /// The version of the registrations that replicas share: the tools are those of it, or newer.
+    pub fn shared_version(&self) -> Option<i64> {
+        Some(self.shared_version.load(Ordering::Acquire)).filter(|version| *version >= 0)
+    }
+
+    /// The registrations of this version were taken over.
+    pub fn set_shared_version(&self, version: i64) {
+        self.shared_version.store(version, Ordering::Release);
     }
 
     /// A receiver that is notified when the snapshot is replaced.
@@ -397,6 +414,7 @@ fn apply(changes: &ToolOverride, definition: &mut ToolDefinition) {
     set(&mut metadata.dangerous, &changes.dangerous);
     set(&mut metadata.requires_auth, &changes.requires_auth);
     set(&mut metadata.audit_arguments, &changes.audit_arguments);
+    set(&mut metadata.is_concurrency_global, &changes.max_concurrent_global);
     if changes.max_concurrent.is_some() {
         metadata.max_concurrent = changes.max_concurrent;
     }

@@ -143,6 +143,9 @@ struct ReceiptBody {
     #[schema(value_type = HashMap<String, f64>)]
     stages: Value,
     schema_hash: Option<String>,
+    /// Of a replica: the version of the registrations by which the tool was found.
+    #[schema(required = false)]
+    registry_version: Option<i64>,
     #[schema(value_type = Vec<Object>)]
     coercions: Value,
     rate: Option<RateState>,

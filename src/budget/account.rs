@@ -120,19 +120,18 @@ impl Account {
         }
     }
 
-    /// The balance, as if what is not leased were held.
-    pub(super) fn leased_balance(&self, limit: AccountLimit) -> Balance {
+    /// The balance, as if what is not leased, or may not be spent, were held.
+    pub(super) fn leased_balance(&self, limit: AccountLimit, may_spend: bool) -> Balance {
         let Balance { spent, held, .. } = self.balance;
-        let free = self.lease.as_ref().map_or(Amount::ZERO, |lease| lease.free(limit.limited(self.in_use())));
+        let free = self.free_lease(limit, may_spend);
         let most = Amount { cost_usd: limit.cost_usd.unwrap_or_default(), tokens: limit.tokens.unwrap_or_default() };
         let not_leased = limit.limited(most.minus(spent).minus(held).minus(free));
         Balance { spent, held: held.plus(not_leased), is_leased: true }
     }
 
     /// Whether so much may be held within what is leased.
-    pub(super) fn is_leased(&self, limit: AccountLimit, amount: Amount) -> bool {
-        let more = limit.limited(amount);
-        self.lease.as_ref().map_or(Amount::ZERO, |lease| lease.free(limit.limited(self.in_use()))).covers(more)
+    pub(super) fn is_leased(&self, limit: AccountLimit, amount: Amount, may_spend: bool) -> bool {
+        self.free_lease(limit, may_spend).covers(limit.limited(amount))
     }
 
     /// Notes that so much is held within what is leased.
@@ -159,6 +158,11 @@ impl Account {
     /// The lease, if there is one.
     pub(super) fn lease(&mut self) -> Option<&mut BudgetLease> {
         self.lease.as_deref_mut()
+    }
+
+    fn free_lease(&self, limit: AccountLimit, may_spend: bool) -> Amount {
+        let lease = self.lease.as_ref().filter(|_| may_spend);
+        lease.map_or(Amount::ZERO, |lease| lease.free(limit.limited(self.in_use())))
     }
 
     /// What calls hold, and what they spent and is not known to be in the store.

@@ -172,6 +172,15 @@ impl AccountStore {
         }
     }
 
+    /// What was leased of all accounts was released so often.
+    pub(super) fn release_leases(&self, releases: i64) {
+        for account in &self.days {
+            if let Some(lease) = account.lock().lease() {
+                lease.release(releases);
+            }
+        }
+    }
+
     /// A request had no answer.
     pub(super) fn not_leased(&self, now: Duration, asked: &AskedLease) {
         let account = self.open_day(DayKey { day: asked.day, scope: asked.scope, key: Arc::clone(&asked.key) });
@@ -230,7 +239,7 @@ impl Accounts {
         &self,
         limits: &Limits,
         max_usage: &MaxUsage<'_>,
-        LeasedReserve { now, is_final }: LeasedReserve,
+        LeasedReserve { now, may_spend, is_final }: LeasedReserve,
     ) -> Result<Option<(Amount, Amount)>, NoLease> {
         let mut locked = self.0.each_ref().map(|account| account.as_deref().map(Mutex::lock));
         let mut balances =
@@ -240,7 +249,8 @@ impl Accounts {
         let (mut is_leased, mut may_come) = (true, !is_final);
         for (scope, of_day) in Scope::DAYS {
             let limit = limits.account_limit(of_day);
-            let Some(account) = locked[scope as usize].as_mut().filter(|account| !account.is_leased(limit, reserved))
+            let Some(account) =
+                locked[scope as usize].as_mut().filter(|account| !account.is_leased(limit, reserved, may_spend))
             else {
                 continue;
             };
@@ -253,7 +263,7 @@ impl Accounts {
         if !is_leased {
             for (scope, of_day) in Scope::DAYS {
                 if let Some(account) = &locked[scope as usize] {
-                    balances[scope as usize] = account.leased_balance(limits.account_limit(of_day));
+                    balances[scope as usize] = account.leased_balance(limits.account_limit(of_day), may_spend);
                 }
             }
             (reserved, _) = limits.fit(&balances, is_shared, max_usage).map_err(NoLease::NotLeased)?;

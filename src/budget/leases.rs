@@ -8,17 +8,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::scope::MaxUsage;
 use super::{Budgets, Hold};
+use crate::core::boot_clock;
 use crate::core::call::{CallContext, Caller};
 use crate::core::error::{CallError, ErrorCode};
-use crate::core::lease::budget::AccountLimit;
+use crate::core::lease::budget::{AccountLimit, may_spend};
 use crate::infra::readiness::Readiness;
-use crate::infra::replica::Replica;
+use crate::infra::replica::{Confirmed, Replica};
 use crate::infra::store::{AskedLease, DailyScope, Store, StoreError};
 
 /// How often it is looked whether something is to be leased or given back.
@@ -45,12 +47,16 @@ pub(super) struct Leasing {
     is_away: AtomicBool,
     /// The database's time less this machine's, in microseconds.
     clock_offset: AtomicI64,
+    /// The last heartbeat that was answered.
+    confirmed: Mutex<Option<Confirmed>>,
 }
 
 /// How a day's account is held.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LeasedReserve {
     pub(super) now: Duration,
+    /// What is leased may be spent: it cannot have been released.
+    pub(super) may_spend: bool,
     /// What is not leased is not waited for.
     pub(super) is_final: bool,
 }
@@ -63,6 +69,7 @@ impl Leasing {
             rounds: watch::Sender::default(),
             is_away: AtomicBool::default(),
             clock_offset: AtomicI64::default(),
+            confirmed: Mutex::default(),
         }
     }
 
@@ -86,14 +93,15 @@ impl Leasing {
         let until = call.must_end_by.map_or(until, |end| end.min(until));
         loop {
             let is_away = self.is_away.load(Ordering::Relaxed);
-            let how = LeasedReserve { now: self.now(), is_final: is_away || Instant::now() >= until };
+            let may_spend = self.may_spend();
+            let how = LeasedReserve { now: self.now(), may_spend, is_final: is_away || Instant::now() >= until };
             match budgets.reserve_leased(call, max_usage, how) {
                 Ok(Some(hold)) => return Ok(hold),
                 Ok(None) if how.is_final => {
                     return Err(CallError::internal("the last attempt to hold a budget decides"));
                 }
                 Ok(None) => {}
-                Err(NoLease::NotLeased(error)) if is_away => return Err(away(&error)),
+                Err(NoLease::NotLeased(error)) if is_away || !may_spend => return Err(away(&error)),
                 Err(NoLease::Refused(error) | NoLease::NotLeased(error)) => return Err(error),
             }
             self.wake.notify_one();
@@ -104,6 +112,10 @@ impl Leasing {
 
     fn now(&self) -> Duration {
         self.started.elapsed()
+    }
+
+    fn may_spend(&self) -> bool {
+        self.confirmed.lock().is_some_and(|confirmed| may_spend(boot_clock::now(), confirmed.sent))
     }
 }
 
@@ -211,6 +223,17 @@ impl BudgetLeases {
 }
 
 impl Budgets {
+    /// A heartbeat of this replica was answered: for a while it may spend what it leases, which nobody can release meanwhile.
+    pub fn confirm_leases(&self, confirmed: Confirmed) {
+        let Some(leasing) = &self.leasing else { return };
+        let known = leasing.confirmed.lock().map_or(0, |known| known.releases);
+        if confirmed.releases > known {
+            tracing::warn!("an administrator released what this replica leased of the day's budgets: it leases anew");
+            self.accounts.release_leases(confirmed.releases);
+        }
+        *leasing.confirmed.lock() = Some(confirmed);
+    }
+
     /// What to ask of the ledger now, in the order in which all replicas lock the rows.
     fn lease_requests(&self, now: Duration) -> Vec<AskedLease> {
         self.accounts.lease_requests(now, |scope, key| self.account_limit(scope, key))

@@ -150,10 +150,15 @@ fn look_at(config: &Config) -> Vec<Finding> {
     findings
 }
 
-/// The replicas of the database, where this gateway is to be one, and those that have another configuration.
+/// The replicas of the database, where this gateway is to be one, and those that have another configuration. Replicas are reported
+/// to a gateway that is to use their database without being one, too.
 fn check_cluster(config: &Config, runtime: &Runtime) -> Option<Finding> {
     if !config.cluster.enabled {
-        return None;
+        config.store.url.as_ref()?;
+        // A database that cannot be reached is reported with the tools.
+        let (replicas, _) = runtime.block_on(gateway::live_replicas(config)).ok()?;
+        let hosts: Vec<_> = replicas.iter().map(|replica| replica.host.as_str()).collect();
+        return (!hosts.is_empty()).then(|| warning(("cluster".to_owned(), not_a_replica(&hosts))));
     }
     let (replicas, configuration) = match runtime.block_on(gateway::live_replicas(config)) {
         Ok(found) => found,
@@ -169,6 +174,16 @@ fn check_cluster(config: &Config, runtime: &Runtime) -> Option<Finding> {
             warning(("cluster".to_owned(), format!("{live}; those at {hosts} have another configuration")))
         }
     })
+}
+
+fn not_a_replica(hosts: &[&str]) -> String {
+    format!(
+        "`cluster.enabled` is off, and {} live replicas use this database, at {}: a gateway beside them does not see what they lease of \
+         budgets, grants whole rates of its own, and does not take over what they register. Set `cluster.enabled`, or use another \
+         database",
+        hosts.len(),
+        present::harmless(&hosts.join(", "))
+    )
 }
 
 /// The tools of each document, or why it has none.

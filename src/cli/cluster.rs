@@ -1,19 +1,39 @@
-//! `sekisho cluster`: the replicas that share the database of a running gateway.
+//! `sekisho cluster`: the replicas that share the database of a running gateway, and what lost ones lease.
 
+use clap::Subcommand;
+use http::Method;
 use serde_json::Value;
 
 use super::client::{Remote, Unanswered};
 use super::{Common, Exit, local_gateway, present};
 
-pub(super) fn run(common: &Common) -> Exit {
+#[derive(Debug, Subcommand)]
+pub(super) enum ClusterCommand {
+    /// Give back what a lost replica leases of the budgets of a day, at the earliest 60 s after its last heartbeat.
+    ///
+    /// It counts as spent otherwise until the day ends or the replica comes back. What the replica spent in its last second
+    /// and could not write is not known, and may be spent once more.
+    Release {
+        /// Its id, as `sekisho cluster` lists it.
+        replica: String,
+    },
+}
+
+pub(super) fn run(common: &Common, command: Option<&ClusterCommand>) -> Exit {
     let endpoint = match local_gateway::find_remote(common) {
         Ok(endpoint) => endpoint,
         Err(exit) => return exit,
     };
-    let shown = Remote::new(&endpoint).and_then(|remote| remote.get(&["admin", "cluster"], &[]));
-    match shown {
-        Ok(cluster) if common.json => present::json(&cluster),
-        Ok(cluster) => show(&cluster),
+    let answered = Remote::new(&endpoint).and_then(|remote| match command {
+        None => remote.get(&["admin", "cluster"], &[]),
+        Some(ClusterCommand::Release { replica }) => {
+            remote.send(Method::POST, &["admin", "cluster", "replicas", replica, "release"], None)
+        }
+    });
+    match answered {
+        Ok(answer) if common.json => present::json(&answer),
+        Ok(cluster) if command.is_none() => show(&cluster),
+        Ok(released) => show_released(&released),
         Err(unanswered) => Unanswered::report(unanswered),
     }
 }
@@ -24,7 +44,9 @@ fn show(cluster: &Value) -> Exit {
             ["id", "status", "host", "address", "version", "configuration", "policies", "started_at", "heartbeat_at"];
         let text = |name| present::harmless(replica[name].as_str().unwrap_or_default()).into_owned();
         let leased = format!("{} USD, {} tokens", replica["leased_usd"], replica["leased_tokens"]);
-        cells.into_iter().map(text).chain([leased]).collect()
+        let degraded = replica["degraded"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let degraded = present::harmless(&degraded.collect::<Vec<_>>().join(", ")).into_owned();
+        cells.into_iter().map(text).chain([leased, degraded]).collect()
     };
     let rows = cluster["replicas"].as_array().into_iter().flatten().map(row).collect();
     let header = [
@@ -38,7 +60,26 @@ fn show(cluster: &Value) -> Exit {
         "started",
         "last heartbeat",
         "leased",
+        "degraded",
     ];
     present::table(&header, rows);
+    Exit::Done
+}
+
+fn show_released(answer: &Value) -> Exit {
+    let released = answer["released"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if released.is_empty() {
+        present::line("it leased nothing");
+        return Exit::Done;
+    }
+    let row = |lease: &Value| {
+        let text = |name: &str| present::harmless(lease[name].as_str().unwrap_or_default()).into_owned();
+        let amounts = ["usd", "tokens"].map(|name| lease[name].to_string());
+        ["day", "tenant", "caller"].map(text).into_iter().chain(amounts).collect()
+    };
+    present::table(
+        &["day", "tenant", "caller", "USD given back", "tokens given back"],
+        released.iter().map(row).collect(),
+    );
     Exit::Done
 }

@@ -66,7 +66,7 @@ fn remote_support(command: &Command) -> RemoteSupport {
         | Command::Tenants { .. }
         | Command::Models { .. }
         | Command::Skills { .. }
-        | Command::Cluster
+        | Command::Cluster { .. }
         | Command::Check { remote: true, .. }
         | Command::Mcp { command: McpCommand::Serve { .. } | McpCommand::Login { .. } } => RemoteSupport::Remote,
         Command::Completions { .. }
@@ -109,7 +109,7 @@ mod tests {
         Ok(common.server.map(|server| server.to_string()))
     }
 
-    const REMOTE: [&[&str]; 13] = [
+    const REMOTE: [&[&str]; 14] = [
         &["tools"],
         &["tools", "search", "x"],
         &["call", "x"],
@@ -118,6 +118,7 @@ mod tests {
         &["import", "openapi", "x"],
         &["check", "--remote"],
         &["cluster"],
+        &["cluster", "release", "x"],
         &["mcp", "serve"],
         &["mcp", "login", "x"],
         &["tenants"],

@@ -84,6 +84,9 @@ pub(super) fn is_tool_name(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
 }
 
+/// The highest limit of calls at once that replicas count together.
+const MAX_GLOBAL: u32 = 1_000;
+
 /// Every field is optional: an omitted one leaves the tool's own value.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -104,6 +107,8 @@ pub struct ToolOverride {
     pub memory_limit_mb: Option<u32>,
     /// Calls of this tool running at once, over all callers.
     pub max_concurrent: Option<u32>,
+    /// Count `max_concurrent`, at most 1 000 then, over all replicas (`cluster.enabled`). A gateway that is no replica counts its own.
+    pub max_concurrent_global: Option<bool>,
     /// Maximum `text`, in tokens: the amount that the budget reserves for one call.
     pub max_text_tokens: Option<u64>,
     /// Maximum output, in bytes.
@@ -136,6 +141,10 @@ impl ToolOverride {
         findings.at_most_a_year(&setting("timeout_seconds"), self.timeout_seconds.unwrap_or_default().into());
         findings.above_zero_or_none(&setting("memory_limit_mb"), self.memory_limit_mb);
         findings.above_zero_or_none(&setting("max_concurrent"), self.max_concurrent);
+        if self.max_concurrent_global == Some(true) && self.max_concurrent.is_none_or(|most| most > MAX_GLOBAL) {
+            let problem = format!("needs `max_concurrent`, of {MAX_GLOBAL} at most");
+            findings.add(setting("max_concurrent_global"), problem, "set `max_concurrent` beside it");
+        }
         findings.above_zero_or_none(&setting("max_text_tokens"), self.max_text_tokens);
         findings.above_zero_or_none(&setting("max_output_bytes"), self.max_output_bytes);
         findings.names(&setting("roles"), self.roles.as_deref().unwrap_or_default());

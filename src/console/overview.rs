@@ -3,6 +3,7 @@
 mod files;
 mod live;
 mod parts;
+mod replicas;
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -42,13 +43,21 @@ pub(super) async fn page(
         return error_page::of_visit(&visit, &error);
     }
     let overview = console.gateway.overview(&visit.caller, SystemTime::now());
+    // Others than administrators of all tenants see none, and a gateway that is no replica has none.
+    let replicas = console.gateway.replicas(&visit.caller).await.ok();
     match wanted.format {
-        Format::Html => visit.answer(Ok(show(&visit, &overview))),
-        format => files::respond(&overview.hour, wanted.table, format),
+        Format::Html => {
+            let replicas = replicas.map(|(own, replicas)| replicas::section(&visit.texts(), own, &replicas));
+            visit.answer(Ok(show(&visit, &overview, replicas.as_ref())))
+        }
+        format => {
+            let replicas = replicas.map(|(_, replicas)| replicas).unwrap_or_default();
+            files::respond(&overview.hour, &replicas, wanted.table, format)
+        }
     }
 }
 
-fn show(visit: &Visit, overview: &Overview) -> Markup {
+fn show(visit: &Visit, overview: &Overview, replicas: Option<&Markup>) -> Markup {
     let texts = visit.texts();
     let parts = Parts::of(&texts, overview, visit.may(Act::SeeServers));
     let title = texts.get("nav-overview");
@@ -77,6 +86,7 @@ fn show(visit: &Visit, overview: &Overview) -> Markup {
                 (section("budgets", "overview-budgets", &parts.budgets))
                 (section("load", "overview-load", &parts.load))
             }
+            @if let Some(replicas) = replicas { (section("replicas", "overview-replicas", replicas)) }
         },
     )
 }

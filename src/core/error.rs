@@ -40,6 +40,8 @@ pub enum ErrorCode {
     NotFound,
     ConversationLocked,
     IdempotencyConflict,
+    /// The call was started, and whoever ran it stopped before its answer.
+    UnknownOutcome,
     TooLarge,
     UnsupportedMediaType,
     InvalidOutput,
@@ -62,7 +64,7 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// In the order of their numbers.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 34] = [
         Self::InvalidRequest,
         Self::InvalidArguments,
         Self::ContextLengthExceeded,
@@ -79,6 +81,7 @@ impl ErrorCode {
         Self::NotFound,
         Self::ConversationLocked,
         Self::IdempotencyConflict,
+        Self::UnknownOutcome,
         Self::TooLarge,
         Self::UnsupportedMediaType,
         Self::InvalidOutput,
@@ -116,6 +119,7 @@ impl ErrorCode {
             Self::NotFound => "not_found",
             Self::ConversationLocked => "conversation_locked",
             Self::IdempotencyConflict => "idempotency_conflict",
+            Self::UnknownOutcome => "unknown_outcome",
             Self::TooLarge => "too_large",
             Self::UnsupportedMediaType => "unsupported_media_type",
             Self::InvalidOutput => "invalid_output",

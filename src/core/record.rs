@@ -73,6 +73,8 @@ pub struct CallRecord<'a> {
     pub trace_id: Option<[u8; 16]>,
     /// Suspected prompt injections in the tool's texts.
     pub flags: &'a [Detail],
+    /// Of the registrations that replicas share.
+    pub registry_version: Option<i64>,
     /// Hash of the policy set that decided, if one did.
     pub policy_version: Option<&'a Arc<str>>,
     /// The output did not match its schema, and this tool only reports that.

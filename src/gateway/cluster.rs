@@ -14,9 +14,10 @@ use crate::config::Config;
 use crate::core::amount::Amount;
 use crate::core::caller::Caller;
 use crate::core::error::{CallError, ErrorCode};
+use crate::core::lease::budget::RELEASED_AFTER;
 use crate::infra::readiness::Readiness;
 use crate::infra::replica::{ClusterKeys, Files, HEARTBEAT, LOST_AFTER, Replica};
-use crate::infra::store::{Store, StoreError, StoreLocation, StoredReplica};
+use crate::infra::store::{Release, ReleasedLease, Store, StoreError, StoreLocation, StoredReplica};
 use crate::policy::Policy;
 
 /// How often it is looked whether another replica changed registrations.
@@ -35,8 +36,7 @@ impl Gateway {
     pub(crate) async fn announce_address(&self, address: Option<SocketAddr>) {
         let Some(replica) = &self.replica else { return };
         replica.set_address(address);
-        let files = files_of(&self.config(), self.pipeline.policy.version());
-        if timeout(ANNOUNCE_TIMEOUT, replica.beat(&files)).await.is_err() {
+        if timeout(ANNOUNCE_TIMEOUT, self.beat(replica)).await.is_err() {
             tracing::warn!("the database did not take this replica's address in time");
         }
     }
@@ -52,15 +52,7 @@ impl Gateway {
     /// `denied` to all but administrators of the tenant `default`; `not_found` for a gateway that is no replica;
     /// `overloaded` when the store cannot be read.
     pub(crate) async fn replicas(&self, caller: &Caller) -> Result<(&str, Vec<(StoredReplica, Amount)>), CallError> {
-        if self.reach(caller) != Reach::AllTenants {
-            let message =
-                "the replicas serve all tenants: they are shown to administrators of the tenant `default` alone";
-            return Err(CallError::new(ErrorCode::Denied, message));
-        }
-        let Some(replica) = &self.replica else {
-            let message = "this gateway is no replica: `cluster.enabled` is not set";
-            return Err(CallError::new(ErrorCode::NotFound, message));
-        };
+        let replica = self.replica_shown_to(caller)?;
         let mut leased = self.store.leased_on(self.pipeline.budget.today()).await?;
         let replicas = replica.list().await?.into_iter().map(|replica| {
             let leased = leased.remove(&replica.id).unwrap_or_default();
@@ -69,16 +61,59 @@ impl Gateway {
         Ok((replica.id(), replicas.collect()))
     }
 
+    /// Checks that this caller may release what replicas lease.
+    ///
+    /// # Errors
+    /// As [`replicas`](Self::replicas).
+    pub(crate) fn require_cluster_administrator(&self, caller: &Caller) -> Result<(), CallError> {
+        self.replica_shown_to(caller).map(drop)
+    }
+
+    /// Gives back what a lost replica leases of the budgets of a day, and does not know as spent.
+    ///
+    /// # Errors
+    /// `not_found` for an unknown replica; `invalid_request` for one that may be live; `overloaded` when the store cannot be
+    /// written.
+    pub(crate) async fn release_replica(&self, id: &str) -> Result<Vec<ReleasedLease>, CallError> {
+        match self.store.release_leases(id, RELEASED_AFTER).await? {
+            Release::Done(given_back) => Ok(given_back),
+            Release::TooEarly(silent) => Err(may_be_live(id, silent)),
+            Release::Unknown => {
+                let message = format!(
+                    "there is no replica {id:?} that is lost: `sekisho cluster` lists the ids. One that stopped gave back what it \
+                     leased, and one that is restarted has another id"
+                );
+                Err(CallError::new(ErrorCode::NotFound, message))
+            }
+        }
+    }
+
+    fn replica_shown_to(&self, caller: &Caller) -> Result<&Arc<Replica>, CallError> {
+        if self.reach(caller) != Reach::AllTenants {
+            let message = "the replicas serve all tenants: they are for administrators of the tenant `default` alone";
+            return Err(CallError::new(ErrorCode::Denied, message));
+        }
+        self.replica.as_ref().ok_or_else(|| {
+            let message = "this gateway is no replica: `cluster.enabled` is not set";
+            CallError::new(ErrorCode::NotFound, message)
+        })
+    }
+
     /// Says at intervals that this replica is there.
     pub(super) async fn keep_registered(&self) {
         let Some(replica) = &self.replica else { return };
         let mut ticks = tokio::time::interval(HEARTBEAT);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while self.closing.run_until_cancelled(ticks.tick()).await.is_some() {
-            let files = files_of(&self.config(), self.pipeline.policy.version());
-            replica.beat(&files).await;
+            self.beat(replica).await;
             self.apply_membership(replica);
         }
+    }
+
+    async fn beat(&self, replica: &Replica) {
+        let files = files_of(&self.config(), self.pipeline.policy.version());
+        let degraded: Vec<_> = self.degraded().into_keys().collect();
+        replica.beat(&files, &degraded).await;
     }
 
     /// Starts what a replica does in the background: its heartbeat, leases of budgets and rates, registrations of others.
@@ -88,8 +123,8 @@ impl Gateway {
         self.pipeline.replies.set_replica(replica.id());
         let gateway = Arc::clone(self);
         self.background.spawn(async move { gateway.keep_registered().await });
-        let gateway = Arc::clone(self);
-        self.background.spawn(async move { gateway.pipeline.limits.exchange(gateway.closing.clone()).await });
+        let (gateway, id) = (Arc::clone(self), Arc::clone(replica.id()));
+        self.background.spawn(async move { gateway.pipeline.limits.exchange(&id, gateway.closing.clone()).await });
         let gateway = Arc::clone(self);
         self.background.spawn(async move { gateway.follow_registrations().await });
         let leases = self.budget_leases(replica);
@@ -110,7 +145,10 @@ impl Gateway {
                 continue;
             }
             match self.adopt_registrations().await {
-                Ok(()) => known = Some(version),
+                Ok(()) => {
+                    known = Some(version);
+                    self.pipeline.registry.set_shared_version(version);
+                }
                 Err(error) => tracing::warn!(%error, "registrations of other replicas cannot be read"),
             }
         }
@@ -141,8 +179,8 @@ impl Gateway {
         if let Err(error) = self.budget_leases(replica).forget_old().await {
             tracing::warn!(%error, "cannot remove leases of past days from the store");
         }
-        if let Err(error) = self.pipeline.limits.forget_full_buckets().await {
-            tracing::warn!(%error, "cannot remove full buckets from the store");
+        if let Err(error) = self.pipeline.limits.clean_up(replica.id()).await {
+            tracing::warn!(%error, "cannot remove full buckets and slots of lost replicas from the store");
         }
     }
 
@@ -152,8 +190,27 @@ impl Gateway {
 
     fn apply_membership(&self, replica: &Replica) {
         self.pipeline.budget.set_clock_offset(replica.clock_offset());
+        self.pipeline.budget.confirm_leases(replica.confirmed());
         self.pipeline.limits.set_replicas(replica.live());
     }
+}
+
+fn may_be_live(id: &str, silent: Duration) -> CallError {
+    let (heard, wait) = (silent.as_secs(), RELEASED_AFTER.saturating_sub(silent));
+    let after = RELEASED_AFTER.as_secs();
+    let message = if silent < LOST_AFTER {
+        format!(
+            "replica {id} is live: its last heartbeat was {heard} s ago. It gives back by itself what it does not use. To take it out \
+             of service, stop it with SIGTERM; if it is killed, release what it leases {after} s later"
+        )
+    } else {
+        format!(
+            "replica {id} is lost since {heard} s, and may still spend what it leases, if it was only cut off: that can be released \
+             after {after} s without a heartbeat. Try again in {} s",
+            wait.as_secs() + 1
+        )
+    };
+    CallError::new(ErrorCode::InvalidRequest, message)
 }
 
 /// Registers this gateway, if it is a replica.

@@ -59,6 +59,16 @@ pub struct DayBudget {
     pub token_limit: Option<u64>,
 }
 
+/// A replica as it said last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplicaState {
+    pub id: String,
+    pub host: String,
+    pub is_live: bool,
+    /// The names of what does not work there.
+    pub degraded: Vec<String>,
+}
+
 /// Something in flight, such as a call, counted in a gauge until dropped.
 #[derive(Debug)]
 #[must_use]
@@ -198,6 +208,20 @@ impl Metrics {
         }
     }
 
+    /// Sets the gauges of all replicas, as they said last.
+    pub fn set_replicas(&self, replicas: &[ReplicaState]) {
+        let Families { replica_live, replica_degraded, .. } = &*self.families;
+        replica_live.reset();
+        replica_degraded.reset();
+        for ReplicaState { id, host, is_live, degraded } in replicas {
+            replica_live.with_label_values(&[id, host]).set((*is_live).into());
+            for kind in ["circuit", "mcp", "openapi", "other"] {
+                let count = degraded.iter().filter(|name| kind_of(name) == kind).count();
+                replica_degraded.with_label_values(&[id, kind]).set(i64::try_from(count).unwrap_or(i64::MAX));
+            }
+        }
+    }
+
     /// A stored reply was returned instead of running the call again.
     pub fn idempotent_replay(&self) {
         self.families.idempotent_replays.inc();
@@ -281,6 +305,14 @@ impl InFlight {
 impl Drop for InFlight {
     fn drop(&mut self) {
         self.0.dec();
+    }
+}
+
+/// The kind of a part that does not work, by its name in readiness.
+fn kind_of(component: &str) -> &str {
+    match component.split_once(':') {
+        Some((kind @ ("circuit" | "mcp" | "openapi"), _)) => kind,
+        _ => "other",
     }
 }
 

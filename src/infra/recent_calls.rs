@@ -220,6 +220,7 @@ mod tests {
             arguments: None,
             trace_id: None,
             flags: &[],
+            registry_version: None,
             policy_version: None,
             output_schema_violation: false,
         }

@@ -2,19 +2,22 @@
 
 mod key;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::metrics::ReplicaState;
 use super::readiness::Readiness;
 use super::store::{ReplicaIdentity, Store, StoreError, StoredReplica};
+use crate::core::boot_clock;
 
 pub use self::key::{ClusterKeys, SigningKey};
 
@@ -40,27 +43,37 @@ pub struct Replica {
     host: String,
     store: Store,
     readiness: Arc<Readiness>,
-    /// Live replicas by the last heartbeat, this one included.
-    live: AtomicU32,
+    /// By the last heartbeat, this one included.
+    listed: ArcSwap<Vec<StoredReplica>>,
     /// The database's time less this machine's, in microseconds.
     clock_offset: AtomicI64,
+    confirmed: Mutex<Confirmed>,
     differs_since: Mutex<Option<Instant>>,
     /// `None` if replicas forward nothing to each other.
     keys: Option<ClusterKeys>,
     /// Where it takes requests of others, while it does.
     address: Mutex<Option<SocketAddr>>,
-    known: Mutex<KnownReplicas>,
+    known: Mutex<KnownAddresses>,
     /// Held during a heartbeat, so that the last one has the last address.
     beating: tokio::sync::Mutex<()>,
 }
 
 /// What the last heartbeat and look-ups since then found.
 #[derive(Debug, Default)]
-struct KnownReplicas {
+struct KnownAddresses {
     /// Of those that take requests of others, by id.
     addresses: HashMap<String, SocketAddr>,
     /// Ids that were looked up, and take none.
     absent: HashSet<String>,
+}
+
+/// A heartbeat that was answered.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Confirmed {
+    /// When it was sent, by [`boot_clock`].
+    pub sent: Duration,
+    /// How often an administrator had released by then what this replica leases.
+    pub releases: i64,
 }
 
 /// The files that decide, which all replicas should have alike.
@@ -89,15 +102,16 @@ impl Replica {
             host,
             store,
             readiness,
-            live: AtomicU32::new(1),
+            listed: ArcSwap::default(),
             clock_offset: AtomicI64::default(),
+            confirmed: Mutex::default(),
             differs_since: Mutex::default(),
             keys,
             address: Mutex::default(),
             known: Mutex::default(),
             beating: tokio::sync::Mutex::default(),
         };
-        replica.try_beat(files).await?;
+        replica.try_beat(files, &[]).await?;
         tracing::info!(replica = &*replica.id, live = replica.live(), "this gateway is a replica");
         Ok(Arc::new(replica))
     }
@@ -106,9 +120,22 @@ impl Replica {
         &self.id
     }
 
-    /// Replicas that were live at the last heartbeat, at least 1.
+    /// All replicas that had not left at the last heartbeat.
+    pub fn states(&self) -> Vec<ReplicaState> {
+        let listed = self.listed.load();
+        let states = listed.iter().map(|replica| ReplicaState {
+            id: replica.id.clone(),
+            host: replica.host.clone(),
+            is_live: replica.is_live,
+            degraded: degraded_of(replica),
+        });
+        states.collect()
+    }
+
+    /// How many of them were live, at least 1.
     pub fn live(&self) -> u32 {
-        self.live.load(Ordering::Relaxed).max(1)
+        let live = self.listed.load().iter().filter(|replica| replica.is_live).count();
+        u32::try_from(live).unwrap_or(u32::MAX).max(1)
     }
 
     /// What to add to this machine's clock to get the database's, in microseconds.
@@ -165,6 +192,11 @@ impl Replica {
         Ok(found)
     }
 
+    /// The last heartbeat that was answered.
+    pub fn confirmed(&self) -> Confirmed {
+        *self.confirmed.lock()
+    }
+
     /// All replicas that did not leave.
     ///
     /// # Errors
@@ -173,9 +205,9 @@ impl Replica {
         self.store.replicas(LOST_AFTER).await
     }
 
-    /// Says that this replica is there, and reports in readiness what is wrong.
-    pub async fn beat(&self, files: &Files) {
-        match self.try_beat(files).await {
+    /// Says that this replica is there, and what does not work here, and reports in readiness what is wrong.
+    pub async fn beat(&self, files: &Files, degraded: &[String]) {
+        match self.try_beat(files, degraded).await {
             Ok(None) => self.readiness.restore(COMPONENT),
             Ok(Some(difference)) => self.readiness.degrade(COMPONENT, difference),
             Err(error) => {
@@ -200,29 +232,58 @@ impl Replica {
     }
 
     /// How the files of the replicas differ, if they do so for too long.
-    async fn try_beat(&self, files: &Files) -> Result<Option<String>, StoreError> {
+    async fn try_beat(&self, files: &Files, degraded: &[String]) -> Result<Option<String>, StoreError> {
         let Files { configuration, policies } = files;
-        let version = env!("CARGO_PKG_VERSION");
+        let (version, degraded) = (env!("CARGO_PKG_VERSION"), described(degraded));
         let _beating = self.beating.lock().await;
         let address = *self.address.lock();
-        let identity = ReplicaIdentity { id: &self.id, host: &self.host, version, configuration, policies, address };
+        let identity = ReplicaIdentity {
+            id: &self.id,
+            host: &self.host,
+            version,
+            configuration,
+            policies,
+            address,
+            degraded: &degraded,
+        };
+        let sent = boot_clock::now();
         let found = self.store.beat(identity, LOST_AFTER).await?;
+        *self.confirmed.lock() = Confirmed { sent, releases: found.releases };
         let offset = found.now.as_microsecond() - Timestamp::now().as_microsecond();
         self.clock_offset.store(offset, Ordering::Relaxed);
-        self.live.store(found.live, Ordering::Relaxed);
-        *self.known.lock() = KnownReplicas { addresses: found.addresses, absent: HashSet::new() };
+        let live = || found.replicas.iter().filter(|replica| replica.is_live);
+        let configurations = live().map(|replica| &replica.configuration).collect::<BTreeSet<_>>().len();
+        let policy_sets = live().map(|replica| &replica.policies).collect::<BTreeSet<_>>().len();
+        let count = live().count();
+        let addresses = live().filter_map(|replica| Some((replica.id.clone(), replica.address?))).collect();
+        *self.known.lock() = KnownAddresses { addresses, absent: HashSet::new() };
+        self.listed.store(Arc::new(found.replicas));
         let mut since = self.differs_since.lock();
-        if found.configurations <= 1 && found.policy_sets <= 1 {
+        if configurations <= 1 && policy_sets <= 1 {
             *since = None;
             return Ok(None);
         }
         let lasts = since.get_or_insert_with(Instant::now).elapsed();
         let difference = format!(
-            "the {} live replicas have {} configurations and {} policy sets: `sekisho cluster` shows which",
-            found.live, found.configurations, found.policy_sets
+            "the {count} live replicas have {configurations} configurations and {policy_sets} policy sets: `sekisho cluster` \
+             shows which"
         );
         Ok((lasts > MAX_DIFFERENCE).then_some(difference))
     }
+}
+
+/// Names of what does not work that a replica tells the others, at most: a heartbeat stays small.
+const MAX_DEGRADED: usize = 50;
+
+fn described(degraded: &[String]) -> String {
+    let told = &degraded[..degraded.len().min(MAX_DEGRADED)];
+    // Texts alone are always JSON.
+    serde_json::to_string(told).unwrap_or_default()
+}
+
+/// The names of what does not work at a replica. Another version may say it otherwise.
+pub fn degraded_of(replica: &StoredReplica) -> Vec<String> {
+    serde_json::from_str(&replica.degraded).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -240,11 +301,14 @@ mod tests {
         let one = Replica::register(store.clone(), Arc::default(), &files("c"), None).await.unwrap();
         let other = Replica::register(store.clone(), Arc::default(), &files("c"), None).await.unwrap();
         assert_eq!((one.live(), other.live()), (1, 2));
-        one.beat(&files("c")).await;
+        one.beat(&files("c"), &[]).await;
         assert_eq!(one.live(), 2);
         assert!(one.clock_offset().abs() < 300_000_000, "{}", one.clock_offset());
+        let degraded: Vec<_> = (0..60).map(|n| format!("mcp:{n}")).collect();
+        one.beat(&files("c"), &degraded).await;
+        assert_eq!(one.states()[0].degraded, degraded[..MAX_DEGRADED]);
         other.leave().await;
-        one.beat(&files("c")).await;
+        one.beat(&files("c"), &[]).await;
         assert_eq!(one.live(), 1);
         assert_eq!(one.list().await.unwrap().into_iter().map(|found| found.id).collect::<Vec<_>>(), [&**one.id()]);
     }
@@ -254,14 +318,14 @@ mod tests {
         let (store, readiness) = (test_store().await, Arc::new(Readiness::default()));
         let one = Replica::register(store.clone(), Arc::clone(&readiness), &files("old"), None).await.unwrap();
         let other = Replica::register(store.clone(), Arc::default(), &files("new"), None).await.unwrap();
-        one.beat(&files("old")).await;
+        one.beat(&files("old"), &[]).await;
         assert!(readiness.degraded().is_empty(), "a deployment may take a minute");
         let long_ago = Instant::now().checked_sub(MAX_DIFFERENCE + Duration::from_secs(1)).unwrap();
         *one.differs_since.lock() = Some(long_ago);
-        one.beat(&files("old")).await;
+        one.beat(&files("old"), &[]).await;
         assert!(readiness.degraded()[COMPONENT].contains("2 configurations and 1 policy sets"));
-        other.beat(&files("old")).await;
-        one.beat(&files("old")).await;
+        other.beat(&files("old"), &[]).await;
+        one.beat(&files("old"), &[]).await;
         assert!(readiness.degraded().is_empty());
     }
 
@@ -270,7 +334,7 @@ mod tests {
         let (store, readiness) = (test_store().await, Arc::new(Readiness::default()));
         let replica = Replica::register(store.clone(), Arc::clone(&readiness), &files("c"), None).await.unwrap();
         store.close().await;
-        replica.beat(&files("c")).await;
+        replica.beat(&files("c"), &[]).await;
         assert!(readiness.degraded()[COMPONENT].contains("cannot say that it is there"));
     }
 
@@ -282,26 +346,26 @@ mod tests {
         assert_eq!(one.address_of(other.id()).await.unwrap(), None, "it takes no requests yet");
         let address = SocketAddr::from(([10, 0, 0, 3], 8790));
         other.set_address(Some(address));
-        other.beat(&files("c")).await;
+        other.beat(&files("c"), &[]).await;
         assert_eq!(
             one.address_of(other.id()).await.unwrap(),
             None,
             "what was looked up counts until the next heartbeat"
         );
-        one.beat(&files("c")).await;
+        one.beat(&files("c"), &[]).await;
         assert_eq!(one.address_of(other.id()).await.unwrap(), Some(address));
         other.set_address(None);
-        other.beat(&files("c")).await;
+        other.beat(&files("c"), &[]).await;
         assert_eq!(one.address_of(other.id()).await.unwrap(), Some(address), "as of the last heartbeat");
         assert_eq!(one.look_up(other.id()).await.unwrap(), None);
         assert_eq!(one.address_of(other.id()).await.unwrap(), None);
         // One that starts after the last heartbeat is looked up.
         let third = register().await;
         third.set_address(Some(address));
-        third.beat(&files("c")).await;
+        third.beat(&files("c"), &[]).await;
         assert_eq!(one.address_of(third.id()).await.unwrap(), Some(address));
         third.leave().await;
-        one.beat(&files("c")).await;
+        one.beat(&files("c"), &[]).await;
         assert_eq!(one.address_of(third.id()).await.unwrap(), None);
         store.close().await;
         assert!(one.address_of("unknown").await.is_err(), "nobody knows whether it is live");

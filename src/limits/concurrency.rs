@@ -3,14 +3,18 @@
 //! A call takes a slot of its tool first and one of the whole gateway second, so that calls queued for one slow tool
 //! do not block others. A call made by a running tool takes no slot of the gateway, since its parent holds one, and
 //! never waits: its parents hold slots that the calls before it may need in turn.
+//!
+//! Of a tool whose limit is counted over all replicas, a call needs one of their slots too ([`GlobalPermits`]).
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use dashmap::DashMap;
+use tokio::time::Instant;
 
 use super::Numbers;
+use super::global::{GlobalPermit, GlobalPermits, NoPermit};
 use crate::core::call::CallContext;
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::share::{Lease, NoLease, Share};
@@ -29,6 +33,7 @@ pub(super) struct Concurrency {
 #[derive(Debug)]
 pub(super) struct ConcurrencyPermit {
     _tool: Lease,
+    _global: Option<GlobalPermit>,
     _gateway: Option<Lease>,
 }
 
@@ -44,20 +49,29 @@ impl Concurrency {
         self.numbers.store(Arc::new(numbers));
     }
 
-    pub(super) async fn enter(&self, call: &CallContext, tool: &Tool) -> Result<ConcurrencyPermit, CallError> {
+    /// `permits`: where replicas count slots together.
+    pub(super) async fn enter(
+        &self,
+        call: &CallContext,
+        tool: &Tool,
+        permits: Option<&GlobalPermits>,
+    ) -> Result<ConcurrencyPermit, CallError> {
+        let permits = permits.filter(|_| tool.metadata.is_concurrency_global);
         let of_tool = self.slots_of(tool);
         let owner = &call.caller.owner;
         if call.depth > 0 {
             let slot = of_tool.try_acquire(owner, 1).ok_or_else(|| refused_nested_call(&of_tool, tool.name()))?;
-            return Ok(ConcurrencyPermit { _tool: slot, _gateway: None });
+            let global = take_global(permits, &of_tool, tool.name(), None).await?;
+            return Ok(ConcurrencyPermit { _tool: slot, _global: global, _gateway: None });
         }
         let max_waiting = self.numbers.load().max_queued as usize;
         let deadline = call.deadline(tool.timeout()).0;
         let tool_slot = of_tool.acquire(owner, 1, max_waiting, deadline).await;
         let tool_slot = tool_slot.map_err(|why| refused(&of_tool, tool.name(), why))?;
+        let global = take_global(permits, &of_tool, tool.name(), Some(deadline)).await?;
         let gateway_slot = self.gateway.acquire(owner, 1, max_waiting, deadline).await;
         let gateway_slot = gateway_slot.map_err(|why| refused(&self.gateway, "the gateway", why))?;
-        Ok(ConcurrencyPermit { _tool: tool_slot, _gateway: Some(gateway_slot) })
+        Ok(ConcurrencyPermit { _tool: tool_slot, _global: global, _gateway: Some(gateway_slot) })
     }
 
     pub(super) fn in_flight(&self) -> usize {
@@ -98,6 +112,29 @@ impl Concurrency {
 
 /// Seconds after which a refused caller should retry.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Takes a slot of all replicas; `until`: how long to wait for one.
+async fn take_global(
+    permits: Option<&GlobalPermits>,
+    slots: &Share,
+    tool: &str,
+    until: Option<Instant>,
+) -> Result<Option<GlobalPermit>, CallError> {
+    let Some(permits) = permits else { return Ok(None) };
+    let limit = u32::try_from(slots.capacity()).unwrap_or(u32::MAX);
+    // Boxed, because few tools have such a limit.
+    Box::pin(permits.take(tool, limit, until)).await.map(Some).map_err(|why| match why {
+        NoPermit::NoneFree => refused_nested_call(slots, tool),
+        NoPermit::DeadlinePassed => refused(slots, tool, NoLease::DeadlinePassed),
+        NoPermit::Away => {
+            let message = format!(
+                "the calls of {tool} that run at all replicas cannot be counted: the database that they share is away; \
+                 call again later"
+            );
+            CallError::new(ErrorCode::Overloaded, message).retry_after(Duration::from_secs(5))
+        }
+    })
+}
 
 fn refused(slots: &Share, whose: &str, why: NoLease) -> CallError {
     let reason = match why {

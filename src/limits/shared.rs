@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use dashmap::DashMap;
 use parking_lot::Mutex;
-use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::{BucketLevel, BucketOwner};
+use crate::core::boot_clock::now;
 use crate::core::call::RateState;
 use crate::core::lease::rate::{self, Decision, RateLease, TakeRequest, refill_nanos};
 use crate::infra::store::{AskedCalls, Store, StoreError, TakenCalls};
@@ -307,12 +307,6 @@ fn state_of(per_minute: NonZeroU32, until_full: Duration, leased: u64) -> RateSt
         remaining: limit.saturating_sub(u32::try_from(used).unwrap_or(u32::MAX)),
         reset_seconds: until_full.as_millis().div_ceil(1_000).try_into().unwrap_or(u64::MAX),
     }
-}
-
-/// A clock that goes on while the machine is suspended: what was leased ends then, too.
-fn now() -> Duration {
-    let time = clock_gettime(ClockId::Boottime);
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -96,6 +96,8 @@ pub struct Receipt {
     pub dry_run: bool,
     pub stages: StageTimes,
     pub schema: Option<Arc<Tool>>,
+    /// Of the registrations that replicas share, by which the tool was found.
+    pub registry_version: Option<i64>,
     pub policy: Option<PolicyNote>,
     pub rate: Option<RateState>,
     pub budget_before: Option<Left>,
@@ -132,6 +134,7 @@ impl Receipt {
             dry_run: false,
             stages: StageTimes::new(),
             schema: None,
+            registry_version: None,
             policy: None,
             rate: None,
             budget_before: None,
@@ -287,11 +290,14 @@ impl<'a> From<&'a CallError> for ErrorInfo<'a> {
 
 impl Serialize for Receipt {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut receipt = serializer.serialize_struct("Receipt", 12)?;
+        let mut receipt = serializer.serialize_struct("Receipt", 12 + usize::from(self.registry_version.is_some()))?;
         receipt.serialize_field("call_id", &self.call_id)?;
         receipt.serialize_field("dry_run", &self.dry_run)?;
         receipt.serialize_field("stages", &InMicroseconds(&self.stages))?;
         receipt.serialize_field("schema_hash", &self.schema.as_ref().map(|tool| tool.input.hash()))?;
+        if let Some(version) = self.registry_version {
+            receipt.serialize_field("registry_version", &version)?;
+        }
         receipt.serialize_field("coercions", &self.coercions)?;
         receipt.serialize_field("rate", &self.rate)?;
         receipt.serialize_field("policy", &self.policy)?;

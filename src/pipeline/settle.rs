@@ -133,6 +133,7 @@ impl CallScope<'_> {
 
     /// The first stage. Records a tool that is hidden from the caller under its name; the reply does not reveal it.
     pub(super) fn find(&mut self, registry: &Registry, arguments: &Arguments) -> Result<Arc<Tool>, CallError> {
+        self.receipt.registry_version = registry.shared_version();
         let found = registry.find_for(self.call);
         if found.as_ref().is_ok_and(|tool| tool.metadata.audit_arguments == AuditArguments::Full) {
             self.arguments = kept(arguments);
@@ -252,6 +253,7 @@ impl CallScope<'_> {
             arguments: self.arguments.as_ref(),
             trace_id: telemetry::trace_id(&self.span, self.call),
             flags: tool.map(|tool| &*tool.flags).unwrap_or_default(),
+            registry_version: self.receipt.registry_version,
             policy_version: self.receipt.policy.as_ref().map(|policy| &policy.version),
             output_schema_violation: !self.receipt.output_schema_violations.is_empty(),
         };

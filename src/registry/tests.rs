@@ -79,6 +79,7 @@ fn overrides_change_only_the_settings_they_contain() {
         timeout_seconds: Some(3),
         roles: Some(vec!["clerk".into()]),
         max_concurrent: Some(2),
+        max_concurrent_global: Some(true),
         ..ToolOverride::default()
     };
     let snapshot = build(vec![definition("calculator", "builtin")], &override_of("calculator", changes)).unwrap();
@@ -90,6 +91,7 @@ fn overrides_change_only_the_settings_they_contain() {
         timeout_seconds: 3,
         roles: vec!["clerk".into()],
         max_concurrent: Some(2),
+        is_concurrency_global: true,
         ..Metadata::default()
     };
     assert_eq!(snapshot.get("sum").unwrap().metadata, expected);

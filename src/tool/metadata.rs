@@ -42,6 +42,8 @@ pub struct Metadata {
     pub max_output_bytes: usize,
     /// For all callers together; the configuration's default when `None`.
     pub max_concurrent: Option<u32>,
+    /// That is counted over all replicas.
+    pub is_concurrency_global: bool,
     pub output_check: OutputCheck,
     /// What the audit trail has of a call's arguments.
     pub audit_arguments: AuditArguments,
@@ -87,6 +89,7 @@ impl Default for Metadata {
             max_text_tokens: 2_000,
             max_output_bytes: 1 << 20,
             max_concurrent: None,
+            is_concurrency_global: false,
             output_check: OutputCheck::Enforce,
             audit_arguments: AuditArguments::Digest,
             roles: Vec::new(),

@@ -1,5 +1,8 @@
 //! Several gateways on one PostgreSQL database, as replicas: real programs, which are also killed.
 
+mod global_limits;
+mod release;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -10,7 +13,7 @@ use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::app::{TestApp, answer, degraded};
+use crate::app::{TestApp, answer, code, degraded};
 use crate::charges::served;
 use crate::cli::{Serving, sekisho};
 use crate::openapi::{ADMIN, document};
@@ -165,6 +168,11 @@ async fn on_postgresql_replicas_are_listed_until_they_leave() {
     for replica in listed["replicas"].as_array().unwrap() {
         assert_eq!((&replica["status"], &replica["version"]), (&json!("live"), &json!(env!("CARGO_PKG_VERSION"))));
     }
+    let alone = TempDir::new().unwrap();
+    std::fs::write(alone.path().join("sekisho.yaml"), database.settings("")).unwrap();
+    let checked = sekisho(&alone).args(["--config", "sekisho.yaml", "check"]).output().unwrap();
+    let said = crate::cli::text(&checked);
+    assert!(said.contains("`cluster.enabled` is off, and 2 live replicas use this database"), "{said}");
     let stopped = other.serving.as_ref().unwrap().id();
     let pid = rustix::process::Pid::from_raw(i32::try_from(stopped).unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
@@ -234,28 +242,19 @@ async fn on_postgresql_a_call_with_a_key_runs_at_one_replica_while_others_wait_f
 async fn on_postgresql_a_call_whose_replica_was_killed_has_no_known_outcome_and_does_not_run_again() {
     let database = TestDatabase::new().await;
     let host = SlowUpstream::start().await;
-    let settings = format!(
-        "outbound: {{allow_networks: [127.0.0.0/8], openapi_allowed_domains: [127.0.0.1]}}\nopenapi: {{collections: {{slow: \
-         {{spec_inline: '{}'}}}}}}",
-        host.document()
-    );
+    let settings = host.collection();
     let (mut killed, other) = (Replica::start(&database, &settings), Replica::start(&database, &settings));
     let ask = |replica: &Replica| {
         let request = replica.client.post(format!("{}/tools/slow__wait/execute", replica.url()));
         request.header("idempotency-key", "once").json(&json!({"arguments": {}})).send()
     };
     let first = tokio::spawn(ask(&killed));
-    let until = Instant::now() + slack(Duration::from_secs(10));
-    while host.calls() == 0 {
-        assert!(Instant::now() < until, "the call was not sent");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    host.until_called().await;
     killed.kill();
     assert!(first.await.unwrap().is_err());
     let reply = ask(&other).await.unwrap();
-    let (status, body) = (reply.status(), reply.text().await.unwrap());
-    assert_eq!(status, StatusCode::CONFLICT, "{body}");
-    assert!(body.contains("its outcome is unknown"), "{body}");
+    let (status, body) = (reply.status(), reply.json::<Value>().await.unwrap());
+    assert_eq!((status, code(&body)), (StatusCode::CONFLICT, "unknown_outcome"), "{body}");
     assert_eq!(host.calls(), 1);
 }
 
@@ -273,10 +272,12 @@ async fn on_postgresql_what_one_replica_registers_is_at_the_others_within_two_se
         answer(one.post("/tools/openapi/register").bearer_auth("key-of-ada").json(&registration)).await;
     assert_eq!(status, StatusCode::OK, "{reply}");
     assert!(is_listed(&other, true).await < slack(Duration::from_secs(2)));
+    receipts_name_version(&other, 1).await;
     let (status, reply) =
         answer(one.client.delete(format!("{}/tools/openapi/itself", one.url)).bearer_auth("key-of-ada")).await;
     assert_eq!(status, StatusCode::OK, "{reply}");
     assert!(is_listed(&other, false).await < slack(Duration::from_secs(2)));
+    receipts_name_version(&other, 2).await;
     let tenant = json!({"name": "default", "max_cost_per_day": "0.15"});
     let (status, reply) = answer(one.post("/api/tenants").bearer_auth("key-of-ada").json(&tenant)).await;
     assert!(status.is_success(), "{reply}");
@@ -288,6 +289,19 @@ async fn on_postgresql_what_one_replica_registers_is_at_the_others_within_two_se
         paid += 1;
         assert!(began.elapsed() < slack(Duration::from_secs(2)), "{paid} calls were paid for");
         tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Waits until receipts name this version of the registrations.
+async fn receipts_name_version(app: &TestApp, expected: i64) {
+    let until = Instant::now() + slack(Duration::from_secs(5));
+    loop {
+        let (_, reply) = app.call("echo", json!({})).await;
+        if reply["receipt"]["registry_version"] == expected {
+            return;
+        }
+        assert!(Instant::now() < until, "{reply}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
@@ -326,6 +340,23 @@ impl SlowUpstream {
 
     fn calls(&self) -> usize {
         self.calls.load(Ordering::SeqCst)
+    }
+
+    async fn until_called(&self) {
+        let until = Instant::now() + slack(Duration::from_secs(10));
+        while self.calls() == 0 {
+            assert!(Instant::now() < until, "the call was not sent");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// The settings of a gateway that offers it as `slow__wait`.
+    fn collection(&self) -> String {
+        format!(
+            "outbound: {{allow_networks: [127.0.0.0/8], openapi_allowed_domains: [127.0.0.1]}}\nopenapi: {{collections: \
+             {{slow: {{spec_inline: '{}'}}}}}}",
+            self.document()
+        )
     }
 
     fn document(&self) -> Value {

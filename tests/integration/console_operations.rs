@@ -165,7 +165,20 @@ async fn a_server_shows_its_state_and_is_connected_again_by_an_administrator() {
     let (_, list) = answer(app.get("/admin/servers").bearer_auth("key-of-root")).await;
     let names: Vec<_> =
         list["servers"].as_array().unwrap().iter().map(|server| server["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["clock", "off", "zoo"]);
+    assert_eq!((names, &list["next"]), (vec!["clock", "off", "zoo"], &Value::Null));
+    for (query, name, next) in [
+        ("limit=1", "clock", json!("mcp:clock")),
+        ("limit=1&after=mcp:clock", "off", json!("mcp:off")),
+        ("limit=1&after=mcp:off", "zoo", Value::Null),
+    ] {
+        let (_, page) = answer(app.get(&format!("/admin/servers?{query}")).bearer_auth("key-of-root")).await;
+        assert_eq!((&page["servers"][0]["name"], &page["next"]), (&json!(name), &next), "{query}: {page}");
+        assert_eq!(page["servers"].as_array().unwrap().len(), 1, "{query}");
+    }
+    for wrong in ["limit=0", "limit=201", "after=clock"] {
+        let (status, _) = answer(app.get(&format!("/admin/servers?{wrong}")).bearer_auth("key-of-root")).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{wrong}");
+    }
     let (clock, zoo) = (&list["servers"][0], &list["servers"][2]);
     assert_eq!(
         (clock["state"].clone(), clock["quarantined"].clone()),
@@ -175,7 +188,7 @@ async fn a_server_shows_its_state_and_is_connected_again_by_an_administrator() {
     assert!(clock["since"].is_string() && list["servers"][1]["state"] == "disabled", "{list}");
     assert_eq!(zoo["fidelity"]["approximated"][0]["operation"], "loose", "{list}");
     let (_, of_ann) = answer(app.get("/admin/servers").bearer_auth("key-of-ann")).await;
-    assert_eq!(of_ann, json!({"servers": []}), "none has a tool for them");
+    assert_eq!(of_ann, json!({"servers": [], "next": null}), "none has a tool for them");
 
     let root = Browser::signed_in(&app, "key-of-root").await;
     let ann = Browser::signed_in(&app, "key-of-ann").await;

@@ -170,7 +170,7 @@ async fn a_call_that_a_shutdown_cut_off_has_an_unknown_outcome() {
     store.close().await;
     let again = TestApp::in_directory(app.stop().await, yaml).await;
     let (status, reply) = answer(sleep(&again, 60_000)).await;
-    assert_eq!((status, code(&reply)), (StatusCode::CONFLICT, "idempotency_conflict"));
+    assert_eq!((status, code(&reply)), (StatusCode::CONFLICT, "unknown_outcome"));
     assert!(reply["error"].as_str().unwrap().contains("outcome is unknown"), "{reply}");
 }
 

@@ -40,6 +40,13 @@ impl TestDatabase {
         sqlx::raw_sql(AssertSqlSafe(statement.to_owned())).execute(&self.connections).await.unwrap();
     }
 
+    /// As if a replica had not been heard of for so long.
+    pub(crate) async fn silence(&self, replica: &str, duration: Duration) {
+        let (schema, micros) = (&self.schema, duration.as_micros());
+        self.run(&format!("UPDATE {schema}.replicas SET heartbeat = heartbeat - {micros} WHERE id = '{replica}'"))
+            .await;
+    }
+
     /// Makes every statement of a gateway fail: tables that are away are what a lost database is to a statement.
     pub(crate) async fn take_away(&self) {
         self.run(&format!("ALTER SCHEMA {0} RENAME TO {0}_away", self.schema)).await;

@@ -15,7 +15,7 @@ use crate::agent::event_log::EventLog;
 use crate::agent::message::{ToolMessage, UserMessage};
 use crate::agent::usage::UsageByAgent;
 use crate::budget::TakenCharges;
-use crate::core::error::CallError;
+use crate::core::error::{CallError, ErrorCode};
 use crate::core::failpoint;
 use crate::infra::store::{ConversationRun, RunEnd, RunStatus, StoreError, Used};
 
@@ -66,7 +66,7 @@ impl ConversationRuns {
         let (lock, title_of_end) = (Some(&lock.lock), title.as_deref());
         let end = RunEnd { run: &run, lock, keeps_lock: false, messages: &messages, title: title_of_end, used };
         let Some(totals) = until_stored(&run.id, || self.store().end_conversation_run(&end)).await? else {
-            return Err(CallError::internal("the run lost its conversation's lock, and its end was not stored"));
+            return Err(lock_lost());
         };
         if let Some(charges) = charges {
             charges.stored(&totals);
@@ -98,6 +98,12 @@ impl Ended {
     }
 }
 
+fn lock_lost() -> CallError {
+    let message = "the run lost the lock of its conversation, which another gateway may run by now, so its end was not stored; \
+                   read the conversation for what became of the request before you send it again";
+    CallError::new(ErrorCode::ConversationLocked, message)
+}
+
 /// What the run adds to its conversation: answers to calls of the run before, what the user said, and what followed.
 fn written(run: &ConversationRun, answers: Vec<ToolMessage>, added: Vec<Message>) -> Vec<String> {
     let input = Message::User(UserMessage::from(Arc::clone(&run.user_input)));
@@ -127,7 +133,6 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
-    use crate::core::error::ErrorCode;
 
     fn full() -> StoreError {
         StoreError::Full { place: "sekisho.db".into() }

@@ -107,7 +107,7 @@ async fn beat(work: &Work) {
     let mut ticks = tokio::time::interval(HEARTBEAT);
     loop {
         ticks.tick().await;
-        match work.store().beat_plan(&work.key(), Timestamp::now()).await {
+        match work.store().beat_plan(&work.key()).await {
             Ok(Some(PlanWish::Cancel)) => work.abort.cancel(),
             Ok(Some(_)) => {}
             Ok(None) => return,

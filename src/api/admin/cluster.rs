@@ -1,4 +1,4 @@
-//! `/admin/cluster`: the replicas that share the database.
+//! `/admin/cluster`: the replicas that share the database, and what lost ones lease.
 
 use std::sync::Arc;
 
@@ -9,13 +9,18 @@ use rust_decimal::Decimal;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::recorded;
 use crate::api::documentation::ReplyBody;
+use crate::api::parameters::Name;
 use crate::api::reply;
 use crate::api::request::RequestMeta;
 use crate::core::amount::Amount;
+use crate::core::caller::Caller;
 use crate::core::error::CallError;
 use crate::gateway::Gateway;
-use crate::infra::store::StoredReplica;
+use crate::infra::audit::EventKind;
+use crate::infra::replica::degraded_of;
+use crate::infra::store::{DailyScope, ReleasedLease, StoredReplica};
 
 /// The replicas, the one started first at the beginning.
 #[derive(Debug, Serialize, ToSchema)]
@@ -41,6 +46,9 @@ pub(super) struct ReplicaBody {
     /// Where it takes requests of sessions of MCP clients that others forward to it, if it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     address: Option<String>,
+    /// The names of what does not work there, as in its `/readyz`: open circuit breakers (`circuit:`), MCP servers (`mcp:`) and
+    /// documents (`openapi:`) among them; at most 50.
+    degraded: Vec<String>,
     /// By the database's clock, as the next one.
     started_at: String,
     /// When it last said that it is there.
@@ -52,6 +60,32 @@ pub(super) struct ReplicaBody {
     leased_tokens: u64,
 }
 
+/// What was given back.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ReleasedBody {
+    success: bool,
+    /// The replica that leased it.
+    replica: String,
+    /// Of each caller and tenant; empty where nothing was leased.
+    released: Vec<ReleasedLeaseBody>,
+}
+
+/// What was given back of one budget.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ReleasedLeaseBody {
+    /// In UTC, `YYYY-MM-DD`.
+    day: String,
+    tenant: String,
+    /// Absent: the budget of the tenant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    caller: Option<String>,
+    /// USD.
+    #[serde(with = "rust_decimal::serde::float")]
+    #[schema(value_type = f64)]
+    usd: Decimal,
+    tokens: u64,
+}
+
 /// The replicas that share the database, with what they run. For administrators of the tenant `default`.
 #[utoipa::path(get, path = "/admin/cluster", operation_id = "getCluster", tag = "operation",
     responses((status = 200, body = ClusterBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
@@ -61,9 +95,42 @@ pub(crate) async fn show(origin: RequestMeta, State(gateway): State<Arc<Gateway>
     Ok(reply::json(StatusCode::OK, &ClusterBody { replica: own.to_owned(), replicas }))
 }
 
+/// Gives back what a lost replica leases of the budgets of a day, at the earliest 60 s after its last heartbeat. What it spent in
+/// its last second and could not write is not known, and may be spent once more. Should it come back, it leases anew. For
+/// administrators of the tenant `default`.
+#[utoipa::path(post, path = "/admin/cluster/replicas/{id}/release", operation_id = "releaseReplica", tag = "operation",
+    params(("id" = String, Path)),
+    responses((status = 200, body = ReleasedBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(crate) async fn release(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Name(replica): Name,
+) -> Result<Response, CallError> {
+    gateway.require_cluster_administrator(&origin.caller)?;
+    let (service, of) = (Arc::clone(&gateway), replica.clone());
+    let change = async move { service.release_replica(&of).await };
+    let released = recorded(&gateway, &origin, EventKind::LeasesReleased, &replica, change).await?;
+    let released = released.into_iter().map(ReleasedLeaseBody::from).collect();
+    Ok(reply::json(StatusCode::OK, &ReleasedBody { success: true, replica, released }))
+}
+
+impl From<ReleasedLease> for ReleasedLeaseBody {
+    fn from(ReleasedLease { day, scope, key, amount }: ReleasedLease) -> Self {
+        let (tenant, caller) = match scope {
+            DailyScope::Tenant => (key.to_string(), None),
+            DailyScope::Caller => {
+                let (tenant, caller) = Caller::parts_of_key(&key);
+                (tenant.to_owned(), Some(caller.to_owned()))
+            }
+        };
+        Self { day: day.to_string(), tenant, caller, usd: amount.cost_usd, tokens: amount.tokens }
+    }
+}
+
 impl From<(StoredReplica, Amount)> for ReplicaBody {
     fn from((replica, leased): (StoredReplica, Amount)) -> Self {
-        let StoredReplica { id, host, version, configuration, policies, address, started, heartbeat, is_live } =
+        let degraded = degraded_of(&replica);
+        let StoredReplica { id, host, version, configuration, policies, address, started, heartbeat, is_live, .. } =
             replica;
         Self {
             id,
@@ -73,6 +140,7 @@ impl From<(StoredReplica, Amount)> for ReplicaBody {
             configuration,
             policies,
             address: address.map(|address| address.to_string()),
+            degraded,
             started_at: started.to_string(),
             heartbeat_at: heartbeat.to_string(),
             leased_usd: leased.cost_usd,

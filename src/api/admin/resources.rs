@@ -36,7 +36,18 @@ pub(crate) struct PageQuery {
     #[param(minimum = 1, maximum = 200)]
     limit: Option<usize>,
     /// The `next` of the page before.
-    after: Option<String>,
+    pub(super) after: Option<String>,
+}
+
+impl PageQuery {
+    /// # Errors
+    /// `invalid_request`: no page has so many entries.
+    pub(super) fn limit(&self) -> Result<usize, CallError> {
+        match self.limit.unwrap_or(PAGE) {
+            limit @ 1..=MAX_PAGE => Ok(limit),
+            _ => Err(CallError::new(ErrorCode::InvalidRequest, format!("`limit` must be 1 to {MAX_PAGE}"))),
+        }
+    }
 }
 
 /// A resource with its name.
@@ -166,10 +177,7 @@ async fn list_of<R: Resource>(
     catalog: &Catalog,
     query: PageQuery,
 ) -> Result<Response, CallError> {
-    let limit = query.limit.unwrap_or(PAGE);
-    if !(1..=MAX_PAGE).contains(&limit) {
-        return Err(CallError::new(ErrorCode::InvalidRequest, format!("`limit` must be 1 to {MAX_PAGE}")));
-    }
+    let limit = query.limit()?;
     let readable = Readable::by(origin, catalog).await?;
     let is_visible = |name: &str| readable.has::<R>(name);
     Ok(reply::json(StatusCode::OK, &catalog.list::<R>(query.after.as_deref(), limit, is_visible).await?))

@@ -10,9 +10,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::recorded;
+use super::resources::PageQuery;
 use crate::api::body::FromAdministrator;
 use crate::api::documentation::ReplyBody;
-use crate::api::parameters::Names;
+use crate::api::parameters::{Names, Parameters};
 use crate::api::reply;
 use crate::api::request::RequestMeta;
 use crate::core::error::{CallError, ErrorCode};
@@ -22,10 +23,12 @@ use crate::sources::mcp::McpRegistration;
 use crate::sources::openapi::Registration;
 use crate::sources::openapi::read::report::{Note, Report};
 
-/// The servers and collections, in the order of their names.
+/// The servers and collections, each in the order of their names.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ServerList {
     servers: Vec<ServerBody>,
+    /// What `after` is for the next page; null on the last one.
+    next: Option<String>,
 }
 
 /// A server or collection as it is now.
@@ -96,11 +99,26 @@ pub(super) struct RemovedServer {
 
 /// Lists the MCP servers and OpenAPI collections: all for administrators of the tenant `default`, otherwise those with a tool
 /// that the caller may see.
-#[utoipa::path(get, path = "/admin/servers", operation_id = "listServers", tag = "operation",
+#[utoipa::path(get, path = "/admin/servers", operation_id = "listServers", tag = "operation", params(PageQuery),
     responses((status = 200, body = ServerList), (status = "4XX", body = ReplyBody)))]
-pub(crate) async fn list(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Response {
-    let servers = gateway.sources(&origin.caller).into_iter().map(ServerBody::from).collect();
-    reply::json(StatusCode::OK, &ServerList { servers })
+pub(crate) async fn list(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Parameters(query): Parameters<PageQuery>,
+) -> Result<Response, CallError> {
+    let limit = query.limit()?;
+    let mut sources = gateway.sources(&origin.caller);
+    if let Some(after) = &query.after {
+        let (kind, name) = after.split_once(':').unwrap_or_default();
+        let kind = read_kind(kind)
+            .map_err(|_| CallError::new(ErrorCode::InvalidRequest, "`after` must be the `next` of the page before"))?;
+        sources.retain(|source| (source.kind, &*source.name) > (kind, name));
+    }
+    let is_last = sources.len() <= limit;
+    sources.truncate(limit);
+    let next = sources.last().filter(|_| !is_last).map(SourceStatus::source);
+    let servers = sources.into_iter().map(ServerBody::from).collect();
+    Ok(reply::json(StatusCode::OK, &ServerList { servers, next }))
 }
 
 /// One of these servers and collections.

@@ -8,11 +8,14 @@ use crate::budget::WriteBehind;
 use crate::budget::tests::{call, cents, max_usage};
 use crate::config::BudgetConfig;
 use crate::core::call::BudgetScopes;
+use crate::core::slack::slack;
 use crate::infra::replica::Files;
+use crate::infra::store::Release;
 use crate::infra::store::test_support::test_store;
 
 /// A replica that exchanges with the store until it is stopped or killed.
 struct Running {
+    replica: Arc<Replica>,
     budgets: Arc<Budgets>,
     leases: Arc<BudgetLeases>,
     writes: Arc<WriteBehind>,
@@ -30,6 +33,7 @@ impl Running {
         let files = Files { configuration: "c".into(), policies: "p".into() };
         let replica = Replica::register(store.clone(), Arc::clone(&readiness), &files, None).await.unwrap();
         let budgets = Arc::new(Budgets::of_replica(config));
+        budgets.confirm_leases(replica.confirmed());
         let writes = WriteBehind::start(Arc::clone(&budgets), store.clone(), Arc::clone(&readiness)).await.unwrap();
         let (writes, leases) = (Arc::new(writes), Arc::new(BudgetLeases::new(&budgets, store, &replica, &readiness)));
         let exchanging = tokio::spawn({
@@ -38,7 +42,7 @@ impl Running {
                 tokio::join!(writes.run(CancellationToken::new()), leases.run(CancellationToken::new()));
             }
         });
-        Self { budgets, leases, writes, readiness, exchanging }
+        Self { replica, budgets, leases, writes, readiness, exchanging }
     }
 
     async fn reserve(&self, cost_cents: u64, tokens: u64) -> Result<Hold, CallError> {
@@ -55,6 +59,12 @@ impl Running {
             }
         }
         paid
+    }
+
+    /// The last heartbeat that was answered is so old.
+    fn cut_off_for(&self, duration: Duration) {
+        let confirmed = self.replica.confirmed();
+        self.budgets.confirm_leases(Confirmed { sent: confirmed.sent.saturating_sub(duration), ..confirmed });
     }
 
     /// As by SIGKILL.
@@ -109,6 +119,63 @@ async fn what_a_killed_replica_leased_stays_spent() {
     assert_eq!(other.spend(10, 10).await, 6);
     let error = other.reserve(10, 0).await.unwrap_err();
     assert!(error.message().contains("leased by replicas") || error.message().contains("0 of 1.00"), "{error}");
+}
+
+/// What a replica leases, whoever it is.
+async fn released(store: &Store, replica: &Running) -> Decimal {
+    match store.release_leases(replica.replica.id(), Duration::ZERO).await.unwrap() {
+        Release::Done(leases) => leases.iter().map(|lease| lease.amount.cost_usd).sum(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn what_a_killed_replica_leased_can_be_spent_once_it_is_released() {
+    let store = test_store().await;
+    let (one, other) = (Running::on(&store, &limited(100)).await, Running::on(&store, &limited(100)).await);
+    let _held = one.reserve(40, 0).await.unwrap();
+    one.exchanging.abort();
+    assert_eq!(other.spend(10, 10).await, 6);
+    assert!(released(&store, &one).await >= cents(40));
+    assert!(released(&store, &one).await.is_zero(), "it was released before");
+    // For a second it takes the last answer for the next one, too.
+    let until = Instant::now() + slack(Duration::from_secs(10));
+    let mut paid = 0;
+    while paid < 4 && Instant::now() < until {
+        paid += other.spend(1, 10).await;
+    }
+    assert_eq!((paid, other.spend(10, 10).await), (4, 0));
+}
+
+#[tokio::test]
+async fn a_replica_that_is_cut_off_does_not_spend_what_it_leases() {
+    let store = test_store().await;
+    let replica = Running::on(&store, &limited(1_000)).await;
+    assert_eq!(replica.spend(20, 1).await, 20);
+    store.close().await;
+    replica.cut_off_for(Duration::from_secs(54));
+    let error = replica.reserve(1, 0).await.unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Overloaded, "{error}");
+    let unlimited = Running::on(&test_store().await, &BudgetConfig::default()).await;
+    unlimited.cut_off_for(Duration::from_secs(54));
+    assert_eq!(unlimited.spend(1, 1).await, 1, "nothing is leased of it");
+}
+
+#[tokio::test]
+async fn a_replica_that_comes_back_does_not_spend_what_was_released() {
+    let store = test_store().await;
+    let (back, other) = (Running::on(&store, &limited(100)).await, Running::on(&store, &limited(100)).await);
+    drop(back.reserve(40, 0).await.unwrap());
+    back.cut_off_for(Duration::from_secs(54));
+    assert!(released(&store, &back).await >= cents(40));
+    let elsewhere = 10 * other.spend(20, 10).await;
+    assert!(elsewhere > 60, "{elsewhere}: what was released can be spent elsewhere");
+    let files = Files { configuration: "c".into(), policies: "p".into() };
+    back.replica.beat(&files, &[]).await;
+    back.budgets.confirm_leases(back.replica.confirmed());
+    // It may have leased a little anew.
+    let all = elsewhere + back.spend(50, 1).await;
+    assert!(all <= 100, "{all}, {elsewhere} of it elsewhere");
 }
 
 #[tokio::test]

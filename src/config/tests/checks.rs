@@ -115,6 +115,11 @@ fn every_rule_of_the_check_is_enforced() {
         ("tools: {overrides: {x: {timeout_seconds: 4000000000}}}", "tools.overrides.x.timeout_seconds"),
         ("tools: {overrides: {x: {memory_limit_mb: 0}}}", "tools.overrides.x.memory_limit_mb"),
         ("tools: {overrides: {x: {max_concurrent: 0}}}", "tools.overrides.x.max_concurrent"),
+        ("tools: {overrides: {x: {max_concurrent_global: true}}}", "tools.overrides.x.max_concurrent_global"),
+        (
+            "tools: {overrides: {x: {max_concurrent: 1001, max_concurrent_global: true}}}",
+            "tools.overrides.x.max_concurrent_global",
+        ),
         ("tools: {overrides: {x: {max_text_tokens: 0}}}", "tools.overrides.x.max_text_tokens"),
         ("tools: {overrides: {x: {max_output_bytes: 0}}}", "tools.overrides.x.max_output_bytes"),
         ("tools: {overrides: {x: {roles: ['']}}}", "tools.overrides.x.roles[0]"),

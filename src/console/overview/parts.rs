@@ -151,7 +151,7 @@ fn minutes(texts: &Texts, hour: &LastHour) -> Markup {
 }
 
 /// The links to a table of the overview as a file.
-fn files(texts: &Texts, table: &str) -> Markup {
+pub(super) fn files(texts: &Texts, table: &str) -> Markup {
     export::links(texts, &with_query("/console", [("table", table)]))
 }
 

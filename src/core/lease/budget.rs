@@ -3,6 +3,9 @@
 //! Of an account the ledger has what was spent (`spent`), and what each replica leases. A replica spends within its lease
 //! alone. What it spent is first added to `spent`, and only then leaves its lease: whatever is lost or arrives late between
 //! the two, money is counted twice for a while, and never not at all.
+//!
+//! An administrator may release what a lost replica leases ([`RELEASED_AFTER`]). A replica that was only cut off does not spend it
+//! by then ([`may_spend`]), and the ledger does not take it for its own again ([`StoredLease::releases`]).
 
 use std::time::Duration;
 
@@ -27,6 +30,19 @@ const CONFIRMATION: Duration = Duration::from_millis(300);
 /// How long an answer that was too small is taken for the next one too.
 const REFUSAL_TTL: Duration = Duration::from_secs(1);
 
+/// What a replica leases may be released so long after its last heartbeat, by the database's clock.
+pub const RELEASED_AFTER: Duration = Duration::from_secs(60);
+
+/// How long a replica spends what it leases after it sent a heartbeat that was answered, by its own clock: 10 % less, since clocks
+/// differ.
+const LEASE_VALIDITY: Duration = Duration::from_secs(54);
+
+/// Whether a replica may spend what it leases, `heartbeat` being when it sent the last heartbeat that was answered. Both by a clock
+/// that goes on while the machine is suspended.
+pub fn may_spend(now: Duration, heartbeat: Duration) -> bool {
+    now.saturating_sub(heartbeat) < LEASE_VALIDITY
+}
+
 /// The limits of an account. `None`: not limited, and not leased.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AccountLimit {
@@ -39,6 +55,8 @@ pub struct AccountLimit {
 pub struct LeaseRequest {
     /// Grows with each request of a replica: an older one that arrives later changes nothing.
     pub sequence: i64,
+    /// How often its leases were released, as it knows.
+    pub releases: i64,
     /// What it has of its lease: what it may yet spend, and what it spent and did not settle. The rest is given back.
     pub kept: Amount,
     /// What it wants beside that.
@@ -51,6 +69,8 @@ pub struct LeaseRequest {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StoredLease {
     pub sequence: i64,
+    /// How often the replica's leases were released: it has nothing of those that it got before.
+    pub releases: i64,
     pub amount: Amount,
 }
 
@@ -61,6 +81,8 @@ pub struct LeaseAnswer {
     pub granted: Amount,
     /// What was left for all before.
     pub left: Amount,
+    /// How often the replica's leases were released. More than it knew: what it kept is not its own, and nothing is granted.
+    pub releases: i64,
 }
 
 /// Decides about a request. `spent`: what was spent and settled; `others`: the leases of the other replicas. `None`: the
@@ -73,6 +95,10 @@ pub fn decide(
 ) -> Option<(StoredLease, LeaseAnswer)> {
     if request.sequence <= own.sequence {
         return None;
+    }
+    if request.releases < own.releases {
+        let stored = StoredLease { sequence: request.sequence, ..own };
+        return Some((stored, LeaseAnswer { releases: own.releases, ..LeaseAnswer::default() }));
     }
     let used = spent.plus(others).plus(request.kept);
     let left = Amount {
@@ -89,8 +115,9 @@ pub fn decide(
         },
         tokens: left.tokens.min(request.needed.tokens.max(request.wanted.tokens.min(slice.tokens))),
     };
-    let stored = StoredLease { sequence: request.sequence, amount: request.kept.plus(granted) };
-    Some((stored, LeaseAnswer { granted, left }))
+    let releases = request.releases;
+    let stored = StoredLease { sequence: request.sequence, releases, amount: request.kept.plus(granted) };
+    Some((stored, LeaseAnswer { granted, left, releases }))
 }
 
 /// To the decimals of a price.
@@ -109,6 +136,8 @@ pub struct BudgetLease {
     /// A request had no answer: the ledger may have more.
     is_uncertain: bool,
     sequence: i64,
+    /// How often it was released.
+    releases: i64,
     is_asking: bool,
     /// Of the calls that wait: all together, and the largest.
     waiting: Amount,
@@ -197,12 +226,17 @@ impl BudgetLease {
         self.sequence += 1;
         self.is_asking = true;
         self.last_asked = now;
-        Some(LeaseRequest { sequence: self.sequence, kept: self.amount, wanted, needed })
+        Some(LeaseRequest { sequence: self.sequence, releases: self.releases, kept: self.amount, wanted, needed })
     }
 
     /// The ledger answered the last request. Calls that wait try again.
     pub fn answered(&mut self, now: Duration, request: &LeaseRequest, answer: LeaseAnswer) {
         self.stop_asking();
+        self.release(answer.releases);
+        if request.releases < self.releases {
+            self.is_uncertain = true;
+            return;
+        }
         self.is_uncertain = false;
         self.stored = request.kept.plus(answer.granted);
         self.amount = self.amount.plus(answer.granted);
@@ -212,6 +246,16 @@ impl BudgetLease {
             (false, true) => self.refused = Some((now, answer.left)),
         }
         self.next_ahead = if answer.granted.is_zero() { now + REFUSAL_TTL } else { now };
+    }
+
+    /// What was leased was released so often in all. If that is more than was known, nothing is leased any more: what is in use
+    /// is asked for anew.
+    pub fn release(&mut self, releases: i64) {
+        if releases > self.releases {
+            self.releases = releases;
+            (self.amount, self.stored) = (Amount::ZERO, Amount::ZERO);
+            self.is_uncertain = true;
+        }
     }
 
     /// Whether that request waits for its answer.

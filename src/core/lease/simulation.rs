@@ -28,6 +28,8 @@ struct Conditions {
     lost: f64,
     /// Of a replica, in each second.
     killed: f64,
+    /// The same: that its messages and those to it are lost for a while, during which it may be suspended.
+    cut_off: f64,
     /// How much faster or slower a replica's clock may run.
     drift: f64,
 }
@@ -41,6 +43,7 @@ impl Conditions {
             max_delay: *[2_000, 50_000, 4_000_000].get(random.random_range(0..3)).unwrap(),
             lost: *[0.0, 0.01, 0.2].get(random.random_range(0..3)).unwrap(),
             killed: *[0.0, 0.02, 0.2].get(random.random_range(0..3)).unwrap(),
+            cut_off: 0.0,
             drift: 0.08,
         }
     }

@@ -57,6 +57,7 @@ pub(super) struct Entry {
     arguments: Option<KeptArguments>,
     flags: Box<[Box<str>]>,
     policy_version: Option<Arc<str>>,
+    registry_version: Option<i64>,
     cost_usd: Decimal,
     tokens: u64,
     attempts: u32,
@@ -96,6 +97,7 @@ impl Entry {
             arguments: record.arguments.cloned(),
             flags: rules_of(record.flags).into_iter().map(Into::into).collect(),
             policy_version: record.policy_version.cloned(),
+            registry_version: record.registry_version,
             cost_usd: record.cost_usd,
             tokens: record.tokens,
             attempts: record.attempts,
@@ -139,6 +141,9 @@ pub(super) struct Line<'a> {
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     flags: &'a [Box<str>],
     policy_version: Option<&'a str>,
+    /// Of the registrations that replicas share.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    registry_version: Option<i64>,
     cost_usd: Decimal,
     tokens: u64,
     attempts: u32,
@@ -182,6 +187,7 @@ impl<'a> Line<'a> {
             arguments_bytes,
             flags: &entry.flags,
             policy_version: entry.policy_version.as_deref(),
+            registry_version: entry.registry_version,
             cost_usd: entry.cost_usd,
             tokens: entry.tokens,
             attempts: entry.attempts,

@@ -33,6 +33,8 @@ pub enum EventKind {
     LockApplied,
     /// An administrator changed `tools.lock` over HTTP, or `sekisho lock approve` did while no gateway ran.
     LockApproved,
+    /// An administrator gave back what a lost replica leased.
+    LeasesReleased,
 }
 
 /// A line of the trail that is not about a call.

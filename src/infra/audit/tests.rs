@@ -44,6 +44,7 @@ fn record(call: &CallContext) -> CallRecord<'_> {
         arguments: None,
         trace_id: None,
         flags: &[],
+        registry_version: None,
         policy_version: Some(&POLICY_VERSION),
         output_schema_violation: false,
     }

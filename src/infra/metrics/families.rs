@@ -98,6 +98,10 @@ families! {
     mcp_server_up: IntGaugeVec = "mcp_server_up" { server },
     /// Times the connection to an MCP server was made or lost, by which of the two.
     mcp_connections: IntCounterVec = "mcp_connections_total" { server, event },
+    /// Whether a replica on the same database is live (1) or lost (0), as this one last read.
+    replica_live: IntGaugeVec = "replica_live" { replica, host },
+    /// Parts of such a replica that do not work, by kind: circuit (open breakers), mcp, openapi or other.
+    replica_degraded: IntGaugeVec = "replica_degraded" { replica, kind },
     /// Runs of agents that have ended, by how they ended.
     agent_runs: IntCounterVec = "agent_runs_total" { agent, reason },
     /// Seconds that runs of agents took.

@@ -40,6 +40,7 @@ fn success(call: &CallContext) -> CallRecord<'_> {
         arguments: None,
         trace_id: None,
         flags: &[],
+        registry_version: None,
         policy_version: None,
         output_schema_violation: false,
     }
@@ -127,6 +128,8 @@ const MOVES: &[Move] = &[
         },
         "budget_cost_usd{amount=\"limit\",caller=\"\",tenant=\"acme\"}",
     ),
+    (|m, _| m.set_replicas(&[replica()]), "replica_live{host=\"h\",replica=\"r\"}"),
+    (|m, _| m.set_replicas(&[replica()]), "replica_degraded{kind=\"mcp\",replica=\"r\"}"),
     (|m, _| m.unauthenticated(), "unauthenticated_requests_total"),
     (|m, _| m.configuration_reloaded(false), "configuration_reloads_total{result=\"rejected\"}"),
     (|m, _| m.configuration_reloaded(true), "configuration_last_reload_successful"),
@@ -152,6 +155,11 @@ const MOVES: &[Move] = &[
     (|m, _| m.tools_to_look_at(1, 0), "tools_quarantined"),
     (|m, _| m.tools_to_look_at(0, 1), "tools_flagged"),
 ];
+
+fn replica() -> ReplicaState {
+    let degraded = vec!["mcp:time".to_owned(), "audit".to_owned()];
+    ReplicaState { id: "r".to_owned(), host: "h".to_owned(), is_live: true, degraded }
+}
 
 /// An agent's run that used one of everything.
 fn run() -> RunUsage {

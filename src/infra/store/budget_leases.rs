@@ -32,8 +32,8 @@ pub struct AccountLease {
 /// The day, scope and key of an account, as they are stored.
 type AccountRow = (String, String, String);
 
-/// Day, scope, key, replica, sequence, cost and tokens.
-type LeaseRow = (String, String, String, String, i64, String, i64);
+/// Day, scope, key, replica, sequence, releases, cost and tokens.
+type LeaseRow = (String, String, String, String, i64, i64, String, i64);
 
 impl AskedLease {
     fn account(&self) -> (Date, DailyScope, &str) {
@@ -132,7 +132,7 @@ impl Store {
         accounts: &[(Date, DailyScope, &str)],
     ) -> Result<HashMap<AccountRow, (StoredLease, Amount)>, StoreError> {
         let sql = format!(
-            "SELECT day, scope, scope_key, replica, sequence, cost_usd, tokens FROM budget_leases
+            "SELECT day, scope, scope_key, replica, sequence, releases, cost_usd, tokens FROM budget_leases
              WHERE (day, scope, scope_key) IN (VALUES {})",
             parameters_of_rows(accounts.len(), "", 3)
         );
@@ -142,11 +142,11 @@ impl Store {
         }
         let rows: Vec<LeaseRow> = statement.fetch_all(&mut *connection).await.map_err(|error| self.failed(error))?;
         let mut leases: HashMap<AccountRow, (StoredLease, Amount)> = HashMap::new();
-        for (day, scope, key, of, sequence, cost_usd, tokens) in rows {
+        for (day, scope, key, of, sequence, releases, cost_usd, tokens) in rows {
             let amount = self.amount(&cost_usd, tokens)?;
             let (own, others) = leases.entry((day, scope, key)).or_default();
             match of == replica {
-                true => *own = StoredLease { sequence, amount },
+                true => *own = StoredLease { sequence, releases, amount },
                 false => *others = others.plus(amount),
             }
         }
@@ -163,10 +163,10 @@ impl Store {
             return Ok(());
         }
         let sql = format!(
-            "INSERT INTO budget_leases (day, scope, scope_key, replica, sequence, cost_usd, tokens) VALUES {}
-             ON CONFLICT (day, scope, scope_key, replica)
-             DO UPDATE SET sequence = excluded.sequence, cost_usd = excluded.cost_usd, tokens = excluded.tokens",
-            parameters_of_rows(decided.len(), "", 7)
+            "INSERT INTO budget_leases (day, scope, scope_key, replica, sequence, releases, cost_usd, tokens) VALUES {}
+             ON CONFLICT (day, scope, scope_key, replica) DO UPDATE SET sequence = excluded.sequence,
+             releases = excluded.releases, cost_usd = excluded.cost_usd, tokens = excluded.tokens",
+            parameters_of_rows(decided.len(), "", 8)
         );
         let mut statement = sqlx::query(AssertSqlSafe(sql));
         for (asked, stored) in decided {
@@ -177,13 +177,14 @@ impl Store {
                 .bind(key)
                 .bind(replica)
                 .bind(stored.sequence)
+                .bind(stored.releases)
                 .bind(stored.amount.cost_usd.to_string())
                 .bind(i64::try_from(stored.amount.tokens).unwrap_or(i64::MAX));
         }
         statement.execute(&mut *connection).await.map(drop).map_err(|error| self.failed(error))
     }
 
-    fn amount(&self, cost_usd: &str, tokens: i64) -> Result<Amount, StoreError> {
+    pub(super) fn amount(&self, cost_usd: &str, tokens: i64) -> Result<Amount, StoreError> {
         let (cost_usd, tokens) = self.amounts(cost_usd, tokens)?;
         Ok(Amount { cost_usd, tokens })
     }
@@ -206,7 +207,8 @@ mod tests {
     /// Asks for tokens of a limit of 1 000.
     fn asked(sequence: i64, kept: u64, needed: u64) -> AskedLease {
         let limit = AccountLimit { tokens: Some(1_000), cost_usd: None };
-        let request = LeaseRequest { sequence, kept: tokens(kept), wanted: tokens(needed), needed: tokens(needed) };
+        let request =
+            LeaseRequest { sequence, releases: 0, kept: tokens(kept), wanted: tokens(needed), needed: tokens(needed) };
         AskedLease { day: MONDAY, scope: DailyScope::Caller, key: "acme\u{1f}ann".into(), limit, request }
     }
 

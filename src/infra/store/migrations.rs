@@ -6,7 +6,7 @@ use sqlx::{AnyPool, AssertSqlSafe, SqlSafeStr as _};
 use super::Engine;
 
 /// In order; the first one is version 1.
-const FILES: [(&str, &str); 19] = [
+const FILES: [(&str, &str); 20] = [
     ("daily usage", include_str!("migrations/0001_daily_usage.sql")),
     ("thread summaries", include_str!("migrations/0002_thread_summaries.sql")),
     ("OpenAPI collections", include_str!("migrations/0003_openapi_collections.sql")),
@@ -26,6 +26,7 @@ const FILES: [(&str, &str); 19] = [
     ("charges", include_str!("migrations/0017_charges.sql")),
     ("plan vectors", include_str!("migrations/0018_plan_vectors.sql")),
     ("replica address", include_str!("migrations/0019_replica_address.sql")),
+    ("releases and permits", include_str!("migrations/0020_releases_and_permits.sql")),
 ];
 
 /// The version that this program knows.

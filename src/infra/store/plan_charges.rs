@@ -1,6 +1,6 @@
 //! What interrupted plans had reserved, and their charges for it.
 
-use super::plans::{COLUMNS, RUNNING, Row, text_of};
+use super::plans::{RUNNING, Row, text_of};
 use super::{DailyUsage, ReservedCharge, Store, StoreError, StoredPlan, retried};
 
 impl Store {
@@ -9,8 +9,9 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub async fn plans_with_reservations(&self, process: &str) -> Result<Vec<StoredPlan>, StoreError> {
+        let columns = self.plan_columns();
         let statement =
-            format!("SELECT {COLUMNS} FROM plans WHERE status = $1 AND id IN (SELECT owner FROM reserved_charges)");
+            format!("SELECT {columns} FROM plans WHERE status = $1 AND id IN (SELECT owner FROM reserved_charges)");
         let rows: Vec<Row> = sqlx::query_as(sqlx::AssertSqlSafe(statement))
             .bind(RUNNING)
             .fetch_all(&self.pool)

@@ -1,8 +1,11 @@
-//! Plans of agents: the state of each after every node, and which process runs it.
+//! Plans of agents: the state of each after every node, and which process runs it. That a process still does is said, and
+//! judged, by the clock that all processes of the store share.
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
+
+use sqlx::AssertSqlSafe;
 
 use super::{DailyUsage, Engine, Store, StoreError, StoredCharge, retried};
 
@@ -48,31 +51,30 @@ pub enum PlanWish {
 /// In the order of the columns.
 pub(super) type Row = (String, String, String, String, String, String, i64, String, String, String);
 
-pub(super) const COLUMNS: &str = "id, caller_key, agent, session, status, holder, seen, created, changed, state";
-
 impl Store {
     /// Adds a plan that `holder` runs.
     ///
     /// # Errors
     /// [`StoreError`].
     pub async fn add_plan(&self, plan: &StoredPlan, holder: &str) -> Result<(), StoreError> {
-        sqlx::query(
+        let seen = self.now_in_millis();
+        let statement = format!(
             "INSERT INTO plans (id, caller_key, agent, session, status, wish, holder, seen, created, changed, state)
-             VALUES ($1, $2, $3, $4, $5, '', $6, $7, $8, $9, $10)",
-        )
-        .bind(&*plan.id)
-        .bind(&*plan.caller_key)
-        .bind(&plan.agent)
-        .bind(plan.session.as_deref().unwrap_or_default())
-        .bind(&plan.status)
-        .bind(holder)
-        .bind(plan.changed.as_millisecond())
-        .bind(text_of(plan.created))
-        .bind(text_of(plan.changed))
-        .bind(&plan.state)
-        .execute(&self.pool)
-        .await
-        .map_err(|error| self.failed(error))?;
+             VALUES ($1, $2, $3, $4, $5, '', $6, {seen}, $7, $8, $9)"
+        );
+        sqlx::query(AssertSqlSafe(statement))
+            .bind(&*plan.id)
+            .bind(&*plan.caller_key)
+            .bind(&plan.agent)
+            .bind(plan.session.as_deref().unwrap_or_default())
+            .bind(&plan.status)
+            .bind(holder)
+            .bind(text_of(plan.created))
+            .bind(text_of(plan.changed))
+            .bind(&plan.state)
+            .execute(&self.pool)
+            .await
+            .map_err(|error| self.failed(error))?;
         Ok(())
     }
 
@@ -81,8 +83,8 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub async fn plan(&self, caller_key: &str, id: &str, process: &str) -> Result<Option<StoredPlan>, StoreError> {
-        let statement = format!("SELECT {COLUMNS} FROM plans WHERE id = $1 AND caller_key = $2");
-        let row: Option<Row> = sqlx::query_as(sqlx::AssertSqlSafe(statement))
+        let statement = format!("SELECT {} FROM plans WHERE id = $1 AND caller_key = $2", self.plan_columns());
+        let row: Option<Row> = sqlx::query_as(AssertSqlSafe(statement))
             .bind(id)
             .bind(caller_key)
             .fetch_optional(&self.pool)
@@ -103,9 +105,10 @@ impl Store {
         process: &str,
     ) -> Result<Vec<StoredPlan>, StoreError> {
         let statement = format!(
-            "SELECT {COLUMNS} FROM plans WHERE caller_key = $1 AND created < $2 ORDER BY created DESC LIMIT $3"
+            "SELECT {} FROM plans WHERE caller_key = $1 AND created < $2 ORDER BY created DESC LIMIT $3",
+            self.plan_columns()
         );
-        let rows: Vec<Row> = sqlx::query_as(sqlx::AssertSqlSafe(statement))
+        let rows: Vec<Row> = sqlx::query_as(AssertSqlSafe(statement))
             .bind(caller_key)
             .bind(text_of(before))
             .bind(i64::from(max))
@@ -139,13 +142,13 @@ impl Store {
     ) -> Result<Option<(PlanWish, Vec<DailyUsage>)>, StoreError> {
         let failed = |error| self.failed(error);
         let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
-        let wish: Option<String> = sqlx::query_scalar(
-            "UPDATE plans SET status = $1, state = $2, seen = $3, changed = $4
-             WHERE id = $5 AND holder = $6 AND status = $7 RETURNING wish",
-        )
+        let seen = self.now_in_millis();
+        let wish: Option<String> = sqlx::query_scalar(AssertSqlSafe(format!(
+            "UPDATE plans SET status = $1, state = $2, seen = {seen}, changed = $3
+             WHERE id = $4 AND holder = $5 AND status = $6 RETURNING wish"
+        )))
         .bind(status)
         .bind(state)
-        .bind(now.as_millisecond())
         .bind(text_of(now))
         .bind(&*key.id)
         .bind(&*key.holder)
@@ -166,9 +169,10 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn beat_plan(&self, key: &PlanKey, now: Timestamp) -> Result<Option<PlanWish>, StoreError> {
-        let wish = sqlx::query_scalar("UPDATE plans SET seen = $1 WHERE id = $2 AND holder = $3 RETURNING wish")
-            .bind(now.as_millisecond())
+    pub async fn beat_plan(&self, key: &PlanKey) -> Result<Option<PlanWish>, StoreError> {
+        let seen = self.now_in_millis();
+        let statement = format!("UPDATE plans SET seen = {seen} WHERE id = $1 AND holder = $2 RETURNING wish");
+        let wish = sqlx::query_scalar(AssertSqlSafe(statement))
             .bind(&*key.id)
             .bind(&*key.holder)
             .fetch_optional(&self.pool)
@@ -223,14 +227,14 @@ impl Store {
         now: Timestamp,
     ) -> Result<bool, StoreError> {
         // An interrupted plan still says that it runs; nobody changes it, unless its process is alive after all.
-        let changed = sqlx::query(
-            "UPDATE plans SET status = $1, state = $2, wish = '', holder = $3, seen = $4, changed = $5
-             WHERE id = $6 AND status = $7 AND changed = $8",
-        )
+        let seen = self.now_in_millis();
+        let changed = sqlx::query(AssertSqlSafe(format!(
+            "UPDATE plans SET status = $1, state = $2, wish = '', holder = $3, seen = {seen}, changed = $4
+             WHERE id = $5 AND status = $6 AND changed = $7"
+        )))
         .bind(status)
         .bind(state)
         .bind(process)
-        .bind(now.as_millisecond())
         .bind(text_of(now))
         .bind(&*found.id)
         .bind(&found.status)
@@ -273,12 +277,21 @@ impl Store {
         self.forget_vectors_without_plans().await
     }
 
+    /// The columns of a [`Row`]: instead of the moment when a process last said that it runs the plan, how long ago that was.
+    pub(super) fn plan_columns(&self) -> String {
+        let now = self.now_in_millis();
+        format!("id, caller_key, agent, session, status, holder, {now} - seen, created, changed, state")
+    }
+
+    fn now_in_millis(&self) -> String {
+        format!("{} / 1000", self.engine.now_expression())
+    }
+
     pub(super) fn stored_plan(&self, row: Row, process: &str) -> Result<StoredPlan, StoreError> {
-        let (id, caller_key, agent, session, status, holder, seen, created, changed, state) = row;
+        let (id, caller_key, agent, session, status, holder, unseen_for, created, changed, state) = row;
         let moment = |text: &str| text.parse().map_err(|_| self.damaged(format!("a plan has the time {text:?}")));
         // A SQLite file has one process, so that any other one is gone.
-        let is_alive = holder == process
-            || self.engine == Engine::PostgreSql && Timestamp::now().as_millisecond() - seen < ALIVE_MS;
+        let is_alive = holder == process || self.engine == Engine::PostgreSql && unseen_for < ALIVE_MS;
         Ok(StoredPlan {
             id: id.into(),
             caller_key: caller_key.into(),
@@ -350,9 +363,9 @@ mod tests {
         let saved = store.save_plan(&key("p"), (RUNNING, "{\"a\":1}"), &[], moment(1)).await.unwrap();
         assert_eq!(saved, Some((PlanWish::GoOn, Vec::new())));
         assert!(store.wish_of_plan("1", PlanWish::Pause).await.unwrap());
-        assert_eq!(store.beat_plan(&key("p"), moment(2)).await.unwrap(), Some(PlanWish::Pause));
+        assert_eq!(store.beat_plan(&key("p")).await.unwrap(), Some(PlanWish::Pause));
         assert_eq!(store.save_plan(&key("q"), (RUNNING, "{}"), &[], moment(2)).await.unwrap(), None);
-        assert_eq!(store.beat_plan(&key("q"), moment(2)).await.unwrap(), None);
+        assert_eq!(store.beat_plan(&key("q")).await.unwrap(), None);
         store.save_plan(&key("p"), ("paused", "{\"a\":2}"), &[], moment(3)).await.unwrap();
         assert!(!store.wish_of_plan("1", PlanWish::Cancel).await.unwrap(), "it does not run");
         assert_eq!(store.save_plan(&key("p"), (RUNNING, "{}"), &[], moment(4)).await.unwrap(), None);
@@ -370,13 +383,15 @@ mod tests {
     async fn a_plan_whose_process_is_gone_is_interrupted() {
         let store = test_store().await;
         store.add_plan(&plan("1", "ann", 0), "p").await.unwrap();
-        let now = Timestamp::now();
-        store.beat_plan(&key("p"), now).await.unwrap();
+        store.beat_plan(&key("p")).await.unwrap();
         assert!(!store.plan("ann", "1", "p").await.unwrap().unwrap().is_interrupted);
         let of_another = store.plan("ann", "1", "q").await.unwrap().unwrap().is_interrupted;
         assert_eq!(of_another, store.engine == Engine::Sqlite);
-        store.beat_plan(&key("p"), moment(-1_000_000_000)).await.unwrap();
+        sqlx::query("UPDATE plans SET seen = seen - 15001").execute(&store.pool).await.unwrap();
         assert!(store.plan("ann", "1", "q").await.unwrap().unwrap().is_interrupted);
+        store.beat_plan(&key("p")).await.unwrap();
+        let again = store.plan("ann", "1", "q").await.unwrap().unwrap().is_interrupted;
+        assert_eq!(again, store.engine == Engine::Sqlite, "it said by the store's clock that it runs the plan");
     }
 
     #[tokio::test]

@@ -1,6 +1,5 @@
 //! The gateways that share the database as replicas. Their moments are those of the database's clock.
 
-use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -21,6 +20,8 @@ pub struct ReplicaIdentity<'a> {
     pub policies: &'a str,
     /// Where it takes requests of others, if it does.
     pub address: Option<SocketAddr>,
+    /// JSON: the names of what does not work.
+    pub degraded: &'a str,
 }
 
 /// What a replica learns with its heartbeat.
@@ -28,13 +29,10 @@ pub struct ReplicaIdentity<'a> {
 pub struct Heartbeat {
     /// By the database's clock.
     pub now: Timestamp,
-    /// Replicas that are live, this one included.
-    pub live: u32,
-    /// How many configurations and policy sets these have.
-    pub configurations: u32,
-    pub policy_sets: u32,
-    /// Of those that take requests of others, by id.
-    pub addresses: HashMap<String, SocketAddr>,
+    /// How often an administrator released what it leases.
+    pub releases: i64,
+    /// All replicas that did not leave, this one included.
+    pub replicas: Vec<StoredReplica>,
 }
 
 /// A replica as it last said.
@@ -46,6 +44,8 @@ pub struct StoredReplica {
     pub configuration: String,
     pub policies: String,
     pub address: Option<SocketAddr>,
+    /// JSON.
+    pub degraded: String,
     pub started: Timestamp,
     pub heartbeat: Timestamp,
     /// Whether its heartbeat is recent enough.
@@ -53,7 +53,7 @@ pub struct StoredReplica {
 }
 
 /// In the order of the columns.
-type Row = (String, String, String, String, String, Option<String>, i64, i64, i64);
+type Row = (String, String, String, String, String, Option<String>, String, i64, i64, i64);
 
 impl Store {
     /// Registers a replica, or says that it is still there.
@@ -63,37 +63,27 @@ impl Store {
     pub async fn beat(&self, replica: ReplicaIdentity<'_>, lost_after: Duration) -> Result<Heartbeat, StoreError> {
         let now = self.engine.now_expression();
         let sql = format!(
-            "INSERT INTO replicas (id, host, version, configuration, policies, address, started, heartbeat)
-             VALUES ($1, $2, $3, $4, $5, $6, {now}, {now})
-             ON CONFLICT (id) DO UPDATE SET configuration = excluded.configuration, policies = excluded.policies,
-             address = excluded.address, heartbeat = excluded.heartbeat RETURNING heartbeat"
+            "INSERT INTO replicas
+                 (id, host, version, configuration, policies, address, degraded, started, heartbeat, live_since)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, {now}, {now}, {now})
+             ON CONFLICT (id) DO UPDATE SET live_since = CASE
+                 WHEN replicas.heartbeat > {now} - CAST($8 AS BIGINT) THEN replicas.live_since ELSE {now} END,
+             configuration = excluded.configuration, policies = excluded.policies, address = excluded.address,
+             degraded = excluded.degraded, heartbeat = excluded.heartbeat RETURNING heartbeat, releases"
         );
-        let now: i64 = sqlx::query_scalar(AssertSqlSafe(sql))
+        let (now, releases): (i64, i64) = sqlx::query_as(AssertSqlSafe(sql))
             .bind(replica.id)
             .bind(replica.host)
             .bind(replica.version)
             .bind(replica.configuration)
             .bind(replica.policies)
             .bind(replica.address.map(|address| address.to_string()))
+            .bind(replica.degraded)
+            .bind(micros(lost_after))
             .fetch_one(&self.pool)
             .await
             .map_err(|error| self.failed(error))?;
-        let live: Vec<(String, String, String, Option<String>)> =
-            sqlx::query_as("SELECT id, configuration, policies, address FROM replicas WHERE heartbeat > $1")
-                .bind(now - micros(lost_after))
-                .fetch_all(&self.pool)
-                .await
-                .map_err(|error| self.failed(error))?;
-        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-        let configurations: HashSet<_> = live.iter().map(|(_, configuration, ..)| configuration).collect();
-        let policy_sets: HashSet<_> = live.iter().map(|(_, _, policies, _)| policies).collect();
-        Ok(Heartbeat {
-            now: self.moment(now)?,
-            live: count(live.len()),
-            configurations: count(configurations.len()),
-            policy_sets: count(policy_sets.len()),
-            addresses: live.iter().filter_map(|(id, .., address)| Some((id.clone(), parsed(address)?))).collect(),
-        })
+        Ok(Heartbeat { now: self.moment(now)?, releases, replicas: self.replicas(lost_after).await? })
     }
 
     /// All replicas that did not leave, the one started first at the beginning.
@@ -103,7 +93,7 @@ impl Store {
     pub async fn replicas(&self, lost_after: Duration) -> Result<Vec<StoredReplica>, StoreError> {
         let now = self.engine.now_expression();
         let sql = format!(
-            "SELECT id, host, version, configuration, policies, address, started, heartbeat,
+            "SELECT id, host, version, configuration, policies, address, degraded, started, heartbeat,
              CASE WHEN heartbeat > {now} - $1 THEN CAST(1 AS BIGINT) ELSE CAST(0 AS BIGINT) END
              FROM replicas ORDER BY started, id"
         );
@@ -113,10 +103,21 @@ impl Store {
             .await
             .map_err(|error| self.failed(error))?;
         let replicas = rows.into_iter().map(
-            |(id, host, version, configuration, policies, address, started, heartbeat, is_live)| -> Result<_, StoreError> {
+            |(id, host, version, configuration, policies, address, degraded, started, heartbeat, is_live)| -> Result<_, StoreError> {
                 let (started, heartbeat) = (self.moment(started)?, self.moment(heartbeat)?);
                 let (address, is_live) = (parsed(&address), is_live == 1);
-                Ok(StoredReplica { id, host, version, configuration, policies, address, started, heartbeat, is_live })
+                Ok(StoredReplica {
+                    id,
+                    host,
+                    version,
+                    configuration,
+                    policies,
+                    address,
+                    degraded,
+                    started,
+                    heartbeat,
+                    is_live,
+                })
             },
         );
         replicas.collect()
@@ -178,7 +179,7 @@ fn parsed(address: &Option<String>) -> Option<SocketAddr> {
     address.as_deref()?.parse().ok()
 }
 
-fn micros(duration: Duration) -> i64 {
+pub(super) fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
@@ -190,29 +191,28 @@ mod tests {
     const LOST_AFTER: Duration = Duration::from_secs(12);
 
     fn replica<'a>(id: &'a str, configuration: &'a str) -> ReplicaIdentity<'a> {
-        ReplicaIdentity { id, host: "host", version: "1", configuration, policies: "p", address: None }
+        let degraded = "[\"mcp:x\"]";
+        ReplicaIdentity { id, host: "host", version: "1", configuration, policies: "p", address: None, degraded }
     }
 
     #[tokio::test]
     async fn replicas_are_counted_while_their_heartbeat_is_recent() {
         let store = test_store().await;
         let first = store.beat(replica("a", "one"), LOST_AFTER).await.unwrap();
-        assert_eq!((first.live, first.configurations, first.policy_sets), (1, 1, 1));
+        assert_eq!(first.replicas.iter().map(|one| &*one.degraded).collect::<Vec<_>>(), ["[\"mcp:x\"]"]);
         assert!(first.now.duration_since(Timestamp::now()).abs() < jiff::SignedDuration::from_mins(5), "{first:?}");
         let second = store.beat(replica("b", "two"), LOST_AFTER).await.unwrap();
-        assert_eq!((second.live, second.configurations, second.policy_sets), (2, 2, 1));
+        assert_eq!(second.replicas.iter().map(|one| &*one.configuration).collect::<Vec<_>>(), ["one", "two"]);
         // A heartbeat changes what is said, and not the start.
         store.beat(replica("a", "two"), LOST_AFTER).await.unwrap();
         let listed = store.replicas(LOST_AFTER).await.unwrap();
         assert_eq!(listed.iter().map(|one| (&*one.id, one.is_live)).collect::<Vec<_>>(), [("a", true), ("b", true)]);
         assert_eq!((&*listed[0].configuration, listed[0].started), ("two", first.now));
         assert!(listed[0].heartbeat >= second.now);
-        assert!(second.addresses.is_empty() && listed.iter().all(|one| one.address.is_none()));
-        let taken_at = SocketAddr::from(([10, 0, 0, 3], 8790));
-        let address = Some(taken_at);
+        assert!(listed.iter().all(|one| one.address.is_none()));
+        let address = Some(SocketAddr::from(([10, 0, 0, 3], 8790)));
         let found = store.beat(ReplicaIdentity { address, ..replica("a", "two") }, LOST_AFTER).await.unwrap();
-        assert_eq!(found.addresses, HashMap::from([("a".to_owned(), taken_at)]));
-        assert_eq!(store.replicas(LOST_AFTER).await.unwrap()[0].address, address);
+        assert_eq!(found.replicas[0].address, address);
         assert_eq!(store.address_of_replica("a", LOST_AFTER).await.unwrap(), address);
         assert_eq!(store.address_of_replica("b", LOST_AFTER).await.unwrap(), None);
         assert!(store.is_replica_live("a", LOST_AFTER).await.unwrap());
@@ -221,7 +221,8 @@ mod tests {
             .execute(&store.pool)
             .await
             .unwrap();
-        assert_eq!(store.beat(replica("b", "two"), LOST_AFTER).await.unwrap().live, 1);
+        let third = store.beat(replica("b", "two"), LOST_AFTER).await.unwrap();
+        assert_eq!(third.replicas.iter().map(|one| one.is_live).collect::<Vec<_>>(), [false, true]);
         assert!(!store.replicas(LOST_AFTER).await.unwrap()[0].is_live, "it is lost, and listed");
         assert!(!store.is_replica_live("a", LOST_AFTER).await.unwrap());
         assert_eq!(store.address_of_replica("a", LOST_AFTER).await.unwrap(), None);

@@ -66,9 +66,7 @@ impl Store {
         .map_err(|error| self.failed(error))?;
         rows.into_iter()
             .map(|(day, scope, key, cost_usd, tokens)| {
-                let day = day.parse().map_err(|_| self.damaged(format!("no day: {day:?}")))?;
-                let scope =
-                    DailyScope::parse(&scope).ok_or_else(|| self.damaged(format!("unknown scope {scope:?}")))?;
+                let (scope, day) = self.account_of(&scope, &day)?;
                 let (cost_usd, tokens) = self.amounts(&cost_usd, tokens)?;
                 Ok(DailyUsage { day, scope, key: key.into(), cost_usd, tokens })
             })
@@ -158,6 +156,12 @@ impl Store {
                 .bind(i64::try_from(total.tokens).unwrap_or(i64::MAX));
         }
         statement.execute(&mut *connection).await.map(drop).map_err(|error| self.failed(error))
+    }
+
+    pub(super) fn account_of(&self, scope: &str, day: &str) -> Result<(DailyScope, Date), StoreError> {
+        let of_day = day.parse().map_err(|_| self.damaged(format!("no day: {day:?}")))?;
+        let of_scope = DailyScope::parse(scope).ok_or_else(|| self.damaged(format!("unknown scope {scope:?}")))?;
+        Ok((of_scope, of_day))
     }
 
     pub(super) fn amounts(&self, cost_usd: &str, tokens: i64) -> Result<(Decimal, u64), StoreError> {

@@ -92,6 +92,7 @@ fn success(call: &CallContext) -> CallRecord<'_> {
         arguments: None,
         trace_id: None,
         flags: &[],
+        registry_version: None,
         policy_version: None,
         output_schema_violation: false,
     }

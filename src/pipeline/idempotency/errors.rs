@@ -17,7 +17,7 @@ pub(super) fn no_longer_kept() -> CallError {
 pub(super) fn outcome_unknown() -> CallError {
     let message = "this call was started, but the gateway stopped before the answer arrived: its outcome is unknown; \
                    check its effect, and send a new Idempotency-Key to run it again";
-    CallError::new(ErrorCode::IdempotencyConflict, message)
+    CallError::new(ErrorCode::UnknownOutcome, message)
 }
 
 pub(super) fn still_running() -> CallError {

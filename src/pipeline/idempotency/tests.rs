@@ -237,7 +237,7 @@ async fn a_call_that_was_running_when_its_process_ended_is_not_run_again() {
     let after = Checkpoint::on(&store, &config(10), counting()).await;
     let again = after.pipeline.call(keyed("k"), Arguments::new()).await;
     let error = again.reply.outcome.as_ref().unwrap_err();
-    assert_eq!((error.code(), after.runs()), (ErrorCode::IdempotencyConflict, 0));
+    assert_eq!((error.code(), after.runs()), (ErrorCode::UnknownOutcome, 0));
     assert!(error.message().contains("outcome is unknown"), "{error}");
 }
 

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use jiff::{SignedDuration, Timestamp};
+use sekisho::testing::Store;
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -29,6 +31,23 @@ async fn of_requests_that_interrupt_the_last_one_goes_on() {
     let runs = runs["runs"].as_array().unwrap();
     assert_eq!(runs[0]["status"], "succeeded", "{runs:?}");
     assert!(runs[1..].iter().all(|run| run["status"] == "cancelled"), "{of_second}: {runs:?}");
+}
+
+/// As when its process was suspended for longer than its lock is held.
+#[tokio::test]
+async fn a_run_that_lost_its_lock_ends_with_an_error_that_says_so() {
+    let app = with_scripts(&[("slow", "turns: [{text: [one], delay_seconds: 1}]")]).await;
+    let id = create(&app, json!({"agent": "slow"})).await;
+    let mut run = streamed(&app, &id, &hello()).send().await.unwrap();
+    until(&mut run, |event| event.name == "system").await;
+    let store = Store::open_file(&app.directory.path().join("state/sekisho.db")).await.unwrap();
+    let later = Timestamp::now() + SignedDuration::from_secs(60);
+    let lock = store.lock_conversation(&id, &"other".into(), later, Duration::from_secs(15)).await.unwrap();
+    assert!(lock.is_some());
+    let told = until(&mut run, |event| event.name == "error").await;
+    let error = &told.last().unwrap().data;
+    assert_eq!((&error["code"], &error["retryable"]), (&json!("CONVERSATION_LOCKED"), &json!(true)), "{error}");
+    assert!(error["message"].as_str().unwrap().contains("lost the lock of its conversation"), "{error}");
 }
 
 /// Each part of the plan is done within the second that the profile allows, all of them are not.

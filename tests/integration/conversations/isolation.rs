@@ -95,6 +95,7 @@ impl Things {
                 | "/admin/calls/history"
                 | "/admin/calls/{id}"
                 | "/admin/cluster"
+                | "/admin/cluster/replicas/{id}/release"
                 | "/admin/configuration"
                 | "/admin/configuration/check"
                 | "/admin/explain"

@@ -1,7 +1,7 @@
 //! Budgets: never overspent, in whatever order replicas are killed and messages are late; and spent to 95 % where nothing goes
-//! wrong.
+//! wrong. Where an administrator releases what lost replicas lease, only what these spent and could not say is missing.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use rand::Rng;
@@ -10,7 +10,9 @@ use rust_decimal::prelude::ToPrimitive;
 
 use super::{Clock, Conditions, Events, random_of, seeds};
 use crate::core::amount::Amount;
-use crate::core::lease::budget::{AccountLimit, BudgetLease, LeaseAnswer, LeaseRequest, StoredLease, decide};
+use crate::core::lease::budget::{
+    AccountLimit, BudgetLease, LeaseAnswer, LeaseRequest, RELEASED_AFTER, StoredLease, decide, may_spend,
+};
 
 /// A rule that a run breaks.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -26,6 +28,12 @@ enum Broken {
     FreedAtLoss,
     /// What the other replicas lease does not count.
     OthersForgotten,
+    /// A replica spends what it leases however long it was cut off or suspended.
+    SpentAfterRelease,
+    /// A replica that comes back does not learn that its lease was released.
+    ReleaseForgotten,
+    /// What live replicas lease is released.
+    LiveReleased,
 }
 
 /// In cents.
@@ -40,7 +48,16 @@ const TICK: u64 = 50_000;
 /// How often it writes what it spent.
 const FLUSH: u64 = 1_000_000;
 
+/// How often it says that it is there.
+const HEARTBEAT: u64 = 3_000_000;
+
+/// How often the administrator looks for lost replicas.
+const RELEASE: u64 = 5_000_000;
+
 const SECONDS: u64 = 30;
+
+/// Of a run with releases: replicas count as lost after a minute.
+const SECONDS_WITH_RELEASES: u64 = 180;
 
 #[derive(Clone, Copy)]
 enum Event {
@@ -54,6 +71,12 @@ enum Event {
     Saved { at: usize, life: u64, amount: Decimal },
     Unsaved { at: usize, life: u64 },
     Fate { at: usize },
+    Beat { at: usize, life: u64 },
+    Beaten { at: usize, life: u64, sent: Duration },
+    Confirmed { at: usize, life: u64, sent: Duration, releases: i64 },
+    Release,
+    Resumed { at: usize, life: u64 },
+    Burst { at: usize },
 }
 
 /// One process. A restart is another one, with nothing of the first.
@@ -61,6 +84,12 @@ struct Replica {
     life: u64,
     clock: Clock,
     lease: BudgetLease,
+    /// When the last heartbeat was sent that was answered.
+    heartbeat: Duration,
+    /// Its messages are lost until then.
+    cut_off_until: u64,
+    /// Until then it does nothing.
+    suspended_until: u64,
     held: Decimal,
     /// Spent and not known to be in the ledger.
     outstanding: Decimal,
@@ -71,9 +100,20 @@ struct Replica {
 }
 
 impl Replica {
-    fn new(life: u64, clock: Clock) -> Self {
-        let (lease, zero) = (BudgetLease::default(), Decimal::ZERO);
-        Self { life, clock, lease, held: zero, outstanding: zero, flushing: zero, next_flush: 0, waiting: Vec::new() }
+    fn new(life: u64, clock: Clock, now: u64) -> Self {
+        Self {
+            life,
+            clock,
+            lease: BudgetLease::default(),
+            heartbeat: clock.at(now),
+            cut_off_until: 0,
+            suspended_until: 0,
+            held: Decimal::ZERO,
+            outstanding: Decimal::ZERO,
+            flushing: Decimal::ZERO,
+            next_flush: 0,
+            waiting: Vec::new(),
+        }
     }
 
     fn in_use(&self) -> Amount {
@@ -90,11 +130,17 @@ struct Run {
     // The ledger.
     spent: Decimal,
     leases: HashMap<(usize, u64), StoredLease>,
+    /// When each replica was last heard of, and how often its lease was released.
+    known: BTreeMap<(usize, u64), (u64, i64)>,
     /// All of them.
     leased: Decimal,
     /// What was spent in truth, and what calls may yet spend.
     really_spent: Decimal,
     really_held: Decimal,
+    /// What killed replicas held, and had spent and not written.
+    unsaid: HashMap<(usize, u64), Decimal>,
+    /// The same of those whose lease was released: so much may be spent more.
+    unknown: Decimal,
     overspent: Option<Decimal>,
     /// Microseconds between two calls of one replica.
     between: u64,
@@ -118,21 +164,27 @@ impl Run {
             events.add(first, Event::Call { at });
             events.add(first, Event::Tick { at, life: 0 });
             events.add(first, Event::Fate { at });
+            events.add(first + HEARTBEAT, Event::Beat { at, life: 0 });
         }
+        events.add(RELEASE, Event::Release);
+        let (now, seconds) = (events.now, seconds_of(&conditions));
         // At an average of 13 cents, twice of what the limit permits in the time, or a fifth for one that is not reached.
         let demand = if events.random.random_bool(0.8) { 2.0 } else { 0.2 };
-        let between = between(limit, conditions.replicas, demand);
+        let between = between(limit, conditions.replicas, demand, seconds);
         Self {
             conditions,
             broken,
             limit: AccountLimit { cost_usd: Some(limit), tokens: None },
             events,
-            replicas: clocks.into_iter().map(|clock| Replica::new(0, clock)).collect(),
+            replicas: clocks.into_iter().map(|clock| Replica::new(0, clock, now)).collect(),
             spent: Decimal::ZERO,
             leases: HashMap::new(),
+            known: (0..conditions.replicas).map(|at| ((at, 0), (now, 0))).collect(),
             leased: Decimal::ZERO,
             really_spent: Decimal::ZERO,
             really_held: Decimal::ZERO,
+            unsaid: HashMap::new(),
+            unknown: Decimal::ZERO,
             overspent: None,
             between,
             is_short: demand > 1.0,
@@ -140,7 +192,7 @@ impl Run {
     }
 
     fn run(mut self) -> Self {
-        let until = self.events.now + SECONDS * 1_000_000;
+        let until = self.events.now + seconds_of(&self.conditions) * 1_000_000;
         while let Some(event) = self.events.next(until) {
             self.handle(event);
         }
@@ -158,8 +210,7 @@ impl Run {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Call { at } => {
-                let price = Decimal::new(PRICES[self.events.random.random_range(0..PRICES.len())], 2);
-                self.call(at, price);
+                self.call_at_some_price(at);
                 let next = self.events.random.random_range(0..=2 * self.between);
                 self.events.add(next, Event::Call { at });
             }
@@ -174,7 +225,9 @@ impl Run {
             }
             Event::Tick { at, life } => {
                 if self.replica(at, life).is_some() {
-                    self.tick(at);
+                    if !self.is_suspended(at) {
+                        self.tick(at);
+                    }
                     self.events.add(TICK, Event::Tick { at, life });
                 }
             }
@@ -182,9 +235,93 @@ impl Run {
                 if self.events.random.random_bool(self.conditions.killed) {
                     self.kill(at);
                 }
+                if self.conditions.cut_off > 0.0 && self.events.random.random_bool(self.conditions.cut_off) {
+                    self.cut_off(at);
+                }
                 self.events.add(1_000_000, Event::Fate { at });
             }
+            Event::Resumed { at, life } => {
+                let sent = self.now(at);
+                self.send(at, Event::Beaten { at, life, sent });
+                // Calls are there before anything else is done, or once the heartbeat is answered.
+                let after = if self.events.random.random_bool(0.5) { 0 } else { 10_000 };
+                self.events.add(after, Event::Burst { at });
+            }
+            Event::Burst { at } => (0..3).for_each(|_| self.call_at_some_price(at)),
+            Event::Beat { .. } | Event::Beaten { .. } | Event::Confirmed { .. } => self.beat(event),
+            Event::Release if self.conditions.cut_off > 0.0 => {
+                self.release_lost();
+                self.events.add(RELEASE, Event::Release);
+            }
+            Event::Release => {}
             exchange => self.exchange(exchange),
+        }
+    }
+
+    fn cut_off(&mut self, at: usize) {
+        let duration = self.events.random.random_range(0..120_000_000);
+        let until = self.events.now + duration;
+        self.replicas[at].cut_off_until = until;
+        if self.events.random.random_bool(0.5) {
+            self.replicas[at].suspended_until = until;
+            self.events.add(duration, Event::Resumed { at, life: self.replicas[at].life });
+        }
+    }
+
+    fn is_suspended(&self, at: usize) -> bool {
+        self.events.now < self.replicas[at].suspended_until
+    }
+
+    fn beat(&mut self, event: Event) {
+        match event {
+            Event::Beat { at, life } => {
+                let sent = self.now(at);
+                if self.replica(at, life).is_some() {
+                    // Lost while it is suspended, as it is cut off then.
+                    self.send(at, Event::Beaten { at, life, sent });
+                    self.events.add(HEARTBEAT, Event::Beat { at, life });
+                }
+            }
+            Event::Beaten { at, life, sent } => {
+                let (heard, releases) = self.known.entry((at, life)).or_default();
+                *heard = self.events.now;
+                let releases = if self.broken == Broken::ReleaseForgotten { 0 } else { *releases };
+                self.send(at, Event::Confirmed { at, life, sent, releases });
+            }
+            Event::Confirmed { at, life, sent, releases } => {
+                if let Some(replica) = self.replica(at, life) {
+                    replica.lease.release(releases);
+                    replica.heartbeat = replica.heartbeat.max(sent);
+                }
+            }
+            _ => unreachable!(),
+        }
+    }
+
+    /// Sends a message of or to a replica.
+    fn send(&mut self, at: usize, event: Event) -> bool {
+        let conditions = self.conditions;
+        self.replicas[at].cut_off_until <= self.events.now && self.events.send(&conditions, event)
+    }
+
+    /// The administrator releases what lost replicas lease.
+    fn release_lost(&mut self) {
+        let lost_for = u64::try_from(RELEASED_AFTER.as_micros()).unwrap();
+        let lost_for = if self.broken == Broken::LiveReleased { 0 } else { lost_for };
+        let now = self.events.now;
+        for (&(at, life), (heard, releases)) in &mut self.known {
+            let Some(lease) = self.leases.get_mut(&(at, life)).filter(|_| *heard + lost_for <= now) else { continue };
+            if lease.amount.is_zero() {
+                continue;
+            }
+            *releases += 1;
+            lease.releases = *releases;
+            self.leased -= std::mem::take(&mut lease.amount).cost_usd;
+            let alive = Some(&self.replicas[at]).filter(|replica| replica.life == life);
+            self.unknown += alive.map_or_else(
+                || self.unsaid.remove(&(at, life)).unwrap_or_default(),
+                |replica| replica.in_use().cost_usd,
+            );
         }
     }
 
@@ -209,8 +346,7 @@ impl Run {
             }
             Event::Flushed { at, life, amount } => {
                 self.spent += amount;
-                let (conditions, saved) = (self.conditions, Event::Saved { at, life, amount });
-                if !self.events.send(&conditions, saved) {
+                if !self.send(at, Event::Saved { at, life, amount }) {
                     self.events.add(TIMEOUT, Event::Unsaved { at, life });
                 }
             }
@@ -236,15 +372,23 @@ impl Run {
         }
     }
 
+    fn call_at_some_price(&mut self, at: usize) {
+        let price = Decimal::new(PRICES[self.events.random.random_range(0..PRICES.len())], 2);
+        if !self.is_suspended(at) {
+            self.call(at, price);
+        }
+    }
+
     fn call(&mut self, at: usize, price: Decimal) {
         let now = self.now(at);
+        let is_fenced = self.broken != Broken::SpentAfterRelease && !may_spend(now, self.replicas[at].heartbeat);
         let replica = &mut self.replicas[at];
         let in_use = replica.in_use();
-        if replica.lease.free(in_use).covers(money(price)) {
+        if !is_fenced && replica.lease.free(in_use).covers(money(price)) {
             replica.lease.use_up(now, money(price));
             replica.held += price;
             self.really_held += price;
-            let (life, most) = (replica.life, self.limit.cost_usd.unwrap());
+            let (life, most) = (replica.life, self.limit.cost_usd.unwrap() + self.unknown);
             let total = self.really_spent + self.really_held;
             if total > most {
                 self.overspent = Some(total - most);
@@ -275,8 +419,7 @@ impl Run {
                 replica.lease.settle(money(amount));
                 replica.outstanding -= amount;
             }
-            let conditions = self.conditions;
-            if !self.events.send(&conditions, Event::Flushed { at, life, amount }) {
+            if !self.send(at, Event::Flushed { at, life, amount }) {
                 self.events.add(TIMEOUT, Event::Unsaved { at, life });
             }
         }
@@ -289,8 +432,8 @@ impl Run {
         let replica = &mut self.replicas[at];
         let in_use = replica.in_use();
         let Some(request) = replica.lease.request(now, in_use) else { return };
-        let (life, conditions) = (replica.life, self.conditions);
-        self.events.send(&conditions, Event::Asked { at, life, request });
+        let life = replica.life;
+        self.send(at, Event::Asked { at, life, request });
         self.events.add(TIMEOUT, Event::Unanswered { at, life, sequence: request.sequence });
     }
 
@@ -298,6 +441,9 @@ impl Run {
         let mut own = self.leases.get(&(at, life)).copied().unwrap_or_default();
         if self.broken == Broken::Sequence {
             own.sequence = i64::MIN;
+        }
+        if self.broken == Broken::ReleaseForgotten {
+            own.releases = 0;
         }
         let others = match self.broken {
             Broken::OthersForgotten => Decimal::ZERO,
@@ -308,8 +454,7 @@ impl Run {
         };
         self.leased += stored.amount.cost_usd - own.amount.cost_usd;
         self.leases.insert((at, life), stored);
-        let conditions = self.conditions;
-        self.events.send(&conditions, Event::Answered { at, life, request, answer });
+        self.send(at, Event::Answered { at, life, request, answer });
     }
 
     fn kill(&mut self, at: usize) {
@@ -318,16 +463,29 @@ impl Run {
             let freed = self.leases.remove(&(at, life)).unwrap_or_default();
             self.leased -= freed.amount.cost_usd;
         }
-        self.replicas[at] = Replica::new(life + 1, self.replicas[at].clock);
-        self.events.add(TICK, Event::Tick { at, life: life + 1 });
+        self.unsaid.insert((at, life), self.replicas[at].in_use().cost_usd);
+        let life = life + 1;
+        self.replicas[at] = Replica::new(life, self.replicas[at].clock, self.events.now);
+        self.known.insert((at, life), (self.events.now, 0));
+        self.events.add(TICK, Event::Tick { at, life });
+        self.events.add(HEARTBEAT, Event::Beat { at, life });
     }
 }
 
 /// Microseconds between two calls of a replica, of an average price, so that all ask for `demand` times the limit.
 #[expect(clippy::cast_possible_truncation, reason = "of at most some seconds")]
-fn between(limit: Decimal, replicas: usize, demand: f64) -> u64 {
+fn between(limit: Decimal, replicas: usize, demand: f64, seconds: u64) -> u64 {
     let calls = (limit.to_f64().unwrap() / replicas as f64 * demand / 0.135).max(2.0);
-    (SECONDS as f64 * 1e6 / calls) as u64
+    (seconds as f64 * 1e6 / calls) as u64
+}
+
+fn seconds_of(conditions: &Conditions) -> u64 {
+    if conditions.cut_off > 0.0 { SECONDS_WITH_RELEASES } else { SECONDS }
+}
+
+/// A few replicas, some of which are cut off or killed, and whose leases are released.
+fn with_releases(random: &mut rand::rngs::StdRng) -> Conditions {
+    Conditions { replicas: random.random_range(2..=5), cut_off: 0.02, ..Conditions::of(random) }
 }
 
 #[test]
@@ -335,6 +493,25 @@ fn a_budget_is_never_overspent_whatever_is_lost() {
     for seed in seeds() {
         let run = Run::new(seed, Conditions::of, Broken::Nothing).run();
         assert_eq!(run.overspent, None, "seed {seed}: {:?}", run.conditions);
+    }
+}
+
+#[test]
+fn with_releases_no_more_is_overspent_than_lost_replicas_could_not_say() {
+    let mut released = 0;
+    for seed in seeds() {
+        let run = Run::new(seed, with_releases, Broken::Nothing).run();
+        assert_eq!(run.overspent, None, "seed {seed}: {:?}", run.conditions);
+        released += run.known.values().filter(|(_, releases)| *releases > 0).count();
+    }
+    assert!(released > 10, "{released} leases were released");
+}
+
+#[test]
+fn a_broken_rule_of_releases_overspends_in_some_run() {
+    for broken in [Broken::SpentAfterRelease, Broken::ReleaseForgotten, Broken::LiveReleased] {
+        let found = (0..2_000).find(|seed| Run::new(*seed, with_releases, broken).run().overspent.is_some());
+        assert!(found.is_some(), "{broken:?} was not found");
     }
 }
 
