@@ -23,10 +23,30 @@ CASES = {
         "podAnnotations": {"team": "agents"},
     },
     "own claim": {"persistence": {"existingClaim": "claim"}},
+    "replicas": {
+        "replicaCount": 3,
+        "cluster": {"enabled": True, "database": {"secret": "database", "key": "url"}},
+        "networkPolicy": {"egress": {"enabled": True, "database": {"port": 5433, "to": [{"podSelector": {"matchLabels": {"app": "db"}}}]},
+                                     "rules": [{"to": [{"ipBlock": {"cidr": "0.0.0.0/0"}}], "ports": [{"port": 443}]}]}},
+    },
+    "autoscaled": {
+        "cluster": {"enabled": True, "forwarding": {"enabled": True}},
+        "autoscaling": {"enabled": True, "maxReplicas": 20},
+        "podDisruptionBudget": {"maxUnavailable": "25%"},
+        "config": {"server": {"shutdown_delay_seconds": 8}},
+        "networkPolicy": {"egress": {"enabled": True}},
+        "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule",
+                                       "labelSelector": {"matchLabels": {"app.kubernetes.io/name": "sekisho"}}}],
+    },
 }
 REFUSED = {
     "a misspelt key": {"perisstence": {}},
     "a listener of its own": {"config": {"server": {"listen": "127.0.0.1:1"}}},
+    "pods without a database": {"replicaCount": 2},
+    "a changing number of pods without a database": {"autoscaling": {"enabled": True}},
+    "a claim for several pods": {"cluster": {"enabled": True}, "persistence": {"existingClaim": "claim"}},
+    "a cluster without a secret": {"cluster": {"enabled": True}, "existingSecret": ""},
+    "a pod that is killed while it drains": {"cluster": {"enabled": True}, "config": {"server": {"shutdown_delay_seconds": 15}}},
 }
 
 
@@ -43,10 +63,11 @@ def main(folder):
         report = helm.lint(CHART, values, strict=True)
         assert report["total_charts_linted"] == 1 and not report["errors"], report
         assert all(message["severity"] == 1 for message in report["messages"]), report
-        kinds = set()
+        kinds, manifests = set(), {}
         for manifest in rendered(values):
             kind = manifest["kind"]
             kinds.add(kind)
+            manifests.setdefault(kind, manifest)
             if kind not in FOREIGN:
                 kubernetes_validate.validate(manifest, "1.31", strict=True)
             if kind == "ConfigMap" and "sekisho.yaml" in manifest["data"]:
@@ -55,6 +76,10 @@ def main(folder):
                 (folder / "alerts.yaml").write_text(yaml.safe_dump(manifest["spec"]))
             if kind == "StatefulSet":
                 check_pod(manifest["spec"])
+        if values.get("cluster"):
+            check_cluster(values, manifests)
+        else:
+            assert manifests["StatefulSet"]["spec"]["replicas"] == 1 and not kinds & {"PodDisruptionBudget", "HorizontalPodAutoscaler"}
         assert {"StatefulSet", "Service", "ConfigMap", "NetworkPolicy"} <= kinds, (case, kinds)
         print(f"{case}: {', '.join(sorted(kinds))}")
     for case, values in REFUSED.items():
@@ -66,8 +91,32 @@ def main(folder):
             raise AssertionError(f"accepted: {case}")
 
 
+def check_cluster(values, manifests):
+    spec = manifests["StatefulSet"]["spec"]
+    pod = spec["template"]["spec"]
+    config = yaml.safe_load(manifests["ConfigMap"]["data"]["sekisho.yaml"])
+    assert config["cluster"]["enabled"] and config["store"]["url"] == "${SEKISHO_DATABASE_URL}", config
+    assert config["server"]["shutdown_delay_seconds"] + 30 < pod["terminationGracePeriodSeconds"], config
+    assert config["auth"]["api_keys"], "what the values say stays"
+    assert pod["topologySpreadConstraints"][0]["labelSelector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
+    budget = manifests["PodDisruptionBudget"]["spec"]
+    assert budget["selector"] == spec["selector"]
+    rules = manifests["NetworkPolicy"]["spec"]
+    own = [{"podSelector": spec["selector"]}]
+    if values["cluster"].get("forwarding"):
+        assert config["cluster"] == {"enabled": True, "address": "${POD_IP}:8790", "secret": "${SEKISHO_CLUSTER_SECRET}"}, config
+        assert {"ports": [{"port": "internal"}], "from": own} in rules["ingress"], rules
+        assert {"ports": [{"port": 8790}], "to": own} in rules["egress"], rules
+    else:
+        assert config["cluster"] == {"enabled": True}, config
+        assert {"ports": [{"port": 5433}], "to": [{"podSelector": {"matchLabels": {"app": "db"}}}]} in rules["egress"], rules
+        assert spec["replicas"] == 3
+    if values.get("autoscaling"):
+        scaler = manifests["HorizontalPodAutoscaler"]["spec"]
+        assert "replicas" not in spec and scaler["scaleTargetRef"]["name"] == manifests["StatefulSet"]["metadata"]["name"]
+
+
 def check_pod(spec):
-    assert spec["replicas"] == 1
     pod = spec["template"]["spec"]
     assert pod["securityContext"]["runAsNonRoot"]
     names = {volume["name"] for volume in pod["volumes"]}
