@@ -1,6 +1,7 @@
 """The cluster test: main.py SEKISHO [SECONDS [SEED]], with a database of scripts/with-postgresql."""
 import collections, datetime, json, os, pathlib, random, sys, tempfile, time
 
+import disk
 from checker import BUDGET, PRICE, RATES, check
 from load import Load
 from parts import CALLERS, KEY, READY_SECONDS, Balancer, Database, Links, Replica, Upstream, until
@@ -29,13 +30,15 @@ def settings(database_url, upstream):
 class Faults:
     """What fails, one after the other, until the time is over."""
 
-    def __init__(self, database, replicas, random, history):
+    def __init__(self, database, replicas, disks, random, history):
         self.database, self.replicas, self.random, self.history = database, replicas, random, history
+        self.disks = disks
         self.happened = collections.Counter()
 
     def run(self, seconds):
         end = time.monotonic() + seconds
         kinds = [self.kill, self.kill, self.cut, self.stall, self.slow, self.crash_database, self.move_clock]
+        kinds += [self.fill_disk] if self.disks else []
         while time.monotonic() < end:
             fault = self.random.choice(kinds)
             self.happened[fault.__name__] += 1
@@ -76,6 +79,13 @@ class Faults:
         replica.clock.set(self.random.choice([-3600, -20, 20, 3600]))
         time.sleep(self.random.uniform(1.0, 6.0))
         replica.clock.set(0)
+
+    def fill_disk(self, replica):
+        """Calls are refused meanwhile: the audit trail cannot take their lines."""
+        self.disks[replica].fill()
+        time.sleep(self.random.uniform(1.0, 4.0))
+        self.disks[replica].free()
+        self.ready(replica)
 
     def ready(self, replica):
         until(replica.is_ready, READY_SECONDS, f"{replica.folder.name} is ready: {replica.tail()}")
@@ -140,7 +150,7 @@ def main(sekisho, seconds=60, seed=None):
         made = [links.make(database.port) for _ in range(REPLICAS)]
         replicas = [Replica(sekisho, folder / f"replica-{at}", link, settings(database.through(link.port), upstream))
                     for at, link in enumerate(made)]
-        balancer = None
+        balancer, disks = None, disk.mount(replicas)
         try:
             for replica in replicas:
                 replica.start()
@@ -149,7 +159,7 @@ def main(sekisho, seconds=60, seed=None):
             load = Load(balancer.port, history)
             until(lambda: load.request("GET", "/readyz", "ann")[0] == 200, 10, "the balancer has a replica")
             load.start()
-            faults = Faults(database, replicas, random.Random(seed), history)
+            faults = Faults(database, replicas, disks, random.Random(seed), history)
             faults.run(seconds)
             for replica in replicas:
                 faults.ready(replica)
@@ -167,6 +177,9 @@ def main(sekisho, seconds=60, seed=None):
                     replica.kill()
             if balancer:
                 balancer.stop()
+            disk.unmount(disks)
+    if not disks:
+        print("left out: full disks, since no tmpfs can be mounted here")
     summary(history, faults)
     violations = check(history)
     for violation in violations:
