@@ -115,6 +115,7 @@ pub struct Gateway {
     replica: Option<Arc<Replica>>,
     usage: WriteBehind,
     background: TaskTracker,
+    leaving: CancellationToken,
     draining: CancellationToken,
     closing: CancellationToken,
     /// Until the gateway is closed.
@@ -226,6 +227,7 @@ impl Gateway {
             replica,
             usage,
             background: TaskTracker::new(),
+            leaving: CancellationToken::new(),
             draining: CancellationToken::new(),
             closing: CancellationToken::new(),
             state_lock: ArcSwapOption::from_pointee(state_lock),
@@ -237,6 +239,17 @@ impl Gateway {
 
     pub fn config(&self) -> Guard<Arc<Config>> {
         self.config.load()
+    }
+
+    /// Tells load balancers and clients that others are to serve the next requests; those that arrive all the same are served.
+    pub fn leave(&self) {
+        self.readiness.refuse_calls("shutdown", "the gateway is shutting down");
+        self.leaving.cancel();
+    }
+
+    /// Cancelled by [`leave`](Self::leave).
+    pub fn leaving(&self) -> &CancellationToken {
+        &self.leaving
     }
 
     /// Cancelled when the APIs stop accepting requests, before those in flight have ended.

@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::{Request, Version};
+use axum::http::header::CONNECTION;
+use axum::http::{HeaderValue, Request, Version};
 use axum::response::Response;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -50,6 +51,8 @@ pub(super) struct Connections {
     slots: Arc<Share>,
     probes: Arc<Share>,
     tasks: TaskTracker,
+    /// Clients are to connect to another gateway; requests are still answered.
+    leaving: CancellationToken,
     draining: CancellationToken,
     cut_off: CancellationToken,
 }
@@ -58,16 +61,18 @@ pub(super) struct Connections {
 #[derive(Debug, Default)]
 struct Activity {
     running: AtomicUsize,
-    /// Requests that began, and that ended.
+    /// Requests over HTTP/2 that began, and that ended.
     changes: AtomicUsize,
     is_http1: AtomicBool,
+    /// The client is to open another connection.
+    is_leaving: AtomicBool,
 }
 
 /// A request that is served until this is dropped.
 struct Running(Arc<Activity>);
 
 impl Connections {
-    pub(super) fn new(max: u64, read_timeout: Duration) -> Self {
+    pub(super) fn new(max: u64, read_timeout: Duration, leaving: CancellationToken) -> Self {
         let mut http = auto::Builder::new(TokioExecutor::new());
         http.http1().timer(TokioTimer::new()).header_read_timeout(read_timeout);
         http.http2().timer(TokioTimer::new()).keep_alive_interval(Duration::from_secs(30));
@@ -77,6 +82,7 @@ impl Connections {
             slots: Share::new(max),
             probes: Share::new(MAX_PROBES),
             tasks: TaskTracker::new(),
+            leaving,
             draining: CancellationToken::new(),
             cut_off: CancellationToken::new(),
         }
@@ -125,11 +131,12 @@ impl Connections {
         slot: Lease,
         longest: Option<Duration>,
     ) {
-        let activity = Arc::<Activity>::default();
+        let activity = Arc::new(Activity { is_leaving: self.leaving.is_cancelled().into(), ..Activity::default() });
         let service = {
             let activity = Arc::clone(&activity);
             service_fn(move |request| answer(Arc::clone(&activity), guard.clone(), request))
         };
+        let leaving = self.leaving.clone();
         let (http, read_timeout, draining) = (self.http.clone(), self.read_timeout, self.draining.clone());
         let serving = async move {
             let stream = tokio::select! {
@@ -143,6 +150,10 @@ impl Connections {
                 biased;
                 ended = &mut connection => return ended,
                 () = draining.cancelled() => {
+                    connection.as_mut().graceful_shutdown();
+                    return connection.await;
+                }
+                () = activity.leaves(&leaving) => {
                     connection.as_mut().graceful_shutdown();
                     return connection.await;
                 }
@@ -163,6 +174,16 @@ impl Connections {
 }
 
 impl Activity {
+    /// Returns when an HTTP/2 connection is to end: its client sends what comes next over another one, and loses no request. That
+    /// cannot be said over an HTTP/1.1 connection before it has an answer to say it with.
+    async fn leaves(&self, leaving: &CancellationToken) {
+        leaving.cancelled().await;
+        self.is_leaving.store(true, Ordering::Relaxed);
+        if self.changes.load(Ordering::Relaxed) == 0 {
+            std::future::pending().await
+        }
+    }
+
     /// Returns when no request was served for [`IDLE_TIMEOUT`].
     async fn idle(&self) {
         loop {
@@ -192,7 +213,11 @@ async fn answer(
 ) -> Result<Response, Infallible> {
     if request.version() != Version::HTTP_2 {
         activity.is_http1.store(true, Ordering::Relaxed);
-        return guard.answer(request).await;
+        let mut response = guard.answer(request).await?;
+        if activity.is_leaving.load(Ordering::Relaxed) {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        return Ok(response);
     }
     activity.changes.fetch_add(1, Ordering::Relaxed);
     activity.running.fetch_add(1, Ordering::Relaxed);

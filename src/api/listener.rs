@@ -97,7 +97,7 @@ pub(crate) async fn serve_with(
     gateway.outbound().set_own_listeners(listening.addresses());
     gateway.look_for_interpreter();
     let read_timeout = Duration::from_secs(config.server.read_timeout_seconds);
-    let connections = |max: usize| Connections::new(max as u64, read_timeout);
+    let connections = |max: usize| Connections::new(max as u64, read_timeout, gateway.leaving().clone());
     let (calls, scrapes) = (connections(config.server.max_connections), connections(MAX_METRICS_CONNECTIONS));
     let [commands, of_replicas] = [(); 2].map(|()| connections(config.server.max_connections));
     let memory = Arc::new(BodyMemory::new(&config.server));

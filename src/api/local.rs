@@ -191,7 +191,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let socket = LocalSocket::bind(directory.path().join("gateway.sock")).unwrap();
         let listener = LocalListener { socket, config_file: None, on_demand: true };
-        let connections = Connections::new(4, Duration::from_secs(600));
+        let connections = Connections::new(4, Duration::from_secs(600), CancellationToken::new());
         let guard = RequestGuard::of_socket(Router::new(), Arc::new(BodyMemory::new(&ServerConfig::default())));
         let (client, server) = tokio::io::duplex(64);
         connections.serve(std::future::ready(Ok(server)), SocketAddr::from(([127, 0, 0, 1], 0)), &guard);

@@ -214,7 +214,7 @@ async fn received(signal: Option<&mut Signal>) {
 /// configured delay; a further signal ends the delay.
 async fn shutdown(gateway: &Gateway, mut signals: StopSignals) {
     let stop = signals.next().await;
-    gateway.readiness.refuse_calls("shutdown", "the gateway is shutting down");
+    gateway.leave();
     let delay = Duration::from_secs(gateway.config().server.shutdown_delay_seconds);
     if stop == Stop::Terminated {
         let _ended = tokio::time::timeout(delay, signals.next()).await;

@@ -33,7 +33,7 @@ fn peer(address: &str) -> SocketAddr {
 }
 
 fn connections(max: u64) -> Connections {
-    Connections::new(max, Duration::from_secs(15))
+    Connections::new(max, Duration::from_secs(15), CancellationToken::new())
 }
 
 fn request(path: &str) -> Request<Empty<Bytes>> {
@@ -109,6 +109,42 @@ async fn a_trusted_proxy_is_given_more_than_the_share_of_one_peer() {
         clients.push(client);
     }
     assert_eq!((connections.slots.used(), connections.probes.used()), (8, 0));
+}
+
+/// The status of a request over HTTP/1.1, and what the answer says of the connection.
+async fn asked(sender: &mut http1::SendRequest<Empty<Bytes>>) -> (StatusCode, Option<HeaderValue>) {
+    let request = Request::get("/healthz").header("host", "gateway.test").body(Empty::new()).expect("a request");
+    sender.ready().await.expect("the connection is open");
+    let (head, body) = sender.send_request(request).await.expect("an answer").into_parts();
+    body.collect().await.expect("the whole answer");
+    (head.status, head.headers.get(CONNECTION).cloned())
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_of_a_gateway_that_leaves_are_answered_and_open_other_connections() {
+    let connections = connections(8);
+    let open = || {
+        let (client, server) = duplex(1 << 16);
+        connections.serve(ready(Ok(server)), peer("192.0.2.1"), &routes());
+        TokioIo::new(client)
+    };
+    let (mut older, connection) = http1::handshake(open()).await.expect("a connection");
+    let older_ended = tokio::spawn(connection);
+    let (mut newer, connection) = http2::handshake(TokioExecutor::new(), open()).await.expect("a connection");
+    let newer_ended = tokio::spawn(connection);
+    assert_eq!(asked(&mut older).await, (StatusCode::OK, None));
+    let running = tokio::spawn(newer.send_request(request("/slow")));
+    sleep(Duration::from_secs(1)).await;
+    connections.leaving.cancel();
+    sleep(Duration::from_secs(1)).await;
+    let close = Some(HeaderValue::from_static("close"));
+    assert_eq!(asked(&mut older).await, (StatusCode::OK, close.clone()));
+    older_ended.await.expect("no panic").expect("closed after the answer");
+    assert_eq!(running.await.expect("no panic").expect("an answer").status(), StatusCode::OK);
+    newer_ended.await.expect("no panic").expect("closed in order");
+    let (mut later, connection) = http1::handshake(open()).await.expect("it still listens");
+    tokio::spawn(connection);
+    assert_eq!(asked(&mut later).await, (StatusCode::OK, close));
 }
 
 #[tokio::test(start_paused = true)]
