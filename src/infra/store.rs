@@ -168,6 +168,9 @@ impl Store {
                 Err(MigrateError::VersionMissing(found)) => {
                     return Err(StoreError::Newer { place: self.place.to_string(), found, known: migrations::LATEST });
                 }
+                Err(MigrateError::VersionTooOld(found, oldest)) => {
+                    return Err(StoreError::OlderReplicas { place: self.place.to_string(), found, oldest });
+                }
                 Err(MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _)) => self.failed(error),
                 Err(MigrateError::VersionMismatch(version)) => {
                     return Err(self.damaged(format!("its schema {version} is another one than sekisho's")));

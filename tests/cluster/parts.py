@@ -39,6 +39,18 @@ class Database:
     def start(self):
         self.run("start")
 
+    def programs(self):
+        """The folder of PostgreSQL's programs."""
+        return pathlib.Path(next(word for word in self.control if word.endswith("/pg_ctl"))).resolve().parent
+
+    def psql(self, sql, url=None):
+        """What statements answer, line by line."""
+        command = [self.programs() / "psql", "--quiet", "--no-align", "--tuples-only", "--set", "ON_ERROR_STOP=1", url or self.url]
+        return subprocess.run(command, input=sql, check=True, capture_output=True, text=True).stdout.strip()
+
+    def number(self, query, url=None):
+        return int(self.psql(query, url))
+
     def run(self, *arguments):
         subprocess.run([*self.control, *arguments], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/")
 
@@ -181,8 +193,8 @@ class Replica:
         self.port = free_port()
         self.config = folder / "sekisho.yaml"
         # YAML is a superset of JSON.
-        self.config.write_text(json.dumps({**settings, "server": {"listen": f"127.0.0.1:{self.port}", "shutdown_grace_seconds": 10},
-                                           "state_directory": str(folder / "state")}))
+        server = {"listen": f"127.0.0.1:{self.port}", "shutdown_grace_seconds": 10, **settings.get("server", {})}
+        self.config.write_text(json.dumps({**settings, "server": server, "state_directory": str(folder / "state")}))
         self.process = None
 
     def start(self):

@@ -28,6 +28,11 @@ pub enum StoreError {
          name another state directory or store.url"
     )]
     Newer { place: String, found: i64, known: i64 },
+    #[error(
+        "replicas of an older sekisho (schema {found}) use the store {place}, and this version works beside those of schema \
+         {oldest} and later only: stop them first, or upgrade to the version between them and this one"
+    )]
+    OlderReplicas { place: String, found: i64, oldest: i64 },
     #[error("the disk of the store {place} is full; free some space")]
     Full { place: String },
     #[error("the store {place} cannot be reached: {source}; check store.url and that the database runs")]
@@ -63,7 +68,8 @@ impl StoreError {
             | Self::Copy { .. }
             | Self::NotPrivate { .. }
             | Self::Damaged { .. }
-            | Self::Newer { .. } => false,
+            | Self::Newer { .. }
+            | Self::OlderReplicas { .. } => false,
         }
     }
 

@@ -1,12 +1,15 @@
 //! The versions of the schema: one file each, in one SQL that both engines take. A released file is never changed.
+//!
+//! Replicas of two neighbouring versions use one database during an upgrade, so a change has two steps. The first version only
+//! adds what the next one needs (expand); what no program uses any more is removed a version later (contract).
 
 use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
 use sqlx::{AnyPool, AssertSqlSafe, SqlSafeStr as _};
 
-use super::Engine;
+use super::{Engine, postgresql};
 
 /// In order; the first one is version 1.
-const FILES: [(&str, &str); 20] = [
+const FILES: &[(&str, &str)] = &[
     ("daily usage", include_str!("migrations/0001_daily_usage.sql")),
     ("thread summaries", include_str!("migrations/0002_thread_summaries.sql")),
     ("OpenAPI collections", include_str!("migrations/0003_openapi_collections.sql")),
@@ -32,37 +35,103 @@ const FILES: [(&str, &str); 20] = [
 /// The version that this program knows.
 pub(super) const LATEST: i64 = FILES.len() as i64;
 
-/// Brings the tables to [`LATEST`], all or nothing.
+/// The oldest version whose programs work with the tables of [`LATEST`]: at most that of the release before. A database says it
+/// to those programs. Whatever a later file removes or changes, programs of this version and later ones do not use.
+pub(super) const OLDEST: i64 = 18;
+
+/// Brings the tables to [`LATEST`], all or nothing. A database of a newer version stays as it is if it says that this program
+/// can use it.
 ///
 /// `PRAGMA user_version` of a SQLite file has the version too. It was the only record of it in files written before the
 /// table `_sqlx_migrations` existed, and programs of that time refuse a file by it.
 ///
 /// # Errors
-/// [`MigrateError::VersionMissing`] with the version of tables that a newer program wrote.
+/// [`MigrateError::VersionMissing`] with the version of tables that a newer program wrote; [`MigrateError::VersionTooOld`] with that
+/// of tables which replicas use that could not go on.
 pub(super) async fn apply(pool: &AnyPool, engine: Engine) -> Result<(), MigrateError> {
-    let migrator = migrator();
+    let mut migrator = migrator();
     let mut transaction = pool.begin_with(engine.begin_statement()).await?;
-    if engine == Engine::Sqlite {
-        let found = sqlx::query_scalar("PRAGMA user_version").fetch_one(&mut *transaction).await?;
-        if found > LATEST {
-            return Err(MigrateError::VersionMissing(found));
+    match engine {
+        Engine::Sqlite => {
+            let found = sqlx::query_scalar("PRAGMA user_version").fetch_one(&mut *transaction).await?;
+            if found > LATEST {
+                return Err(MigrateError::VersionMissing(found));
+            }
+            migrator.skip(&mut *transaction, Some(found)).await?;
+            migrator.run(&mut *transaction).await?;
+            let version = AssertSqlSafe(format!("PRAGMA user_version = {LATEST}"));
+            sqlx::raw_sql(version).execute(&mut *transaction).await?;
         }
-        migrator.skip(&mut *transaction, Some(found)).await?;
-    }
-    migrator.run(&mut *transaction).await?;
-    if engine == Engine::Sqlite {
-        let version = AssertSqlSafe(format!("PRAGMA user_version = {LATEST}"));
-        sqlx::raw_sql(version).execute(&mut *transaction).await?;
+        Engine::PostgreSql => {
+            let is_newer = postgresql::is_newer_and_usable(&mut transaction).await?;
+            migrator.set_ignore_missing(is_newer);
+            migrator.run(&mut *transaction).await?;
+            if !is_newer {
+                postgresql::record_oldest(&mut transaction).await?;
+            }
+        }
     }
     Ok(transaction.commit().await?)
 }
 
-fn migrator() -> Migrator {
-    let migrations = (1..).zip(FILES).map(|(version, (description, sql))| {
+pub(super) fn migrator() -> Migrator {
+    let migrations = (1..).zip(FILES.iter().copied()).map(|(version, (description, sql))| {
         Migration::new(version, description.into(), MigrationType::Simple, sql.into_sql_str(), false)
     });
     let mut migrator = Migrator::with_migrations(migrations.collect());
     // Advisory locks are PostgreSQL's own. The transaction around all makes the later of two programs start again.
     migrator.set_locking(false);
     migrator
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Files that remove or change something, as programs from [`OLDEST`] on allow.
+    const CONTRACTS: [i64; 0] = [];
+
+    fn statements(sql: &str) -> Vec<String> {
+        let lines = sql.lines().map(|line| line.split("--").next().unwrap_or_default());
+        let text = lines.collect::<Vec<_>>().join(" ").to_uppercase();
+        let words = text.split(';').map(|statement| statement.split_whitespace().collect::<Vec<_>>().join(" "));
+        words.filter(|statement| !statement.is_empty()).collect()
+    }
+
+    /// Whether programs that do not know of a statement work on.
+    fn only_adds(statement: &str) -> bool {
+        let adds_column = statement.starts_with("ALTER TABLE ")
+            && statement.contains(" ADD COLUMN ")
+            && !statement.contains(" UNIQUE")
+            && (!statement.contains(" NOT NULL") || statement.contains(" DEFAULT "));
+        adds_column || statement.starts_with("CREATE TABLE ") || statement.starts_with("CREATE INDEX ")
+    }
+
+    #[test]
+    fn files_that_older_programs_do_not_know_only_add() {
+        const { assert!(OLDEST <= LATEST) };
+        let later = (1..).zip(FILES).filter(|(version, _)| *version > OLDEST && !CONTRACTS.contains(version));
+        for (version, (description, sql)) in later {
+            for statement in statements(sql) {
+                let remedy = "remove it a release later, when OLDEST is a version whose programs do not use it";
+                assert!(only_adds(&statement), "{version} ({description}): {statement}: {remedy}");
+            }
+        }
+    }
+
+    #[test]
+    fn statements_that_older_programs_cannot_live_with_are_found() {
+        let sql = "-- Why; and how.\nCREATE TABLE a (b TEXT); -- of it\nALTER TABLE a ADD COLUMN c BIGINT NOT NULL\n  DEFAULT 0;";
+        assert_eq!(statements(sql).iter().map(|one| only_adds(one)).collect::<Vec<_>>(), [true, true]);
+        for sql in [
+            "ALTER TABLE a ADD COLUMN c BIGINT NOT NULL",
+            "ALTER TABLE a ADD COLUMN c BIGINT UNIQUE",
+            "ALTER TABLE a RENAME COLUMN b TO c",
+            "CREATE UNIQUE INDEX a_by_b ON a (b)",
+            "DROP TABLE a",
+            "UPDATE a SET b = 'c'",
+        ] {
+            assert!(!only_adds(sql), "{sql}");
+        }
+    }
 }

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use sqlx::any::{AnyPoolOptions, AnyRow};
-use sqlx::{AnyPool, AssertSqlSafe, Column, Row as _};
+use sqlx::migrate::MigrateError;
+use sqlx::{AnyConnection, AnyPool, AssertSqlSafe, Column, Row as _};
 
-use super::StoreError;
-use super::migrations::LATEST;
+use super::migrations::{LATEST, OLDEST};
+use super::{Engine, StoreError};
+use crate::infra::replica::LOST_AFTER;
 
 /// Of one gateway. Calls use few: what is written at every call is collected first.
 const CONNECTIONS: u32 = 8;
@@ -21,54 +23,107 @@ pub(super) async fn connect(url: &str) -> sqlx::Result<AnyPool> {
     AnyPoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(CONNECT_TIMEOUT).connect(url).await
 }
 
-/// Copies what commands read into the tables of another store. A database of an older version, or an empty one, has no
-/// table or column that this needs and the other store does not know.
+/// Copies what commands read into the tables of another store. A database of an older version, or an empty one, lacks
+/// tables and columns that the other store has; one of a newer version has more.
 ///
 /// # Errors
 /// [`StoreError::Newer`], and when the database cannot be read.
 pub(super) async fn copy(url: &str, place: &str, to: &AnyPool) -> Result<(), StoreError> {
-    let failed = |error| StoreError::new(super::Engine::PostgreSql, place, error);
+    let failed = |error| StoreError::new(Engine::PostgreSql, place, error);
     let from = connect(url).await.map_err(failed)?;
-    let found = version(&from).await.map_err(failed)?;
-    if found > LATEST {
-        return Err(StoreError::Newer { place: place.to_owned(), found, known: LATEST });
-    }
+    let mut connection = from.acquire().await.map_err(failed)?;
+    check_version(&mut connection).await.map_err(|problem| match problem {
+        MigrateError::VersionMissing(found) => StoreError::Newer { place: place.to_owned(), found, known: LATEST },
+        MigrateError::Execute(error) => failed(error),
+        other => failed(other.into()),
+    })?;
     for table in COPIED {
-        if exists(&from, table).await.map_err(failed)? {
-            copy_table(table, &from, to).await.map_err(failed)?;
+        if exists(&mut connection, table).await.map_err(failed)? {
+            copy_table(table, &mut connection, to).await.map_err(failed)?;
         }
     }
+    drop(connection);
     from.close().await;
     Ok(())
 }
 
-/// Zero where no gateway wrote yet.
-async fn version(pool: &AnyPool) -> sqlx::Result<i64> {
-    if !exists(pool, "_sqlx_migrations").await? {
+/// Whether the tables are those of a newer program, with which this one may work.
+///
+/// # Errors
+/// [`MigrateError::VersionMissing`] when it may not; [`MigrateError::VersionTooOld`] when the tables are so old that replicas
+/// which use them could not go on once they are migrated, while there are such replicas.
+pub(super) async fn is_newer_and_usable(connection: &mut AnyConnection) -> Result<bool, MigrateError> {
+    let found = check_version(connection).await?;
+    if found > 0 && found < OLDEST && has_live_replicas(connection).await? {
+        return Err(MigrateError::VersionTooOld(found, OLDEST));
+    }
+    Ok(found > LATEST)
+}
+
+/// Says in the database which programs may use its tables.
+pub(super) async fn record_oldest(connection: &mut AnyConnection) -> sqlx::Result<()> {
+    sqlx::query(
+        "INSERT INTO shared_versions (subject, version) VALUES ('oldest_schema', $1)
+         ON CONFLICT (subject) DO UPDATE SET version = excluded.version
+         WHERE shared_versions.version <> excluded.version",
+    )
+    .bind(OLDEST)
+    .execute(connection)
+    .await
+    .map(drop)
+}
+
+/// The version of the tables: zero where no gateway wrote yet.
+async fn check_version(connection: &mut AnyConnection) -> Result<i64, MigrateError> {
+    if !exists(connection, "_sqlx_migrations").await? {
         return Ok(0);
     }
-    sqlx::query_scalar("SELECT COALESCE(MAX(version), 0) FROM _sqlx_migrations").fetch_one(pool).await
+    let found = sqlx::query_scalar("SELECT COALESCE(MAX(version), 0) FROM _sqlx_migrations");
+    let found: i64 = found.fetch_one(&mut *connection).await?;
+    if found > LATEST {
+        let oldest = sqlx::query_scalar("SELECT version FROM shared_versions WHERE subject = 'oldest_schema'");
+        let oldest: Option<i64> = oldest.fetch_optional(connection).await?;
+        if oldest.is_none_or(|oldest| oldest > LATEST) {
+            return Err(MigrateError::VersionMissing(found));
+        }
+    }
+    Ok(found)
 }
 
-async fn exists(pool: &AnyPool, table: &str) -> sqlx::Result<bool> {
-    sqlx::query_scalar("SELECT to_regclass($1) IS NOT NULL").bind(table).fetch_one(pool).await
+async fn has_live_replicas(connection: &mut AnyConnection) -> sqlx::Result<bool> {
+    if !exists(connection, "replicas").await? {
+        return Ok(false);
+    }
+    let sql = format!("SELECT COUNT(*) FROM replicas WHERE heartbeat > {} - $1", Engine::PostgreSql.now_expression());
+    let lost_after = i64::try_from(LOST_AFTER.as_micros()).unwrap_or(i64::MAX);
+    let live: i64 = sqlx::query_scalar(AssertSqlSafe(sql)).bind(lost_after).fetch_one(connection).await?;
+    Ok(live > 0)
 }
 
-async fn copy_table(table: &str, from: &AnyPool, to: &AnyPool) -> sqlx::Result<()> {
+async fn exists(connection: &mut AnyConnection, table: &str) -> sqlx::Result<bool> {
+    sqlx::query_scalar("SELECT to_regclass($1) IS NOT NULL").bind(table).fetch_one(connection).await
+}
+
+async fn copy_table(table: &str, from: &mut AnyConnection, to: &AnyPool) -> sqlx::Result<()> {
+    let known: Vec<String> =
+        sqlx::query_scalar("SELECT name FROM pragma_table_info($1)").bind(table).fetch_all(to).await?;
     let rows = sqlx::query(AssertSqlSafe(format!("SELECT * FROM {table}"))).fetch_all(from).await?;
     for row in &rows {
-        insert(table, row, to).await?;
+        insert(table, &known, row, to).await?;
     }
     Ok(())
 }
 
 /// All columns are TEXT or BIGINT.
-async fn insert(table: &str, row: &AnyRow, to: &AnyPool) -> sqlx::Result<()> {
-    let names: Vec<_> = row.columns().iter().map(Column::name).collect();
+async fn insert(table: &str, known: &[String], row: &AnyRow, to: &AnyPool) -> sqlx::Result<()> {
+    let columns = row.columns().iter().filter(|column| known.iter().any(|name| name == column.name()));
+    let columns: Vec<_> = columns.collect();
+    let names: Vec<_> = columns.iter().map(|column| column.name()).collect();
     let values: Vec<_> = (1..=names.len()).map(|number| format!("${number}")).collect();
     let sql = format!("INSERT INTO {table} ({}) VALUES ({})", names.join(", "), values.join(", "));
     let mut statement = sqlx::query(AssertSqlSafe(sql));
-    for index in 0..names.len() {
+    for column in columns {
+        let index = column.ordinal();
         statement = match row.try_get::<Option<i64>, _>(index) {
             Ok(number) => statement.bind(number),
             Err(_) => statement.bind(row.try_get::<Option<String>, _>(index)?),

@@ -182,14 +182,65 @@ async fn programs_that_start_at_once_create_the_tables_of_a_database_once() {
     }
 }
 
-#[tokio::test]
-async fn tables_of_a_newer_version_are_left_alone() {
-    let store = test_store().await;
+/// Adds a version that no program knows.
+async fn make_newer(store: &Store) {
     let newer = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
                  SELECT 1000, description, success, checksum, execution_time FROM _sqlx_migrations WHERE version = 1";
     sqlx::raw_sql(newer).execute(&store.pool).await.unwrap();
+}
+
+async fn set_oldest(store: &Store, oldest: i64) {
+    let set = "UPDATE shared_versions SET version = $1 WHERE subject = 'oldest_schema'";
+    let changed = sqlx::query(set).bind(oldest).execute(&store.pool).await.unwrap();
+    assert_eq!(changed.rows_affected(), 1);
+}
+
+#[tokio::test]
+async fn tables_of_a_newer_version_are_left_alone() {
+    let store = test_store().await;
+    make_newer(&store).await;
+    if store.engine == Engine::PostgreSql {
+        set_oldest(&store, migrations::LATEST + 1).await;
+    }
     let error = store.migrate().await.unwrap_err();
     assert!(matches!(error, StoreError::Newer { found: 1000, .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_database_of_the_next_version_is_used_if_it_says_so() {
+    let Some(database) = database_of_tests().await else { return };
+    let store = Store::open(&database).await.unwrap();
+    let expand = "ALTER TABLE mcp_servers ADD COLUMN note TEXT NOT NULL DEFAULT ''; CREATE TABLE added (name TEXT)";
+    sqlx::raw_sql(expand).execute(&store.pool).await.unwrap();
+    make_newer(&store).await;
+    set_oldest(&store, migrations::LATEST).await;
+    let second = Store::open(&database).await.unwrap();
+    second.keep_registration(Registrations::McpServers, "files", "{}").await.unwrap();
+    let copy = Store::open_copy(&database).await.unwrap();
+    assert_eq!(copy.registrations(Registrations::McpServers).await.unwrap().len(), 1);
+    set_oldest(&store, migrations::LATEST + 1).await;
+    for opened in [Store::open(&database).await, Store::open_copy(&database).await] {
+        assert!(matches!(opened, Err(StoreError::Newer { found: 1000, .. })), "{opened:?}");
+    }
+    sqlx::raw_sql("DELETE FROM shared_versions").execute(&store.pool).await.unwrap();
+    let error = Store::open(&database).await.unwrap_err();
+    assert!(matches!(error, StoreError::Newer { .. }), "a database that says nothing: {error:?}");
+}
+
+#[tokio::test]
+async fn tables_are_not_migrated_while_replicas_use_them_that_could_not_go_on() {
+    let Some(database) = database_of_tests().await else { return };
+    let StoreLocation::PostgreSql(url) = &database else { unreachable!() };
+    let pool = postgresql::connect(url.expose()).await.unwrap();
+    migrations::migrator().run_to(migrations::OLDEST - 1, &pool).await.unwrap();
+    let store = Store { pool, engine: Engine::PostgreSql, place: "older".into() };
+    let older = ReplicaIdentity { id: "a", host: "host", version: "0", configuration: "c", policies: "p" };
+    store.beat(older, Duration::from_secs(12)).await.unwrap();
+    let error = Store::open(&database).await.unwrap_err();
+    assert!(matches!(error, StoreError::OlderReplicas { .. }), "{error:?}");
+    assert!(error.to_string().contains("stop them first"), "{error}");
+    store.remove_replica("a").await.unwrap();
+    Store::open(&database).await.unwrap();
 }
 
 /// Port 1 of this machine has no server.
