@@ -33,6 +33,8 @@ mod text;
 mod usage;
 
 #[cfg(test)]
+mod tenant_keys;
+#[cfg(test)]
 pub(crate) mod test_support;
 #[cfg(test)]
 mod tests;
