@@ -11,11 +11,13 @@ use reqwest::{Client, ClientBuilder, StatusCode, Version};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use crate::app::TestApp;
 use crate::cli::{sekisho, text};
@@ -35,15 +37,20 @@ fn settings(directory: &Path) -> String {
 
 /// A gateway with TLS; the PEM of its certificate, and the address.
 async fn gateway(further: &str) -> (TestApp, String, String) {
+    gateway_with(&format!("{further}}}, read_timeout_seconds: 1")).await
+}
+
+/// The same, where the text ends the settings of TLS.
+async fn gateway_with(further: &str) -> (TestApp, String, String) {
     let directory = TempDir::new().unwrap();
     let trusted = issue(directory.path());
-    let yaml = format!("server: {{read_timeout_seconds: 1, tls: {{{}{further}}}}}", settings(directory.path()));
+    let yaml = format!("server: {{tls: {{{}{further}}}", settings(directory.path()));
     let app = TestApp::in_directory(directory, &yaml).await;
     let url = app.url.replace("http://127.0.0.1", "https://localhost");
     (app, trusted, url)
 }
 
-/// Trusts a certificate, and has one of its own.
+/// Trusts certificates, and has one of its own.
 fn client(trusted: &str, own: Option<(String, String)>) -> ClientBuilder {
     client_of(trusted, own, &["h2", "http/1.1"])
 }
@@ -51,7 +58,9 @@ fn client(trusted: &str, own: Option<(String, String)>) -> ClientBuilder {
 /// The same, for these protocols.
 fn client_of(trusted: &str, own: Option<(String, String)>, protocols: &[&str]) -> ClientBuilder {
     let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(trusted.as_bytes()).unwrap()).unwrap();
+    for certificate in CertificateDer::pem_slice_iter(trusted.as_bytes()) {
+        roots.add(certificate.unwrap()).unwrap();
+    }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     let builder = builder.with_root_certificates(roots);
@@ -149,6 +158,44 @@ async fn a_changed_certificate_is_used_and_an_unusable_one_is_reported() {
     .await;
     std::fs::write(app.directory.path().join("tls.crt"), &second).unwrap();
     until("it works again", &second, &url, |ready| reason(ready).is_none()).await;
+}
+
+/// Calls a tool until `ended`; how often. Each call must succeed.
+async fn call_until(ended: CancellationToken, url: String, client: impl Fn() -> Client) -> usize {
+    let mut calls = 0;
+    while !ended.is_cancelled() {
+        let call = client().post(format!("{url}/tools/calculator/execute"));
+        let answer = call.json(&json!({"arguments": {"expression": "6*7"}})).send().await.expect("an answer");
+        assert_eq!(answer.status(), StatusCode::OK);
+        answer.bytes().await.expect("the whole answer");
+        calls += 1;
+    }
+    calls
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_call_fails_while_certificates_are_renewed() {
+    let (app, first, url) = gateway_with("}").await;
+    let renewals: Vec<_> = (0..2).map(|_| TempDir::new().unwrap()).map(|new| (issue(new.path()), new)).collect();
+    let all = renewals.iter().fold(first.clone(), |all, (certificate, _)| all + certificate);
+    let ended = CancellationToken::new();
+    let mut callers = JoinSet::new();
+    // A connection that stays open: another one would not trust what comes after the first certificate.
+    for protocol in ["h2", "http/1.1"] {
+        let client = client_of(&first, None, &[protocol]).build().unwrap();
+        callers.spawn(call_until(ended.clone(), url.clone(), move || client.clone()));
+    }
+    // A connection for each call.
+    callers.spawn(call_until(ended.clone(), url.clone(), move || client(&all, None).build().unwrap()));
+    for (certificate, new) in &renewals {
+        for file in ["tls.key", "tls.crt"] {
+            std::fs::copy(new.path().join(file), app.directory.path().join(file)).unwrap();
+        }
+        until("the new certificate is in use", certificate, &url, |ready| ready.is_some()).await;
+    }
+    ended.cancel();
+    let calls = callers.join_all().await;
+    assert!(calls.iter().all(|calls| *calls > 10), "{calls:?}");
 }
 
 #[tokio::test]
