@@ -151,7 +151,7 @@ async fn calls(url: String) {
 }
 
 /// What the process has used of the processor (proc(5): clock ticks, of which a second has 100).
-fn processor_millis(process: u32) -> f64 {
+pub(crate) fn processor_millis(process: u32) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
     let (_, fields) = stat.rsplit_once(')').unwrap();
     let fields: Vec<_> = fields.split_whitespace().collect();

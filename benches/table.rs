@@ -12,6 +12,7 @@ mod agents;
 mod console;
 mod conversations;
 mod fairness;
+mod replicas;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -25,6 +26,7 @@ use tempfile::TempDir;
 use self::agents::Models;
 use self::conversations::{Load, Talks};
 use self::fairness::Upstream;
+use self::replicas::Database;
 
 const CONFIG: &str = "config/bench.yaml";
 const LOAD_ROUNDS: usize = 5;
@@ -43,6 +45,9 @@ fn main() {
     }
     if std::env::args().any(|argument| argument == "console") {
         return console_rows(&programs);
+    }
+    if std::env::args().any(|argument| argument == "replicas") {
+        return replica_rows(&programs);
     }
     if let Some(load) = load_of_arguments() {
         return conversation_rows(&programs, load);
@@ -180,6 +185,44 @@ fn console_rows(programs: &Path) {
     let millis = |time: f64| format!("{time:.0} ms");
     row("the overview open, 2 000 tools, 1 000 calls a second", &millis(viewers.one), "≤ 20 ms a second");
     row("  ten times", &millis(viewers.ten), "≤ 50 ms a second");
+}
+
+/// Needs a database of `scripts/with-postgresql`.
+fn replica_rows(programs: &Path) {
+    let database = Database::of_environment().expect("TEST_DATABASE_URL names a PostgreSQL database");
+    let (state, api) = (TempDir::new().unwrap(), console::Api::serve());
+    let file = |name: &str, config: String| {
+        let file = state.path().join(name);
+        std::fs::write(&file, config).unwrap();
+        file
+    };
+    let start = |name: &str, config: &Path| Sekisho::start(programs, &state.path().join(name), config);
+    {
+        let counted = start("counted", &file("counted.yaml", database.config_of_calls(true, true)));
+        let statements = format!("{:.1}", database.statements(&counted.url));
+        row("a replica: statements for 1 000 calls, at 500 a second", &statements, "≤ 20");
+        row("  statements a second without calls", &format!("{:.1}", database.idle_statements()), "");
+    }
+    let of_calls = file("replica.yaml", database.config_of_calls(true, false));
+    let replicas = ["one", "two", "three"].map(|name| start(name, &of_calls));
+    let alone = start("alone", &file("alone.yaml", database.config_of_calls(false, false)));
+    let added = database.added(&replicas[0].url, &alone.url);
+    row("  leases: added to a call, p50", &format!("{:.1} µs", added.p50), "≤ 5 µs");
+    row("  p99", &format!("{:.1} µs", added.p99), "");
+    let all = replicas.each_ref().map(|replica| (&*replica.url, replica.child.0.id()));
+    let (one, three) = (database.processor_micros(&all[..1]), database.processor_micros(&all));
+    row("  processor time of a call, one replica", &format!("{one:.0} µs"), "");
+    row("  three replicas, the same calls a second together", &format!("{three:.0} µs"), "");
+    drop((replicas, alone));
+    let many = file("many.yaml", api.config(state.path()) + &database.config(true, false));
+    let started = Instant::now();
+    let first = start("first", &many);
+    database.first_call(&first.url);
+    row("  start to the first call, 2 000 tools", &format!("{:.2} s", started.elapsed().as_secs_f64()), "≤ 1 s");
+    let second = start("second", &many);
+    database.first_call(&second.url);
+    let slowest = database.propagation(&first.url, &second.url);
+    row("  a registration at another replica, slowest of five", &format!("{slowest:.2} s"), "≤ 2 s");
 }
 
 /// `conversations 20 10`: so many of them, for so many seconds.
