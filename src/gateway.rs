@@ -1,6 +1,7 @@
 //! The gateway: builds all parts from a configuration, and applies a new configuration while it runs.
 
 mod background;
+mod blobs;
 mod changes;
 mod cluster;
 mod configuration;
@@ -45,6 +46,7 @@ use self::tool_set::ToolSet;
 use crate::budget::WriteBehind;
 use crate::config::{Config, dotenv_files};
 use crate::infra::auth::Authenticator;
+use crate::infra::blobs::Blobs;
 use crate::infra::descriptors;
 use crate::infra::metrics::Metrics;
 use crate::infra::outbound::Outbound;
@@ -62,6 +64,7 @@ use crate::sources::mcp::McpServers;
 use crate::sources::openapi::{Collections, DesiredCollections, Loader, Registration, Wait};
 use crate::tool::{Source, SourceTools};
 
+pub use self::blobs::{probe_blobs, verify_stored_trails};
 pub use self::cluster::live_replicas;
 pub(crate) use self::configuration::ConfigurationCheck;
 pub use self::inventory::{Inventory, OfferedTools, offered_tools, take_inventory};
@@ -113,6 +116,8 @@ pub struct Gateway {
     store: Store,
     /// If it is one of several on a database.
     replica: Option<Arc<Replica>>,
+    /// The storage that it shares with the others, if there is one.
+    blobs: Option<Blobs>,
     usage: WriteBehind,
     background: TaskTracker,
     leaving: CancellationToken,
@@ -202,6 +207,7 @@ impl Gateway {
         let usage = WriteBehind::start(Arc::clone(&pipeline.budget), store.clone(), Arc::clone(&readiness))
             .await
             .map_err(component_error("store"))?;
+        let blobs = blobs::open(&config, &outbound)?;
         let replica = cluster::register(&config, &pipeline.policy, &store, &readiness).await?;
         let gateway = Arc::new(Self {
             pipeline,
@@ -225,6 +231,7 @@ impl Gateway {
             documents_pending: Notify::new(),
             store,
             replica,
+            blobs,
             usage,
             background: TaskTracker::new(),
             leaving: CancellationToken::new(),

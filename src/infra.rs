@@ -5,6 +5,7 @@ pub mod audit;
 pub mod auth;
 pub mod backup;
 pub(crate) mod batch_queue;
+pub mod blobs;
 pub mod descriptors;
 pub mod figures;
 pub mod local_socket;

@@ -1,5 +1,7 @@
 //! `sekisho audit`: verifies, searches and exports the audit trail.
 
+mod stored;
+
 use std::borrow::Cow;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -8,7 +10,7 @@ use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Common, Exit, present, with_config};
 use crate::infra::audit::{self, FoundLine, LineFilter, Verified};
@@ -22,6 +24,10 @@ pub(super) enum AuditCommand {
         /// The trails, such as those of several replicas; by default the one of the configuration.
         #[arg(value_name = "FILE")]
         files: Vec<PathBuf>,
+        /// The closed segments of all replicas in object storage (`cluster.blobs`) instead, also for a trail that two
+        /// gateways went on with.
+        #[arg(long, conflicts_with = "files")]
+        stored: bool,
     },
     /// Find lines of all segments. With --json each is printed as it is in the trail.
     Search(Search),
@@ -75,7 +81,8 @@ pub(super) struct Period {
 
 pub(super) fn run(common: &Common, command: AuditCommand) -> Exit {
     match command {
-        AuditCommand::Verify { files } => with_trails(common, &files, |files| verify_all(common, files)),
+        AuditCommand::Verify { stored: true, .. } => with_config(common, |config| stored::verify(common, &config)),
+        AuditCommand::Verify { files, .. } => with_trails(common, &files, |files| verify_all(common, files)),
         AuditCommand::Search(Search { tool, caller, code, call_id, request_id, period, trails }) => {
             let Period { since, until } = period;
             let filter = LineFilter { tool, caller, code, call_id, request_id, since, until };
@@ -152,33 +159,42 @@ fn verify_all(common: &Common, files: &[PathBuf]) -> Exit {
 }
 
 fn verify(common: &Common, file: &Path) -> Exit {
-    match audit::verify(file) {
+    let found = audit::verify(file).map_err(|error| error.to_string());
+    report(common, json!({"file": file}), &file.display().to_string(), found)
+}
+
+/// `origin` names the trail in JSON, `name` in text.
+fn report(common: &Common, mut origin: Value, name: &str, found: Result<Verified, String>) -> Exit {
+    match found {
         Ok(verified) => {
-            show(common, file, &verified);
+            show(common, origin, name, &verified);
             if verified.damages.is_empty() { Exit::Done } else { Exit::Failed }
         }
-        Err(error) => {
-            if common.json {
-                present::json_line(&json!({"file": file, "whole": false, "fault": error.to_string()}));
-            } else {
-                present::problem(&format!("{}: {error}", file.display()));
-            }
+        Err(fault) if common.json => {
+            (origin["whole"], origin["fault"]) = (false.into(), fault.into());
+            present::json_line(&origin);
+            Exit::Failed
+        }
+        Err(fault) => {
+            present::problem(&format!("{name}: {fault}"));
             Exit::Failed
         }
     }
 }
 
-fn show(common: &Common, file: &Path, verified: &Verified) {
+fn show(common: &Common, mut origin: Value, name: &str, verified: &Verified) {
     let Verified { lines, segments, removed_lines, damages, .. } = verified;
     if common.json {
-        let whole = damages.is_empty();
-        present::json_line(&json!({
-            "file": file, "whole": whole, "lines": lines, "segments": segments, "removed_lines": removed_lines, "damages": damages,
-        }));
+        origin["whole"] = damages.is_empty().into();
+        origin["lines"] = (*lines).into();
+        origin["segments"] = (*segments).into();
+        origin["removed_lines"] = (*removed_lines).into();
+        origin["damages"] = json!(damages);
+        present::json_line(&origin);
         return;
     }
     let chain = if damages.is_empty() { "the chain is intact" } else { "each chain is intact" };
-    present::line(&format!("{}: {lines} lines in {segments} segments, {chain}", file.display()));
+    present::line(&format!("{name}: {lines} lines in {segments} segments, {chain}"));
     if *removed_lines > 0 {
         present::line(&format!(
             "{removed_lines} lines before them were removed, as the trail states (audit.retention_days)"

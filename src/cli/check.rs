@@ -101,6 +101,7 @@ fn look_at(config: &Config) -> Vec<Finding> {
     let Some(runtime) = super::serve::runtime() else { return findings };
     let lock = runtime.block_on(gateway::read_lock(config)).map_err(|problem| problem.to_string());
     findings.extend(check_cluster(config, &runtime));
+    findings.extend(check_blobs(config, &runtime));
     findings.push(finding("lock", lock.as_ref().map(describe_lock).map_err(Clone::clone)));
     if lock.is_err() {
         return findings;
@@ -184,6 +185,15 @@ fn not_a_replica(hosts: &[&str]) -> String {
         hosts.len(),
         present::harmless(&hosts.join(", "))
     )
+}
+
+/// Whether an object can be written, read and removed, where replicas share object storage.
+fn check_blobs(config: &Config, runtime: &Runtime) -> Option<Finding> {
+    let outcome = match runtime.block_on(gateway::probe_blobs(config)) {
+        Ok(place) => Ok(format!("an object could be written, read and removed in {}", place?)),
+        Err(problem) => Err(problem.to_string()),
+    };
+    Some(finding("object storage", outcome))
 }
 
 /// The tools of each document, or why it has none.

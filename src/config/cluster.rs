@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::check::Findings;
-use super::{Secret, StoreConfig};
+use super::{BlobsConfig, Secret, StoreConfig};
 
 /// Shorter ones can be guessed.
 const MIN_SECRET_CHARACTERS: usize = 32;
@@ -22,6 +22,8 @@ pub struct ClusterConfig {
     /// The same at all replicas, of at least 32 random characters. With it they sign the ids of sessions, and the
     /// requests that they forward.
     pub secret: Option<Secret>,
+    /// Object storage that all replicas have, for large replies, files of sessions and closed segments of the audit trail.
+    pub blobs: Option<BlobsConfig>,
 }
 
 impl ClusterConfig {
@@ -40,6 +42,20 @@ impl ClusterConfig {
         }
         self.check_address(findings);
         self.check_secret(findings);
+        self.check_blobs(findings);
+    }
+
+    fn check_blobs(&self, findings: &mut Findings) {
+        let Some(blobs) = &self.blobs else { return };
+        if self.enabled {
+            blobs.check(findings);
+        } else {
+            findings.add(
+                "cluster.blobs",
+                "is for replicas, and this gateway is none",
+                "set `cluster.enabled: true`, or leave `cluster.blobs` out",
+            );
+        }
     }
 
     fn check_address(&self, findings: &mut Findings) {

@@ -66,12 +66,13 @@ openapi:
       auth_config: {api_key: hunter2, token: hunter2, password: hunter2, client_secret: hunter2, extra_headers: {G: hunter2}}
   adapters: {h: {headers: {I: hunter2}}}
 store: {url: 'postgres://sekisho:hunter2@db.example/sekisho'}
+cluster: {enabled: true, blobs: {url: 's3://b', access_key_id: a, secret_access_key: hunter2}}
 ",
     )
     .unwrap();
     let shown = format!("{config:?}");
     assert!(!shown.contains("hunter2"), "{shown}");
-    assert_eq!(shown.matches("***").count(), 17, "{shown}");
+    assert_eq!(shown.matches("***").count(), 18, "{shown}");
 }
 
 #[test]

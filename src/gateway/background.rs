@@ -19,6 +19,7 @@ impl Gateway {
         let gateway = Arc::clone(self);
         self.background.spawn(async move { gateway.usage.run(gateway.closing.clone()).await });
         self.start_replica();
+        self.start_blobs();
         let gateway = Arc::clone(self);
         self.background.spawn(async move { gateway.keep_documents().await });
         let gateway = Arc::clone(self);
@@ -75,7 +76,7 @@ impl Gateway {
     async fn delete_idle_workspaces(&self, conversations: &[(String, String)]) {
         let kept: HashSet<_> = conversations.iter().map(|(caller_key, id)| workspace_of(caller_key, id)).collect();
         for workspace in self.pipeline.sessions.evict_idle().into_iter().filter(|name| !kept.contains(name)) {
-            if let Err(error) = self.workspaces.remove(&workspace).await {
+            if let Err(error) = self.workspaces.remove_idle(&workspace).await {
                 tracing::warn!(%error, workspace, "cannot delete the workspace of an expired session");
             }
         }

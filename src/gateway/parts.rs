@@ -101,7 +101,8 @@ pub(super) async fn pipeline(
     store: &Store,
 ) -> Result<Arc<Pipeline>, StartError> {
     let policy = Policy::load(&config.policy).map_err(|errors| component_error("policy")(lines(&errors)))?;
-    let audit = Audit::open(config.audit_file(), &config.audit, Arc::clone(readiness));
+    let open = if config.cluster.blobs.is_some() { Audit::open_stored } else { Audit::open };
+    let audit = open(config.audit_file(), &config.audit, Arc::clone(readiness));
     Ok(Arc::new(Pipeline {
         registry: Arc::new(Registry::new(snapshot)),
         limits: match config.cluster.enabled {

@@ -23,6 +23,8 @@ mod open;
 mod retention;
 mod search;
 mod segments;
+mod stored;
+mod upload;
 mod verify;
 mod writer;
 
@@ -31,7 +33,7 @@ pub(crate) mod tests;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -53,6 +55,8 @@ pub use self::error::AuditError;
 pub use self::event::{AuditEvent, EventKind};
 pub use self::newest::{HistoryFilter, HistoryPage, PastCall, newest};
 pub use self::search::{FoundLine, LineFilter, search};
+pub use self::stored::{StoredTrail, verify_stored};
+pub use self::upload::SegmentUploads;
 pub use self::verify::{Verified, verify};
 
 /// The open trail. Clones share it; the writer stops when the last one is dropped.
@@ -76,6 +80,8 @@ struct Trail {
     refusing: AtomicBool,
     /// The writer is to close the segment.
     new_segment: AtomicBool,
+    /// Closed segments up to this line may be removed: the storage has them, or none is to have them.
+    removable_through: AtomicU64,
     stopped: watch::Sender<bool>,
 }
 
@@ -112,10 +118,24 @@ impl Audit {
     /// # Errors
     /// The file cannot be used, another process writes it, or it was tampered with and the configuration says `refuse`.
     pub fn open(file: PathBuf, config: &AuditConfig, readiness: Arc<Readiness>) -> Result<Self, AuditError> {
-        Self::start(open::open(file, config.on_damage)?, config, readiness)
+        Self::start(open::open(file, config.on_damage)?, config, readiness, u64::MAX)
     }
 
-    fn start(opened: Opened<impl Disk>, config: &AuditConfig, readiness: Arc<Readiness>) -> Result<Self, AuditError> {
+    /// As [`open`](Self::open), for a trail whose segments are copied to object storage: none is removed before
+    /// [`segments_stored_through`](Self::segments_stored_through).
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_stored(file: PathBuf, config: &AuditConfig, readiness: Arc<Readiness>) -> Result<Self, AuditError> {
+        Self::start(open::open(file, config.on_damage)?, config, readiness, 0)
+    }
+
+    fn start(
+        opened: Opened<impl Disk>,
+        config: &AuditConfig,
+        readiness: Arc<Readiness>,
+        removable_through: u64,
+    ) -> Result<Self, AuditError> {
         let trail = Arc::new(Trail {
             queue: BatchQueue::new(config.max_queued / 2),
             durability: config.durability,
@@ -123,6 +143,7 @@ impl Audit {
             lines: AtomicUsize::new(0),
             refusing: AtomicBool::new(false),
             new_segment: AtomicBool::new(false),
+            removable_through: AtomicU64::new(removable_through),
             stopped: watch::Sender::new(false),
         });
         let ending = Ending(Arc::clone(&trail));
@@ -164,6 +185,11 @@ impl Audit {
     /// Closes the segment and starts the next one, within a second. A segment without calls is not closed.
     pub fn start_segment(&self) {
         self.handle.0.new_segment.store(true, Ordering::Release);
+    }
+
+    /// Object storage has all closed segments up to this line.
+    pub fn segments_stored_through(&self, line: u64) {
+        self.handle.0.removable_through.fetch_max(line, Ordering::AcqRel);
     }
 
     /// Refuses further calls, writes and syncs waiting lines, and stops the writer. Running calls have a second to

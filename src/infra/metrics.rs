@@ -227,6 +227,11 @@ impl Metrics {
         self.families.idempotent_replays.inc();
     }
 
+    /// Closed segments of the audit trail that are not in object storage yet.
+    pub fn set_segments_waiting(&self, segments: usize) {
+        self.families.audit_segments_waiting.set(i64::try_from(segments).unwrap_or(i64::MAX));
+    }
+
     /// The text exposition format, version 0.0.4.
     pub fn render(&self) -> String {
         let gathered = self.registry.gather();

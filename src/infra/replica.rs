@@ -120,6 +120,11 @@ impl Replica {
         &self.id
     }
 
+    /// The name of its machine.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
     /// All replicas that had not left at the last heartbeat.
     pub fn states(&self) -> Vec<ReplicaState> {
         let listed = self.listed.load();

@@ -31,6 +31,7 @@ mod sqlite;
 mod summaries;
 mod text;
 mod usage;
+mod workspaces;
 
 #[cfg(test)]
 mod tenant_keys;
@@ -58,7 +59,7 @@ pub use self::conversation_logs::{CopiedRun, LogFilter, LogRow};
 pub use self::conversation_runs::{ConversationRun, MessageLog, ModelUsageRow, RunEnd, RunStatus, StoredError};
 pub use self::conversations::{Conversation, ConversationChange, ConversationStatus};
 pub use self::error::StoreError;
-pub use self::idempotency::{IdempotencyRecord, OwnedRecords, RecordOwner, RecordedOutcome, StartedCall};
+pub use self::idempotency::{IdempotencyRecord, KeptReply, OwnedRecords, RecordOwner, RecordedOutcome, StartedCall};
 pub use self::location::StoreLocation;
 pub use self::paused_runs::PausedRun;
 pub use self::permits::{AskedPermits, StoredPermit};
@@ -71,6 +72,7 @@ pub use self::resources::ResourceKind;
 pub use self::runs::AgentRun;
 pub use self::sessions::{SessionMessage, SessionSummary};
 pub use self::usage::{DailyScope, DailyUsage};
+pub use self::workspaces::{WORKSPACE_LEASE, WorkspaceLock};
 
 /// Cheap to clone; clones share the connections.
 #[derive(Debug, Clone)]

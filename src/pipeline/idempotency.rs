@@ -8,11 +8,12 @@
 //!
 //! A call is recorded in the store before it is sent, so that it does not run twice after a crash: the outcome of a
 //! call that ran then is unknown. Each tenant has a bounded number of records ([`record_counts`]). When a reply is too large
-//! or evicted, its record stays.
+//! or evicted, its record stays. Where replicas share object storage, a large one goes there ([`objects`]).
 
 mod errors;
 mod in_flight;
 mod key;
+mod objects;
 mod record_counts;
 mod stored;
 
@@ -37,6 +38,7 @@ use super::receipt::Reply;
 use crate::config::SessionConfig;
 use crate::core::call::{Arguments, CallContext, Caller, Deadline};
 use crate::core::error::CallError;
+use crate::infra::blobs::Blobs;
 use crate::infra::replica::LOST_AFTER;
 use crate::infra::store::{IdempotencyRecord, RecordOwner, RecordedOutcome, Store, StoreError};
 
@@ -59,6 +61,8 @@ pub struct Replies {
     abort: CancellationToken,
     /// The id of this replica, if it is one.
     replica: OnceLock<Arc<str>>,
+    /// For replies that are too large for the store, if there is object storage.
+    blobs: OnceLock<Blobs>,
 }
 
 /// The result of looking up a call with a key.
@@ -114,6 +118,7 @@ impl Replies {
             tasks: TaskTracker::new(),
             abort: CancellationToken::new(),
             replica: OnceLock::new(),
+            blobs: OnceLock::new(),
         };
         replies.reconfigure(config);
         Ok(replies)
@@ -135,8 +140,9 @@ impl Replies {
     /// The store cannot be written.
     pub async fn forget_expired(&self) -> Result<(), StoreError> {
         let mut counts = self.counts.lock().await;
-        for (owner, bytes) in self.store.forget_idempotency_records_until(self.expired_at(Timestamp::now())).await? {
-            counts.remove_record(&owner, bytes);
+        for (owner, reply) in self.store.forget_idempotency_records_until(self.expired_at(Timestamp::now())).await? {
+            counts.remove_record(&owner, reply.bytes);
+            self.remove_object(reply.object);
         }
         Ok(())
     }
@@ -262,6 +268,7 @@ impl Replies {
             RecordedOutcome::Unknown => return Err(outcome_unknown()),
             RecordedOutcome::ReplyDropped => return Err(no_longer_kept()),
             RecordedOutcome::Answered(text) => text,
+            RecordedOutcome::AnsweredByObject(object) => self.read_object(&object).await?,
         };
         if let Err(error) = self.store.use_idempotency_record(&id.0, now).await {
             tracing::debug!(%error, "the last use of a call with an Idempotency-Key was not recorded");
@@ -298,8 +305,9 @@ impl Replies {
 
     async fn forget_oldest(&self, counts: &mut RecordCounts, tenant: &Arc<str>) -> Result<bool, StoreError> {
         for owner in counts.largest_first(tenant, |count: &Count| count.records) {
-            if let Some(bytes) = self.store.forget_oldest_idempotency_record(&owner).await? {
-                counts.remove_record(&owner, bytes);
+            if let Some(reply) = self.store.forget_oldest_idempotency_record(&owner).await? {
+                counts.remove_record(&owner, reply.bytes);
+                self.remove_object(reply.object);
                 return Ok(true);
             }
         }
@@ -312,13 +320,12 @@ impl Replies {
     }
 
     async fn keep(&self, guard: &InFlightGuard, reply: &Reply) -> Result<(), StoreError> {
-        let text = stored::text_of(reply).unwrap_or_else(|error| {
-            tracing::error!(%error, "a reply could not be written as JSON");
-            None
-        });
+        let kept = self.kept(guard, reply).await;
         let mut counts = self.counts.lock().await;
-        if self.store.end_idempotent_call(&guard.id.0, text.as_deref(), Timestamp::now()).await? {
-            counts.add_bytes(&guard.owner, text.map_or(0, |text| text.len() as u64));
+        if self.store.end_idempotent_call(&guard.id.0, kept.in_store(), Timestamp::now()).await? {
+            counts.add_bytes(&guard.owner, kept.bytes_in_store());
+        } else {
+            self.remove_object(kept.into_object());
         }
         let tenant = &guard.owner.tenant;
         while counts.of_tenant(tenant).bytes > MAX_TENANT_BYTES {

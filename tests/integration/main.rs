@@ -65,6 +65,7 @@ mod mcp_servers;
 mod mcp_sessions;
 mod model_apis;
 mod oauth;
+mod object_storage;
 mod observability;
 mod one_gateway;
 mod openapi;

@@ -48,6 +48,7 @@ outbound:
 fn every_rule_of_the_check_is_enforced() {
     for (text, setting) in [
         ("server: {allowed_hosts: ['https://a.example']}", "server.allowed_hosts[0]"),
+        ("cluster: {blobs: {url: 's3://bucket'}}", "cluster.blobs"),
         ("server: {mcp: {allowed_hosts: [a.example/b]}}", "server.mcp.allowed_hosts[0]"),
         ("server: {trusted_proxies: [localhost]}", "server.trusted_proxies[0]"),
         ("outbound: {proxy: {url: 'proxy.example:3128'}}", "outbound.proxy.url"),
@@ -187,6 +188,31 @@ fn every_rule_of_the_check_is_enforced() {
         let expected = format!("`{setting}`: ");
         assert!(found.len() == 1 && found[0].message.starts_with(&expected), "{text}: {found:#?}");
         assert!(found[0].advice.is_some() && matches!(found[0].place, ConfigLocation::At { .. }), "{text}: {found:#?}");
+    }
+}
+
+#[test]
+fn object_storage_is_checked() {
+    for (blobs, setting) in [
+        ("url: 'ftp://host/folder'", "cluster.blobs.url"),
+        ("url: 's3:///prefix'", "cluster.blobs.url"),
+        ("url: 's3://user@bucket'", "cluster.blobs.url"),
+        ("url: 's3://bucket?region=a'", "cluster.blobs.url"),
+        ("url: 'file://folder'", "cluster.blobs.url"),
+        ("url: 'file:///'", "cluster.blobs.url"),
+        ("url: 'file:///folder', region: a", "cluster.blobs.region"),
+        ("url: 's3://bucket', access_key_id: a", "cluster.blobs"),
+        ("url: 's3://bucket', endpoint: 'ftp://host'", "cluster.blobs.endpoint"),
+    ] {
+        let replica = format!("store: {{url: 'postgres://h/d'}}\ncluster: {{enabled: true, blobs: {{{blobs}}}}}\n");
+        let found = load(&replica).unwrap_err();
+        assert!(found.len() == 1 && found[0].message.starts_with(&format!("`{setting}`: ")), "{blobs}: {found:#?}");
+    }
+    for blobs in
+        ["url: 's3://bucket'", "url: 'gs://bucket/a/b'", "url: 'az://container@account'", "url: 'file:///folder'"]
+    {
+        let replica = format!("store: {{url: 'postgres://h/d'}}\ncluster: {{enabled: true, blobs: {{{blobs}}}}}\n");
+        assert!(load(&replica).is_ok(), "{blobs}");
     }
 }
 

@@ -28,8 +28,15 @@ fn the_default_file_has_the_defaults_of_the_code() {
 fn the_settings_that_are_off_are_valid_too() {
     // One of the two is required, and the file shows both.
     let text = switched_on().replace("    jwks_file: /etc/sekisho/jwks.json", "");
+    // Object storage is for replicas.
+    let text = text.replace("at each.\n  enabled: false", "at each.\n  enabled: true");
     let of_cluster = "0123456789abcdef0123456789abcdef";
-    let set = [("ALICE_KEY", "k"), ("SEKISHO_OIDC_SECRET", "s"), ("SEKISHO_CLUSTER_SECRET", of_cluster)];
+    let set = [
+        ("ALICE_KEY", "k"),
+        ("SEKISHO_OIDC_SECRET", "s"),
+        ("SEKISHO_CLUSTER_SECRET", of_cluster),
+        ("S3_SECRET_ACCESS_KEY", "s"),
+    ];
     let config = load_with(&text, &set).unwrap();
     assert_eq!(config.auth.api_keys.len(), 2);
 }

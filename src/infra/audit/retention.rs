@@ -31,9 +31,9 @@ impl Retention {
         Self { period: SignedDuration::from_hours(i64::from(days) * 24), looked_at: None }
     }
 
-    /// The segments that were closed before the period, from the beginning of the trail. `written` is the first line of
-    /// the segment that is written.
-    pub(super) fn due(&mut self, file: &Path, written: u64) -> Option<OldSegments> {
+    /// The segments that were closed before the period, from the beginning of the trail up to line `removable`. `written` is
+    /// the first line of the segment that is written.
+    pub(super) fn due(&mut self, file: &Path, written: u64, removable: u64) -> Option<OldSegments> {
         if self.looked_at.is_some_and(|looked_at| looked_at.elapsed() < INTERVAL) {
             return None;
         }
@@ -42,8 +42,10 @@ impl Retention {
         let closed = segments::closed(file)
             .inspect_err(|problem| tracing::warn!(%problem, "old segments of the audit trail cannot be found"))
             .ok()?;
-        let old = closed.iter().take_while(|segment| segment.closed_at < until).count();
-        let next = closed.get(old).map_or(written, |segment| segment.first_line);
+        let next_line = |at: usize| closed.get(at).map_or(written, |segment: &Segment| segment.first_line);
+        let is_due = |at: &usize| closed[*at].closed_at < until && next_line(at + 1) <= removable.saturating_add(1);
+        let old = (0..closed.len()).take_while(is_due).count();
+        let next = next_line(old);
         let segments: Vec<_> = closed.into_iter().take(old).collect();
         (!segments.is_empty()).then(|| OldSegments { segments, through_line: next.saturating_sub(1) })
     }

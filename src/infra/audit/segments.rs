@@ -39,6 +39,11 @@ pub(super) fn next_path(file: &Path) -> PathBuf {
     with_suffix(file, ".next")
 }
 
+/// `<file>.id`, the id of the trail among those of other replicas.
+pub(super) fn id_path(file: &Path) -> PathBuf {
+    with_suffix(file, ".id")
+}
+
 /// The name of the segment that is closed now.
 pub(super) fn closed_path(file: &Path, first_line: u64, now: SystemTime) -> PathBuf {
     beside(file, &format!("{first_line:012}-{}", compact(now)))

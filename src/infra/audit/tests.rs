@@ -1,5 +1,6 @@
 mod disk;
 mod rotation;
+mod stored;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,12 +1,12 @@
 //! Verifies a trail: over all segments every line continues the previous one, and the line in the head exists.
 
 use std::fs::File;
-use std::io::{self, BufReader, Seek, SeekFrom};
+use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::chain::Chain;
+use super::chain::{Chain, Hash};
 use super::error::AuditError;
 use super::lines::{Lines, Next};
 use super::mark::{FirstLine, NewChain, SegmentsRemoved};
@@ -61,7 +61,7 @@ pub(super) fn walk(file: &Path) -> Result<Walked, AuditError> {
         Err(AuditError::NoHead { .. }) => None,
         head => head?,
     };
-    let mut walk = Walk { chain: Chain::EMPTY, head, removed_through: 0, verified: Verified::default() };
+    let mut walk = Walk { head, ..Walk::of_segments() };
     let files = files(file)?;
     for (path, opened) in &files {
         walk.follow(path, opened).map_err(AuditError::in_segment(path))?;
@@ -98,7 +98,7 @@ pub(super) fn files(file: &Path) -> Result<Vec<(PathBuf, File)>, AuditError> {
 }
 
 /// What was verified so far.
-struct Walk {
+pub(super) struct Walk {
     chain: Chain,
     head: Option<Chain>,
     /// The last line of those that a line records as removed.
@@ -107,17 +107,42 @@ struct Walk {
 }
 
 impl Walk {
+    /// Of closed segments, without the head of their trail.
+    pub(super) fn of_segments() -> Self {
+        Self { chain: Chain::EMPTY, head: None, removed_through: 0, verified: Verified::default() }
+    }
+
+    /// Follows a closed segment, which is named `path`.
+    pub(super) fn follow_bytes(&mut self, path: &Path, segment: &[u8]) -> Result<(), AuditError> {
+        let first = segment.split(|byte| *byte == b'\n').next().and_then(FirstLine::read);
+        self.follow_lines(path, first.as_ref(), segment).map_err(AuditError::in_segment(path))
+    }
+
+    /// Whether this is the last line that was followed.
+    pub(super) fn ends_at(&self, line: u64, hash: Hash) -> bool {
+        self.chain.lines == line && self.chain.hash == hash && self.verified.unfinished_bytes == 0
+    }
+
+    pub(super) fn end_of_segments(self) -> Result<Verified, AuditError> {
+        self.check_beginning().map(|()| self.verified)
+    }
+
     fn follow(&mut self, path: &Path, mut file: &File) -> Result<(), AuditError> {
+        let unusable = AuditError::unusable(path);
+        let first = first_line_of(file).map_err(&unusable)?;
+        file.seek(SeekFrom::Start(0)).map_err(&unusable)?;
+        self.follow_lines(path, first.as_ref(), BufReader::new(file))
+    }
+
+    fn follow_lines(&mut self, path: &Path, first: Option<&FirstLine>, from: impl BufRead) -> Result<(), AuditError> {
         let unusable = AuditError::unusable(path);
         if self.verified.unfinished_bytes > 0 {
             return Err(AuditError::Malformed { line: self.chain.lines + 1 });
         }
-        let first = first_line_of(file).map_err(&unusable)?;
         if self.verified.lines == 0 {
-            self.begin(first.as_ref());
+            self.begin(first);
         }
-        file.seek(SeekFrom::Start(0)).map_err(&unusable)?;
-        let mut lines = Lines::new(BufReader::new(file));
+        let mut lines = Lines::new(from);
         let mut is_first = true;
         loop {
             match lines.next().map_err(&unusable)? {
@@ -172,11 +197,17 @@ impl Walk {
         if self.chain.lines < known {
             return Err(AuditError::CutOff { line: self.chain.lines + 1, known });
         }
+        self.check_beginning()?;
+        self.verified.lines_beyond_head = self.chain.lines - known;
+        Ok(self.verified)
+    }
+
+    /// What is not there was removed by the rule for retention.
+    fn check_beginning(&self) -> Result<(), AuditError> {
         if self.removed_through < self.verified.removed_lines {
             return Err(AuditError::BeginningMissing { line: 1, found: self.verified.removed_lines + 1 });
         }
-        self.verified.lines_beyond_head = self.chain.lines - known;
-        Ok(self.verified)
+        Ok(())
     }
 }
 

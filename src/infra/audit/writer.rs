@@ -237,7 +237,8 @@ impl<D: Disk> Writer<D> {
     /// The line first: without it the removed lines would be missing.
     fn remove_old_segments(&mut self) -> io::Result<()> {
         let (Some(retention), Some(segment)) = (&mut self.retention, self.segment) else { return Ok(()) };
-        let Some(old) = retention.due(self.disk.path(), segment.first_line) else { return Ok(()) };
+        let removable = self.trail.removable_through.load(Ordering::Acquire);
+        let Some(old) = retention.due(self.disk.path(), segment.first_line, removable) else { return Ok(()) };
         let mut end = self.chain;
         let mut text = Vec::new();
         end.append_mark(&Mark::SegmentsRemoved(SegmentsRemoved { through_line: old.through_line }), &mut text)?;

@@ -120,6 +120,8 @@ families! {
     tools_quarantined: IntGauge = "tools_quarantined" {},
     /// Tools that are offered although their text may contain hidden instructions.
     tools_flagged: IntGauge = "tools_flagged" {},
+    /// Closed segments of the audit trail that wait to be copied to object storage.
+    audit_segments_waiting: IntGauge = "audit_segments_waiting" {},
     /// Always 1; its labels describe the build.
     build_info: IntGaugeVec = "build_info" { version, os, arch },
 }

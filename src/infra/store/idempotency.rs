@@ -5,6 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::{Store, StoreError};
+use crate::infra::blobs::{BlobKey, StoredBlob};
 
 /// Whose records push out each other.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,8 +40,27 @@ pub enum RecordedOutcome {
     /// It runs, or its process ended before it did.
     Unknown,
     Answered(String),
+    /// As `Answered`; the reply is in object storage.
+    AnsweredByObject(StoredBlob),
     /// It has ended, and its reply is not stored.
     ReplyDropped,
+}
+
+/// What is kept of a reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeptReply<'a> {
+    Text(&'a str),
+    Object(&'a StoredBlob),
+    Nothing,
+}
+
+/// What a removed record had.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemovedReply {
+    /// Of the reply in its row.
+    pub bytes: u64,
+    /// The object with its reply, which is still there.
+    pub object: Option<BlobKey>,
 }
 
 /// How many records an owner has, and how many bytes their replies.
@@ -51,25 +71,31 @@ pub struct OwnedRecords {
     pub bytes: u64,
 }
 
-/// Request, `kept_since`, `answered`, reply and runner.
-type RecordRow = (String, i64, i64, Option<String>, Option<String>);
+/// Request, `kept_since`, `answered`, reply, runner, and the object with its digest and length.
+type RecordRow = (String, i64, i64, Option<String>, Option<String>, Option<String>, Option<String>, Option<i64>);
 
 impl Store {
     /// # Errors
     /// [`StoreError`].
     pub async fn idempotency_record(&self, id: &str) -> Result<Option<IdempotencyRecord>, StoreError> {
         let row: Option<RecordRow> = sqlx::query_as(
-            "SELECT request, kept_since, answered, reply, runner FROM idempotency_records WHERE id = $1",
+            "SELECT request, kept_since, answered, reply, runner, object, object_sha256, object_bytes
+             FROM idempotency_records WHERE id = $1",
         )
         .bind(id)
         .fetch_optional(&self.pool)
         .await
         .map_err(|error| self.failed(error))?;
-        let Some((request, kept_since, answered, reply, runner)) = row else { return Ok(None) };
-        let outcome = match (answered, reply) {
-            (0, _) => RecordedOutcome::Unknown,
-            (_, Some(reply)) => RecordedOutcome::Answered(reply),
-            (_, None) => RecordedOutcome::ReplyDropped,
+        let Some((request, kept_since, answered, reply, runner, object, sha256, bytes)) = row else { return Ok(None) };
+        let outcome = match (answered, reply, object) {
+            (0, ..) => RecordedOutcome::Unknown,
+            (_, Some(reply), _) => RecordedOutcome::Answered(reply),
+            (_, None, Some(object)) => {
+                let key = BlobKey::parse(&object).ok_or_else(|| self.damaged(format!("`{object}` is no object")))?;
+                let (sha256, bytes) = (sha256.unwrap_or_default(), count(bytes.unwrap_or_default()));
+                RecordedOutcome::AnsweredByObject(StoredBlob { key, sha256, bytes })
+            }
+            (_, None, None) => RecordedOutcome::ReplyDropped,
         };
         let kept_since = Timestamp::from_microsecond(kept_since)
             .map_err(|_| self.damaged(format!("a record is kept since {kept_since}")))?;
@@ -101,15 +127,30 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]; the call's outcome stays unknown then.
-    pub async fn end_idempotent_call(&self, id: &str, reply: Option<&str>, now: Timestamp) -> Result<bool, StoreError> {
+    pub async fn end_idempotent_call(
+        &self,
+        id: &str,
+        reply: KeptReply<'_>,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let (text, object) = match reply {
+            KeptReply::Text(text) => (Some(text), None),
+            KeptReply::Object(object) => (None, Some(object)),
+            KeptReply::Nothing => (None, None),
+        };
+        let length = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
         let ended = sqlx::query(
-            "UPDATE idempotency_records SET answered = 1, reply = $2, bytes = $3, kept_since = $4, last_used = $4
+            "UPDATE idempotency_records SET answered = 1, reply = $2, bytes = $3, kept_since = $4, last_used = $4,
+                 object = $5, object_sha256 = $6, object_bytes = $7
              WHERE id = $1",
         )
         .bind(id)
-        .bind(reply)
-        .bind(i64::try_from(reply.map_or(0, str::len)).unwrap_or(i64::MAX))
+        .bind(text)
+        .bind(length(text.map_or(0, |text| text.len() as u64)))
         .bind(now.as_microsecond())
+        .bind(object.map(|object| object.key.to_string()))
+        .bind(object.map(|object| object.sha256.as_str()))
+        .bind(object.map(|object| length(object.bytes)))
         .execute(&self.pool)
         .await
         .map_err(|error| self.failed(error))?;
@@ -139,23 +180,26 @@ impl Store {
         Ok(removed.first().map(|(bytes,)| count(*bytes)))
     }
 
-    /// Removes the owner's least recently used record of a call that was answered; how many bytes its reply had.
+    /// Removes the owner's least recently used record of a call that was answered.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn forget_oldest_idempotency_record(&self, owner: &RecordOwner) -> Result<Option<u64>, StoreError> {
-        let removed: Vec<(i64,)> = sqlx::query_as(
+    pub async fn forget_oldest_idempotency_record(
+        &self,
+        owner: &RecordOwner,
+    ) -> Result<Option<RemovedReply>, StoreError> {
+        let removed: Vec<(i64, Option<String>)> = sqlx::query_as(
             "DELETE FROM idempotency_records WHERE id =
              (SELECT id FROM idempotency_records WHERE tenant = $1 AND caller_key = $2 AND answered = 1
               ORDER BY last_used LIMIT 1)
-             RETURNING bytes",
+             RETURNING bytes, object",
         )
         .bind(&*owner.tenant)
         .bind(&*owner.caller_key)
         .fetch_all(&self.pool)
         .await
         .map_err(|error| self.failed(error))?;
-        Ok(removed.first().map(|(bytes,)| count(*bytes)))
+        Ok(removed.into_iter().next().map(|(bytes, object)| RemovedReply::of(bytes, object)))
     }
 
     /// Removes the owner's least recently used reply, not its record; how many bytes it had.
@@ -180,23 +224,24 @@ impl Store {
         Ok(Some(if dropped.rows_affected() > 0 { count(bytes) } else { 0 }))
     }
 
-    /// Removes the records stored at that time or before; returns the caller and reply size of each.
+    /// Removes the records stored at that time or before; returns the caller and reply of each.
     ///
     /// # Errors
     /// [`StoreError`].
     pub async fn forget_idempotency_records_until(
         &self,
         moment: Timestamp,
-    ) -> Result<Vec<(RecordOwner, u64)>, StoreError> {
-        let removed: Vec<(String, String, i64)> = sqlx::query_as(
-            "DELETE FROM idempotency_records WHERE kept_since <= $1 RETURNING tenant, caller_key, bytes",
+    ) -> Result<Vec<(RecordOwner, RemovedReply)>, StoreError> {
+        let removed: Vec<(String, String, i64, Option<String>)> = sqlx::query_as(
+            "DELETE FROM idempotency_records WHERE kept_since <= $1 RETURNING tenant, caller_key, bytes, object",
         )
         .bind(moment.as_microsecond())
         .fetch_all(&self.pool)
         .await
         .map_err(|error| self.failed(error))?;
-        let removed = removed.into_iter().map(|(tenant, caller_key, bytes)| {
-            (RecordOwner { tenant: tenant.into(), caller_key: caller_key.into() }, count(bytes))
+        let removed = removed.into_iter().map(|(tenant, caller_key, bytes, object)| {
+            let owner = RecordOwner { tenant: tenant.into(), caller_key: caller_key.into() };
+            (owner, RemovedReply::of(bytes, object))
         });
         Ok(removed.collect())
     }
@@ -221,6 +266,12 @@ impl Store {
     }
 }
 
+impl RemovedReply {
+    fn of(bytes: i64, object: Option<String>) -> Self {
+        Self { bytes: count(bytes), object: object.and_then(|object| BlobKey::parse(&object)) }
+    }
+}
+
 /// A count that the database keeps is never negative.
 fn count(number: i64) -> u64 {
     u64::try_from(number).unwrap_or_default()
@@ -237,6 +288,11 @@ mod tests {
 
     fn owner(caller: &str) -> RecordOwner {
         RecordOwner { tenant: "acme".into(), caller_key: caller.into() }
+    }
+
+    /// The reply of a row with so many bytes.
+    fn row(bytes: u64) -> RemovedReply {
+        RemovedReply { bytes, object: None }
     }
 
     async fn start(store: &Store, id: &str, caller: &str, now: i64) -> Result<bool, StoreError> {
@@ -256,8 +312,8 @@ mod tests {
         assert!(start(&store, "a", "ann", 1).await.unwrap());
         assert!(!start(&store, "a", "bob", 2).await.unwrap(), "there is one already");
         assert!(start(&store, "b", "ann", 1).await.unwrap());
-        assert!(store.end_idempotent_call("b", Some("{\"n\":1.10}"), at(5)).await.unwrap());
-        assert!(!store.end_idempotent_call("c", Some("{}"), at(5)).await.unwrap());
+        assert!(store.end_idempotent_call("b", KeptReply::Text("{\"n\":1.10}"), at(5)).await.unwrap());
+        assert!(!store.end_idempotent_call("c", KeptReply::Text("{}"), at(5)).await.unwrap());
         store.close().await;
         let store = Store::open_file(&path).await.unwrap();
         assert_eq!(outcome(&store, "a").await, Some(RecordedOutcome::Unknown));
@@ -276,14 +332,14 @@ mod tests {
             start(&store, id, caller, now).await.unwrap();
         }
         for (now, id) in (10..).zip(["a", "b", "c"]) {
-            store.end_idempotent_call(id, Some("12345"), at(now)).await.unwrap();
+            store.end_idempotent_call(id, KeptReply::Text("12345"), at(now)).await.unwrap();
         }
         store.use_idempotency_record("a", at(20)).await.unwrap();
         assert_eq!(store.drop_oldest_idempotent_reply(&owner("ann")).await.unwrap(), Some(5));
         assert_eq!(outcome(&store, "b").await, Some(RecordedOutcome::ReplyDropped));
-        assert_eq!(store.forget_oldest_idempotency_record(&owner("ann")).await.unwrap(), Some(0), "b");
+        assert_eq!(store.forget_oldest_idempotency_record(&owner("ann")).await.unwrap(), Some(row(0)), "b");
         assert_eq!(outcome(&store, "b").await, None);
-        assert_eq!(store.forget_oldest_idempotency_record(&owner("ann")).await.unwrap(), Some(5), "a");
+        assert_eq!(store.forget_oldest_idempotency_record(&owner("ann")).await.unwrap(), Some(row(5)), "a");
         assert_eq!(store.forget_oldest_idempotency_record(&owner("ann")).await.unwrap(), None, "the other runs");
         assert_eq!(store.drop_oldest_idempotent_reply(&owner("ann")).await.unwrap(), None);
         assert_eq!(outcome(&store, "running").await, Some(RecordedOutcome::Unknown));
@@ -296,12 +352,33 @@ mod tests {
         for (id, caller, now) in [("a", "ann", 1), ("b", "bob", 2), ("c", "ann", 3)] {
             start(&store, id, caller, now).await.unwrap();
         }
-        store.end_idempotent_call("b", Some("123"), at(2)).await.unwrap();
+        store.end_idempotent_call("b", KeptReply::Text("123"), at(2)).await.unwrap();
         let removed = store.forget_idempotency_records_until(at(2)).await.unwrap();
-        assert_eq!(removed, [(owner("ann"), 0), (owner("bob"), 3)]);
+        assert_eq!(removed, [(owner("ann"), row(0)), (owner("bob"), row(3))]);
         assert_eq!(store.forget_idempotency_record("c").await.unwrap(), Some(0));
         assert_eq!(store.forget_idempotency_record("c").await.unwrap(), None);
         assert!(store.owned_idempotency_records().await.unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_record_names_the_object_with_its_reply_until_it_is_removed() {
+        let store = test_store().await;
+        let object = |name: &str| {
+            let key = BlobKey::of(["replies", "tenant", name]);
+            StoredBlob { key, sha256: "ab".repeat(32), bytes: 6 << 20 }
+        };
+        for (id, now) in [("a", 1), ("b", 2)] {
+            start(&store, id, "ann", now).await.unwrap();
+            assert!(store.end_idempotent_call(id, KeptReply::Object(&object(id)), at(now)).await.unwrap());
+        }
+        assert_eq!(outcome(&store, "a").await, Some(RecordedOutcome::AnsweredByObject(object("a"))));
+        let owned = OwnedRecords { owner: owner("ann"), records: 2, bytes: 0 };
+        assert_eq!(store.owned_idempotency_records().await.unwrap(), [owned], "bytes are those of the rows");
+        assert_eq!(store.drop_oldest_idempotent_reply(&owner("ann")).await.unwrap(), None);
+        let removed = |name| RemovedReply { bytes: 0, object: Some(object(name).key) };
+        let oldest = store.forget_oldest_idempotency_record(&owner("ann")).await.unwrap();
+        assert_eq!(oldest, Some(removed("a")));
+        assert_eq!(store.forget_idempotency_records_until(at(2)).await.unwrap(), [(owner("ann"), removed("b"))]);
     }
 
     #[tokio::test]

@@ -30,6 +30,7 @@ const FILES: &[(&str, &str)] = &[
     ("plan vectors", include_str!("migrations/0018_plan_vectors.sql")),
     ("replica address", include_str!("migrations/0019_replica_address.sql")),
     ("releases and permits", include_str!("migrations/0020_releases_and_permits.sql")),
+    ("blobs", include_str!("migrations/0021_blobs.sql")),
 ];
 
 /// The version that this program knows.

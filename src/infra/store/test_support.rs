@@ -59,3 +59,9 @@ async fn bound_the_file(store: &Store, bound: &'static str) {
 pub(crate) fn conversation(id: &str, caller_key: &str) -> super::Conversation {
     super::conversations::tests::conversation(id, caller_key, 1)
 }
+
+/// As if the call that has a workspace had been silent for too long.
+pub(crate) async fn expire_workspace(store: &Store, name: &str) {
+    let expired = sqlx::query("UPDATE workspaces SET held_until = 0 WHERE name = $1").bind(name);
+    expired.execute(&store.pool).await.unwrap();
+}

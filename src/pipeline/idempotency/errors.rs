@@ -1,6 +1,7 @@
 //! Why a call with an idempotency key is not run, and what the caller can do.
 
 use crate::core::error::{CallError, ErrorCode};
+use crate::infra::blobs::BlobError;
 use crate::infra::store::StoreError;
 
 pub(super) fn conflict() -> CallError {
@@ -42,6 +43,23 @@ pub(super) fn all_open(max: u64) -> CallError {
          (session.max_idempotency_keys), so this call was not run; send it again when some have ended"
     );
     CallError::new(ErrorCode::Overloaded, message)
+}
+
+/// Logs the name of the object, which the reply must not contain.
+pub(super) fn reply_out_of_reach(error: &BlobError) -> CallError {
+    tracing::error!(%error, "the reply of a call with an Idempotency-Key cannot be read");
+    match error {
+        BlobError::Missing { .. } | BlobError::Damaged { .. } => {
+            let message = "this call has already run, but its stored reply is damaged or gone; \
+                           check its effect, and send a new Idempotency-Key to run it again";
+            CallError::new(ErrorCode::IdempotencyConflict, message).caused_by(error)
+        }
+        _ => {
+            let message = "this call has already run, but its reply cannot be read from object storage now; \
+                           send it again later";
+            CallError::new(ErrorCode::Overloaded, message).caused_by(error)
+        }
+    }
 }
 
 /// Logs the path of the store, which the reply must not contain.

@@ -12,7 +12,7 @@ use crate::core::call::{CallId, RateState, Stage};
 use crate::core::error::{CallError, Detail, ErrorCode};
 use crate::pipeline::receipt::{Answer, Receipt, Reply};
 
-/// Maximum size of a stored reply, in bytes.
+/// Maximum size of a reply in the store, in bytes.
 pub(super) const MAX_REPLY_BYTES: usize = 4 << 20;
 
 #[derive(Debug, Deserialize)]
@@ -51,10 +51,9 @@ struct StoredReceipt {
     attempts: u32,
 }
 
-/// The reply's text; `None` when it is larger than [`MAX_REPLY_BYTES`].
-pub(super) fn text_of(reply: &Reply) -> Result<Option<String>, serde_json::Error> {
-    let text = serde_json::to_string(reply)?;
-    Ok(Some(text).filter(|text| text.len() <= MAX_REPLY_BYTES))
+/// The reply's text.
+pub(super) fn text_of(reply: &Reply) -> Result<String, serde_json::Error> {
+    serde_json::to_string(reply)
 }
 
 /// Parses a stored reply. Keeps the text as well, which is sent again unchanged.
@@ -125,9 +124,9 @@ mod tests {
             .retry_after(Duration::from_millis(1_500));
         for outcome in [Ok(answered), Err(refused), Err(CallError::tool("no"))] {
             let sent = reply(outcome);
-            let text = text_of(&sent).unwrap().unwrap();
+            let text = text_of(&sent).unwrap();
             let stored = read(text.clone()).unwrap();
-            assert_eq!(text_of(&stored).unwrap().unwrap(), text);
+            assert_eq!(text_of(&stored).unwrap(), text);
             assert_eq!((stored.tokens, stored.cost_usd, stored.duration), (7, sent.cost_usd, sent.duration));
             assert_eq!((stored.receipt.call_id, stored.receipt.rate), (sent.receipt.call_id, sent.receipt.rate));
             let of = |reply: &Reply| {
@@ -141,10 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_that_is_too_large_is_not_stored_and_an_invalid_text_is_not_a_reply() {
-        let answer = |length| Answer { output: Value::Null, text: "x".repeat(length), metadata: Map::new(), mcp: None };
-        assert!(text_of(&reply(Ok(answer(MAX_REPLY_BYTES / 2)))).unwrap().is_some());
-        assert!(text_of(&reply(Ok(answer(MAX_REPLY_BYTES)))).unwrap().is_none());
+    fn an_invalid_text_is_not_a_reply() {
         assert!(read("{}".into()).is_err());
     }
 }

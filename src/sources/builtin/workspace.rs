@@ -8,12 +8,14 @@ mod file_tool;
 mod folder;
 mod listing;
 mod path;
+mod shared;
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use cap_fs_ext::DirExt;
@@ -27,8 +29,11 @@ pub(super) use self::folder::{Content, Part, Workspace};
 pub(super) use self::listing::Kind;
 pub(super) use self::path::WorkspacePath;
 
+use self::shared::Shared;
 use crate::config::WorkspaceConfig;
 use crate::core::error::CallError;
+use crate::infra::blobs::Blobs;
+use crate::infra::store::Store;
 
 /// All workspaces. One for the whole process (clones share it): it has the count of each one's contents.
 #[derive(Debug, Clone)]
@@ -36,10 +41,13 @@ pub struct Workspaces(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
+    /// Without those that replicas share.
     directory: PathBuf,
     limits: WorkspaceConfig,
     /// Of the workspaces used by this process. The lock of a workspace is held while it is written to.
     in_use: DashMap<String, Arc<Mutex<Option<Usage>>>>,
+    /// If replicas share them: the folders are copies then.
+    shared: OnceLock<Arc<Shared>>,
 }
 
 /// The contents of a workspace in numbers; `None` until counted.
@@ -53,7 +61,12 @@ struct Usage {
 impl Workspaces {
     /// `directory` is created when the first file is written.
     pub fn new(directory: PathBuf, limits: &WorkspaceConfig) -> Self {
-        Self(Arc::new(Inner { directory, limits: limits.clone(), in_use: DashMap::new() }))
+        Self(Arc::new(Inner { directory, limits: limits.clone(), in_use: DashMap::new(), shared: OnceLock::new() }))
+    }
+
+    /// Shares them with other replicas from now on.
+    pub fn share(&self, store: &Store, blobs: &Blobs) {
+        self.0.shared.get_or_init(|| Arc::new(Shared::new(store.clone(), blobs.clone())));
     }
 
     /// A file without a name on the disk of the workspaces. It is gone when it is closed, also after a crash.
@@ -63,8 +76,8 @@ impl Workspaces {
     pub async fn unnamed_file(&self) -> io::Result<File> {
         let inner = Arc::clone(&self.0);
         let create = move || {
-            std::fs::create_dir_all(&inner.directory)?;
-            tempfile::tempfile_in(&inner.directory)
+            std::fs::create_dir_all(inner.directory())?;
+            tempfile::tempfile_in(inner.directory())
         };
         in_background(create).await?
     }
@@ -74,8 +87,22 @@ impl Workspaces {
     /// # Errors
     /// `InvalidInput` for an invalid name, and errors of the file system.
     pub async fn remove(&self, name: &str) -> io::Result<()> {
-        let (inner, name) = (Arc::clone(&self.0), name.to_owned());
-        in_background(move || inner.remove(&name)).await?
+        match self.0.shared.get() {
+            Some(shared) => shared.remove(&self.0, name).await,
+            None => self.0.remove_folder(name).await,
+        }
+    }
+
+    /// Deletes the workspace of a session that is idle here. One that replicas share is deleted when it is idle at all of
+    /// them ([`remove_older_than`](Self::remove_older_than)).
+    ///
+    /// # Errors
+    /// As [`remove`](Self::remove).
+    pub async fn remove_idle(&self, name: &str) -> io::Result<()> {
+        match self.0.shared.get() {
+            Some(shared) => shared.forget(&self.0, name).await,
+            None => self.0.remove_folder(name).await,
+        }
     }
 
     /// Deletes the workspaces that this process has not used and nobody has written to for `age`:
@@ -84,8 +111,22 @@ impl Workspaces {
     /// # Errors
     /// Errors of the file system. Workspaces deleted until then stay deleted.
     pub async fn remove_older_than(&self, age: Duration, kept: HashSet<String>) -> io::Result<usize> {
+        if let Some(shared) = self.0.shared.get() {
+            shared.remove_idle(age, &kept).await.map_err(io::Error::other)?;
+        }
         let inner = Arc::clone(&self.0);
         in_background(move || inner.remove_older_than(age, &kept)).await?
+    }
+
+    /// Removes from the shared storage what belongs to no workspace any more.
+    ///
+    /// # Errors
+    /// `overloaded` when store or storage do not answer.
+    pub async fn remove_orphans(&self) -> Result<(), CallError> {
+        match self.0.shared.get() {
+            Some(shared) => shared.remove_orphans().await,
+            None => Ok(()),
+        }
     }
 
     /// Writes files into the workspace of that name, within its limits; those of the same paths are replaced.
@@ -122,13 +163,31 @@ impl Workspaces {
         reach: Reach,
         job: impl FnOnce(&Workspace) -> Result<T, CallError> + Send + 'static,
     ) -> Result<T, CallError> {
-        let (inner, name) = (Arc::clone(&self.0), name.to_owned());
-        let work = move || job(&inner.open(&name, reach).map_err(CallError::internal)?);
-        in_background(work).await.map_err(CallError::internal)?
+        match self.0.shared.get() {
+            Some(shared) => shared.work(&self.0, name, reach, job).await,
+            None => self.0.work(name, reach, job).await,
+        }
     }
 }
 
 impl Inner {
+    /// Runs `job` in the folder of that name, on a blocking thread.
+    async fn work<T: Send + 'static>(
+        self: &Arc<Self>,
+        name: &str,
+        reach: Reach,
+        job: impl FnOnce(&Workspace) -> Result<T, CallError> + Send + 'static,
+    ) -> Result<T, CallError> {
+        let (inner, name) = (Arc::clone(self), name.to_owned());
+        let work = move || job(&inner.open(&name, reach).map_err(CallError::internal)?);
+        in_background(work).await.map_err(CallError::internal)?
+    }
+
+    async fn remove_folder(self: &Arc<Self>, name: &str) -> io::Result<()> {
+        let (inner, name) = (Arc::clone(self), name.to_owned());
+        in_background(move || inner.remove(&name)).await?
+    }
+
     fn open(&self, name: &str, reach: Reach) -> io::Result<Workspace> {
         check_name(name)?;
         let usage = Arc::clone(&self.in_use.entry(name.to_owned()).or_default());
@@ -141,12 +200,20 @@ impl Inner {
         Ok(Workspace::new(root, self.limits.clone(), usage))
     }
 
+    /// Copies of what is shared have a folder of their own: they are removed when they are none any more.
+    fn directory(&self) -> Cow<'_, Path> {
+        match self.shared.get() {
+            Some(_) => self.directory.join("shared").into(),
+            None => (&self.directory).into(),
+        }
+    }
+
     fn base(&self) -> io::Result<Dir> {
-        Dir::open_ambient_dir(&self.directory, ambient_authority())
+        Dir::open_ambient_dir(self.directory(), ambient_authority())
     }
 
     fn make(&self, name: &str) -> io::Result<Dir> {
-        std::fs::create_dir_all(&self.directory)?;
+        std::fs::create_dir_all(self.directory())?;
         let base = self.base()?;
         match base.create_dir_with(name, DirBuilder::new().mode(PRIVATE)) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),

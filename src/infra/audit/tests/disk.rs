@@ -27,7 +27,7 @@ impl FaultyDisk {
 
     fn audit(&self, durability: Durability, max_lines: usize, readiness: &Arc<Readiness>) -> Audit {
         let opened = Opened { disk: self.clone(), chain: Chain::EMPTY, segment: None, damage: None };
-        Audit::start(opened, &AuditConfig { durability, ..config(max_lines) }, Arc::clone(readiness)).unwrap()
+        Audit::start(opened, &AuditConfig { durability, ..config(max_lines) }, Arc::clone(readiness), u64::MAX).unwrap()
     }
 }
 

@@ -14,7 +14,7 @@ use crate::core::error::ErrorCode;
 use crate::sources::builtin::{file_list, file_read, file_write};
 use crate::tool::ToolDefinition;
 
-const OURS: &str = "a3f1a3f1a3f1a3f1a3f1a3f1a3f1a3f1a3f1a3f1a3f1a3f1a3f1a3f1a3f1a3f1";
+pub(super) const OURS: &str = "a3f1a3f1a3f1a3f1a3f1a3f1a3f1a3f1a3f1a3f1a3f1a3f1a3f1a3f1a3f1a3f1";
 const THEIRS: &str = "b4e2b4e2b4e2b4e2b4e2b4e2b4e2b4e2b4e2b4e2b4e2b4e2b4e2b4e2b4e2b4e2";
 
 /// Workspaces in a folder that goes away with the test.

@@ -1,0 +1,132 @@
+//! The object storage of the replicas: whether it works, what is copied to it, and what is removed from it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::MissedTickBehavior;
+
+use super::parts::component_error;
+use super::{Gateway, StartError};
+use crate::config::Config;
+use crate::infra::audit::{self, SegmentUploads, StoredTrail};
+use crate::infra::blobs::Blobs;
+use crate::infra::outbound::Outbound;
+use crate::infra::replica::Replica;
+
+/// How often it is looked whether the storage works: an object is written, read and removed.
+const PROBE: Duration = Duration::from_secs(30);
+
+/// How often it is looked whether a segment of the audit trail was closed, and whether it can be copied again.
+const COPY: Duration = Duration::from_secs(10);
+
+/// How often objects are looked for that nothing names.
+const SWEEP: Duration = Duration::from_secs(3_600);
+
+/// The names in readiness: of the storage, and of what waits for it.
+const COMPONENT: &str = "object_storage";
+const SEGMENTS: &str = "audit_segments";
+
+impl Gateway {
+    /// Uses the storage, and looks after it in the background.
+    pub(super) fn start_blobs(self: &Arc<Self>) {
+        let (Some(blobs), Some(replica)) = (&self.blobs, &self.replica) else { return };
+        self.pipeline.replies.set_blobs(blobs);
+        self.workspaces.share(&self.store, blobs);
+        let (gateway, watched) = (Arc::clone(self), blobs.clone());
+        self.in_background(async move { gateway.watch_blobs(&watched).await });
+        let gateway = Arc::clone(self);
+        self.in_background(async move { gateway.sweep_blobs().await });
+        let (gateway, blobs, replica) = (Arc::clone(self), blobs.clone(), Arc::clone(replica));
+        self.in_background(async move { gateway.copy_segments(blobs, &replica).await });
+    }
+
+    async fn watch_blobs(&self, blobs: &Blobs) {
+        let mut ticks = tokio::time::interval(PROBE);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            match blobs.probe().await {
+                Ok(()) => self.readiness.restore(COMPONENT),
+                Err(error) => self.readiness.degrade(COMPONENT, error.to_string()),
+            }
+        }
+    }
+
+    /// Copies closed segments of the audit trail. While that fails they stay, whatever `audit.retention_days` says.
+    async fn copy_segments(&self, blobs: Blobs, replica: &Replica) {
+        let audit = &self.pipeline.settlement.audit;
+        let uploads = SegmentUploads::new(self.started_with.audit_file(), blobs, replica.id(), replica.host());
+        let mut uploads = match uploads {
+            Ok(uploads) => uploads,
+            Err(error) => return self.readiness.degrade(SEGMENTS, format!("no segment is copied: {error}")),
+        };
+        let mut ticks = tokio::time::interval(COPY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let waiting = match uploads.copy_closed(audit).await {
+                Ok(()) => {
+                    self.readiness.restore(SEGMENTS);
+                    0
+                }
+                Err((error, waiting)) => {
+                    let reason = format!("{waiting} closed segments wait to be copied, and are kept: {error}");
+                    self.readiness.degrade(SEGMENTS, reason);
+                    waiting
+                }
+            };
+            self.pipeline.settlement.metrics.set_segments_waiting(waiting);
+        }
+    }
+
+    async fn sweep_blobs(&self) {
+        let mut ticks = tokio::time::interval(SWEEP);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            if let Err(error) = self.pipeline.replies.remove_orphans().await {
+                tracing::warn!(%error, "stored replies that nothing names cannot be removed; tried again in an hour");
+            }
+            if let Err(error) = self.workspaces.remove_orphans().await {
+                tracing::warn!(%error, "files that no workspace has cannot be removed; tried again in an hour");
+            }
+        }
+    }
+}
+
+/// The storage of a configuration, if it has one.
+///
+/// # Errors
+/// It names none that can be used.
+pub(super) fn open(config: &Config, outbound: &Outbound) -> Result<Option<Blobs>, StartError> {
+    let opened = config.cluster.blobs.as_ref().map(|blobs| Blobs::open(blobs, outbound));
+    opened.transpose().map_err(component_error("cluster.blobs"))
+}
+
+/// The same without a gateway.
+fn open_alone(config: &Config) -> Result<Option<Blobs>, StartError> {
+    if config.cluster.blobs.is_none() {
+        return Ok(None);
+    }
+    let outbound = Outbound::new(&config.outbound).map_err(component_error("outbound"))?;
+    open(config, &outbound)
+}
+
+/// Writes, reads and removes an object in the storage of a configuration; where that is. `None` without one.
+///
+/// # Errors
+/// The first of them that fails.
+pub async fn probe_blobs(config: &Config) -> Result<Option<String>, StartError> {
+    let Some(blobs) = open_alone(config)? else { return Ok(None) };
+    blobs.probe().await.map_err(component_error("cluster.blobs"))?;
+    Ok(Some(blobs.to_string()))
+}
+
+/// Verifies the audit trails in the storage of a configuration; `None` where it has none.
+///
+/// # Errors
+/// The storage cannot be listed.
+pub async fn verify_stored_trails(config: &Config) -> Result<Option<Vec<StoredTrail>>, StartError> {
+    let Some(blobs) = open_alone(config)? else { return Ok(None) };
+    audit::verify_stored(&blobs).await.map(Some).map_err(component_error("cluster.blobs"))
+}

@@ -1,0 +1,188 @@
+//! Workspaces that replicas share. The files of each are objects in object storage, and a row of the store names them; the
+//! folder of a replica is a copy of it.
+//!
+//! One call works in a workspace at a time, over all replicas: it takes the row, fetches what its replica does not have, works
+//! in the folder, stores what it changed as new objects, and then names them in the row. The row is changed only by the call
+//! that has it, which its fence shows. A call that ends before leaves the files as they were.
+
+mod call;
+mod files;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dashmap::DashMap;
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use self::call::SharedCall;
+use self::files::{Files, parse};
+use super::folder::Workspace;
+use super::{Inner, Reach};
+use crate::core::error::{CallError, ErrorCode};
+use crate::infra::blobs::{BlobError, BlobKey, Blobs};
+use crate::infra::store::{Store, StoreError, WORKSPACE_LEASE, WorkspaceLock};
+
+/// The folder of all workspaces in object storage.
+const FOLDER: &str = "workspaces";
+
+/// How often it is looked whether another call has given a workspace back.
+const POLL: Duration = Duration::from_millis(50);
+
+/// How long a call waits for that, unless its deadline is earlier.
+const MAX_WAIT: Duration = Duration::from_secs(60);
+
+/// No call takes so long from an object to the row that names it.
+const UNNAMED: SignedDuration = SignedDuration::from_hours(1);
+
+/// What replicas share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    store: Store,
+    blobs: Blobs,
+    /// The version that the folder here has, by name; `None`: not known. Locked while a call works in it.
+    folders: DashMap<String, Arc<Mutex<Option<String>>>>,
+}
+
+impl Shared {
+    pub(super) fn new(store: Store, blobs: Blobs) -> Self {
+        Self { store, blobs, folders: DashMap::new() }
+    }
+
+    /// Runs `job` in a workspace while no other call, at any replica, works in it. Once it runs, it and what it changed is
+    /// stored even if this future is dropped.
+    pub(super) async fn work<T: Send + 'static>(
+        self: &Arc<Self>,
+        inner: &Arc<Inner>,
+        name: &str,
+        reach: Reach,
+        job: impl FnOnce(&Workspace) -> Result<T, CallError> + Send + 'static,
+    ) -> Result<T, CallError> {
+        let abandoned = CancellationToken::new();
+        let _abandons = abandoned.clone().drop_guard();
+        let (shared, inner, name) = (Arc::clone(self), Arc::clone(inner), name.to_owned());
+        let work = async move {
+            let folder = Arc::clone(&shared.folders.entry(name.clone()).or_default());
+            let mut folder = abandoned.run_until_cancelled(folder.lock_owned()).await.ok_or_else(too_long)?;
+            let lock = shared.lock(&name, &abandoned).await?;
+            let call = SharedCall { shared: &shared, inner: &inner, lock: &lock, abandoned: &abandoned };
+            tokio::select! {
+                done = call.run(&mut folder, reach, job) => done,
+                never = shared.renew(&lock) => match never {},
+            }
+        };
+        tokio::spawn(work).await.map_err(CallError::internal)?
+    }
+
+    /// Removes the folder here, which other replicas do not need.
+    pub(super) async fn forget(&self, inner: &Arc<Inner>, name: &str) -> io::Result<()> {
+        let folder = Arc::clone(&self.folders.entry(name.to_owned()).or_default());
+        let mut version = folder.lock().await;
+        *version = None;
+        inner.remove_folder(name).await?;
+        drop(version);
+        drop(folder);
+        self.folders.remove_if(name, |_, folder| Arc::strong_count(folder) == 1);
+        Ok(())
+    }
+
+    /// Removes a workspace at all replicas: its row, by which folders are no copies of it any more, and its objects.
+    pub(super) async fn remove(&self, inner: &Arc<Inner>, name: &str) -> io::Result<()> {
+        // Listed first: what is stored after its row is gone belongs to the next one of this name.
+        let objects = self.blobs.list(&folder_of(name)).await.map_err(io::Error::other)?;
+        self.store.remove_workspace(name).await.map_err(io::Error::other)?;
+        self.forget(inner, name).await?;
+        for object in objects {
+            self.blobs.delete(&object.key).await.map_err(io::Error::other)?;
+        }
+        Ok(())
+    }
+
+    /// Removes what no call has used for `idle` at any replica, except `kept`. Its objects are removed with those that no row
+    /// names.
+    pub(super) async fn remove_idle(&self, idle: Duration, kept: &HashSet<String>) -> Result<(), StoreError> {
+        self.store.remove_idle_workspaces(idle, kept).await
+    }
+
+    /// Removes objects that no row names: those of removed workspaces, and of calls that ended before they named them.
+    pub(super) async fn remove_orphans(&self) -> Result<(), CallError> {
+        let until = Timestamp::now().checked_sub(UNNAMED).unwrap_or(Timestamp::MIN);
+        let mut objects: HashMap<String, Vec<BlobKey>> = HashMap::new();
+        for object in self.blobs.list(&BlobKey::of([FOLDER])).await.map_err(|error| unavailable(&error))? {
+            if let Some(name) = object.key.parent_name().filter(|_| object.modified < until) {
+                objects.entry(name.to_owned()).or_default().push(object.key);
+            }
+        }
+        for (name, keys) in objects {
+            // Read after the list: what is named since then is in it.
+            let files = self.store.workspace_files(&name).await?;
+            let files = files.map_or_else(|| Ok(Files::new()), |files| parse(&files))?;
+            let named: HashSet<_> = files.values().filter_map(|file| file.object.as_deref()).collect();
+            for key in keys.iter().filter(|key| !named.contains(&*key.to_string())) {
+                self.blobs.delete(key).await.map_err(|error| unavailable(&error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the row, as soon as no other call has it.
+    async fn lock(&self, name: &str, abandoned: &CancellationToken) -> Result<WorkspaceLock, CallError> {
+        let (holder, until) = (Uuid::new_v4().to_string(), Instant::now() + MAX_WAIT);
+        loop {
+            if let Some(lock) = self.store.lock_workspace(name, &holder).await? {
+                if abandoned.is_cancelled() {
+                    self.unlock(&lock).await;
+                    return Err(too_long());
+                }
+                return Ok(lock);
+            }
+            if abandoned.is_cancelled() || Instant::now() >= until {
+                return Err(too_long());
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// Says at intervals that the call still works, until it is lost: its row is not changed then.
+    async fn renew(&self, lock: &WorkspaceLock) -> Infallible {
+        loop {
+            tokio::time::sleep(WORKSPACE_LEASE / 3).await;
+            match self.store.renew_workspace(lock).await {
+                Ok(true) => {}
+                Ok(false) => std::future::pending().await,
+                Err(error) => tracing::warn!(%error, "a workspace that is in use may be lost to another call"),
+            }
+        }
+    }
+
+    async fn unlock(&self, lock: &WorkspaceLock) {
+        if let Err(error) = self.store.unlock_workspace(lock).await {
+            tracing::warn!(%error, "a workspace could not be given back; others can use it when its lease ends");
+        }
+    }
+}
+
+/// The folder of a workspace in object storage.
+fn folder_of(name: &str) -> BlobKey {
+    BlobKey::of([FOLDER, name])
+}
+
+fn too_long() -> CallError {
+    let message = "other calls work in this session's files; call again when they have ended";
+    CallError::new(ErrorCode::Overloaded, message).retry_after(Duration::from_secs(1))
+}
+
+/// Logs the storage, which the reply must not name.
+fn unavailable(error: &BlobError) -> CallError {
+    tracing::error!(%error, "the files of a session cannot be read or stored");
+    let message = "the session's files cannot be read or stored now, and are as they were; call again later";
+    CallError::new(ErrorCode::Overloaded, message).caused_by(error)
+}
