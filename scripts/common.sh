@@ -42,12 +42,13 @@ use_installed_toolchain() {
     done
 }
 
-# cargo_tool COMMAND CRATE VERSION: builds a cargo tool once, into the cache.
+# cargo_tool COMMAND CRATE VERSION: builds a cargo tool once, into the cache, and without optimization: it runs for seconds, and an
+# optimized build takes minutes.
 cargo_tool() {
     command -v "$1" >/dev/null 2>&1 && return 0
     say "installing $2 $3 (once, into the cache) ..."
     # In a target directory of its own, so that it does not wait for (or rebuild) the project's.
-    env -u CARGO_TARGET_DIR cargo install --quiet --locked --root "$tools" "$2" --version "$3" >"$cache/$2.log" 2>&1 || true
+    env -u CARGO_TARGET_DIR cargo install --quiet --debug --locked --root "$tools" "$2" --version "$3" >"$cache/$2.log" 2>&1 || true
     need "$1" "cargo install --locked $2 --version $3"
 }
 
@@ -82,6 +83,12 @@ node_packages() {
         npm install --silent --no-audit --no-fund --prefix "$folder" "$@" >"$cache/npm.log" 2>&1 || return 1
         printf '%s' "$*" >"$folder/wanted"
     fi
+}
+
+# built_program: the path of the program: what PROGRAM says, or one that is built now.
+built_program() {
+    [ -n "${PROGRAM:-}" ] || cargo build --quiet --locked --bin sekisho || return 1
+    printf '%s\n' "${PROGRAM:-$target/debug/sekisho}"
 }
 
 # lasting_names: names of functions as in scripts/release/functions.ld: with `*` in place of the hash that each build

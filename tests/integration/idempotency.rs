@@ -199,7 +199,7 @@ async fn a_call_that_was_sent_when_the_gateway_was_killed_is_not_run_again() {
     drop(serving);
     let serving = Serving::start_with(&directory, &["--config", "sekisho.yaml"]);
     let (status, reply) = answer(pay(&serving)).await;
-    assert_eq!((status, code(&reply)), (StatusCode::CONFLICT, "idempotency_conflict"), "{reply}");
+    assert_eq!((status, code(&reply)), (StatusCode::CONFLICT, "unknown_outcome"), "{reply}");
     assert_eq!(upstream.requests(), 1);
 }
 

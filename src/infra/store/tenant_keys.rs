@@ -39,8 +39,10 @@ const TABLES: &[(&str, Rows)] = &[
     ("stored_charges", Rows::AllTenants("random ids of charges, and nothing else")),
     ("thread_summaries", Rows::Tenant("caller_key")),
     ("tool_execution_logs", Rows::Of { table: "conversation_runs", by: "run" }),
+    ("tool_permits", Rows::AllTenants("the slots of a tool, which all tenants use")),
     ("turn_journal", Rows::Of { table: "conversation_runs", by: "run" }),
     ("usage_logs", Rows::Of { table: "conversation_runs", by: "run" }),
+    ("workspaces", Rows::AllTenants("a digest of tenant, caller and session names each, and its files are objects")),
 ];
 
 /// Keys that no two tenants have, although the tenant is not in them: random, or a digest with the caller in it.

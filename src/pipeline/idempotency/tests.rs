@@ -262,7 +262,7 @@ async fn shutdown_waits_for_running_calls_and_aborts_them_at_its_deadline() {
     abandon("b", 2).await;
     replies.finish(Instant::now()).await;
     assert_eq!(checkpoint.pipeline.limits.in_flight(), 0);
-    assert_eq!(send(&checkpoint, "b").await, (Err(ErrorCode::IdempotencyConflict), false));
+    assert_eq!(send(&checkpoint, "b").await, (Err(ErrorCode::UnknownOutcome), false));
     let statuses: Vec<_> = checkpoint.lines().await.iter().map(|line| line["status"].clone()).collect();
     assert_eq!(statuses, [json!("success"), json!("cancelled"), json!("refused")]);
 }
