@@ -10,6 +10,8 @@ run      a run of a conversation: conversation, id, status, begun, ended (second
 from collections import defaultdict
 
 PRICE, BUDGET = 0.01, 1.00
+# Kinds of calls with an idempotency key.
+KEYED = {"keyed", "large"}
 # By kind: calls a minute of the tool.
 RATES = {"slow_rate": 120, "fast_rate": 1500}
 # What replicas may admit more: the refill of two seconds.
@@ -37,14 +39,14 @@ def check(history):
 def keyed_calls_run_once(calls, effects):
     done = defaultdict(list)
     for effect in effects:
-        if effect["kind"] == "keyed":
+        if effect["kind"] in KEYED:
             done[effect["n"]].append(effect)
     for n, times in done.items():
         if len(times) > 1:
             yield f"the keyed call {n} ran {len(times)} times"
     replies = defaultdict(set)
     for call in calls:
-        if call["kind"] == "keyed" and call["success"]:
+        if call["kind"] in KEYED and call["success"]:
             replies[call["n"]].add(call["call_id"])
             if not done[call["n"]]:
                 yield f"the keyed call {call['n']} was answered and did not run"

@@ -17,6 +17,7 @@ class Load:
         for at, kind in enumerate(kinds):
             send = self.keyed if kind == "keyed" else self.once
             self.run(lambda send=send, kind=kind, caller=CALLERS[at % len(CALLERS)]: send(kind, caller))
+        self.run(lambda: self.keyed("large", CALLERS[0]))
         for caller in CALLERS[:2]:
             self.run(lambda caller=caller: self.talk(caller))
 

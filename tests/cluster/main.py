@@ -4,19 +4,21 @@ import collections, datetime, json, os, pathlib, random, sys, tempfile, time
 import disk
 from checker import BUDGET, PRICE, RATES, check
 from load import Load
-from parts import CALLERS, KEY, READY_SECONDS, Balancer, Database, Links, Replica, Upstream, until
+from parts import CALLERS, KEY, LARGE_BYTES, READY_SECONDS, Balancer, Database, Links, Replica, Upstream, until
 
 REPLICAS = 3
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-def settings(database_url, upstream):
+def settings(database_url, upstream, shared):
     overrides = {f"effects__{kind}": {"rate_limit": 1_000_000, "cost_per_use": 0} for kind in upstream.KINDS}
     overrides["effects__priced"]["cost_per_use"] = PRICE
+    overrides["effects__large"]["max_output_bytes"] = 2 * LARGE_BYTES
     for kind, rate in RATES.items():
         overrides[f"effects__{kind}"]["rate_limit"] = rate
     return {
-        "store": {"url": database_url}, "cluster": {"enabled": True}, "audit": {"durability": "strict"},
+        "store": {"url": database_url}, "cluster": {"enabled": True, "blobs": {"url": f"file://{shared}"}},
+        "audit": {"durability": "strict"},
         "auth": {"api_keys": [{"id": caller, "key": KEY.format(caller)} for caller in CALLERS]},
         "budget": {"max_cost_per_caller_per_day": BUDGET},
         "outbound": {"allow_networks": ["127.0.0.1/32"], "openapi_allowed_domains": ["127.0.0.1"]},
@@ -147,8 +149,10 @@ def main(sekisho, seconds=60, seed=None):
     links = Links()
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
+        shared = folder / "shared"
+        shared.mkdir()
         made = [links.make(database.port) for _ in range(REPLICAS)]
-        replicas = [Replica(sekisho, folder / f"replica-{at}", link, settings(database.through(link.port), upstream))
+        replicas = [Replica(sekisho, folder / f"replica-{at}", link, settings(database.through(link.port), upstream, shared))
                     for at, link in enumerate(made)]
         balancer, disks = None, disk.mount(replicas)
         try:
@@ -195,7 +199,7 @@ def summary(history, faults):
     talks = collections.Counter((event["status"], event["ends"], event["code"]) for event in history if event["type"] == "talk")
     print("conversations:", dict(talks), collections.Counter(event["status"] for event in history if event["type"] == "run"))
     print("given up:", sum(event["type"] == "given_up" for event in history))
-    for kind in ["keyed", "priced", "slow_rate", "fast_rate"]:
+    for kind in Upstream.KINDS:
         done = sum(event["kind"] == kind and event["success"] for event in history if event["type"] == "call")
         assert done > 20, f"only {done} calls of {kind} succeeded: the test shows nothing"
 

@@ -4,6 +4,8 @@ import asyncio, contextlib, http.server, json, os, pathlib, shlex, signal, socke
 CALLERS = ["ann", "bob", "cay"]
 KEY = "key-of-{}"
 READY_SECONDS = 60
+# Above 4 MiB a reply is not kept in the database.
+LARGE_BYTES = 5 << 20
 
 
 def free_port():
@@ -117,9 +119,9 @@ class Link:
 
 
 class Upstream:
-    """An HTTP API whose operations do nothing but record that they were called."""
+    """An HTTP API whose operations do nothing but record that they were called. The reply of `large` is kept in object storage."""
 
-    KINDS = ["keyed", "priced", "slow_rate", "fast_rate"]
+    KINDS = ["keyed", "large", "priced", "slow_rate", "fast_rate"]
 
     def __init__(self, history):
         record = self.record
@@ -152,7 +154,7 @@ class Upstream:
     def record(self, kind, body):
         self.history.append({"type": "effect", "kind": kind, "n": body["n"], "caller": body["caller"], "time": time.monotonic(),
                              "day": time.strftime("%Y-%m-%d", time.gmtime())})
-        return {"done": body["n"]}
+        return {"done": body["n"]} | ({"text": "x" * LARGE_BYTES} if kind == "large" else {})
 
     def document(self):
         schema = {"type": "object", "required": ["n", "caller"],

@@ -154,6 +154,7 @@ const MOVES: &[Move] = &[
     (|_, _| {}, "build_info"),
     (|m, _| m.tools_to_look_at(1, 0), "tools_quarantined"),
     (|m, _| m.tools_to_look_at(0, 1), "tools_flagged"),
+    (|m, _| m.set_segments_waiting(1), "audit_segments_waiting"),
 ];
 
 fn replica() -> ReplicaState {
