@@ -11,6 +11,7 @@ mod console;
 mod conversations;
 mod explain;
 mod import;
+mod keys;
 mod local_gateway;
 mod lock;
 mod mcp;
@@ -156,6 +157,11 @@ enum Command {
     },
     /// Print a link that opens the console of the running gateway in a browser on this machine, as its administrator.
     Console,
+    /// List, create, rotate and revoke the keys of a running gateway.
+    Keys {
+        #[command(subcommand)]
+        command: Option<keys::KeysCommand>,
+    },
     /// List and change tenants: what their agents may use.
     Tenants {
         #[command(subcommand)]
@@ -228,6 +234,7 @@ pub fn main() -> ExitCode {
         Command::Import { command } => import::run(&common, command),
         Command::Sandbox { command } => sandbox::run(&common, command),
         Command::Console => console::run(&common),
+        Command::Keys { command } => keys::run(&common, &command.unwrap_or_default()),
         Command::Mcp { command } => mcp::run(&common, command),
         Command::Tenants { command } => resources::run(&common, resources::Kind::Tenants, &command.unwrap_or_default()),
         Command::Models { command } => resources::run(&common, resources::Kind::Models, &command.unwrap_or_default()),

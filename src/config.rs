@@ -282,12 +282,13 @@ impl Config {
     /// Secure by default: a server that other machines can reach requires authentication, unless configured
     /// otherwise.
     fn check_exposure(&self, findings: &mut Findings) {
-        let open_on_purpose = self.auth.anonymous == AnonymousAccess::Always;
-        if !self.server.is_loopback() && !self.auth.has_credentials() && !open_on_purpose {
+        // With `never` the keys of `sekisho keys create` are accepted alone.
+        let is_deliberate = self.auth.anonymous != AnonymousAccess::Loopback;
+        if !self.server.is_loopback() && !self.auth.has_credentials() && !is_deliberate {
             findings.add(
                 "server.listen",
                 format!("{} can be reached from other machines without authentication", self.server.listen),
-                "add `auth.api_keys` or `auth.jwt`, listen on 127.0.0.1, or accept all callers with `auth.anonymous: always`",
+                "add `auth.api_keys` or `auth.jwt`, listen on 127.0.0.1, accept managed keys alone with `auth.anonymous: never`, or all callers with `always`",
             );
         }
     }

@@ -26,3 +26,4 @@ pub mod share;
 #[cfg(test)]
 pub(crate) mod slack;
 pub mod text_direction;
+pub mod tool_scope;

@@ -7,6 +7,7 @@ mod cluster;
 mod configuration;
 mod history;
 mod inventory;
+mod keys;
 mod known_names;
 mod levels;
 mod lock;
@@ -45,7 +46,7 @@ use self::parts::{
 use self::tool_set::ToolSet;
 use crate::budget::WriteBehind;
 use crate::config::{Config, dotenv_files};
-use crate::infra::auth::Authenticator;
+use crate::infra::auth::{Authenticator, ManagedKeys};
 use crate::infra::blobs::Blobs;
 use crate::infra::descriptors;
 use crate::infra::metrics::Metrics;
@@ -68,6 +69,7 @@ pub use self::blobs::{probe_blobs, verify_stored_trails};
 pub use self::cluster::live_replicas;
 pub(crate) use self::configuration::ConfigurationCheck;
 pub use self::inventory::{Inventory, OfferedTools, offered_tools, take_inventory};
+pub(crate) use self::keys::{KeyAdministrator, WantedKey};
 pub use self::known_names::{configured_servers, known_names};
 pub(crate) use self::levels::{Level, LevelFilter};
 pub use self::lock::read as read_lock;
@@ -94,6 +96,10 @@ pub struct Gateway {
     /// Those topics that have changed since.
     restart_required: ArcSwap<Vec<&'static str>>,
     authenticator: ArcSwap<Authenticator>,
+    /// Of all authenticators.
+    keys: Arc<ManagedKeys>,
+    /// Held while managed keys are changed or read from the store.
+    changing_keys: Mutex<()>,
     outbound: Outbound,
     workspaces: Workspaces,
     sandbox: Arc<Sandbox>,
@@ -201,7 +207,9 @@ impl Gateway {
         report_unpriced_models(&readiness, &config);
         log_dangerous_operations(&config.tools, &none, &collections);
         lock::report_quarantine(&Snapshot::default(), &snapshot, &[], &readiness, &metrics);
-        let authenticator = authenticator(&config, &outbound).await?;
+        let keys = store.managed_keys().await.map_err(component_error("store"))?;
+        let keys = Arc::new(ManagedKeys::new(&keys, config.cluster.enabled));
+        let authenticator = authenticator(&config, &outbound, &keys).await?;
         let pipeline = pipeline(&config, snapshot, metrics, &readiness, &store).await?;
         tenants::limit(&pipeline.budget, &config, &store).await.map_err(component_error("store"))?;
         let usage = WriteBehind::start(Arc::clone(&pipeline.budget), store.clone(), Arc::clone(&readiness))
@@ -216,6 +224,8 @@ impl Gateway {
             restart_required: ArcSwap::default(),
             config: ArcSwap::from_pointee(config),
             authenticator: ArcSwap::from_pointee(authenticator),
+            keys,
+            changing_keys: Mutex::default(),
             outbound,
             workspaces,
             sandbox,
@@ -406,6 +416,7 @@ impl Gateway {
         self.background.wait().await;
         self.sandbox.close().await;
         self.usage.flush().await;
+        self.store_uses_of_keys().await;
         self.leave_cluster().await;
         self.store.close().await;
         self.pipeline.settlement.close().await;

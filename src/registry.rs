@@ -199,8 +199,8 @@ impl Snapshot {
         self.quarantined.values()
     }
 
-    /// The tool of that name, if it is visible to the caller. For a tool that its `roles` hide from the caller, the error
-    /// is the same as for a missing one; only its cause, which is logged, differs.
+    /// The tool of that name, if it is visible to the caller. For a tool that is hidden from the caller, the error is the
+    /// same as for a missing one; only its cause, which is logged, differs.
     ///
     /// # Errors
     /// `unknown_tool` or `tool_changed`.
@@ -216,6 +216,9 @@ impl Snapshot {
         let unknown = self.unknown_among(name, |tool| !tool.metadata.is_hidden_from(caller));
         let hidden = found.map(|tool| &tool.metadata).or_else(|| quarantined.map(|tool| &tool.metadata));
         Err(match hidden {
+            Some(tool) if !tool.lacks_role(caller) => {
+                unknown.caused_by("the caller's key, or the endpoint of the request, leaves the tool out")
+            }
             Some(tool) => {
                 unknown.caused_by(format!("the caller has none of the tool's roles: {}", tool.roles.join(", ")))
             }

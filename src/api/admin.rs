@@ -3,6 +3,7 @@
 pub(super) mod calls;
 pub(super) mod cluster;
 pub(super) mod configuration;
+pub(super) mod keys;
 pub(super) mod limits;
 pub(super) mod lock;
 pub(super) mod mcp;

@@ -132,6 +132,24 @@ impl Remote {
         if answer.success { Ok(answer.body) } else { Err(Unanswered::Refused(sentence(&answer.body))) }
     }
 
+    /// All items of a list that has pages.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub(super) fn get_all(&self, path: &[&str]) -> Result<Value, Unanswered> {
+        let mut items = Vec::new();
+        let mut after = String::new();
+        loop {
+            let query = [("limit", "200"), ("after", after.as_str())];
+            let mut page = self.get(path, &query[..if after.is_empty() { 1 } else { 2 }])?;
+            items.extend(page["items"].as_array_mut().map(std::mem::take).unwrap_or_default());
+            match page["next"].as_str() {
+                Some(next) => next.clone_into(&mut after),
+                None => return Ok(items.into()),
+            }
+        }
+    }
+
     /// The body, with any status.
     ///
     /// # Errors

@@ -89,7 +89,7 @@ impl From<Unanswered> for Problem {
 /// One resource, or a list of all.
 fn ask(remote: &Remote, kind: &str, command: &ResourceCommand) -> Result<Value, Problem> {
     Ok(match command {
-        ResourceCommand::List => all(remote, kind)?,
+        ResourceCommand::List => remote.get_all(&["api", kind])?,
         ResourceCommand::Show { name } => remote.get(&["api", kind, name], &[])?,
         ResourceCommand::Add { name, settings } => {
             let mut body = read_settings(settings)?;
@@ -101,20 +101,6 @@ fn ask(remote: &Remote, kind: &str, command: &ResourceCommand) -> Result<Value, 
         }
         ResourceCommand::Remove { name } => remote.send(Method::DELETE, &["api", kind, name], None)?,
     })
-}
-
-fn all(remote: &Remote, kind: &str) -> Result<Value, Unanswered> {
-    let mut items = Vec::new();
-    let mut after = String::new();
-    loop {
-        let query = [("limit", "200"), ("after", after.as_str())];
-        let mut page = remote.get(&["api", kind], &query[..if after.is_empty() { 1 } else { 2 }])?;
-        items.extend(page["items"].as_array_mut().map(std::mem::take).unwrap_or_default());
-        match page["next"].as_str() {
-            Some(next) => next.clone_into(&mut after),
-            None => return Ok(items.into()),
-        }
-    }
 }
 
 fn read_settings(given: &str) -> Result<Value, Problem> {

@@ -67,6 +67,7 @@ fn remote_support(command: &Command) -> RemoteSupport {
         | Command::Models { .. }
         | Command::Skills { .. }
         | Command::Cluster { .. }
+        | Command::Keys { .. }
         | Command::Check { remote: true, .. }
         | Command::Mcp { command: McpCommand::Serve { .. } | McpCommand::Login { .. } } => RemoteSupport::Remote,
         Command::Completions { .. }
@@ -109,7 +110,7 @@ mod tests {
         Ok(common.server.map(|server| server.to_string()))
     }
 
-    const REMOTE: [&[&str]; 14] = [
+    const REMOTE: [&[&str]; 15] = [
         &["tools"],
         &["tools", "search", "x"],
         &["call", "x"],
@@ -119,6 +120,7 @@ mod tests {
         &["check", "--remote"],
         &["cluster"],
         &["cluster", "release", "x"],
+        &["keys", "create", "--role", "x"],
         &["mcp", "serve"],
         &["mcp", "login", "x"],
         &["tenants"],

@@ -22,15 +22,12 @@ pub struct AuthConfig {
 }
 
 impl AuthConfig {
-    /// Whether any credentials are configured.
+    /// Whether any credentials are configured. Managed keys are in the store.
     pub fn has_credentials(&self) -> bool {
         !self.api_keys.is_empty() || self.jwt.is_some()
     }
 
     pub(super) fn check(&self, findings: &mut Findings) {
-        if self.anonymous == AnonymousAccess::Never && !self.has_credentials() {
-            findings.add("auth.anonymous", "no caller could be accepted", "add `auth.api_keys` or `auth.jwt`");
-        }
         for (index, key) in self.api_keys.iter().enumerate() {
             key.check(&format!("auth.api_keys[{index}]"), findings);
         }

@@ -1,6 +1,8 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use crate::core::tool_scope::matches;
+
 /// Names of tools; a final `*` matches any rest.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -15,8 +17,4 @@ impl ToolFilter {
         let is_in = |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, name));
         (self.include.is_empty() || is_in(&self.include)) && !is_in(&self.exclude)
     }
-}
-
-fn matches(pattern: &str, name: &str) -> bool {
-    pattern.strip_suffix('*').map_or(pattern == name, |beginning| name.starts_with(beginning))
 }

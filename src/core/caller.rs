@@ -3,6 +3,8 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, LazyLock};
 
+use super::tool_scope::ToolScope;
+
 /// The caller. Created by `auth` alone (and by tests).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Caller {
@@ -14,6 +16,10 @@ pub struct Caller {
     pub key: Arc<str>,
     /// The owner of shared resources that are held for this caller.
     pub owner: Owner,
+    /// The id of the managed key that it sent, if it sent one.
+    pub key_id: Option<Arc<str>>,
+    /// The tools that its key, and the endpoint of its request, leave to it.
+    pub tools: ToolScope,
 }
 
 /// Who holds units of a shared resource: a caller of a tenant. Callers without credentials are told apart by their
@@ -57,6 +63,12 @@ impl Caller {
         Self { owner, ..self.clone() }
     }
 
+    /// The same caller with a managed key, which may leave it fewer tools.
+    #[must_use]
+    pub fn with_managed_key(self, id: Arc<str>, tools: ToolScope) -> Self {
+        Self { key_id: Some(id), tools, ..self }
+    }
+
     /// The tenant and the rest of a [`Caller::key`], as a text for people.
     pub fn parts_of_key(key: &str) -> (&str, &str) {
         let (tenant, identity) = key.split_once(KEY_SEPARATOR).unwrap_or((key, ""));
@@ -67,7 +79,8 @@ impl Caller {
     fn with_key(id: &str, tenant: &str, roles: Vec<String>, key: String) -> Self {
         let (tenant, key) = (Arc::<str>::from(tenant), Arc::<str>::from(key));
         let owner = Owner { tenant: Arc::clone(&tenant), caller: Arc::clone(&key) };
-        Self { id: id.into(), tenant, roles, anonymous: false, key, owner }
+        let (key_id, tools) = (None, ToolScope::default());
+        Self { id: id.into(), tenant, roles, anonymous: false, key, owner, key_id, tools }
     }
 
     /// The tenant of a key, and the identity within it.

@@ -18,6 +18,8 @@ impl Gateway {
     pub(super) fn start_background(self: &Arc<Self>) {
         let gateway = Arc::clone(self);
         self.background.spawn(async move { gateway.usage.run(gateway.closing.clone()).await });
+        let gateway = Arc::clone(self);
+        self.background.spawn(async move { gateway.keep_uses_of_keys().await });
         self.start_replica();
         self.start_blobs();
         let gateway = Arc::clone(self);
@@ -49,6 +51,7 @@ impl Gateway {
         self.pipeline.breakers.evict_idle();
         self.pipeline.settlement.figures.evict_idle(SystemTime::now());
         self.forget_lost_replicas().await;
+        self.forget_ended_keys().await;
         if let Err(error) = self.pipeline.replies.forget_expired().await {
             tracing::warn!(%error, "cannot remove expired records of calls with an Idempotency-Key from the store");
         }

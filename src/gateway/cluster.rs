@@ -127,6 +127,8 @@ impl Gateway {
         self.background.spawn(async move { gateway.pipeline.limits.exchange(&id, gateway.closing.clone()).await });
         let gateway = Arc::clone(self);
         self.background.spawn(async move { gateway.follow_registrations().await });
+        let gateway = Arc::clone(self);
+        self.background.spawn(async move { gateway.follow_keys().await });
         let leases = self.budget_leases(replica);
         let closing = self.closing.clone();
         self.background.spawn(async move { leases.run(closing).await });

@@ -14,7 +14,7 @@ use crate::config::{Config, ToolsConfig};
 use crate::core::call::Deadline;
 use crate::core::error::{Blame, ErrorCode};
 use crate::infra::audit::Audit;
-use crate::infra::auth::{Authenticator, KeyFetchError, KeyFetchFailure, KeySource};
+use crate::infra::auth::{Authenticator, KeyFetchError, KeyFetchFailure, KeySource, ManagedKeys};
 use crate::infra::metrics::Metrics;
 use crate::infra::outbound::{DomainList, Outbound};
 use crate::infra::readiness::Readiness;
@@ -123,10 +123,17 @@ pub(super) async fn pipeline(
     }))
 }
 
-pub(super) async fn authenticator(config: &Config, outbound: &Outbound) -> Result<Authenticator, StartError> {
+pub(super) async fn authenticator(
+    config: &Config,
+    outbound: &Outbound,
+    managed: &Arc<ManagedKeys>,
+) -> Result<Authenticator, StartError> {
     let jwks_url = config.auth.jwt.as_ref().and_then(|jwt| jwt.jwks_url.clone());
     let keys = jwks_url.map(|url| Arc::new(PublishedKeys { url, outbound: outbound.clone() }) as Arc<dyn KeySource>);
-    Authenticator::new(&config.auth, keys).await.map_err(|errors| component_error("auth")(lines(&errors)))
+    let authenticator = Authenticator::new(&config.auth, keys).await;
+    let mut authenticator = authenticator.map_err(|errors| component_error("auth")(lines(&errors)))?;
+    authenticator.use_managed_keys(managed);
+    Ok(authenticator)
 }
 
 /// The key set of the configured issuer.

@@ -54,7 +54,7 @@ impl Gateway {
         let before = self.collections.load_full();
         let lock = self.next_lock(&config).await;
         let snapshot = self.tool_set(lock.clone()).rebuild(&config, &collections, &Snapshot::default())?;
-        let mut authenticator = authenticator(&config, &self.outbound).await?;
+        let mut authenticator = authenticator(&config, &self.outbound, &self.keys).await?;
         authenticator.keep_keys_of(&self.authenticator());
         self.pipeline.limits.reconfigure(&config.limits).map_err(component_error("limits"))?;
         self.pipeline.budget.reconfigure(&config.budget);

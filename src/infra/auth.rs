@@ -7,6 +7,7 @@ mod identity;
 mod jwks;
 mod jwt;
 mod keys;
+mod managed;
 #[cfg(test)]
 mod tests;
 
@@ -19,17 +20,20 @@ use thiserror::Error;
 
 use self::jwt::{Lifetime, Tokens};
 use self::keys::ApiKeys;
+use self::managed::ManagedToken;
 use crate::config::{AnonymousAccess, AuthConfig};
 use crate::core::call::Caller;
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::headers::{HeaderError, single};
 
 pub use self::jwks::{KeyFetchError, KeyFetchFailure, KeySource};
+pub use self::managed::{ManagedKeys, check_identity, new_key_id, new_token};
 
-/// The configured credentials.
+/// The configured credentials, and the managed keys.
 #[derive(Debug)]
 pub struct Authenticator {
     keys: ApiKeys,
+    managed: Arc<ManagedKeys>,
     tokens: Option<Tokens>,
     /// The caller of a request without credentials, and when such requests are accepted.
     anonymous: Arc<Caller>,
@@ -56,6 +60,10 @@ pub struct SignedIn {
 #[derive(Debug, Clone)]
 enum Proof {
     Key(SecretDigest),
+    ManagedKey {
+        id: Box<str>,
+        digest: SecretDigest,
+    },
     Token(Lifetime),
     /// The user who can open the Unix socket.
     LocalUser,
@@ -77,6 +85,14 @@ const TRY_AGAIN: &str = "the token could not be kept for the session; try again"
 /// Why a request is refused: a message for its sender, without secrets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Refusal(&'static str);
+
+const UNKNOWN_KEY: Refusal = Refusal("unknown API key; get one from the operators of this service");
+
+impl From<Refusal> for CallError {
+    fn from(Refusal(why): Refusal) -> Self {
+        Self::new(ErrorCode::Unauthenticated, why)
+    }
+}
 
 /// SHA-256 of a key or token: stored and looked up instead of it.
 type SecretDigest = [u8; 32];
@@ -107,7 +123,13 @@ impl Authenticator {
         if !errors.is_empty() {
             return Err(errors);
         }
-        Ok(Self { keys, tokens, anonymous: Arc::new(Caller::anonymous()), anonymous_access: config.anonymous })
+        let (managed, anonymous) = (Arc::new(ManagedKeys::new(&[], false)), Arc::new(Caller::anonymous()));
+        Ok(Self { keys, managed, tokens, anonymous, anonymous_access: config.anonymous })
+    }
+
+    /// Accepts these managed keys too.
+    pub fn use_managed_keys(&mut self, keys: &Arc<ManagedKeys>) {
+        self.managed = Arc::clone(keys);
     }
 
     /// Keeps the issuer's current keys: a reload while the issuer is down locks no caller out.
@@ -121,7 +143,8 @@ impl Authenticator {
     /// a loopback listener, and not through a proxy.
     ///
     /// # Errors
-    /// `unauthenticated`: credentials that are wrong, ambiguous or missing.
+    /// `unauthenticated`: credentials that are wrong, ambiguous or missing. `overloaded`: it is not known whether a managed key
+    /// was revoked.
     pub async fn authenticate(&self, headers: &HeaderMap, is_local: bool) -> Result<Arc<Caller>, CallError> {
         let is_open = match self.anonymous_access {
             AnonymousAccess::Always => true,
@@ -129,16 +152,14 @@ impl Authenticator {
             AnonymousAccess::Never => false,
         };
         let anonymous = is_open.then_some(&self.anonymous);
-        let caller = match credential(headers) {
-            Ok(Some(credential)) => match anonymous {
-                // Without configured credentials, none are checked: clients of model APIs always send some.
-                Some(anonymous) if self.keys.is_empty() && self.tokens.is_none() => Ok(Arc::clone(anonymous)),
+        match credential(headers)? {
+            Some(credential) => match anonymous {
+                // Without keys and an issuer, credentials are not checked: clients of model APIs always send some.
+                Some(anonymous) if self.accepts_any(&credential) => Ok(Arc::clone(anonymous)),
                 _ => self.recognize(&credential).await,
             },
-            Ok(None) => anonymous.cloned().ok_or(Refusal(self.how_to_sign_in())),
-            Err(refusal) => Err(refusal),
-        };
-        caller.map_err(|Refusal(why)| CallError::new(ErrorCode::Unauthenticated, why))
+            None => Ok(anonymous.cloned().ok_or(Refusal(self.how_to_sign_in()))?),
+        }
     }
 
     /// Accepts an API key or a token of a sign-in.
@@ -146,15 +167,15 @@ impl Authenticator {
     /// # Errors
     /// `unauthenticated`.
     pub async fn sign_in(&self, secret: &str) -> Result<SignedIn, CallError> {
-        let refused = |Refusal(why)| CallError::new(ErrorCode::Unauthenticated, why);
         let secret = secret.trim();
         if secret.is_empty() || !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(refused(Refusal("the key is empty, or has characters that no key has")));
+            return Err(Refusal("the key is empty, or has characters that no key has").into());
         }
-        let caller = self.recognize(&Credential { secret, bearer: true }).await.map_err(refused)?;
+        let caller = self.recognize(&Credential { secret, bearer: true }).await?;
         let digest: SecretDigest = Sha256::digest(secret).into();
-        let proof = match (&self.tokens, self.keys.find(&digest)) {
-            (Some(tokens), None) => Proof::Token(tokens.lifetime(&digest).ok_or_else(|| refused(Refusal(TRY_AGAIN)))?),
+        let proof = match (&caller.key_id, &self.tokens, self.keys.find(&digest)) {
+            (Some(id), ..) => Proof::ManagedKey { id: (&**id).into(), digest },
+            (None, Some(tokens), None) => Proof::Token(tokens.lifetime(&digest).ok_or(Refusal(TRY_AGAIN))?),
             _ => Proof::Key(digest),
         };
         Ok(SignedIn { caller, proof })
@@ -170,7 +191,7 @@ impl Authenticator {
             Ok(tokens) => tokens.verify_id_token(token, client, nonce).await,
             Err(refusal) => Err(refusal),
         };
-        let (caller, lifetime) = verified.map_err(|Refusal(why)| CallError::new(ErrorCode::Unauthenticated, why))?;
+        let (caller, lifetime) = verified?;
         Ok(SignedIn { caller, proof: Proof::Token(lifetime) })
     }
 
@@ -178,28 +199,39 @@ impl Authenticator {
     pub fn still_signed_in(&self, earlier: &SignedIn) -> Option<Arc<Caller>> {
         let is_valid = match &earlier.proof {
             Proof::Key(digest) => return self.keys.find(digest),
+            Proof::ManagedKey { id, digest } => return self.managed.still_accepted(id, digest),
             Proof::Token(lifetime) => self.tokens.as_ref().is_some_and(|tokens| tokens.is_within(lifetime)),
             Proof::LocalUser => true,
         };
         is_valid.then(|| Arc::clone(&earlier.caller))
     }
 
-    async fn recognize(&self, credential: &Credential<'_>) -> Result<Arc<Caller>, Refusal> {
+    async fn recognize(&self, credential: &Credential<'_>) -> Result<Arc<Caller>, CallError> {
         let digest: SecretDigest = Sha256::digest(credential.secret).into();
         if let Some(caller) = self.keys.find(&digest) {
             return Ok(caller);
         }
+        if let Some(token) = ManagedToken::read(credential.secret) {
+            return self.managed.recognize(token.id, &digest);
+        }
         match &self.tokens {
-            Some(tokens) if credential.may_be_token() => tokens.verify(credential.secret, &digest).await,
-            _ => Err(Refusal("unknown API key; get one from the operators of this service")),
+            Some(tokens) if credential.may_be_token() => Ok(tokens.verify(credential.secret, &digest).await?),
+            _ => Err(UNKNOWN_KEY.into()),
         }
     }
 
+    /// Whether callers without credentials may send these. A managed key is always checked: it may have been revoked.
+    fn accepts_any(&self, credential: &Credential<'_>) -> bool {
+        let is_configured = !self.keys.is_empty() || self.tokens.is_some() || !self.managed.is_empty();
+        !is_configured && ManagedToken::read(credential.secret).is_none()
+    }
+
     fn how_to_sign_in(&self) -> &'static str {
-        match (self.keys.is_empty(), &self.tokens) {
+        match (self.keys.is_empty() && self.managed.is_empty(), &self.tokens) {
             (true, None) if self.anonymous_access == AnonymousAccess::Loopback => {
                 "authentication required: a request through a proxy, or to another host name than localhost, needs \
-                 credentials, and none are configured: its operators can set `auth.api_keys` or `auth.jwt`"
+                 credentials, and none are configured: its operators can set `auth.api_keys` or `auth.jwt`, or create a key \
+                 with `sekisho keys create`"
             }
             (_, Some(_)) => "authentication required: send `Authorization: Bearer` with a token or an API key",
             (false, None) => {
@@ -207,7 +239,7 @@ impl Authenticator {
             }
             (true, None) => {
                 "authentication required, and no credentials are configured: \
-                 its operators can set `auth.api_keys` or `auth.jwt`"
+                 its operators can set `auth.api_keys` or `auth.jwt`, or create a key with `sekisho keys create`"
             }
         }
     }

@@ -13,6 +13,7 @@ mod conversations;
 mod error;
 mod idempotency;
 mod location;
+mod managed_keys;
 mod migrations;
 mod paused_runs;
 mod permits;
@@ -61,6 +62,7 @@ pub use self::conversations::{Conversation, ConversationChange, ConversationStat
 pub use self::error::StoreError;
 pub use self::idempotency::{IdempotencyRecord, KeptReply, OwnedRecords, RecordOwner, RecordedOutcome, StartedCall};
 pub use self::location::StoreLocation;
+pub use self::managed_keys::{MAX_KEYS, NewManagedKey, StoredKey};
 pub use self::paused_runs::PausedRun;
 pub use self::permits::{AskedPermits, StoredPermit};
 pub use self::plans::{PlanKey, PlanWish, StoredPlan};

@@ -120,7 +120,11 @@ impl Pipeline {
 
 fn find_verdict(tool: &Tool, caller: &Caller) -> StageVerdict {
     let (name, metadata) = (tool.name(), &tool.metadata);
-    if metadata.is_hidden_from(caller) {
+    if !caller.tools.admits(name) {
+        let because = format!("unknown_tool: the caller's key leaves {name} out");
+        return StageVerdict { stage: Stage::Find, passes: Some(false), because };
+    }
+    if metadata.lacks_role(caller) {
         let roles = metadata.roles.join(", ");
         let because = format!("unknown_tool: the tool's own `roles` hide {name} from callers without one of: {roles}");
         return StageVerdict { stage: Stage::Find, passes: Some(false), because };

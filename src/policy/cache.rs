@@ -69,9 +69,12 @@ impl Cache {
 }
 
 impl Known {
-    /// Compares all values, including roles: a caller with other roles is another pair.
+    /// Compares all that `subject` has of a caller: one with other roles is another pair. Several keys of one caller share
+    /// a pair.
     fn is_of(&self, tool: &Tool, caller: &Arc<Caller>) -> bool {
-        self.tool == tool.id && (Arc::ptr_eq(&self.caller, caller) || self.caller == *caller)
+        let known = &self.caller;
+        let is_same = || (&known.key, &known.roles, known.anonymous) == (&caller.key, &caller.roles, caller.anonymous);
+        self.tool == tool.id && (Arc::ptr_eq(known, caller) || is_same())
     }
 }
 

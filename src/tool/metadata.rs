@@ -100,8 +100,14 @@ impl Default for Metadata {
 }
 
 impl Metadata {
-    /// Whether the tool is hidden from the caller, who has none of the tool's `roles`.
+    /// Whether the tool is hidden from the caller: the caller's key or endpoint leaves it out, or the caller has none of the
+    /// tool's `roles`.
     pub fn is_hidden_from(&self, caller: &Caller) -> bool {
+        !caller.tools.admits(&self.name) || self.lacks_role(caller)
+    }
+
+    /// Whether the caller has none of the tool's `roles`.
+    pub fn lacks_role(&self, caller: &Caller) -> bool {
         !self.roles.is_empty() && !caller.has_one_of(&self.roles)
     }
 

@@ -91,7 +91,7 @@ impl Unavailable {
     }
 
     pub(crate) fn is_hidden_from(&self, caller: &Caller) -> bool {
-        !self.roles.is_empty() && !caller.has_one_of(&self.roles)
+        !caller.tools.admits(&self.name) || !self.roles.is_empty() && !caller.has_one_of(&self.roles)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Several gateways on one PostgreSQL database, as replicas: real programs, which are also killed.
 
 mod global_limits;
+mod keys;
 mod release;
 
 use std::sync::Arc;

@@ -46,6 +46,7 @@ mod httpbin;
 mod https;
 mod idempotency;
 mod interpreters;
+mod keys;
 mod kill_points;
 mod large_numbers;
 mod leaks;

@@ -19,6 +19,7 @@ const CONFIGURATION: &str = include_str!("../../docs/configuration.md");
 const CONSOLE: &str = include_str!("../../docs/console.md");
 const CONVERSATIONS: &str = include_str!("../../docs/conversations.md");
 const GLOSSARY: &str = include_str!("../../docs/glossary.md");
+const KEYS: &str = include_str!("../../docs/keys-and-limits.md");
 const MCP: &str = include_str!("../../docs/mcp.md");
 const OCSF: &str = include_str!("../../docs/ocsf.md");
 const OPENAPI: &str = include_str!("../../docs/openapi.md");
@@ -32,7 +33,7 @@ const TENANTS: &str = include_str!("../../docs/tenants.md");
 const TOOLS: &str = include_str!("../../docs/tools.md");
 
 /// The README and the pages in docs/ whose commands are run here.
-const PAGES: [(&str, &str); 18] = [
+const PAGES: [(&str, &str); 19] = [
     ("README.md", README),
     ("agents.md", AGENTS),
     ("benchmarks.md", BENCHMARKS),
@@ -40,6 +41,7 @@ const PAGES: [(&str, &str); 18] = [
     ("console.md", CONSOLE),
     ("conversations.md", CONVERSATIONS),
     ("glossary.md", GLOSSARY),
+    ("keys-and-limits.md", KEYS),
     ("mcp.md", MCP),
     ("ocsf.md", OCSF),
     ("openapi.md", OPENAPI),
@@ -156,6 +158,7 @@ const NOT_RUN: [&str; 12] = [
     "sekisho audit verify --stored",
     "sekisho cluster",
     "sekisho console",
+    "sekisho keys",
     "sekisho chat",
     "sekisho conversations",
     "sekisho tenants",

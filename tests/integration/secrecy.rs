@@ -157,7 +157,7 @@ impl Drop for Loud {
 }
 
 /// Everything in a folder, as text as far as it is.
-fn contents(folder: &std::path::Path) -> String {
+pub(crate) fn contents(folder: &std::path::Path) -> String {
     let (mut open, mut found) = (vec![folder.to_owned()], String::new());
     while let Some(path) = open.pop() {
         if path.is_dir() {

@@ -88,7 +88,6 @@ fn every_rule_of_the_check_is_enforced() {
         ("server: {read_timeout_seconds: 0}", "server.read_timeout_seconds"),
         ("server: {shutdown_grace_seconds: 99999999999}", "server.shutdown_grace_seconds"),
         ("server: {metrics_listen: '127.0.0.1:8080'}", "server.metrics_listen"),
-        ("auth: {anonymous: never}", "auth.anonymous"),
         ("auth: {api_keys: [{id: '', key: k}]}", "auth.api_keys[0].id"),
         ("auth: {api_keys: [{id: \"a\\x1fb\", key: k}]}", "auth.api_keys[0].id"),
         ("auth: {api_keys: [{id: anonymous, tenant: public, key: k}]}", "auth.api_keys[0].id"),
@@ -221,13 +220,14 @@ fn a_reachable_server_requires_authentication() {
     let elsewhere = [("SEKISHO_LISTEN", "0.0.0.0:8080")];
     insta::assert_snapshot!(errors_with("", &elsewhere), @r#"
     environment variable SEKISHO_LISTEN: `server.listen`: 0.0.0.0:8080 can be reached from other machines without authentication
-      add `auth.api_keys` or `auth.jwt`, listen on 127.0.0.1, or accept all callers with `auth.anonymous: always`
+      add `auth.api_keys` or `auth.jwt`, listen on 127.0.0.1, accept managed keys alone with `auth.anonymous: never`, or all callers with `always`
     "#);
     for text in ["server: {listen: '[::]:8080'}", "server: {listen: '192.168.1.5:80'}"] {
         assert!(load(text).is_err(), "{text}");
     }
     for text in [
         "auth: {anonymous: always}",
+        "auth: {anonymous: never}",
         "auth: {api_keys: [{id: a, key: k}]}",
         "auth: {jwt: {issuer: i, audience: a, jwks_file: f}}",
     ] {

@@ -120,6 +120,9 @@ pub(super) struct Line<'a> {
     tenant: &'a str,
     caller: &'a str,
     anonymous: bool,
+    /// The managed key that the caller sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'a str>,
     claimed_user: Option<&'a str>,
     via: Via,
     client: Option<IpAddr>,
@@ -171,6 +174,7 @@ impl<'a> Line<'a> {
             tenant: shortened(&entry.caller.tenant),
             caller: shortened(&entry.caller.id),
             anonymous: entry.caller.anonymous,
+            key: entry.caller.key_id.as_deref(),
             claimed_user: entry.claimed_user.as_deref(),
             via: entry.via,
             client: entry.request.as_ref().and_then(|request| request.address),

@@ -35,6 +35,11 @@ pub enum EventKind {
     LockApproved,
     /// An administrator gave back what a lost replica leased.
     LeasesReleased,
+    /// An administrator created a managed key.
+    KeyCreated,
+    /// An administrator gave a managed key another token.
+    KeyRotated,
+    KeyRevoked,
 }
 
 /// A line of the trail that is not about a call.
@@ -93,6 +98,9 @@ pub(super) struct EventLine<'a> {
     detail: Option<&'a str>,
     tenant: Option<&'a str>,
     caller: Option<&'a str>,
+    /// The managed key that the caller sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'a str>,
     client: Option<std::net::IpAddr>,
     request_id: Option<&'a str>,
     trace_id: Option<String>,
@@ -113,6 +121,7 @@ impl<'a> EventLine<'a> {
             detail: event.detail.as_deref().map(shortened),
             tenant: event.caller.as_deref().map(|caller| shortened(&caller.tenant)),
             caller: event.caller.as_deref().map(|caller| shortened(&caller.id)),
+            key: event.caller.as_deref().and_then(|caller| caller.key_id.as_deref()),
             client: request.and_then(|request| request.address),
             request_id: request.map(|request| shortened(&request.id)),
             trace_id: event.trace_id.map(hex::encode),

@@ -1,4 +1,4 @@
-//! API keys, stored only as their SHA-256.
+//! The API keys of the configuration, stored only as their SHA-256.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -73,7 +73,7 @@ fn digest_of(configured: &ApiKeyConfig) -> Result<SecretDigest, &'static str> {
     }
 }
 
-fn from_hex(text: &str) -> Option<SecretDigest> {
+pub(super) fn from_hex(text: &str) -> Option<SecretDigest> {
     let mut digest = SecretDigest::default();
     hex::decode_to_slice(text, &mut digest).ok()?;
     Some(digest)

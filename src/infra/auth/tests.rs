@@ -6,6 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::*;
 use crate::config::{ApiKeyConfig, Secret};
+use crate::infra::store::StoredKey;
 
 fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
     pairs
@@ -165,4 +166,45 @@ async fn no_secret_shows_in_debug() {
     let authenticator = Authenticator::new(&with_keys(AnonymousAccess::Never), None).await.unwrap();
     let shown = format!("{authenticator:?}");
     assert!(!shown.contains("first-key") && !shown.contains("f397f260"), "{shown}");
+}
+
+#[tokio::test]
+async fn managed_keys_are_accepted_beside_those_of_the_configuration() {
+    let (token, sha256) = new_token("0123456789abcdef");
+    let key = StoredKey {
+        id: "0123456789abcdef".into(),
+        tenant: "acme".into(),
+        person: "carol".into(),
+        description: String::new(),
+        roles: Vec::new(),
+        tools: None,
+        sha256,
+        previous: None,
+        created: jiff::Timestamp::now(),
+        created_by: "default/admin".into(),
+        expires: None,
+        revoked: None,
+        last_used: None,
+    };
+    let managed = Arc::new(ManagedKeys::new(std::slice::from_ref(&key), false));
+    let mut authenticator = Authenticator::new(&with_keys(AnonymousAccess::Never), None).await.unwrap();
+    authenticator.use_managed_keys(&managed);
+    for (secret, id) in [("first-key", "alice"), (token.expose(), "carol")] {
+        let caller = authenticator.authenticate(&headers(&[("x-api-key", secret)]), false).await.unwrap();
+        assert_eq!(&*caller.id, id);
+    }
+    let signed_in = authenticator.sign_in(token.expose()).await.unwrap();
+    assert!(authenticator.still_signed_in(&signed_in).is_some());
+    managed.put(&StoredKey { revoked: Some(key.created), ..key });
+    assert!(authenticator.still_signed_in(&signed_in).is_none());
+    let error = authenticator.authenticate(&headers(&[("x-api-key", token.expose())]), false).await.unwrap_err();
+    assert!(error.message().contains("was revoked"), "{error}");
+}
+
+/// Callers without credentials may send any key as long as there is none, but not one that could have been revoked.
+#[tokio::test]
+async fn a_managed_key_is_checked_also_where_none_is_required() {
+    let (token, _) = new_token("0123456789abcdef");
+    let error = sign_in(&AuthConfig::default(), true, &[("x-api-key", token.expose())]).await.unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Unauthenticated);
 }

@@ -1,7 +1,7 @@
 //! What was registered over HTTP and survives a restart: OpenAPI collections and MCP servers.
 
 use sqlx::query::Query;
-use sqlx::{Any, AssertSqlSafe, Database};
+use sqlx::{Any, AnyConnection, AssertSqlSafe, Database};
 
 use super::{Store, StoreError};
 
@@ -71,15 +71,22 @@ impl Store {
         let failed = |error| self.failed(error);
         let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
         let changed = statement.execute(&mut *transaction).await.map_err(failed)?;
-        sqlx::query(
-            "INSERT INTO shared_versions (subject, version) VALUES ('registrations', 1)
-             ON CONFLICT (subject) DO UPDATE SET version = shared_versions.version + 1",
-        )
-        .execute(&mut *transaction)
-        .await
-        .map_err(failed)?;
+        self.count_change(&mut transaction, "registrations").await?;
         transaction.commit().await.map_err(failed)?;
         Ok(changed.rows_affected())
+    }
+
+    /// Gives a subject of `shared_versions` its next version, in the transaction of the change.
+    pub(super) async fn count_change(&self, transaction: &mut AnyConnection, subject: &str) -> Result<(), StoreError> {
+        sqlx::query(
+            "INSERT INTO shared_versions (subject, version) VALUES ($1, 1)
+             ON CONFLICT (subject) DO UPDATE SET version = shared_versions.version + 1",
+        )
+        .bind(subject)
+        .execute(transaction)
+        .await
+        .map(drop)
+        .map_err(|error| self.failed(error))
     }
 }
 

@@ -24,6 +24,7 @@ const TABLES: &[(&str, Rows)] = &[
     ("conversations", Rows::Tenant("caller_key")),
     ("daily_usage", Rows::Tenant("scope_key")),
     ("idempotency_records", Rows::Tenant("caller_key")),
+    ("managed_keys", Rows::Tenant("tenant")),
     ("mcp_servers", Rows::AllTenants("registered by administrators of the gateway, for all its tenants")),
     ("message_logs", Rows::Of { table: "conversation_runs", by: "run" }),
     ("openapi_collections", Rows::AllTenants("registered by administrators of the gateway, for all its tenants")),
@@ -46,8 +47,14 @@ const TABLES: &[(&str, Rows)] = &[
 ];
 
 /// Keys that no two tenants have, although the tenant is not in them: random, or a digest with the caller in it.
-const UNIQUE_IDS: [&str; 5] =
-    ["conversations.id", "conversation_runs.id", "plans.id", "idempotency_records.id", "reserved_charges.id"];
+const UNIQUE_IDS: [&str; 6] = [
+    "conversations.id",
+    "conversation_runs.id",
+    "managed_keys.id",
+    "plans.id",
+    "idempotency_records.id",
+    "reserved_charges.id",
+];
 
 /// What a table is made of.
 #[derive(Debug, Default)]

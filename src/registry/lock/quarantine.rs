@@ -20,7 +20,7 @@ impl Quarantined {
         &self.metadata.name
     }
 
-    /// Whether its `roles` hide the tool from the caller.
+    /// Whether the tool is hidden from the caller.
     pub fn is_hidden_from(&self, caller: &Caller) -> bool {
         self.metadata.is_hidden_from(caller)
     }

@@ -179,9 +179,11 @@ impl Server {
         &self.connector.events.names
     }
 
+    /// Whether the caller may use what the server has beside its tools.
     pub(super) fn may_use(&self, caller: &Caller) -> bool {
-        let roles = &self.settings().roles;
-        roles.is_empty() || roles.iter().any(|role| caller.has_role(role))
+        let settings = self.settings();
+        let has_role = settings.roles.is_empty() || caller.has_one_of(&settings.roles);
+        has_role && (caller.tools.admits_all() || operations::are_some_left_to(caller, self, settings))
     }
 
     /// Whether these settings are equivalent to the current ones.

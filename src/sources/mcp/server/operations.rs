@@ -8,7 +8,8 @@ use serde_json::{Map, Value, json};
 
 use super::Server;
 use super::catalogue::source;
-use crate::core::call::{Arguments, CallKind, Stage, ToolOutput, Upstream};
+use crate::config::McpServerSettings;
+use crate::core::call::{Arguments, CallKind, Caller, Stage, ToolOutput, Upstream};
 use crate::core::error::{CallError, ErrorCode};
 use crate::registry::unknown_target;
 use crate::tool::{Attempt, Execution, Executor, ToolDefinition};
@@ -31,22 +32,35 @@ pub(crate) fn of(server: &Arc<Server>) -> Vec<ToolDefinition> {
     let resources: Arc<dyn Executor> = Arc::new(ResourceReader(Arc::clone(server)));
     let prompts: Arc<dyn Executor> = Arc::new(PromptGetter(Arc::clone(server)));
     let completions: Arc<dyn Executor> = Arc::new(Completer(Arc::clone(server)));
+    let [read, get, complete] = NAMES;
     [
-        (CallKind::Resource, "resources_read", resources),
-        (CallKind::Prompt, "prompts_get", prompts),
-        (CallKind::Completion, "complete", completions),
+        (CallKind::Resource, read, resources),
+        (CallKind::Prompt, get, prompts),
+        (CallKind::Completion, complete, completions),
     ]
     .map(|(kind, name, executor)| definition(server, kind, name, executor))
     .into()
 }
 
-fn definition(server: &Server, kind: CallKind, name: &str, executor: Arc<dyn Executor>) -> ToolDefinition {
-    let settings = server.settings();
+/// The names of the operations, behind the prefix of the server's tools.
+const NAMES: [&str; 3] = ["resources_read", "prompts_get", "complete"];
+
+/// Whether the caller's key and endpoint leave an operation of the server to the caller.
+pub(crate) fn are_some_left_to(caller: &Caller, server: &Server, settings: &McpServerSettings) -> bool {
+    NAMES.iter().any(|name| caller.tools.admits(&name_of(server, settings, name)))
+}
+
+fn name_of(server: &Server, settings: &McpServerSettings, name: &str) -> String {
     // What stands before its tools' names, where anything does.
     let prefix = settings.alias.as_deref().unwrap_or(server.name());
+    qualified_name(prefix, name).to_string()
+}
+
+fn definition(server: &Server, kind: CallKind, name: &str, executor: Arc<dyn Executor>) -> ToolDefinition {
+    let settings = server.settings();
     let metadata = Metadata {
         kind,
-        name: qualified_name(prefix, name).to_string(),
+        name: name_of(server, settings, name),
         category: settings.category.clone(),
         author: server.name().to_owned(),
         source: source(server.name()),

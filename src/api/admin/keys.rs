@@ -1,0 +1,249 @@
+//! `/admin/keys`: keys that administrators manage. All need the role `admin`; nobody gives a key more than they have.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::recorded;
+use super::resources::PageQuery;
+use crate::api::body::FromAdministrator;
+use crate::api::documentation::ReplyBody;
+use crate::api::parameters::{Name, Parameters};
+use crate::api::reply;
+use crate::api::request::RequestMeta;
+use crate::config::Secret;
+use crate::core::error::{CallError, ErrorCode};
+use crate::gateway::{Gateway, KeyAdministrator, WantedKey};
+use crate::infra::audit::EventKind;
+use crate::infra::auth::new_key_id;
+use crate::infra::store::StoredKey;
+
+/// How long the token before is accepted after a rotation, if the request does not say.
+const OVERLAP_SECONDS: u64 = 3_600;
+const MAX_OVERLAP_SECONDS: u64 = 30 * 24 * 3_600;
+
+/// What a key is to be: at most what its administrator has.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewKey {
+    /// The caller's id, in budgets, logs and policies: all keys of a person are one caller. The key's id by default.
+    person: Option<String>,
+    #[serde(default)]
+    description: String,
+    #[serde(default)]
+    roles: Vec<String>,
+    /// That of the administrator by default. Another one only for administrators of the tenant `default`.
+    tenant: Option<String>,
+    /// The tools that may be seen and called with it, as names or patterns whose final `*` matches any rest; all by default.
+    tools: Option<Vec<String>>,
+    /// RFC 3339. Without it, the key does not expire.
+    #[schema(format = DateTime)]
+    expires_at: Option<String>,
+}
+
+/// How a key is rotated.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Rotation {
+    /// How long the token before is accepted: an hour by default, 30 days at most; 0 for no longer.
+    #[schema(minimum = 0, maximum = 2_592_000)]
+    overlap_seconds: Option<u64>,
+}
+
+/// A key, without its token.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct KeyBody {
+    id: String,
+    tenant: String,
+    person: String,
+    description: String,
+    roles: Vec<String>,
+    /// Absent: all tools.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tools: Option<Vec<String>>,
+    /// `active`, `expired` or `revoked`.
+    status: &'static str,
+    created_at: String,
+    /// Tenant and id of who created it.
+    created_by: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    revoked_at: Option<String>,
+    /// At this replica to the second, at others some seconds later.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_used_at: Option<String>,
+    /// Until when the token before the last rotation is accepted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    previous_token_until: Option<String>,
+}
+
+/// A key with its token, which is shown this once.
+#[derive(Serialize, ToSchema)]
+pub(super) struct KeyWithToken {
+    /// Sent as `Authorization: Bearer TOKEN` or `X-API-Key: TOKEN`.
+    token: String,
+    key: KeyBody,
+}
+
+/// Keys in the order of their ids.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct KeyPage {
+    items: Vec<KeyBody>,
+    /// The value of `after` for the next page; missing on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+/// Lists the keys of the caller's tenant; for administrators of the tenant `default`, those of all tenants.
+#[utoipa::path(get, path = "/admin/keys", operation_id = "listKeys", tag = "operation", params(PageQuery),
+    responses((status = 200, body = KeyPage), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(crate) async fn list(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Parameters(query): Parameters<PageQuery>,
+) -> Result<Response, CallError> {
+    origin.require_role("admin")?;
+    let limit = query.limit()?;
+    let after = query.after.as_deref().unwrap_or_default();
+    // One more than is shown says whether there is a next page.
+    let mut keys = gateway.managed_keys(administrator(&origin), after, limit + 1).await?;
+    let has_more = keys.len() > limit;
+    keys.truncate(limit);
+    let next = keys.last().filter(|_| has_more).map(|key| key.id.clone());
+    let items = keys.into_iter().map(KeyBody::from).collect();
+    Ok(reply::json(StatusCode::OK, &KeyPage { items, next }))
+}
+
+/// Creates a key. Its token is in the answer, and nowhere else.
+#[utoipa::path(post, path = "/admin/keys", operation_id = "createKey", tag = "operation", request_body = NewKey,
+    responses((status = 201, body = KeyWithToken), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(crate) async fn create(
+    State(gateway): State<Arc<Gateway>>,
+    FromAdministrator { origin, body, .. }: FromAdministrator<NewKey>,
+) -> Result<Response, CallError> {
+    let (id, service) = (new_key_id(), Arc::clone(&gateway));
+    let checked = gateway.check_key(administrator(&origin), &id, body.wanted()?);
+    // A refusal is in the trail too.
+    let change = async move { service.create_key(checked?).await };
+    let created = recorded(&gateway, &origin, EventKind::KeyCreated, &id, change).await?;
+    Ok(reply::json(StatusCode::CREATED, &KeyWithToken::from(created)))
+}
+
+/// Shows a key, without its token.
+#[utoipa::path(get, path = "/admin/keys/{id}", operation_id = "getKey", tag = "operation", params(("id" = String, Path)),
+    responses((status = 200, body = KeyBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(crate) async fn show(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Name(id): Name,
+) -> Result<Response, CallError> {
+    origin.require_role("admin")?;
+    let key = gateway.managed_key(administrator(&origin), &id).await?;
+    Ok(reply::json(StatusCode::OK, &KeyBody::from(key)))
+}
+
+/// Revokes a key, for ever: it is refused at once, and by other replicas within two seconds.
+#[utoipa::path(delete, path = "/admin/keys/{id}", operation_id = "revokeKey", tag = "operation", params(("id" = String, Path)),
+    responses((status = 200, body = KeyBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(crate) async fn revoke(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Name(id): Name,
+) -> Result<Response, CallError> {
+    origin.require_role("admin")?;
+    let id = gateway.managed_key(administrator(&origin), &id).await?.id;
+    let (service, subject) = (Arc::clone(&gateway), id.clone());
+    let change = async move { service.revoke_key(&id).await };
+    let revoked = recorded(&gateway, &origin, EventKind::KeyRevoked, &subject, change).await?;
+    Ok(reply::json(StatusCode::OK, &KeyBody::from(revoked)))
+}
+
+/// Gives a key another token, which is in the answer and nowhere else. The one before is accepted for a time, so that clients
+/// can change over.
+#[utoipa::path(post, path = "/admin/keys/{id}/rotate", operation_id = "rotateKey", tag = "operation",
+    params(("id" = String, Path)), request_body = Rotation,
+    responses((status = 200, body = KeyWithToken), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(crate) async fn rotate(
+    Name(id): Name,
+    State(gateway): State<Arc<Gateway>>,
+    FromAdministrator { origin, body, .. }: FromAdministrator<Rotation>,
+) -> Result<Response, CallError> {
+    let overlap = body.overlap()?;
+    let by = administrator(&origin);
+    let key = gateway.managed_key(by, &id).await?;
+    let (checked, service, subject) = (gateway.check_rotation(by, &key), Arc::clone(&gateway), key.id.clone());
+    let change = async move {
+        checked?;
+        service.rotate_key(&key.id, overlap).await
+    };
+    let rotated = recorded(&gateway, &origin, EventKind::KeyRotated, &subject, change).await?;
+    Ok(reply::json(StatusCode::OK, &KeyWithToken::from(rotated)))
+}
+
+fn administrator(origin: &RequestMeta) -> KeyAdministrator<'_> {
+    KeyAdministrator { caller: &origin.caller, over_socket: origin.over_socket }
+}
+
+impl NewKey {
+    fn wanted(self) -> Result<WantedKey, CallError> {
+        let Self { person, description, roles, tenant, tools, expires_at } = self;
+        // In microseconds, as the store has it: otherwise a key would seem to outlive one with the same end.
+        let moment = |text: String| Timestamp::from_microsecond(text.parse::<Timestamp>()?.as_microsecond());
+        let expires = expires_at.map(moment).transpose().map_err(|_| {
+            invalid("`expires_at` must be a moment as in RFC 3339, such as 2027-01-31T00:00:00Z".to_owned())
+        })?;
+        Ok(WantedKey { person, description, roles, tenant, tools, expires })
+    }
+}
+
+impl Rotation {
+    fn overlap(&self) -> Result<Duration, CallError> {
+        match self.overlap_seconds.unwrap_or(OVERLAP_SECONDS) {
+            seconds @ 0..=MAX_OVERLAP_SECONDS => Ok(Duration::from_secs(seconds)),
+            _ => Err(invalid(format!("`overlap_seconds` must be at most {MAX_OVERLAP_SECONDS}"))),
+        }
+    }
+}
+
+impl From<StoredKey> for KeyBody {
+    fn from(key: StoredKey) -> Self {
+        let text = |moment: Timestamp| moment.to_string();
+        let previous = key.previous.as_ref().map(|(_, until)| *until).filter(|until| *until > Timestamp::now());
+        Self {
+            status: match (key.revoked, key.has_ended()) {
+                (Some(_), _) => "revoked",
+                (None, true) => "expired",
+                (None, false) => "active",
+            },
+            created_at: text(key.created),
+            expires_at: key.expires.map(text),
+            revoked_at: key.revoked.map(text),
+            last_used_at: key.last_used.map(text),
+            previous_token_until: previous.map(text),
+            id: key.id,
+            tenant: key.tenant,
+            person: key.person,
+            description: key.description,
+            roles: key.roles,
+            tools: key.tools,
+            created_by: key.created_by,
+        }
+    }
+}
+
+impl From<(StoredKey, Secret)> for KeyWithToken {
+    fn from((key, token): (StoredKey, Secret)) -> Self {
+        Self { token: token.expose().to_owned(), key: key.into() }
+    }
+}
+
+fn invalid(message: String) -> CallError {
+    CallError::new(ErrorCode::InvalidRequest, message)
+}

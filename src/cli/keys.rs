@@ -1,0 +1,130 @@
+//! `sekisho keys`: the keys that administrators manage, at a running gateway.
+
+use clap::{Args, Subcommand};
+use http::Method;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Map, Value, json};
+
+use super::client::{Remote, Unanswered};
+use super::{Common, Exit, local_gateway, present};
+
+#[derive(Debug, Default, Subcommand)]
+pub(super) enum KeysCommand {
+    /// List all keys, without their tokens.
+    #[default]
+    List,
+    /// Create a key and print its token, which is shown this once: `sekisho keys create --person ann --role operator`.
+    Create(NewKey),
+    /// Show a key, without its token.
+    Show { id: String },
+    /// Give a key another token, and print it. The one before is accepted for a time.
+    Rotate {
+        id: String,
+        /// How long the token before is accepted; 0 for no longer.
+        #[arg(long, value_name = "SECONDS", default_value_t = 3_600)]
+        overlap: u64,
+    },
+    /// Revoke a key, for ever.
+    Revoke { id: String },
+}
+
+#[derive(Debug, Args)]
+pub(super) struct NewKey {
+    /// The caller's id, in budgets, logs and policies: all keys of a person are one caller. The key's id by default.
+    #[arg(long)]
+    person: Option<String>,
+    /// What the key is for.
+    #[arg(long, default_value = "")]
+    description: String,
+    /// A role of the caller; give it once for each.
+    #[arg(long = "role", value_name = "ROLE")]
+    roles: Vec<String>,
+    #[arg(long)]
+    tenant: Option<String>,
+    /// A tool that may be called, whose final `*` matches any rest; give it once for each. All by default.
+    #[arg(long = "tool", value_name = "PATTERN")]
+    tools: Vec<String>,
+    /// When it expires; never by default.
+    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=3_660))]
+    expires_in_days: Option<u32>,
+}
+
+pub(super) fn run(common: &Common, command: &KeysCommand) -> Exit {
+    let remote = match local_gateway::find_remote(common).map(|endpoint| Remote::new(&endpoint)) {
+        Ok(Ok(remote)) => remote,
+        Ok(Err(unanswered)) => return unanswered.report(),
+        Err(exit) => return exit,
+    };
+    match ask(&remote, command) {
+        Err(unanswered) => unanswered.report(),
+        Ok(answer) if common.json => present::json(&answer),
+        Ok(answer) => show(command, &answer),
+    }
+}
+
+fn ask(remote: &Remote, command: &KeysCommand) -> Result<Value, Unanswered> {
+    match command {
+        KeysCommand::List => remote.get_all(&["admin", "keys"]),
+        KeysCommand::Create(key) => remote.send(Method::POST, &["admin", "keys"], Some(&key.body())),
+        KeysCommand::Show { id } => remote.get(&["admin", "keys", id], &[]),
+        KeysCommand::Rotate { id, overlap } => {
+            let body = json!({"overlap_seconds": overlap});
+            remote.send(Method::POST, &["admin", "keys", id, "rotate"], Some(&body))
+        }
+        KeysCommand::Revoke { id } => remote.send(Method::DELETE, &["admin", "keys", id], None),
+    }
+}
+
+impl NewKey {
+    fn body(&self) -> Value {
+        let mut body = Map::from_iter([
+            ("description".to_owned(), self.description.as_str().into()),
+            ("roles".to_owned(), self.roles.as_slice().into()),
+        ]);
+        let expires =
+            self.expires_in_days.map(|days| Timestamp::now() + SignedDuration::from_hours(24 * i64::from(days)));
+        for (name, value) in [
+            ("person", self.person.as_deref().map(Value::from)),
+            ("tenant", self.tenant.as_deref().map(Value::from)),
+            ("tools", Some(self.tools.as_slice()).filter(|tools| !tools.is_empty()).map(Value::from)),
+            ("expires_at", expires.map(|moment| moment.to_string().into())),
+        ] {
+            body.extend(value.map(|value| (name.to_owned(), value)));
+        }
+        body.into()
+    }
+}
+
+fn show(command: &KeysCommand, answer: &Value) -> Exit {
+    match command {
+        KeysCommand::List => {
+            let header = ["id", "status", "tenant", "person", "roles", "tools", "expires", "last used", "description"];
+            present::table(&header, answer.as_array().into_iter().flatten().map(row).collect());
+        }
+        KeysCommand::Create(_) | KeysCommand::Rotate { .. } => {
+            // The token alone on standard output, so that a script can take it.
+            present::line(answer["token"].as_str().unwrap_or_default());
+            let key = &answer["key"];
+            let until = key["previous_token_until"].as_str();
+            let until = until.map(|until| format!("; the token before is accepted until {until}")).unwrap_or_default();
+            present::info(&format!("the token of the key {}, which is not shown again{until}", text(key, "id")));
+        }
+        KeysCommand::Show { .. } => return present::json(answer),
+        KeysCommand::Revoke { .. } => present::line(&format!("revoked {}", text(answer, "id"))),
+    }
+    Exit::Done
+}
+
+fn row(key: &Value) -> Vec<String> {
+    let list = |name: &str| {
+        let entries = key[name].as_array().map(|entries| entries.iter().filter_map(Value::as_str).collect::<Vec<_>>());
+        entries.map_or_else(|| "all".to_owned(), |entries| present::harmless(&entries.join(", ")).into_owned())
+    };
+    let [id, status, tenant, person] = ["id", "status", "tenant", "person"].map(|name| text(key, name));
+    let [expires, used, description] = ["expires_at", "last_used_at", "description"].map(|name| text(key, name));
+    vec![id, status, tenant, person, list("roles"), list("tools"), expires, used, description]
+}
+
+fn text(value: &Value, name: &str) -> String {
+    present::harmless(value[name].as_str().unwrap_or_default()).into_owned()
+}

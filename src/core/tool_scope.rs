@@ -1,0 +1,78 @@
+//! Which tools a key, and the endpoint of a request, leave to a caller.
+
+use std::sync::Arc;
+
+/// Whether a name fits a pattern, whose final `*` matches any rest.
+pub fn matches(pattern: &str, name: &str) -> bool {
+    pattern.strip_suffix('*').map_or(pattern == name, |beginning| name.starts_with(beginning))
+}
+
+/// The names that fit a pattern of every list; by default all names.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct ToolScope(Option<Arc<[Arc<[String]>]>>);
+
+impl ToolScope {
+    /// The same without the names that fit none of these patterns.
+    #[must_use]
+    pub fn narrowed(&self, patterns: impl Into<Arc<[String]>>) -> Self {
+        let before = self.0.iter().flat_map(|lists| lists.iter().cloned());
+        Self(Some(before.chain([patterns.into()]).collect()))
+    }
+
+    pub fn admits_all(&self) -> bool {
+        self.0.is_none()
+    }
+
+    pub fn admits(&self, name: &str) -> bool {
+        let Some(lists) = &self.0 else { return true };
+        lists.iter().all(|patterns| patterns.iter().any(|pattern| matches(pattern, name)))
+    }
+
+    /// Whether it admits every name that fits one of these patterns; `None` stands for all names.
+    pub fn covers(&self, patterns: Option<&[String]>) -> bool {
+        let Some(lists) = &self.0 else { return true };
+        // No name has a `*`, so that only a pattern as wide or wider matches one that ends with it.
+        let has = |list: &[String], wanted: &str| list.iter().any(|pattern| matches(pattern, wanted));
+        patterns.is_some_and(|wanted| lists.iter().all(|list| wanted.iter().all(|wanted| has(list, wanted))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn patterns(texts: &[&str]) -> Vec<String> {
+        texts.iter().map(|text| (*text).to_owned()).collect()
+    }
+
+    #[test]
+    fn a_scope_admits_what_fits_each_of_its_lists() {
+        let all = ToolScope::default();
+        assert!(all.admits("x") && all.covers(None));
+        let scope = all.narrowed(patterns(&["crm__*", "calculator"]));
+        for (name, admitted) in [("crm__find", true), ("calculator", true), ("calculators", false), ("crm", false)] {
+            assert_eq!(scope.admits(name), admitted, "{name}");
+        }
+        let narrower = scope.narrowed(patterns(&["crm__find*", "echo"]));
+        assert!(narrower.admits("crm__find") && !narrower.admits("calculator") && !narrower.admits("echo"));
+        assert!(!scope.narrowed(Vec::new()).admits("calculator"));
+    }
+
+    #[test]
+    fn a_scope_covers_only_what_is_as_narrow() {
+        let scope = ToolScope::default().narrowed(patterns(&["crm__*", "calculator"]));
+        for (wanted, covered) in [
+            (&["crm__*"][..], true),
+            (&["crm__find*", "crm__find"], true),
+            (&["calculator"], true),
+            (&["calculator*"], false),
+            (&["crm*"], false),
+            (&["*"], false),
+            (&["calculator", "echo"], false),
+            (&[], true),
+        ] {
+            assert_eq!(scope.covers(Some(&patterns(wanted))), covered, "{wanted:?}");
+        }
+        assert!(!scope.covers(None));
+    }
+}

@@ -1,0 +1,316 @@
+//! Keys that administrators create, rotate and revoke. The copy in memory by which requests are authenticated follows the
+//! store: at once what this gateway changes, within [`KEYS_POLL`] what other replicas do.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::MissedTickBehavior;
+
+use super::{Gateway, Reach};
+use crate::config::Secret;
+use crate::core::boot_clock;
+use crate::core::call::Caller;
+use crate::core::error::{CallError, ErrorCode};
+use crate::infra::auth::{check_identity, new_token};
+use crate::infra::store::{MAX_KEYS, NewManagedKey, StoreError, StoredKey};
+
+/// How often it is looked whether another replica changed keys.
+const KEYS_POLL: Duration = Duration::from_secs(1);
+
+/// How often the store gets the last uses of keys.
+const USES_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How long the store has keys that expired or were revoked, so that their holders learn why they are refused.
+const ENDED_KEYS_RETENTION: Duration = Duration::from_secs(90 * 24 * 3_600);
+
+/// Maximum of a key's description, and of each pattern of tools, in bytes.
+const MAX_TEXT: usize = 256;
+
+/// Maximum roles, and patterns of tools, of a key.
+const MAX_ENTRIES: usize = 100;
+
+/// Who administers keys, and what they may give.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct KeyAdministrator<'a> {
+    pub caller: &'a Caller,
+    /// Whoever can open the Unix socket may name any caller, and so give any rights.
+    pub over_socket: bool,
+}
+
+/// What a key is to be.
+#[derive(Debug, Default)]
+pub(crate) struct WantedKey {
+    /// `None`: the key's id.
+    pub person: Option<String>,
+    pub description: String,
+    pub roles: Vec<String>,
+    /// `None`: that of its administrator.
+    pub tenant: Option<String>,
+    /// `None`: all tools.
+    pub tools: Option<Vec<String>>,
+    pub expires: Option<Timestamp>,
+}
+
+/// A key that was checked, and its token.
+#[derive(Debug)]
+pub(crate) struct CheckedKey {
+    key: NewManagedKey,
+    token: Secret,
+}
+
+impl Gateway {
+    /// Checks a new key with this id.
+    ///
+    /// # Errors
+    /// `invalid_request`; `denied` for rights that the administrator does not have.
+    pub(crate) fn check_key(
+        &self,
+        by: KeyAdministrator<'_>,
+        id: &str,
+        key: WantedKey,
+    ) -> Result<CheckedKey, CallError> {
+        let (token, sha256) = new_token(id);
+        let key = NewManagedKey {
+            id: id.to_owned(),
+            tenant: key.tenant.unwrap_or_else(|| by.caller.tenant.to_string()),
+            person: key.person.unwrap_or_else(|| id.to_owned()),
+            description: key.description,
+            roles: key.roles,
+            tools: key.tools,
+            sha256,
+            created_by: format!("{}/{}", by.caller.tenant, by.caller.id),
+            expires: key.expires,
+        };
+        check_form(&key)?;
+        let rights =
+            KeyRights { tenant: &key.tenant, roles: &key.roles, tools: key.tools.as_deref(), expires: key.expires };
+        self.check_rights(by, rights)?;
+        Ok(CheckedKey { key, token })
+    }
+
+    /// Stores a key, which is accepted from now on. The token is known to nobody else.
+    ///
+    /// # Errors
+    /// `overloaded` when there are too many, or the store cannot be written.
+    pub(crate) async fn create_key(
+        &self,
+        CheckedKey { key, token }: CheckedKey,
+    ) -> Result<(StoredKey, Secret), CallError> {
+        let _changing = self.changing_keys.lock().await;
+        let Some(stored) = self.store.add_managed_key(&key).await? else {
+            let message =
+                format!("there are {MAX_KEYS} keys, which is the maximum; those that ended are removed 90 days later");
+            return Err(CallError::new(ErrorCode::Overloaded, message));
+        };
+        self.keys.put(&stored);
+        Ok((stored, token))
+    }
+
+    /// A key that this administrator may see.
+    ///
+    /// # Errors
+    /// `not_found`; `overloaded` when the store cannot be read.
+    pub(crate) async fn managed_key(&self, by: KeyAdministrator<'_>, id: &str) -> Result<StoredKey, CallError> {
+        let found = self.store.managed_key(id).await?;
+        let tenant = self.tenant_of(by);
+        let found = found.filter(|key| tenant.is_none_or(|tenant| tenant == key.tenant));
+        found.map(|key| self.with_last_use(key)).ok_or_else(|| unknown(id))
+    }
+
+    /// At most so many keys that this administrator may see, after the one with this id, in the order of their ids.
+    ///
+    /// # Errors
+    /// `overloaded` when the store cannot be read.
+    pub(crate) async fn managed_keys(
+        &self,
+        by: KeyAdministrator<'_>,
+        after: &str,
+        max: usize,
+    ) -> Result<Vec<StoredKey>, CallError> {
+        let keys = self.store.managed_keys_after(after, self.tenant_of(by), max).await?;
+        Ok(keys.into_iter().map(|key| self.with_last_use(key)).collect())
+    }
+
+    /// Checks that the administrator may have a token of this key.
+    ///
+    /// # Errors
+    /// `denied`; `invalid_request` for a key that has ended.
+    pub(crate) fn check_rotation(&self, by: KeyAdministrator<'_>, key: &StoredKey) -> Result<(), CallError> {
+        if key.has_ended() {
+            return Err(invalid("this key was revoked or has expired, and gets no other token; create a new one"));
+        }
+        let rights =
+            KeyRights { tenant: &key.tenant, roles: &key.roles, tools: key.tools.as_deref(), expires: key.expires };
+        self.check_rights(by, rights)
+    }
+
+    /// Gives a key another token; the one before is accepted for `overlap` more.
+    ///
+    /// # Errors
+    /// `invalid_request` for a key that was revoked meanwhile; `overloaded` when the store cannot be written.
+    pub(crate) async fn rotate_key(&self, id: &str, overlap: Duration) -> Result<(StoredKey, Secret), CallError> {
+        let (token, sha256) = new_token(id);
+        let _changing = self.changing_keys.lock().await;
+        let rotated = self.store.rotate_managed_key(id, &sha256, overlap).await?;
+        let stored = rotated.ok_or_else(|| invalid("another request has revoked this key"))?;
+        self.keys.put(&stored);
+        Ok((self.with_last_use(stored), token))
+    }
+
+    /// Revokes a key: it is refused from now on here, and within two seconds at other replicas.
+    ///
+    /// # Errors
+    /// `not_found`; `overloaded` when the store cannot be written.
+    pub(crate) async fn revoke_key(&self, id: &str) -> Result<StoredKey, CallError> {
+        let _changing = self.changing_keys.lock().await;
+        let stored = self.store.revoke_managed_key(id).await?.ok_or_else(|| unknown(id))?;
+        self.keys.put(&stored);
+        Ok(self.with_last_use(stored))
+    }
+
+    /// Looks every second whether another replica changed keys, and takes them over.
+    pub(super) async fn follow_keys(&self) {
+        let mut ticks = tokio::time::interval(KEYS_POLL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // Whatever was changed since the start was read is taken over once more.
+        let mut known = None;
+        while self.closing.run_until_cancelled(ticks.tick()).await.is_some() {
+            // What this gateway changes meanwhile must not be overwritten by what was read before.
+            let _changing = self.changing_keys.lock().await;
+            // The component `cluster` says when the store cannot be read.
+            if let Err(error) = self.adopt_keys(&mut known).await {
+                tracing::debug!(%error, "managed keys cannot be read");
+            }
+        }
+    }
+
+    async fn adopt_keys(&self, known: &mut Option<i64>) -> Result<(), StoreError> {
+        let asked = boot_clock::now();
+        let version = self.store.managed_keys_version().await?;
+        if *known == Some(version) {
+            self.keys.confirm(asked);
+            return Ok(());
+        }
+        self.keys.replace(&self.store.managed_keys().await?, asked);
+        *known = Some(version);
+        Ok(())
+    }
+
+    /// Writes the last uses of keys at intervals.
+    pub(super) async fn keep_uses_of_keys(&self) {
+        let mut ticks = tokio::time::interval(USES_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while self.closing.run_until_cancelled(ticks.tick()).await.is_some() {
+            self.store_uses_of_keys().await;
+        }
+    }
+
+    /// Writes the last uses of keys. Those that cannot be written are tried again.
+    pub(super) async fn store_uses_of_keys(&self) {
+        let mut uses = self.keys.new_uses();
+        if uses.is_empty() {
+            return;
+        }
+        // In one order at all replicas: they wait for each other's rows.
+        uses.sort();
+        match self.store.record_uses_of_keys(&uses).await {
+            Ok(()) => self.keys.uses_stored(&uses),
+            Err(error) => tracing::warn!(%error, "the last uses of keys cannot be stored"),
+        }
+    }
+
+    /// Removes keys that ended long ago.
+    pub(super) async fn forget_ended_keys(&self) {
+        if self.keys.is_empty() {
+            return;
+        }
+        if let Err(error) = self.store.forget_keys_ended_for(ENDED_KEYS_RETENTION).await {
+            tracing::warn!(%error, "cannot remove keys that ended long ago from the store");
+        }
+    }
+
+    /// The tenant to which the administrator is limited.
+    fn tenant_of<'a>(&self, by: KeyAdministrator<'a>) -> Option<&'a str> {
+        match by.over_socket || self.reach(by.caller) == Reach::AllTenants {
+            true => None,
+            false => Some(&by.caller.tenant),
+        }
+    }
+
+    /// The store has the uses of the last seconds later.
+    fn with_last_use(&self, mut key: StoredKey) -> StoredKey {
+        let used = self.keys.get(&key.id).and_then(|key| key.last_used());
+        key.last_used = key.last_used.max(used);
+        key
+    }
+
+    /// Nobody gives a key more than they have.
+    fn check_rights(&self, by: KeyAdministrator<'_>, rights: KeyRights<'_>) -> Result<(), CallError> {
+        let caller = by.caller;
+        if let Some(tenant) = self.tenant_of(by).filter(|tenant| *tenant != rights.tenant) {
+            return Err(denied(format!("you may give keys of your own tenant alone, {tenant:?}")));
+        }
+        let lacking = rights.roles.iter().find(|role| !by.over_socket && !caller.has_role(role));
+        if let Some(role) = lacking {
+            return Err(denied(format!("you may not give the role {role:?}, which you do not have")));
+        }
+        if !caller.tools.covers(rights.tools) {
+            let message =
+                "you may not give tools that your own key leaves out; name in `tools` some of those that it has";
+            return Err(denied(message));
+        }
+        let own = caller.key_id.as_ref().and_then(|id| self.keys.get(id)).and_then(|key| key.expires);
+        match own {
+            Some(own) if rights.expires.is_none_or(|expires| expires > own) => {
+                Err(denied(format!("a key may not be valid for longer than your own, which expires at {own}")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a key gives.
+#[derive(Debug, Clone, Copy)]
+struct KeyRights<'a> {
+    tenant: &'a str,
+    roles: &'a [String],
+    tools: Option<&'a [String]>,
+    expires: Option<Timestamp>,
+}
+
+fn check_form(key: &NewManagedKey) -> Result<(), CallError> {
+    check_identity(&key.person, &key.tenant, &key.roles).map_err(invalid)?;
+    if key.description.len() > MAX_TEXT || key.description.chars().any(char::is_control) {
+        return Err(invalid(format!("`description` has control characters, or more than {MAX_TEXT} bytes")));
+    }
+    let tools = key.tools.as_deref().unwrap_or_default();
+    if key.roles.len() > MAX_ENTRIES || tools.len() > MAX_ENTRIES {
+        return Err(invalid(format!("a key has at most {MAX_ENTRIES} roles, and as many patterns of tools")));
+    }
+    let is_pattern = |pattern: &str| {
+        let beginning = pattern.strip_suffix('*').unwrap_or(pattern);
+        !pattern.is_empty() && pattern.len() <= MAX_TEXT && !beginning.contains(|c: char| c == '*' || c.is_control())
+    };
+    if let Some(pattern) = tools.iter().find(|pattern| !is_pattern(pattern)) {
+        return Err(invalid(format!(
+            "{pattern:?} is no pattern of tools: write a name, whose final `*` matches any rest"
+        )));
+    }
+    match key.expires {
+        Some(expires) if expires <= Timestamp::now() => Err(invalid("`expires_at` must be in the future")),
+        _ => Ok(()),
+    }
+}
+
+fn unknown(id: &str) -> CallError {
+    let shown: String = id.chars().take(MAX_TEXT).collect();
+    CallError::new(ErrorCode::NotFound, format!("there is no key {shown:?}: `sekisho keys list` lists them"))
+}
+
+fn invalid(message: impl Into<String>) -> CallError {
+    CallError::new(ErrorCode::InvalidRequest, message)
+}
+
+fn denied(message: impl Into<String>) -> CallError {
+    CallError::new(ErrorCode::Denied, message)
+}
