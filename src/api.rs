@@ -82,6 +82,7 @@ pub fn router(agents: &Arc<AgentService>) -> Router {
         .routes(routes!(admin::keys::show, admin::keys::revoke))
         .routes(routes!(admin::keys::rotate))
         .routes(routes!(admin::limits::show))
+        .routes(routes!(admin::limits::left))
         .routes(routes!(admin::policies::show))
         .routes(routes!(admin::policies::explain))
         .routes(routes!(admin::servers::list))

@@ -15,6 +15,7 @@ mod deferred;
 mod hold;
 mod leases;
 pub mod model_prices;
+mod rules;
 mod scope;
 #[cfg(test)]
 mod tests;
@@ -36,14 +37,16 @@ pub use self::deferred::{ChargesOfCall, DeferredCharges, TakenCharges};
 pub use self::hold::{Charge, Hold};
 pub use self::leases::BudgetLeases;
 pub use self::model_prices::ModelUsage;
+pub use self::rules::RuleBalance;
 pub use self::write_behind::WriteBehind;
 
 use self::account::Balance;
 use self::accounts::AccountStore;
 use self::deferred::UnstoredCharges;
 use self::leases::{LeasedReserve, Leasing, NoLease};
+use self::rules::RuleBudgets;
 use self::scope::{Limits, MaxUsage, Scope};
-use crate::config::BudgetConfig;
+use crate::config::{BudgetConfig, LimitRule};
 use crate::core::amount::PRICE_DECIMALS;
 use crate::core::call::{CallContext, Caller};
 use crate::core::error::CallError;
@@ -64,6 +67,7 @@ pub struct Budgets {
     /// Where several replicas share the budgets of a day.
     leasing: Option<Leasing>,
     unstored: UnstoredCharges,
+    rules: RuleBudgets,
 }
 
 /// A tenant's own limits of one day, in place of those for all tenants.
@@ -90,6 +94,7 @@ impl Budgets {
             accounts: AccountStore::default(),
             leasing: None,
             unstored: UnstoredCharges::default(),
+            rules: RuleBudgets::default(),
         }
     }
 
@@ -108,6 +113,16 @@ impl Budgets {
     /// Applies new limits; the amounts spent and held so far stay.
     pub fn reconfigure(&self, config: &BudgetConfig) {
         self.settings.store(Arc::new(Settings::from(config)));
+    }
+
+    /// Sets the rules that limit what is spent on a day; what was spent by a rule of the same name stays.
+    pub fn limit_by_rules(&self, rules: &[LimitRule]) {
+        self.rules.reconfigure(rules);
+    }
+
+    /// What those for whom rules count have spent and hold today.
+    pub fn rules_of_today(&self) -> Vec<RuleBalance> {
+        self.rules.of_day(self.today())
     }
 
     /// Sets the tenants with limits of their own, and forgets all others.
@@ -135,7 +150,7 @@ impl Budgets {
     /// `budget_exceeded` when the price does not fit, `token_limit_exceeded` when too few tokens are left,
     /// `invalid_request` for an id that is empty or too long.
     pub async fn reserve(&self, call: &CallContext, tool: &Tool) -> Result<Hold, CallError> {
-        self.reserve_most(call, &asked_by(tool)).await
+        self.reserve_most(call, asked_by(tool), Some(tool.name())).await
     }
 
     /// Reserves money alone, for a call that is not for a tool: a model's turn.
@@ -144,7 +159,7 @@ impl Budgets {
     /// `budget_exceeded` when it does not fit, `invalid_request` for an id that is empty or too long.
     pub async fn reserve_cost(&self, call: &CallContext, what: &str, cost_usd: Decimal) -> Result<Hold, CallError> {
         let most = Amount { cost_usd: rounded(cost_usd), tokens: 0 };
-        self.reserve_most(call, &MaxUsage { tool: what, most }).await
+        self.reserve_most(call, MaxUsage { tool: what, most }, None).await
     }
 
     /// The result of [`reserve`](Self::reserve), without reserving anything.
@@ -152,7 +167,12 @@ impl Budgets {
     /// # Errors
     /// Those of `reserve`.
     pub fn check(&self, call: &CallContext, tool: &Tool) -> Result<Left, CallError> {
-        self.check_on(self.today(), call, &asked_by(tool))
+        let (day, asked) = (self.today(), asked_by(tool));
+        let asked = match self.rules.of(day, &call.caller, Some(tool.name())) {
+            Some(rules) => rules.bounded(asked)?,
+            None => asked,
+        };
+        self.check_on(day, call, &asked)
     }
 
     /// The name of the configured daily money limit of a tenant.
@@ -203,6 +223,7 @@ impl Budgets {
     /// Removes request, agent and task scopes that have been idle, and past days. Never one with an amount held.
     pub fn evict_idle(&self) {
         self.accounts.evict(self.today(), self.settings.load().scope_idle);
+        self.rules.evict(self.today());
     }
 
     /// Money and tokens held now; a hold counts once in each of its scopes. Zero when nothing runs.
@@ -210,7 +231,36 @@ impl Budgets {
         self.accounts.held()
     }
 
-    async fn reserve_most(&self, call: &CallContext, max_usage: &MaxUsage<'_>) -> Result<Hold, CallError> {
+    /// `tool`: `None` for a model's turn.
+    async fn reserve_most(
+        &self,
+        call: &CallContext,
+        max_usage: MaxUsage<'_>,
+        tool: Option<&str>,
+    ) -> Result<Hold, CallError> {
+        match self.rules.is_empty() {
+            true => self.reserve_in_scopes(call, &max_usage).await,
+            // Boxed, to keep it out of the size of the future.
+            false => Box::pin(self.reserve_by_rules(call, max_usage, tool)).await,
+        }
+    }
+
+    async fn reserve_by_rules(
+        &self,
+        call: &CallContext,
+        max_usage: MaxUsage<'_>,
+        tool: Option<&str>,
+    ) -> Result<Hold, CallError> {
+        let Some(rules) = self.rules.of(self.today(), &call.caller, tool) else {
+            return self.reserve_in_scopes(call, &max_usage).await;
+        };
+        let max_usage = rules.bounded(max_usage)?;
+        let mut hold = self.reserve_in_scopes(call, &max_usage).await?;
+        hold.hold_by_rules(rules, &max_usage)?;
+        Ok(hold)
+    }
+
+    async fn reserve_in_scopes(&self, call: &CallContext, max_usage: &MaxUsage<'_>) -> Result<Hold, CallError> {
         match &self.leasing {
             None => self.reserve_on(self.today(), call, max_usage),
             // Boxed, to keep what may wait out of the size of the future.

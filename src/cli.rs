@@ -12,6 +12,7 @@ mod conversations;
 mod explain;
 mod import;
 mod keys;
+mod limits;
 mod local_gateway;
 mod lock;
 mod mcp;
@@ -162,6 +163,11 @@ enum Command {
         #[command(subcommand)]
         command: Option<keys::KeysCommand>,
     },
+    /// Show what is left of the limits of a running gateway.
+    Limits {
+        #[command(subcommand)]
+        command: Option<limits::LimitsCommand>,
+    },
     /// List and change tenants: what their agents may use.
     Tenants {
         #[command(subcommand)]
@@ -235,6 +241,7 @@ pub fn main() -> ExitCode {
         Command::Sandbox { command } => sandbox::run(&common, command),
         Command::Console => console::run(&common),
         Command::Keys { command } => keys::run(&common, &command.unwrap_or_default()),
+        Command::Limits { command } => limits::run(&common, &command.unwrap_or_default()),
         Command::Mcp { command } => mcp::run(&common, command),
         Command::Tenants { command } => resources::run(&common, resources::Kind::Tenants, &command.unwrap_or_default()),
         Command::Models { command } => resources::run(&common, resources::Kind::Models, &command.unwrap_or_default()),

@@ -65,7 +65,7 @@ pub use self::console::{ConsoleConfig, ConsoleRole};
 pub use self::embeddings::EmbeddingsConfig;
 pub use self::environment::{Environment, dotenv_files};
 pub use self::execution::ExecutionConfig;
-pub use self::limits::LimitsConfig;
+pub use self::limits::{LimitRule, LimitsConfig, RuleSubject};
 pub use self::mcp::{
     McpConfig, McpOAuth, McpPrefix, McpRevision, McpServerSettings, McpShare, McpSignIn, McpTransport,
 };

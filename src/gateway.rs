@@ -20,6 +20,7 @@ mod parts;
 mod policies;
 mod recent_calls;
 mod reload;
+mod rule_levels;
 mod servers;
 mod tenants;
 mod tool_set;
@@ -80,6 +81,7 @@ pub(crate) use self::overview::Overview;
 pub use self::parts::loader_of;
 pub(crate) use self::policies::{DecisionCount, Explained};
 pub(crate) use self::recent_calls::{CallFilter, Reach};
+pub(crate) use self::rule_levels::RuleLevel;
 pub(crate) use self::servers::{SourceKind, SourceState, SourceStatus};
 pub(crate) use self::tenants::limits_of_tenant;
 

@@ -12,6 +12,7 @@ mod buckets;
 mod concurrency;
 mod global;
 mod rate;
+mod rules;
 mod shared;
 #[cfg(test)]
 mod tests;
@@ -25,13 +26,16 @@ use tokio_util::sync::CancellationToken;
 use self::concurrency::{Concurrency, ConcurrencyPermit};
 use self::global::GlobalPermits;
 use self::rate::{PerToolRateLimit, SharedRateLimit, used_up};
+use self::rules::Rules;
 use self::shared::SharedRates;
 use crate::config::LimitsConfig;
 use crate::core::call::{CallContext, Caller, RateState};
 use crate::core::error::CallError;
+use crate::core::share::Lease;
 use crate::infra::store::{Store, StoreError};
 use crate::tool::Tool;
 
+pub use self::rules::RuleSlots;
 #[cfg(test)]
 pub(crate) use self::tests::in_paused_time;
 
@@ -40,6 +44,8 @@ pub(crate) use self::tests::in_paused_time;
 pub struct Limits {
     /// In checking order.
     rates: [Box<dyn Limit>; 3],
+    /// After them: a rule never raises another limit.
+    rules: Rules,
     concurrency: Concurrency,
     /// Where rates, and slots of some tools, are counted over several replicas.
     shared: Option<SharedRates>,
@@ -52,7 +58,10 @@ pub struct Limits {
 pub struct Slots {
     /// The rate limit nearest to empty: of those that apply, the one with the fewest calls left.
     pub rate: Option<RateState>,
+    /// Its rule, if it is one of `limits.rules`.
+    pub rule: Option<Arc<str>>,
     _held: ConcurrencyPermit,
+    _held_by_rules: Vec<Lease>,
 }
 
 /// What is left of a bucket that is not full.
@@ -71,6 +80,8 @@ pub enum BucketOwner {
     Caller(Arc<str>),
     /// A caller's calls of a tool.
     Tool { tool: String, caller: Arc<str> },
+    /// The calls that a rule counts for a key, caller, tenant, tool or role.
+    Rule { rule: Arc<str>, subject: Arc<str> },
 }
 
 impl BucketOwner {
@@ -80,6 +91,7 @@ impl BucketOwner {
             Self::Tenant(tenant) => format!("tenant {tenant}"),
             Self::Caller(caller) => format!("caller {caller}"),
             Self::Tool { tool, caller } => format!("tool {tool} {caller}"),
+            Self::Rule { rule, subject } => format!("rule {rule} {subject}"),
         }
     }
 }
@@ -136,7 +148,8 @@ impl Limits {
             Box::new(SharedRateLimit::of_a_caller(&numbers)),
             Box::<PerToolRateLimit>::default(),
         ];
-        Ok(Self { rates, concurrency: Concurrency::new(numbers), shared: None, permits: None })
+        let (rules, concurrency) = (Rules::new(config), Concurrency::new(numbers));
+        Ok(Self { rates, rules, concurrency, shared: None, permits: None })
     }
 
     /// Those of a replica: rates, and slots of tools that are marked so, are counted over all that use the store
@@ -185,6 +198,7 @@ impl Limits {
         for limit in &self.rates {
             limit.reconfigure(&numbers);
         }
+        self.rules.reconfigure(config);
         self.concurrency.reconfigure(numbers);
         Ok(())
     }
@@ -210,17 +224,20 @@ impl Limits {
     /// `rate_limited` with the state of the limit that refused; `overloaded` when the queue is full;
     /// `timeout` when no slot came free in time.
     pub async fn admit(&self, call: &CallContext, tool: &Arc<Tool>) -> Result<Slots, CallError> {
+        let rules = self.rules.of(&call.caller, tool.name());
         let rate = match &self.shared {
-            None => self.take_of_each(&call.caller, tool)?,
+            None => self.take_of_each(&call.caller, tool),
             // Boxed, to keep what may wait out of the size of the future.
-            Some(shared) => Box::pin(self.take_of_each_shared(shared, call, tool)).await?,
+            Some(shared) => Box::pin(self.take_of_each_shared(shared, call, tool)).await,
+        };
+        let rate = rate.map_err(|refusal| rules.name_longest(refusal, self.shared.as_ref()))?;
+        let (rate, rule, held_by_rules) = match rules.is_empty() {
+            true => (rate, None, Vec::new()),
+            false => Box::pin(self.admit_by_rules(&rules, call, tool, rate)).await?,
         };
         match self.concurrency.enter(call, tool, self.permits.as_deref()).await {
-            Ok(held) => Ok(Slots { rate, _held: held }),
-            Err(refusal) => Err(match rate {
-                Some(rate) => refusal.with_rate(rate),
-                None => refusal,
-            }),
+            Ok(held) => Ok(Slots { rate, rule, _held: held, _held_by_rules: held_by_rules }),
+            Err(refusal) => Err(with_rate(refusal, rate)),
         }
     }
 
@@ -231,7 +248,13 @@ impl Limits {
         }
         let mut found = Vec::new();
         self.rates.iter().for_each(|limit| limit.levels(&mut found));
+        self.rules.levels(&mut found);
         found
+    }
+
+    /// The calls that run now by rules that limit calls at once, in this process.
+    pub fn slots_of_rules(&self) -> Vec<RuleSlots> {
+        self.rules.slots()
     }
 
     /// Calls that hold a slot of their tool now, for tests and the in-flight gauge.
@@ -247,6 +270,7 @@ impl Limits {
         if let Some(shared) = &self.shared {
             shared.evict_idle();
         }
+        self.rules.evict_idle();
         self.concurrency.evict_idle();
     }
 
@@ -302,6 +326,13 @@ impl Limits {
             }
         }
         Ok(nearest_to_empty)
+    }
+}
+
+fn with_rate(refusal: CallError, rate: Option<RateState>) -> CallError {
+    match rate {
+        Some(rate) => refusal.with_rate(rate),
+        None => refusal,
     }
 }
 

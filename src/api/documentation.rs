@@ -149,6 +149,9 @@ struct ReceiptBody {
     #[schema(value_type = Vec<Object>)]
     coercions: Value,
     rate: Option<RateState>,
+    /// The rule of `limits.rules` that refused the call, or whose rate is `rate`; absent where there is none.
+    #[schema(required = false)]
+    rule: Option<String>,
     #[schema(value_type = Option<Object>)]
     policy: Value,
     #[schema(value_type = Option<Object>)]

@@ -9,7 +9,8 @@ use rust_decimal::Decimal;
 use super::Left;
 use super::account::{Amount, Balance};
 use super::accounts::Accounts;
-use super::scope::{Limits, PerScope};
+use super::rules::{RuleHold, RulesOfCall};
+use super::scope::{Limits, MaxUsage, PerScope};
 use crate::core::call::{CallContext, Caller, ChargeSink, ChargedCall, Reservation, ReservedTurn};
 use crate::core::error::CallError;
 
@@ -24,6 +25,8 @@ pub struct Hold {
     before: Left,
     /// Who stores the charge, if it is not written in the background.
     deferral: Option<Deferral>,
+    /// The same amounts in the accounts of rules, if any matches the call.
+    rules: Option<Box<RuleHold>>,
 }
 
 /// The final cost of a call.
@@ -54,7 +57,16 @@ impl Hold {
     ) -> Self {
         let sink = call.charges.clone();
         let deferral = sink.map(|sink| Deferral { sink, caller: Arc::clone(&call.caller), day, reservation: None });
-        Self { accounts, limits, reserved, before, deferral }
+        Self { accounts, limits, reserved, before, deferral, rules: None }
+    }
+
+    /// Holds what is reserved by these rules too.
+    ///
+    /// # Errors
+    /// One of them has too little left; then the hold is to be dropped.
+    pub(super) fn hold_by_rules(&mut self, rules: RulesOfCall, max_usage: &MaxUsage<'_>) -> Result<(), CallError> {
+        self.rules = Some(Box::new(rules.hold(max_usage, self.reserved)?));
+        Ok(())
     }
 
     /// The output's text is truncated to this many tokens, so that the reservation is an upper bound.
@@ -97,6 +109,9 @@ impl Hold {
     }
 
     fn spend(&mut self, spent: Amount) -> PerScope<Balance> {
+        if let Some(mut rules) = self.rules.take() {
+            rules.settle(spent);
+        }
         let deferral = self.deferral.take();
         let balances = mem::take(&mut self.accounts).settle(self.reserved, spent, deferral.is_some());
         if let Some(Deferral { sink, caller, day, reservation }) = deferral

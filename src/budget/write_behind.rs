@@ -74,6 +74,7 @@ impl WriteBehind {
         readiness: Arc<Readiness>,
     ) -> Result<Self, StoreError> {
         budgets.learn(&store.usage_of(day).await?);
+        budgets.rules.save(&store, day, false).await?;
         Ok(Self { budgets, store, readiness, pruned: Mutex::new(None) })
     }
 
@@ -92,9 +93,11 @@ impl WriteBehind {
         // Once each: what is spent meanwhile waits for the next time.
         self.store_charges(self.budgets.take_pending()).await?;
         self.store_charges(self.budgets.take_unsaved()).await?;
+        self.budgets.rules.save(&self.store, day, self.budgets.leasing().is_some()).await?;
         if *pruned != Some(day) {
             self.store.forget_usage_before(day.saturating_sub(KEPT_DAYS.days())).await?;
             self.store.forget_charges_before(Timestamp::now() - (24 * KEPT_DAYS).hours()).await?;
+            self.budgets.rules.forget_old(&self.store, day).await?;
             *pruned = Some(day);
         }
         Ok(())

@@ -68,6 +68,7 @@ fn remote_support(command: &Command) -> RemoteSupport {
         | Command::Skills { .. }
         | Command::Cluster { .. }
         | Command::Keys { .. }
+        | Command::Limits { .. }
         | Command::Check { remote: true, .. }
         | Command::Mcp { command: McpCommand::Serve { .. } | McpCommand::Login { .. } } => RemoteSupport::Remote,
         Command::Completions { .. }
@@ -110,7 +111,7 @@ mod tests {
         Ok(common.server.map(|server| server.to_string()))
     }
 
-    const REMOTE: [&[&str]; 15] = [
+    const REMOTE: [&[&str]; 16] = [
         &["tools"],
         &["tools", "search", "x"],
         &["call", "x"],
@@ -121,6 +122,7 @@ mod tests {
         &["cluster"],
         &["cluster", "release", "x"],
         &["keys", "create", "--role", "x"],
+        &["limits", "show"],
         &["mcp", "serve"],
         &["mcp", "login", "x"],
         &["tenants"],

@@ -1,6 +1,9 @@
+mod rules;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+pub use self::rules::{LimitRule, RuleSubject};
 use super::check::Findings;
 use super::overrides::Overrides;
 
@@ -22,6 +25,8 @@ pub struct LimitsConfig {
     pub max_queued: u32,
     /// Calls of one batch that run concurrently (`TOOL_PARALLELISM`, E73).
     pub parallelism: u32,
+    /// For chosen calls, beside these limits.
+    pub rules: Vec<LimitRule>,
 }
 
 impl Default for LimitsConfig {
@@ -34,6 +39,7 @@ impl Default for LimitsConfig {
             max_concurrent_per_tool: 256,
             max_queued: 1_024,
             parallelism: 5,
+            rules: Vec::new(),
         }
     }
 }
@@ -51,5 +57,6 @@ impl LimitsConfig {
         findings.above_zero("limits.max_concurrent", self.max_concurrent);
         findings.above_zero("limits.max_concurrent_per_tool", self.max_concurrent_per_tool);
         findings.above_zero("limits.parallelism", self.parallelism);
+        rules::check(&self.rules, findings);
     }
 }

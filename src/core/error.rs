@@ -180,6 +180,9 @@ pub struct Detail {
     pub message: String,
 }
 
+/// The path of a detail that names a rule of `limits.rules`.
+const LIMIT_RULES: &str = "limits.rules";
+
 /// The rules of several details, each once, in the order of their names.
 pub fn rules_of(details: &[Detail]) -> BTreeSet<&str> {
     details.iter().map(|detail| &*detail.rule).collect()
@@ -337,6 +340,13 @@ impl CallError {
         self
     }
 
+    /// The rule of `limits.rules` that refused the call.
+    #[must_use]
+    pub fn limited_by(self, rule: &str) -> Self {
+        let message = self.message().to_owned();
+        self.with_detail(Detail { path: LIMIT_RULES.into(), rule: rule.to_owned(), message })
+    }
+
     /// For the log only. Never shown to the caller.
     #[must_use]
     pub fn caused_by(mut self, cause: impl fmt::Display) -> Self {
@@ -406,6 +416,11 @@ impl CallError {
 
     pub fn rate(&self) -> Option<RateState> {
         self.0.rate
+    }
+
+    /// The rule of `limits.rules` that refused the call, if one did.
+    pub fn limit_rule(&self) -> Option<&str> {
+        self.details().iter().find(|detail| detail.path == LIMIT_RULES).map(|detail| &*detail.rule)
     }
 
     pub fn blame(&self) -> Blame {

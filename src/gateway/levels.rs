@@ -38,6 +38,7 @@ impl Gateway {
         };
         let levels = self.pipeline.limits.levels().into_iter().filter_map(|level| {
             let (key, tool) = match &level.whose {
+                BucketOwner::Rule { .. } => return None,
                 BucketOwner::Tenant(_) => (None, None),
                 BucketOwner::Caller(key) => (Some(&**key), None),
                 BucketOwner::Tool { tool, caller } => (Some(&**caller), Some(tool.clone())),

@@ -103,6 +103,11 @@ pub(super) async fn pipeline(
     let policy = Policy::load(&config.policy).map_err(|errors| component_error("policy")(lines(&errors)))?;
     let open = if config.cluster.blobs.is_some() { Audit::open_stored } else { Audit::open };
     let audit = open(config.audit_file(), &config.audit, Arc::clone(readiness));
+    let budget = match config.cluster.enabled {
+        true => Budgets::of_replica(&config.budget),
+        false => Budgets::new(&config.budget),
+    };
+    budget.limit_by_rules(&config.limits.rules);
     Ok(Arc::new(Pipeline {
         registry: Arc::new(Registry::new(snapshot)),
         limits: match config.cluster.enabled {
@@ -111,10 +116,7 @@ pub(super) async fn pipeline(
         }
         .map_err(component_error("limits"))?,
         policy,
-        budget: Arc::new(match config.cluster.enabled {
-            true => Budgets::of_replica(&config.budget),
-            false => Budgets::new(&config.budget),
-        }),
+        budget: Arc::new(budget),
         breakers: Breakers::new(mcp::breaker_rules(config), Arc::clone(&metrics)),
         retries: Retries::new(&config.execution),
         sessions: Sessions::new(&config.session),

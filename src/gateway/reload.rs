@@ -58,6 +58,7 @@ impl Gateway {
         authenticator.keep_keys_of(&self.authenticator());
         self.pipeline.limits.reconfigure(&config.limits).map_err(component_error("limits"))?;
         self.pipeline.budget.reconfigure(&config.budget);
+        self.pipeline.budget.limit_by_rules(&config.limits.rules);
         self.pipeline.breakers.reconfigure(mcp::breaker_rules(&config));
         self.pipeline.retries.reconfigure(&config.execution);
         self.pipeline.replies.reconfigure(&config.session);

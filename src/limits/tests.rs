@@ -44,7 +44,7 @@ fn tool(name: &str, change: impl FnOnce(&mut Metadata)) -> Arc<Tool> {
     Arc::clone(snapshot.get(name).unwrap())
 }
 
-fn rated(name: &str, rate: u32) -> Arc<Tool> {
+pub(super) fn rated(name: &str, rate: u32) -> Arc<Tool> {
     tool(name, |metadata| metadata.rate_limit = rate)
 }
 
@@ -52,15 +52,15 @@ fn capped(name: &str, cap: u32) -> Arc<Tool> {
     tool(name, |metadata| metadata.max_concurrent = Some(cap))
 }
 
-fn call_by(id: &str, tenant: &str) -> CallContext {
+pub(super) fn call_by(id: &str, tenant: &str) -> CallContext {
     CallContext::new("any", Arc::new(Caller::new(id, tenant, Vec::new())), Via::Rest)
 }
 
-fn nested() -> CallContext {
+pub(super) fn nested() -> CallContext {
     CallContext { depth: 1, ..call_by("a", "t") }
 }
 
-fn limits(change: impl FnOnce(&mut LimitsConfig)) -> Limits {
+pub(super) fn limits(change: impl FnOnce(&mut LimitsConfig)) -> Limits {
     let mut config = LimitsConfig::default();
     change(&mut config);
     Limits::new(&config).unwrap()

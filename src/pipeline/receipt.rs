@@ -100,6 +100,8 @@ pub struct Receipt {
     pub registry_version: Option<i64>,
     pub policy: Option<PolicyNote>,
     pub rate: Option<RateState>,
+    /// The rule of `limits.rules` that refused the call, or whose rate is `rate`.
+    pub rule: Option<Arc<str>>,
     pub budget_before: Option<Left>,
     pub budget_after: Option<Left>,
     pub breaker: Option<BreakerNote>,
@@ -137,6 +139,7 @@ impl Receipt {
             registry_version: None,
             policy: None,
             rate: None,
+            rule: None,
             budget_before: None,
             budget_after: None,
             breaker: None,
@@ -161,6 +164,7 @@ impl Annotate for Arc<Tool> {
 impl Annotate for Slots {
     fn annotate(&self, receipt: &mut Receipt) {
         receipt.rate = self.rate;
+        receipt.rule.clone_from(&self.rule);
     }
 }
 
@@ -207,6 +211,9 @@ impl Annotate for Accepted {
 impl Annotate for CallError {
     fn annotate(&self, receipt: &mut Receipt) {
         receipt.attempts = self.attempts();
+        if let Some(rule) = self.limit_rule() {
+            receipt.rule = Some(rule.into());
+        }
         if self.rate().is_some() {
             receipt.rate = self.rate();
         }
@@ -290,7 +297,8 @@ impl<'a> From<&'a CallError> for ErrorInfo<'a> {
 
 impl Serialize for Receipt {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut receipt = serializer.serialize_struct("Receipt", 12 + usize::from(self.registry_version.is_some()))?;
+        let further = usize::from(self.registry_version.is_some()) + usize::from(self.rule.is_some());
+        let mut receipt = serializer.serialize_struct("Receipt", 12 + further)?;
         receipt.serialize_field("call_id", &self.call_id)?;
         receipt.serialize_field("dry_run", &self.dry_run)?;
         receipt.serialize_field("stages", &InMicroseconds(&self.stages))?;
@@ -300,6 +308,9 @@ impl Serialize for Receipt {
         }
         receipt.serialize_field("coercions", &self.coercions)?;
         receipt.serialize_field("rate", &self.rate)?;
+        if let Some(rule) = &self.rule {
+            receipt.serialize_field("rule", rule)?;
+        }
         receipt.serialize_field("policy", &self.policy)?;
         receipt.serialize_field(
             "budget",

@@ -2,6 +2,7 @@
 
 mod global_limits;
 mod keys;
+mod limit_rules;
 mod release;
 
 use std::sync::Arc;

@@ -50,6 +50,7 @@ mod keys;
 mod kill_points;
 mod large_numbers;
 mod leaks;
+mod limit_rules;
 mod limits;
 mod listing;
 mod lock;

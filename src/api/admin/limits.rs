@@ -1,10 +1,11 @@
-//! `/admin/limits`: the limits in force, and what is left of them.
+//! `/admin/limits`: the limits in force, and what is left of them. `/limits`: the same for a caller's own.
 
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
+use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -13,7 +14,9 @@ use crate::api::documentation::ReplyBody;
 use crate::api::parameters::Parameters;
 use crate::api::reply;
 use crate::api::request::RequestMeta;
-use crate::gateway::{Gateway, Level, LevelFilter};
+use crate::config::RuleSubject;
+use crate::core::call::RateState;
+use crate::gateway::{Gateway, Level, LevelFilter, RuleLevel};
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -56,6 +59,55 @@ pub(super) struct LevelBody {
     reset_seconds: u64,
 }
 
+/// What is left of the limits for whom.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct LeftBody {
+    /// Of the rules of `limits.rules`; 500 at most.
+    rules: Vec<RuleBody>,
+    /// Other rate limits of which something is used, those with the smallest part left first; 500 at most.
+    rates: Vec<LevelBody>,
+}
+
+/// What is left of a rule for one of those for whom it counts.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct RuleBody {
+    rule: String,
+    per: RuleSubject,
+    /// The key, caller, tenant, tool or role.
+    subject: String,
+    /// Of a key or caller.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tenant: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate: Option<RateState>,
+    /// Calls that run now at this replica.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    running: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_concurrent: Option<u32>,
+    /// Of today (UTC), what running calls hold excluded.
+    #[serde(with = "rust_decimal::serde::float_option", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<f64>)]
+    cost_left_usd: Option<Decimal>,
+    #[serde(with = "rust_decimal::serde::float_option", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<f64>)]
+    cost_per_day_usd: Option<Decimal>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tokens_left: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tokens_per_day: Option<u64>,
+}
+
+/// What is left of rates and of the rules of `limits.rules`: of the caller's own; with a role of `console`, of the tenant; for
+/// administrators of the tenant `default`, of all tenants.
+#[utoipa::path(get, path = "/limits", operation_id = "getOwnLimits", tag = "operation",
+    responses((status = 200, body = LeftBody), (status = "4XX", body = ReplyBody)))]
+pub(crate) async fn left(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Response {
+    let rules = gateway.rule_levels(&origin.caller).into_iter().map(RuleBody::from).collect();
+    let levels = gateway.levels(&origin.caller, &LevelFilter::default());
+    reply::json(StatusCode::OK, &LeftBody { rules, rates: levels.into_iter().map(LevelBody::from).collect() })
+}
+
 /// The limits in force and what is left of them: of the caller's own; with a role of `console`, of the tenant; for
 /// administrators of the tenant `default`, of all tenants.
 #[utoipa::path(get, path = "/admin/limits", operation_id = "getLimits", tag = "operation", params(LevelQuery),
@@ -78,6 +130,26 @@ pub(crate) async fn show(
         budgets: gateway.budgets(&origin.caller).into_iter().map(BudgetBody::from).collect(),
     };
     reply::json(StatusCode::OK, &body)
+}
+
+impl From<RuleLevel> for RuleBody {
+    fn from(level: RuleLevel) -> Self {
+        let RuleLevel { rule, subject, tenant, rate, running, used } = level;
+        let cost_left = |most: Decimal| most.saturating_sub(used.cost_usd).max(Decimal::ZERO);
+        Self {
+            per: rule.per,
+            subject,
+            tenant,
+            rate,
+            running: rule.max_concurrent.map(|_| running),
+            max_concurrent: rule.max_concurrent,
+            cost_left_usd: rule.cost_per_day.map(cost_left),
+            cost_per_day_usd: rule.cost_per_day,
+            tokens_left: rule.tokens_per_day.map(|most| most.saturating_sub(used.tokens)),
+            tokens_per_day: rule.tokens_per_day,
+            rule: rule.name,
+        }
+    }
 }
 
 impl From<Level> for LevelBody {

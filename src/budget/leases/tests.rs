@@ -46,7 +46,7 @@ impl Running {
     }
 
     async fn reserve(&self, cost_cents: u64, tokens: u64) -> Result<Hold, CallError> {
-        self.budgets.reserve_most(&call(BudgetScopes::default()), &max_usage(cost_cents, tokens)).await
+        self.budgets.reserve_in_scopes(&call(BudgetScopes::default()), &max_usage(cost_cents, tokens)).await
     }
 
     /// How many of so many calls of a price are paid for, one after the other.

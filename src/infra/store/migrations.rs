@@ -31,7 +31,7 @@ const FILES: &[(&str, &str)] = &[
     ("replica address", include_str!("migrations/0019_replica_address.sql")),
     ("releases and permits", include_str!("migrations/0020_releases_and_permits.sql")),
     ("blobs", include_str!("migrations/0021_blobs.sql")),
-    ("managed keys", include_str!("migrations/0022_managed_keys.sql")),
+    ("keys and limits", include_str!("migrations/0022_keys_and_limits.sql")),
 ];
 
 /// The version that this program knows.

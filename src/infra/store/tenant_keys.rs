@@ -35,6 +35,7 @@ const TABLES: &[(&str, Rows)] = &[
     ("replicas", Rows::AllTenants("the processes of the gateway")),
     ("reserved_charges", Rows::Tenant("tenant")),
     ("resources", Rows::AllTenants("the tenants themselves, and models and skills for all of them")),
+    ("rule_usage", Rows::AllTenants("sums of the rules of the gateway, which may be of all tenants")),
     ("session_summaries", Rows::Of { table: "conversations", by: "conversation" }),
     ("shared_versions", Rows::AllTenants("counters of the tables of all tenants")),
     ("stored_charges", Rows::AllTenants("random ids of charges, and nothing else")),

@@ -15,3 +15,12 @@ CREATE TABLE managed_keys (
     revoked         BIGINT,
     last_used       BIGINT           -- by the clock of the gateway that accepted it, some seconds later
 );
+-- What was spent by the rules of `limits.rules`. A table of its own: programs that do not know it could not read rows in `daily_usage`.
+CREATE TABLE rule_usage (
+    day     TEXT   NOT NULL,
+    rule    TEXT   NOT NULL,
+    subject TEXT   NOT NULL, -- a key, caller, tenant, tool or role
+    cost    BIGINT NOT NULL, -- in 10^-12 USD
+    tokens  BIGINT NOT NULL,
+    PRIMARY KEY (day, rule, subject)
+);
