@@ -60,6 +60,7 @@ pub fn router(agents: &Arc<AgentService>) -> Router {
     let gateway = agents.gateway();
     let (router, document) = OpenApiRouter::with_openapi(documentation::document())
         .routes(routes!(rest::tools::list))
+        .routes(routes!(rest::tools::list_all))
         .routes(routes!(rest::tools::categories))
         .routes(routes!(rest::tools::schemas))
         .routes(routes!(rest::tools::search))

@@ -67,7 +67,7 @@ pub use self::environment::{Environment, dotenv_files};
 pub use self::execution::ExecutionConfig;
 pub use self::limits::{LimitRule, LimitsConfig, RuleSubject};
 pub use self::mcp::{
-    McpConfig, McpOAuth, McpPrefix, McpRevision, McpServerSettings, McpShare, McpSignIn, McpTransport,
+    McpConfig, McpEndpoint, McpOAuth, McpPrefix, McpRevision, McpServerSettings, McpShare, McpSignIn, McpTransport,
 };
 pub use self::models::ModelConfig;
 pub use self::openapi::{

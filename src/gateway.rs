@@ -5,6 +5,7 @@ mod blobs;
 mod changes;
 mod cluster;
 mod configuration;
+mod endpoints;
 mod history;
 mod inventory;
 mod keys;

@@ -14,7 +14,7 @@ use crate::core::error::{CallError, ErrorCode};
 use crate::core::headers::single;
 use crate::infra::replica::{Replica, SigningKey};
 
-/// The only path of forwarded requests.
+/// The path of forwarded requests; those of virtual servers are below it.
 pub(super) const PATH: &str = "/mcp";
 
 /// In a request what is described above; in a response that the request was not taken for one of a replica.
@@ -88,7 +88,8 @@ impl ForwardedRequest {
         };
         let fields = forwarded.fields(time, client, request.method(), request.uri());
         let is_signed = key.has_signed(&fields, &hex::decode(tag).ok()?);
-        (is_signed && request.uri().path() == PATH).then_some(forwarded)
+        let below = request.uri().path().strip_prefix(PATH)?;
+        (is_signed && (below.is_empty() || below.starts_with('/'))).then_some(forwarded)
     }
 
     fn fields<'a>(&'a self, time: &'a str, client: &'a str, method: &'a Method, uri: &'a Uri) -> [&'a [u8]; 6] {

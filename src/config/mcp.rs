@@ -1,3 +1,4 @@
+mod endpoint;
 pub(crate) mod file;
 
 use std::collections::BTreeMap;
@@ -9,6 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
+pub use self::endpoint::McpEndpoint;
 use super::breaker::BreakerOverrides;
 use super::check::Findings;
 use super::overrides::{FromVariable, Overrides};
@@ -35,6 +37,8 @@ pub struct McpConfig {
     pub max_tools_per_server: usize,
     /// Servers started or connected to at the same time.
     pub max_connecting: usize,
+    /// Virtual servers, by name: each has a part of the tools, at `/mcp/NAME`.
+    pub endpoints: BTreeMap<String, McpEndpoint>,
 }
 
 impl Default for McpConfig {
@@ -47,6 +51,7 @@ impl Default for McpConfig {
             oauth: None,
             max_tools_per_server: 1_000,
             max_connecting: 8,
+            endpoints: BTreeMap::new(),
         }
     }
 }
@@ -332,6 +337,9 @@ impl McpConfig {
         }
         findings.above_zero("mcp.max_tools_per_server", self.max_tools_per_server);
         findings.above_zero("mcp.max_connecting", self.max_connecting);
+        for (name, endpoint) in &self.endpoints {
+            endpoint.check(name, findings);
+        }
     }
 }
 

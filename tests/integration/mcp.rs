@@ -4,6 +4,7 @@
 mod apps;
 mod at_once;
 pub(crate) mod client;
+mod endpoints;
 mod forwarded;
 mod hostile;
 mod operations;

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::client::Client;
 use super::session::McpSession;
+use crate::config::McpEndpoint;
 use crate::core::call::{BudgetScopes, CallContext, Caller, ClientRequest, TraceParent, Via};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::peer::ClientSession;
@@ -21,6 +22,8 @@ pub(super) struct McpClientContext {
     pub caller: Arc<Caller>,
     /// Whether it is a program of this machine's user.
     pub over_socket: bool,
+    /// The virtual server of the request, whose tools are those that `caller` has left.
+    pub endpoint: Option<Arc<McpEndpoint>>,
     pub request: Option<Arc<ClientRequest>>,
     pub scopes: BudgetScopes,
     /// Its session.
@@ -43,6 +46,7 @@ impl McpClientContext {
         Self {
             caller,
             over_socket: false,
+            endpoint: None,
             request: None,
             scopes: BudgetScopes::default(),
             session: None,

@@ -1,4 +1,5 @@
-//! The route `/mcp`: streamable HTTP. Authenticates the caller, checks headers, finds the session, and answers.
+//! The routes `/mcp` and `/mcp/{endpoint}`: streamable HTTP. Authenticates the caller, checks headers, finds the session, and
+//! answers.
 
 use std::sync::Arc;
 
@@ -20,16 +21,17 @@ use super::event_stream::encoded;
 use super::headers::{Era, LAST_EVENT, SESSION};
 use super::http_refusal::HttpRefusal;
 use super::message::{Message, Refusal, Request as McpRequest};
-use super::methods::{self, StartedRequest};
+use super::methods::{self, Presented, StartedRequest};
 use super::running_request::{Sent, StatelessRequest};
 use super::session::McpSession;
 use super::session_request::SessionRequest;
 use super::{McpServer, browser_guard, forwarding, headers, message, protected_resource, result};
 use crate::api::body::{self, BodyLimits};
+use crate::api::parameters::Name;
 use crate::api::reply;
 use crate::api::request::RequestMeta;
 use crate::api::request_guard::Connection;
-use crate::config::McpToolListing;
+use crate::config::{McpEndpoint, McpToolListing};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::json::InvalidJsonKind;
 use crate::core::peer::ClientSession;
@@ -38,20 +40,36 @@ use crate::gateway::Gateway;
 /// Header that selects how tools are listed: `all` or `search`.
 const LISTING: HeaderName = HeaderName::from_static("x-sekisho-tools");
 
-/// `/mcp`, and the metadata on how to sign in to it.
+/// `/mcp`, the virtual servers below it, and the metadata on how to sign in to them.
 pub(in crate::api) fn routes(gateway: &Arc<Gateway>) -> Router<Arc<Gateway>> {
     let server = McpServer::new(gateway);
+    let endpoints = Arc::clone(&server);
+    let at_endpoint =
+        async move |State(gateway), Name(name): Name, request| serve(&endpoints, &gateway, Some(name), request).await;
     Router::new()
-        .route("/mcp", any(async move |State(gateway), request| serve(&server, &gateway, request).await))
+        .route("/mcp", any(async move |State(gateway), request| serve(&server, &gateway, None, request).await))
+        .route("/mcp/{endpoint}", any(at_endpoint))
         .merge(protected_resource::routes())
 }
 
-async fn serve(server: &Arc<McpServer>, gateway: &Arc<Gateway>, request: Request<Body>) -> Response {
+async fn serve(
+    server: &Arc<McpServer>,
+    gateway: &Arc<Gateway>,
+    endpoint: Option<String>,
+    request: Request<Body>,
+) -> Response {
     let (mut parts, body) = request.into_parts();
-    let origin = match RequestMeta::from_request_parts(&mut parts, gateway).await {
+    let mut origin = match RequestMeta::from_request_parts(&mut parts, gateway).await {
         Ok(origin) => origin,
         Err(error) => return refused(error, &parts, gateway),
     };
+    let endpoint = match endpoint.map(|name| gateway.endpoint(&name, &origin.caller)).transpose() {
+        Ok(endpoint) => endpoint.map(Arc::new),
+        Err(error) => return error.into_response(),
+    };
+    if let Some(endpoint) = &endpoint {
+        origin.caller = endpoint.narrow(&origin.caller);
+    }
     if let Some(forwarding) = &server.forwarding
         && let Some(replica) = forwarding::replica_of(&server.sessions.ids, &parts)
     {
@@ -59,7 +77,7 @@ async fn serve(server: &Arc<McpServer>, gateway: &Arc<Gateway>, request: Request
         return forwarded.unwrap_or_else(IntoResponse::into_response);
     }
     let response = match parts.method {
-        Method::POST => post(server, origin, &parts, body).await,
+        Method::POST => post(server, origin, endpoint, &parts, body).await,
         Method::GET => get(server, &origin, &parts),
         Method::DELETE => delete(server, &origin, &parts),
         _ => Err(HttpRefusal::not_allowed("GET, POST, DELETE")),
@@ -70,6 +88,7 @@ async fn serve(server: &Arc<McpServer>, gateway: &Arc<Gateway>, request: Request
 async fn post(
     server: &Arc<McpServer>,
     origin: RequestMeta,
+    endpoint: Option<Arc<McpEndpoint>>,
     parts: &Parts,
     body: Body,
 ) -> Result<Response, HttpRefusal> {
@@ -107,8 +126,8 @@ async fn post(
     headers::check_repeated(&parts.headers, &request.method, &request.params, schema)
         .map_err(|error| Refusal::new(error, Some(id)))?;
     match era {
-        Era::Stateless => stateless(server, client_context(gateway, origin, &parts.headers)?, request).await,
-        Era::Sessions => in_session(server, origin, &parts.headers, request).await,
+        Era::Stateless => stateless(server, client_context(gateway, origin, endpoint, &parts.headers)?, request).await,
+        Era::Sessions => in_session(server, origin, endpoint, &parts.headers, request).await,
     }
 }
 
@@ -191,26 +210,33 @@ fn status_of(message: &ServerJsonRpcMessage) -> StatusCode {
 async fn in_session(
     server: &Arc<McpServer>,
     origin: RequestMeta,
+    endpoint: Option<Arc<McpEndpoint>>,
     headers: &HeaderMap,
     request: McpRequest,
 ) -> Result<Response, HttpRefusal> {
     if request.method == "initialize" && !headers.contains_key(&SESSION) {
-        return initialize(server, &origin, request);
+        return initialize(server, &origin, endpoint.as_deref(), request);
     }
     let (session_id, session) = own_session(server, &origin, headers)?;
     let active = session.active();
     let client = McpClientContext {
         session: Some(Arc::clone(&session)),
         session_id: Some(session_id),
-        ..client_context(&server.gateway, origin, headers)?
+        ..client_context(&server.gateway, origin, endpoint, headers)?
     };
     let id = request.id.clone();
     let StartedRequest { running, .. } = methods::start(server, &Arc::new(client), request, Era::Sessions);
     Ok(SessionRequest::new(id, running, session, active).answer().await)
 }
 
-fn initialize(server: &Arc<McpServer>, origin: &RequestMeta, request: McpRequest) -> Result<Response, HttpRefusal> {
-    let (result, capabilities) = match methods::initialize(server, &origin.caller, origin.over_socket, request.params) {
+fn initialize(
+    server: &Arc<McpServer>,
+    origin: &RequestMeta,
+    endpoint: Option<&McpEndpoint>,
+    request: McpRequest,
+) -> Result<Response, HttpRefusal> {
+    let presented = Presented { caller: &origin.caller, over_socket: origin.over_socket, endpoint };
+    let (result, capabilities) = match methods::initialize(server, presented, request.params) {
         Ok(initialized) => initialized,
         Err(error) => return Ok(reply::json(StatusCode::OK, &result::message(Era::Sessions, request.id, Err(error)))),
     };
@@ -307,10 +333,14 @@ fn own_session(
 fn client_context(
     gateway: &Gateway,
     origin: RequestMeta,
+    endpoint: Option<Arc<McpEndpoint>>,
     headers: &HeaderMap,
 ) -> Result<McpClientContext, HttpRefusal> {
     let search = match headers.get(&LISTING).map(HeaderValue::as_bytes) {
-        None => gateway.config().server.mcp.tools == McpToolListing::Search,
+        None => {
+            let of_endpoint = endpoint.as_ref().and_then(|endpoint| endpoint.search);
+            of_endpoint.unwrap_or_else(|| gateway.config().server.mcp.tools == McpToolListing::Search)
+        }
         Some(b"search") => true,
         Some(b"all") => false,
         Some(_) => {
@@ -320,7 +350,8 @@ fn client_context(
     };
     let tokens = Tokens::of(headers)?;
     let RequestMeta { caller, over_socket, request, scopes, trace, .. } = origin;
-    Ok(McpClientContext { over_socket, request, scopes, trace, search, tokens, ..McpClientContext::new(caller) })
+    let client = McpClientContext::new(caller);
+    Ok(McpClientContext { over_socket, endpoint, request, scopes, trace, search, tokens, ..client })
 }
 
 /// Adds to a 401 where the client can sign in.

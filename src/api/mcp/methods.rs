@@ -33,6 +33,7 @@ use super::subscriptions;
 use super::tasks::TaskOwner;
 use crate::api::body::HeldMemory;
 use crate::api::local;
+use crate::config::McpEndpoint;
 use crate::core::call::{Arguments, CallContext, Caller};
 use crate::core::peer::ClientPeer;
 
@@ -65,6 +66,15 @@ struct Questionable {
     arguments: Arguments,
     given: Option<InputResponses>,
     state: Option<String>,
+}
+
+/// To whom this server presents itself, and as which one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Presented<'a> {
+    pub caller: &'a Arc<Caller>,
+    pub over_socket: bool,
+    /// `None`: the server of all tools.
+    pub endpoint: Option<&'a McpEndpoint>,
 }
 
 /// Starts a request. Its errors are outcomes too.
@@ -111,12 +121,11 @@ pub(super) fn start(
 /// Invalid params.
 pub(super) fn initialize(
     server: &McpServer,
-    caller: &Arc<Caller>,
-    over_socket: bool,
+    to: Presented<'_>,
     params: Map<String, Value>,
 ) -> Result<(ServerResult, Value), ErrorData> {
     let params: InitializeRequestParams = parsed(params)?;
-    let mut result: InitializeResult = info(server, caller, over_socket);
+    let mut result: InitializeResult = info(server, to);
     let known = ProtocolVersion::KNOWN_VERSIONS.contains(&params.protocol_version);
     result.protocol_version = match known && params.protocol_version.has_initialize() {
         true => params.protocol_version,
@@ -151,11 +160,11 @@ impl Context {
             ("prompts/list", _) => self.prompts(&parsed(params)?).map(ServerResult::ListPromptsResult),
             ("server/discover", _) => Ok(ServerResult::DiscoverResult(DiscoverResult::from_server_info(
                 ProtocolVersion::KNOWN_VERSIONS.to_vec(),
-                with_tasks(info(&self.server, &self.client.caller, self.client.over_socket)),
+                with_tasks(info(&self.server, self.presented())),
             ))),
             ("ping", Era::Sessions) => Ok(ServerResult::empty(())),
             ("initialize", Era::Sessions) => {
-                initialize(&self.server, &self.client.caller, self.client.over_socket, params).map(|(result, _)| result)
+                initialize(&self.server, self.presented(), params).map(|(result, _)| result)
             }
             ("logging/setLevel", Era::Sessions) => {
                 let params: SetLevelRequestParams = parsed(params)?;
@@ -222,6 +231,11 @@ impl Context {
         self.start(None, None, |context, _call, _client| work(context))
     }
 
+    fn presented(&self) -> Presented<'_> {
+        let McpClientContext { caller, over_socket, endpoint, .. } = &*self.client;
+        Presented { caller, over_socket: *over_socket, endpoint: endpoint.as_deref() }
+    }
+
     /// A call that sends nothing to its client while it runs.
     fn call_without_client(&self) -> CallContext {
         let (client, _nobody_reads) = self.client(None);
@@ -273,12 +287,13 @@ impl Context {
 
 /// What this server is and can do. A client of this machine's user is told what its caller may not use: the user chose
 /// the caller.
-fn info(server: &McpServer, caller: &Arc<Caller>, over_socket: bool) -> ServerConfig {
+fn info(server: &McpServer, Presented { caller, over_socket, endpoint }: Presented<'_>) -> ServerConfig {
     let info =
         ServerConfig::new(capabilities()).with_server_info(Implementation::new("sekisho", env!("CARGO_PKG_VERSION")));
     let of_servers = server.gateway.mcp_servers().instructions(caller);
     let left_out = over_socket.then(|| local::left_out(&server.gateway, caller)).flatten();
-    let instructions: Vec<_> = left_out.into_iter().chain(of_servers).collect();
+    let of_endpoint = endpoint.and_then(|endpoint| endpoint.instructions.clone());
+    let instructions: Vec<_> = left_out.into_iter().chain(of_endpoint).chain(of_servers).collect();
     match instructions.is_empty() {
         true => info,
         false => info.with_instructions(instructions.join("\n\n")),

@@ -10,6 +10,7 @@ use crate::core::call::Caller;
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::peer::ClientSession;
 use crate::core::per_owner::PerOwner;
+use crate::core::tool_scope::ToolScope;
 
 /// All sessions of the process.
 #[derive(Debug)]
@@ -23,6 +24,8 @@ pub(super) struct Sessions {
 struct Entry {
     /// Key of its caller.
     owner: Arc<str>,
+    /// What its caller's key and its endpoint leave of the tools: it is not used elsewhere.
+    tools: ToolScope,
     session: Arc<McpSession>,
 }
 
@@ -42,7 +45,8 @@ impl Sessions {
     /// `overloaded`: every caller has as few sessions.
     pub(super) fn start(self: &Arc<Self>, caller: &Caller) -> Result<(String, Arc<McpSession>), CallError> {
         let (id, session) = (self.ids.create(), McpSession::new(&caller.owner));
-        let entry = Entry { owner: Arc::clone(&caller.key), session: Arc::clone(&session) };
+        let (owner, tools) = (Arc::clone(&caller.key), caller.tools.clone());
+        let entry = Entry { owner, tools, session: Arc::clone(&session) };
         let insert = |entry, may_go: fn(&Entry) -> bool| {
             self.by_id.insert(&caller.owner, id.clone(), entry, |_, entry| may_go(entry))
         };
@@ -60,7 +64,8 @@ impl Sessions {
 
     /// The caller's own session: those of others do not exist for it.
     pub(super) fn get(&self, caller: &Caller, id: &str) -> Option<Arc<McpSession>> {
-        let own = |entry: &mut Entry| (entry.owner == caller.key).then(|| Arc::clone(&entry.session));
+        let is_own = |entry: &Entry| entry.owner == caller.key && entry.tools == caller.tools;
+        let own = |entry: &mut Entry| is_own(entry).then(|| Arc::clone(&entry.session));
         self.by_id.with(&id.to_owned(), own)?
     }
 
@@ -111,6 +116,8 @@ mod tests {
         let (id, session) = sessions.start(&owner).expect("a session");
         assert!(sessions.get(&owner, &id).is_some());
         assert!(sessions.get(&caller("b"), &id).is_none());
+        let narrowed = Caller { tools: ToolScope::default().narrowed(["x".to_owned()]), ..caller("a") };
+        assert!(sessions.get(&narrowed, &id).is_none(), "at another endpoint, or with another key");
         let active = session.active();
         tokio::time::sleep(Duration::from_secs(300)).await;
         assert!(sessions.get(&owner, &id).is_some(), "a request is being served");

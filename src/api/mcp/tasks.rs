@@ -23,6 +23,7 @@ use super::session::McpSession;
 use crate::core::caller::Owner;
 use crate::core::per_owner::PerOwner;
 use crate::core::share::Share;
+use crate::core::tool_scope::ToolScope;
 
 /// Maximum number of tasks: of all callers, and of one.
 const MAX_TASKS: usize = 1_024;
@@ -57,6 +58,8 @@ struct Task {
 #[derive(Debug, Clone)]
 pub(super) struct TaskOwner {
     owner: Owner,
+    /// What its caller's key and its endpoint leave of the tools.
+    tools: ToolScope,
     /// The session, for callers without credentials.
     session_id: Option<String>,
     /// The session of a client that can be asked and notified at any time.
@@ -67,13 +70,14 @@ impl TaskOwner {
     pub(super) fn of(client: &McpClientContext, era: Era) -> Self {
         Self {
             owner: client.caller.owner.clone(),
+            tools: client.caller.tools.clone(),
             session_id: client.session_id.clone().filter(|_| client.caller.anonymous),
             session: client.session.as_ref().filter(|_| era == Era::Sessions).map(Arc::downgrade),
         }
     }
 
     fn is(&self, other: &Self) -> bool {
-        self.owner == other.owner && self.session_id == other.session_id
+        self.owner == other.owner && self.tools == other.tools && self.session_id == other.session_id
     }
 }
 

@@ -46,6 +46,8 @@ pub(crate) struct ListParameters {
     usable: bool,
     /// `full` for objects instead of names.
     detail: Option<Detail>,
+    /// Only the tools of this virtual server of `mcp.endpoints`.
+    endpoint: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
@@ -71,13 +73,17 @@ pub(crate) async fn list(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Parameters(parameters): Parameters<ListParameters>,
-) -> Response {
-    let ListParameters { category, exclude_dangerous, usable, detail } = parameters;
+) -> Result<Response, CallError> {
+    let ListParameters { category, exclude_dangerous, usable, detail, endpoint } = parameters;
     let filter = Filter { category, exclude_dangerous, usable };
+    let caller = match endpoint {
+        Some(name) => gateway.endpoint(&name, &origin.caller)?.narrow(&origin.caller),
+        None => origin.caller,
+    };
     let snapshot = gateway.pipeline.registry.snapshot();
-    let tools = gateway.pipeline.policy.tools_for(&snapshot, &origin.caller);
+    let tools = gateway.pipeline.policy.tools_for(&snapshot, &caller);
     let chosen = filter.choose(&tools);
-    match detail {
+    Ok(match detail {
         Some(Detail::Full) => {
             let (servers, open_circuits) = (gateway.mcp_servers(), gateway.pipeline.breakers.open());
             let listed = chosen.map(|(tool, access)| {
@@ -88,10 +94,10 @@ pub(crate) async fn list(
             });
             let held_back = snapshot
                 .quarantined()
-                .filter(|tool| !usable && !tool.is_hidden_from(&origin.caller) && filter.admits(&tool.metadata));
+                .filter(|tool| !usable && !tool.is_hidden_from(&caller) && filter.admits(&tool.metadata));
             let unavailable = snapshot.unavailable().iter().filter(|tool| {
                 let is_wanted = !usable && filter.category.is_none();
-                is_wanted && tool.is_described_outside() && !tool.is_hidden_from(&origin.caller)
+                is_wanted && tool.is_described_outside() && !tool.is_hidden_from(&caller)
             });
             let others = held_back.map(ToolSummary::of_quarantined).chain(unavailable.map(ToolSummary::of_unavailable));
             let mut listed: Vec<_> = listed.chain(others).collect();
@@ -99,7 +105,18 @@ pub(crate) async fn list(
             ok(&listed)
         }
         None => ok(&chosen.map(|(tool, _)| tool.name()).collect::<Vec<_>>()),
-    }
+    })
+}
+
+/// The same as `/tools/list`.
+#[utoipa::path(get, path = "/tools", operation_id = "listAllTools", tag = "tools", params(ListParameters),
+    responses((status = 200, description = "Names, or objects", body = Vec<serde_json::Value>), (status = "4XX", body = ReplyBody)))]
+pub(crate) async fn list_all(
+    origin: RequestMeta,
+    gateway: State<Arc<Gateway>>,
+    parameters: Parameters<ListParameters>,
+) -> Result<Response, CallError> {
+    list(origin, gateway, parameters).await
 }
 
 /// Lists the categories of all tools.

@@ -177,6 +177,12 @@ impl McpClient {
         self
     }
 
+    /// The same client at a virtual server.
+    pub(crate) fn at_endpoint(mut self, name: &str) -> Self {
+        self.url = format!("{}/{name}", self.url);
+        self
+    }
+
     /// Sends a request, and breaks the connection at the first event.
     pub(crate) async fn first_event_id(&self, method: &str, params: Value) -> String {
         let mut response = self.post(method, params, &[]).send().await.unwrap();

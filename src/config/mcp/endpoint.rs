@@ -1,0 +1,53 @@
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::config::check::Findings;
+use crate::core::caller::Caller;
+
+/// A virtual MCP server at `/mcp/NAME`: a part of the tools. What a caller may do at all is a matter of its key and of policies.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct McpEndpoint {
+    /// Names of the tools that are seen and called there; a final `*` matches any rest. Empty: all.
+    pub tools: Vec<String>,
+    /// The caller must have one of these roles; for others there is no such endpoint. Empty: none required.
+    pub roles: Vec<String>,
+    /// What clients are told about it, before the instructions of the servers behind it.
+    pub instructions: Option<String>,
+    /// Whether clients that do not choose get three search tools in place of the list; without it as `server.mcp.tools`.
+    pub search: Option<bool>,
+}
+
+impl McpEndpoint {
+    pub fn is_for(&self, caller: &Caller) -> bool {
+        self.roles.is_empty() || caller.has_one_of(&self.roles)
+    }
+
+    /// The caller with the tools that are left at this endpoint.
+    pub fn narrow(&self, caller: &Arc<Caller>) -> Arc<Caller> {
+        match self.tools.is_empty() {
+            true => Arc::clone(caller),
+            false => Arc::new(Caller { tools: caller.tools.narrowed(self.tools.clone()), ..Caller::clone(caller) }),
+        }
+    }
+
+    pub(super) fn check(&self, name: &str, findings: &mut Findings) {
+        let setting = format!("mcp.endpoints.{name}");
+        let is_name = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
+        if name.is_empty() || name.len() > 64 || !is_name(name) {
+            findings.add(
+                &setting,
+                "is no name",
+                "use up to 64 letters, digits, `_` and `-`, since it is a part of the address",
+            );
+        }
+        findings.names(&format!("{setting}.tools"), &self.tools);
+        findings.names(&format!("{setting}.roles"), &self.roles);
+        let has_inner_star = |pattern: &String| pattern.strip_suffix('*').unwrap_or(pattern).contains('*');
+        if self.tools.iter().any(has_inner_star) {
+            findings.add(format!("{setting}.tools"), "has a `*` that is not at the end", "write `crm__*`");
+        }
+    }
+}

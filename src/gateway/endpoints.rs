@@ -1,0 +1,21 @@
+//! The virtual MCP servers of `mcp.endpoints`, each with a part of the tools.
+
+use super::Gateway;
+use crate::config::McpEndpoint;
+use crate::core::call::Caller;
+use crate::core::error::{CallError, ErrorCode};
+
+impl Gateway {
+    /// The endpoint of that name.
+    ///
+    /// # Errors
+    /// `not_found`: there is none, or none for this caller.
+    pub(crate) fn endpoint(&self, name: &str, caller: &Caller) -> Result<McpEndpoint, CallError> {
+        let config = self.config();
+        let found = config.mcp.endpoints.get(name).filter(|endpoint| endpoint.is_for(caller));
+        found.cloned().ok_or_else(|| {
+            let shown: String = name.chars().take(100).collect();
+            CallError::new(ErrorCode::NotFound, format!("there is no endpoint {shown:?} (`mcp.endpoints`)"))
+        })
+    }
+}
