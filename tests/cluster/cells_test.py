@@ -80,6 +80,8 @@ VALUES ('run-{tenant}', 'talk-{tenant}', 1, 's', 'a', 'text', 'succeeded', 1);
 INSERT INTO session_summaries VALUES ('talk-{tenant}', 's', 1, 1, 'text');
 INSERT INTO plans VALUES ('plan-{tenant}', '{caller}', 'a', '', 'done', '', 'process', 1, '2026-11-25', '2026-11-25', '{{}}');
 INSERT INTO plan_vectors VALUES ('plan-{tenant}', 'digest', 'm', 'AAAA');
+INSERT INTO managed_keys (id, tenant, person, description, roles, sha256, created, created_by)
+VALUES ('key-{tenant}', '{tenant}', 'ann', '', '[]', 'digest', 1, 'default/root');
 INSERT INTO paused_runs VALUES ('{caller}', 'call', '{{}}', 2, 1);
 {runs}"""
 
