@@ -2,6 +2,8 @@
 
 mod admin;
 mod anthropic;
+mod approval_wait;
+mod approvals;
 mod body;
 mod chat;
 mod client_address;
@@ -149,6 +151,10 @@ pub fn router(agents: &Arc<AgentService>) -> Router {
         .routes(routes!(plans::cancel))
         .routes(routes!(plans::approve))
         .routes(routes!(plans::events))
+        .routes(routes!(approvals::list))
+        .routes(routes!(approvals::show))
+        .routes(routes!(approvals::approve))
+        .routes(routes!(approvals::deny))
         .routes(routes!(rest::v1::list))
         .routes(routes!(rest::v1::show))
         .routes(routes!(rest::v1::execute))

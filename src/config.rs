@@ -5,6 +5,7 @@
 //! (`reader`) → overrides → check. A configuration with an error is rejected as a whole.
 
 pub(crate) mod agent;
+mod approvals;
 mod audit;
 mod auth;
 mod aws;
@@ -24,6 +25,7 @@ mod planner;
 mod policy;
 mod sandbox;
 mod secret;
+mod secrets;
 mod server;
 mod session;
 mod store;
@@ -54,6 +56,7 @@ use self::overrides::Overrides;
 use self::yaml::document::Document;
 
 pub use self::agent::{AgentConfig, AgentProfile, ProfilePrompt, Provider};
+pub use self::approvals::{ApprovalRule, ApprovalsConfig};
 pub use self::audit::{AuditArguments, AuditConfig, Durability, OnDamage};
 pub use self::auth::{AnonymousAccess, ApiKeyConfig, AuthConfig, JwtConfig, OidcConfig};
 pub use self::aws::AwsConfig;
@@ -80,6 +83,7 @@ pub use self::policy::PolicyConfig;
 pub use self::sandbox::SandboxConfig;
 pub use self::schema::json_schema;
 pub use self::secret::Secret;
+pub use self::secrets::SecretsConfig;
 pub use self::server::{McpServerConfig, McpToolListing, ServerConfig, TlsConfig};
 pub use self::session::SessionConfig;
 pub use self::settings::{SetValues, Setting, SettingSource};
@@ -120,12 +124,14 @@ pub struct Config {
     pub tenants: BTreeMap<String, TenantConfig>,
     pub limits: LimitsConfig,
     pub policy: PolicyConfig,
+    pub approvals: ApprovalsConfig,
     pub budget: BudgetConfig,
     pub breaker: BreakerConfig,
     pub execution: ExecutionConfig,
     pub outbound: OutboundConfig,
     pub session: SessionConfig,
     pub store: StoreConfig,
+    pub secrets: SecretsConfig,
     pub cluster: ClusterConfig,
     pub audit: AuditConfig,
     pub telemetry: TelemetryConfig,
@@ -273,6 +279,7 @@ impl Config {
         self.outbound.check(&mut findings);
         self.session.check(&mut findings);
         self.store.check(&mut findings);
+        self.secrets.check(&self.store, &mut findings);
         self.cluster.check(&self.store, &mut findings);
         self.audit.check(&mut findings);
         self.telemetry.check(&mut findings);

@@ -2,6 +2,7 @@
 //! configuration, no input or output.
 
 pub mod amount;
+pub mod approval;
 pub mod boot_clock;
 pub mod breaker_state;
 pub mod call;

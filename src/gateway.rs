@@ -1,5 +1,6 @@
 //! The gateway: builds all parts from a configuration, and applies a new configuration while it runs.
 
+mod approvals;
 mod background;
 mod blobs;
 mod changes;
@@ -67,6 +68,7 @@ use crate::sources::mcp::McpServers;
 use crate::sources::openapi::{Collections, DesiredCollections, Loader, Registration, Wait};
 use crate::tool::{Source, SourceTools};
 
+pub(crate) use self::approvals::APPROVER;
 pub use self::blobs::{probe_blobs, verify_stored_trails};
 pub use self::cluster::live_replicas;
 pub(crate) use self::configuration::ConfigurationCheck;

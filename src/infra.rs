@@ -17,6 +17,7 @@ pub mod readiness;
 pub mod recent_calls;
 pub mod remote_gateway;
 pub mod replica;
+pub mod sealing;
 pub(crate) mod sse;
 pub mod state_lock;
 pub mod store;

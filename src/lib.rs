@@ -38,6 +38,8 @@ mod budget;
 
 mod breaker;
 
+mod approval;
+
 // Which tools there are, and what a tool is.
 mod registry;
 

@@ -6,10 +6,12 @@
 //! it is refused, the caller disconnects or the tool panics.
 
 mod accept;
+mod approved;
 mod execute;
 mod explain;
 mod idempotency;
 mod receipt;
+mod recorded;
 mod refusals;
 mod rejections;
 mod sessions;
@@ -24,17 +26,18 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use tracing::Instrument;
 
+use crate::approval::Approvals;
 use crate::breaker::Breakers;
 use crate::budget::Budgets;
 use crate::core::call::{Arguments, CallContext, Caller, Stage};
 use crate::core::error::CallError;
 use crate::limits::Limits;
-use crate::policy::{CallerTools, Policy};
+use crate::policy::{Authorized, CallerTools, Policy};
 use crate::registry::Registry;
 
 use self::accept::Accepted;
 use self::execute::upstream_of;
-use self::idempotency::{IdempotentOutcome, InFlightGuard};
+use self::recorded::{Entered, Recorded};
 
 pub use self::execute::Retries;
 pub use self::explain::StageVerdict;
@@ -50,6 +53,7 @@ pub struct Pipeline {
     pub registry: Arc<Registry>,
     pub limits: Limits,
     pub policy: Policy,
+    pub approvals: Arc<Approvals>,
     pub budget: Arc<Budgets>,
     pub breakers: Breakers,
     pub retries: Retries,
@@ -60,12 +64,12 @@ pub struct Pipeline {
 
 impl Pipeline {
     /// Runs one call and settles it. Dropping the future cancels the call and settles it as cancelled. A call with an
-    /// idempotency key is not cancelled: it runs to its end, and a client that sends it again gets its reply.
+    /// idempotency key or an approval is not cancelled: it runs to its end, and a client that sends it again gets its reply.
     pub async fn call(self: &Arc<Self>, call: CallContext, arguments: Arguments) -> Answered {
-        match &call.idempotency_key {
-            None => Answered::first(self.run_and_settle(&call, arguments, None).await),
+        match (&call.idempotency_key, &call.approval) {
+            (None, None) => Answered::first(self.run_and_settle(&call, arguments, None).await),
             // Boxed, to keep this rare branch out of the size of the future.
-            Some(_) => Box::pin(self.call_once(call, arguments)).await,
+            _ => Box::pin(self.call_once(call, arguments)).await,
         }
     }
 
@@ -77,30 +81,23 @@ impl Pipeline {
     async fn call_once(self: &Arc<Self>, call: CallContext, arguments: Arguments) -> Answered {
         match self.enter(&call, &arguments).await {
             Err(error) => Answered::first(self.refuse_key(&call, &arguments, error).await),
-            Ok(Some(IdempotentOutcome::Answered(reply))) => {
+            Ok(Entered::Answered(reply)) => {
                 self.settlement.metrics.idempotent_replay();
                 Answered { reply, replayed: true }
             }
-            Ok(Some(IdempotentOutcome::First(guard))) if !call.dry_run => {
-                self.run_recorded(call, arguments, guard).await
+            Ok(Entered::First(recorded)) if !call.dry_run && !recorded.is_empty() => {
+                self.run_recorded(call, arguments, recorded).await
             }
-            // Dry runs, and calls to tools that do not exist, are not recorded.
+            // Dry runs, calls to tools that do not exist, and those by an approval of several are not recorded.
             Ok(_) => Answered::first(self.run_and_settle(&call, arguments, None).await),
         }
     }
 
-    /// Whether a call with a key must be run or already has a reply; `None` when the tool does not exist.
-    async fn enter(&self, call: &CallContext, arguments: &Arguments) -> Result<Option<IdempotentOutcome>, CallError> {
-        let key = call.idempotency_key.as_deref().unwrap_or_default();
-        let Ok(tool) = self.registry.find_for(call) else { return Ok(None) };
-        self.replies.enter(call, key, arguments, call.deadline(tool.timeout())).await.map(Some)
-    }
-
-    /// Settles a call whose key was refused.
+    /// Settles a call whose key or approval was refused.
     async fn refuse_key(&self, call: &CallContext, arguments: &Arguments, error: CallError) -> Reply {
         match self.settlement.open(call, arguments) {
             Ok(mut scope) => {
-                // For the records: the call was refused because of its key, whether the tool is there or not.
+                // For the records: the call was refused because of these, whether the tool is there or not.
                 let _tool = scope.find(&self.registry, arguments);
                 scope.settle(Err(error)).await
             }
@@ -112,15 +109,15 @@ impl Pipeline {
         self: &Arc<Self>,
         call: CallContext,
         arguments: Arguments,
-        mut guard: InFlightGuard,
+        mut recorded: Recorded,
     ) -> Answered {
         let (pipeline, call) = (Arc::clone(self), Arc::new(call));
         let running = {
             let call = Arc::clone(&call);
             Box::pin(async move {
-                let reply = Arc::new(pipeline.run_and_settle(&call, arguments, Some(&mut guard)).await);
-                let elsewhere = guard.take_elsewhere();
-                guard.end(&reply, call.sending.state()).await;
+                let reply = Arc::new(pipeline.run_and_settle(&call, arguments, Some(&mut recorded)).await);
+                let elsewhere = recorded.take_elsewhere();
+                recorded.end(&reply, call.sending.state()).await;
                 (elsewhere.is_some(), elsewhere.unwrap_or(reply))
             })
         };
@@ -139,7 +136,7 @@ impl Pipeline {
         &self,
         call: &CallContext,
         arguments: Arguments,
-        guard: Option<&mut InFlightGuard>,
+        recorded: Option<&mut Recorded>,
     ) -> Reply {
         let mut scope = match self.settlement.open(call, &arguments) {
             Ok(scope) => scope,
@@ -147,7 +144,7 @@ impl Pipeline {
         };
         let span = scope.span().clone();
         let outcome =
-            AssertUnwindSafe(self.run(call, arguments, &mut scope, guard)).catch_unwind().instrument(span).await;
+            AssertUnwindSafe(self.run(call, arguments, &mut scope, recorded)).catch_unwind().instrument(span).await;
         let outcome = outcome.unwrap_or_else(|panic| Err(scope.internal_failure(panic_message(&*panic))));
         scope.settle(outcome).await
     }
@@ -157,20 +154,29 @@ impl Pipeline {
         call: &CallContext,
         arguments: Arguments,
         scope: &mut CallScope<'_>,
-        guard: Option<&mut InFlightGuard>,
+        recorded: Option<&mut Recorded>,
     ) -> Result<Accepted, CallError> {
         let tool = scope.find(&self.registry, &arguments)?;
         let _slots = scope.record_stage(Stage::Limits, self.limits.admit(call, &tool).await)?;
         let arguments = scope.record_stage(Stage::Validate, tool.input.validate(arguments))?;
-        let permit = scope.record_stage(Stage::Policy, self.policy.authorize(call, &tool, arguments))?;
+        let permit = match self.policy.authorize(call, &tool, arguments) {
+            Ok(Authorized::Permitted(permit)) => Ok(permit),
+            // Boxed, because few calls need approval.
+            Ok(Authorized::NeedsApproval(needs)) => Box::pin(self.approve(call, &tool, needs, recorded.as_deref())).await,
+            Err(refused) => Err(refused),
+        };
+        let permit = scope.record_stage(Stage::Policy, permit)?;
         let mut hold = scope.record_stage(Stage::Budget, self.budget.reserve(call, &tool).await)?;
         let breaker = scope.record_stage(Stage::Breaker, self.breakers.admit(upstream_of(call, &tool, &permit)))?;
         if call.dry_run {
             return Ok(Accepted::not_run(&hold));
         }
-        if let Some(guard) = guard {
+        if let Some(recorded) = recorded {
             // Boxed, because few calls have a key.
-            Box::pin(guard.record(call.deadline(tool.timeout()))).await?;
+            Box::pin(recorded.start(call, call.deadline(tool.timeout()))).await?;
+        }
+        if let Some(grant) = permit.grant() {
+            Box::pin(self.approvals.use_grant(grant, call)).await?;
         }
         self.sessions.open_for(call)?;
         if call.charges.is_some() {

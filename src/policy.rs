@@ -2,11 +2,13 @@
 //! a rule that fails, takes too long or returns an unexpected value denies the call.
 //!
 //! Policies are in `package tools`: `deny[msg]` is the set of reasons against the call,
-//! `require_approval[msg]` the set of reasons why a human must approve it. Their input is specified in
-//! [`input`]. A tool's own `roles`, `requires_auth` and `dangerous` are checked first, in [`checks`]; rules cannot
+//! `require_approval[msg]` the set of reasons why a human must approve it, `mask[path]` what an approver does not see of
+//! its arguments. Their input is specified in [`input`]. In `package approvals`, `deny[msg]` is the set of reasons against an
+//! approver ([`approvers`]). A tool's own `roles`, `requires_auth` and `dangerous` are checked first, in [`checks`]; rules cannot
 //! disable these checks. [`access`] decides for listings, without a call.
 
 mod access;
+mod approvers;
 mod builtins;
 mod cache;
 pub mod cases;
@@ -14,6 +16,7 @@ mod checks;
 mod input;
 mod load;
 mod names;
+mod needs_approval;
 mod reads;
 mod set;
 #[cfg(test)]
@@ -26,15 +29,18 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
 pub use self::access::{Access, CallerTools};
+pub use self::approvers::ApproverInput;
 pub use self::load::PolicyError;
 pub use self::names::{KnownNames, unknown_names};
+pub use self::needs_approval::{Authorized, NeedsApproval};
 pub use self::set::PolicyRule;
 
 use self::access::Listings;
 use self::cache::Known;
 use self::checks::Checks;
 use self::set::{PolicySet, Verdict};
-use crate::config::PolicyConfig;
+use crate::approval::Grant;
+use crate::config::{ApprovalRule, PolicyConfig};
 use crate::core::call::{Arguments, CallContext, Caller};
 use crate::core::error::{CallError, Detail, ErrorCode};
 use crate::registry::Snapshot;
@@ -54,6 +60,8 @@ pub struct Permit {
     arguments: ValidArguments,
     version: Arc<str>,
     cached: bool,
+    /// Of a call that a person approved.
+    grant: Option<Grant>,
 }
 
 impl Permit {
@@ -68,6 +76,11 @@ impl Permit {
     /// Whether the decision came from the cache.
     pub fn cached(&self) -> bool {
         self.cached
+    }
+
+    /// The approval that lets the call pass, if it needs one.
+    pub fn grant(&self) -> Option<&Grant> {
+        self.grant.as_ref()
     }
 }
 
@@ -139,27 +152,33 @@ impl Policy {
         }
     }
 
-    /// Permits or refuses the call.
+    /// Permits or refuses the call, or says why a person must approve it.
     ///
     /// # Errors
-    /// `unauthenticated` or `denied` from the checks, `denied` or `approval_required` from the rules, with all reasons.
-    pub fn authorize(&self, call: &CallContext, tool: &Tool, arguments: ValidArguments) -> Result<Permit, CallError> {
+    /// `unauthenticated` or `denied` from the checks, `denied` from the rules, with all reasons.
+    pub fn authorize(
+        &self,
+        call: &CallContext,
+        tool: &Tool,
+        arguments: ValidArguments,
+    ) -> Result<Authorized, CallError> {
         let set = self.current.load();
         let passed = set.checks.pass(&tool.metadata, &call.caller);
         passed.map_err(|error| error.decided_by(Arc::clone(&set.version)))?;
         let decision = decide(&set, call, tool, arguments.as_map());
-        if decision.allowed {
-            return Ok(Permit { arguments, version: decision.version, cached: decision.cached });
+        if decision.allowed && tool.metadata.approval == ApprovalRule::Never {
+            let Decision { version, cached, .. } = decision;
+            return Ok(Authorized::Permitted(Permit { arguments, version, cached, grant: None }));
         }
-        let error = match decision.denials.is_empty() {
-            true => refusal(ErrorCode::ApprovalRequired, "require_approval", decision.approvals),
-            false => refusal(ErrorCode::Denied, "deny", decision.denials),
-        };
-        let error = error.decided_by(decision.version);
-        Err(match decision.failure {
-            Some(failure) => error.caused_by(failure),
-            None => error,
-        })
+        if decision.denials.is_empty() {
+            return Ok(Authorized::NeedsApproval(NeedsApproval::new(&set, call, tool, arguments, decision)?));
+        }
+        Err(denied(decision))
+    }
+
+    /// Whether any rule requires approval.
+    pub fn asks_approval(&self) -> bool {
+        self.current.load().asks_approval
     }
 
     /// The decision of the rules alone, without the checks before them.
@@ -215,6 +234,28 @@ fn load_set(config: &PolicyConfig) -> Result<PolicySet, Vec<PolicyError>> {
 
 fn evaluate(set: &PolicySet, known: &Known, call: &CallContext, arguments: &Arguments) -> Result<Verdict, String> {
     set.evaluate(input::complete(&known.subject, call, arguments, set.reads)?)
+}
+
+/// The paths of the arguments that an approver does not see.
+fn evaluate_masks(
+    set: &PolicySet,
+    call: &CallContext,
+    tool: &Tool,
+    arguments: &Arguments,
+) -> Result<Vec<String>, String> {
+    if !set.masks {
+        return Ok(Vec::new());
+    }
+    let known = set.cache.known(tool, &call.caller);
+    set.masked_paths(input::complete(&known.subject, call, arguments, set.reads)?)
+}
+
+fn denied(decision: Decision) -> CallError {
+    let error = refusal(ErrorCode::Denied, "deny", decision.denials).decided_by(decision.version);
+    match decision.failure {
+        Some(failure) => error.caused_by(failure),
+        None => error,
+    }
 }
 
 fn refusal(code: ErrorCode, rule: &str, reasons: Vec<String>) -> CallError {

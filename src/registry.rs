@@ -417,6 +417,8 @@ fn apply(changes: &ToolOverride, definition: &mut ToolDefinition) {
     set(&mut metadata.dangerous, &changes.dangerous);
     set(&mut metadata.requires_auth, &changes.requires_auth);
     set(&mut metadata.audit_arguments, &changes.audit_arguments);
+    set(&mut metadata.approval, &changes.approval);
+    set(&mut metadata.approvals_needed, &changes.approvals_needed);
     set(&mut metadata.is_concurrency_global, &changes.max_concurrent_global);
     if changes.max_concurrent.is_some() {
         metadata.max_concurrent = changes.max_concurrent;

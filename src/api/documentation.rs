@@ -15,7 +15,7 @@ use utoipa::{OpenApi as _, ToSchema};
 
 use super::request::{ExecuteNamedRequest, ExecuteRequest};
 use crate::core::call::{RateState, Stage};
-use crate::core::error::Detail;
+use crate::core::error::{Detail, NeededApproval};
 use crate::gateway::Gateway;
 
 #[derive(utoipa::OpenApi)]
@@ -28,6 +28,7 @@ use crate::gateway::Gateway;
         (name = "agents", description = "Agents that run tools, for chats and for clients of the OpenAI and Anthropic APIs."),
         (name = "conversations", description = "Conversations with agents that are stored: their runs, messages and logs."),
         (name = "plans", description = "Plans of agents: begun, followed, paused, changed and continued."),
+        (name = "approvals", description = "Calls that a person must approve: listed, shown, approved and denied."),
         (name = "openapi", description = "Registers tools of OpenAPI documents."),
         (name = "mcp", description = "Registers MCP servers, and signs in to them."),
         (name = "operation", description = "Health and metrics.")
@@ -131,6 +132,9 @@ struct ErrorInfoBody {
     retry_after_ms: Option<u64>,
     details: Vec<Detail>,
     alternatives: Vec<String>,
+    /// What `approval_required` waits for.
+    #[schema(required = false)]
+    approval: Option<NeededApproval>,
 }
 
 #[derive(Debug, ToSchema)]

@@ -28,7 +28,12 @@ pub(crate) fn status(code: ErrorCode) -> StatusCode {
         | ErrorCode::ModelRefused => StatusCode::BAD_REQUEST,
         ErrorCode::Unauthenticated => StatusCode::UNAUTHORIZED,
         ErrorCode::BudgetExceeded | ErrorCode::TokenLimitExceeded => StatusCode::PAYMENT_REQUIRED,
-        ErrorCode::Denied | ErrorCode::ApprovalRequired | ErrorCode::ToolChanged => StatusCode::FORBIDDEN,
+        ErrorCode::Denied
+        | ErrorCode::ApprovalRequired
+        | ErrorCode::ApprovalDenied
+        | ErrorCode::ApprovalExpired
+        | ErrorCode::ApprovalMismatch
+        | ErrorCode::ToolChanged => StatusCode::FORBIDDEN,
         ErrorCode::UnknownTool | ErrorCode::UnknownSession | ErrorCode::UnknownResult | ErrorCode::NotFound => {
             StatusCode::NOT_FOUND
         }

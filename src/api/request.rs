@@ -1,6 +1,7 @@
 //! Turns an HTTP request into a tool call: its caller, session, budgets and arguments.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::FromRequestParts;
 use axum::http::header::ORIGIN;
@@ -10,6 +11,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use super::approval_wait;
 use super::body::{self, HeldMemory};
 use super::client_request::{MAX_ID_BYTES, REQUEST_ID};
 use super::local;
@@ -30,6 +32,7 @@ const TASK_ID: HeaderName = HeaderName::from_static("x-task-id");
 /// Open WebUI's header for the id of a conversation.
 const CHAT_ID: HeaderName = HeaderName::from_static("x-openwebui-chat-id");
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const APPROVAL_ID: HeaderName = HeaderName::from_static("x-approval-id");
 
 /// `POST /tools/{name}/execute`. `arguments` and `parameters` are synonyms; send one of them.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -143,18 +146,22 @@ pub(super) struct RequestMeta {
     pub request: Option<Arc<ClientRequest>>,
     pub scopes: BudgetScopes,
     idempotency_key: Option<String>,
+    /// The approval by which the call is made.
+    approval: Option<Arc<str>>,
+    /// How long it prefers to wait for an answer.
+    pub wait: Option<Duration>,
     pub trace: Option<crate::core::call::TraceParent>,
 }
 
 impl RequestMeta {
-    /// Only a request with one call may have an idempotency key.
-    pub(super) fn forbid_idempotency_key(&self) -> Result<(), CallError> {
-        match self.idempotency_key {
-            None => Ok(()),
-            Some(_) => Err(invalid(
-                "`Idempotency-Key` applies to one call; send the calls of this batch in requests of their own",
-            )),
-        }
+    /// Only a request with one call may have an idempotency key or an approval.
+    pub(super) fn forbid_headers_of_one_call(&self) -> Result<(), CallError> {
+        let header = match (&self.idempotency_key, &self.approval) {
+            (None, None) => return Ok(()),
+            (Some(_), _) => "Idempotency-Key",
+            (None, Some(_)) => "X-Approval-Id",
+        };
+        Err(invalid(format!("`{header}` applies to one call; send the calls of this batch in requests of their own")))
     }
 
     /// Requires a role for the route.
@@ -241,6 +248,7 @@ impl RequestMeta {
         call.tool_parameters = context.tool_parameters.unwrap_or_default();
         call.trace.clone_from(&self.trace);
         call.idempotency_key.clone_from(&self.idempotency_key);
+        call.approval.clone_from(&self.approval);
         Ok(Incoming { call, arguments })
     }
 }
@@ -267,12 +275,14 @@ impl FromRequestParts<Arc<Gateway>> for RequestMeta {
         };
         let thread = text_header(headers, &CHAT_ID)?.map(Into::into);
         let idempotency_key = text_header(headers, &IDEMPOTENCY_KEY)?;
+        let approval = text_header(headers, &APPROVAL_ID)?.map(Into::into);
+        let wait = approval_wait::preferred(headers);
         let mut over_socket = false;
         if let Some(connection) = parts.extensions.get_mut::<Connection>() {
             connection.caller = Some(Arc::clone(&caller));
             over_socket = connection.over_socket;
         }
-        Ok(Self { caller, over_socket, thread, request, scopes, idempotency_key, trace })
+        Ok(Self { caller, over_socket, thread, request, scopes, idempotency_key, approval, wait, trace })
     }
 }
 

@@ -82,6 +82,10 @@ pub struct ApiKeyConfig {
     pub tenant: String,
     #[serde(default)]
     pub roles: Vec<String>,
+    /// Who uses the key, for approvals: keys of one person are one approver. Of a person with a token too, its issuer and
+    /// `sub`: `https://issuer.example#SUB`. By default the id.
+    #[serde(default)]
+    pub person: Option<String>,
 }
 
 impl ApiKeyConfig {
@@ -94,6 +98,9 @@ impl ApiKeyConfig {
         findings.name(&format!("{setting}.id"), &self.id);
         findings.name(&format!("{setting}.tenant"), &self.tenant);
         findings.names(&format!("{setting}.roles"), &self.roles);
+        if let Some(person) = &self.person {
+            findings.name(&format!("{setting}.person"), person);
+        }
         if self.tenant == "public" && self.id == "anonymous" {
             findings.add(format!("{setting}.id"), "is that of the caller without credentials", "choose another id");
         }

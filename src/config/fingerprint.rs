@@ -26,12 +26,14 @@ impl Config {
             tenants,
             limits,
             policy,
+            approvals,
             budget,
             breaker,
             execution,
             outbound,
             session,
             store,
+            secrets,
             cluster,
             audit,
             telemetry: _,
@@ -39,7 +41,7 @@ impl Config {
         let ServerConfig { listen, metrics_listen, .. } = ServerConfig::default();
         let server = ServerConfig { listen, metrics_listen, ..server.clone() };
         let cluster = ClusterConfig { address: None, ..cluster.clone() };
-        let topics: [(&str, &dyn Debug); 19] = [
+        let topics: [(&str, &dyn Debug); 21] = [
             ("server", &server),
             ("auth", auth),
             ("console", console),
@@ -51,12 +53,14 @@ impl Config {
             ("tenants", tenants),
             ("limits", limits),
             ("policy", policy),
+            ("approvals", approvals),
             ("budget", budget),
             ("breaker", breaker),
             ("execution", execution),
             ("outbound", outbound),
             ("session", session),
             ("store", store),
+            ("secrets", secrets),
             ("cluster", &cluster),
             ("audit", audit),
         ];

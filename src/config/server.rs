@@ -75,6 +75,14 @@ impl ServerConfig {
     }
 
     /// Warnings, by setting.
+    /// The address of its pages for links, without a slash at its end: `server.mcp.public_url`, or that listened on.
+    pub fn public_address(&self) -> String {
+        match &self.mcp.public_url {
+            Some(url) => url.as_str().trim_end_matches('/').to_owned(),
+            None => format!("{}://{}", if self.tls.is_some() { "https" } else { "http" }, self.listen),
+        }
+    }
+
     pub(super) fn notes(&self) -> impl Iterator<Item = (String, String)> {
         let renamed =
             "it is deprecated and ends with version 0.3; write `server.allowed_hosts`, which is for all routes";

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use url::Url;
 
 use super::Secret;
+use super::approvals::ApprovalRule;
 use super::audit::AuditArguments;
 use super::check::Findings;
 use super::overrides::Overrides;
@@ -122,6 +123,10 @@ pub struct ToolOverride {
     pub requires_auth: Option<bool>,
     /// What the audit trail has of a call's arguments (`digest`).
     pub audit_arguments: Option<AuditArguments>,
+    /// Which calls a person must approve, beside those that a policy asks for (`never`).
+    pub approval: Option<ApprovalRule>,
+    /// How many distinct persons must approve a call that needs approval: 1 or 2.
+    pub approvals_needed: Option<u8>,
 }
 
 impl ToolOverride {
@@ -135,6 +140,9 @@ impl ToolOverride {
         }
         if self.cost_per_use.is_some_and(|cost| cost < Decimal::ZERO) {
             findings.add(setting("cost_per_use"), "must not be below zero", "set an amount in USD, such as 0.001");
+        }
+        if self.approvals_needed.is_some_and(|needed| !(1..=2).contains(&needed)) {
+            findings.add(setting("approvals_needed"), "is neither 1 nor 2", "set how many persons must approve a call");
         }
         findings.above_zero_or_none(&setting("rate_limit"), self.rate_limit);
         findings.above_zero_or_none(&setting("timeout_seconds"), self.timeout_seconds);

@@ -68,6 +68,8 @@ pub struct CallContext {
     pub tool_parameters: Map<String, Value>,
     pub trace: Option<TraceParent>,
     pub idempotency_key: Option<String>,
+    /// The id of the approval by which it is made (`X-Approval-Id`).
+    pub approval: Option<Arc<str>>,
     /// The client wants it to run as a task.
     pub as_task: bool,
     /// The client, if it can be contacted while the call runs.
@@ -115,6 +117,7 @@ impl CallContext {
             tool_parameters: Map::new(),
             trace: None,
             idempotency_key: None,
+            approval: None,
             as_task: false,
             peer: None,
             client_meta: Map::new(),
@@ -146,6 +149,7 @@ impl CallContext {
             tool_parameters: self.tool_parameters.clone(),
             trace: self.trace.clone(),
             idempotency_key: self.idempotency_key.clone(),
+            approval: self.approval.clone(),
             as_task: self.as_task,
             peer: self.peer.clone(),
             client_meta: self.client_meta.clone(),

@@ -20,6 +20,8 @@ pub struct Caller {
     pub key_id: Option<Arc<str>>,
     /// The tools that its key, and the endpoint of its request, leave to it.
     pub tools: ToolScope,
+    /// Who uses the credentials, where that is configured.
+    pub person: Option<Arc<str>>,
 }
 
 /// Who holds units of a shared resource: a caller of a tenant. Callers without credentials are told apart by their
@@ -69,6 +71,18 @@ impl Caller {
         Self { key_id: Some(id), tools, ..self }
     }
 
+    /// The same caller, whose credentials this person uses.
+    #[must_use]
+    pub fn used_by(&self, person: Option<&str>) -> Self {
+        Self { person: person.map(Into::into), ..self.clone() }
+    }
+
+    /// Who this is among approvers: two callers of one person are one approver. Otherwise the id, and for a token its issuer
+    /// too.
+    pub fn person(&self) -> &str {
+        self.person.as_deref().unwrap_or_else(|| Self::parts_of_key(&self.key).1)
+    }
+
     /// The tenant and the rest of a [`Caller::key`], as a text for people.
     pub fn parts_of_key(key: &str) -> (&str, &str) {
         let (tenant, identity) = key.split_once(KEY_SEPARATOR).unwrap_or((key, ""));
@@ -80,7 +94,7 @@ impl Caller {
         let (tenant, key) = (Arc::<str>::from(tenant), Arc::<str>::from(key));
         let owner = Owner { tenant: Arc::clone(&tenant), caller: Arc::clone(&key) };
         let (key_id, tools) = (None, ToolScope::default());
-        Self { id: id.into(), tenant, roles, anonymous: false, key, owner, key_id, tools }
+        Self { id: id.into(), tenant, roles, anonymous: false, key, owner, key_id, tools, person: None }
     }
 
     /// The tenant of a key, and the identity within it.
@@ -141,6 +155,8 @@ mod tests {
         assert_eq!(Caller::parts_of_key(&ann.key), ("acme", "ann"));
         let token = Caller::of_issuer("https://issuer.example", "ann", "acme", Vec::new());
         assert_eq!(Caller::parts_of_key(&token.key), ("acme", "https://issuer.example#ann"));
+        assert_eq!((ann.person(), token.person()), ("ann", "https://issuer.example#ann"));
+        assert_eq!(ann.used_by(Some("Ann")).person(), "Ann");
         assert_eq!((&ann.owner.tenant, &ann.owner.caller), (&ann.tenant, &ann.key));
     }
 

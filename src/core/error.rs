@@ -32,6 +32,11 @@ pub enum ErrorCode {
     TokenLimitExceeded,
     Denied,
     ApprovalRequired,
+    /// An approver denied the call.
+    ApprovalDenied,
+    ApprovalExpired,
+    /// The approval is for another call.
+    ApprovalMismatch,
     ToolChanged,
     UnknownTool,
     UnknownSession,
@@ -64,7 +69,7 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// In the order of their numbers.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 37] = [
         Self::InvalidRequest,
         Self::InvalidArguments,
         Self::ContextLengthExceeded,
@@ -74,6 +79,9 @@ impl ErrorCode {
         Self::TokenLimitExceeded,
         Self::Denied,
         Self::ApprovalRequired,
+        Self::ApprovalDenied,
+        Self::ApprovalExpired,
+        Self::ApprovalMismatch,
         Self::ToolChanged,
         Self::UnknownTool,
         Self::UnknownSession,
@@ -112,6 +120,9 @@ impl ErrorCode {
             Self::TokenLimitExceeded => "token_limit_exceeded",
             Self::Denied => "denied",
             Self::ApprovalRequired => "approval_required",
+            Self::ApprovalDenied => "approval_denied",
+            Self::ApprovalExpired => "approval_expired",
+            Self::ApprovalMismatch => "approval_mismatch",
             Self::ToolChanged => "tool_changed",
             Self::UnknownTool => "unknown_tool",
             Self::UnknownSession => "unknown_session",
@@ -188,6 +199,18 @@ pub fn rules_of(details: &[Detail]) -> BTreeSet<&str> {
     details.iter().map(|detail| &*detail.rule).collect()
 }
 
+/// The approval that a refused call needs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NeededApproval {
+    /// For the header `X-Approval-Id` of the same call.
+    #[schema(value_type = String)]
+    pub id: Arc<str>,
+    /// RFC 3339: when it can no longer be given, or be used.
+    pub expires_at: String,
+    /// The page where an approver decides.
+    pub url: String,
+}
+
 /// The cause of a failed execution: decides whether it counts for the circuit breaker and whether an idempotent call
 /// is retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -219,6 +242,7 @@ struct Inner {
     attempts: u32,
     cost_usd: Decimal,
     policy_version: Option<Arc<str>>,
+    approval: Option<NeededApproval>,
     /// The same call fails again, although its code is mostly one that passes by itself.
     permanent: bool,
     cause: Option<String>,
@@ -240,6 +264,7 @@ impl CallError {
             attempts: 0,
             cost_usd: Decimal::ZERO,
             policy_version: None,
+            approval: None,
             permanent: false,
             cause: None,
         }))
@@ -347,6 +372,13 @@ impl CallError {
         self.with_detail(Detail { path: LIMIT_RULES.into(), rule: rule.to_owned(), message })
     }
 
+    /// The approval that the call needs.
+    #[must_use]
+    pub fn needing(mut self, approval: NeededApproval) -> Self {
+        self.0.approval = Some(approval);
+        self
+    }
+
     /// For the log only. Never shown to the caller.
     #[must_use]
     pub fn caused_by(mut self, cause: impl fmt::Display) -> Self {
@@ -445,6 +477,10 @@ impl CallError {
 
     pub fn policy_version(&self) -> Option<&Arc<str>> {
         self.0.policy_version.as_ref()
+    }
+
+    pub fn approval(&self) -> Option<&NeededApproval> {
+        self.0.approval.as_ref()
     }
 
     pub fn cause(&self) -> Option<&str> {

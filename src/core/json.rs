@@ -20,7 +20,7 @@ use thiserror::Error;
 use self::check::Counts;
 use self::large::LargeInteger;
 
-pub use self::canonical::digest;
+pub use self::canonical::{canonical, digest};
 pub use self::large::{Exact, LARGE_NUMBERS, exact, with_numbers};
 pub(crate) use self::reader::{Rules, ValueReader};
 pub(crate) use self::size::approximate_size;

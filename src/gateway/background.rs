@@ -55,6 +55,9 @@ impl Gateway {
         if let Err(error) = self.pipeline.replies.forget_expired().await {
             tracing::warn!(%error, "cannot remove expired records of calls with an Idempotency-Key from the store");
         }
+        if let Err(error) = self.pipeline.approvals.sweep().await {
+            tracing::warn!(%error, "cannot write down which approvals have expired");
+        }
         if let Err(error) = self.store.forget_runs_before(jiff::Timestamp::now() - KEPT_RUNS).await {
             tracing::warn!(%error, "cannot remove old agent runs from the store");
         }

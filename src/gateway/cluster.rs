@@ -121,6 +121,9 @@ impl Gateway {
         let Some(replica) = &self.replica else { return };
         self.apply_membership(replica);
         self.pipeline.replies.set_replica(replica.id());
+        self.pipeline.approvals.set_replica(replica.id());
+        let gateway = Arc::clone(self);
+        self.background.spawn(async move { gateway.follow_approvals().await });
         let gateway = Arc::clone(self);
         self.background.spawn(async move { gateway.keep_registered().await });
         let (gateway, id) = (Arc::clone(self), Arc::clone(replica.id()));

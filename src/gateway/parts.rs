@@ -7,10 +7,11 @@ use futures_util::future::BoxFuture;
 use url::Url;
 
 use super::{StartError, mcp};
+use crate::approval::Approvals;
 use crate::breaker::Breakers;
 use crate::budget::Budgets;
 use crate::budget::model_prices;
-use crate::config::{Config, ToolsConfig};
+use crate::config::{ApprovalRule, Config, ToolOverride, ToolsConfig};
 use crate::core::call::Deadline;
 use crate::core::error::{Blame, ErrorCode};
 use crate::infra::audit::Audit;
@@ -102,12 +103,15 @@ pub(super) async fn pipeline(
 ) -> Result<Arc<Pipeline>, StartError> {
     let policy = Policy::load(&config.policy).map_err(|errors| component_error("policy")(lines(&errors)))?;
     let open = if config.cluster.blobs.is_some() { Audit::open_stored } else { Audit::open };
-    let audit = open(config.audit_file(), &config.audit, Arc::clone(readiness));
+    let audit = open(config.audit_file(), &config.audit, Arc::clone(readiness)).map_err(component_error("audit"))?;
     let budget = match config.cluster.enabled {
         true => Budgets::of_replica(&config.budget),
         false => Budgets::new(&config.budget),
     };
     budget.limit_by_rules(&config.limits.rules);
+    let approvals = Approvals::new(config, store.clone(), audit.clone(), Arc::clone(&metrics));
+    require_key_for_approvals(config, &policy, &approvals)?;
+    approvals.sweep().await.map_err(component_error("store"))?;
     Ok(Arc::new(Pipeline {
         registry: Arc::new(Registry::new(snapshot)),
         limits: match config.cluster.enabled {
@@ -116,13 +120,27 @@ pub(super) async fn pipeline(
         }
         .map_err(component_error("limits"))?,
         policy,
+        approvals: Arc::new(approvals),
         budget: Arc::new(budget),
         breakers: Breakers::new(mcp::breaker_rules(config), Arc::clone(&metrics)),
         retries: Retries::new(&config.execution),
         sessions: Sessions::new(&config.session),
         replies: Arc::new(Replies::open(&config.session, store.clone()).await.map_err(component_error("store"))?),
-        settlement: Settlement::new(metrics, audit.map_err(component_error("audit"))?),
+        settlement: Settlement::new(metrics, audit),
     }))
+}
+
+/// The arguments of a call that waits for approval are kept sealed: without a key that all replicas have, no call could be
+/// approved.
+fn require_key_for_approvals(config: &Config, policy: &Policy, approvals: &Approvals) -> Result<(), StartError> {
+    let asks = |changes: &ToolOverride| changes.approval.is_some_and(|rule| rule != ApprovalRule::Never);
+    let may_ask = policy.asks_approval() || config.tools.overrides.values().any(asks);
+    if may_ask && !approvals.can_keep_arguments() {
+        let problem = "calls may need approval, and the arguments of those that wait cannot be sealed: set it to the \
+                       output of `openssl rand -hex 32`, the same at all replicas";
+        return Err(component_error("secrets.key")(problem));
+    }
+    Ok(())
 }
 
 pub(super) async fn authenticator(
@@ -168,6 +186,7 @@ pub(super) fn restart_required(started: &Config, now: &Config) -> Vec<&'static s
         ("server", started.server != now.server),
         ("outbound", started.outbound != now.outbound),
         ("store", started.store != now.store),
+        ("secrets", started.secrets != now.secrets),
         ("cluster", started.cluster != now.cluster),
         ("audit", started.audit != now.audit),
         ("telemetry", started.telemetry != now.telemetry),

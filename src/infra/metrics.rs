@@ -4,6 +4,7 @@
 //! are bounded: registered tools, existing breakers, fixed lists of values; an unregistered tool name counts as
 //! `unknown`.
 
+mod approvals;
 mod families;
 mod sandbox;
 mod tool;
@@ -23,6 +24,7 @@ use crate::core::call::Stage;
 use crate::core::error::ErrorCode;
 use crate::core::record::{CallRecord, FinishReason, RunUsage};
 
+pub use self::approvals::ApprovalEvent;
 pub use self::sandbox::{RunEnd, SandboxMetrics};
 pub use self::tool::ToolMetrics;
 
@@ -261,6 +263,9 @@ impl Metrics {
         }
         for code in [ErrorCode::BudgetExceeded, ErrorCode::TokenLimitExceeded] {
             families.budget_refusals.with_label_values(&[code.as_str()]);
+        }
+        for event in ApprovalEvent::ALL {
+            families.approvals.with_label_values(&[event.as_str()]);
         }
         for result in [true, false].map(reload_result) {
             families.configuration_reloads.with_label_values(&[result]);

@@ -3,6 +3,7 @@
 //! Both engines take the same statements: TEXT, BIGINT, `$1`, and nothing that only one of them has. Moments and money are
 //! text. Of two processes that change one row, the later waits, since each transaction writes before it reads.
 
+mod approvals;
 mod budget_leases;
 mod charges;
 mod conversation_journal;
@@ -53,6 +54,9 @@ use tokio::time::Instant;
 
 use super::temporary_folder::private_folder;
 
+pub use self::approvals::{
+    ApprovalFilter, Asked, DecidedApproval, NewApproval, PENDING_OF_CALLER, StoredApproval,
+};
 pub use self::budget_leases::{AccountLease, AskedLease};
 pub use self::charges::{ReservedCharge, StoredCharge, sums_of};
 pub use self::conversation_journal::{ToolExecution, ToolOutcome, TurnMessage, Used};

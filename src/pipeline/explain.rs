@@ -6,7 +6,7 @@ use super::Pipeline;
 use super::execute::upstream_of;
 use crate::core::call::{Arguments, CallContext, CallKind, Caller, Stage};
 use crate::core::error::CallError;
-use crate::policy::Permit;
+use crate::policy::{Authorized, Permit};
 use crate::tool::{Tool, ValidArguments};
 
 /// The verdict of one stage.
@@ -87,7 +87,7 @@ impl Pipeline {
             return (None, StageVerdict { stage: Stage::Policy, passes: None, because });
         };
         let decision = self.policy.decide(call, tool, arguments.as_map());
-        match self.policy.authorize(call, tool, arguments) {
+        match self.policy.authorize(call, tool, arguments).and_then(Authorized::without_approval) {
             Ok(permit) => {
                 let because = format!("the tool's own checks and policy set {} permit it", permit.version());
                 (Some(permit), StageVerdict::passes(Stage::Policy, because))

@@ -35,6 +35,7 @@ use self::errors::{all_open, conflict, no_longer_kept, outcome_unknown, still_ru
 use self::key::{RecordId, RequestDigest};
 use self::record_counts::{Count, RecordCounts};
 use super::receipt::Reply;
+use crate::approval::Binding;
 use crate::config::SessionConfig;
 use crate::core::call::{Arguments, CallContext, Caller, Deadline};
 use crate::core::error::CallError;
@@ -43,7 +44,7 @@ use crate::infra::replica::LOST_AFTER;
 use crate::infra::store::{IdempotencyRecord, RecordOwner, RecordedOutcome, Store, StoreError};
 
 /// How often it is looked whether a call at another replica has ended.
-const POLL: Duration = Duration::from_millis(100);
+pub(super) const POLL: Duration = Duration::from_millis(100);
 
 /// Bytes that the stored replies of one tenant may have together.
 const MAX_TENANT_BYTES: u64 = 64 << 20;
@@ -188,20 +189,41 @@ impl Replies {
         deadline: Deadline,
     ) -> Result<IdempotentOutcome, CallError> {
         let id = RecordId::new(&call.caller, &call.tool, key)?;
-        let request = RequestDigest::new(call, arguments);
+        self.enter_record(&id, RequestDigest::new(call, arguments), &call.caller, deadline).await
+    }
+
+    /// As [`enter`](Self::enter), for the call of an approval, whose binding was checked.
+    pub(super) async fn enter_approved(
+        self: &Arc<Self>,
+        call: &CallContext,
+        approval: &str,
+        binding: &Binding,
+        deadline: Deadline,
+    ) -> Result<IdempotentOutcome, CallError> {
+        let id = RecordId::of_approval(&call.caller, &call.tool, approval);
+        self.enter_record(&id, RequestDigest::of_approval(binding), &call.caller, deadline).await
+    }
+
+    async fn enter_record(
+        self: &Arc<Self>,
+        id: &RecordId,
+        request: RequestDigest,
+        caller: &Caller,
+        deadline: Deadline,
+    ) -> Result<IdempotentOutcome, CallError> {
         loop {
-            let mut guard = match self.claim(&id, &call.caller, &request)? {
+            let mut guard = match self.claim(id, caller, &request)? {
                 Claim::Acquired(guard) => guard,
                 Claim::HeldByAnother(mut first) => {
                     let answer = timeout_at(deadline.0, first.wait_for(Option::is_some)).await;
-                    match answer.map_err(|_| still_running())?.as_deref() {
+                    match answer.map_err(|_| still_running(id.kind))?.as_deref() {
                         Ok(Some(published)) => return published.reply_to(&request).map(IdempotentOutcome::Answered),
                         // Closed without a reply: the first call was refused or aborted.
                         Ok(None) | Err(_) => continue,
                     }
                 }
             };
-            return match self.look_up(&id, &request, deadline).await? {
+            return match self.look_up(id, &request, deadline).await? {
                 Some(reply) => {
                     guard.publish(&reply);
                     Ok(IdempotentOutcome::Answered(reply))
@@ -241,14 +263,14 @@ impl Replies {
             match self.read(id, request).await? {
                 Found::Nothing => return Ok(None),
                 Found::Reply(reply) => return Ok(Some(reply)),
-                Found::RunsElsewhere if deadline.has_passed() => return Err(still_running()),
+                Found::RunsElsewhere if deadline.has_passed() => return Err(still_running(id.kind)),
                 Found::RunsElsewhere => sleep_until(deadline.0.min(Instant::now() + POLL)).await,
             }
         }
     }
 
     async fn read(&self, id: &RecordId, request: &RequestDigest) -> Result<Found, CallError> {
-        let record = self.store.idempotency_record(&id.0).await.map_err(|error| unavailable(&error))?;
+        let record = self.store.idempotency_record(&id.hash).await.map_err(|error| unavailable(&error))?;
         let Some(IdempotencyRecord { request: recorded, kept_since, outcome, runner }) = record else {
             return Ok(Found::Nothing);
         };
@@ -265,12 +287,12 @@ impl Replies {
             RecordedOutcome::Unknown if self.runs_elsewhere(runner.as_deref()).await? => {
                 return Ok(Found::RunsElsewhere);
             }
-            RecordedOutcome::Unknown => return Err(outcome_unknown()),
-            RecordedOutcome::ReplyDropped => return Err(no_longer_kept()),
+            RecordedOutcome::Unknown => return Err(outcome_unknown(id.kind)),
+            RecordedOutcome::ReplyDropped => return Err(no_longer_kept(id.kind)),
             RecordedOutcome::Answered(text) => text,
-            RecordedOutcome::AnsweredByObject(object) => self.read_object(&object).await?,
+            RecordedOutcome::AnsweredByObject(object) => self.read_object(&object, id.kind).await?,
         };
-        if let Err(error) = self.store.use_idempotency_record(&id.0, now).await {
+        if let Err(error) = self.store.use_idempotency_record(&id.hash, now).await {
             tracing::debug!(%error, "the last use of a call with an Idempotency-Key was not recorded");
         }
         stored::read(text).map(Found::Reply).map_err(CallError::internal)
@@ -322,7 +344,7 @@ impl Replies {
     async fn keep(&self, guard: &InFlightGuard, reply: &Reply) -> Result<(), StoreError> {
         let kept = self.kept(guard, reply).await;
         let mut counts = self.counts.lock().await;
-        if self.store.end_idempotent_call(&guard.id.0, kept.in_store(), Timestamp::now()).await? {
+        if self.store.end_idempotent_call(&guard.id.hash, kept.in_store(), Timestamp::now()).await? {
             counts.add_bytes(&guard.owner, kept.bytes_in_store());
         } else {
             self.remove_object(kept.into_object());
@@ -341,7 +363,7 @@ impl Replies {
 
     async fn forget(&self, guard: &InFlightGuard) -> Result<(), StoreError> {
         let mut counts = self.counts.lock().await;
-        if let Some(bytes) = self.store.forget_idempotency_record(&guard.id.0).await? {
+        if let Some(bytes) = self.store.forget_idempotency_record(&guard.id.hash).await? {
             counts.remove_record(&guard.owner, bytes);
         }
         Ok(())

@@ -17,7 +17,7 @@ use crate::budget::{Hold, Left};
 use crate::core::breaker_state::BreakerState;
 use crate::core::call::{CallContext, CallId, McpResult, RateState, Stage, StageTimes};
 use crate::core::coercion::Coercion;
-use crate::core::error::{CallError, Detail};
+use crate::core::error::{CallError, Detail, ErrorCode, NeededApproval};
 use crate::limits::Slots;
 use crate::policy::Permit;
 use crate::tool::{Tool, ValidArguments};
@@ -47,6 +47,13 @@ impl Answered {
     /// A call that was refused before it reached the pipeline.
     pub fn refused(call: &CallContext, error: CallError) -> Self {
         Self::first(Reply::without_a_run(call, error))
+    }
+
+    /// The approval that the call needs, or that it can be made by now.
+    pub fn needed_approval(&self) -> Option<Arc<str>> {
+        let error = self.reply.outcome.as_ref().err()?;
+        let needed = error.approval().filter(|_| error.code() == ErrorCode::ApprovalRequired)?;
+        Some(Arc::clone(&needed.id))
     }
 
     pub(super) fn first(reply: Reply) -> Self {
@@ -279,6 +286,8 @@ pub struct ErrorInfo<'a> {
     retry_after_ms: Option<u64>,
     details: &'a [Detail],
     alternatives: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    approval: Option<&'a NeededApproval>,
 }
 
 impl<'a> From<&'a CallError> for ErrorInfo<'a> {
@@ -291,6 +300,7 @@ impl<'a> From<&'a CallError> for ErrorInfo<'a> {
             retry_after_ms: error.retry_wait().map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
             details: error.details(),
             alternatives: error.alternatives(),
+            approval: error.approval(),
         }
     }
 }

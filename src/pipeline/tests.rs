@@ -106,18 +106,23 @@ impl Checkpoint {
         let opened = std::thread::spawn(move || {
             OPENING.block_on(async {
                 let store = test_store().await;
-                Replies::open(&sessions, store).await.unwrap()
+                (Replies::open(&sessions, store.clone()).await.unwrap(), store)
             })
         });
-        Self::with_replies(config, metadata, script, opened.join().unwrap())
+        let (replies, store) = opened.join().unwrap();
+        Self::with_replies(config, metadata, script, replies, store)
     }
 
     pub(super) async fn on(store: &Store, config: &Config, script: Scripted) -> Self {
-        let replies = Replies::open(&config.session, store.clone()).await.unwrap();
-        Self::with_replies(config, Metadata::default(), script, replies)
+        Self::of_tool_on(store, config, Metadata::default(), script).await
     }
 
-    fn with_replies(config: &Config, metadata: Metadata, script: Scripted, replies: Replies) -> Self {
+    pub(super) async fn of_tool_on(store: &Store, config: &Config, metadata: Metadata, script: Scripted) -> Self {
+        let replies = Replies::open(&config.session, store.clone()).await.unwrap();
+        Self::with_replies(config, metadata, script, replies, store.clone())
+    }
+
+    fn with_replies(config: &Config, metadata: Metadata, script: Scripted, replies: Replies, store: Store) -> Self {
         let (state, runs) = (TempDir::new().unwrap(), Arc::new(AtomicUsize::new(0)));
         let metadata = Metadata { name: "scripted".into(), cost_per_use: cents(10), idempotent: true, ..metadata };
         let parameters = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
@@ -128,10 +133,13 @@ impl Checkpoint {
         let file = state.path().join("audit.jsonl");
         let audit =
             Audit::open(file, &AuditConfig { max_queued: 100, ..AuditConfig::default() }, Arc::default()).unwrap();
+        let kept = Config { state_directory: Some(state.path().to_owned()), ..config.clone() };
+        let approvals = Approvals::new(&kept, store, audit.clone(), Arc::clone(&metrics));
         let pipeline = Arc::new(Pipeline {
             registry: Arc::new(Registry::new(snapshot)),
             limits: Limits::new(&config.limits).unwrap(),
             policy: Policy::load(&config.policy).unwrap(),
+            approvals: Arc::new(approvals),
             budget: Arc::new(Budgets::new(&config.budget)),
             breakers: Breakers::new(BreakerRules::new(&config.breaker, []), Arc::clone(&metrics)),
             retries: Retries::new(&config.execution),
@@ -155,7 +163,7 @@ impl Checkpoint {
         let Pipeline { policy, breakers, retries, .. } = &*self.pipeline;
         let (call, tool) = (call(), self.tool());
         let arguments = tool.input.validate(Arguments::new()).unwrap();
-        let permit = policy.authorize(&call, &tool, arguments).unwrap();
+        let permit = policy.authorize(&call, &tool, arguments).unwrap().without_approval().unwrap();
         let breaker = breakers.admit(upstream_of(&call, &tool, &permit)).unwrap();
         retries.execute(&call, &tool, &permit, breaker).await
     }

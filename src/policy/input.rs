@@ -93,15 +93,15 @@ pub(super) fn session(id: &str, labels: &[String], calls: u64, cost_usd: Decimal
 }
 
 /// The first name on a path into the input that the input does not have, with the path to it.
-pub(super) fn unknown_field(path: &[String]) -> Option<String> {
+pub(super) fn unknown_field(fields: &[(&str, &[&str])], path: &[String]) -> Option<String> {
     let [field, rest @ ..] = path else { return None };
-    let Some((_, names)) = FIELDS.iter().find(|(name, _)| name == field) else { return Some(field.clone()) };
+    let Some((_, names)) = fields.iter().find(|(name, _)| name == field) else { return Some(field.clone()) };
     let inner = rest.first()?;
     (!names.is_empty() && !names.contains(&&**inner)).then(|| format!("{field}.{inner}"))
 }
 
 /// The fields of the input, two levels deep; the names of arguments are the tool's.
-const FIELDS: [(&str, &[&str]); 8] = [
+pub(super) const FIELDS: [(&str, &[&str]); 8] = [
     ("tool", &[]),
     ("kind", &[]),
     ("target", &[]),

@@ -20,7 +20,7 @@ use super::builtins;
 use super::cache::Cache;
 use super::checks::Checks;
 use super::reads::{self, Reads};
-use super::set::{DENY, PolicyRule, PolicySet, REQUIRE_APPROVAL};
+use super::set::{APPROVER_DENY, MASK, PolicyRule, PolicySet, REQUIRE_APPROVAL};
 
 pub(super) use self::files::CASES;
 use self::files::SourceFile;
@@ -101,16 +101,20 @@ fn compile(
     }
     builtins::bound(&mut engine, |name| modules.iter().any(|module| module.may_call(name)))
         .map_err(|error| vec![error])?;
-    let asks_approval = check::has_approval_rule(&modules);
-    check::compile(&mut engine, set_name, asks_approval).map_err(|error| vec![error])?;
+    let [asks_approval, masks, checks_approvers] =
+        [REQUIRE_APPROVAL, MASK, APPROVER_DENY].map(|rule| check::has_rule(&modules, rule));
+    check::compile(&mut engine, set_name, &modules).map_err(|error| vec![error])?;
+    let about_calls = || modules.iter().filter(|module| !module.is_about_approvers());
     Ok(PolicySet {
         engine,
         version: version(files),
         rules: rules(files, &modules),
         checks,
-        reads: modules.iter().fold(Reads::default(), |reads, module| reads.or(module.reads)),
-        reads_input: modules.iter().any(|module| !reads::references(&module.tokens, "input").is_empty()),
+        reads: about_calls().fold(Reads::default(), |reads, module| reads.or(module.reads)),
+        reads_input: about_calls().any(|module| !reads::references(&module.tokens, "input").is_empty()),
         asks_approval,
+        masks,
+        checks_approvers,
         timeout,
         cache: Cache::default(),
     })
@@ -118,13 +122,16 @@ fn compile(
 
 /// The rules that decide. Others are used by them.
 fn rules(files: &[SourceFile], modules: &[Module]) -> Vec<PolicyRule> {
-    let decides = |rule: &str| [DENY, REQUIRE_APPROVAL].iter().any(|path| path.ends_with(&format!(".{rule}")));
     let short =
         |name: &str| files.iter().find(|file| file.name == name).map_or(name, |file| &file.short_name).to_owned();
-    let policies = modules.iter().filter(|module| module.is_policy());
-    let all = policies.flat_map(|module| module.rules.iter().map(move |rule| (&module.file, rule)));
-    let deciding = all.filter(|(_, rule)| decides(&rule.name));
-    deciding.map(|(file, rule)| PolicyRule { name: rule.name.clone(), file: short(file), line: rule.line }).collect()
+    let all = modules.iter().flat_map(|module| module.rules.iter().map(move |rule| (module, rule)));
+    let deciding = all.filter(|(module, rule)| check::decides(module, rule));
+    deciding
+        .map(|(module, rule)| {
+            let name = if module.is_about_approvers() { format!("approvals.{}", rule.name) } else { rule.name.clone() };
+            PolicyRule { name, file: short(&module.file), line: rule.line }
+        })
+        .collect()
 }
 
 fn parse(files: &[SourceFile]) -> Result<Engine, Vec<PolicyError>> {

@@ -28,6 +28,10 @@ pub(super) struct PolicySet {
     pub(super) reads_input: bool,
     /// Whether the set has a rule `require_approval`.
     pub(super) asks_approval: bool,
+    /// Whether it has a rule `mask`.
+    pub(super) masks: bool,
+    /// Whether it has a rule `deny` in `package approvals`.
+    pub(super) checks_approvers: bool,
     /// An evaluation that takes longer denies.
     pub(super) timeout: Duration,
     pub(super) cache: Cache,
@@ -36,7 +40,7 @@ pub(super) struct PolicySet {
 /// A rule that decides about calls.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct PolicyRule {
-    /// `deny` or `require_approval`.
+    /// `deny`, `require_approval` or `mask`, or `approvals.deny`.
     pub name: String,
     /// Its file within the set.
     pub file: String,
@@ -53,6 +57,8 @@ pub(super) struct Verdict {
 
 pub(super) const DENY: &str = "data.tools.deny";
 pub(super) const REQUIRE_APPROVAL: &str = "data.tools.require_approval";
+pub(super) const MASK: &str = "data.tools.mask";
+pub(super) const APPROVER_DENY: &str = "data.approvals.deny";
 
 /// Number of statements between two checks of the clock.
 const STATEMENTS_PER_CLOCK_READ: NonZeroU32 = NonZeroU32::new(32).unwrap();
@@ -66,10 +72,31 @@ impl PolicySet {
     /// # Errors
     /// A rule failed, took too long, or is not a set of strings.
     pub(super) fn evaluate(&self, input: Value) -> Result<Verdict, String> {
-        // Some of regorus' builtins panic on arguments that a caller can choose. An evaluation shares no mutable state, so
-        // the panic can be caught.
-        catch_unwind(AssertUnwindSafe(|| self.ask_all(input)))
-            .unwrap_or_else(|_| Err("a rule called a builtin that panicked on these arguments".to_owned()))
+        guarded(|| self.ask_all(input))
+    }
+
+    /// What an approver does not see of the arguments, as JSON Pointers.
+    ///
+    /// # Errors
+    /// As [`evaluate`](Self::evaluate).
+    pub(super) fn masked_paths(&self, input: Value) -> Result<Vec<String>, String> {
+        guarded(|| self.ask_one(MASK, input))
+    }
+
+    /// The reasons against an approver.
+    ///
+    /// # Errors
+    /// As [`evaluate`](Self::evaluate).
+    pub(super) fn approver_denials(&self, input: Value) -> Result<Vec<String>, String> {
+        guarded(|| self.ask_one(APPROVER_DENY, input))
+    }
+
+    fn ask_one(&self, rule: &str, input: Value) -> Result<Vec<String>, String> {
+        let started = Instant::now();
+        let mut engine = self.engine.clone();
+        engine.set_input(input);
+        let found = self.ask(&mut engine, rule, started)?;
+        if started.elapsed() > self.timeout { Err(self.timed_out()) } else { Ok(found) }
     }
 
     fn ask_all(&self, input: Value) -> Result<Verdict, String> {
@@ -106,6 +133,13 @@ impl fmt::Debug for PolicySet {
             .field("reads", &self.reads)
             .finish_non_exhaustive()
     }
+}
+
+/// Some of regorus' builtins panic on arguments that a caller can choose. An evaluation shares no mutable state, so the
+/// panic can be caught.
+fn guarded<T>(evaluation: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(evaluation))
+        .unwrap_or_else(|_| Err("a rule called a builtin that panicked on these arguments".to_owned()))
 }
 
 /// The strings of a set, in order; `None` when it is anything else.

@@ -3,7 +3,7 @@
 use rust_decimal::Decimal;
 use serde_json::{Map, Value};
 
-use crate::config::{AuditArguments, OutputCheck};
+use crate::config::{ApprovalRule, AuditArguments, OutputCheck};
 use crate::core::call::{CallKind, Caller};
 
 /// The source name of the tools that are part of the program.
@@ -47,6 +47,10 @@ pub struct Metadata {
     pub output_check: OutputCheck,
     /// What the audit trail has of a call's arguments.
     pub audit_arguments: AuditArguments,
+    /// Which calls a person must approve, beside those that a policy asks for.
+    pub approval: ApprovalRule,
+    /// How many persons must approve such a call.
+    pub approvals_needed: u8,
     /// The caller must have one of these roles; empty means no role is required. The tool is hidden from others.
     pub roles: Vec<String>,
     /// The effects of a call, if the source declares them.
@@ -92,6 +96,8 @@ impl Default for Metadata {
             is_concurrency_global: false,
             output_check: OutputCheck::Enforce,
             audit_arguments: AuditArguments::Digest,
+            approval: ApprovalRule::Never,
+            approvals_needed: 1,
             roles: Vec::new(),
             effects: None,
             mcp_annotations: Map::new(),

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::super::client_request::MAX_ID_BYTES;
 use super::flattened;
 
-/// Routes that run one call, and so accept an `Idempotency-Key`.
+/// Routes that run one call, and so accept an `Idempotency-Key` and an approval.
 const CALLS: [&str; 3] = ["/tools/{name}/execute", "/tools/execute", "/api/v1/tools/{name}/execute"];
 
 /// Routes that run calls charged to the budgets that the headers name.
@@ -26,12 +26,14 @@ const AGENTS: [&str; 5] = ["/v1/chat/completions", "/v1/responses", "/v1/message
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 
 /// Header, the name of its description, and its description.
-const REQUEST: [(&str, &str, &str); 6] = [
+const REQUEST: [(&str, &str, &str); 8] = [
     ("X-Request-Id", "request_id", "The request that the calls belong to: one budget for all of them."),
     ("X-Agent-Id", "agent_id", "The agent whose token budget the calls count against."),
     ("X-Task-Id", "task_id", "The task whose token budget the calls count against."),
     ("traceparent", "traceparent", "The caller's span (W3C Trace Context)."),
     ("Idempotency-Key", "idempotency_key", "A call sent twice with the same key runs once."),
+    ("X-Approval-Id", "approval_id", "The approval by which the call is made: `error_info.approval.id` of its refusal."),
+    ("Prefer", "prefer", "`wait=SECONDS`, at most 600: a call that needs approval is answered once that is decided."),
     ("x-openwebui-chat-id", "chat_id", "The thread whose summary is stored and sent to the model."),
 ];
 
@@ -85,7 +87,7 @@ fn describe_operation(path: &str, operation: &mut Value) {
     }
     let (is_call, is_run) = (CALLS.contains(&path), RUNS.contains(&path));
     let takes = |name: &str| match name {
-        "idempotency_key" => is_call,
+        "idempotency_key" | "approval_id" | "prefer" => is_call,
         "chat_id" => AGENTS.contains(&path),
         _ => is_call || is_run,
     };

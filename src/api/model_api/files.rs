@@ -96,6 +96,7 @@ async fn write(
     let mut incoming = target.into_call(STANDARD.encode(content), origin, gateway)?;
     // It is of the request's own call.
     incoming.call.idempotency_key = None;
+    incoming.call.approval = None;
     let answered = Box::pin(gateway.pipeline.call(incoming.call, incoming.arguments)).await;
     match &answered.reply.outcome {
         Ok(_) => Ok(()),

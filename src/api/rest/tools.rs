@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
+use crate::api::approval_wait;
 use crate::api::body::{HeldMemory, JsonBody};
 use crate::api::documentation::ReplyBody;
 use crate::api::parameters::{Name, Parameters};
@@ -189,7 +190,8 @@ pub(crate) async fn execute(
     JsonBody(request, memory): JsonBody<ExecuteRequest>,
 ) -> Result<Response, CallError> {
     let incoming = request.into_call(name, &origin, &gateway)?.holding(&memory);
-    Ok(gateway.pipeline.call(incoming.call, incoming.arguments).await.into_response())
+    drop(memory);
+    Ok(approval_wait::answer(&gateway, &origin, incoming).await)
 }
 
 /// Runs the tool named in the body.
@@ -201,7 +203,8 @@ pub(crate) async fn execute_named(
     JsonBody(request, memory): JsonBody<ExecuteNamedRequest>,
 ) -> Result<Response, CallError> {
     let incoming = request.into_call(&origin, &gateway)?.holding(&memory);
-    Ok(gateway.pipeline.call(incoming.call, incoming.arguments).await.into_response())
+    drop(memory);
+    Ok(approval_wait::answer(&gateway, &origin, incoming).await)
 }
 
 /// Maximum number of calls in one batch.
@@ -215,7 +218,7 @@ pub(crate) async fn batch_execute(
     State(gateway): State<Arc<Gateway>>,
     JsonBody(requests, memory): JsonBody<Vec<Value>>,
 ) -> Result<Response, CallError> {
-    origin.forbid_idempotency_key()?;
+    origin.forbid_headers_of_one_call()?;
     if requests.len() > MAX_BATCH {
         let message = format!("a batch may have at most {MAX_BATCH} calls, this one has {}", requests.len());
         return Err(CallError::new(ErrorCode::InvalidRequest, message));

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use rust_decimal::prelude::ToPrimitive;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
+use crate::api::approval_wait;
 use crate::api::body::JsonBody;
 use crate::api::documentation::ReplyBody;
 use crate::api::parameters::{Name, Parameters};
@@ -105,5 +106,6 @@ pub(crate) async fn execute(
     JsonBody(request, memory): JsonBody<ExecuteRequest>,
 ) -> Result<Response, CallError> {
     let incoming = request.into_call(name, &origin, &gateway)?.holding(&memory);
-    Ok(gateway.pipeline.call(incoming.call, incoming.arguments).await.into_response())
+    drop(memory);
+    Ok(approval_wait::answer(&gateway, &origin, incoming).await)
 }

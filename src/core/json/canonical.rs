@@ -13,11 +13,16 @@ use crate::core::call::Arguments;
 /// One deviation from RFC 8785: an integer that `f64` cannot represent keeps all its digits. The RFC would round it,
 /// and two calls with different ids would have the same digest.
 pub fn digest(arguments: &Arguments) -> [u8; 32] {
+    Sha256::digest(canonical(arguments)).into()
+}
+
+/// The canonical form itself, with the same deviation.
+pub fn canonical(arguments: &Arguments) -> Vec<u8> {
     let mut text = Vec::with_capacity(256);
     // Writing to memory cannot fail, and every JSON value has a canonical form.
     let written = write_object(&mut text, arguments);
     debug_assert!(written.is_ok());
-    Sha256::digest(&text).into()
+    text
 }
 
 fn write_value(out: &mut Vec<u8>, value: &Value) -> io::Result<()> {

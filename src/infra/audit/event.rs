@@ -40,6 +40,18 @@ pub enum EventKind {
     /// An administrator gave a managed key another token.
     KeyRotated,
     KeyRevoked,
+    /// A call needs the approval of a person.
+    ApprovalAsked,
+    /// An approver approved a call.
+    ApprovalGiven,
+    /// An approver denied a call.
+    ApprovalDenied,
+    /// A call is about to be sent by an approval.
+    ApprovalUsed,
+    /// Nobody decided in time, or the call was not made in time.
+    ApprovalExpired,
+    /// The process of an approved call stopped before its answer.
+    ApprovalOutcomeUnknown,
 }
 
 /// A line of the trail that is not about a call.

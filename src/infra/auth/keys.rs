@@ -42,7 +42,8 @@ impl ApiKeys {
 
     fn add(&mut self, configured: &ApiKeyConfig) -> Result<(), &'static str> {
         let digest = digest_of(configured)?;
-        let caller = identity::checked(Caller::new(&configured.id, &configured.tenant, configured.roles.clone()))?;
+        let caller = Caller::new(&configured.id, &configured.tenant, configured.roles.clone());
+        let caller = identity::checked(caller.used_by(configured.person.as_deref()))?;
         match self.callers.insert(digest, (digest, caller)) {
             None => Ok(()),
             Some(_) => Err("another entry has the same key; each caller needs its own key"),

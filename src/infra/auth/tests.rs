@@ -23,6 +23,7 @@ fn api_key(id: &str, key: &str) -> ApiKeyConfig {
         key: Some(Secret::new(key)),
         key_sha256: None,
         tenant: "acme".into(),
+        person: None,
         roles: vec!["operator".into()],
     }
 }

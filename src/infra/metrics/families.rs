@@ -122,6 +122,12 @@ families! {
     tools_flagged: IntGauge = "tools_flagged" {},
     /// Closed segments of the audit trail that wait to be copied to object storage.
     audit_segments_waiting: IntGauge = "audit_segments_waiting" {},
+    /// Approvals by what became of them: asked, approved, denied, expired, used or unknown (the call's outcome).
+    approvals: IntCounterVec = "approvals_total" { event },
+    /// Approvals that wait for a decision, as of the last minute.
+    approvals_pending: IntGauge = "approvals_pending" {},
+    /// Callers that wait until their calls are approved.
+    approval_waiters: IntGauge = "approval_waiters" {},
     /// Always 1; its labels describe the build.
     build_info: IntGaugeVec = "build_info" { version, os, arch },
 }

@@ -112,6 +112,9 @@ const MOVES: &[Move] = &[
     ),
     (|m, _| m.for_breaker("https://a").failed(), "circuit_breaker_failures_total{base_url=\"https://a\"}"),
     (|m, _| std::mem::forget(m.enter()), "calls_in_flight"),
+    (|m, _| m.approval(ApprovalEvent::Used), "approvals_total{event=\"used\"}"),
+    (|m, _| m.set_approvals_pending(1), "approvals_pending"),
+    (|m, _| m.waits_for_approval(1), "approval_waiters"),
     (
         |m, _| {
             let one = Decimal::ONE;

@@ -32,6 +32,7 @@ const FILES: &[(&str, &str)] = &[
     ("releases and permits", include_str!("migrations/0020_releases_and_permits.sql")),
     ("blobs", include_str!("migrations/0021_blobs.sql")),
     ("keys and limits", include_str!("migrations/0022_keys_and_limits.sql")),
+    ("approvals", include_str!("migrations/0023_approvals.sql")),
 ];
 
 /// The version that this program knows.

@@ -145,7 +145,8 @@ async fn an_attempt_ends_at_its_deadline_and_blames_the_network() {
     let tool = tool_run_by(Arc::new(Endless), metadata);
     let call = CallContext::new("endless", Arc::new(Caller::new("ann", "acme", Vec::new())), Via::Rest);
     let policy = Policy::load(&PolicyConfig::default()).unwrap();
-    let permit = policy.authorize(&call, &tool, tool.input.validate(Arguments::new()).unwrap()).unwrap();
+    let authorized = policy.authorize(&call, &tool, tool.input.validate(Arguments::new()).unwrap()).unwrap();
+    let permit = authorized.without_approval().unwrap();
     let started = Instant::now();
     let error = attempt(&call, &tool, &permit, Deadline::after(Duration::from_secs(3))).await.unwrap_err();
     assert_eq!((error.code(), error.blame()), (ErrorCode::Timeout, Blame::Network));

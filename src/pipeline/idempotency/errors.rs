@@ -1,5 +1,6 @@
 //! Why a call with an idempotency key is not run, and what the caller can do.
 
+use super::key::RecordKind;
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::blobs::BlobError;
 use crate::infra::store::StoreError;
@@ -9,31 +10,40 @@ pub(super) fn conflict() -> CallError {
     CallError::new(ErrorCode::IdempotencyConflict, message)
 }
 
-pub(super) fn no_longer_kept() -> CallError {
-    let message = "this call has already run, but its reply is no longer stored; \
-                   check its effect, and send a new Idempotency-Key to run it again";
+pub(super) fn no_longer_kept(kind: RecordKind) -> CallError {
+    let message = format!(
+        "this call has already run, but its reply is no longer stored; check its effect, and {}",
+        kind.how_to_run_again()
+    );
     CallError::new(ErrorCode::IdempotencyConflict, message)
 }
 
-pub(super) fn outcome_unknown() -> CallError {
-    let message = "this call was started, but the gateway stopped before the answer arrived: its outcome is unknown; \
-                   check its effect, and send a new Idempotency-Key to run it again";
+pub(super) fn outcome_unknown(kind: RecordKind) -> CallError {
+    let message = format!(
+        "this call was started, but the gateway stopped before the answer arrived: its outcome is unknown; \
+         check its effect, and {}",
+        kind.how_to_run_again()
+    );
     CallError::new(ErrorCode::UnknownOutcome, message)
 }
 
-pub(super) fn still_running() -> CallError {
-    let message = "the first call with this Idempotency-Key is still running; send it again later for its reply";
+pub(super) fn still_running(kind: RecordKind) -> CallError {
+    let header = kind.header();
+    let message = format!("the first call with this {header} is still running; send it again later for its reply");
     CallError::new(ErrorCode::Timeout, message)
 }
 
-pub(super) fn ran_elsewhere() -> CallError {
-    let message = "a call with this Idempotency-Key ran at another replica at the same time; this one was not run";
+pub(super) fn ran_elsewhere(kind: RecordKind) -> CallError {
+    let header = kind.header();
+    let message = format!("a call with this {header} ran at another replica at the same time; this one was not run");
     CallError::new(ErrorCode::IdempotencyConflict, message)
 }
 
-pub(super) fn recorded_too_late() -> CallError {
-    let message = "the record of this Idempotency-Key could not be written before the deadline, so the call was not \
-                   run; send it again";
+pub(super) fn recorded_too_late(kind: RecordKind) -> CallError {
+    let header = kind.header();
+    let message = format!(
+        "the record of this {header} could not be written before the deadline, so the call was not run; send it again"
+    );
     CallError::new(ErrorCode::Timeout, message)
 }
 
@@ -46,12 +56,14 @@ pub(super) fn all_open(max: u64) -> CallError {
 }
 
 /// Logs the name of the object, which the reply must not contain.
-pub(super) fn reply_out_of_reach(error: &BlobError) -> CallError {
-    tracing::error!(%error, "the reply of a call with an Idempotency-Key cannot be read");
+pub(super) fn reply_out_of_reach(error: &BlobError, kind: RecordKind) -> CallError {
+    tracing::error!(%error, "the stored reply of a call cannot be read");
     match error {
         BlobError::Missing { .. } | BlobError::Damaged { .. } => {
-            let message = "this call has already run, but its stored reply is damaged or gone; \
-                           check its effect, and send a new Idempotency-Key to run it again";
+            let message = format!(
+                "this call has already run, but its stored reply is damaged or gone; check its effect, and {}",
+                kind.how_to_run_again()
+            );
             CallError::new(ErrorCode::IdempotencyConflict, message).caused_by(error)
         }
         _ => {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use tokio::sync::watch;
-use tokio::time::timeout_at;
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::errors::{ran_elsewhere, recorded_too_late, still_running, unavailable};
-use super::key::{RecordId, RequestDigest};
-use super::{PublishedReply, Replies};
+use super::key::{RecordId, RecordKind, RequestDigest};
+use super::{POLL, PublishedReply, Replies};
 use crate::core::call::{Deadline, SendingState};
 use crate::core::error::CallError;
 use crate::infra::store::{RecordOwner, StartedCall};
@@ -36,10 +36,11 @@ impl InFlightGuard {
     /// not run in either case.
     pub(in crate::pipeline) async fn record(&mut self, deadline: Deadline) -> Result<(), CallError> {
         let replies = &self.replies;
-        let mut counts = timeout_at(deadline.0, replies.counts.lock()).await.map_err(|_| recorded_too_late())?;
+        let too_late = || recorded_too_late(self.id.kind);
+        let mut counts = timeout_at(deadline.0, replies.counts.lock()).await.map_err(|_| too_late())?;
         replies.evict_for(&mut counts, &self.owner.tenant).await?;
         let runner = replies.replica.get().map(|id| &**id);
-        let call = StartedCall { id: &self.id.0, owner: &self.owner, request: &self.request.0, runner };
+        let call = StartedCall { id: &self.id.hash, owner: &self.owner, request: &self.request.0, runner };
         let added = replies.store.start_idempotent_call(call, Timestamp::now()).await;
         if !added.map_err(|error| unavailable(&error))? {
             drop(counts);
@@ -47,22 +48,29 @@ impl InFlightGuard {
         }
         counts.add_record(&self.owner);
         self.is_recorded = true;
-        if deadline.has_passed() { Err(recorded_too_late()) } else { Ok(()) }
+        if deadline.has_passed() { Err(recorded_too_late(self.id.kind)) } else { Ok(()) }
     }
 
-    /// Another process recorded a call with this key first. Of a replica, the reply is waited for.
-    async fn wait_elsewhere(&mut self, deadline: Deadline) -> CallError {
+    /// Another process makes this call, or records it first. Of a replica, the reply is waited for.
+    pub(in crate::pipeline) async fn wait_elsewhere(&mut self, deadline: Deadline) -> CallError {
+        let kind = self.id.kind;
         if self.replies.replica.get().is_none() {
-            return still_running();
+            return still_running(kind);
         }
-        match self.replies.look_up(&self.id, &self.request, deadline).await {
-            Ok(Some(reply)) => {
-                self.publish(&reply);
-                self.elsewhere = Some(reply);
-                ran_elsewhere()
+        loop {
+            match self.replies.look_up(&self.id, &self.request, deadline).await {
+                Ok(Some(reply)) => {
+                    self.publish(&reply);
+                    self.elsewhere = Some(reply);
+                    return ran_elsewhere(kind);
+                }
+                // An approval is taken before the call is recorded.
+                Ok(None) if kind == RecordKind::Approval && !deadline.has_passed() => {
+                    sleep_until(deadline.0.min(Instant::now() + POLL)).await;
+                }
+                Ok(None) => return still_running(kind),
+                Err(error) => return error,
             }
-            Ok(None) => still_running(),
-            Err(error) => error,
         }
     }
 

@@ -1,7 +1,10 @@
 //! The identifier of a record and the digest of its request. Both are hashes, so that no key or argument is stored.
+//!
+//! A call that a person approved has a record by its approval, as if that were its key.
 
 use sha2::{Digest, Sha256};
 
+use crate::approval::Binding;
 use crate::core::call::{Arguments, CallContext, Caller};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::json;
@@ -11,7 +14,17 @@ pub(super) const MAX_KEY_LENGTH: usize = 255;
 
 /// The hash of caller, tool and key, which identifies a record.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct RecordId(pub(super) String);
+pub(super) struct RecordId {
+    pub(super) hash: String,
+    pub(super) kind: RecordKind,
+}
+
+/// What a caller sends again with the same call, to get its reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum RecordKind {
+    IdempotencyKey,
+    Approval,
+}
 
 /// The hash of a call's arguments and of everything else that determines its effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,12 +39,39 @@ impl RecordId {
                 format!("an Idempotency-Key must be 1 to {MAX_KEY_LENGTH} visible ASCII characters without spaces");
             return Err(CallError::new(ErrorCode::InvalidRequest, message));
         }
-        let mut hash = Sha256::new();
-        for part in [&*caller.key, tool, key] {
-            hash.update((part.len() as u64).to_be_bytes());
-            hash.update(part);
+        Ok(Self { hash: hash_of(&[&caller.key, tool, key]), kind: RecordKind::IdempotencyKey })
+    }
+
+    /// Of the call of an approval. It has a part more, so that no key has the same hash.
+    pub(super) fn of_approval(caller: &Caller, tool: &str, approval: &str) -> Self {
+        Self { hash: hash_of(&[&caller.key, tool, "approval", approval]), kind: RecordKind::Approval }
+    }
+}
+
+fn hash_of(parts: &[&str]) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    hex::encode(hash.finalize())
+}
+
+impl RecordKind {
+    /// The header that names the record.
+    pub(super) fn header(self) -> &'static str {
+        match self {
+            Self::IdempotencyKey => "Idempotency-Key",
+            Self::Approval => "X-Approval-Id",
         }
-        Ok(Self(hex::encode(hash.finalize())))
+    }
+
+    /// How the same call is made once more.
+    pub(super) fn how_to_run_again(self) -> &'static str {
+        match self {
+            Self::IdempotencyKey => "send a new Idempotency-Key to run it again",
+            Self::Approval => "send it without X-Approval-Id to ask again",
+        }
     }
 }
 
@@ -47,5 +87,10 @@ impl RequestDigest {
             .chain_update(session)
             .finalize();
         Self(hex::encode(digest))
+    }
+
+    /// What an approval binds.
+    pub(super) fn of_approval(binding: &Binding) -> Self {
+        Self(binding.call_digest().to_owned())
     }
 }

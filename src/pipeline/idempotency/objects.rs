@@ -9,6 +9,7 @@ use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
 
 use super::errors::reply_out_of_reach;
+use super::key::RecordKind;
 use super::stored::{self, MAX_REPLY_BYTES};
 use super::{InFlightGuard, Replies};
 use crate::core::error::CallError;
@@ -54,12 +55,12 @@ impl Replies {
     }
 
     /// The text in an object, as it was written.
-    pub(super) async fn read_object(&self, object: &StoredBlob) -> Result<String, CallError> {
+    pub(super) async fn read_object(&self, object: &StoredBlob, kind: RecordKind) -> Result<String, CallError> {
         let Some(blobs) = self.blobs.get() else {
             let problem = "a reply is in object storage, and `cluster.blobs` is not set";
             return Err(CallError::internal(problem));
         };
-        let bytes = blobs.read(object).await.map_err(|error| reply_out_of_reach(&error))?;
+        let bytes = blobs.read(object).await.map_err(|error| reply_out_of_reach(&error, kind))?;
         String::from_utf8(bytes.into()).map_err(CallError::internal)
     }
 

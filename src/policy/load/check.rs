@@ -11,11 +11,13 @@ use super::module::{Call, Kind, Module, RuleName};
 use super::{PolicyError, depth};
 use crate::policy::input;
 use crate::policy::reads::{self, Reference};
-use crate::policy::set::{DENY, REQUIRE_APPROVAL};
+use crate::policy::approvers;
+use crate::policy::set::{APPROVER_DENY, DENY, MASK, REQUIRE_APPROVAL};
 
 /// All errors of a parsed set.
 pub(super) fn errors(set_name: &str, modules: &[Module]) -> Vec<PolicyError> {
     let mut errors = missing_deny(set_name, modules);
+    errors.extend(rules_for_approvers(modules));
     errors.extend(odd_sets(modules));
     errors.extend(redefined_helpers(modules));
     errors.extend(unreachable_files(modules));
@@ -26,19 +28,32 @@ pub(super) fn errors(set_name: &str, modules: &[Module]) -> Vec<PolicyError> {
     errors
 }
 
-pub(super) fn has_approval_rule(modules: &[Module]) -> bool {
-    policy_rules(modules).any(|(_, rule)| rule.name == "require_approval")
+/// The rules that are evaluated.
+const EVALUATED: [&str; 4] = [DENY, REQUIRE_APPROVAL, MASK, APPROVER_DENY];
+
+/// Whether the set has this rule.
+pub(super) fn has_rule(modules: &[Module], path: &str) -> bool {
+    modules.iter().any(|module| module.rules.iter().any(|rule| path_of(module, rule) == path))
+}
+
+/// Whether the rule is one that is evaluated: others are used by them.
+pub(super) fn decides(module: &Module, rule: &RuleName) -> bool {
+    EVALUATED.contains(&&*path_of(module, rule))
+}
+
+fn path_of(module: &Module, rule: &RuleName) -> String {
+    format!("data.{}.{}", module.package.join("."), rule.name)
 }
 
 /// Prepares the set for evaluation, and finds variables without a value.
 ///
 /// The second pass uses regorus' other compiler and discards its program. That compiler refuses a few
 /// things that the interpreter supports, so only errors of both count.
-pub(super) fn compile(engine: &mut Engine, set_name: &str, asks_approval: bool) -> Result<(), PolicyError> {
-    let entry_points = if asks_approval { &[DENY, REQUIRE_APPROVAL][..] } else { &[DENY] };
+pub(super) fn compile(engine: &mut Engine, set_name: &str, modules: &[Module]) -> Result<(), PolicyError> {
+    let entry_points: Vec<_> = EVALUATED.into_iter().filter(|path| has_rule(modules, path)).collect();
     let compiled =
         engine.compile_with_entrypoint(&DENY.into()).map_err(|error| PolicyError::from_regorus(set_name, &error))?;
-    match Compiler::compile_from_policy(&compiled, entry_points) {
+    match Compiler::compile_from_policy(&compiled, &entry_points) {
         Err(error) if error.to_string().contains("Undefined variable") => {
             Err(PolicyError::from_regorus(set_name, &error))
         }
@@ -61,15 +76,38 @@ fn missing_deny(set_name: &str, modules: &[Module]) -> Vec<PolicyError> {
     vec![PolicyError::new(set_name, None, message)]
 }
 
-/// `deny` and `require_approval` rules that are not a set of reasons.
+/// Rules that are evaluated and are not a set.
 fn odd_sets(modules: &[Module]) -> Vec<PolicyError> {
-    policy_rules(modules)
-        .filter(|(_, rule)| ["deny", "require_approval"].contains(&&*rule.name) && rule.kind != Kind::Set)
+    let rules = modules.iter().flat_map(|module| module.rules.iter().map(move |rule| (module, rule)));
+    rules
+        .filter(|(module, rule)| decides(module, rule) && rule.kind != Kind::Set)
         .map(|(module, rule)| {
             let name = &rule.name;
-            module.error(rule.line, format!("`{name}` must be a set of reasons: write `{name}[msg] {{ … }}`"))
+            let message = match path_of(module, rule) == MASK {
+                true => "`mask` must be a set of paths: write `mask[path] { … }`".to_owned(),
+                false => format!("`{name}` must be a set of reasons: write `{name}[msg] {{ … }}`"),
+            };
+            module.error(rule.line, message)
         })
         .collect()
+}
+
+/// A `package approvals` that would never be evaluated, and uses of it elsewhere: its rules have another input.
+fn rules_for_approvers(modules: &[Module]) -> Vec<PolicyError> {
+    let (about, others): (Vec<_>, Vec<_>) = modules.iter().partition(|module| module.is_about_approvers());
+    let mut errors = Vec::new();
+    if let Some(module) = about.first()
+        && !has_rule(modules, APPROVER_DENY)
+    {
+        errors.push(module.error(module.line, "`package approvals` has no rule `deny[msg]`, so it would never deny"));
+    }
+    for module in others.into_iter().filter(|_| !about.is_empty()) {
+        let uses = reads::references(&module.tokens, "data").into_iter();
+        let uses = uses.filter(|reference| reference.path.first().is_none_or(|package| package == "approvals"));
+        let message = "`data.approvals` is about approvers, with an input of its own; move what both use elsewhere";
+        errors.extend(uses.map(|reference| module.error(reference.line, message)));
+    }
+    errors
 }
 
 /// Functions that the built-in library defines too: Rego would combine both definitions.
@@ -89,9 +127,10 @@ fn redefined_helpers(modules: &[Module]) -> Vec<PolicyError> {
         .collect()
 }
 
-/// Files whose package is neither `tools` nor used, directly or indirectly, by a file of `tools`.
+/// Files whose package is neither `tools` nor `approvals` nor used, directly or indirectly, by a file of these.
 fn unreachable_files(modules: &[Module]) -> Vec<PolicyError> {
-    let mut reached: Vec<bool> = modules.iter().map(Module::is_policy).collect();
+    let mut reached: Vec<bool> =
+        modules.iter().map(|module| module.is_policy() || module.is_about_approvers()).collect();
     loop {
         let next: Vec<bool> = modules
             .iter()
@@ -133,7 +172,8 @@ fn dangling_references(modules: &[Module]) -> Vec<PolicyError> {
             }
         }
         for Reference { path, line } in reads::references(&module.tokens, "input") {
-            if let Some(unknown) = input::unknown_field(&path) {
+            let fields = if module.is_about_approvers() { &approvers::FIELDS[..] } else { &input::FIELDS };
+            if let Some(unknown) = input::unknown_field(fields, &path) {
                 errors.push(module.error(line, format!("the policy input has no field `{unknown}`")));
             }
         }

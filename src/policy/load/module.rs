@@ -79,6 +79,11 @@ impl Module {
         self.package == ["tools"]
     }
 
+    /// Whether its rules are about approvers: they have an input of their own.
+    pub(super) fn is_about_approvers(&self) -> bool {
+        self.package == ["approvals"]
+    }
+
     pub(super) fn error(&self, line: u32, message: impl Into<String>) -> PolicyError {
         PolicyError::new(&self.file, Some(line), message)
     }

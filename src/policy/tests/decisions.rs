@@ -155,7 +155,8 @@ fn a_call_without_reasons_gets_a_permit_with_its_arguments() {
     for cached in [false, true] {
         let given = arguments(json!({"expression": "1+1"}));
         let valid = calculator.input.validate(given.clone()).unwrap();
-        let permit = policy.authorize(&call_by(&[]), &calculator, valid).unwrap();
+        let authorized = policy.authorize(&call_by(&[]), &calculator, valid).unwrap();
+        let permit = authorized.without_approval().unwrap();
         assert_eq!(permit.arguments(), &given);
         assert_eq!(permit.version(), &policy.version());
         assert_eq!(permit.cached(), cached);
@@ -174,7 +175,8 @@ fn a_denial_takes_precedence_over_a_request_for_approval() {
         (json!({"costly": false}), None),
     ] {
         let valid = calculator.input.validate(arguments(given)).unwrap();
-        let result = policy.authorize(&call_by(&[]), &calculator, valid);
+        let authorized = policy.authorize(&call_by(&[]), &calculator, valid);
+        let result = authorized.and_then(Authorized::without_approval);
         assert_eq!(result.as_ref().err().map(CallError::code), code);
         if code == Some(ErrorCode::ApprovalRequired) {
             let error = result.unwrap_err();

@@ -37,9 +37,12 @@ pub(in crate::api::mcp) fn error_data(error: &CallError) -> ErrorData {
     match error.code() {
         ErrorCode::UnknownTool => ErrorData::invalid_params(message, None),
         ErrorCode::InvalidArguments | ErrorCode::InvalidRequest => ErrorData::invalid_params(message, data),
-        ErrorCode::Denied | ErrorCode::ApprovalRequired | ErrorCode::Unauthenticated => {
-            ErrorData::invalid_request(message, data)
-        }
+        ErrorCode::Denied
+        | ErrorCode::ApprovalRequired
+        | ErrorCode::ApprovalDenied
+        | ErrorCode::ApprovalExpired
+        | ErrorCode::ApprovalMismatch
+        | ErrorCode::Unauthenticated => ErrorData::invalid_request(message, data),
         _ => ErrorData::internal_error(message, data),
     }
 }

@@ -1,0 +1,121 @@
+//! `/approvals`: calls that a person must approve. No GET changes anything.
+
+mod bodies;
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use jiff::Timestamp;
+
+use self::bodies::{ApprovalBody, ApprovalList, ApprovalQuery, ApproveBody, DenyBody};
+use super::admin::record_change;
+use super::body::JsonBody;
+use super::documentation::ReplyBody;
+use super::parameters::{Name, Parameters};
+use super::reply;
+use super::request::RequestMeta;
+use crate::approval::Judgement;
+use crate::core::error::{CallError, ErrorCode};
+use crate::gateway::{APPROVER, Gateway};
+use crate::infra::audit::{AuditEvent, EventKind};
+use crate::infra::store::ApprovalFilter;
+
+/// Approvals of one page, if the request names no number, and at most.
+const PAGE: u32 = 50;
+const MAX_PAGE: u32 = 200;
+
+/// Lists approvals, the latest first: an approver sees those of its tenant, others their own. Without arguments.
+#[utoipa::path(get, path = "/approvals", operation_id = "listApprovals", tag = "approvals", params(ApprovalQuery),
+    responses((status = 200, body = ApprovalList), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(super) async fn list(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Parameters(query): Parameters<ApprovalQuery>,
+) -> Result<Response, CallError> {
+    origin.require_list_of_own()?;
+    let max = query.limit.unwrap_or(PAGE);
+    if !(1..=MAX_PAGE).contains(&max) {
+        return Err(invalid(format!("`limit` is a number from 1 to {MAX_PAGE}")));
+    }
+    let before = query.before.as_deref().map(str::parse::<Timestamp>).transpose();
+    let filter = ApprovalFilter {
+        state: query.status,
+        tool: query.tool.as_deref(),
+        caller: query.caller.as_deref(),
+        before: before.map_err(|_| invalid("`before` is `next` of another page".to_owned()))?,
+        max,
+        ..ApprovalFilter::default()
+    };
+    let found = gateway.list_approvals(&origin.caller, filter).await?;
+    let is_full = u32::try_from(found.len()).is_ok_and(|found| found == max);
+    let next = is_full.then(|| found.last().map(|last| last.created.to_string())).flatten();
+    let approvals = found.iter().map(|approval| ApprovalBody::of(&gateway, approval)).collect();
+    Ok(reply::json(StatusCode::OK, &ApprovalList { approvals, next }))
+}
+
+/// Shows one approval; an approver sees the arguments of the call too.
+#[utoipa::path(get, path = "/approvals/{id}", operation_id = "getApproval", tag = "approvals", params(("id" = String, Path)),
+    responses((status = 200, body = ApprovalBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(super) async fn show(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Name(id): Name,
+) -> Result<Response, CallError> {
+    let (approval, sees_arguments) = gateway.approval_for(&origin.caller, &id).await?;
+    let mut body = ApprovalBody::of(&gateway, &approval);
+    if sees_arguments {
+        body.arguments = Some(gateway.pipeline.approvals.shown_arguments(&approval)?);
+    }
+    Ok(reply::json(StatusCode::OK, &body))
+}
+
+/// Approves a call. Needs the role `approver`, and another person than the caller.
+#[utoipa::path(post, path = "/approvals/{id}/approve", operation_id = "approveCall", tag = "approvals",
+    params(("id" = String, Path)), request_body = ApproveBody,
+    responses((status = 200, body = ApprovalBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(super) async fn approve(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Name(id): Name,
+    JsonBody(body, _): JsonBody<ApproveBody>,
+) -> Result<Response, CallError> {
+    decide(&origin, &gateway, id, body.into(), EventKind::ApprovalGiven).await
+}
+
+/// Denies a call, or takes back an approval that is not used up. Needs the role `approver`.
+#[utoipa::path(post, path = "/approvals/{id}/deny", operation_id = "denyCall", tag = "approvals",
+    params(("id" = String, Path)), request_body = DenyBody,
+    responses((status = 200, body = ApprovalBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(super) async fn deny(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Name(id): Name,
+    JsonBody(body, _): JsonBody<DenyBody>,
+) -> Result<Response, CallError> {
+    decide(&origin, &gateway, id, body.into(), EventKind::ApprovalDenied).await
+}
+
+async fn decide(
+    origin: &RequestMeta,
+    gateway: &Arc<Gateway>,
+    id: String,
+    judgement: Judgement,
+    kind: EventKind,
+) -> Result<Response, CallError> {
+    origin.require_role(APPROVER)?;
+    let event = AuditEvent {
+        subject: Some(id.clone()),
+        caller: Some(Arc::clone(&origin.caller)),
+        ..AuditEvent::new(kind).of_request(origin.request.as_ref(), origin.trace.as_ref())
+    };
+    let (service, approver) = (Arc::clone(gateway), Arc::clone(&origin.caller));
+    let change = async move { service.decide_approval(&approver, &id, &judgement).await };
+    let decided = record_change(gateway, event, change).await?;
+    Ok(reply::json(StatusCode::OK, &ApprovalBody::of(gateway, &decided)))
+}
+
+fn invalid(message: String) -> CallError {
+    CallError::new(ErrorCode::InvalidRequest, message)
+}

@@ -1,0 +1,257 @@
+//! Calls that a person must approve before they run.
+//!
+//! A call that needs approval ends, and what it asked is kept: who calls what with which arguments, and why a person must
+//! decide ([`binding`]). An approver decides later. The same call, sent again, passes every stage anew: the approval
+//! stands for the reasons that the approver was shown, and for nothing else.
+//!
+//! An approval of one call goes from `approved` to `executing` before the call is sent, and to `done` when it has ended.
+//! Where its process stops between the two, the outcome is unknown and the call is never sent again by itself.
+
+mod binding;
+mod decide;
+mod grant;
+mod record;
+mod refusal;
+mod shown;
+mod sweep;
+#[cfg(test)]
+mod tests;
+mod waiting;
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use uuid::Uuid;
+
+use crate::config::{ApprovalsConfig, Config};
+use crate::core::call::{Arguments, CallContext};
+use crate::core::error::CallError;
+use crate::core::json;
+use crate::infra::audit::{Audit, AuditEvent, EventKind};
+use crate::infra::metrics::{ApprovalEvent, Metrics};
+use crate::infra::sealing::{SealedFor, Sealer};
+use crate::infra::store::{ApprovalFilter, Asked, NewApproval, Store};
+use crate::tool::Tool;
+
+pub use self::binding::Binding;
+pub use self::decide::Judgement;
+pub use self::grant::{ApprovedCall, Grant, Standing};
+pub use self::record::{Approval, Decision, Details};
+pub use self::waiting::{MAX_WAIT, Waited};
+
+use self::grant::Kind;
+use self::waiting::Waiting;
+
+/// Bytes of canonical arguments that an approval keeps.
+const MAX_ARGUMENTS: usize = 256 << 10;
+
+/// What is sealed.
+const SEALED_KIND: &str = "approval";
+
+/// Tools whose first use is known to be approved: some 1 MB.
+const MAX_KNOWN_USES: usize = 10_000;
+
+/// The approvals of all callers.
+#[derive(Debug)]
+pub struct Approvals {
+    store: Store,
+    sealer: Sealer,
+    audit: Audit,
+    metrics: Arc<Metrics>,
+    /// The address of the page of an approval, without its id.
+    page: String,
+    /// Whether approvers may approve their own calls.
+    own: AtomicBool,
+    /// This process, where it is no replica.
+    process: Arc<str>,
+    replica: OnceLock<Arc<str>>,
+    waiting: Waiting,
+    known_uses: Mutex<HashSet<String>>,
+}
+
+/// A call that needs approval, as the policies ask for it.
+#[derive(Debug, Clone, Copy)]
+pub struct AskedCall<'a> {
+    pub call: &'a CallContext,
+    pub tool: &'a Tool,
+    /// Validated and coerced.
+    pub arguments: &'a Arguments,
+    pub reasons: &'a [String],
+    /// The first use of the tool by the caller needs approval.
+    pub first_use: bool,
+    /// JSON Pointers into the arguments: what an approver does not see.
+    pub masks: &'a [String],
+    /// Of the policies, for the record.
+    pub policy_version: &'a Arc<str>,
+}
+
+impl Approvals {
+    pub fn new(config: &Config, store: Store, audit: Audit, metrics: Arc<Metrics>) -> Self {
+        Self {
+            store,
+            sealer: Sealer::new(config),
+            audit,
+            metrics,
+            page: format!("{}/console/approvals/", config.server.public_address()),
+            own: config.approvals.own.into(),
+            process: Uuid::new_v4().to_string().into(),
+            replica: OnceLock::new(),
+            waiting: Waiting::default(),
+            known_uses: Mutex::default(),
+        }
+    }
+
+    pub fn reconfigure(&self, config: &ApprovalsConfig) {
+        self.own.store(config.own, Ordering::Relaxed);
+    }
+
+    /// Sets the id of this replica: calls that run at another one that lives are waited for.
+    pub fn set_replica(&self, id: &Arc<str>) {
+        self.replica.get_or_init(|| Arc::clone(id));
+    }
+
+    /// Whether the arguments of calls can be kept until they are approved.
+    pub fn can_keep_arguments(&self) -> bool {
+        self.sealer.is_available()
+    }
+
+    /// Lets a call pass that needs no approval any more or has one, and asks for one otherwise.
+    ///
+    /// # Errors
+    /// `approval_required` with the approval to wait for; `overloaded`, `too_large` if none can be asked.
+    pub async fn grant(&self, asked: AskedCall<'_>, approved: Option<&ApprovedCall>) -> Result<Grant, CallError> {
+        let binding = Binding::of(asked.call, asked.tool, asked.arguments);
+        let reasons = self.reasons(&asked, &binding).await?;
+        if reasons.is_empty() {
+            return Ok(Grant(Kind::NotNeeded));
+        }
+        if approved.is_some_and(|approved| approved.has_shown(&reasons)) {
+            return Ok(Grant(Kind::Once));
+        }
+        let open = self.store.open_approvals(&binding.call, binding.session.as_deref()).await;
+        let open = open.map_err(|error| refusal::unavailable(&error))?;
+        let open = open.into_iter().map(Approval::read).collect::<Result<Vec<_>, _>>()?;
+        let mut known: Vec<_> = open.iter().filter(|approval| approval.shows(&reasons)).collect();
+        // Those that cover several calls first, then those for this one, then those that wait.
+        known.sort_by_key(|approval| (!approval.covers_several(), !approval.is_approved()));
+        match known.first() {
+            Some(approval) if approval.covers_several() => Ok(Grant(Kind::Several(Arc::clone(&approval.id)))),
+            Some(approval) => Err(self.required(approval, &reasons, asked.policy_version)),
+            None if asked.call.dry_run => Err(refusal::not_asked(&reasons, asked.policy_version)),
+            None => Err(self.ask(&asked, &reasons, &binding).await?),
+        }
+    }
+
+    /// The reasons that hold now.
+    async fn reasons(&self, asked: &AskedCall<'_>, binding: &Binding) -> Result<Vec<String>, CallError> {
+        let mut reasons = asked.reasons.to_vec();
+        if asked.first_use && !self.was_approved_before(binding).await? {
+            reasons.push(format!("the first use of {} by a caller needs approval", asked.tool.name()));
+        }
+        Ok(reasons)
+    }
+
+    async fn was_approved_before(&self, binding: &Binding) -> Result<bool, CallError> {
+        if self.known_uses.lock().contains(&binding.tool) {
+            return Ok(true);
+        }
+        let was = self.store.was_approved_before(&binding.tool).await.map_err(|error| refusal::unavailable(&error))?;
+        if was {
+            let mut known = self.known_uses.lock();
+            if known.len() >= MAX_KNOWN_USES {
+                known.clear();
+            }
+            known.insert(binding.tool.clone());
+        }
+        Ok(was)
+    }
+
+    /// Adds a request, unless an equal one waits, and returns the refusal of the call.
+    async fn ask(&self, asked: &AskedCall<'_>, reasons: &[String], binding: &Binding) -> Result<CallError, CallError> {
+        let AskedCall { call, tool, arguments, policy_version, .. } = *asked;
+        let text = json::canonical(arguments);
+        if text.len() > MAX_ARGUMENTS {
+            return Err(refusal::too_large(text.len(), MAX_ARGUMENTS));
+        }
+        let (caller, details) = (&call.caller, Details::of(asked, reasons));
+        let sealed = self.sealer.seal(sealed_for(&caller.tenant, &caller.key), &text);
+        let arguments = sealed.map_err(|error| refusal::not_kept(reasons, &error).decided_by(policy_version.clone()))?;
+        let (slot, id) = (self.audit.reserve()?, Uuid::new_v4().to_string());
+        let new = NewApproval {
+            id: &id,
+            tenant: &caller.tenant,
+            caller_key: &caller.key,
+            caller_id: &caller.id,
+            tool: tool.name(),
+            pending_digest: &binding.with_reasons(reasons),
+            call_digest: &binding.call,
+            tool_digest: &binding.tool,
+            session_digest: binding.session.as_deref(),
+            details: &details.text()?,
+            arguments: &arguments,
+        };
+        let stored = match self.store.ask_approval(new).await.map_err(|error| refusal::unavailable(&error))? {
+            Asked::Known(stored) => stored,
+            Asked::New(stored) => {
+                self.metrics.approval(ApprovalEvent::Asked);
+                let detail = Some(format!("{}: {}", tool.name(), reasons.join("; ")));
+                let event = AuditEvent {
+                    subject: Some(stored.id.clone()),
+                    detail,
+                    caller: Some(Arc::clone(caller)),
+                    ..AuditEvent::new(EventKind::ApprovalAsked).of_request(call.request.as_ref(), call.trace.as_ref())
+                };
+                _ = slot.write_event(event);
+                self.count_pending().await;
+                stored
+            }
+            Asked::TooManyOfCaller => return Err(refusal::too_many_of_caller()),
+            Asked::TooMany => return Err(refusal::too_many()),
+        };
+        Ok(self.required(&Approval::read(stored)?, reasons, policy_version))
+    }
+
+    /// An approval, whoever asks.
+    ///
+    /// # Errors
+    /// `not_found`, `overloaded` when the store cannot be read.
+    pub async fn find(&self, id: &str) -> Result<Approval, CallError> {
+        let stored = self.store.approval(id).await.map_err(|error| refusal::unavailable(&error))?;
+        stored.map(Approval::read).unwrap_or_else(|| Err(refusal::not_found()))
+    }
+
+    /// The latest first.
+    ///
+    /// # Errors
+    /// `overloaded` when the store cannot be read.
+    pub async fn list(&self, filter: ApprovalFilter<'_>) -> Result<Vec<Approval>, CallError> {
+        let stored = self.store.approvals(filter).await.map_err(|error| refusal::unavailable(&error))?;
+        stored.into_iter().map(Approval::read).collect()
+    }
+
+    /// The arguments of the call that was asked for.
+    ///
+    /// # Errors
+    /// `internal`: they cannot be opened.
+    pub fn arguments(&self, approval: &Approval) -> Result<Arguments, CallError> {
+        let whose = sealed_for(&approval.tenant, &approval.caller_key);
+        let text = self.sealer.open(whose, &approval.sealed).map_err(CallError::internal)?;
+        serde_json::from_slice(&text).map_err(CallError::internal)
+    }
+
+    /// The address of the page where it is decided.
+    pub fn page_of(&self, approval: &Approval) -> String {
+        format!("{}{}", self.page, approval.id)
+    }
+
+    /// This process, as the runner of a call.
+    fn runner(&self) -> &Arc<str> {
+        self.replica.get().unwrap_or(&self.process)
+    }
+}
+
+fn sealed_for<'a>(tenant: &'a str, owner: &'a str) -> SealedFor<'a> {
+    SealedFor { tenant, owner, kind: SEALED_KIND }
+}

@@ -1,0 +1,69 @@
+//! What an approval is for. Two calls with the same digest are the same call.
+
+use sha2::{Digest, Sha256};
+
+use crate::core::call::{Arguments, CallContext};
+use crate::core::json;
+use crate::tool::Tool;
+
+/// The digests (hex) by which approvals are found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Binding {
+    /// Of caller, tool, its version, and all that determines the effect of the call.
+    pub(super) call: String,
+    /// Of caller, tool and its version.
+    pub(super) tool: String,
+    /// Of these and the session, for a call in one.
+    pub(super) session: Option<String>,
+}
+
+impl Binding {
+    /// `arguments` are validated and coerced: what is sent in another notation is the same.
+    pub fn of(call: &CallContext, tool: &Tool, arguments: &Arguments) -> Self {
+        let target = call.target.as_deref().map_or("", |target| &target.name);
+        let metadata = &tool.metadata;
+        let tool = [
+            // Tenant and identity.
+            &*call.caller.key,
+            metadata.kind.as_str(),
+            &metadata.name,
+            &metadata.source,
+            &metadata.version,
+            tool.input.hash(),
+        ];
+        let session = call.session.as_ref().map(|session| &*session.id);
+        let effect = [
+            &digest_of([target, call.claimed_user.as_deref().unwrap_or_default()]),
+            &hex::encode(json::digest(arguments)),
+            &hex::encode(json::digest(&call.prompt_params)),
+            &hex::encode(json::digest(&call.tool_parameters)),
+            // Files belong to a session; other tools do not know of it.
+            session.filter(|_| metadata.session_aware).unwrap_or_default(),
+        ];
+        Self {
+            call: digest_of(tool.into_iter().chain(effect)),
+            tool: digest_of(tool),
+            session: session.map(|session| digest_of(tool.into_iter().chain(["session", session]))),
+        }
+    }
+
+    /// Of the call and the reasons: equal requests are one.
+    pub(super) fn with_reasons(&self, reasons: &[String]) -> String {
+        digest_of([&*self.call].into_iter().chain(reasons.iter().map(String::as_str)))
+    }
+
+    /// For the record of its reply.
+    pub fn call_digest(&self) -> &str {
+        &self.call
+    }
+}
+
+/// Each part is preceded by its length, so that no two lists have the same bytes.
+fn digest_of<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    hex::encode(hash.finalize())
+}

@@ -1,0 +1,172 @@
+//! The use of an approval by a call.
+
+use std::sync::Arc;
+
+use super::{Approval, Approvals, Binding, refusal};
+use crate::core::approval::ApprovalState;
+use crate::core::call::CallContext;
+use crate::core::error::CallError;
+use crate::core::failpoint;
+use crate::infra::audit::{AuditEvent, EventKind};
+use crate::infra::metrics::ApprovalEvent;
+use crate::infra::replica::LOST_AFTER;
+
+/// Proof that a call needs no approval, or has one. Only [`Approvals`] makes it.
+#[derive(Debug)]
+pub struct Grant(pub(super) Kind);
+
+#[derive(Debug)]
+pub(super) enum Kind {
+    /// The tool was used with approval before.
+    NotNeeded,
+    /// [`ApprovedCall`] is started before the call is sent.
+    Once,
+    /// By an approval with this id that covers several calls.
+    Several(Arc<str>),
+}
+
+/// What an approval that a call names allows.
+#[derive(Debug)]
+pub enum Standing {
+    /// It waits, or covers several calls: the policies decide whether the call needs it.
+    Open,
+    /// This call may be made, once.
+    Once(ApprovedCall),
+    /// Another replica makes the call.
+    RunsElsewhere,
+}
+
+/// An approved call that has not been made yet. The caller holds the only right in this process to make it.
+#[derive(Debug)]
+pub struct ApprovedCall {
+    approvals: Arc<Approvals>,
+    approval: Approval,
+    /// Once it is about to be sent.
+    fence: Option<i64>,
+}
+
+impl Approvals {
+    /// Whether the approval that a call names is for this call.
+    ///
+    /// # Errors
+    /// `not_found` for one of another caller, `approval_mismatch`.
+    pub async fn check_binding(&self, id: &str, call: &CallContext, binding: &Binding) -> Result<(), CallError> {
+        let approval = self.find(id).await?;
+        if approval.caller_key != *call.caller.key {
+            return Err(refusal::not_found());
+        }
+        let is_same_call = approval.stored.call_digest == binding.call;
+        let is_same_session = binding.session.is_some() && approval.stored.session_digest == binding.session;
+        if is_same_call || (approval.covers_several() && is_same_session) {
+            return Ok(());
+        }
+        Err(refusal::mismatch(&approval, call))
+    }
+
+    /// What the approval allows. Nobody else in this process makes its call meanwhile.
+    ///
+    /// # Errors
+    /// `approval_denied`, `approval_expired`, `unknown_outcome`; `idempotency_conflict` when the call was made and its reply
+    /// is not kept any more.
+    pub async fn standing(self: &Arc<Self>, id: &str) -> Result<Standing, CallError> {
+        let approval = self.find(id).await?;
+        match approval.state {
+            ApprovalState::Pending => Ok(Standing::Open),
+            ApprovalState::Approved if approval.covers_several() => Ok(Standing::Open),
+            ApprovalState::Approved => {
+                Ok(Standing::Once(ApprovedCall { approvals: Arc::clone(self), approval, fence: None }))
+            }
+            ApprovalState::Executing if self.runs_elsewhere(&approval).await? => Ok(Standing::RunsElsewhere),
+            ApprovalState::Executing => {
+                self.lose(&approval).await?;
+                Err(refusal::outcome_unknown(&approval))
+            }
+            _ => Err(refusal::ended(&approval)),
+        }
+    }
+
+    /// Counts the call that an approval of several lets through, before it is sent.
+    ///
+    /// # Errors
+    /// `approval_expired`: it does not hold any more. `overloaded` when that cannot be written.
+    pub async fn use_grant(&self, grant: &Grant, call: &CallContext) -> Result<(), CallError> {
+        let Kind::Several(id) = &grant.0 else { return Ok(()) };
+        let slot = self.audit.reserve()?;
+        if !self.store.use_approval(id).await.map_err(|error| refusal::unavailable(&error))? {
+            return Err(refusal::ended(&self.find(id).await?));
+        }
+        self.metrics.approval(ApprovalEvent::Used);
+        _ = slot.write_event(used(id, call));
+        Ok(())
+    }
+
+    /// Whether a replica that lives, and is another one, makes the call.
+    async fn runs_elsewhere(&self, approval: &Approval) -> Result<bool, CallError> {
+        match (&approval.stored.runner, self.replica.get()) {
+            (Some(runner), Some(own)) if **runner != **own => {
+                self.store.is_replica_live(runner, LOST_AFTER).await.map_err(|error| refusal::unavailable(&error))
+            }
+            _ => Ok(false),
+        }
+    }
+
+    async fn lose(&self, approval: &Approval) -> Result<(), CallError> {
+        let lost = self.store.lose_approved_call(&approval.id, approval.stored.fence).await;
+        if lost.map_err(|error| refusal::unavailable(&error))? {
+            self.record_lost(approval);
+        }
+        Ok(())
+    }
+}
+
+impl ApprovedCall {
+    /// Whether the approver was shown all of these reasons.
+    pub(super) fn has_shown(&self, reasons: &[String]) -> bool {
+        self.approval.shows(reasons)
+    }
+
+    /// Writes that the call is about to be sent. False: another replica makes it, or has made it.
+    ///
+    /// # Errors
+    /// Why the approval does not hold any more; `overloaded` when it cannot be written. The call must not be sent.
+    pub async fn start(&mut self, call: &CallContext) -> Result<bool, CallError> {
+        let (approvals, id) = (&self.approvals, &self.approval.id);
+        let slot = approvals.audit.reserve()?;
+        failpoint::reach("approval.starting");
+        let started = approvals.store.start_approved_call(id, approvals.runner()).await;
+        self.fence = started.map_err(|error| refusal::unavailable(&error))?;
+        if self.fence.is_some() {
+            failpoint::reach("approval.executing");
+            approvals.metrics.approval(ApprovalEvent::Used);
+            _ = slot.write_event(used(id, call));
+            return Ok(true);
+        }
+        let now = approvals.find(id).await?;
+        match now.state {
+            ApprovalState::Executing | ApprovalState::Done => Ok(false),
+            _ => Err(refusal::ended(&now)),
+        }
+    }
+
+    /// The call has ended. One that was not sent may be made again.
+    pub async fn end(self, was_sent: bool) {
+        let Some(fence) = self.fence else { return };
+        failpoint::reach("approval.ending");
+        match self.approvals.store.end_approved_call(&self.approval.id, fence, was_sent).await {
+            Ok(true) => {}
+            Ok(false) => tracing::warn!(approval = &*self.approval.id, "an approved call ended after it counted as lost"),
+            Err(error) => tracing::error!(%error, "the end of an approved call could not be recorded"),
+        }
+        failpoint::reach("approval.ended");
+    }
+}
+
+/// The line of the audit trail about a use: the call has its own.
+fn used(id: &str, call: &CallContext) -> AuditEvent {
+    AuditEvent {
+        subject: Some(id.to_owned()),
+        detail: Some(format!("call {}", call.id)),
+        caller: Some(Arc::clone(&call.caller)),
+        ..AuditEvent::new(EventKind::ApprovalUsed).of_request(call.request.as_ref(), call.trace.as_ref())
+    }
+}

@@ -1,0 +1,70 @@
+//! The states of an approval, and what one may cover.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ApprovalState {
+    /// Nobody has decided yet, or one of two persons has approved.
+    Pending,
+    /// The call may be made.
+    Approved,
+    /// The call is about to be sent, or was sent and has no answer yet.
+    Executing,
+    /// The call has ended.
+    Done,
+    /// Whoever ran the call stopped before its answer: it is not run again.
+    Unknown,
+    Denied,
+    /// Nobody decided in time, or the call was not made in time.
+    Expired,
+}
+
+/// Which calls an approval covers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ApprovalScope {
+    /// This call, once.
+    #[default]
+    Once,
+    /// Each call that is exactly like this one, for some minutes.
+    Minutes,
+    /// Each call of this tool by this caller in this session.
+    Session,
+}
+
+impl ApprovalState {
+    pub const ALL: [Self; 7] =
+        [Self::Pending, Self::Approved, Self::Executing, Self::Done, Self::Unknown, Self::Denied, Self::Expired];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Approved => "approved",
+            Self::Executing => "executing",
+            Self::Done => "done",
+            Self::Unknown => "unknown",
+            Self::Denied => "denied",
+            Self::Expired => "expired",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == text)
+    }
+}
+
+impl ApprovalScope {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Once => "once",
+            Self::Minutes => "minutes",
+            Self::Session => "session",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Once, Self::Minutes, Self::Session].into_iter().find(|scope| scope.as_str() == text)
+    }
+}

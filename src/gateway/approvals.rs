@@ -1,0 +1,154 @@
+//! Approvals for the APIs: who sees and decides which, and calls that wait for a decision.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, MissedTickBehavior};
+
+use super::{Gateway, Reach};
+use crate::approval::{Approval, Judgement, MAX_WAIT, Waited};
+use crate::core::call::{Arguments, CallContext, Caller};
+use crate::core::error::{CallError, ErrorCode};
+use crate::infra::store::ApprovalFilter;
+use crate::pipeline::Answered;
+use crate::policy::ApproverInput;
+
+/// The role of those who decide.
+pub(crate) const APPROVER: &str = "approver";
+
+/// How often it is looked whether other replicas decided what callers wait for here.
+const DECISIONS_POLL: Duration = Duration::from_millis(500);
+
+/// How often a waiting call is made again: each time for a reason that the approver was not shown.
+const MAX_CALLS: u32 = 8;
+
+impl Gateway {
+    /// Makes a call. One that needs approval ends, and is made again once that is decided, at most `wait` later. Meanwhile
+    /// it has no slot, no budget and no arguments in memory.
+    pub(crate) async fn call_when_approved(
+        &self,
+        call: CallContext,
+        arguments: Arguments,
+        wait: Duration,
+    ) -> Answered {
+        let deadline = Instant::now() + wait.min(MAX_WAIT);
+        let mut next = (call, arguments);
+        for _ in 0..MAX_CALLS {
+            let (call, arguments) = next;
+            // A file is gone with its call.
+            let again = call.upload.is_none().then(|| call.repeated());
+            let answered = self.pipeline.call(call, arguments).await;
+            let Some((again, id)) = again.zip(answered.needed_approval()) else { return answered };
+            next = match self.decided_call(again, &id, deadline).await {
+                Some(decided) => decided,
+                None => return answered,
+            };
+        }
+        let (call, arguments) = next;
+        self.pipeline.call(call, arguments).await
+    }
+
+    /// The call of an approval that is decided in time, with the arguments that were kept.
+    async fn decided_call(
+        &self,
+        call: CallContext,
+        id: &Arc<str>,
+        deadline: Instant,
+    ) -> Option<(CallContext, Arguments)> {
+        let approvals = &self.pipeline.approvals;
+        let waited = approvals.wait(&call.caller, id, deadline).await;
+        if waited.is_err() || waited.is_ok_and(|waited| waited == Waited::InVain) {
+            return None;
+        }
+        let approval = approvals.find(id).await.ok()?;
+        let arguments = approvals.arguments(&approval).ok()?;
+        Some((CallContext { approval: Some(Arc::clone(id)), ..call }, arguments))
+    }
+
+    /// An approval that the caller may see, and whether its arguments too: approvers see those of their tenant.
+    ///
+    /// # Errors
+    /// `not_found`, `overloaded` when the store cannot be read.
+    pub(crate) async fn approval_for(&self, caller: &Caller, id: &str) -> Result<(Approval, bool), CallError> {
+        let approval = self.pipeline.approvals.find(id).await?;
+        let is_visible = match self.approvals_reach(caller) {
+            Reach::Own => approval.caller_key == *caller.key,
+            Reach::Tenant => approval.tenant == *caller.tenant,
+            Reach::AllTenants => true,
+        };
+        match is_visible {
+            true => Ok((approval, caller.has_role(APPROVER))),
+            false => Err(CallError::new(ErrorCode::NotFound, "there is no such approval, or it is not yours to see")),
+        }
+    }
+
+    /// The approvals that the caller may see, the latest first.
+    ///
+    /// # Errors
+    /// `overloaded` when the store cannot be read.
+    pub(crate) async fn list_approvals(
+        &self,
+        caller: &Caller,
+        filter: ApprovalFilter<'_>,
+    ) -> Result<Vec<Approval>, CallError> {
+        let reach = self.approvals_reach(caller);
+        let filter = ApprovalFilter {
+            tenant: (reach != Reach::AllTenants).then_some(&*caller.tenant),
+            caller_key: (reach == Reach::Own).then_some(&*caller.key),
+            ..filter
+        };
+        self.pipeline.approvals.list(filter).await
+    }
+
+    /// Approves or denies a call of another.
+    ///
+    /// # Errors
+    /// `denied` for who is no approver or may not approve this, `not_found`, and those of
+    /// [`decide`](crate::approval::Approvals::decide).
+    pub(crate) async fn decide_approval(
+        &self,
+        approver: &Caller,
+        id: &str,
+        judgement: &Judgement,
+    ) -> Result<Approval, CallError> {
+        let (approval, is_approver) = self.approval_for(approver, id).await?;
+        if !is_approver {
+            let message = format!("this requires the role `{APPROVER}`; use a key that has it");
+            return Err(CallError::new(ErrorCode::Denied, message));
+        }
+        let approvals = &self.pipeline.approvals;
+        if judgement.approved {
+            let arguments = approvals.arguments(&approval)?;
+            let given = ApproverInput {
+                id: &approval.id,
+                tool: &approval.tool,
+                arguments: &arguments,
+                reasons: &approval.details.reasons,
+                session: approval.details.session.as_deref(),
+                caller: (&approval.caller_id, &approval.tenant, &approval.details.person),
+                scope: judgement.scope.as_str(),
+            };
+            self.pipeline.policy.check_approver(given, approver)?;
+        }
+        approvals.decide(&approval.id, approver, judgement).await
+    }
+
+    /// Whose approvals a caller sees: an approver those of the tenant.
+    fn approvals_reach(&self, caller: &Caller) -> Reach {
+        match self.reach(caller) {
+            Reach::Own if caller.has_role(APPROVER) => Reach::Tenant,
+            reach => reach,
+        }
+    }
+
+    /// Wakes callers who wait here for what was decided at another replica.
+    pub(super) async fn follow_approvals(self: Arc<Self>) {
+        let mut ticks = tokio::time::interval(DECISIONS_POLL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while self.closing.run_until_cancelled(ticks.tick()).await.is_some() {
+            if let Err(error) = self.pipeline.approvals.wake_decided_elsewhere().await {
+                tracing::debug!(%error, "the decisions of other replicas could not be read");
+            }
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! The metrics of approvals.
+
+use super::Metrics;
+
+/// What became of an approval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ApprovalEvent {
+    Asked,
+    Approved,
+    Denied,
+    Expired,
+    /// A call was about to be sent by it.
+    Used,
+    /// The outcome of its call is unknown.
+    Unknown,
+}
+
+impl ApprovalEvent {
+    pub(super) const ALL: [Self; 6] =
+        [Self::Asked, Self::Approved, Self::Denied, Self::Expired, Self::Used, Self::Unknown];
+
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Asked => "asked",
+            Self::Approved => "approved",
+            Self::Denied => "denied",
+            Self::Expired => "expired",
+            Self::Used => "used",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl Metrics {
+    /// Something became of an approval.
+    pub fn approval(&self, event: ApprovalEvent) {
+        self.families.approvals.with_label_values(&[event.as_str()]).inc();
+    }
+
+    /// Approvals that wait for a decision.
+    pub fn set_approvals_pending(&self, pending: i64) {
+        self.families.approvals_pending.set(pending);
+    }
+
+    /// A caller begins (1) or ends (-1) to wait for a decision.
+    pub fn waits_for_approval(&self, change: i64) {
+        self.families.approval_waiters.add(change);
+    }
+}

@@ -1,0 +1,84 @@
+//! Calls that a person must approve: the part of the policy stage that asks, and calls that are sent again with an approval.
+
+use std::sync::Arc;
+
+use tokio::time::{Instant, sleep_until};
+
+use super::Pipeline;
+use super::idempotency::{IdempotentOutcome, POLL};
+use super::recorded::{Entered, Recorded};
+use crate::approval::{Binding, Standing};
+use crate::core::call::{Arguments, CallContext, Deadline};
+use crate::core::error::{CallError, ErrorCode};
+use crate::policy::{NeedsApproval, Permit};
+use crate::tool::Tool;
+
+impl Pipeline {
+    /// Permits a call that was approved, and asks for the approval of another.
+    pub(super) async fn approve(
+        &self,
+        call: &CallContext,
+        tool: &Tool,
+        needs: NeedsApproval,
+        recorded: Option<&Recorded>,
+    ) -> Result<Permit, CallError> {
+        let grant = self.approvals.grant(needs.asked(call, tool), recorded.and_then(Recorded::approved)).await;
+        match grant {
+            Ok(grant) => Ok(needs.permit(grant)),
+            Err(error) => Err(error.decided_by(Arc::clone(needs.version()))),
+        }
+    }
+
+    /// Whether a call with a key or an approval must be run, or already has a reply.
+    pub(super) async fn enter(&self, call: &CallContext, arguments: &Arguments) -> Result<Entered, CallError> {
+        let mut recorded = Recorded::default();
+        let Ok(tool) = self.registry.find_for(call) else { return Ok(Entered::First(recorded)) };
+        let deadline = call.deadline(tool.timeout());
+        if let Some(key) = &call.idempotency_key {
+            match self.replies.enter(call, key, arguments, deadline).await? {
+                IdempotentOutcome::Answered(reply) => return Ok(Entered::Answered(reply)),
+                IdempotentOutcome::First(guard) => recorded.key = Some(guard),
+            }
+        }
+        match &call.approval {
+            None => Ok(Entered::First(recorded)),
+            Some(id) => self.enter_approved(call, &tool, (id, arguments), deadline, recorded).await,
+        }
+    }
+
+    /// The approval is checked before a reply is given: only the call that was approved gets it.
+    async fn enter_approved(
+        &self,
+        call: &CallContext,
+        tool: &Tool,
+        (id, arguments): (&Arc<str>, &Arguments),
+        deadline: Deadline,
+        recorded: Recorded,
+    ) -> Result<Entered, CallError> {
+        let valid = tool.input.validate(arguments.clone())?;
+        let binding = Binding::of(call, tool, valid.as_map());
+        self.approvals.check_binding(id, call, &binding).await?;
+        loop {
+            let guard = match self.replies.enter_approved(call, id, &binding, deadline).await? {
+                IdempotentOutcome::Answered(reply) => return Ok(Entered::Answered(reply)),
+                IdempotentOutcome::First(guard) => guard,
+            };
+            match self.approvals.standing(id).await? {
+                Standing::Open => return Ok(Entered::First(recorded)),
+                Standing::Once(approved) => {
+                    return Ok(Entered::First(Recorded { approved: Some((approved, guard)), ..recorded }));
+                }
+                Standing::RunsElsewhere if deadline.has_passed() => return Err(still_running()),
+                Standing::RunsElsewhere => {
+                    drop(guard);
+                    sleep_until(deadline.0.min(Instant::now() + POLL)).await;
+                }
+            }
+        }
+    }
+}
+
+fn still_running() -> CallError {
+    let message = "the call of this approval is still running at another replica; send it again later for its reply";
+    CallError::new(ErrorCode::Timeout, message)
+}
