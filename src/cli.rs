@@ -1,5 +1,6 @@
 //! The command line: one file for each command.
 
+mod approvals;
 mod audit;
 mod backup;
 mod call;
@@ -102,6 +103,11 @@ enum Command {
     Chat(chat::ChatCommand),
     /// Run, show and delete the conversations of a running gateway.
     Conversations(conversations::ConversationsCommand),
+    /// List, show, approve and deny calls that a person must approve.
+    Approvals {
+        #[command(subcommand)]
+        command: Option<approvals::ApprovalsCommand>,
+    },
     /// Check configuration, policies and tools without starting the gateway.
     Check {
         /// Show the state of the running gateway instead: the one at `--server`, or that of the state directory.
@@ -228,6 +234,7 @@ pub fn main() -> ExitCode {
         Command::Check { remote, print_schema: false } => check::run(&common, remote),
         Command::Backup { file } => backup::write(&common, &file),
         Command::Restore { file } => backup::restore(&common, &file),
+        Command::Approvals { command } => approvals::run(&common, command),
         Command::Audit { command } => audit::run(&common, command),
         Command::Serve(options) => serve::run(&common, &options),
         Command::Tools { command } => tools::run(&common, &command.unwrap_or_default()),

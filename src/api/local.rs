@@ -68,6 +68,13 @@ impl NamedCaller {
         Self { user: Some("local".to_owned()), roles: vec!["admin".to_owned()] }
     }
 
+    /// The caller in whose name a command decides about calls of others.
+    pub fn approver() -> Self {
+        let Self { user, mut roles } = Self::administrator();
+        roles.push("approver".to_owned());
+        Self { user, roles }
+    }
+
     /// The header of its requests.
     pub fn header(&self) -> Option<(HeaderName, HeaderValue)> {
         let text = serde_json::to_vec(self).ok()?;

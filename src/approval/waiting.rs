@@ -24,7 +24,7 @@ const MAX_WAITING: u64 = 1_000;
 /// Those who wait, by the id of the approval.
 #[derive(Debug)]
 pub(super) struct Waiting {
-    share: Arc<Share>,
+    pub(super) share: Arc<Share>,
     by_id: Mutex<HashMap<Arc<str>, Arc<Notify>>>,
 }
 
@@ -49,6 +49,11 @@ impl Waiting {
         if let Some(decided) = self.by_id.lock().get(id) {
             decided.notify_waiters();
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.by_id.lock().len()
     }
 
     fn ids(&self) -> Vec<String> {

@@ -69,6 +69,7 @@ fn remote_support(command: &Command) -> RemoteSupport {
         | Command::Cluster { .. }
         | Command::Keys { .. }
         | Command::Limits { .. }
+        | Command::Approvals { .. }
         | Command::Check { remote: true, .. }
         | Command::Mcp { command: McpCommand::Serve { .. } | McpCommand::Login { .. } } => RemoteSupport::Remote,
         Command::Completions { .. }
@@ -120,6 +121,8 @@ mod tests {
         &["import", "openapi", "x"],
         &["check", "--remote"],
         &["cluster"],
+        &["approvals"],
+        &["approvals", "approve", "x"],
         &["cluster", "release", "x"],
         &["keys", "create", "--role", "x"],
         &["limits", "show"],

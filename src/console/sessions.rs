@@ -156,6 +156,7 @@ mod tests {
             key_sha256: None,
             tenant: "acme".into(),
             roles: Vec::new(),
+            person: None,
         };
         let config = AuthConfig { api_keys: keys.iter().map(key).collect(), ..AuthConfig::default() };
         Authenticator::new(&config, None).await.unwrap()

@@ -82,3 +82,6 @@ fn still_running() -> CallError {
     let message = "the call of this approval is still running at another replica; send it again later for its reply";
     CallError::new(ErrorCode::Timeout, message)
 }
+
+#[cfg(test)]
+mod tests;

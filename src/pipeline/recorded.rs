@@ -60,7 +60,8 @@ impl Recorded {
     /// Keeps the reply for calls that are sent again. A call that was not sent may be made again.
     pub(super) async fn end(self, reply: &Arc<Reply>, state: SendingState) {
         if let Some((approved, guard)) = self.approved {
-            approved.end(state != SendingState::Pending).await;
+            // A tool may succeed without sending anything.
+            approved.end(state != SendingState::Pending || reply.outcome.is_ok()).await;
             guard.end(reply, state).await;
         }
         if let Some(key) = self.key {

@@ -132,7 +132,7 @@ impl Checkpoint {
         let snapshot = Snapshot::build(vec![definition], Vec::new(), &config.tools, &metrics).unwrap();
         let file = state.path().join("audit.jsonl");
         let audit =
-            Audit::open(file, &AuditConfig { max_queued: 100, ..AuditConfig::default() }, Arc::default()).unwrap();
+            Audit::open(file, &AuditConfig { max_queued: 1_000, ..AuditConfig::default() }, Arc::default()).unwrap();
         let kept = Config { state_directory: Some(state.path().to_owned()), ..config.clone() };
         let approvals = Approvals::new(&kept, store, audit.clone(), Arc::clone(&metrics));
         let pipeline = Arc::new(Pipeline {

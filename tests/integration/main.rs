@@ -3,6 +3,7 @@
 
 mod agents;
 mod app;
+mod approvals;
 mod audit;
 mod audit_events;
 mod audit_rotation;

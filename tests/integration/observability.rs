@@ -138,7 +138,8 @@ async fn the_description_lists_headers_and_authentication() {
     let taken: Vec<_> =
         execute["parameters"].as_array().unwrap().iter().filter(|taken| taken["$ref"].is_string()).map(at).collect();
     let mut request = app.post("/tools/calculator/execute").json(&json!({"arguments": {"expression": "1"}}));
-    for parameter in &taken {
+    // There is no approval of that id.
+    for parameter in taken.iter().filter(|parameter| parameter["name"] != "X-Approval-Id") {
         request = request.header(parameter["name"].as_str().unwrap(), "7");
     }
     assert!(taken.iter().any(|parameter| parameter["name"] == "Idempotency-Key"), "{taken:?}");

@@ -31,10 +31,13 @@ fn the_settings_that_are_off_are_valid_too() {
     // Object storage is for replicas.
     let text = text.replace("at each.\n  enabled: false", "at each.\n  enabled: true");
     let of_cluster = "0123456789abcdef0123456789abcdef";
+    let of_secrets = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
     let set = [
         ("ALICE_KEY", "k"),
         ("SEKISHO_OIDC_SECRET", "s"),
         ("SEKISHO_CLUSTER_SECRET", of_cluster),
+        ("SEKISHO_SECRETS_KEY", of_secrets),
+        ("SEKISHO_PREVIOUS_SECRETS_KEY", of_secrets),
         ("S3_SECRET_ACCESS_KEY", "s"),
     ];
     let config = load_with(&text, &set).unwrap();

@@ -1,0 +1,191 @@
+//! `sekisho approvals`: calls that a person must approve, at a running gateway.
+
+use std::collections::HashSet;
+use std::thread::sleep;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use http::Method;
+use serde_json::{Value, json};
+
+use super::client::{Remote, Unanswered};
+use super::{Common, Exit, local_gateway, present};
+use crate::api::NamedCaller;
+
+/// How often `watch` looks for new ones.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Subcommand)]
+pub(super) enum ApprovalsCommand {
+    /// List approvals, the latest first.
+    List(ListOptions),
+    /// Show one with the arguments of its call.
+    Show { id: String },
+    /// Approve a call: once, unless an option says otherwise.
+    Approve {
+        id: String,
+        /// Why, for the record.
+        #[arg(long, default_value = "")]
+        reason: String,
+        /// Approve each call that is exactly like this one for so many minutes.
+        #[arg(long, conflicts_with = "session")]
+        minutes: Option<u32>,
+        /// Approve each call of this tool in its session.
+        #[arg(long)]
+        session: bool,
+    },
+    /// Deny a call, or take back an approval that is not used up.
+    Deny {
+        id: String,
+        /// Why: the caller reads it.
+        #[arg(long, default_value = "")]
+        reason: String,
+    },
+    /// Print calls that wait for approval, as they come, until it is interrupted.
+    Watch,
+}
+
+#[derive(Debug, Default, Args)]
+pub(super) struct ListOptions {
+    /// pending, approved, executing, done, unknown, denied or expired.
+    #[arg(long)]
+    status: Option<String>,
+    #[arg(long)]
+    tool: Option<String>,
+    /// The id of a caller.
+    #[arg(long)]
+    caller: Option<String>,
+}
+
+pub(super) fn run(common: &Common, command: Option<ApprovalsCommand>) -> Exit {
+    let endpoint = match local_gateway::find_remote_as(common, &NamedCaller::approver()) {
+        Ok(endpoint) => endpoint,
+        Err(exit) => return exit,
+    };
+    let answered = Remote::new(&endpoint).and_then(|remote| match command {
+        Some(ApprovalsCommand::Watch) => watch(&remote, common.json),
+        Some(ApprovalsCommand::Show { id }) => Ok(show(&remote.get(&["approvals", &id], &[])?, common.json)),
+        Some(ApprovalsCommand::Approve { id, reason, minutes, session }) => {
+            let mut body = json!({"reason": reason});
+            match (minutes, session) {
+                (Some(minutes), _) => {
+                    body["scope"] = json!("minutes");
+                    body["minutes"] = json!(minutes);
+                }
+                (None, true) => body["scope"] = json!("session"),
+                (None, false) => {}
+            }
+            Ok(decided(&remote.send(Method::POST, &["approvals", &id, "approve"], Some(&body))?, common.json))
+        }
+        Some(ApprovalsCommand::Deny { id, reason }) => {
+            let body = json!({"reason": reason});
+            Ok(decided(&remote.send(Method::POST, &["approvals", &id, "deny"], Some(&body))?, common.json))
+        }
+        Some(ApprovalsCommand::List(options)) => list(&remote, &options, common.json),
+        None => list(&remote, &ListOptions::default(), common.json),
+    });
+    answered.unwrap_or_else(Unanswered::report)
+}
+
+fn list(remote: &Remote, options: &ListOptions, as_json: bool) -> Result<Exit, Unanswered> {
+    let ListOptions { status, tool, caller } = options;
+    let named = [("status", status), ("tool", tool), ("caller", caller)];
+    let query: Vec<_> = named.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?))).collect();
+    let found = all(remote, &query)?;
+    if as_json {
+        return Ok(present::json(&found));
+    }
+    let header = ["id", "status", "tool", "caller", "reasons", "expires"];
+    present::table(&header, found.iter().map(row).collect());
+    Ok(Exit::Done)
+}
+
+/// Every page of the list.
+fn all(remote: &Remote, query: &[(&str, &str)]) -> Result<Vec<Value>, Unanswered> {
+    let mut found = Vec::new();
+    let mut before: Option<String> = None;
+    loop {
+        let mut query = query.to_vec();
+        query.push(("limit", "200"));
+        query.extend(before.as_deref().map(|before| ("before", before)));
+        let mut page = remote.get(&["approvals"], &query)?;
+        found.extend(page["approvals"].as_array_mut().map(std::mem::take).unwrap_or_default());
+        match page["next"].as_str() {
+            Some(next) => before = Some(next.to_owned()),
+            None => return Ok(found),
+        }
+    }
+}
+
+fn watch(remote: &Remote, as_json: bool) -> Result<Exit, Unanswered> {
+    let mut seen = HashSet::new();
+    loop {
+        let mut pending = all(remote, &[("status", "pending")])?;
+        pending.reverse();
+        for approval in pending {
+            if seen.insert(text(&approval, "id")) {
+                match as_json {
+                    true => present::json_line(&approval),
+                    false => present::line(&row(&approval).join("  ")),
+                }
+            }
+        }
+        sleep(WATCH_INTERVAL);
+    }
+}
+
+fn row(approval: &Value) -> Vec<String> {
+    let caller = format!("{} ({})", text(&approval["caller"], "id"), text(&approval["caller"], "tenant"));
+    let reasons = texts(&approval["reasons"]).join("; ");
+    ["id", "status", "tool"].map(|name| text(approval, name)).into_iter().chain([caller, reasons, text(approval, "expires_at")]).collect()
+}
+
+fn show(approval: &Value, as_json: bool) -> Exit {
+    if as_json {
+        return present::json(approval);
+    }
+    let caller = &approval["caller"];
+    let fields = [
+        ("id", text(approval, "id")),
+        ("status", text(approval, "status")),
+        ("tool", text(approval, "tool")),
+        ("target", text(approval, "target")),
+        ("caller", format!("{} ({}), used by {}", text(caller, "id"), text(caller, "tenant"), text(caller, "person"))),
+        ("session", text(approval, "session_id")),
+        ("via", text(approval, "via")),
+        ("reasons", texts(&approval["reasons"]).join("; ")),
+        ("asked", text(approval, "created_at")),
+        ("expires", text(approval, "expires_at")),
+        ("persons needed", approval["approvals_needed"].to_string()),
+        ("calls made", approval["uses"].to_string()),
+        ("page", text(approval, "url")),
+    ];
+    let fields = fields.into_iter().filter(|(_, value)| !value.is_empty());
+    present::lines(fields.map(|(name, value)| vec![name.to_owned(), value]).collect());
+    for decision in approval["decisions"].as_array().into_iter().flatten() {
+        let what = if decision["approved"] == true { "approved" } else { "denied" };
+        let (approver, at, reason) = (text(decision, "approver"), text(decision, "at"), text(decision, "reason"));
+        present::line(&format!("{what} by {approver} at {at}: {reason}"));
+    }
+    present::line("arguments:");
+    present::json(&approval["arguments"])
+}
+
+fn decided(approval: &Value, as_json: bool) -> Exit {
+    if as_json {
+        return present::json(approval);
+    }
+    let (id, status, tool) = (text(approval, "id"), text(approval, "status"), text(approval, "tool"));
+    let next = if status == "pending" { ": a second person must approve it" } else { "" };
+    present::line(&format!("{tool} {id} is {status}{next}"));
+    Exit::Done
+}
+
+fn text(value: &Value, name: &str) -> String {
+    present::harmless(value[name].as_str().unwrap_or_default()).into_owned()
+}
+
+fn texts(values: &Value) -> Vec<String> {
+    let texts = values.as_array().into_iter().flatten().filter_map(Value::as_str);
+    texts.map(|text| present::harmless(text).into_owned()).collect()
+}
