@@ -1,9 +1,12 @@
 //! `Prefer: wait=SECONDS` (RFC 7240): a call that needs approval is answered once that is decided, if that is in time.
 
+use std::future::ready;
 use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
+use futures_util::FutureExt;
+use tokio::time::Instant;
 
 use super::request::{Incoming, RequestMeta};
 use crate::approval::MAX_WAIT;
@@ -16,8 +19,10 @@ const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-appli
 pub(super) async fn answer(gateway: &Gateway, origin: &RequestMeta, incoming: Incoming) -> Response {
     let Incoming { call, arguments } = incoming;
     let Some(wait) = origin.wait else { return gateway.pipeline.call(call, arguments).await.into_response() };
+    let deadline = Instant::now() + wait;
+    let patience = move |_| ready(deadline.saturating_duration_since(Instant::now())).boxed();
     // Boxed, because few requests wait.
-    let mut response = Box::pin(gateway.call_when_approved(call, arguments, wait)).await.into_response();
+    let mut response = Box::pin(gateway.call_when_approved(call, arguments, patience)).await.into_response();
     if let Ok(applied) = HeaderValue::try_from(format!("wait={}", wait.as_secs())) {
         response.headers_mut().insert(PREFERENCE_APPLIED, applied);
     }

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::{Gateway, Reach};
 use crate::approval::{Approval, Judgement, MAX_WAIT, Waited};
 use crate::core::call::{Arguments, CallContext, Caller};
-use crate::core::error::{CallError, ErrorCode};
+use crate::core::error::{CallError, ErrorCode, NeededApproval};
 use crate::infra::store::ApprovalFilter;
 use crate::pipeline::Answered;
 use crate::policy::ApproverInput;
@@ -23,23 +24,23 @@ const DECISIONS_POLL: Duration = Duration::from_millis(500);
 const MAX_CALLS: u32 = 8;
 
 impl Gateway {
-    /// Makes a call. One that needs approval ends, and is made again once that is decided, at most `wait` later. Meanwhile
-    /// it has no slot, no budget and no arguments in memory.
+    /// Makes a call. One that needs approval ends, and is made again once that is decided. Meanwhile it has no slot, no budget
+    /// and no arguments in memory. `patience` says, for each approval that nobody has decided yet, how long that is waited for.
     pub(crate) async fn call_when_approved(
         &self,
         call: CallContext,
         arguments: Arguments,
-        wait: Duration,
+        patience: impl Fn(NeededApproval) -> BoxFuture<'static, Duration> + Send + Sync,
     ) -> Answered {
-        let deadline = Instant::now() + wait.min(MAX_WAIT);
         let mut next = (call, arguments);
         for _ in 0..MAX_CALLS {
             let (call, arguments) = next;
             // A file is gone with its call.
-            let again = call.upload.is_none().then(|| call.repeated());
+            let may_wait = call.upload.is_none() && self.pipeline.may_need_approval(&call);
+            let again = may_wait.then(|| CallContext { agent_call: call.agent_call.clone(), ..call.repeated() });
             let answered = self.pipeline.call(call, arguments).await;
-            let Some((again, id)) = again.zip(answered.needed_approval()) else { return answered };
-            next = match self.decided_call(again, &id, deadline).await {
+            let Some((again, needed)) = again.zip(answered.needed_approval().cloned()) else { return answered };
+            next = match self.decided_call(again, needed, &patience).await {
                 Some(decided) => decided,
                 None => return answered,
             };
@@ -52,17 +53,22 @@ impl Gateway {
     async fn decided_call(
         &self,
         call: CallContext,
-        id: &Arc<str>,
-        deadline: Instant,
+        needed: NeededApproval,
+        patience: &(impl Fn(NeededApproval) -> BoxFuture<'static, Duration> + Send + Sync),
     ) -> Option<(CallContext, Arguments)> {
-        let approvals = &self.pipeline.approvals;
-        let waited = approvals.wait(&call.caller, id, deadline).await;
-        if waited.is_err() || waited.is_ok_and(|waited| waited == Waited::InVain) {
+        let (approvals, id) = (&self.pipeline.approvals, Arc::clone(&needed.id));
+        // Approved already, or denied: by an approver who was faster.
+        let mut waited = approvals.wait(&call.caller, &id, Instant::now()).await.ok()?;
+        if waited == Waited::InVain {
+            let deadline = Instant::now() + patience(needed).await.min(MAX_WAIT);
+            waited = approvals.wait(&call.caller, &id, deadline).await.ok()?;
+        }
+        if waited == Waited::InVain {
             return None;
         }
-        let approval = approvals.find(id).await.ok()?;
+        let approval = approvals.find(&id).await.ok()?;
         let arguments = approvals.arguments(&approval).ok()?;
-        Some((CallContext { approval: Some(Arc::clone(id)), ..call }, arguments))
+        Some((CallContext { approval: Some(id), ..call }, arguments))
     }
 
     /// An approval that the caller may see, and whether its arguments too: approvers see those of their tenant.

@@ -8,12 +8,19 @@ use super::Pipeline;
 use super::idempotency::{IdempotentOutcome, POLL};
 use super::recorded::{Entered, Recorded};
 use crate::approval::{Binding, Standing};
+use crate::config::ApprovalRule;
 use crate::core::call::{Arguments, CallContext, Deadline};
 use crate::core::error::{CallError, ErrorCode};
 use crate::policy::{NeedsApproval, Permit};
 use crate::tool::Tool;
 
 impl Pipeline {
+    /// Whether the call may need approval at all: for others nothing is kept to make them again.
+    pub(crate) fn may_need_approval(&self, call: &CallContext) -> bool {
+        let asks = |tool: &Arc<Tool>| tool.metadata.approval != ApprovalRule::Never;
+        self.policy.asks_approval() || self.registry.find_for(call).as_ref().is_ok_and(asks)
+    }
+
     /// Permits a call that was approved, and asks for the approval of another.
     pub(super) async fn approve(
         &self,

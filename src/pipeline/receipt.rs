@@ -50,10 +50,9 @@ impl Answered {
     }
 
     /// The approval that the call needs, or that it can be made by now.
-    pub fn needed_approval(&self) -> Option<Arc<str>> {
+    pub fn needed_approval(&self) -> Option<&NeededApproval> {
         let error = self.reply.outcome.as_ref().err()?;
-        let needed = error.approval().filter(|_| error.code() == ErrorCode::ApprovalRequired)?;
-        Some(Arc::clone(&needed.id))
+        error.approval().filter(|_| error.code() == ErrorCode::ApprovalRequired)
     }
 
     pub(super) fn first(reply: Reply) -> Self {

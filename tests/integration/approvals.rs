@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 use crate::app::{TestApp, answer, code};
 use crate::audit_events::lines;
 use crate::cli::{Serving, sekisho, text};
+use crate::mcp::client::McpClient;
+use crate::mcp::{NEWER, OLDER};
 use crate::policy::with_policy_and;
 use crate::slack::slack;
 
@@ -327,4 +329,55 @@ fn the_example_of_the_page_runs() {
     let printed = String::from_utf8_lossy(&run.stdout).into_owned();
     assert!(run.status.success(), "{}", text(&run));
     assert!(printed.contains("6*7") && printed.contains("\"approved\"") && printed.trim_end().ends_with("42"), "{}", text(&run));
+}
+
+/// The id of the only approval that waits.
+async fn pending(app: &TestApp) -> String {
+    let (_, list) = answer(app.get("/approvals?status=pending").bearer_auth("key-of-boss")).await;
+    list["approvals"][0]["id"].as_str().unwrap_or_else(|| panic!("{list}")).to_owned()
+}
+
+#[tokio::test]
+async fn an_mcp_client_shows_the_page_of_the_approver_and_its_call_waits() {
+    let app = TestApp::with(&format!("{KEYS}{ASKS}")).await;
+    let opens_pages = json!({"elicitation": {"url": {}}});
+    let newer = McpClient::new(&app, NEWER, Some("key-of-ann")).with_capabilities(opens_pages.clone());
+    let call = json!({"name": "echo", "arguments": {"n": 1}});
+    let asked = newer.result("tools/call", call.clone(), "InputRequiredResult").await;
+    let question = &asked["inputRequests"]["approval"];
+    let id = pending(&app).await;
+    assert_eq!((&question["method"], &question["params"]["mode"]), (&json!("elicitation/create"), &json!("url")), "{asked}");
+    assert!(question["params"]["url"].as_str().unwrap().ends_with(&format!("/console/approvals/{id}")), "{asked}");
+    let mut again = call.clone();
+    again["inputResponses"] = json!({"approval": {"action": "accept"}});
+    again["requestState"] = asked["requestState"].clone();
+    let (answered, ()) = tokio::join!(newer.result("tools/call", again, "CallToolResult"), async {
+        while app.metric("shannon_approval_waiters").await == 0.0 {
+            tokio::task::yield_now().await;
+        }
+        approve(&app, &id).await;
+    });
+    assert_eq!(answered["structuredContent"]["run"], 1, "{answered}");
+    // A user who does not want to wait gets the refusal.
+    let asked = newer.result("tools/call", call.clone(), "InputRequiredResult").await;
+    let mut declined = call.clone();
+    declined["inputResponses"] = json!({"approval": {"action": "decline"}});
+    declined["requestState"] = asked["requestState"].clone();
+    let refused = newer.result("tools/call", declined, "CallToolResult").await;
+    assert_eq!(refused["structuredContent"]["error_info"]["code"], "approval_required", "{refused}");
+}
+
+/// A client that opens no pages sends no headers either: the same call again runs, once it is approved.
+#[tokio::test]
+async fn an_mcp_client_that_opens_no_pages_calls_again() {
+    let app = TestApp::with(&format!("{KEYS}{ASKS}")).await;
+    for (revision, n) in [(OLDER, 1), (NEWER, 2)] {
+        let client = McpClient::connect_as(&app, revision, Some("key-of-ann")).await;
+        let call = json!({"name": "echo", "arguments": {"n": n}});
+        let refused = client.result("tools/call", call.clone(), "CallToolResult").await;
+        assert_eq!(refused["structuredContent"]["error_info"]["code"], "approval_required", "{refused}");
+        approve(&app, &pending(&app).await).await;
+        let answered = client.result("tools/call", call, "CallToolResult").await;
+        assert_eq!(answered["structuredContent"]["echo"], json!({"n": n}), "{answered}");
+    }
 }

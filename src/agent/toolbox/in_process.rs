@@ -2,14 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::future::ready;
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::images::find_images;
 use super::{RecordedCall, ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
+use crate::approval::MAX_WAIT;
 use crate::core::call::{BudgetScopes, CallContext, Caller, ChargeSink, ClientRequest, TraceParent, Via};
 use crate::core::coercion::Coercion;
 use crate::core::session::Session;
@@ -81,7 +84,9 @@ impl Toolbox for InProcess {
                 return ToolAnswer { success: false, text, error_info: None, images: Vec::new() };
             }
             let context = self.context(call.id, call.tool, call.corrections, call.record);
-            let answered = self.gateway.pipeline.call(context, call.arguments).await;
+            // The run pauses until somebody decides; the model reads a refusal.
+            let patience = |_| ready(MAX_WAIT).boxed();
+            let answered = self.gateway.call_when_approved(context, call.arguments, patience).await;
             ToolAnswer::from(&*answered.reply)
         })
     }

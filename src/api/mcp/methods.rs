@@ -1,5 +1,6 @@
 //! The methods of MCP that a client may call.
 
+mod approval;
 mod operation;
 mod passed_on;
 mod prompts;

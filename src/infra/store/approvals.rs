@@ -66,6 +66,7 @@ pub struct StoredApproval {
     pub call_digest: String,
     pub session_digest: Option<String>,
     pub details: String,
+    /// Sealed; empty where it was not read by its id.
     pub arguments: String,
     pub decisions: String,
     pub scope: Option<ApprovalScope>,
@@ -92,8 +93,13 @@ pub struct ApprovalFilter<'a> {
     pub max: u32,
 }
 
-const COLUMNS: &str = "id, tenant, caller_key, caller_id, tool, state, call_digest, session_digest, details, arguments, \
-                       decisions, scope, uses, fence, runner, revision, created, expires, changed";
+/// Without the arguments, which may be long.
+const COLUMNS: &str = "id, tenant, caller_key, caller_id, tool, state, call_digest, session_digest, details, \
+                       '' AS arguments, decisions, scope, uses, fence, runner, revision, created, expires, changed";
+
+/// All of them.
+const ALL_COLUMNS: &str = "id, tenant, caller_key, caller_id, tool, state, call_digest, session_digest, details, \
+                           arguments, decisions, scope, uses, fence, runner, revision, created, expires, changed";
 
 impl Store {
     /// Adds a request for approval, unless an equal one waits.
@@ -172,7 +178,7 @@ impl Store {
     /// [`StoreError`].
     pub async fn approval(&self, id: &str) -> Result<Option<StoredApproval>, StoreError> {
         let now = self.engine.now_expression();
-        let sql = format!("SELECT {COLUMNS}, {now} AS moment FROM approvals WHERE id = $1");
+        let sql = format!("SELECT {ALL_COLUMNS}, {now} AS moment FROM approvals WHERE id = $1");
         let row = sqlx::query(AssertSqlSafe(sql)).bind(id).fetch_optional(&self.pool).await;
         let row = row.map_err(|error| self.failed(error))?;
         row.map(|row| self.approval_of(&row, Some("moment"))).transpose()

@@ -53,7 +53,7 @@ fn outcome(answered: &Answered) -> Result<Value, ErrorCode> {
 async fn asked(checkpoint: &Checkpoint, arguments: Arguments) -> Arc<str> {
     let answered = send(checkpoint, None, arguments).await;
     assert_eq!(outcome(&answered), Err(ErrorCode::ApprovalRequired));
-    answered.needed_approval().unwrap()
+    Arc::clone(&answered.needed_approval().unwrap().id)
 }
 
 async fn approve(checkpoint: &Checkpoint, id: &str) {
@@ -87,7 +87,7 @@ async fn a_call_that_needs_approval_gives_everything_back_and_runs_once_when_it_
     assert_eq!(asked(&checkpoint, arguments("3")).await, id, "the same call, as it is coerced");
     assert_ne!(asked(&checkpoint, arguments(4)).await, id);
     let early = send(&checkpoint, Some(&id), arguments(3)).await;
-    assert_eq!((outcome(&early), early.needed_approval()), (Err(ErrorCode::ApprovalRequired), Some(id.clone())));
+    assert_eq!((outcome(&early), early.needed_approval().map(|needed| &needed.id)), (Err(ErrorCode::ApprovalRequired), Some(&id)));
     approve(&checkpoint, &id).await;
     let without = send(&checkpoint, None, arguments(3)).await;
     let error = without.reply.outcome.as_ref().unwrap_err();
@@ -181,7 +181,7 @@ async fn an_approval_satisfies_what_the_approver_was_shown_and_nothing_else() {
     policy.reload(&policies(&folder, &format!("{one}\nrequire_approval[\"two\"] {{ true }}"))).unwrap();
     let again = send(&checkpoint, Some(&id), arguments(1)).await;
     assert_eq!(outcome(&again), Err(ErrorCode::ApprovalRequired));
-    let second = again.needed_approval().unwrap();
+    let second = Arc::clone(&again.needed_approval().unwrap().id);
     assert_ne!(second, id, "a reason that the approver was not shown asks again");
     let shown = checkpoint.pipeline.approvals.find(&second).await.unwrap().details;
     assert_eq!(shown.reasons, ["one", "two"]);
@@ -270,7 +270,8 @@ async fn an_approval_of_a_session_is_for_its_tool_there_until_it_is_taken_back()
         let session = pipeline.sessions.prepare(&call().caller, session).unwrap();
         CallContext { session: Some(session), ..call() }
     };
-    let id = pipeline.call(within("s"), arguments(1)).await.needed_approval().unwrap();
+    let asked = pipeline.call(within("s"), arguments(1)).await;
+    let id = Arc::clone(&asked.needed_approval().unwrap().id);
     pipeline.approvals.decide(&id, &boss(), &yes(ApprovalScope::Session, None)).await.unwrap();
     for n in 1..=2 {
         assert_eq!(outcome(&pipeline.call(within("s"), arguments(n)).await), Ok(json!(n)));
@@ -339,7 +340,7 @@ async fn a_key_and_an_approval_go_together() {
         ..call()
     };
     let refused = checkpoint.pipeline.call(keyed(None), arguments(1)).await;
-    let id = refused.needed_approval().unwrap();
+    let id = Arc::clone(&refused.needed_approval().unwrap().id);
     approve(&checkpoint, &id).await;
     for approval in [Some(&id), Some(&id), None] {
         let answered = checkpoint.pipeline.call(keyed(approval), arguments(1)).await;

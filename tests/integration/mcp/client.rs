@@ -114,6 +114,11 @@ impl McpClient {
         self
     }
 
+    pub(crate) fn with_capabilities(mut self, capabilities: Value) -> Self {
+        self.capabilities = capabilities;
+        self
+    }
+
     pub(crate) fn without_capabilities(mut self) -> Self {
         self.capabilities = json!({});
         self

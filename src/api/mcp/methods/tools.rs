@@ -9,6 +9,7 @@ use rmcp::model::{
 };
 use serde_json::{Map, Value};
 
+use super::approval;
 use super::tasks::with_task_support;
 use super::{Context, Questionable, StartedRequest, cursor, parsed, ready};
 use crate::api::mcp::catalogue::{LIST_TTL_MS, Page, for_older_clients, page};
@@ -97,7 +98,10 @@ impl Context {
                 Err(error) => return Ok(result::of_error(&error).into()),
             };
             let has_output_schema = tool.is_some_and(|tool| tool.output.is_some());
-            let answered = gateway.pipeline.call(CallContext { session, ..call }, arguments).await;
+            let asking = Arc::clone(&client);
+            let patience = move |needed| approval::ask(Arc::clone(&asking), needed).boxed();
+            let call = CallContext { session, ..call };
+            let answered = gateway.call_when_approved(call, arguments, patience).await;
             if era == Era::Stateless
                 && let Some(missing) = result::missing_capability(&answered.reply, &client)
             {
