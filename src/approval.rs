@@ -10,6 +10,7 @@
 mod binding;
 mod decide;
 mod grant;
+mod notices;
 mod record;
 mod refusal;
 mod shown;
@@ -23,13 +24,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
+use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use crate::config::{ApprovalsConfig, Config};
 use crate::core::call::{Arguments, CallContext};
 use crate::core::error::CallError;
 use crate::core::json;
-use crate::infra::audit::{Audit, AuditEvent, EventKind};
+use crate::infra::audit::{Audit, AuditEvent, AuditSlot, EventKind};
 use crate::infra::metrics::{ApprovalEvent, Metrics};
 use crate::infra::sealing::{SealedFor, Sealer};
 use crate::infra::store::{ApprovalFilter, Asked, NewApproval, Store};
@@ -38,6 +40,7 @@ use crate::tool::Tool;
 pub use self::binding::Binding;
 pub use self::decide::Judgement;
 pub use self::grant::{ApprovedCall, Grant, Standing};
+pub use self::notices::Notice;
 pub use self::record::{Approval, Decision, Details};
 pub use self::waiting::{MAX_WAIT, Waited};
 
@@ -69,6 +72,8 @@ pub struct Approvals {
     replica: OnceLock<Arc<str>>,
     waiting: Waiting,
     known_uses: Mutex<HashSet<String>>,
+    notices: mpsc::Sender<Notice>,
+    notices_to_send: Mutex<Option<mpsc::Receiver<Notice>>>,
 }
 
 /// A call that needs approval, as the policies ask for it.
@@ -89,6 +94,7 @@ pub struct AskedCall<'a> {
 
 impl Approvals {
     pub fn new(config: &Config, store: Store, audit: Audit, metrics: Arc<Metrics>) -> Self {
+        let (notices, to_send) = notices::queue();
         Self {
             store,
             sealer: Sealer::new(config),
@@ -100,6 +106,8 @@ impl Approvals {
             replica: OnceLock::new(),
             waiting: Waiting::default(),
             known_uses: Mutex::default(),
+            notices,
+            notices_to_send: Mutex::new(Some(to_send)),
         }
     }
 
@@ -177,7 +185,8 @@ impl Approvals {
         }
         let (caller, details) = (&call.caller, Details::of(asked, reasons));
         let sealed = self.sealer.seal(sealed_for(&caller.tenant, &caller.key), &text);
-        let arguments = sealed.map_err(|error| refusal::not_kept(reasons, &error).decided_by(policy_version.clone()))?;
+        let arguments =
+            sealed.map_err(|error| refusal::not_kept(reasons, &error).decided_by(policy_version.clone()))?;
         let (slot, id) = (self.audit.reserve()?, Uuid::new_v4().to_string());
         let new = NewApproval {
             id: &id,
@@ -192,25 +201,30 @@ impl Approvals {
             details: &details.text()?,
             arguments: &arguments,
         };
-        let stored = match self.store.ask_approval(new).await.map_err(|error| refusal::unavailable(&error))? {
-            Asked::Known(stored) => stored,
+        let approval = match self.store.ask_approval(new).await.map_err(|error| refusal::unavailable(&error))? {
+            Asked::Known(stored) => Approval::read(stored)?,
             Asked::New(stored) => {
-                self.metrics.approval(ApprovalEvent::Asked);
-                let detail = Some(format!("{}: {}", tool.name(), reasons.join("; ")));
-                let event = AuditEvent {
-                    subject: Some(stored.id.clone()),
-                    detail,
-                    caller: Some(Arc::clone(caller)),
-                    ..AuditEvent::new(EventKind::ApprovalAsked).of_request(call.request.as_ref(), call.trace.as_ref())
-                };
-                _ = slot.write_event(event);
+                let approval = Approval::read(stored)?;
+                self.record_asked(&approval, call, slot);
                 self.count_pending().await;
-                stored
+                approval
             }
             Asked::TooManyOfCaller => return Err(refusal::too_many_of_caller()),
             Asked::TooMany => return Err(refusal::too_many()),
         };
-        Ok(self.required(&Approval::read(stored)?, reasons, policy_version))
+        Ok(self.required(&approval, reasons, policy_version))
+    }
+
+    fn record_asked(&self, approval: &Approval, call: &CallContext, slot: AuditSlot) {
+        self.metrics.approval(ApprovalEvent::Asked);
+        let event = AuditEvent {
+            subject: Some(approval.id.to_string()),
+            detail: Some(format!("{}: {}", approval.tool, approval.details.reasons.join("; "))),
+            caller: Some(Arc::clone(&call.caller)),
+            ..AuditEvent::new(EventKind::ApprovalAsked).of_request(call.request.as_ref(), call.trace.as_ref())
+        };
+        _ = slot.write_event(event);
+        self.notify(approval);
     }
 
     /// An approval, whoever asks.

@@ -56,7 +56,7 @@ use self::overrides::Overrides;
 use self::yaml::document::Document;
 
 pub use self::agent::{AgentConfig, AgentProfile, ProfilePrompt, Provider};
-pub use self::approvals::{ApprovalRule, ApprovalsConfig};
+pub use self::approvals::{ApprovalRule, ApprovalsConfig, WebhookConfig};
 pub use self::audit::{AuditArguments, AuditConfig, Durability, OnDamage};
 pub use self::auth::{AnonymousAccess, ApiKeyConfig, AuthConfig, JwtConfig, OidcConfig};
 pub use self::aws::AwsConfig;
@@ -273,6 +273,7 @@ impl Config {
         }
         self.limits.check(&mut findings);
         self.policy.check(&mut findings);
+        self.approvals.check(&mut findings);
         self.budget.check(&mut findings);
         self.breaker.check(&mut findings);
         self.execution.check(&mut findings);

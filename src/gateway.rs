@@ -26,6 +26,7 @@ mod rule_levels;
 mod servers;
 mod tenants;
 mod tool_set;
+mod webhooks;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -132,12 +132,7 @@ impl Pipeline {
         }
     }
 
-    async fn run_and_settle(
-        &self,
-        call: &CallContext,
-        arguments: Arguments,
-        recorded: Option<&mut Recorded>,
-    ) -> Reply {
+    async fn run_and_settle(&self, call: &CallContext, arguments: Arguments, recorded: Option<&mut Recorded>) -> Reply {
         let mut scope = match self.settlement.open(call, &arguments) {
             Ok(scope) => scope,
             Err(error) => return Reply::without_a_run(call, error),
@@ -162,7 +157,9 @@ impl Pipeline {
         let permit = match self.policy.authorize(call, &tool, arguments) {
             Ok(Authorized::Permitted(permit)) => Ok(permit),
             // Boxed, because few calls need approval.
-            Ok(Authorized::NeedsApproval(needs)) => Box::pin(self.approve(call, &tool, needs, recorded.as_deref())).await,
+            Ok(Authorized::NeedsApproval(needs)) => {
+                Box::pin(self.approve(call, &tool, needs, recorded.as_deref())).await
+            }
             Err(refused) => Err(refused),
         };
         let permit = scope.record_stage(Stage::Policy, permit)?;

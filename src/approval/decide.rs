@@ -52,18 +52,16 @@ impl Approvals {
             decisions.push(judgement.by(approver));
             let decided = Outcome::of(&approval, &decisions, judgement.approved);
             let text = serde_json::to_string(&decisions).map_err(CallError::internal)?;
-            let stored = DecidedApproval {
-                state: decided.state,
-                decisions: &text,
-                scope: decided.scope,
-                ttl: decided.ttl,
-            };
+            let stored =
+                DecidedApproval { state: decided.state, decisions: &text, scope: decided.scope, ttl: decided.ttl };
             let stored = self.store.decide_approval(&approval.stored, stored).await;
             if stored.map_err(|error| refusal::unavailable(&error))? {
                 self.metrics.approval(if judgement.approved { ApprovalEvent::Approved } else { ApprovalEvent::Denied });
                 self.waiting.wake(id);
                 self.count_pending().await;
-                return self.find(id).await;
+                let decided = self.find(id).await?;
+                self.notify(&decided);
+                return Ok(decided);
             }
         }
         Err(CallError::new(ErrorCode::Overloaded, "others decide about this approval at the same time: try again"))

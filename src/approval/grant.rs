@@ -154,7 +154,9 @@ impl ApprovedCall {
         failpoint::reach("approval.ending");
         match self.approvals.store.end_approved_call(&self.approval.id, fence, was_sent).await {
             Ok(true) => {}
-            Ok(false) => tracing::warn!(approval = &*self.approval.id, "an approved call ended after it counted as lost"),
+            Ok(false) => {
+                tracing::warn!(approval = &*self.approval.id, "an approved call ended after it counted as lost")
+            }
             Err(error) => tracing::error!(%error, "the end of an approved call could not be recorded"),
         }
         failpoint::reach("approval.ended");

@@ -24,6 +24,7 @@ impl Approvals {
             self.record(expired, |approvals, approval| {
                 approvals.metrics.approval(ApprovalEvent::Expired);
                 approvals.audit.event(event(EventKind::ApprovalExpired, approval));
+                approvals.notify(approval);
             });
         }
         self.store.forget_approvals_older_than(KEPT).await?;

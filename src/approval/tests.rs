@@ -25,7 +25,7 @@ impl Fixture {
         let state = TempDir::new().unwrap();
         let config = Config {
             state_directory: Some(state.path().to_owned()),
-            approvals: ApprovalsConfig { own },
+            approvals: ApprovalsConfig { own, ..ApprovalsConfig::default() },
             ..Config::default()
         };
         let file = state.path().join("audit.jsonl");
@@ -123,10 +123,9 @@ async fn of_two_approvals_at_once_both_count_once() {
 async fn two_persons_allow_what_both_allow() {
     let fixture = Fixture::new(false).await;
     let minutes = |minutes| Judgement { scope: ApprovalScope::Minutes, minutes: Some(minutes), ..yes() };
-    for (first, second, scope, seconds) in [
-        (minutes(10), minutes(5), ApprovalScope::Minutes, 300),
-        (minutes(10), yes(), ApprovalScope::Once, 3_600),
-    ] {
+    for (first, second, scope, seconds) in
+        [(minutes(10), minutes(5), ApprovalScope::Minutes, 300), (minutes(10), yes(), ApprovalScope::Once, 3_600)]
+    {
         let id = fixture.ask(caller("ann"), 2).await;
         fixture.decide(&id, &caller("bob"), first).await.unwrap();
         fixture.decide(&id, &caller("eve"), second).await.unwrap();
@@ -168,7 +167,10 @@ async fn arguments_are_sealed_in_the_store_and_masked_for_approvers() {
     assert!(!approval.sealed.contains("eve") && !approval.stored.details.contains("eve"));
     assert_eq!(fixture.approvals.arguments(&approval).unwrap()["amount"], 7);
     let shown = fixture.approvals.shown_arguments(&approval).unwrap();
-    assert_eq!((&shown["to"], &shown["amount"]["masked"], &shown["amount"]["length"]), (&json!("eve"), &json!(true), &json!(1)));
+    assert_eq!(
+        (&shown["to"], &shown["amount"]["masked"], &shown["amount"]["length"]),
+        (&json!("eve"), &json!(true), &json!(1))
+    );
 }
 
 #[tokio::test]

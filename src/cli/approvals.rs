@@ -137,7 +137,11 @@ fn watch(remote: &Remote, as_json: bool) -> Result<Exit, Unanswered> {
 fn row(approval: &Value) -> Vec<String> {
     let caller = format!("{} ({})", text(&approval["caller"], "id"), text(&approval["caller"], "tenant"));
     let reasons = texts(&approval["reasons"]).join("; ");
-    ["id", "status", "tool"].map(|name| text(approval, name)).into_iter().chain([caller, reasons, text(approval, "expires_at")]).collect()
+    ["id", "status", "tool"]
+        .map(|name| text(approval, name))
+        .into_iter()
+        .chain([caller, reasons, text(approval, "expires_at")])
+        .collect()
 }
 
 fn show(approval: &Value, as_json: bool) -> Exit {

@@ -20,6 +20,7 @@ impl Gateway {
         self.background.spawn(async move { gateway.usage.run(gateway.closing.clone()).await });
         let gateway = Arc::clone(self);
         self.background.spawn(async move { gateway.keep_uses_of_keys().await });
+        self.background.spawn(Arc::clone(self).send_notices());
         self.start_replica();
         self.start_blobs();
         let gateway = Arc::clone(self);

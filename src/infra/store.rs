@@ -54,9 +54,7 @@ use tokio::time::Instant;
 
 use super::temporary_folder::private_folder;
 
-pub use self::approvals::{
-    ApprovalFilter, Asked, DecidedApproval, NewApproval, PENDING_OF_CALLER, StoredApproval,
-};
+pub use self::approvals::{ApprovalFilter, Asked, DecidedApproval, NewApproval, PENDING_OF_CALLER, StoredApproval};
 pub use self::budget_leases::{AccountLease, AskedLease};
 pub use self::charges::{ReservedCharge, StoredCharge, sums_of};
 pub use self::conversation_journal::{ToolExecution, ToolOutcome, TurnMessage, Used};

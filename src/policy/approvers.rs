@@ -39,9 +39,7 @@ impl Policy {
         let error = match evaluated {
             Ok(reasons) if reasons.is_empty() => return Ok(()),
             Ok(reasons) => refusal(ErrorCode::Denied, "approvals.deny", reasons),
-            Err(failure) => {
-                refusal(ErrorCode::Denied, "approvals.deny", vec![UNDECIDED.to_owned()]).caused_by(failure)
-            }
+            Err(failure) => refusal(ErrorCode::Denied, "approvals.deny", vec![UNDECIDED.to_owned()]).caused_by(failure),
         };
         Err(error.decided_by(set.version.clone()))
     }

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::app::{TestApp, answer, code};
 use crate::audit_events::lines;
+use crate::charges::served;
 use crate::cli::{Serving, sekisho, text};
 use crate::mcp::client::McpClient;
 use crate::mcp::{NEWER, OLDER};
@@ -98,9 +99,13 @@ async fn a_call_is_approved_by_another_and_made_once() {
     assert_eq!(app.metric("shannon_approvals_total{event=\"used\"}").await, 1.0);
     assert_eq!(app.metric("shannon_approvals_pending").await, 0.0);
     let lines = lines(app.stop().await.path());
-    let events: Vec<_> = lines.iter().filter_map(|line| Some((line["event"].as_str()?, line["caller"].as_str()?))).collect();
+    let events: Vec<_> =
+        lines.iter().filter_map(|line| Some((line["event"].as_str()?, line["caller"].as_str()?))).collect();
     let done: Vec<_> = lines.iter().filter(|line| line["success"] == true && line["subject"] == id).collect();
-    assert_eq!(done.iter().map(|line| line["event"].as_str().unwrap()).collect::<Vec<_>>(), ["approval_asked", "approval_given", "approval_used"]);
+    assert_eq!(
+        done.iter().map(|line| line["event"].as_str().unwrap()).collect::<Vec<_>>(),
+        ["approval_asked", "approval_given", "approval_used"]
+    );
     // That of another tenant's approver, who was refused.
     assert!(events.contains(&("approval_given", "far")), "{events:?}");
     assert!(!lines.iter().any(|line| line.to_string().contains("amount")), "no argument is in the trail");
@@ -145,7 +150,10 @@ async fn a_request_that_prefers_to_wait_is_answered_when_somebody_decides() {
     let arguments = json!({"n": 1});
     let wait = |seconds: u32| call(&app, "key-of-ann", &arguments).header("prefer", format!("wait={seconds}")).send();
     let in_vain = wait(0).await.unwrap();
-    assert_eq!((in_vain.status(), &in_vain.headers()["preference-applied"]), (StatusCode::FORBIDDEN, &"wait=0".parse().unwrap()));
+    assert_eq!(
+        (in_vain.status(), &in_vain.headers()["preference-applied"]),
+        (StatusCode::FORBIDDEN, &"wait=0".parse().unwrap())
+    );
     let id = ask(&app, "key-of-ann", &arguments).await;
     let decide_later = async |what: &str, id: &str| {
         while app.metric("shannon_approval_waiters").await == 0.0 {
@@ -223,7 +231,10 @@ deny["once only"] { input.scope != "once" }
     assert_eq!(answer(call(&app, "key-of-ann", &json!({"amount": 5}))).await.0, StatusCode::OK);
     let id = ask(&app, "key-of-ann", &json!({"amount": 500, "token": "hunter2"})).await;
     let (_, shown) = show(&app, "key-of-boss", &id).await;
-    assert_eq!((&shown["arguments"]["token"]["masked"], &shown["arguments"]["token"]["length"]), (&json!(true), &json!(7)));
+    assert_eq!(
+        (&shown["arguments"]["token"]["masked"], &shown["arguments"]["token"]["length"]),
+        (&json!(true), &json!(7))
+    );
     assert!(!shown.to_string().contains("hunter2"), "{shown}");
     let (status, refused) = decide(&app, "key-of-boss", &id, "approve", json!({})).await;
     assert_eq!((status, &refused["error"]), (StatusCode::FORBIDDEN, &json!("ask Eve")));
@@ -245,11 +256,16 @@ async fn approvers_may_approve_their_own_calls_only_if_that_is_configured() {
 async fn what_waits_or_is_approved_survives_a_restart() {
     let yaml = format!("{KEYS}{ASKS}");
     let app = TestApp::with(&yaml).await;
-    let (waits, approved) = (ask(&app, "key-of-ann", &json!({"n": 1})).await, ask(&app, "key-of-ann", &json!({"n": 2})).await);
+    let (waits, approved) =
+        (ask(&app, "key-of-ann", &json!({"n": 1})).await, ask(&app, "key-of-ann", &json!({"n": 2})).await);
     approve(&app, &approved).await;
     let app = TestApp::in_directory(app.stop().await, &yaml).await;
     assert_eq!(ask(&app, "key-of-ann", &json!({"n": 1})).await, waits);
-    assert_eq!(show(&app, "key-of-boss", &waits).await.1["arguments"], json!({"n": 1}), "its key is in the state directory");
+    assert_eq!(
+        show(&app, "key-of-boss", &waits).await.1["arguments"],
+        json!({"n": 1}),
+        "its key is in the state directory"
+    );
     approve(&app, &waits).await;
     for (id, n) in [(&waits, 1), (&approved, 2)] {
         let (status, reply) = answer(call(&app, "key-of-ann", &json!({"n": n})).header("x-approval-id", id)).await;
@@ -323,12 +339,17 @@ fn the_example_of_the_page_runs() {
     }
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
     let block = PAGE.split("```sh\n").nth(1).unwrap().split("```").next().unwrap();
-    let script = block.replace("8080", &port).replace("auth:\n", &format!("server: {{listen: '127.0.0.1:{port}'}}\nauth:\n"));
+    let script =
+        block.replace("8080", &port).replace("auth:\n", &format!("server: {{listen: '127.0.0.1:{port}'}}\nauth:\n"));
     // Also where a line fails.
     let run = shell(&format!("trap 'kill $! 2> /dev/null' EXIT\n{script}"), directory.path());
     let printed = String::from_utf8_lossy(&run.stdout).into_owned();
     assert!(run.status.success(), "{}", text(&run));
-    assert!(printed.contains("6*7") && printed.contains("\"approved\"") && printed.trim_end().ends_with("42"), "{}", text(&run));
+    assert!(
+        printed.contains("6*7") && printed.contains("\"approved\"") && printed.trim_end().ends_with("42"),
+        "{}",
+        text(&run)
+    );
 }
 
 /// The id of the only approval that waits.
@@ -346,7 +367,11 @@ async fn an_mcp_client_shows_the_page_of_the_approver_and_its_call_waits() {
     let asked = newer.result("tools/call", call.clone(), "InputRequiredResult").await;
     let question = &asked["inputRequests"]["approval"];
     let id = pending(&app).await;
-    assert_eq!((&question["method"], &question["params"]["mode"]), (&json!("elicitation/create"), &json!("url")), "{asked}");
+    assert_eq!(
+        (&question["method"], &question["params"]["mode"]),
+        (&json!("elicitation/create"), &json!("url")),
+        "{asked}"
+    );
     assert!(question["params"]["url"].as_str().unwrap().ends_with(&format!("/console/approvals/{id}")), "{asked}");
     let mut again = call.clone();
     again["inputResponses"] = json!({"approval": {"action": "accept"}});
@@ -379,5 +404,27 @@ async fn an_mcp_client_that_opens_no_pages_calls_again() {
         approve(&app, &pending(&app).await).await;
         let answered = client.result("tools/call", call, "CallToolResult").await;
         assert_eq!(answered["structuredContent"]["echo"], json!({"n": n}), "{answered}");
+    }
+}
+
+#[tokio::test]
+async fn a_receiver_of_webhooks_is_told_what_waits_and_what_was_decided() {
+    let (sender, mut received) = tokio::sync::mpsc::unbounded_channel();
+    let take = move |headers: axum::http::HeaderMap, body: String| {
+        sender.send((headers, serde_json::from_str::<Value>(&body).unwrap())).unwrap();
+        async { "" }
+    };
+    let receiver = served(axum::Router::new().route("/hook", axum::routing::post(take))).await;
+    let secret = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3";
+    let webhook = format!("approvals: {{webhook: {{url: '{receiver}/hook', secret: {secret}}}}}\n");
+    let app = TestApp::with(&format!("{KEYS}{ASKS}{webhook}")).await;
+    let id = ask(&app, "key-of-ann", &json!({"token": "hunter2"})).await;
+    approve(&app, &id).await;
+    for kind in ["approval.pending", "approval.approved"] {
+        let (headers, body) = received.recv().await.unwrap();
+        assert_eq!((&body["type"], &body["data"]["id"]), (&json!(kind), &json!(id)), "{body}");
+        assert!(!body.to_string().contains("hunter2"), "{body}");
+        assert!(headers["webhook-signature"].to_str().unwrap().starts_with("v1,"), "{headers:?}");
+        assert!(headers.contains_key("webhook-id") && headers.contains_key("webhook-timestamp"), "{headers:?}");
     }
 }

@@ -32,7 +32,11 @@ const REQUEST: [(&str, &str, &str); 8] = [
     ("X-Task-Id", "task_id", "The task whose token budget the calls count against."),
     ("traceparent", "traceparent", "The caller's span (W3C Trace Context)."),
     ("Idempotency-Key", "idempotency_key", "A call sent twice with the same key runs once."),
-    ("X-Approval-Id", "approval_id", "The approval by which the call is made: `error_info.approval.id` of its refusal."),
+    (
+        "X-Approval-Id",
+        "approval_id",
+        "The approval by which the call is made: `error_info.approval.id` of its refusal.",
+    ),
     ("Prefer", "prefer", "`wait=SECONDS`, at most 600: a call that needs approval is answered once that is decided."),
     ("x-openwebui-chat-id", "chat_id", "The thread whose summary is stored and sent to the model."),
 ];

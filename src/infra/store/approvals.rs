@@ -149,7 +149,11 @@ impl Store {
         Ok(Asked::New(self.approval_of(&row, None)?))
     }
 
-    async fn insert_approval(&self, connection: &mut sqlx::AnyConnection, new: NewApproval<'_>) -> sqlx::Result<AnyRow> {
+    async fn insert_approval(
+        &self,
+        connection: &mut sqlx::AnyConnection,
+        new: NewApproval<'_>,
+    ) -> sqlx::Result<AnyRow> {
         let now = self.engine.now_expression();
         let insert = format!(
             "INSERT INTO approvals (id, tenant, caller_key, caller_id, tool, state, pending_digest, call_digest, tool_digest,
@@ -211,9 +215,8 @@ impl Store {
     /// [`StoreError`].
     pub async fn approvals(&self, filter: ApprovalFilter<'_>) -> Result<Vec<StoredApproval>, StoreError> {
         let now = self.engine.now_expression();
-        let shown = format!(
-            "CASE WHEN state IN ('pending', 'approved') AND expires <= {now} THEN 'expired' ELSE state END"
-        );
+        let shown =
+            format!("CASE WHEN state IN ('pending', 'approved') AND expires <= {now} THEN 'expired' ELSE state END");
         let sql = format!(
             "SELECT {COLUMNS}, {now} AS moment FROM approvals
              WHERE ($1 = '' OR tenant = $1) AND ($2 = '' OR caller_key = $2) AND ($3 = '' OR {shown} = $3)
@@ -240,8 +243,7 @@ impl Store {
     /// [`StoreError`].
     pub async fn was_approved_before(&self, tool_digest: &str) -> Result<bool, StoreError> {
         let used = sqlx::query_scalar("SELECT COUNT(*) FROM approvals WHERE tool_digest = $1 AND uses > 0");
-        let used: i64 =
-            used.bind(tool_digest).fetch_one(&self.pool).await.map_err(|error| self.failed(error))?;
+        let used: i64 = used.bind(tool_digest).fetch_one(&self.pool).await.map_err(|error| self.failed(error))?;
         Ok(used > 0)
     }
 

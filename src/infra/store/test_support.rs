@@ -58,9 +58,8 @@ async fn bound_the_file(store: &Store, bound: &'static str) {
 /// As if an approval had been asked and decided so much earlier.
 pub(crate) async fn age_approval(store: &Store, id: &str, by: std::time::Duration) {
     let micros = by.as_micros();
-    let sql = format!(
-        "UPDATE approvals SET created = created - {micros}, expires = expires - {micros} WHERE id = '{id}'"
-    );
+    let sql =
+        format!("UPDATE approvals SET created = created - {micros}, expires = expires - {micros} WHERE id = '{id}'");
     sqlx::raw_sql(AssertSqlSafe(sql)).execute(&store.pool).await.unwrap();
 }
 

@@ -87,11 +87,18 @@ async fn a_call_that_needs_approval_gives_everything_back_and_runs_once_when_it_
     assert_eq!(asked(&checkpoint, arguments("3")).await, id, "the same call, as it is coerced");
     assert_ne!(asked(&checkpoint, arguments(4)).await, id);
     let early = send(&checkpoint, Some(&id), arguments(3)).await;
-    assert_eq!((outcome(&early), early.needed_approval().map(|needed| &needed.id)), (Err(ErrorCode::ApprovalRequired), Some(&id)));
+    assert_eq!(
+        (outcome(&early), early.needed_approval().map(|needed| &needed.id)),
+        (Err(ErrorCode::ApprovalRequired), Some(&id))
+    );
     approve(&checkpoint, &id).await;
     let without = send(&checkpoint, None, arguments(3)).await;
     let error = without.reply.outcome.as_ref().unwrap_err();
-    assert!(error.message().contains(&format!("it is approved: send the same call again with the header `X-Approval-Id: {id}`")));
+    assert!(
+        error
+            .message()
+            .contains(&format!("it is approved: send the same call again with the header `X-Approval-Id: {id}`"))
+    );
     let first = send(&checkpoint, Some(&id), arguments("3")).await;
     assert_eq!((outcome(&first), first.replayed), (Ok(json!(1)), false));
     assert_eq!(state_of(&checkpoint, &id).await, ApprovalState::Done);
@@ -148,7 +155,11 @@ async fn each_refusal_has_its_name_and_says_what_to_do() {
         assert!(error.message().contains(says), "{error}");
         assert!(error.message().contains("without `X-Approval-Id` to ask again"), "{error}");
     }
-    let other = CallContext { caller: Arc::new(Caller::new("eve", "acme", Vec::new())), approval: Some(approved.clone()), ..call() };
+    let other = CallContext {
+        caller: Arc::new(Caller::new("eve", "acme", Vec::new())),
+        approval: Some(approved.clone()),
+        ..call()
+    };
     assert_eq!(outcome(&checkpoint.pipeline.call(other, arguments(4)).await), Err(ErrorCode::NotFound));
     // The tool has changed since.
     let changed = Metadata { version: "2.0.0".into(), ..always() };

@@ -9,9 +9,9 @@ use regorus::unstable::BUILTINS;
 use super::files::shipped_library;
 use super::module::{Call, Kind, Module, RuleName};
 use super::{PolicyError, depth};
+use crate::policy::approvers;
 use crate::policy::input;
 use crate::policy::reads::{self, Reference};
-use crate::policy::approvers;
 use crate::policy::set::{APPROVER_DENY, DENY, MASK, REQUIRE_APPROVAL};
 
 /// All errors of a parsed set.

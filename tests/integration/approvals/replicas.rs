@@ -29,9 +29,9 @@ async fn on_postgresql_racing_retries_at_two_replicas_run_the_tool_once() {
         let id = ask(&one, "key-of-ann", &arguments).await;
         assert_eq!(ask(&other, "key-of-ann", &arguments).await, id, "equal requests are one");
         approve(&other, &id).await;
-        let retries = (0..20).flat_map(|_| [&one, &other]).map(|app| {
-            answer(call(app, "key-of-ann", &arguments).header("x-approval-id", &id))
-        });
+        let retries = (0..20)
+            .flat_map(|_| [&one, &other])
+            .map(|app| answer(call(app, "key-of-ann", &arguments).header("x-approval-id", &id)));
         let answers = join_all(retries).await;
         let runs: Vec<_> = answers.iter().map(|(status, reply)| (*status, reply["output"].clone())).collect();
         assert!(runs.iter().all(|run| *run == runs[0] && run.0 == StatusCode::OK), "{answers:#?}");

@@ -167,10 +167,8 @@ impl Store {
         let mut decided = Vec::new();
         for ids in ids.chunks(crate::infra::store::MAX_ROWS) {
             let parameters: Vec<_> = (1..=ids.len()).map(|number| format!("${number}")).collect();
-            let sql = format!(
-                "SELECT id FROM approvals WHERE state <> 'pending' AND id IN ({})",
-                parameters.join(", ")
-            );
+            let sql =
+                format!("SELECT id FROM approvals WHERE state <> 'pending' AND id IN ({})", parameters.join(", "));
             let query = ids.iter().fold(sqlx::query(AssertSqlSafe(sql)), |query, id| query.bind(id));
             let rows = query.fetch_all(&self.pool).await.map_err(|error| self.failed(error))?;
             for row in rows {

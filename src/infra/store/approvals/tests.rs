@@ -105,7 +105,10 @@ async fn a_call_whose_runner_is_gone_has_an_unknown_outcome() {
     store.start_approved_call("2", "own").await.unwrap();
     let lost = store.lose_calls_of_others("own", LOST_AFTER).await.unwrap();
     assert_eq!(lost.iter().map(|lost| lost.id.as_str()).collect::<Vec<_>>(), ["1"]);
-    assert_eq!((state_of(&store, "1").await, state_of(&store, "2").await), (ApprovalState::Unknown, ApprovalState::Executing));
+    assert_eq!(
+        (state_of(&store, "1").await, state_of(&store, "2").await),
+        (ApprovalState::Unknown, ApprovalState::Executing)
+    );
     assert!(!store.end_approved_call("1", 1, true).await.unwrap(), "whoever comes back has lost it");
     assert!(store.lose_approved_call("2", 1).await.unwrap());
     assert!(!store.lose_approved_call("2", 1).await.unwrap());

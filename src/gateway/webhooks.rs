@@ -1,0 +1,106 @@
+//! Sends notices about approvals to the receiver of the configuration, signed as <https://www.standardwebhooks.com> says.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hmac::{Hmac, KeyInit, Mac};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Method};
+use jiff::Timestamp;
+use sha2::Sha256;
+
+use super::Gateway;
+use crate::approval::Notice;
+use crate::config::WebhookConfig;
+use crate::core::call::Deadline;
+use crate::infra::outbound::{Outbound, OutboundRequest, Trust, check_status};
+
+/// How long one attempt may take.
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Pauses before further attempts.
+const PAUSES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(30)];
+
+/// What is read of an answer.
+const MAX_ANSWER_BYTES: usize = 16 << 10;
+
+/// The name of the part in readiness.
+const COMPONENT: &str = "approvals_webhook";
+
+impl Gateway {
+    /// Sends notices one after the other, each until it is taken or was refused too often.
+    pub(super) async fn send_notices(self: Arc<Self>) {
+        let Some(mut notices) = self.pipeline.approvals.take_notices() else { return };
+        while let Some(Some(notice)) = self.closing.run_until_cancelled(notices.recv()).await {
+            let config = self.config.load_full();
+            let Some(webhook) = &config.approvals.webhook else { continue };
+            match self.closing.run_until_cancelled(send(&self.outbound, webhook, &notice)).await {
+                Some(Ok(())) => self.readiness.restore(COMPONENT),
+                Some(Err(problem)) => self.readiness.degrade(COMPONENT, format!("a notice was not taken: {problem}")),
+                None => return,
+            }
+        }
+    }
+}
+
+async fn send(outbound: &Outbound, webhook: &WebhookConfig, notice: &Notice) -> Result<(), String> {
+    let mut pauses = PAUSES.into_iter();
+    loop {
+        let problem = match attempt(outbound, webhook, notice, Timestamp::now()).await {
+            Ok(()) => return Ok(()),
+            Err(problem) => problem,
+        };
+        let Some(pause) = pauses.next() else { return Err(problem) };
+        tracing::debug!(problem, "a webhook is sent again");
+        tokio::time::sleep(pause).await;
+    }
+}
+
+async fn attempt(outbound: &Outbound, webhook: &WebhookConfig, notice: &Notice, now: Timestamp) -> Result<(), String> {
+    let body = notice.body.to_string();
+    let request = OutboundRequest {
+        method: Method::POST,
+        headers: headers(webhook, &notice.id, now, &body).ok_or("the secret is no key")?,
+        body: Some(body.into()),
+        max_response_bytes: MAX_ANSWER_BYTES,
+        trust: Trust::Operator,
+        ..OutboundRequest::get(webhook.url.clone(), Deadline::after(SEND_TIMEOUT))
+    };
+    let response = outbound.send(request).await.map_err(|error| error.message().to_owned())?;
+    check_status(&response).map_err(|error| error.message().to_owned())
+}
+
+/// `None`: the secret is no key, which the check of the configuration refuses.
+fn headers(webhook: &WebhookConfig, id: &str, now: Timestamp, body: &str) -> Option<HeaderMap> {
+    let seconds = now.as_second();
+    let mut mac = Hmac::<Sha256>::new_from_slice(&webhook.key()?).ok()?;
+    mac.update(format!("{id}.{seconds}.{body}").as_bytes());
+    let signature = format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()));
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert("webhook-id", HeaderValue::try_from(id).ok()?);
+    headers.insert("webhook-timestamp", HeaderValue::from(seconds));
+    headers.insert("webhook-signature", HeaderValue::try_from(signature).ok()?);
+    Some(headers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Secret;
+
+    /// Computed by another implementation of HMAC.
+    #[test]
+    fn a_notice_is_signed_with_its_id_and_time() {
+        let secret = format!("whsec_{}", STANDARD.encode("0123456789abcdef01234567"));
+        let webhook =
+            WebhookConfig { url: "https://hooks.example/a".parse().unwrap(), secret: Secret::new(secret.as_str()) };
+        let now = Timestamp::from_second(1_731_705_121).unwrap();
+        let headers = headers(&webhook, "msg_1", now, r#"{"event_type":"ping"}"#).unwrap();
+        assert_eq!(headers["webhook-id"], "msg_1");
+        assert_eq!(headers["webhook-timestamp"], "1731705121");
+        assert_eq!(headers["webhook-signature"], "v1,1/k8bhSj5EwvbUBbOC12Cg4PHCMUTnxtyQFNIszqHEs=");
+    }
+}
