@@ -233,7 +233,7 @@ impl Approvals {
     /// `not_found`, `overloaded` when the store cannot be read.
     pub async fn find(&self, id: &str) -> Result<Approval, CallError> {
         let stored = self.store.approval(id).await.map_err(|error| refusal::unavailable(&error))?;
-        stored.map(Approval::read).unwrap_or_else(|| Err(refusal::not_found()))
+        Approval::read(stored.ok_or_else(refusal::not_found)?)
     }
 
     /// The latest first.

@@ -32,21 +32,21 @@ impl Gateway {
         arguments: Arguments,
         patience: impl Fn(NeededApproval) -> BoxFuture<'static, Duration> + Send + Sync,
     ) -> Answered {
-        let mut next = (call, arguments);
-        for _ in 0..MAX_CALLS {
+        let (mut next, mut calls) = ((call, arguments), 0);
+        loop {
             let (call, arguments) = next;
+            calls += 1;
             // A file is gone with its call.
-            let may_wait = call.upload.is_none() && self.pipeline.may_need_approval(&call);
+            let may_wait = calls < MAX_CALLS && call.upload.is_none() && self.pipeline.may_need_approval(&call);
             let again = may_wait.then(|| CallContext { agent_call: call.agent_call.clone(), ..call.repeated() });
             let answered = self.pipeline.call(call, arguments).await;
             let Some((again, needed)) = again.zip(answered.needed_approval().cloned()) else { return answered };
-            next = match self.decided_call(again, needed, &patience).await {
+            // Boxed, because few calls wait.
+            next = match Box::pin(self.decided_call(again, needed, &patience)).await {
                 Some(decided) => decided,
                 None => return answered,
             };
         }
-        let (call, arguments) = next;
-        self.pipeline.call(call, arguments).await
     }
 
     /// The call of an approval that is decided in time, with the arguments that were kept.

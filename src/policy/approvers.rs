@@ -71,3 +71,58 @@ pub(super) const FIELDS: [(&str, &[&str]); 3] = [
     ("approver", &["id", "tenant", "person", "roles"]),
     ("scope", &[]),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::PolicyConfig;
+    use crate::policy::tests::folder;
+
+    const CALLS: &str = "package tools\ndeny[\"no\"] { false }\n";
+
+    fn check(rules: &str, person: &str) -> Result<(), CallError> {
+        let folder = folder(&[("tools.rego", CALLS), ("approvals.rego", rules)]);
+        let config = PolicyConfig { directory: Some(folder.path().to_owned()), ..PolicyConfig::default() };
+        let policy = Policy::load(&config).unwrap();
+        let arguments = json!({"amount": 7}).as_object().cloned().unwrap();
+        let given = ApproverInput {
+            id: "1",
+            tool: "pay",
+            arguments: &arguments,
+            reasons: &["costly".to_owned()],
+            session: None,
+            caller: ("ann", "acme", "ann"),
+            scope: "once",
+        };
+        policy.check_approver(given, &Caller::new(person, "acme", vec!["approver".to_owned()]))
+    }
+
+    #[test]
+    fn rules_restrict_who_approves_what_and_fail_closed() {
+        let eve = "package approvals\ndeny[\"ask Eve\"] { input.approval.arguments.amount > 5; input.approver.id != \"eve\" }\n";
+        assert!(check(eve, "eve").is_ok());
+        let error = check(eve, "bob").unwrap_err();
+        assert_eq!((error.code(), error.message()), (ErrorCode::Denied, "ask Eve"));
+        let errs = "package approvals\ndeny[\"x\"] { to_number(input.approver.id) > 3 }\n";
+        assert_eq!(check(errs, "bob").unwrap_err().code(), ErrorCode::Denied);
+    }
+
+    #[test]
+    fn a_package_that_would_never_deny_or_has_other_fields_is_broken() {
+        for (calls, rules, expected) in [
+            (CALLS, "package approvals\nallow { true }\n", "has no rule `deny[msg]`"),
+            (CALLS, "package approvals\ndeny = true\n", "`deny` must be a set of reasons"),
+            (CALLS, "package approvals\ndeny[\"x\"] { input.user.id == \"x\" }\n", "no field `user`"),
+            (
+                "package tools\ndeny[\"no\"] { data.approvals.deny[\"x\"] }\n",
+                "package approvals\ndeny[\"x\"] { true }\n",
+                "`data.approvals` is about approvers",
+            ),
+        ] {
+            let folder = folder(&[("tools.rego", calls), ("approvals.rego", rules)]);
+            let config = PolicyConfig { directory: Some(folder.path().to_owned()), ..PolicyConfig::default() };
+            let errors = Policy::load(&config).unwrap_err();
+            assert!(errors.iter().any(|error| error.to_string().contains(expected)), "{expected}: {errors:?}");
+        }
+    }
+}

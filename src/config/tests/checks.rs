@@ -148,6 +148,17 @@ fn every_rule_of_the_check_is_enforced() {
         ("limits: {max_concurrent: 0}", "limits.max_concurrent"),
         ("limits: {max_concurrent_per_tool: 0}", "limits.max_concurrent_per_tool"),
         ("limits: {parallelism: 0}", "limits.parallelism"),
+        ("tools: {overrides: {x: {approvals_needed: 3}}}", "tools.overrides.x.approvals_needed"),
+        ("secrets: {key: '00ff'}", "secrets.key"),
+        (
+            "secrets: {previous_key: '0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef'}",
+            "secrets.previous_key",
+        ),
+        (
+            "approvals: {webhook: {url: 'file:///a', secret: whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3}}",
+            "approvals.webhook.url",
+        ),
+        ("approvals: {webhook: {url: 'https://a.example', secret: whsec_MDEy}}", "approvals.webhook.secret"),
         ("policy: {timeout_ms: 0}", "policy.timeout_ms"),
         ("policy: {timeout_ms: 60001}", "policy.timeout_ms"),
         ("budget: {max_cost_per_request: -0.01}", "budget.max_cost_per_request"),
