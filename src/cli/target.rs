@@ -112,7 +112,7 @@ mod tests {
         Ok(common.server.map(|server| server.to_string()))
     }
 
-    const REMOTE: [&[&str]; 16] = [
+    const REMOTE: [&[&str]; 18] = [
         &["tools"],
         &["tools", "search", "x"],
         &["call", "x"],
