@@ -22,9 +22,14 @@ impl Binding {
     pub fn of(call: &CallContext, tool: &Tool, arguments: &Arguments) -> Self {
         let target = call.target.as_deref().map_or("", |target| &target.name);
         let metadata = &tool.metadata;
+        // A virtual MCP server, or a key with a part of the tools, is another place to call from.
+        let scope = call.caller.tools.lists().map(|list| digest_of(list.iter().map(String::as_str)));
+        let scope: Vec<_> = scope.collect();
+        let scope = digest_of(scope.iter().map(String::as_str));
         let tool = [
             // Tenant and identity.
             &*call.caller.key,
+            &scope,
             metadata.kind.as_str(),
             &metadata.name,
             &metadata.source,

@@ -23,6 +23,11 @@ impl ToolScope {
         self.0.is_none()
     }
 
+    /// The lists of patterns, in the order of narrowing.
+    pub fn lists(&self) -> impl Iterator<Item = &[String]> {
+        self.0.iter().flat_map(|lists| lists.iter().map(|list| &**list))
+    }
+
     pub fn admits(&self, name: &str) -> bool {
         let Some(lists) = &self.0 else { return true };
         lists.iter().all(|patterns| patterns.iter().any(|pattern| matches(pattern, name)))
