@@ -66,7 +66,7 @@ pub(super) fn not_found() -> CallError {
 
 pub(super) fn mismatch(approval: &Approval, call: &CallContext) -> CallError {
     let what = match approval.tool == call.tool {
-        true => "for other arguments, another session or another version of this tool".to_owned(),
+        true => "for other arguments, another session, endpoint or version of this tool".to_owned(),
         false => format!("for the tool {}", approval.tool),
     };
     CallError::new(ErrorCode::ApprovalMismatch, format!("the approval {} is {what}: {ASK_AGAIN}", approval.id))

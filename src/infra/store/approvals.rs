@@ -200,7 +200,8 @@ impl Store {
         let sql = format!(
             "SELECT {COLUMNS} FROM approvals
              WHERE state IN ('pending', 'approved') AND expires > {}
-               AND (call_digest = $1 OR (session_digest = $2 AND scope = 'session'))
+               AND ((scope = 'session' AND session_digest = $2)
+                    OR (COALESCE(scope, '') <> 'session' AND call_digest = $1))
              ORDER BY created",
             self.engine.now_expression()
         );

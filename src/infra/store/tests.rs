@@ -234,16 +234,10 @@ async fn tables_are_not_migrated_while_replicas_use_them_that_could_not_go_on() 
     let pool = postgresql::connect(url.expose()).await.unwrap();
     migrations::migrator().run_to(migrations::OLDEST - 1, &pool).await.unwrap();
     let store = Store { pool, engine: Engine::PostgreSql, place: "older".into() };
-    let older = ReplicaIdentity {
-        id: "a",
-        host: "host",
-        version: "0",
-        configuration: "c",
-        policies: "p",
-        address: None,
-        degraded: "[]",
-    };
-    store.beat(older, Duration::from_secs(12)).await.unwrap();
+    // As a replica of that version does.
+    let now = store.engine.now_expression();
+    let beat = format!("INSERT INTO replicas VALUES ('a', 'host', '0', 'c', 'p', {now}, {now})");
+    sqlx::raw_sql(AssertSqlSafe(beat)).execute(&store.pool).await.unwrap();
     let error = Store::open(&database).await.unwrap_err();
     assert!(matches!(error, StoreError::OlderReplicas { .. }), "{error:?}");
     assert!(error.to_string().contains("stop them first"), "{error}");

@@ -161,6 +161,12 @@ async fn each_refusal_has_its_name_and_says_what_to_do() {
         ..call()
     };
     assert_eq!(outcome(&checkpoint.pipeline.call(other, arguments(4)).await), Err(ErrorCode::NotFound));
+    // Another place to call from: an endpoint, or a key with a part of the tools.
+    let narrowed = call().caller.tools.narrowed(vec!["*".to_owned()]);
+    let caller = Arc::new(Caller { tools: narrowed, ..Caller::clone(&call().caller) });
+    let elsewhere = CallContext { caller, approval: Some(approved.clone()), ..call() };
+    let refused = checkpoint.pipeline.call(elsewhere, arguments(4)).await;
+    assert_eq!(outcome(&refused), Err(ErrorCode::ApprovalMismatch));
     // The tool has changed since.
     let changed = Metadata { version: "2.0.0".into(), ..always() };
     let changed = Checkpoint::of_tool_on(&store, &key(), changed, counting()).await;
