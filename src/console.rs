@@ -6,6 +6,8 @@
 
 mod acts;
 mod address;
+mod approval;
+mod approvals;
 mod assets;
 mod call_path;
 mod calls;
@@ -111,6 +113,8 @@ fn routes(gateway: &Arc<Gateway>, api: &Router, address: Option<SocketAddr>) -> 
         .route("/console/calls/live", get(calls::live))
         .route("/console/calls/history", get(calls::history::page))
         .route("/console/calls/{id}", get(calls::one))
+        .route("/console/approvals", get(approvals::page))
+        .route("/console/approvals/{id}", get(approval::page).post(approval::act))
         .route("/console/servers", get(servers::page))
         .route("/console/servers/add", get(servers::add::page).post(servers::add::submit))
         .route("/console/servers/lock", get(servers::lock::page).post(servers::lock::approve))

@@ -20,7 +20,7 @@ pub struct ConsoleRoles {
     pub viewer: Vec<String>,
     /// The same, and try tools.
     pub operator: Vec<String>,
-    /// See what viewers see.
+    /// See what viewers see, and decide about calls that need approval.
     pub approver: Vec<String>,
     /// All of it; administrators of the tenant `default` see the calls of all tenants.
     pub admin: Vec<String>,
@@ -50,8 +50,9 @@ impl ConsoleRole {
 
 impl Default for ConsoleRoles {
     fn default() -> Self {
-        let admin = vec!["admin".to_owned()];
-        Self { viewer: Vec::new(), operator: Vec::new(), approver: Vec::new(), admin }
+        // The address that a refused caller gets leads approvers to a page of the console.
+        let (approver, admin) = (vec!["approver".to_owned()], vec!["admin".to_owned()]);
+        Self { viewer: Vec::new(), operator: Vec::new(), approver, admin }
     }
 }
 
@@ -85,10 +86,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_gives_a_role_to_administrators_alone() {
+    fn the_default_gives_a_role_to_administrators_and_approvers() {
         let caller = |roles: &[&str]| Caller::new("ann", "acme", roles.iter().map(|role| (*role).to_owned()).collect());
         let of = |roles: &[&str]| ConsoleConfig::default().roles_of(&caller(roles));
         assert_eq!(of(&["admin"]), [ConsoleRole::Admin]);
+        assert_eq!(of(&["approver"]), [ConsoleRole::Approver]);
         // The role that opens dangerous tools is none of the console.
         assert!(of(&["operator"]).is_empty() && of(&["viewer"]).is_empty() && of(&[]).is_empty());
         let roles = ConsoleRoles { viewer: vec!["audit".into()], operator: vec!["audit".into()], ..Default::default() };

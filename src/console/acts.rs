@@ -9,6 +9,7 @@ pub(super) enum Act {
     SeeOverview,
     SeeTools,
     SeeCalls,
+    SeeApprovals,
     SeeConversations,
     SeePlans,
     SeeAgents,
@@ -17,6 +18,7 @@ pub(super) enum Act {
     TryTool,
     TalkToAgents,
     RunPlans,
+    DecideApprovals,
     ChangeAgents,
     SearchHistory,
     SeeServers,
@@ -29,10 +31,11 @@ pub(super) enum Act {
 
 impl Act {
     #[cfg(test)]
-    const ALL: [Self; 19] = [
+    const ALL: [Self; 21] = [
         Self::SeeOverview,
         Self::SeeTools,
         Self::SeeCalls,
+        Self::SeeApprovals,
         Self::SeeConversations,
         Self::SeePlans,
         Self::SeeAgents,
@@ -41,6 +44,7 @@ impl Act {
         Self::TryTool,
         Self::TalkToAgents,
         Self::RunPlans,
+        Self::DecideApprovals,
         Self::ChangeAgents,
         Self::SearchHistory,
         Self::SeeServers,
@@ -56,6 +60,7 @@ impl Act {
             Self::SeeOverview => "see the overview",
             Self::SeeTools => "see tools",
             Self::SeeCalls => "see calls",
+            Self::SeeApprovals => "see approvals",
             Self::SeeConversations => "see your conversations",
             Self::SeePlans => "see your plans",
             Self::SeeAgents => "see models, skills and tenants",
@@ -64,6 +69,7 @@ impl Act {
             Self::TryTool => "try a tool",
             Self::TalkToAgents => "talk to an agent",
             Self::RunPlans => "begin and steer plans",
+            Self::DecideApprovals => "approve and deny calls",
             Self::ChangeAgents => "change models, skills and tenants",
             Self::SearchHistory => "search older calls",
             Self::SeeServers => "see servers",
@@ -82,6 +88,7 @@ impl Act {
             Self::SeeOverview
             | Self::SeeTools
             | Self::SeeCalls
+            | Self::SeeApprovals
             | Self::SeeConversations
             | Self::SeePlans
             | Self::SeeAgents
@@ -90,6 +97,7 @@ impl Act {
             Self::TryTool | Self::TalkToAgents | Self::RunPlans | Self::ExplainCall => {
                 has(&[ConsoleRole::Operator, ConsoleRole::Admin])
             }
+            Self::DecideApprovals => has(&[ConsoleRole::Approver, ConsoleRole::Admin]),
             Self::SearchHistory | Self::SeeServers | Self::SeePolicies | Self::SeeLimits => !roles.is_empty(),
             Self::ChangeServers | Self::SeeConfiguration | Self::ChangeAgents => has(&[ConsoleRole::Admin]),
         }

@@ -10,6 +10,10 @@ use rust_decimal::Decimal;
 use super::text::Texts;
 use crate::core::text_direction;
 
+/// The ids of the texts for times, by their unit.
+const AGO: [&str; 4] = ["time-seconds", "time-minutes", "time-hours", "time-days"];
+const AHEAD: [&str; 4] = ["time-in-seconds", "time-in-minutes", "time-in-hours", "time-in-days"];
+
 /// In µs, ms or s, with three significant digits.
 pub(super) fn duration(took: Duration) -> String {
     let micros = took.as_secs_f64() * 1e6;
@@ -55,14 +59,22 @@ pub(super) fn text(text: &str) -> Cow<'_, str> {
 pub(super) fn time(texts: &Texts, at: SystemTime) -> Markup {
     let utc = Timestamp::try_from(at).unwrap_or(Timestamp::UNIX_EPOCH);
     let exact = utc.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string();
-    let ago = SystemTime::now().duration_since(at).unwrap_or_default().as_secs();
-    let relative = match ago {
-        0..60 => texts.with("time-seconds", [("n", ago.into())]),
-        60..3_600 => texts.with("time-minutes", [("n", (ago / 60).into())]),
-        3_600..172_800 => texts.with("time-hours", [("n", (ago / 3_600).into())]),
-        _ => texts.with("time-days", [("n", (ago / 86_400).into())]),
+    let now = SystemTime::now();
+    let relative = match at.duration_since(now).map(|ahead| ahead.as_secs()) {
+        Ok(ahead @ 1..) => relative(texts, ahead, AHEAD),
+        _ => relative(texts, now.duration_since(at).unwrap_or_default().as_secs(), AGO),
     };
     html! { time datetime=(exact) title=(exact) { (relative) } }
+}
+
+/// So many seconds, in the largest unit that is filled.
+fn relative(texts: &Texts, seconds: u64, [in_seconds, in_minutes, in_hours, in_days]: [&str; 4]) -> Cow<'static, str> {
+    match seconds {
+        0..60 => texts.with(in_seconds, [("n", seconds.into())]),
+        60..3_600 => texts.with(in_minutes, [("n", (seconds / 60).into())]),
+        3_600..172_800 => texts.with(in_hours, [("n", (seconds / 3_600).into())]),
+        _ => texts.with(in_days, [("n", (seconds / 86_400).into())]),
+    }
 }
 
 /// The same, of a moment in RFC 3339.
@@ -97,6 +109,16 @@ pub(super) fn name(name: &str) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::console::text::Language;
+
+    #[test]
+    fn a_moment_is_ago_or_ahead() {
+        let texts = Texts::new(Language::English);
+        let minutes = Duration::from_secs(7 * 60 + 30);
+        let shown = |at: SystemTime| time(&texts, at).into_string();
+        assert!(shown(SystemTime::now() - minutes).contains(">7 min ago<"));
+        assert!(shown(SystemTime::now() + minutes).contains(">in 7 min<"));
+    }
 
     #[test]
     fn a_name_cannot_be_read_in_another_direction() {

@@ -13,6 +13,7 @@ use super::visit::{Guest, TOKEN_FIELD, Visit};
 pub(super) enum Section {
     Overview,
     Calls,
+    Approvals,
     Tools,
     Servers,
     Policies,
@@ -44,9 +45,10 @@ impl<'a> Head<'a> {
 }
 
 impl Section {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 15] = [
         Self::Overview,
         Self::Calls,
+        Self::Approvals,
         Self::Tools,
         Self::Conversations,
         Self::Plans,
@@ -65,6 +67,7 @@ impl Section {
         match self {
             Self::Overview => "/console",
             Self::Calls => "/console/calls",
+            Self::Approvals => "/console/approvals",
             Self::Tools => "/console/tools",
             Self::Servers => "/console/servers",
             Self::Policies => "/console/policies",
@@ -84,6 +87,7 @@ impl Section {
         match self {
             Self::Overview => "nav-overview",
             Self::Calls => "nav-calls",
+            Self::Approvals => "nav-approvals",
             Self::Tools => "nav-tools",
             Self::Servers => "nav-servers",
             Self::Policies => "nav-policies",
@@ -103,6 +107,7 @@ impl Section {
         match self {
             Self::Overview => Act::SeeOverview,
             Self::Calls => Act::SeeCalls,
+            Self::Approvals => Act::SeeApprovals,
             Self::Tools => Act::SeeTools,
             Self::Servers => Act::SeeServers,
             Self::Policies => Act::SeePolicies,

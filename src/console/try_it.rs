@@ -148,7 +148,8 @@ pub(super) fn shown(texts: &Texts, title: &str, text: &str, open: bool) -> Marku
     }
 }
 
-fn pretty(value: &Value) -> String {
+/// JSON in lines.
+pub(super) fn pretty(value: &Value) -> String {
     serde_json::to_string_pretty(value).unwrap_or_default()
 }
 

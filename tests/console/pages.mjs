@@ -22,6 +22,8 @@ const operation = [
     "/console/tools?source=openapi%3Amany&page=3",
     "/console/servers/mcp/gone",
     "/console/policies",
+    "/console/approvals",
+    "/console/approvals?status=any",
     `/console/policies?${new URLSearchParams({ tool: "echo", arguments: "{}", caller: "bob" })}`,
     "/console/limits",
     "/console/configuration?source=file",

@@ -18,7 +18,7 @@ use crate::mcp::{NEWER, OLDER};
 use crate::policy::with_policy_and;
 use crate::slack::slack;
 
-const KEYS: &str = "
+pub(crate) const KEYS: &str = "
 auth:
   api_keys:
     - {id: ann, key: key-of-ann, tenant: acme}
@@ -29,14 +29,14 @@ auth:
     - {id: far, key: key-of-far, tenant: other, roles: [approver]}
 ";
 
-const ASKS: &str = "tools: {overrides: {echo: {approval: always}}}\n";
+pub(crate) const ASKS: &str = "tools: {overrides: {echo: {approval: always}}}\n";
 
-fn call(app: &TestApp, key: &str, arguments: &Value) -> RequestBuilder {
+pub(crate) fn call(app: &TestApp, key: &str, arguments: &Value) -> RequestBuilder {
     app.post("/tools/echo/execute").bearer_auth(key).json(&json!({"arguments": arguments}))
 }
 
 /// The id of the approval that a call asks for.
-async fn ask(app: &TestApp, key: &str, arguments: &Value) -> String {
+pub(crate) async fn ask(app: &TestApp, key: &str, arguments: &Value) -> String {
     let (status, reply) = answer(call(app, key, arguments)).await;
     assert_eq!((status, code(&reply)), (StatusCode::FORBIDDEN, "approval_required"), "{reply}");
     reply["error_info"]["approval"]["id"].as_str().unwrap().to_owned()
@@ -51,7 +51,7 @@ async fn approve(app: &TestApp, id: &str) {
     assert_eq!((status, &body["status"]), (StatusCode::OK, &json!("approved")), "{body}");
 }
 
-async fn show(app: &TestApp, key: &str, id: &str) -> (StatusCode, Value) {
+pub(crate) async fn show(app: &TestApp, key: &str, id: &str) -> (StatusCode, Value) {
     answer(app.get(&format!("/approvals/{id}")).bearer_auth(key)).await
 }
 

@@ -450,7 +450,7 @@ pub(crate) fn check_markup(page: &str) {
         aria-labelledby aria-describedby aria-invalid viewBox width height focusable d title method action value required \
         autocomplete spellcheck data-search data-new data-live data-lost data-label data-done role for selected scope open rows \
         placeholder inputmode datetime preserveAspectRatio x y points alt html enctype formaction checked max maxlength \
-        lang hreflang download data-page data-follows aria-live";
+        lang hreflang download data-page data-follows aria-live data-key data-rows min";
     let (mut rest, mut scripts) = (page, 0);
     while let Some((text, tag)) = rest.split_once('<') {
         assert!(!text.contains('>') || !text.contains("script>"), "{text}");

@@ -15,9 +15,10 @@ use crate::document_host::DocumentHost;
 use crate::mcp_programs::server_of;
 
 /// Pages that each role of the console sees.
-const OF_VIEWERS: [&str; 6] = [
+const OF_VIEWERS: [&str; 7] = [
     "/console",
     "/console/calls",
+    "/console/approvals",
     "/console/calls/history",
     "/console/servers",
     "/console/policies",
@@ -75,8 +76,10 @@ async fn each_page_of_operation_is_open_to_its_roles_alone() {
     }
     let local = TestApp::start().await;
     let anonymous = Browser::new(&local);
-    check_markup(&anonymous.page("/console").await);
-    for path in OF_VIEWERS.into_iter().skip(2).chain(OF_ADMINISTRATORS) {
+    for path in OF_VIEWERS.into_iter().take(3) {
+        check_markup(&anonymous.page(path).await);
+    }
+    for path in OF_VIEWERS.into_iter().skip(3).chain(OF_ADMINISTRATORS) {
         assert_eq!(status(anonymous.get(path)).await, StatusCode::FORBIDDEN, "{path}");
     }
 }

@@ -25,6 +25,7 @@ mod cluster;
 mod connections;
 mod console;
 mod console_agents;
+mod console_approvals;
 mod console_browser;
 mod console_exports;
 mod console_link;

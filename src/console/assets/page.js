@@ -58,4 +58,17 @@ document.addEventListener("keydown", (event) => {
   field.focus();
 });
 
+// A queue is worked through by keys: j and k lead to its rows, others to the field or link that names them.
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select")) return;
+  const named = [...document.querySelectorAll("[data-key]")].find((element) => element.dataset.key === event.key);
+  const rows = [...document.querySelectorAll("[data-rows] tbody th a")];
+  const step = { j: 1, k: -1 }[event.key];
+  if (!named && !(step && rows.length)) return;
+  event.preventDefault();
+  if (named?.matches("a")) named.click();
+  else if (named) named.focus();
+  else rows[Math.min(Math.max(rows.indexOf(document.activeElement) + step, 0), rows.length - 1)].focus();
+});
+
 document.getElementById("problems")?.focus();

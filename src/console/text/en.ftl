@@ -1,5 +1,6 @@
 nav-overview = Overview
 nav-calls = Calls
+nav-approvals = Approvals
 nav-tools = Tools
 frame-skip = Skip to the content
 frame-navigation = Pages
@@ -217,6 +218,10 @@ time-seconds = { $n } s ago
 time-minutes = { $n } min ago
 time-hours = { $n } h ago
 time-days = { $n } d ago
+time-in-seconds = in { $n } s
+time-in-minutes = in { $n } min
+time-in-hours = in { $n } h
+time-in-days = in { $n } d
 filter-any = any
 filter-search = Search
 filter-danger = Danger
@@ -540,3 +545,43 @@ costs-last = { $n ->
     [one] today
    *[other] the last { $n }
 }
+approvals-state = { $waiting ->
+    [0] No call here waits for a decision.
+    [one] One call here waits for a decision.
+   *[other] { $waiting } calls here wait for a decision.
+}
+approvals-none = There is no such approval.
+approvals-keys = Keys: j and k lead to the rows, Enter opens one. On its page, a and d lead to the forms, n to the next one that waits.
+approval-pending = waits
+approval-approved = approved
+approval-executing = running
+approval-done = done
+approval-unknown = outcome unknown
+approval-denied = denied
+approval-expired = expired
+approval-asked = Asked
+approval-expires = Expires
+approval-next = Next one that waits
+approval-given = { $given } of { $needed } approvals
+approval-person = Person
+approval-target = Resource or prompt
+approval-reasons = Why a person must decide
+approval-arguments-help = Characters that hide others are escaped. What the policies mask has its length and SHA-256 instead.
+approval-for-approvers = Only approvers see the arguments: callers with the role approver.
+approval-sealed = The arguments cannot be opened with the key of the gateway (secrets.key), so the call cannot be approved.
+approval-unknown-help = The gateway stopped while the call ran: nobody knows what it did, and it is not run again. Check what it did.
+approval-approve = Approve
+approval-deny = Deny
+approval-take-back = Take the approval back
+approval-deny-help = The caller reads it.
+approval-scope = Covers
+approval-scope-once = this call, once
+approval-scope-minutes = each call exactly like it, for some minutes
+approval-scope-session = each call of this tool in this session, for 8 hours
+approval-minutes = Minutes
+approval-minutes-help = For calls exactly like it: 1 to 1440.
+approval-undecided = Nobody has decided yet.
+approval-approver = Approver
+approval-session = Session
+approval-uses = Calls let through
+approval-schema = Digest of the schema

@@ -1,0 +1,295 @@
+//! One call that a person must approve: all that the approver needs to decide, and the forms with the decision.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, Request, State};
+use axum::http::Method;
+use axum::response::Response;
+use maud::{Markup, html};
+use serde_json::json;
+
+use super::acts::Act;
+use super::address::with_query;
+use super::approvals::{Approval, ApprovalList, Decision, path_of, status};
+use super::conversations::encoded;
+use super::frame::{self, Head, Section};
+use super::submitted::Submitted;
+use super::text::Texts;
+use super::visit::{TOKEN_FIELD, Visit};
+use super::{Console, error_page, format, redirect, tools, try_it};
+use crate::core::approval::{ApprovalScope, ApprovalState};
+use crate::core::error::{CallError, ErrorCode};
+use crate::gateway::APPROVER;
+
+/// `GET /console/approvals/{id}`: the address that a refused caller gets.
+pub(super) async fn page(State(console): State<Arc<Console>>, visit: Visit, Path(id): Path<String>) -> Response {
+    let found = find(&console, &visit, &id).await;
+    visit.answer(found.map(|(approval, next)| show(&visit, &approval, next.as_deref())))
+}
+
+/// `POST /console/approvals/{id}`: approves or denies, as the button's value says.
+pub(super) async fn act(State(console): State<Arc<Console>>, Path(id): Path<String>, request: Request) -> Response {
+    let form = match Submitted::read(&console, request, Act::DecideApprovals).await {
+        Ok(form) => form,
+        Err(response) => return response,
+    };
+    match decide(&console, &form, &id).await {
+        Ok(()) => redirect(&path_of(&id)),
+        Err(error) => error_page::of_visit(&form.visit, &error),
+    }
+}
+
+/// The approval, and for approvers the id of the next one that waits.
+async fn find(console: &Console, visit: &Visit, id: &str) -> Result<(Approval, Option<String>), CallError> {
+    visit.require(Act::SeeApprovals)?;
+    let approval: Approval = visit.fetch(console, &route_of(id)).await?;
+    let next = if decides(visit) { next_waiting(console, visit, &approval).await? } else { None };
+    Ok((approval, next))
+}
+
+/// The next older one that waits; after the oldest, the latest.
+async fn next_waiting(console: &Console, visit: &Visit, approval: &Approval) -> Result<Option<String>, CallError> {
+    for before in [approval.created_at.as_str(), ""] {
+        let path = with_query("/approvals", [("status", "pending"), ("limit", "1"), ("before", before)]);
+        let found: ApprovalList = visit.fetch(console, &path).await?;
+        if let Some(next) = found.approvals.into_iter().find(|other| other.id != approval.id) {
+            return Ok(Some(next.id));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether the caller may decide: the role of the console alone does not give it.
+fn decides(visit: &Visit) -> bool {
+    visit.may(Act::DecideApprovals) && visit.caller.has_role(APPROVER)
+}
+
+async fn decide(console: &Console, form: &Submitted, id: &str) -> Result<(), CallError> {
+    let reason = form.field("reason");
+    let (act, body) = match form.field("act") {
+        "approve" => {
+            let (scope, minutes) = extent(form)?;
+            ("approve", json!({"reason": reason, "scope": scope, "minutes": minutes}))
+        }
+        "deny" => ("deny", json!({"reason": reason})),
+        _ => return Err(invalid("the form says nothing to decide; open the page again")),
+    };
+    let route = format!("{}/{act}", route_of(id));
+    form.visit.change(console, Method::POST, &route, Some(&body)).await.map(|_| ())
+}
+
+/// What an approval is to cover. The field with the minutes is filled for other scopes too.
+fn extent(form: &Submitted) -> Result<(&str, Option<u32>), CallError> {
+    match form.text("scope").unwrap_or(ApprovalScope::Once.as_str()) {
+        "minutes" => {
+            let minutes = form.field("minutes").parse::<u32>();
+            let minutes = minutes.map_err(|_| invalid("the minutes must be a number; go back and write it there"))?;
+            Ok(("minutes", Some(minutes)))
+        }
+        scope => Ok((scope, None)),
+    }
+}
+
+fn invalid(message: &str) -> CallError {
+    CallError::new(ErrorCode::InvalidRequest, message)
+}
+
+fn route_of(id: &str) -> String {
+    format!("/approvals/{}", encoded(id))
+}
+
+fn show(visit: &Visit, approval: &Approval, next: Option<&str>) -> Markup {
+    let texts = visit.texts();
+    let title = texts.with("call-title", [("tool", format::text(&approval.tool).into_owned().into())]);
+    let given = approval.decisions.iter().filter(|decision| decision.approved).count();
+    let counts = [("given", given.into()), ("needed", u32::from(approval.approvals_needed).into())];
+    let state = html! { (status(&texts, approval.status)) " · " (texts.with("approval-given", counts)) };
+    let action =
+        next.map(|next| html! { a.button href=(path_of(next)) data-key="n" { (texts.get("approval-next")) " →" } });
+    let head = Head { state: Some(state), action, ..Head::new(&title) };
+    let token = visit.form_token().filter(|_| decides(visit));
+    frame::page(
+        visit,
+        Some(Section::Approvals),
+        &head,
+        &html! {
+            (facts(&texts, approval))
+            section aria-labelledby="reasons" {
+                h2 #reasons { (texts.get("approval-reasons")) }
+                ul.plain.notes { @for reason in &approval.reasons { li { (format::text(reason)) } } }
+            }
+            (arguments(visit, approval))
+            @if approval.status == ApprovalState::Unknown { div.notice.warn { p { (texts.get("approval-unknown-help")) } } }
+            @if let Some(token) = &token { (forms(&texts, token, approval)) }
+            (decisions(&texts, approval))
+            (details(&texts, approval))
+            p { a href="/console/approvals" { "← " (texts.get("nav-approvals")) } }
+        },
+    )
+}
+
+/// Who calls what, and until when it can be decided.
+fn facts(texts: &Texts, approval: &Approval) -> Markup {
+    html! {
+        dl.facts {
+            div { dt { (texts.get("call-caller")) } dd { (format::name(&approval.caller.id)) } }
+            div { dt { (texts.get("approval-person")) } dd { (format::name(&approval.caller.person)) } }
+            div { dt { (texts.get("call-tenant")) } dd { (format::name(&approval.caller.tenant)) } }
+            div { dt { (texts.get("tool-name")) } dd { a href=(tools::path_of(&approval.tool)) { (format::name(&approval.tool)) } } }
+            @if let Some(target) = &approval.target { div { dt { (texts.get("approval-target")) } dd { code { (format::text(target)) } } } }
+            div { dt { (texts.get("approval-asked")) } dd { (format::moment(texts, &approval.created_at)) } }
+            div { dt { (texts.get("approval-expires")) } dd { (format::moment(texts, &approval.expires_at)) } }
+        }
+    }
+}
+
+/// The arguments as the route shows them: all of them, since a person decides by what is there.
+fn arguments(visit: &Visit, approval: &Approval) -> Markup {
+    let texts = visit.texts();
+    html! {
+        section aria-labelledby="arguments" {
+            h2 #arguments { (texts.get("schema-title")) }
+            @match &approval.arguments {
+                Some(arguments) => {
+                    pre tabindex="0" { code { (format::text(&try_it::pretty(arguments))) } }
+                    p.help { (texts.get("approval-arguments-help")) }
+                },
+                None if visit.caller.has_role(APPROVER) => div.notice.bad { p { (texts.get("approval-sealed")) } },
+                None => p.quiet { (texts.get("approval-for-approvers")) },
+            }
+        }
+    }
+}
+
+/// The forms for what can still be decided.
+fn forms(texts: &Texts, token: &str, approval: &Approval) -> Markup {
+    let path = path_of(&approval.id);
+    let can_approve = approval.status == ApprovalState::Pending && approval.arguments.is_some();
+    let deny = match approval.status {
+        ApprovalState::Pending => Some("approval-deny"),
+        ApprovalState::Approved => Some("approval-take-back"),
+        _ => None,
+    };
+    html! {
+        div.columns {
+            @if can_approve {
+                section.panel aria-labelledby="approve" {
+                    h2 #approve { (texts.get("approval-approve")) }
+                    form.stack method="post" action=(path) {
+                        input type="hidden" name=(TOKEN_FIELD) value=(token);
+                        (reason_field(texts, "approve-reason", "a", None))
+                        (extent_fields(texts, approval.session_id.is_some()))
+                        div.buttons { button.main name="act" value="approve" { (texts.get("approval-approve")) } }
+                    }
+                }
+            }
+            @if let Some(deny) = deny {
+                section.panel aria-labelledby="deny" {
+                    h2 #deny { (texts.get(deny)) }
+                    form.stack method="post" action=(path) {
+                        input type="hidden" name=(TOKEN_FIELD) value=(token);
+                        (reason_field(texts, "deny-reason", "d", Some("approval-deny-help")))
+                        div.buttons { button.danger name="act" value="deny" { (texts.get(deny)) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The field with the approver's reason; `key` leads to it.
+fn reason_field(texts: &Texts, id: &str, key: &str, help: Option<&str>) -> Markup {
+    html! {
+        div.field {
+            label for=(id) { (texts.get("policies-reason")) }
+            input #(id) name="reason" maxlength="1000" autocomplete="off" data-key=(key)
+                aria-describedby=[help.map(|_| format!("{id}-help"))];
+            @if let Some(help) = help { p.help #{ (id) "-help" } { (texts.get(help)) } }
+        }
+    }
+}
+
+/// The fields with what the approval covers.
+fn extent_fields(texts: &Texts, has_session: bool) -> Markup {
+    let scopes = [ApprovalScope::Once, ApprovalScope::Minutes, ApprovalScope::Session];
+    html! {
+        div.field {
+            label for="scope" { (texts.get("approval-scope")) }
+            select #scope name="scope" {
+                @for scope in scopes.into_iter().filter(|scope| has_session || *scope != ApprovalScope::Session) {
+                    option value=(scope.as_str()) { (texts.get(scope_text(scope))) }
+                }
+            }
+        }
+        div.field {
+            label for="minutes" { (texts.get("approval-minutes")) }
+            input #minutes name="minutes" type="number" min="1" max="1440" value="15" aria-describedby="minutes-help";
+            p.help #minutes-help { (texts.get("approval-minutes-help")) }
+        }
+    }
+}
+
+/// The id of the text for a scope.
+fn scope_text(scope: ApprovalScope) -> &'static str {
+    match scope {
+        ApprovalScope::Once => "approval-scope-once",
+        ApprovalScope::Minutes => "approval-scope-minutes",
+        ApprovalScope::Session => "approval-scope-session",
+    }
+}
+
+fn decisions(texts: &Texts, approval: &Approval) -> Markup {
+    html! {
+        section aria-labelledby="decisions" {
+            h2 #decisions { (texts.get("policies-decisions")) }
+            @if approval.decisions.is_empty() { p.quiet { (texts.get("approval-undecided")) } }
+            @else {
+                div.scroll tabindex="0" role="region" aria-label=(texts.get("policies-decisions")) { table.list {
+                    thead { tr {
+                        th scope="col" { (texts.get("approval-approver")) }
+                        th scope="col" { (texts.get("policies-decision")) }
+                        th scope="col" { (texts.get("policies-reason")) }
+                        th scope="col" { (texts.get("call-time")) }
+                    } }
+                    tbody { @for decision in &approval.decisions { (one_decision(texts, decision)) } }
+                } }
+            }
+        }
+    }
+}
+
+fn one_decision(texts: &Texts, decision: &Decision) -> Markup {
+    html! {
+        tr {
+            th scope="row" { (format::name(&decision.approver)) " " span.quiet { (format::text(&decision.person)) } }
+            td {
+                @if decision.approved {
+                    (status(texts, ApprovalState::Approved)) " " (texts.get(scope_text(decision.scope)))
+                    @if let Some(minutes) = decision.minutes { " · " (texts.get("approval-minutes")) " " (minutes) }
+                } @else { (status(texts, ApprovalState::Denied)) }
+            }
+            td.text { (format::text(&decision.reason)) }
+            td { (format::moment(texts, &decision.at)) }
+        }
+    }
+}
+
+/// The rest of the record.
+fn details(texts: &Texts, approval: &Approval) -> Markup {
+    let covers = approval.scope.map(|scope| texts.get(scope_text(scope)).into_owned());
+    let facts = [
+        ("server-kind", approval.kind.clone()),
+        ("call-via", approval.via.clone()),
+        ("approval-session", approval.session_id.clone().unwrap_or_else(|| "–".to_owned())),
+        ("approval-scope", covers.unwrap_or_else(|| "–".to_owned())),
+        ("approval-uses", format::count(approval.uses)),
+        ("call-policy", approval.policy_version.clone()),
+        ("approval-schema", approval.schema_hash.clone()),
+    ];
+    html! {
+        dl.facts {
+            @for (name, value) in facts { div { dt { (texts.get(name)) } dd { code { (format::text(&value)) } } } }
+            div { dt { (texts.get("call-id")) } dd { a href={ "/console/calls/" (encoded(&approval.call_id)) } { code { (format::text(&approval.call_id)) } } } }
+        }
+    }
+}
