@@ -23,6 +23,8 @@ mod export;
 mod format;
 mod frame;
 mod headers;
+mod key;
+mod keys;
 mod language;
 mod limits;
 mod link;
@@ -121,6 +123,8 @@ fn routes(gateway: &Arc<Gateway>, api: &Router, address: Option<SocketAddr>) -> 
         .route("/console/servers/{kind}/{name}", get(servers::detail::page).post(servers::detail::act))
         .route("/console/configuration", get(configuration::page).post(configuration::check))
         .route("/console/limits", get(limits::page))
+        .route("/console/keys", get(keys::page).post(keys::create))
+        .route("/console/keys/{id}", get(key::page).post(key::act))
         .route("/console/policies", get(policies::page))
         .route("/console/conversations", get(conversations::page).post(conversations::create))
         .route("/console/conversations/{id}", get(conversation::page).post(conversation::act))

@@ -26,12 +26,13 @@ pub(super) enum Act {
     SeePolicies,
     ExplainCall,
     SeeLimits,
+    ManageKeys,
     SeeConfiguration,
 }
 
 impl Act {
     #[cfg(test)]
-    const ALL: [Self; 21] = [
+    const ALL: [Self; 22] = [
         Self::SeeOverview,
         Self::SeeTools,
         Self::SeeCalls,
@@ -52,6 +53,7 @@ impl Act {
         Self::SeePolicies,
         Self::ExplainCall,
         Self::SeeLimits,
+        Self::ManageKeys,
         Self::SeeConfiguration,
     ];
 
@@ -77,6 +79,7 @@ impl Act {
             Self::SeePolicies => "see policies",
             Self::ExplainCall => "explain a call",
             Self::SeeLimits => "see limits and budgets",
+            Self::ManageKeys => "manage keys",
             Self::SeeConfiguration => "see the configuration",
         }
     }
@@ -99,7 +102,9 @@ impl Act {
             }
             Self::DecideApprovals => has(&[ConsoleRole::Approver, ConsoleRole::Admin]),
             Self::SearchHistory | Self::SeeServers | Self::SeePolicies | Self::SeeLimits => !roles.is_empty(),
-            Self::ChangeServers | Self::SeeConfiguration | Self::ChangeAgents => has(&[ConsoleRole::Admin]),
+            Self::ChangeServers | Self::ManageKeys | Self::SeeConfiguration | Self::ChangeAgents => {
+                has(&[ConsoleRole::Admin])
+            }
         }
     }
 

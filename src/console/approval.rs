@@ -132,10 +132,10 @@ fn show(visit: &Visit, approval: &Approval, next: Option<&str>) -> Markup {
 fn facts(texts: &Texts, approval: &Approval) -> Markup {
     html! {
         dl.facts {
-            div { dt { (texts.get("call-caller")) } dd { (format::name(&approval.caller.id)) } }
-            div { dt { (texts.get("approval-person")) } dd { (format::name(&approval.caller.person)) } }
-            div { dt { (texts.get("call-tenant")) } dd { (format::name(&approval.caller.tenant)) } }
-            div { dt { (texts.get("tool-name")) } dd { a href=(tools::path_of(&approval.tool)) { (format::name(&approval.tool)) } } }
+            div { dt { (texts.get("call-caller")) } dd { code { (format::text(&approval.caller.id)) } } }
+            div { dt { (texts.get("approval-person")) } dd { code { (format::text(&approval.caller.person)) } } }
+            div { dt { (texts.get("call-tenant")) } dd { code { (format::text(&approval.caller.tenant)) } } }
+            div { dt { (texts.get("tool-name")) } dd { a href=(tools::path_of(&approval.tool)) { code { (format::text(&approval.tool)) } } } }
             @if let Some(target) = &approval.target { div { dt { (texts.get("approval-target")) } dd { code { (format::text(target)) } } } }
             div { dt { (texts.get("approval-asked")) } dd { (format::moment(texts, &approval.created_at)) } }
             div { dt { (texts.get("approval-expires")) } dd { (format::moment(texts, &approval.expires_at)) } }

@@ -18,6 +18,7 @@ pub(super) enum Section {
     Servers,
     Policies,
     Limits,
+    Keys,
     Configuration,
     Conversations,
     Plans,
@@ -45,7 +46,7 @@ impl<'a> Head<'a> {
 }
 
 impl Section {
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 16] = [
         Self::Overview,
         Self::Calls,
         Self::Approvals,
@@ -59,6 +60,7 @@ impl Section {
         Self::Servers,
         Self::Policies,
         Self::Limits,
+        Self::Keys,
         Self::Configuration,
         Self::Connect,
     ];
@@ -72,6 +74,7 @@ impl Section {
             Self::Servers => "/console/servers",
             Self::Policies => "/console/policies",
             Self::Limits => "/console/limits",
+            Self::Keys => "/console/keys",
             Self::Configuration => "/console/configuration",
             Self::Conversations => "/console/conversations",
             Self::Plans => "/console/plans",
@@ -92,6 +95,7 @@ impl Section {
             Self::Servers => "nav-servers",
             Self::Policies => "nav-policies",
             Self::Limits => "nav-limits",
+            Self::Keys => "nav-keys",
             Self::Configuration => "nav-configuration",
             Self::Conversations => "nav-conversations",
             Self::Plans => "nav-plans",
@@ -112,6 +116,7 @@ impl Section {
             Self::Servers => Act::SeeServers,
             Self::Policies => Act::SeePolicies,
             Self::Limits => Act::SeeLimits,
+            Self::Keys => Act::ManageKeys,
             Self::Configuration => Act::SeeConfiguration,
             Self::Conversations => Act::SeeConversations,
             Self::Plans => Act::SeePlans,

@@ -26,6 +26,7 @@ const operation = [
     "/console/approvals?status=any",
     `/console/policies?${new URLSearchParams({ tool: "echo", arguments: "{}", caller: "bob" })}`,
     "/console/limits",
+    "/console/keys",
     "/console/configuration?source=file",
 ];
 const all = [...paths, ...operation, ...tools.map((tool) => `/console/tools/${encodeURIComponent(tool)}`)];

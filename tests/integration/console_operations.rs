@@ -24,7 +24,8 @@ const OF_VIEWERS: [&str; 7] = [
     "/console/policies",
     "/console/limits",
 ];
-const OF_ADMINISTRATORS: [&str; 3] = ["/console/servers/add", "/console/servers/lock", "/console/configuration"];
+const OF_ADMINISTRATORS: [&str; 4] =
+    ["/console/servers/add", "/console/servers/lock", "/console/keys", "/console/configuration"];
 
 async fn call(app: &TestApp, key: &str, tool: &str, arguments: Value) -> (StatusCode, Value) {
     let request = app.post(&format!("/tools/{tool}/execute")).bearer_auth(key);

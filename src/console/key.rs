@@ -1,0 +1,164 @@
+//! One managed key: what it gives, another token for it, and its end.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, Request, State};
+use axum::http::Method;
+use axum::response::Response;
+use maud::{Markup, html};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::acts::Act;
+use super::conversations::encoded;
+use super::frame::{self, Head, Section};
+use super::keys::{self, Key, path_of};
+use super::submitted::Submitted;
+use super::text::Texts;
+use super::visit::{TOKEN_FIELD, Visit};
+use super::{Console, error_page, format, redirect, snippets};
+use crate::core::error::{CallError, ErrorCode};
+
+/// A key with its token, which is in one page alone. Without `Debug`, so that it is in no log.
+#[derive(Deserialize)]
+pub(super) struct KeyWithToken {
+    pub token: String,
+    pub key: Key,
+}
+
+/// `GET /console/keys/{id}`.
+pub(super) async fn page(State(console): State<Arc<Console>>, visit: Visit, Path(id): Path<String>) -> Response {
+    let key = match visit.require(Act::ManageKeys) {
+        Ok(()) => visit.fetch::<Key>(&console, &route_of(&id)).await,
+        Err(error) => Err(error),
+    };
+    visit.answer(key.map(|key| show(&visit, &key, None)))
+}
+
+/// `POST /console/keys/{id}`: rotates or revokes it, as the button's value says.
+pub(super) async fn act(State(console): State<Arc<Console>>, Path(id): Path<String>, request: Request) -> Response {
+    let form = match Submitted::read(&console, request, Act::ManageKeys).await {
+        Ok(form) => form,
+        Err(response) => return response,
+    };
+    match change(&console, &form, &id).await {
+        Ok(Some(rotated)) => form.visit.answer(Ok(show(&form.visit, &rotated.key, Some(&rotated.token)))),
+        Ok(None) => redirect(&path_of(&id)),
+        Err(error) => error_page::of_visit(&form.visit, &error),
+    }
+}
+
+/// What a route answers that made a token.
+///
+/// # Errors
+/// `internal`: another form.
+pub(super) fn with_token(answer: Value) -> Result<KeyWithToken, CallError> {
+    serde_json::from_value(answer).map_err(CallError::internal)
+}
+
+async fn change(console: &Console, form: &Submitted, id: &str) -> Result<Option<KeyWithToken>, CallError> {
+    match form.field("act") {
+        "rotate" => {
+            let seconds = form.text("overlap_seconds").map(str::parse::<u64>).transpose();
+            let seconds =
+                seconds.map_err(|_| invalid("the time is a number of seconds; go back and write it there"))?;
+            let (route, body) = (format!("{}/rotate", route_of(id)), json!({"overlap_seconds": seconds}));
+            let rotated = form.visit.change(console, Method::POST, &route, Some(&body)).await?;
+            with_token(rotated).map(Some)
+        }
+        "revoke" => {
+            form.require_confirmation(id)?;
+            form.visit.change(console, Method::DELETE, &route_of(id), None).await?;
+            Ok(None)
+        }
+        _ => Err(invalid("the form says nothing to do; open the page again")),
+    }
+}
+
+fn invalid(message: &str) -> CallError {
+    CallError::new(ErrorCode::InvalidRequest, message)
+}
+
+fn route_of(id: &str) -> String {
+    format!("/admin/keys/{}", encoded(id))
+}
+
+/// The key; after it was created or rotated with its token.
+pub(super) fn show(visit: &Visit, key: &Key, token: Option<&str>) -> Markup {
+    let texts = visit.texts();
+    let title = texts.with("key-title", [("id", format::text(&key.id).into_owned().into())]);
+    let description = format::text(&key.description);
+    let state = html! { (keys::status(&texts, key)) @if !description.is_empty() { " · " (description) } };
+    let head = Head { state: Some(state), ..Head::new(&title) };
+    let form_token = visit.form_token().filter(|_| key.status == "active");
+    frame::page(
+        visit,
+        Some(Section::Keys),
+        &head,
+        &html! {
+            @if let Some(token) = token {
+                div.notice.good role="status" { p { "✓ " (texts.get("key-token")) } (snippets::text(&texts, token)) }
+            }
+            (facts(&texts, key))
+            @if let Some(form_token) = &form_token { (forms(&texts, form_token, key)) }
+            p { a href=(keys::PATH) { "← " (texts.get("nav-keys")) } }
+        },
+    )
+}
+
+fn facts(texts: &Texts, key: &Key) -> Markup {
+    let all_tools = texts.get("limits-all-tools").into_owned();
+    let none = || texts.get("setting-none").into_owned();
+    let roles = if key.roles.is_empty() { none() } else { key.roles.join(", ") };
+    let given = [
+        ("approval-person", key.person.clone()),
+        ("call-tenant", key.tenant.clone()),
+        ("explain-roles", roles),
+        ("nav-tools", key.tools.as_ref().map_or(all_tools, |tools| tools.join(", "))),
+        ("key-created-by", key.created_by.clone()),
+    ];
+    let moments = [
+        ("column-created", Some(&key.created_at)),
+        ("approval-expires", key.expires_at.as_ref()),
+        ("key-last-used", key.last_used_at.as_ref()),
+        ("key-previous", key.previous_token_until.as_ref()),
+        ("key-revoked", key.revoked_at.as_ref()),
+    ];
+    html! {
+        dl.facts {
+            @for (name, value) in given { div { dt { (texts.get(name)) } dd { code { (format::text(&value)) } } } }
+            @for (name, at) in moments {
+                @if let Some(at) = at { div { dt { (texts.get(name)) } dd { (format::moment(texts, at)) } } }
+            }
+        }
+    }
+}
+
+fn forms(texts: &Texts, form_token: &str, key: &Key) -> Markup {
+    let path = path_of(&key.id);
+    html! {
+        section.panel aria-labelledby="rotate" {
+            h2 #rotate { (texts.get("key-rotate")) }
+            form.inline method="post" action=(path) {
+                input type="hidden" name=(TOKEN_FIELD) value=(form_token);
+                div.field {
+                    label for="overlap_seconds" { (texts.get("key-overlap")) }
+                    input #overlap_seconds name="overlap_seconds" type="number" min="0" max="2592000" value="3600";
+                }
+                button name="act" value="rotate" { (texts.get("key-rotate")) }
+            }
+        }
+        details.manage {
+            summary { (texts.get("key-revoke")) }
+            p { (texts.get("key-revoke-help")) }
+            form.inline method="post" action=(path) {
+                input type="hidden" name=(TOKEN_FIELD) value=(form_token);
+                div.field {
+                    label for="confirmed" { (texts.get("key-revoke-confirm")) }
+                    input #confirmed name="confirmed" required autocomplete="off" spellcheck="false";
+                }
+                button.danger name="act" value="revoke" { (texts.get("key-revoke")) }
+            }
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Managed keys: list, and a new one, whose token is shown once.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::Method;
+use axum::response::Response;
+use jiff::{SignedDuration, Timestamp};
+use maud::{Markup, html};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::acts::Act;
+use super::address::with_query;
+use super::conversations::encoded;
+use super::export::{self, Format, Rows};
+use super::frame::{self, Head, Section};
+use super::submitted::Submitted;
+use super::text::Texts;
+use super::visit::{Address, TOKEN_FIELD, Visit};
+use super::{Console, error_page, format, key, list};
+use crate::core::error::{CallError, ErrorCode};
+
+pub(super) const PATH: &str = "/console/keys";
+
+/// Maximum days until a new key expires: ten years.
+const MAX_DAYS: u32 = 3_660;
+
+/// What the address says.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Wanted {
+    after: String,
+    format: Format,
+}
+
+/// A key, as its route gives it.
+#[derive(Debug, Deserialize)]
+pub(super) struct Key {
+    pub id: String,
+    pub tenant: String,
+    pub person: String,
+    pub description: String,
+    pub roles: Vec<String>,
+    /// `None`: all tools.
+    pub tools: Option<Vec<String>>,
+    pub status: String,
+    pub created_at: String,
+    pub created_by: String,
+    pub expires_at: Option<String>,
+    pub revoked_at: Option<String>,
+    pub last_used_at: Option<String>,
+    pub previous_token_until: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct KeyList {
+    items: Vec<Key>,
+    next: Option<String>,
+}
+
+/// A field of the form for a new key.
+struct Field {
+    name: &'static str,
+    label: &'static str,
+    help: Option<&'static str>,
+}
+
+const FIELDS: [Field; 6] = [
+    Field { name: "person", label: "approval-person", help: Some("key-person-help") },
+    Field { name: "description", label: "tool-description", help: None },
+    Field { name: "roles", label: "explain-roles", help: Some("explain-roles-help") },
+    Field { name: "tools", label: "nav-tools", help: Some("key-tools-help") },
+    Field { name: "tenant", label: "call-tenant", help: Some("key-tenant-help") },
+    Field { name: "expires_in_days", label: "key-days", help: Some("key-days-help") },
+];
+
+/// `GET /console/keys`.
+pub(super) async fn page(
+    State(console): State<Arc<Console>>,
+    visit: Visit,
+    Address(wanted): Address<Wanted>,
+) -> Response {
+    match fetch(&console, &visit, &wanted).await {
+        Ok(found) if wanted.format == Format::Html => visit.answer(Ok(show(&visit, &wanted, &found, None))),
+        Ok(found) => rows(&found.items).respond(wanted.format),
+        Err(error) => error_page::of_visit(&visit, &error),
+    }
+}
+
+/// `POST /console/keys`: creates one. The answer is the only page with its token.
+pub(super) async fn create(State(console): State<Arc<Console>>, request: Request) -> Response {
+    let form = match Submitted::read(&console, request, Act::ManageKeys).await {
+        Ok(form) => form,
+        Err(response) => return response,
+    };
+    let created = match new_key(&form) {
+        Ok(body) => form.visit.change(&console, Method::POST, "/admin/keys", Some(&body)).await,
+        Err(error) => Err(error),
+    };
+    let error = match created.and_then(key::with_token) {
+        Ok(created) => return form.visit.answer(Ok(key::show(&form.visit, &created.key, Some(&created.token)))),
+        Err(error) => error,
+    };
+    let wanted = Wanted::default();
+    let found = fetch(&console, &form.visit, &wanted).await;
+    form.visit.answer(found.map(|found| show(&form.visit, &wanted, &found, Some((&form, &error)))))
+}
+
+/// The address of a key's page.
+pub(super) fn path_of(id: &str) -> String {
+    format!("{PATH}/{}", encoded(id))
+}
+
+/// Whether it is accepted, in a word with a sign.
+pub(super) fn status(texts: &Texts, key: &Key) -> Markup {
+    let (class, sign, text) = match key.status.as_str() {
+        "active" => ("tag good", "✓", "status-active"),
+        "expired" => ("tag", "–", "key-expired"),
+        _ => ("tag bad", "✕", "key-revoked"),
+    };
+    html! { span class=(class) { (sign) " " (texts.get(text)) } }
+}
+
+async fn fetch(console: &Console, visit: &Visit, wanted: &Wanted) -> Result<KeyList, CallError> {
+    visit.require(Act::ManageKeys)?;
+    let path = with_query("/admin/keys", [("limit", &*list::PAGE.to_string()), ("after", &*wanted.after)]);
+    visit.fetch(console, &path).await
+}
+
+/// The body for the route: fields that are empty have their defaults.
+fn new_key(form: &Submitted) -> Result<Value, CallError> {
+    let entries = |name: &str| {
+        let entries = form.field(name).split(',').map(str::trim).filter(|entry| !entry.is_empty());
+        entries.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let expires = match form.text("expires_in_days").map(str::parse::<u32>) {
+        None => None,
+        Some(Ok(days @ 1..=MAX_DAYS)) => Some(Timestamp::now() + SignedDuration::from_hours(24 * i64::from(days))),
+        Some(_) => {
+            let message = format!("a key expires in 1 to {MAX_DAYS} days: write a number, or nothing for never");
+            return Err(CallError::new(ErrorCode::InvalidRequest, message));
+        }
+    };
+    Ok(json!({
+        "person": form.text("person"),
+        "description": form.field("description"),
+        "roles": entries("roles"),
+        "tenant": form.text("tenant"),
+        "tools": form.text("tools").map(|_| entries("tools")),
+        "expires_at": expires.map(|expires| expires.to_string()),
+    }))
+}
+
+fn rows(keys: &[Key]) -> Rows<'static, 10> {
+    let row = |key: &Key| {
+        let Key { id, tenant, person, description, roles, tools, status, created_at, .. } = key;
+        [
+            json!(id),
+            json!(tenant),
+            json!(person),
+            json!(description),
+            json!(roles),
+            json!(tools),
+            json!(status),
+            json!(created_at),
+            json!(key.expires_at),
+            json!(key.last_used_at),
+        ]
+    };
+    Rows {
+        name: "keys",
+        columns: [
+            "id",
+            "tenant",
+            "person",
+            "description",
+            "roles",
+            "tools",
+            "status",
+            "created_at",
+            "expires_at",
+            "last_used_at",
+        ],
+        rows: keys.iter().map(row).collect(),
+    }
+}
+
+/// The list, with the form for a new key and why the last one was refused.
+fn show(visit: &Visit, wanted: &Wanted, found: &KeyList, refused: Option<(&Submitted, &CallError)>) -> Markup {
+    let texts = visit.texts();
+    let title = texts.get("nav-keys");
+    let head = Head { state: Some(html! { (texts.get("keys-state")) }), ..Head::new(&title) };
+    let address = |after: &str| with_query(PATH, [("after", after)]);
+    frame::page(
+        visit,
+        Some(Section::Keys),
+        &head,
+        &html! {
+            @if found.items.is_empty() {
+                div.empty { p { (texts.get("keys-none")) } p { code { "sekisho keys create" } } }
+            } @else {
+                (table(&texts, &found.items))
+                (export::links(&texts, &address(&wanted.after)))
+            }
+            @if let Some(next) = &found.next {
+                nav.paging aria-label=(texts.get("paging-label")) {
+                    a rel="next" href=(address(next)) { (texts.get("paging-next")) " →" }
+                }
+            }
+            @if let Some(token) = visit.form_token() { (new_form(&texts, &token, refused)) }
+        },
+    )
+}
+
+fn table(texts: &Texts, keys: &[Key]) -> Markup {
+    html! {
+        div.scroll tabindex="0" role="region" aria-label=(texts.get("nav-keys")) {
+            table.list.cards {
+                thead { tr {
+                    th scope="col" { (texts.get("key-id")) }
+                    th scope="col" { (texts.get("approval-person")) }
+                    th scope="col" { (texts.get("tool-description")) }
+                    th scope="col" { (texts.get("explain-roles")) }
+                    th scope="col" { (texts.get("tool-state")) }
+                    th scope="col" { (texts.get("key-last-used")) }
+                } }
+                tbody { @for key in keys {
+                    tr {
+                        th scope="row" { a href=(path_of(&key.id)) { (format::name(&key.id)) } }
+                        td { (format::name(&key.person)) " " span.quiet { (format::text(&key.tenant)) } }
+                        td.text { (format::first_line(&key.description)) }
+                        td { (format::text(&key.roles.join(", "))) }
+                        td { (status(texts, key)) }
+                        td data-label=(texts.get("key-last-used")) {
+                            @match &key.last_used_at { Some(at) => (format::moment(texts, at)), None => "–" }
+                        }
+                    }
+                } }
+            }
+        }
+    }
+}
+
+fn new_form(texts: &Texts, token: &str, refused: Option<(&Submitted, &CallError)>) -> Markup {
+    html! {
+        details.panel open[refused.is_some()] {
+            summary { (texts.get("keys-add")) }
+            form.stack method="post" action=(PATH) {
+                input type="hidden" name=(TOKEN_FIELD) value=(token);
+                @if let Some((_, error)) = refused {
+                    div.notice.bad #problems tabindex="-1" role="alert" { p { (format::text(error.message())) } }
+                }
+                div.pair { @for Field { name, label, help } in &FIELDS {
+                    div.field {
+                        label for=(name) { (texts.get(label)) }
+                        input #(name) name=(name) value=(refused.map_or("", |(form, _)| form.field(name))) maxlength="1000"
+                            autocomplete="off" spellcheck="false" aria-describedby=[help.map(|_| format!("{name}-help"))];
+                        @if let Some(help) = help { p.help #{ (name) "-help" } { (texts.get(help)) } }
+                    }
+                } }
+                p.help { (texts.get("keys-limit")) }
+                div.buttons { button.main { (texts.get("form-add")) } }
+            }
+        }
+    }
+}
