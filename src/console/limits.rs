@@ -1,4 +1,6 @@
-//! What is left of the rate limits and of today's budgets, by tool, caller and tenant.
+//! What is left of the rules, the rate limits and today's budgets, by tool, caller and tenant.
+
+mod rules;
 
 use std::sync::Arc;
 
@@ -16,14 +18,14 @@ use super::list::{self, Page};
 use super::text::Texts;
 use super::visit::{Address, Visit};
 use super::{Console, chart, error_page, format};
-use crate::config::LimitsConfig;
-use crate::gateway::{Level, LevelFilter};
+use crate::config::{LimitsConfig, RuleSubject};
+use crate::gateway::{Level, LevelFilter, RuleLevel};
 use crate::infra::metrics::DayBudget;
 
 const PATH: &str = "/console/limits";
 
 /// What the address says.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Clone, Deserialize)]
 #[serde(default)]
 pub(super) struct Wanted {
     tool: String,
@@ -33,6 +35,8 @@ pub(super) struct Wanted {
     page: usize,
     /// Of the budgets.
     budgets: usize,
+    /// Of the rules.
+    rules: usize,
     /// Which table is wanted as a file.
     table: Table,
     format: Format,
@@ -44,6 +48,14 @@ enum Table {
     #[default]
     Rates,
     Budgets,
+    Rules,
+}
+
+/// What is shown.
+struct Found {
+    rules: Vec<RuleLevel>,
+    levels: Vec<Level>,
+    budgets: Vec<DayBudget>,
 }
 
 /// `GET /console/limits`.
@@ -55,12 +67,17 @@ pub(super) async fn page(
     if let Err(error) = visit.require(Act::SeeLimits) {
         return error_page::of_visit(&visit, &error);
     }
-    let levels = console.gateway.levels(&visit.caller, &wanted.filter());
-    let budgets: Vec<_> = console.gateway.budgets(&visit.caller).into_iter().filter(|day| wanted.admits(day)).collect();
+    let (gateway, caller) = (&console.gateway, &visit.caller);
+    let found = Found {
+        rules: gateway.rule_levels(caller).into_iter().filter(|level| wanted.admits_rule(level)).collect(),
+        levels: gateway.levels(caller, &wanted.filter()),
+        budgets: gateway.budgets(caller).into_iter().filter(|day| wanted.admits(day)).collect(),
+    };
     match (wanted.format, wanted.table) {
-        (Format::Html, _) => visit.answer(Ok(show(&console, &visit, &wanted, (&levels, &budgets)))),
-        (format, Table::Rates) => rate_rows(&levels).respond(format),
-        (format, Table::Budgets) => budget_rows(&budgets).respond(format),
+        (Format::Html, _) => visit.answer(Ok(show(&console, &visit, &wanted, &found))),
+        (format, Table::Rates) => rate_rows(&found.levels).respond(format),
+        (format, Table::Budgets) => budget_rows(&found.budgets).respond(format),
+        (format, Table::Rules) => rules::rows(&found.rules).respond(format),
     }
 }
 
@@ -89,10 +106,11 @@ fn budget_rows(budgets: &[DayBudget]) -> Rows<'static, 7> {
     Rows { name: "budgets", columns, rows: budgets.iter().map(row).collect() }
 }
 
-fn show(console: &Console, visit: &Visit, wanted: &Wanted, (levels, budgets): (&[Level], &[DayBudget])) -> Markup {
+fn show(console: &Console, visit: &Visit, wanted: &Wanted, Found { rules, levels, budgets }: &Found) -> Markup {
     let texts = visit.texts();
     let used_up = levels.iter().filter(|level| level.state.remaining == 0).count();
     let (rates, days) = (Page::of(levels, wanted.page), Page::of(budgets, wanted.budgets));
+    let shown_rules = Page::of(rules, wanted.rules);
     let title = texts.get("nav-limits");
     let state = texts.with("limits-state", [("count", levels.len().into()), ("empty", used_up.into())]);
     let head = Head { state: Some(html! { (state) }), ..Head::new(&title) };
@@ -102,13 +120,21 @@ fn show(console: &Console, visit: &Visit, wanted: &Wanted, (levels, budgets): (&
         &head,
         &html! {
             (filters(&texts, wanted))
+            @if !rules.is_empty() {
+                section {
+                    h2 { (texts.get("limits-rules")) }
+                    (rules::table(&texts, shown_rules.entries))
+                    (shown_rules.links(&texts, |page| Wanted { rules: page, ..wanted.clone() }.address("")))
+                    (export::links(&texts, &wanted.first("rules")))
+                }
+            }
             section {
                 h2 { (texts.get("limits-rates")) }
                 @if levels.is_empty() { div.empty { p { (texts.get("limits-full")) } } }
                 @else {
                     (rate_table(&texts, rates.entries))
-                    (rates.links(&texts, |page| wanted.address(page, wanted.budgets, "")))
-                    (export::links(&texts, &wanted.address(1, 1, "rates")))
+                    (rates.links(&texts, |page| Wanted { page, ..wanted.clone() }.address("")))
+                    (export::links(&texts, &wanted.first("rates")))
                 }
             }
             section {
@@ -116,8 +142,8 @@ fn show(console: &Console, visit: &Visit, wanted: &Wanted, (levels, budgets): (&
                 @if budgets.is_empty() { p.quiet { (texts.get("overview-nothing")) } }
                 @else {
                     (budget_table(&texts, days.entries))
-                    (days.links(&texts, |page| wanted.address(wanted.page, page, "")))
-                    (export::links(&texts, &wanted.address(1, 1, "budgets")))
+                    (days.links(&texts, |page| Wanted { budgets: page, ..wanted.clone() }.address("")))
+                    (export::links(&texts, &wanted.first("budgets")))
                 }
             }
             section aria-labelledby="general" {
@@ -140,15 +166,32 @@ impl Wanted {
         tenant.is_none_or(|tenant| tenant == budget.tenant) && (caller.is_none() || caller == budget.caller)
     }
 
-    /// The same filters with other parts of the lists, or one of them as a file.
-    fn address(&self, rates: usize, budgets: usize, table: &str) -> String {
-        let (rates, budgets) = (rates.to_string(), budgets.to_string());
+    /// A rule is of a tool, caller or tenant if it counts for one.
+    fn admits_rule(&self, level: &RuleLevel) -> bool {
+        let LevelFilter { tool, caller, tenant } = self.filter();
+        let is_of = |wanted: &Option<String>, per: RuleSubject| {
+            wanted.as_ref().is_none_or(|wanted| level.rule.per == per && *wanted == level.subject)
+        };
+        is_of(&tool, RuleSubject::Tool)
+            && is_of(&caller, RuleSubject::Caller)
+            && (is_of(&tenant, RuleSubject::Tenant) || tenant == level.tenant)
+    }
+
+    /// The beginnings of the lists, for one of them as a file.
+    fn first(&self, table: &str) -> String {
+        Self { page: 1, budgets: 1, rules: 1, ..self.clone() }.address(table)
+    }
+
+    /// The same filters and parts of the lists; with a table, that one.
+    fn address(&self, table: &str) -> String {
+        let [rates, budgets, rules] = [self.page, self.budgets, self.rules].map(|at| at.to_string());
         let fields = [
             ("tool", &*self.tool),
             ("caller", &*self.caller),
             ("tenant", &*self.tenant),
             ("page", &*rates),
             ("budgets", &*budgets),
+            ("rules", &*rules),
             ("table", table),
         ];
         with_query(PATH, fields)

@@ -20,10 +20,10 @@ const TABLES: [(&str, &str, &str); 13] = [
     ("/console/servers/openapi/zoo", "", "operation,outcome,tool,reason"),
     ("/console/servers/lock", "?page=1", "tool,change,quarantined,place,before,after"),
     ("/console/policies", "?table=decisions", "code,reason,calls"),
-    ("/console/limits", "?page=1&budgets=1&table=rates", "tenant,caller,tool,left,limit,full_in_seconds"),
+    ("/console/limits", "?page=1&budgets=1&rules=1&table=rates", "tenant,caller,tool,left,limit,full_in_seconds"),
     (
         "/console/limits",
-        "?page=1&budgets=1&table=budgets",
+        "?page=1&budgets=1&rules=1&table=budgets",
         "tenant,caller,spent_usd,held_usd,limit_usd,tokens,token_limit",
     ),
     ("/console/configuration", "?page=1", "key,value,secret,source,variable,line"),

@@ -414,6 +414,30 @@ async fn what_is_left_of_a_limit_is_shown_to_its_tenant() {
 }
 
 #[tokio::test]
+async fn the_page_of_limits_has_what_is_left_of_the_rules_as_its_route() {
+    let rules = "limits:\n  rules:\n    \
+                 - {name: calls, match: {tools: [paid, echo]}, per: caller, rate: 5, cost_per_day: '10', tokens_per_day: 1000}\n    \
+                 - {name: together, match: {tools: [echo]}, per: tool, max_concurrent: 3}\n";
+    let app = TestApp::with(&format!("{KEYS}{rules}")).await;
+    assert_eq!(call(&app, "key-of-ann", "echo", json!({})).await.0, StatusCode::OK);
+    assert_eq!(call(&app, "key-of-eve", "echo", json!({})).await.0, StatusCode::OK);
+    let vic = Browser::signed_in(&app, "key-of-vic").await;
+    let page = vic.page("/console/limits").await;
+    check_markup(&page);
+    assert!(page.contains("4 / 5") && page.contains("$10 / $10"), "{page}");
+    let table = "rule,per,subject,tenant,calls_left,rate,full_in_seconds,running,max_concurrent,cost_left_usd,\
+                 cost_per_day_usd,tokens_left,tokens_per_day\r\n";
+    let (_, left) = answer(app.get("/limits").bearer_auth("key-of-vic")).await;
+    for (query, rows) in [("", left["rules"].as_array().unwrap().len()), ("&caller=ann", 1), ("&caller=eve", 0)] {
+        let csv = vic.page(&format!("/console/limits?table=rules{query}&format=csv")).await;
+        assert!(csv.starts_with(table) && csv.lines().count() == rows + 1, "{query}: {csv}");
+        assert!(!csv.contains("eve"), "{csv}");
+    }
+    let csv = vic.page("/console/limits?table=rules&format=csv").await;
+    assert!(csv.contains("\"calls\",\"caller\",\"ann\",\"acme\",4,5,"), "{csv}");
+}
+
+#[tokio::test]
 async fn the_configuration_is_shown_without_secrets_and_a_change_is_checked() {
     let app = TestApp::with(&format!("{KEYS}limits: {{max_queued: 77}}\n")).await;
     let (_, body) = answer(app.get("/admin/configuration").bearer_auth("key-of-root")).await;
