@@ -10,6 +10,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Mutex;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -22,6 +23,8 @@ use crate::infra::readiness::Readiness;
 pub(super) struct Tls {
     files: TlsConfig,
     current: ArcSwap<ServerConfig>,
+    /// From before the files were read: what changes from then on is noticed.
+    watcher: Mutex<Watcher>,
 }
 
 /// Files that TLS cannot use.
@@ -44,8 +47,10 @@ impl Tls {
     /// # Errors
     /// A file that cannot be read, or a key that is not the certificate's.
     pub(super) fn load(files: &TlsConfig) -> Result<Arc<Self>, TlsError> {
+        let TlsConfig { certificate, key, client_ca } = files.clone();
+        let watcher = Watcher::new([certificate, key].into_iter().chain(client_ca).collect());
         let current = ArcSwap::from_pointee(read(files)?);
-        Ok(Arc::new(Self { files: files.clone(), current }))
+        Ok(Arc::new(Self { files: files.clone(), current, watcher: Mutex::new(watcher) }))
     }
 
     /// The encrypted connection, after the handshake.
@@ -61,8 +66,7 @@ impl Tls {
 
     /// Reads the files again whenever they change, for ever. As long as they cannot be used, the last ones stay.
     pub(super) async fn reload_on_change(self: Arc<Self>, readiness: Arc<Readiness>) {
-        let TlsConfig { certificate, key, client_ca } = self.files.clone();
-        let mut watcher = Watcher::new([certificate, key].into_iter().chain(client_ca).collect());
+        let mut watcher = self.watcher.lock().await;
         loop {
             watcher.changed().await;
             match read(&self.files) {

@@ -162,7 +162,7 @@ pub(crate) fn contents(folder: &std::path::Path) -> String {
     while let Some(path) = open.pop() {
         if path.is_dir() {
             open.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
-        } else {
+        } else if path.is_file() {
             found += &String::from_utf8_lossy(&std::fs::read(&path).unwrap());
         }
     }

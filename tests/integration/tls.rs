@@ -175,7 +175,8 @@ async fn call_until(ended: CancellationToken, url: String, client: impl Fn() -> 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_call_fails_while_certificates_are_renewed() {
-    let (app, first, url) = gateway_with("}").await;
+    let unlimited = "limits: {caller_rate_limit: 1000000}\ntools: {overrides: {calculator: {rate_limit: 1000000}}";
+    let (app, first, url) = gateway_with(&format!("}}}}\n{unlimited}")).await;
     let renewals: Vec<_> = (0..2).map(|_| TempDir::new().unwrap()).map(|new| (issue(new.path()), new)).collect();
     let all = renewals.iter().fold(first.clone(), |all, (certificate, _)| all + certificate);
     let ended = CancellationToken::new();

@@ -86,6 +86,7 @@ impl Things {
             (_, path) if path.starts_with("/tools/mcp/") || path.starts_with("/tools/openapi/") => {
                 Access::Administrator
             }
+            (_, path) if path.starts_with("/admin/keys") => Access::Administrator,
             (_, "/admin/lock" | "/admin/lock/approve" | "/admin/servers/test")
             | ("POST", "/admin/servers/{kind}/{name}/reconnect")
             | ("DELETE", "/admin/servers/{kind}/{name}") => Access::Administrator,
@@ -114,7 +115,13 @@ impl Things {
                 | "/api/v1/tools"
                 | "/api/v1/tools/{name}"
                 | "/api/v1/tools/{name}/execute"
+                | "/approvals"
+                | "/approvals/{id}"
+                | "/approvals/{id}/approve"
+                | "/approvals/{id}/deny"
+                | "/limits"
                 | "/sessions/{id}/files/{path}"
+                | "/tools"
                 | "/tools/batch-execute"
                 | "/tools/categories"
                 | "/tools/execute"
