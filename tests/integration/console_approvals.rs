@@ -201,7 +201,8 @@ async fn the_queue_has_pages() {
 
 #[tokio::test]
 async fn what_a_policy_masks_is_not_in_the_page() {
-    const RULES: &str = "package tools\nrequire_approval[\"costly\"] { input.arguments.amount > 5 }\n\
+    const RULES: &str = "package tools\ndeny[\"never\"] { false }\n\
+                         require_approval[\"costly\"] { input.arguments.amount > 5 }\n\
                          mask[\"/token\"] { input.tool == \"echo\" }\n";
     let app = with_policy_and(RULES, KEYS).await;
     let id = ask(&app, "key-of-ann", &json!({"amount": 500, "token": "hunter2"})).await;

@@ -61,6 +61,25 @@ impl Running {
         paid
     }
 
+    /// The same with a database that answers: where the machine is loaded its answer may come too late, and the call is made
+    /// again.
+    async fn spend_with_retries(&self, calls: usize, cost_cents: u64) -> usize {
+        let (mut paid, until) = (0, Instant::now() + slack(Duration::from_secs(10)));
+        for _ in 0..calls {
+            let hold = loop {
+                match self.reserve(cost_cents, 0).await {
+                    Err(error) if error.code() == ErrorCode::Overloaded && Instant::now() < until => {}
+                    other => break other,
+                }
+            };
+            if let Ok(hold) = hold {
+                hold.charge(0);
+                paid += 1;
+            }
+        }
+        paid
+    }
+
     /// The last heartbeat that was answered is so old.
     fn cut_off_for(&self, duration: Duration) {
         let confirmed = self.replica.confirmed();
@@ -116,7 +135,7 @@ async fn what_a_killed_replica_leased_stays_spent() {
     assert_eq!(held.code(), ErrorCode::BudgetExceeded, "a request has 50");
     let _held = one.reserve(40, 0).await.unwrap();
     one.kill();
-    assert_eq!(other.spend(10, 10).await, 6);
+    assert_eq!(other.spend_with_retries(10, 10).await, 6);
     let error = other.reserve(10, 0).await.unwrap_err();
     assert!(error.message().contains("leased by replicas") || error.message().contains("0 of 1.00"), "{error}");
 }
@@ -135,7 +154,7 @@ async fn what_a_killed_replica_leased_can_be_spent_once_it_is_released() {
     let (one, other) = (Running::on(&store, &limited(100)).await, Running::on(&store, &limited(100)).await);
     let _held = one.reserve(40, 0).await.unwrap();
     one.exchanging.abort();
-    assert_eq!(other.spend(10, 10).await, 6);
+    assert_eq!(other.spend_with_retries(10, 10).await, 6);
     assert!(released(&store, &one).await >= cents(40));
     assert!(released(&store, &one).await.is_zero(), "it was released before");
     // For a second it takes the last answer for the next one, too.
