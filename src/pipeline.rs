@@ -86,7 +86,7 @@ impl Pipeline {
                 Answered { reply, replayed: true }
             }
             Ok(Entered::First(recorded)) if !call.dry_run && !recorded.is_empty() => {
-                self.run_recorded(call, arguments, recorded).await
+                self.run_recorded(call, arguments, *recorded).await
             }
             // Dry runs, calls to tools that do not exist, and those by an approval of several are not recorded.
             Ok(_) => Answered::first(self.run_and_settle(&call, arguments, None).await),

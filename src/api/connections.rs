@@ -180,7 +180,7 @@ impl Activity {
         leaving.cancelled().await;
         self.is_leaving.store(true, Ordering::Relaxed);
         if self.changes.load(Ordering::Relaxed) == 0 {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 

@@ -40,7 +40,7 @@ pub enum Standing {
 #[derive(Debug)]
 pub struct ApprovedCall {
     approvals: Arc<Approvals>,
-    approval: Approval,
+    approval: Box<Approval>,
     /// Once it is about to be sent.
     fence: Option<i64>,
 }
@@ -73,9 +73,11 @@ impl Approvals {
         match approval.state {
             ApprovalState::Pending => Ok(Standing::Open),
             ApprovalState::Approved if approval.covers_several() => Ok(Standing::Open),
-            ApprovalState::Approved => {
-                Ok(Standing::Once(ApprovedCall { approvals: Arc::clone(self), approval, fence: None }))
-            }
+            ApprovalState::Approved => Ok(Standing::Once(ApprovedCall {
+                approvals: Arc::clone(self),
+                approval: Box::new(approval),
+                fence: None,
+            })),
             ApprovalState::Executing if self.runs_elsewhere(&approval).await? => Ok(Standing::RunsElsewhere),
             ApprovalState::Executing => {
                 self.lose(&approval).await?;
@@ -155,7 +157,7 @@ impl ApprovedCall {
         match self.approvals.store.end_approved_call(&self.approval.id, fence, was_sent).await {
             Ok(true) => {}
             Ok(false) => {
-                tracing::warn!(approval = &*self.approval.id, "an approved call ended after it counted as lost")
+                tracing::warn!(approval = &*self.approval.id, "an approved call ended after it counted as lost");
             }
             Err(error) => tracing::error!(%error, "the end of an approved call could not be recorded"),
         }

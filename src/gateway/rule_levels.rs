@@ -54,7 +54,7 @@ impl Gateway {
             let seen = subjects
                 .into_iter()
                 .filter(|(subject, _)| own.contains(subject) || self.is_subject_seen(caller, reach, rule, subject));
-            levels.extend(seen.map(|(subject, used)| self.level_of(rule, &subject, used)));
+            levels.extend(seen.map(|(subject, used)| self.level_of(rule, &subject, &used)));
         }
         levels.truncate(MAX_ROWS);
         levels
@@ -100,7 +100,7 @@ impl Gateway {
         }
     }
 
-    fn level_of(&self, rule: &LimitRule, subject: &str, used: Used) -> RuleLevel {
+    fn level_of(&self, rule: &LimitRule, subject: &str, used: &Used) -> RuleLevel {
         let of_caller = matches!(rule.per, RuleSubject::Key | RuleSubject::Caller);
         let tenant = self.tenant_of_subject(rule, subject).filter(|_| of_caller).map(|tenant| tenant.to_string());
         let shown = match rule.per {

@@ -39,7 +39,7 @@ impl Pipeline {
     /// Whether a call with a key or an approval must be run, or already has a reply.
     pub(super) async fn enter(&self, call: &CallContext, arguments: &Arguments) -> Result<Entered, CallError> {
         let mut recorded = Recorded::default();
-        let Ok(tool) = self.registry.find_for(call) else { return Ok(Entered::First(recorded)) };
+        let Ok(tool) = self.registry.find_for(call) else { return Ok(Entered::First(recorded.into())) };
         let deadline = call.deadline(tool.timeout());
         if let Some(key) = &call.idempotency_key {
             match self.replies.enter(call, key, arguments, deadline).await? {
@@ -48,7 +48,7 @@ impl Pipeline {
             }
         }
         match &call.approval {
-            None => Ok(Entered::First(recorded)),
+            None => Ok(Entered::First(recorded.into())),
             Some(id) => self.enter_approved(call, &tool, (id, arguments), deadline, recorded).await,
         }
     }
@@ -71,9 +71,10 @@ impl Pipeline {
                 IdempotentOutcome::First(guard) => guard,
             };
             match self.approvals.standing(id).await? {
-                Standing::Open => return Ok(Entered::First(recorded)),
+                Standing::Open => return Ok(Entered::First(recorded.into())),
                 Standing::Once(approved) => {
-                    return Ok(Entered::First(Recorded { approved: Some((approved, guard)), ..recorded }));
+                    let recorded = Recorded { approved: Some((approved, guard)), ..recorded };
+                    return Ok(Entered::First(recorded.into()));
                 }
                 Standing::RunsElsewhere if deadline.has_passed() => return Err(still_running()),
                 Standing::RunsElsewhere => {

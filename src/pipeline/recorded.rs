@@ -11,7 +11,7 @@ use crate::core::error::CallError;
 /// Whether a call must be run.
 #[derive(Debug)]
 pub(super) enum Entered {
-    First(Recorded),
+    First(Box<Recorded>),
     /// It has run, with this reply.
     Answered(Arc<Reply>),
 }

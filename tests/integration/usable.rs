@@ -219,11 +219,11 @@ async fn clients_are_notified_when_a_policy_changes_their_list() {
         let mut of_eve = eve.listen(json!({"toolsListChanged": true})).await;
         let mut of_ada = ada.listen(json!({"toolsListChanged": true})).await;
         // First one that matters to callers without roles, then one about ada.
-        reload("package tools\ndeny[\"no\"] { false }\n").await;
+        Box::pin(reload("package tools\ndeny[\"no\"] { false }\n")).await;
         eve.check_message(&of_eve.next_of(CHANGED).await);
         let listed = eve.result("tools/list", json!({}), "ListToolsResult").await;
         assert_eq!(named(&listed["tools"]), set(&["fail", "sleep"]), "{revision}");
-        reload("package tools\ndeny[\"no\"] { input.user.id == \"ada\"; input.tool == \"echo\" }\n").await;
+        Box::pin(reload("package tools\ndeny[\"no\"] { input.user.id == \"ada\"; input.tool == \"echo\" }\n")).await;
         of_ada.next_of(CHANGED).await;
         let listed = ada.result("tools/list", json!({}), "ListToolsResult").await;
         assert_eq!(named(&listed["tools"]), set(&["fail", "paid", "sleep"]), "{revision}");

@@ -206,7 +206,7 @@ mod tests {
             (RuleMatch { roles: texts(&["admin", "auditor"]), ..all.clone() }, &ann, None, true),
             (RuleMatch { roles: texts(&["admin"]), ..all.clone() }, &ann, None, false),
             (RuleMatch { keys: texts(&["k1"]), ..all.clone() }, &ann, None, false),
-            (RuleMatch { keys: texts(&["k1"]), ..all.clone() }, &with_key, None, true),
+            (RuleMatch { keys: texts(&["k1"]), ..all }, &with_key, None, true),
         ] {
             let rule = rule(RuleSubject::Tenant, matching);
             assert_eq!(!rule.subjects(caller, tool).is_empty(), fits, "{rule:?} {tool:?}");

@@ -313,7 +313,7 @@ async fn without_workers_the_answer_is_to_come_again() {
     let directory = tempfile::TempDir::new().unwrap();
     let mut config = config(&directory, "");
     config.sandbox.program = Some("/bin/false".into());
-    let app = TestApp::with_config(directory, config).await;
+    let app = Box::pin(TestApp::with_config(directory, config)).await;
     let request = app.post("/tools/python_executor/execute").json(&json!({"arguments": {"code": "1"}}));
     let response = request.send().await.unwrap();
     assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);

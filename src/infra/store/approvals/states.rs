@@ -169,7 +169,7 @@ impl Store {
             let parameters: Vec<_> = (1..=ids.len()).map(|number| format!("${number}")).collect();
             let sql =
                 format!("SELECT id FROM approvals WHERE state <> 'pending' AND id IN ({})", parameters.join(", "));
-            let query = ids.iter().fold(sqlx::query(AssertSqlSafe(sql)), |query, id| query.bind(id));
+            let query = ids.iter().fold(sqlx::query(AssertSqlSafe(sql)), sqlx::query::Query::bind);
             let rows = query.fetch_all(&self.pool).await.map_err(|error| self.failed(error))?;
             for row in rows {
                 decided.push(row.try_get(0).map_err(|error| self.failed(error))?);
