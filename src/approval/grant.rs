@@ -34,6 +34,8 @@ pub enum Standing {
     Once(ApprovedCall),
     /// Another replica makes the call.
     RunsElsewhere,
+    /// The call was made. Its reply is on record; the refusal is for the case that it is not kept any more.
+    Made(CallError),
 }
 
 /// An approved call that has not been made yet. The caller holds the only right in this process to make it.
@@ -66,8 +68,7 @@ impl Approvals {
     /// What the approval allows. Nobody else in this process makes its call meanwhile.
     ///
     /// # Errors
-    /// `approval_denied`, `approval_expired`, `unknown_outcome`; `idempotency_conflict` when the call was made and its reply
-    /// is not kept any more.
+    /// `approval_denied`, `approval_expired`, `unknown_outcome`.
     pub async fn standing(self: &Arc<Self>, id: &str) -> Result<Standing, CallError> {
         let approval = self.find(id).await?;
         match approval.state {
@@ -83,6 +84,7 @@ impl Approvals {
                 self.lose(&approval).await?;
                 Err(refusal::outcome_unknown(&approval))
             }
+            ApprovalState::Done => Ok(Standing::Made(refusal::ended(&approval))),
             _ => Err(refusal::ended(&approval)),
         }
     }

@@ -65,6 +65,7 @@ impl Pipeline {
         let valid = tool.input.validate(arguments.clone())?;
         let binding = Binding::of(call, tool, valid.as_map());
         self.approvals.check_binding(id, call, &binding).await?;
+        let mut was_made = false;
         loop {
             let guard = match self.replies.enter_approved(call, id, &binding, deadline).await? {
                 IdempotentOutcome::Answered(reply) => return Ok(Entered::Answered(reply)),
@@ -76,6 +77,9 @@ impl Pipeline {
                     let recorded = Recorded { approved: Some((approved, guard)), ..recorded };
                     return Ok(Entered::First(recorded.into()));
                 }
+                // It was made at another replica after its reply was looked up here: look once more.
+                Standing::Made(refusal) if was_made => return Err(refusal),
+                Standing::Made(_) => was_made = true,
                 Standing::RunsElsewhere if deadline.has_passed() => return Err(still_running()),
                 Standing::RunsElsewhere => {
                     drop(guard);

@@ -62,7 +62,16 @@ async fn on_postgresql_what_a_killed_replica_leases_is_released_by_an_administra
         let (success, said) = other.release(refused);
         assert!(!success && said.contains(why), "{refused}: {said}");
     }
-    let (succeeded, _) = other.call_until_refused(1).await;
+    // On a loaded machine an answer of the database may come too late.
+    let until = Instant::now() + slack(Duration::from_secs(10));
+    let mut succeeded = 0;
+    loop {
+        match call(&other.client, other.url()).await {
+            Some(StatusCode::OK) => succeeded += 1,
+            Some(StatusCode::SERVICE_UNAVAILABLE) if Instant::now() < until => {}
+            _ => break,
+        }
+    }
     assert_eq!(succeeded, 1, "the other one is leased");
     database.silence(&id, MINUTE / 2).await;
     let (success, said) = other.release(&id);
