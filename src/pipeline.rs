@@ -32,7 +32,7 @@ use crate::budget::Budgets;
 use crate::core::call::{Arguments, CallContext, Caller, Stage};
 use crate::core::error::CallError;
 use crate::limits::Limits;
-use crate::policy::{Authorized, CallerTools, Policy};
+use crate::policy::{CallerTools, Policy};
 use crate::registry::Registry;
 
 use self::accept::Accepted;
@@ -154,14 +154,7 @@ impl Pipeline {
         let tool = scope.find(&self.registry, &arguments)?;
         let _slots = scope.record_stage(Stage::Limits, self.limits.admit(call, &tool).await)?;
         let arguments = scope.record_stage(Stage::Validate, tool.input.validate(arguments))?;
-        let permit = match self.policy.authorize(call, &tool, arguments) {
-            Ok(Authorized::Permitted(permit)) => Ok(permit),
-            // Boxed, because few calls need approval.
-            Ok(Authorized::NeedsApproval(needs)) => {
-                Box::pin(self.approve(call, &tool, needs, recorded.as_deref())).await
-            }
-            Err(refused) => Err(refused),
-        };
+        let permit = self.permit(call, &tool, arguments, recorded.as_deref()).await;
         let permit = scope.record_stage(Stage::Policy, permit)?;
         let mut hold = scope.record_stage(Stage::Budget, self.budget.reserve(call, &tool).await)?;
         let breaker = scope.record_stage(Stage::Breaker, self.breakers.admit(upstream_of(call, &tool, &permit)))?;

@@ -20,9 +20,9 @@ pub(super) async fn answer(gateway: &Gateway, origin: &RequestMeta, incoming: In
     let Incoming { call, arguments } = incoming;
     let Some(wait) = origin.wait else { return gateway.pipeline.call(call, arguments).await.into_response() };
     let deadline = Instant::now() + wait;
-    let patience = move |_| ready(deadline.saturating_duration_since(Instant::now())).boxed();
+    let max_wait = move |_| ready(deadline.saturating_duration_since(Instant::now())).boxed();
     // Boxed, because few requests wait.
-    let mut response = Box::pin(gateway.call_when_approved(call, arguments, patience)).await.into_response();
+    let mut response = Box::pin(gateway.call_when_approved(call, arguments, max_wait)).await.into_response();
     if let Ok(applied) = HeaderValue::try_from(format!("wait={}", wait.as_secs())) {
         response.headers_mut().insert(PREFERENCE_APPLIED, applied);
     }

@@ -179,7 +179,7 @@ async fn callers_wait_until_somebody_decides_or_their_time_ends() {
     let (id, other) = (fixture.ask(caller("ann"), 1).await, fixture.ask(caller("bob"), 1).await);
     let ann = caller("ann");
     let soon = Instant::now() + Duration::from_millis(10);
-    assert_eq!(fixture.approvals.wait(&ann, &other, soon).await.unwrap(), Waited::InVain);
+    assert_eq!(fixture.approvals.wait(&ann, &other, soon).await.unwrap(), Waited::Undecided);
     let later = Instant::now() + Duration::from_secs(60);
     let waiting: Vec<_> = (0..200)
         .map(|_| {
@@ -209,6 +209,6 @@ async fn places_to_wait_are_shared_fairly() {
     assert!(of_ann.len() <= 750, "{}", of_ann.len());
     let id = fixture.ask(ann.clone(), 1).await;
     let later = Instant::now() + Duration::from_secs(60);
-    assert_eq!(fixture.approvals.wait(&ann, &id, later).await.unwrap(), Waited::InVain, "answered at once");
+    assert_eq!(fixture.approvals.wait(&ann, &id, later).await.unwrap(), Waited::Undecided, "answered at once");
     assert!(share.try_acquire(&bob.owner, 1).is_some());
 }

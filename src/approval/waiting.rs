@@ -34,7 +34,7 @@ pub enum Waited {
     /// Somebody decided, one way or the other.
     Decided,
     /// Nobody did in time, or there is no place to wait.
-    InVain,
+    Undecided,
 }
 
 impl Default for Waiting {
@@ -93,7 +93,7 @@ impl Approvals {
     /// # Errors
     /// `overloaded` when the store cannot be read.
     pub async fn wait(&self, caller: &Caller, id: &Arc<str>, deadline: Instant) -> Result<Waited, CallError> {
-        let Some(_place) = self.waiting.share.try_acquire(&caller.owner, 1) else { return Ok(Waited::InVain) };
+        let Some(_place) = self.waiting.share.try_acquire(&caller.owner, 1) else { return Ok(Waited::Undecided) };
         let waiter = Waiter::new(self, id);
         loop {
             let decided = waiter.decided.notified();
@@ -104,7 +104,7 @@ impl Approvals {
                 return Ok(Waited::Decided);
             }
             if timeout_at(deadline, decided).await.is_err() {
-                return Ok(Waited::InVain);
+                return Ok(Waited::Undecided);
             }
         }
     }

@@ -25,12 +25,12 @@ const MAX_CALLS: u32 = 8;
 
 impl Gateway {
     /// Makes a call. One that needs approval ends, and is made again once that is decided. Meanwhile it has no slot, no budget
-    /// and no arguments in memory. `patience` says, for each approval that nobody has decided yet, how long that is waited for.
+    /// and no arguments in memory. `max_wait` says, for each approval that nobody has decided yet, how long that is waited for.
     pub(crate) async fn call_when_approved(
         &self,
         call: CallContext,
         arguments: Arguments,
-        patience: impl Fn(NeededApproval) -> BoxFuture<'static, Duration> + Send + Sync,
+        max_wait: impl Fn(NeededApproval) -> BoxFuture<'static, Duration> + Send + Sync,
     ) -> Answered {
         let (mut next, mut calls) = ((call, arguments), 0);
         loop {
@@ -42,7 +42,7 @@ impl Gateway {
             let answered = self.pipeline.call(call, arguments).await;
             let Some((again, needed)) = again.zip(answered.needed_approval().cloned()) else { return answered };
             // Boxed, because few calls wait.
-            next = match Box::pin(self.decided_call(again, needed, &patience)).await {
+            next = match Box::pin(self.decided_call(again, needed, &max_wait)).await {
                 Some(decided) => decided,
                 None => return answered,
             };
@@ -54,16 +54,16 @@ impl Gateway {
         &self,
         call: CallContext,
         needed: NeededApproval,
-        patience: &(impl Fn(NeededApproval) -> BoxFuture<'static, Duration> + Send + Sync),
+        max_wait: &(impl Fn(NeededApproval) -> BoxFuture<'static, Duration> + Send + Sync),
     ) -> Option<(CallContext, Arguments)> {
         let (approvals, id) = (&self.pipeline.approvals, Arc::clone(&needed.id));
         // Approved already, or denied: by an approver who was faster.
         let mut waited = approvals.wait(&call.caller, &id, Instant::now()).await.ok()?;
-        if waited == Waited::InVain {
-            let deadline = Instant::now() + patience(needed).await.min(MAX_WAIT);
+        if waited == Waited::Undecided {
+            let deadline = Instant::now() + max_wait(needed).await.min(MAX_WAIT);
             waited = approvals.wait(&call.caller, &id, deadline).await.ok()?;
         }
-        if waited == Waited::InVain {
+        if waited == Waited::Undecided {
             return None;
         }
         let approval = approvals.find(&id).await.ok()?;

@@ -54,7 +54,7 @@ struct Queue {
 struct WaitingCall {
     answer: oneshot::Sender<Result<GlobalPermit, NoPermit>>,
     /// It is refused when no slot is free.
-    is_impatient: bool,
+    does_not_wait: bool,
 }
 
 /// A slot of a running call, given back on drop.
@@ -91,7 +91,7 @@ impl GlobalPermits {
     /// Takes a slot of a tool that has `limit`. `until`: how long to wait for one; `None`: not at all.
     pub(super) async fn take(&self, tool: &str, limit: u32, until: Option<Instant>) -> Result<GlobalPermit, NoPermit> {
         let (answer, answered) = oneshot::channel();
-        self.add_waiting(tool, limit, WaitingCall { answer, is_impatient: until.is_none() });
+        self.add_waiting(tool, limit, WaitingCall { answer, does_not_wait: until.is_none() });
         let answered = match until {
             Some(until) => timeout_at(until, answered).await.map_err(|_| NoPermit::DeadlinePassed)?,
             // As long as an answer of the store takes, at most.
@@ -178,7 +178,7 @@ impl GlobalPermits {
             };
             has_taken |= !taken.is_empty();
             self.hand_out(&tool, taken);
-            self.refuse(&tool, NoPermit::NoneFree, |call| call.is_impatient);
+            self.refuse(&tool, NoPermit::NoneFree, |call| call.does_not_wait);
         }
         has_taken
     }

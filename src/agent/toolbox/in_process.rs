@@ -85,8 +85,8 @@ impl Toolbox for InProcess {
             }
             let context = self.context(call.id, call.tool, call.corrections, call.record);
             // The run pauses until somebody decides; the model reads a refusal.
-            let patience = |_| ready(MAX_WAIT).boxed();
-            let answered = self.gateway.call_when_approved(context, call.arguments, patience).await;
+            let max_wait = |_| ready(MAX_WAIT).boxed();
+            let answered = self.gateway.call_when_approved(context, call.arguments, max_wait).await;
             ToolAnswer::from(&*answered.reply)
         })
     }

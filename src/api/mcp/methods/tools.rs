@@ -99,9 +99,9 @@ impl Context {
             };
             let has_output_schema = tool.is_some_and(|tool| tool.output.is_some());
             let asking = Arc::clone(&client);
-            let patience = move |needed| approval::ask(Arc::clone(&asking), needed).boxed();
+            let max_wait = move |needed| approval::ask(Arc::clone(&asking), needed).boxed();
             let call = CallContext { session, ..call };
-            let answered = gateway.call_when_approved(call, arguments, patience).await;
+            let answered = gateway.call_when_approved(call, arguments, max_wait).await;
             if era == Era::Stateless
                 && let Some(missing) = result::missing_capability(&answered.reply, &client)
             {
