@@ -82,6 +82,10 @@ INSERT INTO plans VALUES ('plan-{tenant}', '{caller}', 'a', '', 'done', '', 'pro
 INSERT INTO plan_vectors VALUES ('plan-{tenant}', 'digest', 'm', 'AAAA');
 INSERT INTO managed_keys (id, tenant, person, description, roles, sha256, created, created_by)
 VALUES ('key-{tenant}', '{tenant}', 'ann', '', '[]', 'digest', 1, 'default/root');
+INSERT INTO approvals (id, tenant, caller_key, caller_id, tool, state, call_digest, tool_digest, details, arguments, decisions,
+    uses, fence, revision, created, expires, changed)
+VALUES ('approval-{tenant}', '{tenant}', '{caller}', 'ann', 'time', 'pending', 'call', 'tool', '{{}}', 'sealed', '[]',
+    0, 0, 1, 1, 1, 1);
 INSERT INTO paused_runs VALUES ('{caller}', 'call', '{{}}', 2, 1);
 {runs}"""
 
