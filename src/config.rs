@@ -79,7 +79,7 @@ pub use self::openapi::{
 };
 pub use self::outbound::{OutboundConfig, ProxyConfig};
 pub use self::planner::{Branch, Condition, Evaluate, Move, PlanPreset, PlannerConfig};
-pub use self::policy::PolicyConfig;
+pub use self::policy::{ExternalPolicyConfig, PolicyConfig};
 pub use self::sandbox::SandboxConfig;
 pub use self::schema::json_schema;
 pub use self::secret::Secret;

@@ -216,7 +216,7 @@ impl Gateway {
         let keys = store.managed_keys().await.map_err(component_error("store"))?;
         let keys = Arc::new(ManagedKeys::new(&keys, config.cluster.enabled));
         let authenticator = authenticator(&config, &outbound, &keys).await?;
-        let pipeline = pipeline(&config, snapshot, metrics, &readiness, &store).await?;
+        let pipeline = pipeline(&config, snapshot, metrics, &readiness, &store, &outbound).await?;
         tenants::limit(&pipeline.budget, &config, &store).await.map_err(component_error("store"))?;
         let usage = WriteBehind::start(Arc::clone(&pipeline.budget), store.clone(), Arc::clone(&readiness))
             .await

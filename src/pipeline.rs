@@ -10,6 +10,7 @@ mod approved;
 mod execute;
 mod explain;
 mod idempotency;
+mod permit;
 mod receipt;
 mod recorded;
 mod refusals;

@@ -5,7 +5,7 @@
 //! `require_approval[msg]` the set of reasons why a human must approve it, `mask[path]` what an approver does not see of
 //! its arguments. Their input is specified in [`input`]. In `package approvals`, `deny[msg]` is the set of reasons against an
 //! approver ([`approvers`]). A tool's own `roles`, `requires_auth` and `dangerous` are checked first, in [`checks`]; rules cannot
-//! disable these checks. [`access`] decides for listings, without a call.
+//! disable these checks. [`access`] decides for listings, without a call. A service may add reasons ([`external`]).
 
 mod access;
 mod approvers;
@@ -13,6 +13,7 @@ mod builtins;
 mod cache;
 pub mod cases;
 mod checks;
+mod external;
 mod input;
 mod load;
 mod names;
@@ -38,6 +39,7 @@ pub use self::set::PolicyRule;
 use self::access::Listings;
 use self::cache::Known;
 use self::checks::Checks;
+use self::external::ExternalPolicy;
 use self::set::{PolicySet, Verdict};
 use crate::approval::Grant;
 use crate::config::{ApprovalRule, PolicyConfig};
@@ -50,6 +52,7 @@ use crate::tool::{Tool, ValidArguments};
 #[derive(Debug)]
 pub struct Policy {
     current: ArcSwap<PolicySet>,
+    external: ExternalPolicy,
     listings: Listings,
     changes: watch::Sender<()>,
 }
@@ -119,7 +122,8 @@ impl Policy {
     /// All errors of the set, each with file and line.
     pub fn load(config: &PolicyConfig) -> Result<Self, Vec<PolicyError>> {
         let current = ArcSwap::from_pointee(load_set(config)?);
-        Ok(Self { current, listings: Listings::default(), changes: watch::Sender::new(()) })
+        let external = ExternalPolicy::new(config.external.as_ref());
+        Ok(Self { current, external, listings: Listings::default(), changes: watch::Sender::new(()) })
     }
 
     /// Loads the policies again and replaces the active set.
@@ -128,6 +132,7 @@ impl Policy {
     /// As [`Policy::load`]; the active set does not change.
     pub fn reload(&self, config: &PolicyConfig) -> Result<(), Vec<PolicyError>> {
         self.current.store(Arc::new(load_set(config)?));
+        self.external.reconfigure(config.external.as_ref());
         self.changes.send_replace(());
         Ok(())
     }
@@ -176,9 +181,9 @@ impl Policy {
         Err(denied(decision))
     }
 
-    /// Whether any rule requires approval.
+    /// Whether a rule or the external policy may require approval.
     pub fn asks_approval(&self) -> bool {
-        self.current.load().asks_approval
+        self.current.load().asks_approval || self.asks_external()
     }
 
     /// The decision of the rules alone, without the checks before them.

@@ -14,7 +14,8 @@ use crate::api;
 use crate::budget::model_prices;
 use crate::config::{AgentConfig, Config, ToolsConfig};
 use crate::gateway::{self, OfferedTools};
-use crate::policy;
+use crate::infra::outbound::Outbound;
+use crate::policy::{self, Policy};
 use crate::registry::Snapshot;
 use crate::registry::lock::Lock;
 use crate::sources::openapi::Collections;
@@ -95,10 +96,11 @@ fn look_at(config: &Config) -> Vec<Finding> {
         findings.push(finding("tls", usable.map_err(|problem| problem.to_string())));
     }
     findings.extend(check_agent_files(&config.agent));
-    let policies = policy::Policy::load(&config.policy);
+    let policies = Policy::load(&config.policy);
     let version = policies.as_ref().map(|set| format!("version {}", set.version())).map_err(|errors| describe(errors));
     findings.push(finding("policies", version));
     let Some(runtime) = super::serve::runtime() else { return findings };
+    findings.extend(policies.as_ref().ok().and_then(|policies| check_external_policy(config, policies, &runtime)));
     let lock = runtime.block_on(gateway::read_lock(config)).map_err(|problem| problem.to_string());
     findings.extend(check_cluster(config, &runtime));
     findings.extend(check_blobs(config, &runtime));
@@ -149,6 +151,19 @@ fn look_at(config: &Config) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Whether the external policy answers, where there is one.
+fn check_external_policy(config: &Config, policies: &Policy, runtime: &Runtime) -> Option<Finding> {
+    let external = config.policy.external.as_ref()?;
+    let outcome = match Outbound::new(&config.outbound) {
+        Ok(outbound) => {
+            policies.set_outbound(&outbound);
+            runtime.block_on(policies.probe_external())
+        }
+        Err(problem) => Err(problem.to_string()),
+    };
+    Some(finding("external policy", outcome.map(|()| format!("{} answers", external.url))))
 }
 
 /// The replicas of the database, where this gateway is to be one, and those that have another configuration. Replicas are reported

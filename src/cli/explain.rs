@@ -49,7 +49,7 @@ pub(super) fn run(common: &Common, command: ExplainCommand) -> Exit {
                 Some(request) => request.into_call(CallContext::new("", caller, Via::Mcp)),
                 None => (CallContext::new(command.name, caller, Via::Rest), arguments),
             };
-            show(common, &gateway.pipeline.explain(&call, arguments))
+            show(common, &gateway.pipeline.explain(&call, arguments).await)
         })
     })
 }

@@ -1,9 +1,14 @@
 use std::path::PathBuf;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use url::Url;
 
 use super::check::Findings;
+
+/// Longest wait for a decision about a call, in milliseconds.
+const MAX_TIMEOUT_MS: u64 = 60_000;
 
 /// The policies, and who may call dangerous tools.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
@@ -17,12 +22,47 @@ pub struct PolicyConfig {
     pub dangerous_roles: Vec<String>,
     /// A longer evaluation denies the call, in milliseconds.
     pub timeout_ms: u64,
+    /// A service that is asked about each call that the policies do not deny.
+    pub external: Option<ExternalPolicyConfig>,
 }
 
 impl Default for PolicyConfig {
     fn default() -> Self {
-        Self { directory: None, dangerous_roles: vec!["operator".to_owned()], timeout_ms: 50 }
+        Self { directory: None, dangerous_roles: vec!["operator".to_owned()], timeout_ms: 50, external: None }
     }
+}
+
+/// A policy service with the data API of Open Policy Agent.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExternalPolicyConfig {
+    /// The address of the package's document, such as `http://127.0.0.1:8181/v1/data/tools`. It may be a private one.
+    pub url: Url,
+    /// Maximum wait for an answer, in milliseconds. Without an answer the call is denied.
+    #[serde(default = "default_external_timeout_ms")]
+    pub timeout_ms: u64,
+    /// Whether it gets the arguments of calls, beside their SHA-256.
+    #[serde(default)]
+    pub send_arguments: bool,
+}
+
+impl ExternalPolicyConfig {
+    pub fn timeout(&self) -> Duration {
+        Duration::from_millis(self.timeout_ms)
+    }
+
+    fn check(&self, findings: &mut Findings) {
+        if !matches!(self.url.scheme(), "http" | "https") || self.url.host().is_none() {
+            findings.add("policy.external.url", "is no web address", "write http://HOST:PORT/v1/data/PACKAGE");
+        } else if !self.url.username().is_empty() || self.url.password().is_some() {
+            findings.add("policy.external.url", "has a user name or password", "write the address without them");
+        }
+        check_timeout("policy.external.timeout_ms", self.timeout_ms, findings);
+    }
+}
+
+fn default_external_timeout_ms() -> u64 {
+    1_000
 }
 
 impl PolicyConfig {
@@ -32,9 +72,16 @@ impl PolicyConfig {
             findings.add("policy.dangerous_roles", "is empty, so that no caller could use a dangerous tool", advice);
         }
         findings.names("policy.dangerous_roles", &self.dangerous_roles);
-        findings.above_zero("policy.timeout_ms", self.timeout_ms);
-        if self.timeout_ms > 60_000 {
-            findings.add("policy.timeout_ms", "is longer than a minute", "set milliseconds; 50 is the default");
+        check_timeout("policy.timeout_ms", self.timeout_ms, findings);
+        if let Some(external) = &self.external {
+            external.check(findings);
         }
+    }
+}
+
+fn check_timeout(setting: &str, timeout_ms: u64, findings: &mut Findings) {
+    findings.above_zero(setting, timeout_ms);
+    if timeout_ms > MAX_TIMEOUT_MS {
+        findings.add(setting, "is longer than a minute", "set fewer milliseconds, or omit the setting");
     }
 }

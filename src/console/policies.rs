@@ -58,6 +58,7 @@ pub(super) async fn page(
     visit: Visit,
     Address(question): Address<Question>,
 ) -> Response {
+    let verdicts = question.ask(&console, &visit).await;
     match (visit.require(Act::SeePolicies), question.format, question.table) {
         (Ok(()), format @ (Format::Csv | Format::Json), Table::Rules) => {
             rule_rows(&console.gateway.pipeline.policy.summary()).respond(format)
@@ -65,7 +66,7 @@ pub(super) async fn page(
         (Ok(()), format @ (Format::Csv | Format::Json), Table::Decisions) => {
             decision_rows(&console.gateway.decisions(&visit.caller)).respond(format)
         }
-        (allowed, ..) => visit.answer(allowed.map(|()| show(&console, &visit, &question))),
+        (allowed, ..) => visit.answer(allowed.map(|()| show(&console, &visit, &question, verdicts.as_ref()))),
     }
 }
 
@@ -81,11 +82,15 @@ fn decision_rows(decisions: &[DecisionCount]) -> Rows<'static, 3> {
     Rows { name: "decisions", columns: ["code", "reason", "calls"], rows: decisions.iter().map(row).collect() }
 }
 
-fn show(console: &Console, visit: &Visit, question: &Question) -> Markup {
+fn show(
+    console: &Console,
+    visit: &Visit,
+    question: &Question,
+    verdicts: Option<&Result<Vec<StageVerdict>, CallError>>,
+) -> Markup {
     let texts = visit.texts();
     let summary = console.gateway.pipeline.policy.summary();
     let decisions = console.gateway.decisions(&visit.caller);
-    let verdicts = question.ask(console, visit);
     let title = texts.get("nav-policies");
     let version: String = summary.version.chars().take(8).collect();
     let state = texts.with("policies-state", [("rules", summary.rules.len().into()), ("version", version.into())]);
@@ -99,7 +104,7 @@ fn show(console: &Console, visit: &Visit, question: &Question) -> Markup {
                 section aria-labelledby="explain" {
                     h2 #explain { (texts.get("explain-title")) }
                     (form(visit, question))
-                    @match &verdicts {
+                    @match verdicts {
                         None => {},
                         Some(Err(error)) => {
                             div.notice.bad #problems tabindex="-1" role="alert" { p { (format::text(error.message())) } }
@@ -121,15 +126,17 @@ fn show(console: &Console, visit: &Visit, question: &Question) -> Markup {
 
 impl Question {
     /// The verdicts; `None` while nothing is asked.
-    fn ask(&self, console: &Console, visit: &Visit) -> Option<Result<Vec<StageVerdict>, CallError>> {
+    async fn ask(&self, console: &Console, visit: &Visit) -> Option<Result<Vec<StageVerdict>, CallError>> {
         let tool = self.tool.trim();
         if tool.is_empty() || !visit.may(Act::ExplainCall) {
             return None;
         }
-        Some(self.arguments().and_then(|arguments| {
-            let explained = Explained { tool: tool.to_owned(), arguments, caller: self.caller(visit) };
-            console.gateway.explain(&visit.caller, explained)
-        }))
+        let arguments = match self.arguments() {
+            Ok(arguments) => arguments,
+            Err(problem) => return Some(Err(problem)),
+        };
+        let explained = Explained { tool: tool.to_owned(), arguments, caller: self.caller(visit) };
+        Some(console.gateway.explain(&visit.caller, explained).await)
     }
 
     /// The same question with other parts of the lists.

@@ -43,7 +43,8 @@ impl StageVerdict {
 impl Pipeline {
     /// Checks every stage before execution. Unlike a dry run, continues after the first refusal,
     /// and takes no token, slot, probe or hold.
-    pub fn explain(&self, call: &CallContext, arguments: Arguments) -> Vec<StageVerdict> {
+    /// The external policy is asked.
+    pub async fn explain(&self, call: &CallContext, arguments: Arguments) -> Vec<StageVerdict> {
         // Also explains a tool that is hidden from the caller: the result is for an operator.
         let snapshot = self.registry.snapshot();
         let found = match call.target {
@@ -62,7 +63,7 @@ impl Pipeline {
             0 => "the arguments match the schema".to_owned(),
             coercions => format!("the arguments match the schema after {coercions} coercions"),
         }));
-        let (permit, verdict) = self.policy_verdict(call, tool, valid.ok());
+        let (permit, verdict) = self.policy_verdict(call, tool, valid.ok()).await;
         verdicts.push(verdict);
         verdicts.push(StageVerdict::of(Stage::Budget, &self.budget.check(call, tool), |left| {
             format!(
@@ -74,9 +75,9 @@ impl Pipeline {
         verdicts
     }
 
-    /// The tool's own checks and the policy rules. When a check refuses the call, includes the decision of the rules,
+    /// The tool's own checks and the policies. When a check refuses the call, includes the decision of the rules,
     /// which a call would not reach.
-    fn policy_verdict(
+    async fn policy_verdict(
         &self,
         call: &CallContext,
         tool: &Tool,
@@ -87,9 +88,10 @@ impl Pipeline {
             return (None, StageVerdict { stage: Stage::Policy, passes: None, because });
         };
         let decision = self.policy.decide(call, tool, arguments.as_map());
-        match self.policy.authorize(call, tool, arguments).and_then(Authorized::without_approval) {
+        match self.authorize(call, tool, arguments).await.and_then(Authorized::without_approval) {
             Ok(permit) => {
-                let because = format!("the tool's own checks and policy set {} permit it", permit.version());
+                let external = if self.policy.asks_external() { ", and the external policy," } else { "" };
+                let because = format!("the tool's own checks and policy set {}{external} permit it", permit.version());
                 (Some(permit), StageVerdict::passes(Stage::Policy, because))
             }
             Err(error) => {

@@ -22,6 +22,7 @@ use serde_json::Value as Json;
 use super::reads::Reads;
 use crate::core::call::{Arguments, CallContext, Caller};
 use crate::core::error::{Detail, rules_of};
+use crate::core::json;
 use crate::core::session::Session;
 use crate::tool::Metadata;
 
@@ -85,6 +86,13 @@ pub(super) fn complete(
         }
     }
     Ok(input)
+}
+
+/// Adds the digest of the arguments, for a policy that may not get them.
+pub(super) fn add_digest(input: &mut Value, arguments: &Arguments) {
+    if let Ok(fields) = input.as_object_mut() {
+        fields.insert("arguments_sha256".into(), hex::encode(json::digest(arguments)).into());
+    }
 }
 
 /// The `session` part of the input.

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::set::PolicySet;
+use super::set::{PolicySet, Verdict};
 use super::{Decision, Permit, denied, evaluate_masks, refusal};
 use crate::approval::{AskedCall, Grant};
 use crate::config::ApprovalRule;
-use crate::core::call::CallContext;
+use crate::core::call::{Arguments, CallContext};
 use crate::core::error::{CallError, ErrorCode};
 use crate::tool::{Tool, ValidArguments};
 
@@ -39,6 +39,47 @@ impl Authorized {
             Self::Permitted(permit) => Ok(permit),
             Self::NeedsApproval(needs) => Err(needs.refusal()),
         }
+    }
+
+    pub(super) fn arguments(&self) -> &Arguments {
+        match self {
+            Self::Permitted(permit) => permit.arguments(),
+            Self::NeedsApproval(needs) => needs.arguments.as_map(),
+        }
+    }
+
+    /// The version of the policies that decided.
+    pub(super) fn version(&self) -> &Arc<str> {
+        match self {
+            Self::Permitted(permit) => permit.version(),
+            Self::NeedsApproval(needs) => needs.version(),
+        }
+    }
+
+    /// The same with further reasons why a person must approve the call, which come from no cache.
+    ///
+    /// # Errors
+    /// As [`NeedsApproval::new`].
+    pub(super) fn requiring(
+        self,
+        reasons: Vec<String>,
+        set: &PolicySet,
+        call: &CallContext,
+        tool: &Tool,
+    ) -> Result<Self, CallError> {
+        Ok(match self {
+            Self::Permitted(permit) if reasons.is_empty() => Self::Permitted(Permit { cached: false, ..permit }),
+            Self::Permitted(Permit { arguments, version, .. }) => {
+                let verdict = Verdict { denials: Vec::new(), approvals: reasons };
+                let decision = Decision::new(verdict, &version, false);
+                Self::NeedsApproval(NeedsApproval::new(set, call, tool, arguments, decision)?)
+            }
+            Self::NeedsApproval(mut needs) => {
+                let new: Vec<_> = reasons.into_iter().filter(|reason| !needs.reasons.contains(reason)).collect();
+                needs.reasons.extend(new);
+                Self::NeedsApproval(NeedsApproval { cached: false, ..needs })
+            }
+        })
     }
 }
 

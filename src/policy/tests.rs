@@ -79,7 +79,7 @@ pub(super) fn plain_tool(name: &str) -> Arc<Tool> {
     tool(Metadata { name: name.into(), ..Metadata::default() })
 }
 
-fn call_by(roles: &[&str]) -> CallContext {
+pub(super) fn call_by(roles: &[&str]) -> CallContext {
     let roles = roles.iter().map(ToString::to_string).collect();
     CallContext::new("any", Arc::new(Caller::new("alice", "acme", roles)), Via::Rest)
 }

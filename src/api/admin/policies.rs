@@ -100,7 +100,8 @@ pub(crate) async fn explain(
 ) -> Result<Response, CallError> {
     let caller = body.caller.map(|ExplainedCaller { id, tenant, roles }| (id, tenant, roles));
     let explained = Explained { tool: body.tool, arguments: body.arguments, caller };
-    let stages = gateway.explain(&origin.caller, explained)?.into_iter().map(VerdictBody::from).collect();
+    let verdicts = gateway.explain(&origin.caller, explained).await?;
+    let stages = verdicts.into_iter().map(VerdictBody::from).collect();
     Ok(reply::json(StatusCode::OK, &ExplainBody { stages }))
 }
 
