@@ -35,6 +35,7 @@ mod tenants;
 mod thinking;
 mod tool_filter;
 mod tools;
+mod transform;
 
 mod check;
 mod environment;
@@ -96,6 +97,7 @@ pub use self::tool_filter::ToolFilter;
 pub use self::tools::{
     OutputCheck, SearchProvider, ToolOverride, ToolsConfig, WebFetchConfig, WebSearchConfig, WorkspaceConfig,
 };
+pub use self::transform::{Detector, TransformConfig, TransformRule};
 pub use self::watch::Watcher;
 pub use self::yaml::error::{ConfigError, ConfigLocation};
 

@@ -28,3 +28,4 @@ pub mod share;
 pub(crate) mod slack;
 pub mod text_direction;
 pub mod tool_scope;
+pub mod transform_finding;

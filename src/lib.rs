@@ -45,6 +45,9 @@ mod registry;
 
 mod tool;
 
+// Rules that change arguments and results.
+mod transform;
+
 // What all of it stands on.
 mod infra;
 

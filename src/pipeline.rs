@@ -10,6 +10,7 @@ mod approved;
 mod execute;
 mod explain;
 mod idempotency;
+mod messages;
 mod permit;
 mod receipt;
 mod recorded;
@@ -66,7 +67,8 @@ pub struct Pipeline {
 impl Pipeline {
     /// Runs one call and settles it. Dropping the future cancels the call and settles it as cancelled. A call with an
     /// idempotency key or an approval is not cancelled: it runs to its end, and a client that sends it again gets its reply.
-    pub async fn call(self: &Arc<Self>, call: CallContext, arguments: Arguments) -> Answered {
+    pub async fn call(self: &Arc<Self>, mut call: CallContext, arguments: Arguments) -> Answered {
+        self.transform_messages(&mut call);
         match (&call.idempotency_key, &call.approval) {
             (None, None) => Answered::first(self.run_and_settle(&call, arguments, None).await),
             // Boxed, to keep this rare branch out of the size of the future.
@@ -154,7 +156,7 @@ impl Pipeline {
     ) -> Result<Accepted, CallError> {
         let tool = scope.find(&self.registry, &arguments)?;
         let _slots = scope.record_stage(Stage::Limits, self.limits.admit(call, &tool).await)?;
-        let arguments = scope.record_stage(Stage::Validate, tool.input.validate(arguments))?;
+        let arguments = scope.validated(&tool, tool.valid_arguments(arguments))?;
         let permit = self.permit(call, &tool, arguments, recorded.as_deref()).await;
         let permit = scope.record_stage(Stage::Policy, permit)?;
         let mut hold = scope.record_stage(Stage::Budget, self.budget.reserve(call, &tool).await)?;
@@ -174,7 +176,7 @@ impl Pipeline {
             Box::pin(hold.store(None)).await.map_err(|error| error.at_stage(Stage::Budget))?;
         }
         scope.keep(hold);
-        let done = scope.record_stage(Stage::Execute, self.retries.execute(call, &tool, &permit, breaker).await)?;
+        let done = scope.executed(&tool, self.retries.execute(call, &tool, &permit, breaker).await)?;
         scope.accept(&tool, done.output)
     }
 }

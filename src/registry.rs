@@ -27,6 +27,7 @@ use crate::tool::{
     InputSchema, InvalidSchema, InvalidToolName, Metadata, OutputSchema, SourceTools, Tool, ToolDefinition, ToolName,
     Unavailable,
 };
+use crate::transform::{InvalidRule, TransformRules};
 
 use self::lock::{Lock, LockViolation, Pin, Quarantined};
 
@@ -52,6 +53,8 @@ pub struct Snapshot {
     /// By name; no offered tool has the same name.
     quarantined: BTreeMap<String, Quarantined>,
     lock: Option<Arc<Lock>>,
+    /// Whether rules of `tools.transform` may change results.
+    changes_results: bool,
 }
 
 /// Why a set of definitions cannot be registered.
@@ -63,6 +66,8 @@ pub enum RegistryError {
     InvalidName { name: String, source_name: String, problem: InvalidToolName },
     #[error("tool {name:?} from {source_name}: {problem}")]
     InvalidSchema { name: String, source_name: String, problem: InvalidSchema },
+    #[error(transparent)]
+    InvalidRule(#[from] InvalidRule),
 }
 
 impl Registry {
@@ -96,6 +101,11 @@ impl Registry {
 
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.snapshot.load_full()
+    }
+
+    /// Whether rules may change results of any tool.
+    pub fn changes_results(&self) -> bool {
+        self.snapshot.load().changes_results
     }
 
     pub fn replace(&self, snapshot: Snapshot) {
@@ -149,8 +159,10 @@ impl Snapshot {
         lock: Option<Arc<Lock>>,
         before: &Self,
     ) -> Result<Self, Vec<RegistryError>> {
+        let transforms = TransformRules::compile(&config.transform).map_err(|error| vec![error.into()])?;
         let mut building = Building {
             config,
+            transforms,
             metrics,
             lock,
             before,
@@ -173,11 +185,12 @@ impl Snapshot {
                 unavailable.push(Unavailable::new(&source, tool, error.to_string()).for_roles(&roles));
             }
         }
-        let Building { by_name, operations, quarantined, lock, .. } = building;
+        let Building { by_name, operations, quarantined, lock, transforms, .. } = building;
         let mut tools: Vec<_> = by_name.values().cloned().collect();
         tools.sort_by(|a, b| a.name().cmp(b.name()));
         let index = SearchIndex::build(tools.iter().map(|tool| Searchable::from(&**tool)));
-        Ok(Self { tools, by_name, operations, index, unavailable, quarantined, lock })
+        let changes_results = transforms.change_results();
+        Ok(Self { tools, by_name, operations, index, unavailable, quarantined, lock, changes_results })
     }
 
     pub fn get(&self, name: &str) -> Option<&Arc<Tool>> {
@@ -259,6 +272,7 @@ const LIKELY_MEANT: f64 = 0.75;
 /// A snapshot that is being built.
 struct Building<'a> {
     config: &'a ToolsConfig,
+    transforms: TransformRules,
     metrics: &'a Metrics,
     lock: Option<Arc<Lock>>,
     before: &'a Snapshot,
@@ -305,7 +319,11 @@ impl Building<'_> {
     ) -> Result<Arc<Tool>, RegistryError> {
         Ok(match known.filter(|tool| tool.is_made_of(&definition.metadata, &definition.executor)) {
             Some(tool) => Arc::clone(tool),
-            None => Arc::new(compile(definition, self.config.coerce_arguments, self.is_discovering, self.metrics)?),
+            None => {
+                let tool = compile(definition, self.config.coerce_arguments, self.is_discovering, self.metrics)?;
+                let transforms = self.transforms.for_tool(tool.name());
+                Arc::new(tool.with_transforms(transforms))
+            }
         })
     }
 

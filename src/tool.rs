@@ -9,14 +9,16 @@ mod source;
 #[cfg(test)]
 pub(crate) mod tests;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::core::call::{Arguments, Upstream};
-use crate::core::error::Detail;
+use crate::core::error::{CallError, Detail};
 use crate::infra::metrics::ToolMetrics;
+use crate::transform::Transforms;
 
 pub(crate) use self::metadata::BUILTIN;
 pub use self::metadata::{Effects, Metadata};
@@ -39,6 +41,8 @@ pub struct Tool {
     pub output_problem: Option<String>,
     /// Suspected prompt injections in the tool's texts.
     pub flags: Vec<Detail>,
+    /// The rules that change arguments and results of its calls, if there are any.
+    pub transforms: Option<Arc<Transforms>>,
     pub metrics: Arc<ToolMetrics>,
     executor: Arc<dyn Executor>,
 }
@@ -55,15 +59,46 @@ impl Tool {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         metadata.sandboxed = executor.sandboxed();
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        Self { id, metadata, input, output, output_problem: None, flags, metrics, executor }
+        Self { id, metadata, input, output, output_problem: None, flags, transforms: None, metrics, executor }
     }
 
     pub(crate) fn with_output_problem(self, output_problem: Option<String>) -> Self {
         Self { output_problem, ..self }
     }
 
+    pub(crate) fn with_transforms(self, transforms: Option<Arc<Transforms>>) -> Self {
+        Self { transforms, ..self }
+    }
+
     pub fn name(&self) -> &str {
         &self.metadata.name
+    }
+
+    /// The arguments as they are sent: valid, changed by the rules, and valid again.
+    ///
+    /// # Errors
+    /// `invalid_arguments`.
+    pub fn valid_arguments(&self, arguments: Arguments) -> Result<ValidArguments, CallError> {
+        match &self.transforms {
+            None => self.input.validate(arguments),
+            Some(rules) => self.input.validate_changed(arguments, rules),
+        }
+    }
+
+    /// For digests: the arguments as they are sent if a rule changes them, otherwise as they came.
+    pub fn sent_arguments<'a>(&self, arguments: &'a Arguments) -> Cow<'a, Arguments> {
+        if !self.changes_arguments() {
+            return Cow::Borrowed(arguments);
+        }
+        match self.valid_arguments(arguments.clone()) {
+            Ok(valid) if !valid.findings().is_empty() => Cow::Owned(valid.as_map().clone()),
+            _ => Cow::Borrowed(arguments),
+        }
+    }
+
+    /// Whether rules may change the arguments of its calls.
+    pub fn changes_arguments(&self) -> bool {
+        self.transforms.as_ref().is_some_and(|rules| rules.has_arguments())
     }
 
     /// The upstream of all its calls; `None` for a local tool, or if the arguments name it.

@@ -152,6 +152,9 @@ struct ReceiptBody {
     registry_version: Option<i64>,
     #[schema(value_type = Vec<Object>)]
     coercions: Value,
+    /// What rules of `tools.transform` changed: part, rule, path and count of each; absent where that is nothing.
+    #[schema(required = false, value_type = Vec<Object>)]
+    transforms: Value,
     rate: Option<RateState>,
     /// The rule of `limits.rules` that refused the call, or whose rate is `rate`; absent where there is none.
     #[schema(required = false)]

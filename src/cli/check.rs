@@ -20,6 +20,7 @@ use crate::registry::Snapshot;
 use crate::registry::lock::Lock;
 use crate::sources::openapi::Collections;
 use crate::tool::Metadata;
+use crate::transform::TransformRules;
 
 /// The result of one check.
 struct Finding {
@@ -141,6 +142,7 @@ fn look_at(config: &Config) -> Vec<Finding> {
             if !unchecked.is_empty() {
                 findings.push(finding("outputs not checked", Ok(unchecked.join("\n"))));
             }
+            findings.extend(unused_transforms(config, &snapshot).map(warning));
             let registered = runtime.block_on(gateway::configured_servers(config)).unwrap_or_default();
             let known = gateway::known_names(config, &snapshot, &collections, &registered);
             // Errors of the policies are reported above.
@@ -151,6 +153,17 @@ fn look_at(config: &Config) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Rules of `tools.transform` that change nothing: those for tools that are not offered.
+fn unused_transforms(config: &Config, snapshot: &Snapshot) -> Option<(String, String)> {
+    // Paths that cannot be used are reported with the configuration.
+    let rules = TransformRules::compile(&config.tools.transform).ok()?;
+    let tools: Vec<_> = snapshot.tools().iter().chain(snapshot.operations()).map(|tool| tool.name()).collect();
+    let unused: Vec<_> =
+        rules.for_none_of(&tools).map(|(part, rule)| format!("{rule} of `{}`", part.as_str())).collect();
+    let problem = format!("these rules are for no tool that is offered: {}", unused.join(", "));
+    (!unused.is_empty()).then(|| ("tools.transform".to_owned(), problem))
 }
 
 /// Whether the external policy answers, where there is one.

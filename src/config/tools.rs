@@ -12,6 +12,7 @@ use super::audit::AuditArguments;
 use super::check::Findings;
 use super::overrides::Overrides;
 use super::schema::Money;
+use super::transform::TransformConfig;
 
 /// The tools, and the overrides of their defaults.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
@@ -24,6 +25,8 @@ pub struct ToolsConfig {
     pub lock: Option<PathBuf>,
     /// Overrides by tool name, on top of the tool's own definition.
     pub overrides: BTreeMap<String, ToolOverride>,
+    /// Changes arguments before they are sent, and results before they are returned.
+    pub transform: TransformConfig,
     pub web_fetch: WebFetchConfig,
     pub web_search: WebSearchConfig,
     pub workspace: WorkspaceConfig,
@@ -35,6 +38,7 @@ impl Default for ToolsConfig {
             coerce_arguments: true,
             lock: None,
             overrides: BTreeMap::new(),
+            transform: TransformConfig::default(),
             web_fetch: WebFetchConfig::default(),
             web_search: WebSearchConfig::default(),
             workspace: WorkspaceConfig::default(),
@@ -73,6 +77,7 @@ impl ToolsConfig {
             }
             changes.check(&setting, findings);
         }
+        self.transform.check(findings);
         self.web_fetch.check(findings);
         self.web_search.check(findings);
         self.workspace.check(findings);

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::core::call::{McpResult, RateState, Stage};
+use crate::core::call::{McpResult, RateState, Stage, ToolOutput};
 use crate::core::redaction::SentSecrets;
 
 /// The closed list of error codes.
@@ -405,6 +405,24 @@ impl CallError {
             secrets.strike_members(meta);
         }
         self
+    }
+
+    /// Changes what the error repeats of a tool's answer: message, output and result as one answer, and each further text.
+    pub fn change_answer(&mut self, change: impl FnOnce(&mut ToolOutput), change_text: impl FnMut(&mut String)) {
+        let Inner { message, cause, details, output, mcp, .. } = &mut *self.0;
+        let has_output = output.is_some();
+        let mut answer = ToolOutput {
+            value: output.take().unwrap_or_default(),
+            text: Some(std::mem::take(message)),
+            mcp: mcp.take(),
+            ..ToolOutput::default()
+        };
+        change(&mut answer);
+        *message = answer.text.unwrap_or_default();
+        *output = has_output.then_some(answer.value);
+        *mcp = answer.mcp;
+        let details = details.iter_mut().flat_map(|detail| [&mut detail.message, &mut detail.path]);
+        details.chain(cause).for_each(change_text);
     }
 
     pub fn code(&self) -> ErrorCode {

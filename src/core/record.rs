@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 
 use crate::core::call::{CallContext, RateState, Stage};
 use crate::core::error::{CallError, Detail};
+use crate::core::transform_finding::TransformFinding;
 
 /// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -79,6 +80,8 @@ pub struct CallRecord<'a> {
     pub policy_version: Option<&'a Arc<str>>,
     /// The output did not match its schema, and this tool only reports that.
     pub output_schema_violation: bool,
+    /// What rules of `tools.transform` changed.
+    pub transforms: &'a [TransformFinding],
 }
 
 impl CallRecord<'_> {

@@ -55,7 +55,11 @@ impl Gateway {
     /// # Errors
     /// `denied` without the role `operator` or `admin` of the console, and for a caller of another tenant that one does not
     /// see.
-    pub(crate) async fn explain(&self, operator: &Caller, explained: Explained) -> Result<Vec<StageVerdict>, CallError> {
+    pub(crate) async fn explain(
+        &self,
+        operator: &Caller,
+        explained: Explained,
+    ) -> Result<Vec<StageVerdict>, CallError> {
         let roles = self.console_roles(operator);
         if !roles.iter().any(|role| matches!(role, ConsoleRole::Operator | ConsoleRole::Admin)) {
             let message = "to explain a call requires the console role operator or admin (`console.roles`)";

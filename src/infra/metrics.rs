@@ -23,6 +23,7 @@ use crate::core::breaker_state::BreakerState;
 use crate::core::call::Stage;
 use crate::core::error::ErrorCode;
 use crate::core::record::{CallRecord, FinishReason, RunUsage};
+use crate::core::transform_finding::TransformFinding;
 
 pub use self::approvals::ApprovalEvent;
 pub use self::sandbox::{RunEnd, SandboxMetrics};
@@ -159,6 +160,9 @@ impl Metrics {
         {
             self.families.budget_refusals.with_label_values(&[error.code().as_str()]).inc();
         }
+        if !record.call.dry_run {
+            self.count_transforms(record.transforms);
+        }
         tool.unwrap_or(&self.unknown).record(record);
     }
 
@@ -278,6 +282,13 @@ impl Metrics {
             registry,
             families,
         })
+    }
+
+    fn count_transforms(&self, findings: &[TransformFinding]) {
+        for TransformFinding { part, rule, count, .. } in findings {
+            let counter = self.families.transform_findings.with_label_values(&[part.as_str(), &**rule]);
+            counter.inc_by(*count as u64);
+        }
     }
 
     fn count_decision(&self, record: &CallRecord<'_>) {

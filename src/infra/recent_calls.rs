@@ -223,6 +223,7 @@ mod tests {
             registry_version: None,
             policy_version: None,
             output_schema_violation: false,
+            transforms: &[],
         }
     }
 

@@ -1,4 +1,4 @@
-//! The last stage: checks the output, bounds its text, and turns the hold into a charge.
+//! The last stage: changes the output by the rules of `tools.transform`, checks it, bounds its text, and turns the hold into a charge.
 
 use rust_decimal::Decimal;
 use serde_json::{Map, Value};
@@ -9,6 +9,7 @@ use crate::config::OutputCheck;
 use crate::core::call::{ToolOutput, Via};
 use crate::core::error::{CallError, Detail, ErrorCode};
 use crate::core::json::{self, LARGE_NUMBERS};
+use crate::core::transform_finding::{TransformFinding, TransformedPart, names_of};
 use crate::tool::{Tool, how_to_read_on};
 
 /// Bytes of text that count as one token, unless the tool reports its own count.
@@ -32,13 +33,20 @@ impl Accepted {
     }
 }
 
-/// Checks the output, renders and bounds its text, and turns the hold into a charge.
+/// Changes and checks the output, renders and bounds its text, and turns the hold into a charge. Adds to `findings` what was
+/// changed, also for an output that is refused.
 ///
 /// # Errors
 /// `output_too_large`, and `invalid_output` when the tool's output schema is enforced. Both are charged, because the
 /// tool ran.
-pub(super) fn accept(via: Via, tool: &Tool, output: ToolOutput, hold: Hold) -> Result<Accepted, CallError> {
-    match check(via, tool, output, hold.max_text_tokens()) {
+pub(super) fn accept(
+    via: Via,
+    tool: &Tool,
+    output: ToolOutput,
+    hold: Hold,
+    findings: &mut Vec<TransformFinding>,
+) -> Result<Accepted, CallError> {
+    match check(via, tool, output, hold.max_text_tokens(), findings) {
         Ok((answer, tokens, violations)) => Ok(Accepted { answer, violations, charge: hold.charge(tokens) }),
         Err(error) => {
             let charge = hold.charge(0);
@@ -51,24 +59,49 @@ pub(super) fn accept(via: Via, tool: &Tool, output: ToolOutput, hold: Hold) -> R
 fn check(
     via: Via,
     tool: &Tool,
-    output: ToolOutput,
+    mut output: ToolOutput,
     max_text_tokens: u64,
+    findings: &mut Vec<TransformFinding>,
 ) -> Result<(Answer, u64, Vec<Detail>), CallError> {
-    let ToolOutput { value, text, tokens, metadata, mcp } = output;
-    // Measured before rendering, so that an output that is too large is never copied.
-    let content = mcp.as_ref().map_or(0, |mcp| mcp.content.iter().map(json::approximate_size).sum());
-    let size = json::approximate_size(&value).max(text.as_ref().map_or(0, String::len)).max(content);
-    if size > tool.max_output_bytes() {
-        return Err(output_too_large(size, tool.max_output_bytes()));
+    check_size(tool, &output)?;
+    if let Some(rules) = &tool.transforms {
+        findings.extend(rules.change_output(&mut output));
     }
+    let ToolOutput { value, text, tokens, metadata, mcp } = output;
     let violations = violations(tool, &value, &metadata);
     if !violations.is_empty() && tool.metadata.output_check == OutputCheck::Enforce {
-        return Err(CallError::new(ErrorCode::InvalidOutput, "the tool's output does not match its output schema")
-            .with_details(violations));
+        return Err(invalid_output(findings).with_details(violations));
     }
     let text = text.unwrap_or_else(|| render(&value));
     let (text, tokens) = bound_text(text, tokens, max_text_tokens, || rest(via, tool));
     Ok((Answer { output: value, text, metadata, mcp }, tokens, violations))
+}
+
+/// Measured before rendering, so that an output that is too large is never copied.
+fn check_size(tool: &Tool, output: &ToolOutput) -> Result<(), CallError> {
+    let ToolOutput { value, text, mcp, .. } = output;
+    let content = mcp.as_ref().map_or(0, |mcp| mcp.content.iter().map(json::approximate_size).sum());
+    let size = json::approximate_size(value).max(text.as_ref().map_or(0, String::len)).max(content);
+    if size > tool.max_output_bytes() {
+        return Err(output_too_large(size, tool.max_output_bytes()));
+    }
+    Ok(())
+}
+
+/// `findings`: those of the rules that changed the output.
+fn invalid_output(findings: &[TransformFinding]) -> CallError {
+    let is_of_output = |finding: &&TransformFinding| finding.part == TransformedPart::Results;
+    let of_output: Vec<_> = findings.iter().filter(is_of_output).cloned().collect();
+    let message = match of_output.is_empty() {
+        true => "the tool's output does not match its output schema".to_owned(),
+        false => {
+            let rules = names_of(&of_output);
+            format!(
+                "after the rules {rules} of tools.transform.results, the output does not match the tool's output schema"
+            )
+        }
+    };
+    CallError::new(ErrorCode::InvalidOutput, message)
 }
 
 fn violations(tool: &Tool, value: &Value, metadata: &Map<String, Value>) -> Vec<Detail> {

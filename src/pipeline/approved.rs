@@ -59,7 +59,7 @@ impl Pipeline {
         let Ok(tool) = self.registry.find_for(call) else { return Ok(Entered::First(recorded.into())) };
         let deadline = call.deadline(tool.timeout());
         if let Some(key) = &call.idempotency_key {
-            match self.replies.enter(call, key, arguments, deadline).await? {
+            match self.replies.enter(call, key, &tool.sent_arguments(arguments), deadline).await? {
                 IdempotentOutcome::Answered(reply) => return Ok(Entered::Answered(reply)),
                 IdempotentOutcome::First(guard) => recorded.key = Some(guard),
             }
@@ -79,7 +79,7 @@ impl Pipeline {
         deadline: Deadline,
         recorded: Recorded,
     ) -> Result<Entered, CallError> {
-        let valid = tool.input.validate(arguments.clone())?;
+        let valid = tool.valid_arguments(arguments.clone())?;
         let binding = Binding::of(call, tool, valid.as_map());
         self.approvals.check_binding(id, call, &binding).await?;
         let mut was_made = false;

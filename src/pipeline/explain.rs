@@ -6,6 +6,7 @@ use super::Pipeline;
 use super::execute::upstream_of;
 use crate::core::call::{Arguments, CallContext, CallKind, Caller, Stage};
 use crate::core::error::CallError;
+use crate::core::transform_finding::TransformFinding;
 use crate::policy::{Authorized, Permit};
 use crate::tool::{Tool, ValidArguments};
 
@@ -58,11 +59,8 @@ impl Pipeline {
         let tool = &*tool;
         let mut verdicts = vec![find_verdict(tool, &call.caller)];
         verdicts.push(StageVerdict::passes(Stage::Limits, rate(tool)));
-        let valid = tool.input.validate(arguments);
-        verdicts.push(StageVerdict::of(Stage::Validate, &valid, |valid| match valid.coercions().len() {
-            0 => "the arguments match the schema".to_owned(),
-            coercions => format!("the arguments match the schema after {coercions} coercions"),
-        }));
+        let valid = tool.valid_arguments(arguments);
+        verdicts.push(StageVerdict::of(Stage::Validate, &valid, valid_verdict));
         let (permit, verdict) = self.policy_verdict(call, tool, valid.ok()).await;
         verdicts.push(verdict);
         verdicts.push(StageVerdict::of(Stage::Budget, &self.budget.check(call, tool), |left| {
@@ -118,6 +116,17 @@ impl Pipeline {
             because,
         }
     }
+}
+
+fn valid_verdict(valid: &ValidArguments) -> String {
+    let mut because = match valid.coercions().len() {
+        0 => "the arguments match the schema".to_owned(),
+        coercions => format!("the arguments match the schema after {coercions} coercions"),
+    };
+    for TransformFinding { rule, path, count, .. } in valid.findings() {
+        because.push_str(&format!("; the rule `{rule}` of tools.transform changes {count} values at {path}"));
+    }
+    because
 }
 
 fn find_verdict(tool: &Tool, caller: &Caller) -> StageVerdict {

@@ -18,6 +18,7 @@ use crate::core::breaker_state::BreakerState;
 use crate::core::call::{CallContext, CallId, McpResult, RateState, Stage, StageTimes};
 use crate::core::coercion::Coercion;
 use crate::core::error::{CallError, Detail, ErrorCode, NeededApproval};
+use crate::core::transform_finding::TransformFinding;
 use crate::limits::Slots;
 use crate::policy::Permit;
 use crate::tool::{Tool, ValidArguments};
@@ -114,6 +115,8 @@ pub struct Receipt {
     pub attempts: u32,
     pub coercions: Vec<Coercion>,
     pub output_schema_violations: Vec<Detail>,
+    /// What rules of `tools.transform` changed, without what they found.
+    pub transforms: Vec<TransformFinding>,
 }
 
 #[derive(Debug, Serialize)]
@@ -152,6 +155,7 @@ impl Receipt {
             attempts: 0,
             coercions: Vec::new(),
             output_schema_violations: Vec::new(),
+            transforms: Vec::new(),
         }
     }
 }
@@ -177,6 +181,7 @@ impl Annotate for Slots {
 impl Annotate for ValidArguments {
     fn annotate(&self, receipt: &mut Receipt) {
         receipt.coercions.extend_from_slice(self.coercions());
+        receipt.transforms.extend_from_slice(self.findings());
     }
 }
 
@@ -306,8 +311,9 @@ impl<'a> From<&'a CallError> for ErrorInfo<'a> {
 
 impl Serialize for Receipt {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let further = usize::from(self.registry_version.is_some()) + usize::from(self.rule.is_some());
-        let mut receipt = serializer.serialize_struct("Receipt", 12 + further)?;
+        let further = [self.registry_version.is_some(), self.rule.is_some(), !self.transforms.is_empty()];
+        let fields = 12 + further.into_iter().filter(|is_there| *is_there).count();
+        let mut receipt = serializer.serialize_struct("Receipt", fields)?;
         receipt.serialize_field("call_id", &self.call_id)?;
         receipt.serialize_field("dry_run", &self.dry_run)?;
         receipt.serialize_field("stages", &InMicroseconds(&self.stages))?;
@@ -316,6 +322,9 @@ impl Serialize for Receipt {
             receipt.serialize_field("registry_version", &version)?;
         }
         receipt.serialize_field("coercions", &self.coercions)?;
+        if !self.transforms.is_empty() {
+            receipt.serialize_field("transforms", &self.transforms)?;
+        }
         receipt.serialize_field("rate", &self.rate)?;
         if let Some(rule) = &self.rule {
             receipt.serialize_field("rule", rule)?;

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use tracing::Span;
 
 use super::accept::{Accepted, accept};
+use super::execute::Executed;
 use super::receipt::{Annotate, Receipt, Reply};
 use super::refusals::Refusals;
 use super::rejections::Rejections;
@@ -25,7 +26,7 @@ use crate::infra::metrics::{InFlight, Metrics};
 use crate::infra::recent_calls::RecentCalls;
 use crate::infra::telemetry;
 use crate::registry::Registry;
-use crate::tool::Tool;
+use crate::tool::{Tool, ValidArguments};
 
 /// Where calls are recorded.
 #[derive(Debug)]
@@ -135,7 +136,8 @@ impl CallScope<'_> {
     pub(super) fn find(&mut self, registry: &Registry, arguments: &Arguments) -> Result<Arc<Tool>, CallError> {
         self.receipt.registry_version = registry.shared_version();
         let found = registry.find_for(self.call);
-        if found.as_ref().is_ok_and(|tool| tool.metadata.audit_arguments == AuditArguments::Full) {
+        // What rules may change is kept once they have.
+        if found.as_ref().is_ok_and(|tool| keeps_arguments(tool) && !tool.changes_arguments()) {
             self.arguments = kept(arguments);
         }
         if found.is_err() && self.call.target.is_none() {
@@ -160,15 +162,48 @@ impl CallScope<'_> {
         }
     }
 
+    /// The stage that makes the arguments valid. What the rules of `tools.transform` change is recorded as it is sent.
+    pub(super) fn validated(
+        &mut self,
+        tool: &Tool,
+        result: Result<ValidArguments, CallError>,
+    ) -> Result<ValidArguments, CallError> {
+        if tool.changes_arguments()
+            && let Ok(valid) = &result
+        {
+            if !valid.findings().is_empty() {
+                self.arguments_digest = json::digest(valid.as_map());
+            }
+            if keeps_arguments(tool) {
+                self.arguments = kept(valid.as_map());
+            }
+        }
+        self.record_stage(Stage::Validate, result)
+    }
+
+    /// The stage that runs the tool. What a tool that fails says is changed like a result.
+    pub(super) fn executed(
+        &mut self,
+        tool: &Tool,
+        mut result: Result<Executed, CallError>,
+    ) -> Result<Executed, CallError> {
+        if let (Some(rules), Err(error)) = (&tool.transforms, &mut result) {
+            self.receipt.transforms.extend(rules.change_error(error));
+        }
+        self.record_stage(Stage::Execute, result)
+    }
+
     /// Keeps the reserved amount until the call has ended.
     pub(super) fn keep(&mut self, hold: Hold) {
         self.hold = Some(hold);
     }
 
-    /// The last stage: checks the output, and charges for it.
+    /// The last stage: changes and checks the output, and charges for it.
     pub(super) fn accept(&mut self, tool: &Tool, output: ToolOutput) -> Result<Accepted, CallError> {
         let hold = self.hold.take().ok_or_else(|| CallError::internal("an executed call has no budget hold"));
-        self.record_stage(Stage::Accept, hold.and_then(|hold| accept(self.call.via, tool, output, hold)))
+        let findings = &mut self.receipt.transforms;
+        let accepted = hold.and_then(|hold| accept(self.call.via, tool, output, hold, findings));
+        self.record_stage(Stage::Accept, accepted)
     }
 
     /// Charges or refunds the hold of a call that ends without an output, and returns the amount charged.
@@ -256,6 +291,7 @@ impl CallScope<'_> {
             registry_version: self.receipt.registry_version,
             policy_version: self.receipt.policy.as_ref().map(|policy| &policy.version),
             output_schema_violation: !self.receipt.output_schema_violations.is_empty(),
+            transforms: &self.receipt.transforms,
         };
         self.metrics.record(tool.map(|tool| &*tool.metrics), &record);
         telemetry::complete(&self.span, &record);
@@ -280,6 +316,10 @@ impl Drop for CallScope<'_> {
             self.write(Some(&cancelled), self.call.received.elapsed(), cost_usd, 0);
         }
     }
+}
+
+fn keeps_arguments(tool: &Tool) -> bool {
+    tool.metadata.audit_arguments == AuditArguments::Full
 }
 
 /// Maximum length of arguments in the audit trail, in bytes: a line stays bounded.

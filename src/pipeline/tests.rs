@@ -1,5 +1,7 @@
 //! Shared by the tests of the stages: a scripted tool, and a pipeline around it.
 
+mod transforms;
+
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

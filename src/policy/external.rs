@@ -133,7 +133,7 @@ impl Policy {
         let Some(config) = self.external.config.load_full() else { return Ok(authorized) };
         let set = self.current.load_full();
         let asked = self.external.ask(&config, &set, call, tool, authorized.arguments()).await;
-        let verdict = asked.map_err(|failure| undecided(failure, authorized.version()))?;
+        let verdict = asked.map_err(|failure| undecided(&failure, authorized.version()))?;
         if !verdict.denials.is_empty() {
             return Err(denied(Decision::new(verdict, authorized.version(), false)));
         }
@@ -171,11 +171,12 @@ fn request(
 fn read(body: &[u8]) -> Result<Verdict, String> {
     let answer: Answer = json::parse_as(body)
         .map_err(|error| format!("its answer is not `{{\"result\": {{\"deny\": [REASON, …]}}}}`: {error}"))?;
-    let reasons = answer.result.ok_or("its answer has no `result`: there is no document at the address of the setting")?;
+    let reasons =
+        answer.result.ok_or("its answer has no `result`: there is no document at the address of the setting")?;
     Ok(Verdict { denials: reasons.deny, approvals: reasons.require_approval })
 }
 
-fn undecided(failure: String, version: &Arc<str>) -> CallError {
+fn undecided(failure: &str, version: &Arc<str>) -> CallError {
     let verdict = Verdict { denials: vec![UNANSWERED.to_owned()], approvals: Vec::new() };
     let failure = Some(format!("policy.external: {failure}"));
     denied(Decision { failure, ..Decision::new(verdict, version, false) })

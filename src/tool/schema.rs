@@ -23,6 +23,8 @@ use crate::core::call::Arguments;
 use crate::core::coercion::Coercion;
 use crate::core::error::{CallError, Detail, ErrorCode};
 use crate::core::json;
+use crate::core::transform_finding::{TransformFinding, names_of};
+use crate::transform::Transforms;
 
 pub use self::definitions::{Fit, SharedSchema};
 
@@ -82,6 +84,7 @@ const MAX_CHECKED: usize = 64 << 10;
 pub struct ValidArguments {
     arguments: Arguments,
     coercions: Vec<Coercion>,
+    findings: Vec<TransformFinding>,
 }
 
 impl Parameters {
@@ -192,6 +195,29 @@ impl InputSchema {
         }
     }
 
+    /// Validates the arguments, changes them by the rules, and validates what the rules made of them.
+    ///
+    /// # Errors
+    /// As [`validate`](Self::validate), naming the rules if what they made does not match the schema.
+    pub fn validate_changed(&self, arguments: Arguments, rules: &Transforms) -> Result<ValidArguments, CallError> {
+        let mut valid = self.validate(arguments)?;
+        let findings = rules.change_arguments(&mut valid.arguments);
+        if findings.is_empty() {
+            return Ok(valid);
+        }
+        let changed = self.validate(valid.arguments).map_err(|error| {
+            let (tool, rules) = (&self.tool, names_of(&findings));
+            let message = format!(
+                "the rules {rules} of tools.transform.arguments leave arguments that do not match the schema of {tool}"
+            );
+            CallError::new(ErrorCode::InvalidArguments, message).with_details(error.details().to_vec())
+        })?;
+        // The values before a rule changed them are kept nowhere.
+        let without_values = |coercion: Coercion| Coercion { from: Value::Null, to: Value::Null, ..coercion };
+        let coercions = valid.coercions.into_iter().map(without_values).chain(changed.coercions).collect();
+        Ok(ValidArguments { arguments: changed.arguments, coercions, findings })
+    }
+
     #[cold]
     fn refusal(&self, arguments: &Value) -> CallError {
         let violations = self.schema.schema.violations(arguments, "the arguments");
@@ -252,7 +278,7 @@ impl ValidArguments {
             Value::Object(members) => members,
             _ => Arguments::new(),
         };
-        Self { arguments, coercions }
+        Self { arguments, coercions, findings: Vec::new() }
     }
 
     pub fn as_map(&self) -> &Arguments {
@@ -262,6 +288,11 @@ impl ValidArguments {
     /// The changes made to the arguments.
     pub fn coercions(&self) -> &[Coercion] {
         &self.coercions
+    }
+
+    /// What rules of `tools.transform` changed.
+    pub fn findings(&self) -> &[TransformFinding] {
+        &self.findings
     }
 }
 

@@ -123,6 +123,22 @@ fn every_rule_of_the_check_is_enforced() {
         ("tools: {overrides: {x: {max_text_tokens: 0}}}", "tools.overrides.x.max_text_tokens"),
         ("tools: {overrides: {x: {max_output_bytes: 0}}}", "tools.overrides.x.max_output_bytes"),
         ("tools: {overrides: {x: {roles: ['']}}}", "tools.overrides.x.roles[0]"),
+        ("tools: {transform: {arguments: [{name: a b, detect: [emails]}]}}", "tools.transform.arguments[0].name"),
+        ("tools: {transform: {results: [{name: a}]}}", "tools.transform.results[0]"),
+        ("tools: {transform: {results: [{name: a, paths: [a.b]}]}}", "tools.transform.results[0].paths[0]"),
+        ("tools: {transform: {arguments: [{name: a, paths: [$]}]}}", "tools.transform.arguments[0].paths"),
+        (
+            "tools: {transform: {results: [{name: a, tools: ['*__find'], detect: [emails]}]}}",
+            "tools.transform.results[0].tools",
+        ),
+        (
+            "tools: {transform: {results: [{name: a, detect: [emails], replace: 7}]}}",
+            "tools.transform.results[0].replace",
+        ),
+        (
+            "tools: {transform: {results: [{name: a, detect: [emails]}, {name: a, detect: [secrets]}]}}",
+            "tools.transform.results[1].name",
+        ),
         ("tools: {web_fetch: {max_bytes: 0}}", "tools.web_fetch.max_bytes"),
         ("tools: {web_fetch: {allowed_domains: ['*']}}", "tools.web_fetch.allowed_domains[0]"),
         ("tools: {web_search: {provider: searxng}}", "tools.web_search.base_url"),

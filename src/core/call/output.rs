@@ -27,6 +27,25 @@ pub struct McpResult {
     pub meta: Map<String, Value>,
 }
 
+impl McpResult {
+    /// The text blocks, and a word for each of what is no text; `None` without any block.
+    pub fn text(&self) -> Option<String> {
+        let words = self.content.iter().map(|block| {
+            let field = |name: &str| block.get(name).and_then(Value::as_str).unwrap_or_default();
+            match field("type") {
+                "text" => field("text").to_owned(),
+                "resource" => match block.pointer("/resource/text").and_then(Value::as_str) {
+                    Some(text) => text.to_owned(),
+                    None => format!("[resource {}]", block.pointer("/resource/uri").unwrap_or(&Value::Null)),
+                },
+                "resource_link" => format!("[{}: {}]", field("name"), field("uri")),
+                kind => format!("[{kind} {}]", field("mimeType")),
+            }
+        });
+        (!self.content.is_empty()).then(|| words.collect::<Vec<_>>().join("\n"))
+    }
+}
+
 impl From<Value> for ToolOutput {
     fn from(value: Value) -> Self {
         Self { value, ..Self::default() }

@@ -48,6 +48,7 @@ fn record(call: &CallContext) -> CallRecord<'_> {
         registry_version: None,
         policy_version: Some(&POLICY_VERSION),
         output_schema_violation: false,
+        transforms: &[],
     }
 }
 

@@ -8,6 +8,7 @@ use super::*;
 use crate::core::call::{CallContext, Caller, RateState, Via};
 use crate::core::error::CallError;
 use crate::core::record::{FinishReason, RunUsage, Status};
+use crate::core::transform_finding::TransformedPart;
 
 const ALL_STAGES: [(Stage, Duration); 8] = {
     let mut stages = [(Stage::Find, Duration::from_micros(3)); 8];
@@ -43,6 +44,7 @@ fn success(call: &CallContext) -> CallRecord<'_> {
         registry_version: None,
         policy_version: None,
         output_schema_violation: false,
+        transforms: &[],
     }
 }
 
@@ -98,6 +100,10 @@ const MOVES: &[Move] = &[
     (
         |m, t| m.record(Some(t), &CallRecord { output_schema_violation: true, ..success(&call()) }),
         "tool_output_misfits_total{tool_name=\"calculator\"}",
+    ),
+    (
+        |m, t| m.record(Some(t), &CallRecord { transforms: &[found()], ..success(&call()) }),
+        "transform_findings_total{part=\"results\",rule=\"mail\"}",
     ),
     (
         |m, t| {
@@ -159,6 +165,10 @@ const MOVES: &[Move] = &[
     (|m, _| m.tools_to_look_at(0, 1), "tools_flagged"),
     (|m, _| m.set_segments_waiting(1), "audit_segments_waiting"),
 ];
+
+fn found() -> TransformFinding {
+    TransformFinding { part: TransformedPart::Results, rule: "mail".into(), path: "$".into(), count: 1 }
+}
 
 fn replica() -> ReplicaState {
     let degraded = vec!["mcp:time".to_owned(), "audit".to_owned()];

@@ -95,6 +95,7 @@ fn success(call: &CallContext) -> CallRecord<'_> {
         registry_version: None,
         policy_version: None,
         output_schema_violation: false,
+        transforms: &[],
     }
 }
 

@@ -22,7 +22,7 @@ fn checkpoint() -> Checkpoint {
 fn accepted(checkpoint: &Checkpoint) -> Accepted {
     let tool = checkpoint.tool();
     let hold = checkpoint.pipeline.budget.reserve(&call(), &tool).now_or_never().unwrap().unwrap();
-    accept(Via::Rest, &tool, json!("fine").into(), hold).unwrap()
+    accept(Via::Rest, &tool, json!("fine").into(), hold, &mut Vec::new()).unwrap()
 }
 
 #[tokio::test]

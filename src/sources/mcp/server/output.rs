@@ -34,7 +34,7 @@ pub(crate) fn output(mut result: Value, names: &Names) -> Result<ToolOutput, Cal
     let failed = result.get("isError").and_then(Value::as_bool) == Some(true);
     let mut reported = McpResult { content, structured: structured.is_some(), meta };
     reported.content.iter_mut().for_each(|block| names.adopt(block));
-    let text = text_of(&reported.content);
+    let text = reported.text();
     let value = structured.unwrap_or_else(|| Value::String(text.clone().unwrap_or_default()));
     if failed {
         let message = text.filter(|text| !text.trim().is_empty()).unwrap_or_else(|| "the tool failed".to_owned());
@@ -46,23 +46,6 @@ pub(crate) fn output(mut result: Value, names: &Names) -> Result<ToolOutput, Cal
 
 fn no_result() -> CallError {
     CallError::new(ErrorCode::UpstreamError, "the MCP server's answer is not a tool result").blaming(Blame::Upstream)
-}
-
-/// The text blocks, and a word for each of what is no text; `None` without any block.
-fn text_of(content: &[Value]) -> Option<String> {
-    let words = content.iter().map(|block| {
-        let field = |name: &str| block.get(name).and_then(Value::as_str).unwrap_or_default();
-        match field("type") {
-            "text" => field("text").to_owned(),
-            "resource" => match block.pointer("/resource/text").and_then(Value::as_str) {
-                Some(text) => text.to_owned(),
-                None => format!("[resource {}]", block.pointer("/resource/uri").unwrap_or(&Value::Null)),
-            },
-            "resource_link" => format!("[{}: {}]", field("name"), field("uri")),
-            kind => format!("[{kind} {}]", field("mimeType")),
-        }
-    });
-    (!content.is_empty()).then(|| words.collect::<Vec<_>>().join("\n"))
 }
 
 /// Why a call of a server's tool has no result.

@@ -1,0 +1,40 @@
+//! What a rule of `tools.transform` changed in a call, for its receipt and the metrics. Never what the rule found.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+/// How much one path of a rule has found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TransformFinding {
+    pub part: TransformedPart,
+    /// The name of the rule.
+    pub rule: Arc<str>,
+    /// The JSONPath as it is configured: the place of what was found may repeat it.
+    pub path: Arc<str>,
+    pub count: usize,
+}
+
+/// The part of a call that a rule is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TransformedPart {
+    Arguments,
+    Results,
+}
+
+impl TransformedPart {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Arguments => "arguments",
+            Self::Results => "results",
+        }
+    }
+}
+
+/// The names of the rules, each once, for a message.
+pub fn names_of(findings: &[TransformFinding]) -> String {
+    let mut names: Vec<_> = findings.iter().map(|finding| format!("`{}`", finding.rule)).collect();
+    names.dedup();
+    names.join(", ")
+}

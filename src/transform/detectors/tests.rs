@@ -1,0 +1,143 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const ALL: [Detector; 3] = [Detector::Secrets, Detector::Emails, Detector::CardNumbers];
+
+fn struck(detector: Detector, text: &str) -> String {
+    strike(text, &[detector], "#").map_or_else(|| text.to_owned(), |(struck, _)| struck)
+}
+
+#[test]
+fn secrets_of_known_forms_are_found_and_other_words_are_not() {
+    let github = format!("ghp_{}", "a1B2".repeat(9));
+    let managed = format!("sk_{}_{}", "0f".repeat(8), "a1".repeat(32));
+    let jwt = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.s1gnature";
+    let key = "-----BEGIN RSA PRIVATE KEY-----\nMIIB\nAAAA\n-----END RSA PRIVATE KEY-----";
+    for (text, expected) in [
+        ("key AKIAIOSFODNN7EXAMPLE.", "key #."),
+        (&*format!("token: {github}"), "token: #"),
+        (&*format!("({managed})"), "(#)"),
+        (&*format!("sk-{}", "aB3-".repeat(6)), "#"),
+        (&*format!("cookie {jwt}; next"), "cookie #; next"),
+        (&*format!("a {key} b"), "a # b"),
+        ("-----BEGIN PRIVATE KEY-----\nMIIB cut", "#"),
+        ("Authorization: Bearer abcdefgh12345678==", "Authorization: Bearer #"),
+        ("postgres://app:hunter2@db.example/x", "postgres://app:#@db.example/x"),
+        ("password = \"correct-horse\"", "password = \"#\""),
+        (r#"{\"api_key\": \"0123456789\"}"#, r##"{\"api_key\": \"#\"}"##),
+        ("the bearer of this letter", "the bearer of this letter"),
+        ("https://example.com:8080/a@b", "https://example.com:8080/a@b"),
+        ("the password is secret", "the password is secret"),
+        ("AKIAshort", "AKIAshort"),
+    ] {
+        assert_eq!(struck(Detector::Secrets, text), expected);
+    }
+}
+
+#[test]
+fn addresses_are_found_in_any_script_and_in_urls() {
+    for (text, expected) in [
+        ("Ann <ann.b+c@mail.example.com>, Bob", "Ann <#>, Bob"),
+        ("mailto:ann@example.org?subject=x", "mailto:#?subject=x"),
+        ("jürgen@bücher.example.", "#."),
+        ("?to=ann%40example.org&x", "?to=#&x"),
+        ("a@b.example,c@d.example", "#,#"),
+        ("not@home", "not@home"),
+        ("@handle and @other.example", "@handle and @other.example"),
+        ("pkg@1.2.3", "pkg@1.2.3"),
+    ] {
+        assert_eq!(struck(Detector::Emails, text), expected);
+    }
+}
+
+#[test]
+fn card_numbers_have_a_valid_check_digit_and_whole_groups() {
+    for (text, expected) in [
+        ("4111111111111111", "#"),
+        ("card 4111 1111 1111 1111 12/27", "card # 12/27"),
+        ("4111-1111-1111-1111", "#"),
+        ("3782 822463 10005", "#"),
+        ("no. 6011000990139424, thanks", "no. #, thanks"),
+        ("4111111111111111 5500005555555559", "# #"),
+        ("2024 4111 1111 1111 1111", "2024 #"),
+        ("4111111111111112", "4111111111111112"),
+        ("1111111111111117", "1111111111111117"),
+        ("411111111111", "411111111111"),
+        ("41111111111111110000", "41111111111111110000"),
+        ("0.4111111111111111", "0.4111111111111111"),
+        ("4111  1111 1111 1111", "4111  1111 1111 1111"),
+    ] {
+        assert_eq!(struck(Detector::CardNumbers, text), expected);
+    }
+}
+
+#[test]
+fn everything_that_is_found_is_counted() {
+    let text = "ann@example.org paid with 4111111111111111, bob@example.org did not";
+    let (struck, count) = strike(text, &ALL, "[redacted]").unwrap();
+    assert_eq!(struck, "[redacted] paid with [redacted], [redacted] did not");
+    assert_eq!(count, 3);
+    assert_eq!(strike("nothing here", &ALL, "#"), None);
+}
+
+/// The digits with the check digit that makes them a card number.
+fn with_check_digit(mut digits: String) -> String {
+    let check = ('0'..='9').find(|check| passes_luhn(format!("{digits}{check}").as_bytes()));
+    digits.push(check.unwrap());
+    digits
+}
+
+/// Digits, in groups of so many.
+fn grouped(digits: &str, size: usize, divider: char) -> String {
+    let groups: Vec<_> = digits.as_bytes().chunks(size).map(|group| std::str::from_utf8(group).unwrap()).collect();
+    groups.join(&divider.to_string())
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_searched_and_nothing_else_is_changed(text in ".*") {
+        for detector in ALL {
+            let found = find(detector, &text);
+            let in_order = found.windows(2).all(|pair| pair[0].end <= pair[1].start);
+            let are_texts = found.iter().all(|place| text.get(place.clone()).is_some_and(|found| !found.is_empty()));
+            prop_assert!(in_order && are_texts, "{detector:?}: {found:?}");
+            let kept: String = found.iter().rev().fold(text.clone(), |mut kept, place| {
+                kept.replace_range(place.clone(), "");
+                kept
+            });
+            prop_assert_eq!(strike(&text, &[detector], "").map_or(text.clone(), |(struck, _)| struck), kept);
+        }
+    }
+
+    #[test]
+    fn every_card_number_is_found_however_it_is_grouped(
+        digits in "[2-6][0-9]{11,17}",
+        size in 3_usize..20,
+        divider in prop::sample::select(vec![' ', '-']),
+        before in "[a-z(:,]{0,5}",
+        after in "[a-z):,]{0,5}",
+    ) {
+        let card = grouped(&with_check_digit(digits), size, divider);
+        let text = format!("{before}{card}{after}");
+        prop_assert_eq!(struck(Detector::CardNumbers, &text), format!("{before}#{after}"));
+    }
+
+    #[test]
+    fn a_wrong_digit_makes_a_number_none_of_a_card(digits in "[2-6][0-9]{11,17}", wrong in 1_u8..10) {
+        let card = with_check_digit(digits);
+        let last = (card.as_bytes()[card.len() - 1] - b'0' + wrong) % 10;
+        let other = format!("{}{last}", &card[..card.len() - 1]);
+        prop_assert_eq!(struck(Detector::CardNumbers, &other), other);
+    }
+
+    #[test]
+    fn every_address_is_found_between_words(
+        local in "[a-z0-9][a-z0-9._+-]{0,20}",
+        domain in "[a-z0-9]([a-z0-9-]{0,10}[a-z0-9])?\\.[a-z]{2,10}",
+        word in "[a-z ]{0,10}",
+    ) {
+        let text = format!("{word} <{local}@{domain}> {word}");
+        prop_assert_eq!(struck(Detector::Emails, &text), format!("{word} <#> {word}"));
+    }
+}
