@@ -325,6 +325,14 @@ async fn commands_list_show_approve_and_deny() {
 #[test]
 fn the_example_of_the_page_runs() {
     const PAGE: &str = include_str!("../../docs/approvals.md");
+    let Some(printed) = run_example(PAGE, "jq --version && curl --version") else { return };
+    assert!(printed.contains("6*7") && printed.contains("\"approved\""), "{printed}");
+    assert!(printed.trim_end().ends_with("42"), "{printed}");
+}
+
+/// What the first example of a page prints, typed as it is into an empty folder, but with free ports. `None` where a program that it
+/// needs is missing.
+pub(crate) fn run_example(page: &str, programs: &str) -> Option<String> {
     let shell = |script: &str, directory: &std::path::Path| {
         let program = std::path::Path::new(env!("CARGO_BIN_EXE_sekisho")).parent().unwrap();
         let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap_or_default());
@@ -333,23 +341,20 @@ fn the_example_of_the_page_runs() {
         shell.current_dir(directory).output().unwrap()
     };
     let directory = tempfile::TempDir::new().unwrap();
-    if !shell("jq --version && curl --version", directory.path()).status.success() {
-        eprintln!("not run: jq or curl is missing. Install them with: sudo apt-get install jq curl");
-        return;
+    if !shell(programs, directory.path()).status.success() {
+        eprintln!("not run: one of these fails: {programs}. Install with: sudo apt-get install jq curl python3");
+        return None;
     }
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
-    let block = PAGE.split("```sh\n").nth(1).unwrap().split("```").next().unwrap();
-    let script =
-        block.replace("8080", &port).replace("auth:\n", &format!("server: {{listen: '127.0.0.1:{port}'}}\nauth:\n"));
+    let sockets = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let [port, further] = sockets.each_ref().map(|socket| socket.local_addr().unwrap().port().to_string());
+    drop(sockets);
+    let block = page.split("```sh\n").nth(1).unwrap().split("```").next().unwrap();
+    let listen = format!("server: {{listen: '127.0.0.1:{port}'}}\nauth:\n");
+    let script = block.replace("8080", &port).replace("8181", &further).replace("auth:\n", &listen);
     // Also where a line fails.
-    let run = shell(&format!("trap 'kill $! 2> /dev/null || true' EXIT\n{script}"), directory.path());
-    let printed = String::from_utf8_lossy(&run.stdout).into_owned();
+    let run = shell(&format!("trap 'kill $! $policy 2> /dev/null || true' EXIT\n{script}"), directory.path());
     assert!(run.status.success(), "{}", text(&run));
-    assert!(
-        printed.contains("6*7") && printed.contains("\"approved\"") && printed.trim_end().ends_with("42"),
-        "{}",
-        text(&run)
-    );
+    Some(String::from_utf8_lossy(&run.stdout).into_owned())
 }
 
 /// The id of the only approval that waits.

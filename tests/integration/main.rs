@@ -45,6 +45,7 @@ mod egress;
 mod examples;
 mod extended;
 mod files;
+mod hooks;
 mod httpbin;
 mod https;
 mod idempotency;

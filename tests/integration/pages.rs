@@ -55,9 +55,10 @@ const PAGES: [(&str, &str); 19] = [
     ("tools.md", TOOLS),
 ];
 
-/// Pages with tests elsewhere: `approvals.rs`, `tests/tidy.rs` (architecture), `deploy.rs` and `examples.rs` (deployment), `deploy.rs`
+/// Pages with tests elsewhere: `approvals.rs`, `hooks.rs`, `tests/tidy.rs` (architecture), `deploy.rs` and `examples.rs` (deployment), `deploy.rs`
 /// (security), `src/infra/store/tenant_keys.rs` and `tests/cluster/cells_test.py` (cells).
-const TESTED_ELSEWHERE: [&str; 5] = ["approvals.md", "architecture.md", "cells.md", "deployment.md", "security.md"];
+const TESTED_ELSEWHERE: [&str; 6] =
+    ["approvals.md", "architecture.md", "cells.md", "deployment.md", "hooks.md", "security.md"];
 
 /// The most lines of the README: what it is, why, a start, and where to read on.
 const MAX_README_LINES: usize = 150;
