@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 use serde_json_path::{JsonPath, NormalizedPath};
 use thiserror::Error;
@@ -123,7 +124,7 @@ impl Rule {
 
     /// Whether the text is a JSON object or array, which is changed.
     fn change_json(&self, text: &mut String, counts: &mut [usize]) -> bool {
-        let Ok(mut value @ (Value::Object(_) | Value::Array(_))) = json::parse(text.as_bytes()) else { return false };
+        let Some(mut value) = parsed(text) else { return false };
         let before: usize = counts.iter().sum();
         self.change_value(&mut value, counts);
         if counts.iter().sum::<usize>() > before {
@@ -209,6 +210,14 @@ impl Rule {
     fn text(&self) -> &str {
         self.replacement.as_str().unwrap_or(REDACTED)
     }
+}
+
+/// The text, if it is a JSON object or array. Read leniently, so that no path misses a value: of members with one name the last
+/// counts. Integers beyond 64 bits become strings of their digits.
+fn parsed(text: &str) -> Option<Value> {
+    let is_json = text.trim_start().starts_with(['{', '[']) && serde_json::from_str::<IgnoredAny>(text).is_ok();
+    let exact = is_json.then(|| json::exact(text.as_bytes(), |_| true))?;
+    serde_json::from_slice(&exact.text).ok()
 }
 
 /// The name, with a number if there is such a member.

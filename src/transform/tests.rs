@@ -131,6 +131,22 @@ fn paths_look_into_texts_that_are_json() {
     assert_eq!(two.value, json!(two.text));
 }
 
+#[test]
+fn a_text_of_unusual_json_hides_nothing_from_a_path() {
+    let rules = transforms(&[by_path("$.iban")]);
+    for (said, expected) in [
+        (r#"{"iban": "DE1", "iban": "DE2"}"#, r#"{"iban":"[redacted]"}"#),
+        (r#" {"iban": "DE1", "id": 123456789012345678901}"#, r#"{"iban":"[redacted]","id":"123456789012345678901"}"#),
+    ] {
+        let mut output = of_mcp(json!(said), vec![text(said)]);
+        rules.change_output(&mut output);
+        assert_eq!(output.text.as_deref(), Some(expected));
+    }
+    let mut prose = of_mcp(json!("{no JSON}"), vec![text("{no JSON}")]);
+    assert!(rules.change_output(&mut prose).is_empty());
+    assert_eq!(prose.text.as_deref(), Some("{no JSON}"));
+}
+
 /// Nobody can say which part of a sentence is the value.
 #[test]
 fn a_text_that_repeats_what_a_path_selects_makes_way_for_the_changed_value() {
