@@ -16,6 +16,7 @@ mod cluster;
 mod console;
 mod embeddings;
 mod execution;
+mod identity;
 mod limits;
 mod mcp;
 mod models;
@@ -69,6 +70,7 @@ pub use self::console::{ConsoleConfig, ConsoleRole};
 pub use self::embeddings::EmbeddingsConfig;
 pub use self::environment::{Environment, dotenv_files};
 pub use self::execution::ExecutionConfig;
+pub use self::identity::Identity;
 pub use self::limits::{LimitRule, LimitsConfig, RuleSubject};
 pub use self::mcp::{
     McpConfig, McpEndpoint, McpOAuth, McpPrefix, McpRevision, McpServerSettings, McpShare, McpSignIn, McpTransport,

@@ -15,7 +15,7 @@ use utoipa::{OpenApi as _, ToSchema};
 
 use super::request::{ExecuteNamedRequest, ExecuteRequest};
 use crate::core::call::{RateState, Stage};
-use crate::core::error::{Detail, NeededApproval};
+use crate::core::error::{Detail, NeededApproval, NeededSignIn};
 use crate::gateway::Gateway;
 
 #[derive(utoipa::OpenApi)]
@@ -29,6 +29,7 @@ use crate::gateway::Gateway;
         (name = "conversations", description = "Conversations with agents that are stored: their runs, messages and logs."),
         (name = "plans", description = "Plans of agents: begun, followed, paused, changed and continued."),
         (name = "approvals", description = "Calls that a person must approve: listed, shown, approved and denied."),
+        (name = "sign-ins", description = "Sign-ins of callers to upstreams that are called as their callers."),
         (name = "openapi", description = "Registers tools of OpenAPI documents."),
         (name = "mcp", description = "Registers MCP servers, and signs in to them."),
         (name = "operation", description = "Health and metrics.")
@@ -135,6 +136,9 @@ struct ErrorInfoBody {
     /// What `approval_required` waits for.
     #[schema(required = false)]
     approval: Option<NeededApproval>,
+    /// What `sign_in_required` waits for.
+    #[schema(required = false)]
+    sign_in: Option<NeededSignIn>,
 }
 
 #[derive(Debug, ToSchema)]

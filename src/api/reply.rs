@@ -26,7 +26,7 @@ pub(crate) fn status(code: ErrorCode) -> StatusCode {
         | ErrorCode::InvalidArguments
         | ErrorCode::ContextLengthExceeded
         | ErrorCode::ModelRefused => StatusCode::BAD_REQUEST,
-        ErrorCode::Unauthenticated => StatusCode::UNAUTHORIZED,
+        ErrorCode::Unauthenticated | ErrorCode::SignInRequired => StatusCode::UNAUTHORIZED,
         ErrorCode::BudgetExceeded | ErrorCode::TokenLimitExceeded => StatusCode::PAYMENT_REQUIRED,
         ErrorCode::Denied
         | ErrorCode::ApprovalRequired

@@ -13,6 +13,7 @@ use url::Url;
 pub use self::endpoint::McpEndpoint;
 use super::breaker::BreakerOverrides;
 use super::check::Findings;
+use super::identity::Identity;
 use super::overrides::{FromVariable, Overrides};
 use super::schema::Money;
 use super::tools::{TOOL_NAME_RULE, is_tool_name};
@@ -115,6 +116,8 @@ pub struct McpServerSettings {
     pub requires_auth: bool,
     /// The sign-in of users, for a server that requires one and has no other credentials here.
     pub sign_in: McpSignIn,
+    /// As whom its tools are called. With `per_user`, other credentials here only list them.
+    pub identity: Identity,
     /// Prefix of the tools' names instead of the server's name.
     pub alias: Option<String>,
     pub prefix: Option<McpPrefix>,
@@ -194,6 +197,7 @@ impl Default for McpServerSettings {
             oauth: None,
             requires_auth: false,
             sign_in: McpSignIn::default(),
+            identity: Identity::Shared,
             alias: None,
             prefix: None,
             include: Vec::new(),
@@ -395,6 +399,20 @@ impl McpServerSettings {
         findings.duration(&at("session_idle_seconds"), self.session_idle_seconds.into());
         if self.share != McpShare::Never && !self.headers_template.is_empty() {
             let advice = "remove one of the two: with `headers_template` each caller has its own credentials";
+            findings.add(at("share"), "callers with their own credentials cannot share a session", advice);
+        }
+        if self.identity == Identity::PerUser {
+            self.check_per_user(at, findings);
+        }
+    }
+
+    fn check_per_user(&self, at: impl Fn(&str) -> String, findings: &mut Findings) {
+        if self.command.is_some() {
+            let advice = "remove it: a program takes no sign-in, and gets credentials by `env`";
+            findings.add(at("identity"), "`per_user` is for a server with a `url`", advice);
+        }
+        if self.share != McpShare::Never {
+            let advice = "remove one of the two: with `identity: per_user` each caller has its own credentials";
             findings.add(at("share"), "callers with their own credentials cannot share a session", advice);
         }
     }

@@ -13,6 +13,7 @@ use utoipa::ToSchema;
 
 use super::Secret;
 use super::check::{Finding, Findings};
+use super::identity::Identity;
 use super::schema::Money;
 use super::tools::{TOOL_NAME_RULE, is_tool_name};
 
@@ -69,6 +70,9 @@ pub struct CollectionSettings {
     pub auth_config: AuthSettings,
     /// By the name of a security scheme of the document.
     pub credentials: BTreeMap<String, SchemeCredentials>,
+    /// As whom its operations are called. With `per_user`, the client of an `oauth2` or `openIdConnect` scheme is the one that
+    /// callers sign in with.
+    pub identity: Identity,
     pub category: String,
     /// Price of one call in USD.
     #[schemars(with = "Money")]
@@ -117,6 +121,7 @@ impl Default for CollectionSettings {
             auth_type: AuthType::None,
             auth_config: AuthSettings::default(),
             credentials: BTreeMap::new(),
+            identity: Identity::Shared,
             category: "api".into(),
             base_cost_per_use: Decimal::new(1, 3),
             operations: Vec::new(),

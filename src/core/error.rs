@@ -28,6 +28,8 @@ pub enum ErrorCode {
     /// The model's provider refused a request.
     ModelRefused,
     Unauthenticated,
+    /// The caller must sign in to the upstream.
+    SignInRequired,
     BudgetExceeded,
     TokenLimitExceeded,
     Denied,
@@ -69,12 +71,13 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// In the order of their numbers.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 38] = [
         Self::InvalidRequest,
         Self::InvalidArguments,
         Self::ContextLengthExceeded,
         Self::ModelRefused,
         Self::Unauthenticated,
+        Self::SignInRequired,
         Self::BudgetExceeded,
         Self::TokenLimitExceeded,
         Self::Denied,
@@ -116,6 +119,7 @@ impl ErrorCode {
             Self::ContextLengthExceeded => "context_length_exceeded",
             Self::ModelRefused => "model_refused",
             Self::Unauthenticated => "unauthenticated",
+            Self::SignInRequired => "sign_in_required",
             Self::BudgetExceeded => "budget_exceeded",
             Self::TokenLimitExceeded => "token_limit_exceeded",
             Self::Denied => "denied",
@@ -211,6 +215,25 @@ pub struct NeededApproval {
     pub url: String,
 }
 
+/// Where the caller of a refused call signs in to its upstream.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NeededSignIn {
+    /// The page of this gateway where the sign-in begins.
+    pub url: String,
+    /// For that page, in a browser that is not signed in to the console as the caller. Whoever has it can sign the caller in.
+    pub code: String,
+    /// RFC 3339: how long both can be used.
+    pub expires_at: String,
+    /// `mcp:SERVER` or `openapi:COLLECTION`.
+    pub source: String,
+}
+
+impl fmt::Debug for NeededSignIn {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("NeededSignIn").field("source", &self.source).finish_non_exhaustive()
+    }
+}
+
 /// The cause of a failed execution: decides whether it counts for the circuit breaker and whether an idempotent call
 /// is retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -243,6 +266,7 @@ struct Inner {
     cost_usd: Decimal,
     policy_version: Option<Arc<str>>,
     approval: Option<NeededApproval>,
+    sign_in: Option<Box<NeededSignIn>>,
     /// The same call fails again, although its code is mostly one that passes by itself.
     permanent: bool,
     cause: Option<String>,
@@ -265,6 +289,7 @@ impl CallError {
             cost_usd: Decimal::ZERO,
             policy_version: None,
             approval: None,
+            sign_in: None,
             permanent: false,
             cause: None,
         }))
@@ -376,6 +401,13 @@ impl CallError {
     #[must_use]
     pub fn needing(mut self, approval: NeededApproval) -> Self {
         self.0.approval = Some(approval);
+        self
+    }
+
+    /// Where the caller signs in to the upstream.
+    #[must_use]
+    pub fn signing_in_at(mut self, sign_in: NeededSignIn) -> Self {
+        self.0.sign_in = Some(Box::new(sign_in));
         self
     }
 
@@ -499,6 +531,10 @@ impl CallError {
 
     pub fn approval(&self) -> Option<&NeededApproval> {
         self.0.approval.as_ref()
+    }
+
+    pub fn sign_in(&self) -> Option<&NeededSignIn> {
+        self.0.sign_in.as_deref()
     }
 
     pub fn cause(&self) -> Option<&str> {

@@ -34,6 +34,8 @@ mod sqlite;
 mod summaries;
 mod text;
 mod usage;
+mod user_sign_ins;
+mod user_tokens;
 mod workspaces;
 
 #[cfg(test)]
@@ -78,6 +80,8 @@ pub use self::rule_usage::RuleUsage;
 pub use self::runs::AgentRun;
 pub use self::sessions::{SessionMessage, SessionSummary};
 pub use self::usage::{DailyScope, DailyUsage};
+pub use self::user_sign_ins::{SIGN_IN_TTL, StoredSignIn};
+pub use self::user_tokens::{NewUserToken, StoredUserToken, TokenOwner, UserTokenFilter};
 pub use self::workspaces::{WORKSPACE_LEASE, WorkspaceLock};
 
 /// Cheap to clone; clones share the connections.

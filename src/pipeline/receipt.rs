@@ -17,7 +17,7 @@ use crate::budget::{Hold, Left};
 use crate::core::breaker_state::BreakerState;
 use crate::core::call::{CallContext, CallId, McpResult, RateState, Stage, StageTimes};
 use crate::core::coercion::Coercion;
-use crate::core::error::{CallError, Detail, ErrorCode, NeededApproval};
+use crate::core::error::{CallError, Detail, ErrorCode, NeededApproval, NeededSignIn};
 use crate::core::transform_finding::TransformFinding;
 use crate::limits::Slots;
 use crate::policy::Permit;
@@ -292,6 +292,8 @@ pub struct ErrorInfo<'a> {
     alternatives: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
     approval: Option<&'a NeededApproval>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sign_in: Option<&'a NeededSignIn>,
 }
 
 impl<'a> From<&'a CallError> for ErrorInfo<'a> {
@@ -305,6 +307,7 @@ impl<'a> From<&'a CallError> for ErrorInfo<'a> {
             details: error.details(),
             alternatives: error.alternatives(),
             approval: error.approval(),
+            sign_in: error.sign_in(),
         }
     }
 }

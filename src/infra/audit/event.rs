@@ -25,6 +25,8 @@ pub enum EventKind {
     ServerReconnected,
     SignInStarted,
     SignInFinished,
+    /// A caller, or an administrator, revoked the sign-in of a caller to an upstream.
+    SignInRevoked,
     /// A caller signed in to the console.
     ConsoleSignedIn,
     ConsoleSignedOut,

@@ -33,6 +33,7 @@ const FILES: &[(&str, &str)] = &[
     ("blobs", include_str!("migrations/0021_blobs.sql")),
     ("keys and limits", include_str!("migrations/0022_keys_and_limits.sql")),
     ("approvals", include_str!("migrations/0023_approvals.sql")),
+    ("user tokens", include_str!("migrations/0024_user_tokens.sql")),
 ];
 
 /// The version that this program knows.

@@ -45,11 +45,13 @@ const TABLES: &[(&str, Rows)] = &[
     ("tool_permits", Rows::AllTenants("the slots of a tool, which all tenants use")),
     ("turn_journal", Rows::Of { table: "conversation_runs", by: "run" }),
     ("usage_logs", Rows::Of { table: "conversation_runs", by: "run" }),
+    ("user_sign_ins", Rows::Tenant("caller_key")),
+    ("user_tokens", Rows::Tenant("caller_key")),
     ("workspaces", Rows::AllTenants("a digest of tenant, caller and session names each, and its files are objects")),
 ];
 
 /// Keys that no two tenants have, although the tenant is not in them: random, or a digest with the caller in it.
-const UNIQUE_IDS: [&str; 8] = [
+const UNIQUE_IDS: [&str; 9] = [
     "approvals.id",
     "approvals.pending_digest",
     "conversations.id",
@@ -58,6 +60,7 @@ const UNIQUE_IDS: [&str; 8] = [
     "plans.id",
     "idempotency_records.id",
     "reserved_charges.id",
+    "user_sign_ins.id",
 ];
 
 /// What a table is made of.

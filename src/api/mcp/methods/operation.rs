@@ -45,7 +45,8 @@ pub(in crate::api::mcp) fn error_data(error: &CallError) -> ErrorData {
         | ErrorCode::ApprovalDenied
         | ErrorCode::ApprovalExpired
         | ErrorCode::ApprovalMismatch
-        | ErrorCode::Unauthenticated => ErrorData::invalid_request(message, data),
+        | ErrorCode::Unauthenticated
+        | ErrorCode::SignInRequired => ErrorData::invalid_request(message, data),
         _ => ErrorData::internal_error(message, data),
     }
 }

@@ -1,0 +1,273 @@
+//! Tokens of callers for upstreams, sealed by the caller of these functions. All moments are those of the clock that the
+//! processes of the store share.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use sqlx::any::AnyRow;
+use sqlx::{AssertSqlSafe, Row};
+
+use super::replicas::micros;
+use super::{Store, StoreError};
+
+/// Whose token, and for what.
+#[derive(Debug, Clone, Copy)]
+pub struct TokenOwner<'a> {
+    pub tenant: &'a str,
+    pub caller_key: &'a str,
+    pub caller_id: &'a str,
+    /// `mcp:SERVER` or `openapi:COLLECTION`.
+    pub source: &'a str,
+}
+
+/// The tokens of a sign-in, or renewed ones.
+#[derive(Debug, Clone, Copy)]
+pub struct NewUserToken<'a> {
+    pub sealed: &'a str,
+    /// With a space between them.
+    pub scopes: &'a str,
+    /// Of the access token, if it is known.
+    pub lifetime: Option<Duration>,
+}
+
+/// A token as stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredUserToken {
+    pub tenant: String,
+    pub caller_key: String,
+    pub caller_id: String,
+    pub source: String,
+    pub sealed: String,
+    pub scopes: String,
+    pub expires: Option<Timestamp>,
+    pub revision: i64,
+    pub created: Timestamp,
+    pub changed: Timestamp,
+    /// When it was read.
+    pub now: Timestamp,
+}
+
+/// Which tokens are listed.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct UserTokenFilter<'a> {
+    pub tenant: Option<&'a str>,
+    pub caller_key: Option<&'a str>,
+    pub caller_id: Option<&'a str>,
+    pub source: Option<&'a str>,
+    pub max: u32,
+}
+
+const COLUMNS: &str = "tenant, caller_key, caller_id, source, sealed, scopes, expires, revision, created, changed";
+
+impl Store {
+    /// The token of a caller for a source.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn user_token(&self, caller_key: &str, source: &str) -> Result<Option<StoredUserToken>, StoreError> {
+        let found = self
+            .user_tokens(UserTokenFilter {
+                caller_key: Some(caller_key),
+                source: Some(source),
+                max: 1,
+                ..UserTokenFilter::default()
+            })
+            .await?;
+        Ok(found.into_iter().next())
+    }
+
+    /// The latest sign-in first.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn user_tokens(&self, filter: UserTokenFilter<'_>) -> Result<Vec<StoredUserToken>, StoreError> {
+        let sql = format!(
+            "SELECT {COLUMNS}, {} AS moment FROM user_tokens
+             WHERE ($1 = '' OR tenant = $1) AND ($2 = '' OR caller_key = $2) AND ($3 = '' OR caller_id = $3)
+               AND ($4 = '' OR source = $4)
+             ORDER BY created DESC, caller_key, source LIMIT $5",
+            self.engine.now_expression()
+        );
+        let rows = sqlx::query(AssertSqlSafe(sql))
+            .bind(filter.tenant.unwrap_or_default())
+            .bind(filter.caller_key.unwrap_or_default())
+            .bind(filter.caller_id.unwrap_or_default())
+            .bind(filter.source.unwrap_or_default())
+            .bind(i64::from(filter.max))
+            .fetch_all(&self.pool)
+            .await
+            .map_err(|error| self.failed(error))?;
+        rows.iter().map(|row| self.user_token_of(row)).collect()
+    }
+
+    /// Stores the tokens of a sign-in in place of earlier ones.
+    ///
+    /// # Errors
+    /// [`StoreError`]; they may have been stored.
+    pub async fn keep_user_token(&self, owner: TokenOwner<'_>, new: NewUserToken<'_>) -> Result<(), StoreError> {
+        let now = self.engine.now_expression();
+        let sql = format!(
+            "INSERT INTO user_tokens (caller_key, source, tenant, caller_id, sealed, scopes, expires, revision,
+                 renewing_until, created, changed)
+             VALUES ($1, $2, $3, $4, $5, $6, CASE WHEN $7 < 0 THEN NULL ELSE {now} + $7 END, 0, 0, {now}, {now})
+             ON CONFLICT (caller_key, source) DO UPDATE SET caller_id = excluded.caller_id, sealed = excluded.sealed,
+                 scopes = excluded.scopes, expires = excluded.expires, revision = user_tokens.revision + 1,
+                 renewing_until = 0, created = excluded.created, changed = excluded.changed"
+        );
+        let kept = sqlx::query(AssertSqlSafe(sql))
+            .bind(owner.caller_key)
+            .bind(owner.source)
+            .bind(owner.tenant)
+            .bind(owner.caller_id)
+            .bind(new.sealed)
+            .bind(new.scopes)
+            .bind(new.lifetime.map_or(-1, micros));
+        kept.execute(&self.pool).await.map(drop).map_err(|error| self.failed(error))
+    }
+
+    /// From now on the caller of this function alone may renew the token, for so long. False: it has changed since it was
+    /// read, or somebody else renews it.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn start_renewal(&self, read: &StoredUserToken, lease: Duration) -> Result<bool, StoreError> {
+        let now = self.engine.now_expression();
+        let sql = format!(
+            "UPDATE user_tokens SET renewing_until = {now} + $4
+             WHERE caller_key = $1 AND source = $2 AND revision = $3 AND renewing_until <= {now}"
+        );
+        let started = sqlx::query(AssertSqlSafe(sql)).bind(&read.caller_key).bind(&read.source).bind(read.revision);
+        let started = started.bind(micros(lease)).execute(&self.pool).await.map_err(|error| self.failed(error))?;
+        Ok(started.rows_affected() > 0)
+    }
+
+    /// The token is not renewed now: somebody else may try.
+    ///
+    /// # Errors
+    /// [`StoreError`]; the lease ends by itself then.
+    pub async fn give_up_renewal(&self, read: &StoredUserToken) -> Result<(), StoreError> {
+        let sql = "UPDATE user_tokens SET renewing_until = 0 WHERE caller_key = $1 AND source = $2 AND revision = $3";
+        let given_up = sqlx::query(sql).bind(&read.caller_key).bind(&read.source).bind(read.revision);
+        given_up.execute(&self.pool).await.map(drop).map_err(|error| self.failed(error))
+    }
+
+    /// Stores renewed tokens. False: the tokens were replaced or revoked meanwhile.
+    ///
+    /// # Errors
+    /// [`StoreError`]; they may have been stored.
+    pub async fn end_renewal(&self, read: &StoredUserToken, new: NewUserToken<'_>) -> Result<bool, StoreError> {
+        let now = self.engine.now_expression();
+        let sql = format!(
+            "UPDATE user_tokens SET sealed = $4, scopes = $5, expires = CASE WHEN $6 < 0 THEN NULL ELSE {now} + $6 END,
+                 revision = revision + 1, renewing_until = 0, changed = {now}
+             WHERE caller_key = $1 AND source = $2 AND revision = $3"
+        );
+        let ended = sqlx::query(AssertSqlSafe(sql))
+            .bind(&read.caller_key)
+            .bind(&read.source)
+            .bind(read.revision)
+            .bind(new.sealed)
+            .bind(new.scopes)
+            .bind(new.lifetime.map_or(-1, micros))
+            .execute(&self.pool)
+            .await
+            .map_err(|error| self.failed(error))?;
+        Ok(ended.rows_affected() > 0)
+    }
+
+    /// Removes a token as it was read. False: it was replaced or removed before.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn forget_user_token(&self, read: &StoredUserToken) -> Result<bool, StoreError> {
+        let sql = "DELETE FROM user_tokens WHERE caller_key = $1 AND source = $2 AND revision = $3";
+        let forgotten = sqlx::query(sql).bind(&read.caller_key).bind(&read.source).bind(read.revision);
+        let forgotten = forgotten.execute(&self.pool).await.map_err(|error| self.failed(error))?;
+        Ok(forgotten.rows_affected() > 0)
+    }
+
+    fn user_token_of(&self, row: &AnyRow) -> Result<StoredUserToken, StoreError> {
+        let read = read_row(row).map_err(|error| self.failed(error))?;
+        read.map_err(|problem| self.damaged(problem))
+    }
+}
+
+fn read_row(row: &AnyRow) -> sqlx::Result<Result<StoredUserToken, String>> {
+    let (created, changed): (i64, i64) = (row.try_get("created")?, row.try_get("changed")?);
+    let (expires, now): (Option<i64>, i64) = (row.try_get("expires")?, row.try_get("moment")?);
+    let (Ok(expires), Ok(created), Ok(changed), Ok(now)) = (
+        expires.map(Timestamp::from_microsecond).transpose(),
+        Timestamp::from_microsecond(created),
+        Timestamp::from_microsecond(changed),
+        Timestamp::from_microsecond(now),
+    ) else {
+        return Ok(Err("a token of a caller has a moment out of range".to_owned()));
+    };
+    Ok(Ok(StoredUserToken {
+        tenant: row.try_get("tenant")?,
+        caller_key: row.try_get("caller_key")?,
+        caller_id: row.try_get("caller_id")?,
+        source: row.try_get("source")?,
+        sealed: row.try_get("sealed")?,
+        scopes: row.try_get("scopes")?,
+        expires,
+        revision: row.try_get("revision")?,
+        created,
+        changed,
+        now,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::infra::store::test_support::test_store;
+
+    const ANN: TokenOwner<'static> =
+        TokenOwner { tenant: "acme", caller_key: "acme\u{1f}ann", caller_id: "ann", source: "mcp:crm" };
+
+    fn sealed(text: &str) -> NewUserToken<'_> {
+        NewUserToken { sealed: text, scopes: "read", lifetime: Some(Duration::from_secs(60)) }
+    }
+
+    #[tokio::test]
+    async fn each_caller_has_one_token_for_a_source_and_a_sign_in_replaces_it() {
+        let store = test_store().await;
+        let bob = TokenOwner { caller_key: "acme\u{1f}bob", caller_id: "bob", ..ANN };
+        store.keep_user_token(ANN, sealed("first")).await.unwrap();
+        store.keep_user_token(ANN, sealed("second")).await.unwrap();
+        store.keep_user_token(bob, NewUserToken { lifetime: None, ..sealed("of bob") }).await.unwrap();
+        let of_ann = store.user_token(ANN.caller_key, ANN.source).await.unwrap().unwrap();
+        assert_eq!((&*of_ann.sealed, of_ann.revision, &*of_ann.scopes), ("second", 1, "read"));
+        assert!(of_ann.expires.unwrap() > of_ann.now);
+        let of_bob = store.user_token(bob.caller_key, bob.source).await.unwrap().unwrap();
+        assert_eq!((&*of_bob.sealed, of_bob.expires), ("of bob", None));
+        assert_eq!(store.user_token(ANN.caller_key, "mcp:other").await.unwrap(), None);
+        let all = UserTokenFilter { source: Some(ANN.source), max: 10, ..UserTokenFilter::default() };
+        assert_eq!(store.user_tokens(all).await.unwrap().len(), 2);
+        let of_other = UserTokenFilter { tenant: Some("other"), ..all };
+        assert_eq!(store.user_tokens(of_other).await.unwrap(), []);
+    }
+
+    #[tokio::test]
+    async fn one_at_a_time_renews_and_a_token_that_was_replaced_is_not_written_over() {
+        let store = test_store().await;
+        store.keep_user_token(ANN, sealed("first")).await.unwrap();
+        let read = store.user_token(ANN.caller_key, ANN.source).await.unwrap().unwrap();
+        let lease = Duration::from_secs(60);
+        assert!(store.start_renewal(&read, lease).await.unwrap());
+        assert!(!store.start_renewal(&read, lease).await.unwrap(), "somebody renews it");
+        store.give_up_renewal(&read).await.unwrap();
+        assert!(store.start_renewal(&read, lease).await.unwrap());
+        assert!(store.end_renewal(&read, sealed("renewed")).await.unwrap());
+        assert!(!store.start_renewal(&read, lease).await.unwrap(), "it has changed");
+        let renewed = store.user_token(ANN.caller_key, ANN.source).await.unwrap().unwrap();
+        store.keep_user_token(ANN, sealed("signed in again")).await.unwrap();
+        assert!(!store.end_renewal(&renewed, sealed("late")).await.unwrap());
+        assert!(!store.forget_user_token(&renewed).await.unwrap(), "another one is there");
+        let last = store.user_token(ANN.caller_key, ANN.source).await.unwrap().unwrap();
+        assert_eq!(last.sealed, "signed in again");
+        assert!(store.forget_user_token(&last).await.unwrap());
+        assert_eq!(store.user_token(ANN.caller_key, ANN.source).await.unwrap(), None);
+    }
+}
