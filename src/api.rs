@@ -31,6 +31,7 @@ mod request_guard;
 mod responses;
 mod rest;
 mod session_file;
+mod sign_ins;
 mod tls;
 
 use std::sync::Arc;
@@ -46,6 +47,7 @@ pub(crate) use self::admin::mcp::not_added;
 pub(crate) use self::admin::openapi::not_registered;
 pub(crate) use self::admin::record_change;
 pub(crate) use self::admin::sign_in::begin as begin_sign_in;
+pub(crate) use self::admin::sign_in::user_addresses;
 pub(crate) use self::event_stream::{COMMENT as KEEP_ALIVE_COMMENT, NamedEvent, respond_named};
 pub(crate) use self::internal_routes::InternalRoutes;
 pub use self::listener::BoundListeners;
@@ -155,6 +157,8 @@ pub fn router(agents: &Arc<AgentService>) -> Router {
         .routes(routes!(approvals::show))
         .routes(routes!(approvals::approve))
         .routes(routes!(approvals::deny))
+        .routes(routes!(sign_ins::list))
+        .routes(routes!(sign_ins::begin, sign_ins::revoke))
         .routes(routes!(rest::v1::list))
         .routes(routes!(rest::v1::show))
         .routes(routes!(rest::v1::execute))

@@ -23,6 +23,7 @@ mod present;
 mod resources;
 mod sandbox;
 mod serve;
+mod sign_ins;
 mod target;
 mod tools;
 
@@ -169,6 +170,11 @@ enum Command {
         #[command(subcommand)]
         command: Option<keys::KeysCommand>,
     },
+    /// List, begin and revoke sign-ins to upstreams that are called as their callers.
+    SignIns {
+        #[command(subcommand)]
+        command: Option<sign_ins::SignInsCommand>,
+    },
     /// Show what is left of the limits of a running gateway.
     Limits {
         #[command(subcommand)]
@@ -249,6 +255,7 @@ pub fn main() -> ExitCode {
         Command::Console => console::run(&common),
         Command::Keys { command } => keys::run(&common, &command.unwrap_or_default()),
         Command::Limits { command } => limits::run(&common, &command.unwrap_or_default()),
+        Command::SignIns { command } => sign_ins::run(&common, &command.unwrap_or_default()),
         Command::Mcp { command } => mcp::run(&common, command),
         Command::Tenants { command } => resources::run(&common, resources::Kind::Tenants, &command.unwrap_or_default()),
         Command::Models { command } => resources::run(&common, resources::Kind::Models, &command.unwrap_or_default()),

@@ -46,6 +46,7 @@ mod text;
 mod tool;
 mod tools;
 mod try_it;
+mod upstream_sign_in;
 mod visit;
 
 use std::fmt;
@@ -141,6 +142,8 @@ fn routes(gateway: &Arc<Gateway>, api: &Router, address: Option<SocketAddr>) -> 
         .route("/console/sign-in/provider", get(open_id::start))
         .route("/console/sign-in/callback", get(open_id::finish))
         .route("/console/sign-out", post(sign_in::sign_out))
+        .route("/console/upstream-sign-in/callback", get(upstream_sign_in::finish))
+        .route("/console/upstream-sign-in/{id}", get(upstream_sign_in::page).post(upstream_sign_in::begin))
         .route("/console/open", get(link::open))
         .route("/console/{*path}", get(error_page::no_page))
         .layer(from_fn(language::remember))

@@ -24,6 +24,7 @@ mod recent_calls;
 mod reload;
 mod rule_levels;
 mod servers;
+mod sign_ins;
 mod tenants;
 mod tool_set;
 mod webhooks;
@@ -45,7 +46,7 @@ use self::offer_problems::offer_problems;
 use self::openapi::FetchLocks;
 use self::parts::{
     authenticator, component_error, lines, loader, log_dangerous_operations, pipeline, report_broken_collections,
-    report_unpriced_models, sandbox, workspaces,
+    report_unpriced_models, sandbox, user_tokens, workspaces,
 };
 use self::tool_set::ToolSet;
 use crate::budget::WriteBehind;
@@ -67,6 +68,7 @@ use crate::sandbox::Sandbox;
 use crate::sources::builtin::Workspaces;
 use crate::sources::mcp::McpServers;
 use crate::sources::openapi::{Collections, DesiredCollections, Loader, Registration, Wait};
+use crate::sources::user_tokens::UserTokens;
 use crate::tool::{Source, SourceTools};
 
 pub(crate) use self::approvals::APPROVER;
@@ -114,6 +116,8 @@ pub struct Gateway {
     loader: Loader,
     collections: ArcSwap<Collections>,
     mcp_servers: McpServers,
+    /// The tokens of callers who sign in on their own.
+    users: Arc<UserTokens>,
     /// Held while a registered MCP server is stored or removed.
     mcp_registrations: Mutex<()>,
     /// The approved state of every tool, if a lock is configured.
@@ -186,9 +190,10 @@ impl Gateway {
             Arc::new(Metrics::new(&config.telemetry.metrics_namespace).map_err(component_error("telemetry"))?);
         let outbound = Outbound::new(&config.outbound).map_err(component_error("outbound"))?;
         let workspaces = workspaces(&config);
-        let loader = loader(&config, &outbound)?;
         let store = Store::open(&StoreLocation::of(&config)).await.map_err(component_error("store"))?;
         store.free_conversation_locks().await.map_err(component_error("store"))?;
+        let users = user_tokens(&config, &store)?;
+        let loader = loader(&config, &outbound)?.with_user_tokens(&users);
         let registered = openapi::registered(&store).await.map_err(component_error("store"))?;
         let wanted = DesiredCollections::of(&config.openapi, &registered);
         let none = Collections::default();
@@ -196,8 +201,13 @@ impl Gateway {
         let sandbox = sandbox(&config, &metrics, &readiness)?;
         let lock = lock::read(&config).await?.map(Arc::new);
         let shared_lock = Arc::new(ArcSwapOption::from(lock.clone()));
-        let mcp_servers =
-            McpServers::new(outbound.clone(), Arc::clone(&readiness), Arc::clone(&metrics), Arc::clone(&shared_lock));
+        let mcp_servers = McpServers::new(
+            outbound.clone(),
+            Arc::clone(&readiness),
+            Arc::clone(&metrics),
+            Arc::clone(&shared_lock),
+            Some(Arc::clone(&users)),
+        );
         mcp::restore_servers(&store, &mcp_servers, &config.mcp.secrets).await.map_err(component_error("store"))?;
         let tools = ToolSet {
             outbound: &outbound,
@@ -239,6 +249,7 @@ impl Gateway {
             loader,
             collections: ArcSwap::from_pointee(collections),
             mcp_servers,
+            users,
             mcp_registrations: Mutex::default(),
             lock: shared_lock,
             registered: ArcSwap::from_pointee(registered),

@@ -4,3 +4,4 @@ pub mod builtin;
 mod credentials;
 pub mod mcp;
 pub mod openapi;
+pub mod user_tokens;

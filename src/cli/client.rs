@@ -173,6 +173,13 @@ impl Remote {
         if answer.success { Ok(answer.body) } else { Err(Unanswered::Refused(sentence(&answer.body))) }
     }
 
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub(super) fn delete(&self, path: &[&str], query: &[(&str, &str)]) -> Result<Value, Unanswered> {
+        let answer = self.ask(RemoteRequest { method: Method::DELETE, query, ..RemoteRequest::get(path) })?;
+        if answer.success { Ok(answer.body) } else { Err(Unanswered::Refused(sentence(&answer.body))) }
+    }
+
     fn ask(&self, question: RemoteRequest<'_>) -> Result<RemoteReply, Unanswered> {
         let answer = self.runtime.block_on(self.gateway.ask(question));
         answer.map_err(|problem| unusable(self.gateway.server(), &problem))

@@ -70,6 +70,7 @@ fn remote_support(command: &Command) -> RemoteSupport {
         | Command::Keys { .. }
         | Command::Limits { .. }
         | Command::Approvals { .. }
+        | Command::SignIns { .. }
         | Command::Check { remote: true, .. }
         | Command::Mcp { command: McpCommand::Serve { .. } | McpCommand::Login { .. } } => RemoteSupport::Remote,
         Command::Completions { .. }
@@ -112,7 +113,7 @@ mod tests {
         Ok(common.server.map(|server| server.to_string()))
     }
 
-    const REMOTE: [&[&str]; 18] = [
+    const REMOTE: [&[&str]; 20] = [
         &["tools"],
         &["tools", "search", "x"],
         &["call", "x"],
@@ -126,6 +127,8 @@ mod tests {
         &["cluster", "release", "x"],
         &["keys", "create", "--role", "x"],
         &["limits", "show"],
+        &["sign-ins"],
+        &["sign-ins", "start", "mcp:x"],
         &["mcp", "serve"],
         &["mcp", "login", "x"],
         &["tenants"],

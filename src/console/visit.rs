@@ -78,7 +78,8 @@ impl Guest {
         self.request.request.as_ref().map_or("", |request| &request.id)
     }
 
-    async fn caller(&self, console: &Console) -> Option<Arc<Caller>> {
+    /// The caller of the browser's session, or the anonymous one of this machine.
+    pub(super) async fn caller(&self, console: &Console) -> Option<Arc<Caller>> {
         let authenticator = console.gateway.authenticator();
         if let Some(secret) = &self.secret
             && let Some(caller) = console.sessions.caller(secret, &authenticator)

@@ -68,7 +68,8 @@ async fn survey(config: &Config, lock: Option<Arc<Lock>>) -> Result<Surveyed, St
     let readiness = Arc::new(Readiness::default());
     let metrics = Arc::new(Metrics::new(&config.telemetry.metrics_namespace).map_err(component_error("telemetry"))?);
     let outbound = Outbound::new(&config.outbound).map_err(component_error("outbound"))?;
-    let servers = McpServers::new(outbound.clone(), Arc::clone(&readiness), Arc::clone(&metrics), Arc::default());
+    // A gateway that runs renews the tokens of callers.
+    let servers = McpServers::new(outbound.clone(), Arc::clone(&readiness), Arc::clone(&metrics), Arc::default(), None);
     // A copy: the gateway of the same state directory may run.
     let store = Store::open_copy(&StoreLocation::of(config)).await.map_err(component_error("store"))?;
     let registered = openapi::registered(&store).await.map_err(component_error("store"))?;

@@ -11,7 +11,7 @@ use crate::approval::Approvals;
 use crate::breaker::Breakers;
 use crate::budget::Budgets;
 use crate::budget::model_prices;
-use crate::config::{ApprovalRule, Config, ToolOverride, ToolsConfig};
+use crate::config::{ApprovalRule, Config, Identity, ToolOverride, ToolsConfig};
 use crate::core::call::Deadline;
 use crate::core::error::{Blame, ErrorCode};
 use crate::infra::audit::Audit;
@@ -27,6 +27,7 @@ use crate::registry::{Registry, Snapshot};
 use crate::sandbox::Sandbox;
 use crate::sources::builtin::Workspaces;
 use crate::sources::openapi::{Collections, Loader};
+use crate::sources::user_tokens::UserTokens;
 
 /// The loader for the OpenAPI documents of a configuration, without starting anything.
 ///
@@ -143,6 +144,35 @@ fn require_key_for_approvals(config: &Config, policy: &Policy, approvals: &Appro
         return Err(component_error("secrets.key")(problem));
     }
     Ok(())
+}
+
+/// The tokens of callers who sign in on their own.
+///
+/// # Errors
+/// A source is called as its callers, and their tokens cannot be sealed.
+pub(super) fn user_tokens(config: &Config, store: &Store) -> Result<Arc<UserTokens>, StartError> {
+    let tokens = UserTokens::new(config, store.clone());
+    require_key_for_tokens(config, &tokens)?;
+    Ok(tokens)
+}
+
+/// # Errors
+/// As [`user_tokens`].
+pub(super) fn require_key_for_tokens(config: &Config, tokens: &UserTokens) -> Result<(), StartError> {
+    let servers = config.mcp.servers.iter().map(|(name, settings)| ("mcp.servers", name, settings.identity));
+    let collections =
+        config.openapi.collections.iter().map(|(name, settings)| ("openapi.collections", name, settings.identity));
+    let mut per_user = servers.chain(collections).filter(|(.., identity)| *identity == Identity::PerUser);
+    match per_user.next() {
+        Some((topic, name, _)) if !tokens.can_keep_tokens() => {
+            let problem = format!(
+                "`{topic}.{name}.identity` is `per_user`, and the tokens of callers cannot be sealed: set the key to the output of \
+                 `openssl rand -hex 32`, the same at all replicas"
+            );
+            Err(component_error("secrets.key")(problem))
+        }
+        _ => Ok(()),
+    }
 }
 
 pub(super) async fn authenticator(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::parts::{
     authenticator, component_error, lines, log_dangerous_operations, report_broken_collections, report_unpriced_models,
-    restart_required,
+    require_key_for_tokens, restart_required,
 };
 use super::{Gateway, StartError, mcp, tenants};
 use crate::config::Config;
@@ -50,6 +50,7 @@ impl Gateway {
         // Whether a key is required depends on the address that is listened on now, not on the new configuration.
         config.server = running.server.clone();
         config.sandbox = running.sandbox.clone();
+        require_key_for_tokens(&config, &self.users)?;
         let (collections, _changing) = self.collections_for(&config).await;
         let before = self.collections.load_full();
         let lock = self.next_lock(&config).await;

@@ -11,6 +11,7 @@ pub mod registration;
 #[cfg(test)]
 mod tests;
 mod tool;
+mod user_scheme;
 
 pub use self::call::credentials::CredentialError;
 pub use self::call::executor::Access;

@@ -313,6 +313,7 @@ async fn authorization_servers_can_read_what_we_are_where_they_reach_us() {
     let (status, document) = answer(app.get("/oauth/client-metadata.json")).await;
     assert_eq!(status, StatusCode::OK);
     assert_eq!(document["client_id"], "https://tools.example/oauth/client-metadata.json");
-    assert_eq!(document["redirect_uris"], json!(["https://tools.example/oauth/callback"]));
+    let redirects = ["https://tools.example/oauth/callback", "https://tools.example/console/upstream-sign-in/callback"];
+    assert_eq!(document["redirect_uris"], json!(redirects));
     app.stop().await;
 }

@@ -29,6 +29,9 @@ use crate::sources::mcp::{Callback, OwnAddresses, SignInError, Started};
 const CALLBACK: &str = "/oauth/callback";
 const CLIENT_METADATA: &str = "/oauth/client-metadata.json";
 
+/// Where the browser of a caller who signs in on its own comes back to: a page of the console, which has its cookie.
+const CALLBACK_OF_CALLERS: &str = "/console/upstream-sign-in/callback";
+
 /// A sign-in that was started.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct SignInStarted {
@@ -127,7 +130,7 @@ pub(crate) async fn client_metadata(State(gateway): State<Arc<Gateway>>, parts: 
     let document = json!({
         "client_id": address,
         "client_name": "sekisho",
-        "redirect_uris": [own.callback],
+        "redirect_uris": [own.callback, user_addresses(&parts, &gateway)?.callback],
         "grant_types": ["authorization_code", "refresh_token"],
         "response_types": ["code"],
         "token_endpoint_auth_method": "none",
@@ -151,6 +154,16 @@ impl CallbackParameters {
         };
         Ok(Callback { state, issuer: self.iss, outcome })
     }
+}
+
+/// The addresses for callers who sign in on their own.
+///
+/// # Errors
+/// `invalid_request`: the request names no valid host.
+pub(crate) fn user_addresses(parts: &Parts, gateway: &Gateway) -> Result<OwnAddresses, CallError> {
+    let own = own_addresses(&base(parts, gateway))?;
+    let callback = own.callback.join(CALLBACK_OF_CALLERS).map_err(CallError::internal)?;
+    Ok(OwnAddresses { callback, ..own })
 }
 
 /// `base` is the address at which browsers reach this service.

@@ -9,6 +9,7 @@
 mod challenge;
 mod client;
 mod flow;
+mod provider;
 mod tokens;
 
 use std::fmt;
@@ -31,7 +32,10 @@ use crate::core::error::{Blame, CallError, ErrorCode};
 use crate::infra::outbound::{DomainList, Outbound};
 use crate::sources::credentials::Token;
 
-pub use self::flow::{Callback, OwnAddresses, SignInError, Started};
+pub(super) use self::provider::McpProvider;
+
+pub use self::flow::{Callback, SignInError, Started};
+pub use crate::sources::user_tokens::OwnAddresses;
 
 /// Timeout for renewing a token, and for exchanging a code for one.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(20);
@@ -218,25 +222,28 @@ impl SignIn {
         self.done.notified().await;
     }
 
-    /// The error as text for an operator. A token server's text is included only if it is an error response: other
-    /// text might contain a token.
     fn described(&self, error: &AuthError) -> String {
-        const SERVERS_OWN: &str = "Server returned error response";
-        match error {
-            AuthError::TokenExchangeFailed(received) | AuthError::TokenRefreshFailed(received)
-                if !received.starts_with(SERVERS_OWN) =>
-            {
-                let failure =
-                    self.client.failure().map(|failure| format!("the request to the token server failed: {failure}"));
-                failure.unwrap_or_else(|| "the token server's response contains no usable token".to_owned())
-            }
-            AuthError::DiscoveryRequestFailed { url, source } => bounded(&format!("{url} cannot be read: {source}")),
-            other => bounded(&other.to_string()),
-        }
+        described(error, &self.client)
     }
 
     fn manager(&self) -> Option<Arc<AuthorizationManager>> {
         self.state.lock().signed_in.as_ref().map(|signed_in| Arc::clone(&signed_in.manager))
+    }
+}
+
+/// The error as text for an operator. A token server's text is included only if it is an error response: other
+/// text might contain a token.
+fn described(error: &AuthError, client: &Guarded) -> String {
+    const SERVERS_OWN: &str = "Server returned error response";
+    match error {
+        AuthError::TokenExchangeFailed(received) | AuthError::TokenRefreshFailed(received)
+            if !received.starts_with(SERVERS_OWN) =>
+        {
+            let failure = client.failure().map(|failure| format!("the request to the token server failed: {failure}"));
+            failure.unwrap_or_else(|| "the token server's response contains no usable token".to_owned())
+        }
+        AuthError::DiscoveryRequestFailed { url, source } => bounded(&format!("{url} cannot be read: {source}")),
+        other => bounded(&other.to_string()),
     }
 }
 

@@ -4,7 +4,8 @@
 //! retries the connection with increasing intervals.
 //!
 //! The methods of [`Server`] that begin and keep the sessions of callers are in `caller_sessions`, those that keep the
-//! gateway's own connection in `connection_loop`, and those for subscriptions in `subscriptions`.
+//! gateway's own connection in `connection_loop` (or, where each caller signs in on its own, the lists in `user_listing`), and
+//! those for subscriptions in `subscriptions`.
 
 mod caller_sessions;
 mod caller_slots;
@@ -20,8 +21,10 @@ pub(crate) mod operations;
 pub(crate) mod output;
 pub(crate) mod session;
 pub(crate) mod session_owner;
+mod sign_in_tool;
 pub(crate) mod subscriptions;
 pub(crate) mod task;
+mod user_listing;
 
 use std::fmt;
 use std::mem::discriminant;
@@ -52,6 +55,7 @@ use crate::infra::metrics::Metrics;
 use crate::infra::readiness::Readiness;
 use crate::registry::lock::{Lock, LockViolation};
 use crate::sources::credentials::Template;
+use crate::sources::user_tokens::User;
 
 /// The intervals between attempts to reach a failing server.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
@@ -76,6 +80,8 @@ pub(super) struct ServerContext {
 pub(super) enum State {
     Connecting,
     Connected(Arc<Session>),
+    /// It has none: each caller has a session, with its own token.
+    OfCallers,
     /// The reason, and the time of the next attempt.
     Down(Arc<str>, Instant),
 }
@@ -224,7 +230,8 @@ impl Server {
         let state = match &*self.state.borrow() {
             _ if needs_sign_in => ServerState::NeedsSignIn,
             State::Connecting => ServerState::Connecting,
-            State::Connected(_) => ServerState::Connected,
+            State::OfCallers if self.listing.load().tools.is_empty() => ServerState::NeedsSignIn,
+            State::Connected(_) | State::OfCallers => ServerState::Connected,
             State::Down(..) => ServerState::Down,
         };
         ServerStatus {
@@ -240,6 +247,11 @@ impl Server {
     /// Connects it again now. One that is being connected goes on.
     pub(super) fn reconnect(&self) {
         self.reconnect.notify_waiters();
+    }
+
+    /// A caller has signed in on its own: the tools can be listed.
+    pub(super) fn caller_signed_in(&self) {
+        self.connector.events.lists_changed.notify_one();
     }
 
     /// Why it cannot be used now.
@@ -271,16 +283,35 @@ impl Server {
     /// breaker, because no request was sent: a server that is up again is called at once. `upstream_error` when the
     /// caller's session cannot be opened, `overloaded` when there are too many sessions.
     pub(super) async fn session(self: &Arc<Self>, call: &CallContext) -> Result<Arc<Session>, CallError> {
+        let user = self.user_with_token(call).await?;
         let owner = SessionOwner::of(call, self.settings().share, self.own_headers(call)?);
+        let owner = SessionOwner { user: user.clone(), ..owner };
         if let Some(session) = self.known(&owner) {
             return Ok(session);
         }
         let _starting = call.starting.open();
         let within = Duration::from_secs(self.settings().connect_timeout_seconds.into());
-        tokio::time::timeout(within, self.begin(owner)).await.unwrap_or_else(|_| {
+        let begun = tokio::time::timeout(within, self.begin(owner)).await.unwrap_or_else(|_| {
             let problem = format!("the MCP server {} is not connected yet", self.name());
             Err(CallError::new(ErrorCode::WarmingUp, problem).retry_after(FIRST_WAIT))
-        })
+        });
+        match (begun, &self.connector.user_source, user) {
+            // The server may have refused the token when the session began.
+            (Err(error), Some(source), Some(user)) => Err(source.token(&user).await.err().unwrap_or(error)),
+            (begun, ..) => begun,
+        }
+    }
+
+    /// The caller of a call who has signed in, with `identity: per_user`.
+    ///
+    /// # Errors
+    /// `sign_in_required`, and those of the store and the authorization server.
+    async fn user_with_token(&self, call: &CallContext) -> Result<Option<User>, CallError> {
+        let Some(source) = &self.connector.user_source else { return Ok(None) };
+        let user = User::of(&call.caller)?;
+        // Boxed, because few servers have it.
+        Box::pin(source.token_for(call, &user)).await?;
+        Ok(Some(user))
     }
 
     /// The gateway's own session, if it is connected.
@@ -346,6 +377,6 @@ impl Server {
                 let problem = format!("the MCP server {} did not answer in time", self.name());
                 CallError::new(ErrorCode::Timeout, problem).blaming(Blame::Network)
             })?
-            .map_err(|failure| output::refused(self.name(), failure).redacted(&self.connector.secrets(&session.sent)))
+            .map_err(|failure| output::refused(self.name(), failure).redacted(&self.connector.secrets_of(session)))
     }
 }

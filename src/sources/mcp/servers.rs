@@ -27,6 +27,7 @@ use crate::infra::metrics::Metrics;
 use crate::infra::outbound::Outbound;
 use crate::infra::readiness::Readiness;
 use crate::registry::lock::{Lock, Pin};
+use crate::sources::user_tokens::UserTokens;
 use crate::tool::{OfferKind, Source, SourceTools, ToolDefinition, Unavailable};
 
 /// Capacity of the channel of changes. A receiver that is further behind learns only that it missed some.
@@ -36,6 +37,8 @@ const CHANGES_KEPT: usize = 256;
 #[derive(Debug)]
 pub struct McpServers {
     outbound: Outbound,
+    /// Where the tokens of callers are; `None` if none are to be used.
+    users: Option<Arc<UserTokens>>,
     context: Arc<ServerContext>,
     changes: broadcast::Sender<Change>,
     tools_changed: Arc<Notify>,
@@ -63,13 +66,15 @@ impl Drop for Retired {
 }
 
 impl McpServers {
-    /// With a `lock`, instructions and prompts of servers are passed on only as approved; the registry applies the lock
+    /// `users` has the tokens of callers who sign in on their own; without it, none are used, and only a gateway that runs
+    /// may use any. With a `lock`, instructions and prompts of servers are passed on only as approved; the registry applies the lock
     /// to the tools.
     pub fn new(
         outbound: Outbound,
         readiness: Arc<Readiness>,
         metrics: Arc<Metrics>,
         lock: Arc<ArcSwapOption<Lock>>,
+        users: Option<Arc<UserTokens>>,
     ) -> Self {
         let changes = broadcast::Sender::new(CHANGES_KEPT);
         let tools_changed = Arc::new(Notify::new());
@@ -77,6 +82,7 @@ impl McpServers {
         let context = ServerContext { readiness, metrics, changes: all_changes, tools_changed: some_tools, lock };
         Self {
             outbound,
+            users,
             context: Arc::new(context),
             changes,
             tools_changed,

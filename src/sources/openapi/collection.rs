@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use thiserror::Error;
@@ -18,6 +19,7 @@ use super::read::report::Report;
 use crate::config::CollectionSettings;
 use crate::core::call::Arguments;
 use crate::infra::outbound::{DomainList, InvalidNetwork};
+use crate::sources::user_tokens::UserSource;
 use crate::tool::ToolDefinition;
 
 /// Why an operation without a server is lost.
@@ -31,6 +33,8 @@ pub struct Collection {
     pub report: Report,
     /// Files that the document refers to; a change of one causes a reload.
     pub files: Vec<PathBuf>,
+    /// Where its callers' own tokens come from, with `identity: per_user`.
+    pub user_source: Option<Arc<UserSource>>,
     /// When it was read.
     pub loaded: SystemTime,
 }

@@ -25,15 +25,19 @@ use super::load::overlay;
 use super::read::operation::{Api, Server};
 use super::read::report::Note;
 use super::tool::without_false_hints;
+use super::user_scheme::UserScheme;
 use super::{Access, definitions, read};
 use crate::config::{CollectionSettings, OpenApiConfig};
 use crate::infra::outbound::{DomainList, Outbound};
+use crate::sources::user_tokens::UserTokens;
 
 /// Loads collections. Clones share the document cache.
 #[derive(Debug, Clone)]
 pub struct Loader {
     fetcher: Fetcher,
     reading: Arc<Semaphore>,
+    /// Where the tokens of callers are, in a gateway that runs.
+    users: Option<Arc<UserTokens>>,
 }
 
 /// Documents read concurrently: each takes a core and much memory.
@@ -65,7 +69,13 @@ impl Loader {
     /// `allowed` are the hosts of documents and of servers (`outbound.openapi_allowed_domains`).
     pub fn new(outbound: Outbound, allowed: DomainList) -> Self {
         let fetcher = Fetcher { outbound, allowed: Arc::new(allowed), cache: Arc::default(), at_hand: false };
-        Self { fetcher, reading: Arc::new(Semaphore::new(READ_AT_ONCE)) }
+        Self { fetcher, reading: Arc::new(Semaphore::new(READ_AT_ONCE)), users: None }
+    }
+
+    /// A loader whose collections may be called as their callers.
+    #[must_use]
+    pub fn with_user_tokens(self, users: &Arc<UserTokens>) -> Self {
+        Self { users: Some(Arc::clone(users)), ..self }
     }
 
     /// A loader that makes no requests: documents at addresses are [`FetchError::NotAtHand`].
@@ -126,13 +136,15 @@ impl Loader {
             let overlay = loader.fetcher.fetch(SpecOrigin::File(file.clone())).await?;
             overlays.push((file.display().to_string(), overlay));
         }
-        let access = Arc::new(Access {
+        let mut access = Access {
             outbound: loader.fetcher.outbound.clone(),
             allowed: Arc::clone(&loader.fetcher.allowed),
             adapter,
             max_response_bytes: settings.max_response_bytes,
             pagination: settings.pagination.clone(),
-        });
+            user: None,
+        };
+        let users = self.users.clone();
         let whole = loader.whole(text, overlays).await?;
         let (name, stand_in) = (name.to_owned(), stand_in.cloned());
         loader
@@ -144,8 +156,10 @@ impl Loader {
                     api.report.approximated("the document", reason);
                     api.servers.push(Server { url, description: String::new() });
                 }
-                let (tools, report) = definitions(&name, &api, &settings, &access)?;
-                Ok(Collection { settings, tools, report, files, loaded: SystemTime::now() })
+                access.user = UserScheme::of(&name, &api, &settings, &access, users.as_ref());
+                let user_source = access.user.as_ref().and_then(|user| user.source.clone());
+                let (tools, report) = definitions(&name, &api, &settings, &Arc::new(access))?;
+                Ok(Collection { settings, tools, report, files, user_source, loaded: SystemTime::now() })
             })
             .await
     }
@@ -180,6 +194,7 @@ impl Loader {
             adapter: None,
             max_response_bytes: settings.max_response_bytes,
             pagination: settings.pagination.clone(),
+            user: None,
         });
         self.on_blocking_thread(move || {
             let mut api = whole.read()?;

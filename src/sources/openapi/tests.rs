@@ -209,6 +209,7 @@ fn access() -> Arc<Access> {
         adapter: None,
         max_response_bytes: 1 << 20,
         pagination: PaginationSettings::default(),
+        user: None,
     })
 }
 

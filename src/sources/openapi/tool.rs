@@ -60,7 +60,7 @@ pub fn definitions(
     settings: &CollectionSettings,
     access: &Arc<Access>,
 ) -> Result<(Vec<ToolDefinition>, Report), CredentialError> {
-    let credentials = Credentials::bind(api, settings, &access.outbound)?;
+    let credentials = Credentials::bind(api, settings, access)?;
     let offered: Vec<_> = api.operations.iter().filter(|operation| is_chosen(operation, settings)).collect();
     let listed_output = (LISTED_OUTPUTS / offered.len().max(1)).clamp(LEAST_LISTED_OUTPUT, MAX_LISTED_OUTPUT);
     let report = api.report.clone();

@@ -17,17 +17,18 @@ use tokio::time::Instant;
 use url::Url;
 
 use super::challenge::Challenge;
-use super::{Requirement, SignIn, TOKEN_TIMEOUT};
+use super::{OwnAddresses, Requirement, SignIn, TOKEN_TIMEOUT};
+use crate::config::McpSignIn;
 use crate::sources::mcp::text::bounded;
 
 /// Time limit for the user, from the authorization URL to the callback.
 const USER_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Timeout for discovery and registration together.
-const START_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The client name for registration.
-const CLIENT_NAME: &str = "sekisho";
+pub(super) const CLIENT_NAME: &str = "sekisho";
 
 /// A sign-in that waits for its callback.
 pub(super) struct Pending {
@@ -67,14 +68,6 @@ impl fmt::Debug for Callback {
     }
 }
 
-/// The gateway's addresses for browsers and authorization servers.
-#[derive(Debug, Clone)]
-pub struct OwnAddresses {
-    pub callback: Url,
-    /// The address of our client metadata document, if other machines can reach it.
-    pub client_metadata: Option<Url>,
-}
-
 /// Why a sign-in cannot be started or completed.
 #[derive(Debug, Error)]
 pub enum SignInError {
@@ -82,6 +75,10 @@ pub enum SignInError {
     NoServer(String),
     #[error("the MCP server {0} has no sign-in: it is a local program, or its credentials are in the configuration")]
     NotPossible(String),
+    #[error(
+        "each caller signs in to the MCP server {0} on its own: POST /sign-ins/mcp:{0}, or `sekisho sign-ins start mcp:{0}`"
+    )]
+    PerUser(String),
     #[error("the MCP server {0} does not require a sign-in now")]
     NotRequired(String),
     #[error("{0}")]
@@ -218,15 +215,8 @@ impl SignIn {
         Ok((manager, url))
     }
 
-    /// Otherwise a server that names another authorization server would receive the client's secret.
     fn check_issuer(&self, found: Option<&str>) -> Result<(), SignInError> {
-        let Some(expected) = &self.settings.issuer else { return Ok(()) };
-        let plain = |issuer: &str| issuer.trim_end_matches('/').to_owned();
-        if found.map(plain) == Some(plain(expected)) {
-            return Ok(());
-        }
-        let found = bounded(found.unwrap_or("one without a name"));
-        Err(self.failed(format!("its authorization server is {found}, but `sign_in.issuer` is {expected}")))
+        check_issuer(&self.settings, found).map_err(|reason| self.failed(reason))
     }
 
     /// The URL comes from the server, and a browser may execute some URLs (`javascript:`).
@@ -251,9 +241,26 @@ fn digest(state: &str) -> [u8; 32] {
     Sha256::digest(state.as_bytes()).into()
 }
 
+/// Otherwise a server that names another authorization server would receive the client's secret.
+pub(super) fn check_issuer(settings: &McpSignIn, found: Option<&str>) -> Result<(), String> {
+    let Some(expected) = &settings.issuer else { return Ok(()) };
+    let plain = |issuer: &str| issuer.trim_end_matches('/').to_owned();
+    if found.map(plain) == Some(plain(expected)) {
+        return Ok(());
+    }
+    let found = bounded(found.unwrap_or("one without a name"));
+    Err(format!("its authorization server is {found}, but `sign_in.issuer` is {expected}"))
+}
+
 /// The library's state between authorization URL and callback, of the latest sign-in only.
-#[derive(Default)]
-struct LatestState(Mutex<Option<(String, StoredAuthorizationState)>>);
+#[derive(Clone, Default)]
+pub(super) struct LatestState(Arc<Mutex<Option<(String, StoredAuthorizationState)>>>);
+
+impl LatestState {
+    pub(super) fn take(&self) -> Option<StoredAuthorizationState> {
+        self.0.lock().take().map(|(_, kept)| kept)
+    }
+}
 
 #[async_trait]
 impl StateStore for LatestState {

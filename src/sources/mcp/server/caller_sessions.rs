@@ -49,7 +49,7 @@ impl Server {
     /// where the protocol says so, since without sessions a connection over HTTP carries nothing. A program has a
     /// memory whichever revision it speaks.
     fn is_shared(&self, main: &Session, owner: &SessionOwner) -> bool {
-        if !self.templates.is_empty() {
+        if !self.templates.is_empty() || owner.user.is_some() {
             return false;
         }
         let is_stateless = main.is_modern() && matches!(self.connector.reach, Endpoint::Http(_));
@@ -61,6 +61,10 @@ impl Server {
     /// session may begin the next one.
     pub(super) fn begin(self: &Arc<Self>, owner: SessionOwner) -> BoxFuture<'_, Result<Arc<Session>, CallError>> {
         let beginning = async move {
+            if let (Some(_), Some(key)) = (&owner.user, owner.key.clone()) {
+                // The gateway's own session may have credentials that end before those of the callers.
+                return self.begin_own(key, owner).await;
+            }
             let main = self.connected().await?;
             match owner.key.clone() {
                 Some(key) if !self.is_shared(&main, &owner) => self.begin_own(key, owner).await,
@@ -154,6 +158,7 @@ impl Server {
                 caller: owner.caller.clone(),
                 key: Some(key.clone()),
                 headers: owner.headers.clone(),
+                user: owner.user.clone(),
                 client: owner.client.clone(),
             };
             if self.begin(owner).await.is_ok() {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use http::HeaderMap;
+use http::header::AUTHORIZATION;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
@@ -14,7 +14,7 @@ use super::handshake::{Handshake, Mode};
 use super::listing::Listing;
 use super::session::Session;
 use super::session_owner::SessionOwner;
-use crate::config::{McpServerSettings, McpTransport};
+use crate::config::{Identity, McpServerSettings, McpTransport};
 use crate::core::peer::LogLevel;
 use crate::core::redaction::SentSecrets;
 use crate::sources::mcp::auth::SignIn;
@@ -24,6 +24,7 @@ use crate::sources::mcp::transport::child_process;
 use crate::sources::mcp::transport::connection::Connection;
 use crate::sources::mcp::transport::handshake::HandshakeError;
 use crate::sources::mcp::transport::message::Failure;
+use crate::sources::user_tokens::{UserSource, UserToken};
 
 /// Opens connections to one server, and remembers which transport and handshake worked.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ pub(crate) struct Connector {
     pub(crate) name: Arc<str>,
     pub(crate) settings: McpServerSettings,
     pub(crate) reach: Endpoint,
+    /// Where its callers' own tokens come from, with `identity: per_user`.
+    pub(crate) user_source: Option<Arc<UserSource>>,
     pub(crate) events: Arc<ServerEvents>,
     /// Shared by all servers, so that not too many processes are started at the same time.
     pub(crate) connecting: Arc<Semaphore>,
@@ -50,11 +53,12 @@ impl Connector {
         if let Some(sign_in) = self.sign_in().filter(|_| owner.key.is_none()) {
             sign_in.connects();
         }
-        match tokio::time::timeout(within, self.try_each(owner)).await {
+        let access = self.access_for(owner);
+        match tokio::time::timeout(within, self.try_each(owner, access.as_ref())).await {
             Ok(Ok(session)) => Ok(session),
             Ok(Err(reason)) => {
                 self.era.forget(owner);
-                Err(self.secrets(&owner.headers).strike(&reason).into_owned())
+                Err(self.secrets(access.as_deref()).strike(&reason).into_owned())
             }
             Err(_) => {
                 self.era.forget(owner);
@@ -66,15 +70,48 @@ impl Connector {
         }
     }
 
-    /// The credentials sent to it, including `more`; they are redacted in its answers.
-    pub(crate) fn secrets(&self, more: &HeaderMap) -> SentSecrets {
+    /// The credentials sent to it over a session; they are redacted in its answers.
+    pub(crate) fn secrets_of(&self, session: &Session) -> SentSecrets {
+        self.secrets(session.access.as_deref())
+    }
+
+    /// The credentials sent to it, those of `access` if it is reached over HTTP.
+    fn secrets(&self, access: Option<&AuthorizedHttp>) -> SentSecrets {
         let mut secrets = SentSecrets::default();
-        match &self.reach {
-            Endpoint::Program(_) => self.settings.env.values().for_each(|value| secrets.add(value.expose())),
-            Endpoint::Http(access) => access.add_secrets(&mut secrets),
+        match access {
+            None => self.settings.env.values().for_each(|value| secrets.add(value.expose())),
+            Some(access) => access.add_secrets(&mut secrets),
         }
-        secrets.add_headers(more);
         secrets
+    }
+
+    /// How an owner's requests reach it; `None` for a program.
+    fn access_for(&self, owner: &SessionOwner) -> Option<Arc<AuthorizedHttp>> {
+        let Endpoint::Http(access) = &self.reach else { return None };
+        let token = self.user_source.as_ref().zip(owner.user.as_ref());
+        if owner.headers.is_empty() && token.is_none() {
+            return Some(Arc::clone(access));
+        }
+        let mut access = AuthorizedHttp::clone(access);
+        if let Some((source, user)) = token {
+            // What lists the tools is not sent for a caller.
+            access.headers.remove(AUTHORIZATION);
+            access.tokens = Tokens::Caller(UserToken::new(source, user));
+            access.last_token = Arc::default();
+        }
+        for (name, value) in &owner.headers {
+            access.headers.insert(name, value.clone());
+        }
+        Some(Arc::new(access))
+    }
+
+    /// Whether its tools can be listed only as a caller who has signed in.
+    pub(crate) fn lists_as_user(&self) -> bool {
+        let has_none = |access: &AuthorizedHttp| {
+            matches!(access.tokens, Tokens::None) && !access.headers.contains_key(AUTHORIZATION)
+        };
+        let is_per_user = self.settings.identity == Identity::PerUser;
+        is_per_user && matches!(&self.reach, Endpoint::Http(access) if has_none(access))
     }
 
     /// The sign-in of a user, if the server supports one.
@@ -82,7 +119,7 @@ impl Connector {
         match &self.reach {
             Endpoint::Http(access) => match &access.tokens {
                 Tokens::User(sign_in) => Some(sign_in),
-                Tokens::None | Tokens::Client(_) => None,
+                Tokens::None | Tokens::Client(_) | Tokens::Caller(_) => None,
             },
             Endpoint::Program(_) => None,
         }
@@ -99,10 +136,10 @@ impl Connector {
         let seconds = within.as_secs();
         let listing =
             listing.map_err(|_| format!("it did not list its tools within {seconds} s (connect_timeout_seconds)"));
-        listing.flatten().map_err(|reason| self.secrets(&session.sent).strike(&reason).into_owned())
+        listing.flatten().map_err(|reason| self.secrets_of(session).strike(&reason).into_owned())
     }
 
-    async fn try_each(&self, owner: &SessionOwner) -> Result<Session, String> {
+    async fn try_each(&self, owner: &SessionOwner, access: Option<&Arc<AuthorizedHttp>>) -> Result<Session, String> {
         let places = if owner.key.is_none() { &*self.connecting } else { &self.beginning };
         let _place = places.acquire().await.map_err(|_| "the gateway is shutting down".to_owned())?;
         let mut reason = String::new();
@@ -110,7 +147,7 @@ impl Connector {
         let mut left = modes.len();
         for mode in modes {
             left -= 1;
-            match self.try_in_time(*mode, owner, left > 0).await {
+            match self.try_in_time(*mode, owner, access, left > 0).await {
                 Ok(session) => {
                     self.era.remember(owner, session.is_modern());
                     return Ok(session);
@@ -127,8 +164,14 @@ impl Connector {
     }
 
     /// If a server does not answer a caller's older handshake, half of the time is left for the newer one.
-    async fn try_in_time(&self, mode: Mode, owner: &SessionOwner, more: bool) -> Result<Session, Attempt> {
-        let attempt = self.try_as(mode, owner);
+    async fn try_in_time(
+        &self,
+        mode: Mode,
+        owner: &SessionOwner,
+        access: Option<&Arc<AuthorizedHttp>>,
+        more: bool,
+    ) -> Result<Session, Attempt> {
+        let attempt = self.try_as(mode, owner, access);
         if owner.key.is_none() || !more {
             return attempt.await;
         }
@@ -137,20 +180,21 @@ impl Connector {
         tokio::time::timeout(within, attempt).await.unwrap_or_else(|_| Err(silent()))
     }
 
-    async fn try_as(&self, mode: Mode, owner: &SessionOwner) -> Result<Session, Attempt> {
-        match &self.reach {
-            Endpoint::Program(program) => {
+    async fn try_as(
+        &self,
+        mode: Mode,
+        owner: &SessionOwner,
+        access: Option<&Arc<AuthorizedHttp>>,
+    ) -> Result<Session, Attempt> {
+        match (&self.reach, access) {
+            (Endpoint::Program(program), _) => {
                 let started = child_process::start(&self.name, program, &self.settings).map_err(Attempt::Final)?;
                 let handler = Handler::new(Arc::clone(&self.events), owner);
                 let connection = Connection::stdio(started, self.settings.max_message_bytes, handler);
-                self.begin(connection, mode, owner).await
+                self.begin(connection, mode, owner, None).await
             }
-            Endpoint::Http(access) => {
-                let access = match owner.headers.is_empty() {
-                    true => Arc::clone(access),
-                    false => Arc::new(with_headers(access, &owner.headers)),
-                };
-                self.connect_http(access, mode, owner).await
+            (Endpoint::Http(shared), access) => {
+                self.connect_http(Arc::clone(access.unwrap_or(shared)), mode, owner).await
             }
         }
     }
@@ -166,7 +210,7 @@ impl Connector {
             return self.connect_sse(access, owner).await;
         }
         let connection = Connection::http(Arc::clone(&access), Handler::new(Arc::clone(&self.events), owner));
-        match self.begin(connection, mode, owner).await {
+        match self.begin(connection, mode, owner, Some(Arc::clone(&access))).await {
             Err(Attempt::Failed(why)) if transport == McpTransport::Auto && mode == Mode::Initialize => {
                 // Detection as in the specification: a server of 2024-11-05 refuses the POST.
                 let session = self.connect_sse(access, owner).await.map_err(|_| Attempt::Failed(why))?;
@@ -178,12 +222,18 @@ impl Connector {
     }
 
     async fn connect_sse(&self, access: Arc<AuthorizedHttp>, owner: &SessionOwner) -> Result<Session, Attempt> {
-        let connection = Connection::sse(access, Handler::new(Arc::clone(&self.events), owner)).await;
+        let connection = Connection::sse(Arc::clone(&access), Handler::new(Arc::clone(&self.events), owner)).await;
         let connection = connection.map_err(|error| Attempt::Failed(error.message().to_owned()))?;
-        self.begin(connection, Mode::Initialize, owner).await
+        self.begin(connection, Mode::Initialize, owner, Some(access)).await
     }
 
-    async fn begin(&self, connection: Arc<Connection>, mode: Mode, owner: &SessionOwner) -> Result<Session, Attempt> {
+    async fn begin(
+        &self,
+        connection: Arc<Connection>,
+        mode: Mode,
+        owner: &SessionOwner,
+        access: Option<Arc<AuthorizedHttp>>,
+    ) -> Result<Session, Attempt> {
         // Closes the connection also if this future is dropped before the handshake ends.
         let guard = connection.close.clone().drop_guard();
         self.era.begin(&connection, mode, owner).await.map_err(|error| Attempt::of(&error, &connection))?;
@@ -192,7 +242,7 @@ impl Connector {
         Ok(Session {
             info: Arc::clone(info),
             ended: connection.ended.clone(),
-            sent: owner.headers.clone(),
+            access,
             owner: owner.key.clone(),
             // What a client wants that has set none.
             level: Mutex::new(LogLevel::Info),
@@ -231,12 +281,4 @@ impl Attempt {
             Failure::Invalid | Failure::Call(_) => "its answer to the handshake is invalid".to_owned(),
         }))
     }
-}
-
-fn with_headers(access: &AuthorizedHttp, more: &HeaderMap) -> AuthorizedHttp {
-    let mut access = access.clone();
-    for (name, value) in more {
-        access.headers.insert(name, value.clone());
-    }
-    access
 }

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::catalogue::{Catalogue, ListingPolicy, source};
 use super::executor::ServerTool;
+use super::listing::Listing;
 use super::operations;
 use super::session::{Session, listen};
 use super::session_owner::SessionOwner;
@@ -28,7 +29,7 @@ const MAX_WAIT: Duration = Duration::from_secs(60);
 const GOOD_AFTER: Duration = Duration::from_secs(30);
 
 /// Minimum interval between readings of the lists, even if a server reports changes more often.
-const LIST_EVERY: Duration = Duration::from_millis(250);
+pub(super) const LIST_EVERY: Duration = Duration::from_millis(250);
 
 /// Wait before subscribing again to a server that ended the subscription.
 const LISTEN_AGAIN: Duration = Duration::from_secs(1);
@@ -49,6 +50,10 @@ const GOODBYE_TIMEOUT: Duration = Duration::from_secs(6);
 impl Server {
     /// Keeps the server connected until it is stopped.
     pub(in crate::sources::mcp) async fn keep(self: Arc<Self>) {
+        if self.connector.lists_as_user() {
+            self.stop.run_until_cancelled(Box::pin(self.list_for_callers())).await;
+            return self.leave().await;
+        }
         let mut failures = 0;
         loop {
             let began = Instant::now();
@@ -104,7 +109,7 @@ impl Server {
                 }
                 () = session.ended.cancelled() => {
                     let reason = session.connection.ending.reason().unwrap_or_else(|| "the connection ended".to_owned());
-                    return self.connector.secrets(&session.sent).strike(&reason).into_owned();
+                    return self.connector.secrets_of(&session).strike(&reason).into_owned();
                 }
                 () = self.connector.events.lists_changed.notified() => {
                     tokio::time::sleep(LIST_EVERY).await;
@@ -143,6 +148,12 @@ impl Server {
 
     async fn list_in_time(self: &Arc<Self>, session: &Session) -> Result<(), String> {
         let listing = self.connector.list(session, self.most_tools).await?;
+        self.take_over(listing);
+        Ok(())
+    }
+
+    /// Offers what was listed, where it differs from before.
+    pub(super) fn take_over(self: &Arc<Self>, listing: Listing) {
         let before = self.listing.load();
         if **before != listing {
             let changes = [
@@ -156,7 +167,6 @@ impl Server {
                 let _ = self.context.changes.send(change);
             }
         }
-        Ok(())
     }
 
     /// Makes the listed tools, resources and prompts available as configured.
@@ -172,6 +182,7 @@ impl Server {
             Arc::new(ServerTool { server: Arc::clone(self), name: name.to_owned(), marked, tasks })
         });
         catalogue.operations = operations::of(self);
+        catalogue.tools.extend(self.sign_in_tool());
         if let Some(Detail { rule, path, .. }) = catalogue.flags.first() {
             let count = catalogue.flags.len();
             let server = self.name();
@@ -198,7 +209,7 @@ impl Server {
         self.settled.send_replace(true);
     }
 
-    fn report_problem(&self) {
+    pub(super) fn report_problem(&self) {
         self.notify(|context, source| match self.problem() {
             Some(problem) => context.readiness.degrade(source, &*problem),
             None => context.readiness.restore(source),
@@ -229,7 +240,7 @@ impl Server {
     }
 
     /// Reports its state to the rest of the service, unless another server has its name now.
-    fn notify(&self, how: impl FnOnce(&ServerContext, &str)) {
+    pub(super) fn notify(&self, how: impl FnOnce(&ServerContext, &str)) {
         if !self.succeeded.load(Ordering::Relaxed) {
             how(&self.context, &source(self.name()));
         }

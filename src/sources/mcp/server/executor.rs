@@ -52,6 +52,6 @@ impl ServerTool {
             false => output::failed(self.server.name(), failure),
         });
         let output = answer.and_then(|result| output::output(result, self.server.names()));
-        output.map_err(|error| error.redacted(&self.server.connector.secrets(&session.sent)))
+        output.map_err(|error| error.redacted(&self.server.connector.secrets_of(&session)))
     }
 }

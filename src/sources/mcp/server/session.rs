@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use http::HeaderMap;
 use parking_lot::Mutex;
 use rmcp::model::{ClientCapabilities, RequestMetaObject, ServerPeerInfo};
 use serde_json::{Map, Value, json};
@@ -17,6 +16,7 @@ use crate::core::call::{Arguments, CallContext};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::peer::{ClientPeer, LogLevel, Question, Questions};
 use crate::infra::telemetry::{self, TRACE_PARENT, TRACE_STATE};
+use crate::sources::mcp::transport::authorized_http::AuthorizedHttp;
 use crate::sources::mcp::transport::connection::Connection;
 use crate::sources::mcp::transport::handshake::with_tasks;
 use crate::sources::mcp::transport::message::Failure;
@@ -35,8 +35,8 @@ pub(crate) struct Session {
     pub(crate) info: Arc<ServerPeerInfo>,
     /// Cancelled when the connection is closed and its process has exited.
     pub(crate) ended: CancellationToken,
-    /// Headers of the caller it belongs to, credentials among them.
-    pub(crate) sent: HeaderMap,
+    /// With which credentials its requests are sent; `None` for a program.
+    pub(crate) access: Option<Arc<AuthorizedHttp>>,
     /// Whose it is; `None` for the gateway's own.
     pub(crate) owner: Option<OwnerKey>,
     /// The log level that the server knows, in revisions in which a session has one.

@@ -10,6 +10,7 @@ use crate::config::McpShare;
 use crate::core::call::{CallContext, Via};
 use crate::core::caller::Owner;
 use crate::core::peer::ClientSession;
+use crate::sources::user_tokens::User;
 
 /// On whose behalf a session is made.
 #[derive(Debug)]
@@ -20,6 +21,8 @@ pub(in crate::sources::mcp) struct SessionOwner {
     pub(in crate::sources::mcp) key: Option<OwnerKey>,
     /// The caller's own, sent with every request.
     pub(in crate::sources::mcp) headers: HeaderMap,
+    /// Whose token is sent with every request, with `identity: per_user`.
+    pub(in crate::sources::mcp) user: Option<User>,
     /// The client's session that it belongs to, and ends with.
     pub(in crate::sources::mcp) client: Option<Arc<dyn ClientSession>>,
 }
@@ -52,7 +55,7 @@ enum Part {
 /// The gateway's own.
 impl Default for SessionOwner {
     fn default() -> Self {
-        Self { caller: Owner::gateway().clone(), key: None, headers: HeaderMap::new(), client: None }
+        Self { caller: Owner::gateway().clone(), key: None, headers: HeaderMap::new(), user: None, client: None }
     }
 }
 
@@ -63,7 +66,7 @@ impl SessionOwner {
         let caller = call.caller.owner.clone();
         if share == McpShare::Tenant {
             let key = OwnerKey { scope: Arc::clone(&call.caller.tenant), part: Part::Tenant, headers: digest };
-            return Self { caller, key: Some(key), headers, client: None };
+            return Self { caller, key: Some(key), headers, user: None, client: None };
         }
         let part = match (&call.client_session, &call.session) {
             (Some(client), _) => Part::McpSession(client.id()),
@@ -72,7 +75,12 @@ impl SessionOwner {
             (None, _) => Part::Caller,
         };
         let key = OwnerKey { scope: Arc::clone(&call.caller.key), part, headers: digest };
-        Self { caller, key: Some(key), headers, client: call.client_session.clone() }
+        Self { caller, key: Some(key), headers, user: None, client: call.client_session.clone() }
+    }
+
+    /// The gateway's own, which lists the tools as this caller.
+    pub(super) fn listing_as(user: User) -> Self {
+        Self { user: Some(user), ..Self::default() }
     }
 
     /// Whether its client speaks a revision with sessions, in which a server may ask it something at any time.

@@ -141,7 +141,7 @@ impl Server {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => {
                 let refused = output::refused(self.name(), error);
-                Err(refused.redacted(&self.connector.secrets(&session.sent)))
+                Err(refused.redacted(&self.connector.secrets_of(&session)))
             }
             Err(_) => Err(CallError::new(ErrorCode::Timeout, "the MCP server did not answer in time")),
         }

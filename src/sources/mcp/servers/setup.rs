@@ -9,17 +9,19 @@ use tokio::sync::{Notify, Semaphore};
 use url::Url;
 
 use super::McpServers;
-use crate::config::{Config, McpConfig, McpOAuth, McpPrefix, McpServerSettings};
+use crate::config::{Config, Identity, McpConfig, McpOAuth, McpPrefix, McpServerSettings};
 use crate::infra::outbound::{DomainList, InvalidDomain, InvalidNetwork, Outbound, Trust};
 use crate::sources::credentials::{Template, TemplateError, TokenSource, bearer, sensitive};
-use crate::sources::mcp::auth::SignIn;
+use crate::sources::mcp::auth::{McpProvider, SignIn};
 use crate::sources::mcp::names::Names;
 use crate::sources::mcp::registration::{Function, Registered};
+use crate::sources::mcp::server::catalogue::source;
 use crate::sources::mcp::server::connect::Connector;
 use crate::sources::mcp::server::endpoint::Endpoint;
 use crate::sources::mcp::server::handler::ServerEvents;
 use crate::sources::mcp::server::handshake::Handshake;
 use crate::sources::mcp::transport::authorized_http::{AuthorizedHttp, Tokens};
+use crate::sources::user_tokens::{TokenRequests, UserSource};
 use crate::tool::ToolDefinition;
 
 /// Why a server cannot be set up.
@@ -99,7 +101,7 @@ impl McpServers {
         if let Some(McpOAuth { token_url, client_id, client_secret, scopes }) = &settings.oauth {
             return Tokens::Client(Arc::new(TokenSource::new(token_url.clone(), client_id, client_secret, scopes)));
         }
-        if identifies_the_gateway(settings) {
+        if settings.identity == Identity::PerUser || identifies_the_gateway(settings) {
             return Tokens::None;
         }
         let running = self.running.load();
@@ -109,6 +111,17 @@ impl McpServers {
         }
         let (outbound, allowed) = (outbound.clone(), Arc::clone(allowed));
         Tokens::User(SignIn::new(name.into(), url.clone(), settings.sign_in.clone(), outbound, allowed))
+    }
+
+    /// Where the callers of a server get their own tokens.
+    fn user_source(&self, name: &str, settings: &McpServerSettings, reach: &Endpoint) -> Option<Arc<UserSource>> {
+        let Endpoint::Http(access) = reach else { return None };
+        let tokens = self.users.as_ref().filter(|_| settings.identity == Identity::PerUser)?;
+        let AuthorizedHttp { outbound, allowed, url, .. } = &**access;
+        let (outbound, allowed) = (outbound.clone(), Arc::clone(allowed));
+        let provider = McpProvider::new(url.clone(), settings.sign_in.clone(), outbound.clone(), Arc::clone(&allowed));
+        let requests = TokenRequests { outbound, allowed, is_secure: url.scheme() == "https" };
+        Some(UserSource::new(source(name), url.to_string(), tokens, requests, Box::new(provider)))
     }
 
     pub(super) fn connector(
@@ -146,6 +159,7 @@ impl McpServers {
             ServerEvents { lists_changed: Notify::new(), names: Names::new(prefix), changes: self.changes.clone() };
         let connector = Connector {
             name: name.into(),
+            user_source: self.user_source(name, &settings, &reach),
             reach,
             events: Arc::new(events),
             connecting: Arc::clone(connecting),

@@ -1,7 +1,11 @@
 //! A user's sign-in to one of the servers.
 
+use std::sync::Arc;
+
 use super::McpServers;
+use crate::config::Identity;
 use crate::sources::mcp::auth::{Callback, OwnAddresses, SignInError, Started};
+use crate::sources::user_tokens::UserSource;
 
 impl McpServers {
     /// Begins a user's sign-in to a server that requires one.
@@ -11,6 +15,9 @@ impl McpServers {
     pub async fn start_sign_in(&self, name: &str, own: &OwnAddresses) -> Result<Started, SignInError> {
         let server = self.running.load().get(name).cloned();
         let server = server.ok_or_else(|| SignInError::NoServer(name.to_owned()))?;
+        if server.settings().identity == Identity::PerUser {
+            return Err(SignInError::PerUser(name.to_owned()));
+        }
         let sign_in = server.connector.sign_in().ok_or_else(|| SignInError::NotPossible(name.to_owned()))?;
         sign_in.start(own).await
     }
@@ -28,5 +35,17 @@ impl McpServers {
         let (name, sign_in) = awaiting.ok_or(SignInError::NotPending)?;
         sign_in.finish(callback).await?;
         Ok(name.to_owned())
+    }
+
+    /// Where the callers of a server get their own tokens, if it is called as its callers.
+    pub fn user_source(&self, name: &str) -> Option<Arc<UserSource>> {
+        self.running.load().get(name)?.connector.user_source.clone()
+    }
+
+    /// A caller has signed in to a server on its own.
+    pub fn caller_signed_in(&self, name: &str) {
+        if let Some(server) = self.running.load().get(name) {
+            server.caller_signed_in();
+        }
     }
 }

@@ -18,6 +18,7 @@ use crate::infra::outbound::{
 use crate::sources::credentials::{Token, TokenSource};
 use crate::sources::mcp::auth::SignIn;
 use crate::sources::mcp::text::bounded;
+use crate::sources::user_tokens::UserToken;
 
 /// Timeout of a request. The waiting call usually has an earlier deadline, which cancels the request.
 const MAX_REQUEST: Duration = Duration::from_secs(3_600);
@@ -57,6 +58,8 @@ pub(crate) enum Tokens {
     Client(Arc<TokenSource>),
     /// A user's tokens, after the server has required a sign-in and a user has signed in.
     User(Arc<SignIn>),
+    /// Those of one caller, who has signed in on its own.
+    Caller(UserToken),
 }
 
 impl AuthorizedHttp {
@@ -92,13 +95,19 @@ impl AuthorizedHttp {
         // Boxed, because it is rare.
         if answer.status == StatusCode::UNAUTHORIZED
             && let (Some(refused), Some((headers, body))) = (&token, again)
-            && let Some(other) = Box::pin(self.another(refused)).await?
+            && let Some(other) = Box::pin(self.another(refused, &answer.headers)).await?
         {
             answer = Box::pin(self.send(method.clone(), url, headers, body, Some(&other), on_behalf)).await?;
             token = Some(other);
         }
-        if let Tokens::User(sign_in) = &self.tokens {
-            sign_in.handle(&method, answer.status, &answer.headers, token.as_ref())?;
+        match (&self.tokens, &token) {
+            (Tokens::User(sign_in), token) => {
+                sign_in.handle(&method, answer.status, &answer.headers, token.as_ref())?;
+            }
+            (Tokens::Caller(caller), Some(token)) if answer.status.is_client_error() && is_answered(&method) => {
+                Box::pin(caller.check(answer.status, &answer.headers, token)).await?;
+            }
+            _ => {}
         }
         Ok(answer)
     }
@@ -108,10 +117,11 @@ impl AuthorizedHttp {
             Tokens::None => Ok(None),
             Tokens::Client(tokens) => Ok(Box::pin(self.fetch(tokens)).await),
             Tokens::User(sign_in) => sign_in.token().await,
+            Tokens::Caller(caller) => Ok(Some(Box::pin(caller.token()).await?)),
         }
     }
 
-    async fn another(&self, refused: &Token) -> Result<Option<Token>, CallError> {
+    async fn another(&self, refused: &Token, challenge: &HeaderMap) -> Result<Option<Token>, CallError> {
         match &self.tokens {
             Tokens::None => Ok(None),
             Tokens::Client(tokens) => {
@@ -119,6 +129,7 @@ impl AuthorizedHttp {
                 Ok(self.fetch(tokens).await)
             }
             Tokens::User(sign_in) => sign_in.another(refused.clone()).await,
+            Tokens::Caller(caller) => caller.another(refused, challenge).await.map(Some),
         }
     }
 
@@ -197,6 +208,11 @@ impl AuthorizedHttp {
         let problem = format!("the MCP server redirects more than {MAX_REDIRECTS} times");
         Err(CallError::new(ErrorCode::UpstreamError, problem).blaming(Blame::Upstream))
     }
+}
+
+/// A server may forbid the optional GET stream, and the end of a session, to every client.
+fn is_answered(method: &Method) -> bool {
+    *method == Method::POST
 }
 
 /// The address at which the same request must be repeated, if the answer says so (307, 308).

@@ -13,11 +13,13 @@ use thiserror::Error;
 
 pub(crate) use self::authorization::Authorization;
 use self::digest::DigestUser;
-use crate::config::{AuthSettings, AuthType, CollectionSettings, SchemeCredentials, Secret};
+use super::executor::Access;
+use crate::config::{AuthSettings, AuthType, CollectionSettings, Identity, SchemeCredentials, Secret};
 use crate::infra::outbound::Outbound;
 use crate::sources::credentials::{Template, TemplateError, TokenEndpoint, basic, bearer, sensitive};
 pub(in crate::sources::openapi) use crate::sources::credentials::{Token, TokenSource};
 use crate::sources::openapi::read::operation::{Api, Location, Operation, SecurityRequirement, SecurityScheme};
+use crate::sources::openapi::user_scheme::UserScheme;
 
 /// A collection's credentials, checked once.
 pub(crate) struct Credentials<'a> {
@@ -26,6 +28,9 @@ pub(crate) struct Credentials<'a> {
     settings: &'a AuthSettings,
     by_scheme: &'a BTreeMap<String, SchemeCredentials>,
     outbound: &'a Outbound,
+    /// The scheme whose tokens are the callers' own.
+    user: Option<&'a UserScheme>,
+    is_per_user: bool,
     /// One for each token URL, client and list of scopes, shared by the operations.
     tokens: HashMap<TokenKey, Arc<TokenSource>>,
     /// One for each scheme, shared by the operations.
@@ -56,7 +61,7 @@ impl<'a> Credentials<'a> {
     pub(crate) fn bind(
         api: &'a Api,
         settings: &'a CollectionSettings,
-        outbound: &'a Outbound,
+        access: &'a Access,
     ) -> Result<Self, CredentialError> {
         let auth = &settings.auth_config;
         let missing = match settings.auth_type {
@@ -74,7 +79,9 @@ impl<'a> Credentials<'a> {
             auth_type: settings.auth_type,
             settings: auth,
             by_scheme: &settings.credentials,
-            outbound,
+            outbound: &access.outbound,
+            user: access.user.as_ref(),
+            is_per_user: settings.identity == Identity::PerUser,
             tokens: HashMap::new(),
             digest_users: HashMap::new(),
             certified: BTreeMap::new(),

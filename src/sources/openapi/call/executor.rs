@@ -19,6 +19,8 @@ use crate::core::error::{CallError, ErrorCode};
 use crate::core::redaction::SentSecrets;
 use crate::infra::outbound::{DomainList, Outbound, OutboundRequest, OutboundResponse, upstream_of};
 use crate::infra::telemetry;
+use crate::sources::openapi::user_scheme::UserScheme;
+use crate::sources::user_tokens::{User, UserSource, UserToken};
 use crate::tool::SharedSchema;
 use crate::tool::{Attempt, Execution, Executor};
 
@@ -42,6 +44,8 @@ pub struct Access {
     /// Most bytes of one response, decompressed.
     pub max_response_bytes: usize,
     pub pagination: PaginationSettings,
+    /// The scheme whose tokens are the callers' own, with `identity: per_user`.
+    pub user: Option<UserScheme>,
 }
 
 /// One operation.
@@ -166,6 +170,10 @@ impl OperationExecutor {
         request: &Request,
         most_bytes: usize,
     ) -> Result<OutboundResponse, CallError> {
+        if let Some(source) = &self.authorization.user {
+            // Boxed, because few collections have it.
+            return Box::pin(self.exchange_as_caller(source, attempt, request, most_bytes)).await;
+        }
         let Some(tokens) = &self.authorization.tokens else {
             let response = self.send(attempt, request, None, most_bytes).await?;
             let user = self.authorization.digest.as_ref().filter(|_| response.status == StatusCode::UNAUTHORIZED);
@@ -185,6 +193,27 @@ impl OperationExecutor {
         // The token may have been revoked: retry once with a new one.
         tokens.drop_token(&token).await;
         let token = tokens.token(&access.outbound, &access.allowed, attempt.deadline).await?;
+        self.send(attempt, request, Some(&token), most_bytes).await
+    }
+
+    /// One response, with the caller's own token.
+    async fn exchange_as_caller(
+        &self,
+        source: &Arc<UserSource>,
+        attempt: &Attempt<'_>,
+        request: &Request,
+        most_bytes: usize,
+    ) -> Result<OutboundResponse, CallError> {
+        let user = User::of(&attempt.call.caller)?;
+        let token = source.token_for(attempt.call, &user).await?;
+        let caller = UserToken::new(source, &user);
+        let response = self.send(attempt, request, Some(&token), most_bytes).await?;
+        if response.status != StatusCode::UNAUTHORIZED {
+            caller.check(response.status, &response.headers, &token).await?;
+            return Ok(response);
+        }
+        // A new token that is refused, too, is the API's answer.
+        let token = caller.another(&token, &response.headers).await?;
         self.send(attempt, request, Some(&token), most_bytes).await
     }
 

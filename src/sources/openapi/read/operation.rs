@@ -167,6 +167,13 @@ pub enum StatusRange {
 /// Schemes required together, each with its scopes.
 pub type SecurityRequirement = BTreeMap<String, Vec<String>>;
 
+/// Where a user signs in, and where the tokens come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UserFlow {
+    pub authorization_url: Url,
+    pub token_url: Url,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SecurityScheme {
     ApiKey {
@@ -182,6 +189,8 @@ pub enum SecurityScheme {
     OAuth2 {
         /// That of the client credentials flow, or else of another flow that has one.
         token_url: Option<Url>,
+        /// The authorization code flow, for callers who sign in on their own.
+        user_flow: Option<UserFlow>,
     },
     OpenIdConnect {
         /// Where the provider describes itself.

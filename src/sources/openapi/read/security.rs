@@ -7,7 +7,7 @@ use url::Url;
 
 use super::{Reader, strings, text};
 use crate::sources::openapi::load::document::Version;
-use crate::sources::openapi::read::operation::{Location, SecurityRequirement, SecurityScheme};
+use crate::sources::openapi::read::operation::{Location, SecurityRequirement, SecurityScheme, UserFlow};
 
 /// Flows of OAuth 2.0 with a token URL, the one that needs no user first.
 const FLOWS: [&str; 4] = ["clientCredentials", "authorizationCode", "password", "deviceAuthorization"];
@@ -49,13 +49,18 @@ impl Reader<'_> {
 
     /// Many documents have only flows for users, and servers that issue tokens to clients all the same.
     fn oauth2(&self, written: &Value) -> SecurityScheme {
-        let token_url = |flow: &Value| self.absolute(flow.get("tokenUrl")?.as_str()?);
+        let address = |flow: &Value, name: &str| self.absolute(flow.get(name)?.as_str()?);
+        let token_url = |flow: &Value| address(flow, "tokenUrl");
+        let user_flow = |flow: &Value| {
+            Some(UserFlow { authorization_url: address(flow, "authorizationUrl")?, token_url: token_url(flow)? })
+        };
         // In 2.0 a scheme has one flow, written in the scheme itself.
         let Some(flows) = written.get("flows") else {
-            return SecurityScheme::OAuth2 { token_url: token_url(written) };
+            return SecurityScheme::OAuth2 { token_url: token_url(written), user_flow: user_flow(written) };
         };
+        let user_flow = flows.get("authorizationCode").and_then(user_flow);
         let flows = FLOWS.iter().filter_map(|flow| flows.get(*flow));
-        SecurityScheme::OAuth2 { token_url: flows.into_iter().find_map(token_url) }
+        SecurityScheme::OAuth2 { token_url: flows.into_iter().find_map(token_url), user_flow }
     }
 
     fn absolute(&self, written: &str) -> Option<Url> {

@@ -3,7 +3,9 @@ use serde_json::json;
 use super::super::tests::public_document;
 use super::*;
 use crate::sources::openapi::load::document::parse;
-use crate::sources::openapi::read::operation::{Location, ParameterEncoding, SecurityScheme, StatusRange, Style};
+use crate::sources::openapi::read::operation::{
+    Location, ParameterEncoding, SecurityScheme, StatusRange, Style, UserFlow,
+};
 
 fn fixture(name: &str) -> Api {
     api(&parse(&public_document(name)).unwrap())
@@ -86,7 +88,7 @@ fn swagger_2_reads_as_its_successors_do() {
     }));
     assert_eq!(api.servers[0].url.as_str(), "https://x.example/v1");
     let token_url = Url::parse("https://docs.example/token").unwrap();
-    let expected = SecurityScheme::OAuth2 { token_url: Some(token_url) };
+    let expected = SecurityScheme::OAuth2 { token_url: Some(token_url), user_flow: None };
     assert_eq!(api.security_schemes["o"], expected);
     let operation = &api.operations[0];
     let body = operation.body.as_ref().unwrap();
@@ -111,9 +113,18 @@ fn each_security_scheme_is_read() {
         (json!({"type": "http", "scheme": "Digest"}), SecurityScheme::Digest),
         (json!({"type": "http", "scheme": "hoba"}), SecurityScheme::Challenge("hoba".into())),
         (json!({"type": "mutualTLS"}), SecurityScheme::MutualTls),
-        (flows("clientCredentials"), SecurityScheme::OAuth2 { token_url: url("/token") }),
-        (flows("authorizationCode"), SecurityScheme::OAuth2 { token_url: url("/token") }),
-        (flows("implicit"), SecurityScheme::OAuth2 { token_url: None }),
+        (flows("clientCredentials"), SecurityScheme::OAuth2 { token_url: url("/token"), user_flow: None }),
+        (flows("authorizationCode"), SecurityScheme::OAuth2 { token_url: url("/token"), user_flow: None }),
+        (
+            json!({"type": "oauth2", "flows": {"authorizationCode": {"authorizationUrl": "/authorize", "tokenUrl": "/token"}}}),
+            SecurityScheme::OAuth2 {
+                token_url: url("/token"),
+                user_flow: url("/authorize")
+                    .zip(url("/token"))
+                    .map(|(authorization_url, token_url)| UserFlow { authorization_url, token_url }),
+            },
+        ),
+        (flows("implicit"), SecurityScheme::OAuth2 { token_url: None, user_flow: None }),
         (
             json!({"type": "openIdConnect", "openIdConnectUrl": "https://docs.example/oidc"}),
             SecurityScheme::OpenIdConnect { discovery_url: url("/oidc") },

@@ -72,7 +72,7 @@ async fn of_keys_that_are_alternatives_those_that_are_configured_are_sent() {
 #[tokio::test]
 async fn a_token_has_the_scopes_of_its_operation_unless_the_settings_say_others() {
     let (upstream, server) = (Upstream::start().await, Upstream::start().await);
-    let scheme = SecurityScheme::OAuth2 { token_url: Some(server.url.clone()) };
+    let scheme = SecurityScheme::OAuth2 { token_url: Some(server.url.clone()), user_flow: None };
     let api = secured(&upstream, &[("main", scheme, &["read"])]);
     let other = server.url.join("other").unwrap();
     let client = json!({"client_id": "me", "client_secret": "s"});
@@ -144,7 +144,7 @@ async fn a_challenge_is_answered_once_and_serves_for_the_next_calls() {
 async fn a_scheme_that_cannot_be_met_costs_its_operations_alone() {
     let upstream = Upstream::start().await;
     let hoba = SecurityScheme::Challenge("HOBA".into());
-    let flow = SecurityScheme::OAuth2 { token_url: None };
+    let flow = SecurityScheme::OAuth2 { token_url: None, user_flow: None };
     let basic = json!({"auth_type": "basic", "auth_config": {"username": "u", "password": "p"}});
     let client = json!({"auth_type": "bearer", "auth_config": {"client_id": "me", "client_secret": "s"}});
     let files = json!({"certificate_file": "/nowhere/a.pem", "key_file": "/nowhere/a.key"});

@@ -28,7 +28,12 @@ async fn each_scheme_puts_its_credential_where_it_belongs() {
         (SecurityScheme::Bearer, json!({"token": "t1"}), "authorization", "Bearer t1"),
         (SecurityScheme::Basic, json!({"username": "u", "password": "p"}), "authorization", "Basic dTpw"),
         (SecurityScheme::Http("Token".into()), json!({"token": "t1"}), "authorization", "Token t1"),
-        (SecurityScheme::OAuth2 { token_url: None }, json!({"token": "t1"}), "authorization", "Bearer t1"),
+        (
+            SecurityScheme::OAuth2 { token_url: None, user_flow: None },
+            json!({"token": "t1"}),
+            "authorization",
+            "Bearer t1",
+        ),
     ] {
         let api = secured(&upstream, scheme.clone(), vec![operation("get", Method::GET, "/pets")]);
         let tool = only(tools(&api, &settings(json!({"auth_config": auth}))));
@@ -137,7 +142,7 @@ async fn headers_are_filled_in_from_the_callers_tokens() {
 
 async fn with_token_server() -> (Upstream, Upstream, ToolDefinition) {
     let (upstream, server) = (Upstream::start().await, Upstream::start().await);
-    let scheme = SecurityScheme::OAuth2 { token_url: Some(server.url.clone()) };
+    let scheme = SecurityScheme::OAuth2 { token_url: Some(server.url.clone()), user_flow: None };
     let mut api = secured(&upstream, scheme, vec![operation("get", Method::GET, "/pets")]);
     api.security[0].insert("main".into(), vec!["write".into(), "read".into()]);
     let auth = json!({"auth_config": {"client_id": "me:1", "client_secret": "s"}});

@@ -51,6 +51,7 @@ fn made(api: &Api, settings: serde_json::Value) -> (Vec<ToolDefinition>, Report)
         adapter: None,
         max_response_bytes: 1 << 20,
         pagination: PaginationSettings::default(),
+        user: None,
     };
     definitions("pets", api, &serde_json::from_value(settings).unwrap(), &Arc::new(access)).unwrap()
 }

@@ -11,6 +11,7 @@ use crate::core::error::{CallError, ErrorCode};
 use crate::infra::outbound::Outbound;
 use crate::sources::credentials::{Template, sensitive};
 use crate::sources::openapi::read::operation::Location;
+use crate::sources::user_tokens::UserSource;
 
 /// The credentials of one operation's requests. No `Debug`: it holds secrets.
 #[derive(Clone, Default)]
@@ -21,6 +22,8 @@ pub(crate) struct Authorization {
     pub(super) cookies: Vec<(String, String)>,
     pub(super) templates: Vec<Template>,
     pub(in crate::sources::openapi) tokens: Option<Arc<TokenSource>>,
+    /// Where the callers' own tokens come from.
+    pub(in crate::sources::openapi) user: Option<Arc<UserSource>>,
     pub(in crate::sources::openapi) digest: Option<Arc<DigestUser>>,
     /// The values in the query, to be redacted from errors.
     pub(crate) secrets: Option<Arc<[String]>>,
@@ -30,8 +33,8 @@ pub(crate) struct Authorization {
 
 impl Authorization {
     pub(crate) fn is_empty(&self) -> bool {
-        let Self { headers, query, cookies, templates, tokens, digest, secrets: _, certified } = self;
-        let is_unsigned = tokens.is_none() && digest.is_none() && certified.is_none();
+        let Self { headers, query, cookies, templates, tokens, user, digest, secrets: _, certified } = self;
+        let is_unsigned = tokens.is_none() && user.is_none() && digest.is_none() && certified.is_none();
         headers.is_empty() && query.is_empty() && cookies.is_empty() && templates.is_empty() && is_unsigned
     }
 

@@ -10,6 +10,7 @@ use crate::config::{SchemeCredentials, Secret};
 use crate::infra::outbound::Outbound;
 use crate::sources::credentials::{authorization, basic, bearer};
 use crate::sources::openapi::read::operation::{Location, SecurityRequirement, SecurityScheme};
+use crate::sources::user_tokens::UserSource;
 
 /// The credential of one scheme.
 pub(super) enum Credential {
@@ -21,6 +22,8 @@ pub(super) enum Credential {
     /// `None` for a token that a header cannot contain.
     Authorization(Option<HeaderValue>),
     Tokens(Arc<TokenSource>),
+    /// The caller's own token; without a source where nobody calls.
+    User(Option<Arc<UserSource>>),
     Digest(Arc<DigestUser>),
     Certificate(Outbound),
 }
@@ -34,6 +37,7 @@ impl Credential {
                 to.headers.insert(header::AUTHORIZATION, value);
             }
             Self::Tokens(tokens) => to.tokens = Some(tokens),
+            Self::User(source) => to.user = source,
             Self::Digest(user) => to.digest = Some(user),
             Self::Certificate(outbound) => to.certified = Some(outbound),
         }
@@ -84,6 +88,9 @@ impl Credentials<'_> {
 
     /// Its own credentials come before those of `auth_config`.
     fn credential(&mut self, scheme: &str, scopes: &[String], shares_key: bool) -> Option<Credential> {
+        if let Some(user) = self.user.filter(|user| user.scheme == scheme) {
+            return Some(Credential::User(user.source.clone()));
+        }
         let own = self.by_scheme.get(scheme);
         let (api, auth) = (self.api, self.settings);
         let token = own.and_then(|own| own.token.as_ref()).or(auth.token.as_ref());
@@ -111,7 +118,7 @@ impl Credentials<'_> {
             SecurityScheme::Bearer => {
                 token.map(bearer).or_else(|| self.tokens_of(own, None, scopes).map(Credential::Tokens))
             }
-            SecurityScheme::OAuth2 { token_url } => {
+            SecurityScheme::OAuth2 { token_url, .. } => {
                 let endpoint = token_url.clone().map(TokenEndpoint::Url);
                 token.map(bearer).or_else(|| self.tokens_of(own, endpoint, scopes).map(Credential::Tokens))
             }
@@ -131,6 +138,10 @@ impl Credentials<'_> {
         endpoint: Option<TokenEndpoint>,
         scopes: &[String],
     ) -> Option<Arc<TokenSource>> {
+        if self.is_per_user {
+            // The client is for callers who sign in: what it could do by itself is not done for them.
+            return None;
+        }
         let auth = self.settings;
         let (id, secret) = own
             .and_then(|own| own.client_id.as_ref().zip(own.client_secret.as_ref()))

@@ -1,0 +1,112 @@
+//! `/sign-ins`: sign-ins of callers to upstreams that are called as their callers.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::CACHE_CONTROL;
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::admin::record_change;
+use super::documentation::ReplyBody;
+use super::parameters::{Name, Parameters};
+use super::reply;
+use super::request::RequestMeta;
+use crate::core::error::{CallError, NeededSignIn};
+use crate::gateway::Gateway;
+use crate::infra::audit::{AuditEvent, EventKind};
+use crate::infra::store::StoredUserToken;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct RevokedQuery {
+    /// The id of another caller; needs the role `admin`.
+    pub caller: Option<String>,
+}
+
+/// A caller who has signed in to an upstream.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = SignIn)]
+struct SignInBody {
+    /// `mcp:SERVER` or `openapi:COLLECTION`.
+    source: String,
+    caller: String,
+    tenant: String,
+    /// What the caller has granted.
+    scopes: Vec<String>,
+    signed_in_at: String,
+    /// When its tokens were renewed last.
+    renewed_at: String,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct SignInList {
+    /// The latest first.
+    sign_ins: Vec<SignInBody>,
+}
+
+impl From<StoredUserToken> for SignInBody {
+    fn from(token: StoredUserToken) -> Self {
+        Self {
+            source: token.source,
+            caller: token.caller_id,
+            tenant: token.tenant,
+            scopes: token.scopes.split_whitespace().map(str::to_owned).collect(),
+            signed_in_at: token.created.to_string(),
+            renewed_at: token.changed.to_string(),
+        }
+    }
+}
+
+/// Lists the upstreams that the caller has signed in to; for administrators, the sign-ins of their tenant. Without tokens.
+#[utoipa::path(get, path = "/sign-ins", operation_id = "listSignIns", tag = "sign-ins",
+    responses((status = 200, body = SignInList), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(super) async fn list(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, CallError> {
+    let found = gateway.list_sign_ins(&origin.caller).await?;
+    let sign_ins = found.into_iter().map(SignInBody::from).collect();
+    Ok(reply::json(StatusCode::OK, &SignInList { sign_ins }))
+}
+
+/// Begins the caller's sign-in to an upstream: the page to open in the caller's browser, and a one-time code for it.
+#[utoipa::path(post, path = "/sign-ins/{source}", operation_id = "beginSignIn", tag = "sign-ins",
+    params(("source" = String, Path, description = "`mcp:SERVER` or `openapi:COLLECTION`.")),
+    responses((status = 200, body = NeededSignIn), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(super) async fn begin(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Name(source): Name,
+) -> Result<Response, CallError> {
+    let (service, caller, event) =
+        (Arc::clone(&gateway), Arc::clone(&origin.caller), event(&origin, EventKind::SignInStarted, &source));
+    let change = async move { service.offer_sign_in(&caller, &source).await };
+    let needed = record_change(&gateway, event, change).await?;
+    Ok(([(CACHE_CONTROL, "no-store")], reply::json(StatusCode::OK, &needed)).into_response())
+}
+
+/// Revokes the caller's sign-in to an upstream: its tokens are forgotten here, and revoked where they came from if that can be
+/// done.
+#[utoipa::path(delete, path = "/sign-ins/{source}", operation_id = "revokeSignIn", tag = "sign-ins",
+    params(("source" = String, Path, description = "`mcp:SERVER` or `openapi:COLLECTION`."), RevokedQuery),
+    responses((status = 204), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(super) async fn revoke(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Name(source): Name,
+    Parameters(query): Parameters<RevokedQuery>,
+) -> Result<Response, CallError> {
+    let (service, caller, event) =
+        (Arc::clone(&gateway), Arc::clone(&origin.caller), event(&origin, EventKind::SignInRevoked, &source));
+    let change = async move { service.revoke_sign_in(&caller, &source, query.caller.as_deref()).await };
+    record_change(&gateway, event, change).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+fn event(origin: &RequestMeta, kind: EventKind, source: &str) -> AuditEvent {
+    AuditEvent {
+        subject: Some(source.to_owned()),
+        caller: Some(Arc::clone(&origin.caller)),
+        ..AuditEvent::new(kind).of_request(origin.request.as_ref(), origin.trace.as_ref())
+    }
+}

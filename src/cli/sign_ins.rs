@@ -1,0 +1,78 @@
+//! `sekisho sign-ins`: sign-ins to upstreams that are called as their callers, at a running gateway.
+
+use clap::Subcommand;
+use http::Method;
+use serde_json::Value;
+
+use super::client::{Remote, Unanswered};
+use super::{Common, Exit, local_gateway, present};
+
+#[derive(Debug, Default, Subcommand)]
+pub(super) enum SignInsCommand {
+    /// List who has signed in to what.
+    #[default]
+    List,
+    /// Print the page where you sign in: `sekisho sign-ins start mcp:NAME`.
+    Start {
+        /// `mcp:SERVER` or `openapi:COLLECTION`.
+        source: String,
+    },
+    /// Forget and revoke the tokens of a sign-in.
+    Revoke {
+        /// `mcp:SERVER` or `openapi:COLLECTION`.
+        source: String,
+        /// The id of another caller, for administrators.
+        #[arg(long)]
+        caller: Option<String>,
+    },
+}
+
+pub(super) fn run(common: &Common, command: &SignInsCommand) -> Exit {
+    let remote = match local_gateway::find_remote(common).map(|endpoint| Remote::new(&endpoint)) {
+        Ok(Ok(remote)) => remote,
+        Ok(Err(unanswered)) => return unanswered.report(),
+        Err(exit) => return exit,
+    };
+    match ask(&remote, command) {
+        Err(unanswered) => unanswered.report(),
+        Ok(answer) if common.json => present::json(&answer),
+        Ok(answer) => show(command, &answer),
+    }
+}
+
+fn ask(remote: &Remote, command: &SignInsCommand) -> Result<Value, Unanswered> {
+    match command {
+        SignInsCommand::List => remote.get(&["sign-ins"], &[]),
+        SignInsCommand::Start { source } => remote.send(Method::POST, &["sign-ins", source], None),
+        SignInsCommand::Revoke { source, caller } => {
+            let query: Vec<_> = caller.iter().map(|caller| ("caller", caller.as_str())).collect();
+            remote.delete(&["sign-ins", source], &query)
+        }
+    }
+}
+
+fn show(command: &SignInsCommand, answer: &Value) -> Exit {
+    let text = |value: &Value, name: &str| present::harmless(value[name].as_str().unwrap_or_default()).into_owned();
+    match command {
+        SignInsCommand::List => {
+            let row = |sign_in: &Value| {
+                let scopes = sign_in["scopes"].as_array().into_iter().flatten().filter_map(Value::as_str);
+                let scopes = present::harmless(&scopes.collect::<Vec<_>>().join(" ")).into_owned();
+                let fields = ["source", "caller", "tenant", "signed_in_at"].map(|name| text(sign_in, name));
+                fields.into_iter().chain([scopes]).collect()
+            };
+            let rows = answer["sign_ins"].as_array().into_iter().flatten().map(row).collect();
+            present::table(&["source", "caller", "tenant", "signed in", "scopes"], rows);
+        }
+        SignInsCommand::Start { .. } => present::line(&format!(
+            "Open this page in a browser before {} and sign in:\n{}\nThe one-time code for it is {}.",
+            text(answer, "expires_at"),
+            text(answer, "url"),
+            text(answer, "code")
+        )),
+        SignInsCommand::Revoke { source, .. } => {
+            present::line(&format!("the sign-in to {} is revoked", present::harmless(source)));
+        }
+    }
+    Exit::Done
+}

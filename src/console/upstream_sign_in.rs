@@ -1,0 +1,276 @@
+//! The page where a caller signs in to an upstream that is called as its callers.
+//!
+//! Its address alone does nothing: the browser shows that it is the caller's, by the session of the console or by the one-time
+//! code that only the caller was given. It gets a cookie then, without which the sign-in does not end. So nobody can have
+//! somebody else sign in for them by a link, neither to this page nor to the authorization server.
+
+use std::sync::Arc;
+
+use axum::extract::{FromRequestParts, Path, Request, State};
+use axum::http::header::{CONTENT_TYPE, SET_COOKIE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use maud::{Markup, html};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
+use subtle::ConstantTimeEq;
+use url::Url;
+
+use super::sessions::SessionSecret;
+use super::sign_in::require_encryption;
+use super::visit::{Address, Guest, TOKEN_FIELD};
+use super::{Console, error_page, format, frame, headers};
+use crate::api::{read_form, status_of, user_addresses};
+use crate::core::error::{CallError, ErrorCode};
+use crate::infra::audit::{AuditEvent, EventKind};
+use crate::infra::store::{SIGN_IN_TTL, StoredSignIn};
+use crate::sources::user_tokens::ReturnedBrowser;
+
+/// The cookie of the browser that was sent to the authorization server.
+const COOKIE_NAME: &str = "__Host-sekisho-upstream-sign-in";
+
+/// Who looks at the page.
+#[derive(Debug, PartialEq, Eq)]
+enum Viewer {
+    /// The session of the console is the caller's.
+    Caller,
+    /// It is that of another caller, with this id.
+    Other(String),
+    /// There is none.
+    Unknown,
+}
+
+/// What the authorization server adds to the address. No `Debug`: it has the code.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Returned {
+    state: String,
+    code: Option<String>,
+    iss: Option<String>,
+    error: Option<String>,
+    error_description: Option<String>,
+}
+
+/// `GET /console/upstream-sign-in/{id}`.
+pub(super) async fn page(State(console): State<Arc<Console>>, Path(id): Path<String>, guest: Guest) -> Response {
+    match console.gateway.open_sign_in(&id).await {
+        Ok(sign_in) => {
+            let viewer = viewer(&console, &guest, &sign_in).await;
+            respond(StatusCode::OK, form(&guest, &sign_in, &viewer, None))
+        }
+        Err(error) => error_page::of_guest(&guest, &error),
+    }
+}
+
+/// `POST /console/upstream-sign-in/{id}`: with the proof that the browser is the caller's.
+pub(super) async fn begin(State(console): State<Arc<Console>>, Path(id): Path<String>, request: Request) -> Response {
+    let (mut parts, body) = request.into_parts();
+    let guest = match Guest::from_request_parts(&mut parts, &console).await {
+        Ok(guest) => guest,
+        Err(response) => return response,
+    };
+    let accepted = guest.request.require_same_origin().and_then(|()| require_encryption(&guest));
+    let fields = match accepted {
+        Ok(()) => read_form(&parts, body, &guest.request.client_owner, &console.gateway).await,
+        Err(error) => Err(error),
+    };
+    let found = match fields {
+        Ok(fields) => console.gateway.open_sign_in(&id).await.map(|sign_in| (fields, sign_in)),
+        Err(error) => Err(error),
+    };
+    let (fields, sign_in) = match found {
+        Ok(found) => found,
+        Err(error) => return error_page::of_guest(&guest, &error),
+    };
+    let viewer = viewer(&console, &guest, &sign_in).await;
+    if let Err(error) = prove(&console, &guest, &sign_in, &viewer, &fields).await {
+        return respond(status_of(error.code()), form(&guest, &sign_in, &viewer, Some(&error)));
+    }
+    let browser = SessionSecret::random();
+    let begun = match user_addresses(&parts, &console.gateway) {
+        Ok(own) => console.gateway.begin_sign_in(&sign_in, browser.as_str(), &own).await,
+        Err(error) => Err(error),
+    };
+    match begun {
+        Ok(url) => {
+            let page = respond(StatusCode::OK, way_on(&guest, &sign_in, &url));
+            with_cookie(page, browser.as_str(), SIGN_IN_TTL.as_secs())
+        }
+        Err(error) => error_page::of_guest(&guest, &error),
+    }
+}
+
+/// `GET /console/upstream-sign-in/callback`: the browser comes back.
+pub(super) async fn finish(
+    State(console): State<Arc<Console>>,
+    guest: Guest,
+    Address(returned): Address<Returned>,
+) -> Response {
+    let event = AuditEvent::new(EventKind::SignInFinished).of_request(guest.request.request.as_ref(), None);
+    let finished = match (guest.cookie(COOKIE_NAME), returned.read()) {
+        (Some(browser), Ok(returned)) => console.gateway.finish_sign_in(browser.as_str(), returned, event).await,
+        (None, _) => Err(not_begun_here()),
+        (_, Err(error)) => Err(error),
+    };
+    let response = match finished {
+        Ok(sign_in) => respond(StatusCode::OK, done(&guest, &sign_in)),
+        Err(error) => error_page::of_guest(&guest, &error),
+    };
+    with_cookie(response, "", 0)
+}
+
+impl Returned {
+    fn read(self) -> Result<ReturnedBrowser, CallError> {
+        let outcome = match (self.code, self.error) {
+            (Some(code), None) => Ok(code),
+            (None, Some(error)) => {
+                let more = self.error_description.map(|more| format!(" ({more})")).unwrap_or_default();
+                Err(format!("{error}{more}"))
+            }
+            _ => {
+                let message = "`code` or `error` is required, but not both; an authorization server sends one of them";
+                return Err(CallError::new(ErrorCode::InvalidRequest, message));
+            }
+        };
+        Ok(ReturnedBrowser { state: self.state, issuer: self.iss, outcome })
+    }
+}
+
+async fn viewer(console: &Console, guest: &Guest, sign_in: &StoredSignIn) -> Viewer {
+    match guest.caller(console).await.filter(|caller| !caller.anonymous) {
+        Some(caller) if *caller.key == *sign_in.caller_key => Viewer::Caller,
+        Some(caller) => Viewer::Other(caller.id.to_string()),
+        None => Viewer::Unknown,
+    }
+}
+
+/// # Errors
+/// `denied`: the browser is not the caller's, as far as that is known.
+async fn prove(
+    console: &Console,
+    guest: &Guest,
+    sign_in: &StoredSignIn,
+    viewer: &Viewer,
+    fields: &[(String, String)],
+) -> Result<(), CallError> {
+    let field = |name: &str| fields.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value.as_str());
+    match viewer {
+        Viewer::Caller => {
+            let token = guest.secret.as_ref().map(SessionSecret::form_token);
+            let sent = field(TOKEN_FIELD);
+            match token.is_some_and(|token| bool::from(token.as_bytes().ct_eq(sent.as_bytes()))) {
+                true => Ok(()),
+                false => Err(denied("the form belongs to another session; open the page again")),
+            }
+        }
+        Viewer::Other(_) => Err(denied("this browser is signed in as another caller than the one who is to sign in")),
+        Viewer::Unknown => console.gateway.check_sign_in_code(sign_in, field("code")).await,
+    }
+}
+
+fn form(guest: &Guest, sign_in: &StoredSignIn, viewer: &Viewer, error: Option<&CallError>) -> Markup {
+    let texts = guest.texts;
+    let title = texts.with("upstream-title", [("source", shown(&sign_in.source).into())]);
+    let caller = shown(&sign_in.caller_id);
+    let page = format!("/console/upstream-sign-in/{}", sign_in.id);
+    frame::narrow(
+        guest,
+        &title,
+        &html! {
+            h1 { (title) }
+            p { (texts.with("upstream-for", [
+                ("caller", caller.clone().into()),
+                ("tenant", shown(&sign_in.tenant).into()),
+                ("source", shown(&sign_in.source).into()),
+            ])) }
+            p.quiet { (texts.with("upstream-warning", [("caller", caller.clone().into())])) }
+            @if let Some(error) = error {
+                div.notice.bad #failure role="alert" { p { (format::text(error.message())) } }
+            }
+            @match viewer {
+                Viewer::Other(other) => {
+                    div.notice.bad role="alert" { p { (texts.with("upstream-other", [("caller", shown(other).into())])) } }
+                }
+                Viewer::Caller => {
+                    form.stack method="post" action=(page) {
+                        input type="hidden" name=(TOKEN_FIELD)
+                            value=(guest.secret.as_ref().map(SessionSecret::form_token).unwrap_or_default());
+                        button.main { (texts.get("upstream-button")) }
+                    }
+                }
+                Viewer::Unknown => {
+                    form.stack method="post" action=(page) {
+                        div.field {
+                            label for="code" { (texts.get("upstream-code")) }
+                            input #code name="code" required autocomplete="one-time-code" spellcheck="false"
+                                aria-describedby="code-help";
+                            p.help #code-help { (texts.get("upstream-code-help")) }
+                        }
+                        button.main { (texts.get("upstream-button")) }
+                    }
+                    p { a href={ "/console/sign-in?to=" (utf8_percent_encode(&page, NON_ALPHANUMERIC)) } {
+                        (texts.with("upstream-console", [("caller", caller.into())]))
+                    } }
+                }
+            }
+        },
+    )
+}
+
+/// A link instead of a redirect: forms of the console lead to no other server, and its user sees where it leads.
+fn way_on(guest: &Guest, sign_in: &StoredSignIn, url: &Url) -> Markup {
+    let texts = guest.texts;
+    let title = texts.with("upstream-title", [("source", shown(&sign_in.source).into())]);
+    let host = shown(&url.origin().ascii_serialization());
+    frame::narrow(
+        guest,
+        &title,
+        &html! {
+            h1 { (title) }
+            p { (texts.with("upstream-ready", [("caller", shown(&sign_in.caller_id).into())])) }
+            p { a.main href=(url.as_str()) rel="noreferrer" { (texts.with("upstream-continue", [("host", host.into())])) } }
+        },
+    )
+}
+
+fn done(guest: &Guest, sign_in: &StoredSignIn) -> Markup {
+    let texts = guest.texts;
+    let title = texts.get("upstream-done-title");
+    frame::narrow(
+        guest,
+        &title,
+        &html! {
+            h1 { (title) }
+            p { (texts.with("upstream-done", [
+                ("caller", shown(&sign_in.caller_id).into()),
+                ("source", shown(&sign_in.source).into()),
+            ])) }
+        },
+    )
+}
+
+fn shown(text: &str) -> String {
+    format::text(text).into_owned()
+}
+
+fn respond(status: StatusCode, page: Markup) -> Response {
+    (status, [(CONTENT_TYPE, headers::HTML)], page.into_string()).into_response()
+}
+
+fn with_cookie(mut response: Response, secret: &str, seconds: u64) -> Response {
+    let cookie = format!("{COOKIE_NAME}={secret}; Path=/; Secure; HttpOnly; SameSite=Lax; Max-Age={seconds}");
+    if let Ok(cookie) = HeaderValue::from_str(&cookie) {
+        response.headers_mut().append(SET_COOKIE, cookie);
+    }
+    response
+}
+
+fn not_begun_here() -> CallError {
+    let message =
+        "no sign-in to an upstream has begun in this browser within ten minutes: make the call again for another one";
+    CallError::new(ErrorCode::NotFound, message)
+}
+
+fn denied(message: &str) -> CallError {
+    CallError::new(ErrorCode::Denied, message)
+}

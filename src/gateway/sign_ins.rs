@@ -1,0 +1,164 @@
+//! Sign-ins of callers to upstreams that are called as their callers, for the APIs and the console.
+
+use std::sync::Arc;
+
+use super::{Gateway, Reach};
+use crate::core::call::Caller;
+use crate::core::error::{CallError, ErrorCode, NeededSignIn};
+use crate::infra::audit::{AuditEvent, EventKind};
+use crate::infra::store::{StoredSignIn, StoredUserToken, UserTokenFilter};
+use crate::sources::user_tokens::{OwnAddresses, ReturnedBrowser, User, UserSource};
+
+/// Sign-ins of one list.
+const MAX_LISTED: u32 = 1_000;
+
+impl Gateway {
+    /// Where the caller signs in to an upstream.
+    ///
+    /// # Errors
+    /// `not_found`; `unauthenticated` for a caller without credentials; `overloaded` when the store cannot be written.
+    pub(crate) async fn offer_sign_in(&self, caller: &Caller, source: &str) -> Result<NeededSignIn, CallError> {
+        let found = self.user_source(source).ok_or_else(|| no_source(source))?;
+        found.offer(&User::of(caller)?, &[]).await
+    }
+
+    /// Who has signed in to what: of the caller, and for administrators of their tenant, or of all tenants.
+    ///
+    /// # Errors
+    /// `overloaded` when the store cannot be read.
+    pub(crate) async fn list_sign_ins(&self, caller: &Caller) -> Result<Vec<StoredUserToken>, CallError> {
+        let reach = self.sign_ins_reach(caller);
+        let filter = UserTokenFilter {
+            tenant: (reach != Reach::AllTenants).then_some(&*caller.tenant),
+            caller_key: (reach == Reach::Own).then_some(&*caller.key),
+            max: MAX_LISTED,
+            ..UserTokenFilter::default()
+        };
+        self.users.list(filter).await
+    }
+
+    /// Revokes the sign-in of a caller to an upstream, here and at the upstream's authorization server. `of`: the id of another
+    /// caller, for administrators.
+    ///
+    /// # Errors
+    /// `not_found`, `denied`; `overloaded` when the store cannot be written.
+    pub(crate) async fn revoke_sign_in(
+        &self,
+        caller: &Caller,
+        source: &str,
+        of: Option<&str>,
+    ) -> Result<(), CallError> {
+        let reach = self.sign_ins_reach(caller);
+        let of = of.filter(|id| *id != &*caller.id);
+        if of.is_some() && reach == Reach::Own {
+            let message = "the sign-ins of others are revoked by administrators; use a key with the role `admin`";
+            return Err(CallError::new(ErrorCode::Denied, message));
+        }
+        let filter = UserTokenFilter {
+            tenant: (reach != Reach::AllTenants).then_some(&*caller.tenant),
+            caller_key: of.is_none().then_some(&*caller.key),
+            caller_id: of,
+            source: Some(source),
+            max: MAX_LISTED,
+        };
+        let found = self.users.list(filter).await?;
+        if found.is_empty() {
+            let message = format!("no such caller has signed in to {source}");
+            return Err(CallError::new(ErrorCode::NotFound, message));
+        }
+        for token in found {
+            self.users.forget(&token).await?;
+            if let Some(source) = self.user_source(&token.source) {
+                // The token is not used any more, whether its server answers or not.
+                self.in_background(async move { source.revoke_upstream(&token).await });
+            }
+        }
+        Ok(())
+    }
+
+    /// A sign-in for its page.
+    ///
+    /// # Errors
+    /// `not_found`; `overloaded` when the store cannot be read.
+    pub(crate) async fn open_sign_in(&self, id: &str) -> Result<StoredSignIn, CallError> {
+        self.users.sign_in(id).await
+    }
+
+    /// Checks the one-time code of a sign-in.
+    ///
+    /// # Errors
+    /// `denied`; `overloaded` when the store cannot be read.
+    pub(crate) async fn check_sign_in_code(&self, sign_in: &StoredSignIn, code: &str) -> Result<(), CallError> {
+        self.users.check_code(sign_in, code).await
+    }
+
+    /// Begins a sign-in in a browser that has proven to be its caller's; the address to send it to.
+    ///
+    /// # Errors
+    /// `not_found`; `upstream_error` if the authorization server cannot be used.
+    pub(crate) async fn begin_sign_in(
+        &self,
+        sign_in: &StoredSignIn,
+        browser: &str,
+        own: &OwnAddresses,
+    ) -> Result<url::Url, CallError> {
+        let source = self.user_source(&sign_in.source).ok_or_else(|| no_source(&sign_in.source))?;
+        source.begin(sign_in, browser, own).await
+    }
+
+    /// Ends a sign-in whose browser has come back, with a line in the audit trail.
+    ///
+    /// # Errors
+    /// `not_found`: it is of another browser, or was used; `upstream_error` with the reason; `overloaded` when the trail cannot
+    /// take the line.
+    pub(crate) async fn finish_sign_in(
+        &self,
+        browser: &str,
+        returned: ReturnedBrowser,
+        event: AuditEvent,
+    ) -> Result<StoredSignIn, CallError> {
+        let slot = self.pipeline.settlement.audit.reserve()?;
+        let taken = self.users.take(browser, &returned.state).await?;
+        let sign_in = taken.stored.clone();
+        let finished = match self.user_source(&sign_in.source) {
+            Some(source) => source.finish(taken, returned).await,
+            None => Err(no_source(&sign_in.source)),
+        };
+        let who = format!("{} of the tenant {}", sign_in.caller_id, sign_in.tenant);
+        let detail = finished.as_ref().err().map_or_else(|| who.clone(), |error| format!("{who}: {}", error.message()));
+        _ = slot.write_event(AuditEvent {
+            kind: EventKind::SignInFinished,
+            subject: Some(sign_in.source.clone()),
+            detail: Some(detail),
+            success: finished.is_ok(),
+            ..event
+        });
+        finished?;
+        tracing::info!(source = sign_in.source, caller = sign_in.caller_id, "a caller has signed in to an upstream");
+        if let Some(server) = sign_in.source.strip_prefix("mcp:") {
+            self.mcp_servers.caller_signed_in(server);
+        }
+        Ok(sign_in)
+    }
+
+    /// An upstream that is called as its callers: `mcp:SERVER` or `openapi:COLLECTION`.
+    fn user_source(&self, name: &str) -> Option<Arc<UserSource>> {
+        match name.split_once(':')? {
+            ("mcp", server) => self.mcp_servers.user_source(server),
+            ("openapi", collection) => self.collections.load().loaded.get(collection)?.user_source.clone(),
+            _ => None,
+        }
+    }
+
+    fn sign_ins_reach(&self, caller: &Caller) -> Reach {
+        if caller.has_role("admin") { self.reach(caller) } else { Reach::Own }
+    }
+}
+
+fn no_source(name: &str) -> CallError {
+    let message = format!(
+        "there is no upstream {name:?} that is called as its callers (`identity: per_user`); write `mcp:SERVER` or \
+         `openapi:COLLECTION`"
+    );
+    CallError::new(ErrorCode::NotFound, message)
+}
