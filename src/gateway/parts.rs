@@ -240,3 +240,23 @@ pub(super) fn component_error<E: ToString>(part: &'static str) -> impl Fn(E) -> 
 pub(super) fn lines(errors: &[impl ToString]) -> String {
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{McpServerSettings, Secret, StoreConfig};
+
+    #[tokio::test]
+    async fn callers_sign_in_only_where_their_tokens_can_be_sealed() {
+        let store = Store::in_memory().await.unwrap();
+        let store_config = StoreConfig { url: Some(Secret::new("postgres://localhost/sekisho")) };
+        let mut config = Config { store: store_config, ..Config::default() };
+        assert!(user_tokens(&config, &store).is_ok(), "nobody signs in");
+        let far = McpServerSettings { identity: Identity::PerUser, ..McpServerSettings::default() };
+        config.mcp.servers.insert("far".to_owned(), far);
+        let error = user_tokens(&config, &store).unwrap_err().to_string();
+        assert!(error.contains("secrets.key") && error.contains("mcp.servers.far.identity"), "{error}");
+        config.secrets.key = Some(Secret::new("1f".repeat(32)));
+        assert!(user_tokens(&config, &store).is_ok());
+    }
+}

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use reqwest::header::{COOKIE, LOCATION, SET_COOKIE};
+use reqwest::header::{COOKIE, LOCATION, ORIGIN, SET_COOKIE};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Response, StatusCode};
 
@@ -14,23 +14,24 @@ const CLIENT: &str = "console";
 const SECRET: &str = "a secret of the client";
 
 /// A browser that keeps cookies by host, and follows no redirect by itself.
-struct Browser {
+pub(crate) struct Browser {
     client: Client,
-    cookies: Vec<(String, String, String)>,
+    pub(crate) cookies: Vec<(String, String, String)>,
 }
 
 impl Browser {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { client: Client::builder().no_proxy().redirect(Policy::none()).build().unwrap(), cookies: Vec::new() }
     }
 
-    async fn send(&mut self, url: &str, form: Option<&str>) -> Response {
+    pub(crate) async fn send(&mut self, url: &str, form: Option<&str>) -> Response {
         let origin = url.split('/').take(3).collect::<Vec<_>>().join("/");
         let cookies = self.cookies.iter().filter(|(of, ..)| *of == origin);
         let cookies: Vec<_> = cookies.map(|(_, name, value)| format!("{name}={value}")).collect();
         let request = match form {
             Some(form) => {
-                self.client.post(url).header("content-type", "application/x-www-form-urlencoded").body(form.to_owned())
+                let request = self.client.post(url).header("content-type", "application/x-www-form-urlencoded");
+                request.header(ORIGIN, &origin).body(form.to_owned())
             }
             None => self.client.get(url),
         };
@@ -51,10 +52,16 @@ impl Browser {
         let start = format!("{}/console/sign-in/provider?to=%2Fconsole%2Fcalls", app.url);
         let response = self.send(&start, None).await;
         assert_eq!(response.status(), StatusCode::SEE_OTHER, "{}", response.text().await.unwrap());
-        let mut url = location(&response, &start);
+        let url = location(&response, &start);
         assert!(url.contains("code_challenge_method=S256") && url.contains("nonce="), "{url}");
+        self.follow(&url, &app.url, name).await
+    }
+
+    /// Follows an address through a provider, under this name where it asks for one, until it leads to `end`.
+    pub(crate) async fn follow(&mut self, address: &str, end: &str, name: &str) -> String {
+        let mut url = address.to_owned();
         for _ in 0..12 {
-            if url.starts_with(&app.url) {
+            if url.starts_with(end) {
                 return url;
             }
             let response = self.send(&url, None).await;

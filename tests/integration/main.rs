@@ -99,3 +99,5 @@ mod store_database;
 mod tls;
 mod upstream;
 mod usable;
+mod user_sign_in;
+mod user_upstream;

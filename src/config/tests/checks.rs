@@ -153,6 +153,11 @@ fn every_rule_of_the_check_is_enforced() {
             "mcp: {servers: {a: {url: 'https://a.example/mcp', sign_in: {client_metadata_url: 'http://a.example/c'}}}}",
             "mcp.servers.a.sign_in.client_metadata_url",
         ),
+        ("mcp: {servers: {a: {command: x, identity: per_user}}}", "mcp.servers.a.identity"),
+        (
+            "mcp: {servers: {a: {url: 'https://a.example/mcp', identity: per_user, share: tenant}}}",
+            "mcp.servers.a.share",
+        ),
         ("mcp: {servers: {a: {command: x, max_text_tokens: 0}}}", "mcp.servers.a.max_text_tokens"),
         ("mcp: {servers: {a: {command: x, max_output_bytes: 0}}}", "mcp.servers.a.max_output_bytes"),
         (

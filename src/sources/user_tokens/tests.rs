@@ -1,0 +1,235 @@
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::routing::post;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join_all};
+use parking_lot::Mutex;
+use serde_json::json;
+use url::Url;
+
+use super::*;
+use crate::config::{OutboundConfig, Secret};
+use crate::infra::outbound::{DomainList, Outbound, test_server};
+use crate::infra::store::test_support::test_store;
+use crate::infra::store::{NewUserToken, StoredSignIn};
+
+/// What the token endpoint was sent, and whether it takes refresh tokens.
+#[derive(Clone, Default)]
+struct TokenServer {
+    forms: Arc<Mutex<Vec<String>>>,
+    refuses: Arc<Mutex<bool>>,
+}
+
+impl TokenServer {
+    /// The token of the n-th answer is `token-n`.
+    async fn start(&self) -> Url {
+        let answer = async |State(server): State<Self>, form: String| {
+            let mut forms = server.forms.lock();
+            forms.push(form);
+            let given = forms.len();
+            if *server.refuses.lock() {
+                return (axum::http::StatusCode::BAD_REQUEST, axum::Json(json!({"error": "invalid_grant"})));
+            }
+            let token = json!({"access_token": format!("token-{given}"), "refresh_token": format!("refresh-{given}"),
+                "token_type": "Bearer", "expires_in": 3_600});
+            (axum::http::StatusCode::OK, axum::Json(token))
+        };
+        let address = test_server::serve(Router::new().route("/token", post(answer)).with_state(self.clone())).await;
+        Url::parse(&format!("http://{address}/token")).unwrap()
+    }
+}
+
+#[derive(Debug)]
+struct FakeProvider(Url);
+
+impl Provider for FakeProvider {
+    fn begin<'a>(
+        &'a self,
+        own: &'a OwnAddresses,
+        scopes: &'a [String],
+    ) -> BoxFuture<'a, Result<Authorization, String>> {
+        async {
+            let client = TokenClient {
+                token_endpoint: self.0.clone(),
+                revocation_endpoint: None,
+                client_id: "sekisho".to_owned(),
+                client_secret: None,
+                secret_in_body: false,
+                resource: None,
+            };
+            let begun = Begun {
+                client,
+                issuer: Some("https://login.example".to_owned()),
+                names_issuer: true,
+                verifier: "v".to_owned(),
+                redirect: own.callback.clone(),
+                scopes: scopes.to_vec(),
+                origin: "https://login.example".to_owned(),
+            };
+            let url = Url::parse("https://login.example/authorize").unwrap();
+            Ok(Authorization { url, state: "the state".to_owned(), begun })
+        }
+        .boxed()
+    }
+
+    fn secret_of(&self, _client_id: &str) -> Option<&Secret> {
+        None
+    }
+}
+
+async fn source(server: &TokenServer, upstream: &str, tokens: &Arc<UserTokens>) -> Arc<UserSource> {
+    let config = OutboundConfig { allow_networks: vec!["127.0.0.0/8".into()], ..OutboundConfig::default() };
+    let requests = TokenRequests {
+        outbound: Outbound::new(&config).unwrap(),
+        allowed: Arc::new(DomainList::any().clone()),
+        is_secure: false,
+    };
+    let provider = Box::new(FakeProvider(server.start().await));
+    UserSource::new("mcp:crm".to_owned(), upstream.to_owned(), tokens, requests, provider)
+}
+
+async fn tokens() -> (tempfile::TempDir, Arc<UserTokens>) {
+    let folder = tempfile::tempdir().unwrap();
+    let config = Config { state_directory: Some(folder.path().to_owned()), ..Config::default() };
+    (folder, UserTokens::new(&config, test_store().await))
+}
+
+fn user(id: &str) -> User {
+    User::of(&Caller::new(id, "acme", Vec::new())).unwrap()
+}
+
+fn own() -> OwnAddresses {
+    OwnAddresses { callback: Url::parse("https://here.example/back").unwrap(), client_metadata: None }
+}
+
+/// The caller's sign-in, as its page sees it.
+async fn offered(source: &UserSource, user: &User) -> StoredSignIn {
+    let needed = source.offer(user, &[]).await.unwrap();
+    source.tokens.sign_in(needed.url.rsplit('/').next().unwrap()).await.unwrap()
+}
+
+fn returned(issuer: &str) -> ReturnedBrowser {
+    ReturnedBrowser { state: "the state".to_owned(), issuer: Some(issuer.to_owned()), outcome: Ok("code".to_owned()) }
+}
+
+async fn sign_in(source: &UserSource, user: &User) {
+    let sign_in = offered(source, user).await;
+    source.begin(&sign_in, "browser", &own()).await.unwrap();
+    let taken = source.tokens.take("browser", "the state").await.unwrap();
+    source.finish(taken, returned("https://login.example")).await.unwrap();
+}
+
+fn sent(token: &Token) -> String {
+    token.header.to_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn each_caller_has_a_token_of_its_own_and_nobody_else_gets_it() {
+    let (_folder, tokens) = tokens().await;
+    let source = source(&TokenServer::default(), "https://crm.example/mcp", &tokens).await;
+    let (ann, bob) = (user("ann"), user("bob"));
+    let refused = source.token(&ann).await.err().unwrap();
+    let needed = refused.sign_in().unwrap();
+    assert_eq!((refused.code(), &*needed.source), (ErrorCode::SignInRequired, "mcp:crm"));
+    assert!(needed.url.contains("/console/upstream-sign-in/") && !refused.message().contains(&needed.code));
+    assert!(!format!("{refused:?}").contains(&needed.code), "it is in no log");
+    sign_in(&source, &ann).await;
+    assert_eq!(sent(&source.token(&ann).await.unwrap()), "Bearer token-1");
+    assert_eq!(source.token(&bob).await.err().unwrap().code(), ErrorCode::SignInRequired);
+    sign_in(&source, &bob).await;
+    assert_eq!(sent(&source.token(&bob).await.unwrap()), "Bearer token-2");
+    assert_eq!(sent(&source.token(&ann).await.unwrap()), "Bearer token-1");
+    // One row is no use for another owner.
+    let of_ann = tokens.store.user_token(&ann.key, "mcp:crm").await.unwrap().unwrap();
+    assert!(!of_ann.sealed.contains("token-1"));
+    assert!(tokens.open::<Grant>(TOKEN_KIND, source.owner(&bob), &of_ann.sealed).is_err());
+    let elsewhere = self::source(&TokenServer::default(), "https://evil.example/mcp", &tokens).await;
+    assert_eq!(elsewhere.token(&ann).await.err().unwrap().code(), ErrorCode::SignInRequired, "another upstream");
+    let anonymous = User::of(&Caller::anonymous()).unwrap_err();
+    assert_eq!(anonymous.code(), ErrorCode::Unauthenticated);
+}
+
+#[tokio::test]
+async fn a_sign_in_ends_once_in_its_own_browser_and_from_its_own_issuer() {
+    let (_folder, tokens) = tokens().await;
+    let server = TokenServer::default();
+    let source = source(&server, "https://crm.example/mcp", &tokens).await;
+    let ann = user("ann");
+    let begun = offered(&source, &ann).await;
+    source.begin(&begun, "browser", &own()).await.unwrap();
+    assert_eq!(tokens.take("another", "the state").await.unwrap_err().code(), ErrorCode::NotFound);
+    assert_eq!(tokens.take("browser", "guessed").await.unwrap_err().code(), ErrorCode::NotFound);
+    let taken = tokens.take("browser", "the state").await.unwrap();
+    let error = source.finish(taken, returned("https://evil.example")).await.unwrap_err();
+    assert!(error.message().contains("another issuer"), "{}", error.message());
+    assert_eq!(tokens.take("browser", "the state").await.unwrap_err().code(), ErrorCode::NotFound, "it was used");
+    assert_eq!(server.forms.lock().len(), 0, "no code was exchanged");
+
+    let again = offered(&source, &ann).await;
+    source.begin(&again, "browser", &own()).await.unwrap();
+    let taken = tokens.take("browser", "the state").await.unwrap();
+    let silent = ReturnedBrowser { issuer: None, ..returned("") };
+    assert!(source.finish(taken, silent).await.is_err(), "the server says that it sends `iss`");
+    sign_in(&source, &ann).await;
+    let form = server.forms.lock()[0].clone();
+    for part in ["grant_type=authorization_code", "code=code", "code_verifier=v", "client_id=sekisho"] {
+        assert!(form.contains(part), "{form}");
+    }
+}
+
+#[tokio::test]
+async fn a_code_opens_its_own_sign_in_and_few_can_be_tried() {
+    let (_folder, tokens) = tokens().await;
+    let source = source(&TokenServer::default(), "https://crm.example/mcp", &tokens).await;
+    let needed = source.offer(&user("ann"), &[]).await.unwrap();
+    assert_eq!(source.offer(&user("ann"), &[]).await.unwrap(), needed, "the same until it is used");
+    let of_bob = source.offer(&user("bob"), &[]).await.unwrap();
+    let sign_in = offered(&source, &user("ann")).await;
+    tokens.check_code(&sign_in, &needed.code.to_lowercase()).await.unwrap();
+    for code in ["", of_bob.code.as_str(), "BBBB-BBBB", "BBBB-BBBC"] {
+        assert_eq!(tokens.check_code(&sign_in, code).await.unwrap_err().code(), ErrorCode::Denied, "{code}");
+    }
+    let error = tokens.check_code(&sign_in, &needed.code).await.unwrap_err();
+    assert!(error.message().contains("too many codes"), "{}", error.message());
+    let wider = source.offer(&user("ann"), &["write".to_owned()]).await.unwrap();
+    assert_ne!(wider.url, needed.url);
+    assert_eq!(source.offer(&user("ann"), &["write".to_owned()]).await.unwrap(), wider);
+}
+
+#[tokio::test]
+async fn a_refused_token_is_renewed_once_for_all_calls_until_a_new_sign_in_is_needed() {
+    let (_folder, tokens) = tokens().await;
+    let server = TokenServer::default();
+    let source = source(&server, "https://crm.example/mcp", &tokens).await;
+    let ann = user("ann");
+    sign_in(&source, &ann).await;
+    let first = source.token(&ann).await.unwrap();
+    let renewed = join_all((0..8).map(|_| source.another(&ann, &first))).await;
+    assert!(renewed.iter().all(|token| sent(token.as_ref().unwrap()) == "Bearer token-2"));
+    assert_eq!(server.forms.lock().len(), 2);
+    assert!(server.forms.lock()[1].contains("refresh_token=refresh-1"));
+    *server.refuses.lock() = true;
+    let second = source.token(&ann).await.unwrap();
+    let error = source.another(&ann, &second).await.err().unwrap();
+    assert_eq!(error.code(), ErrorCode::SignInRequired);
+    assert_eq!(tokens.store.user_token(&ann.key, "mcp:crm").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn further_scopes_need_a_new_sign_in_that_keeps_the_others() {
+    let (_folder, tokens) = tokens().await;
+    let source = source(&TokenServer::default(), "https://crm.example/mcp", &tokens).await;
+    let ann = user("ann");
+    sign_in(&source, &ann).await;
+    let stored = tokens.store.user_token(&ann.key, "mcp:crm").await.unwrap().unwrap();
+    let new = NewUserToken { sealed: &stored.sealed, scopes: "read", lifetime: Some(Duration::from_secs(60)) };
+    tokens.store.keep_user_token(source.owner(&ann), new).await.unwrap();
+    let needed = source.requires(&ann, "write").await.unwrap();
+    assert_eq!(needed.code(), ErrorCode::SignInRequired);
+    let open = tokens.opened(&offered(&source, &ann).await).unwrap();
+    assert_eq!(open.scopes, ["read", "write"]);
+    let granted = source.requires(&ann, "read").await.unwrap();
+    assert_eq!(granted.code(), ErrorCode::ToolError, "signing in again would not help");
+}
