@@ -102,6 +102,7 @@ pub use self::tools::{
 pub use self::transform::{Detector, TransformConfig, TransformRule};
 pub use self::watch::Watcher;
 pub use self::yaml::error::{ConfigError, ConfigLocation};
+pub use self::yaml::reference::References;
 
 /// The whole configuration. `Config::default()` applies when there is no file.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
@@ -113,6 +114,9 @@ pub struct Config {
     /// What the file and the environment set.
     #[serde(skip)]
     pub set: SetValues,
+    /// The files and programs that it names values of.
+    #[serde(skip)]
+    pub references: References,
     /// Folder of the audit trail, the store and the workspaces, unless they set paths of their own. Default:
     /// `$XDG_STATE_HOME/sekisho`, or `~/.local/state/sekisho` (`SEKISHO_STATE_DIRECTORY`).
     pub state_directory: Option<PathBuf>,
@@ -218,12 +222,13 @@ impl Config {
         let (mut config, document) = match document {
             None => (Self::default(), None),
             Some(mut document) => {
-                errors.extend(yaml::interpolate::interpolate(&mut document, environment));
+                let (references, broken) = yaml::interpolate::interpolate(&mut document, environment);
+                errors.extend(broken);
                 let config = yaml::reader::read(&document).unwrap_or_else(|violations| {
                     errors.extend(violations);
                     Self::default()
                 });
-                (config, Some(document))
+                (Self { references, ..config }, Some(document))
             }
         };
         let mut overrides = Overrides::new(environment);

@@ -413,6 +413,7 @@ impl Gateway {
         let (config, collections) = (self.config(), self.collections.load());
         let named = config.policy.directory.iter().chain(config.openapi.files());
         let named = named.cloned().chain(config.mcp_files()).chain([config.lock_file()]);
+        let named = named.chain(config.references.files.iter().cloned());
         let referred = collections.loaded.values().flat_map(|collection| &collection.files);
         let own = config_file.into_iter().map(Path::to_owned).chain(dotenv_files(config_file));
         own.chain(named).chain(referred.cloned()).collect()

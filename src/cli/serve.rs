@@ -11,7 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::{Common, Exit, ServeOptions, describe, load_config, local_gateway, present};
 use crate::agent::AgentService;
 use crate::api::{BoundListeners, LocalListener};
-use crate::config::{AnonymousAccess, Config, TelemetryConfig, Watcher};
+use crate::config::{AnonymousAccess, Config, ConfigError, TelemetryConfig, Watcher};
 use crate::console;
 use crate::gateway::Gateway;
 use crate::infra::local_socket::{self, LocalSocket};
@@ -221,6 +221,18 @@ async fn shutdown(gateway: &Gateway, mut signals: StopSignals) {
     }
 }
 
+/// Loads the configuration on a thread where programs that give values may block.
+async fn load_apart(file: Option<&PathBuf>, options: &ServeOptions) -> Result<Config, Vec<ConfigError>> {
+    let (file, options) = (file.cloned(), options.clone());
+    let loading = tokio::task::spawn_blocking(move || load_config(file.as_deref(), &options));
+    loading.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+}
+
+/// Whether the same configuration was loaded. What cannot be loaded is not: it is reported.
+fn is_unchanged(gateway: &Gateway, loaded: Option<&Config>) -> bool {
+    loaded.is_some_and(|loaded| *loaded == **gateway.config())
+}
+
 /// Applies a changed configuration or policy on SIGHUP and when a file changes. SIGHUP also starts a segment of the
 /// audit trail.
 async fn reload_on_change(gateway: Arc<Gateway>, file: Option<PathBuf>, options: ServeOptions) {
@@ -231,11 +243,18 @@ async fn reload_on_change(gateway: Arc<Gateway>, file: Option<PathBuf>, options:
     let mut watched = gateway.watched_files(file.as_deref());
     let mut watcher = Watcher::new(watched.clone());
     loop {
+        let renew_after = gateway.config().references.renew_after;
         tokio::select! {
             _ = hang_up.recv() => gateway.pipeline.settlement.audit.start_segment(),
             () = watcher.changed() => {}
+            () = tokio::time::sleep(renew_after.unwrap_or(Duration::MAX)), if renew_after.is_some() => {
+                // Programs that give values (`${exec: …}`) are run again; without another value nothing changes.
+                if is_unchanged(&gateway, load_apart(file.as_ref(), &options).await.as_ref().ok()) {
+                    continue;
+                }
+            }
         }
-        match load_config(file.as_deref(), &options) {
+        match load_apart(file.as_ref(), &options).await {
             Ok(config) => gateway.reload(config).await,
             Err(errors) => gateway.refuse_reload(&describe(&errors)),
         }

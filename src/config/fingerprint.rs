@@ -14,6 +14,7 @@ impl Config {
         let Self {
             file: _,
             set: _,
+            references: _,
             state_directory: _,
             server,
             auth,

@@ -253,3 +253,27 @@ fn hostile_bytes_as_an_mcp_servers_file() {
         }
     });
 }
+
+#[test]
+fn references_count_in_the_file_and_not_in_a_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, secret) = (folder.path().join("sekisho.yaml"), folder.path().join("secret"));
+    std::fs::write(&secret, "from a file\n").unwrap();
+    let written = format!(
+        "mcp:\n  secrets:\n    FILE: ${{file:{}}}\n    PROGRAM: '${{exec: [\"/bin/echo\", \"from a program\"] ttl=60}}'\n",
+        secret.display()
+    );
+    std::fs::write(&file, &written).unwrap();
+    let config = Config::load(Some(&file), &Environment::default()).unwrap();
+    let values = |config: &Config| ["FILE", "PROGRAM"].map(|name| config.mcp.secrets[name].expose().to_owned());
+    assert_eq!(values(&config), ["from a file", "from a program"]);
+    assert_eq!(config.references.files, [secret.clone()]);
+    assert_eq!(config.references.renew_after, Some(std::time::Duration::from_secs(60)));
+    assert!(!format!("{:?}", config.mcp).contains("from a"));
+    let over_an_api = Config::load_text(&file, written, &Environment::default()).unwrap();
+    assert!(values(&over_an_api).iter().all(|value| value.starts_with("${")), "they are literal");
+    assert_eq!(over_an_api.references, References::default());
+    std::fs::remove_file(&secret).unwrap();
+    let errors = Config::load(Some(&file), &Environment::default()).unwrap_err();
+    assert!(errors[0].to_string().contains("secret cannot be used"), "{}", errors[0]);
+}

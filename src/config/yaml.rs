@@ -4,4 +4,5 @@ pub(crate) mod document;
 pub(crate) mod error;
 pub(crate) mod interpolate;
 pub(crate) mod reader;
+pub(crate) mod reference;
 pub(crate) mod type_error;

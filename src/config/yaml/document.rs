@@ -22,6 +22,8 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 pub(crate) struct Document {
     file: PathBuf,
     text: String,
+    /// Read from the file: its author may name files and programs of this machine.
+    pub(crate) is_operators: bool,
     pub(crate) root: Node,
 }
 
@@ -78,7 +80,7 @@ impl Document {
                 .advise("name a configuration file, which is much smaller"));
         }
         let text = String::from_utf8(bytes).map_err(|error| not_utf8(file, &error))?;
-        Self::parse(file, text)
+        Ok(Self { is_operators: true, ..Self::parse(file, text)? })
     }
 
     pub(crate) fn parse(file: &Path, text: String) -> Result<Self, ConfigError> {
@@ -90,7 +92,7 @@ impl Document {
             with_snippet: false,
         };
         let root = serde_saphyr::from_str_with_options(&text, options);
-        let mut document = Self { file: file.to_owned(), text, root: Node::nothing() };
+        let mut document = Self { file: file.to_owned(), text, is_operators: false, root: Node::nothing() };
         document.root = root.map_err(|error| document.syntax_error(&error))?;
         Ok(document)
     }

@@ -1,20 +1,29 @@
-//! `${NAME}` and `${NAME:-default}` in the strings of the configuration file.
+//! `${NAME}`, `${NAME:-default}` and references to files and programs (`reference`) in the strings of the configuration
+//! file.
 //!
 //! Replaced after parsing, so that a variable's value is never parsed as YAML.
 
 use super::document::{Content, Document, Node, Position};
 use super::error::ConfigError;
+use super::reference::{References, is_reference, resolve};
 use crate::config::environment::Environment;
 
 /// Replaces every `${…}` in the document; `$${` is a literal `${`. A value that cannot be replaced is marked invalid
-/// and reported.
-pub(crate) fn interpolate(document: &mut Document, environment: &Environment) -> Vec<ConfigError> {
+/// and reported. References to files and programs stay as they are in a text that is not the operator's file.
+pub(crate) fn interpolate(document: &mut Document, environment: &Environment) -> (References, Vec<ConfigError>) {
     let mut broken = Vec::new();
-    walk(&mut document.root, environment, &mut broken);
-    broken
+    let references = if document.is_operators { Policy::Resolve(References::default()) } else { Policy::Keep };
+    let mut expansion = Expansion { environment, references };
+    walk(&mut document.root, &mut expansion, &mut broken);
+    let references = match expansion.references {
+        Policy::Resolve(found) => found,
+        Policy::Keep | Policy::Refuse => References::default(),
+    };
+    let errors = broken
         .into_iter()
         .map(|(position, problem)| document.error(position, false, problem.message).advise(problem.advice))
-        .collect()
+        .collect();
+    (references, errors)
 }
 
 /// Replaces the variables in a string of another program's file. `${env:NAME}` is `${NAME}` there too.
@@ -22,21 +31,37 @@ pub(crate) fn interpolate(document: &mut Document, environment: &Environment) ->
 /// # Errors
 /// The variable that is not set, or the invalid name.
 pub(crate) fn expand_text(text: &str, environment: &Environment) -> Result<String, String> {
-    let expanded = expand(&text.replace("${env:", "${"), environment);
+    let mut expansion = Expansion { environment, references: Policy::Refuse };
+    let expanded = expansion.expand(text);
     expanded.map(|(text, _)| text).map_err(|problem| problem.message)
 }
 
-struct Problem {
-    message: String,
-    advice: String,
+pub(super) struct Problem {
+    pub(super) message: String,
+    pub(super) advice: String,
 }
 
-fn walk(node: &mut Node, environment: &Environment, broken: &mut Vec<(Position, Problem)>) {
+/// What becomes of references to files and programs.
+enum Policy {
+    /// They are replaced, and collected.
+    Resolve(References),
+    /// They stay as they are.
+    Keep,
+    /// They are no variables.
+    Refuse,
+}
+
+struct Expansion<'a> {
+    environment: &'a Environment,
+    references: Policy,
+}
+
+fn walk(node: &mut Node, expansion: &mut Expansion<'_>, broken: &mut Vec<(Position, Problem)>) {
     match &mut node.content {
-        Content::List(items) => items.iter_mut().for_each(|item| walk(item, environment, broken)),
-        Content::Mapping(entries) => entries.iter_mut().for_each(|(_, value)| walk(value, environment, broken)),
+        Content::List(items) => items.iter_mut().for_each(|item| walk(item, expansion, broken)),
+        Content::Mapping(entries) => entries.iter_mut().for_each(|(_, value)| walk(value, expansion, broken)),
         Content::Text { value, .. } if value.contains("${") => {
-            node.content = match expand(value, environment) {
+            node.content = match expansion.expand(value) {
                 Ok((value, interpolated)) => Content::Text { value, interpolated },
                 Err(problem) => {
                     broken.push((node.position, problem));
@@ -48,30 +73,48 @@ fn walk(node: &mut Node, environment: &Environment, broken: &mut Vec<(Position, 
     }
 }
 
-/// The text with its variables replaced, and whether there were any.
-fn expand(text: &str, environment: &Environment) -> Result<(String, bool), Problem> {
-    let mut expanded = String::with_capacity(text.len());
-    let mut interpolated = false;
-    let mut rest = text;
-    while let Some(start) = rest.find("${") {
-        let (before, after) = (&rest[..start], &rest[start + 2..]);
-        if let Some(before) = before.strip_suffix('$') {
+impl Expansion<'_> {
+    /// The text with its variables and references replaced, and whether there were any.
+    fn expand(&mut self, text: &str) -> Result<(String, bool), Problem> {
+        let mut expanded = String::with_capacity(text.len());
+        let mut interpolated = false;
+        let mut rest = text;
+        while let Some(start) = rest.find("${") {
+            let (before, after) = (&rest[..start], &rest[start + 2..]);
+            if let Some(before) = before.strip_suffix('$') {
+                expanded.push_str(before);
+                expanded.push_str("${");
+                rest = after;
+                continue;
+            }
             expanded.push_str(before);
-            expanded.push_str("${");
-            rest = after;
-            continue;
+            match &mut self.references {
+                Policy::Resolve(found) if is_reference(after) => {
+                    let (value, left) = resolve(after, found)?;
+                    expanded.push_str(&value);
+                    rest = left;
+                }
+                Policy::Keep if is_reference(after) => {
+                    expanded.push_str("${");
+                    rest = after;
+                    continue;
+                }
+                _ => {
+                    let end = after.find('}').ok_or_else(|| Problem {
+                        message: "`${` without its `}`".into(),
+                        advice: "close it, or write `$${` for a literal `${`".into(),
+                    })?;
+                    let reference = &after[..end];
+                    let reference = reference.strip_prefix("env:").unwrap_or(reference);
+                    expanded.push_str(look_up(reference, self.environment)?);
+                    rest = &after[end + 1..];
+                }
+            }
+            interpolated = true;
         }
-        let end = after.find('}').ok_or_else(|| Problem {
-            message: "`${` without its `}`".into(),
-            advice: "close it, or write `$${` for a literal `${`".into(),
-        })?;
-        expanded.push_str(before);
-        expanded.push_str(look_up(&after[..end], environment)?);
-        interpolated = true;
-        rest = &after[end + 1..];
+        expanded.push_str(rest);
+        Ok((expanded, interpolated))
     }
-    expanded.push_str(rest);
-    Ok((expanded, interpolated))
 }
 
 fn look_up<'a>(reference: &'a str, environment: &'a Environment) -> Result<&'a str, Problem> {
@@ -84,7 +127,8 @@ fn look_up<'a>(reference: &'a str, environment: &'a Environment) -> Result<&'a s
     if !is_name {
         return Err(Problem {
             message: "the text in `${…}` is not the name of a variable".into(),
-            advice: "write `${NAME}` or `${NAME:-default}`, or `$${` for a literal `${`".into(),
+            advice: "write `${NAME}`, `${NAME:-default}`, `${file:PATH}` or `${exec: [PROGRAM, …]}`; `$${` is a literal `${`"
+                .into(),
         });
     }
     environment.get(name).or(default).ok_or_else(|| Problem {
@@ -99,7 +143,8 @@ mod tests {
 
     fn expanded(text: &str) -> Result<(String, bool), String> {
         let environment = Environment::from_iter([("NAME", "value"), ("EMPTY", ""), ("NESTED", "${NAME}")]);
-        expand(text, &environment).map_err(|problem| problem.message)
+        let mut expansion = Expansion { environment: &environment, references: Policy::Keep };
+        expansion.expand(text).map_err(|problem| problem.message)
     }
 
     #[test]
@@ -110,6 +155,8 @@ mod tests {
             ("${UNSET:-spare}", "spare"),
             ("${NAME:-spare}", "value"),
             ("${EMPTY:-spare}", "spare"),
+            ("${env:NAME}", "value"),
+            ("${env:UNSET:-spare}", "spare"),
             ("${UNSET:-}", ""),
             // A value is never expanded again.
             ("${NESTED}", "${NAME}"),
@@ -128,6 +175,14 @@ mod tests {
     fn an_unset_or_malformed_variable_is_refused() {
         for text in ["${UNSET}", "${EMPTY}", "${NAME", "${}", "${1A}", "${a b}", "${:-x}"] {
             assert!(expanded(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_text_from_elsewhere_names_no_file_and_no_program() {
+        for text in ["${file:/etc/passwd}", "${exec: [\"/bin/echo\", \"x\"]}"] {
+            assert_eq!(expanded(text), Ok((text.to_owned(), false)), "{text}");
+            assert!(expand_text(text, &Environment::default()).is_err(), "{text}");
         }
     }
 }

@@ -1,0 +1,248 @@
+//! `${file:PATH}` and `${exec: [PROGRAM, …]}`: values that are in a file, or that a program prints. Only in the operator's own
+//! configuration file: whatever came over an API never names a file or a program of this machine.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{LazyLock, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use serde_json::Deserializer;
+
+use super::interpolate::Problem;
+use crate::config::Secret;
+
+/// Bytes of a value: a key, a token, a certificate.
+const MAX_BYTES: u64 = 64 << 10;
+
+/// Seconds that a program may take, by default and at most: a start waits for it.
+const DEFAULT_TIMEOUT: u64 = 10;
+const MAX_TIMEOUT: u64 = 60;
+
+/// Seconds after which a program is run again, by default.
+const DEFAULT_TTL: u64 = 300;
+
+/// Interval at which an ended program is looked for.
+const POLL: Duration = Duration::from_millis(10);
+
+/// What the values of a configuration come from besides its file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct References {
+    /// A change of one causes a reload.
+    pub files: Vec<PathBuf>,
+    /// When the values of programs are to be read again.
+    pub renew_after: Option<Duration>,
+}
+
+/// A program that prints a value.
+#[derive(Debug, PartialEq, Eq)]
+struct Program {
+    /// Its path or name, and its arguments: no shell reads them.
+    arguments: Vec<String>,
+    timeout: Duration,
+    ttl: Duration,
+}
+
+/// Values of programs, by their arguments, and when they were printed.
+static PRINTED: LazyLock<Mutex<BTreeMap<Vec<String>, (Instant, Secret)>>> = LazyLock::new(Mutex::default);
+
+/// Whether the text after `${` names a file or a program.
+pub(super) fn is_reference(text: &str) -> bool {
+    text.starts_with("file:") || text.starts_with("exec:")
+}
+
+/// The value of a reference at the begin of `text`, after its `${`, and the rest after its `}`.
+pub(super) fn resolve<'a>(text: &'a str, known: &mut References) -> Result<(String, &'a str), Problem> {
+    match text.strip_prefix("file:") {
+        Some(text) => {
+            let (path, rest) = text.split_once('}').ok_or_else(unclosed)?;
+            Ok((read_file(path.trim(), known)?, rest))
+        }
+        None => {
+            let (program, rest) = Program::parse(text.strip_prefix("exec:").unwrap_or(text))?;
+            known.renew_after = Some(known.renew_after.map_or(program.ttl, |earlier| earlier.min(program.ttl)));
+            Ok((program.value()?, rest))
+        }
+    }
+}
+
+fn read_file(path: &str, known: &mut References) -> Result<String, Problem> {
+    let file = Path::new(path);
+    if !file.is_absolute() {
+        return Err(problem(format!("{path:?} is not an absolute path"), "write it like `${file:/run/secrets/key}`"));
+    }
+    known.files.push(file.to_owned());
+    let advice = "check that it is a file that this user may read, with a value of at most 64 KiB";
+    let refused = |why: &dyn std::fmt::Display| problem(format!("the file {path} cannot be used: {why}"), advice);
+    // Reading a pipe or a device would not end.
+    if !file.is_file() {
+        return Err(refused(&"it is no file"));
+    }
+    let mut bytes = Vec::new();
+    File::open(file)
+        .and_then(|opened| opened.take(MAX_BYTES + 1).read_to_end(&mut bytes))
+        .map_err(|error| refused(&error))?;
+    text_of(bytes).map_err(|why| refused(&why))
+}
+
+/// The value as text, without the end of its line.
+fn text_of(bytes: Vec<u8>) -> Result<String, &'static str> {
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err("it is longer than 64 KiB");
+    }
+    let text = String::from_utf8(bytes).map_err(|_| "it is not UTF-8")?;
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+impl Program {
+    /// `["PROGRAM", "ARGUMENT", …] timeout=SECONDS ttl=SECONDS}`, and the rest after it.
+    fn parse(text: &str) -> Result<(Self, &str), Problem> {
+        let mut values = Deserializer::from_str(text).into_iter::<Vec<String>>();
+        let arguments =
+            values.next().and_then(Result::ok).filter(|all| all.first().is_some_and(|name| !name.is_empty()));
+        let arguments = arguments.ok_or_else(|| {
+            let advice = "write it like `${exec: [\"vault\", \"kv\", \"get\", \"-field=key\", \"secret/crm\"]}`";
+            problem("the program of `${exec: …}` is not a list of texts in JSON".to_owned(), advice)
+        })?;
+        let (options, rest) = text[values.byte_offset()..].split_once('}').ok_or_else(unclosed)?;
+        let mut program =
+            Self { arguments, timeout: Duration::from_secs(DEFAULT_TIMEOUT), ttl: Duration::from_secs(DEFAULT_TTL) };
+        for option in options.split_whitespace() {
+            let seconds = option.split_once('=').and_then(|(name, number)| Some((name, number.parse::<u64>().ok()?)));
+            match seconds {
+                Some(("timeout", seconds @ 1..=MAX_TIMEOUT)) => program.timeout = Duration::from_secs(seconds),
+                Some(("ttl", seconds @ 1..)) => program.ttl = Duration::from_secs(seconds),
+                _ => {
+                    let advice = "write `timeout=SECONDS`, at most 60, or `ttl=SECONDS`";
+                    return Err(problem(format!("{option:?} is no option of `${{exec: …}}`"), advice));
+                }
+            }
+        }
+        Ok((program, rest))
+    }
+
+    /// What it printed within its time to live, or prints now.
+    fn value(&self) -> Result<String, Problem> {
+        if let Some((at, value)) = PRINTED.lock().get(&self.arguments)
+            && at.elapsed() < self.ttl
+        {
+            return Ok(value.expose().to_owned());
+        }
+        let name = &self.arguments[0];
+        let value = self.run().map_err(|why| {
+            problem(format!("the program {name} gave no value: {why}"), "run it by hand, as the user of the gateway")
+        })?;
+        PRINTED.lock().insert(self.arguments.clone(), (Instant::now(), Secret::new(value.clone())));
+        Ok(value)
+    }
+
+    /// What it prints is in no message, neither as output nor as an error.
+    fn run(&self) -> Result<String, String> {
+        let deadline = Instant::now() + self.timeout;
+        let mut command = Command::new(&self.arguments[0]);
+        command.args(&self.arguments[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().map_err(|error| error.to_string())?;
+        let printed = self.printed(&mut child, deadline);
+        if printed.is_err() {
+            // It may have ended meanwhile.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        printed
+    }
+
+    fn printed(&self, child: &mut Child, deadline: Instant) -> Result<String, String> {
+        let late = || format!("it did not end within {} s (`timeout`)", self.timeout.as_secs());
+        let output = child.stdout.take().ok_or("it has no output")?;
+        let (sender, received) = mpsc::channel();
+        thread::spawn(move || {
+            let mut bytes = Vec::new();
+            let read = output.take(MAX_BYTES + 1).read_to_end(&mut bytes);
+            // Nobody may wait any more.
+            let _ = sender.send(read.map(|_| bytes));
+        });
+        let read: io::Result<Vec<u8>> =
+            received.recv_timeout(deadline.saturating_duration_since(Instant::now())).map_err(|_| late())?;
+        let text = text_of(read.map_err(|error| error.to_string())?)?;
+        loop {
+            match child.try_wait().map_err(|error| error.to_string())? {
+                Some(status) if status.success() => return Ok(text),
+                Some(status) => return Err(format!("it ended with {status}")),
+                None if Instant::now() >= deadline => return Err(late()),
+                None => thread::sleep(POLL),
+            }
+        }
+    }
+}
+
+fn unclosed() -> Problem {
+    problem("`${` without its `}`".to_owned(), "close it, or write `$${` for a literal `${`")
+}
+
+fn problem(message: String, advice: &str) -> Problem {
+    Problem { message, advice: advice.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(text: &str) -> Result<(String, String), String> {
+        let resolved = resolve(text, &mut References::default());
+        resolved.map(|(value, rest)| (value, rest.to_owned())).map_err(|problem| problem.message)
+    }
+
+    #[test]
+    fn a_file_has_a_value_without_the_end_of_its_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("key");
+        std::fs::write(&file, "hunter2\r\n").unwrap();
+        let mut known = References::default();
+        let text = format!("file:{}}}/rest", file.display());
+        let (read, rest) = resolve(&text, &mut known).map_err(|problem| problem.message).unwrap();
+        assert_eq!((&*read, rest, &known.files), ("hunter2", "/rest", &vec![file.clone()]));
+        std::fs::write(&file, vec![b'x'; (64 << 10) + 1]).unwrap();
+        for refused in [text.as_str(), "file:key}", "file:/dev/zero}", "file:/nowhere/key}", "file:/run/key"] {
+            assert!(value(refused).is_err(), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_program_gets_its_arguments_without_a_shell() {
+        let (printed, rest) = value("exec: [\"/bin/echo\", \"a;b $HOME }\"] timeout=5 ttl=60}!").unwrap();
+        assert_eq!((&*printed, &*rest), ("a;b $HOME }", "!"));
+        for refused in [
+            "exec: /bin/echo}",
+            "exec: []}",
+            "exec: [\"\"]}",
+            "exec: [\"/bin/echo\"",
+            "exec: [\"/bin/echo\"] timeout=0}",
+            "exec: [\"/bin/echo\"] timeout=61}",
+            "exec: [\"/bin/echo\"] retries=1}",
+            "exec: [\"/nowhere/program\"]}",
+            "exec: [\"/bin/false\"]}",
+        ] {
+            assert!(value(refused).is_err(), "{refused}");
+        }
+        let late = value("exec: [\"/bin/sleep\", \"30\"] timeout=1}").unwrap_err();
+        assert!(late.contains("within 1 s"), "{late}");
+    }
+
+    #[test]
+    fn a_program_is_run_again_after_its_time_to_live() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("value");
+        std::fs::write(&file, "first").unwrap();
+        let arguments = vec!["/bin/cat".to_owned(), file.display().to_string()];
+        let program = |ttl| Program { arguments: arguments.clone(), timeout: Duration::from_secs(10), ttl };
+        let read = |ttl| program(ttl).value().map_err(|problem| problem.message).unwrap();
+        assert_eq!(read(Duration::from_secs(60)), "first");
+        std::fs::write(&file, "second").unwrap();
+        assert_eq!(read(Duration::from_secs(60)), "first");
+        assert_eq!(read(Duration::ZERO), "second");
+    }
+}
