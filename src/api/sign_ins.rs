@@ -89,7 +89,7 @@ pub(super) async fn begin(
 /// done.
 #[utoipa::path(delete, path = "/sign-ins/{source}", operation_id = "revokeSignIn", tag = "sign-ins",
     params(("source" = String, Path, description = "`mcp:SERVER` or `openapi:COLLECTION`."), RevokedQuery),
-    responses((status = 204), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+    responses((status = 204, description = "It is revoked."), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn revoke(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,

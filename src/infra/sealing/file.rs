@@ -5,6 +5,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use parking_lot::Mutex;
+
 use super::{KEY_BYTES, SealingError, from_hex};
 
 pub(super) fn path_of(state_directory: &Path) -> PathBuf {
@@ -14,6 +16,9 @@ pub(super) fn path_of(state_directory: &Path) -> PathBuf {
 /// # Errors
 /// The file cannot be read or written, or has something else.
 pub(super) fn read_or_generate(path: &Path) -> Result<[u8; KEY_BYTES], SealingError> {
+    /// Several parts of a process seal: the first one generates the key for all.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _alone = ONE_AT_A_TIME.lock();
     let failed = |problem| SealingError::File { path: path.to_owned(), problem };
     match fs::read_to_string(path) {
         Ok(text) => from_hex(&text).ok_or_else(|| SealingError::NoKeyInFile { path: path.to_owned() }),

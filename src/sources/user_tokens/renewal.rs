@@ -93,9 +93,10 @@ impl UserSource {
         let until = Instant::now() + RENEWAL_WAIT;
         loop {
             let Some((stored, grant)) = self.find(user).await? else { return Ok(None) };
-            match grant.token() {
-                Some(token) if token.header != old.header => return Ok(Some(token)),
-                _ => {}
+            if let Some(token) = grant.token()
+                && token.header != old.header
+            {
+                return Ok(Some(token));
             }
             let Some(refresh_token) = grant.refresh_token.clone() else {
                 self.tokens.store.forget_user_token(&stored).await?;

@@ -61,7 +61,8 @@ impl Server {
     /// session may begin the next one.
     pub(super) fn begin(self: &Arc<Self>, owner: SessionOwner) -> BoxFuture<'_, Result<Arc<Session>, CallError>> {
         let beginning = async move {
-            if let (Some(_), Some(key)) = (&owner.user, owner.key.clone()) {
+            let has_token = owner.user.is_some();
+            if let Some(key) = owner.key.clone().filter(|_| has_token) {
                 // The gateway's own session may have credentials that end before those of the callers.
                 return self.begin_own(key, owner).await;
             }

@@ -14,8 +14,11 @@ use crate::sources::user_tokens::{User, UserSource};
 /// Callers who are tried, if the server refuses one.
 const MAX_USERS: u32 = 5;
 
-/// How often it is looked whether a caller has signed in at another replica, and whether the tools have changed.
-const INTERVAL: Duration = Duration::from_secs(60);
+/// How often it is looked whether a caller has signed in at another replica.
+const SIGN_IN_POLL: Duration = Duration::from_secs(60);
+
+/// How often tools that are listed are listed again: a server tells of changes only over sessions that there are.
+const LIST_AGAIN: Duration = Duration::from_secs(3_600);
 
 impl Server {
     /// Lists the tools now, and again after each sign-in, when a session of a caller tells of changes, and from time to time.
@@ -40,7 +43,11 @@ impl Server {
                 }
             }
             self.settled.send_replace(true);
-            let wait = if failures == 0 { INTERVAL } else { wait_after(failures) };
+            let wait = match (failures, self.listing.load().tools.is_empty()) {
+                (0, true) => SIGN_IN_POLL,
+                (0, false) => LIST_AGAIN,
+                _ => wait_after(failures),
+            };
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 () = self.reconnect.notified() => {}
