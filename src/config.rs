@@ -70,7 +70,7 @@ pub use self::console::{ConsoleConfig, ConsoleRole};
 pub use self::embeddings::EmbeddingsConfig;
 pub use self::environment::{Environment, dotenv_files};
 pub use self::execution::ExecutionConfig;
-pub use self::identity::Identity;
+pub use self::identity::{ExchangeGrant, ExchangeSettings, Identity};
 pub use self::limits::{LimitRule, LimitsConfig, RuleSubject};
 pub use self::mcp::{
     McpConfig, McpEndpoint, McpOAuth, McpPrefix, McpRevision, McpServerSettings, McpShare, McpSignIn, McpTransport,

@@ -46,7 +46,9 @@ pub(crate) fn status(code: ErrorCode) -> StatusCode {
         ErrorCode::RateLimited => StatusCode::TOO_MANY_REQUESTS,
         // The client of a cancelled call has disconnected; nobody reads the status.
         ErrorCode::Internal | ErrorCode::Cancelled => StatusCode::INTERNAL_SERVER_ERROR,
-        ErrorCode::UpstreamError | ErrorCode::OutputTooLarge => StatusCode::BAD_GATEWAY,
+        ErrorCode::UpstreamError | ErrorCode::TokenExchangeFailed | ErrorCode::OutputTooLarge => {
+            StatusCode::BAD_GATEWAY
+        }
         ErrorCode::Overloaded | ErrorCode::CircuitOpen | ErrorCode::WarmingUp => StatusCode::SERVICE_UNAVAILABLE,
         ErrorCode::Timeout | ErrorCode::SandboxTimeout => StatusCode::GATEWAY_TIMEOUT,
         ErrorCode::ToolError | ErrorCode::SandboxMemory | ErrorCode::SandboxOutput | ErrorCode::SandboxTrap => {

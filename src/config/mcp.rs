@@ -13,7 +13,7 @@ use url::Url;
 pub use self::endpoint::McpEndpoint;
 use super::breaker::BreakerOverrides;
 use super::check::Findings;
-use super::identity::Identity;
+use super::identity::{ExchangeSettings, Identity};
 use super::overrides::{FromVariable, Overrides};
 use super::schema::Money;
 use super::tools::{TOOL_NAME_RULE, is_tool_name};
@@ -118,6 +118,7 @@ pub struct McpServerSettings {
     pub sign_in: McpSignIn,
     /// As whom its tools are called. With `per_user`, other credentials here only list them.
     pub identity: Identity,
+    pub exchange: ExchangeSettings,
     /// Prefix of the tools' names instead of the server's name.
     pub alias: Option<String>,
     pub prefix: Option<McpPrefix>,
@@ -198,6 +199,7 @@ impl Default for McpServerSettings {
             requires_auth: false,
             sign_in: McpSignIn::default(),
             identity: Identity::Shared,
+            exchange: ExchangeSettings::default(),
             alias: None,
             prefix: None,
             include: Vec::new(),
@@ -401,18 +403,20 @@ impl McpServerSettings {
             let advice = "remove one of the two: with `headers_template` each caller has its own credentials";
             findings.add(at("share"), "callers with their own credentials cannot share a session", advice);
         }
-        if self.identity == Identity::PerUser {
-            self.check_per_user(at, findings);
+        self.exchange.check(self.identity, &at("exchange"), findings);
+        if self.identity != Identity::Shared {
+            self.check_identity(at, findings);
         }
     }
 
-    fn check_per_user(&self, at: impl Fn(&str) -> String, findings: &mut Findings) {
+    /// Where callers have their own credentials.
+    fn check_identity(&self, at: impl Fn(&str) -> String, findings: &mut Findings) {
         if self.command.is_some() {
             let advice = "remove it: a program takes no sign-in, and gets credentials by `env`";
-            findings.add(at("identity"), "`per_user` is for a server with a `url`", advice);
+            findings.add(at("identity"), "callers have their own only at a server with a `url`", advice);
         }
         if self.share != McpShare::Never {
-            let advice = "remove one of the two: with `identity: per_user` each caller has its own credentials";
+            let advice = "remove one of the two: with this `identity` each caller has its own credentials";
             findings.add(at("share"), "callers with their own credentials cannot share a session", advice);
         }
     }

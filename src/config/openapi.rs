@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 
 use super::Secret;
 use super::check::{Finding, Findings};
-use super::identity::Identity;
+use super::identity::{ExchangeSettings, Identity};
 use super::schema::Money;
 use super::tools::{TOOL_NAME_RULE, is_tool_name};
 
@@ -73,6 +73,7 @@ pub struct CollectionSettings {
     /// As whom its operations are called. With `per_user`, the client of an `oauth2` or `openIdConnect` scheme is the one that
     /// callers sign in with.
     pub identity: Identity,
+    pub exchange: ExchangeSettings,
     pub category: String,
     /// Price of one call in USD.
     #[schemars(with = "Money")]
@@ -122,6 +123,7 @@ impl Default for CollectionSettings {
             auth_config: AuthSettings::default(),
             credentials: BTreeMap::new(),
             identity: Identity::Shared,
+            exchange: ExchangeSettings::default(),
             category: "api".into(),
             base_cost_per_use: Decimal::new(1, 3),
             operations: Vec::new(),
@@ -166,6 +168,7 @@ impl CollectionSettings {
         for (scheme, credentials) in &self.credentials {
             credentials.check(&at(&format!("credentials.{scheme}")), findings);
         }
+        self.exchange.check(self.identity, &at("exchange"), findings);
         findings.domains(&at("auth_config.hosts"), &self.auth_config.hosts, false);
         findings.networks(&at("allow_networks"), &self.allow_networks);
         findings.name(&at("category"), &self.category);

@@ -1,5 +1,7 @@
 //! The identity of a caller, and who owns what is held for it.
 
+use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, LazyLock};
 
@@ -22,6 +24,22 @@ pub struct Caller {
     pub tools: ToolScope,
     /// Who uses the credentials, where that is configured.
     pub person: Option<Arc<str>>,
+    /// The token that it sent, for upstreams that are called with one made of it.
+    pub token: CallerToken,
+}
+
+/// The token by which a caller was authenticated: in memory only, and no part of who the caller is. Two are always equal.
+#[derive(Clone, Default)]
+pub struct CallerToken(Option<Arc<SubjectToken>>);
+
+/// A verified JSON Web Token.
+pub struct SubjectToken {
+    pub text: String,
+    pub issuer: String,
+    pub subject: String,
+    pub audiences: Vec<String>,
+    /// Seconds since 1970.
+    pub expires: u64,
 }
 
 /// Who holds units of a shared resource: a caller of a tenant. Callers without credentials are told apart by their
@@ -77,6 +95,12 @@ impl Caller {
         Self { person: person.map(Into::into), ..self.clone() }
     }
 
+    /// The same caller, who sent this token.
+    #[must_use]
+    pub fn with_token(self, token: SubjectToken) -> Self {
+        Self { token: CallerToken(Some(Arc::new(token))), ..self }
+    }
+
     /// Who this is among approvers: two callers of one person are one approver. Otherwise the id, and for a token its issuer
     /// too.
     pub fn person(&self) -> &str {
@@ -94,7 +118,18 @@ impl Caller {
         let (tenant, key) = (Arc::<str>::from(tenant), Arc::<str>::from(key));
         let owner = Owner { tenant: Arc::clone(&tenant), caller: Arc::clone(&key) };
         let (key_id, tools) = (None, ToolScope::default());
-        Self { id: id.into(), tenant, roles, anonymous: false, key, owner, key_id, tools, person: None }
+        Self {
+            id: id.into(),
+            tenant,
+            roles,
+            anonymous: false,
+            key,
+            owner,
+            key_id,
+            tools,
+            person: None,
+            token: CallerToken::default(),
+        }
     }
 
     /// The tenant of a key, and the identity within it.
@@ -113,6 +148,31 @@ impl Caller {
 
     pub fn has_one_of(&self, roles: &[String]) -> bool {
         roles.iter().any(|role| self.has_role(role))
+    }
+}
+
+impl CallerToken {
+    /// The token, if the caller sent one and the caller of a stored run was not made anew.
+    pub fn get(&self) -> Option<&SubjectToken> {
+        self.0.as_deref()
+    }
+}
+
+impl PartialEq for CallerToken {
+    fn eq(&self, _other: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for CallerToken {}
+
+impl Hash for CallerToken {
+    fn hash<H: Hasher>(&self, _state: &mut H) {}
+}
+
+impl fmt::Debug for CallerToken {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("CallerToken")
     }
 }
 

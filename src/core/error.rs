@@ -55,6 +55,8 @@ pub enum ErrorCode {
     RateLimited,
     Internal,
     UpstreamError,
+    /// No token for the upstream was given for the caller's.
+    TokenExchangeFailed,
     OutputTooLarge,
     Overloaded,
     CircuitOpen,
@@ -71,7 +73,7 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// In the order of their numbers.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 39] = [
         Self::InvalidRequest,
         Self::InvalidArguments,
         Self::ContextLengthExceeded,
@@ -99,6 +101,7 @@ impl ErrorCode {
         Self::RateLimited,
         Self::Internal,
         Self::UpstreamError,
+        Self::TokenExchangeFailed,
         Self::OutputTooLarge,
         Self::Overloaded,
         Self::CircuitOpen,
@@ -141,6 +144,7 @@ impl ErrorCode {
             Self::RateLimited => "rate_limited",
             Self::Internal => "internal",
             Self::UpstreamError => "upstream_error",
+            Self::TokenExchangeFailed => "token_exchange_failed",
             Self::OutputTooLarge => "output_too_large",
             Self::Overloaded => "overloaded",
             Self::CircuitOpen => "circuit_open",

@@ -3,10 +3,12 @@
 //! A caller without a token is refused with the address of a page of the console (`offer`). The browser there proves that it is
 //! the caller's, is sent to the authorization server, and comes back to the gateway in the same browser (`sign_in`). The tokens
 //! are in the store, sealed for the tenant, the caller and the upstream, and one process at a time renews them (`renewal`).
-//! How an authorization server is found differs between sources: [`Provider`].
+//! How an authorization server is found differs between sources: [`Provider`]. Callers with a token of their own need no sign-in where
+//! that is exchanged or forwarded (`exchange`).
 
 mod client;
 mod elicitation;
+mod exchange;
 mod offer;
 mod provider;
 mod renewal;
@@ -31,6 +33,7 @@ use crate::infra::store::{Store, StoredUserToken, TokenOwner, UserTokenFilter};
 use crate::sources::credentials::Token;
 
 pub(in crate::sources) use self::client::{TokenClient, TokenRequests};
+pub(in crate::sources) use self::exchange::TokenExchange;
 pub(in crate::sources) use self::provider::{Authorization, Begun, Provider};
 pub(in crate::sources) use self::user_token::UserToken;
 

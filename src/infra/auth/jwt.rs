@@ -15,6 +15,7 @@ use super::jwks::{IssuerKeys, KeyFetchFailure, KeyFile, KeySource};
 use super::{AuthConfigError, Refusal, SecretDigest, identity};
 use crate::config::JwtConfig;
 use crate::core::call::Caller;
+use crate::core::caller::SubjectToken;
 
 pub(super) struct Tokens {
     config: JwtConfig,
@@ -108,6 +109,7 @@ impl Tokens {
         check_header(&header)?;
         let (claims, generation) = self.check_signature(token, &header, &self.config.audience).await?;
         let caller = self.caller(&claims)?;
+        let caller = Arc::new(Caller::clone(&caller).with_token(self.subject_token(token, &claims, &caller)));
         self.remember(*digest, Seen { caller: caller.clone(), generation, until: self.until(&claims) });
         Ok(caller)
     }
@@ -182,6 +184,21 @@ impl Tokens {
         let roles = roles(claims.get(&self.config.roles_claim))
             .ok_or(Refusal("the token's roles claim must be a list of strings, or one string separated by spaces"))?;
         identity::checked(Caller::of_issuer(&self.config.issuer, id, tenant, roles)).map_err(Refusal)
+    }
+
+    /// The token of a caller, verified before.
+    fn subject_token(&self, token: &str, claims: &Claims, caller: &Caller) -> SubjectToken {
+        let audiences = match claims.get("aud") {
+            Some(Value::Array(audiences)) => audiences.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+            audience => audience.and_then(Value::as_str).map(str::to_owned).into_iter().collect(),
+        };
+        SubjectToken {
+            text: token.to_owned(),
+            issuer: self.config.issuer.clone(),
+            subject: caller.id.to_string(),
+            audiences,
+            expires: self.until(claims).saturating_sub(self.config.leeway_seconds),
+        }
     }
 
     /// Verified before: `exp` exists and is a number.

@@ -33,6 +33,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use http::header::AUTHORIZATION;
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
 use tokio::sync::{Notify, watch};
@@ -284,7 +285,13 @@ impl Server {
     /// caller's session cannot be opened, `overloaded` when there are too many sessions.
     pub(super) async fn session(self: &Arc<Self>, call: &CallContext) -> Result<Arc<Session>, CallError> {
         let user = self.user_with_token(call).await?;
-        let owner = SessionOwner::of(call, self.settings().share, self.own_headers(call)?);
+        let mut headers = self.own_headers(call)?;
+        if let Some(exchange) = &self.connector.exchange {
+            // Another token is another owner: a session has one.
+            let token = Box::pin(exchange.token(&call.caller)).await?;
+            headers.insert(AUTHORIZATION, token.header);
+        }
+        let owner = SessionOwner::of(call, self.settings().share, headers);
         let owner = SessionOwner { user: user.clone(), ..owner };
         if let Some(session) = self.known(&owner) {
             return Ok(session);

@@ -25,7 +25,7 @@ use super::load::overlay;
 use super::read::operation::{Api, Server};
 use super::read::report::Note;
 use super::tool::without_false_hints;
-use super::user_scheme::UserScheme;
+use super::user_scheme::{UserScheme, exchange};
 use super::{Access, definitions, read};
 use crate::config::{CollectionSettings, OpenApiConfig};
 use crate::infra::outbound::{DomainList, Outbound};
@@ -143,6 +143,7 @@ impl Loader {
             max_response_bytes: settings.max_response_bytes,
             pagination: settings.pagination.clone(),
             user: None,
+            exchange: None,
         };
         let users = self.users.clone();
         let whole = loader.whole(text, overlays).await?;
@@ -156,6 +157,7 @@ impl Loader {
                     api.report.approximated("the document", reason);
                     api.servers.push(Server { url, description: String::new() });
                 }
+                access.exchange = exchange(&name, &api, &settings, &access);
                 access.user = UserScheme::of(&name, &api, &settings, &access, users.as_ref());
                 let user_source = access.user.as_ref().and_then(|user| user.source.clone());
                 let (tools, report) = definitions(&name, &api, &settings, &Arc::new(access))?;
@@ -195,6 +197,7 @@ impl Loader {
             max_response_bytes: settings.max_response_bytes,
             pagination: settings.pagination.clone(),
             user: None,
+            exchange: None,
         });
         self.on_blocking_thread(move || {
             let mut api = whole.read()?;

@@ -210,6 +210,7 @@ fn access() -> Arc<Access> {
         max_response_bytes: 1 << 20,
         pagination: PaginationSettings::default(),
         user: None,
+        exchange: None,
     })
 }
 

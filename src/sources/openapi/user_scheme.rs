@@ -19,7 +19,7 @@ use crate::core::call::Deadline;
 use crate::core::json;
 use crate::infra::outbound::{DomainList, Outbound, OutboundRequest, check_status};
 use crate::sources::user_tokens::{
-    Authorization, Begun, OwnAddresses, Provider, TokenClient, TokenRequests, UserSource, UserTokens,
+    Authorization, Begun, OwnAddresses, Provider, TokenClient, TokenExchange, TokenRequests, UserSource, UserTokens,
 };
 
 /// For the provider's description.
@@ -98,6 +98,20 @@ impl UserScheme {
         });
         Some(Self { scheme, source })
     }
+}
+
+/// How a token for the collection's servers is made of the caller's.
+pub(super) fn exchange(
+    collection: &str,
+    api: &Api,
+    settings: &CollectionSettings,
+    access: &Access,
+) -> Option<Arc<TokenExchange>> {
+    let upstream = settings.base_url.as_ref().or_else(|| api.servers.first().map(|server| &server.url));
+    let is_secure = upstream.is_some_and(|url| url.scheme() == "https");
+    let (outbound, allowed) = (access.outbound.clone(), Arc::clone(&access.allowed));
+    let requests = TokenRequests { outbound, allowed, is_secure };
+    TokenExchange::new(format!("openapi:{collection}"), settings.identity, &settings.exchange, requests)
 }
 
 impl DescribedProvider {

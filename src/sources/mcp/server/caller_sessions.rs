@@ -49,7 +49,7 @@ impl Server {
     /// where the protocol says so, since without sessions a connection over HTTP carries nothing. A program has a
     /// memory whichever revision it speaks.
     fn is_shared(&self, main: &Session, owner: &SessionOwner) -> bool {
-        if !self.templates.is_empty() || owner.user.is_some() {
+        if !self.templates.is_empty() || self.has_token(owner) {
             return false;
         }
         let is_stateless = main.is_modern() && matches!(self.connector.reach, Endpoint::Http(_));
@@ -57,12 +57,16 @@ impl Server {
             || (is_stateless && !(owner.has_handshake() && self.connector.era.may_know_older()))
     }
 
+    /// Whether requests of the owner have a token of its caller's own.
+    fn has_token(&self, owner: &SessionOwner) -> bool {
+        owner.user.is_some() || (self.connector.exchange.is_some() && owner.key.is_some())
+    }
+
     /// Begins the owner's session, once the server is known to be there. In a box, since it is rare, and what keeps a
     /// session may begin the next one.
     pub(super) fn begin(self: &Arc<Self>, owner: SessionOwner) -> BoxFuture<'_, Result<Arc<Session>, CallError>> {
         let beginning = async move {
-            let has_token = owner.user.is_some();
-            if let Some(key) = owner.key.clone().filter(|_| has_token) {
+            if let Some(key) = owner.key.clone().filter(|_| self.has_token(&owner)) {
                 // The gateway's own session may have credentials that end before those of the callers.
                 return self.begin_own(key, owner).await;
             }

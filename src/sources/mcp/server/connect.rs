@@ -24,7 +24,7 @@ use crate::sources::mcp::transport::child_process;
 use crate::sources::mcp::transport::connection::Connection;
 use crate::sources::mcp::transport::handshake::HandshakeError;
 use crate::sources::mcp::transport::message::Failure;
-use crate::sources::user_tokens::{UserSource, UserToken};
+use crate::sources::user_tokens::{TokenExchange, UserSource, UserToken};
 
 /// Opens connections to one server, and remembers which transport and handshake worked.
 #[derive(Debug)]
@@ -34,6 +34,8 @@ pub(crate) struct Connector {
     pub(crate) reach: Endpoint,
     /// Where its callers' own tokens come from, with `identity: per_user`.
     pub(crate) user_source: Option<Arc<UserSource>>,
+    /// How a token is made of the caller's, with `identity: exchange` or `forward`.
+    pub(crate) exchange: Option<Arc<TokenExchange>>,
     pub(crate) events: Arc<ServerEvents>,
     /// Shared by all servers, so that not too many processes are started at the same time.
     pub(crate) connecting: Arc<Semaphore>,
@@ -93,6 +95,10 @@ impl Connector {
             return Some(Arc::clone(access));
         }
         let mut access = AuthorizedHttp::clone(access);
+        if self.exchange.is_some() {
+            // The caller's own token is among the headers.
+            (access.tokens, access.last_token) = (Tokens::None, Arc::default());
+        }
         if let Some((source, user)) = token {
             // What lists the tools is not sent for a caller.
             access.headers.remove(AUTHORIZATION);

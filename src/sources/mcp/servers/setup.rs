@@ -21,7 +21,7 @@ use crate::sources::mcp::server::endpoint::Endpoint;
 use crate::sources::mcp::server::handler::ServerEvents;
 use crate::sources::mcp::server::handshake::Handshake;
 use crate::sources::mcp::transport::authorized_http::{AuthorizedHttp, Tokens};
-use crate::sources::user_tokens::{TokenRequests, UserSource};
+use crate::sources::user_tokens::{TokenExchange, TokenRequests, UserSource};
 use crate::tool::ToolDefinition;
 
 /// Why a server cannot be set up.
@@ -101,7 +101,7 @@ impl McpServers {
         if let Some(McpOAuth { token_url, client_id, client_secret, scopes }) = &settings.oauth {
             return Tokens::Client(Arc::new(TokenSource::new(token_url.clone(), client_id, client_secret, scopes)));
         }
-        if settings.identity == Identity::PerUser || identifies_the_gateway(settings) {
+        if settings.identity != Identity::Shared || identifies_the_gateway(settings) {
             return Tokens::None;
         }
         let running = self.running.load();
@@ -160,6 +160,7 @@ impl McpServers {
         let connector = Connector {
             name: name.into(),
             user_source: self.user_source(name, &settings, &reach),
+            exchange: exchange(name, &settings, &reach),
             reach,
             events: Arc::new(events),
             connecting: Arc::clone(connecting),
@@ -170,6 +171,15 @@ impl McpServers {
         };
         Ok((connector, templates))
     }
+}
+
+/// How a token for the server is made of the caller's.
+fn exchange(name: &str, settings: &McpServerSettings, reach: &Endpoint) -> Option<Arc<TokenExchange>> {
+    let Endpoint::Http(access) = reach else { return None };
+    let AuthorizedHttp { outbound, allowed, url, .. } = &**access;
+    let (outbound, allowed) = (outbound.clone(), Arc::clone(allowed));
+    let requests = TokenRequests { outbound, allowed, is_secure: url.scheme() == "https" };
+    TokenExchange::new(source(name), settings.identity, &settings.exchange, requests)
 }
 
 /// A user's sign-in is used only if the configuration has no credentials.

@@ -20,6 +20,7 @@ use crate::sources::credentials::{Template, TemplateError, TokenEndpoint, basic,
 pub(in crate::sources::openapi) use crate::sources::credentials::{Token, TokenSource};
 use crate::sources::openapi::read::operation::{Api, Location, Operation, SecurityRequirement, SecurityScheme};
 use crate::sources::openapi::user_scheme::UserScheme;
+use crate::sources::user_tokens::TokenExchange;
 
 /// A collection's credentials, checked once.
 pub(crate) struct Credentials<'a> {
@@ -30,7 +31,9 @@ pub(crate) struct Credentials<'a> {
     outbound: &'a Outbound,
     /// The scheme whose tokens are the callers' own.
     user: Option<&'a UserScheme>,
-    is_per_user: bool,
+    exchange: Option<&'a Arc<TokenExchange>>,
+    /// Operations are called as their caller.
+    is_as_caller: bool,
     /// One for each token URL, client and list of scopes, shared by the operations.
     tokens: HashMap<TokenKey, Arc<TokenSource>>,
     /// One for each scheme, shared by the operations.
@@ -81,7 +84,8 @@ impl<'a> Credentials<'a> {
             by_scheme: &settings.credentials,
             outbound: &access.outbound,
             user: access.user.as_ref(),
-            is_per_user: settings.identity == Identity::PerUser,
+            exchange: access.exchange.as_ref(),
+            is_as_caller: settings.identity != Identity::Shared,
             tokens: HashMap::new(),
             digest_users: HashMap::new(),
             certified: BTreeMap::new(),

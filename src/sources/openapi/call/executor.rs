@@ -20,7 +20,7 @@ use crate::core::redaction::SentSecrets;
 use crate::infra::outbound::{DomainList, Outbound, OutboundRequest, OutboundResponse, upstream_of};
 use crate::infra::telemetry;
 use crate::sources::openapi::user_scheme::UserScheme;
-use crate::sources::user_tokens::{User, UserSource, UserToken};
+use crate::sources::user_tokens::{TokenExchange, User, UserSource, UserToken};
 use crate::tool::SharedSchema;
 use crate::tool::{Attempt, Execution, Executor};
 
@@ -46,6 +46,8 @@ pub struct Access {
     pub pagination: PaginationSettings,
     /// The scheme whose tokens are the callers' own, with `identity: per_user`.
     pub user: Option<UserScheme>,
+    /// How a token is made of the caller's, with `identity: exchange` or `forward`.
+    pub(in crate::sources) exchange: Option<Arc<TokenExchange>>,
 }
 
 /// One operation.
@@ -173,6 +175,10 @@ impl OperationExecutor {
         if let Some(source) = &self.authorization.user {
             // Boxed, because few collections have it.
             return Box::pin(self.exchange_as_caller(source, attempt, request, most_bytes)).await;
+        }
+        if let Some(exchange) = &self.authorization.exchange {
+            let token = Box::pin(exchange.token(&attempt.call.caller)).await?;
+            return self.send(attempt, request, Some(&token), most_bytes).await;
         }
         let Some(tokens) = &self.authorization.tokens else {
             let response = self.send(attempt, request, None, most_bytes).await?;

@@ -52,6 +52,7 @@ fn made(api: &Api, settings: serde_json::Value) -> (Vec<ToolDefinition>, Report)
         max_response_bytes: 1 << 20,
         pagination: PaginationSettings::default(),
         user: None,
+        exchange: None,
     };
     definitions("pets", api, &serde_json::from_value(settings).unwrap(), &Arc::new(access)).unwrap()
 }

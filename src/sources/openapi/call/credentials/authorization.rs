@@ -11,7 +11,7 @@ use crate::core::error::{CallError, ErrorCode};
 use crate::infra::outbound::Outbound;
 use crate::sources::credentials::{Template, sensitive};
 use crate::sources::openapi::read::operation::Location;
-use crate::sources::user_tokens::UserSource;
+use crate::sources::user_tokens::{TokenExchange, UserSource};
 
 /// The credentials of one operation's requests. No `Debug`: it holds secrets.
 #[derive(Clone, Default)]
@@ -24,6 +24,8 @@ pub(crate) struct Authorization {
     pub(in crate::sources::openapi) tokens: Option<Arc<TokenSource>>,
     /// Where the callers' own tokens come from.
     pub(in crate::sources::openapi) user: Option<Arc<UserSource>>,
+    /// How a token is made of the caller's.
+    pub(in crate::sources::openapi) exchange: Option<Arc<TokenExchange>>,
     pub(in crate::sources::openapi) digest: Option<Arc<DigestUser>>,
     /// The values in the query, to be redacted from errors.
     pub(crate) secrets: Option<Arc<[String]>>,
@@ -33,8 +35,9 @@ pub(crate) struct Authorization {
 
 impl Authorization {
     pub(crate) fn is_empty(&self) -> bool {
-        let Self { headers, query, cookies, templates, tokens, user, digest, secrets: _, certified } = self;
-        let is_unsigned = tokens.is_none() && user.is_none() && digest.is_none() && certified.is_none();
+        let Self { headers, query, cookies, templates, tokens, user, exchange, digest, secrets: _, certified } = self;
+        let has_tokens = tokens.is_some() || user.is_some() || exchange.is_some();
+        let is_unsigned = !has_tokens && digest.is_none() && certified.is_none();
         headers.is_empty() && query.is_empty() && cookies.is_empty() && templates.is_empty() && is_unsigned
     }
 

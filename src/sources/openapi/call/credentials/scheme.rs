@@ -10,7 +10,7 @@ use crate::config::{SchemeCredentials, Secret};
 use crate::infra::outbound::Outbound;
 use crate::sources::credentials::{authorization, basic, bearer};
 use crate::sources::openapi::read::operation::{Location, SecurityRequirement, SecurityScheme};
-use crate::sources::user_tokens::UserSource;
+use crate::sources::user_tokens::{TokenExchange, UserSource};
 
 /// The credential of one scheme.
 pub(super) enum Credential {
@@ -24,6 +24,8 @@ pub(super) enum Credential {
     Tokens(Arc<TokenSource>),
     /// The caller's own token; without a source where nobody calls.
     User(Option<Arc<UserSource>>),
+    /// A token made of the caller's.
+    Exchange(Arc<TokenExchange>),
     Digest(Arc<DigestUser>),
     Certificate(Outbound),
 }
@@ -38,6 +40,7 @@ impl Credential {
             }
             Self::Tokens(tokens) => to.tokens = Some(tokens),
             Self::User(source) => to.user = source,
+            Self::Exchange(exchange) => to.exchange = Some(exchange),
             Self::Digest(user) => to.digest = Some(user),
             Self::Certificate(outbound) => to.certified = Some(outbound),
         }
@@ -91,6 +94,11 @@ impl Credentials<'_> {
         if let Some(user) = self.user.filter(|user| user.scheme == scheme) {
             return Some(Credential::User(user.source.clone()));
         }
+        if let Some(exchange) = self.exchange
+            && takes_bearer(self.api.security_schemes.get(scheme)?)
+        {
+            return Some(Credential::Exchange(Arc::clone(exchange)));
+        }
         let own = self.by_scheme.get(scheme);
         let (api, auth) = (self.api, self.settings);
         let token = own.and_then(|own| own.token.as_ref()).or(auth.token.as_ref());
@@ -138,8 +146,8 @@ impl Credentials<'_> {
         endpoint: Option<TokenEndpoint>,
         scopes: &[String],
     ) -> Option<Arc<TokenSource>> {
-        if self.is_per_user {
-            // The client is for callers who sign in: what it could do by itself is not done for them.
+        if self.is_as_caller {
+            // What the client could do by itself is not done for callers.
             return None;
         }
         let auth = self.settings;
@@ -173,4 +181,10 @@ impl Credentials<'_> {
         });
         made.as_ref().ok().cloned()
     }
+}
+
+/// Whether a scheme is met by a bearer token.
+fn takes_bearer(scheme: &SecurityScheme) -> bool {
+    use SecurityScheme::{Bearer, OAuth2, OpenIdConnect};
+    matches!(scheme, Bearer | OAuth2 { .. } | OpenIdConnect { .. })
 }
