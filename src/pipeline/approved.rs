@@ -1,4 +1,4 @@
-//! Calls that a person must approve: the part of the policy stage that asks, and calls that are sent again with an approval.
+//! Calls that a person must approve: how they are asked for, and calls that are sent again with an approval.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::approval::{Binding, Standing};
 use crate::config::ApprovalRule;
 use crate::core::call::{Arguments, CallContext, Deadline};
 use crate::core::error::{CallError, ErrorCode};
-use crate::policy::{Authorized, NeedsApproval, Permit};
-use crate::tool::{Tool, ValidArguments};
+use crate::policy::{NeedsApproval, Permit};
+use crate::tool::Tool;
 
 impl Pipeline {
     /// Whether the call may need approval at all: for others nothing is kept to make them again.
@@ -21,25 +21,11 @@ impl Pipeline {
         self.policy.asks_approval() || self.registry.find_for(call).as_ref().is_ok_and(asks)
     }
 
-    /// Permits a call that the policies let pass, or that was approved.
+    /// Permits a call that is approved, or asks for it.
     ///
     /// # Errors
-    /// Those of [`Policy::authorize`](crate::policy::Policy::authorize); `approval_required`, once it was asked for.
-    pub(super) async fn permit(
-        &self,
-        call: &CallContext,
-        tool: &Tool,
-        arguments: ValidArguments,
-        recorded: Option<&Recorded>,
-    ) -> Result<Permit, CallError> {
-        match self.policy.authorize(call, tool, arguments)? {
-            Authorized::Permitted(permit) => Ok(permit),
-            // Boxed, because few calls need approval.
-            Authorized::NeedsApproval(needs) => Box::pin(self.approve(call, tool, needs, recorded)).await,
-        }
-    }
-
-    async fn approve(
+    /// `approval_required`, once it was asked for.
+    pub(super) async fn approve(
         &self,
         call: &CallContext,
         tool: &Tool,

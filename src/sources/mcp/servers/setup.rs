@@ -114,7 +114,7 @@ impl McpServers {
     }
 
     /// Where the callers of a server get their own tokens.
-    fn user_source(&self, name: &str, settings: &McpServerSettings, reach: &Endpoint) -> Option<Arc<UserSource>> {
+    fn new_user_source(&self, name: &str, settings: &McpServerSettings, reach: &Endpoint) -> Option<Arc<UserSource>> {
         let Endpoint::Http(access) = reach else { return None };
         let tokens = self.users.as_ref().filter(|_| settings.identity == Identity::PerUser)?;
         let AuthorizedHttp { outbound, allowed, url, .. } = &**access;
@@ -159,7 +159,7 @@ impl McpServers {
             ServerEvents { lists_changed: Notify::new(), names: Names::new(prefix), changes: self.changes.clone() };
         let connector = Connector {
             name: name.into(),
-            user_source: self.user_source(name, &settings, &reach),
+            user_source: self.new_user_source(name, &settings, &reach),
             exchange: exchange(name, &settings, &reach),
             reach,
             events: Arc::new(events),
