@@ -59,9 +59,10 @@ impl Approvals {
                 self.metrics.approval(if judgement.approved { ApprovalEvent::Approved } else { ApprovalEvent::Denied });
                 self.waiting.wake(id);
                 self.count_pending().await;
-                let decided = self.find(id).await?;
-                self.notify(&decided);
-                return Ok(decided);
+                // A call that waited may be under way by now: what is told is what was decided.
+                let approval = Approval { state: decided.state, ..self.find(id).await? };
+                self.notify(&approval);
+                return Ok(approval);
             }
         }
         Err(CallError::new(ErrorCode::Overloaded, "others decide about this approval at the same time: try again"))
