@@ -84,7 +84,7 @@ pub(crate) use self::lock_review::{Approval, LockReview};
 pub use self::mcp::AddServerError;
 pub use self::openapi::RegisterError;
 pub(crate) use self::overview::Overview;
-pub use self::parts::loader_of;
+pub use self::parts::{loader_of, require_sealing_key};
 pub(crate) use self::policies::{DecisionCount, Explained};
 pub(crate) use self::recent_calls::{CallFilter, Reach};
 pub(crate) use self::rule_levels::RuleLevel;

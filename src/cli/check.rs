@@ -100,6 +100,7 @@ fn look_at(config: &Config) -> Vec<Finding> {
     let policies = Policy::load(&config.policy);
     let version = policies.as_ref().map(|set| format!("version {}", set.version())).map_err(|errors| describe(errors));
     findings.push(finding("policies", version));
+    findings.extend(policies.as_ref().ok().and_then(|policies| check_sealing_key(config, policies)));
     let Some(runtime) = super::serve::runtime() else { return findings };
     findings.extend(policies.as_ref().ok().and_then(|policies| check_external_policy(config, policies, &runtime)));
     let lock = runtime.block_on(gateway::read_lock(config)).map_err(|problem| problem.to_string());
@@ -164,6 +165,12 @@ fn unused_transforms(config: &Config, snapshot: &Snapshot) -> Option<(String, St
         rules.for_none_of(&tools).map(|(part, rule)| format!("{rule} of `{}`", part.as_str())).collect();
     let problem = format!("these rules are for no tool that is offered: {}", unused.join(", "));
     (!unused.is_empty()).then(|| ("tools.transform".to_owned(), problem))
+}
+
+/// The key for what is kept sealed, where it is missing.
+fn check_sealing_key(config: &Config, policies: &Policy) -> Option<Finding> {
+    let problem = gateway::require_sealing_key(config, policies).err()?;
+    Some(finding("secrets", Err(problem.to_string())))
 }
 
 /// Whether the external policy answers, where there is one.

@@ -19,6 +19,7 @@ use crate::infra::auth::{Authenticator, KeyFetchError, KeyFetchFailure, KeySourc
 use crate::infra::metrics::Metrics;
 use crate::infra::outbound::{DomainList, Outbound};
 use crate::infra::readiness::Readiness;
+use crate::infra::sealing::Sealer;
 use crate::infra::store::Store;
 use crate::limits::Limits;
 use crate::pipeline::{Pipeline, Replies, Retries, Sessions, Settlement};
@@ -113,7 +114,7 @@ pub(super) async fn pipeline(
     };
     budget.limit_by_rules(&config.limits.rules);
     let approvals = Approvals::new(config, store.clone(), audit.clone(), Arc::clone(&metrics));
-    require_key_for_approvals(config, &policy, &approvals)?;
+    require_key_for_approvals(config, &policy, approvals.can_keep_arguments())?;
     approvals.sweep().await.map_err(component_error("store"))?;
     Ok(Arc::new(Pipeline {
         registry: Arc::new(Registry::new(snapshot)),
@@ -133,12 +134,22 @@ pub(super) async fn pipeline(
     }))
 }
 
+/// Whether a gateway of this configuration has a key for what it keeps sealed, without starting anything.
+///
+/// # Errors
+/// `secrets.key` is missing, with what needs it.
+pub fn require_sealing_key(config: &Config, policy: &Policy) -> Result<(), StartError> {
+    let can_seal = Sealer::new(config).is_available();
+    require_key_for_approvals(config, policy, can_seal)?;
+    require_key_for_tokens(config, can_seal)
+}
+
 /// The arguments of a call that waits for approval are kept sealed: without a key that all replicas have, no call could be
 /// approved.
-fn require_key_for_approvals(config: &Config, policy: &Policy, approvals: &Approvals) -> Result<(), StartError> {
+fn require_key_for_approvals(config: &Config, policy: &Policy, can_seal: bool) -> Result<(), StartError> {
     let asks = |changes: &ToolOverride| changes.approval.is_some_and(|rule| rule != ApprovalRule::Never);
     let may_ask = policy.asks_approval() || config.tools.overrides.values().any(asks);
-    if may_ask && !approvals.can_keep_arguments() {
+    if may_ask && !can_seal {
         let problem = "calls may need approval, and the arguments of those that wait cannot be sealed: set it to the \
                        output of `openssl rand -hex 32`, the same at all replicas";
         return Err(component_error("secrets.key")(problem));
@@ -152,19 +163,19 @@ fn require_key_for_approvals(config: &Config, policy: &Policy, approvals: &Appro
 /// A source is called as its callers, and their tokens cannot be sealed.
 pub(super) fn user_tokens(config: &Config, store: &Store) -> Result<Arc<UserTokens>, StartError> {
     let tokens = UserTokens::new(config, store.clone());
-    require_key_for_tokens(config, &tokens)?;
+    require_key_for_tokens(config, tokens.can_keep_tokens())?;
     Ok(tokens)
 }
 
 /// # Errors
 /// As [`user_tokens`].
-pub(super) fn require_key_for_tokens(config: &Config, tokens: &UserTokens) -> Result<(), StartError> {
+pub(super) fn require_key_for_tokens(config: &Config, can_seal: bool) -> Result<(), StartError> {
     let servers = config.mcp.servers.iter().map(|(name, settings)| ("mcp.servers", name, settings.identity));
     let collections =
         config.openapi.collections.iter().map(|(name, settings)| ("openapi.collections", name, settings.identity));
     let mut per_user = servers.chain(collections).filter(|(.., identity)| *identity == Identity::PerUser);
     match per_user.next() {
-        Some((topic, name, _)) if !tokens.can_keep_tokens() => {
+        Some((topic, name, _)) if !can_seal => {
             let problem = format!(
                 "`{topic}.{name}.identity` is `per_user`, and the tokens of callers cannot be sealed: set the key to the output of \
                  `openssl rand -hex 32`, the same at all replicas"
@@ -244,16 +255,42 @@ pub(super) fn lines(errors: &[impl ToString]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{McpServerSettings, Secret, StoreConfig};
+    use crate::config::{McpConfig, McpServerSettings, Secret, SecretsConfig, StoreConfig};
+
+    /// With a database, which others may use too, and without a key.
+    fn of_several() -> Config {
+        let store = StoreConfig { url: Some(Secret::new("postgres://localhost/sekisho")) };
+        Config { store, ..Config::default() }
+    }
+
+    fn with_users(config: Config) -> Config {
+        let far = McpServerSettings { identity: Identity::PerUser, ..McpServerSettings::default() };
+        let mcp = McpConfig { servers: [("far".to_owned(), far)].into(), ..McpConfig::default() };
+        Config { mcp, ..config }
+    }
+
+    #[test]
+    fn what_needs_a_key_for_secrets_is_named() {
+        let always = ToolOverride { approval: Some(ApprovalRule::Always), ..ToolOverride::default() };
+        let tools = ToolsConfig { overrides: [("calculator".to_owned(), always)].into(), ..ToolsConfig::default() };
+        let asks = Config { tools, ..of_several() };
+        for (config, needed_for) in
+            [(asks, "calls may need approval"), (with_users(of_several()), "`mcp.servers.far.identity` is `per_user`")]
+        {
+            let check = |config: &Config| require_sealing_key(config, &Policy::load(&config.policy).unwrap());
+            let error = check(&config).unwrap_err().to_string();
+            assert!(error.starts_with("secrets.key: ") && error.contains(needed_for), "{error}");
+            let secrets = SecretsConfig { key: Some(Secret::new("1f".repeat(32))), ..SecretsConfig::default() };
+            assert!(check(&Config { secrets, ..config.clone() }).is_ok(), "{needed_for}");
+            assert!(check(&Config { store: StoreConfig::default(), ..config }).is_ok(), "one is generated");
+        }
+    }
 
     #[tokio::test]
     async fn callers_sign_in_only_where_their_tokens_can_be_sealed() {
         let store = Store::in_memory().await.unwrap();
-        let store_config = StoreConfig { url: Some(Secret::new("postgres://localhost/sekisho")) };
-        let mut config = Config { store: store_config, ..Config::default() };
-        assert!(user_tokens(&config, &store).is_ok(), "nobody signs in");
-        let far = McpServerSettings { identity: Identity::PerUser, ..McpServerSettings::default() };
-        config.mcp.servers.insert("far".to_owned(), far);
+        assert!(user_tokens(&of_several(), &store).is_ok(), "nobody signs in");
+        let mut config = with_users(of_several());
         let error = user_tokens(&config, &store).unwrap_err().to_string();
         assert!(error.contains("secrets.key") && error.contains("mcp.servers.far.identity"), "{error}");
         config.secrets.key = Some(Secret::new("1f".repeat(32)));

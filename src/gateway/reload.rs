@@ -50,7 +50,7 @@ impl Gateway {
         // Whether a key is required depends on the address that is listened on now, not on the new configuration.
         config.server = running.server.clone();
         config.sandbox = running.sandbox.clone();
-        require_key_for_tokens(&config, &self.users)?;
+        require_key_for_tokens(&config, self.users.can_keep_tokens())?;
         let (collections, _changing) = self.collections_for(&config).await;
         let before = self.collections.load_full();
         let lock = self.next_lock(&config).await;
