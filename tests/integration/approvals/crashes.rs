@@ -36,6 +36,17 @@ impl Program {
         request.json(&json!({"arguments": {"expression": "6*7"}}))
     }
 
+    /// The id of the approval that the call asks for.
+    async fn ask(&self, serving: &Serving) -> String {
+        let (_, refused) = answer(self.call(serving)).await;
+        refused["error_info"]["approval"]["id"].as_str().unwrap_or_else(|| panic!("{refused}")).to_owned()
+    }
+
+    async fn approve(&self, serving: &Serving, id: &str) {
+        let approve = self.client.post(format!("{}/approvals/{id}/approve", serving.url)).bearer_auth("key-of-boss");
+        assert_eq!(answer(approve.json(&json!({}))).await.0, StatusCode::OK);
+    }
+
     async fn state_of(&self, serving: &Serving, id: &str) -> Value {
         let request = self.client.get(format!("{}/approvals/{id}", serving.url)).bearer_auth("key-of-boss");
         answer(request).await.1["status"].clone()
@@ -44,16 +55,36 @@ impl Program {
     /// Kills the program where an approved call is at this point; what a retry gets then, and the state.
     async fn killed_at(&self, point: &str) -> (StatusCode, Value, Value) {
         let mut serving = self.start(Some(point)).await;
-        let (_, refused) = answer(self.call(&serving)).await;
-        let id = refused["error_info"]["approval"]["id"].as_str().unwrap_or_else(|| panic!("{refused}")).to_owned();
-        let approve = self.client.post(format!("{}/approvals/{id}/approve", serving.url)).bearer_auth("key-of-boss");
-        assert_eq!(answer(approve.json(&json!({}))).await.0, StatusCode::OK);
+        let id = self.ask(&serving).await;
+        self.approve(&serving, &id).await;
         assert!(self.call(&serving).header("x-approval-id", &id).send().await.is_err(), "{point}");
         let status = tokio::task::spawn_blocking(move || serving.wait()).await.unwrap();
         assert_eq!(status.signal(), Some(9), "{point}");
         let serving = self.start(None).await;
         let (status, reply) = answer(self.call(&serving).header("x-approval-id", &id)).await;
         (status, reply, self.state_of(&serving, &id).await)
+    }
+
+    /// Kills the program in each state that an approval has between two requests.
+    async fn killed_between_requests(&self) {
+        let serving = self.start(None).await;
+        let id = self.ask(&serving).await;
+        // As by `kill -9`.
+        drop(serving);
+        let serving = self.start(None).await;
+        assert_eq!(self.state_of(&serving, &id).await, "pending");
+        assert_eq!(self.ask(&serving).await, id, "the same request");
+        self.approve(&serving, &id).await;
+        drop(serving);
+        let mut calls = Vec::new();
+        for state in ["approved", "done"] {
+            let serving = self.start(None).await;
+            assert_eq!(self.state_of(&serving, &id).await, state);
+            let (status, reply) = answer(self.call(&serving).header("x-approval-id", &id)).await;
+            assert_eq!((status, &reply["output"]), (StatusCode::OK, &json!(42)), "{state}: {reply}");
+            calls.push(reply["receipt"]["call_id"].clone());
+        }
+        assert_eq!(calls[0], calls[1], "the call has run once");
     }
 }
 
@@ -72,6 +103,21 @@ async fn a_crash_leaves_an_approval_as_it_was(store: impl AsyncFn() -> String) {
     assert_eq!((status, state), (StatusCode::CONFLICT, json!("done")), "{reply}");
 }
 
+async fn of_postgresql() -> String {
+    TestDatabase::new().await.settings(&format!("secrets: {{key: {}}}\n", "0a".repeat(32)))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_is_killed_between_requests_keeps_each_state() {
+    Program::new("").killed_between_requests().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+async fn on_postgresql_a_program_that_is_killed_between_requests_keeps_each_state() {
+    Program::new(&of_postgresql().await).killed_between_requests().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_program_never_makes_an_approved_call_twice() {
     a_crash_leaves_an_approval_as_it_was(async || String::new()).await;
@@ -80,9 +126,5 @@ async fn a_killed_program_never_makes_an_approved_call_twice() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_a_killed_program_never_makes_an_approved_call_twice() {
-    let store = async || {
-        let key = format!("secrets: {{key: {}}}\n", "0a".repeat(32));
-        TestDatabase::new().await.settings(&key)
-    };
-    a_crash_leaves_an_approval_as_it_was(store).await;
+    a_crash_leaves_an_approval_as_it_was(of_postgresql).await;
 }
