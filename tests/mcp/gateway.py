@@ -7,15 +7,16 @@ KEY = "key-of-the-tests"
 class Gateway:
     """A running sekisho with the servers of an `mcpServers` file, which needs no YAML."""
 
-    def __init__(self, sekisho, folder, servers, path="", options=(), yaml=""):
+    def __init__(self, sekisho, folder, servers, path="", options=(), yaml="", keys=""):
         file = folder / "mcp.json"
         file.write_text(json.dumps({"mcpServers": servers}))
         # Only for a free port, a key with the role that destructive tools ask for, and servers on this machine.
         config = folder / "sekisho.yaml"
         config.write_text(
             'server: {listen: "127.0.0.1:0"}\n'
-            f"auth: {{api_keys: [{{id: tester, key: {KEY}, roles: [operator, admin]}}]}}\n"
-            'outbound: {allow_networks: ["127.0.0.0/8", "::1/128"], mcp_allowed_domains: ["127.0.0.1", localhost]}\n'
+            f"auth: {{api_keys: [{{id: tester, key: {KEY}, roles: [operator, admin]}}{keys}]}}\n"
+            'outbound: {allow_networks: ["127.0.0.0/8", "::1/128"], mcp_allowed_domains: ["127.0.0.1", localhost], '
+            'openapi_allowed_domains: ["127.0.0.1"]}\n'
             f"{yaml}\n"
         )
         env = {**os.environ, "PATH": f"{path}:{os.environ['PATH']}", "SEKISHO_STATE_DIRECTORY": str(folder / "state")}
