@@ -1,7 +1,8 @@
 """What must hold of a history, whatever failed while it was recorded.
 
 A history is a list of dictionaries with these events:
-call     a request and its reply: kind, n (its number), caller, status, success, code, call_id, run (of the effect that the reply shows)
+call     a request and its reply: kind, n (its number), caller, status, success, code, call_id, run (of the effect that the reply shows);
+         retry (which of those that were sent at once) of a call that was approved before
 effect   the upstream server did what a call asked for: kind, n, caller, time (seconds), day (UTC)
 trail    the call ids that the audit trails have
 fault    what failed: kind, begun, ended (seconds)
@@ -10,8 +11,11 @@ run      a run of a conversation: conversation, id, status, begun, ended (second
 from collections import defaultdict
 
 PRICE, BUDGET = 0.01, 1.00
-# Kinds of calls with an idempotency key.
-KEYED = {"keyed", "large"}
+# Kinds of calls that run once, however often they are sent: with an idempotency key, or with an approval.
+ONCE = {"keyed", "large", "approved"}
+# What an approved call may be refused with for good. `internal`: it ran, and its line could not be written. `idempotency_conflict`: it ran,
+# and its replica was killed before the reply was kept. `timeout`: its replica lives, and could not record how it ended.
+REFUSALS = {"unknown_outcome", "internal", "idempotency_conflict", "timeout"}
 # By kind: calls a minute of the tool.
 RATES = {"slow_rate": 120, "fast_rate": 1500}
 # What replicas may admit more: the refill of two seconds.
@@ -28,7 +32,8 @@ def check(history):
         by_type[event["type"]].append(event)
     calls, effects = by_type["call"], by_type["effect"]
     return [
-        *keyed_calls_run_once(calls, effects),
+        *calls_run_once(calls, effects),
+        *approved_calls_are_answered([call for call in calls if call["kind"] == "approved"]),
         *budgets_are_not_overspent(effects),
         *rates_are_kept(effects, by_type["fault"]),
         *answered_calls_are_in_a_trail(calls, by_type["trail"]),
@@ -36,23 +41,35 @@ def check(history):
     ]
 
 
-def keyed_calls_run_once(calls, effects):
+def calls_run_once(calls, effects):
     done = defaultdict(list)
     for effect in effects:
-        if effect["kind"] in KEYED:
-            done[effect["n"]].append(effect)
-    for n, times in done.items():
+        if effect["kind"] in ONCE:
+            done[effect["kind"], effect["n"]].append(effect)
+    for (kind, n), times in done.items():
         if len(times) > 1:
-            yield f"the keyed call {n} ran {len(times)} times"
+            yield f"the {kind} call {n} ran {len(times)} times"
     replies = defaultdict(set)
     for call in calls:
-        if call["kind"] in KEYED and call["success"]:
-            replies[call["n"]].add(call["call_id"])
-            if not done[call["n"]]:
-                yield f"the keyed call {call['n']} was answered and did not run"
-    for n, ids in replies.items():
+        if call["kind"] in ONCE and call["success"]:
+            replies[call["kind"], call["n"]].add(call["call_id"])
+            if not done[call["kind"], call["n"]]:
+                yield f"the {call['kind']} call {call['n']} was answered and did not run"
+    for (kind, n), ids in replies.items():
         if len(ids) > 1:
-            yield f"the keyed call {n} has {len(ids)} different replies"
+            yield f"the {kind} call {n} has {len(ids)} different replies"
+
+
+def approved_calls_are_answered(calls):
+    last = {}
+    for call in calls:
+        if "retry" in call:
+            last[call["n"], call["retry"]] = call
+        elif call["success"]:
+            yield f"the call {call['n']} ran before it was approved"
+    for (n, retry), call in last.items():
+        if not call["success"] and call["code"] not in REFUSALS:
+            yield f"the retry {retry} of the approved call {n} ended with {call['code']}"
 
 
 def budgets_are_not_overspent(effects):

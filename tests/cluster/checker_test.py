@@ -4,8 +4,12 @@ import copy, unittest
 from checker import BUDGET, PRICE, RATES, check
 
 
-def call(kind, n, call_id, success=True):
-    return {"type": "call", "kind": kind, "n": n, "caller": "ann", "status": 200, "success": success, "code": None, "call_id": call_id}
+def call(kind, n, call_id, success=True, code=None, **more):
+    return {"type": "call", "kind": kind, "n": n, "caller": "ann", "status": 200, "success": success, "code": code, "call_id": call_id, **more}
+
+
+def refused(n, code, **more):
+    return call("approved", n, "c-3", success=False, code=code, **more)
 
 
 def effect(kind, n, time=0.0, caller="ann", day="2026-01-01"):
@@ -22,14 +26,22 @@ GOOD = [
     call("keyed", 2, "c-2", success=False),
     *[effect("priced", n) for n in range(round(BUDGET / PRICE))],
     *[effect("slow_rate", n, time=0.0) for n in range(RATES["slow_rate"])], effect("slow_rate", 500, time=60.0),
+    refused(11, "approval_required"), call("approved", 11, "c-1", retry=0), call("approved", 11, "c-1", retry=1), effect("approved", 11),
+    refused(12, "approval_required"), refused(12, "overloaded", retry=0), refused(12, "unknown_outcome", retry=0), effect("approved", 12),
     {"type": "trail", "call_ids": ["c-1", "c-2", "c-3"]},
     run(1), run(2, begun=1.0, ended=2.0), run(3, "interrupted", begun=2.0, ended=3.0, messages=["user"]),
 ]
 
 BROKEN = {
-    "ran 2 times": [effect("keyed", 1)],
+    "keyed call 1 ran 2 times": [effect("keyed", 1)],
     "did not run": [call("keyed", 3, "c-3")],
-    "different replies": [call("keyed", 1, "c-2")],
+    "keyed call 1 has 2 different replies": [call("keyed", 1, "c-2")],
+    "approved call 11 ran 2 times": [effect("approved", 11)],
+    "approved call 12 ran 2 times": [effect("approved", 12)],
+    "approved call 11 has 2 different replies": [call("approved", 11, "c-2", retry=2)],
+    "13 ran before it was approved": [call("approved", 13, "c-1"), effect("approved", 13)],
+    "retry 1 of the approved call 12 ended with approval_denied": [refused(12, "approval_denied", retry=1)],
+    "retry 2 of the approved call 12 ended with None": [refused(12, None, retry=2)],
     "spent 1.01 of 1.00": [effect("priced", 1_000)],
     "slow_rate admitted more": [effect("slow_rate", n, time=0.0) for n in range(10)],
     "in no audit trail": [call("priced", 1, "c-9")],

@@ -1,9 +1,13 @@
 """Callers that send requests through the load balancer, and record what they were answered."""
 import http.client, itertools, json, threading, time
 
-from parts import CALLERS, KEY
+from parts import APPROVER, CALLERS, KEY
 
 GIVE_UP_SECONDS = 45
+# `internal`: it ran, and its line could not be written, since the disk was full. That reply is kept.
+FINAL = ("unknown_outcome", "internal")
+# Retries of an approved call that are sent at once.
+RETRIES = 6
 
 
 class Load:
@@ -19,6 +23,7 @@ class Load:
             self.run(lambda send=send, kind=kind, caller=CALLERS[at % len(CALLERS)]: send(kind, caller))
         self.run(lambda: self.keyed("large", CALLERS[0]))
         for caller in CALLERS[:2]:
+            self.run(lambda caller=caller: self.approved(caller))
             self.run(lambda caller=caller: self.talk(caller))
 
     def run(self, step):
@@ -48,13 +53,13 @@ class Load:
         finally:
             connection.close()
 
-    def call(self, kind, caller, n, headers={}):
+    def call(self, kind, caller, n, headers={}, **more):
         arguments = {"n": n, "caller": caller}
         status, reply = self.request("POST", f"/tools/effects__{kind}/execute", caller, {"arguments": arguments}, headers)
         event = {"type": "call", "kind": kind, "n": n, "caller": caller, "status": status, "success": reply.get("success", False),
-                 "code": (reply.get("error_info") or {}).get("code"), "call_id": (reply.get("receipt") or {}).get("call_id")}
+                 "code": (reply.get("error_info") or {}).get("code"), "call_id": (reply.get("receipt") or {}).get("call_id"), **more}
         self.history.append(event)
-        return event
+        return event | {"approval": (reply.get("error_info") or {}).get("approval")}
 
     def once(self, kind, caller):
         if self.call(kind, caller, next(self.numbers))["status"] is None:
@@ -65,8 +70,7 @@ class Load:
         n, end = next(self.numbers), time.monotonic() + GIVE_UP_SECONDS
         while time.monotonic() < end:
             event = self.call(kind, caller, n, {"Idempotency-Key": f"k-{n}"})
-            # `internal`: it ran, and its line could not be written, since the disk was full. That reply is kept.
-            if event["success"] or event["code"] in ("unknown_outcome", "internal"):
+            if event["success"] or event["code"] in FINAL:
                 break
             time.sleep(0.2)
         else:
@@ -74,6 +78,36 @@ class Load:
         if event["success"]:
             # Once more, at the next replica.
             self.call(kind, caller, n, {"Idempotency-Key": f"k-{n}"})
+
+    def approved(self, caller):
+        """A call that is approved, and then sent by several at once, each until it is answered for good."""
+        n = next(self.numbers)
+        approval = self.call("approved", caller, n)["approval"]
+        if approval is None:
+            return time.sleep(0.3)
+        self.approve(approval["id"])
+        retries = [threading.Thread(target=self.retry, args=(caller, n, retry, approval["id"]), daemon=True) for retry in range(RETRIES)]
+        for thread in retries:
+            thread.start()
+        for thread in retries:
+            thread.join()
+
+    def approve(self, approval):
+        while True:
+            status, reply = self.request("POST", f"/approvals/{approval}/approve", APPROVER, {"scope": "once"})
+            # An answer may be lost.
+            if status == 200 or "approved already" in reply.get("error", ""):
+                return
+            time.sleep(0.2)
+
+    def retry(self, caller, n, retry, approval):
+        end = time.monotonic() + GIVE_UP_SECONDS
+        while time.monotonic() < end:
+            event = self.call("approved", caller, n, {"X-Approval-Id": approval}, retry=retry)
+            if event["success"] or event["code"] in FINAL:
+                return
+            time.sleep(0.2)
+        self.history.append({"type": "given_up", "n": n, "code": event["code"], "status": event["status"]})
 
     def talk(self, caller):
         """A new conversation with two requests at once, which its lock keeps apart."""

@@ -4,9 +4,10 @@ import collections, datetime, json, os, pathlib, random, sys, tempfile, time
 import disk
 from checker import BUDGET, PRICE, RATES, check
 from load import Load
-from parts import CALLERS, KEY, LARGE_BYTES, READY_SECONDS, Balancer, Database, Links, Replica, Upstream, until
+from parts import APPROVER, CALLERS, KEY, LARGE_BYTES, READY_SECONDS, Balancer, Database, Links, Replica, Upstream, until
 
 REPLICAS = 3
+SEALING_KEY = "0a" * 32
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -14,12 +15,15 @@ def settings(database_url, upstream, shared):
     overrides = {f"effects__{kind}": {"rate_limit": 1_000_000, "cost_per_use": 0} for kind in upstream.KINDS}
     overrides["effects__priced"]["cost_per_use"] = PRICE
     overrides["effects__large"]["max_output_bytes"] = 2 * LARGE_BYTES
+    overrides["effects__approved"]["approval"] = "always"
     for kind, rate in RATES.items():
         overrides[f"effects__{kind}"]["rate_limit"] = rate
     return {
         "store": {"url": database_url}, "cluster": {"enabled": True, "blobs": {"url": f"file://{shared}"}},
+        "secrets": {"key": SEALING_KEY},
         "audit": {"durability": "strict"},
-        "auth": {"api_keys": [{"id": caller, "key": KEY.format(caller)} for caller in CALLERS]},
+        "auth": {"api_keys": [{"id": caller, "key": KEY.format(caller)} for caller in CALLERS]
+                             + [{"id": APPROVER, "key": KEY.format(APPROVER), "roles": ["approver"]}]},
         "budget": {"max_cost_per_caller_per_day": BUDGET},
         "outbound": {"allow_networks": ["127.0.0.1/32"], "openapi_allowed_domains": ["127.0.0.1"]},
         "openapi": {"collections": {"effects": {"spec_inline": json.dumps(upstream.document())}}},

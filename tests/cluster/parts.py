@@ -2,10 +2,14 @@
 import asyncio, contextlib, http.server, json, os, pathlib, shlex, signal, socket, subprocess, threading, time, urllib.request
 
 CALLERS = ["ann", "bob", "cay"]
+# Who approves their calls.
+APPROVER = "eve"
 KEY = "key-of-{}"
 READY_SECONDS = 60
 # Above 4 MiB a reply is not kept in the database.
 LARGE_BYTES = 5 << 20
+# How long an approved call takes: replicas are killed meanwhile.
+APPROVED_SECONDS = 0.5
 
 
 def free_port():
@@ -121,7 +125,7 @@ class Link:
 class Upstream:
     """An HTTP API whose operations do nothing but record that they were called. The reply of `large` is kept in object storage."""
 
-    KINDS = ["keyed", "large", "priced", "slow_rate", "fast_rate"]
+    KINDS = ["keyed", "large", "priced", "slow_rate", "fast_rate", "approved"]
 
     def __init__(self, history):
         record = self.record
@@ -154,6 +158,8 @@ class Upstream:
     def record(self, kind, body):
         self.history.append({"type": "effect", "kind": kind, "n": body["n"], "caller": body["caller"], "time": time.monotonic(),
                              "day": time.strftime("%Y-%m-%d", time.gmtime())})
+        if kind == "approved":
+            time.sleep(APPROVED_SECONDS)
         return {"done": body["n"]} | ({"text": "x" * LARGE_BYTES} if kind == "large" else {})
 
     def document(self):
