@@ -39,6 +39,14 @@ fn yaml(upstream: &Upstream) -> String {
     )
 }
 
+/// A gateway that offers what callers can sign in to.
+async fn app_for(upstream: &Upstream) -> TestApp {
+    let app = TestApp::with(&yaml(upstream)).await;
+    app.gateway.mcp_servers().settled().await;
+    app.gateway.offer_mcp_tools().await;
+    app
+}
+
 async fn call(app: &TestApp, tool: &str, caller: &str) -> (StatusCode, Value) {
     let request = app.post(&format!("/tools/{tool}/execute")).bearer_auth(format!("key-of-{caller}"));
     answer(request.json(&json!({}))).await
@@ -103,7 +111,7 @@ async fn says(app: &TestApp, tool: &str, caller: &str) -> String {
 #[tokio::test]
 async fn two_users_see_their_own_data_of_one_upstream_also_after_a_restart() {
     let upstream = Upstream::start().await;
-    let app = TestApp::with(&yaml(&upstream)).await;
+    let app = app_for(&upstream).await;
     let (_, listed) = answer(app.get("/tools/list").bearer_auth("key-of-ann")).await;
     let of_server = listed.as_array().unwrap().iter().filter(|name| name.as_str().unwrap().starts_with("far__"));
     assert_eq!(of_server.collect::<Vec<_>>(), ["far__sign_in"]);
@@ -150,7 +158,7 @@ async fn two_users_see_their_own_data_of_one_upstream_also_after_a_restart() {
 #[tokio::test]
 async fn a_link_does_not_make_somebody_else_sign_in() {
     let upstream = Upstream::start().await;
-    let app = TestApp::with(&yaml(&upstream)).await;
+    let app = app_for(&upstream).await;
     let of_ann = needed(&app, "far__sign_in", "ann").await;
     let page = page(&app, &of_ann);
     let one_time = format!("code={}", of_ann["code"].as_str().unwrap());
@@ -186,7 +194,7 @@ async fn a_link_does_not_make_somebody_else_sign_in() {
 #[tokio::test]
 async fn the_session_of_the_console_is_a_proof_and_a_foreign_issuer_ends_a_sign_in() {
     let upstream = Upstream::start().await;
-    let app = TestApp::with(&yaml(&upstream)).await;
+    let app = app_for(&upstream).await;
     let mut browser = browser_of(&upstream, "ann");
     browser.send(&format!("{}/console/sign-in", app.url), Some("key=key-of-ann&to=/console")).await;
     let prove_again = async |browser: &mut Browser| {
@@ -215,7 +223,7 @@ async fn the_session_of_the_console_is_a_proof_and_a_foreign_issuer_ends_a_sign_
 #[tokio::test]
 async fn a_sign_in_is_listed_and_revoked_by_its_caller_or_an_administrator() {
     let upstream = Upstream::start().await;
-    let app = TestApp::with(&yaml(&upstream)).await;
+    let app = app_for(&upstream).await;
     let begun = |caller: &str| answer(app.post("/sign-ins/mcp:far").bearer_auth(format!("key-of-{caller}")));
     for user in ["ann", "bob"] {
         let (status, needed) = begun(user).await;
@@ -263,7 +271,7 @@ async fn a_sign_in_is_listed_and_revoked_by_its_caller_or_an_administrator() {
 #[tokio::test]
 async fn an_mcp_client_shows_the_page_and_its_call_goes_on() {
     let upstream = Upstream::start().await;
-    let app = TestApp::with(&yaml(&upstream)).await;
+    let app = app_for(&upstream).await;
     let client = McpClient::new(&app, NEWER, Some("key-of-ann")).with_capabilities(json!({"elicitation": {"url": {}}}));
     let call = json!({"name": "far__sign_in", "arguments": {}});
     let asked = client.result("tools/call", call.clone(), "InputRequiredResult").await;

@@ -121,6 +121,8 @@ impl Things {
                 | "/approvals/{id}/deny"
                 | "/limits"
                 | "/sessions/{id}/files/{path}"
+                | "/sign-ins"
+                | "/sign-ins/{source}"
                 | "/tools"
                 | "/tools/batch-execute"
                 | "/tools/categories"
