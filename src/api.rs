@@ -25,11 +25,13 @@ mod parameters;
 mod plans;
 mod poll_inline;
 mod preface_timeout;
+mod preference;
 mod reply;
 mod request;
 mod request_guard;
 mod responses;
 mod rest;
+mod results;
 mod session_file;
 mod sign_ins;
 mod tls;
@@ -75,6 +77,7 @@ pub fn router(agents: &Arc<AgentService>) -> Router {
         .routes(routes!(rest::tools::batch_execute))
         .routes(routes!(rest::files::upload))
         .routes(routes!(rest::select::select))
+        .routes(routes!(results::read))
         .routes(routes!(admin::overview::show))
         .routes(routes!(admin::calls::list))
         .routes(routes!(admin::calls::history))

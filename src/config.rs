@@ -24,6 +24,7 @@ mod openapi;
 mod outbound;
 mod planner;
 mod policy;
+mod results;
 mod sandbox;
 mod secret;
 mod secrets;
@@ -73,7 +74,8 @@ pub use self::execution::ExecutionConfig;
 pub use self::identity::{ExchangeGrant, ExchangeSettings, Identity};
 pub use self::limits::{LimitRule, LimitsConfig, RuleSubject};
 pub use self::mcp::{
-    McpConfig, McpEndpoint, McpOAuth, McpPrefix, McpRevision, McpServerSettings, McpShare, McpSignIn, McpTransport,
+    McpConfig, McpEndpoint, McpOAuth, McpPrefix, McpResults, McpRevision, McpServerSettings, McpShare, McpSignIn,
+    McpTransport,
 };
 pub use self::models::ModelConfig;
 pub use self::openapi::{
@@ -83,6 +85,7 @@ pub use self::openapi::{
 pub use self::outbound::{OutboundConfig, ProxyConfig};
 pub use self::planner::{Branch, Condition, Evaluate, Move, PlanPreset, PlannerConfig};
 pub use self::policy::{ExternalPolicyConfig, PolicyConfig};
+pub use self::results::ResultsConfig;
 pub use self::sandbox::SandboxConfig;
 pub use self::schema::json_schema;
 pub use self::secret::Secret;
@@ -138,6 +141,7 @@ pub struct Config {
     pub execution: ExecutionConfig,
     pub outbound: OutboundConfig,
     pub session: SessionConfig,
+    pub results: ResultsConfig,
     pub store: StoreConfig,
     pub secrets: SecretsConfig,
     pub cluster: ClusterConfig,
@@ -288,6 +292,7 @@ impl Config {
         self.execution.check(&mut findings);
         self.outbound.check(&mut findings);
         self.session.check(&mut findings);
+        self.results.check(&mut findings);
         self.store.check(&mut findings);
         self.secrets.check(&self.store, &mut findings);
         self.cluster.check(&self.store, &mut findings);

@@ -46,7 +46,7 @@ use self::offer_problems::offer_problems;
 use self::openapi::FetchLocks;
 use self::parts::{
     authenticator, component_error, lines, loader, log_dangerous_operations, pipeline, report_broken_collections,
-    report_unpriced_models, sandbox, user_tokens, workspaces,
+    report_unpriced_models, results, sandbox, user_tokens, workspaces,
 };
 use self::tool_set::ToolSet;
 use crate::budget::WriteBehind;
@@ -209,10 +209,12 @@ impl Gateway {
             Some(Arc::clone(&users)),
         );
         mcp::restore_servers(&store, &mcp_servers, &config.mcp.secrets).await.map_err(component_error("store"))?;
+        let results = results(&config, &store, &metrics);
         let tools = ToolSet {
             outbound: &outbound,
             workspaces: &workspaces,
             sandbox: &sandbox,
+            results: &results,
             metrics: &metrics,
             sources: &sources,
             mcp: SourceTools::default(),
@@ -226,7 +228,7 @@ impl Gateway {
         let keys = store.managed_keys().await.map_err(component_error("store"))?;
         let keys = Arc::new(ManagedKeys::new(&keys, config.cluster.enabled));
         let authenticator = authenticator(&config, &outbound, &keys).await?;
-        let pipeline = pipeline(&config, snapshot, metrics, &readiness, &store, &outbound).await?;
+        let pipeline = pipeline(&config, snapshot, metrics, &readiness, (&store, results), &outbound).await?;
         tenants::limit(&pipeline.budget, &config, &store).await.map_err(component_error("store"))?;
         let usage = WriteBehind::start(Arc::clone(&pipeline.budget), store.clone(), Arc::clone(&readiness))
             .await
@@ -447,6 +449,7 @@ impl Gateway {
             outbound: &self.outbound,
             workspaces: &self.workspaces,
             sandbox: &self.sandbox,
+            results: &self.pipeline.results,
             metrics: &self.pipeline.settlement.metrics,
             sources: &self.sources,
             mcp: self.mcp_servers.tools(),

@@ -40,6 +40,9 @@ mod breaker;
 
 mod approval;
 
+// Results too large for a model: stored, and read by their handles.
+mod results;
+
 // Which tools there are, and what a tool is.
 mod registry;
 

@@ -10,6 +10,7 @@ mod approved;
 mod execute;
 mod explain;
 mod idempotency;
+mod large_result;
 mod messages;
 mod permit;
 mod receipt;
@@ -36,6 +37,7 @@ use crate::core::error::CallError;
 use crate::limits::Limits;
 use crate::policy::{CallerTools, Policy};
 use crate::registry::Registry;
+use crate::results::Results;
 
 use self::accept::Accepted;
 use self::execute::upstream_of;
@@ -60,6 +62,7 @@ pub struct Pipeline {
     pub breakers: Breakers,
     pub retries: Retries,
     pub replies: Arc<Replies>,
+    pub results: Arc<Results>,
     pub sessions: Sessions,
     pub settlement: Settlement,
 }
@@ -177,7 +180,11 @@ impl Pipeline {
         }
         scope.keep(hold);
         let done = scope.executed(&tool, self.retries.execute(call, &tool, &permit, breaker).await)?;
-        scope.accept(&tool, done.output)
+        let mut checked = scope.checked(&tool, done.output);
+        if let Ok(checked) = &mut checked {
+            self.shorten(call, &tool, checked, scope.max_text_tokens()).await;
+        }
+        scope.accept(&tool, checked)
     }
 }
 

@@ -1,7 +1,6 @@
 //! Turns an HTTP request into a tool call: its caller, session, budgets and arguments.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::FromRequestParts;
 use axum::http::header::ORIGIN;
@@ -11,15 +10,15 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::approval_wait;
 use super::body::{self, HeldMemory};
 use super::client_request::{MAX_ID_BYTES, REQUEST_ID};
 use super::local;
+use super::preference::Preferences;
 use super::request_guard::Connection;
 use crate::agent::toolbox::InProcess;
 use crate::agent::{AgentRequest, Message};
 use crate::config::AgentProfile;
-use crate::core::call::{Arguments, BudgetScopes, CallContext, Caller, ClientRequest, Via};
+use crate::core::call::{Arguments, BudgetScopes, CallContext, Caller, ClientRequest, ResultHandles, Via};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::headers::{HeaderError, single};
 use crate::core::session::Session;
@@ -148,8 +147,7 @@ pub(super) struct RequestMeta {
     idempotency_key: Option<String>,
     /// The approval by which the call is made.
     approval: Option<Arc<str>>,
-    /// How long it prefers to wait for an answer.
-    pub wait: Option<Duration>,
+    pub preferences: Preferences,
     pub trace: Option<crate::core::call::TraceParent>,
 }
 
@@ -243,6 +241,10 @@ impl RequestMeta {
             is_run: false,
         };
         call.session = context.session_id.map(|id| gateway.pipeline.sessions.prepare(&self.caller, &id)).transpose()?;
+        call.handles = self.preferences.handle.then(|| ResultHandles {
+            max_inline_bytes: gateway.pipeline.results.max_inline_bytes(),
+            session: call.session.as_ref().map(|session| Arc::clone(&session.id)),
+        });
         call.claimed_user = context.user_id;
         call.prompt_params = context.prompt_params.unwrap_or_default();
         call.tool_parameters = context.tool_parameters.unwrap_or_default();
@@ -276,13 +278,13 @@ impl FromRequestParts<Arc<Gateway>> for RequestMeta {
         let thread = text_header(headers, &CHAT_ID)?.map(Into::into);
         let idempotency_key = text_header(headers, &IDEMPOTENCY_KEY)?;
         let approval = text_header(headers, &APPROVAL_ID)?.map(Into::into);
-        let wait = approval_wait::preferred(headers);
+        let preferences = Preferences::of(headers);
         let mut over_socket = false;
         if let Some(connection) = parts.extensions.get_mut::<Connection>() {
             connection.caller = Some(Arc::clone(&caller));
             over_socket = connection.over_socket;
         }
-        Ok(Self { caller, over_socket, thread, request, scopes, idempotency_key, approval, wait, trace })
+        Ok(Self { caller, over_socket, thread, request, scopes, idempotency_key, approval, preferences, trace })
     }
 }
 

@@ -122,7 +122,8 @@ pub struct AgentProfile {
     pub run_tokens: u64,
     /// Tool calls of one turn that run at the same time.
     pub parallel_tool_calls: usize,
-    /// A longer tool result is truncated before the model sees it.
+    /// A longer tool result is stored, and the model gets a preview, as with `results.max_inline_bytes`; other longer texts are
+    /// truncated.
     pub max_result_bytes: usize,
     /// A turn whose text contains one of these ends the run, even if it requests tools (D19). Empty: none.
     pub end_words: Vec<String>,

@@ -33,6 +33,7 @@ impl Config {
             execution,
             outbound,
             session,
+            results,
             store,
             secrets,
             cluster,
@@ -42,7 +43,7 @@ impl Config {
         let ServerConfig { listen, metrics_listen, .. } = ServerConfig::default();
         let server = ServerConfig { listen, metrics_listen, ..server.clone() };
         let cluster = ClusterConfig { address: None, ..cluster.clone() };
-        let topics: [(&str, &dyn Debug); 21] = [
+        let topics: [(&str, &dyn Debug); 22] = [
             ("server", &server),
             ("auth", auth),
             ("console", console),
@@ -60,6 +61,7 @@ impl Config {
             ("execution", execution),
             ("outbound", outbound),
             ("session", session),
+            ("results", results),
             ("store", store),
             ("secrets", secrets),
             ("cluster", &cluster),

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-pub use self::endpoint::McpEndpoint;
+pub use self::endpoint::{McpEndpoint, McpResults};
 use super::breaker::BreakerOverrides;
 use super::check::Findings;
 use super::identity::{ExchangeSettings, Identity};

@@ -3,6 +3,7 @@
 mod charge;
 mod open_time;
 mod output;
+mod result_handles;
 mod sending;
 mod stage;
 mod target;
@@ -22,6 +23,7 @@ use uuid::Uuid;
 pub use self::charge::{ChargeSink, ChargedCall, Reservation, ReservedTurn};
 pub use self::open_time::OpenTime;
 pub use self::output::{McpResult, ToolOutput};
+pub use self::result_handles::{READ_RESULT, ResultHandles};
 pub use self::sending::{OnBehalf, Sending, SendingState, SentFlag};
 pub use self::stage::{Stage, StageTimes};
 pub use self::target::{CallKind, Target};
@@ -70,6 +72,8 @@ pub struct CallContext {
     pub idempotency_key: Option<String>,
     /// The id of the approval by which it is made (`X-Approval-Id`).
     pub approval: Option<Arc<str>>,
+    /// Set where its result goes to a model that can read a stored one.
+    pub handles: Option<ResultHandles>,
     /// The client wants it to run as a task.
     pub as_task: bool,
     /// The client, if it can be contacted while the call runs.
@@ -118,6 +122,7 @@ impl CallContext {
             trace: None,
             idempotency_key: None,
             approval: None,
+            handles: None,
             as_task: false,
             peer: None,
             client_meta: Map::new(),
@@ -150,6 +155,7 @@ impl CallContext {
             trace: self.trace.clone(),
             idempotency_key: self.idempotency_key.clone(),
             approval: self.approval.clone(),
+            handles: self.handles.clone(),
             as_task: self.as_task,
             peer: self.peer.clone(),
             client_meta: self.client_meta.clone(),
@@ -169,6 +175,14 @@ impl CallContext {
     /// For the requests that are sent for this call.
     pub fn on_behalf(&self) -> OnBehalf {
         OnBehalf { owner: self.caller.owner.clone(), sent: self.sending.flag() }
+    }
+
+    /// The session whose stored results it may read.
+    pub fn session_of_results(&self) -> Option<&str> {
+        match &self.handles {
+            Some(handles) => handles.session.as_deref(),
+            None => self.session.as_deref().map(|session| &*session.id),
+        }
     }
 
     /// Whether the MCP session of the call has ended.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use super::call::READ_RESULT;
+
 /// Whether a name fits a pattern, whose final `*` matches any rest.
 pub fn matches(pattern: &str, name: &str) -> bool {
     pattern.strip_suffix('*').map_or(pattern == name, |beginning| name.starts_with(beginning))
@@ -28,8 +30,9 @@ impl ToolScope {
         self.0.iter().flat_map(|lists| lists.iter().map(|list| &**list))
     }
 
+    /// Whether a tool is left. The one that reads stored results always is: it reads those of the caller's own calls alone.
     pub fn admits(&self, name: &str) -> bool {
-        let Some(lists) = &self.0 else { return true };
+        let Some(lists) = self.0.as_ref().filter(|_| name != READ_RESULT) else { return true };
         lists.iter().all(|patterns| patterns.iter().any(|pattern| matches(pattern, name)))
     }
 
@@ -61,6 +64,7 @@ mod tests {
         let narrower = scope.narrowed(patterns(&["crm__find*", "echo"]));
         assert!(narrower.admits("crm__find") && !narrower.admits("calculator") && !narrower.admits("echo"));
         assert!(!scope.narrowed(Vec::new()).admits("calculator"));
+        assert!(scope.narrowed(Vec::new()).admits(READ_RESULT));
     }
 
     #[test]

@@ -56,6 +56,9 @@ impl Gateway {
         if let Err(error) = self.pipeline.replies.forget_expired().await {
             tracing::warn!(%error, "cannot remove expired records of calls with an Idempotency-Key from the store");
         }
+        if let Err(error) = self.pipeline.results.forget_expired().await {
+            tracing::warn!(%error, "cannot remove expired results from the store");
+        }
         if let Err(error) = self.pipeline.approvals.sweep().await {
             tracing::warn!(%error, "cannot write down which approvals have expired");
         }

@@ -31,6 +31,7 @@ impl Gateway {
     pub(super) fn start_blobs(self: &Arc<Self>) {
         let (Some(blobs), Some(replica)) = (&self.blobs, &self.replica) else { return };
         self.pipeline.replies.set_blobs(blobs);
+        self.pipeline.results.set_blobs(blobs);
         self.workspaces.share(&self.store, blobs);
         let (gateway, watched) = (Arc::clone(self), blobs.clone());
         self.in_background(async move { gateway.watch_blobs(&watched).await });
@@ -86,6 +87,9 @@ impl Gateway {
             ticks.tick().await;
             if let Err(error) = self.pipeline.replies.remove_orphans().await {
                 tracing::warn!(%error, "stored replies that nothing names cannot be removed; tried again in an hour");
+            }
+            if let Err(error) = self.pipeline.results.remove_orphans().await {
+                tracing::warn!(%error, "results that no handle names cannot be removed; tried again in an hour");
             }
             if let Err(error) = self.workspaces.remove_orphans().await {
                 tracing::warn!(%error, "files that no workspace has cannot be removed; tried again in an hour");

@@ -13,6 +13,7 @@ use crate::infra::readiness::Readiness;
 use crate::infra::store::{Store, StoreLocation};
 use crate::registry::Snapshot;
 use crate::registry::lock::{Lock, Pin, pins};
+use crate::results::Results;
 use crate::sources::mcp::McpServers;
 use crate::sources::openapi::{Collections, DesiredCollections, Wait};
 use crate::tool::{Source, ToolDefinition};
@@ -87,6 +88,8 @@ async fn survey(config: &Config, lock: Option<Arc<Lock>>) -> Result<Surveyed, St
         outbound: &outbound,
         workspaces: &workspaces(config),
         sandbox: &sandbox(config, &metrics, &readiness)?,
+        // Nothing is read.
+        results: &Arc::new(Results::new(config, store, Arc::clone(&metrics))),
         metrics: &metrics,
         sources: &[],
         mcp: found,

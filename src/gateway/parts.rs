@@ -25,6 +25,7 @@ use crate::limits::Limits;
 use crate::pipeline::{Pipeline, Replies, Retries, Sessions, Settlement};
 use crate::policy::Policy;
 use crate::registry::{Registry, Snapshot};
+use crate::results::Results;
 use crate::sandbox::Sandbox;
 use crate::sources::builtin::Workspaces;
 use crate::sources::openapi::{Collections, Loader};
@@ -50,6 +51,18 @@ pub(super) fn sandbox(
 ) -> Result<Arc<Sandbox>, StartError> {
     let sandbox = Sandbox::new(&config.sandbox, metrics.for_sandbox(), Arc::clone(readiness));
     Ok(Arc::new(sandbox.map_err(component_error("sandbox"))?))
+}
+
+/// The results that are too large for models. Without a key that all replicas have, none is stored.
+pub(super) fn results(config: &Config, store: &Store, metrics: &Arc<Metrics>) -> Arc<Results> {
+    let results = Results::new(config, store.clone(), Arc::clone(metrics));
+    if !results.can_keep() {
+        tracing::info!(
+            "results that are too large for models are answered by previews alone, since they cannot be sealed: set \
+             `secrets.key` to the output of `openssl rand -hex 32`, the same at all replicas"
+        );
+    }
+    Arc::new(results)
 }
 
 pub(super) fn loader(config: &Config, outbound: &Outbound) -> Result<Loader, StartError> {
@@ -101,7 +114,7 @@ pub(super) async fn pipeline(
     snapshot: Snapshot,
     metrics: Arc<Metrics>,
     readiness: &Arc<Readiness>,
-    store: &Store,
+    (store, results): (&Store, Arc<Results>),
     outbound: &Outbound,
 ) -> Result<Arc<Pipeline>, StartError> {
     let policy = Policy::load(&config.policy).map_err(|errors| component_error("policy")(lines(&errors)))?;
@@ -130,6 +143,7 @@ pub(super) async fn pipeline(
         retries: Retries::new(&config.execution),
         sessions: Sessions::new(&config.session),
         replies: Arc::new(Replies::open(&config.session, store.clone()).await.map_err(component_error("store"))?),
+        results,
         settlement: Settlement::new(metrics, audit),
     }))
 }

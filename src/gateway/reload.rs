@@ -63,6 +63,7 @@ impl Gateway {
         self.pipeline.breakers.reconfigure(mcp::breaker_rules(&config));
         self.pipeline.retries.reconfigure(&config.execution);
         self.pipeline.replies.reconfigure(&config.session);
+        self.pipeline.results.reconfigure(&config.results);
         self.pipeline.approvals.reconfigure(&config.approvals);
         self.pipeline.sessions.reconfigure(&config.session);
         if self.lock.load().as_ref().map(Arc::as_ptr) != lock.as_ref().map(Arc::as_ptr) {

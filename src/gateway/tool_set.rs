@@ -9,6 +9,7 @@ use crate::infra::metrics::Metrics;
 use crate::infra::outbound::Outbound;
 use crate::registry::Snapshot;
 use crate::registry::lock::Lock;
+use crate::results::Results;
 use crate::sandbox::Sandbox;
 use crate::sources::builtin::{Builtin, Workspaces};
 use crate::sources::openapi::Collections;
@@ -19,6 +20,7 @@ pub(super) struct ToolSet<'a> {
     pub outbound: &'a Outbound,
     pub workspaces: &'a Workspaces,
     pub sandbox: &'a Arc<Sandbox>,
+    pub results: &'a Arc<Results>,
     pub metrics: &'a Metrics,
     /// Sources of a program that embeds the gateway.
     pub sources: &'a [Box<dyn Source>],
@@ -31,7 +33,8 @@ impl ToolSet<'_> {
     /// The tools that do not come and go by themselves: all but those of MCP servers.
     pub(super) fn fixed(&self, config: &Config, collections: &Collections) -> SourceTools {
         let (outbound, workspaces) = (self.outbound.clone(), self.workspaces.clone());
-        let mut offered = Builtin::new(&config.tools, outbound, workspaces, Arc::clone(self.sandbox)).tools();
+        let (sandbox, results) = (Arc::clone(self.sandbox), Arc::clone(self.results));
+        let mut offered = Builtin::new(&config.tools, outbound, workspaces, sandbox, results).tools();
         for source in self.sources.iter().map(|source| &**source).chain([collections as &dyn Source]) {
             let more = source.tools();
             offered.tools.extend(more.tools);

@@ -6,6 +6,7 @@
 
 mod approvals;
 mod families;
+mod large_results;
 mod sandbox;
 mod tool;
 
@@ -26,6 +27,7 @@ use crate::core::record::{CallRecord, FinishReason, RunUsage};
 use crate::core::transform_finding::TransformFinding;
 
 pub use self::approvals::ApprovalEvent;
+pub use self::large_results::LargeResultOutcome;
 pub use self::sandbox::{RunEnd, SandboxMetrics};
 pub use self::tool::ToolMetrics;
 
@@ -270,6 +272,9 @@ impl Metrics {
         }
         for event in ApprovalEvent::ALL {
             families.approvals.with_label_values(&[event.as_str()]);
+        }
+        for outcome in LargeResultOutcome::ALL {
+            families.large_results.with_label_values(&[outcome.as_str()]);
         }
         for result in [true, false].map(reload_result) {
             families.configuration_reloads.with_label_values(&[result]);

@@ -1,19 +1,22 @@
-//! The last stage: changes the output by the rules of `tools.transform`, checks it, bounds its text, and turns the hold into a charge.
+//! The last stage: changes the output by the rules of `tools.transform`, checks it, bounds its text, and turns the hold into a
+//! charge. Of an output that is too large for a model there is a preview by then (`large_result`).
 
 use rust_decimal::Decimal;
 use serde_json::{Map, Value};
 
+use super::large_result;
 use super::receipt::Answer;
 use crate::budget::{Charge, Hold};
 use crate::config::OutputCheck;
-use crate::core::call::{ToolOutput, Via};
+use crate::core::call::{CallContext, ToolOutput, Via};
 use crate::core::error::{CallError, Detail, ErrorCode};
 use crate::core::json::{self, LARGE_NUMBERS};
 use crate::core::transform_finding::{TransformFinding, TransformedPart, names_of};
+use crate::results::{LargeResult, Preview};
 use crate::tool::{Tool, how_to_read_on};
 
 /// Bytes of text that count as one token, unless the tool reports its own count.
-const BYTES_PER_TOKEN: u64 = 4;
+pub(super) const BYTES_PER_TOKEN: u64 = 4;
 
 /// An output that passed every check, and its cost.
 #[derive(Debug)]
@@ -33,36 +36,38 @@ impl Accepted {
     }
 }
 
-/// Changes and checks the output, renders and bounds its text, and turns the hold into a charge. Adds to `findings` what was
-/// changed, also for an output that is refused.
-///
-/// # Errors
-/// `output_too_large`, and `invalid_output` when the tool's output schema is enforced. Both are charged, because the
-/// tool ran.
-pub(super) fn accept(
-    via: Via,
-    tool: &Tool,
-    output: ToolOutput,
-    hold: Hold,
-    findings: &mut Vec<TransformFinding>,
-) -> Result<Accepted, CallError> {
-    match check(via, tool, output, hold.max_text_tokens(), findings) {
-        Ok((answer, tokens, violations)) => Ok(Accepted { answer, violations, charge: hold.charge(tokens) }),
-        Err(error) => {
-            let charge = hold.charge(0);
-            Err(error.costing(charge.cost_usd))
-        }
+/// An output that passed every check. Its text is not bounded yet.
+#[derive(Debug)]
+pub struct Checked {
+    pub answer: Answer,
+    /// Tokens of the text, as the tool reports them.
+    tokens: Option<u64>,
+    violations: Vec<Detail>,
+    /// The output as it is stored, where it is too large for a model that can read a stored one.
+    pub large: Option<Box<LargeResult>>,
+}
+
+impl Checked {
+    /// What the model gets of the output.
+    pub fn show(&mut self, preview: Preview) {
+        self.answer.text = preview.text;
+        self.answer.preview = Some(Box::new(preview.value));
+        self.tokens = None;
     }
 }
 
-/// Returns the answer, the tokens of its text, and the violations of the output schema.
-fn check(
-    via: Via,
+/// Changes and checks the output, and renders its text. Adds to `findings` what was changed, also for an output that is refused.
+/// `max_text_tokens`: what the text may have.
+///
+/// # Errors
+/// `output_too_large`, and `invalid_output` when the tool's output schema is enforced.
+pub(super) fn check(
+    call: &CallContext,
     tool: &Tool,
     mut output: ToolOutput,
     max_text_tokens: u64,
     findings: &mut Vec<TransformFinding>,
-) -> Result<(Answer, u64, Vec<Detail>), CallError> {
+) -> Result<Checked, CallError> {
     check_size(tool, &output)?;
     if let Some(rules) = &tool.transforms {
         findings.extend(rules.change_output(&mut output));
@@ -73,8 +78,32 @@ fn check(
         return Err(invalid_output(findings).with_details(violations));
     }
     let text = text.unwrap_or_else(|| render(&value));
-    let (text, tokens) = bound_text(text, tokens, max_text_tokens, || rest(via, tool));
-    Ok((Answer { output: value, text, metadata, mcp }, tokens, violations))
+    let is_large = large_result::is_large(call, tool, &value, (text.as_str(), tokens), max_text_tokens);
+    let large = is_large.then(|| Box::new(LargeResult::new(&value, &text)));
+    Ok(Checked { answer: Answer { output: value, text, metadata, mcp, preview: None }, tokens, violations, large })
+}
+
+/// Bounds the text, and turns the hold into a charge.
+///
+/// # Errors
+/// Those of [`check`]. They are charged, because the tool ran.
+pub(super) fn accept(
+    via: Via,
+    tool: &Tool,
+    checked: Result<Checked, CallError>,
+    hold: Hold,
+) -> Result<Accepted, CallError> {
+    match checked {
+        Ok(Checked { mut answer, tokens, violations, large: _ }) => {
+            let (text, tokens) = bound_text(answer.text, tokens, hold.max_text_tokens(), || rest(via, tool));
+            answer.text = text;
+            Ok(Accepted { answer, violations, charge: hold.charge(tokens) })
+        }
+        Err(error) => {
+            let charge = hold.charge(0);
+            Err(error.costing(charge.cost_usd))
+        }
+    }
 }
 
 /// Measured before rendering, so that an output that is too large is never copied.

@@ -70,6 +70,8 @@ pub struct Answer {
     pub metadata: Map<String, Value>,
     /// The result of an MCP server as it was received, for MCP clients.
     pub mcp: Option<Box<McpResult>>,
+    /// What is answered in place of an output that is too large for the caller's model. `text` says the same.
+    pub preview: Option<Box<Value>>,
 }
 
 impl Reply {
@@ -85,14 +87,17 @@ impl Reply {
         }
     }
 
-    /// The content blocks of an MCP tool, if any of them is not text. Text alone is in `text` already.
-    fn media(&self) -> Option<&[Value]> {
-        let result = match &self.outcome {
-            Ok(answer) => answer.mcp.as_deref(),
-            Err(error) => error.mcp_result(),
+    /// The content blocks of an MCP tool, if any of them is not text. Text alone is in `text` already, as it is beside a preview.
+    fn media(&self) -> Option<Vec<&Value>> {
+        let (result, has_preview) = match &self.outcome {
+            Ok(answer) => (answer.mcp.as_deref()?, answer.preview.is_some()),
+            Err(error) => (error.mcp_result()?, false),
         };
-        let content = &result?.content;
-        content.iter().any(|block| block["type"] != "text").then_some(content)
+        let blocks: Vec<_> = match has_preview {
+            true => result.media().collect(),
+            false => result.content.iter().collect(),
+        };
+        blocks.iter().any(|block| block["type"] != "text").then_some(blocks)
     }
 }
 
@@ -249,7 +254,7 @@ impl Serialize for Reply {
         reply.serialize_field("success", &self.outcome.is_ok())?;
         match &self.outcome {
             Ok(answer) => {
-                reply.serialize_field("output", &answer.output)?;
+                reply.serialize_field("output", answer.preview.as_deref().unwrap_or(&answer.output))?;
                 reply.serialize_field("text", &answer.text)?;
                 reply.serialize_field("error", &None::<()>)?;
                 reply.serialize_field("metadata", &answer.metadata)?;
@@ -262,7 +267,7 @@ impl Serialize for Reply {
             }
         }
         if let Some(content) = content {
-            reply.serialize_field("content", content)?;
+            reply.serialize_field("content", &content)?;
         }
         reply.serialize_field("execution_time_ms", &u64::try_from(self.duration.as_millis()).unwrap_or(u64::MAX))?;
         reply.serialize_field("usage", &Usage { tokens: self.tokens, cost_usd: number(self.cost_usd) })?;

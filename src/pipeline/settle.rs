@@ -9,7 +9,7 @@ use serde_json::value::to_raw_value;
 use tokio::time::Instant;
 use tracing::Span;
 
-use super::accept::{Accepted, accept};
+use super::accept::{Accepted, Checked, accept, check};
 use super::execute::Executed;
 use super::receipt::{Annotate, Receipt, Reply};
 use super::refusals::Refusals;
@@ -198,11 +198,21 @@ impl CallScope<'_> {
         self.hold = Some(hold);
     }
 
-    /// The last stage: changes and checks the output, and charges for it.
-    pub(super) fn accept(&mut self, tool: &Tool, output: ToolOutput) -> Result<Accepted, CallError> {
+    /// Tokens that the text of the output may have.
+    pub(super) fn max_text_tokens(&self) -> u64 {
+        self.hold.as_ref().map_or(0, Hold::max_text_tokens)
+    }
+
+    /// Changes and checks the output.
+    pub(super) fn checked(&mut self, tool: &Tool, output: ToolOutput) -> Result<Checked, CallError> {
+        let max_text_tokens = self.max_text_tokens();
+        check(self.call, tool, output, max_text_tokens, &mut self.receipt.transforms)
+    }
+
+    /// The last stage: bounds the text, and charges for the output.
+    pub(super) fn accept(&mut self, tool: &Tool, checked: Result<Checked, CallError>) -> Result<Accepted, CallError> {
         let hold = self.hold.take().ok_or_else(|| CallError::internal("an executed call has no budget hold"));
-        let findings = &mut self.receipt.transforms;
-        let accepted = hold.and_then(|hold| accept(self.call.via, tool, output, hold, findings));
+        let accepted = hold.and_then(|hold| accept(self.call.via, tool, checked, hold));
         self.record_stage(Stage::Accept, accepted)
     }
 

@@ -136,6 +136,7 @@ impl Checkpoint {
         let audit =
             Audit::open(file, &AuditConfig { max_queued: 1_000, ..AuditConfig::default() }, Arc::default()).unwrap();
         let kept = Config { state_directory: Some(state.path().to_owned()), ..config.clone() };
+        let results = Results::new(&kept, store.clone(), Arc::clone(&metrics));
         let approvals = Approvals::new(&kept, store, audit.clone(), Arc::clone(&metrics));
         let pipeline = Arc::new(Pipeline {
             registry: Arc::new(Registry::new(snapshot)),
@@ -147,6 +148,7 @@ impl Checkpoint {
             retries: Retries::new(&config.execution),
             sessions: Sessions::new(&config.session),
             replies: Arc::new(replies),
+            results: Arc::new(results),
             settlement: Settlement::new(metrics, audit),
         });
         Self { pipeline, runs, state }

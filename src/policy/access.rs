@@ -37,9 +37,10 @@ pub struct CallerTools {
 }
 
 impl CallerTools {
-    /// All tools that are not hidden from the caller, sorted by name.
+    /// All tools that are not hidden from the caller, sorted by name. Not the one that reads stored results, which is listed
+    /// for models that get handles of them.
     pub fn visible(&self) -> impl Iterator<Item = (&Arc<Tool>, &Access)> {
-        self.all().filter(|(_, access)| **access != Access::Hidden)
+        self.listed().filter(|(_, access)| **access != Access::Hidden)
     }
 
     /// The tools that the caller may use, sorted by name.
@@ -50,7 +51,7 @@ impl CallerTools {
     /// The usable tools for models that match a query best, with their scores.
     pub fn search(&self, query: &str, at_most: usize) -> Vec<(&Arc<Tool>, f64)> {
         let found = self.snapshot.search(query, self.snapshot.tools().len()).into_iter();
-        let found = found.filter(|(tool, _)| tool.metadata.is_for_models());
+        let found = found.filter(|(tool, _)| tool.metadata.is_for_models() && !tool.metadata.reads_results());
         found.filter(|(tool, _)| self.access_to(tool.name()).is_some_and(Access::is_usable)).take(at_most).collect()
     }
 
@@ -86,7 +87,7 @@ impl CallerTools {
     /// A text with the number of tools that the caller may not use, and their requirements; `None` when there are none.
     pub fn left_out(&self) -> Option<String> {
         let mut needs = BTreeMap::<String, usize>::new();
-        for (tool, access) in self.all().filter(|(_, access)| !access.is_usable()) {
+        for (tool, access) in self.listed().filter(|(_, access)| !access.is_usable()) {
             let unmet: Vec<_> = self.set.checks.unmet(&tool.metadata, &self.caller).map(|unmet| unmet.need()).collect();
             let need = match access.reasons() {
                 [] => unmet.join(" and "),
@@ -94,11 +95,16 @@ impl CallerTools {
             };
             *needs.entry(need).or_default() += 1;
         }
-        let (count, all) = (needs.values().sum::<usize>(), self.access.len());
+        let (count, all) = (needs.values().sum::<usize>(), self.listed().count());
         let needs = needs.iter().map(|(need, tools)| format!("{tools} {} {need}", plural(*tools, "needs", "need")));
         let needs = needs.collect::<Vec<_>>().join("; ");
         (count > 0)
             .then(|| format!("{count} of {all} tools {} left out for this caller: {needs}", plural(count, "is", "are")))
+    }
+
+    /// Those of every list.
+    fn listed(&self) -> impl Iterator<Item = (&Arc<Tool>, &Access)> {
+        self.all().filter(|(tool, _)| !tool.metadata.reads_results())
     }
 
     fn all(&self) -> impl Iterator<Item = (&Arc<Tool>, &Access)> {

@@ -7,6 +7,7 @@ mod file_read;
 mod file_write;
 mod json_query;
 mod python_executor;
+mod read_result;
 mod side_thread;
 mod web_fetch;
 mod web_search;
@@ -22,6 +23,7 @@ use crate::config::{ToolsConfig, WebFetchConfig, WebSearchConfig};
 use crate::core::call::Arguments;
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::outbound::Outbound;
+use crate::results::Results;
 use crate::sandbox::{RunPython, Sandbox};
 use crate::tool::{Source, SourceTools, ToolDefinition};
 
@@ -33,13 +35,20 @@ pub struct Builtin {
     outbound: Outbound,
     workspaces: Workspaces,
     sandbox: Arc<Sandbox>,
+    results: Arc<Results>,
 }
 
 impl Builtin {
     /// `workspaces` are used by the file tools, and shared with the job that deletes those of expired sessions.
-    pub fn new(config: &ToolsConfig, outbound: Outbound, workspaces: Workspaces, sandbox: Arc<Sandbox>) -> Self {
+    pub fn new(
+        config: &ToolsConfig,
+        outbound: Outbound,
+        workspaces: Workspaces,
+        sandbox: Arc<Sandbox>,
+        results: Arc<Results>,
+    ) -> Self {
         let (web_fetch, web_search) = (config.web_fetch.clone(), config.web_search.clone());
-        Self { web_fetch, web_search, outbound, workspaces, sandbox }
+        Self { web_fetch, web_search, outbound, workspaces, sandbox, results }
     }
 }
 
@@ -65,6 +74,7 @@ impl Source for Builtin {
             Ok(file_write::definition(&self.workspaces)),
             Ok(json_query::definition()),
             Ok(self.python_executor()),
+            Ok(read_result::definition(&self.results)),
             web_fetch::definition(&self.web_fetch, &self.outbound),
             web_search::definition(&self.web_search, &self.outbound),
         ] {

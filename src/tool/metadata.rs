@@ -4,7 +4,7 @@ use rust_decimal::Decimal;
 use serde_json::{Map, Value};
 
 use crate::config::{ApprovalRule, AuditArguments, OutputCheck};
-use crate::core::call::{CallKind, Caller};
+use crate::core::call::{CallKind, Caller, READ_RESULT};
 
 /// The source name of the tools that are part of the program.
 pub(crate) const BUILTIN: &str = "builtin";
@@ -125,6 +125,11 @@ impl Metadata {
             Some(said) => matches!(said, "optional" | "required"),
             None => !self.source.starts_with("mcp:"),
         }
+    }
+
+    /// Whether it is the tool that reads stored results: listed only for models that get handles of them.
+    pub fn reads_results(&self) -> bool {
+        self.source == BUILTIN && self.name == READ_RESULT
     }
 
     /// Whether models may be offered the tool: `_meta.ui.visibility` of an MCP server can leave it to apps.

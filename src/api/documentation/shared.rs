@@ -37,7 +37,12 @@ const REQUEST: [(&str, &str, &str); 8] = [
         "approval_id",
         "The approval by which the call is made: `error_info.approval.id` of its refusal.",
     ),
-    ("Prefer", "prefer", "`wait=SECONDS`, at most 600: a call that needs approval is answered once that is decided."),
+    (
+        "Prefer",
+        "prefer",
+        "`wait=SECONDS`, at most 600: a call that needs approval is answered once that is decided. `handle`: a large result is \
+         stored, and answered by a preview with its handle.",
+    ),
     ("x-openwebui-chat-id", "chat_id", "The thread whose summary is stored and sent to the model."),
 ];
 

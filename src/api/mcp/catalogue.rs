@@ -78,11 +78,21 @@ impl Catalogues {
 }
 
 impl Catalogue {
-    /// The tools that the caller may use, those for apps alone only if the client shows apps.
-    pub(super) fn usable(&self, by: &CallerTools, shows_apps: bool) -> impl Iterator<Item = &McpTool> {
+    /// The tools that the caller may use, those for apps alone only if the client shows apps, and the one that reads stored
+    /// results only if the client gets handles of them.
+    pub(super) fn usable(
+        &self,
+        by: &CallerTools,
+        shows_apps: bool,
+        has_handles: bool,
+    ) -> impl Iterator<Item = &McpTool> {
         let tools = self.tools.iter().zip(self.snapshot.tools()).zip(by.access());
         let usable = tools.filter(|(_, access)| access.is_usable()).map(|(tool, _)| tool);
-        usable.filter(move |(_, tool)| shows_apps || tool.metadata.is_for_models()).map(|(tool, _)| tool)
+        let is_listed = move |metadata: &Metadata| match metadata.reads_results() {
+            true => has_handles,
+            false => shows_apps || metadata.is_for_models(),
+        };
+        usable.filter(move |(_, tool)| is_listed(&tool.metadata)).map(|(tool, _)| tool)
     }
 
     /// The list of tools with the annotations that the protocol's model lacks, such as `category`.
@@ -267,6 +277,12 @@ fn own_annotations(metadata: &Metadata) -> Option<ToolAnnotations> {
         annotations.read_only(effects.read_only && !metadata.dangerous).open_world(effects.open_world);
     annotations.destructive_hint = if metadata.dangerous { Some(true) } else { effects.destructive };
     Some(annotations)
+}
+
+/// For clients that get a preview of a large result, which has another schema.
+pub(super) fn without_output_schema(mut tool: McpTool) -> McpTool {
+    tool.output_schema = None;
+    tool
 }
 
 /// Revisions before 2026-07-28 allow only output schemas of objects, and their clients refuse others.

@@ -8,10 +8,11 @@ use serde_json::{Map, Value, json};
 
 use super::client::Client;
 use super::session::McpSession;
-use crate::config::McpEndpoint;
-use crate::core::call::{BudgetScopes, CallContext, Caller, ClientRequest, TraceParent, Via};
+use crate::config::{McpEndpoint, McpResults};
+use crate::core::call::{BudgetScopes, CallContext, Caller, ClientRequest, ResultHandles, TraceParent, Via};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::peer::ClientSession;
+use crate::gateway::Gateway;
 
 /// Header with the caller's own tokens for the services behind tools (C12): `name=token, name=token`.
 const TOKENS: HeaderName = HeaderName::from_static("x-sekisho-tokens");
@@ -55,6 +56,18 @@ impl McpClientContext {
             search: false,
             tokens: Tokens::default(),
         }
+    }
+
+    /// How its calls get large results, where its endpoint gives handles of them.
+    pub(super) fn handles(&self, gateway: &Gateway) -> Option<ResultHandles> {
+        self.has_handles().then(|| ResultHandles {
+            max_inline_bytes: gateway.pipeline.results.max_inline_bytes(),
+            session: self.session_id.as_deref().map(Into::into),
+        })
+    }
+
+    pub(super) fn has_handles(&self) -> bool {
+        self.endpoint.as_ref().is_some_and(|endpoint| endpoint.results == McpResults::Handles)
     }
 
     pub(super) fn call(&self, tool: String, client: Arc<Client>) -> CallContext {

@@ -1,6 +1,8 @@
 //! Results in the form of the client's revision. A reply becomes a `CallToolResult`: the tool's text for the model, its
 //! structured output for a program, and for a failure or refusal the reason and how to fix it.
 
+use std::iter;
+
 use rmcp::model::{
     CallToolResult, ContentBlock, ErrorCode as McpErrorCode, ErrorData, MetaObject, RequestId, ServerJsonRpcMessage,
 };
@@ -66,6 +68,9 @@ pub(super) fn unknown_tool(message: &str, alternatives: &[String]) -> ErrorData 
 
 fn of_answer(answer: &Answer, has_output_schema: bool) -> CallToolResult {
     let text = || vec![ContentBlock::text(&answer.text)];
+    if let Some(preview) = answer.preview.as_deref() {
+        return of_preview(answer, preview);
+    }
     let Some(mcp_result) = answer.mcp.as_deref() else {
         let mut result = CallToolResult::success(text());
         if has_output_schema || answer.output.is_object() {
@@ -79,6 +84,18 @@ fn of_answer(answer: &Answer, has_output_schema: bool) -> CallToolResult {
     let content = blocks(mcp_result).filter(|blocks| !is_cut(blocks, &answer.text)).unwrap_or_else(text);
     let mut result = CallToolResult::success(content);
     finish(&mut result, mcp_result, Some(&answer.output));
+    result
+}
+
+/// A preview of a large result, and its images.
+fn of_preview(answer: &Answer, preview: &Value) -> CallToolResult {
+    let media = answer.mcp.iter().flat_map(|result| result.media());
+    let media = media.filter_map(|block| ContentBlock::deserialize(block).ok());
+    let mut result = CallToolResult::success(iter::once(ContentBlock::text(&answer.text)).chain(media).collect());
+    result.structured_content = Some(preview.clone());
+    if let Some(mcp_result) = answer.mcp.as_deref().filter(|result| !result.meta.is_empty()) {
+        result.meta = Some(MetaObject(mcp_result.meta.clone()));
+    }
     result
 }
 
@@ -150,5 +167,21 @@ mod tests {
         let written = |answer: &Answer| serde_json::to_value(of_answer(answer, false)).expect("JSON")["_meta"].clone();
         assert_eq!(written(&made), json!({"sekisho/headers": {"location": "/pets/7"}}));
         assert_eq!(written(&Answer::default()), Value::Null);
+    }
+
+    #[test]
+    fn a_preview_is_answered_with_the_images_of_the_result() {
+        let content = vec![
+            json!({"type": "text", "text": "long"}),
+            json!({"type": "image", "mimeType": "image/png", "data": "AAAA"}),
+            json!({"type": "resource", "resource": {"uri": "a:b", "text": "long"}}),
+        ];
+        let preview = Some(Box::new(json!({"result_handle": "00"})));
+        let mcp = Some(Box::new(McpResult { content, structured: true, meta: Map::new() }));
+        let answer = Answer { output: json!({"rows": []}), text: "first".into(), mcp, preview, ..Answer::default() };
+        let written = serde_json::to_value(of_answer(&answer, true)).expect("JSON");
+        assert_eq!(written["structuredContent"], json!({"result_handle": "00"}));
+        let kinds: Vec<_> = written["content"].as_array().expect("blocks").iter().map(|block| &block["type"]).collect();
+        assert_eq!((kinds, &written["content"][0]["text"]), (vec!["text", "image"], &json!("first")));
     }
 }

@@ -6,6 +6,7 @@ use rmcp::model::{CallToolResult, ContentBlock, ErrorData, Tool as McpTool};
 use serde_json::{Value, json};
 
 use super::McpServer;
+use super::catalogue::without_output_schema;
 use super::client_context::McpClientContext;
 use super::result;
 use crate::core::call::Arguments;
@@ -107,7 +108,13 @@ fn describe(name: &str, server: &McpServer, client_context: &McpClientContext) -
     let gateway = &server.gateway;
     let catalogue = server.catalogues.present(gateway);
     match catalogue.tools_for(&client_context.caller, gateway).find(name) {
-        Ok(_) => Ok(of_json(json!(catalogue.get(name, &client_context.caller)))),
+        Ok(_) => {
+            let tool = catalogue.get(name, &client_context.caller).cloned();
+            Ok(of_json(match client_context.has_handles() {
+                true => json!(tool.map(without_output_schema)),
+                false => json!(tool),
+            }))
+        }
         // The same error as for a call of it.
         Err(error) if error.code() == ErrorCode::UnknownTool => {
             Err(result::unknown_tool(error.message(), error.alternatives()))

@@ -128,7 +128,8 @@ pub(crate) async fn categories(origin: RequestMeta, State(gateway): State<Arc<Ga
     ok(&tools.visible().map(|(tool, _)| tool.metadata.category.as_str()).collect::<BTreeSet<_>>())
 }
 
-/// Returns the schemas of all tools except those that their `roles` hide from the caller.
+/// Returns the schemas of all tools except those that their `roles` hide from the caller. With `Prefer: handle` that of
+/// `read_result` too.
 #[utoipa::path(get, path = "/tools/schemas", operation_id = "listSchemas", tag = "tools", params(Filter),
     responses((status = 200, body = Vec<ToolSchema<'_>>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn schemas(
@@ -137,7 +138,9 @@ pub(crate) async fn schemas(
     Parameters(filter): Parameters<Filter>,
 ) -> Response {
     let tools = gateway.pipeline.tools_for(&origin.caller);
-    ok(&filter.choose(&tools).map(|(tool, _)| ToolSchema::of(tool)).collect::<Vec<_>>())
+    let reader = tools.usable().filter(|tool| origin.preferences.handle && tool.metadata.reads_results());
+    let listed = filter.choose(&tools).map(|(tool, _)| tool).chain(reader);
+    ok(&listed.map(|tool| ToolSchema::of(tool)).collect::<Vec<_>>())
 }
 
 /// Searches the tools that the caller may use (BM25), best match first.

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::config::check::Findings;
 use crate::core::caller::Caller;
@@ -18,6 +18,19 @@ pub struct McpEndpoint {
     pub instructions: Option<String>,
     /// Whether clients that do not choose get three search tools in place of the list; without it as `server.mcp.tools`.
     pub search: Option<bool>,
+    /// How clients get large results.
+    pub results: McpResults,
+}
+
+/// How an endpoint's clients get large results.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum McpResults {
+    /// Whole, and their text within the token limit of the tool.
+    #[default]
+    Whole,
+    /// As a preview with a handle, which the tool `read_result` reads.
+    Handles,
 }
 
 impl McpEndpoint {

@@ -212,6 +212,8 @@ fn every_rule_of_the_check_is_enforced() {
         ("outbound: {allow_networks: [10.0.0.0/8, localhost]}", "outbound.allow_networks[1]"),
         ("outbound: {mcp_allowed_domains: ['https://a.example']}", "outbound.mcp_allowed_domains[0]"),
         ("outbound: {openapi_allowed_domains: ['*.example']}", "outbound.openapi_allowed_domains[0]"),
+        ("results: {max_inline_bytes: 1000}", "results.max_inline_bytes"),
+        ("results: {lifetime_seconds: 0}", "results.lifetime_seconds"),
         ("session: {idle_seconds: 0}", "session.idle_seconds"),
         ("session: {max_per_caller: 0}", "session.max_per_caller"),
         ("session: {max_idempotency_keys: 0}", "session.max_idempotency_keys"),

@@ -44,6 +44,11 @@ impl McpResult {
         });
         (!self.content.is_empty()).then(|| words.collect::<Vec<_>>().join("\n"))
     }
+
+    /// The blocks that are no text: images, sounds, links and binary resources.
+    pub fn media(&self) -> impl Iterator<Item = &Value> {
+        self.content.iter().filter(|block| block["type"] != "text" && block.pointer("/resource/text").is_none())
+    }
 }
 
 impl From<Value> for ToolOutput {

@@ -124,6 +124,8 @@ families! {
     tools_flagged: IntGauge = "tools_flagged" {},
     /// Closed segments of the audit trail that wait to be copied to object storage.
     audit_segments_waiting: IntGauge = "audit_segments_waiting" {},
+    /// Results too large for a model, by what became of them: stored, or why not (too_large, no_key, not_readable, unavailable).
+    large_results: IntCounterVec = "large_results_total" { outcome },
     /// Approvals by what became of them: asked, approved, denied, expired, used or unknown (the call's outcome).
     approvals: IntCounterVec = "approvals_total" { event },
     /// Approvals that wait for a decision, as of the last minute.

@@ -34,6 +34,7 @@ const FILES: &[(&str, &str)] = &[
     ("keys and limits", include_str!("migrations/0022_keys_and_limits.sql")),
     ("approvals", include_str!("migrations/0023_approvals.sql")),
     ("user tokens", include_str!("migrations/0024_user_tokens.sql")),
+    ("results", include_str!("migrations/0025_results.sql")),
 ];
 
 /// The version that this program knows.

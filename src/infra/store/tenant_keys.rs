@@ -36,6 +36,7 @@ const TABLES: &[(&str, Rows)] = &[
     ("replicas", Rows::AllTenants("the processes of the gateway")),
     ("reserved_charges", Rows::Tenant("tenant")),
     ("resources", Rows::AllTenants("the tenants themselves, and models and skills for all of them")),
+    ("results", Rows::Tenant("caller_key")),
     ("rule_usage", Rows::AllTenants("sums of the rules of the gateway, which may be of all tenants")),
     ("session_summaries", Rows::Of { table: "conversations", by: "conversation" }),
     ("shared_versions", Rows::AllTenants("counters of the tables of all tenants")),
@@ -51,7 +52,7 @@ const TABLES: &[(&str, Rows)] = &[
 ];
 
 /// Keys that no two tenants have, although the tenant is not in them: random, or a digest with the caller in it.
-const UNIQUE_IDS: [&str; 9] = [
+const UNIQUE_IDS: [&str; 10] = [
     "approvals.id",
     "approvals.pending_digest",
     "conversations.id",
@@ -60,6 +61,7 @@ const UNIQUE_IDS: [&str; 9] = [
     "plans.id",
     "idempotency_records.id",
     "reserved_charges.id",
+    "results.handle",
     "user_sign_ins.id",
 ];
 

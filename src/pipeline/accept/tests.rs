@@ -20,6 +20,20 @@ fn tool(metadata: Metadata, output_schema: Option<Value>) -> Tool {
     tool_with(metadata, json!({}), output_schema)
 }
 
+/// The answer, the tokens of its text, and the violations of the output schema.
+fn checked(
+    call: &CallContext,
+    tool: &Tool,
+    output: ToolOutput,
+    max_text_tokens: u64,
+) -> Result<(Answer, u64, Vec<Detail>), CallError> {
+    let checked = check(call, tool, output, max_text_tokens, &mut Vec::new())?;
+    let Checked { mut answer, tokens, violations, .. } = checked;
+    let (text, tokens) = bound_text(answer.text, tokens, max_text_tokens, || rest(call.via, tool));
+    answer.text = text;
+    Ok((answer, tokens, violations))
+}
+
 #[test]
 fn an_output_becomes_text_within_its_tokens() {
     let tool = tool(Metadata::default(), None);
@@ -31,7 +45,7 @@ fn an_output_becomes_text_within_its_tokens() {
         (ToolOutput { tokens: Some(7), ..ToolOutput::from(json!("35")) }, "35", 7),
     ];
     for (output, text, tokens) in cases {
-        let (answer, counted, _) = check(Via::Rest, &tool, output.clone(), 100, &mut Vec::new()).unwrap();
+        let (answer, counted, _) = checked(&call(), &tool, output.clone(), 100).unwrap();
         assert_eq!((answer.text.as_str(), counted), (text, tokens));
         assert_eq!(answer.output, output.value, "the value is not truncated");
     }
@@ -41,7 +55,8 @@ fn an_output_becomes_text_within_its_tokens() {
 fn a_cut_text_says_how_to_read_on() {
     let parameters = json!({"properties": {"path": {}, "offset": {}, "limit": {}}});
     let tool = tool_with(Metadata::default(), parameters, None);
-    let text = |via| check(via, &tool, json!("x".repeat(1_000)).into(), 100, &mut Vec::new()).unwrap().0.text;
+    let text =
+        |via| checked(&CallContext { via, ..call() }, &tool, json!("x".repeat(1_000)).into(), 100).unwrap().0.text;
     assert!(text(Via::Rest).ends_with("of 1000 bytes shown; `output` has all]"));
     let told = text(Via::Agent);
     assert!(
@@ -54,10 +69,10 @@ fn a_cut_text_says_how_to_read_on() {
 #[test]
 fn an_output_over_the_bound_is_refused_before_it_is_rendered() {
     let tool = tool(Metadata { max_output_bytes: 100, ..Metadata::default() }, None);
-    assert!(check(Via::Rest, &tool, json!("x".repeat(90)).into(), 1_000, &mut Vec::new()).is_ok());
+    assert!(checked(&call(), &tool, json!("x".repeat(90)).into(), 1_000).is_ok());
     let long = ToolOutput { text: Some("x".repeat(101)), ..ToolOutput::default() };
     for output in [json!("x".repeat(101)).into(), json!(vec![1; 60]).into(), long] {
-        let error = check(Via::Rest, &tool, output, 1_000, &mut Vec::new()).unwrap_err();
+        let error = checked(&call(), &tool, output, 1_000).unwrap_err();
         assert_eq!(error.code(), ErrorCode::OutputTooLarge);
         assert!(error.message().contains("100 are allowed"), "{}", error.message());
     }
@@ -67,7 +82,7 @@ fn an_output_over_the_bound_is_refused_before_it_is_rendered() {
 #[test]
 fn the_memory_limit_bounds_the_output_too() {
     let metadata = Metadata { memory_limit_mb: 1, max_output_bytes: 8 << 20, ..Metadata::default() };
-    let error = check(Via::Rest, &tool(metadata, None), json!("x".repeat(2 << 20)).into(), 1_000, &mut Vec::new());
+    let error = checked(&call(), &tool(metadata, None), json!("x".repeat(2 << 20)).into(), 1_000);
     let error = error.unwrap_err();
     assert_eq!(error.code(), ErrorCode::OutputTooLarge);
 }
@@ -75,7 +90,7 @@ fn the_memory_limit_bounds_the_output_too() {
 #[test]
 fn an_output_is_checked_against_its_schema_as_the_tool_is_configured() {
     let with = |output_check| tool(Metadata { output_check, ..Metadata::default() }, Some(json!({"type": "integer"})));
-    let check = |how, output: Value| check(Via::Rest, &with(how), output.into(), 100, &mut Vec::new());
+    let check = |how, output: Value| checked(&call(), &with(how), output.into(), 100);
     let error = check(OutputCheck::Enforce, json!("3")).unwrap_err();
     assert_eq!(error.code(), ErrorCode::InvalidOutput);
     assert_eq!(error.details()[0].message, "the output must be an integer, got \"3\"");
@@ -101,7 +116,8 @@ fn accepted_and_refused_outputs_are_charged_once() {
         let tool = tool(metadata.clone(), Some(json!({"type": "integer"})));
         let budgets = Budgets::new(&BudgetConfig::default());
         let hold = budgets.reserve(&call(), &tool).now_or_never().unwrap().unwrap();
-        let accepted = accept(Via::Rest, &tool, output.into(), hold, &mut Vec::new());
+        let checked = check(&call(), &tool, output.into(), hold.max_text_tokens(), &mut Vec::new());
+        let accepted = accept(Via::Rest, &tool, checked, hold);
         let cost = accepted.as_ref().map_or_else(CallError::cost_usd, |accepted| accepted.charge.cost_usd);
         assert_eq!(cost, Decimal::new(1, 1));
         assert_eq!(accepted.map(|accepted| accepted.charge.tokens).map_err(|error| error.code()), expected);
@@ -114,7 +130,8 @@ fn a_text_is_truncated_to_the_reserved_tokens_and_charged_as_truncated() {
     let tool = tool(Metadata { max_text_tokens: 2_000, ..Metadata::default() }, None);
     let budgets = Budgets::new(&BudgetConfig { max_tokens_per_request: 50, ..BudgetConfig::default() });
     let hold = budgets.reserve(&call(), &tool).now_or_never().unwrap().unwrap();
-    let accepted = accept(Via::Rest, &tool, json!("x".repeat(1_000)).into(), hold, &mut Vec::new()).unwrap();
+    let checked = check(&call(), &tool, json!("x".repeat(1_000)).into(), hold.max_text_tokens(), &mut Vec::new());
+    let accepted = accept(Via::Rest, &tool, checked, hold).unwrap();
     assert!(
         accepted.answer.text.ends_with("of 1000 bytes shown; `output` has all]") && accepted.answer.text.len() <= 200,
         "{}",
@@ -155,7 +172,7 @@ fn an_output_that_does_not_fit_after_the_rules_is_refused_without_what_they_foun
     let tool = tool(metadata, Some(json!({"type": "object", "properties": {"n": {"type": "integer"}}})));
     let tool = tool.with_transforms(TransformRules::compile(&config).unwrap().for_tool("t"));
     let mut findings = Vec::new();
-    let error = check(Via::Rest, &tool, json!({"n": 4711}).into(), 100, &mut findings).unwrap_err();
+    let error = check(&call(), &tool, json!({"n": 4711}).into(), 100, &mut findings).unwrap_err();
     assert_eq!((error.code(), findings.len()), (ErrorCode::InvalidOutput, 1));
     assert!(error.message().contains("after the rules `numbers` of tools.transform.results"), "{error}");
     assert_eq!(error.details().len(), 1);

@@ -64,7 +64,7 @@ pub(super) fn read(text: String) -> Result<Arc<Reply>, serde_json::Error> {
     let StoredReply { output, text: answer_text, metadata, execution_time_ms, usage, error_info, receipt } =
         serde_json::from_str(&text)?;
     let outcome = match error_info {
-        None => Ok(Answer { output, text: answer_text, metadata, mcp: None }),
+        None => Ok(Answer { output, text: answer_text, metadata, mcp: None, preview: None }),
         Some(error) => Err(error.into_error(output)),
     };
     let StoredReceipt { call_id, rate, attempts } = receipt;
@@ -115,7 +115,7 @@ mod tests {
         // A number that some JSON parsers do not read back exactly.
         let output = json!({"n": 5.022_222_222_222_223e-7, "list": [1, null, "ü\u{2028}"], "z": 1, "a": 2});
         let metadata = Map::from_iter([("provider".to_owned(), json!("test"))]);
-        let answered = Answer { output: output.clone(), text: "said".into(), metadata, mcp: None };
+        let answered = Answer { output: output.clone(), text: "said".into(), metadata, ..Answer::default() };
         let detail = Detail { path: "/a".into(), rule: "type".into(), message: "no".into() };
         let refused = CallError::new(ErrorCode::UpstreamError, "it broke")
             .at_stage(Stage::Execute)

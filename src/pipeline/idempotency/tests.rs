@@ -345,7 +345,7 @@ async fn on_a_full_disk_a_call_with_a_key_is_refused_and_costs_nothing() {
 
 /// A reply whose text has at least this many bytes.
 pub(super) fn reply_of(bytes: usize) -> Arc<Reply> {
-    let answer = Answer { output: Value::Null, text: "x".repeat(bytes), metadata: serde_json::Map::new(), mcp: None };
+    let answer = Answer { text: "x".repeat(bytes), ..Answer::default() };
     let receipt = Receipt::of(CallId::new());
     let duration = Duration::ZERO;
     Arc::new(Reply { outcome: Ok(answer), duration, tokens: 0, cost_usd: 0.into(), receipt, stored: None })

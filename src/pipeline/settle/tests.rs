@@ -22,7 +22,8 @@ fn checkpoint() -> Checkpoint {
 fn accepted(checkpoint: &Checkpoint) -> Accepted {
     let tool = checkpoint.tool();
     let hold = checkpoint.pipeline.budget.reserve(&call(), &tool).now_or_never().unwrap().unwrap();
-    accept(Via::Rest, &tool, json!("fine").into(), hold, &mut Vec::new()).unwrap()
+    let checked = check(&call(), &tool, json!("fine").into(), hold.max_text_tokens(), &mut Vec::new());
+    accept(Via::Rest, &tool, checked, hold).unwrap()
 }
 
 #[tokio::test]

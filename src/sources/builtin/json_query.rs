@@ -21,7 +21,7 @@ use crate::core::error::CallError;
 use crate::tool::Metadata;
 use crate::tool::{Attempt, Execution, Executor, ToolDefinition};
 
-const MAX_QUERY_BYTES: usize = 4096;
+pub(super) const MAX_QUERY_BYTES: usize = 4096;
 
 /// Nested brackets and prefixes: the parser recurses on every one.
 const MAX_NESTING: usize = 64;
@@ -91,7 +91,11 @@ impl Executor for JsonQuery {
     }
 }
 
-fn select(query: &str, data: &Value, bounds: (usize, usize), stop: &Stop) -> Result<Value, CallError> {
+/// What the expression selects. `bounds`: bytes that it may walk over and build, and those of the result.
+///
+/// # Errors
+/// `tool_error` with the position in the expression; `output_too_large`.
+pub(super) fn select(query: &str, data: &Value, bounds: (usize, usize), stop: &Stop) -> Result<Value, CallError> {
     let (memory, output) = bounds;
     let tree = jmespath::parse(query).map_err(|error| explained(&error))?;
     let data = Rcvar::new(Variable::from_serializable(data).map_err(|error| explained(&error))?);
@@ -101,7 +105,7 @@ fn select(query: &str, data: &Value, bounds: (usize, usize), stop: &Stop) -> Res
 
 /// # Errors
 /// `tool_error` when the expression is too long, or nested too deeply to parse safely.
-fn check(query: &str) -> Result<(), CallError> {
+pub(super) fn check(query: &str) -> Result<(), CallError> {
     if query.len() > MAX_QUERY_BYTES {
         return Err(CallError::tool(format!("the query is longer than {MAX_QUERY_BYTES} bytes")));
     }

@@ -6,10 +6,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::config::{OutboundConfig, SandboxConfig, WorkspaceConfig};
+use crate::config::{Config, OutboundConfig, SandboxConfig, WorkspaceConfig};
 use crate::core::call::{CallContext, Caller, Deadline, ToolOutput, Via};
 use crate::core::session::Session;
 use crate::infra::metrics::Metrics;
+use crate::infra::store::test_support::test_store;
 use crate::tool::{Attempt, ToolDefinition};
 
 pub(super) async fn run(tool: &ToolDefinition, arguments: Value) -> Result<ToolOutput, CallError> {
@@ -24,7 +25,11 @@ pub(super) async fn run_error(tool: &ToolDefinition, arguments: Value) -> CallEr
     }
 }
 
-async fn run_within(tool: &ToolDefinition, call: &CallContext, arguments: Value) -> Result<ToolOutput, CallError> {
+pub(super) async fn run_within(
+    tool: &ToolDefinition,
+    call: &CallContext,
+    arguments: Value,
+) -> Result<ToolOutput, CallError> {
     let Value::Object(arguments) = arguments else { panic!("arguments are an object") };
     let attempt = Attempt {
         call,
@@ -40,17 +45,20 @@ async fn run_within(tool: &ToolDefinition, call: &CallContext, arguments: Value)
     result
 }
 
-fn builtin() -> Builtin {
+async fn builtin() -> Builtin {
     let config = ToolsConfig::default();
     let outbound = Outbound::new(&OutboundConfig::default()).unwrap();
     let metrics = Metrics::new("test").unwrap().for_sandbox();
     let sandbox = Sandbox::new(&SandboxConfig::default(), metrics, Arc::default()).unwrap();
-    Builtin::new(&config, outbound, Workspaces::new("/nonexistent".into(), &config.workspace), Arc::new(sandbox))
+    let workspaces = Workspaces::new("/nonexistent".into(), &config.workspace);
+    let metrics = Arc::new(Metrics::new("test").unwrap());
+    let results = Results::new(&Config::default(), test_store().await, metrics);
+    Builtin::new(&config, outbound, workspaces, Arc::new(sandbox), Arc::new(results))
 }
 
-#[test]
-fn every_tool_describes_itself_fully() {
-    for tool in builtin().tools().tools {
+#[tokio::test]
+async fn every_tool_describes_itself_fully() {
+    for tool in builtin().await.tools().tools {
         let name = &tool.metadata.name;
         assert!(tool.metadata.description.len() > 40, "{name}: a model needs more to go by");
         assert_eq!((tool.metadata.source.as_str(), tool.metadata.version.as_str()), ("builtin", "1.0.0"), "{name}");
@@ -65,9 +73,10 @@ fn every_tool_describes_itself_fully() {
     }
 }
 
-#[test]
-fn each_tool_has_the_metadata_for_policies() {
+#[tokio::test]
+async fn each_tool_has_the_metadata_for_policies() {
     let facts: Vec<_> = builtin()
+        .await
         .tools()
         .tools
         .iter()
@@ -90,6 +99,7 @@ fn each_tool_has_the_metadata_for_policies() {
     - "file_write [files] 60/min dangerous session_aware"
     - "json_query [data] 600/min idempotent"
     - "python_executor [code] 60/min session_aware"
+    - "read_result [data] 600/min idempotent"
     - "web_fetch [web] 60/min idempotent"
     "#);
 }
@@ -122,7 +132,7 @@ async fn file_tools_require_a_session() {
         ("file_write", json!({"path": "a.txt", "content": ""})),
         ("file_list", json!({})),
     ] {
-        let tools = builtin().tools().tools;
+        let tools = builtin().await.tools().tools;
         let tool = tools.iter().find(|offered| offered.metadata.name == tool).unwrap();
         let error = run_error(tool, arguments).await;
         assert_eq!(error.code(), ErrorCode::InvalidRequest);

@@ -12,26 +12,32 @@ use serde_json::{Map, Value};
 use super::approval;
 use super::tasks::with_task_support;
 use super::{Context, Questionable, StartedRequest, cursor, parsed, ready};
-use crate::api::mcp::catalogue::{LIST_TTL_MS, Page, for_older_clients, page};
+use crate::api::mcp::catalogue::{LIST_TTL_MS, Page, for_older_clients, page, without_output_schema};
 use crate::api::mcp::client::Client;
 use crate::api::mcp::extensions::{APPS, TASKS};
 use crate::api::mcp::headers::Era;
 use crate::api::mcp::running_request::Outcome;
 use crate::api::mcp::tasks::TaskOwner;
 use crate::api::mcp::{result, search};
-use crate::core::call::{Arguments, CallContext};
+use crate::core::call::{Arguments, CallContext, READ_RESULT};
 
 impl Context {
     pub(super) fn tools(&self, request: &PaginatedRequestParams) -> Result<ServerResult, ErrorData> {
         let cursor = cursor(request);
         let catalogue = self.server.catalogues.present(&self.server.gateway);
+        let has_handles = self.client.has_handles();
         let Page { items, next } = if self.client.search {
-            page(search::tools().iter().cloned(), |tool| &tool.name, cursor)?
+            let reader = catalogue.get(READ_RESULT, &self.client.caller).filter(|_| has_handles);
+            page(search::tools().iter().chain(reader), |tool| &tool.name, cursor)?
         } else {
             let tools = catalogue.tools_for(&self.client.caller, &self.server.gateway);
-            // Whole tools are cloned for one page only.
-            let Page { items, next } = page(catalogue.usable(&tools, self.declares(APPS)), |tool| &tool.name, cursor)?;
-            Page { items: items.into_iter().cloned().collect(), next }
+            page(catalogue.usable(&tools, self.declares(APPS), has_handles), |tool| &tool.name, cursor)?
+        };
+        // Whole tools are cloned for one page only.
+        let items = items.into_iter().cloned();
+        let items: Vec<_> = match has_handles {
+            true => items.map(without_output_schema).collect(),
+            false => items.collect(),
         };
         let items = match self.era {
             Era::Stateless => items,
@@ -100,7 +106,7 @@ impl Context {
             let has_output_schema = tool.is_some_and(|tool| tool.output.is_some());
             let asking = Arc::clone(&client);
             let max_wait = move |needed| approval::ask(Arc::clone(&asking), needed).boxed();
-            let call = CallContext { session, ..call };
+            let call = CallContext { session, handles: context.handles(&gateway), ..call };
             let answered = gateway.call_when_approved(call, arguments, max_wait).await;
             if era == Era::Stateless
                 && let Some(missing) = result::missing_capability(&answered.reply, &client)

@@ -1,0 +1,15 @@
+//! What a call whose result goes to a model says about large ones.
+
+use std::sync::Arc;
+
+/// The built-in tool that reads stored results.
+pub const READ_RESULT: &str = "read_result";
+
+/// A result that is too large for the model is stored, and answered by a preview with its handle.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResultHandles {
+    /// Bytes of a result that the model still gets whole.
+    pub max_inline_bytes: usize,
+    /// The session that alone can read what is stored.
+    pub session: Option<Arc<str>>,
+}

@@ -1,0 +1,122 @@
+//! Results that are too large for the caller's model: stored, and answered by a preview. Everything else that happens to a
+//! result (rules, schema) has happened before.
+
+use serde_json::Value;
+
+use super::Pipeline;
+use super::accept::{BYTES_PER_TOKEN, Checked};
+use crate::core::call::{CallContext, READ_RESULT, Via};
+use crate::core::json;
+use crate::results::LargeResult;
+use crate::tool::{Tool, how_to_read_on};
+
+impl Pipeline {
+    /// Stores the output of a call, if it is too large, and puts a preview in its place. Where it is not stored, the preview has
+    /// no handle.
+    pub(super) async fn shorten(&self, call: &CallContext, tool: &Tool, checked: &mut Checked, max_text_tokens: u64) {
+        let (Some(large), Some(handles)) = (checked.large.take(), &call.handles) else { return };
+        let may_read = self.tools_for(&call.caller).find(READ_RESULT).is_ok();
+        // Boxed, because few results are large.
+        let is_stored = Box::pin(self.results.keep(call, &large, may_read)).await;
+        let max_bytes = max_bytes(handles.max_inline_bytes, max_text_tokens);
+        let handle = is_stored.then_some(&*large.handle);
+        checked.show(large.preview(handle, &rest(call.via, tool, &large, is_stored), max_bytes));
+    }
+}
+
+/// Whether a result is stored and answered by a preview: one whose text is too long, or for who gets the value too, the value.
+/// `text`: with its tokens, if the tool reports them.
+pub(super) fn is_large(
+    call: &CallContext,
+    tool: &Tool,
+    value: &Value,
+    (text, tokens): (&str, Option<u64>),
+    max_text_tokens: u64,
+) -> bool {
+    let Some(handles) = call.handles.as_ref().filter(|_| !tool.metadata.reads_results()) else { return false };
+    // An agent's model gets the text alone.
+    let gets_value = call.via != Via::Agent;
+    text.len() > max_bytes(handles.max_inline_bytes, max_text_tokens)
+        || tokens.is_some_and(|tokens| tokens > max_text_tokens)
+        || gets_value && json::approximate_size(value) > handles.max_inline_bytes
+}
+
+fn max_bytes(max_inline_bytes: usize, max_text_tokens: u64) -> usize {
+    let of_tokens = max_text_tokens.saturating_mul(BYTES_PER_TOKEN);
+    max_inline_bytes.min(usize::try_from(of_tokens).unwrap_or(usize::MAX))
+}
+
+/// How the rest is read, as a sentence for a model.
+fn rest(via: Via, tool: &Tool, large: &LargeResult, is_stored: bool) -> String {
+    let handle = &large.handle;
+    match (is_stored, via) {
+        (false, _) => format!("The rest is not stored; {}.", how_to_read_on(Some(tool.input.document()))),
+        (true, Via::Rest) => format!("GET /results/{handle} reads the rest, by offset and limit, or by query or grep."),
+        (true, _) => format!(
+            "The tool `{READ_RESULT}` with the handle {handle} reads the rest, by `offset` and `limit`, or what you need \
+             of it by `query` or `grep`."
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::core::call::{Arguments, Caller, ResultHandles, ToolOutput};
+    use crate::pipeline::tests::{Checkpoint, Scripted};
+
+    fn checkpoint(output: ToolOutput) -> Checkpoint {
+        Checkpoint::around(Scripted::answering(move |_| Ok(output.clone())))
+    }
+
+    fn call(via: Via) -> CallContext {
+        let handles = Some(ResultHandles { max_inline_bytes: 2_000, session: None });
+        CallContext { handles, ..CallContext::new("scripted", Arc::new(Caller::new("ann", "acme", Vec::new())), via) }
+    }
+
+    /// The output as it is answered, and the text.
+    async fn answer(checkpoint: &Checkpoint, call: CallContext) -> (Value, String) {
+        let reply = checkpoint.pipeline.call(call, Arguments::new()).await.reply;
+        let shown = serde_json::to_value(&*reply).unwrap();
+        (shown["output"].clone(), shown["text"].as_str().unwrap().to_owned())
+    }
+
+    #[tokio::test]
+    async fn only_a_large_result_of_a_call_for_a_model_is_answered_by_a_preview() {
+        let rows: Vec<_> = (0..500).map(|id| json!({"id": id})).collect();
+        let large = checkpoint(json!({"rows": rows}).into());
+        let whole = CallContext { handles: None, ..call(Via::Rest) };
+        assert_eq!(answer(&large, whole).await.0, json!({"rows": rows}));
+        // No tool reads it in this pipeline.
+        let (output, text) = answer(&large, call(Via::Agent)).await;
+        assert_eq!(output["shape"], "{rows: [500 × {id: number}]}");
+        assert!(output.get("result_handle").is_none() && text.len() <= 2_000, "{text}");
+        assert_eq!(output["note"], "The rest is not stored; call it again for less at a time to read the rest.");
+        let small = checkpoint(json!({"rows": [1]}).into());
+        assert_eq!(answer(&small, call(Via::Agent)).await.0, json!({"rows": [1]}));
+    }
+
+    #[tokio::test]
+    async fn a_short_text_of_a_large_value_is_enough_for_an_agent() {
+        let value = json!({"figure": "x".repeat(5_000)});
+        let output = ToolOutput { text: Some("a figure".into()), ..ToolOutput::from(value.clone()) };
+        let checkpoint = checkpoint(output);
+        assert_eq!(answer(&checkpoint, call(Via::Agent)).await, (value, "a figure".to_owned()));
+        let (output, _) = answer(&checkpoint, call(Via::Mcp)).await;
+        assert_eq!(output["content_type"], "application/json", "a client of MCP gets the value too");
+    }
+
+    #[tokio::test]
+    async fn a_preview_costs_its_own_tokens() {
+        let checkpoint =
+            checkpoint(ToolOutput { tokens: Some(90_000), ..ToolOutput::from(json!("word ".repeat(20_000))) });
+        let reply = checkpoint.pipeline.call(call(Via::Agent), Arguments::new()).await.reply;
+        let text = reply.outcome.as_ref().unwrap().text.len() as u64;
+        assert_eq!(reply.tokens, text.div_ceil(4));
+        assert!(reply.tokens <= 500);
+    }
+}

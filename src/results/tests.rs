@@ -1,0 +1,114 @@
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::*;
+use crate::config::{Secret, SecretsConfig, StoreConfig};
+use crate::core::call::{ResultHandles, Via};
+use crate::infra::blobs::BlobKey;
+use crate::infra::blobs::test_support::{folder_storage, storage_out_of_reach};
+use crate::infra::store::test_support::{age_results, test_store};
+
+fn config() -> Config {
+    let key = Some(Secret::new("1f".repeat(32)));
+    Config { secrets: SecretsConfig { key, ..SecretsConfig::default() }, ..Config::default() }
+}
+
+fn results(store: &Store) -> Results {
+    Results::new(&config(), store.clone(), Arc::new(Metrics::new("test").unwrap()))
+}
+
+fn call(caller: Caller, session: Option<&str>) -> CallContext {
+    let handles = ResultHandles { max_inline_bytes: 100, session: session.map(Into::into) };
+    CallContext { handles: Some(handles), ..CallContext::new("tool", Arc::new(caller), Via::Agent) }
+}
+
+fn ann(session: Option<&str>) -> CallContext {
+    call(Caller::new("ann", "acme", Vec::new()), session)
+}
+
+fn text_of(bytes: usize) -> LargeResult {
+    LargeResult::new(&json!("x".repeat(bytes)), "")
+}
+
+#[tokio::test]
+async fn a_result_is_read_by_its_caller_in_its_session_alone() {
+    let store = test_store().await;
+    let results = results(&store);
+    let large = LargeResult::new(&json!({"rows": [1, 2]}), "");
+    assert!(results.keep(&ann(Some("s")), &large, true).await);
+    let read = results.read(&ann(Some("s")), &large.handle).await.unwrap();
+    assert_eq!(read, OpenedResult { kind: ResultKind::Json, text: r#"{"rows":[1,2]}"#.into() });
+    let again = Results::new(&config(), store.clone(), Arc::new(Metrics::new("test").unwrap()));
+    assert_eq!(
+        again.read(&ann(Some("s")), &large.handle).await.unwrap(),
+        read,
+        "after a restart, or at another replica"
+    );
+    let (handle, upper) = (large.handle.as_str(), large.handle.to_uppercase());
+    for (other, handle) in [
+        (ann(None), handle),
+        (ann(Some("other")), handle),
+        (call(Caller::new("bob", "acme", Vec::new()), Some("s")), handle),
+        (call(Caller::new("ann", "other", Vec::new()), Some("s")), handle),
+        (call(Caller::anonymous(), Some("s")), handle),
+        (ann(Some("s")), "0123456789abcdef0123456789abcdef"),
+        (ann(Some("s")), "../x"),
+        (ann(Some("s")), upper.as_str()),
+    ] {
+        let error = results.read(&other, handle).await.unwrap_err();
+        assert_eq!(error.code(), ErrorCode::UnknownResult, "{other:?}");
+        assert_eq!(error.message(), unknown().message(), "nothing says whether it is there");
+    }
+    age_results(&store, Duration::from_secs(ResultsConfig::default().lifetime_seconds)).await;
+    assert_eq!(results.read(&ann(Some("s")), &large.handle).await.unwrap_err().code(), ErrorCode::UnknownResult);
+    results.forget_expired().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_stored_is_sealed() {
+    let store = test_store().await;
+    let large = LargeResult::new(&json!("hunter2 and more"), "");
+    assert!(results(&store).keep(&ann(None), &large, true).await);
+    let caller = Caller::new("ann", "acme", Vec::new());
+    let stored = store.result(&large.handle, owner(&caller, "")).await.unwrap().unwrap();
+    let ResultContent::Sealed(sealed) = stored.content else { panic!("it is small") };
+    assert!(!sealed.contains("hunter2"));
+}
+
+#[tokio::test]
+async fn a_result_that_cannot_be_stored_says_so() {
+    let store = test_store().await;
+    let results = results(&store);
+    assert!(!results.keep(&ann(None), &text_of(100), false).await, "nobody could read it");
+    assert!(!results.keep(&ann(None), &text_of(MAX_RESULT_BYTES + 1), true).await);
+    assert!(!results.keep(&ann(None), &text_of(5 << 20), true).await, "there is no object storage");
+    let database = StoreConfig { url: Some(Secret::new("postgres://localhost/sekisho")) };
+    let without_key = Config { store: database, ..Config::default() };
+    let metrics = Arc::new(Metrics::new("test").unwrap());
+    let without_key = Results::new(&without_key, store, Arc::clone(&metrics));
+    assert!(!without_key.can_keep() && !without_key.keep(&ann(None), &text_of(100), true).await);
+    assert!(metrics.render().contains(r#"test_large_results_total{outcome="no_key"} 1"#));
+}
+
+#[tokio::test]
+async fn a_large_one_is_an_object_that_each_replica_reads_and_that_goes_with_it() {
+    let (store, folder) = (test_store().await, TempDir::new().unwrap());
+    let (one, other) = (results(&store), results(&store));
+    for replica in [&one, &other] {
+        replica.set_blobs(&folder_storage(folder.path()));
+    }
+    let large = text_of(5 << 20);
+    assert!(one.keep(&ann(None), &large, true).await);
+    assert_eq!(other.read(&ann(None), &large.handle).await.unwrap().text, large.text);
+    let blobs = folder_storage(folder.path());
+    let objects = blobs.list(&BlobKey::of(["results"])).await.unwrap();
+    assert_eq!(objects.len(), 1);
+    other.remove_orphans().await.unwrap();
+    assert_eq!(blobs.list(&BlobKey::of(["results"])).await.unwrap(), objects, "a row names it");
+    blobs.delete(&objects[0].key).await.unwrap();
+    let error = other.read(&ann(None), &large.handle).await.unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Overloaded);
+    let away = results(&store);
+    away.set_blobs(&storage_out_of_reach());
+    assert!(!away.keep(&ann(None), &text_of(5 << 20), true).await);
+}
