@@ -132,8 +132,10 @@ fn turns<'a>(
                 }
             }
             {
-                let answers =
-                    stream::iter(own).map(|checked| answer(&*agent.toolbox, checked, end).instrument(span.clone()));
+                let max_result_bytes = progress.room.max_result_bytes(profile);
+                let answers = stream::iter(own).map(|checked| {
+                    answer(&*agent.toolbox, checked, max_result_bytes, end).instrument(span.clone())
+                });
                 let mut answers = pin!(answers.buffered(profile.parallel_tool_calls.max(1)));
                 while let Some((call, answer)) = answers.next().await {
                     yield progress.record(&call, answer, profile);
@@ -193,12 +195,17 @@ fn answer_of_model<'a>(
     }
 }
 
-async fn answer(toolbox: &dyn Toolbox, checked: CheckedCall, end: Option<Instant>) -> (RequestedCall, ToolAnswer) {
+async fn answer(
+    toolbox: &dyn Toolbox,
+    checked: CheckedCall,
+    max_result_bytes: usize,
+    end: Option<Instant>,
+) -> (RequestedCall, ToolAnswer) {
     let CheckedCall { call, arguments, corrections } = checked;
     let answer = match arguments {
         Ok(arguments) => {
             let tool = call.tool.clone();
-            let call = ToolboxCall { corrections, ..ToolboxCall::new(&call.id, tool, arguments) };
+            let call = ToolboxCall { corrections, max_result_bytes, ..ToolboxCall::new(&call.id, tool, arguments) };
             ask_until_ready(toolbox, &call, end).await
         }
         Err(problem) => ToolAnswer { success: false, text: problem, error_info: None, images: Vec::new() },

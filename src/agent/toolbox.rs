@@ -65,6 +65,8 @@ pub struct ToolboxCall {
     pub arguments: Arguments,
     /// What was corrected in the model's call, for its receipt.
     pub corrections: Vec<Coercion>,
+    /// Bytes of a result that the model reads at once.
+    pub max_result_bytes: usize,
     pub record: RecordedCall,
 }
 
@@ -89,7 +91,8 @@ impl ToolboxCall {
     /// A call that no journal knows.
     pub fn new(id: impl Into<String>, tool: impl Into<String>, arguments: Arguments) -> Self {
         let (id, tool) = (id.into(), tool.into());
-        Self { id, tool, arguments, corrections: Vec::new(), record: RecordedCall::default() }
+        let (corrections, record) = (Vec::new(), RecordedCall::default());
+        Self { id, tool, arguments, corrections, max_result_bytes: usize::MAX, record }
     }
 }
 

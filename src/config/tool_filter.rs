@@ -1,6 +1,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use crate::core::call::READ_RESULT;
 use crate::core::tool_scope::matches;
 
 /// Names of tools; a final `*` matches any rest.
@@ -13,8 +14,9 @@ pub struct ToolFilter {
 }
 
 impl ToolFilter {
+    /// Whether a tool is left. The one that reads stored results need not be included.
     pub fn admits(&self, name: &str) -> bool {
         let is_in = |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, name));
-        (self.include.is_empty() || is_in(&self.include)) && !is_in(&self.exclude)
+        (self.include.is_empty() || name == READ_RESULT || is_in(&self.include)) && !is_in(&self.exclude)
     }
 }

@@ -1,4 +1,5 @@
-//! Shortens results of tools that are too long for a model.
+//! Shortens texts that are too long for a model and of which nothing is stored: errors, answers of sub-agents, results of
+//! another gateway.
 
 use serde_json::Value;
 

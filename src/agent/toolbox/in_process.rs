@@ -11,10 +11,11 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::images::find_images;
-use super::{RecordedCall, ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
+use super::{ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
 use crate::approval::MAX_WAIT;
-use crate::core::call::{BudgetScopes, CallContext, Caller, ChargeSink, ClientRequest, TraceParent, Via};
-use crate::core::coercion::Coercion;
+use crate::core::call::{
+    Arguments, BudgetScopes, CallContext, Caller, ChargeSink, ClientRequest, ResultHandles, TraceParent, Via,
+};
 use crate::core::session::Session;
 use crate::gateway::Gateway;
 use crate::infra::telemetry;
@@ -52,8 +53,9 @@ impl InProcess {
         }
     }
 
-    fn context(&self, id: String, tool: String, corrections: Vec<Coercion>, record: RecordedCall) -> CallContext {
-        CallContext {
+    fn call_of(&self, call: ToolboxCall) -> (CallContext, Arguments) {
+        let ToolboxCall { id, tool, arguments, corrections, max_result_bytes, record } = call;
+        let context = CallContext {
             corrections,
             agent_call: Some(id.into()),
             upstream_key: record.key,
@@ -61,11 +63,16 @@ impl InProcess {
             request: self.request.clone(),
             scopes: self.scopes.clone(),
             session: self.session.clone(),
+            handles: Some(ResultHandles {
+                max_inline_bytes: self.gateway.pipeline.results.max_inline_bytes().min(max_result_bytes),
+                session: self.session.as_ref().map(|session| Arc::clone(&session.id)),
+            }),
             claimed_user: self.claimed_user.clone(),
             tool_parameters: self.tool_parameters.clone(),
             trace: telemetry::current().or_else(|| self.trace.clone()),
             ..CallContext::new(tool, Arc::clone(&self.caller), Via::Agent)
-        }
+        };
+        (context, arguments)
     }
 }
 
@@ -73,8 +80,12 @@ impl Toolbox for InProcess {
     fn list(&self) -> BoxFuture<'_, Result<Vec<ToolDescription>, ToolboxUnreachable>> {
         let usable = self.gateway.pipeline.tools_for(&self.caller);
         let on = usable.usable().filter(|tool| tool.metadata.is_for_models() && !self.off.contains(tool.name()));
-        let tools = Ok(on.map(|tool| ToolDescription::from(&**tool)).collect());
-        Box::pin(async { tools })
+        let on: Vec<_> = on.collect();
+        // Without another tool there are no results to read.
+        let has_results = on.iter().any(|tool| !tool.metadata.reads_results());
+        let tools = on.into_iter().filter(|_| has_results).map(|tool| ToolDescription::from(&**tool));
+        let tools: Vec<_> = tools.collect();
+        Box::pin(async { Ok(tools) })
     }
 
     fn call(&self, call: ToolboxCall) -> BoxFuture<'_, ToolAnswer> {
@@ -83,10 +94,10 @@ impl Toolbox for InProcess {
                 let text = format!("the tool `{}` is switched off for this session; use another", call.tool);
                 return ToolAnswer { success: false, text, error_info: None, images: Vec::new() };
             }
-            let context = self.context(call.id, call.tool, call.corrections, call.record);
+            let (call, arguments) = self.call_of(call);
             // The run pauses until somebody decides; the model reads a refusal.
             let max_wait = |_| ready(MAX_WAIT).boxed();
-            let answered = self.gateway.call_when_approved(context, call.arguments, max_wait).await;
+            let answered = self.gateway.call_when_approved(call, arguments, max_wait).await;
             ToolAnswer::from(&*answered.reply)
         })
     }

@@ -14,6 +14,9 @@ use crate::infra::remote_gateway::{RemoteGateway, RemoteRequest};
 /// Timeout of listing the tools.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Large results are answered by a preview with a handle, which `read_result` reads.
+const PREFER: HeaderName = HeaderName::from_static("prefer");
+
 /// Header with the request id under which the gateway's budget counts a run's calls.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -46,7 +49,7 @@ impl OverHttp {
 
     /// The same tools, for one run and one session.
     pub fn for_request(&self, request: Option<&str>, session: &str) -> Self {
-        let gateway = self.gateway.clone();
+        let gateway = self.gateway.clone().with_header(PREFER, HeaderValue::from_static("handle"));
         let gateway = match request.and_then(|id| HeaderValue::try_from(id).ok()) {
             Some(id) => gateway.with_header(REQUEST_ID, id),
             None => gateway,

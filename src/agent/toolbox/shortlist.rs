@@ -7,13 +7,14 @@ use futures_util::future::BoxFuture;
 
 use super::{ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
 use crate::agent::message::{AssistantTurn, Message};
+use crate::core::call::READ_RESULT;
 use crate::registry::{SearchIndex, Searchable};
 
 /// How many of the latest user messages are searched.
 const LATEST_MESSAGES: usize = 4;
 
-/// At most `max` of the tools, in their order: first those that the conversation has called, then those that best
-/// match the user's messages.
+/// At most `max` of the tools, in their order: first the one that reads stored results and those that the conversation has
+/// called, then those that best match the user's messages.
 pub fn shortlist(mut tools: Vec<ToolDescription>, max: usize, conversation: &[Message]) -> Vec<ToolDescription> {
     if tools.len() <= max {
         return tools;
@@ -39,7 +40,8 @@ fn chosen(tools: &[ToolDescription], max: usize, conversation: &[Message]) -> BT
     });
     let user_text = user_text.take(LATEST_MESSAGES).collect::<Vec<_>>().join("\n");
     let index = SearchIndex::build(tools.iter().map(Searchable::from));
-    let known = (0..tools.len()).filter(|place| called.contains(tools[*place].name.as_str()));
+    let is_known = |name: &str| name == READ_RESULT || called.contains(name);
+    let known = (0..tools.len()).filter(|place| is_known(&tools[*place].name));
     let fitting = index.search(&user_text, max).into_iter().map(|(place, _)| place);
     let mut kept = BTreeSet::new();
     for place in known.chain(fitting).chain(0..tools.len()) {
@@ -116,6 +118,9 @@ mod tests {
         ] {
             assert_eq!(names(&shortlist(tools(), max, &conversation)), expected);
         }
+        let reader = ToolDescription { name: READ_RESULT.into(), ..tools()[0].clone() };
+        let with_reader = [tools(), vec![reader]].concat();
+        assert_eq!(names(&shortlist(with_reader, 2, &conversation)), ["api__operation_150", READ_RESULT]);
         assert_eq!(shortlist(tools(), 128, &conversation).len(), 128);
         assert_eq!(shortlist(tools(), 202, &conversation), tools());
     }
