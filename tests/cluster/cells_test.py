@@ -86,6 +86,8 @@ INSERT INTO approvals (id, tenant, caller_key, caller_id, tool, state, call_dige
     uses, fence, revision, created, expires, changed)
 VALUES ('approval-{tenant}', '{tenant}', '{caller}', 'ann', 'time', 'pending', 'call', 'tool', '{{}}', 'sealed', '[]',
     0, 0, 1, 1, 1, 1);
+INSERT INTO results (handle, tenant, caller_key, session, content_type, bytes, sealed, created, expires)
+VALUES ('handle-{tenant}', '{tenant}', '{caller}', '', 'text/plain', 1, 'sealed', 1, 1);
 INSERT INTO paused_runs VALUES ('{caller}', 'call', '{{}}', 2, 1);
 {runs}"""
 

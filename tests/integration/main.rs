@@ -86,6 +86,7 @@ mod registration;
 mod reload;
 mod repeated;
 mod resources;
+mod results;
 mod round_trip;
 mod sandbox;
 mod sandbox_worker;

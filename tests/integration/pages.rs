@@ -28,12 +28,13 @@ const PLANS: &str = include_str!("../../docs/plans.md");
 const POLICIES: &str = include_str!("../../docs/policies.md");
 const PYTHON: &str = include_str!("../../docs/python.md");
 const REPLICAS: &str = include_str!("../../docs/replicas.md");
+const RESULTS: &str = include_str!("../../docs/results.md");
 const SPECIFICATION: &str = include_str!("../../docs/specification.md");
 const TENANTS: &str = include_str!("../../docs/tenants.md");
 const TOOLS: &str = include_str!("../../docs/tools.md");
 
 /// The README and the pages in docs/ whose commands are run here.
-const PAGES: [(&str, &str); 19] = [
+const PAGES: [(&str, &str); 20] = [
     ("README.md", README),
     ("agents.md", AGENTS),
     ("benchmarks.md", BENCHMARKS),
@@ -50,6 +51,7 @@ const PAGES: [(&str, &str); 19] = [
     ("policies.md", POLICIES),
     ("python.md", PYTHON),
     ("replicas.md", REPLICAS),
+    ("results.md", RESULTS),
     ("specification.md", SPECIFICATION),
     ("tenants.md", TENANTS),
     ("tools.md", TOOLS),
