@@ -4,10 +4,13 @@
 //! decide ([`binding`]). An approver decides later. The same call, sent again, passes every stage anew: the approval
 //! stands for the reasons that the approver was shown, and for nothing else.
 //!
+//! An approver may change the arguments of a call that the run of an agent makes ([`changed`]). Every other caller sends its own.
+//!
 //! An approval of one call goes from `approved` to `executing` before the call is sent, and to `done` when it has ended.
 //! Where its process stops between the two, the outcome is unknown and the call is never sent again by itself.
 
 mod binding;
+mod changed;
 mod decide;
 mod grant;
 mod notices;
@@ -28,7 +31,7 @@ use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use crate::config::{ApprovalsConfig, Config};
-use crate::core::call::{Arguments, CallContext};
+use crate::core::call::{Arguments, CallContext, Via};
 use crate::core::error::CallError;
 use crate::core::json;
 use crate::infra::audit::{Audit, AuditEvent, AuditSlot, EventKind};
@@ -141,7 +144,10 @@ impl Approvals {
         let open = self.store.open_approvals(&binding.call, binding.session.as_deref()).await;
         let open = open.map_err(|error| refusal::unavailable(&error))?;
         let open = open.into_iter().map(Approval::read).collect::<Result<Vec<_>, _>>()?;
-        let mut known: Vec<_> = open.iter().filter(|approval| approval.shows(&reasons)).collect();
+        // Only the run of an agent makes a call with the arguments that an approver wrote.
+        let takes_changes = asked.call.via == Via::Agent;
+        let is_for = |approval: &&Approval| approval.shows(&reasons) && (takes_changes || !approval.is_changed());
+        let mut known: Vec<_> = open.iter().filter(is_for).collect();
         // Those that cover several calls first, then those for this one, then those that wait.
         known.sort_by_key(|approval| (!approval.covers_several(), !approval.is_approved()));
         match known.first() {
@@ -243,16 +249,6 @@ impl Approvals {
     pub async fn list(&self, filter: ApprovalFilter<'_>) -> Result<Vec<Approval>, CallError> {
         let stored = self.store.approvals(filter).await.map_err(|error| refusal::unavailable(&error))?;
         stored.into_iter().map(Approval::read).collect()
-    }
-
-    /// The arguments of the call that was asked for.
-    ///
-    /// # Errors
-    /// `internal`: they cannot be opened.
-    pub fn arguments(&self, approval: &Approval) -> Result<Arguments, CallError> {
-        let whose = sealed_for(&approval.tenant, &approval.caller_key);
-        let text = self.sealer.open(whose, &approval.sealed).map_err(CallError::internal)?;
-        serde_json::from_slice(&text).map_err(CallError::internal)
     }
 
     /// The address of the page where it is decided.

@@ -71,7 +71,7 @@ use crate::sources::openapi::{Collections, DesiredCollections, Loader, Registrat
 use crate::sources::user_tokens::UserTokens;
 use crate::tool::{Source, SourceTools};
 
-pub(crate) use self::approvals::APPROVER;
+pub(crate) use self::approvals::{APPROVER, WaitedAnswer};
 pub use self::blobs::{probe_blobs, verify_stored_trails};
 pub use self::cluster::live_replicas;
 pub(crate) use self::configuration::ConfigurationCheck;

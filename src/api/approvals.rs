@@ -66,10 +66,11 @@ pub(super) async fn show(
     let (approval, sees_arguments) = gateway.approval_for(&origin.caller, &id).await?;
     let mut body = ApprovalBody::of(&gateway, &approval);
     if sees_arguments {
-        let shown = gateway.pipeline.approvals.shown_arguments(&approval);
+        let approvals = &gateway.pipeline.approvals;
         // Without the key that sealed them, the rest is shown still; the call cannot be approved then.
         let report = |error: &CallError| tracing::error!(%id, cause = error.cause(), "the arguments cannot be opened");
-        body.arguments = shown.inspect_err(report).ok();
+        body.arguments = approvals.shown_arguments(&approval).inspect_err(report).ok();
+        body.changed_arguments = approvals.shown_changed_arguments(&approval).inspect_err(report).ok().flatten();
     }
     Ok(reply::json(StatusCode::OK, &body))
 }
@@ -110,6 +111,7 @@ async fn decide(
     origin.require_role(APPROVER)?;
     let event = AuditEvent {
         subject: Some(id.clone()),
+        detail: judgement.arguments.is_some().then(|| "with arguments that the approver wrote".to_owned()),
         caller: Some(Arc::clone(&origin.caller)),
         ..AuditEvent::new(kind).of_request(origin.request.as_ref(), origin.trace.as_ref())
     };

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::{Approval, Approvals, Decision, refusal};
 use crate::core::approval::{ApprovalScope, ApprovalState};
-use crate::core::call::Caller;
+use crate::core::call::{Arguments, Caller};
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::metrics::ApprovalEvent;
 use crate::infra::store::DecidedApproval;
@@ -35,14 +35,16 @@ pub struct Judgement {
     pub scope: ApprovalScope,
     /// For the scope `minutes`.
     pub minutes: Option<u32>,
+    /// What the call is to be made with instead, as its tool takes it.
+    pub arguments: Option<Arguments>,
 }
 
 impl Approvals {
     /// Approves or denies. An approval that is not used up can still be denied.
     ///
     /// # Errors
-    /// `denied` for the approver's own call or a second approval by one person, `invalid_request` for what is decided already or
-    /// a scope that it cannot have, `overloaded` when it cannot be written.
+    /// `denied` for the approver's own call or a second approval by one person, `invalid_request` for what is decided already,
+    /// a scope that it cannot have or arguments that cannot be changed, `overloaded` when it cannot be written.
     pub async fn decide(&self, id: &str, approver: &Caller, judgement: &Judgement) -> Result<Approval, CallError> {
         judgement.check()?;
         for _ in 0..ATTEMPTS {
@@ -52,8 +54,15 @@ impl Approvals {
             decisions.push(judgement.by(approver));
             let decided = Outcome::of(&approval, &decisions, judgement.approved);
             let text = serde_json::to_string(&decisions).map_err(CallError::internal)?;
-            let stored =
-                DecidedApproval { state: decided.state, decisions: &text, scope: decided.scope, ttl: decided.ttl };
+            let changed =
+                judgement.arguments.as_ref().map(|changed| self.seal_change(&approval, changed)).transpose()?;
+            let stored = DecidedApproval {
+                state: decided.state,
+                decisions: &text,
+                scope: decided.scope,
+                ttl: decided.ttl,
+                arguments: changed.as_deref(),
+            };
             let stored = self.store.decide_approval(&approval.stored, stored).await;
             if stored.map_err(|error| refusal::unavailable(&error))? {
                 self.metrics.approval(if judgement.approved { ApprovalEvent::Approved } else { ApprovalEvent::Denied });
@@ -94,7 +103,10 @@ impl Approvals {
             let message = "the call is in no session: approve it with the scope `once` or `minutes`";
             return Err(CallError::new(ErrorCode::InvalidRequest, message));
         }
-        Ok(())
+        match judgement.arguments {
+            Some(_) => approval.check_changeable(),
+            None => Ok(()),
+        }
     }
 }
 
@@ -103,6 +115,11 @@ impl Judgement {
         let invalid = |message: String| Err(CallError::new(ErrorCode::InvalidRequest, message));
         if self.reason.chars().count() > MAX_REASON {
             return invalid(format!("the reason is longer than {MAX_REASON} characters: shorten it"));
+        }
+        if self.arguments.is_some() && self.scope != ApprovalScope::Once {
+            return invalid(
+                "a call with other `arguments` is approved once: leave `scope` out, or `arguments`".to_owned(),
+            );
         }
         match (self.scope, self.minutes) {
             (ApprovalScope::Minutes, Some(1..=MAX_MINUTES)) => Ok(()),
@@ -122,6 +139,7 @@ impl Judgement {
             reason: self.reason.clone(),
             scope: self.scope,
             minutes: self.minutes,
+            changed_arguments: self.arguments.is_some(),
             at: Timestamp::now().to_string(),
         }
     }

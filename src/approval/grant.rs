@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use super::{Approval, Approvals, Binding, refusal};
 use crate::core::approval::ApprovalState;
-use crate::core::call::CallContext;
+use crate::core::call::{Arguments, CallContext};
 use crate::core::error::CallError;
-use crate::core::failpoint;
+use crate::core::{failpoint, json};
 use crate::infra::audit::{AuditEvent, EventKind};
 use crate::infra::metrics::ApprovalEvent;
 use crate::infra::replica::LOST_AFTER;
+use crate::tool::Tool;
 
 /// Proof that a call needs no approval, or has one. Only [`Approvals`] makes it.
 #[derive(Debug)]
@@ -48,19 +49,33 @@ pub struct ApprovedCall {
 }
 
 impl Approvals {
-    /// Whether the approval that a call names is for this call.
+    /// What the call binds that names an approval, if it is for this call. `arguments` are validated.
     ///
     /// # Errors
     /// `not_found` for one of another caller, `approval_mismatch`.
-    pub async fn check_binding(&self, id: &str, call: &CallContext, binding: &Binding) -> Result<(), CallError> {
+    pub async fn check_binding(
+        &self,
+        id: &str,
+        call: &CallContext,
+        tool: &Tool,
+        arguments: &Arguments,
+    ) -> Result<Binding, CallError> {
         let approval = self.find(id).await?;
         if approval.caller_key != *call.caller.key {
             return Err(refusal::not_found());
         }
-        let is_same_call = approval.stored.call_digest == binding.call;
+        let binding = Binding::of(call, tool, arguments);
+        let is_same_call = match self.changed_arguments(&approval)? {
+            None => approval.stored.call_digest == binding.call,
+            // The call that was asked for, but with these arguments.
+            Some(changed) => {
+                let asked = Binding::of(call, tool, &self.arguments(&approval)?);
+                approval.stored.call_digest == asked.call && json::digest(&changed) == json::digest(arguments)
+            }
+        };
         let is_same_session = binding.session.is_some() && approval.stored.session_digest == binding.session;
         if is_same_call || (approval.covers_several() && is_same_session) {
-            return Ok(());
+            return Ok(binding);
         }
         Err(refusal::mismatch(&approval, call))
     }

@@ -63,6 +63,9 @@ pub struct Decision {
     pub scope: ApprovalScope,
     /// For `minutes`.
     pub minutes: Option<u32>,
+    /// The approver put other arguments in place of those of the call.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub changed_arguments: bool,
     /// RFC 3339.
     pub at: String,
 }
@@ -103,6 +106,11 @@ impl Approval {
 
     pub(super) fn covers_several(&self) -> bool {
         self.is_approved() && self.scope.is_some_and(|scope| scope != ApprovalScope::Once)
+    }
+
+    /// Whether an approver changed the arguments of the call.
+    pub fn is_changed(&self) -> bool {
+        self.decisions.iter().any(|decision| decision.changed_arguments)
     }
 
     /// The last decision, if it was against the call.

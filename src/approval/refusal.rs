@@ -15,15 +15,21 @@ const ASK_AGAIN: &str = "send the call without `X-Approval-Id` to ask again";
 impl Approvals {
     /// The call needs this approval, which waits or waits to be used.
     pub(super) fn required(&self, approval: &Approval, reasons: &[String], version: &Arc<str>) -> CallError {
-        let (id, url) = (&approval.id, self.page_of(approval));
+        let needed = self.needed(approval);
+        let NeededApproval { id, url, .. } = &needed;
         let next = match approval.is_approved() {
             true => format!("it is approved: send the same call again with the header `X-Approval-Id: {id}`"),
             false => format!(
                 "a person must approve this call at {url}: then send it again with the header `X-Approval-Id: {id}`"
             ),
         };
-        let needed = NeededApproval { id: Arc::clone(id), expires_at: approval.expires.to_string(), url };
         needs_approval(reasons, &next).decided_by(Arc::clone(version)).needing(needed)
+    }
+
+    /// What a caller is told of an approval that its call needs.
+    pub fn needed(&self, approval: &Approval) -> NeededApproval {
+        let (id, url) = (Arc::clone(&approval.id), self.page_of(approval));
+        NeededApproval { id, expires_at: approval.expires.to_string(), url }
     }
 }
 
@@ -66,6 +72,7 @@ pub(super) fn not_found() -> CallError {
 
 pub(super) fn mismatch(approval: &Approval, call: &CallContext) -> CallError {
     let what = match approval.tool == call.tool {
+        true if approval.is_changed() => "for this call with the arguments that an approver wrote".to_owned(),
         true => "for other arguments, another session, endpoint or version of this tool".to_owned(),
         false => format!("for the tool {}", approval.tool),
     };

@@ -17,6 +17,14 @@ impl Approvals {
     pub fn shown_arguments(&self, approval: &Approval) -> Result<Value, CallError> {
         Ok(shown(self.arguments(approval)?, &approval.details.masks))
     }
+
+    /// The same of those that an approver put in their place.
+    ///
+    /// # Errors
+    /// `internal`: they cannot be opened.
+    pub fn shown_changed_arguments(&self, approval: &Approval) -> Result<Option<Value>, CallError> {
+        Ok(self.changed_arguments(approval)?.map(|changed| shown(changed, &approval.details.masks)))
+    }
 }
 
 /// The arguments with what the paths name replaced by its length and digest.

@@ -37,9 +37,13 @@ impl Fixture {
 
     /// Asks for the approval of a call by this caller; its id.
     async fn ask(&self, caller: Caller, needed: u8) -> Arc<str> {
+        self.ask_via(Via::Rest, caller, needed).await
+    }
+
+    async fn ask_via(&self, via: Via, caller: Caller, needed: u8) -> Arc<str> {
         let metadata = Metadata { name: "pay".into(), approvals_needed: needed, ..Metadata::default() };
         let tool = tool_with(metadata, json!({"type": "object"}), None);
-        let call = CallContext::new("pay", Arc::new(caller), Via::Rest);
+        let call = CallContext::new("pay", Arc::new(caller), via);
         let arguments = json!({"to": "eve", "amount": 7}).as_object().cloned().unwrap();
         let (reasons, masks, version) = (["costly".to_owned()], ["/amount".to_owned()], Arc::from("v1"));
         let asked = AskedCall {
@@ -67,7 +71,7 @@ fn caller(id: &str) -> Caller {
 }
 
 fn yes() -> Judgement {
-    Judgement { approved: true, reason: "fine".into(), scope: ApprovalScope::Once, minutes: None }
+    Judgement { approved: true, reason: "fine".into(), scope: ApprovalScope::Once, minutes: None, arguments: None }
 }
 
 fn no() -> Judgement {
@@ -157,6 +161,37 @@ async fn wrong_decisions_are_refused() {
     assert_eq!(fixture.decide("none", &caller("bob"), yes()).await, Err(ErrorCode::NotFound));
     assert_eq!(fixture.decide(&id, &caller("bob"), no()).await, Ok(ApprovalState::Denied));
     assert_eq!(fixture.decide(&id, &caller("bob"), yes()).await, Err(ErrorCode::InvalidRequest));
+}
+
+#[tokio::test]
+async fn the_first_approver_of_a_call_of_an_agent_may_change_its_arguments() {
+    let fixture = Fixture::new(false).await;
+    let changed = json!({"to": "bob", "amount": 7}).as_object().cloned().unwrap();
+    let other = || Judgement { arguments: Some(changed.clone()), ..yes() };
+    // Any other caller would get the answer of a call that it did not send.
+    let rest = fixture.ask(caller("ann"), 1).await;
+    let refused = fixture.approvals.decide(&rest, &caller("dan"), &other()).await.unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::InvalidRequest);
+    assert!(refused.message().contains("the run of an agent"), "{refused}");
+    let id = fixture.ask_via(Via::Agent, caller("eve"), 2).await;
+    let wide = Judgement { scope: ApprovalScope::Minutes, minutes: Some(5), ..other() };
+    assert_eq!(fixture.decide(&id, &caller("dan"), wide).await, Err(ErrorCode::InvalidRequest));
+    assert_eq!(fixture.decide(&id, &caller("dan"), other()).await, Ok(ApprovalState::Pending));
+    let approvals = &fixture.approvals;
+    let approval = approvals.find(&id).await.unwrap();
+    assert!(approval.decisions[0].changed_arguments);
+    assert_eq!(approvals.arguments(&approval).unwrap()["to"], "eve");
+    assert_eq!(approvals.changed_arguments(&approval).unwrap(), Some(changed.clone()));
+    let shown = approvals.shown_changed_arguments(&approval).unwrap().unwrap();
+    assert_eq!((&shown["to"], &shown["amount"]["masked"]), (&json!("bob"), &json!(true)));
+    // What approvers do not see, they do not change.
+    let written = json!({"to": "bob", "amount": {"masked": true}}).as_object().cloned().unwrap();
+    assert_eq!(approval.with_masked(&approvals.arguments(&approval).unwrap(), written), changed);
+    // The second one approves what the first one has approved.
+    assert_eq!(fixture.decide(&id, &caller("ann"), other()).await, Err(ErrorCode::InvalidRequest));
+    assert_eq!(fixture.decide(&id, &caller("ann"), yes()).await, Ok(ApprovalState::Approved));
+    let approval = approvals.find(&id).await.unwrap();
+    assert_eq!(approvals.changed_arguments(&approval).unwrap(), Some(changed));
 }
 
 #[tokio::test]

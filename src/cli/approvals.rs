@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::{Value, json};
 
+use super::call::parse_arguments;
 use super::client::{Remote, Unanswered};
 use super::{Common, Exit, local_gateway, present};
 use crate::api::NamedCaller;
@@ -33,6 +34,9 @@ pub(super) enum ApprovalsCommand {
         /// Approve each call of this tool in its session.
         #[arg(long)]
         session: bool,
+        /// Let the run of an agent make its call with these arguments instead: a JSON object.
+        #[arg(long, value_name = "JSON", conflicts_with_all = ["minutes", "session"])]
+        arguments: Option<String>,
     },
     /// Deny a call, or take back an approval that is not used up.
     Deny {
@@ -58,6 +62,16 @@ pub(super) struct ListOptions {
 }
 
 pub(super) fn run(common: &Common, command: Option<ApprovalsCommand>) -> Exit {
+    let arguments = match &command {
+        Some(ApprovalsCommand::Approve { arguments: Some(text), .. }) => match parse_arguments(text) {
+            Ok(arguments) => Some(arguments),
+            Err(problem) => {
+                present::problem(&problem);
+                return Exit::WrongCommandLine;
+            }
+        },
+        _ => None,
+    };
     let endpoint = match local_gateway::find_remote_as(common, &NamedCaller::approver()) {
         Ok(endpoint) => endpoint,
         Err(exit) => return exit,
@@ -65,8 +79,11 @@ pub(super) fn run(common: &Common, command: Option<ApprovalsCommand>) -> Exit {
     let answered = Remote::new(&endpoint).and_then(|remote| match command {
         Some(ApprovalsCommand::Watch) => watch(&remote, common.json),
         Some(ApprovalsCommand::Show { id }) => Ok(show(&remote.get(&["approvals", &id], &[])?, common.json)),
-        Some(ApprovalsCommand::Approve { id, reason, minutes, session }) => {
+        Some(ApprovalsCommand::Approve { id, reason, minutes, session, .. }) => {
             let mut body = json!({"reason": reason});
+            if let Some(arguments) = arguments {
+                body["arguments"] = Value::Object(arguments);
+            }
             match (minutes, session) {
                 (Some(minutes), _) => {
                     body["scope"] = json!("minutes");
@@ -172,7 +189,12 @@ fn show(approval: &Value, as_json: bool) -> Exit {
         present::line(&format!("{what} by {approver} at {at}: {reason}"));
     }
     present::line("arguments:");
-    present::json(&approval["arguments"])
+    let shown = present::json(&approval["arguments"]);
+    if approval["changed_arguments"].is_null() {
+        return shown;
+    }
+    present::line("arguments that the approver wrote:");
+    present::json(&approval["changed_arguments"])
 }
 
 fn decided(approval: &Value, as_json: bool) -> Exit {

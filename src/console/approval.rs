@@ -157,6 +157,10 @@ fn arguments(visit: &Visit, approval: &Approval) -> Markup {
                 None if visit.caller.has_role(APPROVER) => div.notice.bad { p { (texts.get("approval-sealed")) } },
                 None => p.quiet { (texts.get("approval-for-approvers")) },
             }
+            @if let Some(changed) = &approval.changed_arguments {
+                p { (texts.get("approval-changed")) }
+                pre tabindex="0" { code { (format::text(&try_it::pretty(changed))) } }
+            }
         }
     }
 }

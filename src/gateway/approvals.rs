@@ -8,7 +8,8 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::{Gateway, Reach};
 use crate::approval::{Approval, Judgement, MAX_WAIT, Waited};
-use crate::core::call::{Arguments, CallContext, Caller};
+use crate::core::approval::ApprovalState;
+use crate::core::call::{Arguments, CallContext, Caller, Via};
 use crate::core::error::{CallError, ErrorCode, NeededApproval};
 use crate::infra::store::ApprovalFilter;
 use crate::pipeline::Answered;
@@ -23,6 +24,21 @@ const DECISIONS_POLL: Duration = Duration::from_millis(500);
 /// How often a waiting call is made again: each time for a reason that the approver was not shown.
 const MAX_CALLS: u32 = 8;
 
+/// An answer that a call may have waited for.
+#[derive(Debug)]
+pub(crate) struct WaitedAnswer {
+    pub answered: Answered,
+    /// The arguments with which it was made, if an approver changed them: only those of an agent's call.
+    pub changed: Option<Arguments>,
+}
+
+/// A call whose approval is decided.
+struct DecidedCall {
+    call: CallContext,
+    arguments: Arguments,
+    changed: Option<Arguments>,
+}
+
 impl Gateway {
     /// Makes a call. One that needs approval ends, and is made again once that is decided. Meanwhile it has no slot, no budget
     /// and no arguments in memory. `max_wait` says, for each approval that nobody has decided yet, how long that is waited for.
@@ -31,20 +47,21 @@ impl Gateway {
         call: CallContext,
         arguments: Arguments,
         max_wait: impl Fn(NeededApproval) -> BoxFuture<'static, Duration> + Send + Sync,
-    ) -> Answered {
-        let (mut next, mut calls) = ((call, arguments), 0);
+    ) -> WaitedAnswer {
+        let (mut next, mut calls) = (DecidedCall { call, arguments, changed: None }, 0);
         loop {
-            let (call, arguments) = next;
+            let DecidedCall { call, arguments, changed } = next;
             calls += 1;
             // A file is gone with its call.
             let may_wait = calls < MAX_CALLS && call.upload.is_none() && self.pipeline.may_need_approval(&call);
             let again = may_wait.then(|| CallContext { agent_call: call.agent_call.clone(), ..call.repeated() });
             let answered = self.pipeline.call(call, arguments).await;
-            let Some((again, needed)) = again.zip(answered.needed_approval().cloned()) else { return answered };
+            let answer = WaitedAnswer { answered, changed };
+            let Some((again, needed)) = again.zip(answer.answered.needed_approval().cloned()) else { return answer };
             // Boxed, because few calls wait.
             next = match Box::pin(self.decided_call(again, needed, &max_wait)).await {
                 Some(decided) => decided,
-                None => return answered,
+                None => return answer,
             };
         }
     }
@@ -55,7 +72,7 @@ impl Gateway {
         call: CallContext,
         needed: NeededApproval,
         max_wait: &(impl Fn(NeededApproval) -> BoxFuture<'static, Duration> + Send + Sync),
-    ) -> Option<(CallContext, Arguments)> {
+    ) -> Option<DecidedCall> {
         let (approvals, id) = (&self.pipeline.approvals, Arc::clone(&needed.id));
         // Approved already, or denied: by an approver who was faster.
         let mut waited = approvals.wait(&call.caller, &id, Instant::now()).await.ok()?;
@@ -67,8 +84,21 @@ impl Gateway {
             return None;
         }
         let approval = approvals.find(&id).await.ok()?;
-        let arguments = approvals.arguments(&approval).ok()?;
-        Some((CallContext { approval: Some(id), ..call }, arguments))
+        let (arguments, changed) = self.approved_arguments(&approval, call.via).ok()?;
+        Some(DecidedCall { call: CallContext { approval: Some(id), ..call }, arguments, changed })
+    }
+
+    /// The arguments of a call that is decided; a second time, if an approver changed them and the call is to be made so.
+    fn approved_arguments(&self, approval: &Approval, via: Via) -> Result<(Arguments, Option<Arguments>), CallError> {
+        let approvals = &self.pipeline.approvals;
+        // Nobody but the run of an agent is told of a change: other calls are made as they were sent, and refused.
+        let changed = if via == Via::Agent { approvals.changed_arguments(approval)? } else { None };
+        let arguments = match &changed {
+            Some(changed) => changed.clone(),
+            None => approvals.arguments(approval)?,
+        };
+        let is_refused = matches!(approval.state, ApprovalState::Denied | ApprovalState::Expired);
+        Ok((arguments, changed.filter(|_| !is_refused)))
     }
 
     /// An approval that the caller may see, and whether its arguments too: approvers see those of their tenant.
@@ -123,20 +153,39 @@ impl Gateway {
             return Err(CallError::new(ErrorCode::Denied, message));
         }
         let approvals = &self.pipeline.approvals;
-        if judgement.approved {
-            let arguments = approvals.arguments(&approval)?;
-            let given = ApproverInput {
-                id: &approval.id,
-                tool: &approval.tool,
-                arguments: &arguments,
-                reasons: &approval.details.reasons,
-                session: approval.details.session.as_deref(),
-                caller: (&approval.caller_id, &approval.tenant, &approval.details.person),
-                scope: judgement.scope.as_str(),
-            };
-            self.pipeline.policy.check_approver(given, approver)?;
+        if !judgement.approved {
+            return approvals.decide(&approval.id, approver, judgement).await;
         }
-        approvals.decide(&approval.id, approver, judgement).await
+        let asked = approvals.arguments(&approval)?;
+        let written = judgement.arguments.clone().map(|written| self.valid_change(&approval, &asked, written));
+        let judgement = Judgement { arguments: written.transpose()?, ..judgement.clone() };
+        let changed_before = approvals.changed_arguments(&approval)?;
+        let given = ApproverInput {
+            id: &approval.id,
+            tool: &approval.tool,
+            arguments: judgement.arguments.as_ref().or(changed_before.as_ref()).unwrap_or(&asked),
+            reasons: &approval.details.reasons,
+            session: approval.details.session.as_deref(),
+            caller: (&approval.caller_id, &approval.tenant, &approval.details.person),
+            scope: judgement.scope.as_str(),
+        };
+        self.pipeline.policy.check_approver(given, approver)?;
+        approvals.decide(&approval.id, approver, &judgement).await
+    }
+
+    /// The arguments that an approver writes, as the tool takes them.
+    ///
+    /// # Errors
+    /// `invalid_arguments`; `invalid_request`: the tool is another one by now.
+    fn valid_change(&self, approval: &Approval, asked: &Arguments, written: Arguments) -> Result<Arguments, CallError> {
+        let snapshot = self.pipeline.registry.snapshot();
+        let tool = snapshot.get(&approval.tool).filter(|tool| tool.input.hash() == approval.details.schema_hash);
+        let tool = tool.ok_or_else(|| {
+            let message = "the tool is gone or has changed since this call was asked for, so its arguments cannot be changed: \
+                           deny the call, so that it is asked for anew";
+            CallError::new(ErrorCode::InvalidRequest, message)
+        })?;
+        Ok(tool.valid_arguments(approval.with_masked(asked, written))?.as_map().clone())
     }
 
     /// Whose approvals a caller sees: an approver those of the tenant.

@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep_until};
 use super::Pipeline;
 use super::idempotency::{IdempotentOutcome, POLL};
 use super::recorded::{Entered, Recorded};
-use crate::approval::{Binding, Standing};
+use crate::approval::Standing;
 use crate::config::ApprovalRule;
 use crate::core::call::{Arguments, CallContext, Deadline};
 use crate::core::error::{CallError, ErrorCode};
@@ -66,8 +66,7 @@ impl Pipeline {
         recorded: Recorded,
     ) -> Result<Entered, CallError> {
         let valid = tool.valid_arguments(arguments.clone())?;
-        let binding = Binding::of(call, tool, valid.as_map());
-        self.approvals.check_binding(id, call, &binding).await?;
+        let binding = self.approvals.check_binding(id, call, tool, valid.as_map()).await?;
         let mut was_made = false;
         loop {
             let guard = match self.replies.enter_approved(call, id, &binding, deadline).await? {

@@ -17,7 +17,7 @@ use crate::core::call::{
     Arguments, BudgetScopes, CallContext, Caller, ChargeSink, ClientRequest, ResultHandles, TraceParent, Via,
 };
 use crate::core::session::Session;
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, WaitedAnswer};
 use crate::infra::telemetry;
 use crate::pipeline::{ErrorInfo, Reply};
 
@@ -97,9 +97,26 @@ impl Toolbox for InProcess {
             let (call, arguments) = self.call_of(call);
             // The run pauses until somebody decides; the model reads a refusal.
             let max_wait = |_| ready(MAX_WAIT).boxed();
-            let answered = self.gateway.call_when_approved(call, arguments, max_wait).await;
-            ToolAnswer::from(&*answered.reply)
+            self.gateway.call_when_approved(call, arguments, max_wait).await.into()
         })
+    }
+}
+
+impl From<WaitedAnswer> for ToolAnswer {
+    fn from(WaitedAnswer { answered, changed }: WaitedAnswer) -> Self {
+        let answer = Self::from(&*answered.reply);
+        match changed {
+            Some(changed) => answer.after_change(&changed),
+            None => answer,
+        }
+    }
+}
+
+impl ToolAnswer {
+    /// The same for a model, which does not know the arguments that an approver wrote.
+    fn after_change(self, changed: &Arguments) -> Self {
+        let changed = Value::Object(changed.clone());
+        Self { text: format!("[The approver changed the arguments to {changed}.]\n{}", self.text), ..self }
     }
 }
 

@@ -8,6 +8,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::approval::{Approval, Decision, Judgement};
 use crate::core::approval::{ApprovalScope, ApprovalState};
+use crate::core::call::Arguments;
 use crate::core::text_direction::visible;
 use crate::gateway::Gateway;
 
@@ -54,6 +55,10 @@ pub(in crate::api) struct ApprovalBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, value_type = Option<Object>)]
     pub arguments: Option<Value>,
+    /// Those that an approver put in their place, seen in the same way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, value_type = Option<Object>)]
+    pub changed_arguments: Option<Value>,
     session_id: Option<String>,
     /// `rest`, `mcp`, `agent` or `sandbox`.
     via: String,
@@ -96,6 +101,8 @@ struct DecisionBody {
     reason: String,
     scope: ApprovalScope,
     minutes: Option<u32>,
+    /// The approver put other arguments in place of those of the call.
+    changed_arguments: bool,
     /// RFC 3339.
     at: String,
 }
@@ -111,6 +118,9 @@ pub(in crate::api) struct ApproveBody {
     /// For the scope `minutes`.
     #[schema(minimum = 1, maximum = 1440)]
     minutes: Option<u32>,
+    /// In place of those of the call, which the run of an agent must make: it is told of them. What is masked stays.
+    #[schema(value_type = Option<Object>)]
+    arguments: Option<Arguments>,
 }
 
 /// A denial of a call.
@@ -140,6 +150,7 @@ impl ApprovalBody {
             },
             reasons: details.reasons.iter().map(|reason| shown(reason)).collect(),
             arguments: None,
+            changed_arguments: None,
             session_id: details.session.as_deref().map(shown),
             via: details.via.clone(),
             call_id: details.call_id.clone(),
@@ -165,20 +176,21 @@ impl DecisionBody {
             reason: shown(&decision.reason),
             scope: decision.scope,
             minutes: decision.minutes,
+            changed_arguments: decision.changed_arguments,
             at: decision.at.clone(),
         }
     }
 }
 
 impl From<ApproveBody> for Judgement {
-    fn from(ApproveBody { reason, scope, minutes }: ApproveBody) -> Self {
-        Self { approved: true, reason, scope, minutes }
+    fn from(ApproveBody { reason, scope, minutes, arguments }: ApproveBody) -> Self {
+        Self { approved: true, reason, scope, minutes, arguments }
     }
 }
 
 impl From<DenyBody> for Judgement {
     fn from(DenyBody { reason }: DenyBody) -> Self {
-        Self { approved: false, reason, scope: ApprovalScope::Once, minutes: None }
+        Self { approved: false, reason, scope: ApprovalScope::Once, minutes: None, arguments: None }
     }
 }
 

@@ -11,7 +11,7 @@ use super::*;
 use crate::approval::Judgement;
 use crate::config::{ApprovalRule, BudgetConfig, Config, PolicyConfig};
 use crate::core::approval::{ApprovalScope, ApprovalState};
-use crate::core::call::{Caller, ToolOutput};
+use crate::core::call::{Caller, ToolOutput, Via};
 use crate::infra::store::Store;
 use crate::infra::store::test_support::{age_approval, test_store};
 use crate::pipeline::Answered;
@@ -32,7 +32,7 @@ fn boss() -> Caller {
 }
 
 fn yes(scope: ApprovalScope, minutes: Option<u32>) -> Judgement {
-    Judgement { approved: true, reason: String::new(), scope, minutes }
+    Judgement { approved: true, reason: String::new(), scope, minutes, arguments: None }
 }
 
 fn arguments(n: impl Into<Value>) -> Arguments {
@@ -133,7 +133,7 @@ async fn each_refusal_has_its_name_and_says_what_to_do() {
     let store = test_store().await;
     let checkpoint = Checkpoint::of_tool_on(&store, &key(), always(), counting()).await;
     let denied = asked(&checkpoint, arguments(1)).await;
-    let no = Judgement { approved: false, reason: "not today".into(), scope: ApprovalScope::Once, minutes: None };
+    let no = Judgement { approved: false, reason: "not today".into(), ..yes(ApprovalScope::Once, None) };
     checkpoint.pipeline.approvals.decide(&denied, &boss(), &no).await.unwrap();
     let expired = asked(&checkpoint, arguments(2)).await;
     age_approval(&store, &expired, Duration::from_secs(3_601)).await;
@@ -316,6 +316,29 @@ async fn a_call_that_was_not_sent_may_be_made_again() {
     assert_eq!(outcome(&send(&checkpoint, Some(&id), arguments(1)).await), Err(ErrorCode::UpstreamError));
     assert_eq!(state_of(&checkpoint, &id).await, ApprovalState::Approved);
     assert_eq!(outcome(&send(&checkpoint, Some(&id), arguments(1)).await), Ok(json!(2)));
+}
+
+#[tokio::test]
+async fn a_call_whose_arguments_an_approver_changed_runs_with_those_alone() {
+    let checkpoint = Checkpoint::with(&Config::default(), always(), counting());
+    let of_agent = async |approval: Option<&Arc<str>>, n: i64| {
+        let call = CallContext { via: Via::Agent, approval: approval.cloned(), ..call() };
+        checkpoint.pipeline.call(call, arguments(n)).await
+    };
+    let id = Arc::clone(&of_agent(None, 1).await.needed_approval().unwrap().id);
+    let change = Judgement { arguments: Some(arguments(2)), ..yes(ApprovalScope::Once, None) };
+    checkpoint.pipeline.approvals.decide(&id, &boss(), &change).await.unwrap();
+    // A caller that sends its own arguments asks for itself.
+    assert_ne!(asked(&checkpoint, arguments(1)).await, id);
+    let other = of_agent(Some(&id), 1).await;
+    let error = other.reply.outcome.as_ref().unwrap_err();
+    assert_eq!(error.code(), ErrorCode::ApprovalMismatch);
+    assert!(error.message().contains("the arguments that an approver wrote"), "{error}");
+    assert_eq!(outcome(&of_agent(Some(&id), 3).await), Err(ErrorCode::ApprovalMismatch));
+    for _ in 0..2 {
+        assert_eq!(outcome(&of_agent(Some(&id), 2).await), Ok(json!(1)));
+    }
+    assert_eq!((checkpoint.runs(), state_of(&checkpoint, &id).await), (1, ApprovalState::Done));
 }
 
 /// As after `kill -9`, before and after the call is about to be sent.

@@ -24,9 +24,10 @@ pub(in crate::api::mcp) async fn run(
     request: OperationRequest,
 ) -> Result<Value, CallError> {
     let (call, arguments) = request.into_call(call);
-    let answered = gateway.call_when_approved(call, arguments, |_| ready(Duration::ZERO).boxed()).await;
+    let answer = gateway.call_when_approved(call, arguments, |_| ready(Duration::ZERO).boxed()).await;
     // Only replies to calls that are sent twice at once are shared.
-    let reply = Arc::into_inner(answered.reply).ok_or_else(|| CallError::internal("the reply is in use elsewhere"))?;
+    let reply =
+        Arc::into_inner(answer.answered.reply).ok_or_else(|| CallError::internal("the reply is in use elsewhere"))?;
     reply.outcome.map(|answer| answer.output)
 }
 

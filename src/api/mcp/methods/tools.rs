@@ -107,7 +107,7 @@ impl Context {
             let asking = Arc::clone(&client);
             let max_wait = move |needed| approval::ask(Arc::clone(&asking), needed).boxed();
             let call = CallContext { session, handles: context.handles(&gateway), ..call };
-            let answered = gateway.call_when_approved(call, arguments, max_wait).await;
+            let answered = gateway.call_when_approved(call, arguments, max_wait).await.answered;
             if era == Era::Stateless
                 && let Some(missing) = result::missing_capability(&answered.reply, &client)
             {

@@ -17,6 +17,8 @@ pub struct DecidedApproval<'a> {
     pub scope: Option<ApprovalScope>,
     /// How long it can be used from now on; `None` leaves its end as it is.
     pub ttl: Option<Duration>,
+    /// Sealed: those of the call with those that the approver put in their place; `None` leaves them as they are.
+    pub arguments: Option<&'a str>,
 }
 
 impl Store {
@@ -32,7 +34,7 @@ impl Store {
         let now = self.engine.now_expression();
         let sql = format!(
             "UPDATE approvals SET state = $3, decisions = $4, scope = $5, revision = revision + 1, changed = {now},
-                 expires = CASE WHEN $6 > 0 THEN {now} + $6 ELSE expires END,
+                 expires = CASE WHEN $6 > 0 THEN {now} + $6 ELSE expires END, arguments = COALESCE($7, arguments),
                  pending_digest = CASE WHEN $3 = 'pending' THEN pending_digest ELSE NULL END
              WHERE id = $1 AND revision = $2 AND expires > {now}"
         );
@@ -43,6 +45,7 @@ impl Store {
             .bind(decided.decisions)
             .bind(decided.scope.map(ApprovalScope::as_str))
             .bind(decided.ttl.map_or(0, micros))
+            .bind(decided.arguments)
             .execute(&self.pool)
             .await
             .map_err(|error| self.failed(error))?;

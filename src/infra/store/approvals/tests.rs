@@ -26,7 +26,7 @@ async fn ask(store: &Store, id: &str, caller: &str, call: &str) -> Asked {
 
 async fn decide(store: &Store, id: &str, state: ApprovalState, scope: ApprovalScope, ttl: Duration) -> bool {
     let read = store.approval(id).await.unwrap().unwrap();
-    let decided = DecidedApproval { state, decisions: "[1]", scope: Some(scope), ttl: Some(ttl) };
+    let decided = DecidedApproval { state, decisions: "[1]", scope: Some(scope), ttl: Some(ttl), arguments: None };
     store.decide_approval(&read, decided).await.unwrap()
 }
 
@@ -71,6 +71,19 @@ async fn a_caller_has_at_most_a_hundred_that_wait() {
     assert!(matches!(ask(&store, "bob", "bob", "more").await, Asked::New(_)), "another caller has a hundred too");
     age(&store, "0", PENDING_TTL).await;
     assert!(matches!(ask(&store, "more", "ann", "more").await, Asked::New(_)));
+}
+
+#[tokio::test]
+async fn a_decision_may_change_the_arguments() {
+    let store = test_store().await;
+    ask(&store, "1", "ann", "a").await;
+    for (arguments, expected) in [(None, "sealed"), (Some("sealed again"), "sealed again"), (None, "sealed again")] {
+        let read = store.approval("1").await.unwrap().unwrap();
+        let state = ApprovalState::Pending;
+        let decided = DecidedApproval { state, decisions: "[]", scope: None, ttl: None, arguments };
+        assert!(store.decide_approval(&read, decided).await.unwrap());
+        assert_eq!(store.approval("1").await.unwrap().unwrap().arguments, expected);
+    }
 }
 
 #[tokio::test]

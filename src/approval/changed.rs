@@ -1,0 +1,90 @@
+//! The arguments of an approval, and those that an approver put in their place.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Approval, Approvals, MAX_ARGUMENTS, refusal, sealed_for};
+use crate::core::call::{Arguments, Via};
+use crate::core::error::{CallError, ErrorCode};
+use crate::core::json;
+
+/// What is sealed once an approver has changed the arguments.
+#[derive(Serialize, Deserialize)]
+struct Change {
+    asked: Arguments,
+    changed: Arguments,
+}
+
+impl Approvals {
+    /// The arguments of the call that was asked for.
+    ///
+    /// # Errors
+    /// `internal`: they cannot be opened.
+    pub fn arguments(&self, approval: &Approval) -> Result<Arguments, CallError> {
+        let text = self.opened(approval)?;
+        if approval.is_changed() {
+            return serde_json::from_slice::<Change>(&text).map(|change| change.asked).map_err(CallError::internal);
+        }
+        serde_json::from_slice(&text).map_err(CallError::internal)
+    }
+
+    /// Those with which the call is made instead, if an approver changed them.
+    ///
+    /// # Errors
+    /// `internal`: they cannot be opened.
+    pub fn changed_arguments(&self, approval: &Approval) -> Result<Option<Arguments>, CallError> {
+        if !approval.is_changed() {
+            return Ok(None);
+        }
+        let change: Change = serde_json::from_slice(&self.opened(approval)?).map_err(CallError::internal)?;
+        Ok(Some(change.changed))
+    }
+
+    /// # Errors
+    /// `too_large`; `internal`: what was asked cannot be opened, or nothing can be sealed.
+    pub(super) fn seal_change(&self, approval: &Approval, changed: &Arguments) -> Result<String, CallError> {
+        let bytes = json::canonical(changed).len();
+        if bytes > MAX_ARGUMENTS {
+            return Err(refusal::too_large(bytes, MAX_ARGUMENTS));
+        }
+        let change = Change { asked: self.arguments(approval)?, changed: changed.clone() };
+        let text = serde_json::to_vec(&change).map_err(CallError::internal)?;
+        self.sealer.seal(sealed_for(&approval.tenant, &approval.caller_key), &text).map_err(CallError::internal)
+    }
+
+    fn opened(&self, approval: &Approval) -> Result<Vec<u8>, CallError> {
+        let whose = sealed_for(&approval.tenant, &approval.caller_key);
+        self.sealer.open(whose, &approval.sealed).map_err(CallError::internal)
+    }
+}
+
+impl Approval {
+    /// Arguments that an approver writes. What approvers do not see stays as it was asked.
+    pub fn with_masked(&self, asked: &Arguments, written: Arguments) -> Arguments {
+        let (asked, mut written) = (Value::Object(asked.clone()), Value::Object(written));
+        for path in &self.details.masks {
+            if let (Some(kept), Some(place)) = (asked.pointer(path), written.pointer_mut(path)) {
+                *place = kept.clone();
+            }
+        }
+        match written {
+            Value::Object(written) => written,
+            // A pointer to the whole leads to what was asked, which is an object too.
+            _ => Arguments::default(),
+        }
+    }
+
+    /// Only the run of an agent is told with which arguments its call is made: every other caller would get the answer of a
+    /// call that it did not send.
+    pub(super) fn check_changeable(&self) -> Result<(), CallError> {
+        let problem = if self.details.via != Via::Agent.as_str() {
+            "only the arguments of a call that the run of an agent makes can be changed, and this caller sends its own: deny \
+             the call with a reason that says which arguments you would approve"
+        } else if !self.decisions.is_empty() {
+            "another approver has approved the call with the arguments that it has: approve it without `arguments`, or deny it"
+        } else {
+            return Ok(());
+        };
+        Err(CallError::new(ErrorCode::InvalidRequest, problem))
+    }
+}
