@@ -44,14 +44,14 @@ use tracing::Span;
 
 use crate::config::AgentProfile;
 
-pub use self::event::{Event, FinishReason, RunError, RunUsage};
+pub use self::event::{Event, FinishReason, PausedCall, RunError, RunUsage};
 pub use self::message::Message;
 pub use self::meter::Meter;
 pub use self::models::Model;
 pub use self::options::{ModelOptions, PartOfPlan, ToolChoice};
 pub use self::output_format::OutputFormat;
 pub use self::prompts::{Prompts, UnreadablePrompt};
-pub use self::service::{AgentRequest, AgentService};
+pub use self::service::{AgentRequest, AgentService, Pauses};
 pub use self::toolbox::{ToolDescription, Toolbox};
 pub use self::turn_observer::TurnObserver;
 
@@ -89,6 +89,8 @@ pub struct RunInput {
     pub span: Span,
     /// Gets each turn with tool calls before these are sent.
     pub observer: Option<TurnObserver>,
+    /// Whether it pauses for calls that a person must approve: whoever stores what it did lets a later run make them.
+    pub pauses: bool,
 }
 
 impl Default for RunInput {
@@ -101,6 +103,7 @@ impl Default for RunInput {
             meter: Arc::default(),
             span: Span::none(),
             observer: None,
+            pauses: false,
         }
     }
 }

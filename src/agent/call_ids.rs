@@ -107,6 +107,7 @@ mod tests {
             arguments: "{}".into(),
             provider_id: given.map(|(api, id)| ProviderId { api: api.into(), id: id.into() }),
             extras: Extras::new(),
+            approval: None,
         };
         Message::Assistant(AssistantTurn::new("", calls.iter().map(call)))
     }

@@ -1,10 +1,11 @@
-//! Runs that are paused until their client has run its own tools. The client's transcript does not show what the
-//! agent did before; it is stored, and restored when the client sends its results.
+//! Runs that are paused until their client has run its own tools, or a person has decided about calls. The client's
+//! transcript does not show what the agent did before; it is stored, and restored when the client sends its results, or
+//! the calls for which the run paused.
 //!
 //! A run is found by the unguessable ids of the calls that the client received, for the same caller and after the
 //! same messages. Everything else in a transcript is used unchanged.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -13,12 +14,15 @@ use sha2::{Digest, Sha256};
 
 use super::Message;
 use super::conversation::stored;
-use super::message::{AssistantTurn, UserPart};
-use crate::core::error::CallError;
+use super::message::{AssistantTurn, RequestedCall, ToolMessage, UserPart};
+use crate::core::error::{CallError, ErrorCode};
 use crate::infra::store::{self, Store};
 
 /// How long a client may take to run its calls.
 const RUN_TTL: Duration = Duration::from_hours(1);
+
+/// How long a run is kept that waits for an approver: longer than any approval waits and can be used.
+const APPROVAL_TTL: Duration = Duration::from_hours(24);
 
 /// Maximum bytes of one caller's paused runs; above it the oldest are deleted.
 const MAX_BYTES: usize = 64 << 20;
@@ -33,7 +37,8 @@ struct PausedRun {
     messages: Vec<String>,
 }
 
-/// Stores the messages that a run added to its client's transcript, if its last turn has calls for the client.
+/// Stores the messages that a run added to its client's transcript, if its last turn has calls without an answer: those of
+/// the client, and those for which the run paused.
 ///
 /// # Errors
 /// The store cannot be used.
@@ -43,63 +48,115 @@ pub(super) async fn keep(
     transcript: &[Message],
     added: &[Message],
 ) -> Result<(), CallError> {
-    let expected_calls = calls_after(added);
-    let Some(call) = expected_calls.first().cloned() else { return Ok(()) };
+    let open = open_calls(added);
+    if open.is_empty() {
+        return Ok(());
+    }
+    let expected_calls = open.iter().filter(|call| call.approval.is_none()).map(|call| call.id.clone()).collect();
     let messages = added.iter().map(stored::write).collect();
     let run = PausedRun { transcript: transcript_of(transcript), expected_calls, messages };
-    let run = serde_json::to_string(&run).map_err(CallError::internal)?;
-    let now = Timestamp::now();
-    let expires = now.saturating_add(RUN_TTL).map_err(CallError::internal)?;
-    let run = store::PausedRun { caller_key, call: &call, run: &run, expires };
-    store.keep_paused_run(run, now, MAX_BYTES).await.map_err(CallError::from)
+    run.store(store, caller_key, added).await
+}
+
+/// Adds the answer of a call to the run that paused for it.
+///
+/// # Errors
+/// The store cannot be used.
+pub(super) async fn keep_answer(store: &Store, caller_key: &str, answer: &ToolMessage) -> Result<(), CallError> {
+    let found =
+        store.paused_runs(caller_key, &[answer.call_id.as_str()], Timestamp::now()).await.map_err(CallError::from)?;
+    for (_, run) in found {
+        let mut run: PausedRun = serde_json::from_str(&run).map_err(CallError::internal)?;
+        let mut added = run.read()?;
+        if answered_calls(&added).contains(answer.call_id.as_str()) {
+            continue;
+        }
+        added.push(Message::Tool(answer.clone()));
+        run.messages = added.iter().map(stored::write).collect();
+        run.store(store, caller_key, &added).await?;
+    }
+    Ok(())
 }
 
 /// The client's messages, with each turn that was paused replaced by the stored messages of its run.
 ///
 /// # Errors
-/// The store cannot be used: without what the run did, the model would do it again.
+/// The store cannot be used: without what the run did, the model would do it again. `unknown_session`: the client continues a
+/// run that is not kept.
 pub(super) async fn restore(
     store: &Store,
     caller_key: &str,
     messages: Vec<Message>,
 ) -> Result<Vec<Message>, CallError> {
     let runs = runs_of(store, caller_key, &messages).await?;
-    if runs.is_empty() {
+    if runs.is_empty() && !messages.iter().any(has_paused_calls_of_client) {
         return Ok(messages);
     }
+    let last = messages.iter().rposition(|message| message.as_assistant().is_some());
     let mut restored = Vec::with_capacity(messages.len());
     let mut hasher = TranscriptHasher::default();
-    for message in messages {
-        let run = message.as_assistant().and_then(|turn| turn.calls().find_map(|call| runs.get(&call.id)));
+    for (index, message) in messages.into_iter().enumerate() {
+        let turn = message.as_assistant().filter(|turn| is_of_client(turn));
+        let run = turn.and_then(|turn| turn.calls().find_map(|call| runs.get(&call.id)));
         let run = run.filter(|run| run.awaits(&message) && run.transcript == hasher.digest());
         hasher.add(&message);
         match run {
             Some(run) => restored.extend(run.read()?),
-            None => restored.push(message),
+            None => {
+                let others = without_paused_calls(message, &restored, Some(index) == last)?;
+                restored.extend(others);
+            }
         }
     }
     Ok(restored)
 }
 
-/// The caller's runs that wait for calls of these messages, by their first call; the transcript is not compared.
+/// Removes calls for which a run paused, where they cannot be made: providers refuse a call without a result.
+pub(super) fn forget_paused(messages: &mut Vec<Message>) {
+    let answered: HashSet<String> = answered_calls(messages).into_iter().map(str::to_owned).collect();
+    for message in &mut *messages {
+        if let Message::Assistant(turn) = message {
+            turn.retain_calls(|call| call.approval.is_none() || answered.contains(&call.id));
+        }
+    }
+    messages.retain(|message| !matches!(message, Message::Assistant(turn) if turn.parts.is_empty()));
+}
+
+/// The caller's runs that wait for calls of these messages, by those calls; the transcript is not compared.
 async fn runs_of(
     store: &Store,
     caller_key: &str,
     messages: &[Message],
 ) -> Result<HashMap<String, PausedRun>, CallError> {
-    let calls = messages.iter().filter_map(Message::as_assistant).flat_map(AssistantTurn::calls);
-    let calls: Vec<_> = calls.map(|call| call.id.as_str()).collect();
+    let calls: Vec<_> = calls_of(messages).map(|call| call.id.as_str()).collect();
     let found = store.paused_runs(caller_key, &calls, Timestamp::now()).await.map_err(CallError::from)?;
     let read = |(call, run): (String, String)| Ok((call, serde_json::from_str(&run)?));
     found.into_iter().map(read).collect::<Result<_, serde_json::Error>>().map_err(CallError::internal)
 }
 
 impl PausedRun {
-    /// Whether a turn has exactly the calls that the client was sent.
+    /// Stores it for each call by which it is found: the first one that its client runs, and those that need approval.
+    async fn store(&self, store: &Store, caller_key: &str, added: &[Message]) -> Result<(), CallError> {
+        let paused: Vec<_> = last_turn(added).into_iter().flat_map(AssistantTurn::paused_calls).collect();
+        let ttl = if paused.is_empty() { RUN_TTL } else { APPROVAL_TTL };
+        let now = Timestamp::now();
+        let expires = now.saturating_add(ttl).map_err(CallError::internal)?;
+        let run = serde_json::to_string(self).map_err(CallError::internal)?;
+        let calls = self.expected_calls.first().into_iter().chain(paused.into_iter().map(|call| &call.id));
+        for call in calls.map(String::as_str) {
+            let run = store::PausedRun { caller_key, call, run: &run, expires };
+            store.keep_paused_run(run, now, MAX_BYTES).await.map_err(CallError::from)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a turn has exactly the calls that the client was to run. Clients that do not know of the others may leave those
+    /// out.
     fn awaits(&self, message: &Message) -> bool {
         let Message::Assistant(turn) = message else { return false };
-        turn.calls().count() == self.expected_calls.len()
-            && turn.calls().all(|call| self.expected_calls.contains(&call.id))
+        let of_client: Vec<_> = turn.calls().filter(|call| call.approval.is_none()).collect();
+        of_client.len() == self.expected_calls.len()
+            && of_client.iter().all(|call| self.expected_calls.contains(&call.id))
     }
 
     fn read(&self) -> Result<Vec<Message>, CallError> {
@@ -108,13 +165,66 @@ impl PausedRun {
     }
 }
 
-/// Ids of the last turn's calls that have no result.
-fn calls_after(added: &[Message]) -> Vec<String> {
-    let answered =
-        |id: &str| added.iter().any(|message| matches!(message, Message::Tool(answer) if answer.call_id == id));
-    let last = added.iter().rev().find_map(Message::as_assistant);
-    let calls = last.into_iter().flat_map(AssistantTurn::calls);
-    calls.map(|call| call.id.clone()).filter(|id| !answered(id)).collect()
+/// A turn of a client's transcript whose run is not restored: without calls for which a run paused, where other turns follow
+/// it or have these calls already.
+///
+/// # Errors
+/// `unknown_session`: the client continues the run.
+fn without_paused_calls(message: Message, before: &[Message], is_last: bool) -> Result<Option<Message>, CallError> {
+    let mut turn = match message {
+        Message::Assistant(turn) if is_of_client(&turn) && turn.paused_calls().next().is_some() => turn,
+        other => return Ok(Some(other)),
+    };
+    let known: HashSet<_> = calls_of(before).map(|call| call.id.as_str()).collect();
+    // A client adds each answer of a paused run to its transcript, and all but the first one say the same.
+    let is_repeated = turn.paused_calls().all(|call| known.contains(call.id.as_str()));
+    if is_last && !is_repeated {
+        return Err(not_kept());
+    }
+    turn.retain_calls(|call| call.approval.is_none());
+    let is_empty = turn.parts.is_empty() || is_repeated && turn.calls().next().is_none();
+    Ok((!is_empty).then_some(Message::Assistant(turn)))
+}
+
+fn not_kept() -> CallError {
+    let message = format!(
+        "the run that waits for an approver is not kept: it was paused more than {} hours ago, or after other messages than \
+         these; leave the calls that wait out of the conversation to go on without it",
+        APPROVAL_TTL.as_secs() / 3_600
+    );
+    CallError::new(ErrorCode::UnknownSession, message)
+}
+
+fn has_paused_calls_of_client(message: &Message) -> bool {
+    message.as_assistant().is_some_and(|turn| is_of_client(turn) && turn.paused_calls().next().is_some())
+}
+
+/// Whether a turn is as a client sent it. Others are those of responses that the gateway keeps.
+fn is_of_client(turn: &AssistantTurn) -> bool {
+    turn.api.is_none()
+}
+
+/// The last turn's calls that have no result.
+fn open_calls(added: &[Message]) -> Vec<&RequestedCall> {
+    let answered = answered_calls(added);
+    let calls = last_turn(added).into_iter().flat_map(AssistantTurn::calls);
+    calls.filter(|call| !answered.contains(call.id.as_str())).collect()
+}
+
+fn last_turn(messages: &[Message]) -> Option<&AssistantTurn> {
+    messages.iter().rev().find_map(Message::as_assistant)
+}
+
+fn calls_of(messages: &[Message]) -> impl Iterator<Item = &RequestedCall> {
+    messages.iter().filter_map(Message::as_assistant).flat_map(AssistantTurn::calls)
+}
+
+fn answered_calls(messages: &[Message]) -> HashSet<&str> {
+    let answered = messages.iter().filter_map(|message| match message {
+        Message::Tool(answer) => Some(answer.call_id.as_str()),
+        Message::System(_) | Message::User(_) | Message::Assistant(_) => None,
+    });
+    answered.collect()
 }
 
 fn transcript_of(messages: &[Message]) -> String {

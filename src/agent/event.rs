@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
-use super::message::Message;
+use super::message::{Message, RequestedCall, ToolMessage};
 use super::models::ModelError;
 use super::plan::{Node, Step};
-use crate::core::error::{CallError, ErrorCode};
+use crate::core::error::{CallError, ErrorCode, NeededApproval};
 
 pub use crate::core::record::{FinishReason, RunUsage};
 
@@ -47,6 +48,13 @@ pub enum Event {
         id: String,
         tool_name: String,
         arguments: String,
+    },
+    /// A person must approve a call: the run pauses after the other calls of its turn.
+    Approval(PausedCall),
+    /// A call for which an earlier run paused has an answer, which belongs to that run's turn.
+    Resumed {
+        #[serde(skip)]
+        answer: ToolMessage,
     },
     /// A request to the model's provider failed and is sent again.
     Retry {
@@ -137,6 +145,8 @@ impl Event {
             Self::ToolResult { .. } => "tool_result",
             Self::ToolError { .. } => "tool_error",
             Self::ClientToolCall { .. } => "client_tool_call",
+            Self::Approval(_) => "approval",
+            Self::Resumed { .. } => "resumed",
             Self::Retry { .. } => "retry",
             Self::Compacted { .. } => "compacted",
             Self::SubAgentBegin { .. } => "sub_agent_begin",
@@ -151,6 +161,31 @@ impl Event {
             Self::Finished { .. } => "finished",
             Self::Usage(_) => "usage",
         }
+    }
+}
+
+/// A call for which a run pauses: a person must approve it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PausedCall {
+    /// Of the approval.
+    #[schema(value_type = String)]
+    pub id: Arc<str>,
+    pub call_id: String,
+    pub tool: String,
+    /// As the model wrote them.
+    #[serde(skip)]
+    pub arguments: String,
+    /// RFC 3339: when it can no longer be approved, or be made.
+    pub expires_at: String,
+    /// The page where an approver decides.
+    pub url: String,
+}
+
+impl PausedCall {
+    pub(super) fn new(call: &RequestedCall, needed: NeededApproval) -> Self {
+        let NeededApproval { id, expires_at, url } = needed;
+        let RequestedCall { id: call_id, tool, arguments, .. } = call.clone();
+        Self { id, call_id, tool, arguments, expires_at, url }
     }
 }
 

@@ -170,6 +170,11 @@ impl AssistantTurn {
         })
     }
 
+    /// Those for which a run paused, whether or not they have an answer by now.
+    pub fn paused_calls(&self) -> impl Iterator<Item = &RequestedCall> {
+        self.calls().filter(|call| call.approval.is_some())
+    }
+
     pub(super) fn calls_mut(&mut self) -> impl Iterator<Item = &mut RequestedCall> {
         self.parts.iter_mut().filter_map(|part| match part {
             TurnPart::Call(call) => Some(call),
@@ -304,11 +309,19 @@ pub struct RequestedCall {
     /// For the API that requested the call.
     #[serde(default, skip_serializing_if = "Extras::is_empty")]
     pub extras: Extras,
+    /// The id of the approval for which its run paused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<Arc<str>>,
 }
 
 impl RequestedCall {
     pub fn new(id: String, tool: String, arguments: String) -> Self {
-        Self { id, tool, arguments, provider_id: None, extras: Extras::new() }
+        Self { id, tool, arguments, provider_id: None, extras: Extras::new(), approval: None }
+    }
+
+    /// A call for which a run paused, as a client sends it back: what the run stored has the rest of it.
+    pub fn paused(id: String, tool: String, approval: impl Into<Arc<str>>) -> Self {
+        Self { approval: Some(approval.into()), ..Self::new(id, tool, "{}".to_owned()) }
     }
 
     /// The call's arguments. Models send an empty text for a tool without parameters, and some encode the object twice.

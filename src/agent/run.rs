@@ -24,11 +24,12 @@ use super::meter::{Meter, MeteredModel};
 use super::models::retry;
 use super::models::retry::RetryPolicy;
 use super::models::{ModelError, StopReason};
-use super::toolbox::{ToolAnswer, Toolbox, ToolboxCall};
+use super::toolbox::{OnApproval, ToolAnswer, Toolbox, ToolboxCall};
 use super::{Agent, RunInput, TurnObserver};
 use crate::config::AgentProfile;
 use crate::core::call::Arguments;
 use crate::core::coercion::Coercion;
+use crate::core::error::NeededApproval;
 use crate::infra::telemetry;
 
 use self::progress::Progress;
@@ -48,6 +49,10 @@ enum Ending {
     Answered(StopReason),
     /// The turn's remaining calls are for the client to run.
     ClientTools,
+    /// The turn's remaining calls wait for an approver.
+    Approval {
+        message: String,
+    },
     Limit {
         status: &'static str,
         message: String,
@@ -63,13 +68,23 @@ struct CheckedCall {
     arguments: Result<Arguments, String>,
     /// What was corrected in it.
     corrections: Vec<Coercion>,
+    on_approval: OnApproval,
+}
+
+/// A call that has an answer, or ended without one.
+#[derive(Debug)]
+struct MadeCall {
+    call: RequestedCall,
+    answer: ToolAnswer,
+    /// The approval for which the run pauses.
+    pause: Option<NeededApproval>,
 }
 
 pub(super) fn run(agent: Agent, input: RunInput) -> impl Stream<Item = Event> + Send + 'static {
     stream! {
-        let RunInput { messages, client_tools, options, abort, meter, span, observer } = input;
+        let RunInput { messages, client_tools, options, abort, meter, span, observer, pauses } = input;
         let profile = &*agent.profile;
-        let mut progress = Progress::new(messages, client_tools, options, meter, profile);
+        let mut progress = Progress::new(messages, client_tools, options, meter, profile, pauses);
         // A deadline beyond what the clock can represent is no deadline.
         let end = Instant::now().checked_add(profile.max_run());
         let ending = {
@@ -106,6 +121,17 @@ fn turns<'a>(
         if let Some(event) = progress.offer(agent.toolbox.list().await, profile) {
             yield event;
         }
+        let paused = progress.resume();
+        if !paused.is_empty() {
+            let span = telemetry::turn_span(run);
+            {
+                let mut events = pin!(answer_calls(agent, progress, paused, &span, end));
+                while let Some(event) = events.next().await {
+                    yield event;
+                }
+            }
+            progress.end_resumed()?;
+        }
         loop {
             progress.begin_turn(profile)?;
             let span = telemetry::turn_span(run);
@@ -126,19 +152,10 @@ fn turns<'a>(
             if let Some(observer) = observer {
                 observer.observe(progress.turn());
             }
-            for checked in &own {
-                if let Some(event) = checked.announcement() {
-                    yield event;
-                }
-            }
             {
-                let max_result_bytes = progress.room.max_result_bytes(profile);
-                let answers = stream::iter(own).map(|checked| {
-                    answer(&*agent.toolbox, checked, max_result_bytes, end).instrument(span.clone())
-                });
-                let mut answers = pin!(answers.buffered(profile.parallel_tool_calls.max(1)));
-                while let Some((call, answer)) = answers.next().await {
-                    yield progress.record(&call, answer, profile);
+                let mut events = pin!(answer_calls(agent, progress, own, &span, end));
+                while let Some(event) = events.next().await {
+                    yield event;
                 }
             }
             for RequestedCall { id, tool: tool_name, arguments, .. } in clients {
@@ -195,22 +212,51 @@ fn answer_of_model<'a>(
     }
 }
 
+/// Makes calls at the same time, and keeps their answers in order.
+fn answer_calls<'a>(
+    agent: &'a Agent,
+    progress: &'a mut Progress,
+    calls: Vec<CheckedCall>,
+    span: &'a Span,
+    end: Option<Instant>,
+) -> impl Stream<Item = Event> + Send + 'a {
+    let profile = &*agent.profile;
+    let max_result_bytes = progress.room.max_result_bytes(profile);
+    stream! {
+        for checked in &calls {
+            if let Some(event) = checked.announcement() {
+                yield event;
+            }
+        }
+        let answers = stream::iter(calls)
+            .map(|checked| answer(&*agent.toolbox, checked, max_result_bytes, end).instrument(span.clone()));
+        let mut answers = pin!(answers.buffered(profile.parallel_tool_calls.max(1)));
+        while let Some(made) = answers.next().await {
+            for event in progress.answered(made, profile) {
+                yield event;
+            }
+        }
+    }
+}
+
 async fn answer(
     toolbox: &dyn Toolbox,
     checked: CheckedCall,
     max_result_bytes: usize,
     end: Option<Instant>,
-) -> (RequestedCall, ToolAnswer) {
-    let CheckedCall { call, arguments, corrections } = checked;
+) -> MadeCall {
+    let CheckedCall { call, arguments, corrections, on_approval } = checked;
     let answer = match arguments {
         Ok(arguments) => {
-            let tool = call.tool.clone();
-            let call = ToolboxCall { corrections, max_result_bytes, ..ToolboxCall::new(&call.id, tool, arguments) };
+            let (tool, on_approval) = (call.tool.clone(), on_approval.clone());
+            let made = ToolboxCall::new(&call.id, tool, arguments);
+            let call = ToolboxCall { corrections, max_result_bytes, on_approval, ..made };
             ask_until_ready(toolbox, &call, end).await
         }
         Err(problem) => ToolAnswer { success: false, text: problem, error_info: None, images: Vec::new() },
     };
-    (call, answer)
+    let pause = on_approval.pause(&answer);
+    MadeCall { call, answer, pause }
 }
 
 /// Waits where the tool says when to come again: a model that reads "call again in 2 s" has no way to wait.
@@ -231,13 +277,13 @@ async fn ask_until_ready(toolbox: &dyn Toolbox, call: &ToolboxCall, end: Option<
 
 impl CheckedCall {
     /// `written`: the tool's name as the model wrote it, if that was corrected.
-    fn new(call: RequestedCall, written: Option<&String>) -> Self {
+    fn new(call: RequestedCall, written: Option<&String>, on_approval: OnApproval) -> Self {
         let arguments = call.read_arguments().map_err(|problem| {
             format!("The arguments are not an acceptable JSON object ({problem}). The tool was not run; send the complete arguments again.")
         });
         let name = written.map(|written| Coercion::of_name(written, &call.tool));
         let decoded = (arguments.is_ok() && call.is_encoded_twice()).then(Coercion::decoded_twice);
-        Self { call, arguments, corrections: name.into_iter().chain(decoded).collect() }
+        Self { call, arguments, corrections: name.into_iter().chain(decoded).collect(), on_approval }
     }
 
     /// A call that may be incomplete is not run, even if its arguments parse.
@@ -246,7 +292,7 @@ impl CheckedCall {
             "The turn reached its token limit ({max_tokens} tokens) before this call was complete. The tool was not \
              run; send the call again, with shorter arguments or alone in its turn."
         );
-        Self { call, arguments: Err(problem), corrections: Vec::new() }
+        Self { call, arguments: Err(problem), corrections: Vec::new(), on_approval: OnApproval::default() }
     }
 
     fn announcement(&self) -> Option<Event> {
@@ -262,6 +308,7 @@ impl Ending {
             Self::Answered(StopReason::Refusal) => FinishReason::Refusal,
             Self::Answered(StopReason::Stop | StopReason::ToolCalls | StopReason::Pause) => FinishReason::Stop,
             Self::ClientTools => FinishReason::ToolCalls,
+            Self::Approval { .. } => FinishReason::ApprovalRequired,
             Self::Limit { .. } => FinishReason::Limit,
             Self::Failed(_) => FinishReason::Error,
             Self::Aborted => FinishReason::Aborted,
@@ -272,6 +319,9 @@ impl Ending {
     fn event(self) -> Option<Event> {
         match self {
             Self::Answered(_) | Self::ClientTools => None,
+            Self::Approval { message } => {
+                Some(Event::Status { status: FinishReason::ApprovalRequired.as_str().to_owned(), message })
+            }
             Self::Limit { status, message } => Some(Event::Status { status: status.to_owned(), message }),
             Self::Failed(error) => Some(Event::Error(RunError::from(&error))),
             Self::Aborted => Some(Event::Status { status: "aborted".into(), message: "The run was aborted.".into() }),

@@ -35,7 +35,7 @@ use crate::gateway::Gateway;
 
 use self::outcome::Outcome;
 
-pub use self::request::AgentRequest;
+pub use self::request::{AgentRequest, Pauses};
 
 /// Maximum concurrent runs of all callers.
 const MAX_RUNS: usize = 1_000;
@@ -122,9 +122,12 @@ impl AgentService {
             input: request.messages.clone(),
             thread: request.thread.clone(),
             old: reminder,
+            pauses: request.pauses,
         };
         let reminder = outcome.old.as_deref().map(prompts::reminder).map(Message::System);
-        let messages = reminder.into_iter().chain(self.history(&request).await?).collect();
+        let mut history = self.history(&request).await?;
+        client_calls::forget_paused(&mut history);
+        let messages = reminder.into_iter().chain(history).collect();
         let request = AgentRequest { messages, ..request };
         let events = self.follow_plan(NewPlan { request, planner, approve: false }).await?;
         let mut outcome = Some(outcome);
@@ -173,18 +176,30 @@ impl AgentService {
             abort,
             usage,
             observer,
+            pauses,
             ..
         } = request;
         let agent = Agent { model, toolbox, profile: Arc::clone(&profile), summarizer: self.summarizer(&profile) };
-        let events =
-            agent.run(RunInput { messages, client_tools, options, abort, meter, span: recorder.span(), observer });
+        let events = agent.run(RunInput {
+            messages,
+            client_tools,
+            options,
+            abort,
+            meter,
+            span: recorder.span(),
+            observer,
+            pauses: pauses != Pauses::Never,
+        });
         let service = Arc::clone(self);
-        let mut outcome = Some(Outcome { service, profile, caller, scopes, input, thread, old: reminder });
+        let mut outcome = Some(Outcome { service, profile, caller, scopes, input, thread, old: reminder, pauses });
         Ok(async_stream::stream! {
             let _taken = slot;
             let mut events = pin!(subagents::merged(events, started));
             while let Some(event) = events.next().await {
                 recorder.record(&event);
+                if let (Event::Resumed { answer }, Some(outcome)) = (&event, &outcome) {
+                    outcome.keep_resumed(answer).await;
+                }
                 if let Event::Finished { reason, messages } = &event
                     && let Some(outcome) = outcome.take()
                 {

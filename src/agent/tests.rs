@@ -1,5 +1,6 @@
 //! Scripted conversations as data (`tests/agent/*.yaml`), and runs that end from outside.
 
+mod approvals;
 mod compaction;
 mod options;
 mod waits;

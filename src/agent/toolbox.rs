@@ -20,6 +20,7 @@ use super::message::Image;
 use crate::budget::ChargesOfCall;
 use crate::core::call::Arguments;
 use crate::core::coercion::Coercion;
+use crate::core::error::{ErrorCode, NeededApproval};
 use crate::tool::Tool;
 
 pub use self::filtered::Filtered;
@@ -67,7 +68,33 @@ pub struct ToolboxCall {
     pub corrections: Vec<Coercion>,
     /// Bytes of a result that the model reads at once.
     pub max_result_bytes: usize,
+    pub on_approval: OnApproval,
     pub record: RecordedCall,
+}
+
+/// What becomes of a call that a person must approve.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum OnApproval {
+    /// It waits for the decision, for a time.
+    #[default]
+    Wait,
+    /// It ends, and its run pauses.
+    Pause,
+    /// Its run paused for this approval, and goes on if that is decided.
+    Resume(Arc<str>),
+}
+
+impl OnApproval {
+    /// The approval for which the run of a call pauses that is answered so.
+    pub(super) fn pause(&self, answer: &ToolAnswer) -> Option<NeededApproval> {
+        let needed = answer.needed_approval()?;
+        match self {
+            Self::Wait => None,
+            Self::Pause => Some(needed),
+            // Another one is needed by now: the model is told, and asks for it if it makes the call again.
+            Self::Resume(id) => Some(needed).filter(|needed| needed.id == *id),
+        }
+    }
 }
 
 /// What a journal adds to a call that it records.
@@ -91,8 +118,8 @@ impl ToolboxCall {
     /// A call that no journal knows.
     pub fn new(id: impl Into<String>, tool: impl Into<String>, arguments: Arguments) -> Self {
         let (id, tool) = (id.into(), tool.into());
-        let (corrections, record) = (Vec::new(), RecordedCall::default());
-        Self { id, tool, arguments, corrections, max_result_bytes: usize::MAX, record }
+        let (corrections, on_approval, record) = (Vec::new(), OnApproval::default(), RecordedCall::default());
+        Self { id, tool, arguments, corrections, max_result_bytes: usize::MAX, on_approval, record }
     }
 }
 
@@ -113,6 +140,13 @@ impl ToolAnswer {
     pub(super) fn retry_after(&self) -> Option<Duration> {
         let info = self.error_info.as_ref().filter(|info| info["retryable"] == true)?;
         info["retry_after_ms"].as_u64().map(Duration::from_millis)
+    }
+
+    /// The approval that a refused call needs.
+    fn needed_approval(&self) -> Option<NeededApproval> {
+        let code = ErrorCode::ApprovalRequired.as_str();
+        let info = self.error_info.as_ref().filter(|info| info["code"] == code)?;
+        serde_json::from_value(info["approval"].clone()).ok()
     }
 }
 

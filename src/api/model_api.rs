@@ -15,7 +15,7 @@ use super::request::RequestMeta;
 use crate::agent::catalog::ResolvedModel;
 use crate::agent::models::reads_documents;
 use crate::agent::toolbox::ToolDescription;
-use crate::agent::{AgentRequest, AgentService, Event, Message, ModelOptions};
+use crate::agent::{AgentRequest, AgentService, Event, Message, ModelOptions, Pauses};
 use crate::config::AgentProfile;
 use crate::core::call::Caller;
 use crate::core::error::{CallError, ErrorCode};
@@ -102,6 +102,7 @@ impl ClientRun {
             client_tools,
             options,
             session: session_id,
+            pauses: Pauses::ForClient,
             ..origin.agent_request(&agent.name, Arc::clone(&agent.profile), toolbox, messages)
         }
     }
@@ -138,7 +139,8 @@ pub(super) fn refuse_options(options: &[(&str, bool)]) -> Result<(), CallError> 
 }
 
 /// # Errors
-/// `invalid_request` unless each call of the conversation has its result: models refuse others.
+/// `invalid_request` unless each call of the conversation has its result: models refuse others. Those that wait for an approver
+/// get theirs from the run.
 pub(super) fn check_results(messages: &[Message]) -> Result<(), CallError> {
     for (index, message) in messages.iter().enumerate() {
         let Message::Assistant(turn) = message else { continue };
@@ -149,7 +151,8 @@ pub(super) fn check_results(messages: &[Message]) -> Result<(), CallError> {
                 Message::System(_) | Message::User(_) | Message::Assistant(_) => None,
             })
             .collect();
-        if let Some(call) = turn.calls().find(|call| !answered.contains(&call.id.as_str())) {
+        let mut of_client = turn.calls().filter(|call| call.approval.is_none());
+        if let Some(call) = of_client.find(|call| !answered.contains(&call.id.as_str())) {
             let shown: String = call.id.chars().take(100).collect();
             return Err(invalid(format!("the call {shown:?} has no result; send it after the call")));
         }
@@ -186,6 +189,8 @@ mod tests {
             assert_eq!(error.is_some(), missing.is_some(), "{messages:?}: {error:?}");
             assert!(error.is_none_or(|error| error.contains(missing.unwrap_or_default())), "{messages:?}");
         }
+        let paused = RequestedCall::paused("a".into(), "pay".into(), "approval");
+        check_results(&[Message::Assistant(AssistantTurn::new("", [paused]))]).unwrap();
     }
 
     #[test]

@@ -128,7 +128,9 @@ impl Keeper {
             return;
         }
         let added = std::mem::take(&mut output.added);
-        let messages = self.own.into_iter().chain(added).collect();
+        // They belong to the turn before.
+        let answers = std::mem::take(&mut output.answers).into_iter().map(Message::Tool);
+        let messages = answers.chain(self.own).chain(added).collect();
         self.kept.keep(&self.caller, &self.id, self.conversation, messages, std::mem::take(&mut output.parts));
     }
 }

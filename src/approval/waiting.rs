@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use super::Approvals;
 use crate::core::approval::ApprovalState;
 use crate::core::call::Caller;
-use crate::core::error::CallError;
+use crate::core::error::{CallError, NeededApproval};
 use crate::core::share::Share;
 use crate::infra::store::StoreError;
 
@@ -107,6 +107,15 @@ impl Approvals {
                 return Ok(Waited::Undecided);
             }
         }
+    }
+
+    /// The approval with this id, while nobody has decided about it.
+    ///
+    /// # Errors
+    /// `not_found`; `overloaded` when the store cannot be read.
+    pub async fn undecided(&self, id: &str) -> Result<Option<NeededApproval>, CallError> {
+        let approval = self.find(id).await?;
+        Ok((approval.state == ApprovalState::Pending).then(|| self.needed(&approval)))
     }
 
     /// Wakes callers whose approvals were decided at another replica.

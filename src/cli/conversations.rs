@@ -38,7 +38,8 @@ enum Command {
     /// Say something to a conversation: `sekisho conversations run ID 'Is it warm?'`.
     Run {
         id: String,
-        input: String,
+        /// Left out, the run goes on where the one before paused for an approver.
+        input: Option<String>,
         /// Cancel the run that is on, in place of waiting for it.
         #[arg(long)]
         interrupt: bool,
@@ -66,7 +67,7 @@ pub(super) fn run(common: &Common, command: ConversationsCommand) -> Exit {
             created(common, &remote.send(Method::POST, &["api", "conversations"], Some(&body))?)
         }
         Command::Show { id } => show(common, &remote, &id),
-        Command::Run { id, input, interrupt } => execute(common, &remote, (&id, &input, interrupt)),
+        Command::Run { id, input, interrupt } => execute(common, &remote, (&id, input.as_deref(), interrupt)),
         Command::Fork { id, at } => {
             let path = ["api", "conversations", &id, "fork"];
             created(common, &remote.send(Method::POST, &path, Some(&json!({"message_id": at})))?)
@@ -149,7 +150,11 @@ fn text_of(content: &Value) -> String {
     content["parts"].as_array().into_iter().flatten().filter_map(part).collect::<Vec<_>>().join(" ")
 }
 
-fn execute(common: &Common, remote: &Remote, (id, input, interrupt): (&str, &str, bool)) -> Result<Exit, Unanswered> {
+fn execute(
+    common: &Common,
+    remote: &Remote,
+    (id, input, interrupt): (&str, Option<&str>, bool),
+) -> Result<Exit, Unanswered> {
     let on_busy = if interrupt { "interrupt" } else { "wait" };
     let body = json!({"user_input": input, "on_busy": on_busy, "stream": false});
     let reply = remote.send(Method::POST, &["api", "conversations", id, "execute"], Some(&body))?;
@@ -159,6 +164,10 @@ fn execute(common: &Common, remote: &Remote, (id, input, interrupt): (&str, &str
         present::line(reply["result"].as_str().unwrap_or_default());
         for problem in reply["errors"].as_array().into_iter().flatten().filter_map(Value::as_str) {
             present::problem(problem);
+        }
+        for call in reply["approvals"].as_array().into_iter().flatten() {
+            let text = |name: &str| present::harmless(call[name].as_str().unwrap_or_default());
+            present::info(&format!("paused until a person decides about `{}` at {}", text("tool"), text("url")));
         }
     }
     Ok(if reply["is_error"] == true { Exit::Failed } else { Exit::Done })

@@ -194,8 +194,10 @@ fn show(console: &Console, visit: &Visit, wanted: &Wanted, shown: &Shown) -> Mar
             (chat::draw(console, visit, &page.messages))
             @if let Some(next) = page.next { p.small { a href={ (path) "?offset=" (next) } { (texts.get("chat-later")) " →" } } }
             @if let Some(run) = live { (runs::running(&texts, &path, run, asked.as_ref(), token.as_deref())) }
-            @else if let Some(error) = runs.runs.first().filter(|_| wanted.runs_before.is_none()).and_then(|run| run.error.as_ref()) {
-                div.notice.bad role="alert" { p { strong { (error.code) } } p { (format::text(&error.message)) } }
+            @else if let Some((run, error)) = runs.runs.first().filter(|_| wanted.runs_before.is_none()).and_then(|run| Some((run, run.error.as_ref()?))) {
+                div class=(if run.status == "paused" { "notice warn" } else { "notice bad" }) role="alert" {
+                    p { strong { (error.code) } } p { (format::text(&error.message)) }
+                }
             }
             span #end {}
             @if let Some(token) = &token {

@@ -111,6 +111,8 @@ pub enum FinishReason {
     Refusal,
     /// The client continues by running its own tools.
     ToolCalls,
+    /// Calls wait for an approver; a later request continues.
+    ApprovalRequired,
     /// A limit of the profile, reported in an earlier `status`.
     Limit,
     Aborted,
@@ -125,10 +127,16 @@ impl FinishReason {
             Self::Length => "length",
             Self::Refusal => "refusal",
             Self::ToolCalls => "tool_calls",
+            Self::ApprovalRequired => "approval_required",
             Self::Limit => "limit",
             Self::Aborted => "aborted",
             Self::Error => "error",
         }
+    }
+
+    /// Whether a later request continues the run.
+    pub fn is_pause(self) -> bool {
+        matches!(self, Self::ToolCalls | Self::ApprovalRequired)
     }
 }
 

@@ -66,6 +66,25 @@ impl Gateway {
         }
     }
 
+    /// Makes a call for which the run of an agent paused, with what its approval has for it.
+    ///
+    /// # Errors
+    /// The approval, while nobody has decided about it.
+    pub(crate) async fn call_of_paused_run(&self, call: CallContext, id: &str) -> Result<WaitedAnswer, NeededApproval> {
+        let approvals = &self.pipeline.approvals;
+        let decided = match approvals.find(id).await {
+            Ok(approval) if approval.state == ApprovalState::Pending => return Err(approvals.needed(&approval)),
+            Ok(approval) => self.approved_arguments(&approval, call.via).map(|found| (approval, found)),
+            Err(error) => Err(error),
+        };
+        let (approval, (arguments, changed)) = match decided {
+            Ok(decided) => decided,
+            Err(error) => return Ok(WaitedAnswer { answered: Answered::refused(&call, error), changed: None }),
+        };
+        let call = CallContext { approval: Some(approval.id), ..call };
+        Ok(WaitedAnswer { answered: self.pipeline.call(call, arguments).await, changed })
+    }
+
     /// The call of an approval that is decided in time, with the arguments that were kept.
     async fn decided_call(
         &self,

@@ -103,3 +103,69 @@ async fn nothing_is_stored_without_a_call_for_the_client() {
     }
     assert!(store.paused_runs("ann", &["a"], Timestamp::now()).await.unwrap().is_empty());
 }
+
+/// A turn as a run adds it: the last call waits for an approver.
+fn paused_turn(ids: &[&str]) -> Message {
+    let Message::Assistant(mut turn) = turn("", ids) else { panic!() };
+    turn.api = Some("api".into());
+    turn.calls_mut().last().unwrap().approval = Some("p".into());
+    Message::Assistant(turn)
+}
+
+/// The message with the calls that wait, as the client got it.
+fn sent_back(client: &[&str], waiting: &[&str]) -> Message {
+    let Message::Assistant(mut turn) = turn("", client) else { panic!() };
+    let waiting = waiting.iter().map(|id| RequestedCall::paused((*id).into(), "click".into(), "p"));
+    turn.parts.extend(waiting.map(crate::agent::message::TurnPart::Call));
+    Message::Assistant(turn)
+}
+
+#[tokio::test]
+async fn a_run_that_waits_for_an_approver_is_restored_and_keeps_the_answer() {
+    let store = store().await;
+    keep(&store, "ann", &[user("go")], &[paused_turn(&["a", "b"]), result("a", "1")]).await.unwrap();
+    let shown = vec![user("go"), sent_back(&[], &["b"])];
+    let find = async |messages: &[Message]| restore(&store, "ann", messages.to_vec()).await;
+    assert_eq!(outline(&find(&shown).await.unwrap()), ["go", "(a,b)", "a=1"]);
+    // A client that adds each answer to its transcript.
+    let repeated = [&shown[..], &[sent_back(&[], &["b"])]].concat();
+    assert_eq!(outline(&find(&repeated).await.unwrap()), ["go", "(a,b)", "a=1"]);
+    let Message::Tool(answer) = result("b", "2") else { panic!() };
+    for _ in 0..2 {
+        keep_answer(&store, "ann", &answer).await.unwrap();
+    }
+    let later = [&shown[..], &[turn("done", &[]), user("and?")]].concat();
+    assert_eq!(outline(&find(&later).await.unwrap()), ["go", "(a,b)", "a=1", "b=2", "done()", "and?"]);
+}
+
+#[tokio::test]
+async fn a_client_that_knows_nothing_of_approvals_goes_on_with_its_own_calls() {
+    let store = store().await;
+    let added = [paused_turn(&["a", "c", "b"]), result("a", "1")];
+    keep(&store, "ann", &[user("go")], &added).await.unwrap();
+    for waiting in [&["b"][..], &[]] {
+        let shown = vec![user("go"), sent_back(&["c"], waiting), result("c", "3")];
+        let restored = restore(&store, "ann", shown).await.unwrap();
+        assert_eq!(outline(&restored), ["go", "(a,c,b)", "a=1", "c=3"], "{waiting:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_is_not_kept_cannot_go_on_and_is_left_out_later() {
+    let store = store().await;
+    keep(&store, "ann", &[user("go")], &[paused_turn(&["b"])]).await.unwrap();
+    let shown = [user("go"), sent_back(&[], &["b"])];
+    for (caller, messages) in [
+        ("bob", shown.to_vec()),
+        ("ann", vec![user("stop"), shown[1].clone()]),
+        ("ann", vec![shown[0].clone(), sent_back(&[], &["x"])]),
+    ] {
+        let error = restore(&store, caller, messages).await.unwrap_err();
+        assert_eq!(error.code(), ErrorCode::UnknownSession, "{caller}: {error}");
+    }
+    let later = [&shown[..], &[turn("done", &[]), user("and?")]].concat();
+    assert_eq!(outline(&restore(&store, "bob", later).await.unwrap()), ["go", "done()", "and?"]);
+    let mut planned = vec![user("go"), paused_turn(&["a", "b"]), result("a", "1"), user("plan it")];
+    forget_paused(&mut planned);
+    assert_eq!(outline(&planned), ["go", "(a)", "a=1", "plan it"]);
+}

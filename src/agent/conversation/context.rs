@@ -15,10 +15,10 @@ use super::run_event::SystemSubtype;
 use super::{ConversationRuns, RunRequest, StopCause, add, additions, check, recovery, system, unknown_conversation};
 use crate::agent::conversation_prompt::WorkspaceInfo;
 use crate::agent::event_log::EventLog;
-use crate::agent::message::ToolMessage;
+use crate::agent::message::{ToolMessage, UserMessage};
 use crate::agent::toolbox::ToolboxLayer;
 use crate::agent::usage::UsageByAgent;
-use crate::agent::{AgentRequest, Event, Message, Toolbox};
+use crate::agent::{AgentRequest, Event, Message, Pauses, Toolbox};
 use crate::budget::DeferredCharges;
 use crate::core::error::CallError;
 use crate::core::failpoint;
@@ -35,6 +35,8 @@ pub(super) struct Context {
     /// Calls of the run before without an answer, until they have one in `answers`.
     pub(super) open: Vec<OpenCall>,
     pub(super) answers: Vec<ToolMessage>,
+    /// Calls for which the run before paused: the loop makes them.
+    pub(super) paused: Vec<OpenCall>,
     /// What the model gets.
     pub(super) messages: Vec<Message>,
     pub(super) title: Option<String>,
@@ -63,6 +65,7 @@ impl ConversationRuns {
         let charges = DeferredCharges::new(budgets, store, &live.id);
         let usage = UsageByAgent::stored_with_charges(Arc::clone(&charges));
         let (history, compacted) = self.history(&request, &conversation, &usage).await?;
+        self.check_resumes(&request, &history.open).await?;
         let begun = store.now().await.map_err(CallError::from)?;
         let mut run = new_run(&request, &live, conversation.session_id, begun);
         run.number = store.begin_conversation_run(&run).await.map_err(CallError::from)?;
@@ -86,6 +89,7 @@ impl ConversationRuns {
             toolbox,
             open,
             answers,
+            paused: Vec::new(),
             messages,
             title,
             workspace,
@@ -102,7 +106,7 @@ impl Context {
         let (toolbox, journal) = (Arc::clone(&self.toolbox), Arc::clone(&self.journal));
         let layer = ToolboxLayer::new(move |toolbox| Arc::new(Journaled { toolbox, journal: Arc::clone(&journal) }));
         let history = History { messages: std::mem::take(&mut self.messages), open: Vec::new() };
-        let messages = history.with(self.answers.clone(), Arc::clone(&request.user_input).into());
+        let messages = history.with(self.answers.clone(), request.user_input.clone().map(UserMessage::from));
         AgentRequest {
             scopes: request.scopes.clone(),
             trace: request.trace.clone(),
@@ -110,6 +114,7 @@ impl Context {
             observer: Some(self.journal.observer()),
             layer: Some(layer),
             usage: self.usage.clone(),
+            pauses: Pauses::InConversation,
             session: request.toolbox.session.as_ref().map(|session| Arc::clone(&session.id)),
             ..AgentRequest::new(&request.agent, profile, Arc::clone(&request.caller), toolbox, messages)
         }
@@ -136,7 +141,7 @@ fn new_run(request: &RunRequest, live: &LiveRun, session_id: Option<String>, beg
         session_id: session_id.unwrap_or_else(|| Uuid::now_v7().to_string()),
         agent: request.agent.clone(),
         claimed_executor: request.executor.clone(),
-        user_input: request.user_input.clone(),
+        user_input: request.user_input.clone().unwrap_or_default(),
         status: RunStatus::Running,
         error: None,
         begun,

@@ -6,10 +6,11 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::context::Context;
+use super::history::OpenCall;
 use super::lock::HeldLock;
 use super::outcome::Outcome;
 use super::run_event::{RunEvent, SystemSubtype};
-use super::{ConversationRuns, RunReply, RunRequest, add, recovery, stored, system, title};
+use super::{ConversationRuns, RunReply, RunRequest, add, recovery, resume, stored, system, title};
 use crate::agent::Message;
 use crate::agent::event_log::EventLog;
 use crate::agent::message::{ToolMessage, UserMessage};
@@ -41,21 +42,29 @@ impl ConversationRuns {
         lock: &HeldLock,
     ) -> Result<Ended, CallError> {
         failpoint::reach("run.ended");
-        let Context { request, mut run, live, log, journal, answers, title, usage, kept_usage, .. } = context;
+        let Context { request, mut run, live, log, journal, mut answers, paused, title, usage, kept_usage, .. } =
+            context;
         (run.status, run.error) = outcome.status(&live);
         run.ended = Some(until_stored(&run.id, || self.store().now()).await?);
         let mut added = outcome.messages.clone();
-        if run.status != RunStatus::Succeeded {
+        // Of a run that pauses, the loop has reported all.
+        if !matches!(run.status, RunStatus::Succeeded | RunStatus::Paused) {
             journal.settle().await;
             added = recovery::completed(self.store(), &run.id, added).await?;
         }
+        answers.append(&mut outcome.answers);
+        let is_open = |open: &OpenCall| !answers.iter().any(|answer| answer.call_id == open.call.id);
+        let open: Vec<_> = paused.into_iter().filter(is_open).collect();
+        answers.extend(resume::known_answers(self.store(), &open, request.user_input.is_some()).await?);
         let messages = written(&run, answers, added);
         journal.store_usage().await;
         let title = match title {
             None if run.status == RunStatus::Succeeded => {
-                let made = self.title(&request, &usage, &outcome.text);
-                title::in_time(made, &live, &request.user_input).await
+                let made = self.title(&request, &usage, (&*run.user_input, &*outcome.text));
+                title::in_time(made, &live, &run.user_input).await
             }
+            // The run that goes on has nothing that the user said.
+            None if run.status == RunStatus::Paused => title::first_line(&run.user_input),
             title => title,
         };
         failpoint::reach("run.titled");
@@ -76,9 +85,9 @@ impl ConversationRuns {
     }
 
     /// A title by the model for summaries (C32).
-    async fn title(&self, request: &RunRequest, usage: &UsageByAgent, reply: &str) -> Option<String> {
+    async fn title(&self, request: &RunRequest, usage: &UsageByAgent, (input, reply): (&str, &str)) -> Option<String> {
         let (payer, agent) = ((&request.caller, &request.scopes), request.agent.as_str().into());
-        let exchange = [&*request.user_input, reply];
+        let exchange = [input, reply];
         self.agents.title(payer, &request.profile, (&agent, usage), exchange).await
     }
 }
@@ -106,9 +115,14 @@ fn lock_lost() -> CallError {
 
 /// What the run adds to its conversation: answers to calls of the run before, what the user said, and what followed.
 fn written(run: &ConversationRun, answers: Vec<ToolMessage>, added: Vec<Message>) -> Vec<String> {
-    let input = Message::User(UserMessage::from(Arc::clone(&run.user_input)));
-    let messages = answers.into_iter().map(Message::Tool).chain([input]).chain(added);
+    let messages = answers.into_iter().map(Message::Tool).chain(said(run)).chain(added);
     messages.map(|message| stored::write(&message)).collect()
+}
+
+/// What the user said; nothing where the run went on with calls of the one before.
+pub(super) fn said(run: &ConversationRun) -> Option<Message> {
+    let input = Some(&run.user_input).filter(|input| !input.is_empty());
+    input.map(|input| Message::User(UserMessage::from(Arc::clone(input))))
 }
 
 /// Asks the store for the end of a run. While it is away it is tried again: the answer would be lost.

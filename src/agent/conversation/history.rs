@@ -12,6 +12,10 @@ use crate::infra::store::{ToolExecution, TurnMessage};
 pub(super) const MAY_HAVE_HAPPENED: &str = "Error: the call was sent, and no answer arrived before the run was interrupted: \
      it may have happened. Find out before you repeat it.";
 
+/// What the model reads in place of the answer of a call for which its run paused, and which cannot be made any more.
+pub(super) const NOT_MADE: &str =
+    "Error: a person had to approve the call, and it was not made. Make it again if it is still needed.";
+
 /// The messages of a session.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct History {
@@ -70,10 +74,11 @@ impl History {
         self.messages.retain(|message| !matches!(message, Message::Assistant(turn) if turn.parts.is_empty()));
     }
 
-    /// The messages for the model, which end with what the user says now. Templates of some models refuse two messages of
-    /// the user in a row.
-    pub(super) fn with(mut self, answers: Vec<ToolMessage>, input: UserMessage) -> Vec<Message> {
+    /// The messages for the model, which end with what the user says now, if anything. Templates of some models refuse two
+    /// messages of the user in a row.
+    pub(super) fn with(mut self, answers: Vec<ToolMessage>, input: Option<UserMessage>) -> Vec<Message> {
         self.messages.extend(answers.into_iter().map(Message::Tool));
+        let Some(input) = input else { return self.messages };
         match self.messages.last_mut() {
             Some(Message::User(before)) => {
                 before.parts.push(UserPart::Text("\n\n".into()));
@@ -179,7 +184,7 @@ mod tests {
         assert_eq!(open, [("r", "4")]);
         assert_eq!(found.messages[1], turn("so", &["1"]), "an earlier one is forgotten");
         assert_eq!(found.messages[4], turn("", &["3", "4"]));
-        let closed = found.with(vec![as_tool(&answer("4")).unwrap().clone()], "c".into());
+        let closed = found.with(vec![as_tool(&answer("4")).unwrap().clone()], Some("c".into()));
         assert_eq!(closed[5..], [answer("3"), answer("4"), user("c")]);
     }
 
@@ -193,7 +198,7 @@ mod tests {
 
     #[test]
     fn two_messages_of_the_user_become_one() {
-        let messages = history(&[user("a")]).with(Vec::new(), "b".into());
+        let messages = history(&[user("a")]).with(Vec::new(), Some("b".into()));
         let [Message::User(only)] = &messages[..] else { panic!("{messages:?}") };
         assert_eq!(only.text(), "a\n\nb");
     }

@@ -1,6 +1,7 @@
 //! The journal of a run: each tool call is stored before it is sent, and its answer when it comes, whatever becomes of the
 //! run meanwhile.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use tokio::time::sleep;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
+use super::history::OpenCall;
 use super::outcome::rows_of;
 use super::stored;
 use crate::agent::message::{AssistantTurn, ToolMessage};
@@ -58,6 +60,8 @@ pub(super) struct Journal {
     max_result_bytes: usize,
     /// Answers that are being stored.
     writes: TaskTracker,
+    /// By the id of a call for which an earlier run paused: the journal of that run.
+    earlier: Mutex<HashMap<String, Arc<Self>>>,
 }
 
 #[derive(Debug, Default)]
@@ -87,7 +91,18 @@ impl Journal {
             position: AtomicI64::new(0),
             max_result_bytes,
             writes: TaskTracker::new(),
+            earlier: Mutex::default(),
         })
+    }
+
+    /// The run makes a call for which an earlier run paused: it is journaled as the call that it was.
+    pub(super) fn resume(&self, open: &OpenCall) {
+        self.earlier.lock().insert(open.call.id.clone(), self.of_earlier_run(&open.run));
+    }
+
+    /// The journal that has a call.
+    fn of_call(self: &Arc<Self>, id: &str) -> Arc<Self> {
+        self.earlier.lock().get(id).cloned().unwrap_or_else(|| Arc::clone(self))
     }
 
     /// The journal of an earlier run of the conversation, whose calls this one sends again.
@@ -109,8 +124,11 @@ impl Journal {
 
     /// Waits until all answers are stored.
     pub(super) async fn settle(&self) {
-        self.writes.close();
-        self.writes.wait().await;
+        let earlier: Vec<_> = self.earlier.lock().values().cloned().collect();
+        for writes in earlier.iter().map(|journal| &journal.writes).chain([&self.writes]) {
+            writes.close();
+            writes.wait().await;
+        }
     }
 
     /// False when another run has the conversation's lock: nothing is journaled. In a task of its own, since what the run was
@@ -198,13 +216,15 @@ impl Journal {
         Ok(Some(number))
     }
 
-    /// Stores an answer, also when the run ends meanwhile: [`settle`](Self::settle) waits for it.
-    async fn end(self: &Arc<Self>, id: &str, answer: &ToolAnswer, charges: TakenCharges) {
+    /// Stores an answer, also when the run ends meanwhile: [`settle`](Self::settle) waits for it. A call for which the run
+    /// `pauses` has not ended.
+    async fn end(self: &Arc<Self>, id: &str, answer: &ToolAnswer, charges: TakenCharges, pauses: bool) {
         let outcome = outcome(answer, self.max_result_bytes);
+        let ended = (!pauses).then(Timestamp::now);
         let (store, run, id) = (self.store.clone(), self.run.clone(), id.to_owned());
         let written = self.writes.spawn(async move {
             failpoint::reach("call.answered");
-            match store.end_tool_execution((&run, &id), &outcome, charges.charges(), Timestamp::now()).await {
+            match store.end_tool_execution((&run, &id), &outcome, charges.charges(), ended).await {
                 Ok(totals) => charges.stored(&totals),
                 Err(error) => {
                     tracing::error!(%error, run, call = id, "the answer of a tool call is not in the journal");
@@ -224,22 +244,25 @@ impl Toolbox for Journaled {
 
     fn call(&self, mut call: ToolboxCall) -> BoxFuture<'_, ToolAnswer> {
         Box::pin(async move {
-            let refused = match self.journal.begin(&call).await {
+            let journal = self.journal.of_call(&call.id);
+            let refused = match journal.begin(&call).await {
                 Ok(true) => None,
                 Ok(false) => Some("The call was not sent: another run has the conversation's lock now."),
                 Err(error) => {
-                    tracing::error!(%error, run = self.journal.run, "a tool call was not sent: it cannot be journaled");
+                    tracing::error!(%error, run = journal.run, "a tool call was not sent: it cannot be journaled");
                     Some("The call was not sent: the gateway's store does not take it now.")
                 }
             };
             if let Some(text) = refused {
                 return ToolAnswer { success: false, text: text.to_owned(), error_info: None, images: Vec::new() };
             }
-            let (id, charges) = (call.id.clone(), self.journal.charges.apart());
-            let key = RecordedCall::key_of(&self.journal.run, &id);
+            let (id, charges) = (call.id.clone(), journal.charges.apart());
+            let key = RecordedCall::key_of(&journal.run, &id);
             call.record = RecordedCall { charges: Some(charges.of_call(Arc::clone(&key))), key: Some(key) };
+            let on_approval = call.on_approval.clone();
             let answer = self.toolbox.call(call).await;
-            self.journal.end(&id, &answer, charges.take()).await;
+            let pauses = on_approval.pause(&answer).is_some();
+            journal.end(&id, &answer, charges.take(), pauses).await;
             answer
         })
     }
@@ -288,11 +311,13 @@ pub(super) fn message_of(execution: &ToolExecution, outcome: &ToolOutcome) -> To
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
     use tokio::sync::Notify;
 
     use super::*;
     use crate::agent::RunUsage;
     use crate::agent::message::RequestedCall;
+    use crate::agent::toolbox::OnApproval;
     use crate::budget::Budgets;
     use crate::config::BudgetConfig;
     use crate::core::call::Arguments;
@@ -357,6 +382,49 @@ mod tests {
         journal.observer().observe(AssistantTurn::new("more", []));
         assert!(!toolbox.call(call("4", "add")).await.success);
         assert_eq!(store.turns_of("r").await.unwrap().len(), 1);
+    }
+
+    /// Refuses a call until it is made by its approval.
+    struct Approved;
+
+    impl Toolbox for Approved {
+        fn list(&self) -> BoxFuture<'_, Result<Vec<ToolDescription>, ToolboxUnreachable>> {
+            Box::pin(async { Ok(Vec::new()) })
+        }
+
+        fn call(&self, call: ToolboxCall) -> BoxFuture<'_, ToolAnswer> {
+            let success = call.on_approval != OnApproval::Pause;
+            let approval = json!({"id": "p", "expires_at": "", "url": ""});
+            let error_info = (!success).then(|| json!({"code": "approval_required", "approval": approval}));
+            Box::pin(async move { ToolAnswer { success, text: "three".into(), error_info, images: Vec::new() } })
+        }
+    }
+
+    #[tokio::test]
+    async fn a_call_for_which_its_run_pauses_has_not_ended_and_a_later_run_makes_the_same_call() {
+        let store = test_store().await;
+        let lock = locked(&store).await;
+        let budgets = Arc::new(Budgets::new(&BudgetConfig::default()));
+        let journal = |run: &str| {
+            let charges = DeferredCharges::new(&budgets, &store, run);
+            Journal::new(store.clone(), lock.clone(), (run, "main"), (UsageByAgent::default(), charges), 100)
+        };
+        let make = async |journal: &Arc<Journal>, on_approval| {
+            let toolbox = Journaled { toolbox: Arc::new(Approved), journal: Arc::clone(journal) };
+            toolbox.call(ToolboxCall { on_approval, ..ToolboxCall::new("1", "add", Arguments::new()) }).await
+        };
+        make(&journal("r"), OnApproval::Pause).await;
+        let [paused] = &store.tool_executions("r").await.unwrap()[..] else { panic!() };
+        assert!(paused.output.as_ref().is_some_and(|output| output.is_error) && paused.ended.is_none(), "{paused:?}");
+        let later = journal("s");
+        let call =
+            RequestedCall { approval: Some("p".into()), ..RequestedCall::new("1".into(), "add".into(), "{}".into()) };
+        later.resume(&OpenCall { run: "r".into(), call });
+        make(&later, OnApproval::Resume("p".into())).await;
+        let [made] = &store.tool_executions("r").await.unwrap()[..] else { panic!() };
+        assert!(made.output.as_ref().is_some_and(|output| !output.is_error) && made.ended.is_some(), "{made:?}");
+        assert!(store.tool_executions("s").await.unwrap().is_empty());
+        later.settle().await;
     }
 
     async fn locked(store: &Store) -> ConversationLock {

@@ -5,8 +5,9 @@ use rust_decimal::prelude::ToPrimitive;
 use super::live::{LiveRun, StopCause};
 use super::request::RunReply;
 use super::run_event::{EventUsage, RunEvent, general};
+use crate::agent::message::ToolMessage;
 use crate::agent::usage::AgentUsage;
-use crate::agent::{Event, FinishReason, Message, RunUsage};
+use crate::agent::{Event, FinishReason, Message, PausedCall, RunUsage};
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::store::{ConversationRun, ModelUsageRow, RunStatus, StoredError};
 
@@ -19,6 +20,10 @@ pub(super) struct Outcome {
     pub(super) text: String,
     /// What the loop added to the conversation.
     pub(super) messages: Vec<Message>,
+    /// Answers of calls for which the run before paused.
+    pub(super) answers: Vec<ToolMessage>,
+    /// Calls for which this one pauses.
+    approvals: Vec<PausedCall>,
     pub(super) used: RunUsage,
     reason: Option<FinishReason>,
     /// The limit that ended the run, and a sentence about it.
@@ -41,6 +46,8 @@ impl Outcome {
             Event::Status { status, message } => self.limit = Some((status, message)),
             Event::Finished { reason, messages } => (self.reason, self.messages) = (Some(reason), messages),
             Event::Usage(used) => self.used = used,
+            Event::Approval(paused) => self.approvals.push(paused),
+            Event::Resumed { answer } => self.answers.push(answer),
             Event::Thinking { .. }
             | Event::ToolResult { .. }
             | Event::ToolError { .. }
@@ -80,6 +87,10 @@ impl Outcome {
         }
         match (self.reason, &self.limit) {
             (Some(FinishReason::Stop | FinishReason::Length), _) => (RunStatus::Succeeded, None),
+            (Some(FinishReason::ApprovalRequired), pause) => {
+                let message = pause.as_ref().map_or("", |(_, message)| message);
+                (RunStatus::Paused, error(ErrorCode::ApprovalRequired.as_str(), message))
+            }
             (Some(FinishReason::Limit), Some((status, message))) if status == OUT_OF_TIME => {
                 (RunStatus::TimedOut, error(ErrorCode::Timeout.as_str(), message))
             }
@@ -100,15 +111,16 @@ impl Outcome {
     }
 
     pub(super) fn reply(self, run: &ConversationRun, title: Option<String>) -> RunReply {
-        let used = &self.used;
+        let (used, is_paused) = (&self.used, run.status == RunStatus::Paused);
         RunReply {
             run_id: run.id.clone(),
             conversation_id: run.conversation.clone(),
             status: run.status.as_str().to_owned(),
             title,
             result: self.text,
-            is_error: run.status != RunStatus::Succeeded,
-            errors: run.error.iter().map(|error| error.message.clone()).collect(),
+            is_error: !is_paused && run.status != RunStatus::Succeeded,
+            errors: run.error.iter().filter(|_| !is_paused).map(|error| error.message.clone()).collect(),
+            approvals: if is_paused { self.approvals } else { Vec::new() },
             usage: EventUsage::from(used),
             total_cost_usd: used.cost_usd.to_f64().unwrap_or_default(),
             num_turns: used.turns,
@@ -161,5 +173,15 @@ mod tests {
             let error = error.unwrap();
             assert_eq!((status, &*error.code, &*error.message), (expected.0, expected.1, cause.message()));
         }
+    }
+
+    #[test]
+    fn a_run_that_pauses_has_not_failed() {
+        let mut outcome = Outcome::default();
+        outcome.record(Event::Status { status: "approval_required".into(), message: "it is paused".into() });
+        outcome.record(Event::Finished { reason: FinishReason::ApprovalRequired, messages: Vec::new() });
+        let (status, error) = outcome.status(&LiveRun::for_tests());
+        let error = error.unwrap();
+        assert_eq!((status, &*error.code, &*error.message), (RunStatus::Paused, "approval_required", "it is paused"));
     }
 }

@@ -6,8 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::history::{self, History};
-use super::{resume, session, stored};
-use crate::agent::message::UserMessage;
+use super::{finish, resume, session, stored};
 use crate::agent::{Message, plan};
 use crate::budget::Budgets;
 use crate::core::error::CallError;
@@ -81,10 +80,10 @@ async fn end(
     // The last turn may have calls without answers.
     let before = store.session_messages(&run.conversation, &run.session_id, None, READ_CHARACTERS).await;
     let History { open, .. } = History::of(session::said(&before.map_err(CallError::from)?.messages)?);
-    let answers = resume::known_answers(store, &open).await?;
-    let input = Message::User(UserMessage::from(Arc::clone(&run.user_input)));
+    let input = finish::said(&run);
+    let answers = resume::known_answers(store, &open, input.is_some()).await?;
     let added = completed(store, &run.id, Vec::new()).await?;
-    let messages = answers.into_iter().map(Message::Tool).chain([input]).chain(added);
+    let messages = answers.into_iter().map(Message::Tool).chain(input).chain(added);
     let messages: Vec<_> = messages.map(|message| stored::write(&message)).collect();
     run.status = RunStatus::Interrupted;
     run.ended = Some(store.now().await.map_err(CallError::from)?);

@@ -8,10 +8,10 @@ use utoipa::ToSchema;
 
 use super::live::LiveRun;
 use super::run_event::EventUsage;
-use crate::agent::Event;
 use crate::agent::event_log::EventLog;
 use crate::agent::skills::Skill;
 use crate::agent::toolbox::InProcess;
+use crate::agent::{Event, PausedCall};
 use crate::config::{AgentProfile, TenantConfig};
 use crate::core::call::{BudgetScopes, Caller, TraceParent};
 use crate::core::error::CallError;
@@ -21,7 +21,8 @@ use crate::infra::store::Conversation;
 pub struct RunRequest {
     pub caller: Arc<Caller>,
     pub conversation: Conversation,
-    pub user_input: Arc<str>,
+    /// Without it the run goes on where the one before paused for an approver.
+    pub user_input: Option<Arc<str>>,
     /// Kept and logged as `claimed_executor`; not an identity.
     pub executor: Option<String>,
     /// The caller's, which is active.
@@ -88,13 +89,17 @@ impl StartedRun {
 pub struct RunReply {
     pub run_id: String,
     pub conversation_id: String,
-    /// `succeeded`, `failed`, `cancelled` or `timed_out`.
+    /// `succeeded`, `paused`, `failed`, `cancelled` or `timed_out`.
     pub status: String,
     pub title: Option<String>,
     /// The last text; part of one where the run was stopped.
     pub result: String,
     pub is_error: bool,
     pub errors: Vec<String>,
+    /// The calls for which it is paused.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    pub approvals: Vec<PausedCall>,
     pub usage: EventUsage,
     pub total_cost_usd: f64,
     pub num_turns: u32,

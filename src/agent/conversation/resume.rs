@@ -1,45 +1,89 @@
-//! Calls of an earlier run that were sent and have no answer: repeated where that does no harm, or where a person says so;
-//! of the others the model learns that they may have happened.
+//! Calls of an earlier run that have no answer. Those for which it paused are made, once that is decided. Those that were
+//! sent are repeated where that does no harm, or where a person says so; of the others the model learns that they may have
+//! happened.
 
 use std::sync::Arc;
 
 use super::context::Context;
-use super::history::{MAY_HAVE_HAPPENED, OpenCall};
+use super::history::{MAY_HAVE_HAPPENED, NOT_MADE, OpenCall};
 use super::journal::{Journaled, message_of};
 use super::live::UnknownCall;
 use super::run_event::RunEvent;
-use super::{ConversationRuns, Decision, OnUnknown, add};
+use super::{ConversationRuns, Decision, OnUnknown, RunRequest, add};
 use crate::agent::Toolbox;
 use crate::agent::message::ToolMessage;
 use crate::agent::toolbox::ToolboxCall;
-use crate::core::error::CallError;
+use crate::core::error::{CallError, ErrorCode};
 use crate::infra::store::{Store, ToolExecution};
 
-/// The answers that the journal has, and a sentence for each other call.
+/// The answers that the journal has, and a sentence for each other call. If the user has not said anything since
+/// (`is_followed`), calls for which their run paused stay open: the next run makes them.
 ///
 /// # Errors
 /// `internal`: the store cannot be used.
-pub(super) async fn known_answers(store: &Store, open: &[OpenCall]) -> Result<Vec<ToolMessage>, CallError> {
+pub(super) async fn known_answers(
+    store: &Store,
+    open: &[OpenCall],
+    is_followed: bool,
+) -> Result<Vec<ToolMessage>, CallError> {
     let mut answers = Vec::new();
     for call in open {
-        let known = execution(store, call).await?.and_then(|found| Some(message_of(&found, found.output.as_ref()?)));
-        answers.push(known.unwrap_or_else(|| may_have_happened(call)));
+        let found = execution(store, call).await?;
+        if is_followed || !is_paused(call, found.as_ref()) {
+            answers.push(known_answer(call, found.as_ref()));
+        }
     }
     Ok(answers)
 }
 
 impl ConversationRuns {
-    /// Answers the calls that the run before left open.
+    /// Whether a run goes on with calls of the run before, where the user says nothing.
+    ///
+    /// # Errors
+    /// `invalid_request`: there are none; `approval_required`: nobody has decided about them.
+    pub(super) async fn check_resumes(&self, request: &RunRequest, open: &[OpenCall]) -> Result<(), CallError> {
+        if request.user_input.is_some() {
+            return Ok(());
+        }
+        let (approvals, mut needed) = (&self.gateway().pipeline.approvals, None);
+        let paused = open.iter().filter_map(|open| open.call.approval.as_ref());
+        // A plan begins with a goal, and not with calls.
+        for approval in paused.filter(|_| request.profile.planner.is_none()) {
+            match approvals.undecided(approval).await {
+                Ok(Some(undecided)) => needed = Some(undecided),
+                // What became of it is found out by the call.
+                Ok(None) | Err(_) => return Ok(()),
+            }
+        }
+        let Some(needed) = needed else {
+            let message =
+                "no call of the conversation waits for an approver; send `user_input`, which describes the task";
+            return Err(CallError::new(ErrorCode::InvalidRequest, message));
+        };
+        let message = format!(
+            "the run is paused until a person decides at {}: send the request again then, or `user_input` to go on without the \
+             call",
+            needed.url
+        );
+        Err(CallError::new(ErrorCode::ApprovalRequired, message).needing(needed))
+    }
+
+    /// Answers the calls that the run before left open, but for those for which it paused.
     pub(super) async fn answer_open_calls(&self, context: &mut Context) -> Result<(), CallError> {
         for open in std::mem::take(&mut context.open) {
-            let answer = match execution(self.store(), &open).await? {
+            let found = execution(self.store(), &open).await?;
+            if context.request.profile.planner.is_none() && is_paused(&open, found.as_ref()) {
+                context.journal.resume(&open);
+                context.paused.push(open);
+                continue;
+            }
+            let repeated = match &found {
                 Some(ToolExecution { output: None, .. }) if self.is_to_repeat(context, &open).await => {
                     repeat(self.store(), context, &open).await?
                 }
-                Some(found) => found.output.as_ref().map(|outcome| message_of(&found, outcome)),
-                None => None,
+                _ => None,
             };
-            context.answers.push(answer.unwrap_or_else(|| may_have_happened(&open)));
+            context.answers.push(repeated.unwrap_or_else(|| known_answer(&open, found.as_ref())));
         }
         Ok(())
     }
@@ -105,11 +149,28 @@ async fn execution(store: &Store, open: &OpenCall) -> Result<Option<ToolExecutio
     Ok(executions.into_iter().find(|execution| execution.tool_use_id == open.call.id))
 }
 
-fn may_have_happened(open: &OpenCall) -> ToolMessage {
+/// Whether a call is to be made that ended since a person must approve it.
+fn is_paused(open: &OpenCall, found: Option<&ToolExecution>) -> bool {
+    open.call.approval.is_some() && found.is_some_and(|found| found.output.is_some() && found.ended.is_none())
+}
+
+/// What the journal has, or a sentence.
+fn known_answer(open: &OpenCall, found: Option<&ToolExecution>) -> ToolMessage {
+    // Without a row it is a call of the conversation that this one was forked from.
+    let was_not_made = open.call.approval.is_some() && found.is_none();
+    if was_not_made || is_paused(open, found) {
+        return unanswered(open, NOT_MADE);
+    }
+    let answer = found.and_then(|found| Some(message_of(found, found.output.as_ref()?)));
+    answer.unwrap_or_else(|| unanswered(open, MAY_HAVE_HAPPENED))
+}
+
+/// A sentence in place of an answer.
+fn unanswered(open: &OpenCall, text: &str) -> ToolMessage {
     ToolMessage {
         call_id: open.call.id.clone(),
         tool: open.call.tool.clone(),
-        text: MAY_HAVE_HAPPENED.to_owned(),
+        text: text.to_owned(),
         images: Vec::new(),
         is_error: true,
     }

@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use super::live::UnknownCall;
-use crate::agent::{Event, RunError, RunUsage};
-use crate::core::error::{CallError, ErrorCode};
+use crate::agent::{Event, PausedCall, RunError, RunUsage};
+use crate::core::error::{CallError, ErrorCode, NeededApproval};
 
 /// One event of a run. The name of a server-sent event is its `type`.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
@@ -74,13 +74,16 @@ pub enum RunEvent {
     Retry {
         message: String,
     },
-    /// The run waits for `POST /api/runs/{id}/resolve` with this call id.
+    /// A decision about a call is needed. With `approval` it is an approver's, and the run pauses; otherwise the run waits for
+    /// `POST /api/runs/{id}/resolve` with this call id.
     Approval {
         call_id: String,
         tool_name: String,
         /// The arguments as the model wrote them.
         tool_input: String,
         reason: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        approval: Option<NeededApproval>,
     },
     /// The conversation was shortened for the model.
     Compacted {
@@ -137,7 +140,19 @@ pub struct EventUsage {
 
 impl From<UnknownCall> for RunEvent {
     fn from(UnknownCall { call_id, tool_name, tool_input, reason }: UnknownCall) -> Self {
-        Self::Approval { call_id, tool_name, tool_input, reason }
+        Self::Approval { call_id, tool_name, tool_input, reason, approval: None }
+    }
+}
+
+impl From<PausedCall> for RunEvent {
+    fn from(PausedCall { id, call_id, tool, arguments, expires_at, url }: PausedCall) -> Self {
+        Self::Approval {
+            call_id,
+            tool_name: tool,
+            tool_input: arguments,
+            reason: format!("a person must approve the call at {url}"),
+            approval: Some(NeededApproval { id, expires_at, url }),
+        }
     }
 }
 
@@ -202,6 +217,7 @@ impl Translation {
             Event::ToolResult { id, tool_name, result } => self.tool_result(id, tool_name, result, false),
             Event::ToolError { id, tool_name, error } => self.tool_result(id, tool_name, error, true),
             Event::Retry { message } => vec![RunEvent::Retry { message: message.clone() }],
+            Event::Approval(paused) => vec![paused.clone().into()],
             &Event::Compacted { results, messages, tokens_before, tokens_after } => {
                 vec![RunEvent::Compacted { results, messages, tokens_before, tokens_after }]
             }
@@ -226,6 +242,7 @@ impl Translation {
                 usage: EventUsage::from(usage),
             }],
             Event::ClientToolCall { .. }
+            | Event::Resumed { .. }
             | Event::Step { .. }
             | Event::Evaluation { .. }
             | Event::Node { .. }
@@ -294,6 +311,18 @@ mod tests {
         let ended = json!({"type": "subagent_end", "tool_use_id": "1", "is_error": false, "usage": usage});
         assert_eq!(of(end), [ended]);
         assert_eq!(of(Event::Usage(RunUsage::default())), [] as [Value; 0]);
+        let paused = PausedCall {
+            id: "p".into(),
+            call_id: "1".into(),
+            tool: "add".into(),
+            arguments: "{}".into(),
+            expires_at: "later".into(),
+            url: "https://gateway.test/p".into(),
+        };
+        let approval = json!({"type": "approval", "call_id": "1", "tool_name": "add", "tool_input": "{}",
+            "reason": "a person must approve the call at https://gateway.test/p",
+            "approval": {"id": "p", "expires_at": "later", "url": "https://gateway.test/p"}});
+        assert_eq!(of(Event::Approval(paused)), [approval]);
     }
 
     #[test]

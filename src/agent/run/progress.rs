@@ -1,10 +1,13 @@
 //! The state of a run: the conversation, the current turn, and the usage.
 
+mod pause;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use tokio::time::Instant;
 
+use self::pause::PausedTurn;
 use super::answer_watch::AnswerWatch;
 use super::compaction::{Compaction, SummaryTask};
 use super::cut::cut;
@@ -12,12 +15,12 @@ use super::room::Room;
 use super::{CheckedCall, Ending};
 use crate::agent::call_ids::{self, ProviderId};
 use crate::agent::context;
-use crate::agent::event::Event;
+use crate::agent::event::{Event, PausedCall};
 use crate::agent::message::{AssistantTurn, Message, RequestedCall, ToolMessage, TurnPart};
 use crate::agent::meter::Meter;
 use crate::agent::models::{ModelChunk, ModelError, ModelRequest, Purpose, StopReason};
 use crate::agent::options::{ModelOptions, ToolChoice};
-use crate::agent::toolbox::{ToolAnswer, ToolDescription, ToolboxUnreachable, shortlist};
+use crate::agent::toolbox::{OnApproval, ToolAnswer, ToolDescription, ToolboxUnreachable, shortlist};
 use crate::config::{AgentProfile, Thinking};
 
 #[derive(Debug)]
@@ -39,6 +42,14 @@ pub(super) struct Progress {
     watch: AnswerWatch,
     /// By a call's id: how its tool's name was written, if it was another.
     renamed: HashMap<String, String>,
+    /// Whether the run pauses for calls that need approval.
+    pauses: bool,
+    /// The calls for which it pauses.
+    paused: Vec<PausedCall>,
+    /// The turn of an earlier run whose calls are made now.
+    resuming: Option<PausedTurn>,
+    /// Whether there was such a turn.
+    is_resumed: bool,
     meter: Arc<Meter>,
     begun: Instant,
     pub(super) compaction: Compaction,
@@ -52,6 +63,7 @@ impl Progress {
         options: ModelOptions,
         meter: Arc<Meter>,
         profile: &AgentProfile,
+        pauses: bool,
     ) -> Self {
         Self {
             given: messages.len(),
@@ -66,6 +78,10 @@ impl Progress {
             answers: Vec::new(),
             watch: AnswerWatch::default(),
             renamed: HashMap::new(),
+            pauses,
+            paused: Vec::new(),
+            resuming: None,
+            is_resumed: false,
             meter,
             begun: Instant::now(),
             compaction: Compaction::default(),
@@ -155,7 +171,7 @@ impl Progress {
     }
 
     fn options_of_turn(&self, profile: &AgentProfile) -> ModelOptions {
-        let is_first = self.meter.used().turns <= 1;
+        let is_first = self.meter.used().turns <= 1 && !self.is_resumed;
         let asked = self.options.clone();
         ModelOptions {
             // Anthropic's models refuse both of them.
@@ -215,6 +231,7 @@ impl Progress {
             return Err(Ending::Answered(self.stop));
         }
         let (mut own, mut clients) = (Vec::new(), Vec::new());
+        let on_approval = if self.pauses { OnApproval::Pause } else { OnApproval::Wait };
         for (index, call) in self.turn.calls().enumerate() {
             let is_last = index + 1 == count;
             if self.stop == StopReason::Length && call.may_be_cut(is_last) {
@@ -227,7 +244,7 @@ impl Progress {
             } else if self.is_clients(&call.tool) {
                 clients.push(call.clone());
             } else {
-                own.push(CheckedCall::new(call.clone(), self.renamed.get(&call.id)));
+                own.push(CheckedCall::new(call.clone(), self.renamed.get(&call.id), on_approval.clone()));
             }
         }
         let max = profile.max_tool_calls as usize;
@@ -272,8 +289,8 @@ impl Progress {
         self.options.output.is_some()
     }
 
-    /// Keeps the result for the model, and returns its events.
-    pub(super) fn record(&mut self, call: &RequestedCall, answer: ToolAnswer, profile: &AgentProfile) -> Event {
+    /// Keeps the result for the model, and returns its event.
+    fn record(&mut self, call: &RequestedCall, answer: ToolAnswer, profile: &AgentProfile) -> Event {
         self.meter.count(|used| used.tool_calls = used.tool_calls.saturating_add(1));
         self.watch.observe(call, &answer);
         let ToolAnswer { success, text, error_info, images } = answer;
@@ -301,14 +318,14 @@ impl Progress {
     /// Adds the turn and the results of its calls to the conversation.
     ///
     /// # Errors
-    /// The run ends here: the client must run calls, or a limit is reached.
+    /// The run ends here: the client must run calls, an approver must decide, or a limit is reached.
     pub(super) fn end_turn(&mut self) -> Result<(), Ending> {
-        let waits_for_client = self.turn.calls().count() > self.answers.len();
+        let waits_for_client = self.turn.calls().count() > self.answers.len() + self.paused.len();
         self.keep_turn();
         if let Some(ending) = self.watch.verdict() {
             return Err(ending);
         }
-        if waits_for_client { Err(Ending::ClientTools) } else { Ok(()) }
+        if waits_for_client { Err(Ending::ClientTools) } else { self.end_paused() }
     }
 
     /// The last events of the run.

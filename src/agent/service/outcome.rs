@@ -6,9 +6,9 @@ use tracing::Span;
 
 use super::own_requests::meter_of;
 use super::{AgentService, open};
-use crate::agent::message::AssistantTurn;
+use crate::agent::message::{AssistantTurn, ToolMessage};
 use crate::agent::meter::MeteredModel;
-use crate::agent::{FinishReason, Message, client_calls, summary};
+use crate::agent::{FinishReason, Message, Pauses, client_calls, summary};
 use crate::config::AgentProfile;
 use crate::core::call::{BudgetScopes, Caller};
 use crate::core::error::{CallError, ErrorCode};
@@ -26,17 +26,29 @@ pub(super) struct Outcome {
     pub(super) thread: Option<Arc<str>>,
     /// The thread's previous summary.
     pub(super) old: Option<String>,
+    pub(super) pauses: Pauses,
 }
 
 impl Outcome {
-    /// Stores what a run did that waits for its client.
+    /// Stores what a run did that a later request of its client continues.
     pub(super) async fn keep_paused(&self, reason: FinishReason, added: &[Message]) {
-        if reason != FinishReason::ToolCalls {
+        if !reason.is_pause() || self.pauses == Pauses::InConversation {
             return;
         }
         let store = self.service.gateway.store();
         if let Err(error) = client_calls::keep(store, &self.caller.key, &self.input, added).await {
             tracing::error!(cause = error.cause(), "a run goes on without the results that the gateway had for it");
+        }
+    }
+
+    /// Adds the answer of a call for which an earlier run paused to what is stored of that run.
+    pub(super) async fn keep_resumed(&self, answer: &ToolMessage) {
+        if self.pauses != Pauses::ForClient {
+            return;
+        }
+        if let Err(error) = client_calls::keep_answer(self.service.gateway.store(), &self.caller.key, answer).await {
+            // Its approval has the reply too.
+            tracing::error!(cause = error.cause(), "the answer of a call that was approved is not stored with its run");
         }
     }
 

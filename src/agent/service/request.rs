@@ -14,6 +14,18 @@ use crate::config::{AgentProfile, ToolFilter};
 use crate::core::call::{BudgetScopes, Caller, TraceParent};
 use crate::gateway::Gateway;
 
+/// Whether a run pauses for calls that a person must approve, and who stores what it did until it goes on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Pauses {
+    /// Its calls wait for the decision, for a time.
+    #[default]
+    Never,
+    /// The service, for a client that sends its messages again.
+    ForClient,
+    /// The conversation of which it is a run.
+    InConversation,
+}
+
 /// The input of a run, its caller, and what its calls belong to.
 pub struct AgentRequest {
     /// The profile's name, for records of the run.
@@ -41,6 +53,7 @@ pub struct AgentRequest {
     pub depth: u32,
     /// Gets each turn with tool calls before these are sent.
     pub observer: Option<TurnObserver>,
+    pub pauses: Pauses,
 }
 
 impl AgentRequest {
@@ -68,6 +81,7 @@ impl AgentRequest {
             usage: UsageByAgent::default(),
             depth: 0,
             observer: None,
+            pauses: Pauses::default(),
         }
     }
 

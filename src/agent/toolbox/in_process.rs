@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::future::ready;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -11,11 +12,12 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::images::find_images;
-use super::{ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
+use super::{OnApproval, ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
 use crate::approval::MAX_WAIT;
 use crate::core::call::{
     Arguments, BudgetScopes, CallContext, Caller, ChargeSink, ClientRequest, ResultHandles, TraceParent, Via,
 };
+use crate::core::error::{CallError, ErrorCode, NeededApproval};
 use crate::core::session::Session;
 use crate::gateway::{Gateway, WaitedAnswer};
 use crate::infra::telemetry;
@@ -54,7 +56,7 @@ impl InProcess {
     }
 
     fn call_of(&self, call: ToolboxCall) -> (CallContext, Arguments) {
-        let ToolboxCall { id, tool, arguments, corrections, max_result_bytes, record } = call;
+        let ToolboxCall { id, tool, arguments, corrections, max_result_bytes, record, .. } = call;
         let context = CallContext {
             corrections,
             agent_call: Some(id.into()),
@@ -94,12 +96,29 @@ impl Toolbox for InProcess {
                 let text = format!("the tool `{}` is switched off for this session; use another", call.tool);
                 return ToolAnswer { success: false, text, error_info: None, images: Vec::new() };
             }
-            let (call, arguments) = self.call_of(call);
-            // The run pauses until somebody decides; the model reads a refusal.
-            let max_wait = |_| ready(MAX_WAIT).boxed();
-            self.gateway.call_when_approved(call, arguments, max_wait).await.into()
+            let on_approval = call.on_approval.clone();
+            let (context, arguments) = self.call_of(call);
+            let max_wait = match on_approval {
+                OnApproval::Resume(approval) => {
+                    // Boxed, because few runs have paused.
+                    return match Box::pin(self.gateway.call_of_paused_run(context, &approval)).await {
+                        Ok(answer) => answer.into(),
+                        Err(needed) => undecided(needed),
+                    };
+                }
+                OnApproval::Wait => MAX_WAIT,
+                OnApproval::Pause => Duration::ZERO,
+            };
+            let max_wait = move |_| ready(max_wait).boxed();
+            self.gateway.call_when_approved(context, arguments, max_wait).await.into()
         })
     }
+}
+
+/// The answer of a call while nobody has decided about its approval.
+fn undecided(needed: NeededApproval) -> ToolAnswer {
+    let message = format!("the call waits for a person to decide at {}", needed.url);
+    ToolAnswer::from(&CallError::new(ErrorCode::ApprovalRequired, message).needing(needed))
 }
 
 impl From<WaitedAnswer> for ToolAnswer {
@@ -128,12 +147,18 @@ impl From<&Reply> for ToolAnswer {
                 let (images, text) = find_images(blocks.chain([&answer.output]), answer.text.clone());
                 Self { success: true, text, error_info: None, images }
             }
-            Err(error) => Self {
-                success: false,
-                text: error.message().to_owned(),
-                error_info: serde_json::to_value(ErrorInfo::from(error)).ok(),
-                images: Vec::new(),
-            },
+            Err(error) => Self::from(error),
+        }
+    }
+}
+
+impl From<&CallError> for ToolAnswer {
+    fn from(error: &CallError) -> Self {
+        Self {
+            success: false,
+            text: error.message().to_owned(),
+            error_info: serde_json::to_value(ErrorInfo::from(error)).ok(),
+            images: Vec::new(),
         }
     }
 }

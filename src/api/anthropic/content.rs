@@ -35,14 +35,14 @@ pub(super) enum Content {
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = MessagesBlock)]
 pub(super) struct Block {
-    /// Of the user `text`, `image`, `document` or `tool_result`; of the assistant `text`, `tool_use`, `thinking` or
-    /// `redacted_thinking`. Others are refused.
+    /// Of the user `text`, `image`, `document` or `tool_result`; of the assistant `text`, `tool_use`, `server_tool_use`,
+    /// `thinking` or `redacted_thinking`. Others are refused.
     r#type: String,
     text: Option<String>,
     source: Option<Source>,
     /// Of a `document`: its file name.
     title: Option<String>,
-    /// Of a `tool_use`.
+    /// Of a `tool_use` or `server_tool_use`.
     id: Option<String>,
     name: Option<String>,
     #[schema(value_type = Option<Object>)]
@@ -167,6 +167,13 @@ impl Block {
                 };
                 Ok(Some(TurnPart::Call(RequestedCall::new(id, name, input.to_string()))))
             }
+            // A call for which a run paused. The run that goes on knows its approval.
+            "server_tool_use" => {
+                let (Some(id), Some(name)) = (self.id, self.name) else {
+                    return Err("a `server_tool_use` needs `id` and `name`".into());
+                };
+                Ok(Some(TurnPart::Call(RequestedCall::paused(id, name, ""))))
+            }
             _ => self.into_text().map(|text| Some(TurnPart::Text(text))),
         }
     }
@@ -277,7 +284,7 @@ mod tests {
             ("user", document(json!({"type": "file", "file_id": "f"})), "\"file\""),
             ("user", document(json!({"type": "base64"})), "`media_type`"),
             ("user", json!({"type": "tool_result", "tool_use_id": "b"}), "no earlier call"),
-            ("assistant", json!({"type": "server_tool_use"}), "\"server_tool_use\""),
+            ("assistant", json!({"type": "server_tool_use"}), "`server_tool_use`"),
             ("assistant", json!({"type": "tool_use", "id": "a"}), "`input`"),
         ] {
             let error = read(json!([{"role": role, "content": [block]}])).unwrap_err();

@@ -43,11 +43,20 @@ impl EventEncoder {
         if let Some(failure) = &self.output.failure {
             return vec![event("error", json!({"error": AnthropicProblem::of(failure)}))];
         }
-        let delta = json!({"stop_reason": StopReason::of(self.output.finish), "stop_sequence": null});
-        vec![
-            event("message_delta", json!({"delta": delta, "usage": Usage::of(&self.output.usage)})),
-            event("message_stop", json!({})),
-        ]
+        let (output, mut events) = (&self.output, Vec::new());
+        for (index, call) in (output.parts.len()..).zip(&output.approvals) {
+            // At once: its arguments are known.
+            let block = json!(ContentBlock::paused(call));
+            events.push(event("content_block_start", json!({"index": index, "content_block": block})));
+            events.push(event("content_block_stop", json!({"index": index})));
+        }
+        let delta = json!({"stop_reason": StopReason::of(output.finish), "stop_sequence": null});
+        let mut last = json!({"delta": delta, "usage": Usage::of(&output.usage)});
+        if !output.approvals.is_empty() {
+            last["approvals"] = json!(output.approvals);
+        }
+        events.extend([event("message_delta", last), event("message_stop", json!({}))]);
+        events
     }
 
     fn events_of(&self, change: OutputChange) -> Vec<NamedEvent> {
@@ -134,6 +143,22 @@ mod tests {
         assert_eq!(events[12].1["delta"], json!({"stop_reason": "tool_use", "stop_sequence": null}));
         let hidden = sent(false, run);
         assert_eq!(hidden[1].1["content_block"]["type"], "text", "a client that did not ask for it gets no thinking");
+    }
+
+    #[test]
+    fn the_calls_of_a_paused_run_are_the_last_blocks() {
+        let call =
+            json!({"id": "p", "call_id": "a", "tool": "pay", "expires_at": "later", "url": "https://gateway.test/p"});
+        let paused = Event::Approval(serde_json::from_value(call.clone()).unwrap());
+        let finished = Event::Finished { reason: FinishReason::ApprovalRequired, messages: Vec::new() };
+        let events = sent(false, vec![Event::Content { text: "Let me see.".into() }, paused, finished]);
+        let names: Vec<_> = events.iter().map(|(name, _)| name.as_str()).collect();
+        let expected = ["content_block_start", "content_block_stop", "message_delta", "message_stop"];
+        assert_eq!(names[4..], expected, "{events:?}");
+        let block = json!({"type": "server_tool_use", "id": "a", "name": "pay", "input": {}});
+        assert_eq!((&events[4].1["index"], &events[4].1["content_block"]), (&json!(1), &block));
+        assert_eq!(events[6].1["delta"]["stop_reason"], "pause_turn");
+        assert_eq!(events[6].1["approvals"], json!([call]));
     }
 
     #[test]

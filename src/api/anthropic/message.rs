@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::agent::{FinishReason, RunUsage};
+use crate::agent::{FinishReason, PausedCall, RunUsage};
 use crate::api::model_api::output::{Output, OutputPart};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::json;
@@ -20,6 +20,10 @@ pub(in crate::api) struct MessageBody {
     /// The agent's name.
     model: String,
     content: Vec<ContentBlock>,
+    /// An extension: the calls for which the run is paused until a person decides. `content` has each as `server_tool_use`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    approvals: Vec<PausedCall>,
     stop_reason: Option<StopReason>,
     /// Always `null`: models do not say which text ended the answer.
     stop_sequence: Option<String>,
@@ -46,6 +50,13 @@ pub(super) enum ContentBlock {
         #[schema(value_type = Object)]
         input: Value,
     },
+    /// A call of a tool of the gateway for which the run is paused. Sent back as it is, it continues the run.
+    ServerToolUse {
+        id: String,
+        name: String,
+        #[schema(value_type = Object)]
+        input: Value,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
@@ -55,6 +66,8 @@ pub(super) enum StopReason {
     /// Also for the limits of the agent's profile.
     MaxTokens,
     ToolUse,
+    /// The run is paused until a person decides about a call.
+    PauseTurn,
     Refusal,
 }
 
@@ -86,6 +99,7 @@ impl MessageBody {
             role: "assistant",
             model: model.to_owned(),
             content: Vec::new(),
+            approvals: Vec::new(),
             stop_reason: None,
             stop_sequence: None,
             usage: Usage::default(),
@@ -98,8 +112,9 @@ impl MessageBody {
     /// `invalid_output`: the arguments of a call are no JSON object.
     pub(super) fn of(model: &str, output: Output) -> Result<Self, CallError> {
         let (stop_reason, usage) = (Some(StopReason::of(output.finish)), Usage::of(&output.usage));
-        let content = output.parts.into_iter().map(ContentBlock::of).collect::<Result<_, _>>()?;
-        Ok(Self { content, stop_reason, usage, ..Self::begun(model) })
+        let mut content: Vec<_> = output.parts.into_iter().map(ContentBlock::of).collect::<Result<_, _>>()?;
+        content.extend(output.approvals.iter().map(ContentBlock::paused));
+        Ok(Self { content, approvals: output.approvals, stop_reason, usage, ..Self::begun(model) })
     }
 }
 
@@ -109,8 +124,7 @@ impl ContentBlock {
             OutputPart::Thinking(thinking) => Self::Thinking { thinking, signature: "" },
             OutputPart::Text(text) => Self::Text { text },
             OutputPart::Call { id, name, arguments } => {
-                let text = if arguments.trim().is_empty() { "{}" } else { &arguments };
-                let input = json::parse(text.as_bytes()).ok().filter(Value::is_object).ok_or_else(|| {
+                let input = input_of(&arguments).ok_or_else(|| {
                     let message =
                         format!("the model called `{name}` with arguments that are no JSON object; try again");
                     CallError::new(ErrorCode::InvalidOutput, message)
@@ -118,6 +132,12 @@ impl ContentBlock {
                 Self::ToolUse { id, name, input }
             }
         })
+    }
+
+    /// A call that waits. The run has found that its arguments are an object.
+    pub(super) fn paused(call: &PausedCall) -> Self {
+        let input = input_of(&call.arguments).unwrap_or_else(|| Value::Object(Map::new()));
+        Self::ServerToolUse { id: call.call_id.clone(), name: call.tool.clone(), input }
     }
 
     /// A block that has just begun.
@@ -139,9 +159,16 @@ impl StopReason {
             FinishReason::Stop | FinishReason::Aborted | FinishReason::Error => Self::EndTurn,
             FinishReason::Length | FinishReason::Limit => Self::MaxTokens,
             FinishReason::ToolCalls => Self::ToolUse,
+            FinishReason::ApprovalRequired => Self::PauseTurn,
             FinishReason::Refusal => Self::Refusal,
         }
     }
+}
+
+/// The arguments of a call, if they are a JSON object.
+fn input_of(arguments: &str) -> Option<Value> {
+    let text = if arguments.trim().is_empty() { "{}" } else { arguments };
+    json::parse(text.as_bytes()).ok().filter(Value::is_object)
 }
 
 impl Usage {
@@ -195,6 +222,19 @@ mod tests {
     }
 
     #[test]
+    fn a_call_that_waits_for_an_approver_is_a_block_of_the_server() {
+        let mut paused: PausedCall = serde_json::from_value(json!({
+            "id": "p", "call_id": "a", "tool": "pay", "expires_at": "later", "url": "https://gateway.test/p"}))
+        .unwrap();
+        paused.arguments = "{\"sum\": 3}".to_owned();
+        let finished = Event::Finished { reason: FinishReason::ApprovalRequired, messages: Vec::new() };
+        let message = message(vec![Event::Approval(paused), finished]).unwrap();
+        let block = json!({"type": "server_tool_use", "id": "a", "name": "pay", "input": {"sum": 3}});
+        assert_eq!((&message["content"], &message["stop_reason"]), (&json!([block]), &json!("pause_turn")));
+        assert_eq!(message["approvals"][0]["url"], "https://gateway.test/p");
+    }
+
+    #[test]
     fn what_ended_an_answer_is_its_stop_reason() {
         for (reason, expected) in [
             (FinishReason::Stop, StopReason::EndTurn),
@@ -202,6 +242,7 @@ mod tests {
             (FinishReason::Length, StopReason::MaxTokens),
             (FinishReason::Limit, StopReason::MaxTokens),
             (FinishReason::ToolCalls, StopReason::ToolUse),
+            (FinishReason::ApprovalRequired, StopReason::PauseTurn),
             (FinishReason::Refusal, StopReason::Refusal),
         ] {
             assert_eq!(StopReason::of(reason), expected);

@@ -5,6 +5,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::content::{Content, RequestMessage};
+use crate::agent::message::AssistantTurn;
 use crate::agent::toolbox::ToolDescription;
 use crate::agent::{Message, ModelOptions, OutputFormat, ToolChoice};
 use crate::api::model_api::client_tools::{self, DescribedTool};
@@ -143,7 +144,14 @@ impl MessagesRequest {
             message.add_to(&mut messages).map_err(|problem| invalid(format!("`messages[{index}]`: {problem}")))?;
         }
         check_results(&messages)?;
-        if !matches!(messages.last(), Some(Message::User(_) | Message::Tool(_))) {
+        // An answer with calls that wait for an approver is continued.
+        let is_paused = |turn: &AssistantTurn| turn.paused_calls().next().is_some();
+        let may_follow = match messages.last() {
+            Some(Message::User(_) | Message::Tool(_)) => true,
+            Some(Message::Assistant(turn)) => is_paused(turn),
+            Some(Message::System(_)) | None => false,
+        };
+        if !may_follow {
             return Err(invalid("the last of `messages` must be one of the user: an agent continues no answer"));
         }
         Ok(ClientRun { messages, client_tools, options })

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use crate::agent::{Event, RunUsage};
+use crate::agent::{Event, PausedCall, RunUsage};
 use crate::core::error::CallError;
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -16,6 +16,10 @@ pub(in crate::api) struct ChatReply {
     pub(super) tool_calls: Vec<ToolCallMade>,
     /// A summary of the calls by the model, in at most three short items.
     pub(super) summary: Vec<String>,
+    /// The calls for which the run is paused until a person decides. The next message continues it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    approvals: Vec<PausedCall>,
     #[schema(value_type = Object)]
     usage: RunUsage,
 }
@@ -39,6 +43,7 @@ impl ChatReply {
             session_id,
             tool_calls: Vec::new(),
             summary: Vec::new(),
+            approvals: Vec::new(),
             usage: RunUsage::default(),
         };
         let mut requested: Vec<(String, Map<String, Value>)> = Vec::new();
@@ -70,10 +75,20 @@ impl ChatReply {
                     reply.usage = usage;
                     continue;
                 }
+                Event::Approval(call) => {
+                    reply.approvals.push(call);
+                    continue;
+                }
+                Event::Finished { reason, .. } => {
+                    // A run that ended otherwise does not go on with them.
+                    reply.approvals.retain(|_| reason.is_pause());
+                    continue;
+                }
                 Event::Thinking { .. }
                 | Event::Compacted { .. }
                 | Event::Retry { .. }
                 | Event::ClientToolCall { .. }
+                | Event::Resumed { .. }
                 | Event::SubAgentBegin { .. }
                 | Event::SubAgentText { .. }
                 | Event::SubAgentEnd { .. }
@@ -81,8 +96,7 @@ impl ChatReply {
                 | Event::Plan { .. }
                 | Event::Step { .. }
                 | Event::Evaluation { .. }
-                | Event::Node { .. }
-                | Event::Finished { .. } => continue,
+                | Event::Node { .. } => continue,
             };
             let arguments =
                 requested.iter().position(|(requested, _)| *requested == id).map(|index| requested.remove(index).1);

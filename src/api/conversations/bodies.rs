@@ -93,7 +93,7 @@ pub(crate) struct RunBody {
     /// As the request said; not an identity.
     pub(super) claimed_executor: Option<String>,
     pub(super) user_input: String,
-    /// `running`, `succeeded`, `failed`, `cancelled`, `timed_out` or `interrupted`.
+    /// `running`, `paused` for an approver, `succeeded`, `failed`, `cancelled`, `timed_out` or `interrupted`.
     pub(super) status: String,
     pub(super) error: Option<RunErrorBody>,
     pub(super) begun_at: String,

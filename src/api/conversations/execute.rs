@@ -42,8 +42,9 @@ const MAX_SKILLS: usize = 100;
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ExecuteConversation {
+    /// Left out, the run goes on where the one before paused for an approver, once that has decided.
     #[schema(min_length = 1)]
-    user_input: String,
+    user_input: Option<String>,
     /// Who or what sends it, as a text or an object. Kept and logged as `claimed_executor`: never an identity.
     #[schema(value_type = Option<Object>)]
     executor: Option<Value>,
@@ -69,7 +70,7 @@ pub(crate) struct ExecuteConversation {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ResolveRequest {
-    /// Of the `approval` event.
+    /// Of the `approval` event, where it has no `approval`.
     call_id: String,
     decision: Decision,
 }
@@ -176,7 +177,7 @@ impl ExecuteConversation {
     /// A message, and nothing else that differs from the conversation.
     pub(in crate::api) fn message(user_input: String, model: Option<String>) -> Self {
         Self {
-            user_input,
+            user_input: Some(user_input),
             executor: None,
             tokens: BTreeMap::new(),
             preferred_skills: Vec::new(),
@@ -195,7 +196,7 @@ impl ExecuteConversation {
         agents: &AgentService,
         conversation: Conversation,
     ) -> Result<RunRequest, CallError> {
-        if self.user_input.trim().is_empty() {
+        if self.user_input.as_ref().is_some_and(|input| input.trim().is_empty()) {
             return Err(invalid("`user_input` is empty; describe the task"));
         }
         if self.preferred_skills.len() > MAX_SKILLS {
@@ -216,7 +217,7 @@ impl ExecuteConversation {
         Ok(RunRequest {
             caller: Arc::clone(&origin.caller),
             conversation,
-            user_input: self.user_input.into(),
+            user_input: self.user_input.map(Into::into),
             executor,
             tenant,
             skills,

@@ -1,7 +1,8 @@
 //! The output of a run as a client of a model's API sees it: the parts of one answer, growing. Calls that the gateway
 //! makes are not part of it; a text after one is a part of its own.
 
-use crate::agent::{Event, FinishReason, Message, RunUsage};
+use crate::agent::message::ToolMessage;
+use crate::agent::{Event, FinishReason, Message, PausedCall, RunUsage};
 use crate::core::error::CallError;
 
 /// The answer so far.
@@ -13,6 +14,10 @@ pub(in crate::api) struct Output {
     pub finish: FinishReason,
     pub usage: RunUsage,
     pub failure: Option<CallError>,
+    /// Calls for which the run is paused.
+    pub approvals: Vec<PausedCall>,
+    /// Answers to calls for which the run before paused.
+    pub answers: Vec<ToolMessage>,
     /// What the run added to the conversation.
     pub added: Vec<Message>,
 }
@@ -55,6 +60,8 @@ impl Output {
             finish: FinishReason::Stop,
             usage: RunUsage::default(),
             failure: None,
+            approvals: Vec::new(),
+            answers: Vec::new(),
             added: Vec::new(),
         }
     }
@@ -98,8 +105,18 @@ impl Output {
                 self.failure = Some(error.into());
                 self.close()
             }
+            Event::Approval(call) => {
+                self.approvals.push(call);
+                self.close()
+            }
+            Event::Resumed { answer } => {
+                self.answers.push(answer);
+                Vec::new()
+            }
             Event::Finished { reason, messages } => {
                 (self.finish, self.added) = (reason, messages);
+                // A run that ended otherwise does not go on with them.
+                self.approvals.retain(|_| reason.is_pause());
                 self.close()
             }
             Event::Usage(usage) => {

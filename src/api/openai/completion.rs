@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::agent::prompts::beginning;
-use crate::agent::{self, Event, RunUsage};
+use crate::agent::{self, Event, PausedCall, RunUsage};
 use crate::api::model_api::output::{Output, OutputPart, notice};
 use crate::api::openai::OpenAiProblem;
 use crate::core::error::CallError;
@@ -52,6 +52,9 @@ struct Delta {
     content: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tool_calls: Vec<ToolCall>,
+    /// An extension: the calls for which the run is paused until a person decides. A client sends the message back with them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    approvals: Vec<PausedCall>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -75,6 +78,9 @@ struct ReplyMessage {
     content: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tool_calls: Vec<ToolCall>,
+    /// An extension: the calls for which the run is paused until a person decides. A client sends the message back with them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    approvals: Vec<PausedCall>,
 }
 
 /// A call of a tool that the client runs itself.
@@ -118,6 +124,8 @@ enum FinishReason {
     Length,
     ToolCalls,
     ContentFilter,
+    /// The run is paused: see `approvals`. OpenAI has no name for it.
+    ApprovalRequired,
     /// The run failed; OpenAI has no name for it.
     Error,
 }
@@ -128,6 +136,7 @@ pub(in crate::api) struct ChunkEncoder {
     heading: Heading,
     include_usage: bool,
     calls: usize,
+    approvals: Vec<PausedCall>,
     finish: FinishReason,
     failure: Option<CallError>,
     usage: Usage,
@@ -139,6 +148,7 @@ impl ChunkEncoder {
             heading: heading("chat.completion.chunk", model),
             include_usage,
             calls: 0,
+            approvals: Vec::new(),
             finish: FinishReason::Stop,
             failure: None,
             usage: Usage::default(),
@@ -171,8 +181,14 @@ impl ChunkEncoder {
                 notice
             }
             Event::Status { message, .. } => self.text(&notice(&message)),
+            Event::Approval(call) => {
+                self.approvals.push(call);
+                Vec::new()
+            }
             Event::Finished { reason, .. } => {
                 self.finish = FinishReason::of(reason);
+                // A run that ended otherwise does not go on with them.
+                self.approvals.retain(|_| reason.is_pause());
                 Vec::new()
             }
             Event::Usage(usage) => {
@@ -180,6 +196,7 @@ impl ChunkEncoder {
                 Vec::new()
             }
             Event::Thinking { .. }
+            | Event::Resumed { .. }
             | Event::Compacted { .. }
             | Event::Retry { .. }
             | Event::ToolInput { .. }
@@ -196,9 +213,11 @@ impl ChunkEncoder {
         }
     }
 
-    /// The last chunks: the reason of the end and, if requested, the usage.
+    /// The last chunks: the reason of the end with all calls that wait, which clients do not join from several chunks; and, if
+    /// requested, the usage.
     pub(in crate::api) fn closing(&self) -> Vec<Chunk> {
-        let mut last = Chunk { error: self.failure.as_ref().map(OpenAiProblem::of), ..self.chunk(Delta::default()) };
+        let delta = Delta { approvals: self.approvals.clone(), ..Delta::default() };
+        let mut last = Chunk { error: self.failure.as_ref().map(OpenAiProblem::of), ..self.chunk(delta) };
         for choice in &mut last.choices {
             choice.finish_reason = Some(self.finish);
         }
@@ -235,7 +254,7 @@ impl Completion {
         });
         let tool_calls: Vec<_> = calls.collect();
         let content = (tool_calls.is_empty() || !text.is_empty()).then_some(text);
-        let message = ReplyMessage { role: "assistant", content, tool_calls };
+        let message = ReplyMessage { role: "assistant", content, tool_calls, approvals: output.approvals };
         Self {
             heading: heading("chat.completion", model),
             choices: vec![Choice { index: 0, message, finish_reason }],
@@ -252,6 +271,7 @@ impl FinishReason {
             agent::FinishReason::Error => Self::Error,
             agent::FinishReason::Length | agent::FinishReason::Limit => Self::Length,
             agent::FinishReason::ToolCalls => Self::ToolCalls,
+            agent::FinishReason::ApprovalRequired => Self::ApprovalRequired,
             agent::FinishReason::Refusal => Self::ContentFilter,
         }
     }

@@ -7,8 +7,8 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use self::options::RequestOptions;
-use crate::agent::Message;
 use crate::agent::message::{AssistantTurn, RequestedCall, ToolMessage, UserMessage, UserPart};
+use crate::agent::{Message, PausedCall};
 use crate::api::model_api::client_tools::{self, DescribedTool};
 use crate::api::model_api::{ClientRun, content, invalid};
 use crate::core::error::CallError;
@@ -48,6 +48,8 @@ enum RequestMessage {
     Assistant {
         content: Option<Content>,
         tool_calls: Option<Vec<RequestCall>>,
+        /// As the answer of a run that is paused has them: the run goes on.
+        approvals: Option<Vec<PausedCall>>,
     },
     Tool {
         content: Content,
@@ -150,10 +152,12 @@ impl RequestMessage {
         Ok(match self {
             Self::System { content } => Message::System(content.into_text()?),
             Self::User { content } => Message::User(content.into_message()?),
-            Self::Assistant { content, tool_calls } => {
+            Self::Assistant { content, tool_calls, approvals } => {
                 let text = content.map(Content::into_text).transpose()?.unwrap_or_default();
                 let calls = tool_calls.unwrap_or_default().into_iter().map(RequestCall::convert);
-                Message::Assistant(AssistantTurn::new(text, calls))
+                let paused = approvals.unwrap_or_default().into_iter();
+                let paused = paused.map(|call| RequestedCall::paused(call.call_id, call.tool, call.id));
+                Message::Assistant(AssistantTurn::new(text, calls.chain(paused)))
             }
             Self::Tool { content, tool_call_id } => {
                 let call = client_tools::call_of(earlier, &tool_call_id);
@@ -274,6 +278,16 @@ mod tests {
         assert_eq!(messages, expected);
         assert_eq!((tools[0].name.as_str(), tools[0].description.as_str()), ("click", "Clicks."));
         assert_eq!(tools[0].parameters["type"], "object");
+    }
+
+    #[test]
+    fn the_calls_of_a_paused_run_are_read_as_they_were_sent() {
+        let call =
+            json!({"id": "p", "call_id": "a", "tool": "pay", "expires_at": "later", "url": "https://gateway.test/p"});
+        let paused = json!({"role": "assistant", "content": "Let me see.", "approvals": [call]});
+        let (messages, _) = read(json!({"messages": [{"role": "user", "content": "Pay."}, paused]})).unwrap();
+        let call = RequestedCall::paused("a".into(), "pay".into(), "p");
+        assert_eq!(messages[1], Message::Assistant(AssistantTurn::new("Let me see.", [call])));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::request::name_in;
+use super::response::APPROVAL;
 use crate::agent::Message;
 use crate::agent::message::{AssistantTurn, Image, RequestedCall, ToolMessage, TurnPart, UserMessage, UserPart};
 use crate::api::model_api::output::OutputPart;
@@ -23,14 +24,14 @@ pub(super) enum Input {
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = InputItem)]
 pub(super) struct Item {
-    /// `message` (the default), `function_call`, `function_call_output`, `reasoning` or `item_reference`; others are
-    /// refused.
+    /// `message` (the default), `function_call`, `function_call_output`, `reasoning`, `item_reference`, or `approval` as the
+    /// response of a run that is paused has it; others are refused.
     r#type: Option<String>,
     /// Of a message: `user`, `assistant`, `system` or `developer`.
     role: Option<String>,
     /// Of a message.
     content: Option<Content>,
-    /// Of an `item_reference`: an item of a response that is kept.
+    /// Of an `item_reference`: an item of a response that is kept. Of an `approval` its own.
     id: Option<String>,
     call_id: Option<String>,
     /// Of a `function_call`.
@@ -110,6 +111,13 @@ impl<F: Fn(&str) -> Option<OutputPart>> InputReader<F> {
             Some("function_call_output") => self.add_output(item),
             // What a model thought goes back to it from the runs that the gateway keeps.
             Some("reasoning") => Ok(()),
+            Some(APPROVAL) => {
+                let (Some(call), Some(approval)) = (item.call_id, item.id) else {
+                    return Err("an `approval` needs `call_id` and `id`".into());
+                };
+                self.add_to_turn(TurnPart::Call(RequestedCall::paused(call, String::new(), approval)));
+                Ok(())
+            }
             Some("item_reference") => self.add_kept(item.id.as_deref().ok_or("an `item_reference` needs an `id`")?),
             Some(other) => Err(unsupported("items", other)),
         }
@@ -251,6 +259,19 @@ mod tests {
             Message::Assistant(AssistantTurn { parts, api: None }),
             Message::Tool(ToolMessage { call_id, tool, text, ..ToolMessage::default() }),
         ]
+    }
+
+    #[test]
+    fn a_call_that_waits_for_an_approver_is_of_the_turn_before() {
+        let items = json!([
+            {"role": "user", "content": "Pay."},
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Let me see."}]},
+            {"type": "approval", "id": "p", "call_id": "a", "tool": "pay", "expires_at": "later", "url": "https://gateway.test/p"},
+        ]);
+        let call = RequestedCall::paused("a".into(), String::new(), "p");
+        let turn = AssistantTurn::new("Let me see.", [call]);
+        assert_eq!(read(items).unwrap()[2], Message::Assistant(turn));
+        assert!(read(json!([{"type": "approval", "id": "p"}])).unwrap_err().contains("`call_id`"));
     }
 
     #[test]

@@ -6,9 +6,12 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::request::Asked;
-use crate::agent::{FinishReason, RunUsage};
+use crate::agent::{FinishReason, PausedCall, RunUsage};
 use crate::api::model_api::output::{Output, OutputPart};
 use crate::api::openai::OpenAiProblem;
+
+/// The type of an item for a call that waits for an approver.
+pub(super) const APPROVAL: &str = "approval";
 
 /// A response, whole or as far as it is.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -26,6 +29,10 @@ pub(in crate::api) struct ResponseBody {
     /// The agent's name.
     model: String,
     output: Vec<OutputItem>,
+    /// An extension: the calls for which the run is paused until a person decides.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    approvals: Vec<ApprovalItem>,
     usage: Option<Usage>,
     background: bool,
     truncation: &'static str,
@@ -45,8 +52,17 @@ pub(super) enum Status {
 
 #[derive(Debug, Clone, Serialize, ToSchema)]
 struct IncompleteDetails {
-    /// `max_output_tokens` (also for the limits of the agent's profile) or `content_filter`.
+    /// `max_output_tokens` (also for the limits of the agent's profile), `content_filter`, or of a run that is paused
+    /// `approval_required`.
     reason: &'static str,
+}
+
+/// A call that waits, as an item: in the input of a later request it continues the run.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+struct ApprovalItem {
+    r#type: &'static str,
+    #[serde(flatten)]
+    call: PausedCall,
 }
 
 /// What the agent answered. Calls of the gateway's own tools are not part of it.
@@ -129,6 +145,7 @@ impl ResponseBody {
             incomplete_details: None,
             model: model.to_owned(),
             output: Vec::new(),
+            approvals: Vec::new(),
             usage: None,
             background: false,
             truncation: "disabled",
@@ -141,6 +158,7 @@ impl ResponseBody {
         let reason = match output.finish {
             FinishReason::Length | FinishReason::Limit => Some("max_output_tokens"),
             FinishReason::Refusal => Some("content_filter"),
+            FinishReason::ApprovalRequired => Some(FinishReason::ApprovalRequired.as_str()),
             FinishReason::Stop | FinishReason::ToolCalls | FinishReason::Aborted | FinishReason::Error => None,
         };
         let status = match (&output.failure, reason) {
@@ -149,11 +167,13 @@ impl ResponseBody {
             (None, None) => Status::Completed,
         };
         let items = output.parts.iter().enumerate();
+        let approvals = output.approvals.iter().cloned();
         Self {
             status,
             error: output.failure.as_ref().map(|failure| json!(OpenAiProblem::of(failure))),
             incomplete_details: reason.map(|reason| IncompleteDetails { reason }),
             output: items.map(|(index, part)| OutputItem::of(self, index, part)).collect(),
+            approvals: approvals.map(|call| ApprovalItem { r#type: APPROVAL, call }).collect(),
             usage: Some(Usage::of(&output.usage)),
             ..self.clone()
         }
@@ -305,6 +325,14 @@ mod tests {
             let response = ended(vec![finished(reason)]);
             assert_eq!((&response["status"], &response["incomplete_details"]["reason"]), (&json!(status), &detail));
         }
+        let call =
+            json!({"id": "p", "call_id": "a", "tool": "pay", "expires_at": "later", "url": "https://gateway.test/p"});
+        let paused = Event::Approval(serde_json::from_value(call.clone()).unwrap());
+        let response = ended(vec![paused, finished(FinishReason::ApprovalRequired)]);
+        let mut item = call;
+        item["type"] = "approval".into();
+        assert_eq!((&response["status"], &response["approvals"]), (&json!("incomplete"), &json!([item])));
+        assert_eq!(response["incomplete_details"]["reason"], "approval_required");
         let failed = Event::Error(RunError::from(&ModelError::Timeout));
         let response = ended(vec![failed, finished(FinishReason::Error)]);
         assert_eq!((&response["status"], &response["error"]["code"]), (&json!("failed"), &json!("timeout")));

@@ -109,6 +109,9 @@ impl Screen {
             }
             Event::Thinking { .. }
             | Event::ClientToolCall { .. }
+            // A run in this process does not pause.
+            | Event::Approval(_)
+            | Event::Resumed { .. }
             | Event::SubAgentBegin { .. }
             | Event::SubAgentText { .. }
             | Event::SubAgentEnd { .. }

@@ -178,6 +178,7 @@ fn outcome(texts: &Texts, run: &Run) -> Markup {
         "succeeded" => ("tag good", "✓", "status-success"),
         "cancelled" => ("tag", "–", "status-cancelled"),
         "timed_out" => ("tag bad", "✕", "run-timed-out"),
+        "paused" => ("tag warn", "◷", "plan-paused"),
         "interrupted" => ("tag warn", "▲", "run-interrupted"),
         _ => ("tag bad", "✕", "status-error"),
     };

@@ -18,6 +18,7 @@ pub struct ToolExecution {
     pub tool_input: String,
     pub output: Option<ToolOutcome>,
     pub begun: Timestamp,
+    /// `None` with an output: it was refused, since a person must approve it, and is to be made later.
     pub ended: Option<Timestamp>,
 }
 
@@ -145,7 +146,8 @@ impl Store {
         Ok(totals)
     }
 
-    /// Records the answer of a tool call, and the charges for it, whose new totals are returned.
+    /// Records the answer of a tool call, and the charges for it, whose new totals are returned. Without `ended` the call is to be
+    /// made later.
     ///
     /// # Errors
     /// [`StoreError`]; nothing is stored then.
@@ -154,9 +156,9 @@ impl Store {
         (run, tool_use_id): (&str, &str),
         outcome: &ToolOutcome,
         charges: &[StoredCharge],
-        now: Timestamp,
+        ended: Option<Timestamp>,
     ) -> Result<Vec<DailyUsage>, StoreError> {
-        retried(|| self.try_end_tool_execution((run, tool_use_id), outcome, charges, now)).await
+        retried(|| self.try_end_tool_execution((run, tool_use_id), outcome, charges, ended)).await
     }
 
     async fn try_end_tool_execution(
@@ -164,7 +166,7 @@ impl Store {
         (run, tool_use_id): (&str, &str),
         outcome: &ToolOutcome,
         charges: &[StoredCharge],
-        now: Timestamp,
+        ended: Option<Timestamp>,
     ) -> Result<Vec<DailyUsage>, StoreError> {
         let failed = |error| self.failed(error);
         let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
@@ -177,7 +179,7 @@ impl Store {
         .bind(storable(&outcome.text))
         .bind(&outcome.images)
         .bind(i64::from(outcome.is_error))
-        .bind(now.as_microsecond())
+        .bind(ended.map(Timestamp::as_microsecond))
         .execute(&mut *transaction)
         .await
         .map_err(failed)?;

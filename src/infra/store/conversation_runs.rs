@@ -40,6 +40,8 @@ pub struct StoredError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunStatus {
     Running,
+    /// It ended because a person must approve calls of it. The next run goes on with these.
+    Paused,
     Succeeded,
     Failed,
     Cancelled,
@@ -49,12 +51,20 @@ pub enum RunStatus {
 }
 
 impl RunStatus {
-    const ALL: [Self; 6] =
-        [Self::Running, Self::Succeeded, Self::Failed, Self::Cancelled, Self::TimedOut, Self::Interrupted];
+    const ALL: [Self; 7] = [
+        Self::Running,
+        Self::Paused,
+        Self::Succeeded,
+        Self::Failed,
+        Self::Cancelled,
+        Self::TimedOut,
+        Self::Interrupted,
+    ];
 
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",
+            Self::Paused => "paused",
             Self::Succeeded => "succeeded",
             Self::Failed => "failed",
             Self::Cancelled => "cancelled",

@@ -91,6 +91,28 @@ fn calls_of_the_clients_tools_are_sent_with_their_index() {
     assert_eq!(finish(&chunks), "tool_calls");
 }
 
+fn paused_call() -> (PausedCall, Value) {
+    let call =
+        json!({"id": "p", "call_id": "a", "tool": "pay", "expires_at": "later", "url": "https://gateway.test/p"});
+    (serde_json::from_value(call.clone()).unwrap(), call)
+}
+
+#[test]
+fn the_calls_of_a_paused_run_are_in_the_last_chunk_and_in_the_message() {
+    let (paused, call) = paused_call();
+    let run = |reason| vec![content("Let me see."), Event::Approval(paused.clone()), finished(reason)];
+    let chunks = chunks_for(false, run(agent::FinishReason::ApprovalRequired));
+    assert_eq!(finish(&chunks), "approval_required");
+    assert_eq!(chunks.last().unwrap()["choices"][0]["delta"], json!({"approvals": [call]}));
+    let output = Output::whole(run(agent::FinishReason::ApprovalRequired)).unwrap();
+    let whole = serde_json::to_value(Completion::of("weather", output)).unwrap();
+    let message = json!({"role": "assistant", "content": "Let me see.", "approvals": [call]});
+    assert_eq!(whole["choices"][0], json!({"index": 0, "message": message, "finish_reason": "approval_required"}));
+    // A run that ended otherwise has left them.
+    let chunks = chunks_for(false, run(agent::FinishReason::Limit));
+    assert_eq!(chunks.last().unwrap()["choices"][0]["delta"], json!({}));
+}
+
 /// A70.
 #[test]
 fn an_error_in_the_middle_is_sent_after_the_content() {

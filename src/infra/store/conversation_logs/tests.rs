@@ -162,7 +162,7 @@ async fn the_journal_has_what_was_answered_and_what_was_only_begun() {
         );
     }
     let outcome = ToolOutcome { text: "3".into(), images: Some("[]".into()), is_error: false };
-    store.end_tool_execution(("r", "x"), &outcome, &[], at(102)).await.unwrap();
+    store.end_tool_execution(("r", "x"), &outcome, &[], Some(at(102))).await.unwrap();
     let calls = store.tool_executions("r").await.unwrap();
     assert_eq!(
         calls,
@@ -190,7 +190,7 @@ async fn texts_with_a_null_character_are_stored() {
     store.begin_conversation_run(&second).await.unwrap();
     assert!(store.begin_tool_execution(&held, "r", &execution("x", 0), Used::default()).await.unwrap().is_some());
     let outcome = ToolOutcome { text: "\0".into(), images: None, is_error: false };
-    store.end_tool_execution(("r", "x"), &outcome, &[], at(102)).await.unwrap();
+    store.end_tool_execution(("r", "x"), &outcome, &[], Some(at(102))).await.unwrap();
     assert_eq!(store.conversation_run("ann", "s").await.unwrap().unwrap().user_input, "a\u{FFFD}b".into());
     let stored = store.tool_executions("r").await.unwrap().remove(0).output;
     assert_eq!(stored.map(|outcome| outcome.text).as_deref(), Some("\u{FFFD}"));
