@@ -3,6 +3,7 @@
 mod crashes;
 mod races;
 mod replicas;
+pub(crate) mod runs;
 
 use std::time::Duration;
 
@@ -317,6 +318,10 @@ async fn commands_list_show_approve_and_deny() {
     assert!(status == Some(0) && listed.contains(&id) && listed.contains("calculator"), "{listed}");
     let (status, shown) = command(&["show", &id]);
     assert!(status == Some(0) && shown.contains("6*7") && shown.contains("used by ann"), "{shown}");
+    // Whoever sends a call knows its arguments; only the run of an agent is told of others.
+    let (status, refused) = command(&["approve", &id, "--arguments", "{\"expression\": \"1\"}"]);
+    assert!(status == Some(3) && refused.contains("the run of an agent"), "{refused}");
+    assert_eq!(command(&["approve", &id, "--arguments", "[1]"]).0, Some(2));
     let (status, approved) = command(&["approve", &id, "--reason", "fine"]);
     assert!(status == Some(0) && approved.contains("is approved"), "{approved}");
     let (status, reply) = answer(send("6*7").header("x-approval-id", &id)).await;

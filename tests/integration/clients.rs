@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::agents::with_scripts;
 use crate::app::{TestApp, answer, code};
-use crate::approvals::KEYS;
+use crate::approvals::{self, KEYS};
 use crate::charges::served;
 
 const CLICKER: &str = r#"
@@ -112,6 +112,16 @@ async fn clients_openai_agents() {
 #[ignore = "needs the package anthropic for Python, in the folder named by the variable CLIENTS"]
 async fn clients_anthropic_for_python() {
     client(&python(), "anthropic_client.py").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the packages openai and anthropic for Python, in the folder named by the variable CLIENTS"]
+async fn clients_of_runs_that_pause() {
+    let app = approvals::runs::agent().await;
+    let mut command = Command::new("timeout");
+    command.args(["60", &python(), concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/paused_run_client.py")]);
+    command.env("GATEWAY", &app.url);
+    succeeds(command).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
