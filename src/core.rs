@@ -27,5 +27,6 @@ pub mod share;
 #[cfg(test)]
 pub(crate) mod slack;
 pub mod text_direction;
+pub mod token_scopes;
 pub mod tool_scope;
 pub mod transform_finding;

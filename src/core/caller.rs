@@ -5,6 +5,7 @@ use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, LazyLock};
 
+use super::token_scopes::TokenScopes;
 use super::tool_scope::ToolScope;
 
 /// The caller. Created by `auth` alone (and by tests).
@@ -22,6 +23,8 @@ pub struct Caller {
     pub key_id: Option<Arc<str>>,
     /// The tools that its key, and the endpoint of its request, leave to it.
     pub tools: ToolScope,
+    /// What its token's scopes leave out.
+    pub scopes: TokenScopes,
     /// Who uses the credentials, where that is configured.
     pub person: Option<Arc<str>>,
     /// The token that it sent, for upstreams that are called with one made of it.
@@ -32,7 +35,7 @@ pub struct Caller {
 #[derive(Clone, Default)]
 pub struct CallerToken(Option<Arc<SubjectToken>>);
 
-/// A verified JSON Web Token.
+/// A verified token of an issuer.
 pub struct SubjectToken {
     pub text: String,
     pub issuer: String,
@@ -72,6 +75,13 @@ impl Caller {
         Self::with_key(subject, tenant, roles, key)
     }
 
+    /// The same caller with an id that names its issuer too: where there are several, each may have the same subjects.
+    #[must_use]
+    pub fn named_with_issuer(self) -> Self {
+        let id = Self::parts_of_key(&self.key).1.into();
+        Self { id, ..self }
+    }
+
     /// The caller without credentials: no roles, tenant `public`.
     pub fn anonymous() -> Self {
         Self { anonymous: true, ..Self::new("anonymous", PUBLIC, Vec::new()) }
@@ -87,6 +97,12 @@ impl Caller {
     #[must_use]
     pub fn with_managed_key(self, id: Arc<str>, tools: ToolScope) -> Self {
         Self { key_id: Some(id), tools, ..self }
+    }
+
+    /// The same caller, whose token has these scopes.
+    #[must_use]
+    pub fn with_scopes(self, scopes: TokenScopes) -> Self {
+        Self { scopes, ..self }
     }
 
     /// The same caller, whose credentials this person uses.
@@ -127,6 +143,7 @@ impl Caller {
             owner,
             key_id,
             tools,
+            scopes: TokenScopes::default(),
             person: None,
             token: CallerToken::default(),
         }
@@ -222,6 +239,9 @@ mod tests {
         let token = Caller::of_issuer("https://issuer.example", "ann", "acme", Vec::new());
         assert_eq!(Caller::parts_of_key(&token.key), ("acme", "https://issuer.example#ann"));
         assert_eq!((ann.person(), token.person()), ("ann", "https://issuer.example#ann"));
+        let key = Arc::clone(&token.key);
+        let named = token.named_with_issuer();
+        assert_eq!((&*named.id, &named.key), ("https://issuer.example#ann", &key), "what it owns is found as before");
         assert_eq!(ann.used_by(Some("Ann")).person(), "Ann");
         assert_eq!((&ann.owner.tenant, &ann.owner.caller), (&ann.tenant, &ann.key));
     }

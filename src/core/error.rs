@@ -271,6 +271,8 @@ struct Inner {
     policy_version: Option<Arc<str>>,
     approval: Option<NeededApproval>,
     sign_in: Option<Box<NeededSignIn>>,
+    /// What a token must allow for the call to pass.
+    scopes: Vec<String>,
     /// The same call fails again, although its code is mostly one that passes by itself.
     permanent: bool,
     cause: Option<String>,
@@ -294,6 +296,7 @@ impl CallError {
             policy_version: None,
             approval: None,
             sign_in: None,
+            scopes: Vec::new(),
             permanent: false,
             cause: None,
         }))
@@ -412,6 +415,13 @@ impl CallError {
     #[must_use]
     pub fn signing_in_at(mut self, sign_in: NeededSignIn) -> Self {
         self.0.sign_in = Some(Box::new(sign_in));
+        self
+    }
+
+    /// The scopes of a token with which the call would pass.
+    #[must_use]
+    pub fn needing_scopes(mut self, scopes: Vec<String>) -> Self {
+        self.0.scopes = scopes;
         self
     }
 
@@ -539,6 +549,11 @@ impl CallError {
 
     pub fn sign_in(&self) -> Option<&NeededSignIn> {
         self.0.sign_in.as_deref()
+    }
+
+    /// The scopes that a new token must have; empty where another token would not help.
+    pub fn scopes(&self) -> &[String] {
+        &self.0.scopes
     }
 
     pub fn cause(&self) -> Option<&str> {

@@ -43,6 +43,10 @@ impl Pipeline {
     pub(super) async fn enter(&self, call: &CallContext, arguments: &Arguments) -> Result<Entered, CallError> {
         let mut recorded = Recorded::default();
         let Ok(tool) = self.registry.find_for(call) else { return Ok(Entered::First(recorded.into())) };
+        if call.caller.scopes.missing_for(tool.name()).next().is_some() {
+            // The policy stage refuses it: a token with fewer scopes gets no reply of a call that was made with more.
+            return Ok(Entered::First(recorded.into()));
+        }
         let deadline = call.deadline(tool.timeout());
         if let Some(key) = &call.idempotency_key {
             match self.replies.enter(call, key, &tool.sent_arguments(arguments), deadline).await? {

@@ -20,6 +20,8 @@ use crate::tool::{Missing, Tool};
 pub enum Access {
     /// No reason against it. Rules that read more than tool and user are evaluated only for a call.
     Usable,
+    /// No reason against it but the scopes of the caller's token: its client may get another one.
+    NeedsScopes,
     /// A call would be refused, by a check or by the policy set, for these reasons.
     Refused(Box<[String]>),
     /// The tool is hidden from the caller.
@@ -122,10 +124,15 @@ impl Access {
         *self == Self::Usable
     }
 
+    /// Whether a client that can sign its user in again may use the tool.
+    pub fn is_usable_with_scopes(&self) -> bool {
+        matches!(self, Self::Usable | Self::NeedsScopes)
+    }
+
     fn reasons(&self) -> &[String] {
         match self {
             Self::Refused(reasons) => reasons,
-            Self::Usable | Self::Hidden => &[],
+            Self::Usable | Self::NeedsScopes | Self::Hidden => &[],
         }
     }
 }
@@ -201,11 +208,13 @@ fn access(set: &PolicySet, tool: &Tool, caller: &Caller, rules: impl FnOnce(&Too
     if tool.metadata.is_hidden_from(caller) {
         return Access::Hidden;
     }
-    if set.checks.unmet(&tool.metadata, caller).next().is_some() {
+    let needs_scopes = set.checks.needs_only_scopes(&tool.metadata, caller);
+    if !needs_scopes && set.checks.unmet(&tool.metadata, caller).next().is_some() {
         return Access::Refused(Box::default());
     }
     match rules(tool) {
         Some(Verdict { denials, .. }) if !denials.is_empty() => Access::Refused(denials.into()),
+        _ if needs_scopes => Access::NeedsScopes,
         _ => Access::Usable,
     }
 }

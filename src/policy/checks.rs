@@ -1,5 +1,5 @@
-//! The checks of the gateway before any rule: the tools of the caller's key and endpoint, and a tool's `roles`,
-//! `requires_auth` and `dangerous`. Rules are evaluated in addition and cannot disable these checks.
+//! The checks of the gateway before any rule: the tools of the caller's key and endpoint, a tool's `roles`, `requires_auth` and
+//! `dangerous`, and the scopes of the caller's token. Rules are evaluated in addition and cannot disable these checks.
 
 use crate::core::call::Caller;
 use crate::core::error::{CallError, Detail, ErrorCode};
@@ -12,34 +12,48 @@ pub(super) struct Checks {
     pub(super) dangerous_roles: Vec<String>,
 }
 
-/// What is checked: the tools that are left to the caller, or a setting of the tool.
+/// What is checked: the tools that are left to the caller, a setting of the tool, or the scopes that it needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Check {
     Tools,
     Roles,
     RequiresAuth,
     Dangerous,
+    Scopes,
 }
 
 /// A check that a caller does not pass.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Unmet<'a> {
     pub(super) check: Check,
     tool: &'a str,
     /// The roles of which one is sufficient; empty when the check is not about roles.
     pub(super) roles: &'a [String],
+    /// The scopes that are all needed; empty when the check is not about scopes.
+    scopes: Vec<&'a str>,
 }
 
 impl Checks {
     /// The checks that the caller does not pass, in order.
-    pub(super) fn unmet<'a>(&'a self, tool: &'a Metadata, caller: &Caller) -> impl Iterator<Item = Unmet<'a>> {
-        let unmet = |check, roles| Unmet { check, tool: &tool.name, roles };
+    pub(super) fn unmet<'a>(&'a self, tool: &'a Metadata, caller: &'a Caller) -> impl Iterator<Item = Unmet<'a>> {
+        let unmet = |check, roles| Unmet { check, tool: &tool.name, roles, scopes: Vec::new() };
         let left_out = (!caller.tools.admits(&tool.name)).then(|| unmet(Check::Tools, &[]));
         let hidden = tool.lacks_role(caller).then(|| unmet(Check::Roles, &tool.roles[..]));
-        let unknown = (tool.requires_auth && caller.anonymous).then(|| unmet(Check::RequiresAuth, &[]));
+        let scopes: Vec<_> = caller.scopes.missing_for(&tool.name).collect();
+        // Who has no token gets one by signing in.
+        let requires_auth = tool.requires_auth || !scopes.is_empty();
+        let unknown = (requires_auth && caller.anonymous).then(|| unmet(Check::RequiresAuth, &[]));
         let unfit = tool.dangerous && !caller.has_one_of(&self.dangerous_roles);
         let unfit = unfit.then(|| unmet(Check::Dangerous, &self.dangerous_roles[..]));
-        [left_out, hidden, unknown, unfit].into_iter().flatten()
+        let narrow = !scopes.is_empty() && !caller.anonymous;
+        let narrow = narrow.then(|| Unmet { scopes, ..unmet(Check::Scopes, &[]) });
+        [left_out, hidden, unknown, unfit, narrow].into_iter().flatten()
+    }
+
+    /// Whether the scopes of the caller's token are all that it lacks for the tool.
+    pub(super) fn needs_only_scopes(&self, tool: &Metadata, caller: &Caller) -> bool {
+        let mut unmet = self.unmet(tool, caller);
+        unmet.next().is_some_and(|first| first.check == Check::Scopes) && unmet.next().is_none()
     }
 
     /// The refusal of a call, by the first check that the caller does not pass, with all of them as its details.
@@ -50,7 +64,11 @@ impl Checks {
         let Some(first) = self.unmet(tool, caller).next() else { return Ok(()) };
         let details: Vec<_> = self.unmet(tool, caller).map(|unmet| unmet.detail()).collect();
         let message = details.iter().map(|detail| &*detail.message).collect::<Vec<_>>().join("; ");
-        Err(CallError::new(first.code(), message).with_details(details))
+        let error = CallError::new(first.code(), message).with_details(details);
+        Err(match self.needs_only_scopes(tool, caller) {
+            true => error.needing_scopes(caller.scopes.to_ask_for(&tool.name)),
+            false => error,
+        })
     }
 }
 
@@ -61,6 +79,7 @@ impl Check {
             Self::Roles => "roles",
             Self::RequiresAuth => "requires_auth",
             Self::Dangerous => "dangerous",
+            Self::Scopes => "scopes",
         }
     }
 }
@@ -69,7 +88,7 @@ impl Unmet<'_> {
     fn code(&self) -> ErrorCode {
         match self.check {
             Check::RequiresAuth => ErrorCode::Unauthenticated,
-            Check::Tools | Check::Roles | Check::Dangerous => ErrorCode::Denied,
+            Check::Tools | Check::Roles | Check::Dangerous | Check::Scopes => ErrorCode::Denied,
         }
     }
 
@@ -78,6 +97,7 @@ impl Unmet<'_> {
         match (self.check, self.roles) {
             (Check::Tools, _) => "a key and an endpoint that include it".to_owned(),
             (Check::RequiresAuth, _) => "a signed-in caller".to_owned(),
+            (Check::Scopes, _) => format!("a token with the scope {}", self.scopes.join(" ")),
             (Check::Roles | Check::Dangerous, [role]) => format!("the role {role}"),
             (Check::Roles | Check::Dangerous, roles) => format!("one of the roles {}", roles.join(", ")),
         }
@@ -89,6 +109,9 @@ impl Unmet<'_> {
         match (self.check, roles) {
             (Check::Tools, _) => format!("{tool} is not among the tools of this key, or of this endpoint"),
             (Check::RequiresAuth, _) => format!("{tool} needs a signed-in caller: send an API key or a token"),
+            (Check::Scopes, _) => {
+                format!("{tool} needs a token with the scope {}: sign in again, and ask for it", self.scopes.join(" "))
+            }
             (Check::Dangerous, [role]) => format!("{tool} is dangerous: the caller needs the role {role}"),
             (Check::Dangerous, _) => {
                 format!("{tool} is dangerous: the caller needs one of the roles {}", roles.join(", "))

@@ -78,8 +78,8 @@ impl Catalogues {
 }
 
 impl Catalogue {
-    /// The tools that the caller may use, those for apps alone only if the client shows apps, and the one that reads stored
-    /// results only if the client gets handles of them.
+    /// The tools that the caller may use, if need be with further scopes; those for apps alone only if the client shows apps, and
+    /// the one that reads stored results only if the client gets handles of them.
     pub(super) fn usable(
         &self,
         by: &CallerTools,
@@ -87,7 +87,7 @@ impl Catalogue {
         has_handles: bool,
     ) -> impl Iterator<Item = &McpTool> {
         let tools = self.tools.iter().zip(self.snapshot.tools()).zip(by.access());
-        let usable = tools.filter(|(_, access)| access.is_usable()).map(|(tool, _)| tool);
+        let usable = tools.filter(|(_, access)| access.is_usable_with_scopes()).map(|(tool, _)| tool);
         let is_listed = move |metadata: &Metadata| match metadata.reads_results() {
             true => has_handles,
             false => shows_apps || metadata.is_for_models(),
@@ -125,7 +125,7 @@ impl Catalogue {
     pub(super) fn digest_for(&self, caller: &Arc<Caller>, gateway: &Gateway) -> u64 {
         let by = self.tools_for(caller, gateway);
         let digests = self.digests.get_or_init(|| self.tools.iter().map(digest).collect());
-        let usable = digests.iter().zip(by.access()).filter(|(_, access)| access.is_usable());
+        let usable = digests.iter().zip(by.access()).filter(|(_, access)| access.is_usable_with_scopes());
         let mut hasher = DefaultHasher::new();
         usable.for_each(|(digest, _)| digest.hash(&mut hasher));
         hasher.finish()

@@ -1,5 +1,6 @@
 use super::*;
 use crate::core::slack::slack;
+use crate::core::token_scopes::TokenScopes;
 use crate::policy::Policy;
 use crate::policy::tests::{policy, snapshot};
 use crate::tool::Metadata;
@@ -96,6 +97,33 @@ fn unmet_requirements_are_reported_with_the_sufficient_roles() {
         Policy::load(&Default::default()).unwrap().tools_for(&all, &caller(&["boss", "operator"])).left_out(),
         None
     );
+}
+
+#[test]
+fn tools_that_need_further_scopes_are_visible_to_clients_that_can_ask_for_them() {
+    let needed = BTreeMap::from([("write".to_owned(), vec!["d*".to_owned(), "p*".to_owned()])]);
+    let (policy, all) = (policy("deny[\"no\"] { input.tool == \"paid\" }"), tools());
+    let narrow = |roles: &[&str]| {
+        let caller = Caller::clone(&caller(roles)).with_scopes(TokenScopes::new(&needed, &[]));
+        policy.tools_for(&all, &Arc::new(caller))
+    };
+    let with_scopes = |tools: &CallerTools| {
+        let visible = tools.visible().filter(|(_, access)| access.is_usable_with_scopes());
+        visible.map(|(tool, _)| tool.name().to_owned()).collect::<Vec<_>>()
+    };
+    let tools = narrow(&["clerk"]);
+    assert_eq!(
+        (usable(&tools), with_scopes(&tools)),
+        (vec!["mailbox"], vec!["mailbox".to_owned(), "plain".to_owned()])
+    );
+    assert_eq!(with_scopes(&narrow(&["operator"])), ["deploy", "mailbox", "plain"]);
+    let plain = tools.visible().find(|(tool, _)| tool.name() == "plain").unwrap();
+    let expected = "plain needs a token with the scope write: sign in again, and ask for it";
+    assert_eq!(
+        serde_json::json!(tools.missing(plain.0, plain.1)),
+        serde_json::json!([{"check": "scopes", "message": expected}])
+    );
+    assert!(tools.left_out().unwrap().contains("a token with the scope write"));
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! The checks before the rules: a tool's settings apply with every policy set.
 
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::core::call::Arguments;
+use crate::core::token_scopes::TokenScopes;
 
 /// Policy sets that must not affect the checks of `dangerous`, `requires_auth` and `roles`: none of them denies here.
 const SETS: [&str; 4] = [
@@ -69,6 +72,38 @@ fn the_checks_apply_with_every_policy_set() {
                 assert_eq!(outcome, expected, "{set}\n{metadata:?}\n{caller:?}");
             }
         }
+    }
+}
+
+#[test]
+fn a_tool_that_needs_scopes_says_which_to_ask_for_if_they_are_all_that_is_missing() {
+    let patterns = |tools: &[&str]| tools.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let needed = BTreeMap::from([
+        ("base".to_owned(), patterns(&["*"])),
+        ("read".to_owned(), patterns(&["other"])),
+        ("write".to_owned(), patterns(&["t"])),
+    ]);
+    let scopes = |held: &[&str]| TokenScopes::new(&needed, held);
+    let plain = || Metadata { name: "t".into(), ..Metadata::default() };
+    let dangerous = || Metadata { dangerous: true, ..plain() };
+    let (denied, unauthenticated) = (ErrorCode::Denied, ErrorCode::Unauthenticated);
+    let cases: Vec<(Metadata, Caller, Refusal, &[&str])> = vec![
+        (plain(), caller(&[]).with_scopes(scopes(&["base", "write"])), None, &[]),
+        (plain(), caller(&[]).with_scopes(scopes(&["base"])), Some((denied, &["scopes"])), &["base", "write"]),
+        (plain(), caller(&[]).with_scopes(scopes(&["read"])), Some((denied, &["scopes"])), &["read", "base", "write"]),
+        (dangerous(), caller(&[]).with_scopes(scopes(&["base"])), Some((denied, &["dangerous", "scopes"])), &[]),
+        (dangerous(), caller(&[]).with_scopes(scopes(&["base", "write"])), Some((denied, &["dangerous"])), &[]),
+        (plain(), Caller::anonymous().with_scopes(scopes(&[])), Some((unauthenticated, &["requires_auth"])), &[]),
+        (plain(), caller(&[]), None, &[]),
+    ];
+    let policy = policy("deny[\"no\"] { false }");
+    for (metadata, caller, expected, asked) in cases {
+        let (call, tool) = (by(caller), tool(metadata));
+        let found = outcome(&policy, &call, &tool);
+        let found = found.as_ref().map(|(code, rules)| (*code, rules.iter().map(String::as_str).collect()));
+        assert_eq!(found, expected.map(|(code, rules)| (code, rules.to_vec())), "{:?}", call.caller.scopes);
+        let error = policy.authorize(&call, &tool, tool.input.validate(Arguments::new()).unwrap()).err();
+        assert_eq!(error.map(|error| error.scopes().to_vec()).unwrap_or_default(), asked, "{:?}", call.caller.scopes);
     }
 }
 

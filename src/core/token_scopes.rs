@@ -1,0 +1,67 @@
+//! The scopes of a caller's token (RFC 6749 §3.3), and the tools that need others.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::tool_scope::matches;
+
+/// What a caller's token lacks. By default nothing: only tokens of issuers have scopes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct TokenScopes {
+    /// Of the scopes that some tool needs.
+    held: Arc<[String]>,
+    /// Each with the patterns of the tools that need it.
+    lacking: Arc<[(String, Vec<String>)]>,
+}
+
+impl TokenScopes {
+    /// `needed`: by scope, the patterns of the tools that need it. `held`: the scopes of the token.
+    pub fn new(needed: &BTreeMap<String, Vec<String>>, held: &[&str]) -> Self {
+        let (held, lacking): (Vec<_>, Vec<_>) = needed.iter().partition(|(scope, _)| held.contains(&scope.as_str()));
+        Self {
+            held: held.into_iter().map(|(scope, _)| scope.clone()).collect(),
+            lacking: lacking.into_iter().map(|(scope, tools)| (scope.clone(), tools.clone())).collect(),
+        }
+    }
+
+    /// The scopes that the tool needs and the token lacks.
+    pub fn missing_for<'a>(&'a self, tool: &'a str) -> impl Iterator<Item = &'a str> {
+        let needs = move |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, tool));
+        self.lacking.iter().filter(move |(_, patterns)| needs(patterns)).map(|(scope, _)| &**scope)
+    }
+
+    /// The scopes to ask for, so that the tool can be used too: with those of the token, which a new token would else lack.
+    pub fn to_ask_for(&self, tool: &str) -> Vec<String> {
+        self.held.iter().cloned().chain(self.missing_for(tool).map(str::to_owned)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn needed() -> BTreeMap<String, Vec<String>> {
+        let entry = |scope: &str, tools: &[&str]| {
+            (scope.to_owned(), tools.iter().map(|tool| (*tool).to_owned()).collect::<Vec<_>>())
+        };
+        BTreeMap::from([entry("base", &["*"]), entry("write", &["crm__update*", "erp__pay"])])
+    }
+
+    #[test]
+    fn a_tool_needs_every_scope_whose_patterns_it_matches() {
+        for (held, tool, missing, asked) in [
+            (&["base"][..], "crm__find", &[][..], &["base"][..]),
+            (&["base"], "crm__update_all", &["write"], &["base", "write"]),
+            (&["write", "other"], "erp__pay", &["base"], &["write", "base"]),
+            (&["base", "write"], "erp__pay", &[], &["base", "write"]),
+            (&[], "erp__pay", &["base", "write"], &["base", "write"]),
+            (&["Base"], "calculator", &["base"], &["base"]),
+        ] {
+            let scopes = TokenScopes::new(&needed(), held);
+            assert_eq!(scopes.missing_for(tool).collect::<Vec<_>>(), missing, "{held:?} {tool}");
+            assert_eq!(scopes.to_ask_for(tool), asked, "{held:?} {tool}");
+        }
+        assert_eq!(TokenScopes::default().missing_for("erp__pay").count(), 0, "a key has no scopes");
+        assert_eq!(TokenScopes::new(&BTreeMap::new(), &[]), TokenScopes::default());
+    }
+}
