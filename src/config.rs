@@ -20,6 +20,7 @@ mod identity;
 mod limits;
 mod mcp;
 mod models;
+mod one_or_many;
 mod openapi;
 mod outbound;
 mod planner;
@@ -61,7 +62,7 @@ use self::yaml::document::Document;
 pub use self::agent::{AgentConfig, AgentProfile, ProfilePrompt, Provider};
 pub use self::approvals::{ApprovalRule, ApprovalsConfig, WebhookConfig};
 pub use self::audit::{AuditArguments, AuditConfig, Durability, OnDamage};
-pub use self::auth::{AnonymousAccess, ApiKeyConfig, AuthConfig, JwtConfig, OidcConfig};
+pub use self::auth::{AnonymousAccess, ApiKeyConfig, AuthConfig, IntrospectionConfig, JwtConfig, OidcConfig};
 pub use self::aws::AwsConfig;
 pub use self::blobs::BlobsConfig;
 pub use self::breaker::{BreakerConfig, BreakerOverrides};
@@ -78,6 +79,7 @@ pub use self::mcp::{
     McpTransport,
 };
 pub use self::models::ModelConfig;
+pub use self::one_or_many::OneOrMany;
 pub use self::openapi::{
     AdapterConfig, AuthSettings, AuthType, CollectionSettings, DangerousOperations, OpenApiConfig, PaginationSettings,
     SchemeCredentials,

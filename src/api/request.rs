@@ -303,7 +303,10 @@ pub(super) async fn caller_of(parts: &Parts, gateway: &Gateway) -> Result<Arc<Ca
     let connection = Connection::of(parts)?;
     let caller = match connection.over_socket {
         true => local::caller_of(&parts.headers)?,
-        false => gateway.authenticator().authenticate(&parts.headers, connection.client.is_local).await?,
+        false => {
+            let (is_local, client) = (connection.client.is_local, &connection.client_owner);
+            gateway.authenticator().authenticate(&parts.headers, is_local, client).await?
+        }
     };
     Ok(match caller.anonymous {
         true => Arc::new(caller.owned_by(connection.client_owner.clone())),

@@ -1,30 +1,46 @@
-use std::collections::BTreeSet;
-use std::path::PathBuf;
+mod jwt;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use url::{Host, Url};
+use url::Url;
 
-use super::Secret;
+use self::jwt::is_secure;
 use super::check::Findings;
+use super::{OneOrMany, Secret};
 
-/// Authentication: API keys, JSON Web Tokens, or anonymous access.
+pub use self::jwt::{IntrospectionConfig, JwtConfig};
+
+/// Authentication: API keys, tokens of issuers, or anonymous access.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AuthConfig {
     /// When a request without credentials is accepted, as a caller without roles.
     pub anonymous: AnonymousAccess,
     pub api_keys: Vec<ApiKeyConfig>,
-    pub jwt: Option<JwtConfig>,
-    /// Sign-in to the console at the issuer of `auth.jwt`.
+    /// One issuer, or a list of them. With several, the id of a caller is `ISSUER#SUB`, since each may have the same subjects.
+    pub jwt: OneOrMany<JwtConfig>,
+    /// By scope of a token, the names of the tools that need it; a final `*` matches any rest. A tool may need several. Callers with
+    /// a key have no scopes, and need none.
+    pub scopes: BTreeMap<String, Vec<String>>,
+    /// Sign-in to the console at the issuer of `auth.jwt`, the first if there are several.
     pub oidc: Option<OidcConfig>,
 }
 
 impl AuthConfig {
     /// Whether any credentials are configured. Managed keys are in the store.
     pub fn has_credentials(&self) -> bool {
-        !self.api_keys.is_empty() || self.jwt.is_some()
+        !self.api_keys.is_empty() || !self.jwt.is_empty()
+    }
+
+    /// The key of an issuer's settings.
+    pub fn setting_of_issuer(&self, index: usize) -> String {
+        match self.jwt.len() {
+            1 => "auth.jwt".to_owned(),
+            _ => format!("auth.jwt[{index}]"),
+        }
     }
 
     pub(super) fn check(&self, findings: &mut Findings) {
@@ -32,11 +48,50 @@ impl AuthConfig {
             key.check(&format!("auth.api_keys[{index}]"), findings);
         }
         self.check_unique(findings);
-        if let Some(jwt) = &self.jwt {
-            jwt.check(findings);
-        }
+        self.check_issuers(findings);
+        self.check_scopes(findings);
         if let Some(oidc) = &self.oidc {
-            oidc.check(self.jwt.as_ref(), findings);
+            oidc.check(self.jwt.first(), &self.setting_of_issuer(0), findings);
+        }
+    }
+
+    fn check_issuers(&self, findings: &mut Findings) {
+        let mut issuers = BTreeSet::new();
+        for (index, jwt) in self.jwt.iter().enumerate() {
+            let setting = self.setting_of_issuer(index);
+            jwt.check(&setting, findings);
+            if !issuers.insert(&jwt.issuer) {
+                findings.add(format!("{setting}.issuer"), "is a duplicate", "give each issuer one entry");
+            }
+            // The id of a caller is `ISSUER#SUB`, in which a subject may have one too.
+            if self.jwt.len() > 1 && jwt.issuer.contains('#') {
+                findings.add(format!("{setting}.issuer"), "contains `#`", "write the issuer as its tokens do");
+            }
+        }
+        if self.jwt.iter().filter(|jwt| jwt.introspection.is_some()).count() > 1 {
+            let advice = "leave it at one: a token that only its issuer can read does not say of which it is";
+            findings.add("auth.jwt", "has several issuers with `introspection`", advice);
+        }
+    }
+
+    fn check_scopes(&self, findings: &mut Findings) {
+        if !self.scopes.is_empty() && self.jwt.is_empty() {
+            findings.add("auth.scopes", "has no issuer whose tokens could have scopes", "set `auth.jwt`");
+        }
+        for (scope, tools) in &self.scopes {
+            let setting = format!("auth.scopes.{scope}");
+            // RFC 6749 §3.3.
+            if scope.is_empty() || !scope.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\')) {
+                let advice = "use visible ASCII characters other than `\"` and `\\`, without spaces";
+                findings.add(&setting, "is no scope", advice);
+            }
+            findings.names(&setting, tools);
+            let has_inner_star = |pattern: &String| pattern.strip_suffix('*').unwrap_or(pattern).contains('*');
+            if tools.is_empty() {
+                findings.add(setting, "names no tools", "name some, such as `crm__*`");
+            } else if tools.iter().any(has_inner_star) {
+                findings.add(setting, "has a `*` that is not at the end", "write `crm__*`");
+            }
         }
     }
 
@@ -134,54 +189,6 @@ fn is_sha256(hash: &str) -> bool {
     hash.len() == 64 && hash.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// JSON Web Tokens of one issuer. Signature, issuer, audience and expiry are always checked.
-#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct JwtConfig {
-    pub issuer: String,
-    pub audience: String,
-    /// URL of the issuer's keys; fetched again when a token has an unknown key.
-    #[serde(default)]
-    pub jwks_url: Option<Url>,
-    /// Alternatively a file with the key set.
-    #[serde(default)]
-    pub jwks_file: Option<PathBuf>,
-    /// The claim with the list of roles.
-    #[serde(default = "default_roles_claim")]
-    pub roles_claim: String,
-    /// The claim with the tenant.
-    #[serde(default = "default_tenant_claim")]
-    pub tenant_claim: String,
-    /// Maximum difference between the issuer's clock and ours, in seconds.
-    #[serde(default = "default_leeway_seconds")]
-    pub leeway_seconds: u64,
-}
-
-impl JwtConfig {
-    /// Maximum for `leeway_seconds`; more would keep expired tokens valid.
-    const MAX_LEEWAY_SECONDS: u64 = 300;
-
-    fn check(&self, findings: &mut Findings) {
-        findings.name("auth.jwt.issuer", &self.issuer);
-        findings.name("auth.jwt.audience", &self.audience);
-        findings.name("auth.jwt.roles_claim", &self.roles_claim);
-        findings.name("auth.jwt.tenant_claim", &self.tenant_claim);
-        if self.jwks_url.is_some() == self.jwks_file.is_some() {
-            findings.add("auth.jwt", "needs either `jwks_url` or `jwks_file`", "set exactly one of them");
-        }
-        if self.jwks_url.as_ref().is_some_and(|url| url.scheme() != "https" && !is_this_machine(url)) {
-            findings.add(
-                "auth.jwt.jwks_url",
-                "must be https: anyone who can change the keys can impersonate any caller",
-                "use https://",
-            );
-        }
-        if self.leeway_seconds > Self::MAX_LEEWAY_SECONDS {
-            findings.add("auth.jwt.leeway_seconds", "would keep expired tokens valid", "set at most 300 seconds");
-        }
-    }
-}
-
 /// The gateway as a client of the issuer (OpenID Connect, authorization code with PKCE). Its redirect address is
 /// `/console/sign-in/callback` of this server.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
@@ -197,7 +204,7 @@ pub struct OidcConfig {
 }
 
 impl OidcConfig {
-    fn check(&self, jwt: Option<&JwtConfig>, findings: &mut Findings) {
+    fn check(&self, jwt: Option<&JwtConfig>, setting_of_issuer: &str, findings: &mut Findings) {
         findings.name("auth.oidc.client_id", &self.client_id);
         findings.names("auth.oidc.scopes", &self.scopes);
         if self.client_secret.as_ref().is_some_and(|secret| secret.expose().is_empty()) {
@@ -208,9 +215,9 @@ impl OidcConfig {
             return;
         };
         match Url::parse(&jwt.issuer) {
-            Ok(issuer) if issuer.scheme() == "https" || is_this_machine(&issuer) => {}
+            Ok(issuer) if is_secure(&issuer) => {}
             _ => findings.add(
-                "auth.jwt.issuer",
+                format!("{setting_of_issuer}.issuer"),
                 "is no https address, at which `auth.oidc` could sign in",
                 "use https://",
             ),
@@ -218,28 +225,6 @@ impl OidcConfig {
     }
 }
 
-fn is_this_machine(url: &Url) -> bool {
-    url.scheme() == "http"
-        && match url.host() {
-            Some(Host::Domain(name)) => name == "localhost",
-            Some(Host::Ipv4(address)) => address.is_loopback(),
-            Some(Host::Ipv6(address)) => address.is_loopback(),
-            None => false,
-        }
-}
-
 fn default_tenant() -> String {
     "default".into()
-}
-
-fn default_roles_claim() -> String {
-    "roles".into()
-}
-
-fn default_tenant_claim() -> String {
-    "tenant".into()
-}
-
-fn default_leeway_seconds() -> u64 {
-    30
 }

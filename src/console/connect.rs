@@ -37,7 +37,7 @@ fn show(console: &Console, visit: &Visit) -> Result<Markup, CallError> {
     let texts = visit.texts();
     let url = &visit.guest.request.server_url;
     let auth = &console.gateway.config().auth;
-    let has_sign_in = auth.jwt.is_some();
+    let has_sign_in = !auth.jwt.is_empty();
     let title = texts.get("nav-connect");
     let head = Head { state: Some(html! { (texts.get("connect-state")) " " code { (url) } }), ..Head::new(&title) };
     Ok(frame::page(

@@ -95,7 +95,7 @@ pub(super) async fn finish(
 async fn begin_at_provider(console: &Console, guest: &Guest, to: &str) -> Result<(String, SessionSecret), CallError> {
     require_encryption(guest)?;
     let config = console.gateway.config();
-    let (Some(oidc), Some(jwt)) = (&config.auth.oidc, &config.auth.jwt) else { return Err(not_configured()) };
+    let (Some(oidc), Some(jwt)) = (&config.auth.oidc, config.auth.jwt.first()) else { return Err(not_configured()) };
     let callback = format!("{}/console/sign-in/callback", guest.request.server_url);
     let (url, pending) = open_id::begin(oidc, &jwt.issuer, callback, console.gateway.outbound()).await?;
     Ok((url.into(), console.open_id.add(pending, to)))

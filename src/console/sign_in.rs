@@ -131,7 +131,7 @@ fn event(guest: &Guest, kind: EventKind, caller: &Arc<Caller>, refusal: Option<&
 fn form(console: &Console, guest: &Guest, status: StatusCode, to: &str, error: Option<&CallError>) -> Response {
     let texts = guest.texts;
     let config = console.gateway.config();
-    let provider = config.auth.jwt.as_ref().filter(|_| config.auth.oidc.is_some());
+    let provider = config.auth.jwt.first().filter(|_| config.auth.oidc.is_some());
     let title = texts.get("sign-in-title");
     let page = frame::narrow(
         guest,

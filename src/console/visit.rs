@@ -89,7 +89,7 @@ impl Guest {
         if !self.request.is_local {
             return None;
         }
-        let caller = authenticator.authenticate(&HeaderMap::new(), true).await.ok()?;
+        let caller = authenticator.authenticate(&HeaderMap::new(), true, &self.request.client_owner).await.ok()?;
         Some(Arc::new(caller.owned_by(self.request.client_owner.clone())))
     }
 }

@@ -30,7 +30,7 @@ pub fn known_names(
         tools: (!unprefixed).then(|| tools(config, snapshot)),
         tool_prefixes: prefixes.map(prefix).collect(),
         sources: sources(config, collections, registered),
-        roles: config.auth.jwt.is_none().then(|| roles(config, snapshot)),
+        roles: config.auth.jwt.is_empty().then(|| roles(config, snapshot)),
     }
 }
 

@@ -1,10 +1,6 @@
 //! Builds the parts of a gateway, each from its topic of the configuration.
 
 use std::sync::Arc;
-use std::time::Duration;
-
-use futures_util::future::BoxFuture;
-use url::Url;
 
 use super::{StartError, mcp};
 use crate::approval::Approvals;
@@ -12,10 +8,8 @@ use crate::breaker::Breakers;
 use crate::budget::Budgets;
 use crate::budget::model_prices;
 use crate::config::{ApprovalRule, Config, Identity, ToolOverride, ToolsConfig};
-use crate::core::call::Deadline;
-use crate::core::error::{Blame, ErrorCode};
 use crate::infra::audit::Audit;
-use crate::infra::auth::{Authenticator, KeyFetchError, KeyFetchFailure, KeySource, ManagedKeys};
+use crate::infra::auth::{Authenticator, ManagedKeys};
 use crate::infra::metrics::Metrics;
 use crate::infra::outbound::{DomainList, Outbound};
 use crate::infra::readiness::Readiness;
@@ -205,36 +199,10 @@ pub(super) async fn authenticator(
     outbound: &Outbound,
     managed: &Arc<ManagedKeys>,
 ) -> Result<Authenticator, StartError> {
-    let jwks_url = config.auth.jwt.as_ref().and_then(|jwt| jwt.jwks_url.clone());
-    let keys = jwks_url.map(|url| Arc::new(PublishedKeys { url, outbound: outbound.clone() }) as Arc<dyn KeySource>);
-    let authenticator = Authenticator::new(&config.auth, keys).await;
+    let authenticator = Authenticator::new(&config.auth, Some(Arc::new(outbound.clone()))).await;
     let mut authenticator = authenticator.map_err(|errors| component_error("auth")(lines(&errors)))?;
     authenticator.use_managed_keys(managed);
     Ok(authenticator)
-}
-
-/// The key set of the configured issuer.
-struct PublishedKeys {
-    url: Url,
-    outbound: Outbound,
-}
-
-impl KeySource for PublishedKeys {
-    fn fetch(&self) -> BoxFuture<'_, Result<Vec<u8>, KeyFetchError>> {
-        const WITHIN: Duration = Duration::from_secs(5);
-        const LARGEST: usize = 1 << 20;
-        Box::pin(async {
-            let fetched = self.outbound.fetch_trusted(self.url.clone(), Deadline::after(WITHIN), LARGEST).await;
-            fetched.map(Into::into).map_err(|error| {
-                let kind = match (error.code(), error.blame()) {
-                    (ErrorCode::Timeout, _) => KeyFetchFailure::NoAnswer,
-                    (_, Blame::Network) => KeyFetchFailure::NoConnection,
-                    _ => KeyFetchFailure::WrongAnswer,
-                };
-                KeyFetchError { kind, cause: error.to_string() }
-            })
-        })
-    }
 }
 
 /// The topics whose change takes effect at the next start.

@@ -3,11 +3,17 @@
 //! Credentials must be valid if they are sent: a wrong key is refused even where callers without credentials are
 //! accepted. No secret appears in an error, a log line or `Debug`.
 
+mod claims;
+mod discovery;
 mod identity;
+mod introspection;
+mod issuer_client;
+mod issuers;
 mod jwks;
 mod jwt;
 mod keys;
 mod managed;
+mod seen;
 #[cfg(test)]
 mod tests;
 
@@ -18,15 +24,18 @@ use http::{HeaderMap, HeaderName};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-use self::jwt::{Lifetime, Tokens};
+use self::issuer_client::IssuerClient;
+use self::issuers::Issuers;
+use self::jwt::Lifetime;
 use self::keys::ApiKeys;
 use self::managed::ManagedToken;
 use crate::config::{AnonymousAccess, AuthConfig};
 use crate::core::call::Caller;
+use crate::core::caller::Owner;
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::headers::{HeaderError, single};
+use crate::core::token_scopes::TokenScopes;
 
-pub use self::jwks::{KeyFetchError, KeyFetchFailure, KeySource};
 pub use self::managed::{ManagedKeys, check_identity, new_key_id, new_token};
 
 /// The configured credentials, and the managed keys.
@@ -34,7 +43,7 @@ pub use self::managed::{ManagedKeys, check_identity, new_key_id, new_token};
 pub struct Authenticator {
     keys: ApiKeys,
     managed: Arc<ManagedKeys>,
-    tokens: Option<Tokens>,
+    issuers: Option<Issuers>,
     /// The caller of a request without credentials, and when such requests are accepted.
     anonymous: Arc<Caller>,
     anonymous_access: AnonymousAccess,
@@ -109,22 +118,26 @@ pub fn named_caller(id: &str, roles: Vec<String>) -> Result<Arc<Caller>, CallErr
 }
 
 impl Authenticator {
-    /// `fetch` gets the key set of `auth.jwt.jwks_url`. It is first used when a token arrives, so that an unavailable
-    /// issuer does not keep the service from starting.
+    /// `client` sends the requests to the issuers. It is first used when a token arrives, so that an unavailable issuer
+    /// does not keep the service from starting.
     ///
     /// # Errors
     /// All errors of the configuration, each with its place.
-    pub async fn new(config: &AuthConfig, fetch: Option<Arc<dyn KeySource>>) -> Result<Self, Vec<AuthConfigError>> {
+    pub async fn new(config: &AuthConfig, client: Option<Arc<dyn IssuerClient>>) -> Result<Self, Vec<AuthConfigError>> {
         let (keys, mut errors) = ApiKeys::new(&config.api_keys);
-        let tokens = match &config.jwt {
-            Some(jwt) => Tokens::new(jwt, fetch).await.map_err(|more| errors.extend(more)).ok(),
-            None => None,
-        };
+        let issuers = Issuers::new(config, client).await.map_err(|more| errors.extend(more));
         if !errors.is_empty() {
             return Err(errors);
         }
-        let (managed, anonymous) = (Arc::new(ManagedKeys::new(&[], false)), Arc::new(Caller::anonymous()));
-        Ok(Self { keys, managed, tokens, anonymous, anonymous_access: config.anonymous })
+        // Who has no token has none of the scopes.
+        let anonymous = Caller::anonymous().with_scopes(TokenScopes::new(&config.scopes, &[]));
+        Ok(Self {
+            keys,
+            managed: Arc::new(ManagedKeys::new(&[], false)),
+            issuers: issuers.ok().flatten(),
+            anonymous: Arc::new(anonymous),
+            anonymous_access: config.anonymous,
+        })
     }
 
     /// Accepts these managed keys too.
@@ -132,20 +145,25 @@ impl Authenticator {
         self.managed = Arc::clone(keys);
     }
 
-    /// Keeps the issuer's current keys: a reload while the issuer is down locks no caller out.
+    /// Keeps the issuers' current keys: a reload while an issuer is down locks no caller out.
     pub fn keep_keys_of(&mut self, before: &Self) {
-        if let (Some(tokens), Some(before)) = (&mut self.tokens, &before.tokens) {
-            tokens.keep_keys_of(before);
+        if let (Some(issuers), Some(before)) = (&mut self.issuers, &before.issuers) {
+            issuers.keep_keys_of(before);
         }
     }
 
     /// From the request's headers (`Authorization: Bearer …`, `X-API-Key`). `is_local`: it was sent on this machine to
-    /// a loopback listener, and not through a proxy.
+    /// a loopback listener, and not through a proxy. `client`: who waits while an issuer is asked about a token.
     ///
     /// # Errors
     /// `unauthenticated`: credentials that are wrong, ambiguous or missing. `overloaded`: it is not known whether a managed key
     /// was revoked.
-    pub async fn authenticate(&self, headers: &HeaderMap, is_local: bool) -> Result<Arc<Caller>, CallError> {
+    pub async fn authenticate(
+        &self,
+        headers: &HeaderMap,
+        is_local: bool,
+        client: &Owner,
+    ) -> Result<Arc<Caller>, CallError> {
         let is_open = match self.anonymous_access {
             AnonymousAccess::Always => true,
             AnonymousAccess::Loopback => is_local,
@@ -156,13 +174,14 @@ impl Authenticator {
             Some(credential) => match anonymous {
                 // Without keys and an issuer, credentials are not checked: clients of model APIs always send some.
                 Some(anonymous) if self.accepts_any(&credential) => Ok(Arc::clone(anonymous)),
-                _ => self.recognize(&credential).await,
+                _ => self.recognize(&credential, Some(client)).await,
             },
             None => Ok(anonymous.cloned().ok_or(Refusal(self.how_to_sign_in()))?),
         }
     }
 
-    /// Accepts an API key or a token of a sign-in.
+    /// Accepts an API key or a JSON Web Token for a session. A token that only its issuer can read begins none: it may be
+    /// revoked meanwhile.
     ///
     /// # Errors
     /// `unauthenticated`.
@@ -171,27 +190,24 @@ impl Authenticator {
         if secret.is_empty() || !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(Refusal("the key is empty, or has characters that no key has").into());
         }
-        let caller = self.recognize(&Credential { secret, bearer: true }).await?;
+        let caller = self.recognize(&Credential { secret, bearer: true }, None).await?;
         let digest: SecretDigest = Sha256::digest(secret).into();
-        let proof = match (&caller.key_id, &self.tokens, self.keys.find(&digest)) {
+        let proof = match (&caller.key_id, &self.issuers, self.keys.find(&digest)) {
             (Some(id), ..) => Proof::ManagedKey { id: (&**id).into(), digest },
-            (None, Some(tokens), None) => Proof::Token(tokens.lifetime(&digest).ok_or(Refusal(TRY_AGAIN))?),
+            (None, Some(issuers), None) => Proof::Token(issuers.lifetime(&digest).ok_or(Refusal(TRY_AGAIN))?),
             _ => Proof::Key(digest),
         };
         Ok(SignedIn { caller, proof })
     }
 
-    /// Accepts the ID token of a sign-in at the issuer. The session that begins with it ends by its own limits.
+    /// Accepts the ID token of a sign-in at the first issuer. The session that begins with it ends by its own limits.
     ///
     /// # Errors
     /// `unauthenticated`.
     pub async fn sign_in_with_id_token(&self, token: &str, client: &str, nonce: &str) -> Result<SignedIn, CallError> {
-        let tokens = self.tokens.as_ref().ok_or(Refusal("tokens are not configured (`auth.jwt`)"));
-        let verified = match tokens {
-            Ok(tokens) => tokens.verify_id_token(token, client, nonce).await,
-            Err(refusal) => Err(refusal),
-        };
-        let (caller, lifetime) = verified?;
+        let tokens = self.issuers.as_ref().and_then(Issuers::first);
+        let tokens = tokens.ok_or(Refusal("tokens are not configured (`auth.jwt`)"))?;
+        let (caller, lifetime) = tokens.verify_id_token(token, client, nonce).await?;
         Ok(SignedIn { caller, proof: Proof::Token(lifetime) })
     }
 
@@ -200,13 +216,14 @@ impl Authenticator {
         let is_valid = match &earlier.proof {
             Proof::Key(digest) => return self.keys.find(digest),
             Proof::ManagedKey { id, digest } => return self.managed.still_accepted(id, digest),
-            Proof::Token(lifetime) => self.tokens.as_ref().is_some_and(|tokens| tokens.is_within(lifetime)),
+            Proof::Token(lifetime) => self.issuers.as_ref().is_some_and(|issuers| issuers.is_within(lifetime)),
             Proof::LocalUser => true,
         };
         is_valid.then(|| Arc::clone(&earlier.caller))
     }
 
-    async fn recognize(&self, credential: &Credential<'_>) -> Result<Arc<Caller>, CallError> {
+    /// `client`: who may have an issuer asked.
+    async fn recognize(&self, credential: &Credential<'_>, client: Option<&Owner>) -> Result<Arc<Caller>, CallError> {
         let digest: SecretDigest = Sha256::digest(credential.secret).into();
         if let Some(caller) = self.keys.find(&digest) {
             return Ok(caller);
@@ -214,20 +231,21 @@ impl Authenticator {
         if let Some(token) = ManagedToken::read(credential.secret) {
             return self.managed.recognize(token.id, &digest);
         }
-        match &self.tokens {
-            Some(tokens) if credential.may_be_token() => Ok(tokens.verify(credential.secret, &digest).await?),
+        match &self.issuers {
+            // A token is accepted only as a bearer.
+            Some(issuers) if credential.bearer => Ok(issuers.verify(credential.secret, &digest, client).await?),
             _ => Err(UNKNOWN_KEY.into()),
         }
     }
 
     /// Whether callers without credentials may send these. A managed key is always checked: it may have been revoked.
     fn accepts_any(&self, credential: &Credential<'_>) -> bool {
-        let is_configured = !self.keys.is_empty() || self.tokens.is_some() || !self.managed.is_empty();
+        let is_configured = !self.keys.is_empty() || self.issuers.is_some() || !self.managed.is_empty();
         !is_configured && ManagedToken::read(credential.secret).is_none()
     }
 
     fn how_to_sign_in(&self) -> &'static str {
-        match (self.keys.is_empty() && self.managed.is_empty(), &self.tokens) {
+        match (self.keys.is_empty() && self.managed.is_empty(), &self.issuers) {
             (true, None) if self.anonymous_access == AnonymousAccess::Loopback => {
                 "authentication required: a request through a proxy, or to another host name than localhost, needs \
                  credentials, and none are configured: its operators can set `auth.api_keys` or `auth.jwt`, or create a key \
@@ -249,13 +267,6 @@ impl Authenticator {
 struct Credential<'a> {
     secret: &'a str,
     bearer: bool,
-}
-
-impl Credential<'_> {
-    /// A signed token has three parts (RFC 7515, compact serialization), and is only accepted as a bearer.
-    fn may_be_token(&self) -> bool {
-        self.bearer && self.secret.bytes().filter(|byte| *byte == b'.').count() == 2
-    }
 }
 
 /// The one credential of a request. More than one is refused: a proxy in front may choose another than we do.

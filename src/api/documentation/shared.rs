@@ -58,7 +58,7 @@ pub(super) fn describe(document: &mut Value) {
     let components = &mut document["components"];
     components["securitySchemes"] = json!({
         "bearer": {"type": "http", "scheme": "bearer",
-            "description": "An API key, or a JSON Web Token of the configured issuer. Callers without credentials are accepted if `auth.anonymous` allows it."},
+            "description": "An API key, or a token of a configured issuer. Callers without credentials are accepted if `auth.anonymous` allows it."},
         "api_key": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "An API key."},
     });
     components["parameters"] = REQUEST

@@ -106,6 +106,45 @@ fn every_rule_of_the_check_is_enforced() {
         ("auth: {jwt: {issuer: '', audience: a, jwks_file: b}}", "auth.jwt.issuer"),
         ("auth: {jwt: {issuer: i, audience: ' ', jwks_file: b}}", "auth.jwt.audience"),
         ("auth: {jwt: {issuer: i, audience: a, jwks_file: b, leeway_seconds: 301}}", "auth.jwt.leeway_seconds"),
+        ("auth: {jwt: {issuer: i, audience: [], jwks_file: b}}", "auth.jwt.audience"),
+        ("auth: {jwt: {issuer: i, audience: [a, ''], jwks_file: b}}", "auth.jwt.audience"),
+        ("auth: {jwt: {issuer: 'http://a.example', audience: a}}", "auth.jwt"),
+        ("auth: {jwt: {issuer: 'https://a.example?b', audience: a}}", "auth.jwt"),
+        ("auth: {jwt: [{issuer: 'https://a.example', audience: a}, {issuer: b, audience: a}]}", "auth.jwt[1]"),
+        (
+            "auth: {jwt: [{issuer: 'https://a.example', audience: a}, {issuer: 'https://a.example', audience: b}]}",
+            "auth.jwt[1].issuer",
+        ),
+        (
+            "auth: {jwt: [{issuer: 'https://a.example', audience: a}, {issuer: 'b#c', audience: a, jwks_file: d}]}",
+            "auth.jwt[1].issuer",
+        ),
+        (
+            "auth: {jwt: {issuer: 'https://a.example', audience: a, introspection: {client_id: '', client_secret: s}}}",
+            "auth.jwt.introspection.client_id",
+        ),
+        (
+            "auth: {jwt: {issuer: 'https://a.example', audience: a, introspection: {client_id: c, client_secret: ''}}}",
+            "auth.jwt.introspection.client_secret",
+        ),
+        (
+            "auth: {jwt: {issuer: i, audience: a, jwks_file: b, introspection: {client_id: c, client_secret: s}}}",
+            "auth.jwt.introspection",
+        ),
+        (
+            "auth: {jwt: {issuer: i, audience: a, jwks_file: b, introspection: {client_id: c, client_secret: s, url: 'http://a.example'}}}",
+            "auth.jwt.introspection.url",
+        ),
+        (
+            "auth: {jwt: [{issuer: 'https://a.example', audience: a, introspection: {client_id: c, client_secret: s}}, {issuer: 'https://b.example', audience: a, introspection: {client_id: c, client_secret: s}}]}",
+            "auth.jwt",
+        ),
+        ("auth: {scopes: {read: [a]}}", "auth.scopes"),
+        ("auth: {jwt: {issuer: 'https://a.example', audience: a}, scopes: {'a b': [a]}}", "auth.scopes.a b"),
+        ("auth: {jwt: {issuer: 'https://a.example', audience: a}, scopes: {'a\"b': [a]}}", "auth.scopes.a\"b"),
+        ("auth: {jwt: {issuer: 'https://a.example', audience: a}, scopes: {read: []}}", "auth.scopes.read"),
+        ("auth: {jwt: {issuer: 'https://a.example', audience: a}, scopes: {read: ['a*b']}}", "auth.scopes.read"),
+        ("auth: {jwt: {issuer: 'https://a.example', audience: a}, scopes: {read: ['']}}", "auth.scopes.read[0]"),
         ("tools: {overrides: {a b: {}}}", "tools.overrides.a b"),
         ("tools: {overrides: {x: {rename: ''}}}", "tools.overrides.x.rename"),
         ("tools: {overrides: {x: {description: ' '}}}", "tools.overrides.x.description"),
@@ -278,6 +317,49 @@ fn a_reachable_server_requires_authentication() {
     for listen in ["127.0.0.2:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
         assert!(load_with("", &[("SEKISHO_LISTEN", listen)]).is_ok(), "{listen}");
     }
+}
+
+#[test]
+fn issuers_are_one_or_a_list() {
+    let issuers = |text: &str| load(text).map(|config| config.auth.jwt);
+    let one = issuers("auth: {jwt: {issuer: 'https://a.example', audience: a}}").unwrap();
+    assert_eq!((one.len(), &*one[0].issuer, &one[0].audience[..]), (1, "https://a.example", &["a".to_owned()][..]));
+    assert_eq!(issuers("auth: {jwt: [{issuer: 'https://a.example', audience: [a]}]}").unwrap(), one);
+    let both = issuers(
+        "auth: {jwt: [{issuer: 'https://a.example', audience: [a, b]}, {issuer: 'https://b.example', audience: c}]}",
+    );
+    assert_eq!(both.unwrap().iter().map(|jwt| jwt.audience.len()).collect::<Vec<_>>(), [2, 1]);
+    for none in ["auth: {}", "auth: {jwt: }", "auth: {jwt: []}"] {
+        assert!(issuers(none).unwrap().is_empty(), "{none}");
+    }
+    insta::assert_snapshot!(errors("
+auth:
+  jwt:
+    issuer: https://a.example
+    audience: 7
+    jwks_uri: https://a.example/keys
+"), @r#"
+    sekisho.yaml:5:15: `auth.jwt.audience`: expected a string
+      5 |     audience: 7
+        |               ^
+      put the value in quotes
+    sekisho.yaml:6:5: unknown key `jwks_uri` in `auth.jwt`
+      6 |     jwks_uri: …
+        |     ^
+      did you mean `jwks_url`?
+    "#);
+    insta::assert_snapshot!(errors("
+auth:
+  jwt:
+    - issuer: https://a.example
+      audience: a
+    - audience: b
+"), @r#"
+    sekisho.yaml:6:7: `auth.jwt[1]`: `issuer` is missing
+      6 |     - audience: …
+        |       ^
+      add `issuer:` here
+    "#);
 }
 
 #[test]

@@ -12,6 +12,7 @@ use serde::de::{DeserializeOwned, Deserializer, Error as _, IntoDeserializer, Un
 use super::document::{Content, Document, Node};
 use super::error::ConfigError;
 use super::type_error::{ConfigTypeError, unknown_key};
+use crate::config::one_or_many::ONE_OR_MANY;
 
 /// Maximum type errors reported in one run; a file with more is probably another kind of file.
 const MAX_ERRORS: usize = 20;
@@ -231,7 +232,10 @@ impl<'de> Deserializer<'de> for Reader<'de> {
         name: &'static str,
         visitor: V,
     ) -> Result<V::Value, Self::Error> {
-        visitor.visit_newtype_struct(Self { hidden: self.hidden || name == "Secret", ..self })
+        match &self.node.content {
+            Content::List(_) | Content::Null if name == ONE_OR_MANY => self.deserialize_seq(visitor),
+            _ => visitor.visit_newtype_struct(Self { hidden: self.hidden || name == "Secret", ..self }),
+        }
     }
 
     fn deserialize_enum<V: Visitor<'de>>(

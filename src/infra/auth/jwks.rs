@@ -6,75 +6,60 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use futures_util::future::BoxFuture;
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyOperations, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey};
 use serde::Deserialize;
 use serde_json::Value;
-use thiserror::Error;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
+use url::Url;
 
-/// Gets the text of an issuer's key set. `outbound` implements it for URLs.
-pub trait KeySource: Send + Sync {
-    /// # Errors
-    /// Why there is no key set.
-    fn fetch(&self) -> BoxFuture<'_, Result<Vec<u8>, KeyFetchError>>;
+use super::discovery::Discovery;
+use super::issuer_client::{IssuerClient, IssuerError, IssuerFailure, IssuerRequest};
+use crate::infra::outbound::Trust;
+
+/// Where an issuer's keys are.
+pub(super) enum KeySource {
+    File(PathBuf),
+    Url(Url, Arc<dyn IssuerClient>),
+    /// At the address in the issuer's metadata.
+    Discovered(Arc<Discovery>),
 }
 
-/// Why there is no key set.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{cause}")]
-pub struct KeyFetchError {
-    pub kind: KeyFetchFailure,
-    /// For the log.
-    pub cause: String,
-}
-
-/// The message for callers: without an address and without text of the issuer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyFetchFailure {
-    NoConnection,
-    NoAnswer,
-    /// The issuer's response is not a key set.
-    WrongAnswer,
-}
-
-impl KeyFetchFailure {
-    pub(super) fn message(self) -> &'static str {
+impl KeySource {
+    async fn fetch(&self) -> Result<Vec<u8>, IssuerError> {
         match self {
-            Self::NoConnection => {
-                "the keys of the token's issuer could not be fetched: connection failed; \
-                 the token was not checked; try again in a moment"
-            }
-            Self::NoAnswer => {
-                "the keys of the token's issuer could not be fetched: no response in time; \
-                 the token was not checked; try again in a moment"
-            }
-            Self::WrongAnswer => {
-                "the keys of the token's issuer could not be fetched: the response is not a key set; \
-                 the token was not checked; try again in a moment"
-            }
+            Self::File(file) => tokio::fs::read(file).await.map_err(|error| IssuerError {
+                kind: IssuerFailure::NoConnection,
+                cause: format!("{}: {error}", file.display()),
+            }),
+            Self::Url(url, client) => client.ask(IssuerRequest::get(url.clone(), Trust::Operator)).await,
+            Self::Discovered(discovery) => discovery.keys().await,
         }
     }
 }
 
-/// A key set in a file.
-pub(super) struct KeyFile(pub(super) PathBuf);
-
-impl KeySource for KeyFile {
-    fn fetch(&self) -> BoxFuture<'_, Result<Vec<u8>, KeyFetchError>> {
-        let failed = |error| KeyFetchError {
-            kind: KeyFetchFailure::NoConnection,
-            cause: format!("{}: {error}", self.0.display()),
-        };
-        Box::pin(async move { tokio::fs::read(&self.0).await.map_err(failed) })
+/// Why a token was not checked, for its sender.
+pub(super) fn message(failure: IssuerFailure) -> &'static str {
+    match failure {
+        IssuerFailure::NoConnection => {
+            "the keys of the token's issuer could not be fetched: connection failed; \
+             the token was not checked; try again in a moment"
+        }
+        IssuerFailure::NoAnswer => {
+            "the keys of the token's issuer could not be fetched: no response in time; \
+             the token was not checked; try again in a moment"
+        }
+        IssuerFailure::WrongAnswer => {
+            "the keys of the token's issuer could not be fetched: the response is not a key set; \
+             the token was not checked; try again in a moment"
+        }
     }
 }
 
 /// The current keys, shared by all calls.
 pub(super) struct IssuerKeys {
-    source: Arc<dyn KeySource>,
+    source: KeySource,
     current: ArcSwap<KeySet>,
     /// Held during a fetch, so that one fetch serves all.
     fetches: Mutex<Fetches>,
@@ -88,7 +73,7 @@ struct Fetches {
     /// Consecutive failures.
     failures: u32,
     /// Of the last fetch, if it failed.
-    failure: Option<KeyFetchFailure>,
+    failure: Option<IssuerFailure>,
 }
 
 impl Fetches {
@@ -100,7 +85,7 @@ impl Fetches {
         *self = Self { next: Some(Instant::now() + BETWEEN_FETCHES), failures: 0, failure: None };
     }
 
-    fn failed(&mut self, failure: KeyFetchFailure) {
+    fn failed(&mut self, failure: IssuerFailure) {
         let doubled = FIRST_RETRY.saturating_mul(1 << self.failures.min(10));
         self.next = Some(Instant::now() + doubled.min(MAX_RETRY_PAUSE));
         self.failures = self.failures.saturating_add(1);
@@ -143,7 +128,7 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_SET_BYTES: usize = 1 << 20;
 
 impl IssuerKeys {
-    pub(super) fn new(source: Arc<dyn KeySource>) -> Self {
+    pub(super) fn new(source: KeySource) -> Self {
         Self { source, current: ArcSwap::from_pointee(KeySet::default()), fetches: Mutex::default() }
     }
 
@@ -158,7 +143,7 @@ impl IssuerKeys {
     }
 
     /// The keys after a fetch, unless there was one recently, and the last error.
-    pub(super) async fn renewed(self: &Arc<Self>) -> (Arc<KeySet>, Option<KeyFetchFailure>) {
+    pub(super) async fn renewed(self: &Arc<Self>) -> (Arc<KeySet>, Option<IssuerFailure>) {
         // A task of its own: a caller who disconnects must not cancel the fetch that others wait for.
         let keys = self.clone();
         let _ = tokio::spawn(async move { keys.fetch().await }).await;
@@ -175,11 +160,8 @@ impl IssuerKeys {
         if !fetches.may_begin() {
             return Ok(());
         }
-        let late = |_| KeyFetchError {
-            kind: KeyFetchFailure::NoAnswer,
-            cause: format!("no answer in {} s", FETCH_TIMEOUT.as_secs()),
-        };
-        let fetched = timeout(FETCH_TIMEOUT, self.source.fetch()).await.map_err(late).flatten();
+        let fetched = timeout(FETCH_TIMEOUT, self.source.fetch()).await;
+        let fetched = fetched.unwrap_or_else(|_| Err(IssuerError::late(FETCH_TIMEOUT)));
         match fetched.and_then(|text| KeySet::parse(text, &self.current.load())) {
             Ok(set) => {
                 tracing::info!(keys = set.keys.len(), "the token issuer's keys were fetched");
@@ -187,7 +169,7 @@ impl IssuerKeys {
                 fetches.record_success();
                 Ok(())
             }
-            Err(KeyFetchError { kind, cause }) => {
+            Err(IssuerError { kind, cause }) => {
                 tracing::warn!(cause, "the token issuer's keys could not be fetched; the current ones stay");
                 fetches.failed(kind);
                 Err(cause)
@@ -215,17 +197,17 @@ impl KeySet {
         self.keys.is_empty()
     }
 
-    fn parse(text: Vec<u8>, before: &Self) -> Result<Self, KeyFetchError> {
+    fn parse(text: Vec<u8>, before: &Self) -> Result<Self, IssuerError> {
         #[derive(Deserialize)]
         struct Document {
             keys: Vec<Value>,
         }
-        let wrong = |cause| KeyFetchError { kind: KeyFetchFailure::WrongAnswer, cause };
         if text.len() > MAX_SET_BYTES {
-            return Err(wrong(format!("the key set has {} bytes, {MAX_SET_BYTES} are allowed", text.len())));
+            let problem = format!("the key set has {} bytes, {MAX_SET_BYTES} are allowed", text.len());
+            return Err(IssuerError::wrong(problem));
         }
-        let document: Document =
-            serde_json::from_slice(&text).map_err(|error| wrong(format!("not a JSON Web Key Set: {error}")))?;
+        let document: Document = serde_json::from_slice(&text)
+            .map_err(|error| IssuerError::wrong(format!("not a JSON Web Key Set: {error}")))?;
         let generation = if text == before.text { before.generation } else { before.generation + 1 };
         // A key of an unsupported kind must not exclude the others.
         let keys = document.keys.into_iter().filter_map(IssuerKey::of).collect();

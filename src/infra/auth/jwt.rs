@@ -1,121 +1,146 @@
-//! JSON Web Tokens (RFC 7519) of one issuer. Signature, issuer, audience and expiry are always checked,
-//! the algorithm comes from our list and from the key, never from the token alone (RFC 8725).
+//! The tokens of one issuer. Of a JSON Web Token (RFC 7519) signature, issuer, audience and expiry are always checked, the
+//! algorithm comes from our list and from the key, never from the token alone (RFC 8725). About any other token the issuer is asked.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use dashmap::DashMap;
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, AlgorithmFamily, Header, Validation, decode, decode_header};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use subtle::ConstantTimeEq;
+use tokio::time::Instant;
 
-use super::jwks::{IssuerKeys, KeyFetchFailure, KeyFile, KeySource};
+use super::claims::{self, Claims};
+use super::discovery::Discovery;
+use super::introspection::{self, ANSWER_TTL, Introspection};
+use super::issuer_client::IssuerClient;
+use super::jwks::{IssuerKeys, KeySource, message};
+use super::seen::{Basis, SeenTokens, now};
 use super::{AuthConfigError, Refusal, SecretDigest, identity};
-use crate::config::JwtConfig;
+use crate::config::{AuthConfig, JwtConfig};
 use crate::core::call::Caller;
-use crate::core::caller::SubjectToken;
+use crate::core::caller::{Owner, SubjectToken};
+use crate::core::token_scopes::TokenScopes;
 
 pub(super) struct Tokens {
     config: JwtConfig,
+    /// By scope, the tools that need it.
+    needed_scopes: BTreeMap<String, Vec<String>>,
+    /// Others may have the same subjects.
+    is_one_of_several: bool,
     keys: Arc<IssuerKeys>,
-    /// Tokens verified before, so that not every request costs a signature check.
-    seen: DashMap<SecretDigest, Seen>,
+    introspection: Option<Introspection>,
+    seen: SeenTokens,
 }
 
-struct Seen {
-    caller: Arc<Caller>,
-    /// Of the keys that verified it.
-    generation: u64,
-    /// Expiry in seconds since 1970, including the leeway.
-    until: u64,
-}
-
-type Claims = Map<String, Value>;
-
-/// Tokens remembered at once.
-const MAX_SEEN: usize = 10_000;
+/// A problem of an issuer's configuration: its place within the settings of the issuer, and what it is.
+type Problem = (&'static str, String);
 
 /// Clocks that differ by more must be corrected.
 const MAX_LEEWAY_SECONDS: u64 = 3_600;
 
 impl Tokens {
+    /// `index`: of the issuer in `auth.jwt`.
     pub(super) async fn new(
-        config: &JwtConfig,
-        fetch: Option<Arc<dyn KeySource>>,
+        auth: &AuthConfig,
+        index: usize,
+        client: Option<&Arc<dyn IssuerClient>>,
     ) -> Result<Self, Vec<AuthConfigError>> {
-        let mut errors = Vec::new();
-        let mut add_error = |place: &str, problem: String| {
-            errors.push(AuthConfigError { place: format!("auth.jwt{place}"), problem });
-        };
-        if config.issuer.is_empty() {
-            add_error(".issuer", "must not be empty".to_owned());
-        }
-        if config.issuer.chars().any(char::is_control) {
-            add_error(".issuer", "must not contain control characters".to_owned());
-        }
-        if config.audience.is_empty() {
-            add_error(".audience", "must not be empty".to_owned());
-        }
-        if config.leeway_seconds > MAX_LEEWAY_SECONDS {
-            add_error(".leeway_seconds", format!("must be at most {MAX_LEEWAY_SECONDS}"));
-        }
-        let source = match (&config.jwks_file, &config.jwks_url, fetch) {
-            (Some(file), None, _) => Some(Arc::new(KeyFile(file.clone())) as Arc<dyn KeySource>),
-            (None, Some(_), Some(fetch)) => Some(fetch),
-            (None, Some(_), None) => {
-                add_error(".jwks_url", "cannot be fetched here; set `jwks_file`".to_owned());
-                None
-            }
-            _ => {
-                add_error("", "set either `jwks_url` or `jwks_file`".to_owned());
+        let config = &auth.jwt[index];
+        let mut problems = problems_of(config);
+        let discovery = client.filter(|_| config.is_address());
+        let discovery = discovery.map(|client| Arc::new(Discovery::new(&config.issuer, Arc::clone(client))));
+        let keys = match key_source(config, discovery.as_ref(), client) {
+            Ok(source) => Some(Arc::new(IssuerKeys::new(source))),
+            Err(problem) => {
+                problems.push(problem);
                 None
             }
         };
-        let keys = source.map(|source| Arc::new(IssuerKeys::new(source)));
         if let (Some(keys), Some(_)) = (&keys, &config.jwks_file) {
-            match keys.fetch().await {
-                Err(problem) => add_error(".jwks_file", problem),
-                Ok(()) if keys.current().is_empty() => {
-                    add_error(".jwks_file", "contains no key for signatures".to_owned());
-                }
-                Ok(()) => {}
-            }
+            problems.extend(problem_of_file(keys).await);
         }
+        let introspection = match (&config.introspection, client) {
+            (Some(settings), Some(client)) => Some(Introspection::new(settings, Arc::clone(client), discovery)),
+            (Some(_), None) => {
+                problems.push((".introspection", "the issuer cannot be asked here; remove it".to_owned()));
+                None
+            }
+            (None, _) => None,
+        };
         match keys {
-            Some(keys) if errors.is_empty() => Ok(Self { config: config.clone(), keys, seen: DashMap::new() }),
-            _ => Err(errors),
+            Some(keys) if problems.is_empty() => Ok(Self {
+                config: config.clone(),
+                needed_scopes: auth.scopes.clone(),
+                is_one_of_several: auth.jwt.len() > 1,
+                keys,
+                introspection,
+                seen: SeenTokens::default(),
+            }),
+            _ => {
+                let setting = auth.setting_of_issuer(index);
+                let placed =
+                    |(place, problem): Problem| AuthConfigError { place: format!("{setting}{place}"), problem };
+                Err(problems.into_iter().map(placed).collect())
+            }
         }
     }
 
-    /// Takes over the keys of the same URL.
+    pub(super) fn issuer(&self) -> &str {
+        &self.config.issuer
+    }
+
+    /// Itself, with the way to ask the issuer, if it is asked about tokens.
+    pub(super) fn introspection(&self) -> Option<(&Self, &Introspection)> {
+        self.introspection.as_ref().map(|introspection| (self, introspection))
+    }
+
+    /// Takes over the keys of the same address.
     pub(super) fn keep_keys_of(&mut self, before: &Self) {
-        if self.config.jwks_url.is_some() && self.config.jwks_url == before.config.jwks_url {
+        let (own, earlier) = (&self.config, &before.config);
+        let are_fetched = own.jwks_file.is_none() && earlier.jwks_file.is_none();
+        if are_fetched && (&own.issuer, &own.jwks_url) == (&earlier.issuer, &earlier.jwks_url) {
             self.keys = Arc::clone(&before.keys);
         }
     }
 
-    /// `digest` is the token's, the key of the cache.
+    /// The caller of a JSON Web Token. `digest` is the token's, the key of the cache.
     pub(super) async fn verify(&self, token: &str, digest: &SecretDigest) -> Result<Arc<Caller>, Refusal> {
-        let generation = self.keys.current().generation;
-        if let Some(seen) = self.seen.get(digest)
-            && seen.generation == generation
-            && now() < seen.until
-        {
-            return Ok(seen.caller.clone());
+        if let Some(caller) = self.remembered(digest) {
+            return Ok(caller);
         }
         let header = decode_header(token).map_err(|error| refusal(error.kind()))?;
         check_header(&header)?;
         let (claims, generation) = self.check_signature(token, &header, &self.config.audience).await?;
-        let caller = self.caller(&claims)?;
-        let caller = Arc::new(Caller::clone(&caller).with_token(self.subject_token(token, &claims, &caller)));
-        self.remember(*digest, Seen { caller: caller.clone(), generation, until: self.until(&claims) });
-        Ok(caller)
+        let caller = self.caller(&claims, self.scopes(&claims))?;
+        Ok(self.remember(token, *digest, caller, &claims, Basis::Keys(generation)))
+    }
+
+    /// The caller of a token that only the issuer can read. While others ask about theirs, `owner` waits for its turn.
+    pub(super) async fn introspect(
+        &self,
+        introspection: &Introspection,
+        token: &str,
+        digest: &SecretDigest,
+        owner: &Owner,
+    ) -> Result<Arc<Caller>, Refusal> {
+        if let Some(caller) = self.remembered(digest) {
+            return Ok(caller);
+        }
+        let turn = introspection.turn(owner).await?;
+        // Another request with this token may have asked meanwhile.
+        if let Some(caller) = self.remembered(digest) {
+            return Ok(caller);
+        }
+        let claims = introspection.ask(token, &turn).await?;
+        introspection::check(&claims, &self.config)?;
+        let caller = self.caller(&claims, self.scopes(&claims))?;
+        Ok(self.remember(token, *digest, caller, &claims, Basis::Answer(Instant::now() + ANSWER_TTL)))
     }
 
     /// The caller of an ID token for this client (OpenID Connect Core 1.0 §3.1.3.7), and until when its sign-in counts: the
-    /// token itself says only when the caller signed in.
+    /// token itself says only when the caller signed in. It has no scopes: they are for what clients do, and the console is ours.
     pub(super) async fn verify_id_token(
         &self,
         token: &str,
@@ -124,7 +149,7 @@ impl Tokens {
     ) -> Result<(Arc<Caller>, Lifetime), Refusal> {
         let header = decode_header(token).map_err(|error| refusal(error.kind()))?;
         check_header(&header)?;
-        let (claims, _generation) = self.check_signature(token, &header, client).await?;
+        let (claims, _generation) = self.check_signature(token, &header, &[client.to_owned()]).await?;
         let text = |name: &str| claims.get(name).and_then(Value::as_str);
         let is_nonce = text("nonce").is_some_and(|found| bool::from(found.as_bytes().ct_eq(nonce.as_bytes())));
         if !is_nonce {
@@ -134,19 +159,25 @@ impl Tokens {
         if (is_shared || claims.contains_key("azp")) && text("azp") != Some(client) {
             return Err(Refusal("the ID token was issued to another client (`azp`)"));
         }
-        Ok((self.caller(&claims)?, Lifetime { issuer: self.config.issuer.clone(), until: u64::MAX }))
+        let caller = self.caller(&claims, TokenScopes::default())?;
+        Ok((caller, Lifetime { issuer: self.config.issuer.clone(), until: u64::MAX }))
     }
 
     /// How long a token that was just verified is valid.
     pub(super) fn lifetime(&self, digest: &SecretDigest) -> Option<Lifetime> {
-        Some(Lifetime { issuer: self.config.issuer.clone(), until: self.seen.get(digest)?.until })
+        Some(Lifetime { issuer: self.config.issuer.clone(), until: self.seen.until(digest)? })
     }
 
     pub(super) fn is_within(&self, lifetime: &Lifetime) -> bool {
         lifetime.issuer == self.config.issuer && now() < lifetime.until
     }
 
-    async fn check_signature(&self, token: &str, header: &Header, audience: &str) -> Result<(Claims, u64), Refusal> {
+    async fn check_signature(
+        &self,
+        token: &str,
+        header: &Header,
+        audiences: &[String],
+    ) -> Result<(Claims, u64), Refusal> {
         let id = header.kid.as_deref();
         let (mut keys, mut failure) = (self.keys.current(), None);
         if keys.find(id, header.alg).is_none() {
@@ -154,70 +185,73 @@ impl Tokens {
         }
         let unknown = "the token is signed with a key or algorithm that its issuer does not publish; get a new token";
         let key = keys.find(id, header.alg);
-        let key = key.ok_or_else(|| Refusal(failure.map_or(unknown, KeyFetchFailure::message)))?;
-        let data = decode::<Claims>(token, key, &self.validation(header.alg, audience))
+        let key = key.ok_or_else(|| Refusal(failure.map_or(unknown, message)))?;
+        let data = decode::<Claims>(token, key, &self.validation(header.alg, audiences))
             .map_err(|error| refusal(error.kind()))?;
+        // The library also accepts a list of issuers, which RFC 7519 does not define.
+        if data.claims.get("iss").and_then(Value::as_str) != Some(&self.config.issuer) {
+            return Err(refusal(&ErrorKind::InvalidIssuer));
+        }
         Ok((data.claims, keys.generation))
     }
 
-    fn validation(&self, algorithm: Algorithm, audience: &str) -> Validation {
+    fn validation(&self, algorithm: Algorithm, audiences: &[String]) -> Validation {
         let mut validation = Validation::new(algorithm);
         validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
         validation.set_issuer(&[&self.config.issuer]);
-        validation.set_audience(&[audience]);
+        validation.set_audience(audiences);
         validation.leeway = self.config.leeway_seconds;
         validation.validate_nbf = true;
         validation
     }
 
-    fn caller(&self, claims: &Claims) -> Result<Arc<Caller>, Refusal> {
-        // The library also accepts a list of issuers, which RFC 7519 does not define.
-        if claims.get("iss").and_then(Value::as_str) != Some(&self.config.issuer) {
-            return Err(refusal(&ErrorKind::InvalidIssuer));
-        }
-        let id = claims.get("sub").and_then(Value::as_str).ok_or(Refusal("the token's `sub` must be a string"))?;
+    fn scopes(&self, claims: &Claims) -> TokenScopes {
+        TokenScopes::new(&self.needed_scopes, &claims::scopes(claims))
+    }
+
+    fn caller(&self, claims: &Claims, scopes: TokenScopes) -> Result<Arc<Caller>, Refusal> {
+        let subject = claims.get("sub").and_then(Value::as_str).ok_or(Refusal("the token's `sub` must be a string"))?;
         let tenant = match claims.get(&self.config.tenant_claim) {
             None | Some(Value::Null) => "default",
             Some(Value::String(tenant)) => tenant,
             Some(_) => return Err(Refusal("the token's tenant claim must be a string")),
         };
-        let roles = roles(claims.get(&self.config.roles_claim))
+        let roles = claims::roles(claims.get(&self.config.roles_claim))
             .ok_or(Refusal("the token's roles claim must be a list of strings, or one string separated by spaces"))?;
-        identity::checked(Caller::of_issuer(&self.config.issuer, id, tenant, roles)).map_err(Refusal)
+        let caller = Caller::of_issuer(&self.config.issuer, subject, tenant, roles).with_scopes(scopes);
+        let caller = identity::checked(caller).map_err(Refusal)?;
+        match self.is_one_of_several {
+            true => identity::checked(Arc::unwrap_or_clone(caller).named_with_issuer()).map_err(Refusal),
+            false => Ok(caller),
+        }
     }
 
-    /// The token of a caller, verified before.
-    fn subject_token(&self, token: &str, claims: &Claims, caller: &Caller) -> SubjectToken {
-        let audiences = match claims.get("aud") {
-            Some(Value::Array(audiences)) => audiences.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
-            audience => audience.and_then(Value::as_str).map(str::to_owned).into_iter().collect(),
-        };
-        SubjectToken {
+    /// The caller of an earlier request with the token.
+    fn remembered(&self, digest: &SecretDigest) -> Option<Arc<Caller>> {
+        self.seen.get(digest, || self.keys.current().generation)
+    }
+
+    /// Remembers a verified token: its caller, with the token for upstreams that are called with one made of it.
+    fn remember(
+        &self,
+        token: &str,
+        digest: SecretDigest,
+        caller: Arc<Caller>,
+        claims: &Claims,
+        basis: Basis,
+    ) -> Arc<Caller> {
+        let expires = claims::seconds(claims.get("exp")).unwrap_or_else(|| now() + ANSWER_TTL.as_secs());
+        let subject = SubjectToken {
             text: token.to_owned(),
             issuer: self.config.issuer.clone(),
-            subject: caller.id.to_string(),
-            audiences,
-            expires: self.until(claims).saturating_sub(self.config.leeway_seconds),
-        }
-    }
-
-    /// Verified before: `exp` exists and is a number.
-    fn until(&self, claims: &Claims) -> u64 {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates, which is meant")]
-        let seconds = |number: f64| number as u64;
-        let expiry = claims.get("exp").and_then(|exp| exp.as_u64().or_else(|| exp.as_f64().map(seconds)));
-        expiry.unwrap_or(0).saturating_add(self.config.leeway_seconds)
-    }
-
-    fn remember(&self, digest: SecretDigest, seen: Seen) {
-        if self.seen.len() >= MAX_SEEN {
-            let now = now();
-            self.seen.retain(|_, seen| now < seen.until);
-            if self.seen.len() >= MAX_SEEN {
-                self.seen.clear();
-            }
-        }
-        self.seen.insert(digest, seen);
+            subject: claims.get("sub").and_then(Value::as_str).unwrap_or_default().to_owned(),
+            audiences: claims::audiences(claims).into_iter().map(str::to_owned).collect(),
+            expires,
+        };
+        let caller = Arc::new(Arc::unwrap_or_clone(caller).with_token(subject));
+        let until = expires.saturating_add(self.config.leeway_seconds);
+        self.seen.insert(digest, Arc::clone(&caller), basis, until);
+        caller
     }
 }
 
@@ -235,6 +269,46 @@ pub(super) struct Lifetime {
     until: u64,
 }
 
+fn problems_of(config: &JwtConfig) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    if config.issuer.is_empty() {
+        problems.push((".issuer", "must not be empty".to_owned()));
+    }
+    if config.issuer.chars().any(char::is_control) {
+        problems.push((".issuer", "must not contain control characters".to_owned()));
+    }
+    if config.audience.is_empty() || config.audience.iter().any(String::is_empty) {
+        problems.push((".audience", "must not be empty".to_owned()));
+    }
+    if config.leeway_seconds > MAX_LEEWAY_SECONDS {
+        problems.push((".leeway_seconds", format!("must be at most {MAX_LEEWAY_SECONDS}")));
+    }
+    problems
+}
+
+fn key_source(
+    config: &JwtConfig,
+    discovery: Option<&Arc<Discovery>>,
+    client: Option<&Arc<dyn IssuerClient>>,
+) -> Result<KeySource, Problem> {
+    match (&config.jwks_file, &config.jwks_url, client, discovery) {
+        (Some(file), None, ..) => Ok(KeySource::File(file.clone())),
+        (None, Some(url), Some(client), _) => Ok(KeySource::Url(url.clone(), Arc::clone(client))),
+        (None, Some(_), None, _) => Err((".jwks_url", "cannot be fetched here; set `jwks_file`".to_owned())),
+        (None, None, _, Some(discovery)) => Ok(KeySource::Discovered(Arc::clone(discovery))),
+        _ => Err(("", "set either `jwks_url` or `jwks_file`".to_owned())),
+    }
+}
+
+/// Reads the keys of a file, at once.
+async fn problem_of_file(keys: &Arc<IssuerKeys>) -> Option<Problem> {
+    match keys.fetch().await {
+        Err(problem) => Some((".jwks_file", problem)),
+        Ok(()) if keys.current().is_empty() => Some((".jwks_file", "contains no key for signatures".to_owned())),
+        Ok(()) => None,
+    }
+}
+
 fn check_header(header: &Header) -> Result<(), Refusal> {
     if header.alg.family() == AlgorithmFamily::Hmac {
         return Err(Refusal("the token is not signed with a key pair (RS, PS, ES or EdDSA), the only accepted kind"));
@@ -246,17 +320,7 @@ fn check_header(header: &Header) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// `None` for anything but a list of strings or one string; no roles without the claim.
-fn roles(claim: Option<&Value>) -> Option<Vec<String>> {
-    match claim {
-        None | Some(Value::Null) => Some(Vec::new()),
-        Some(Value::String(roles)) => Some(roles.split_ascii_whitespace().map(str::to_owned).collect()),
-        Some(Value::Array(roles)) => roles.iter().map(|role| role.as_str().map(str::to_owned)).collect(),
-        Some(_) => None,
-    }
-}
-
-fn refusal(kind: &ErrorKind) -> Refusal {
+pub(super) fn refusal(kind: &ErrorKind) -> Refusal {
     Refusal(match kind {
         ErrorKind::ExpiredSignature => "the token has expired; get a new one",
         ErrorKind::ImmatureSignature => "the token is not valid yet",
@@ -266,9 +330,4 @@ fn refusal(kind: &ErrorKind) -> Refusal {
         ErrorKind::MissingRequiredClaim(_) => "the token lacks one of the claims `exp`, `iss`, `aud` and `sub`",
         _ => "the bearer is neither a valid API key nor a well-formed token",
     })
-}
-
-/// Seconds since 1970, by the clock that expiry dates are about.
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -39,7 +39,7 @@ fn with_keys(anonymous: AnonymousAccess) -> AuthConfig {
 }
 
 async fn sign_in(config: &AuthConfig, is_local: bool, pairs: &[(&str, &str)]) -> Result<Arc<Caller>, CallError> {
-    Authenticator::new(config, None).await.unwrap().authenticate(&headers(pairs), is_local).await
+    Authenticator::new(config, None).await.unwrap().authenticate(&headers(pairs), is_local, Owner::gateway()).await
 }
 
 #[tokio::test]
@@ -125,8 +125,10 @@ async fn the_error_for_missing_credentials_explains_how_to_sign_in() {
 async fn a_key_always_gives_the_same_caller_without_making_one_anew() {
     let authenticator = Authenticator::new(&with_keys(AnonymousAccess::Never), None).await.unwrap();
     let headers = headers(&[("x-api-key", "first-key")]);
-    let (first, second) =
-        (authenticator.authenticate(&headers, true).await, authenticator.authenticate(&headers, true).await);
+    let (first, second) = (
+        authenticator.authenticate(&headers, true, Owner::gateway()).await,
+        authenticator.authenticate(&headers, true, Owner::gateway()).await,
+    );
     assert!(Arc::ptr_eq(&first.unwrap(), &second.unwrap()));
 }
 
@@ -191,14 +193,16 @@ async fn managed_keys_are_accepted_beside_those_of_the_configuration() {
     let mut authenticator = Authenticator::new(&with_keys(AnonymousAccess::Never), None).await.unwrap();
     authenticator.use_managed_keys(&managed);
     for (secret, id) in [("first-key", "alice"), (token.expose(), "carol")] {
-        let caller = authenticator.authenticate(&headers(&[("x-api-key", secret)]), false).await.unwrap();
+        let headers = headers(&[("x-api-key", secret)]);
+        let caller = authenticator.authenticate(&headers, false, Owner::gateway()).await.unwrap();
         assert_eq!(&*caller.id, id);
     }
     let signed_in = authenticator.sign_in(token.expose()).await.unwrap();
     assert!(authenticator.still_signed_in(&signed_in).is_some());
     managed.put(&StoredKey { revoked: Some(key.created), ..key });
     assert!(authenticator.still_signed_in(&signed_in).is_none());
-    let error = authenticator.authenticate(&headers(&[("x-api-key", token.expose())]), false).await.unwrap_err();
+    let headers = headers(&[("x-api-key", token.expose())]);
+    let error = authenticator.authenticate(&headers, false, Owner::gateway()).await.unwrap_err();
     assert!(error.message().contains("was revoked"), "{error}");
 }
 

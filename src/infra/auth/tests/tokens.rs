@@ -2,7 +2,9 @@
 //!
 //! The key pairs in `tests/fixtures/auth` were made for these tests and open nothing.
 
+mod asked;
 mod issuer;
+mod several;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
@@ -16,7 +18,8 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::config::JwtConfig;
+use crate::config::{JwtConfig, OneOrMany};
+use crate::infra::auth::issuer_client::{IssuerError, IssuerFailure, IssuerRequest};
 
 const ISSUER: &str = "https://issuer.example";
 
@@ -85,13 +88,13 @@ impl Issuer {
     }
 }
 
-impl KeySource for Issuer {
-    fn fetch(&self) -> BoxFuture<'_, Result<Vec<u8>, KeyFetchError>> {
+impl IssuerClient for Issuer {
+    fn ask(&self, _request: IssuerRequest) -> BoxFuture<'_, Result<Vec<u8>, IssuerError>> {
         Box::pin(async {
             self.fetches.fetch_add(1, Ordering::SeqCst);
             tokio::time::sleep(self.delay).await;
             let answer = self.answer.lock().clone();
-            answer.map_err(|cause| KeyFetchError { kind: KeyFetchFailure::NoConnection, cause })
+            answer.map_err(|cause| IssuerError { kind: IssuerFailure::NoConnection, cause })
         })
     }
 }
@@ -103,9 +106,10 @@ fn key_set(keys: &[Value]) -> Vec<u8> {
 fn jwt_config() -> JwtConfig {
     JwtConfig {
         issuer: ISSUER.into(),
-        audience: "sekisho".into(),
+        audience: OneOrMany(vec!["sekisho".into()]),
         jwks_url: Some("https://issuer.example/keys".parse().unwrap()),
         jwks_file: None,
+        introspection: None,
         roles_claim: "roles".into(),
         tenant_claim: "tenant".into(),
         leeway_seconds: 30,
@@ -113,12 +117,13 @@ fn jwt_config() -> JwtConfig {
 }
 
 async fn trusting(issuer: &Arc<Issuer>) -> Authenticator {
-    let config = AuthConfig { jwt: Some(jwt_config()), ..with_keys(AnonymousAccess::Always) };
+    let config = AuthConfig { jwt: OneOrMany(vec![jwt_config()]), ..with_keys(AnonymousAccess::Always) };
     Authenticator::new(&config, Some(issuer.clone())).await.unwrap()
 }
 
 async fn present(authenticator: &Authenticator, token: &str) -> Result<Arc<Caller>, CallError> {
-    authenticator.authenticate(&headers(&[("authorization", &format!("Bearer {token}"))]), true).await
+    let headers = headers(&[("authorization", &format!("Bearer {token}"))]);
+    authenticator.authenticate(&headers, true, Owner::gateway()).await
 }
 
 fn seconds() -> i64 {
@@ -300,7 +305,7 @@ async fn a_forged_token_is_refused() {
         assert_eq!(error.code(), ErrorCode::Unauthenticated, "{token}");
     }
     // A token only counts as a bearer.
-    assert!(authenticator.authenticate(&headers(&[("x-api-key", &good)]), true).await.is_err());
+    assert!(authenticator.authenticate(&headers(&[("x-api-key", &good)]), true, Owner::gateway()).await.is_err());
     assert!(present(&authenticator, &good).await.is_ok());
 }
 
@@ -347,16 +352,23 @@ async fn a_token_configuration_that_cannot_work_is_refused() {
     for (jwt, place) in [
         (JwtConfig { issuer: String::new(), ..good() }, "auth.jwt.issuer"),
         (JwtConfig { issuer: "https://a\u{1f}b".into(), ..good() }, "auth.jwt.issuer"),
-        (JwtConfig { audience: String::new(), ..good() }, "auth.jwt.audience"),
+        (JwtConfig { audience: OneOrMany(vec![String::new()]), ..good() }, "auth.jwt.audience"),
+        (JwtConfig { audience: OneOrMany::default(), ..good() }, "auth.jwt.audience"),
         (JwtConfig { leeway_seconds: u64::MAX, ..good() }, "auth.jwt.leeway_seconds"),
-        (JwtConfig { jwks_url: None, ..good() }, "auth.jwt"),
+        (JwtConfig { jwks_url: None, issuer: "issuer".into(), ..good() }, "auth.jwt"),
+        (JwtConfig { jwks_url: None, issuer: "http://issuer.example".into(), ..good() }, "auth.jwt"),
         (JwtConfig { jwks_file: Some("keys.json".into()), ..good() }, "auth.jwt"),
     ] {
-        let config = AuthConfig { jwt: Some(jwt), ..AuthConfig::default() };
-        let source: Arc<dyn KeySource> = Issuer::publishing(&[]);
-        let errors = Authenticator::new(&config, Some(source)).await.unwrap_err();
+        let config = AuthConfig { jwt: OneOrMany(vec![jwt]), ..AuthConfig::default() };
+        let client: Arc<dyn IssuerClient> = Issuer::publishing(&[]);
+        let errors = Authenticator::new(&config, Some(client)).await.unwrap_err();
         assert_eq!(errors.iter().map(|error| &*error.place).collect::<Vec<_>>(), [place]);
     }
-    let config = AuthConfig { jwt: Some(good()), ..AuthConfig::default() };
+    let config = AuthConfig { jwt: OneOrMany(vec![good()]), ..AuthConfig::default() };
     assert_eq!(Authenticator::new(&config, None).await.unwrap_err()[0].place, "auth.jwt.jwks_url");
+    let other = JwtConfig { issuer: "https://other.example".into(), jwks_url: None, ..good() };
+    let config = AuthConfig { jwt: OneOrMany(vec![good(), other]), ..AuthConfig::default() };
+    let errors = Authenticator::new(&config, None).await.unwrap_err();
+    let places: Vec<_> = errors.iter().map(|error| &*error.place).collect();
+    assert_eq!(places, ["auth.jwt[0].jwks_url", "auth.jwt[1]"], "nothing is fetched without a client");
 }

@@ -120,7 +120,7 @@ async fn a_reload_keeps_the_keys_of_an_issuer_that_is_down() {
     after.keep_keys_of(&before);
     assert!(present(&after, &token).await.is_ok());
     let elsewhere = JwtConfig { jwks_url: Some("https://other.example/keys".parse().unwrap()), ..jwt_config() };
-    let config = AuthConfig { jwt: Some(elsewhere), ..with_keys(AnonymousAccess::Always) };
+    let config = AuthConfig { jwt: OneOrMany(vec![elsewhere]), ..with_keys(AnonymousAccess::Always) };
     let mut other = Authenticator::new(&config, Some(issuer.clone())).await.unwrap();
     other.keep_keys_of(&before);
     assert!(present(&other, &token).await.is_err(), "keys of another address");
@@ -152,7 +152,7 @@ async fn a_key_file_is_read_at_once() {
     let pair = ec("e");
     let config = || {
         let jwt = JwtConfig { jwks_url: None, jwks_file: Some(file.clone()), ..jwt_config() };
-        AuthConfig { jwt: Some(jwt), ..AuthConfig::default() }
+        AuthConfig { jwt: OneOrMany(vec![jwt]), ..AuthConfig::default() }
     };
     for text in [None, Some("{"), Some("{\"keys\": []}"), Some("{\"keys\": [{\"kty\": \"oct\", \"k\": \"AA\"}]}")] {
         if let Some(text) = text {

@@ -1,0 +1,107 @@
+//! Tokens that were verified before, so that not every request costs a signature check or a question to the issuer.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use dashmap::DashMap;
+use tokio::time::Instant;
+
+use super::SecretDigest;
+use crate::core::call::Caller;
+
+/// The verified tokens of one issuer, by their digests.
+#[derive(Default)]
+pub(super) struct SeenTokens(DashMap<SecretDigest, Seen>);
+
+struct Seen {
+    caller: Arc<Caller>,
+    basis: Basis,
+    /// Expiry in seconds since 1970, including the leeway.
+    until: u64,
+}
+
+/// By what a token was verified.
+#[derive(Clone, Copy)]
+pub(super) enum Basis {
+    /// By the keys of this generation.
+    Keys(u64),
+    /// By the issuer, whose answer counts until then.
+    Answer(Instant),
+}
+
+/// Tokens remembered at once.
+const MAX_SEEN: usize = 10_000;
+
+impl SeenTokens {
+    /// The caller of a token, if what it was verified by still counts. `generation`: of the current keys.
+    pub(super) fn get(&self, digest: &SecretDigest, generation: impl FnOnce() -> u64) -> Option<Arc<Caller>> {
+        let seen = self.0.get(digest)?;
+        let counts = match seen.basis {
+            Basis::Keys(of) => of == generation(),
+            Basis::Answer(until) => Instant::now() < until,
+        };
+        (counts && now() < seen.until).then(|| Arc::clone(&seen.caller))
+    }
+
+    /// The expiry of a token, including the leeway.
+    pub(super) fn until(&self, digest: &SecretDigest) -> Option<u64> {
+        self.0.get(digest).map(|seen| seen.until)
+    }
+
+    pub(super) fn insert(&self, digest: SecretDigest, caller: Arc<Caller>, basis: Basis, until: u64) {
+        if self.0.len() >= MAX_SEEN {
+            let now = now();
+            self.0.retain(|_, seen| now < seen.until);
+            if self.0.len() >= MAX_SEEN {
+                self.0.clear();
+            }
+        }
+        self.0.insert(digest, Seen { caller, basis, until });
+    }
+}
+
+/// Seconds since 1970, by the clock that expiry dates are about.
+pub(super) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_counts_until_it_expires_and_while_what_verified_it_does() {
+        let seen = SeenTokens::default();
+        let ann = Arc::new(Caller::new("ann", "acme", Vec::new()));
+        let counts = |number: u8, generation| seen.get(&[number; 32], || generation).is_some();
+        let answer = Basis::Answer(Instant::now() + Duration::from_secs(30));
+        for (number, basis, until) in
+            [(1, Basis::Keys(7), now() + 60), (2, Basis::Keys(7), now()), (3, answer, now() + 60), (4, answer, now())]
+        {
+            seen.insert([number; 32], Arc::clone(&ann), basis, until);
+        }
+        assert_eq!([1, 2, 3, 4, 5].map(|number| counts(number, 7)), [true, false, true, false, false]);
+        assert_eq!([1, 3].map(|number| counts(number, 8)), [false, true], "other keys are no other answer");
+        tokio::time::advance(Duration::from_secs(30)).await;
+        assert_eq!([1, 3].map(|number| counts(number, 7)), [true, false]);
+    }
+
+    #[test]
+    fn tokens_that_expired_make_room_for_others() {
+        let (seen, ann) = (SeenTokens::default(), Arc::new(Caller::new("ann", "acme", Vec::new())));
+        let digest = |number: usize| {
+            let mut digest = SecretDigest::default();
+            digest[..8].copy_from_slice(&number.to_be_bytes());
+            digest
+        };
+        for number in 0..MAX_SEEN {
+            let until = if number == 0 { now() + 60 } else { now() };
+            seen.insert(digest(number), Arc::clone(&ann), Basis::Keys(0), until);
+        }
+        seen.insert(digest(MAX_SEEN), Arc::clone(&ann), Basis::Keys(0), now() + 60);
+        assert_eq!(seen.0.len(), 2);
+        assert!(seen.get(&digest(0), || 0).is_some() && seen.get(&digest(MAX_SEEN), || 0).is_some());
+    }
+}
