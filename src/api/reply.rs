@@ -3,7 +3,7 @@
 use std::any::Any;
 
 use axum::body::Body;
-use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -67,6 +67,9 @@ impl IntoResponse for &Reply {
         }
         if let Some(error) = error {
             retry_after(headers, error);
+            if let Some(challenge) = challenge(error) {
+                headers.insert(WWW_AUTHENTICATE, challenge);
+            }
         }
         response
     }
@@ -166,6 +169,20 @@ fn rate_headers(headers: &mut HeaderMap, rate: RateState) {
     headers.insert(RATE_LIMIT, HeaderValue::from(rate.limit));
     headers.insert(RATE_REMAINING, HeaderValue::from(rate.remaining));
     headers.insert(RATE_RESET, HeaderValue::from(rate.reset_seconds));
+}
+
+/// How the caller can get further with other credentials (RFC 9110 §15.5.2, RFC 6750 §3).
+fn challenge(error: &CallError) -> Option<HeaderValue> {
+    match error.code() {
+        ErrorCode::Unauthenticated => Some(HeaderValue::from_static("Bearer")),
+        _ => scope_challenge(error.scopes()),
+    }
+}
+
+/// Asks for a token with these scopes (RFC 6750 §3.1). The configuration refuses names of scopes that a header cannot have.
+pub(super) fn scope_challenge(scopes: &[String]) -> Option<HeaderValue> {
+    let named = format!("Bearer error=\"insufficient_scope\", scope=\"{}\"", scopes.join(" "));
+    HeaderValue::try_from(named).ok().filter(|_| !scopes.is_empty())
 }
 
 /// RFC 9110 §10.2.3 uses whole seconds: rounded up, so that a retry after them succeeds.

@@ -1,7 +1,7 @@
 //! The sender of a request, and the session and budgets of its calls.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use http::{HeaderMap, HeaderName};
 use serde_json::{Map, Value, json};
@@ -35,6 +35,8 @@ pub(super) struct McpClientContext {
     /// Whether to list three search tools in place of all tools.
     pub search: bool,
     pub tokens: Tokens,
+    /// The scopes that its token lacks for what was refused.
+    pub needed_scopes: OnceLock<Vec<String>>,
 }
 
 /// The caller's own tokens, by name. They are sent only to the services that they are for.
@@ -55,6 +57,14 @@ impl McpClientContext {
             trace: None,
             search: false,
             tokens: Tokens::default(),
+            needed_scopes: OnceLock::new(),
+        }
+    }
+
+    /// Keeps the scopes that are needed where nothing else is, so that the answer can ask for them.
+    pub(super) fn was_refused(&self, error: &CallError) {
+        if !error.scopes().is_empty() {
+            _ = self.needed_scopes.set(error.scopes().to_vec());
         }
     }
 

@@ -128,6 +128,7 @@ impl Forwarding {
         if response.status() == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(WWW_AUTHENTICATE, protected_resource::challenge(parts, gateway));
         }
+        protected_resource::name_metadata(&mut response, parts, gateway);
         Ok(response)
     }
 

@@ -126,8 +126,10 @@ async fn post(
     headers::check_repeated(&parts.headers, &request.method, &request.params, schema)
         .map_err(|error| Refusal::new(error, Some(id)))?;
     match era {
-        Era::Stateless => stateless(server, client_context(gateway, origin, endpoint, &parts.headers)?, request).await,
-        Era::Sessions => in_session(server, origin, endpoint, &parts.headers, request).await,
+        Era::Stateless => {
+            stateless(server, client_context(gateway, origin, endpoint, &parts.headers)?, parts, request).await
+        }
+        Era::Sessions => in_session(server, origin, endpoint, parts, request).await,
     }
 }
 
@@ -158,6 +160,7 @@ fn no_request(
 async fn stateless(
     server: &Arc<McpServer>,
     client: McpClientContext,
+    parts: &Parts,
     request: McpRequest,
 ) -> Result<Response, HttpRefusal> {
     let id = request.id.clone();
@@ -176,7 +179,8 @@ async fn stateless(
     let first = match request.next(server).await {
         Sent::Outcome(outcome) => {
             let message = result::message(Era::Stateless, id, outcome);
-            return Ok(reply::json(status_of(&message), &message));
+            let response = reply::json(status_of(&message), &message);
+            return Ok(protected_resource::ask_for_scopes(response, &client, parts, &server.gateway));
         }
         Sent::Notification(notification) => ServerJsonRpcMessage::notification(notification),
     };
@@ -211,9 +215,10 @@ async fn in_session(
     server: &Arc<McpServer>,
     origin: RequestMeta,
     endpoint: Option<Arc<McpEndpoint>>,
-    headers: &HeaderMap,
+    parts: &Parts,
     request: McpRequest,
 ) -> Result<Response, HttpRefusal> {
+    let headers = &parts.headers;
     if request.method == "initialize" && !headers.contains_key(&SESSION) {
         return initialize(server, &origin, endpoint.as_deref(), request);
     }
@@ -224,9 +229,10 @@ async fn in_session(
         session_id: Some(session_id),
         ..client_context(&server.gateway, origin, endpoint, headers)?
     };
-    let id = request.id.clone();
-    let StartedRequest { running, .. } = methods::start(server, &Arc::new(client), request, Era::Sessions);
-    Ok(SessionRequest::new(id, running, session, active).answer().await)
+    let (id, client) = (request.id.clone(), Arc::new(client));
+    let StartedRequest { running, .. } = methods::start(server, &client, request, Era::Sessions);
+    let response = SessionRequest::new(id, running, session, active).answer().await;
+    Ok(protected_resource::ask_for_scopes(response, &client, parts, &server.gateway))
 }
 
 fn initialize(

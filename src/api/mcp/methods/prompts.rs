@@ -33,10 +33,11 @@ impl Context {
             state: request.request_state,
         };
         self.start_or_resume(request, |context, call, _client, arguments| {
-            let gateway = Arc::clone(&context.server.gateway);
+            let (gateway, client) = (Arc::clone(&context.server.gateway), Arc::clone(&context.client));
             async move {
                 let request = gateway.mcp_servers().get_prompt(&call.caller, &call.tool, arguments);
                 let prompt = operation::run(&gateway, call, request).await;
+                let prompt = prompt.inspect_err(|error| client.was_refused(error));
                 result_of(prompt.map_err(|error| error_data(&error))?).map(ServerResult::GetPromptResult)
             }
             .boxed()
@@ -45,6 +46,7 @@ impl Context {
 
     pub(super) fn complete(&self, request: &CompleteRequestParams) -> BoxFuture<'static, Outcome> {
         let (gateway, call) = (Arc::clone(&self.server.gateway), self.call_without_client());
+        let client = Arc::clone(&self.client);
         let params = match json!(request) {
             Value::Object(params) => params,
             _ => serde_json::Map::new(),
@@ -52,6 +54,7 @@ impl Context {
         async move {
             let request = gateway.mcp_servers().complete(&call.caller, params);
             let completed = operation::run(&gateway, call, request).await;
+            let completed = completed.inspect_err(|error| client.was_refused(error));
             result_of(completed.map_err(|error| error_data(&error))?).map(ServerResult::CompleteResult)
         }
         .boxed()

@@ -44,11 +44,12 @@ impl Context {
             state: request.request_state,
         };
         self.start_or_resume(request, |context, call, _client, _arguments| {
-            let gateway = Arc::clone(&context.server.gateway);
+            let (gateway, client) = (Arc::clone(&context.server.gateway), Arc::clone(&context.client));
             async move {
                 let uri = call.tool.clone();
                 let request = gateway.mcp_servers().read_resource(&call.caller, &uri);
                 let read = operation::run(&gateway, call, request).await;
+                let read = read.inspect_err(|error| client.was_refused(error));
                 let mut read: ReadResourceResult = result_of(read.map_err(|error| unread(&error, &uri))?)?;
                 // A resource that its server makes public is shown only to callers who may use the server.
                 read.cache_scope = Some(CacheScope::Private);

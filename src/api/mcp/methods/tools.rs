@@ -108,6 +108,9 @@ impl Context {
             let max_wait = move |needed| approval::ask(Arc::clone(&asking), needed).boxed();
             let call = CallContext { session, handles: context.handles(&gateway), ..call };
             let answered = gateway.call_when_approved(call, arguments, max_wait).await.answered;
+            if let Err(error) = &answered.reply.outcome {
+                context.was_refused(error);
+            }
             if era == Era::Stateless
                 && let Some(missing) = result::missing_capability(&answered.reply, &client)
             {
