@@ -26,6 +26,8 @@ struct Seen {
     /// Code → user and challenge.
     codes: BTreeMap<String, (String, String)>,
     grants: Vec<String>,
+    /// What the other authorization server said of active tokens.
+    introspected: Vec<Value>,
 }
 
 #[derive(Clone)]
@@ -69,6 +71,11 @@ impl Upstream {
         self.seen.lock().unwrap().grants.clone()
     }
 
+    /// What the other authorization server said of the tokens that were accepted.
+    pub(crate) fn introspected(&self) -> Vec<Value> {
+        self.seen.lock().unwrap().introspected.clone()
+    }
+
     /// The access tokens of a user are no longer taken.
     pub(crate) fn expire(&self, user: &str) {
         self.seen.lock().unwrap().live.retain(|_, of| *of != user);
@@ -82,7 +89,13 @@ impl Upstream {
             let request = request.post(format!("{provider}/token/introspection")).basic_auth(client, Some(secret));
             let request = request.header("content-type", "application/x-www-form-urlencoded");
             let answer: Value = request.body(format!("token={token}")).send().await.ok()?.json().await.ok()?;
-            return (answer["active"] == true).then(|| answer["sub"].as_str().unwrap().to_owned());
+            if answer["active"] != true {
+                return None;
+            }
+            // A token of a client is of no user.
+            let user = answer["sub"].as_str().or(answer["client_id"].as_str()).unwrap().to_owned();
+            self.seen.lock().unwrap().introspected.push(answer);
+            return Some(user);
         }
         self.seen.lock().unwrap().live.get(&token).cloned()
     }

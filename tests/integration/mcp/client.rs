@@ -109,6 +109,13 @@ impl McpClient {
         other
     }
 
+    /// The same client, whose user has another token.
+    pub(crate) fn with_token(&self, token: &str) -> Self {
+        let mut other = self.clone();
+        other.headers = vec![("authorization".to_owned(), format!("Bearer {token}"))];
+        other
+    }
+
     pub(crate) fn with_header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
