@@ -30,6 +30,18 @@ impl TokenScopes {
         self.lacking.iter().filter(move |(_, patterns)| needs(patterns)).map(|(scope, _)| &**scope)
     }
 
+    /// Whether no tool with a name that fits one of these patterns needs a scope that the token lacks; `None` stands for all
+    /// names.
+    pub fn covers(&self, patterns: Option<&[String]>) -> bool {
+        let mut lacking = self.lacking.iter().flat_map(|(_, patterns)| patterns);
+        // No name has a `*`: of two patterns that share a name, one matches the other.
+        let share = |one: &str, other: &str| matches(one, other) || matches(other, one);
+        match patterns {
+            None => lacking.next().is_none(),
+            Some(wanted) => lacking.all(|lacking| wanted.iter().all(|wanted| !share(lacking, wanted))),
+        }
+    }
+
     /// The scopes to ask for, so that the tool can be used too: with those of the token, which a new token would else lack.
     pub fn to_ask_for(&self, tool: &str) -> Vec<String> {
         self.held.iter().cloned().chain(self.missing_for(tool).map(str::to_owned)).collect()
@@ -63,5 +75,28 @@ mod tests {
         }
         assert_eq!(TokenScopes::default().missing_for("erp__pay").count(), 0, "a key has no scopes");
         assert_eq!(TokenScopes::new(&BTreeMap::new(), &[]), TokenScopes::default());
+    }
+
+    #[test]
+    fn scopes_cover_patterns_of_which_no_name_needs_another() {
+        let covers = |held: &[&str], wanted: &[&str]| {
+            let wanted: Vec<_> = wanted.iter().map(|wanted| (*wanted).to_owned()).collect();
+            TokenScopes::new(&needed(), held).covers(Some(&wanted))
+        };
+        for (wanted, covered) in [
+            (&["crm__find"][..], true),
+            (&["crm__find*", "erp__list"], true),
+            (&["crm__update"], false),
+            (&["crm__update_all*"], false),
+            (&["crm__*"], false),
+            (&["*"], false),
+            (&["crm__find", "erp__pay"], false),
+            (&[], true),
+        ] {
+            assert_eq!(covers(&["base"], wanted), covered, "{wanted:?}");
+            assert!(covers(&["base", "write"], wanted), "{wanted:?}");
+        }
+        assert!(!covers(&["write"], &["crm__find"]), "all tools need the other");
+        assert!(TokenScopes::default().covers(None) && !TokenScopes::new(&needed(), &["base"]).covers(None));
     }
 }

@@ -259,6 +259,11 @@ impl Gateway {
                 "you may not give tools that your own key leaves out; name in `tools` some of those that it has";
             return Err(denied(message));
         }
+        if !caller.scopes.covers(rights.tools) {
+            let message =
+                "you may not give tools that need a scope which your token lacks; name in `tools` some that do not";
+            return Err(denied(message));
+        }
         let own = caller.key_id.as_ref().and_then(|id| self.keys.get(id)).and_then(|key| key.expires);
         match own {
             Some(own) if rights.expires.is_none_or(|expires| expires > own) => {

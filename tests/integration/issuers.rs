@@ -245,6 +245,15 @@ async fn a_token_with_too_few_scopes_is_told_which_to_ask_for() {
     assert_eq!((status, code(&refused), challenge.as_deref()), (401, "unauthenticated", Some("Bearer")));
     let (_, listed) = answer(app.get("/tools/list").bearer_auth(&narrow)).await;
     assert!(listed.as_array().unwrap().contains(&json!("echo")), "{listed}");
+    // An administrator gives no key more than its token has.
+    let create = async |token: &str, tools: Value| {
+        let body = json!({"description": "of ada", "tools": tools});
+        answer(app.post("/admin/keys").bearer_auth(token).json(&body)).await.0
+    };
+    assert_eq!(create(&narrow, json!(["calc*"])).await, StatusCode::FORBIDDEN);
+    assert_eq!(create(&narrow, Value::Null).await, StatusCode::FORBIDDEN);
+    assert!(create(&narrow, json!(["echo"])).await.is_success());
+    assert!(create(&wide, Value::Null).await.is_success());
 }
 
 #[tokio::test]
@@ -305,4 +314,12 @@ async fn a_reload_adds_an_issuer_and_a_broken_one_changes_nothing() {
         [StatusCode::OK; 2],
         "the keys of the first are kept"
     );
+}
+
+#[test]
+fn the_configuration_of_the_page_is_valid() {
+    let page = include_str!("../../docs/identity.md").split("\n## Identity that reaches").next().unwrap();
+    let yaml = page.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+    let config = config(&TempDir::new().unwrap(), &yaml.replace("${SEKISHO_INTROSPECTION_SECRET}", "a secret"));
+    assert_eq!((config.auth.jwt.len(), config.auth.scopes.len()), (2, 2));
 }

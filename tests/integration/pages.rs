@@ -57,7 +57,7 @@ const PAGES: [(&str, &str); 20] = [
     ("tools.md", TOOLS),
 ];
 
-/// Pages with tests elsewhere: `approvals.rs`, `hooks.rs`, `user_sign_in.rs` (identity), `tests/tidy.rs` (architecture), `deploy.rs` and
+/// Pages with tests elsewhere: `approvals.rs`, `hooks.rs`, `issuers.rs` and `user_sign_in.rs` (identity), `tests/tidy.rs` (architecture), `deploy.rs` and
 /// `examples.rs` (deployment), `deploy.rs` (security), `src/infra/store/tenant_keys.rs` and `tests/cluster/cells_test.py` (cells).
 const TESTED_ELSEWHERE: [&str; 7] =
     ["approvals.md", "architecture.md", "cells.md", "deployment.md", "hooks.md", "identity.md", "security.md"];
