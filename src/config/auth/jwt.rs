@@ -63,9 +63,7 @@ impl JwtConfig {
         if self.audience.is_empty() {
             findings.add(at("audience"), "is empty", "name for whom tokens must be, such as `sekisho`");
         }
-        for audience in self.audience.iter() {
-            findings.name(&at("audience"), audience);
-        }
+        self.audience.iter().for_each(|audience| findings.name(&at("audience"), audience));
         findings.name(&at("roles_claim"), &self.roles_claim);
         findings.name(&at("tenant_claim"), &self.tenant_claim);
         self.check_keys(setting, findings);
