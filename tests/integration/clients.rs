@@ -5,15 +5,11 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use axum::response::{IntoResponse, Response};
-use axum::routing::post;
-use axum::{Json, Router};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::agents::with_scripts;
 use crate::app::{TestApp, answer, code};
-use crate::approvals::{self, KEYS};
-use crate::charges::served;
+use crate::approvals;
 
 const CLICKER: &str = r#"
 turns:
@@ -33,14 +29,9 @@ fn clients() -> PathBuf {
     std::env::var("CLIENTS").expect("CLIENTS names the folder with node_modules and python").into()
 }
 
-/// Runs a client of `tests/clients` against a gateway with scripts.
+/// Runs a client of `tests/clients` against a gateway, for a minute at most.
 async fn client(program: &str, script: &str) {
     let app = with_scripts(&[("clicker", CLICKER), ("final", FINAL), ("typed", TYPED)]).await;
-    client_of(&app, program, script).await;
-}
-
-/// For a minute at most.
-async fn client_of(app: &TestApp, program: &str, script: &str) {
     let mut command = Command::new("timeout");
     command.args(["60", program, &format!("{}/tests/clients/{script}", env!("CARGO_MANIFEST_DIR"))]);
     command.env("BASE_URL", format!("{}/v1", app.url)).env("CLIENTS", clients());
@@ -63,31 +54,6 @@ fn python() -> String {
 #[ignore = "needs the package openai for Python, in the folder named by the variable CLIENTS"]
 async fn clients_openai_for_python() {
     client(&python(), "openai_client.py").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs the package openai for Python, in the folder named by the variable CLIENTS"]
-async fn clients_openai_for_python_with_approvals() {
-    let model = served(Router::new().route("/v1/chat/completions", post(calculates))).await;
-    let agent = format!("{{provider: openai, model: m, base_url: '{model}/v1', api_key: k}}");
-    let asks = "tools: {overrides: {calculator: {approval: always}}}";
-    let app = TestApp::with(&format!("{KEYS}{asks}\nagent: {{profiles: {{asker: {agent}}}}}\n")).await;
-    client_of(&app, &python(), "openai_approval_client.py").await;
-    assert_eq!(app.metric("shannon_approvals_total{event=\"used\"}").await, 1.0);
-}
-
-/// A model that calls a tool, and then says what that answered.
-async fn calculates(Json(asked): Json<Value>) -> Response {
-    let last = asked["messages"].as_array().unwrap().last().unwrap();
-    let (delta, finish_reason) = match last["content"].as_str().filter(|_| last["role"] == "tool") {
-        Some(answer) => (json!({"content": format!("The tool says: {answer}")}), "stop"),
-        None => {
-            let function = json!({"name": "calculator", "arguments": "{\"expression\": \"6*7\"}"});
-            (json!({"tool_calls": [{"index": 0, "id": "a", "function": function}]}), "tool_calls")
-        }
-    };
-    let chunk = json!({"choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}]});
-    ([("content-type", "text/event-stream")], format!("data: {chunk}\n\ndata: [DONE]\n\n")).into_response()
 }
 
 #[tokio::test(flavor = "multi_thread")]

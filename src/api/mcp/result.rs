@@ -182,6 +182,6 @@ mod tests {
         let written = serde_json::to_value(of_answer(&answer, true)).expect("JSON");
         assert_eq!(written["structuredContent"], json!({"result_handle": "00"}));
         let kinds: Vec<_> = written["content"].as_array().expect("blocks").iter().map(|block| &block["type"]).collect();
-        assert_eq!((kinds, &written["content"][0]["text"]), (vec!["text", "image"], &json!("first")));
+        assert_eq!((kinds, &written["content"][0]["text"]), (vec![&json!("text"), &json!("image")], &json!("first")));
     }
 }
