@@ -267,7 +267,7 @@ fn references_count_in_the_file_and_not_in_a_text() {
     let config = Config::load(Some(&file), &Environment::default()).unwrap();
     let values = |config: &Config| ["FILE", "PROGRAM"].map(|name| config.mcp.secrets[name].expose().to_owned());
     assert_eq!(values(&config), ["from a file", "from a program"]);
-    assert_eq!(config.references.files, [secret.clone()]);
+    assert_eq!(config.references.files, std::slice::from_ref(&secret));
     assert_eq!(config.references.renew_after, Some(std::time::Duration::from_secs(60)));
     assert!(!format!("{:?}", config.mcp).contains("from a"));
     let over_an_api = Config::load_text(&file, written, &Environment::default()).unwrap();

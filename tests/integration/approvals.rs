@@ -346,6 +346,7 @@ fn the_example_of_the_page_runs() {
 
 /// What the first example of a page prints, typed as it is into an empty folder, but with free ports. `None` where a program that it
 /// needs is missing.
+#[expect(clippy::print_stderr, reason = "it says what to install")]
 pub(crate) fn run_example(page: &str, programs: &str) -> Option<String> {
     let shell = |script: &str, directory: &std::path::Path| {
         let program = std::path::Path::new(env!("CARGO_BIN_EXE_sekisho")).parent().unwrap();

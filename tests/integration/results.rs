@@ -157,7 +157,7 @@ async fn an_mcp_endpoint_with_handles_lists_the_reader_and_no_output_schemas() {
         let listed = programs.result("tools/list", json!({}), "ListToolsResult").await;
         assert_eq!(listed["tools"].as_array().unwrap().len(), 1, "{revision}: {listed}");
         let whole = programs.result("tools/call", large, "CallToolResult").await;
-        assert!(whole.get("structuredContent").is_none_or(|value| value.is_array()), "{revision}: whole, or its text");
+        assert!(whole.get("structuredContent").is_none_or(Value::is_array), "{revision}: whole, or its text");
     }
     let searched = McpClient::new(&app, NEWER, Some("key-of-ada")).at_endpoint("searched");
     let listed = searched.result("tools/list", json!({}), "ListToolsResult").await;

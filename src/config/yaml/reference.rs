@@ -47,8 +47,14 @@ struct Program {
     ttl: Duration,
 }
 
-/// Values of programs, by their arguments, and when they were printed.
-static PRINTED: LazyLock<Mutex<BTreeMap<Vec<String>, (Instant, Secret)>>> = LazyLock::new(Mutex::default);
+/// A value that a program printed.
+struct Printed {
+    at: Instant,
+    value: Secret,
+}
+
+/// Values of programs, by their arguments.
+static PRINTED: LazyLock<Mutex<BTreeMap<Vec<String>, Printed>>> = LazyLock::new(Mutex::default);
 
 /// Whether the text after `${` names a file or a program.
 pub(super) fn is_reference(text: &str) -> bool {
@@ -127,16 +133,17 @@ impl Program {
 
     /// What it printed within its time to live, or prints now.
     fn value(&self) -> Result<String, Problem> {
-        if let Some((at, value)) = PRINTED.lock().get(&self.arguments)
-            && at.elapsed() < self.ttl
+        if let Some(printed) = PRINTED.lock().get(&self.arguments)
+            && printed.at.elapsed() < self.ttl
         {
-            return Ok(value.expose().to_owned());
+            return Ok(printed.value.expose().to_owned());
         }
         let name = &self.arguments[0];
         let value = self.run().map_err(|why| {
             problem(format!("the program {name} gave no value: {why}"), "run it by hand, as the user of the gateway")
         })?;
-        PRINTED.lock().insert(self.arguments.clone(), (Instant::now(), Secret::new(value.clone())));
+        let printed = Printed { at: Instant::now(), value: Secret::new(value.clone()) };
+        PRINTED.lock().insert(self.arguments.clone(), printed);
         Ok(value)
     }
 

@@ -140,10 +140,8 @@ fn read(issuer: &str, document: &[u8]) -> Result<IssuerMetadata, IssuerError> {
         return Err(IssuerError::wrong(format!("it is of the issuer {:?}", metadata.issuer)));
     }
     let is_secure = |url: &Url| url.scheme() == "https" || (url.scheme() == "http" && issuer.starts_with("http://"));
-    match [&metadata.jwks_uri, &metadata.introspection_endpoint].into_iter().flatten().all(is_secure) {
-        true => Ok(metadata),
-        false => Err(IssuerError::wrong("an address in it is not https")),
-    }
+    let are_secure = [&metadata.jwks_uri, &metadata.introspection_endpoint].into_iter().flatten().all(is_secure);
+    are_secure.then_some(metadata).ok_or_else(|| IssuerError::wrong("an address in it is not https"))
 }
 
 #[cfg(test)]
@@ -153,7 +151,7 @@ mod tests {
 
     use super::*;
 
-    fn document(changes: serde_json::Value) -> Vec<u8> {
+    fn document(changes: &serde_json::Value) -> Vec<u8> {
         let mut document = json!({
             "issuer": "https://login.example/tenant", "jwks_uri": "https://keys.example/keys",
             "introspection_endpoint": "https://login.example/introspect", "token_endpoint": "https://login.example/token",
@@ -186,7 +184,7 @@ mod tests {
 
     #[test]
     fn metadata_counts_for_its_own_issuer_and_names_addresses_that_nobody_in_between_can_answer() {
-        let read = |changes| read("https://login.example/tenant", &document(changes)).map_err(|error| error.cause);
+        let read = |changes| read("https://login.example/tenant", &document(&changes)).map_err(|error| error.cause);
         assert_eq!(read(json!({})).unwrap().jwks_uri.unwrap().as_str(), "https://keys.example/keys");
         assert!(read(json!({"jwks_uri": null, "introspection_endpoint": null})).is_ok(), "neither need be there");
         for (changes, why) in [
@@ -207,7 +205,7 @@ mod tests {
 
     #[test]
     fn hostile_bytes_as_metadata() {
-        let seed = document(json!({}));
+        let seed = document(&json!({}));
         crate::core::fuzz::feed(&[&seed[..]], |bytes| {
             let _ = super::read("https://login.example/tenant", bytes);
         });

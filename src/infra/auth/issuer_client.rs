@@ -1,5 +1,6 @@
 //! Requests to the issuers of tokens: for their metadata, their keys, and what a token is.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,7 +29,8 @@ pub trait IssuerClient: Send + Sync {
     fn ask(&self, request: IssuerRequest) -> BoxFuture<'_, Result<Vec<u8>, IssuerError>>;
 }
 
-/// A request to an issuer. No `Debug`: it may hold a token.
+/// A request to an issuer.
+#[derive(Debug)]
 pub struct IssuerRequest {
     pub url: Url,
     /// Whether the operator chose the address.
@@ -37,12 +39,19 @@ pub struct IssuerRequest {
     pub question: Option<TokenQuestion>,
 }
 
-/// The question what a token is (RFC 7662 §2.1). No `Debug`: it holds secrets.
+/// The question what a token is (RFC 7662 §2.1).
 pub struct TokenQuestion {
     authorization: HeaderValue,
     form: String,
     /// What the issuer may repeat in an error.
     secrets: Arc<[String]>,
+}
+
+/// It holds secrets.
+impl fmt::Debug for TokenQuestion {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("TokenQuestion").finish_non_exhaustive()
+    }
 }
 
 /// Why an issuer has no answer.

@@ -44,11 +44,14 @@ pub(in crate::sources) struct TokenExchange {
 enum How {
     /// The caller's own token is sent.
     Forward,
-    Exchange {
-        client: TokenClient,
-        /// The gateway's own token, as the actor.
-        actor: Option<TokenSource>,
-    },
+    Exchange(Box<ExchangeClient>),
+}
+
+/// The gateway as the client that exchanges tokens.
+struct ExchangeClient {
+    client: TokenClient,
+    /// The gateway's own token, as the actor.
+    actor: Option<TokenSource>,
 }
 
 impl TokenExchange {
@@ -75,14 +78,14 @@ impl TokenExchange {
     pub(in crate::sources) async fn token(&self, caller: &Caller) -> Result<Token, CallError> {
         let subject = caller.token.get().filter(|subject| left_of(subject) > Duration::ZERO);
         let subject = subject.ok_or_else(|| self.without_token())?;
-        let How::Exchange { client, actor } = &self.how else { return self.forwarded(subject) };
+        let How::Exchange(exchanging) = &self.how else { return self.forwarded(subject) };
         let key = self.key(subject);
         if let Some((token, until)) = self.kept.lock().get(&key)
             && Instant::now() < *until
         {
             return Ok(token.clone());
         }
-        let (token, lifetime) = self.exchange(subject, client, actor.as_ref()).await?;
+        let (token, lifetime) = self.exchange(subject, exchanging).await?;
         self.keep(key, &token, lifetime.min(left_of(subject)));
         Ok(token)
     }
@@ -99,8 +102,7 @@ impl TokenExchange {
     async fn exchange(
         &self,
         subject: &SubjectToken,
-        client: &TokenClient,
-        actor: Option<&TokenSource>,
+        ExchangeClient { client, actor }: &ExchangeClient,
     ) -> Result<(Token, Duration), CallError> {
         let actor = match actor {
             Some(actor) => Some(self.actor_token(actor).await?),
@@ -191,7 +193,7 @@ impl How {
             secret_in_body: false,
             resource: None,
         };
-        Some(Self::Exchange { client, actor })
+        Some(Self::Exchange(Box::new(ExchangeClient { client, actor })))
     }
 }
 

@@ -161,8 +161,8 @@ async fn conversation(app: &TestApp) -> String {
     created["id"].as_str().unwrap().to_owned()
 }
 
-fn execute(app: &TestApp, id: &str, body: Value) -> RequestBuilder {
-    post(app, &format!("/api/conversations/{id}/execute"), &body)
+fn execute(app: &TestApp, id: &str, body: &Value) -> RequestBuilder {
+    post(app, &format!("/api/conversations/{id}/execute"), body)
 }
 
 async fn said(app: &TestApp, id: &str) -> Vec<String> {
@@ -173,7 +173,7 @@ async fn said(app: &TestApp, id: &str) -> Vec<String> {
 /// A conversation whose run is paused, and the id of the approval.
 async fn paused(app: &TestApp) -> (String, String) {
     let id = conversation(app).await;
-    let reply = ok(execute(app, &id, json!({"user_input": "Pay."}))).await;
+    let reply = ok(execute(app, &id, &json!({"user_input": "Pay."}))).await;
     assert_eq!((&reply["status"], &reply["is_error"], &reply["errors"]), (&json!("paused"), &json!(false), &json!([])));
     (id, reply["approvals"][0]["id"].as_str().unwrap().to_owned())
 }
@@ -190,12 +190,12 @@ async fn a_paused_run_of_a_conversation_goes_on_after_a_restart() {
     let kept = ["user: Pay.", "assistant: Let me see. [calculator] [echo]", "tool: 42"];
     assert_eq!(said(&app, &id).await, kept);
     // Without anything to say, the run goes on as soon as somebody has decided, and no run begins before.
-    let (status, refused) = answer(execute(&app, &id, json!({}))).await;
+    let (status, refused) = answer(execute(&app, &id, &json!({}))).await;
     assert_eq!((status, code(&refused)), (StatusCode::FORBIDDEN, "approval_required"), "{refused}");
     assert_eq!(refused["error_info"]["approval"]["id"], json!(approval));
     let app = restarted(app).await;
     approve(&app, &approval).await;
-    let reply = ok(execute(&app, &id, json!({}))).await;
+    let reply = ok(execute(&app, &id, &json!({}))).await;
     assert_eq!((&reply["status"], &reply["result"]), (&json!("succeeded"), &json!("Done.")), "{reply}");
     let whole = [&kept[..], &["tool: {\"echo\":{\"n\":1},\"run\":1}", "assistant: Done."]].concat();
     assert_eq!(said(&app, &id).await, whole);
@@ -204,7 +204,7 @@ async fn a_paused_run_of_a_conversation_goes_on_after_a_restart() {
     let calls = ok(app.get("/api/logs/tool_executions").bearer_auth("key-of-ann")).await;
     assert_eq!(calls["rows"].as_array().unwrap().len(), 2, "it is one call: {calls}");
     assert_eq!((runs_of(&app, "calculator").await, runs_of(&app, "echo").await), (0.0, 1.0));
-    let (status, refused) = answer(execute(&app, &id, json!({}))).await;
+    let (status, refused) = answer(execute(&app, &id, &json!({}))).await;
     assert_eq!((status, code(&refused)), (StatusCode::BAD_REQUEST, "invalid_request"), "nothing waits: {refused}");
 }
 
@@ -212,7 +212,7 @@ async fn a_paused_run_of_a_conversation_goes_on_after_a_restart() {
 async fn a_stream_of_a_conversation_has_an_event_for_the_call_and_ends() {
     let app = agent().await;
     let id = conversation(&app).await;
-    let streamed = |body: Value| execute(&app, &id, body).header("accept", "text/event-stream");
+    let streamed = |body: Value| execute(&app, &id, &body).header("accept", "text/event-stream");
     let sent = events(streamed(json!({"user_input": "Pay."}))).await;
     let expected = ["system", "text_delta", "tool_use", "tool_use", "tool_result", "approval", "result", "system"];
     assert_eq!(names(&sent), expected);
@@ -232,7 +232,7 @@ async fn a_model_is_told_why_an_approver_denied_its_call() {
     let (id, approval) = paused(&app).await;
     let (status, _) = decide(&app, "key-of-boss", &approval, "deny", json!({"reason": "too much"})).await;
     assert_eq!(status, StatusCode::OK);
-    assert_eq!(ok(execute(&app, &id, json!({}))).await["result"], "Done.");
+    assert_eq!(ok(execute(&app, &id, &json!({}))).await["result"], "Done.");
     let told = &said(&app, &id).await[3];
     assert!(told.starts_with("tool: Error: an approver denied this call (too much)"), "{told}");
     assert_eq!(runs_of(&app, "echo").await, 0.0);
@@ -258,7 +258,7 @@ async fn an_approver_changes_the_arguments_and_the_model_is_told() {
     let (status, refused) = decide(&app, "key-of-boss", &rest, "approve", change).await;
     assert_eq!((status, code(&refused)), (StatusCode::BAD_REQUEST, "invalid_request"), "{refused}");
     assert!(refused["error"].as_str().unwrap().contains("the run of an agent"), "{refused}");
-    assert_eq!(ok(execute(&app, &id, json!({}))).await["result"], "Done.");
+    assert_eq!(ok(execute(&app, &id, &json!({}))).await["result"], "Done.");
     let told = &said(&app, &id).await[3];
     assert_eq!(told, "tool: [The approver changed the arguments to {\"n\":0}.]\n{\"echo\":{\"n\":0},\"run\":1}");
 }
@@ -267,7 +267,7 @@ async fn an_approver_changes_the_arguments_and_the_model_is_told() {
 async fn what_the_user_says_meanwhile_is_answered_without_the_call() {
     let app = agent().await;
     let (id, approval) = paused(&app).await;
-    assert_eq!(ok(execute(&app, &id, json!({"user_input": "Never mind."}))).await["result"], "Done.");
+    assert_eq!(ok(execute(&app, &id, &json!({"user_input": "Never mind."}))).await["result"], "Done.");
     let said = said(&app, &id).await;
     assert!(said[3].starts_with("tool: Error: The call waits for a person"), "{said:?}");
     assert_eq!(said[4..], ["user: Never mind.", "assistant: Done."]);

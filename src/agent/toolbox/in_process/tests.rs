@@ -19,7 +19,7 @@ async fn toolbox() -> (InProcess, TempDir) {
 async fn toolbox_with(config: Config) -> (InProcess, TempDir) {
     let state = TempDir::new().unwrap();
     let config = Config { state_directory: Some(state.path().to_owned()), ..config };
-    let gateway = Gateway::start(config).await.unwrap();
+    let gateway = Box::pin(Gateway::start(config)).await.unwrap();
     let caller = Arc::new(Caller::new("ann", "acme", Vec::new()));
     (InProcess::new(gateway, caller), state)
 }
