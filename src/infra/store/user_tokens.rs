@@ -100,7 +100,8 @@ impl Store {
         rows.iter().map(|row| self.user_token_of(row)).collect()
     }
 
-    /// Stores the tokens of a sign-in in place of earlier ones.
+    /// Stores the tokens of a sign-in in place of earlier ones. Where there are none, the first revision is random: who still has
+    /// read tokens that were revoked must not change these in their place.
     ///
     /// # Errors
     /// [`StoreError`]; they may have been stored.
@@ -109,7 +110,7 @@ impl Store {
         let sql = format!(
             "INSERT INTO user_tokens (caller_key, source, tenant, caller_id, sealed, scopes, expires, revision,
                  renewing_until, created, changed)
-             VALUES ($1, $2, $3, $4, $5, $6, CASE WHEN $7 < 0 THEN NULL ELSE {now} + $7 END, 0, 0, {now}, {now})
+             VALUES ($1, $2, $3, $4, $5, $6, CASE WHEN $7 < 0 THEN NULL ELSE {now} + $7 END, $8, 0, {now}, {now})
              ON CONFLICT (caller_key, source) DO UPDATE SET caller_id = excluded.caller_id, sealed = excluded.sealed,
                  scopes = excluded.scopes, expires = excluded.expires, revision = user_tokens.revision + 1,
                  renewing_until = 0, created = excluded.created, changed = excluded.changed"
@@ -121,7 +122,8 @@ impl Store {
             .bind(owner.caller_id)
             .bind(new.sealed)
             .bind(new.scopes)
-            .bind(new.lifetime.map_or(-1, micros));
+            .bind(new.lifetime.map_or(-1, micros))
+            .bind(i64::from(rand::random::<u32>()));
         kept.execute(&self.pool).await.map(drop).map_err(|error| self.failed(error))
     }
 
@@ -235,10 +237,11 @@ mod tests {
         let store = test_store().await;
         let bob = TokenOwner { caller_key: "acme\u{1f}bob", caller_id: "bob", ..ANN };
         store.keep_user_token(ANN, sealed("first")).await.unwrap();
+        let first = store.user_token(ANN.caller_key, ANN.source).await.unwrap().unwrap();
         store.keep_user_token(ANN, sealed("second")).await.unwrap();
         store.keep_user_token(bob, NewUserToken { lifetime: None, ..sealed("of bob") }).await.unwrap();
         let of_ann = store.user_token(ANN.caller_key, ANN.source).await.unwrap().unwrap();
-        assert_eq!((&*of_ann.sealed, of_ann.revision, &*of_ann.scopes), ("second", 1, "read"));
+        assert_eq!((&*of_ann.sealed, of_ann.revision, &*of_ann.scopes), ("second", first.revision + 1, "read"));
         assert!(of_ann.expires.unwrap() > of_ann.now);
         let of_bob = store.user_token(bob.caller_key, bob.source).await.unwrap().unwrap();
         assert_eq!((&*of_bob.sealed, of_bob.expires), ("of bob", None));
@@ -269,5 +272,19 @@ mod tests {
         assert_eq!(last.sealed, "signed in again");
         assert!(store.forget_user_token(&last).await.unwrap());
         assert_eq!(store.user_token(ANN.caller_key, ANN.source).await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn what_is_renewed_after_its_revocation_does_not_take_the_place_of_a_new_sign_in() {
+        let store = test_store().await;
+        store.keep_user_token(ANN, sealed("first")).await.unwrap();
+        let read = store.user_token(ANN.caller_key, ANN.source).await.unwrap().unwrap();
+        assert!(store.start_renewal(&read, Duration::from_secs(60)).await.unwrap());
+        assert!(store.forget_user_token(&read).await.unwrap(), "it is revoked");
+        store.keep_user_token(ANN, sealed("signed in again")).await.unwrap();
+        assert!(!store.end_renewal(&read, sealed("renewed")).await.unwrap());
+        assert!(!store.forget_user_token(&read).await.unwrap());
+        let last = store.user_token(ANN.caller_key, ANN.source).await.unwrap().unwrap();
+        assert_eq!(last.sealed, "signed in again");
     }
 }
