@@ -151,8 +151,15 @@ impl UserSource {
         let new = NewUserToken { sealed: &sealed, scopes, lifetime };
         match self.tokens.store.end_renewal(stored, new).await? {
             true => Ok(Some(token)),
-            // A new sign-in took its place, or it was revoked.
-            false => Ok(self.find(user).await?.and_then(|(_, grant)| grant.token())),
+            false => match self.find(user).await? {
+                // A new sign-in took its place.
+                Some((_, newer)) => Ok(newer.token()),
+                None => {
+                    // It was revoked: the tokens that came after that are revoked too.
+                    self.revoke_grant(&grant).await;
+                    Ok(None)
+                }
+            },
         }
     }
 

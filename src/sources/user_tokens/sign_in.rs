@@ -140,8 +140,15 @@ impl UserSource {
             caller_id: &token.caller_id,
             source: &token.source,
         };
-        let Ok(grant) = self.tokens.open::<Grant>(TOKEN_KIND, owner, &token.sealed) else { return };
-        let secret = self.provider.secret_of(&grant.client.client_id);
+        if let Ok(grant) = self.tokens.open::<Grant>(TOKEN_KIND, owner, &token.sealed) {
+            self.revoke_grant(&grant).await;
+        }
+    }
+
+    /// Revokes tokens at the authorization server that gave them, if that can be done.
+    pub(super) async fn revoke_grant(&self, grant: &Grant) {
+        // The configured secret is not for the authorization server of an upstream that had the name before.
+        let secret = self.provider.secret_of(&grant.client.client_id).filter(|_| grant.upstream == self.upstream);
         // With the refresh token, servers revoke its access tokens (RFC 7009 §2.1).
         match &grant.refresh_token {
             Some(refresh) => self.requests.revoke(&grant.client, secret, refresh, "refresh_token").await,

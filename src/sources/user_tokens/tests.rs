@@ -5,6 +5,8 @@ use axum::extract::State;
 use axum::routing::post;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderValue};
 use parking_lot::Mutex;
 use serde_json::json;
 use url::Url;
@@ -20,12 +22,20 @@ use crate::infra::store::{NewUserToken, StoredSignIn};
 struct TokenServer {
     forms: Arc<Mutex<Vec<String>>>,
     refuses: Arc<Mutex<bool>>,
+    /// What somebody revokes during the next request.
+    revoking: Arc<Mutex<Option<(Store, StoredUserToken)>>>,
+    /// What the revocation endpoint was sent, with the authorization of the client.
+    revoked: Arc<Mutex<Vec<(String, Option<HeaderValue>)>>>,
 }
 
 impl TokenServer {
     /// The token of the n-th answer is `token-n`.
     async fn start(&self) -> Url {
         let answer = async |State(server): State<Self>, form: String| {
+            let revoking = server.revoking.lock().take();
+            if let Some((store, token)) = revoking {
+                assert!(store.forget_user_token(&token).await.unwrap());
+            }
             let mut forms = server.forms.lock();
             forms.push(form);
             let given = forms.len();
@@ -36,13 +46,18 @@ impl TokenServer {
                 "token_type": "Bearer", "expires_in": 3_600});
             (axum::http::StatusCode::OK, axum::Json(token))
         };
-        let address = test_server::serve(Router::new().route("/token", post(answer)).with_state(self.clone())).await;
+        let revoke = async |State(server): State<Self>, mut headers: HeaderMap, form: String| {
+            server.revoked.lock().push((form, headers.remove(AUTHORIZATION)));
+        };
+        let routes = Router::new().route("/token", post(answer)).route("/revoke", post(revoke));
+        let address = test_server::serve(routes.with_state(self.clone())).await;
         Url::parse(&format!("http://{address}/token")).unwrap()
     }
 }
 
+/// The token endpoint, and the secret of the client.
 #[derive(Debug)]
-struct FakeProvider(Url);
+struct FakeProvider(Url, Secret);
 
 impl Provider for FakeProvider {
     fn begin<'a>(
@@ -53,7 +68,7 @@ impl Provider for FakeProvider {
         async {
             let client = TokenClient {
                 token_endpoint: self.0.clone(),
-                revocation_endpoint: None,
+                revocation_endpoint: self.0.join("revoke").ok(),
                 client_id: "sekisho".to_owned(),
                 client_secret: None,
                 secret_in_body: false,
@@ -75,7 +90,7 @@ impl Provider for FakeProvider {
     }
 
     fn secret_of(&self, _client_id: &str) -> Option<&Secret> {
-        None
+        Some(&self.1)
     }
 }
 
@@ -86,7 +101,7 @@ async fn source(server: &TokenServer, upstream: &str, tokens: &Arc<UserTokens>) 
         allowed: Arc::new(DomainList::any().clone()),
         is_secure: false,
     };
-    let provider = Box::new(FakeProvider(server.start().await));
+    let provider = Box::new(FakeProvider(server.start().await, Secret::new("s3cret")));
     UserSource::new("mcp:crm".to_owned(), upstream.to_owned(), tokens, requests, provider)
 }
 
@@ -174,7 +189,7 @@ async fn a_sign_in_ends_once_in_its_own_browser_and_from_its_own_issuer() {
     assert!(source.finish(taken, silent).await.is_err(), "the server says that it sends `iss`");
     sign_in(&source, &ann).await;
     let form = server.forms.lock()[0].clone();
-    for part in ["grant_type=authorization_code", "code=code", "code_verifier=v", "client_id=sekisho"] {
+    for part in ["grant_type=authorization_code", "code=code", "code_verifier=v"] {
         assert!(form.contains(part), "{form}");
     }
 }
@@ -232,4 +247,37 @@ async fn further_scopes_need_a_new_sign_in_that_keeps_the_others() {
     assert_eq!(open.scopes, ["read", "write"]);
     let granted = source.requires(&ann, "read").await.unwrap();
     assert_eq!(granted.code(), ErrorCode::ToolError, "signing in again would not help");
+}
+
+#[tokio::test]
+async fn what_is_renewed_while_its_sign_in_is_revoked_is_revoked_too() {
+    let (_folder, tokens) = tokens().await;
+    let server = TokenServer::default();
+    let source = source(&server, "https://crm.example/mcp", &tokens).await;
+    let ann = user("ann");
+    sign_in(&source, &ann).await;
+    let first = source.token(&ann).await.unwrap();
+    let stored = tokens.store.user_token(&ann.key, "mcp:crm").await.unwrap().unwrap();
+    *server.revoking.lock() = Some((tokens.store.clone(), stored));
+    let error = source.another(&ann, &first).await.err().unwrap();
+    assert_eq!(error.code(), ErrorCode::SignInRequired);
+    let revoked = server.revoked.lock().clone();
+    assert_eq!(revoked.len(), 1);
+    assert!(revoked[0].0.starts_with("token=refresh-2&token_type_hint=refresh_token"), "{}", revoked[0].0);
+}
+
+#[tokio::test]
+async fn the_secret_of_a_client_is_not_sent_to_the_server_of_another_upstream() {
+    let (_folder, tokens) = tokens().await;
+    let server = TokenServer::default();
+    let before = source(&server, "https://crm.example/mcp", &tokens).await;
+    let ann = user("ann");
+    sign_in(&before, &ann).await;
+    let stored = tokens.store.user_token(&ann.key, "mcp:crm").await.unwrap().unwrap();
+    let after = source(&TokenServer::default(), "https://other.example/mcp", &tokens).await;
+    after.revoke_upstream(&stored).await;
+    before.revoke_upstream(&stored).await;
+    let revoked = server.revoked.lock().clone();
+    let was_named: Vec<_> = revoked.iter().map(|(_, authorization)| authorization.is_some()).collect();
+    assert_eq!(was_named, [false, true], "{revoked:?}");
 }
