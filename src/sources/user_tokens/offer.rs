@@ -17,6 +17,8 @@ pub(super) struct OpenSignIn {
     pub(super) scopes: Vec<String>,
     /// Once a browser was sent to the authorization server.
     pub(super) begun: Option<Begun>,
+    /// The address of the upstream that its tokens are for.
+    pub(super) upstream: String,
 }
 
 impl UserSource {
@@ -63,7 +65,8 @@ impl UserSource {
         may_reuse: bool,
     ) -> Result<(StoredSignIn, OpenSignIn), CallError> {
         let (owner, tokens) = (self.owner(user), &self.tokens);
-        let new = OpenSignIn { code: new_code(), scopes: scopes.to_vec(), begun: None };
+        let upstream = self.upstream.clone();
+        let new = OpenSignIn { code: new_code(), scopes: scopes.to_vec(), begun: None, upstream };
         let sealed = tokens.seal(SIGN_IN_KIND, owner, &new)?;
         let id = hex::encode(rand::random::<[u8; 32]>());
         let stored = tokens.store.offer_sign_in(owner, &id, &sealed, may_reuse).await?;

@@ -28,6 +28,7 @@ pub struct ReturnedBrowser {
 pub struct TakenSignIn {
     pub stored: StoredSignIn,
     begun: Begun,
+    upstream: String,
 }
 
 impl UserTokens {
@@ -63,8 +64,8 @@ impl UserTokens {
     pub async fn take(&self, browser: &str, state: &str) -> Result<TakenSignIn, CallError> {
         let taken = self.store.take_sign_in(&digest(state), &digest(browser)).await?;
         let stored = taken.ok_or_else(not_pending)?;
-        let begun = self.opened(&stored)?.begun.ok_or_else(not_pending)?;
-        Ok(TakenSignIn { stored, begun })
+        let OpenSignIn { begun, upstream, .. } = self.opened(&stored)?;
+        Ok(TakenSignIn { stored, begun: begun.ok_or_else(not_pending)?, upstream })
     }
 }
 
@@ -81,7 +82,7 @@ impl UserSource {
         if !self.requests.permits(&url) {
             return Err(self.failed("the authorization URL is not one that a browser may be sent to"));
         }
-        let open = OpenSignIn { begun: Some(begun), ..open };
+        let open = OpenSignIn { begun: Some(begun), upstream: self.upstream.clone(), ..open };
         let sealed = self.tokens.seal(SIGN_IN_KIND, owner_of_sign_in(sign_in), &open)?;
         let (browser, state) = (digest(browser), digest(&state));
         match self.tokens.store.begin_sign_in(&sign_in.id, &browser, &state, &sealed).await? {
@@ -95,7 +96,10 @@ impl UserSource {
     /// # Errors
     /// `upstream_error` with the reason; the sign-in is over then, too.
     pub async fn finish(&self, taken: TakenSignIn, returned: ReturnedBrowser) -> Result<(), CallError> {
-        let TakenSignIn { stored, begun } = taken;
+        let TakenSignIn { stored, begun, upstream } = taken;
+        if upstream != self.upstream {
+            return Err(self.failed("the address of the upstream has changed since it began; make the call again"));
+        }
         if !begun.is_from(returned.issuer.as_deref()) {
             return Err(self.failed("the browser came back from another issuer than the sign-in began at"));
         }

@@ -195,6 +195,24 @@ async fn a_sign_in_ends_once_in_its_own_browser_and_from_its_own_issuer() {
 }
 
 #[tokio::test]
+async fn a_sign_in_that_began_for_another_address_gives_no_tokens() {
+    let (_folder, tokens) = tokens().await;
+    let server = TokenServer::default();
+    let before = source(&server, "https://crm.example/mcp", &tokens).await;
+    let after = source(&server, "https://other.example/mcp", &tokens).await;
+    let ann = user("ann");
+    let offered_before = offered(&before, &ann).await;
+    before.begin(&offered_before, "browser", &own()).await.unwrap();
+    let taken = tokens.take("browser", "the state").await.unwrap();
+    let error = after.finish(taken, returned("https://login.example")).await.unwrap_err();
+    assert!(error.message().contains("address"), "{}", error.message());
+    assert_eq!(server.forms.lock().len(), 0, "no code was exchanged");
+    assert_eq!(after.token(&ann).await.err().unwrap().code(), ErrorCode::SignInRequired);
+    sign_in(&after, &ann).await;
+    assert_eq!(sent(&after.token(&ann).await.unwrap()), "Bearer token-1");
+}
+
+#[tokio::test]
 async fn a_code_opens_its_own_sign_in_and_few_can_be_tried() {
     let (_folder, tokens) = tokens().await;
     let source = source(&TokenServer::default(), "https://crm.example/mcp", &tokens).await;
