@@ -41,7 +41,7 @@ impl Gateway {
     /// caller, for administrators.
     ///
     /// # Errors
-    /// `not_found`, `denied`; `overloaded` when the store cannot be written.
+    /// `not_found`, `denied`; `invalid_request` for an empty id; `overloaded` when the store cannot be written.
     pub(crate) async fn revoke_sign_in(
         &self,
         caller: &Caller,
@@ -53,6 +53,11 @@ impl Gateway {
         if of.is_some() && reach == Reach::Own {
             let message = "the sign-ins of others are revoked by administrators; use a key with the role `admin`";
             return Err(CallError::new(ErrorCode::Denied, message));
+        }
+        // An empty text in the filter stands for all callers.
+        if of.is_some_and(str::is_empty) {
+            let message = "`caller` is empty; write the id of a caller, or leave it out for your own sign-in";
+            return Err(CallError::new(ErrorCode::InvalidRequest, message));
         }
         let filter = UserTokenFilter {
             tenant: (reach != Reach::AllTenants).then_some(&*caller.tenant),

@@ -243,6 +243,7 @@ async fn a_sign_in_is_listed_and_revoked_by_its_caller_or_an_administrator() {
         app.client.delete(url).bearer_auth(format!("key-of-{caller}")).send().await.unwrap().status()
     };
     assert_eq!(revoke("ann", "?caller=bob").await, StatusCode::FORBIDDEN);
+    assert_eq!(revoke("ada", "?caller=").await, StatusCode::BAD_REQUEST, "an empty id is nobody's, not everybody's");
     assert_eq!(revoke("ann", "").await, StatusCode::NO_CONTENT);
     assert_eq!(revoke("ann", "").await, StatusCode::NOT_FOUND);
     wait_for_tools(&app).await;
