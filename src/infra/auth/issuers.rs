@@ -58,12 +58,13 @@ impl Issuers {
         digest: &SecretDigest,
         owner: Option<&Owner>,
     ) -> Result<Arc<Caller>, Refusal> {
-        let asked = self.0.iter().find_map(Tokens::introspection).zip(owner);
-        match asked {
-            Some(((tokens, introspection), owner)) if !is_signed(token) => {
+        match (self.0.iter().find_map(Tokens::introspection), owner) {
+            (Some((tokens, introspection)), Some(owner)) if !is_signed(token) => {
                 // Boxed, because few callers have such a token.
                 Box::pin(tokens.introspect(introspection, token, digest, owner)).await
             }
+            // No issuer is asked, and no earlier answer counts.
+            (Some(_), None) if !is_signed(token) => Err(UNKNOWN_KEY),
             _ if has_three_parts(token) => self.of(token)?.verify(token, digest).await,
             _ => Err(UNKNOWN_KEY),
         }

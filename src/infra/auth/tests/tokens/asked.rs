@@ -93,6 +93,15 @@ async fn only_what_nobody_else_can_check_is_asked_about() {
 }
 
 #[tokio::test]
+async fn no_session_begins_with_an_answer_that_is_remembered() {
+    let authenticator = asking(&Asked::saying(active(json!({})))).await;
+    for opaque in ["opaque", "a.b.c"] {
+        assert!(present(&authenticator, opaque).await.is_ok(), "{opaque}");
+        assert!(authenticator.sign_in(opaque).await.is_err(), "{opaque}");
+    }
+}
+
+#[tokio::test]
 async fn what_the_issuer_does_not_confirm_is_refused() {
     for (answer, why) in [
         (json!({"active": false}), "not active"),
