@@ -13,6 +13,7 @@ use thiserror::Error;
 
 pub(crate) use self::authorization::Authorization;
 use self::digest::DigestUser;
+use self::scheme::Credential;
 use super::executor::Access;
 use crate::config::{AuthSettings, AuthType, CollectionSettings, Identity, SchemeCredentials, Secret};
 use crate::infra::outbound::Outbound;
@@ -103,7 +104,9 @@ impl<'a> Credentials<'a> {
         // The first alternative that can be met; "none" only when no other can.
         let alternatives = required.iter().filter(|requirement| !requirement.is_empty());
         let mut note = None;
-        match alternatives.into_iter().find_map(|requirement| self.meet(requirement)) {
+        let is_as_caller = self.is_as_caller;
+        let counts = |met: &Vec<Credential>| !is_as_caller || met.iter().any(Credential::is_of_caller);
+        match alternatives.into_iter().find_map(|requirement| self.meet(requirement).filter(counts)) {
             Some(credentials) => {
                 let credentials = self.keys_of_alternatives(required, &credentials).unwrap_or(credentials);
                 for credential in credentials {
@@ -112,6 +115,8 @@ impl<'a> Credentials<'a> {
             }
             // An operation without security requirements is not sent credentials.
             None if operation.security.as_ref().is_some_and(Vec::is_empty) => {}
+            // Of a document that says nothing of security, the operator says what its servers take.
+            None if required.is_empty() && self.exchange.is_some() => authorization.exchange = self.exchange.cloned(),
             None if self.may_be_configured(required) => self.add_configured(required, &mut authorization)?,
             None if required.is_empty() || required.iter().any(SecurityRequirement::is_empty) => {}
             None if required.iter().any(|requirement| self.has_headers_for(requirement)) => {}
@@ -136,6 +141,10 @@ impl<'a> Credentials<'a> {
 
     /// Whether `auth_type` says what is sent, where the document's schemes cannot be met.
     fn may_be_configured(&self, required: &[SecurityRequirement]) -> bool {
+        if self.is_as_caller {
+            // What the gateway could do by itself is not done for callers.
+            return false;
+        }
         let is_challenged = |requirement: &SecurityRequirement| {
             let mut schemes = requirement.keys().filter_map(|name| self.api.security_schemes.get(name));
             schemes.any(|scheme| matches!(scheme, SecurityScheme::Digest | SecurityScheme::Challenge(_)))
@@ -220,6 +229,10 @@ impl<'a> Credentials<'a> {
         let problems = if problems.is_empty() { String::new() } else { format!(" ({})", problems.join("; ")) };
         let example = schemes().next().map(String::as_str).unwrap_or_default();
         let required = described(required);
+        if self.is_as_caller {
+            let advice = "set the client of a scheme at which callers sign in, or another `identity`";
+            return format!("it requires {required}, for which there is no token of its caller (`identity`); {advice}");
+        }
         format!("it requires {required}{problems}; set `credentials: {{{example}: …}}` at the collection")
     }
 }

@@ -1,8 +1,11 @@
 //! Credentials by the name of a security scheme.
 
 use super::*;
+use crate::config::{ExchangeSettings, Identity};
 use crate::core::error::ErrorCode;
 use crate::sources::openapi::read::operation::SecurityScheme;
+use crate::sources::openapi::user_scheme::UserScheme;
+use crate::sources::user_tokens::{TokenExchange, TokenRequests};
 
 /// One operation, which requires these schemes together, each with its scopes.
 fn secured(upstream: &Upstream, schemes: &[(&str, SecurityScheme, &[&str])]) -> Api {
@@ -195,4 +198,68 @@ async fn a_key_in_the_query_is_not_repeated_in_errors() {
     let error = call(&tool, json!({})).await.unwrap_err();
     assert_eq!(error.code(), ErrorCode::ToolError);
     assert!(error.message().ends_with(r#"{"detail":[{"key":"[redacted]"},"[redacted]"]}"#), "{}", error.message());
+}
+
+#[tokio::test]
+async fn an_operation_that_is_called_as_its_caller_gets_no_credentials_of_the_gateway_alone() {
+    let upstream = Upstream::start().await;
+    let flow = SecurityScheme::OAuth2 { token_url: None, user_flow: None };
+    let (token, api_key) = (json!({"token": "shared"}), json!({"api_key": "shared"}));
+    let user = json!({"username": "shared", "password": "p"});
+    for (scheme, credentials) in [
+        (SecurityScheme::Bearer, &token),
+        (flow.clone(), &token),
+        (key("key", Location::Header), &api_key),
+        (SecurityScheme::Basic, &user),
+    ] {
+        let api = secured(&upstream, &[("main", scheme.clone(), &[])]);
+        for given in [json!({"auth_config": credentials}), json!({"credentials": {"main": credentials}})] {
+            for identity in ["per_user", "exchange"] {
+                let mut given = given.clone();
+                given["identity"] = identity.into();
+                let (tool, missing) = made(&api, given);
+                assert!(missing.unwrap().contains("`identity`"), "{scheme:?}");
+                call(&tool, json!({})).await.unwrap();
+                let last = upstream.last();
+                assert_eq!((last.header("authorization"), last.header("key")), (None, None), "{scheme:?}");
+            }
+        }
+    }
+    let silent = upstream.api(vec![operation("get", Method::GET, "/pets")]);
+    let (tool, _) = made(&silent, json!({"identity": "per_user", "auth_type": "bearer", "auth_config": token}));
+    call(&tool, json!({})).await.unwrap();
+    assert_eq!(upstream.last().header("authorization"), None);
+
+    // Of alternatives, that with the caller's token counts; what is required with it is sent too.
+    let mut api = secured(&upstream, &[("app", key("key", Location::Header), &[]), ("login", flow, &[])]);
+    let [both] = &api.security[..] else { panic!() };
+    let only = |name: &str| BTreeMap::from([(name.to_owned(), Vec::new())]);
+    for (required, sent) in [(vec![only("app"), only("login")], None), (vec![both.clone()], Some("shared"))] {
+        api.security = required;
+        let user = Some(UserScheme { scheme: "login".to_owned(), source: None });
+        let access = Arc::new(Access { user, ..Access::clone(&access()) });
+        let settings = settings(json!({"identity": "per_user", "auth_config": api_key}));
+        let (tools, report) = definitions("pets", &api, &settings, &access).unwrap();
+        assert_eq!(report.needs_credentials.len(), 0);
+        call(&tools[0], json!({})).await.unwrap();
+        assert_eq!(upstream.last().header("key"), sent);
+    }
+}
+
+#[tokio::test]
+async fn where_a_document_says_nothing_of_security_the_token_made_of_the_callers_is_sent() {
+    let upstream = Upstream::start().await;
+    let forward = ExchangeSettings { audience: Some("pets".to_owned()), ..ExchangeSettings::default() };
+    let Access { outbound, allowed, .. } = Access::clone(&access());
+    let requests = TokenRequests { outbound, allowed, is_secure: false };
+    let exchange = TokenExchange::new("openapi:pets".to_owned(), Identity::Forward, &forward, requests);
+    let access = Arc::new(Access { exchange, ..Access::clone(&access()) });
+    let mut open = operation("open", Method::GET, "/open");
+    open.security = Some(Vec::new());
+    let api = upstream.api(vec![operation("get", Method::GET, "/pets"), open]);
+    let (tools, _) = definitions("pets", &api, &settings(json!({"identity": "forward"})), &access).unwrap();
+    let [silent, open] = &tools[..] else { panic!() };
+    assert_eq!(call(silent, json!({})).await.unwrap_err().code(), ErrorCode::SignInRequired);
+    call(open, json!({})).await.unwrap();
+    assert_eq!(upstream.requests().len(), 1);
 }

@@ -31,6 +31,11 @@ pub(super) enum Credential {
 }
 
 impl Credential {
+    /// Whether it is a token of the caller, or made of one.
+    pub(super) fn is_of_caller(&self) -> bool {
+        matches!(self, Self::User(_) | Self::Exchange(_))
+    }
+
     pub(super) fn add_to(self, to: &mut Authorization) -> Result<(), CredentialError> {
         match self {
             Self::ApiKey { name, location, key } => to.add_api_key(&name, location, key.expose())?,
