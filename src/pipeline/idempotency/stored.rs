@@ -51,9 +51,16 @@ struct StoredReceipt {
     attempts: u32,
 }
 
-/// The reply's text.
+/// The reply's text, without the one-time code of a sign-in that the call needed: whoever has that can sign the caller in.
 pub(super) fn text_of(reply: &Reply) -> Result<String, serde_json::Error> {
-    serde_json::to_string(reply)
+    if reply.outcome.as_ref().err().and_then(CallError::sign_in).is_none() {
+        return serde_json::to_string(reply);
+    }
+    let mut value = serde_json::to_value(reply)?;
+    if let Some(error) = value.get_mut("error_info").and_then(Value::as_object_mut) {
+        error.remove("sign_in");
+    }
+    serde_json::to_string(&value)
 }
 
 /// Parses a stored reply. Keeps the text as well, which is sent again unchanged.
@@ -101,6 +108,7 @@ mod tests {
 
     use super::*;
     use crate::core::call::{CallContext, Caller, Via};
+    use crate::core::error::NeededSignIn;
 
     fn reply(outcome: Result<Answer, CallError>) -> Reply {
         let call = CallContext::new("tool", Arc::new(Caller::anonymous()), Via::Rest);
@@ -137,6 +145,21 @@ mod tests {
             };
             assert_eq!(of(&stored), of(&sent));
         }
+    }
+
+    #[test]
+    fn a_stored_reply_has_no_code_of_a_sign_in() {
+        let needed = NeededSignIn {
+            url: "https://gateway.example/console/upstream-sign-in/6f".to_owned(),
+            code: "BCDF-GHJK".to_owned(),
+            expires_at: "2026-11-26T12:10:00Z".to_owned(),
+            source: "mcp:crm".to_owned(),
+        };
+        let sent = reply(Err(CallError::new(ErrorCode::SignInRequired, "sign in").signing_in_at(needed)));
+        assert!(serde_json::to_string(&sent).unwrap().contains("BCDF-GHJK"));
+        let text = text_of(&sent).unwrap();
+        assert!(!text.contains("BCDF-GHJK"), "{text}");
+        assert_eq!(read(text).unwrap().outcome.as_ref().unwrap_err().code(), ErrorCode::SignInRequired);
     }
 
     #[test]
