@@ -17,7 +17,7 @@ use super::read::operation::{Api, SecurityScheme, UserFlow};
 use crate::config::{CollectionSettings, Identity, Secret};
 use crate::core::call::Deadline;
 use crate::core::json;
-use crate::infra::outbound::{DomainList, Outbound, OutboundRequest, check_status};
+use crate::infra::outbound::{OutboundRequest, check_status};
 use crate::sources::user_tokens::{
     Authorization, Begun, OwnAddresses, Provider, TokenClient, TokenExchange, TokenRequests, UserSource, UserTokens,
 };
@@ -45,8 +45,7 @@ struct DescribedProvider {
     client_id: String,
     client_secret: Secret,
     scopes: Vec<String>,
-    outbound: Outbound,
-    allowed: Arc<DomainList>,
+    requests: TokenRequests,
 }
 
 /// Where users sign in.
@@ -89,11 +88,8 @@ impl UserScheme {
             Some((scheme.clone(), DescribedProvider::of(scheme, described, api, settings, access)?))
         })?;
         let source = tokens.map(|tokens| {
-            let upstream = settings.base_url.as_ref().or_else(|| api.servers.first().map(|server| &server.url));
-            let is_secure = upstream.is_some_and(|url| url.scheme() == "https");
-            let upstream = upstream.map(|url| url.origin().ascii_serialization()).unwrap_or_default();
-            let (outbound, allowed) = (access.outbound.clone(), Arc::clone(&access.allowed));
-            let requests = TokenRequests { outbound, allowed, is_secure };
+            let upstream = upstream(api, settings).map(|url| url.origin().ascii_serialization()).unwrap_or_default();
+            let requests = provider.requests.clone();
             UserSource::new(format!("openapi:{collection}"), upstream, tokens, requests, Box::new(provider))
         });
         Some(Self { scheme, source })
@@ -107,11 +103,18 @@ pub(super) fn exchange(
     settings: &CollectionSettings,
     access: &Access,
 ) -> Option<Arc<TokenExchange>> {
-    let upstream = settings.base_url.as_ref().or_else(|| api.servers.first().map(|server| &server.url));
-    let is_secure = upstream.is_some_and(|url| url.scheme() == "https");
-    let (outbound, allowed) = (access.outbound.clone(), Arc::clone(&access.allowed));
-    let requests = TokenRequests { outbound, allowed, is_secure };
+    let requests = requests(api, settings, access);
     TokenExchange::new(format!("openapi:{collection}"), settings.identity, &settings.exchange, requests)
+}
+
+/// The server that the tokens are for.
+fn upstream<'a>(api: &'a Api, settings: &'a CollectionSettings) -> Option<&'a Url> {
+    settings.base_url.as_ref().or_else(|| api.servers.first().map(|server| &server.url))
+}
+
+fn requests(api: &Api, settings: &CollectionSettings, access: &Access) -> TokenRequests {
+    let is_secure = upstream(api, settings).is_some_and(|url| url.scheme() == "https");
+    TokenRequests { outbound: access.outbound.clone(), allowed: Arc::clone(&access.allowed), is_secure }
 }
 
 impl DescribedProvider {
@@ -137,8 +140,8 @@ impl DescribedProvider {
             _ => return None,
         };
         let scopes = own.and_then(|own| own.scopes.clone()).unwrap_or_else(|| required_scopes(api, scheme));
-        let (outbound, allowed) = (access.outbound.clone(), Arc::clone(&access.allowed));
-        Some(Self { endpoints, client_id, client_secret, scopes, outbound, allowed })
+        let requests = requests(api, settings, access);
+        Some(Self { endpoints, client_id, client_secret, scopes, requests })
     }
 
     async fn authorization(&self, own: &OwnAddresses, needed: &[String]) -> Result<Authorization, String> {
@@ -186,12 +189,18 @@ impl DescribedProvider {
     }
 
     async fn discover(&self, url: &Url) -> Result<Description, String> {
+        // Who could change the description would get the code of the caller and the secret of the client.
+        if !self.requests.permits(url) {
+            let problem =
+                "the address of the provider's description must be https, as that of the API is, without a user name";
+            return Err(problem.to_owned());
+        }
         let request = OutboundRequest {
             max_response_bytes: MAX_BYTES,
-            allowed: &self.allowed,
+            allowed: &self.requests.allowed,
             ..OutboundRequest::get(url.clone(), Deadline::after(DISCOVERY_TIMEOUT))
         };
-        let response = self.outbound.send(request).await.map_err(|error| error.message().to_owned())?;
+        let response = self.requests.outbound.send(request).await.map_err(|error| error.message().to_owned())?;
         check_status(&response).map_err(|error| error.message().to_owned())?;
         json::parse_as(&response.body).map_err(|_| format!("{url} does not describe a provider's endpoints"))
     }
@@ -235,4 +244,32 @@ fn required_scopes(api: &Api, scheme: &str) -> Vec<String> {
 /// 256 bits, in characters that need no encoding.
 fn random() -> String {
     URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::OutboundConfig;
+    use crate::infra::outbound::{DomainList, Outbound};
+
+    #[tokio::test]
+    async fn of_an_api_with_tls_the_provider_is_described_over_tls_too() {
+        let url = Url::parse("http://login.example/.well-known/openid-configuration").unwrap();
+        let requests = TokenRequests {
+            outbound: Outbound::new(&OutboundConfig::default()).unwrap(),
+            allowed: Arc::new(DomainList::any().clone()),
+            is_secure: true,
+        };
+        let provider = DescribedProvider {
+            endpoints: Endpoints::Discovery(url),
+            client_id: "sekisho".to_owned(),
+            client_secret: Secret::new("s"),
+            scopes: Vec::new(),
+            requests,
+        };
+        let callback = Url::parse("https://gateway.example/back").unwrap();
+        let own = OwnAddresses { callback, client_metadata: None };
+        let refused = provider.begin(&own, &[]).await.err().unwrap();
+        assert!(refused.contains("must be https"), "{refused}");
+    }
 }
