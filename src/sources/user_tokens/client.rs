@@ -21,6 +21,9 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// Responses have a few hundred bytes.
 const MAX_BYTES: usize = 64 << 10;
 
+/// Longest lifetime of a token that is believed: the end of one that lasts for millennia is no date that could be stored and read.
+const MAX_LIFETIME: Duration = Duration::from_secs(365 * 24 * 3_600);
+
 /// Maximum characters of an authorization server's own text in a reason.
 const MAX_REASON: usize = 300;
 
@@ -117,6 +120,7 @@ impl TokenRequests {
             return Err(unusable());
         }
         let lifetime = answer.expires_in.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        let lifetime = lifetime.map(|lifetime| lifetime.min(MAX_LIFETIME));
         let Answer { access_token, refresh_token, scope, .. } = answer;
         Ok(TokenAnswer { access_token, refresh_token, lifetime, scope })
     }

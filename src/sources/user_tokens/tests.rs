@@ -22,6 +22,8 @@ use crate::infra::store::{NewUserToken, StoredSignIn};
 struct TokenServer {
     forms: Arc<Mutex<Vec<String>>>,
     refuses: Arc<Mutex<bool>>,
+    /// The lifetime of tokens in seconds; by default an hour.
+    lifetime: Arc<Mutex<Option<f64>>>,
     /// What somebody revokes during the next request.
     revoking: Arc<Mutex<Option<(Store, StoredUserToken)>>>,
     /// What the revocation endpoint was sent, with the authorization of the client.
@@ -42,8 +44,9 @@ impl TokenServer {
             if *server.refuses.lock() {
                 return (axum::http::StatusCode::BAD_REQUEST, axum::Json(json!({"error": "invalid_grant"})));
             }
+            let lifetime = server.lifetime.lock().unwrap_or(3_600.0);
             let token = json!({"access_token": format!("token-{given}"), "refresh_token": format!("refresh-{given}"),
-                "token_type": "Bearer", "expires_in": 3_600});
+                "token_type": "Bearer", "expires_in": lifetime});
             (axum::http::StatusCode::OK, axum::Json(token))
         };
         let revoke = async |State(server): State<Self>, mut headers: HeaderMap, form: String| {
@@ -298,4 +301,18 @@ async fn the_secret_of_a_client_is_not_sent_to_the_server_of_another_upstream() 
     let revoked = server.revoked.lock().clone();
     let was_named: Vec<_> = revoked.iter().map(|(_, authorization)| authorization.is_some()).collect();
     assert_eq!(was_named, [false, true], "{revoked:?}");
+}
+
+#[tokio::test]
+async fn a_lifetime_beyond_all_dates_spoils_no_list() {
+    let (_folder, tokens) = tokens().await;
+    let server = TokenServer::default();
+    let source = source(&server, "https://crm.example/mcp", &tokens).await;
+    for lifetime in [1e12, 1e15, 1e300] {
+        *server.lifetime.lock() = Some(lifetime);
+        sign_in(&source, &user("ann")).await;
+        assert!(source.token(&user("ann")).await.is_ok(), "{lifetime}");
+        let all = UserTokenFilter { max: 10, ..UserTokenFilter::default() };
+        assert_eq!(tokens.list(all).await.unwrap().len(), 1, "{lifetime}");
+    }
 }
