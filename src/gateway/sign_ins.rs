@@ -16,9 +16,11 @@ impl Gateway {
     /// Where the caller signs in to an upstream.
     ///
     /// # Errors
-    /// `not_found`; `unauthenticated` for a caller without credentials; `overloaded` when the store cannot be written.
+    /// `not_found`, also for a server that needs a role which the caller lacks; `unauthenticated` for a caller without credentials;
+    /// `overloaded` when the store cannot be written.
     pub(crate) async fn offer_sign_in(&self, caller: &Caller, source: &str) -> Result<NeededSignIn, CallError> {
-        let found = self.user_source(source).ok_or_else(|| no_source(source))?;
+        let may_use = source.strip_prefix("mcp:").is_none_or(|server| self.mcp_servers.admits(server, caller));
+        let found = self.user_source(source).filter(|_| may_use).ok_or_else(|| no_source(source))?;
         found.offer(&User::of(caller)?, &[]).await
     }
 

@@ -270,6 +270,19 @@ async fn a_sign_in_is_listed_and_revoked_by_its_caller_or_an_administrator() {
 }
 
 #[tokio::test]
+async fn only_who_has_a_role_for_a_server_signs_in_to_it() {
+    let upstream = Upstream::start().await;
+    let narrow = yaml(&upstream).replacen("identity: per_user", "identity: per_user, roles: [support]", 1);
+    let app = TestApp::with(&narrow).await;
+    app.gateway.mcp_servers().settled().await;
+    for (caller, expected) in [("ada", StatusCode::NOT_FOUND), ("ann", StatusCode::OK)] {
+        let (status, said) = answer(app.post("/sign-ins/mcp:far").bearer_auth(format!("key-of-{caller}"))).await;
+        assert_eq!(status, expected, "{caller}: {said}");
+    }
+    app.stop().await;
+}
+
+#[tokio::test]
 async fn an_mcp_client_shows_the_page_and_its_call_goes_on() {
     let upstream = Upstream::start().await;
     let app = app_for(&upstream).await;

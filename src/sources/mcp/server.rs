@@ -188,9 +188,14 @@ impl Server {
 
     /// Whether the caller may use what the server has beside its tools.
     pub(super) fn may_use(&self, caller: &Caller) -> bool {
-        let settings = self.settings();
-        let has_role = settings.roles.is_empty() || caller.has_one_of(&settings.roles);
-        has_role && (caller.tools.admits_all() || operations::are_some_left_to(caller, self, settings))
+        let is_left = || caller.tools.admits_all() || operations::are_some_left_to(caller, self, self.settings());
+        self.admits(caller) && is_left()
+    }
+
+    /// Whether the caller has a role that the server needs.
+    pub(super) fn admits(&self, caller: &Caller) -> bool {
+        let roles = &self.settings().roles;
+        roles.is_empty() || caller.has_one_of(roles)
     }
 
     /// Whether these settings are equivalent to the current ones.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::McpServers;
 use crate::config::Identity;
+use crate::core::call::Caller;
 use crate::sources::mcp::auth::{Callback, OwnAddresses, SignInError, Started};
 use crate::sources::user_tokens::UserSource;
 
@@ -40,6 +41,11 @@ impl McpServers {
     /// Where the callers of a server get their own tokens, if it is called as its callers.
     pub fn user_source(&self, name: &str) -> Option<Arc<UserSource>> {
         self.running.load().get(name)?.connector.user_source.clone()
+    }
+
+    /// Whether the caller has a role that the server needs. Whoever signs in to it may be the one as whom its tools are listed.
+    pub fn admits(&self, name: &str, caller: &Caller) -> bool {
+        self.running.load().get(name).is_some_and(|server| server.admits(caller))
     }
 
     /// A caller has signed in to a server on its own.
