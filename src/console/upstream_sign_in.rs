@@ -112,11 +112,14 @@ pub(super) async fn finish(
         (None, _) => Err(not_begun_here()),
         (_, Err(error)) => Err(error),
     };
-    let response = match finished {
-        Ok(sign_in) => respond(StatusCode::OK, done(&guest, &sign_in)),
-        Err(error) => error_page::of_guest(&guest, &error),
-    };
-    with_cookie(response, "", 0)
+    match finished {
+        Ok(sign_in) => with_cookie(respond(StatusCode::OK, done(&guest, &sign_in)), "", 0),
+        Err(error) => {
+            let page = error_page::of_guest(&guest, &error);
+            // Any site can send a browser here: what is no answer to its sign-in does not end that.
+            if error.code() == ErrorCode::UpstreamError { with_cookie(page, "", 0) } else { page }
+        }
+    }
 }
 
 impl Returned {

@@ -214,7 +214,9 @@ async fn the_session_of_the_console_is_a_proof_and_a_foreign_issuer_ends_a_sign_
     assert_eq!(browser.send(&back, None).await.status(), StatusCode::NOT_FOUND, "the sign-in is over");
     assert_eq!(upstream.grants(), [""; 0], "no code was exchanged");
     let back = prove_again(&mut browser).await;
-    assert_eq!(browser.send(&back, None).await.status(), StatusCode::OK);
+    let made_up = format!("{}/console/upstream-sign-in/callback?state=made-up&code=made-up", app.url);
+    assert_eq!(browser.send(&made_up, None).await.status(), StatusCode::NOT_FOUND);
+    assert_eq!(browser.send(&back, None).await.status(), StatusCode::OK, "a link of another site does not end it");
     wait_for_tools(&app).await;
     assert!(says(&app, "far__whoami", "ann").await.contains("ann"));
     app.stop().await;
