@@ -60,40 +60,30 @@ impl Approvals {
         tool: &Tool,
         arguments: &Arguments,
     ) -> Result<Binding, CallError> {
-        let approval = self.find(id).await?;
-        if approval.caller_key != *call.caller.key {
-            return Err(refusal::not_found());
-        }
-        let binding = Binding::of(call, tool, arguments);
-        let is_same_call = match self.changed_arguments(&approval)? {
-            None => approval.stored.call_digest == binding.call,
-            // The call that was asked for, but with these arguments.
-            Some(changed) => {
-                let asked = Binding::of(call, tool, &self.arguments(&approval)?);
-                approval.stored.call_digest == asked.call && json::digest(&changed) == json::digest(arguments)
-            }
-        };
-        let is_same_session = binding.session.is_some() && approval.stored.session_digest == binding.session;
-        if is_same_call || (approval.covers_several() && is_same_session) {
-            return Ok(binding);
-        }
-        Err(refusal::mismatch(&approval, call))
+        self.binding_in(&self.find(id).await?, call, tool, arguments)
     }
 
-    /// What the approval allows. Nobody else in this process makes its call meanwhile.
+    /// What the approval allows this call. Nobody else in this process makes it meanwhile.
     ///
     /// # Errors
-    /// `approval_denied`, `approval_expired`, `unknown_outcome`.
-    pub async fn standing(self: &Arc<Self>, id: &str) -> Result<Standing, CallError> {
+    /// `approval_mismatch`, `approval_denied`, `approval_expired`, `unknown_outcome`.
+    pub async fn standing(
+        self: &Arc<Self>,
+        id: &str,
+        call: &CallContext,
+        tool: &Tool,
+        arguments: &Arguments,
+    ) -> Result<Standing, CallError> {
         let approval = self.find(id).await?;
         match approval.state {
             ApprovalState::Pending => Ok(Standing::Open),
             ApprovalState::Approved if approval.covers_several() => Ok(Standing::Open),
-            ApprovalState::Approved => Ok(Standing::Once(ApprovedCall {
-                approvals: Arc::clone(self),
-                approval: Box::new(approval),
-                fence: None,
-            })),
+            ApprovalState::Approved => {
+                // An approver may have changed the arguments after they were compared. From now on nobody can.
+                self.binding_in(&approval, call, tool, arguments)?;
+                let (approvals, approval) = (Arc::clone(self), Box::new(approval));
+                Ok(Standing::Once(ApprovedCall { approvals, approval, fence: None }))
+            }
             ApprovalState::Executing if self.runs_elsewhere(&approval).await? => Ok(Standing::RunsElsewhere),
             ApprovalState::Executing => {
                 self.lose(&approval).await?;
@@ -117,6 +107,32 @@ impl Approvals {
         self.metrics.approval(ApprovalEvent::Used);
         _ = slot.write_event(used(id, call));
         Ok(())
+    }
+
+    fn binding_in(
+        &self,
+        approval: &Approval,
+        call: &CallContext,
+        tool: &Tool,
+        arguments: &Arguments,
+    ) -> Result<Binding, CallError> {
+        if approval.caller_key != *call.caller.key {
+            return Err(refusal::not_found());
+        }
+        let binding = Binding::of(call, tool, arguments);
+        let is_same_call = match self.changed_arguments(approval)? {
+            None => approval.stored.call_digest == binding.call,
+            // The call that was asked for, but with these arguments.
+            Some(changed) => {
+                let asked = Binding::of(call, tool, &self.arguments(approval)?);
+                approval.stored.call_digest == asked.call && json::digest(&changed) == json::digest(arguments)
+            }
+        };
+        let is_same_session = binding.session.is_some() && approval.stored.session_digest == binding.session;
+        if is_same_call || (approval.covers_several() && is_same_session) {
+            return Ok(binding);
+        }
+        Err(refusal::mismatch(approval, call))
     }
 
     /// Whether a replica that lives, and is another one, makes the call.

@@ -77,7 +77,7 @@ impl Pipeline {
                 IdempotentOutcome::Answered(reply) => return Ok(Entered::Answered(reply)),
                 IdempotentOutcome::First(guard) => guard,
             };
-            match self.approvals.standing(id).await? {
+            match self.approvals.standing(id, call, tool, valid.as_map()).await? {
                 Standing::Open => return Ok(Entered::First(recorded.into())),
                 Standing::Once(approved) => {
                     let recorded = Recorded { approved: Some((approved, guard)), ..recorded };

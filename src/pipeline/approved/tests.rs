@@ -341,6 +341,24 @@ async fn a_call_whose_arguments_an_approver_changed_runs_with_those_alone() {
     assert_eq!((checkpoint.runs(), state_of(&checkpoint, &id).await), (1, ApprovalState::Done));
 }
 
+/// As if the call were sent again while an approver decides: its arguments were compared, and are changed before it may run.
+#[tokio::test]
+async fn arguments_that_were_changed_after_they_were_compared_are_not_those_that_may_run() {
+    let checkpoint = Checkpoint::with(&Config::default(), always(), counting());
+    let of_agent = || CallContext { via: Via::Agent, ..call() };
+    let (approvals, again) = (&checkpoint.pipeline.approvals, of_agent());
+    let tool = checkpoint.pipeline.registry.find_for(&again).unwrap();
+    let asked = checkpoint.pipeline.call(of_agent(), arguments(1)).await;
+    let id = Arc::clone(&asked.needed_approval().unwrap().id);
+    approvals.check_binding(&id, &again, &tool, &arguments(1)).await.unwrap();
+    let change = Judgement { arguments: Some(arguments(2)), ..yes(ApprovalScope::Once, None) };
+    approvals.decide(&id, &boss(), &change).await.unwrap();
+    let refused = approvals.standing(&id, &again, &tool, &arguments(1)).await.unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::ApprovalMismatch, "{refused}");
+    let approved = approvals.standing(&id, &again, &tool, &arguments(2)).await.unwrap();
+    assert!(matches!(approved, Standing::Once(_)), "{approved:?}");
+}
+
 /// As after `kill -9`, before and after the call is about to be sent.
 #[tokio::test]
 async fn after_a_crash_an_approved_call_runs_and_a_started_one_never_again() {
