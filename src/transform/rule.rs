@@ -1,5 +1,6 @@
 //! One rule, applied to a value or to a text.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::de::IgnoredAny;
@@ -159,10 +160,10 @@ impl Rule {
         if !members.keys().any(found_in) {
             return in_values;
         }
-        let mut in_names = 0;
+        let (mut in_names, mut numbers) = (0, HashMap::new());
         for (mut name, member) in std::mem::take(members) {
             in_names += self.strike_text(&mut name);
-            let name = unused(&name, members);
+            let name = unused(name, members, &mut numbers);
             members.insert(name, member);
         }
         in_values + in_names
@@ -220,12 +221,18 @@ fn parsed(text: &str) -> Option<Value> {
     serde_json::from_slice(&exact.text).ok()
 }
 
-/// The name, with a number if there is such a member.
-fn unused(name: &str, members: &Map<String, Value>) -> String {
-    let (mut unused, mut number) = (name.to_owned(), 2);
-    while members.contains_key(&unused) {
-        unused = format!("{name} {number}");
-        number += 1;
+/// The name, with a number if there is such a member. `numbers`: by name the next one to try, since thousands of names may become
+/// one.
+fn unused(name: String, members: &Map<String, Value>, numbers: &mut HashMap<String, usize>) -> String {
+    if !members.contains_key(&name) {
+        return name;
     }
-    unused
+    let number = numbers.entry(name.clone()).or_insert(2);
+    loop {
+        let unused = format!("{name} {number}");
+        *number += 1;
+        if !members.contains_key(&unused) {
+            return unused;
+        }
+    }
 }

@@ -71,6 +71,15 @@ fn detectors_look_into_every_text_and_name_or_into_those_of_a_path() {
     assert_eq!(changed(&[cards], json!({"n": 4_111_111_111_111_111_u64})).0, json!({"n": "[redacted]"}));
 }
 
+/// An upstream chooses the names: a search for each free number from the first one would take minutes.
+#[test]
+fn many_names_that_become_one_are_numbered_in_time() {
+    let members: serde_json::Map<_, _> = (0..20_000).map(|n| (format!("u{n}@b.example"), json!(n))).collect();
+    let (value, found) = changed(&[emails()], Value::Object(members));
+    assert_eq!((value.as_object().unwrap().len(), found[0].2), (20_000, 20_000));
+    assert_eq!((&value["[redacted]"], &value["[redacted] 20000"]), (&json!(0), &json!(19_999)));
+}
+
 #[test]
 fn rules_are_for_the_tools_that_they_name_and_apply_in_order() {
     let config = TransformConfig {
