@@ -12,6 +12,9 @@ use regex::Regex;
 use crate::config::Detector;
 
 /// Private keys, tokens of known forms, and passwords. Where a group is matched, only that is the secret.
+///
+/// A part that goes on over the beginnings of others, and of itself, does not belong here: each search would read to the end of the
+/// text before it knows that this part is not found.
 static SECRETS: LazyLock<Regex> = LazyLock::new(|| {
     compiled(
         r#"(?x)
@@ -26,14 +29,17 @@ static SECRETS: LazyLock<Regex> = LazyLock::new(|| {
         | \bsk-[A-Za-z0-9_-]{20,}
         | \bAIza[A-Za-z0-9_-]{35}
         | \b(?:hf|npm)_[A-Za-z0-9]{30,}
-        | \beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*
         | (?i:\bbearer)\s+([A-Za-z0-9._~+/-]{16,}=*)
-        | \b[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*:([^\s/@]+)@
+        | ://[^\s/:@]*:([^\s/@]+)@
         | (?i:password|passwd|secret|api[_-]?key|access[_-]?key|access[_-]?token|auth[_-]?token|private[_-]?key)
           \\*["']?\s*[:=]\s*\\*["']?([^\s"',;&\\]{8,})
         "#,
     )
 });
+
+/// JSON Web Tokens. They are searched for alone, since one without an end goes on over everything in base64.
+static WEB_TOKENS: LazyLock<Regex> =
+    LazyLock::new(|| compiled(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"));
 
 /// Also as in URLs, with `%40`. Any letters: addresses may be internationalized (RFC 6531).
 static EMAILS: LazyLock<Regex> = LazyLock::new(|| {
@@ -92,7 +98,21 @@ fn secrets(text: &str) -> Vec<Range<usize>> {
         let part = captures.iter().skip(1).flatten().next();
         part.or_else(|| captures.get(0)).map(|found| found.range())
     });
-    found.collect()
+    let mut found: Vec<_> = found.chain(WEB_TOKENS.find_iter(text).map(|token| token.range())).collect();
+    found.sort_unstable_by_key(|place| place.start);
+    joined(found)
+}
+
+/// Places that overlap become one.
+fn joined(places: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    let mut joined: Vec<Range<usize>> = Vec::with_capacity(places.len());
+    for place in places {
+        match joined.last_mut() {
+            Some(last) if place.start < last.end => last.end = last.end.max(place.end),
+            _ => joined.push(place),
+        }
+    }
+    joined
 }
 
 /// A card number begins and ends where digits or a group of them do.

@@ -20,6 +20,7 @@ fn secrets_of_known_forms_are_found_and_other_words_are_not() {
         (&*format!("({managed})"), "(#)"),
         (&*format!("sk-{}", "aB3-".repeat(6)), "#"),
         (&*format!("cookie {jwt}; next"), "cookie #; next"),
+        (&*format!("Bearer {jwt}, {jwt} AKIAIOSFODNN7EXAMPLE"), "Bearer #, # #"),
         (&*format!("a {key} b"), "a # b"),
         ("-----BEGIN PRIVATE KEY-----\nMIIB cut", "#"),
         ("Authorization: Bearer abcdefgh12345678==", "Authorization: Bearer #"),
@@ -32,6 +33,20 @@ fn secrets_of_known_forms_are_found_and_other_words_are_not() {
         ("AKIAshort", "AKIAshort"),
     ] {
         assert_eq!(struck(Detector::Secrets, text), expected);
+    }
+}
+
+/// A hostile tool answers so. If the search for each reads to the end of the text, that takes minutes.
+#[test]
+fn secrets_among_beginnings_of_others_are_found_in_time() {
+    for part in [
+        "x.AKIAIOSFODNN7EXAMPLE.",
+        "eyJ-AKIAIOSFODNN7EXAMPLE-",
+        "://u:;AKIAIOSFODNN7EXAMPLE;",
+        "-----BEGIN AKIAIOSFODNN7EXAMPLE ",
+    ] {
+        let struck = struck(Detector::Secrets, &part.repeat(20_000));
+        assert_eq!(struck.matches('#').count(), 20_000, "{part}");
     }
 }
 
