@@ -104,16 +104,22 @@ impl Rule {
         self.change_value(value, counts);
     }
 
-    /// Changes a text in place of a value: like the value if it is JSON, otherwise what detectors find in it, if the rule has no
-    /// paths. Returns whether it is one of the two.
+    /// Changes a text in place of a value: like the value if it is JSON, otherwise what a path selects that selects the whole.
+    /// Returns whether it is one of the two.
     pub(super) fn change_text(&self, text: &mut String, counts: &mut [usize]) -> bool {
-        if self.change_json(text, counts) {
+        if !self.replaces_whole() && self.change_json(text, counts) {
             return true;
         }
-        if self.anywhere {
-            Self::add(self.strike_text(text), counts);
+        if !self.selects_whole() {
+            return false;
         }
-        self.anywhere
+        let mut value = Value::String(std::mem::take(text));
+        self.change_value(&mut value, counts);
+        *text = match value {
+            Value::String(text) => text,
+            other => other.to_string(),
+        };
+        true
     }
 
     /// Counts what was found without a path.
@@ -204,7 +210,12 @@ impl Rule {
 
     /// Whether it replaces a value as a whole, whatever that is.
     fn replaces_whole(&self) -> bool {
-        self.detectors.is_empty() && self.paths.iter().any(|path| path.text.trim() == WHOLE)
+        self.detectors.is_empty() && self.selects_whole()
+    }
+
+    /// So does a rule without paths.
+    fn selects_whole(&self) -> bool {
+        self.paths.iter().any(|path| path.text.trim() == WHOLE)
     }
 
     /// What takes the place of a part of a text.

@@ -141,6 +141,24 @@ fn paths_look_into_texts_that_are_json() {
 }
 
 #[test]
+fn the_path_of_the_whole_selects_each_text_of_an_mcp_server() {
+    let two = || {
+        let content = vec![text("by a@b.example"), text(r#"{"n": 1}"#)];
+        of_mcp(json!("by a@b.example\n{\"n\": 1}"), content)
+    };
+    let mut whole = two();
+    let found = transforms(&[by_path("$")]).change_output(&mut whole);
+    let expected = "[redacted]\n[redacted]";
+    assert_eq!((&whole.value, whole.text.as_deref(), found[0].count), (&json!(expected), Some(expected), 2));
+    assert!(whole.mcp.unwrap().content.iter().all(|block| block["text"] == "[redacted]"));
+    let mut found_in_it = two();
+    transforms(&[TransformRule { paths: vec!["$".into()], ..emails() }]).change_output(&mut found_in_it);
+    let expected = "by [redacted]\n{\"n\": 1}";
+    assert_eq!((&found_in_it.value, found_in_it.text.as_deref()), (&json!(expected), Some(expected)));
+    assert_eq!(found_in_it.mcp.unwrap().content[0]["text"], "by [redacted]");
+}
+
+#[test]
 fn a_text_of_unusual_json_hides_nothing_from_a_path() {
     let rules = transforms(&[by_path("$.iban")]);
     for (said, expected) in [
