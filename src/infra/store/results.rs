@@ -67,10 +67,14 @@ impl Store {
         let mut excess = sum.saturating_sub(i64::try_from(max_bytes).unwrap_or(i64::MAX));
         let mut objects = Vec::new();
         while excess > 0 {
-            let removed = remove_oldest_of_largest(&mut transaction, new).await.map_err(failed)?;
-            let Some((bytes, object)) = removed else { break };
-            excess -= bytes;
-            objects.extend(object.as_deref().and_then(BlobKey::parse));
+            let removed = remove_oldest_of_largest(&mut transaction, new, excess).await.map_err(failed)?;
+            if removed.is_empty() {
+                break;
+            }
+            for (bytes, object) in removed {
+                excess -= bytes;
+                objects.extend(object.as_deref().and_then(BlobKey::parse));
+            }
         }
         transaction.commit().await.map_err(failed)?;
         Ok(objects)
@@ -156,24 +160,28 @@ impl Store {
     }
 }
 
-/// Never the new one: it is smaller than what a tenant may have.
+/// As many as make up the excess, if that caller has them: thousands of small ones in one statement, since other calls wait for the
+/// transaction. Never the new one: it is smaller than what a tenant may have.
 async fn remove_oldest_of_largest(
     connection: &mut AnyConnection,
     new: NewResult<'_>,
-) -> sqlx::Result<Option<(i64, Option<String>)>> {
-    let removed: Vec<(i64, Option<String>)> = sqlx::query_as(
-        "DELETE FROM results WHERE handle = (
-             SELECT handle FROM results WHERE tenant = $1 AND handle <> $2 AND caller_key = (
-                 SELECT caller_key FROM results WHERE tenant = $1 AND handle <> $2
-                 GROUP BY caller_key ORDER BY SUM(bytes) DESC, caller_key LIMIT 1)
-             ORDER BY created, handle LIMIT 1)
+    excess: i64,
+) -> sqlx::Result<Vec<(i64, Option<String>)>> {
+    sqlx::query_as(
+        "DELETE FROM results WHERE handle IN (
+             SELECT handle FROM (
+                 SELECT handle, CAST(SUM(bytes) OVER (ORDER BY created, handle) AS BIGINT) - bytes AS bytes_before
+                 FROM results WHERE tenant = $1 AND handle <> $2 AND caller_key = (
+                     SELECT caller_key FROM results WHERE tenant = $1 AND handle <> $2
+                     GROUP BY caller_key ORDER BY SUM(bytes) DESC, caller_key LIMIT 1)
+             ) AS of_largest WHERE bytes_before < $3)
          RETURNING bytes, object",
     )
     .bind(new.owner.tenant)
     .bind(new.handle)
+    .bind(excess)
     .fetch_all(connection)
-    .await?;
-    Ok(removed.into_iter().next())
+    .await
 }
 
 fn signed(bytes: u64) -> i64 {
@@ -238,6 +246,36 @@ mod tests {
         }
         let elsewhere = ResultOwner { tenant: "other", caller_key: "other\u{1f}ann", ..ANN };
         assert_eq!(keep(&store, "c1", elsewhere, &text("c1")).await, [], "another tenant has its own share");
+    }
+
+    /// The others of the store wait meanwhile.
+    #[tokio::test]
+    async fn thousands_of_small_results_are_removed_for_a_large_one_in_time() {
+        let store = test_store().await;
+        sqlx::query(
+            "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 20000)
+             INSERT INTO results (handle, tenant, caller_key, session, content_type, bytes, sealed, created, expires)
+             SELECT 'old' || CAST(n AS TEXT), $1, $2, '', 'text/plain', 10, 'x', n, 4102444800000000 FROM numbers",
+        )
+        .bind(ANN.tenant)
+        .bind(ANN.caller_key)
+        .execute(&store.pool)
+        .await
+        .unwrap();
+        let (content, lifetime) = (object("new"), HOUR);
+        let new = NewResult {
+            handle: "new",
+            owner: BOB,
+            content_type: "text/plain",
+            bytes: 199_995,
+            content: &content,
+            lifetime,
+        };
+        assert_eq!(store.keep_result(new, 200_000).await.unwrap(), []);
+        assert_eq!(store.result("old20000", ANN).await.unwrap(), None);
+        assert!(store.result("new", BOB).await.unwrap().is_some());
+        let new = NewResult { handle: "newer", owner: ANN, bytes: 20, ..new };
+        assert_eq!(store.keep_result(new, 200_000).await.unwrap(), [BlobKey::of(["results", "new"])]);
     }
 
     #[tokio::test]

@@ -15,3 +15,4 @@ CREATE TABLE results (
 );
 CREATE INDEX results_by_caller ON results (tenant, caller_key, created);
 CREATE INDEX results_by_expiry ON results (expires);
+CREATE INDEX results_by_object ON results (object) WHERE object IS NOT NULL;
