@@ -11,6 +11,9 @@ use crate::sources::builtin::side_thread::Stop;
 /// Longer lines are read in pieces, each of which counts as one.
 const MAX_LINE_BYTES: usize = 1_000;
 
+/// Longer elements are searched in pieces, since the search of one cannot be interrupted.
+const MAX_SEARCHED_BYTES: usize = 16 << 10;
+
 /// What a page has beside its content.
 const ENVELOPE_BYTES: usize = 200;
 
@@ -72,7 +75,7 @@ fn add_lines(
 ) -> Result<(), CallError> {
     let (mut shown, mut bytes, mut total, mut count) = (String::new(), 0, 0, 0);
     let mut is_full = false;
-    for (number, line) in (1_usize..).zip(text.lines().flat_map(pieces)) {
+    for (number, line) in (1_usize..).zip(text.lines().flat_map(|line| pieces(line, MAX_LINE_BYTES))) {
         check_time(stop)?;
         if part.grep.as_ref().is_some_and(|grep| !grep.is_match(line)) {
             continue;
@@ -106,7 +109,11 @@ fn add_elements(
     let mut matching = Vec::new();
     for element in elements {
         check_time(stop)?;
-        if part.grep.as_ref().is_none_or(|grep| grep.is_match(&text_of(&element))) {
+        let is_match = match &part.grep {
+            Some(grep) => has_match(grep, &text_of(&element), stop)?,
+            None => true,
+        };
+        if is_match {
             matching.push(element);
         }
     }
@@ -143,12 +150,22 @@ fn add_place(page: &mut Map<String, Value>, part: &Part, total: usize, count: us
     }
 }
 
-/// A line in pieces of at most [`MAX_LINE_BYTES`].
-fn pieces(line: &str) -> impl Iterator<Item = &str> {
-    let mut rest = Some(line);
+fn has_match(grep: &Regex, text: &str, stop: &Stop) -> Result<bool, CallError> {
+    for piece in pieces(text, MAX_SEARCHED_BYTES) {
+        check_time(stop)?;
+        if grep.is_match(piece) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// A text in pieces of at most so many bytes; of an empty one the one piece is empty.
+fn pieces(text: &str, max_bytes: usize) -> impl Iterator<Item = &str> {
+    let mut rest = Some(text);
     std::iter::from_fn(move || {
-        let line = rest?;
-        let (piece, more) = line.split_at(line.floor_char_boundary(MAX_LINE_BYTES));
+        let text = rest?;
+        let (piece, more) = text.split_at(text.floor_char_boundary(max_bytes));
         rest = (!more.is_empty()).then_some(more);
         Some(piece)
     })
@@ -173,5 +190,24 @@ fn check_time(stop: &Stop) -> Result<(), CallError> {
     match stop.requested() {
         true => Err(CallError::tool("reading the result takes too long; select less first")),
         false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sources::builtin::side_thread::tests::never;
+
+    #[test]
+    fn a_long_text_is_searched_in_pieces_and_no_longer_than_there_is_time() {
+        let (caller, stop) = never();
+        let (grep, text) = (Regex::new("needle$").unwrap(), format!("{}needle", "関".repeat(20_000)));
+        assert!(has_match(&grep, &text, &stop).unwrap());
+        assert!(!has_match(&grep, "", &stop).unwrap());
+        assert!(has_match(&Regex::new("^$").unwrap(), "", &stop).unwrap());
+        assert!(pieces(&text, MAX_SEARCHED_BYTES).all(|piece| piece.len() <= MAX_SEARCHED_BYTES));
+        assert_eq!(pieces(&text, MAX_SEARCHED_BYTES).collect::<String>(), text);
+        drop(caller);
+        assert!(has_match(&grep, &text, &stop).unwrap_err().message().contains("too long"));
     }
 }
