@@ -54,8 +54,9 @@ impl ConversationRuns {
         }
         answers.append(&mut outcome.answers);
         let is_open = |open: &OpenCall| !answers.iter().any(|answer| answer.call_id == open.call.id);
-        let open: Vec<_> = paused.into_iter().filter(is_open).collect();
+        let open: Vec<_> = paused.iter().filter(|open| is_open(open)).cloned().collect();
         answers.extend(resume::known_answers(self.store(), &open, request.user_input.is_some()).await?);
+        resume::end_calls_not_made(self.store(), &paused, &answers).await?;
         let messages = written(&run, answers, added);
         journal.store_usage().await;
         let title = match title {

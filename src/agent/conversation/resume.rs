@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use super::context::Context;
 use super::history::{MAY_HAVE_HAPPENED, NOT_MADE, OpenCall};
 use super::journal::{Journaled, message_of};
@@ -14,7 +16,7 @@ use crate::agent::Toolbox;
 use crate::agent::message::ToolMessage;
 use crate::agent::toolbox::ToolboxCall;
 use crate::core::error::{CallError, ErrorCode};
-use crate::infra::store::{Store, ToolExecution};
+use crate::infra::store::{Store, ToolExecution, ToolOutcome};
 
 /// The answers that the journal has, and a sentence for each other call. If the user has not said anything since
 /// (`is_followed`), calls for which their run paused stay open: the next run makes them.
@@ -34,6 +36,28 @@ pub(super) async fn known_answers(
         }
     }
     Ok(answers)
+}
+
+/// Ends in the journal the calls for which a run paused, and which were answered without being made.
+///
+/// # Errors
+/// `internal`: the store cannot be used.
+pub(super) async fn end_calls_not_made(
+    store: &Store,
+    paused: &[OpenCall],
+    answers: &[ToolMessage],
+) -> Result<(), CallError> {
+    for open in paused {
+        let Some(answer) = answers.iter().find(|answer| answer.call_id == open.call.id) else { continue };
+        if !is_paused(open, execution(store, open).await?.as_ref()) {
+            continue;
+        }
+        let text = answer.text.strip_prefix("Error: ").unwrap_or(&answer.text).to_owned();
+        let outcome = ToolOutcome { text, images: None, is_error: true };
+        let ended = store.end_tool_execution((&open.run, &open.call.id), &outcome, &[], Some(Timestamp::now())).await;
+        ended.map_err(CallError::from)?;
+    }
+    Ok(())
 }
 
 impl ConversationRuns {

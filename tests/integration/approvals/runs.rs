@@ -273,6 +273,9 @@ async fn what_the_user_says_meanwhile_is_answered_without_the_call() {
     assert_eq!(said[4..], ["user: Never mind.", "assistant: Done."]);
     let (_, shown) = show(&app, "key-of-boss", &approval).await;
     assert_eq!((&shown["status"], runs_of(&app, "echo").await), (&json!("pending"), 0.0));
+    let calls = ok(app.get("/api/logs/tool_executions").bearer_auth("key-of-ann")).await;
+    let calls = calls["rows"].as_array().unwrap();
+    assert!(calls.iter().all(|call| call["ended_at"].is_string()), "{calls:?}");
 }
 
 /// `/api/chat` is an API over conversations.
