@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 use super::new_handle;
+use crate::core::json;
 
 /// What a result is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +63,7 @@ impl ResultKind {
 /// The object or list of JSON that a text is.
 fn json_in(text: &str) -> Option<Value> {
     let is_json = text.trim_start().starts_with(['{', '[']);
-    is_json.then(|| serde_json::from_str(text).ok()).flatten()
+    is_json.then(|| json::lenient(text).ok()).flatten()
 }
 
 #[cfg(test)]
@@ -93,5 +94,7 @@ mod tests {
             assert_eq!(large.value.is_null(), kind == ResultKind::Text);
             assert_eq!(ResultKind::of_content_type(kind.content_type()), kind);
         }
+        let large = LargeResult::new(&json!("[12345678901234567890123]"), "");
+        assert_eq!(large.value, json!(["12345678901234567890123"]), "no digit is lost");
     }
 }

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 use serde_json_path::{JsonPath, NormalizedPath};
 use thiserror::Error;
@@ -224,12 +223,9 @@ impl Rule {
     }
 }
 
-/// The text, if it is a JSON object or array. Read leniently, so that no path misses a value: of members with one name the last
-/// counts. Integers beyond 64 bits become strings of their digits.
+/// The text, if it is a JSON object or array. Read leniently, so that no path misses a value.
 fn parsed(text: &str) -> Option<Value> {
-    let is_json = text.trim_start().starts_with(['{', '[']) && serde_json::from_str::<IgnoredAny>(text).is_ok();
-    let exact = is_json.then(|| json::exact(text.as_bytes(), |_| true))?;
-    serde_json::from_slice(&exact.text).ok()
+    text.trim_start().starts_with(['{', '[']).then(|| json::lenient(text).ok()).flatten()
 }
 
 /// The name, with a number if there is such a member. `numbers`: by name the next one to try, since thousands of names may become

@@ -4,6 +4,7 @@ use regex::Regex;
 use serde_json::{Map, Value, json};
 
 use crate::core::error::CallError;
+use crate::core::json;
 use crate::results::{OpenedResult, ResultKind, preview_of_value};
 use crate::sources::builtin::json_query;
 use crate::sources::builtin::side_thread::Stop;
@@ -49,7 +50,7 @@ pub(super) fn read(result: &OpenedResult, part: &Part, bounds: Bounds, stop: &St
         add_lines(&mut page, &result.text, part, room, stop)?;
         return Ok(Value::Object(page));
     }
-    let whole = serde_json::from_str(&result.text).map_err(CallError::internal)?;
+    let whole = json::lenient(&result.text).map_err(CallError::internal)?;
     let selected = match &part.query {
         Some(query) => json_query::select(query, &whole, (bounds.memory, bounds.memory), stop)?,
         None => whole,

@@ -67,6 +67,16 @@ async fn json_is_read_by_a_query_and_in_pages() {
 }
 
 #[tokio::test]
+async fn the_digits_of_large_integers_in_a_text_that_is_json_are_kept() {
+    let reading = Reading::new().await;
+    let handle = reading.keep(&json!(r#"{"id": 12345678901234567890123, "n": 1}"#)).await;
+    let page = reading.page(&handle, json!({"query": "id"})).await.unwrap();
+    assert_eq!(page["text"], "12345678901234567890123\n");
+    let whole = reading.page(&handle, json!({})).await.unwrap();
+    assert_eq!(whole["value"], json!({"id": "12345678901234567890123", "n": 1}));
+}
+
+#[tokio::test]
 async fn each_page_fits_and_all_of_them_are_the_whole() {
     let reading = Reading::new().await;
     let handle = reading.keep(&rows()).await;
