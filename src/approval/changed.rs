@@ -1,5 +1,9 @@
 //! The arguments of an approval, and those that an approver put in their place.
 
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::iter::repeat;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -7,6 +11,7 @@ use super::{Approval, Approvals, MAX_ARGUMENTS, refusal, sealed_for};
 use crate::core::call::{Arguments, Via};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::json;
+use crate::core::text_direction::visible;
 
 /// What is sealed once an approver has changed the arguments.
 #[derive(Serialize, Deserialize)]
@@ -59,9 +64,11 @@ impl Approvals {
 }
 
 impl Approval {
-    /// Arguments that an approver writes. What approvers do not see stays as it was asked.
+    /// Arguments that an approver writes. What approvers do not see stays as it was asked, and so do texts that are written as they
+    /// were shown, with some characters escaped.
     pub fn with_masked(&self, asked: &Arguments, written: Arguments) -> Arguments {
-        let (asked, mut written) = (Value::Object(asked.clone()), Value::Object(written));
+        let asked = Value::Object(asked.clone());
+        let mut written = as_asked(&asked, Value::Object(written));
         for path in &self.details.masks {
             if let (Some(kept), Some(place)) = (asked.pointer(path), written.pointer_mut(path)) {
                 *place = kept.clone();
@@ -86,5 +93,54 @@ impl Approval {
             return Ok(());
         };
         Err(CallError::new(ErrorCode::InvalidRequest, problem))
+    }
+}
+
+/// What is written, where each text and name that is as it was shown is as it was asked.
+fn as_asked(asked: &Value, written: Value) -> Value {
+    match (asked, written) {
+        (Value::String(asked), Value::String(written)) if written == visible(asked) => Value::String(asked.clone()),
+        (Value::Array(asked), Value::Array(written)) => {
+            let asked = asked.iter().map(Some).chain(repeat(None));
+            let elements = written.into_iter().zip(asked).map(|(written, asked)| match asked {
+                Some(asked) => as_asked(asked, written),
+                None => written,
+            });
+            elements.collect()
+        }
+        (Value::Object(asked), Value::Object(written)) => {
+            let shown: HashMap<Cow<'_, str>, &String> = asked.keys().map(|name| (visible(name), name)).collect();
+            let members = written.into_iter().map(|(name, written)| {
+                let name = match shown.get(name.as_str()) {
+                    Some(shown) if !asked.contains_key(&name) => (*shown).clone(),
+                    _ => name,
+                };
+                let written = match asked.get(&name) {
+                    Some(asked) => as_asked(asked, written),
+                    None => written,
+                };
+                (name, written)
+            });
+            Value::Object(members.collect())
+        }
+        (_, written) => written,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_left_as_it_was_shown_stays_as_it_was_asked() {
+        let asked = json!({"text": "a\nb", "k\u{200f}": ["x\u{0}", "y\n"], "n": 1});
+        let written =
+            json!({"text": "a\\u000ab", "k\\u200f": ["x\\u0000", "z", "\\u000a"], "n": 2, "new": "a\\u000ab"});
+        let expected = json!({"text": "a\nb", "k\u{200f}": ["x\u{0}", "z", "\\u000a"], "n": 2, "new": "a\\u000ab"});
+        assert_eq!(as_asked(&asked, written), expected);
+        let alike = json!({"k\u{200f}": "hidden", "k\\u200f": "plain"});
+        assert_eq!(as_asked(&alike, json!({"k\\u200f": "other"})), json!({"k\\u200f": "other"}));
     }
 }
