@@ -11,6 +11,7 @@ use crate::approval::{Approval, Judgement, MAX_WAIT, Waited};
 use crate::core::approval::ApprovalState;
 use crate::core::call::{Arguments, CallContext, Caller, Via};
 use crate::core::error::{CallError, ErrorCode, NeededApproval};
+use crate::core::json;
 use crate::infra::store::ApprovalFilter;
 use crate::pipeline::Answered;
 use crate::policy::ApproverInput;
@@ -59,18 +60,22 @@ impl Gateway {
             let answer = WaitedAnswer { answered, changed };
             let Some((again, needed)) = again.zip(answer.answered.needed_approval().cloned()) else { return answer };
             // Boxed, because few calls wait.
-            next = match Box::pin(self.decided_call(again, needed, &max_wait)).await {
-                Some(decided) => decided,
-                None => return answer,
-            };
+            let Some(decided) = Box::pin(self.decided_call(again, needed, &max_wait)).await else { return answer };
+            // What an approver wrote may need another approval, which has nothing in its place.
+            next = DecidedCall { changed: decided.changed.or(answer.changed), ..decided };
         }
     }
 
-    /// Makes a call for which the run of an agent paused, with what its approval has for it.
+    /// Makes a call for which the run of an agent paused, with what its approval has for it. `written`: what the model wrote.
     ///
     /// # Errors
     /// The approval, while nobody has decided about it.
-    pub(crate) async fn call_of_paused_run(&self, call: CallContext, id: &str) -> Result<WaitedAnswer, NeededApproval> {
+    pub(crate) async fn call_of_paused_run(
+        &self,
+        call: CallContext,
+        written: Arguments,
+        id: &str,
+    ) -> Result<WaitedAnswer, NeededApproval> {
         let approvals = &self.pipeline.approvals;
         let decided = match approvals.find(id).await {
             Ok(approval) if approval.state == ApprovalState::Pending => return Err(approvals.needed(&approval)),
@@ -81,8 +86,17 @@ impl Gateway {
             Ok(decided) => decided,
             Err(error) => return Ok(WaitedAnswer { answered: Answered::refused(&call, error), changed: None }),
         };
+        let changed = if approval.is_changed() { changed } else { self.unless_written(&call, written, &arguments) };
+        let changed = changed.filter(|_| approval.caller_key == *call.caller.key);
         let call = CallContext { approval: Some(approval.id), ..call };
         Ok(WaitedAnswer { answered: self.pipeline.call(call, arguments).await, changed })
+    }
+
+    /// The arguments with which a call is made, if they are those that an approver wrote before this approval was needed.
+    fn unless_written(&self, call: &CallContext, written: Arguments, made: &Arguments) -> Option<Arguments> {
+        let tool = self.pipeline.registry.find_for(call).ok()?;
+        let valid = tool.valid_arguments(written).ok()?;
+        (json::digest(valid.as_map()) != json::digest(made)).then(|| made.clone())
     }
 
     /// The call of an approval that is decided in time, with the arguments that were kept.

@@ -101,7 +101,7 @@ impl Toolbox for InProcess {
             let max_wait = match on_approval {
                 OnApproval::Resume(approval) => {
                     // Boxed, because few runs have paused.
-                    return match Box::pin(self.gateway.call_of_paused_run(context, &approval)).await {
+                    return match Box::pin(self.gateway.call_of_paused_run(context, arguments, &approval)).await {
                         Ok(answer) => answer.into(),
                         Err(needed) => undecided(needed),
                     };

@@ -6,7 +6,7 @@ use super::*;
 use crate::agent::models::Replay;
 use crate::agent::{Agent, Event, Message, RunInput};
 use crate::approval::Judgement;
-use crate::config::{AgentProfile, ApprovalRule, Config, ToolOverride};
+use crate::config::{AgentProfile, ApprovalRule, Config, PolicyConfig, ToolOverride};
 use crate::core::approval::ApprovalScope;
 use crate::infra::store::test_support::age_approval;
 
@@ -80,6 +80,10 @@ impl Approving {
         let mut config = Config::default();
         let always = ToolOverride { approval: Some(ApprovalRule::Always), ..ToolOverride::default() };
         config.tools.overrides.insert("calculator".into(), always);
+        Self::of(config).await
+    }
+
+    async fn of(config: Config) -> Self {
         let (toolbox, state) = toolbox_with(config).await;
         Self { toolbox, _state: state }
     }
@@ -150,6 +154,25 @@ async fn a_call_runs_with_the_arguments_that_an_approver_wrote_and_the_model_is_
     assert_eq!(invalid, Err(ErrorCode::InvalidArguments));
     approving.decide(&id, true, Some(json!({"expression": "6*8"}))).await.unwrap();
     for on_approval in [OnApproval::Pause, OnApproval::Resume(id)] {
+        let answer = approving.calculate("6*7", on_approval).await;
+        let told = "[The approver changed the arguments to {\"expression\":\"6*8\"}.]\n48";
+        assert!(answer.success && answer.text == told, "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_model_is_told_of_a_change_that_needs_an_approval_of_its_own() {
+    let folder = TempDir::new().unwrap();
+    let rules = "deny[\"no\"] { false }\nrequire_approval[reason] { reason := input.arguments.expression }";
+    std::fs::write(folder.path().join("tools.rego"), format!("package tools\n{rules}\n")).unwrap();
+    let policy = PolicyConfig { directory: Some(folder.path().to_owned()), ..PolicyConfig::default() };
+    let approving = Approving::of(Config { policy, ..Config::default() }).await;
+    let first = approving.paused("6*7").await;
+    approving.decide(&first, true, Some(json!({"expression": "6*8"}))).await.unwrap();
+    let second = approving.paused("6*7").await;
+    assert_ne!(second, first, "its approver was not shown why what is written now needs approval");
+    approving.decide(&second, true, None).await.unwrap();
+    for on_approval in [OnApproval::Pause, OnApproval::Resume(second)] {
         let answer = approving.calculate("6*7", on_approval).await;
         let told = "[The approver changed the arguments to {\"expression\":\"6*8\"}.]\n48";
         assert!(answer.success && answer.text == told, "{answer:?}");
