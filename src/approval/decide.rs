@@ -46,9 +46,27 @@ impl Approvals {
     /// `denied` for the approver's own call or a second approval by one person, `invalid_request` for what is decided already,
     /// a scope that it cannot have or arguments that cannot be changed, `overloaded` when it cannot be written.
     pub async fn decide(&self, id: &str, approver: &Caller, judgement: &Judgement) -> Result<Approval, CallError> {
+        self.decide_seen(&self.find(id).await?, approver, judgement).await
+    }
+
+    /// The same for an approval as it was when the approver and the policies judged it.
+    ///
+    /// # Errors
+    /// As [`decide`](Self::decide), and `invalid_request` if another approver has changed the arguments since.
+    pub async fn decide_seen(
+        &self,
+        seen: &Approval,
+        approver: &Caller,
+        judgement: &Judgement,
+    ) -> Result<Approval, CallError> {
         judgement.check()?;
+        let id = &*seen.id;
         for _ in 0..ATTEMPTS {
             let approval = self.find(id).await?;
+            if judgement.approved && approval.is_changed() != seen.is_changed() {
+                let message = "another approver has changed the arguments meanwhile: look at them, and decide again";
+                return Err(CallError::new(ErrorCode::InvalidRequest, message));
+            }
             self.check_decision(&approval, approver, judgement)?;
             let mut decisions = approval.decisions.clone();
             decisions.push(judgement.by(approver));

@@ -176,8 +176,11 @@ async fn the_first_approver_of_a_call_of_an_agent_may_change_its_arguments() {
     let id = fixture.ask_via(Via::Agent, caller("eve"), 2).await;
     let wide = Judgement { scope: ApprovalScope::Minutes, minutes: Some(5), ..other() };
     assert_eq!(fixture.decide(&id, &caller("dan"), wide).await, Err(ErrorCode::InvalidRequest));
-    assert_eq!(fixture.decide(&id, &caller("dan"), other()).await, Ok(ApprovalState::Pending));
     let approvals = &fixture.approvals;
+    let seen = approvals.find(&id).await.unwrap();
+    assert_eq!(fixture.decide(&id, &caller("dan"), other()).await, Ok(ApprovalState::Pending));
+    let late = approvals.decide_seen(&seen, &caller("ann"), &yes()).await.unwrap_err();
+    assert!(late.message().contains("has changed the arguments meanwhile"), "{late}");
     let approval = approvals.find(&id).await.unwrap();
     assert!(approval.decisions[0].changed_arguments);
     assert_eq!(approvals.arguments(&approval).unwrap()["to"], "eve");

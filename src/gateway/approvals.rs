@@ -203,7 +203,7 @@ impl Gateway {
             scope: judgement.scope.as_str(),
         };
         self.pipeline.policy.check_approver(given, approver)?;
-        approvals.decide(&approval.id, approver, &judgement).await
+        approvals.decide_seen(&approval, approver, &judgement).await
     }
 
     /// The arguments that an approver writes, as the tool takes them.
