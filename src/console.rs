@@ -47,6 +47,7 @@ mod tool;
 mod tools;
 mod try_it;
 mod upstream_sign_in;
+mod upstream_sign_ins;
 mod visit;
 
 use std::fmt;
@@ -126,6 +127,7 @@ fn routes(gateway: &Arc<Gateway>, api: &Router, address: Option<SocketAddr>) -> 
         .route("/console/limits", get(limits::page))
         .route("/console/keys", get(keys::page).post(keys::create))
         .route("/console/keys/{id}", get(key::page).post(key::act))
+        .route("/console/sign-ins", get(upstream_sign_ins::page).post(upstream_sign_ins::act))
         .route("/console/policies", get(policies::page))
         .route("/console/conversations", get(conversations::page).post(conversations::create))
         .route("/console/conversations/{id}", get(conversation::page).post(conversation::act))

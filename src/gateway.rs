@@ -89,6 +89,7 @@ pub(crate) use self::policies::{DecisionCount, Explained};
 pub(crate) use self::recent_calls::{CallFilter, Reach};
 pub(crate) use self::rule_levels::RuleLevel;
 pub(crate) use self::servers::{SourceKind, SourceState, SourceStatus};
+pub(crate) use self::sign_ins::SignedInCaller;
 pub(crate) use self::tenants::limits_of_tenant;
 
 /// Callers and tenants with gauges of their budget.

@@ -15,7 +15,7 @@ use super::parameters::{Name, Parameters};
 use super::reply;
 use super::request::RequestMeta;
 use crate::core::error::{CallError, NeededSignIn};
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, SignedInCaller};
 use crate::infra::audit::{AuditEvent, EventKind};
 use crate::infra::store::StoredUserToken;
 
@@ -24,6 +24,8 @@ use crate::infra::store::StoredUserToken;
 pub(super) struct RevokedQuery {
     /// The id of another caller; needs the role `admin`.
     pub caller: Option<String>,
+    /// The tenant of that caller, for administrators of the tenant `default`; without it, those with this id in all tenants.
+    pub tenant: Option<String>,
 }
 
 /// A caller who has signed in to an upstream.
@@ -45,6 +47,8 @@ struct SignInBody {
 pub(super) struct SignInList {
     /// The latest first.
     sign_ins: Vec<SignInBody>,
+    /// Upstreams that the caller can sign in to and has not, of those with a tool that it may see.
+    available: Vec<String>,
 }
 
 impl From<StoredUserToken> for SignInBody {
@@ -60,13 +64,15 @@ impl From<StoredUserToken> for SignInBody {
     }
 }
 
-/// Lists the upstreams that the caller has signed in to; for administrators, the sign-ins of their tenant. Without tokens.
+/// Lists the upstreams that the caller has signed in to, and those that it can sign in to; for administrators, the sign-ins of
+/// their tenant. Without tokens.
 #[utoipa::path(get, path = "/sign-ins", operation_id = "listSignIns", tag = "sign-ins",
     responses((status = 200, body = SignInList), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn list(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, CallError> {
     let found = gateway.list_sign_ins(&origin.caller).await?;
+    let available = gateway.missing_sign_ins(&origin.caller).await?;
     let sign_ins = found.into_iter().map(SignInBody::from).collect();
-    Ok(reply::json(StatusCode::OK, &SignInList { sign_ins }))
+    Ok(reply::json(StatusCode::OK, &SignInList { sign_ins, available }))
 }
 
 /// Begins the caller's sign-in to an upstream: the page to open in the caller's browser, and a one-time code for it.
@@ -98,7 +104,11 @@ pub(super) async fn revoke(
 ) -> Result<Response, CallError> {
     let (service, caller, event) =
         (Arc::clone(&gateway), Arc::clone(&origin.caller), event(&origin, EventKind::SignInRevoked, &source));
-    let change = async move { service.revoke_sign_in(&caller, &source, query.caller.as_deref()).await };
+    let change = async move {
+        let RevokedQuery { caller: id, tenant } = &query;
+        let of = id.as_deref().map(|id| SignedInCaller { id, tenant: tenant.as_deref() });
+        service.revoke_sign_in(&caller, &source, of).await
+    };
     record_change(&gateway, event, change).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -9,7 +9,7 @@ use super::{Common, Exit, local_gateway, present};
 
 #[derive(Debug, Default, Subcommand)]
 pub(super) enum SignInsCommand {
-    /// List who has signed in to what.
+    /// List who has signed in to what, and what you can sign in to.
     #[default]
     List,
     /// Print the page where you sign in: `sekisho sign-ins start mcp:NAME`.
@@ -63,6 +63,12 @@ fn show(command: &SignInsCommand, answer: &Value) -> Exit {
             };
             let rows = answer["sign_ins"].as_array().into_iter().flatten().map(row).collect();
             present::table(&["source", "caller", "tenant", "signed in", "scopes"], rows);
+            let available: Vec<_> =
+                answer["available"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+            if !available.is_empty() {
+                let available = present::harmless(&available.join(", ")).into_owned();
+                present::info(&format!("not signed in yet to {available}: sekisho sign-ins start SOURCE"));
+            }
         }
         SignInsCommand::Start { .. } => present::line(&format!(
             "Open this page in a browser before {} and sign in:\n{}\nThe one-time code for it is {}.",

@@ -26,13 +26,14 @@ pub(super) enum Act {
     SeePolicies,
     ExplainCall,
     SeeLimits,
+    ManageSignIns,
     ManageKeys,
     SeeConfiguration,
 }
 
 impl Act {
     #[cfg(test)]
-    const ALL: [Self; 22] = [
+    const ALL: [Self; 23] = [
         Self::SeeOverview,
         Self::SeeTools,
         Self::SeeCalls,
@@ -53,6 +54,7 @@ impl Act {
         Self::SeePolicies,
         Self::ExplainCall,
         Self::SeeLimits,
+        Self::ManageSignIns,
         Self::ManageKeys,
         Self::SeeConfiguration,
     ];
@@ -79,6 +81,7 @@ impl Act {
             Self::SeePolicies => "see policies",
             Self::ExplainCall => "explain a call",
             Self::SeeLimits => "see limits and budgets",
+            Self::ManageSignIns => "manage your sign-ins to upstreams",
             Self::ManageKeys => "manage keys",
             Self::SeeConfiguration => "see the configuration",
         }
@@ -101,7 +104,11 @@ impl Act {
                 has(&[ConsoleRole::Operator, ConsoleRole::Admin])
             }
             Self::DecideApprovals => has(&[ConsoleRole::Approver, ConsoleRole::Admin]),
-            Self::SearchHistory | Self::SeeServers | Self::SeePolicies | Self::SeeLimits => !roles.is_empty(),
+            Self::SearchHistory
+            | Self::SeeServers
+            | Self::SeePolicies
+            | Self::SeeLimits
+            | Self::ManageSignIns => !roles.is_empty(),
             Self::ChangeServers | Self::ManageKeys | Self::SeeConfiguration | Self::ChangeAgents => {
                 has(&[ConsoleRole::Admin])
             }

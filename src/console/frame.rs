@@ -19,6 +19,7 @@ pub(super) enum Section {
     Policies,
     Limits,
     Keys,
+    SignIns,
     Configuration,
     Conversations,
     Plans,
@@ -46,7 +47,7 @@ impl<'a> Head<'a> {
 }
 
 impl Section {
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 17] = [
         Self::Overview,
         Self::Calls,
         Self::Approvals,
@@ -61,6 +62,7 @@ impl Section {
         Self::Policies,
         Self::Limits,
         Self::Keys,
+        Self::SignIns,
         Self::Configuration,
         Self::Connect,
     ];
@@ -75,6 +77,7 @@ impl Section {
             Self::Policies => "/console/policies",
             Self::Limits => "/console/limits",
             Self::Keys => "/console/keys",
+            Self::SignIns => "/console/sign-ins",
             Self::Configuration => "/console/configuration",
             Self::Conversations => "/console/conversations",
             Self::Plans => "/console/plans",
@@ -96,6 +99,7 @@ impl Section {
             Self::Policies => "nav-policies",
             Self::Limits => "nav-limits",
             Self::Keys => "nav-keys",
+            Self::SignIns => "nav-sign-ins",
             Self::Configuration => "nav-configuration",
             Self::Conversations => "nav-conversations",
             Self::Plans => "nav-plans",
@@ -117,6 +121,7 @@ impl Section {
             Self::Policies => Act::SeePolicies,
             Self::Limits => Act::SeeLimits,
             Self::Keys => Act::ManageKeys,
+            Self::SignIns => Act::ManageSignIns,
             Self::Configuration => Act::SeeConfiguration,
             Self::Conversations => Act::SeeConversations,
             Self::Plans => Act::SeePlans,

@@ -16,10 +16,11 @@ use serde::Deserialize;
 use subtle::ConstantTimeEq;
 use url::Url;
 
+use super::conversations::encoded;
 use super::sessions::SessionSecret;
 use super::sign_in::require_encryption;
 use super::visit::{Address, Guest, TOKEN_FIELD};
-use super::{Console, error_page, format, frame, headers};
+use super::{Console, error_page, format, frame, headers, upstream_sign_ins};
 use crate::api::{read_form, status_of, user_addresses};
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::audit::{AuditEvent, EventKind};
@@ -122,6 +123,11 @@ pub(super) async fn finish(
     }
 }
 
+/// The address of the page of a sign-in.
+pub(super) fn path_of(id: &str) -> String {
+    format!("/console/upstream-sign-in/{}", encoded(id))
+}
+
 impl Returned {
     fn read(self) -> Result<ReturnedBrowser, CallError> {
         let outcome = match (self.code, self.error) {
@@ -175,7 +181,7 @@ fn form(guest: &Guest, sign_in: &StoredSignIn, viewer: &Viewer, error: Option<&C
     let texts = guest.texts;
     let title = texts.with("upstream-title", [("source", shown(&sign_in.source).into())]);
     let caller = shown(&sign_in.caller_id);
-    let page = format!("/console/upstream-sign-in/{}", sign_in.id);
+    let page = path_of(&sign_in.id);
     frame::narrow(
         guest,
         &title,
@@ -248,6 +254,9 @@ fn done(guest: &Guest, sign_in: &StoredSignIn) -> Markup {
                 ("caller", shown(&sign_in.caller_id).into()),
                 ("source", shown(&sign_in.source).into()),
             ])) }
+            @if guest.secret.is_some() {
+                p { a href=(upstream_sign_ins::PATH) { "← " (texts.get("nav-sign-ins")) } }
+            }
         },
     )
 }

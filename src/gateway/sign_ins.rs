@@ -1,5 +1,6 @@
 //! Sign-ins of callers to upstreams that are called as their callers, for the APIs and the console.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{Gateway, Reach};
@@ -11,6 +12,14 @@ use crate::sources::user_tokens::{OwnAddresses, ReturnedBrowser, User, UserSourc
 
 /// Sign-ins of one list.
 const MAX_LISTED: u32 = 1_000;
+
+/// A caller whose sign-in somebody revokes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SignedInCaller<'a> {
+    pub id: &'a str,
+    /// `None`: callers with this id in all tenants that the one who revokes may see.
+    pub tenant: Option<&'a str>,
+}
 
 impl Gateway {
     /// Where the caller signs in to an upstream.
@@ -39,8 +48,24 @@ impl Gateway {
         self.users.list(filter).await
     }
 
-    /// Revokes the sign-in of a caller to an upstream, here and at the upstream's authorization server. `of`: the id of another
-    /// caller, for administrators.
+    /// The upstreams that the caller can sign in to and has not: those with a tool that it may see.
+    ///
+    /// # Errors
+    /// `overloaded` when the store cannot be read.
+    pub(crate) async fn missing_sign_ins(&self, caller: &Arc<Caller>) -> Result<Vec<String>, CallError> {
+        if caller.anonymous {
+            return Ok(Vec::new());
+        }
+        let filter = UserTokenFilter { caller_key: Some(&*caller.key), max: MAX_LISTED, ..UserTokenFilter::default() };
+        let own = self.users.list(filter).await?;
+        let tools = self.pipeline.tools_for(caller);
+        let seen = tools.visible().map(|(tool, _)| tool.metadata.source.clone());
+        let missing: BTreeSet<_> = seen.filter(|source| own.iter().all(|token| token.source != *source)).collect();
+        Ok(missing.into_iter().filter(|source| self.user_source(source).is_some()).collect())
+    }
+
+    /// Revokes the sign-in of a caller to an upstream, here and at the upstream's authorization server. `of`: another caller,
+    /// for administrators.
     ///
     /// # Errors
     /// `not_found`, `denied`; `invalid_request` for an empty id; `overloaded` when the store cannot be written.
@@ -48,12 +73,23 @@ impl Gateway {
         &self,
         caller: &Caller,
         source: &str,
-        of: Option<&str>,
+        of: Option<SignedInCaller<'_>>,
     ) -> Result<(), CallError> {
         let reach = self.sign_ins_reach(caller);
-        let of = of.filter(|id| *id != &*caller.id);
-        if of.is_some() && reach == Reach::Own {
-            let message = "the sign-ins of others are revoked by administrators; use a key with the role `admin`";
+        let other = of.filter(|of| !of.is(caller));
+        let tenant = match other {
+            Some(SignedInCaller { tenant: Some(tenant), .. }) => Some(tenant),
+            Some(_) if reach == Reach::AllTenants => None,
+            _ => Some(&*caller.tenant),
+        };
+        let is_allowed = match reach {
+            Reach::Own => other.is_none(),
+            Reach::Tenant => tenant == Some(&*caller.tenant),
+            Reach::AllTenants => true,
+        };
+        if !is_allowed {
+            let message =
+                "the sign-ins of others are revoked by administrators of their tenant; use a key with the role `admin`";
             return Err(CallError::new(ErrorCode::Denied, message));
         }
         // An empty text in the filter stands for all callers.
@@ -62,9 +98,9 @@ impl Gateway {
             return Err(CallError::new(ErrorCode::InvalidRequest, message));
         }
         let filter = UserTokenFilter {
-            tenant: (reach != Reach::AllTenants).then_some(&*caller.tenant),
-            caller_key: of.is_none().then_some(&*caller.key),
-            caller_id: of,
+            tenant,
+            caller_key: other.is_none().then_some(&*caller.key),
+            caller_id: other.map(|other| other.id),
             source: Some(source),
             max: MAX_LISTED,
         };
@@ -159,6 +195,12 @@ impl Gateway {
 
     fn sign_ins_reach(&self, caller: &Caller) -> Reach {
         if caller.has_role("admin") { self.reach(caller) } else { Reach::Own }
+    }
+}
+
+impl SignedInCaller<'_> {
+    fn is(&self, caller: &Caller) -> bool {
+        self.id == &*caller.id && self.tenant.is_none_or(|tenant| tenant == &*caller.tenant)
     }
 }
 

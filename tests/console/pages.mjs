@@ -27,6 +27,7 @@ const operation = [
     `/console/policies?${new URLSearchParams({ tool: "echo", arguments: "{}", caller: "bob" })}`,
     "/console/limits",
     "/console/keys",
+    "/console/sign-ins",
     "/console/configuration?source=file",
 ];
 const all = [...paths, ...operation, ...tools.map((tool) => `/console/tools/${encodeURIComponent(tool)}`)];

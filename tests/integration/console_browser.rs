@@ -41,9 +41,20 @@ async fn console_pages_in_chromium() {
         "servers": [{"url": "https://zoo.example"}], "paths": many});
     std::fs::write(path("many.json"), many.to_string()).unwrap();
     std::fs::write(path("tools.lock"), r#"{"version": 1, "tools": {}}"#).unwrap();
+    // An API that each caller signs in to.
+    let login = json!({"type": "oauth2", "flows": {"authorizationCode": {
+        "authorizationUrl": "https://zoo.example/authorize", "tokenUrl": "https://zoo.example/token", "scopes": {}}}});
+    let personal = json!({
+        "openapi": "3.1.0", "info": {"title": "p", "version": "1"}, "servers": [{"url": "https://zoo.example"}],
+        "components": {"securitySchemes": {"login": login}}, "security": [{"login": []}],
+        "paths": {"/me": {"get": operation("me")}},
+    });
+    std::fs::write(path("personal.json"), personal.to_string()).unwrap();
+    let credentials = json!({"login": {"client_id": "sekisho", "client_secret": "x"}});
     let yaml = json!({
         "mcp": {"servers": {"gone": {"command": "/does-not-exist/<script>alert(1)</script>"}}},
-        "openapi": {"collections": {"zoo": {"spec_file": path("zoo.json")}, "many": {"spec_file": path("many.json")}}},
+        "openapi": {"collections": {"zoo": {"spec_file": path("zoo.json")}, "many": {"spec_file": path("many.json")},
+            "personal": {"spec_file": path("personal.json"), "identity": "per_user", "credentials": credentials}}},
         "outbound": {"openapi_allowed_domains": ["zoo.example"]},
         "budget": {"max_cost_per_caller_per_day": 1, "max_tokens_per_caller_per_day": 100_000},
         "limits": {"caller_rate_limit": 10_000},

@@ -15,7 +15,7 @@ use crate::document_host::DocumentHost;
 use crate::mcp_programs::server_of;
 
 /// Pages that each role of the console sees.
-const OF_VIEWERS: [&str; 7] = [
+const OF_VIEWERS: [&str; 8] = [
     "/console",
     "/console/calls",
     "/console/approvals",
@@ -23,6 +23,7 @@ const OF_VIEWERS: [&str; 7] = [
     "/console/servers",
     "/console/policies",
     "/console/limits",
+    "/console/sign-ins",
 ];
 const OF_ADMINISTRATORS: [&str; 4] =
     ["/console/servers/add", "/console/servers/lock", "/console/keys", "/console/configuration"];

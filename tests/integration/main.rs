@@ -34,6 +34,7 @@ mod console_open_id;
 mod console_operations;
 mod console_runs;
 mod console_servers;
+mod console_sign_ins;
 mod conversations;
 mod datainsight;
 mod departures;

@@ -18,7 +18,7 @@ use crate::user_upstream::Upstream;
 const SECRET: &str = "the secret of the client";
 
 /// Ann and Bob, who may see the console, and an administrator.
-fn yaml(upstream: &Upstream) -> String {
+pub(crate) fn yaml(upstream: &Upstream) -> String {
     let url = &upstream.url;
     let document = json!({
         "openapi": "3.1.0", "info": {"title": "Me", "version": "1"}, "servers": [{"url": url}],
@@ -41,7 +41,11 @@ fn yaml(upstream: &Upstream) -> String {
 
 /// A gateway that offers what callers can sign in to.
 async fn app_for(upstream: &Upstream) -> TestApp {
-    let app = TestApp::with(&yaml(upstream)).await;
+    app_with(&yaml(upstream)).await
+}
+
+pub(crate) async fn app_with(yaml: &str) -> TestApp {
+    let app = TestApp::with(yaml).await;
     app.gateway.mcp_servers().settled().await;
     app.gateway.offer_mcp_tools().await;
     app
@@ -69,7 +73,7 @@ fn page(app: &TestApp, needed: &Value) -> String {
 }
 
 /// Gives the proof at the page, and returns the address that the page leads to.
-async fn prove(browser: &mut Browser, page: &str, form: &str) -> Result<String, (StatusCode, String)> {
+pub(crate) async fn prove(browser: &mut Browser, page: &str, form: &str) -> Result<String, (StatusCode, String)> {
     let response = browser.send(page, Some(form)).await;
     let (status, text) = (response.status(), response.text().await.unwrap());
     let link = text.split("href=\"http").nth(1).and_then(|rest| rest.split('"').next());
@@ -77,14 +81,14 @@ async fn prove(browser: &mut Browser, page: &str, form: &str) -> Result<String, 
 }
 
 /// A browser in which this user is signed in at the authorization server.
-fn browser_of(upstream: &Upstream, user: &str) -> Browser {
+pub(crate) fn browser_of(upstream: &Upstream, user: &str) -> Browser {
     let mut browser = Browser::new();
     browser.cookies.push((upstream.url.clone(), "user".to_owned(), user.to_owned()));
     browser
 }
 
 /// Signs a caller in with the one-time code, as the user of the same name.
-async fn sign_in(app: &TestApp, upstream: &Upstream, needed: &Value, user: &str) {
+pub(crate) async fn sign_in(app: &TestApp, upstream: &Upstream, needed: &Value, user: &str) {
     let mut browser = browser_of(upstream, user);
     let form = format!("code={}", needed["code"].as_str().unwrap());
     let address = prove(&mut browser, &page(app, needed), &form).await.unwrap();
@@ -94,7 +98,7 @@ async fn sign_in(app: &TestApp, upstream: &Upstream, needed: &Value, user: &str)
     assert_eq!(browser.send(&back, None).await.status(), StatusCode::NOT_FOUND, "it was used");
 }
 
-async fn wait_for_tools(app: &TestApp) {
+pub(crate) async fn wait_for_tools(app: &TestApp) {
     let end = Instant::now() + Duration::from_secs(20);
     while answer(app.get("/tools/far__whoami/metadata").bearer_auth("key-of-ann")).await.0 != StatusCode::OK {
         assert!(Instant::now() < end, "its tools appear");
@@ -102,7 +106,7 @@ async fn wait_for_tools(app: &TestApp) {
     }
 }
 
-async fn says(app: &TestApp, tool: &str, caller: &str) -> String {
+pub(crate) async fn says(app: &TestApp, tool: &str, caller: &str) -> String {
     let (status, reply) = call(app, tool, caller).await;
     assert_eq!((status, &reply["success"]), (StatusCode::OK, &json!(true)), "{reply}");
     reply["text"].as_str().unwrap().to_owned()

@@ -628,3 +628,17 @@ limits-per-role = Role
 limits-calls-left = Calls left this minute
 limits-money-left = Money left today
 limits-tokens-left = Tokens left today
+nav-sign-ins = Sign-ins
+sign-ins-state = { $available ->
+    [0] No upstream waits for your sign-in.
+    [one] You have not signed in to one upstream that is called as its callers.
+   *[other] You have not signed in to { $available } upstreams that are called as their callers.
+}
+sign-ins-available = Not signed in yet
+sign-ins-done = Signed in
+sign-ins-none = There is no sign-in yet.
+sign-ins-source = Upstream
+sign-ins-scopes = Scopes
+sign-ins-since = Since
+sign-ins-renewed = Tokens renewed
+sign-ins-revoke-help = To revoke a sign-in forgets its tokens here, and revokes them at the upstream if that can be done. The next call needs a new sign-in.

@@ -580,3 +580,16 @@ limits-per-role = ロール
 limits-calls-left = 毎分の残り
 limits-money-left = 今日の残額
 limits-tokens-left = 今日の残りトークン
+nav-sign-ins = サインイン
+sign-ins-state = { $available ->
+    [0] サインインを待つ接続先はありません。
+   *[other] 呼び出し元として呼ばれる接続先のうち、{ $available } 件にサインインしていません。
+}
+sign-ins-available = 未サインイン
+sign-ins-done = サインイン済み
+sign-ins-none = サインインはまだありません。
+sign-ins-source = 接続先
+sign-ins-scopes = スコープ
+sign-ins-since = 開始
+sign-ins-renewed = トークンの更新
+sign-ins-revoke-help = 失効させると、ここのトークンは削除され、可能なら接続先でも失効します。次の呼び出しには新しいサインインが必要です。
