@@ -77,6 +77,7 @@ pub fn router(agents: &Arc<AgentService>) -> Router {
         .routes(routes!(rest::tools::batch_execute))
         .routes(routes!(rest::files::upload))
         .routes(routes!(rest::select::select))
+        .routes(routes!(results::list))
         .routes(routes!(results::read))
         .routes(routes!(admin::overview::show))
         .routes(routes!(admin::calls::list))

@@ -21,6 +21,7 @@ mod mcp_login;
 mod mcp_servers;
 mod present;
 mod resources;
+mod results;
 mod sandbox;
 mod serve;
 mod sign_ins;
@@ -175,6 +176,11 @@ enum Command {
         #[command(subcommand)]
         command: Option<sign_ins::SignInsCommand>,
     },
+    /// List and read the large results that a running gateway has stored for you.
+    Results {
+        #[command(subcommand)]
+        command: Option<results::ResultsCommand>,
+    },
     /// Show what is left of the limits of a running gateway.
     Limits {
         #[command(subcommand)]
@@ -255,6 +261,7 @@ pub fn main() -> ExitCode {
         Command::Console => console::run(&common),
         Command::Keys { command } => keys::run(&common, &command.unwrap_or_default()),
         Command::Limits { command } => limits::run(&common, &command.unwrap_or_default()),
+        Command::Results { command } => results::run(&common, &command.unwrap_or_default()),
         Command::SignIns { command } => sign_ins::run(&common, &command.unwrap_or_default()),
         Command::Mcp { command } => mcp::run(&common, command),
         Command::Tenants { command } => resources::run(&common, resources::Kind::Tenants, &command.unwrap_or_default()),

@@ -35,6 +35,8 @@ mod plan;
 mod plans;
 mod policies;
 mod resources;
+mod result;
+mod results;
 mod schema_form;
 mod schema_table;
 mod servers;
@@ -135,6 +137,8 @@ fn routes(gateway: &Arc<Gateway>, api: &Router, address: Option<SocketAddr>) -> 
         .route("/console/plans", get(plans::page).post(plans::create))
         .route("/console/plans/{id}", get(plan::page).post(plan::act))
         .route("/console/plans/{id}/events", get(plan::events))
+        .route("/console/results", get(results::page))
+        .route("/console/results/{handle}", get(result::page))
         .merge(resources::routes(Kind::Models))
         .merge(resources::routes(Kind::Skills))
         .merge(resources::routes(Kind::Tenants))

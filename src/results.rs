@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use crate::config::{Config, ResultsConfig};
 use crate::core::call::{CallContext, Caller};
 use crate::core::error::{CallError, ErrorCode};
@@ -23,7 +25,7 @@ use crate::core::session::workspace_of;
 use crate::infra::blobs::Blobs;
 use crate::infra::metrics::{LargeResultOutcome, Metrics};
 use crate::infra::sealing::{SealedFor, Sealer};
-use crate::infra::store::{NewResult, ResultContent, ResultOwner, Store, StoreError};
+use crate::infra::store::{ListedResult, NewResult, ResultContent, ResultOwner, Store, StoreError};
 
 pub use self::large::{LargeResult, ResultKind};
 pub use self::preview::{Preview, preview_of_value};
@@ -123,6 +125,7 @@ impl Results {
         let new = NewResult {
             handle: &large.handle,
             owner: owner(caller, &session),
+            tool: &call.tool,
             content_type: large.kind.content_type(),
             bytes: large.text.len() as u64,
             content: &content,
@@ -158,6 +161,21 @@ impl Results {
         let text = self.sealer.open(sealed_for(&call.caller), &sealed).map_err(CallError::internal)?;
         let kind = ResultKind::of_content_type(&stored.content_type);
         Ok(OpenedResult { kind, text: String::from_utf8(text).map_err(CallError::internal)? })
+    }
+
+    /// At most so many results of the caller, of all its sessions, the latest first. `before`: the moment and handle of the last
+    /// one of another page.
+    ///
+    /// # Errors
+    /// `overloaded` when they cannot be read now.
+    pub async fn list(
+        &self,
+        caller: &Caller,
+        before: Option<(Timestamp, &str)>,
+        max: usize,
+    ) -> Result<Vec<ListedResult>, CallError> {
+        let listed = self.store.results_of((&*caller.tenant, &*caller.key), before, max).await;
+        listed.map_err(|error| unavailable(&error))
     }
 
     /// Removes what has expired. Called every minute.

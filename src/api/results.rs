@@ -1,19 +1,24 @@
-//! `/results`: reads results that were too large for a model, and so were stored.
+//! `/results`: lists and reads results that were too large for a model, and so were stored.
 
 use std::sync::Arc;
 
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use serde::Deserialize;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use utoipa::IntoParams;
+use utoipa::{IntoParams, ToSchema};
 
+use super::admin::resources::PageQuery;
 use super::documentation::ReplyBody;
 use super::parameters::{Name, Parameters};
+use super::reply;
 use super::request::{Incoming, RequestMeta, SessionContext};
 use crate::core::call::{Arguments, READ_RESULT};
-use crate::core::error::CallError;
+use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
+use crate::infra::store::ListedResult;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -30,6 +35,53 @@ pub(crate) struct ReadParameters {
     session_id: Option<String>,
 }
 
+/// A stored result, without its content.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = StoredResult)]
+struct ResultBody {
+    /// `result_handle` of its preview.
+    handle: String,
+    /// The tool whose result it is; null for one that an earlier version stored.
+    tool: Option<String>,
+    content_type: String,
+    bytes: u64,
+    /// Whether its call was of a session, whose id is then needed to read it.
+    in_session: bool,
+    created_at: String,
+    expires_at: String,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = StoredResultPage)]
+pub(crate) struct ResultPage {
+    /// The latest first.
+    items: Vec<ResultBody>,
+    /// The value of `after` for the next page; missing on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+/// Lists the caller's stored results, those of all its sessions.
+#[utoipa::path(get, path = "/results", operation_id = "listResults", tag = "tools", params(PageQuery),
+    responses((status = 200, body = ResultPage), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(crate) async fn list(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Parameters(query): Parameters<PageQuery>,
+) -> Result<Response, CallError> {
+    origin.require_list_of_own()?;
+    let limit = query.limit()?;
+    let before = query.after.as_deref().map(last_shown).transpose()?;
+    // One more than is shown says whether there is a next page.
+    let mut found = gateway.pipeline.results.list(&origin.caller, before, limit + 1).await?;
+    let has_more = found.len() > limit;
+    found.truncate(limit);
+    let last = found.last().filter(|_| has_more);
+    let next = last.map(|last| format!("{}-{}", last.created.as_microsecond(), last.handle));
+    let items = found.into_iter().map(ResultBody::from).collect();
+    Ok(reply::json(StatusCode::OK, &ResultPage { items, next }))
+}
+
 /// Reads a part of a stored result: elements of a list, lines of a text, or what a query selects. It is a call of `read_result`,
 /// with the same limits and audit. A result is there for the caller and session alone whose call it was.
 #[utoipa::path(get, path = "/results/{handle}", operation_id = "readResult", tag = "tools",
@@ -43,6 +95,24 @@ pub(crate) async fn read(
 ) -> Result<Response, CallError> {
     let Incoming { call, arguments } = parameters.into_call(handle, &origin, &gateway)?;
     Ok(gateway.pipeline.call(call, arguments).await.into_response())
+}
+
+/// The moment and handle of the last result of a page, as its `next` names them.
+fn last_shown(next: &str) -> Result<(Timestamp, &str), CallError> {
+    let named = next.split_once('-').and_then(|(created, handle)| {
+        let created = Timestamp::from_microsecond(created.parse().ok()?).ok()?;
+        handle.bytes().all(|byte| byte.is_ascii_hexdigit()).then_some((created, handle))
+    });
+    named.ok_or_else(|| CallError::new(ErrorCode::InvalidRequest, "`after` is `next` of another page"))
+}
+
+impl From<ListedResult> for ResultBody {
+    fn from(result: ListedResult) -> Self {
+        let ListedResult { handle, tool, in_session, content_type, bytes, created, expires } = result;
+        let tool = Some(tool).filter(|tool| !tool.is_empty());
+        let (created_at, expires_at) = (created.to_string(), expires.to_string());
+        Self { handle, tool, content_type, bytes, in_session, created_at, expires_at }
+    }
 }
 
 impl ReadParameters {

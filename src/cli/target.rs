@@ -71,6 +71,7 @@ fn remote_support(command: &Command) -> RemoteSupport {
         | Command::Limits { .. }
         | Command::Approvals { .. }
         | Command::SignIns { .. }
+        | Command::Results { .. }
         | Command::Check { remote: true, .. }
         | Command::Mcp { command: McpCommand::Serve { .. } | McpCommand::Login { .. } } => RemoteSupport::Remote,
         Command::Completions { .. }
@@ -113,7 +114,7 @@ mod tests {
         Ok(common.server.map(|server| server.to_string()))
     }
 
-    const REMOTE: [&[&str]; 20] = [
+    const REMOTE: [&[&str]; 22] = [
         &["tools"],
         &["tools", "search", "x"],
         &["call", "x"],
@@ -129,6 +130,8 @@ mod tests {
         &["limits", "show"],
         &["sign-ins"],
         &["sign-ins", "start", "mcp:x"],
+        &["results"],
+        &["results", "show", "x", "--offset", "100"],
         &["mcp", "serve"],
         &["mcp", "login", "x"],
         &["tenants"],

@@ -12,6 +12,7 @@ pub(super) enum Act {
     SeeApprovals,
     SeeConversations,
     SeePlans,
+    SeeResults,
     SeeAgents,
     SeeCosts,
     SeeConnect,
@@ -33,13 +34,14 @@ pub(super) enum Act {
 
 impl Act {
     #[cfg(test)]
-    const ALL: [Self; 23] = [
+    const ALL: [Self; 24] = [
         Self::SeeOverview,
         Self::SeeTools,
         Self::SeeCalls,
         Self::SeeApprovals,
         Self::SeeConversations,
         Self::SeePlans,
+        Self::SeeResults,
         Self::SeeAgents,
         Self::SeeCosts,
         Self::SeeConnect,
@@ -67,6 +69,7 @@ impl Act {
             Self::SeeApprovals => "see approvals",
             Self::SeeConversations => "see your conversations",
             Self::SeePlans => "see your plans",
+            Self::SeeResults => "see your stored results",
             Self::SeeAgents => "see models, skills and tenants",
             Self::SeeCosts => "see costs",
             Self::SeeConnect => "see how clients connect",
@@ -97,6 +100,7 @@ impl Act {
             | Self::SeeApprovals
             | Self::SeeConversations
             | Self::SeePlans
+            | Self::SeeResults
             | Self::SeeAgents
             | Self::SeeCosts
             | Self::SeeConnect => true,
@@ -104,11 +108,9 @@ impl Act {
                 has(&[ConsoleRole::Operator, ConsoleRole::Admin])
             }
             Self::DecideApprovals => has(&[ConsoleRole::Approver, ConsoleRole::Admin]),
-            Self::SearchHistory
-            | Self::SeeServers
-            | Self::SeePolicies
-            | Self::SeeLimits
-            | Self::ManageSignIns => !roles.is_empty(),
+            Self::SearchHistory | Self::SeeServers | Self::SeePolicies | Self::SeeLimits | Self::ManageSignIns => {
+                !roles.is_empty()
+            }
             Self::ChangeServers | Self::ManageKeys | Self::SeeConfiguration | Self::ChangeAgents => {
                 has(&[ConsoleRole::Admin])
             }

@@ -23,6 +23,7 @@ pub(super) enum Section {
     Configuration,
     Conversations,
     Plans,
+    Results,
     Models,
     Skills,
     Tenants,
@@ -47,13 +48,14 @@ impl<'a> Head<'a> {
 }
 
 impl Section {
-    const ALL: [Self; 17] = [
+    const ALL: [Self; 18] = [
         Self::Overview,
         Self::Calls,
         Self::Approvals,
         Self::Tools,
         Self::Conversations,
         Self::Plans,
+        Self::Results,
         Self::Models,
         Self::Skills,
         Self::Tenants,
@@ -81,6 +83,7 @@ impl Section {
             Self::Configuration => "/console/configuration",
             Self::Conversations => "/console/conversations",
             Self::Plans => "/console/plans",
+            Self::Results => "/console/results",
             Self::Models => "/console/models",
             Self::Skills => "/console/skills",
             Self::Tenants => "/console/tenants",
@@ -103,6 +106,7 @@ impl Section {
             Self::Configuration => "nav-configuration",
             Self::Conversations => "nav-conversations",
             Self::Plans => "nav-plans",
+            Self::Results => "nav-results",
             Self::Models => "nav-models",
             Self::Skills => "nav-skills",
             Self::Tenants => "nav-tenants",
@@ -125,6 +129,7 @@ impl Section {
             Self::Configuration => Act::SeeConfiguration,
             Self::Conversations => Act::SeeConversations,
             Self::Plans => Act::SeePlans,
+            Self::Results => Act::SeeResults,
             Self::Models | Self::Skills | Self::Tenants => Act::SeeAgents,
             Self::Costs => Act::SeeCosts,
             Self::Connect => Act::SeeConnect,

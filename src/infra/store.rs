@@ -77,7 +77,7 @@ pub use self::registrations::Registrations;
 pub use self::released_leases::{Release, ReleasedLease};
 pub use self::replicas::{ReplicaIdentity, StoredReplica};
 pub use self::resources::ResourceKind;
-pub use self::results::{NewResult, ResultContent, ResultOwner};
+pub use self::results::{ListedResult, NewResult, ResultContent, ResultOwner};
 pub use self::rule_usage::RuleUsage;
 pub use self::runs::AgentRun;
 pub use self::sessions::{SessionMessage, SessionSummary};

@@ -44,6 +44,13 @@ async fn a_result_is_read_by_its_caller_in_its_session_alone() {
         read,
         "after a restart, or at another replica"
     );
+    let listed = async |caller: &Caller| results.list(caller, None, 10).await.unwrap();
+    let of_ann = listed(&Caller::new("ann", "acme", Vec::new())).await;
+    let [one] = &of_ann[..] else { panic!("{of_ann:?}") };
+    assert_eq!((&one.handle, &*one.tool, one.in_session, one.bytes), (&large.handle, "tool", true, 14));
+    for (id, tenant) in [("bob", "acme"), ("ann", "other")] {
+        assert_eq!(listed(&Caller::new(id, tenant, Vec::new())).await, [], "{id} of {tenant}");
+    }
     let (handle, upper) = (large.handle.as_str(), large.handle.to_uppercase());
     for (other, handle) in [
         (ann(None), handle),

@@ -10,6 +10,14 @@ const pages = new Console(url, screenshots);
 const open = (options) => pages.open(options);
 const signIn = (page) => pages.signIn(page, key);
 
+// A result that was too large for a model is stored.
+const large = await fetch(`${url}/tools/json_query/execute`, {
+    method: "POST",
+    headers: { authorization: `Bearer ${key}`, "content-type": "application/json", prefer: "handle" },
+    body: JSON.stringify({ arguments: { query: "[].{id: @, name: 'a row of many'}", data: [...Array(3_000).keys()] } }),
+});
+const result = (await large.json()).output.result_handle;
+
 const paths = ["/console", "/console/calls", "/console/tools", "/console/tools?q=nothing-has-this-name", "/console/sign-in", "/console/calls/unknown"];
 // Those that administrators see too.
 const operation = [
@@ -28,6 +36,10 @@ const operation = [
     "/console/limits",
     "/console/keys",
     "/console/sign-ins",
+    "/console/results",
+    `/console/results/${result}`,
+    `/console/results/${result}?offset=2990`,
+    `/console/results/${result}?query=length(%40)`,
     "/console/configuration?source=file",
 ];
 const all = [...paths, ...operation, ...tools.map((tool) => `/console/tools/${encodeURIComponent(tool)}`)];

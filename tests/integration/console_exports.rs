@@ -9,7 +9,7 @@ use crate::app::{TestApp, answer};
 use crate::console::{Browser, KEYS};
 
 /// The page that links to a file, the rest of the file's address, and its columns.
-const TABLES: [(&str, &str, &str); 13] = [
+const TABLES: [(&str, &str, &str); 14] = [
     ("/console", "?table=minutes", "minutes_ago,success,error,refused,cancelled,p95_seconds,cost_usd"),
     ("/console", "?table=tools", "tool,success,error,refused,cancelled,p50_seconds,p95_seconds,p99_seconds"),
     ("/console", "?table=codes", "code,calls"),
@@ -26,6 +26,7 @@ const TABLES: [(&str, &str, &str); 13] = [
         "?page=1&budgets=1&rules=1&table=budgets",
         "tenant,caller,spent_usd,held_usd,limit_usd,tokens,token_limit",
     ),
+    ("/console/results", "", "handle,tool,content_type,bytes,in_session,created_at,expires_at"),
     ("/console/configuration", "?page=1", "key,value,secret,source,variable,line"),
 ];
 
@@ -65,6 +66,9 @@ async fn each_table_is_a_file_of_both_forms_to_which_its_page_leads() {
         let call = app.post(&format!("/tools/{tool}/execute")).bearer_auth("key-of-root");
         _ = call.json(&json!({"arguments": arguments})).send().await.unwrap();
     }
+    let rows = json!({"query": "[].{id: @, name: 'a row of many'}", "data": (0..3_000).collect::<Vec<_>>()});
+    let large = app.post("/tools/json_query/execute").bearer_auth("key-of-root").header("prefer", "handle");
+    _ = large.json(&json!({"arguments": rows})).send().await.unwrap();
     // The trail is some milliseconds behind.
     while answer(app.get("/admin/calls/history").bearer_auth("key-of-root")).await.1["calls"] == json!([]) {
         tokio::time::sleep(Duration::from_millis(10)).await;

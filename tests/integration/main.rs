@@ -32,6 +32,7 @@ mod console_keys;
 mod console_link;
 mod console_open_id;
 mod console_operations;
+mod console_results;
 mod console_runs;
 mod console_servers;
 mod console_sign_ins;

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::app::{TestApp, answer, code};
 use crate::charges::served;
+use crate::cli::{sekisho, text};
 use crate::keys::as_holder;
 use crate::mcp::client::McpClient;
 use crate::mcp::{NEWER, OLDER};
@@ -100,6 +101,87 @@ async fn a_handle_is_for_its_caller_and_session_alone_and_each_read_has_an_audit
     let again = TestApp::in_directory(directory, YAML).await;
     let (status, page) = read(&again, "key-of-ada", &format!("{handle}?session_id=monday&limit=1")).await;
     assert_eq!((status, &page["output"]["next_offset"]), (StatusCode::OK, &json!(1)), "{page}");
+}
+
+async fn read_list(app: &TestApp, key: &str, query: &str) -> (StatusCode, Value) {
+    as_holder(app, key, Method::GET, &format!("/results{query}"), None).await
+}
+
+/// Three results of Ada, of which one is in a session.
+async fn three_results(app: &TestApp) -> Vec<String> {
+    let mut handles = Vec::new();
+    for session in [None, Some("monday"), None] {
+        let (_, reply) = call(app, "key-of-ada", session).await;
+        handles.push(reply["output"]["result_handle"].as_str().unwrap().to_owned());
+    }
+    handles.sort();
+    handles
+}
+
+/// The handles of a page.
+fn listed(page: &Value) -> Vec<String> {
+    let items = page["items"].as_array().unwrap_or_else(|| panic!("{page}")).iter();
+    items.map(|item| item["handle"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn a_caller_lists_its_own_results_page_by_page() {
+    let app = TestApp::with(YAML).await;
+    let handles = three_results(&app).await;
+    let list = async |key: &str, query: &str| read_list(&app, key, query).await;
+    let (status, all) = list("key-of-ada", "").await;
+    assert_eq!((status, all.get("next")), (StatusCode::OK, None), "{all}");
+    let mut found = listed(&all);
+    found.sort();
+    assert_eq!(found, handles);
+    let items = all["items"].as_array().unwrap();
+    assert_eq!(items.iter().filter(|item| item["in_session"] == true).count(), 1);
+    for item in items {
+        assert_eq!((&item["tool"], &item["content_type"]), (&json!("json_query"), &json!("application/json")));
+        assert!(item["bytes"].as_u64().unwrap() > 90_000 && item["expires_at"].is_string(), "{item}");
+    }
+    let (_, first) = list("key-of-ada", "?limit=2").await;
+    let (_, rest) = list("key-of-ada", &format!("?limit=2&after={}", first["next"].as_str().unwrap())).await;
+    let mut found: Vec<_> = listed(&first).into_iter().chain(listed(&rest)).collect();
+    found.sort();
+    assert_eq!((found, rest.get("next")), (handles, None));
+    assert_eq!(list("key-of-eve", "").await.1, json!({"items": []}));
+    for query in ["?limit=0", "?limit=201", "?after=x", "?after=1-x", "?after=%00", "?after=99999999999999999999-a"] {
+        let (status, refused) = list("key-of-ada", query).await;
+        assert_eq!((status, code(&refused)), (StatusCode::BAD_REQUEST, "invalid_request"), "{query}");
+    }
+}
+
+#[tokio::test]
+async fn the_command_line_lists_and_reads_results() {
+    let app = TestApp::with(YAML).await;
+    let handles = three_results(&app).await;
+    let command = |arguments: &[&str]| {
+        let mut command = sekisho(&app.directory);
+        command.args(["--server", &app.url, "results"]).args(arguments).env("SEKISHO_API_KEY", "key-of-ada");
+        tokio::task::spawn_blocking(move || command.output().unwrap())
+    };
+    let output = command(&[]).await.unwrap();
+    assert!(handles.iter().all(|handle| text(&output).contains(handle)), "{}", text(&output));
+    let (_, all) = read_list(&app, "key-of-ada", "").await;
+    let of_session = |wanted: bool| {
+        let item = all["items"].as_array().unwrap().iter().find(|item| item["in_session"] == wanted);
+        item.unwrap()["handle"].as_str().unwrap().to_owned()
+    };
+    let (plain, in_session) = (of_session(false), of_session(true));
+    let (plain, in_session) = (plain.as_str(), in_session.as_str());
+    for (arguments, exit, says) in [
+        (&["show", plain, "--offset", "2999"][..], 0, "\"id\":2999"),
+        (&["show", plain, "--limit", "1"], 0, "--offset 1"),
+        (&["show", plain, "--query", "length(@)"], 0, "3000"),
+        (&["show", plain, "--query", "[0].text"], 0, "a row of many"),
+        (&["show", in_session, "--session", "monday", "--limit", "1"], 0, "\"id\":0"),
+        (&["show", in_session], 3, "there is no result"),
+    ] {
+        let output = command(arguments).await.unwrap();
+        assert_eq!(output.status.code(), Some(exit), "{arguments:?}: {}", text(&output));
+        assert!(text(&output).contains(says), "{arguments:?}: {}", text(&output));
+    }
 }
 
 #[tokio::test]

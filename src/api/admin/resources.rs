@@ -36,13 +36,13 @@ pub(crate) struct PageQuery {
     #[param(minimum = 1, maximum = 200)]
     limit: Option<usize>,
     /// The `next` of the page before.
-    pub(super) after: Option<String>,
+    pub(in crate::api) after: Option<String>,
 }
 
 impl PageQuery {
     /// # Errors
     /// `invalid_request`: no page has so many entries.
-    pub(super) fn limit(&self) -> Result<usize, CallError> {
+    pub(in crate::api) fn limit(&self) -> Result<usize, CallError> {
         match self.limit.unwrap_or(PAGE) {
             limit @ 1..=MAX_PAGE => Ok(limit),
             _ => Err(CallError::new(ErrorCode::InvalidRequest, format!("`limit` must be 1 to {MAX_PAGE}"))),

@@ -35,6 +35,7 @@ const FILES: &[(&str, &str)] = &[
     ("approvals", include_str!("migrations/0023_approvals.sql")),
     ("user tokens", include_str!("migrations/0024_user_tokens.sql")),
     ("results", include_str!("migrations/0025_results.sql")),
+    ("results tool", include_str!("migrations/0026_results_tool.sql")),
 ];
 
 /// The version that this program knows.

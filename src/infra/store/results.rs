@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use sqlx::{AnyConnection, AssertSqlSafe};
 
 use super::replicas::micros;
@@ -23,6 +24,7 @@ pub struct ResultOwner<'a> {
 pub struct NewResult<'a> {
     pub handle: &'a str,
     pub owner: ResultOwner<'a>,
+    pub tool: &'a str,
     pub content_type: &'a str,
     /// Before it was sealed.
     pub bytes: u64,
@@ -43,6 +45,23 @@ pub struct StoredResult {
     pub content_type: String,
     pub content: ResultContent,
 }
+
+/// A result in a list, without its content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedResult {
+    pub handle: String,
+    /// Empty for one that an earlier version stored.
+    pub tool: String,
+    /// Whether its call was of a session, in which alone it is read.
+    pub in_session: bool,
+    pub content_type: String,
+    pub bytes: u64,
+    pub created: Timestamp,
+    pub expires: Timestamp,
+}
+
+/// Handle, tool, session, content type, bytes, created, expires.
+type ListedRow = (String, String, String, String, i64, i64, i64);
 
 /// Content type, sealed text, and the object with its digest and length.
 type ResultRow = (String, Option<String>, Option<String>, Option<String>, Option<i64>);
@@ -87,15 +106,16 @@ impl Store {
             ResultContent::Object(object) => (None, Some(object)),
         };
         let insert = format!(
-            "INSERT INTO results (handle, tenant, caller_key, session, content_type, bytes, sealed, object, object_sha256,
-                 object_bytes, created, expires)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, {now}, {now} + $11)"
+            "INSERT INTO results (handle, tenant, caller_key, session, tool, content_type, bytes, sealed, object,
+                 object_sha256, object_bytes, created, expires)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, {now}, {now} + $12)"
         );
         sqlx::query(AssertSqlSafe(insert))
             .bind(new.handle)
             .bind(new.owner.tenant)
             .bind(new.owner.caller_key)
             .bind(new.owner.session)
+            .bind(new.tool)
             .bind(new.content_type)
             .bind(signed(new.bytes))
             .bind(sealed)
@@ -136,6 +156,47 @@ impl Store {
             (None, None) => return Err(self.damaged(format!("the result {handle} has no content"))),
         };
         Ok(Some(StoredResult { content_type, content }))
+    }
+
+    /// At most so many results of a caller, of all its sessions, the latest first; with `before`, those that come after that one
+    /// in this order.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn results_of(
+        &self,
+        (tenant, caller_key): (&str, &str),
+        before: Option<(Timestamp, &str)>,
+        max: usize,
+    ) -> Result<Vec<ListedResult>, StoreError> {
+        let (created, handle) = before.map_or((i64::MAX, ""), |(created, handle)| (created.as_microsecond(), handle));
+        let sql = format!(
+            "SELECT handle, tool, session, content_type, bytes, created, expires FROM results
+             WHERE tenant = $1 AND caller_key = $2 AND expires > {} AND (created < $3 OR (created = $3 AND handle < $4))
+             ORDER BY created DESC, handle DESC LIMIT $5",
+            self.engine.now_expression()
+        );
+        let rows: Vec<ListedRow> = sqlx::query_as(AssertSqlSafe(sql))
+            .bind(tenant)
+            .bind(caller_key)
+            .bind(created)
+            .bind(handle)
+            .bind(i64::try_from(max).unwrap_or(i64::MAX))
+            .fetch_all(&self.pool)
+            .await
+            .map_err(|error| self.failed(error))?;
+        rows.into_iter().map(|row| self.listed_result(row)).collect()
+    }
+
+    fn listed_result(&self, row: ListedRow) -> Result<ListedResult, StoreError> {
+        let (handle, tool, session, content_type, bytes, created, expires) = row;
+        let moment = |micros: i64| {
+            let moment = Timestamp::from_microsecond(micros);
+            moment.map_err(|_| self.damaged(format!("the result {handle} has a moment out of range")))
+        };
+        let (created, expires) = (moment(created)?, moment(expires)?);
+        let (in_session, bytes) = (!session.is_empty(), u64::try_from(bytes).unwrap_or_default());
+        Ok(ListedResult { handle, tool, in_session, content_type, bytes, created, expires })
     }
 
     /// Whether a row names this object.
@@ -198,7 +259,8 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3_600);
 
     async fn keep(store: &Store, handle: &str, owner: ResultOwner<'_>, content: &ResultContent) -> Vec<BlobKey> {
-        let new = NewResult { handle, owner, content_type: "text/plain", bytes: 10, content, lifetime: HOUR };
+        let (tool, content_type) = ("read", "text/plain");
+        let new = NewResult { handle, owner, tool, content_type, bytes: 10, content, lifetime: HOUR };
         store.keep_result(new, 30).await.unwrap()
     }
 
@@ -228,6 +290,28 @@ mod tests {
             assert_eq!(store.result("one", other).await.unwrap(), None, "{other:?}");
         }
         assert_eq!(store.result("three", ANN).await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn a_caller_lists_its_own_of_all_sessions_the_latest_first() {
+        let store = test_store().await;
+        keep(&store, "a", ANN, &text("a")).await;
+        age_results(&store, Duration::from_secs(60)).await;
+        keep(&store, "b", ResultOwner { session: "s", ..ANN }, &object("b")).await;
+        keep(&store, "c", BOB, &text("c")).await;
+        let whose = (ANN.tenant, ANN.caller_key);
+        let listed = store.results_of(whose, None, 10).await.unwrap();
+        let shown = |one: &ListedResult| (one.handle.clone(), one.tool.clone(), one.in_session, one.bytes);
+        let expected = [("b".to_owned(), "read".to_owned(), true, 10), ("a".to_owned(), "read".to_owned(), false, 10)];
+        assert_eq!(listed.iter().map(shown).collect::<Vec<_>>(), expected);
+        assert_eq!(listed[0].expires.duration_since(listed[0].created).as_secs(), 3_600);
+        let first = store.results_of(whose, None, 1).await.unwrap();
+        assert_eq!(first, listed[..1]);
+        let rest = store.results_of(whose, Some((first[0].created, first[0].handle.as_str())), 10).await.unwrap();
+        assert_eq!(rest, listed[1..]);
+        assert_eq!(store.results_of(("other", ANN.caller_key), None, 10).await.unwrap(), []);
+        age_results(&store, HOUR).await;
+        assert_eq!(store.results_of(whose, None, 10).await.unwrap(), [], "they have expired");
     }
 
     #[tokio::test]

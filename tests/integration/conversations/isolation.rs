@@ -32,6 +32,7 @@ struct Things {
     conversation: String,
     run: String,
     plan: String,
+    result: String,
 }
 
 const SECRET: &str = "what-ann-said";
@@ -50,13 +51,17 @@ impl Things {
         let run = id(&post(&execute, json!({"user_input": SECRET})).await, "run_id");
         let plan = json!({"goal": SECRET, "profile": "planned", "approve_plan": true});
         let plan = id(&post("/api/plans", plan).await, "id");
-        Self { conversation, run, plan }
+        let rows = json!({"query": "[].{id: @, text: 'a row of many'}", "data": (0..3_000).collect::<Vec<_>>()});
+        let large = app.post("/tools/json_query/execute").bearer_auth("key-of-ann").header("prefer", "handle");
+        let (_, reply) = answer(large.json(&json!({"arguments": rows}))).await;
+        let result = id(&reply["output"], "result_handle");
+        Self { conversation, run, plan, result }
     }
 
     /// A route that is not listed has no answer, so that nobody forgets it.
     fn access(&self, method: &str, path: &str) -> Access {
         let owner = |path: String, body: Value| Access::Owner { path, body };
-        let Self { conversation, run, plan } = self;
+        let Self { conversation, run, plan, result } = self;
         match (method, path) {
             ("GET", "/healthz" | "/readyz" | "/metrics" | "/oauth/callback" | "/oauth/client-metadata.json") => {
                 Access::Everybody
@@ -76,6 +81,7 @@ impl Things {
             (_, "/api/logs/{log}") => owner(format!("/api/logs/messages?conversation_id={conversation}"), json!({})),
             ("PATCH", "/api/plans/{id}") => owner(path.replace("{id}", plan), json!({"steps": [{"instruction": "x"}]})),
             (_, path) if path.starts_with("/api/plans/{id}") => owner(path.replace("{id}", plan), json!({})),
+            ("GET", "/results/{handle}") => owner(format!("/results/{result}"), json!({})),
             ("GET", "/api/tenants/{name}") => Access::Tenant { path: "/api/tenants/acme".into() },
             ("GET", "/api/skills/{name}") => Access::Tenant { path: "/api/skills/of-acme".into() },
             ("GET", "/api/models/{name}") => Access::Tenant { path: "/api/models/of-acme".into() },
@@ -120,6 +126,7 @@ impl Things {
                 | "/approvals/{id}/approve"
                 | "/approvals/{id}/deny"
                 | "/limits"
+                | "/results"
                 | "/sessions/{id}/files/{path}"
                 | "/sign-ins"
                 | "/sign-ins/{source}"
@@ -146,7 +153,7 @@ impl Things {
     }
 
     fn are_in(&self, text: &str) -> bool {
-        [&self.conversation, &self.run, &self.plan, SECRET].iter().any(|thing| text.contains(*thing))
+        [&self.conversation, &self.run, &self.plan, &self.result, SECRET].iter().any(|thing| text.contains(*thing))
     }
 }
 

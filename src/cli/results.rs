@@ -1,0 +1,100 @@
+//! `sekisho results`: results that were too large for a model, at a running gateway.
+
+use clap::{Args, Subcommand};
+use serde_json::Value;
+
+use super::client::{Remote, Unanswered, sentence};
+use super::{Common, Exit, local_gateway, present};
+
+#[derive(Debug, Default, Subcommand)]
+pub(super) enum ResultsCommand {
+    /// List your stored results, the latest first.
+    #[default]
+    List,
+    /// Print a part of a result: `sekisho results show HANDLE --offset 100`.
+    Show(WantedPart),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct WantedPart {
+    handle: String,
+    /// Elements or lines to skip.
+    #[arg(long)]
+    offset: Option<u64>,
+    /// Most elements or lines; 100 by default.
+    #[arg(long)]
+    limit: Option<u64>,
+    /// JMESPath, for JSON.
+    #[arg(long)]
+    query: Option<String>,
+    /// A regular expression that elements or lines must match.
+    #[arg(long)]
+    grep: Option<String>,
+    /// The session of the call whose result it is, if it had one.
+    #[arg(long, value_name = "ID")]
+    session: Option<String>,
+}
+
+pub(super) fn run(common: &Common, command: &ResultsCommand) -> Exit {
+    let endpoint = match local_gateway::find_remote(common) {
+        Ok(endpoint) => endpoint,
+        Err(exit) => return exit,
+    };
+    let shown = Remote::new(&endpoint).and_then(|remote| match command {
+        ResultsCommand::List => Ok(list(&remote.get_all(&["results"])?, common.json)),
+        ResultsCommand::Show(wanted) => Ok(show(&wanted.read(&remote)?, common.json)),
+    });
+    shown.unwrap_or_else(Unanswered::report)
+}
+
+impl WantedPart {
+    fn read(&self, remote: &Remote) -> Result<Value, Unanswered> {
+        let Self { handle, offset, limit, query, grep, session } = self;
+        let [offset, limit] = [offset, limit].map(|number| number.map(|number| number.to_string()));
+        let given = [
+            ("offset", offset.as_deref()),
+            ("limit", limit.as_deref()),
+            ("query", query.as_deref()),
+            ("grep", grep.as_deref()),
+            ("session_id", session.as_deref()),
+        ];
+        let given: Vec<_> = given.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+        remote.get(&["results", handle], &given)
+    }
+}
+
+fn list(results: &Value, as_json: bool) -> Exit {
+    if as_json {
+        return present::json(results);
+    }
+    let row = |result: &Value| {
+        let text = |name: &str| present::harmless(result[name].as_str().unwrap_or_default()).into_owned();
+        let in_session = if result["in_session"] == true { "yes" } else { "no" };
+        let [handle, tool, created, expires] = ["handle", "tool", "created_at", "expires_at"].map(text);
+        vec![handle, tool, result["bytes"].to_string(), in_session.to_owned(), created, expires]
+    };
+    let rows = results.as_array().into_iter().flatten().map(row).collect();
+    present::table(&["handle", "tool", "bytes", "of a session", "created", "expires"], rows);
+    Exit::Done
+}
+
+/// The reply to a call of `read_result`, which may say why the tool failed.
+fn show(reply: &Value, as_json: bool) -> Exit {
+    if reply["success"] != true {
+        present::problem(&sentence(reply));
+        return Exit::Failed;
+    }
+    let output = &reply["output"];
+    if as_json {
+        return present::json(output);
+    }
+    match (output["text"].as_str(), output["items"].as_array()) {
+        (Some(text), _) => present::line(present::harmless(text).trim_end()),
+        (None, Some(items)) => items.iter().for_each(present::json_line),
+        (None, None) => return present::json(&output["value"]),
+    }
+    if let Some(next) = output["next_offset"].as_u64() {
+        present::info(&format!("{} in all; the next part has --offset {next}", output["total"]));
+    }
+    Exit::Done
+}
