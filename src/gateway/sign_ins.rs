@@ -93,7 +93,7 @@ impl Gateway {
             return Err(CallError::new(ErrorCode::Denied, message));
         }
         // An empty text in the filter stands for all callers.
-        if of.is_some_and(str::is_empty) {
+        if of.is_some_and(|of| of.id.is_empty()) {
             let message = "`caller` is empty; write the id of a caller, or leave it out for your own sign-in";
             return Err(CallError::new(ErrorCode::InvalidRequest, message));
         }
