@@ -350,6 +350,7 @@ mod tests {
         let new = NewResult {
             handle: "new",
             owner: BOB,
+            tool: "large",
             content_type: "text/plain",
             bytes: 199_995,
             content: &content,
