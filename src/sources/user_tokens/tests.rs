@@ -27,7 +27,13 @@ struct TokenServer {
     /// What somebody revokes during the next request.
     revoking: Arc<Mutex<Option<(Store, StoredUserToken)>>>,
     /// What the revocation endpoint was sent, with the authorization of the client.
-    revoked: Arc<Mutex<Vec<(String, Option<HeaderValue>)>>>,
+    revoked: Arc<Mutex<Vec<Revocation>>>,
+}
+
+#[derive(Debug, Clone)]
+struct Revocation {
+    form: String,
+    authorization: Option<HeaderValue>,
 }
 
 impl TokenServer {
@@ -50,7 +56,7 @@ impl TokenServer {
             (axum::http::StatusCode::OK, axum::Json(token))
         };
         let revoke = async |State(server): State<Self>, mut headers: HeaderMap, form: String| {
-            server.revoked.lock().push((form, headers.remove(AUTHORIZATION)));
+            server.revoked.lock().push(Revocation { form, authorization: headers.remove(AUTHORIZATION) });
         };
         let routes = Router::new().route("/token", post(answer)).route("/revoke", post(revoke));
         let address = test_server::serve(routes.with_state(self.clone())).await;
@@ -284,7 +290,7 @@ async fn what_is_renewed_while_its_sign_in_is_revoked_is_revoked_too() {
     assert_eq!(error.code(), ErrorCode::SignInRequired);
     let revoked = server.revoked.lock().clone();
     assert_eq!(revoked.len(), 1);
-    assert!(revoked[0].0.starts_with("token=refresh-2&token_type_hint=refresh_token"), "{}", revoked[0].0);
+    assert!(revoked[0].form.starts_with("token=refresh-2&token_type_hint=refresh_token"), "{}", revoked[0].form);
 }
 
 #[tokio::test]
@@ -299,7 +305,7 @@ async fn the_secret_of_a_client_is_not_sent_to_the_server_of_another_upstream() 
     after.revoke_upstream(&stored).await;
     before.revoke_upstream(&stored).await;
     let revoked = server.revoked.lock().clone();
-    let was_named: Vec<_> = revoked.iter().map(|(_, authorization)| authorization.is_some()).collect();
+    let was_named: Vec<_> = revoked.iter().map(|revocation| revocation.authorization.is_some()).collect();
     assert_eq!(was_named, [false, true], "{revoked:?}");
 }
 
