@@ -70,7 +70,7 @@ async fn a_rest_reply_is_whole_unless_a_handle_is_preferred() {
     let (_, found) = read(&app, "key-of-ada", &format!("{handle}?grep=%22id%22:29%5B0-9%5D%2C")).await;
     assert_eq!(found["output"]["total"], 10);
     let (_, small) = app.call("calculator", json!({"expression": "6*7"})).await;
-    assert_eq!(small["output"], "42");
+    assert_eq!(small["output"], 42);
     assert!(app.metric("shannon_large_results_total{outcome=\"stored\"}").await >= 1.0);
 }
 

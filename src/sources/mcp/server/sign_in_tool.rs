@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::Server;
+use super::catalogue::source;
 use crate::core::call::{Arguments, ToolOutput};
 use crate::core::error::CallError;
 use crate::sources::user_tokens::{User, UserSource};
@@ -36,6 +37,8 @@ impl Server {
                 self.name()
             ),
             category: settings.category.clone(),
+            author: self.name().to_owned(),
+            source: source(self.name()),
             labels: settings.labels.clone(),
             timeout_seconds: settings.timeout_seconds,
             roles: settings.roles.clone(),
