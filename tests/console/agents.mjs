@@ -10,8 +10,8 @@ const wide = { viewport: { width: 1440, height: 900 } };
 
 /** Presses a button that leads to another page. */
 async function press(page, selector, to) {
-    await page.click(selector);
-    await page.waitForURL(to, { timeout: 15_000 });
+    // At once, because the page may go on to another address as soon as it is there.
+    await Promise.all([page.waitForURL(to, { timeout: 15_000 }), page.click(selector)]);
 }
 
 async function converse(page) {
