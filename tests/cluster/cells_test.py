@@ -88,6 +88,10 @@ VALUES ('approval-{tenant}', '{tenant}', '{caller}', 'ann', 'time', 'pending', '
     0, 0, 1, 1, 1, 1);
 INSERT INTO results (handle, tenant, caller_key, session, content_type, bytes, sealed, created, expires)
 VALUES ('handle-{tenant}', '{tenant}', '{caller}', '', 'text/plain', 1, 'sealed', 1, 1);
+INSERT INTO user_tokens VALUES ('{caller}', 'mcp:crm', '{tenant}', 'ann', 'sealed', '', 1, 0, 0, 1, 1);
+INSERT INTO user_sign_ins VALUES ('{caller}', 'mcp:crm', '{tenant}', 'ann', 'sign-in-{tenant}', 'sealed', 0, NULL, NULL, 1);
+INSERT INTO results (handle, tenant, caller_key, session, content_type, bytes, sealed, created, expires)
+VALUES ('result-{tenant}', '{tenant}', '{caller}', '', 'text/plain', 1, 'sealed', 1, 1);
 INSERT INTO paused_runs VALUES ('{caller}', 'call', '{{}}', 2, 1);
 {runs}"""
 
