@@ -180,11 +180,9 @@ impl Pipeline {
         }
         scope.keep(hold);
         let done = scope.executed(&tool, self.retries.execute(call, &tool, &permit, breaker).await)?;
-        let mut checked = scope.checked(&tool, done.output);
-        if let Ok(checked) = &mut checked {
-            self.shorten(call, &tool, checked, scope.max_text_tokens()).await;
-        }
-        scope.accept(&tool, checked)
+        let checked = scope.checked(&tool, done.output);
+        let shortened = self.shortened(call, &tool, checked, scope.max_text_tokens()).await;
+        scope.accept(&tool, shortened)
     }
 }
 

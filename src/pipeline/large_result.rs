@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::Pipeline;
 use super::accept::{BYTES_PER_TOKEN, Checked};
 use crate::core::call::{CallContext, READ_RESULT, Via};
+use crate::core::error::CallError;
 use crate::core::json;
 use crate::results::LargeResult;
 use crate::tool::{Tool, how_to_read_on};
@@ -13,14 +14,26 @@ use crate::tool::{Tool, how_to_read_on};
 impl Pipeline {
     /// Stores the output of a call, if it is too large, and puts a preview in its place. Where it is not stored, the preview has
     /// no handle.
-    pub(super) async fn shorten(&self, call: &CallContext, tool: &Tool, checked: &mut Checked, max_text_tokens: u64) {
-        let (Some(large), Some(handles)) = (checked.large.take(), &call.handles) else { return };
-        let may_read = self.tools_for(&call.caller).find(READ_RESULT).is_ok();
-        // Boxed, because few results are large.
-        let is_stored = Box::pin(self.results.keep(call, &large, may_read)).await;
-        let max_bytes = max_bytes(handles.max_inline_bytes, max_text_tokens);
-        let handle = is_stored.then_some(&*large.handle);
-        checked.show(large.preview(handle, &rest(call.via, tool, &large, is_stored), max_bytes));
+    ///
+    /// # Errors
+    /// That of `checked`.
+    pub(super) async fn shortened(
+        &self,
+        call: &CallContext,
+        tool: &Tool,
+        checked: Result<Checked, CallError>,
+        max_text_tokens: u64,
+    ) -> Result<Checked, CallError> {
+        let mut checked = checked?;
+        if let Some((large, handles)) = checked.large.take().zip(call.handles.as_ref()) {
+            let may_read = self.tools_for(&call.caller).find(READ_RESULT).is_ok();
+            // Boxed, because few results are large.
+            let is_stored = Box::pin(self.results.keep(call, &large, may_read)).await;
+            let max_bytes = max_bytes(handles.max_inline_bytes, max_text_tokens);
+            let handle = is_stored.then_some(&*large.handle);
+            checked.show(large.preview(handle, &rest(call.via, tool, &large, is_stored), max_bytes));
+        }
+        Ok(checked)
     }
 }
 
