@@ -168,8 +168,7 @@ impl Policy {
         arguments: ValidArguments,
     ) -> Result<Authorized, CallError> {
         let set = self.current.load();
-        let passed = set.checks.pass(&tool.metadata, &call.caller);
-        passed.map_err(|error| error.decided_by(Arc::clone(&set.version)))?;
+        pass_checks(&set, tool, &call.caller)?;
         let decision = decide(&set, call, tool, arguments.as_map());
         if decision.allowed && tool.metadata.approval == ApprovalRule::Never {
             let Decision { version, cached, .. } = decision;
@@ -179,6 +178,20 @@ impl Policy {
             return Ok(Authorized::NeedsApproval(NeedsApproval::new(&set, call, tool, arguments, decision)?));
         }
         Err(denied(decision))
+    }
+
+    /// Refuses a caller who may make no call of the tool, as far as that is known without one: by the checks, and by rules that
+    /// read no more than tool and user.
+    ///
+    /// # Errors
+    /// `unauthenticated` or `denied`, as [`authorize`](Self::authorize) refuses each call.
+    pub fn check_access(&self, tool: &Tool, caller: &Arc<Caller>) -> Result<(), CallError> {
+        let set = self.current.load();
+        pass_checks(&set, tool, caller)?;
+        match decide_all(&set, &set.cache.known(tool, caller), tool) {
+            Some(decision) if !decision.denials.is_empty() => Err(denied(decision)),
+            _ => Ok(()),
+        }
     }
 
     /// Whether a rule or the external policy may require approval.
@@ -197,21 +210,34 @@ impl Policy {
     }
 }
 
+fn pass_checks(set: &PolicySet, tool: &Tool, caller: &Caller) -> Result<(), CallError> {
+    set.checks.pass(&tool.metadata, caller).map_err(|error| error.decided_by(Arc::clone(&set.version)))
+}
+
 fn decide(set: &PolicySet, call: &CallContext, tool: &Tool, arguments: &Arguments) -> Decision {
     let known = set.cache.known(tool, &call.caller);
+    decide_all(set, &known, tool).unwrap_or_else(|| {
+        let input = input::complete(&known.subject, call, arguments, set.reads);
+        match input.and_then(|input| set.evaluate(input)) {
+            Ok(verdict) => Decision::new(verdict, &set.version, false),
+            Err(failure) => Decision::failed(failure, &set.version),
+        }
+    })
+}
+
+/// The decision about every call of the tool by the caller; `None` if some rule reads what differs between calls.
+fn decide_all(set: &PolicySet, known: &Known, tool: &Tool) -> Option<Decision> {
     if let Some(verdict) = known.verdict.get() {
-        return Decision::new(verdict.clone(), &set.version, true);
+        return Some(Decision::new(verdict.clone(), &set.version, true));
     }
-    match evaluate(set, &known, call, arguments) {
+    set.reads.same_for_all_calls_of(tool.metadata.kind).then(|| match set.evaluate(known.subject.clone()) {
         Ok(verdict) => {
-            if set.reads.same_for_all_calls_of(tool.metadata.kind) {
-                // A concurrent call may have set it first, with the same decision.
-                let _ = known.verdict.set(verdict.clone());
-            }
+            // A concurrent call may have set it first, with the same decision.
+            let _ = known.verdict.set(verdict.clone());
             Decision::new(verdict, &set.version, false)
         }
         Err(failure) => Decision::failed(failure, &set.version),
-    }
+    })
 }
 
 impl Decision {
@@ -235,10 +261,6 @@ impl Decision {
 fn load_set(config: &PolicyConfig) -> Result<PolicySet, Vec<PolicyError>> {
     let checks = Checks { dangerous_roles: config.dangerous_roles.clone() };
     load::load(config.directory.as_deref(), Duration::from_millis(config.timeout_ms), checks)
-}
-
-fn evaluate(set: &PolicySet, known: &Known, call: &CallContext, arguments: &Arguments) -> Result<Verdict, String> {
-    set.evaluate(input::complete(&known.subject, call, arguments, set.reads)?)
 }
 
 /// The paths of the arguments that an approver does not see.

@@ -9,7 +9,7 @@ use super::idempotency::{IdempotentOutcome, POLL};
 use super::recorded::{Entered, Recorded};
 use crate::approval::Standing;
 use crate::config::ApprovalRule;
-use crate::core::call::{Arguments, CallContext, Deadline};
+use crate::core::call::{Arguments, CallContext, Deadline, Stage};
 use crate::core::error::{CallError, ErrorCode};
 use crate::policy::{NeedsApproval, Permit};
 use crate::tool::Tool;
@@ -40,13 +40,14 @@ impl Pipeline {
     }
 
     /// Whether a call with a key or an approval must be run, or already has a reply.
+    ///
+    /// # Errors
+    /// `unauthenticated` or `denied` for a caller who may not use the tool; those of the key and of the approval.
     pub(super) async fn enter(&self, call: &CallContext, arguments: &Arguments) -> Result<Entered, CallError> {
         let mut recorded = Recorded::default();
         let Ok(tool) = self.registry.find_for(call) else { return Ok(Entered::First(recorded.into())) };
-        if call.caller.scopes.missing_for(tool.name()).next().is_some() {
-            // The policy stage refuses it: a token with fewer scopes gets no reply of a call that was made with more.
-            return Ok(Entered::First(recorded.into()));
-        }
+        // A narrower key of the same person, or a token with fewer scopes, gets no reply of a call that was made with more.
+        self.policy.check_access(&tool, &call.caller).map_err(|error| error.at_stage(Stage::Policy))?;
         let deadline = call.deadline(tool.timeout());
         if let Some(key) = &call.idempotency_key {
             match self.replies.enter(call, key, &tool.sent_arguments(arguments), deadline).await? {

@@ -1,20 +1,24 @@
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{join, join_all};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio::sync::Semaphore;
 
 use super::key::MAX_KEY_LENGTH;
 use super::stored::MAX_REPLY_BYTES;
 use super::*;
-use crate::config::Config;
+use crate::config::{Config, PolicyConfig};
 use crate::core::call::{CallId, SendingState, Stage, ToolOutput};
 use crate::core::error::{Blame, ErrorCode};
+use crate::core::token_scopes::TokenScopes;
 use crate::infra::store::test_support::{fill_the_disk, free_disk};
 use crate::pipeline::receipt::{Answer, Receipt};
 use crate::pipeline::tests::{Checkpoint, HandsOver, Scripted, call, failure};
 use crate::pipeline::{Answered, Pipeline};
+use crate::tool::Metadata;
 
 /// Answers with the number of the run.
 fn counting() -> Scripted {
@@ -187,6 +191,39 @@ async fn a_key_belongs_to_one_tenant_caller_and_tool() {
     assert_ne!(ids[0], ids[1]);
 }
 
+/// Several keys and tokens of one person are one caller.
+#[tokio::test]
+async fn a_caller_with_fewer_rights_gets_no_reply_of_a_call_that_was_made_with_more() {
+    let folder = TempDir::new().unwrap();
+    let rule = "package tools\ndeny[\"no interns\"] { input.user.roles[_] == \"intern\" }\n";
+    std::fs::write(folder.path().join("tools.rego"), rule).unwrap();
+    let policy = PolicyConfig { directory: Some(folder.path().to_owned()), ..PolicyConfig::default() };
+    let metadata = Metadata { dangerous: true, ..Metadata::default() };
+    let checkpoint = Checkpoint::with(&Config { policy, ..Config::default() }, metadata, counting());
+    let send = async |caller: &Caller| {
+        let call = CallContext { caller: Arc::new(caller.clone()), ..keyed("k") };
+        outcome_of(&checkpoint.pipeline.call(call, Arguments::new()).await)
+    };
+    let with_roles = |roles: &[&str]| Caller::new("ann", "acme", roles.iter().map(ToString::to_string).collect());
+    let wide = with_roles(&["operator"]);
+    assert_eq!(send(&wide).await, (Ok(json!(1)), false));
+    let of_key = Caller { tools: wide.tools.narrowed(vec!["other".to_owned()]), ..wide.clone() };
+    let needed = BTreeMap::from([("write".to_owned(), vec!["scripted".to_owned()])]);
+    let of_token = wide.clone().with_scopes(TokenScopes::new(&needed, &[]));
+    for (caller, code) in [
+        (of_key, ErrorCode::UnknownTool),
+        (of_token, ErrorCode::Denied),
+        (with_roles(&[]), ErrorCode::Denied),
+        (with_roles(&["operator", "intern"]), ErrorCode::Denied),
+    ] {
+        assert_eq!(send(&caller).await, (Err(code), false), "{caller:?}");
+    }
+    assert_eq!(send(&wide).await, (Ok(json!(1)), true));
+    assert_eq!(checkpoint.runs(), 1);
+    let lines = checkpoint.lines().await;
+    assert_eq!((&lines[3]["status"], &lines[3]["stage"]), (&json!("refused"), &json!("policy")), "{lines:?}");
+}
+
 #[test]
 fn keys_are_visible_ascii() {
     let ann = Caller::new("ann", "acme", Vec::new());
@@ -201,7 +238,7 @@ fn keys_are_visible_ascii() {
 }
 
 /// A store on disk, and its folder.
-async fn store_on_disk() -> (tempfile::TempDir, Store) {
+async fn store_on_disk() -> (TempDir, Store) {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open_file(&folder.path().join("sekisho.db")).await.unwrap();
     (folder, store)
@@ -296,7 +333,7 @@ async fn a_tenant_evicts_only_its_own_records_and_the_oldest_of_the_largest_owne
 #[tokio::test]
 async fn running_calls_are_never_evicted() {
     let (script, gate) = gated();
-    let checkpoint = Checkpoint::with(&config(2), crate::tool::Metadata::default(), script);
+    let checkpoint = Checkpoint::with(&config(2), Metadata::default(), script);
     let meanwhile = async {
         until(|| checkpoint.runs() == 2).await;
         let refused = send(&checkpoint, "c").await;
