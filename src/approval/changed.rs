@@ -45,6 +45,18 @@ impl Approvals {
         Ok(Some(change.changed))
     }
 
+    /// The digest of the arguments with which the call is made, if it is approved as it is.
+    ///
+    /// # Errors
+    /// `internal`: they cannot be opened.
+    pub fn arguments_sha256(&self, approval: &Approval) -> Result<String, CallError> {
+        let arguments = match self.changed_arguments(approval)? {
+            Some(changed) => changed,
+            None => self.arguments(approval)?,
+        };
+        Ok(hex::encode(json::digest(&arguments)))
+    }
+
     /// # Errors
     /// `too_large`; `internal`: what was asked cannot be opened, or nothing can be sealed.
     pub(super) fn seal_change(&self, approval: &Approval, changed: &Arguments) -> Result<String, CallError> {

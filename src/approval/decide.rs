@@ -37,6 +37,8 @@ pub struct Judgement {
     pub minutes: Option<u32>,
     /// What the call is to be made with instead, as its tool takes it.
     pub arguments: Option<Arguments>,
+    /// The digest of the arguments that the approver has looked at.
+    pub arguments_sha256: Option<String>,
 }
 
 impl Approvals {
@@ -52,7 +54,8 @@ impl Approvals {
     /// The same for an approval as it was when the approver and the policies judged it.
     ///
     /// # Errors
-    /// As [`decide`](Self::decide), and `invalid_request` if another approver has changed the arguments since.
+    /// As [`decide`](Self::decide), and `invalid_request` if another approver has changed the arguments since, or since the
+    /// approver of this judgement has looked at them.
     pub async fn decide_seen(
         &self,
         seen: &Approval,
@@ -68,6 +71,7 @@ impl Approvals {
                 return Err(CallError::new(ErrorCode::InvalidRequest, message));
             }
             self.check_decision(&approval, approver, judgement)?;
+            self.check_looked_at(&approval, judgement)?;
             let mut decisions = approval.decisions.clone();
             decisions.push(judgement.by(approver));
             let decided = Outcome::of(&approval, &decisions, judgement.approved);
@@ -125,6 +129,24 @@ impl Approvals {
             Some(_) => approval.check_changeable(),
             None => Ok(()),
         }
+    }
+
+    /// Nobody approves arguments that were changed after they were looked at.
+    fn check_looked_at(&self, approval: &Approval, judgement: &Judgement) -> Result<(), CallError> {
+        let problem = match &judgement.arguments_sha256 {
+            _ if !judgement.approved => return Ok(()),
+            None if !approval.is_changed() => return Ok(()),
+            None => {
+                "another approver has changed the arguments of this call: look at them, and approve it with the \
+                 `arguments_sha256` that the approval is shown with"
+            }
+            Some(seen) if *seen == self.arguments_sha256(approval)? => return Ok(()),
+            Some(_) => {
+                "the arguments of this call are not those of `arguments_sha256`: another approver has changed them since you \
+                 looked at them; open the approval again, and decide about what it shows"
+            }
+        };
+        Err(CallError::new(ErrorCode::InvalidRequest, problem))
     }
 }
 

@@ -71,7 +71,8 @@ fn caller(id: &str) -> Caller {
 }
 
 fn yes() -> Judgement {
-    Judgement { approved: true, reason: "fine".into(), scope: ApprovalScope::Once, minutes: None, arguments: None }
+    let (scope, minutes, arguments, arguments_sha256) = (ApprovalScope::Once, None, None, None);
+    Judgement { approved: true, reason: "fine".into(), scope, minutes, arguments, arguments_sha256 }
 }
 
 fn no() -> Judgement {
@@ -192,9 +193,21 @@ async fn the_first_approver_of_a_call_of_an_agent_may_change_its_arguments() {
     assert_eq!(approval.with_masked(&approvals.arguments(&approval).unwrap(), written), changed);
     // The second one approves what the first one has approved.
     assert_eq!(fixture.decide(&id, &caller("ann"), other()).await, Err(ErrorCode::InvalidRequest));
-    assert_eq!(fixture.decide(&id, &caller("ann"), yes()).await, Ok(ApprovalState::Approved));
+    let [before, after] = [&seen, &approval].map(|approval| approvals.arguments_sha256(approval).unwrap());
+    let looked_at = |digest: &str| Judgement { arguments_sha256: Some(digest.to_owned()), ..yes() };
+    for (judgement, says) in
+        [(yes(), "approve it with the `arguments_sha256`"), (looked_at(&before), "open the approval again")]
+    {
+        let refused = approvals.decide(&id, &caller("ann"), &judgement).await.unwrap_err();
+        assert_eq!(refused.code(), ErrorCode::InvalidRequest);
+        assert!(refused.message().contains(says), "{refused}");
+    }
+    assert_eq!(fixture.decide(&id, &caller("ann"), looked_at(&after)).await, Ok(ApprovalState::Approved));
     let approval = approvals.find(&id).await.unwrap();
     assert_eq!(approvals.changed_arguments(&approval).unwrap(), Some(changed));
+    // The same holds for arguments that nobody changed.
+    assert_eq!(fixture.decide(&rest, &caller("dan"), looked_at(&after)).await, Err(ErrorCode::InvalidRequest));
+    assert_eq!(fixture.decide(&rest, &caller("dan"), looked_at(&before)).await, Ok(ApprovalState::Approved));
 }
 
 #[tokio::test]

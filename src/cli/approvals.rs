@@ -37,6 +37,10 @@ pub(super) enum ApprovalsCommand {
         /// Let the run of an agent make its call with these arguments instead: a JSON object.
         #[arg(long, value_name = "JSON", conflicts_with_all = ["minutes", "session"])]
         arguments: Option<String>,
+        /// What `show` printed as the SHA-256 of the arguments: other arguments are not approved. Required once an approver has
+        /// changed them.
+        #[arg(long, value_name = "SHA256")]
+        arguments_sha256: Option<String>,
     },
     /// Deny a call, or take back an approval that is not used up.
     Deny {
@@ -79,8 +83,8 @@ pub(super) fn run(common: &Common, command: Option<ApprovalsCommand>) -> Exit {
     let answered = Remote::new(&endpoint).and_then(|remote| match command {
         Some(ApprovalsCommand::Watch) => watch(&remote, common.json),
         Some(ApprovalsCommand::Show { id }) => Ok(show(&remote.get(&["approvals", &id], &[])?, common.json)),
-        Some(ApprovalsCommand::Approve { id, reason, minutes, session, .. }) => {
-            let mut body = json!({"reason": reason});
+        Some(ApprovalsCommand::Approve { id, reason, minutes, session, arguments_sha256, .. }) => {
+            let mut body = json!({"reason": reason, "arguments_sha256": arguments_sha256});
             if let Some(arguments) = arguments {
                 body["arguments"] = Value::Object(arguments);
             }
@@ -179,6 +183,7 @@ fn show(approval: &Value, as_json: bool) -> Exit {
         ("expires", text(approval, "expires_at")),
         ("persons needed", approval["approvals_needed"].to_string()),
         ("calls made", approval["uses"].to_string()),
+        ("arguments SHA-256", text(approval, "arguments_sha256")),
         ("page", text(approval, "url")),
     ];
     let fields = fields.into_iter().filter(|(_, value)| !value.is_empty());

@@ -21,6 +21,9 @@ use crate::core::approval::{ApprovalScope, ApprovalState};
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::APPROVER;
 
+/// The field with the digest of the arguments that the page shows.
+const SEEN_FIELD: &str = "arguments_sha256";
+
 /// `GET /console/approvals/{id}`: the address that a refused caller gets.
 pub(super) async fn page(State(console): State<Arc<Console>>, visit: Visit, Path(id): Path<String>) -> Response {
     let found = find(&console, &visit, &id).await;
@@ -69,7 +72,8 @@ async fn decide(console: &Console, form: &Submitted, id: &str) -> Result<(), Cal
     let (act, body) = match form.field("act") {
         "approve" => {
             let (scope, minutes) = extent(form)?;
-            ("approve", json!({"reason": reason, "scope": scope, "minutes": minutes}))
+            let seen = form.text(SEEN_FIELD);
+            ("approve", json!({"reason": reason, "scope": scope, "minutes": minutes, "arguments_sha256": seen}))
         }
         "deny" => ("deny", json!({"reason": reason})),
         _ => return Err(invalid("the form says nothing to decide; open the page again")),
@@ -181,6 +185,7 @@ fn forms(texts: &Texts, token: &str, approval: &Approval) -> Markup {
                     h2 #approve { (texts.get("approval-approve")) }
                     form.stack method="post" action=(path) {
                         input type="hidden" name=(TOKEN_FIELD) value=(token);
+                        @if let Some(seen) = &approval.arguments_sha256 { input type="hidden" name=(SEEN_FIELD) value=(seen); }
                         (reason_field(texts, "approve-reason", "a", None))
                         (extent_fields(texts, approval.session_id.is_some()))
                         div.buttons { button.main name="act" value="approve" { (texts.get("approval-approve")) } }

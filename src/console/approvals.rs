@@ -49,6 +49,8 @@ pub(super) struct Approval {
     pub arguments: Option<Value>,
     /// Those that an approver put in their place.
     pub changed_arguments: Option<Value>,
+    /// Says which arguments the page shows.
+    pub arguments_sha256: Option<String>,
     pub session_id: Option<String>,
     pub via: String,
     pub call_id: String,

@@ -322,7 +322,10 @@ async fn commands_list_show_approve_and_deny() {
     let (status, refused) = command(&["approve", &id, "--arguments", "{\"expression\": \"1\"}"]);
     assert!(status == Some(3) && refused.contains("the run of an agent"), "{refused}");
     assert_eq!(command(&["approve", &id, "--arguments", "[1]"]).0, Some(2));
-    let (status, approved) = command(&["approve", &id, "--reason", "fine"]);
+    let (status, refused) = command(&["approve", &id, "--arguments-sha256", &"0".repeat(64)]);
+    assert!(status == Some(3) && refused.contains("open the approval again"), "{refused}");
+    let sha256 = shown.split_whitespace().find(|word| word.len() == 64).unwrap_or_else(|| panic!("{shown}"));
+    let (status, approved) = command(&["approve", &id, "--reason", "fine", "--arguments-sha256", sha256]);
     assert!(status == Some(0) && approved.contains("is approved"), "{approved}");
     let (status, reply) = answer(send("6*7").header("x-approval-id", &id)).await;
     assert_eq!((status, &reply["output"]), (StatusCode::OK, &json!(42)), "{reply}");

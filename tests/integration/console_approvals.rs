@@ -5,6 +5,7 @@ use reqwest::header::ORIGIN;
 use serde_json::{Value, json};
 
 use crate::app::{TestApp, answer, code};
+use crate::approvals::runs::{agent_with, paused};
 use crate::approvals::{ASKS, KEYS, ask, call, show};
 use crate::console::{Browser, check_markup, markup};
 use crate::console_agents::{submit, submitted};
@@ -94,6 +95,33 @@ async fn a_denial_and_an_approval_for_minutes_say_so_to_the_caller() {
     // One that is not used up can be taken back.
     submitted(&boss, &path_of(&approved), &[("act", "deny")]).await;
     assert_eq!(status_of(&app, &approved).await, "denied");
+}
+
+/// The digest of the arguments that the page shows, as its form sends it.
+fn shown_arguments(page: &str) -> String {
+    let (_, rest) = page.split_once("name=\"arguments_sha256\" value=\"").unwrap_or_else(|| panic!("{page}"));
+    rest.split('"').next().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn the_second_approver_approves_the_arguments_that_its_page_shows() {
+    let app = agent_with("tools: {overrides: {echo: {approval: always, approvals_needed: 2}}}\n").await;
+    let (_, id) = paused(&app).await;
+    let eve = Browser::signed_in(&app, "key-of-eve").await;
+    let before = shown_arguments(&eve.page(&path_of(&id)).await);
+    let approve = app.post(&format!("/approvals/{id}/approve")).bearer_auth("key-of-boss");
+    let (_, changed) = answer(approve.json(&json!({"arguments": {"n": 0}}))).await;
+    assert_eq!(changed["status"], "pending", "{changed}");
+    for fields in [&[("act", "approve")][..], &[("act", "approve"), ("arguments_sha256", before.as_str())]] {
+        let refused = submit(&eve, &path_of(&id), fields).await;
+        assert_eq!(refused.status(), StatusCode::BAD_REQUEST, "{fields:?}");
+        let page = refused.text().await.unwrap();
+        assert!(page.contains("another approver has changed"), "{page}");
+    }
+    assert_eq!(status_of(&app, &id).await, "pending");
+    let after = shown_arguments(&eve.page(&path_of(&id)).await);
+    submitted(&eve, &path_of(&id), &[("act", "approve"), ("arguments_sha256", after.as_str())]).await;
+    assert_eq!(status_of(&app, &id).await, "approved");
 }
 
 #[tokio::test]

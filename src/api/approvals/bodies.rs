@@ -59,6 +59,11 @@ pub(in crate::api) struct ApprovalBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, value_type = Option<Object>)]
     pub changed_arguments: Option<Value>,
+    /// For approvers: SHA-256 of the arguments with which the call is made, which are the changed ones if there are any. By it an
+    /// approver says what it has looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false)]
+    pub arguments_sha256: Option<String>,
     session_id: Option<String>,
     /// `rest`, `mcp`, `agent` or `sandbox`.
     via: String,
@@ -121,6 +126,9 @@ pub(in crate::api) struct ApproveBody {
     /// In place of those of the call, which the run of an agent must make: it is told of them. What is masked stays.
     #[schema(value_type = Option<Object>)]
     arguments: Option<Arguments>,
+    /// That of the approval as the approver has seen it: other arguments are not approved. Required once an approver has changed
+    /// them.
+    arguments_sha256: Option<String>,
 }
 
 /// A denial of a call.
@@ -151,6 +159,7 @@ impl ApprovalBody {
             reasons: details.reasons.iter().map(|reason| shown(reason)).collect(),
             arguments: None,
             changed_arguments: None,
+            arguments_sha256: None,
             session_id: details.session.as_deref().map(shown),
             via: details.via.clone(),
             call_id: details.call_id.clone(),
@@ -183,14 +192,15 @@ impl DecisionBody {
 }
 
 impl From<ApproveBody> for Judgement {
-    fn from(ApproveBody { reason, scope, minutes, arguments }: ApproveBody) -> Self {
-        Self { approved: true, reason, scope, minutes, arguments }
+    fn from(ApproveBody { reason, scope, minutes, arguments, arguments_sha256 }: ApproveBody) -> Self {
+        Self { approved: true, reason, scope, minutes, arguments, arguments_sha256 }
     }
 }
 
 impl From<DenyBody> for Judgement {
     fn from(DenyBody { reason }: DenyBody) -> Self {
-        Self { approved: false, reason, scope: ApprovalScope::Once, minutes: None, arguments: None }
+        let (scope, minutes, arguments, arguments_sha256) = (ApprovalScope::Once, None, None, None);
+        Self { approved: false, reason, scope, minutes, arguments, arguments_sha256 }
     }
 }
 

@@ -32,7 +32,8 @@ fn boss() -> Caller {
 }
 
 fn yes(scope: ApprovalScope, minutes: Option<u32>) -> Judgement {
-    Judgement { approved: true, reason: String::new(), scope, minutes, arguments: None }
+    let (reason, arguments, arguments_sha256) = (String::new(), None, None);
+    Judgement { approved: true, reason, scope, minutes, arguments, arguments_sha256 }
 }
 
 fn arguments(n: impl Into<Value>) -> Arguments {

@@ -21,12 +21,17 @@ turns:
 
 /// A gateway with an agent that makes such a call.
 pub(crate) async fn agent() -> TestApp {
+    agent_with(ASKS).await
+}
+
+/// The same with other settings of the tools.
+pub(crate) async fn agent_with(tools: &str) -> TestApp {
     let directory = TempDir::new().unwrap();
     let script = directory.path().join("pays.yaml");
     std::fs::write(&script, PAYS).unwrap();
     let agent =
         format!("default_profile: pays, profiles: {{pays: {{provider: replay, model: '{}'}}}}", script.display());
-    TestApp::in_directory(directory, &format!("{KEYS}{ASKS}agent: {{{agent}}}\n")).await
+    TestApp::in_directory(directory, &format!("{KEYS}{tools}agent: {{{agent}}}\n")).await
 }
 
 async fn restarted(app: TestApp) -> TestApp {
@@ -171,7 +176,7 @@ async fn said(app: &TestApp, id: &str) -> Vec<String> {
 }
 
 /// A conversation whose run is paused, and the id of the approval.
-async fn paused(app: &TestApp) -> (String, String) {
+pub(crate) async fn paused(app: &TestApp) -> (String, String) {
     let id = conversation(app).await;
     let reply = ok(execute(app, &id, &json!({"user_input": "Pay."}))).await;
     assert_eq!((&reply["status"], &reply["is_error"], &reply["errors"]), (&json!("paused"), &json!(false), &json!([])));
