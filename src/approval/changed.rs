@@ -78,19 +78,23 @@ impl Approvals {
 impl Approval {
     /// Arguments that an approver writes. What approvers do not see stays as it was asked, and so do texts that are written as they
     /// were shown, with some characters escaped.
-    pub fn with_masked(&self, asked: &Arguments, written: Arguments) -> Arguments {
+    ///
+    /// # Errors
+    /// `invalid_arguments` if something is left out that approvers do not see: nobody removes what nobody has looked at.
+    pub fn with_masked(&self, asked: &Arguments, written: Arguments) -> Result<Arguments, CallError> {
         let asked = Value::Object(asked.clone());
         let mut written = as_asked(&asked, Value::Object(written));
+        // In alphabetical order: a pointer to the whole of something comes before those to its parts.
         for path in &self.details.masks {
-            if let (Some(kept), Some(place)) = (asked.pointer(path), written.pointer_mut(path)) {
-                *place = kept.clone();
+            if let Some(kept) = asked.pointer(path) {
+                *written.pointer_mut(path).ok_or_else(|| left_out(path))? = kept.clone();
             }
         }
-        match written {
+        Ok(match written {
             Value::Object(written) => written,
             // A pointer to the whole leads to what was asked, which is an object too.
             _ => Arguments::default(),
-        }
+        })
     }
 
     /// Only the run of an agent is told with which arguments its call is made: every other caller would get the answer of a
@@ -106,6 +110,15 @@ impl Approval {
         };
         Err(CallError::new(ErrorCode::InvalidRequest, problem))
     }
+}
+
+fn left_out(path: &str) -> CallError {
+    let message = format!(
+        "`arguments` leave out {}, which approvers do not see: write anything in its place, such as null, and it stays as it was \
+         asked; if the call must not have it, deny the call",
+        visible(path)
+    );
+    CallError::new(ErrorCode::InvalidArguments, message)
 }
 
 /// What is written, where each text and name that is as it was shown is as it was asked.

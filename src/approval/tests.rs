@@ -190,7 +190,12 @@ async fn the_first_approver_of_a_call_of_an_agent_may_change_its_arguments() {
     assert_eq!((&shown["to"], &shown["amount"]["masked"]), (&json!("bob"), &json!(true)));
     // What approvers do not see, they do not change.
     let written = json!({"to": "bob", "amount": {"masked": true}}).as_object().cloned().unwrap();
-    assert_eq!(approval.with_masked(&approvals.arguments(&approval).unwrap(), written), changed);
+    let asked = approvals.arguments(&approval).unwrap();
+    assert_eq!(approval.with_masked(&asked, written).unwrap(), changed);
+    let without = json!({"to": "bob"}).as_object().cloned().unwrap();
+    let refused = approval.with_masked(&asked, without).unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::InvalidArguments);
+    assert!(refused.message().contains("leave out /amount, which approvers do not see"), "{refused}");
     // The second one approves what the first one has approved.
     assert_eq!(fixture.decide(&id, &caller("ann"), other()).await, Err(ErrorCode::InvalidRequest));
     let [before, after] = [&seen, &approval].map(|approval| approvals.arguments_sha256(approval).unwrap());

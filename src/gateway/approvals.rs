@@ -209,7 +209,7 @@ impl Gateway {
     /// The arguments that an approver writes, as the tool takes them.
     ///
     /// # Errors
-    /// `invalid_arguments`; `invalid_request`: the tool is another one by now.
+    /// `invalid_arguments`, also where something is left out that is masked; `invalid_request`: the tool is another one by now.
     fn valid_change(&self, approval: &Approval, asked: &Arguments, written: Arguments) -> Result<Arguments, CallError> {
         let snapshot = self.pipeline.registry.snapshot();
         let tool = snapshot.get(&approval.tool).filter(|tool| tool.input.hash() == approval.details.schema_hash);
@@ -218,7 +218,7 @@ impl Gateway {
                            deny the call, so that it is asked for anew";
             CallError::new(ErrorCode::InvalidRequest, message)
         })?;
-        Ok(tool.valid_arguments(approval.with_masked(asked, written))?.as_map().clone())
+        Ok(tool.valid_arguments(approval.with_masked(asked, written)?)?.as_map().clone())
     }
 
     /// Whose approvals a caller sees: an approver those of the tenant.

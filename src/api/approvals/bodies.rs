@@ -123,7 +123,8 @@ pub(in crate::api) struct ApproveBody {
     /// For the scope `minutes`.
     #[schema(minimum = 1, maximum = 1440)]
     minutes: Option<u32>,
-    /// In place of those of the call, which the run of an agent must make: it is told of them. What is masked stays.
+    /// In place of those of the call, which the run of an agent must make: it is told of them. What is masked stays, and cannot be
+    /// left out.
     #[schema(value_type = Option<Object>)]
     arguments: Option<Arguments>,
     /// That of the approval as the approver has seen it: other arguments are not approved. Required once an approver has changed
