@@ -1,8 +1,9 @@
 //! Results that are too large for a model: stored for a while, sealed, and read in parts by their handles.
 //!
-//! A handle is 128 random bits and no secret: a result is read by the tenant, caller and session alone whose call it was, and
-//! for others there is none. What the callers of a tenant have stored is bounded together; the one with the most loses the
-//! oldest. Small ones are in the store, larger ones in object storage, where replicas share one.
+//! A handle is 128 random bits and no secret: a result is read by the tenant, caller and session alone whose call it was, as long
+//! as the caller may use the tool that made it ([`ToolAccess`]). For others there is none. What the callers of a tenant have
+//! stored is bounded together; the one with the most loses the oldest. Small ones are in the store, larger ones in object
+//! storage, where replicas share one.
 
 mod large;
 mod objects;
@@ -10,8 +11,9 @@ mod preview;
 mod sample;
 mod shape;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -50,8 +52,16 @@ pub struct Results {
     metrics: Arc<Metrics>,
     /// For results that are too large for the store, if there is object storage.
     blobs: OnceLock<Blobs>,
+    /// Until it is set, nothing is read.
+    access: OnceLock<Box<dyn ToolAccess>>,
     max_inline_bytes: AtomicUsize,
     lifetime_seconds: AtomicU64,
+}
+
+/// Who may use which tool now: several keys and tokens of one caller may use different ones.
+pub trait ToolAccess: fmt::Debug + Send + Sync {
+    /// False also where there is no such tool any more.
+    fn may_use(&self, caller: &Arc<Caller>, tool: &str) -> bool;
 }
 
 /// A stored result, opened.
@@ -68,6 +78,7 @@ impl Results {
             sealer: Sealer::new(config),
             metrics,
             blobs: OnceLock::new(),
+            access: OnceLock::new(),
             max_inline_bytes: AtomicUsize::default(),
             lifetime_seconds: AtomicU64::default(),
         };
@@ -78,6 +89,11 @@ impl Results {
     pub fn reconfigure(&self, config: &ResultsConfig) {
         self.max_inline_bytes.store(config.max_inline_bytes, Ordering::Relaxed);
         self.lifetime_seconds.store(config.lifetime_seconds, Ordering::Relaxed);
+    }
+
+    /// Sets what decides whose results may be read.
+    pub fn set_access(&self, access: impl ToolAccess + 'static) {
+        self.access.get_or_init(|| Box::new(access));
     }
 
     /// Whether results can be sealed.
@@ -156,26 +172,39 @@ impl Results {
         }
         let session = session_of(call);
         let stored = self.store.result(handle, owner(&call.caller, &session)).await;
-        let stored = stored.map_err(|error| unavailable(&error))?.ok_or_else(unknown)?;
+        let stored = stored.map_err(|error| unavailable(&error))?;
+        let stored = stored.filter(|stored| self.may_use(&call.caller, &stored.tool)).ok_or_else(unknown)?;
         let sealed = self.sealed_text(stored.content).await?;
         let text = self.sealer.open(sealed_for(&call.caller), &sealed).map_err(CallError::internal)?;
         let kind = ResultKind::of_content_type(&stored.content_type);
         Ok(OpenedResult { kind, text: String::from_utf8(text).map_err(CallError::internal)? })
     }
 
-    /// At most so many results of the caller, of all its sessions, the latest first. `before`: the moment and handle of the last
-    /// one of another page.
+    /// At most so many results that the caller may read, of all its sessions, the latest first. `before`: the moment and handle of
+    /// the last one of another page.
     ///
     /// # Errors
     /// `overloaded` when they cannot be read now.
     pub async fn list(
         &self,
-        caller: &Caller,
+        caller: &Arc<Caller>,
         before: Option<(Timestamp, &str)>,
         max: usize,
     ) -> Result<Vec<ListedResult>, CallError> {
-        let listed = self.store.results_of((&*caller.tenant, &*caller.key), before, max).await;
-        listed.map_err(|error| unavailable(&error))
+        let mut before = before.map(|(created, handle)| (created, handle.to_owned()));
+        let mut listed = Vec::new();
+        loop {
+            let from = before.as_ref().map(|(created, handle)| (*created, handle.as_str()));
+            let found = self.store.results_of((&*caller.tenant, &*caller.key), from, max).await;
+            let found = found.map_err(|error| unavailable(&error))?;
+            let has_more = found.len() == max;
+            before = found.last().map(|last| (last.created, last.handle.clone()));
+            listed.extend(found.into_iter().filter(|result| self.may_use(caller, &result.tool)));
+            if !has_more || listed.len() >= max {
+                listed.truncate(max);
+                return Ok(listed);
+            }
+        }
     }
 
     /// Removes what has expired. Called every minute.
@@ -186,6 +215,10 @@ impl Results {
         let removed = self.store.forget_expired_results().await?;
         removed.into_iter().for_each(|object| self.remove_object(object));
         Ok(())
+    }
+
+    fn may_use(&self, caller: &Arc<Caller>, tool: &str) -> bool {
+        self.access.get().is_some_and(|access| access.may_use(caller, tool))
     }
 }
 
@@ -209,7 +242,7 @@ fn sealed_for(caller: &Caller) -> SealedFor<'_> {
     SealedFor { tenant: &caller.tenant, owner: &caller.key, kind: SEALED_KIND }
 }
 
-/// The same for a handle of another caller or session, and for one that has expired.
+/// The same for a handle of another caller or session, of a tool that the caller may not use, and for one that has expired.
 fn unknown() -> CallError {
     let message = "there is no result with this handle for this caller and session, or it is no longer stored; \
                    call the tool again";

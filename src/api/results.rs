@@ -41,8 +41,8 @@ pub(crate) struct ReadParameters {
 struct ResultBody {
     /// `result_handle` of its preview.
     handle: String,
-    /// The tool whose result it is; null for one that an earlier version stored.
-    tool: Option<String>,
+    /// The tool whose result it is.
+    tool: String,
     content_type: String,
     bytes: u64,
     /// Whether its call was of a session, whose id is then needed to read it.
@@ -61,7 +61,7 @@ pub(crate) struct ResultPage {
     next: Option<String>,
 }
 
-/// Lists the caller's stored results, those of all its sessions.
+/// Lists the stored results that the caller may read, those of all its sessions.
 #[utoipa::path(get, path = "/results", operation_id = "listResults", tag = "tools", params(PageQuery),
     responses((status = 200, body = ResultPage), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn list(
@@ -83,7 +83,8 @@ pub(crate) async fn list(
 }
 
 /// Reads a part of a stored result: elements of a list, lines of a text, or what a query selects. It is a call of `read_result`,
-/// with the same limits and audit. A result is there for the caller and session alone whose call it was.
+/// with the same limits and audit. A result is there for the caller and session alone whose call it was, while the caller may use
+/// its tool.
 #[utoipa::path(get, path = "/results/{handle}", operation_id = "readResult", tag = "tools",
     params(("handle" = String, Path, description = "`result_handle` of a preview."), ReadParameters),
     responses((status = 200, body = ReplyBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
@@ -109,7 +110,6 @@ fn last_shown(next: &str) -> Result<(Timestamp, &str), CallError> {
 impl From<ListedResult> for ResultBody {
     fn from(result: ListedResult) -> Self {
         let ListedResult { handle, tool, in_session, content_type, bytes, created, expires } = result;
-        let tool = Some(tool).filter(|tool| !tool.is_empty());
         let (created_at, expires_at) = (created.to_string(), expires.to_string());
         Self { handle, tool, content_type, bytes, in_session, created_at, expires_at }
     }

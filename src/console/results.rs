@@ -32,7 +32,7 @@ pub(super) struct Wanted {
 #[derive(Debug, Deserialize)]
 struct StoredResult {
     handle: String,
-    tool: Option<String>,
+    tool: String,
     content_type: String,
     bytes: u64,
     in_session: bool,
@@ -127,7 +127,7 @@ fn table(texts: &Texts, results: &[StoredResult]) -> Markup {
                             a href=(path_of(&result.handle)) { (format::name(&result.handle)) }
                             @if result.in_session { " " span.tag { (texts.get("result-in-session")) } }
                         }
-                        td { @match &result.tool { Some(tool) => (format::name(tool)), None => "–" } }
+                        td { (format::name(&result.tool)) }
                         td.number data-label=(texts.get("result-bytes")) { (format::count(result.bytes)) }
                         td data-label=(texts.get("column-created")) { (format::moment(texts, &result.created_at)) }
                         td data-label=(texts.get("approval-expires")) { (format::moment(texts, &result.expires_at)) }

@@ -123,7 +123,7 @@ pub(super) async fn pipeline(
     let approvals = Approvals::new(config, store.clone(), audit.clone(), Arc::clone(&metrics));
     require_key_for_approvals(config, &policy, approvals.can_keep_arguments())?;
     approvals.sweep().await.map_err(component_error("store"))?;
-    Ok(Arc::new(Pipeline {
+    let pipeline = Arc::new(Pipeline {
         registry: Arc::new(Registry::new(snapshot)),
         limits: match config.cluster.enabled {
             true => Limits::of_replica(&config.limits, store.clone()),
@@ -139,7 +139,9 @@ pub(super) async fn pipeline(
         replies: Arc::new(Replies::open(&config.session, store.clone()).await.map_err(component_error("store"))?),
         results,
         settlement: Settlement::new(metrics, audit),
-    }))
+    });
+    pipeline.results.set_access(Arc::downgrade(&pipeline));
+    Ok(pipeline)
 }
 
 /// Whether a gateway of this configuration has a key for what it keeps sealed, without starting anything.

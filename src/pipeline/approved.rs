@@ -49,7 +49,8 @@ impl Pipeline {
         // A narrower key of the same person, or a token with fewer scopes, gets no reply of a call that was made with more.
         self.policy.check_access(&tool, &call.caller).map_err(|error| error.at_stage(Stage::Policy))?;
         let deadline = call.deadline(tool.timeout());
-        if let Some(key) = &call.idempotency_key {
+        // What reads stored results has no effect, and is checked each time: its reply is that of another tool.
+        if let Some(key) = call.idempotency_key.as_ref().filter(|_| !tool.metadata.reads_results()) {
             match self.replies.enter(call, key, &tool.sent_arguments(arguments), deadline).await? {
                 IdempotentOutcome::Answered(reply) => return Ok(Entered::Answered(reply)),
                 IdempotentOutcome::First(guard) => recorded.key = Some(guard),

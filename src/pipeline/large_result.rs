@@ -1,14 +1,16 @@
 //! Results that are too large for the caller's model: stored, and answered by a preview. Everything else that happens to a
 //! result (rules, schema) has happened before.
 
+use std::sync::{Arc, Weak};
+
 use serde_json::Value;
 
 use super::Pipeline;
 use super::accept::{BYTES_PER_TOKEN, Checked};
-use crate::core::call::{CallContext, READ_RESULT, Via};
+use crate::core::call::{CallContext, Caller, READ_RESULT, Via};
 use crate::core::error::CallError;
 use crate::core::json;
-use crate::results::LargeResult;
+use crate::results::{LargeResult, ToolAccess};
 use crate::tool::{Tool, how_to_read_on};
 
 impl Pipeline {
@@ -34,6 +36,15 @@ impl Pipeline {
             checked.show(large.preview(handle, &rest(call.via, tool, &large, is_stored), max_bytes));
         }
         Ok(checked)
+    }
+}
+
+impl ToolAccess for Weak<Pipeline> {
+    fn may_use(&self, caller: &Arc<Caller>, tool: &str) -> bool {
+        self.upgrade().is_some_and(|pipeline| {
+            let snapshot = pipeline.registry.snapshot();
+            snapshot.get(tool).is_some_and(|tool| pipeline.policy.check_access(tool, caller).is_ok())
+        })
     }
 }
 
@@ -74,13 +85,13 @@ fn rest(via: Via, tool: &Tool, large: &LargeResult, is_stored: bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use serde_json::json;
 
     use super::*;
-    use crate::core::call::{Arguments, Caller, ResultHandles, ToolOutput};
+    use crate::config::Config;
+    use crate::core::call::{Arguments, ResultHandles, ToolOutput};
     use crate::pipeline::tests::{Checkpoint, Scripted};
+    use crate::tool::Metadata;
 
     fn checkpoint(output: ToolOutput) -> Checkpoint {
         Checkpoint::around(Scripted::answering(move |_| Ok(output.clone())))
@@ -121,6 +132,25 @@ mod tests {
         assert_eq!(answer(&checkpoint, call(Via::Agent)).await, (value, "a figure".to_owned()));
         let (output, _) = answer(&checkpoint, call(Via::Mcp)).await;
         assert_eq!(output["content_type"], "application/json", "a client of MCP gets the value too");
+    }
+
+    #[tokio::test]
+    async fn results_are_for_who_may_use_the_tool_now() {
+        let script = Scripted::answering(|_| Ok(ToolOutput::from(json!(1))));
+        let metadata = Metadata { dangerous: true, ..Metadata::default() };
+        let checkpoint = Checkpoint::with(&Config::default(), metadata, script);
+        let access = Arc::downgrade(&checkpoint.pipeline);
+        let wide = Caller::new("ann", "acme", vec!["operator".to_owned()]);
+        let narrowed = |pattern: &str| Caller { tools: wide.tools.narrowed(vec![pattern.to_owned()]), ..wide.clone() };
+        for (caller, tool, may_use) in [
+            (wide.clone(), "scripted", true),
+            (narrowed("script*"), "scripted", true),
+            (narrowed("other"), "scripted", false),
+            (Caller::new("ann", "acme", Vec::new()), "scripted", false),
+            (wide.clone(), "removed", false),
+        ] {
+            assert_eq!(access.may_use(&Arc::new(caller.clone()), tool), may_use, "{tool} {caller:?}");
+        }
     }
 
     #[tokio::test]

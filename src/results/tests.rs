@@ -13,8 +13,25 @@ fn config() -> Config {
     Config { secrets: SecretsConfig { key, ..SecretsConfig::default() }, ..Config::default() }
 }
 
+/// Everybody may use this tool, and no other.
+#[derive(Debug)]
+pub(crate) struct Only(pub(crate) &'static str);
+
+impl ToolAccess for Only {
+    fn may_use(&self, _caller: &Arc<Caller>, tool: &str) -> bool {
+        tool == self.0
+    }
+}
+
+/// Of a gateway where everybody may use `tool`.
 fn results(store: &Store) -> Results {
-    Results::new(&config(), store.clone(), Arc::new(Metrics::new("test").unwrap()))
+    results_for(store, Only("tool"))
+}
+
+fn results_for(store: &Store, access: Only) -> Results {
+    let results = Results::new(&config(), store.clone(), Arc::new(Metrics::new("test").unwrap()));
+    results.set_access(access);
+    results
 }
 
 fn call(caller: Caller, session: Option<&str>) -> CallContext {
@@ -38,18 +55,20 @@ async fn a_result_is_read_by_its_caller_in_its_session_alone() {
     assert!(results.keep(&ann(Some("s")), &large, true).await);
     let read = results.read(&ann(Some("s")), &large.handle).await.unwrap();
     assert_eq!(read, OpenedResult { kind: ResultKind::Json, text: r#"{"rows":[1,2]}"#.into() });
-    let again = Results::new(&config(), store.clone(), Arc::new(Metrics::new("test").unwrap()));
+    let again = results_for(&store, Only("tool"));
     assert_eq!(
         again.read(&ann(Some("s")), &large.handle).await.unwrap(),
         read,
         "after a restart, or at another replica"
     );
-    let listed = async |caller: &Caller| results.list(caller, None, 10).await.unwrap();
-    let of_ann = listed(&Caller::new("ann", "acme", Vec::new())).await;
+    let listed = async |id: &str, tenant: &str| {
+        results.list(&Arc::new(Caller::new(id, tenant, Vec::new())), None, 10).await.unwrap()
+    };
+    let of_ann = listed("ann", "acme").await;
     let [one] = &of_ann[..] else { panic!("{of_ann:?}") };
     assert_eq!((&one.handle, &*one.tool, one.in_session, one.bytes), (&large.handle, "tool", true, 14));
     for (id, tenant) in [("bob", "acme"), ("ann", "other")] {
-        assert_eq!(listed(&Caller::new(id, tenant, Vec::new())).await, [], "{id} of {tenant}");
+        assert_eq!(listed(id, tenant).await, [], "{id} of {tenant}");
     }
     let (handle, upper) = (large.handle.as_str(), large.handle.to_uppercase());
     for (other, handle) in [
@@ -69,6 +88,37 @@ async fn a_result_is_read_by_its_caller_in_its_session_alone() {
     age_results(&store, Duration::from_secs(ResultsConfig::default().lifetime_seconds)).await;
     assert_eq!(results.read(&ann(Some("s")), &large.handle).await.unwrap_err().code(), ErrorCode::UnknownResult);
     results.forget_expired().await.unwrap();
+}
+
+/// Several keys of one caller may use different tools.
+#[tokio::test]
+async fn a_result_is_there_for_who_may_use_the_tool_that_made_it() {
+    let store = test_store().await;
+    let results = results(&store);
+    let mut kept = Vec::new();
+    for tool in ["tool", "other", "other", "other", "tool"] {
+        let (call, large) = (CallContext { tool: tool.to_owned(), ..ann(None) }, text_of(10));
+        assert!(results.keep(&call, &large, true).await);
+        age_results(&store, Duration::from_secs(1)).await;
+        kept.push((tool, large.handle));
+    }
+    for (tool, handle) in &kept {
+        let read = results.read(&ann(None), handle).await.map(drop).map_err(|error| error.message().to_owned());
+        let expected = if *tool == "tool" { Ok(()) } else { Err(unknown().message().to_owned()) };
+        assert_eq!(read, expected, "{tool}");
+    }
+    let without_access = Results::new(&config(), store.clone(), Arc::new(Metrics::new("test").unwrap()));
+    let error = without_access.read(&ann(None), &kept[0].1).await.unwrap_err();
+    assert_eq!(error.code(), ErrorCode::UnknownResult);
+    // The others are not listed, and pages are full all the same.
+    let ann = ann(None).caller;
+    let (first, last) = (&kept[4].1, &kept[0].1);
+    let all = results.list(&ann, None, 2).await.unwrap();
+    assert_eq!(all.iter().map(|result| &result.handle).collect::<Vec<_>>(), [first, last]);
+    let page = results.list(&ann, None, 1).await.unwrap();
+    assert_eq!(page, all[..1]);
+    let next = results.list(&ann, Some((page[0].created, page[0].handle.as_str())), 1).await.unwrap();
+    assert_eq!(next, all[1..]);
 }
 
 #[tokio::test]

@@ -103,6 +103,28 @@ async fn a_handle_is_for_its_caller_and_session_alone_and_each_read_has_an_audit
     assert_eq!((status, &page["output"]["next_offset"]), (StatusCode::OK, &json!(1)), "{page}");
 }
 
+/// Several keys of one person are one caller.
+#[tokio::test]
+async fn another_key_of_the_same_person_reads_results_of_its_own_tools_alone() {
+    let app = TestApp::with("auth: {api_keys: [{id: root, key: key-of-root, roles: [admin]}]}").await;
+    let key = async |tools: Value| {
+        let body = json!({"person": "ada", "tools": tools});
+        let (_, created) = as_holder(&app, "key-of-root", Method::POST, "/admin/keys", Some(body)).await;
+        created["token"].as_str().unwrap_or_else(|| panic!("{created}")).to_owned()
+    };
+    let (wide, narrow) = (key(Value::Null).await, key(json!(["calculator"])).await);
+    let (_, reply) = call(&app, &wide, None).await;
+    let handle = reply["output"]["result_handle"].as_str().unwrap_or_else(|| panic!("{reply}"));
+    for (key, expected, count) in [(&wide, StatusCode::OK, 1), (&narrow, StatusCode::NOT_FOUND, 0)] {
+        let (status, page) = read(&app, key, &format!("{handle}?limit=1")).await;
+        assert_eq!(status, expected, "{page}");
+        // Nor by the reply that the other one got.
+        let keyed = app.get(&format!("/results/{handle}?limit=1")).bearer_auth(key).header("idempotency-key", "k");
+        assert_eq!(answer(keyed).await.0, expected);
+        assert_eq!(listed(&read_list(&app, key, "").await.1).len(), count);
+    }
+}
+
 async fn read_list(app: &TestApp, key: &str, query: &str) -> (StatusCode, Value) {
     as_holder(app, key, Method::GET, &format!("/results{query}"), None).await
 }

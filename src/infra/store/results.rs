@@ -42,6 +42,8 @@ pub enum ResultContent {
 /// A result as stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredResult {
+    /// Empty for one that an earlier version stored.
+    pub tool: String,
     pub content_type: String,
     pub content: ResultContent,
 }
@@ -63,8 +65,8 @@ pub struct ListedResult {
 /// Handle, tool, session, content type, bytes, created, expires.
 type ListedRow = (String, String, String, String, i64, i64, i64);
 
-/// Content type, sealed text, and the object with its digest and length.
-type ResultRow = (String, Option<String>, Option<String>, Option<String>, Option<i64>);
+/// Tool, content type, sealed text, and the object with its digest and length.
+type ResultRow = (String, String, Option<String>, Option<String>, Option<String>, Option<i64>);
 
 impl Store {
     /// Stores a result. While the tenant's have more than `max_bytes` together, those of the caller with the most bytes are
@@ -134,7 +136,7 @@ impl Store {
     /// [`StoreError`].
     pub async fn result(&self, handle: &str, owner: ResultOwner<'_>) -> Result<Option<StoredResult>, StoreError> {
         let sql = format!(
-            "SELECT content_type, sealed, object, object_sha256, object_bytes FROM results
+            "SELECT tool, content_type, sealed, object, object_sha256, object_bytes FROM results
              WHERE handle = $1 AND tenant = $2 AND caller_key = $3 AND session = $4 AND expires > {}",
             self.engine.now_expression()
         );
@@ -146,7 +148,7 @@ impl Store {
             .fetch_optional(&self.pool)
             .await
             .map_err(|error| self.failed(error))?;
-        let Some((content_type, sealed, object, sha256, bytes)) = found else { return Ok(None) };
+        let Some((tool, content_type, sealed, object, sha256, bytes)) = found else { return Ok(None) };
         let content = match (sealed, object.as_deref().and_then(BlobKey::parse)) {
             (Some(text), _) => ResultContent::Sealed(text),
             (None, Some(key)) => {
@@ -155,7 +157,7 @@ impl Store {
             }
             (None, None) => return Err(self.damaged(format!("the result {handle} has no content"))),
         };
-        Ok(Some(StoredResult { content_type, content }))
+        Ok(Some(StoredResult { tool, content_type, content }))
     }
 
     /// At most so many results of a caller, of all its sessions, the latest first; with `before`, those that come after that one
@@ -278,7 +280,8 @@ mod tests {
         let store = test_store().await;
         keep(&store, "one", ANN, &text("first")).await;
         keep(&store, "two", ANN, &object("x")).await;
-        let first = StoredResult { content_type: "text/plain".to_owned(), content: text("first") };
+        let (tool, content_type) = ("read".to_owned(), "text/plain".to_owned());
+        let first = StoredResult { tool, content_type, content: text("first") };
         assert_eq!(store.result("one", ANN).await.unwrap(), Some(first));
         assert_eq!(store.result("two", ANN).await.unwrap().unwrap().content, object("x"));
         for other in [

@@ -6,6 +6,7 @@ use crate::core::call::{CallContext, Caller, ResultHandles, Via};
 use crate::infra::metrics::Metrics;
 use crate::infra::store::test_support::test_store;
 use crate::results::LargeResult;
+use crate::results::tests::Only;
 use crate::sources::builtin::tests::run_within;
 
 /// The tool, and the results that it reads.
@@ -19,6 +20,7 @@ impl Reading {
         let key = Some(Secret::new("1f".repeat(32)));
         let config = Config { secrets: SecretsConfig { key, ..SecretsConfig::default() }, ..Config::default() };
         let results = Results::new(&config, test_store().await, Arc::new(Metrics::new("test").unwrap()));
+        results.set_access(Only("read_result"));
         let results = Arc::new(results);
         Self { tool: definition(&results), results }
     }
