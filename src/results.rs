@@ -21,7 +21,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::config::{Config, ResultsConfig};
-use crate::core::call::{CallContext, Caller};
+use crate::core::call::{CallContext, Caller, Deadline};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::session::workspace_of;
 use crate::infra::blobs::Blobs;
@@ -106,11 +106,11 @@ impl Results {
         self.max_inline_bytes.load(Ordering::Relaxed)
     }
 
-    /// Stores the result of a call for its caller and session. `may_read`: whether the caller may use the tool that reads it.
-    /// The result is as it was; one that is not stored is answered without a handle.
-    pub async fn keep(&self, call: &CallContext, large: &LargeResult, may_read: bool) -> bool {
+    /// Stores the result of a call for its caller and session, by the call's `deadline`. `may_read`: whether the caller may use the
+    /// tool that reads it. The result is as it was; one that is not stored is answered without a handle.
+    pub async fn keep(&self, call: &CallContext, large: &LargeResult, may_read: bool, deadline: Deadline) -> bool {
         let outcome = match may_read {
-            true => self.try_keep(call, large).await,
+            true => call.within(deadline, self.try_keep(call, large)).await.unwrap_or(LargeResultOutcome::Unavailable),
             false => LargeResultOutcome::NotReadable,
         };
         self.metrics.large_result(outcome);

@@ -30,7 +30,7 @@ impl Pipeline {
         if let Some((large, handles)) = checked.large.take().zip(call.handles.as_ref()) {
             let may_read = self.tools_for(&call.caller).find(READ_RESULT).is_ok();
             // Boxed, because few results are large.
-            let is_stored = Box::pin(self.results.keep(call, &large, may_read)).await;
+            let is_stored = Box::pin(self.results.keep(call, &large, may_read, call.deadline(tool.timeout()))).await;
             let max_bytes = max_bytes(handles.max_inline_bytes, max_text_tokens);
             let handle = is_stored.then_some(&*large.handle);
             checked.show(large.preview(handle, &rest(call.via, tool, &large, is_stored), max_bytes));

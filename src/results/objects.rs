@@ -20,7 +20,7 @@ const FOLDER: &str = "results";
 /// Bytes of a sealed result in the store.
 const MAX_STORED_BYTES: usize = 4 << 20;
 
-/// How long a call waits for its result to be written.
+/// How long a call waits for its result to be written, if its own deadline is not earlier.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An object may be written so long before its row, and the clocks of replicas and storage differ by as much.

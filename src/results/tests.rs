@@ -1,11 +1,14 @@
+use std::time::Instant;
+
 use serde_json::json;
 use tempfile::TempDir;
 
 use super::*;
 use crate::config::{Secret, SecretsConfig, StoreConfig};
 use crate::core::call::{ResultHandles, Via};
+use crate::core::slack::slack;
 use crate::infra::blobs::BlobKey;
-use crate::infra::blobs::test_support::{folder_storage, storage_out_of_reach};
+use crate::infra::blobs::test_support::{folder_storage, silent_storage, storage_out_of_reach};
 use crate::infra::store::test_support::{age_results, test_store};
 
 fn config() -> Config {
@@ -43,6 +46,15 @@ fn ann(session: Option<&str>) -> CallContext {
     call(Caller::new("ann", "acme", Vec::new()), session)
 }
 
+fn later() -> Deadline {
+    Deadline::after(Duration::from_secs(60))
+}
+
+/// Stores a result that its caller may read.
+async fn keep(results: &Results, call: &CallContext, large: &LargeResult) -> bool {
+    results.keep(call, large, true, later()).await
+}
+
 fn text_of(bytes: usize) -> LargeResult {
     LargeResult::new(&json!("x".repeat(bytes)), "")
 }
@@ -52,7 +64,7 @@ async fn a_result_is_read_by_its_caller_in_its_session_alone() {
     let store = test_store().await;
     let results = results(&store);
     let large = LargeResult::new(&json!({"rows": [1, 2]}), "");
-    assert!(results.keep(&ann(Some("s")), &large, true).await);
+    assert!(keep(&results, &ann(Some("s")), &large).await);
     let read = results.read(&ann(Some("s")), &large.handle).await.unwrap();
     assert_eq!(read, OpenedResult { kind: ResultKind::Json, text: r#"{"rows":[1,2]}"#.into() });
     let again = results_for(&store, Only("tool"));
@@ -98,7 +110,7 @@ async fn a_result_is_there_for_who_may_use_the_tool_that_made_it() {
     let mut kept = Vec::new();
     for tool in ["tool", "other", "other", "other", "tool"] {
         let (call, large) = (CallContext { tool: tool.to_owned(), ..ann(None) }, text_of(10));
-        assert!(results.keep(&call, &large, true).await);
+        assert!(keep(&results, &call, &large).await);
         age_results(&store, Duration::from_secs(1)).await;
         kept.push((tool, large.handle));
     }
@@ -125,7 +137,7 @@ async fn a_result_is_there_for_who_may_use_the_tool_that_made_it() {
 async fn what_is_stored_is_sealed() {
     let store = test_store().await;
     let large = LargeResult::new(&json!("hunter2 and more"), "");
-    assert!(results(&store).keep(&ann(None), &large, true).await);
+    assert!(keep(&results(&store), &ann(None), &large).await);
     let caller = Caller::new("ann", "acme", Vec::new());
     let stored = store.result(&large.handle, owner(&caller, "")).await.unwrap().unwrap();
     let ResultContent::Sealed(sealed) = stored.content else { panic!("it is small") };
@@ -136,14 +148,14 @@ async fn what_is_stored_is_sealed() {
 async fn a_result_that_cannot_be_stored_says_so() {
     let store = test_store().await;
     let results = results(&store);
-    assert!(!results.keep(&ann(None), &text_of(100), false).await, "nobody could read it");
-    assert!(!results.keep(&ann(None), &text_of(MAX_RESULT_BYTES + 1), true).await);
-    assert!(!results.keep(&ann(None), &text_of(5 << 20), true).await, "there is no object storage");
+    assert!(!results.keep(&ann(None), &text_of(100), false, later()).await, "nobody could read it");
+    assert!(!keep(&results, &ann(None), &text_of(MAX_RESULT_BYTES + 1)).await);
+    assert!(!keep(&results, &ann(None), &text_of(5 << 20)).await, "there is no object storage");
     let database = StoreConfig { url: Some(Secret::new("postgres://localhost/sekisho")) };
     let without_key = Config { store: database, ..Config::default() };
     let metrics = Arc::new(Metrics::new("test").unwrap());
     let without_key = Results::new(&without_key, store, Arc::clone(&metrics));
-    assert!(!without_key.can_keep() && !without_key.keep(&ann(None), &text_of(100), true).await);
+    assert!(!without_key.can_keep() && !keep(&without_key, &ann(None), &text_of(100)).await);
     assert!(metrics.render().contains(r#"test_large_results_total{outcome="no_key"} 1"#));
 }
 
@@ -155,7 +167,7 @@ async fn a_large_one_is_an_object_that_each_replica_reads_and_that_goes_with_it(
         replica.set_blobs(&folder_storage(folder.path()));
     }
     let large = text_of(5 << 20);
-    assert!(one.keep(&ann(None), &large, true).await);
+    assert!(keep(&one, &ann(None), &large).await);
     assert_eq!(other.read(&ann(None), &large.handle).await.unwrap().text, large.text);
     let blobs = folder_storage(folder.path());
     let objects = blobs.list(&BlobKey::of(["results"])).await.unwrap();
@@ -167,5 +179,19 @@ async fn a_large_one_is_an_object_that_each_replica_reads_and_that_goes_with_it(
     assert_eq!(error.code(), ErrorCode::Overloaded);
     let away = results(&store);
     away.set_blobs(&storage_out_of_reach());
-    assert!(!away.keep(&ann(None), &text_of(5 << 20), true).await);
+    assert!(!keep(&away, &ann(None), &text_of(5 << 20)).await);
+}
+
+/// The deadline of its call has come before that of the storage.
+#[tokio::test]
+async fn a_call_waits_for_the_storage_no_longer_than_to_its_deadline() {
+    let metrics = Arc::new(Metrics::new("test").unwrap());
+    let results = Results::new(&config(), test_store().await, Arc::clone(&metrics));
+    let (storage, _listener) = silent_storage();
+    results.set_blobs(&storage);
+    let (large, started) = (text_of(5 << 20), Instant::now());
+    let deadline = Deadline::after(Duration::from_millis(100));
+    assert!(!results.keep(&ann(None), &large, true, deadline).await);
+    assert!(deadline.has_passed() && started.elapsed() < slack(Duration::from_secs(5)), "{:?}", started.elapsed());
+    assert!(metrics.render().contains(r#"test_large_results_total{outcome="unavailable"} 1"#));
 }

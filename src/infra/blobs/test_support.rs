@@ -1,5 +1,6 @@
 //! Object storage for tests of other modules.
 
+use std::net::TcpListener;
 use std::path::Path;
 
 use super::Blobs;
@@ -12,8 +13,19 @@ pub(crate) fn folder_storage(path: &Path) -> Blobs {
 
 /// A server that speaks S3, at an address where nothing listens.
 pub(crate) fn storage_out_of_reach() -> Blobs {
+    storage_at("http://127.0.0.1:1")
+}
+
+/// One that takes connections and answers nothing, as long as its listener is there.
+pub(crate) fn silent_storage() -> (Blobs, TcpListener) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    (storage_at(&format!("http://{address}")), listener)
+}
+
+fn storage_at(endpoint: &str) -> Blobs {
     let config = BlobsConfig {
-        endpoint: Some("http://127.0.0.1:1".parse().unwrap()),
+        endpoint: Some(endpoint.parse().unwrap()),
         access_key_id: Some("testing".into()),
         secret_access_key: Some(Secret::new("hunter2")),
         ..config("s3://bucket")

@@ -2,7 +2,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::config::{Config, Secret, SecretsConfig};
-use crate::core::call::{CallContext, Caller, ResultHandles, Via};
+use crate::core::call::{CallContext, Caller, Deadline, ResultHandles, Via};
 use crate::infra::metrics::Metrics;
 use crate::infra::store::test_support::test_store;
 use crate::results::LargeResult;
@@ -27,7 +27,7 @@ impl Reading {
 
     async fn keep(&self, output: &Value) -> String {
         let large = LargeResult::new(output, "");
-        assert!(self.results.keep(&call(), &large, true).await);
+        assert!(self.results.keep(&call(), &large, true, Deadline::after(Duration::from_secs(60))).await);
         large.handle
     }
 
