@@ -83,7 +83,7 @@ pub use self::runs::AgentRun;
 pub use self::sessions::{SessionMessage, SessionSummary};
 pub use self::usage::{DailyScope, DailyUsage};
 pub use self::user_sign_ins::{SIGN_IN_TTL, StoredSignIn};
-pub use self::user_tokens::{NewUserToken, StoredUserToken, TokenOwner, UserTokenFilter};
+pub use self::user_tokens::{NewUserToken, RenewalLease, StoredUserToken, TokenOwner, UserTokenFilter};
 pub use self::workspaces::{WORKSPACE_LEASE, WorkspaceLock};
 
 /// Cheap to clone; clones share the connections.

@@ -47,6 +47,14 @@ pub struct StoredUserToken {
     pub now: Timestamp,
 }
 
+/// The right to renew a token alone. Whoever starts after its end has the right instead.
+#[derive(Debug, Clone, Copy)]
+pub struct RenewalLease<'a> {
+    pub read: &'a StoredUserToken,
+    /// Microseconds since 1970: no two leases of a token end at the same time.
+    until: i64,
+}
+
 /// Which tokens are listed.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct UserTokenFilter<'a> {
@@ -127,42 +135,69 @@ impl Store {
         kept.execute(&self.pool).await.map(drop).map_err(|error| self.failed(error))
     }
 
-    /// From now on the caller of this function alone may renew the token, for so long. False: it has changed since it was
+    /// From now on the caller of this function alone may renew the token, for so long. `None`: it has changed since it was
     /// read, or somebody else renews it.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn start_renewal(&self, read: &StoredUserToken, lease: Duration) -> Result<bool, StoreError> {
+    pub async fn start_renewal<'a>(
+        &self,
+        read: &'a StoredUserToken,
+        lease: Duration,
+    ) -> Result<Option<RenewalLease<'a>>, StoreError> {
         let now = self.engine.now_expression();
         let sql = format!(
             "UPDATE user_tokens SET renewing_until = {now} + $4
-             WHERE caller_key = $1 AND source = $2 AND revision = $3 AND renewing_until <= {now}"
+             WHERE caller_key = $1 AND source = $2 AND revision = $3 AND renewing_until <= {now}
+             RETURNING renewing_until"
         );
-        let started = sqlx::query(AssertSqlSafe(sql)).bind(&read.caller_key).bind(&read.source).bind(read.revision);
-        let started = started.bind(micros(lease)).execute(&self.pool).await.map_err(|error| self.failed(error))?;
-        Ok(started.rows_affected() > 0)
+        let started = sqlx::query_scalar(AssertSqlSafe(sql)).bind(&read.caller_key).bind(&read.source);
+        let started = started.bind(read.revision).bind(micros(lease)).fetch_optional(&self.pool).await;
+        let until: Option<i64> = started.map_err(|error| self.failed(error))?;
+        Ok(until.map(|until| RenewalLease { read, until }))
     }
 
     /// The token is not renewed now: somebody else may try.
     ///
     /// # Errors
     /// [`StoreError`]; the lease ends by itself then.
-    pub async fn give_up_renewal(&self, read: &StoredUserToken) -> Result<(), StoreError> {
-        let sql = "UPDATE user_tokens SET renewing_until = 0 WHERE caller_key = $1 AND source = $2 AND revision = $3";
-        let given_up = sqlx::query(sql).bind(&read.caller_key).bind(&read.source).bind(read.revision);
+    pub async fn give_up_renewal(&self, lease: RenewalLease<'_>) -> Result<(), StoreError> {
+        let RenewalLease { read, until } = lease;
+        let sql = "UPDATE user_tokens SET renewing_until = 0
+                   WHERE caller_key = $1 AND source = $2 AND revision = $3 AND renewing_until = $4";
+        let given_up = sqlx::query(sql).bind(&read.caller_key).bind(&read.source).bind(read.revision).bind(until);
         given_up.execute(&self.pool).await.map(drop).map_err(|error| self.failed(error))
     }
 
-    /// Stores renewed tokens. False: the tokens were replaced or revoked meanwhile.
+    /// Removes a token that the authorization server does not renew. False: it was replaced or revoked meanwhile, or somebody
+    /// else renews it by now, whose request may be why this one was refused.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn refuse_renewal(&self, lease: RenewalLease<'_>) -> Result<bool, StoreError> {
+        let RenewalLease { read, until } = lease;
+        let sql = format!(
+            "DELETE FROM user_tokens WHERE caller_key = $1 AND source = $2 AND revision = $3
+                 AND (renewing_until = $4 OR renewing_until <= {})",
+            self.engine.now_expression()
+        );
+        let refused = sqlx::query(AssertSqlSafe(sql)).bind(&read.caller_key).bind(&read.source);
+        let refused = refused.bind(read.revision).bind(until).execute(&self.pool).await;
+        Ok(refused.map_err(|error| self.failed(error))?.rows_affected() > 0)
+    }
+
+    /// Stores renewed tokens. False: the tokens were replaced or revoked meanwhile, or somebody else renews them by now.
     ///
     /// # Errors
     /// [`StoreError`]; they may have been stored.
-    pub async fn end_renewal(&self, read: &StoredUserToken, new: NewUserToken<'_>) -> Result<bool, StoreError> {
+    pub async fn end_renewal(&self, lease: RenewalLease<'_>, new: NewUserToken<'_>) -> Result<bool, StoreError> {
+        let RenewalLease { read, until } = lease;
         let now = self.engine.now_expression();
         let sql = format!(
             "UPDATE user_tokens SET sealed = $4, scopes = $5, expires = CASE WHEN $6 < 0 THEN NULL ELSE {now} + $6 END,
                  revision = revision + 1, renewing_until = 0, changed = {now}
-             WHERE caller_key = $1 AND source = $2 AND revision = $3"
+             WHERE caller_key = $1 AND source = $2 AND revision = $3
+               AND (renewing_until = $7 OR renewing_until <= {now})"
         );
         let ended = sqlx::query(AssertSqlSafe(sql))
             .bind(&read.caller_key)
@@ -171,6 +206,7 @@ impl Store {
             .bind(new.sealed)
             .bind(new.scopes)
             .bind(new.lifetime.map_or(-1, micros))
+            .bind(until)
             .execute(&self.pool)
             .await
             .map_err(|error| self.failed(error))?;
@@ -258,15 +294,17 @@ mod tests {
         store.keep_user_token(ANN, sealed("first")).await.unwrap();
         let read = store.user_token(ANN.caller_key, ANN.source).await.unwrap().unwrap();
         let lease = Duration::from_secs(60);
-        assert!(store.start_renewal(&read, lease).await.unwrap());
-        assert!(!store.start_renewal(&read, lease).await.unwrap(), "somebody renews it");
-        store.give_up_renewal(&read).await.unwrap();
-        assert!(store.start_renewal(&read, lease).await.unwrap());
-        assert!(store.end_renewal(&read, sealed("renewed")).await.unwrap());
-        assert!(!store.start_renewal(&read, lease).await.unwrap(), "it has changed");
+        let first = store.start_renewal(&read, lease).await.unwrap().unwrap();
+        assert!(store.start_renewal(&read, lease).await.unwrap().is_none(), "somebody renews it");
+        store.give_up_renewal(first).await.unwrap();
+        let second = store.start_renewal(&read, lease).await.unwrap().unwrap();
+        assert!(store.end_renewal(second, sealed("renewed")).await.unwrap());
+        assert!(store.start_renewal(&read, lease).await.unwrap().is_none(), "it has changed");
         let renewed = store.user_token(ANN.caller_key, ANN.source).await.unwrap().unwrap();
+        let late = store.start_renewal(&renewed, lease).await.unwrap().unwrap();
         store.keep_user_token(ANN, sealed("signed in again")).await.unwrap();
-        assert!(!store.end_renewal(&renewed, sealed("late")).await.unwrap());
+        assert!(!store.end_renewal(late, sealed("late")).await.unwrap());
+        assert!(!store.refuse_renewal(late).await.unwrap());
         assert!(!store.forget_user_token(&renewed).await.unwrap(), "another one is there");
         let last = store.user_token(ANN.caller_key, ANN.source).await.unwrap().unwrap();
         assert_eq!(last.sealed, "signed in again");
@@ -275,14 +313,35 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn who_has_lost_its_lease_changes_nothing_while_somebody_else_renews() {
+        let store = test_store().await;
+        store.keep_user_token(ANN, sealed("first")).await.unwrap();
+        let read = store.user_token(ANN.caller_key, ANN.source).await.unwrap().unwrap();
+        let lost = store.start_renewal(&read, Duration::ZERO).await.unwrap().unwrap();
+        let held = store.start_renewal(&read, Duration::from_secs(60)).await.unwrap().unwrap();
+        assert!(!store.end_renewal(lost, sealed("late")).await.unwrap());
+        assert!(!store.refuse_renewal(lost).await.unwrap());
+        store.give_up_renewal(lost).await.unwrap();
+        assert!(store.start_renewal(&read, Duration::ZERO).await.unwrap().is_none(), "the other one still renews it");
+        store.give_up_renewal(held).await.unwrap();
+        // Nobody renews it: what came late is better than nothing.
+        assert!(store.end_renewal(lost, sealed("late")).await.unwrap());
+        let last = store.user_token(ANN.caller_key, ANN.source).await.unwrap().unwrap();
+        assert_eq!(last.sealed, "late");
+        let refused = store.start_renewal(&last, Duration::from_secs(60)).await.unwrap().unwrap();
+        assert!(store.refuse_renewal(refused).await.unwrap());
+        assert_eq!(store.user_token(ANN.caller_key, ANN.source).await.unwrap(), None);
+    }
+
+    #[tokio::test]
     async fn what_is_renewed_after_its_revocation_does_not_take_the_place_of_a_new_sign_in() {
         let store = test_store().await;
         store.keep_user_token(ANN, sealed("first")).await.unwrap();
         let read = store.user_token(ANN.caller_key, ANN.source).await.unwrap().unwrap();
-        assert!(store.start_renewal(&read, Duration::from_secs(60)).await.unwrap());
+        let lease = store.start_renewal(&read, Duration::from_secs(60)).await.unwrap().unwrap();
         assert!(store.forget_user_token(&read).await.unwrap(), "it is revoked");
         store.keep_user_token(ANN, sealed("signed in again")).await.unwrap();
-        assert!(!store.end_renewal(&read, sealed("renewed")).await.unwrap());
+        assert!(!store.end_renewal(lease, sealed("renewed")).await.unwrap());
         assert!(!store.forget_user_token(&read).await.unwrap());
         let last = store.user_token(ANN.caller_key, ANN.source).await.unwrap().unwrap();
         assert_eq!(last.sealed, "signed in again");

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 use super::client::{TokenAnswer, TokenError};
 use super::{Grant, TOKEN_KIND, User, UserSource};
 use crate::core::error::{Blame, CallError, ErrorCode};
-use crate::infra::store::{NewUserToken, StoredUserToken};
+use crate::infra::store::{NewUserToken, RenewalLease, StoredUserToken};
 use crate::sources::credentials::Token;
 
 /// How long before its end a token is renewed, unless it lasts less than twice as long.
@@ -22,6 +22,14 @@ const RENEWAL_LEASE: Duration = Duration::from_secs(30);
 /// How long a call waits for the renewal of another process, and how often it looks.
 const RENEWAL_WAIT: Duration = Duration::from_secs(25);
 const RENEWAL_POLL: Duration = Duration::from_millis(100);
+
+/// What became of a renewal.
+enum Renewal {
+    /// The new token; none where that needs a sign-in.
+    Ended(Option<Token>),
+    /// Somebody else has replaced the token, or renews it by now, since this one took longer than its lease.
+    Overtaken,
+}
 
 impl UserSource {
     /// The token to send for a caller.
@@ -102,34 +110,39 @@ impl UserSource {
                 self.tokens.store.forget_user_token(&stored).await?;
                 return Ok(None);
             };
-            if self.tokens.store.start_renewal(&stored, RENEWAL_LEASE).await? {
-                return self.renew(user, &stored, grant, &refresh_token).await;
+            match self.tokens.store.start_renewal(&stored, RENEWAL_LEASE).await? {
+                Some(lease) => match self.renew(user, lease, grant, &refresh_token).await? {
+                    Renewal::Ended(token) => return Ok(token),
+                    Renewal::Overtaken => {}
+                },
+                None if Instant::now() >= until => {
+                    return Err(self.not_renewed("another process renews it, and has not ended"));
+                }
+                None => sleep(RENEWAL_POLL).await,
             }
-            if Instant::now() >= until {
-                return Err(self.not_renewed("another process renews it, and has not ended"));
-            }
-            sleep(RENEWAL_POLL).await;
         }
     }
 
     async fn renew(
         &self,
         user: &User,
-        stored: &StoredUserToken,
+        lease: RenewalLease<'_>,
         grant: Grant,
         refresh_token: &str,
-    ) -> Result<Option<Token>, CallError> {
+    ) -> Result<Renewal, CallError> {
         let secret = self.provider.secret_of(&grant.client.client_id);
         let fields = [("grant_type", "refresh_token"), ("refresh_token", refresh_token)];
         match self.requests.token(&grant.client, secret, &fields).await {
-            Ok(answer) => self.keep_renewed(user, stored, grant, answer).await,
+            Ok(answer) => self.keep_renewed(user, lease, grant, answer).await,
             Err(TokenError::Refused(reason)) => {
+                if !self.tokens.store.refuse_renewal(lease).await? && self.find(user).await?.is_some() {
+                    return Ok(Renewal::Overtaken);
+                }
                 tracing::info!(source = &*self.name, reason, "a caller must sign in again: its token is not renewed");
-                self.tokens.store.forget_user_token(stored).await?;
-                Ok(None)
+                Ok(Renewal::Ended(None))
             }
             Err(TokenError::Failed(reason)) => {
-                self.tokens.store.give_up_renewal(stored).await?;
+                self.tokens.store.give_up_renewal(lease).await?;
                 Err(self.not_renewed(&reason))
             }
         }
@@ -138,29 +151,26 @@ impl UserSource {
     async fn keep_renewed(
         &self,
         user: &User,
-        stored: &StoredUserToken,
+        lease: RenewalLease<'_>,
         grant: Grant,
         answer: TokenAnswer,
-    ) -> Result<Option<Token>, CallError> {
+    ) -> Result<Renewal, CallError> {
         let TokenAnswer { access_token, refresh_token, lifetime, scope } = answer;
         // RFC 6749 §6: without a new refresh token, the old one counts.
         let grant = Grant { access_token, refresh_token: refresh_token.or(grant.refresh_token), ..grant };
         let token = grant.token().ok_or_else(|| self.not_renewed("the new token cannot be sent in a header"))?;
         let sealed = self.tokens.seal(TOKEN_KIND, self.owner(user), &grant)?;
-        let scopes = scope.as_deref().unwrap_or(&stored.scopes);
+        let scopes = scope.as_deref().unwrap_or(&lease.read.scopes);
         let new = NewUserToken { sealed: &sealed, scopes, lifetime };
-        match self.tokens.store.end_renewal(stored, new).await? {
-            true => Ok(Some(token)),
-            false => match self.find(user).await? {
-                // A new sign-in took its place.
-                Some((_, newer)) => Ok(newer.token()),
-                None => {
-                    // It was revoked: the tokens that came after that are revoked too.
-                    self.revoke_grant(&grant).await;
-                    Ok(None)
-                }
-            },
+        if self.tokens.store.end_renewal(lease, new).await? {
+            return Ok(Renewal::Ended(Some(token)));
         }
+        if self.find(user).await?.is_some() {
+            return Ok(Renewal::Overtaken);
+        }
+        // It was revoked: the tokens that came after that are revoked too.
+        self.revoke_grant(&grant).await;
+        Ok(Renewal::Ended(None))
     }
 
     fn not_renewed(&self, why: &str) -> CallError {
