@@ -53,6 +53,7 @@ impl Gateway {
         self.pipeline.settlement.figures.evict_idle(SystemTime::now());
         self.forget_lost_replicas().await;
         self.forget_ended_keys().await;
+        self.revoke_unused_sign_ins().await;
         if let Err(error) = self.pipeline.replies.forget_expired().await {
             tracing::warn!(%error, "cannot remove expired records of calls with an Idempotency-Key from the store");
         }

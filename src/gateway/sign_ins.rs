@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Gateway, Reach};
 use crate::core::call::Caller;
@@ -12,6 +13,9 @@ use crate::sources::user_tokens::{OwnAddresses, ReturnedBrowser, User, UserSourc
 
 /// Sign-ins of one list.
 const MAX_LISTED: u32 = 1_000;
+
+/// How long a sign-in is kept that nobody uses.
+const UNUSED_TTL: Duration = Duration::from_secs(90 * 24 * 3_600);
 
 /// A caller whose sign-in somebody revokes.
 #[derive(Debug, Clone, Copy)]
@@ -110,13 +114,38 @@ impl Gateway {
             return Err(CallError::new(ErrorCode::NotFound, message));
         }
         for token in found {
-            self.users.forget(&token).await?;
-            if let Some(source) = self.user_source(&token.source) {
-                // The token is not used any more, whether its server answers or not.
-                self.in_background(async move { source.revoke_upstream(&token).await });
-            }
+            self.forget_sign_in(token).await?;
         }
         Ok(())
+    }
+
+    /// Revokes sign-ins that nobody used for [`UNUSED_TTL`]. Those to upstreams that were removed cannot be used.
+    pub(super) async fn revoke_unused_sign_ins(&self) {
+        let revoked = async {
+            for token in self.users.unused_for(UNUSED_TTL, MAX_LISTED).await? {
+                let who = format!("{} of the tenant {}: unused for 90 days", token.caller_id, token.tenant);
+                let (subject, detail) = (Some(token.source.clone()), Some(who));
+                if self.forget_sign_in(token).await? {
+                    let event = AuditEvent { subject, detail, ..AuditEvent::new(EventKind::SignInRevoked) };
+                    self.pipeline.settlement.audit.event(event);
+                }
+            }
+            Ok::<_, CallError>(())
+        };
+        if let Err(error) = revoked.await {
+            tracing::warn!(%error, cause = error.cause(), "cannot revoke sign-ins that nobody uses");
+        }
+    }
+
+    /// Forgets a token, and revokes it at the authorization server of its upstream, if there still is one. False: it was replaced or
+    /// forgotten before.
+    async fn forget_sign_in(&self, token: StoredUserToken) -> Result<bool, CallError> {
+        let is_forgotten = self.users.forget(&token).await?;
+        if let Some(source) = self.user_source(&token.source) {
+            // The token is not used any more, whether its server answers or not.
+            self.in_background(async move { source.revoke_upstream(&token).await });
+        }
+        Ok(is_forgotten)
     }
 
     /// A sign-in for its page.
@@ -210,4 +239,49 @@ fn no_source(name: &str) -> CallError {
          `openapi:COLLECTION`"
     );
     CallError::new(ErrorCode::NotFound, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::infra::store::test_support::age_user_tokens;
+    use crate::infra::store::{NewUserToken, TokenOwner};
+
+    /// The upstream was in an earlier configuration.
+    #[tokio::test]
+    async fn sign_ins_to_removed_upstreams_are_listed_revoked_and_forgotten_after_some_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = Config { state_directory: Some(folder.path().to_owned()), ..Config::default() };
+        let gateway = Gateway::start(config).await.unwrap();
+        let ada = Caller::new("ada", "acme", vec!["admin".to_owned()]);
+        for id in ["ann", "bob"] {
+            let caller = Caller::new(id, "acme", Vec::new());
+            let owner = TokenOwner {
+                tenant: &caller.tenant,
+                caller_key: &caller.key,
+                caller_id: &caller.id,
+                source: "mcp:removed",
+            };
+            let token = NewUserToken { sealed: "sealed", scopes: "", lifetime: None };
+            gateway.store.keep_user_token(owner, token).await.unwrap();
+        }
+        let listed = async || {
+            let found = gateway.list_sign_ins(&ada).await.unwrap();
+            found.into_iter().map(|token| token.caller_id).collect::<Vec<_>>()
+        };
+        let ann = SignedInCaller { id: "ann", tenant: None };
+        gateway.revoke_sign_in(&ada, "mcp:removed", Some(ann)).await.unwrap();
+        assert_eq!(listed().await, ["bob"]);
+        age_user_tokens(&gateway.store, UNUSED_TTL - Duration::from_secs(60)).await;
+        gateway.revoke_unused_sign_ins().await;
+        assert_eq!(listed().await, ["bob"]);
+        age_user_tokens(&gateway.store, Duration::from_secs(60)).await;
+        gateway.revoke_unused_sign_ins().await;
+        assert_eq!(listed().await, [""; 0]);
+        gateway.pipeline.settlement.audit.close().await;
+        let trail = std::fs::read_to_string(folder.path().join("audit.jsonl")).unwrap();
+        let bob = "bob of the tenant acme: unused for 90 days";
+        assert!(trail.contains("sign_in_revoked") && trail.contains(bob), "{trail}");
+    }
 }

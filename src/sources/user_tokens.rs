@@ -20,7 +20,9 @@ mod user_token;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
+use jiff::SignedDuration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
@@ -43,6 +45,9 @@ pub use self::sign_in::ReturnedBrowser;
 /// What is sealed.
 const TOKEN_KIND: &str = "user token";
 const SIGN_IN_KIND: &str = "user sign-in";
+
+/// How often it is written that a token is used.
+const USE_INTERVAL: SignedDuration = SignedDuration::from_hours(24);
 
 /// The tokens of all callers for all sources.
 pub struct UserTokens {
@@ -104,6 +109,25 @@ impl UserTokens {
     /// `overloaded` when the store cannot be read.
     pub async fn list(&self, filter: UserTokenFilter<'_>) -> Result<Vec<StoredUserToken>, CallError> {
         Ok(self.store.user_tokens(filter).await?)
+    }
+
+    /// Those that nobody used for so long, at most so many.
+    ///
+    /// # Errors
+    /// `overloaded` when the store cannot be read.
+    pub async fn unused_for(&self, age: Duration, max: u32) -> Result<Vec<StoredUserToken>, CallError> {
+        Ok(self.store.unused_user_tokens(age, max).await?)
+    }
+
+    /// Writes that a token is sent, about once a day.
+    async fn record_use(&self, token: &StoredUserToken) {
+        let last = token.used.map_or(token.changed, |used| used.max(token.changed));
+        if token.now.duration_since(last) < USE_INTERVAL {
+            return;
+        }
+        if let Err(error) = self.store.use_user_token(token).await {
+            tracing::warn!(%error, source = token.source, "the use of a caller's token is not recorded");
+        }
     }
 
     /// Forgets a token. False: it was replaced or forgotten before.

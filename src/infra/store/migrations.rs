@@ -36,6 +36,7 @@ const FILES: &[(&str, &str)] = &[
     ("user tokens", include_str!("migrations/0024_user_tokens.sql")),
     ("results", include_str!("migrations/0025_results.sql")),
     ("results tool", include_str!("migrations/0026_results_tool.sql")),
+    ("user tokens used", include_str!("migrations/0027_user_tokens_used.sql")),
 ];
 
 /// The version that this program knows.

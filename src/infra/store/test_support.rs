@@ -87,3 +87,10 @@ pub(crate) async fn age_results(store: &Store, by: std::time::Duration) {
     let micros = i64::try_from(by.as_micros()).unwrap();
     aged.bind(micros).execute(&store.pool).await.unwrap();
 }
+
+/// As if all tokens of callers had been changed and used so much earlier.
+pub(crate) async fn age_user_tokens(store: &Store, by: std::time::Duration) {
+    let aged = sqlx::query("UPDATE user_tokens SET changed = changed - $1, used = used - $1");
+    let micros = i64::try_from(by.as_micros()).unwrap();
+    aged.bind(micros).execute(&store.pool).await.unwrap();
+}

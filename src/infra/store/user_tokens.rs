@@ -43,6 +43,8 @@ pub struct StoredUserToken {
     pub revision: i64,
     pub created: Timestamp,
     pub changed: Timestamp,
+    /// When somebody wrote that it was sent.
+    pub used: Option<Timestamp>,
     /// When it was read.
     pub now: Timestamp,
 }
@@ -65,7 +67,8 @@ pub struct UserTokenFilter<'a> {
     pub max: u32,
 }
 
-const COLUMNS: &str = "tenant, caller_key, caller_id, source, sealed, scopes, expires, revision, created, changed";
+const COLUMNS: &str =
+    "tenant, caller_key, caller_id, source, sealed, scopes, expires, revision, created, changed, used";
 
 impl Store {
     /// The token of a caller for a source.
@@ -106,6 +109,33 @@ impl Store {
             .await
             .map_err(|error| self.failed(error))?;
         rows.iter().map(|row| self.user_token_of(row)).collect()
+    }
+
+    /// Those that were neither changed nor sent for so long, at most so many.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn unused_user_tokens(&self, age: Duration, max: u32) -> Result<Vec<StoredUserToken>, StoreError> {
+        let now = self.engine.now_expression();
+        let sql = format!(
+            "SELECT {COLUMNS}, {now} AS moment FROM user_tokens
+             WHERE changed <= {now} - $1 AND COALESCE(used, 0) <= {now} - $1
+             ORDER BY changed LIMIT $2"
+        );
+        let rows = sqlx::query(AssertSqlSafe(sql)).bind(micros(age)).bind(i64::from(max));
+        let rows = rows.fetch_all(&self.pool).await.map_err(|error| self.failed(error))?;
+        rows.iter().map(|row| self.user_token_of(row)).collect()
+    }
+
+    /// Writes that a token is sent now.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn use_user_token(&self, read: &StoredUserToken) -> Result<(), StoreError> {
+        let now = self.engine.now_expression();
+        let sql = format!("UPDATE user_tokens SET used = {now} WHERE caller_key = $1 AND source = $2");
+        let used = sqlx::query(AssertSqlSafe(sql)).bind(&read.caller_key).bind(&read.source);
+        used.execute(&self.pool).await.map(drop).map_err(|error| self.failed(error))
     }
 
     /// Stores the tokens of a sign-in in place of earlier ones. Where there are none, the first revision is random: who still has
@@ -232,9 +262,11 @@ impl Store {
 
 fn read_row(row: &AnyRow) -> sqlx::Result<Result<StoredUserToken, String>> {
     let (created, changed): (i64, i64) = (row.try_get("created")?, row.try_get("changed")?);
-    let (expires, now): (Option<i64>, i64) = (row.try_get("expires")?, row.try_get("moment")?);
-    let (Ok(expires), Ok(created), Ok(changed), Ok(now)) = (
+    let (expires, used): (Option<i64>, Option<i64>) = (row.try_get("expires")?, row.try_get("used")?);
+    let now: i64 = row.try_get("moment")?;
+    let (Ok(expires), Ok(used), Ok(created), Ok(changed), Ok(now)) = (
         expires.map(Timestamp::from_microsecond).transpose(),
+        used.map(Timestamp::from_microsecond).transpose(),
         Timestamp::from_microsecond(created),
         Timestamp::from_microsecond(changed),
         Timestamp::from_microsecond(now),
@@ -252,6 +284,7 @@ fn read_row(row: &AnyRow) -> sqlx::Result<Result<StoredUserToken, String>> {
         revision: row.try_get("revision")?,
         created,
         changed,
+        used,
         now,
     }))
 }
@@ -259,7 +292,7 @@ fn read_row(row: &AnyRow) -> sqlx::Result<Result<StoredUserToken, String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::infra::store::test_support::test_store;
+    use crate::infra::store::test_support::{age_user_tokens, test_store};
 
     const ANN: TokenOwner<'static> =
         TokenOwner { tenant: "acme", caller_key: "acme\u{1f}ann", caller_id: "ann", source: "mcp:crm" };
@@ -286,6 +319,21 @@ mod tests {
         assert_eq!(store.user_tokens(all).await.unwrap().len(), 2);
         let of_other = UserTokenFilter { tenant: Some("other"), ..all };
         assert_eq!(store.user_tokens(of_other).await.unwrap(), []);
+    }
+
+    #[tokio::test]
+    async fn a_token_is_unused_once_it_was_neither_changed_nor_sent_for_so_long() {
+        let (store, day) = (test_store().await, Duration::from_secs(86_400));
+        store.keep_user_token(ANN, sealed("first")).await.unwrap();
+        assert_eq!(store.unused_user_tokens(day, 10).await.unwrap(), []);
+        age_user_tokens(&store, day).await;
+        let unused = store.unused_user_tokens(day, 10).await.unwrap();
+        assert_eq!((unused.len(), unused[0].used), (1, None));
+        store.use_user_token(&unused[0]).await.unwrap();
+        assert_eq!(store.unused_user_tokens(day, 10).await.unwrap(), []);
+        age_user_tokens(&store, day).await;
+        let unused = store.unused_user_tokens(day, 10).await.unwrap();
+        assert!(unused[0].used.is_some() && store.forget_user_token(&unused[0]).await.unwrap());
     }
 
     #[tokio::test]

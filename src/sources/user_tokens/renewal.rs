@@ -42,7 +42,10 @@ impl UserSource {
         let current = found.and_then(|(stored, grant)| Some((grant.token()?, stored, grant)));
         match current {
             // A token that cannot be renewed is sent until the upstream refuses it.
-            Some((token, stored, grant)) if grant.refresh_token.is_none() || is_fresh(&stored) => Ok(token),
+            Some((token, stored, grant)) if grant.refresh_token.is_none() || is_fresh(&stored) => {
+                self.tokens.record_use(&stored).await;
+                Ok(token)
+            }
             Some((token, ..)) => self.another(user, &token).await,
             None => Err(self.sign_in_required(user, &[]).await),
         }

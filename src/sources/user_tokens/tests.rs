@@ -1,5 +1,3 @@
-use std::time::Duration;
-
 use axum::Router;
 use axum::extract::State;
 use axum::routing::post;
@@ -14,7 +12,7 @@ use url::Url;
 use super::*;
 use crate::config::{OutboundConfig, Secret};
 use crate::infra::outbound::{DomainList, Outbound, test_server};
-use crate::infra::store::test_support::test_store;
+use crate::infra::store::test_support::{age_user_tokens, test_store};
 use crate::infra::store::{NewUserToken, StoredSignIn};
 
 /// What the token endpoint was sent, and whether it takes refresh tokens.
@@ -173,6 +171,23 @@ async fn each_caller_has_a_token_of_its_own_and_nobody_else_gets_it() {
     assert_eq!(elsewhere.token(&ann).await.err().unwrap().code(), ErrorCode::SignInRequired, "another upstream");
     let anonymous = User::of(&Caller::anonymous()).unwrap_err();
     assert_eq!(anonymous.code(), ErrorCode::Unauthenticated);
+}
+
+#[tokio::test]
+async fn that_a_token_is_sent_is_written_once_a_day() {
+    let (_folder, tokens) = tokens().await;
+    let source = source(&TokenServer::default(), "https://crm.example/mcp", &tokens).await;
+    let ann = user("ann");
+    sign_in(&source, &ann).await;
+    let used_at = async || {
+        source.token(&ann).await.unwrap();
+        tokens.store.user_token(&ann.key, "mcp:crm").await.unwrap().unwrap().used
+    };
+    assert_eq!(used_at().await, None, "the sign-in says it");
+    age_user_tokens(&tokens.store, Duration::from_secs(25 * 3_600)).await;
+    let used = used_at().await;
+    assert!(used.is_some());
+    assert_eq!(used_at().await, used);
 }
 
 #[tokio::test]
