@@ -3,14 +3,16 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{ErrorKind, Read};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::{LazyLock, mpsc};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::LazyLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Deserializer;
 
 use super::interpolate::Problem;
@@ -26,7 +28,7 @@ const MAX_TIMEOUT: u64 = 60;
 /// Seconds after which a program is run again, by default.
 const DEFAULT_TTL: u64 = 300;
 
-/// Interval at which an ended program is looked for.
+/// Interval at which output and end of a program are looked for.
 const POLL: Duration = Duration::from_millis(10);
 
 /// What the values of a configuration come from besides its file.
@@ -152,38 +154,57 @@ impl Program {
         let deadline = Instant::now() + self.timeout;
         let mut command = Command::new(&self.arguments[0]);
         command.args(&self.arguments[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().map_err(|error| error.to_string())?;
+        let mut child = command.process_group(0).spawn().map_err(|error| error.to_string())?;
         let printed = self.printed(&mut child, deadline);
-        if printed.is_err() {
-            // It may have ended meanwhile.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-        printed
-    }
-
-    fn printed(&self, child: &mut Child, deadline: Instant) -> Result<String, String> {
-        let late = || format!("it did not end within {} s (`timeout`)", self.timeout.as_secs());
-        let output = child.stdout.take().ok_or("it has no output")?;
-        let (sender, received) = mpsc::channel();
-        thread::spawn(move || {
-            let mut bytes = Vec::new();
-            let read = output.take(MAX_BYTES + 1).read_to_end(&mut bytes);
-            // Nobody may wait any more.
-            let _ = sender.send(read.map(|_| bytes));
-        });
-        let read: io::Result<Vec<u8>> =
-            received.recv_timeout(deadline.saturating_duration_since(Instant::now())).map_err(|_| late())?;
-        let text = text_of(read.map_err(|error| error.to_string())?)?;
-        loop {
-            match child.try_wait().map_err(|error| error.to_string())? {
-                Some(status) if status.success() => return Ok(text),
-                Some(status) => return Err(format!("it ended with {status}")),
-                None if Instant::now() >= deadline => return Err(late()),
-                None => thread::sleep(POLL),
+        match printed.and_then(|text| Ok((text, self.exited(&mut child, deadline)?))) {
+            Ok((text, status)) if status.success() => Ok(text),
+            Ok((_, status)) => Err(format!("it ended with {status}")),
+            Err(problem) => {
+                kill(&mut child);
+                Err(problem)
             }
         }
     }
+
+    /// Reads to the end of its output, which what it started may have open too.
+    fn printed(&self, child: &mut Child, deadline: Instant) -> Result<String, String> {
+        let output = child.stdout.take().ok_or("it has no output")?;
+        // A read never waits, so that nothing holds this thread longer than to the deadline.
+        rustix::io::ioctl_fionbio(&output, true).map_err(|error| error.to_string())?;
+        let (mut output, mut bytes) = (output.take(MAX_BYTES + 1), Vec::new());
+        loop {
+            match output.read_to_end(&mut bytes) {
+                Ok(_) => return text_of(bytes).map_err(str::to_owned),
+                Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error.to_string()),
+                Err(_) => self.wait(deadline)?,
+            }
+        }
+    }
+
+    fn exited(&self, child: &mut Child, deadline: Instant) -> Result<ExitStatus, String> {
+        loop {
+            match child.try_wait().map_err(|error| error.to_string())? {
+                Some(status) => return Ok(status),
+                None => self.wait(deadline)?,
+            }
+        }
+    }
+
+    /// Waits a moment, unless the deadline has passed.
+    fn wait(&self, deadline: Instant) -> Result<(), String> {
+        if Instant::now() >= deadline {
+            return Err(format!("it did not end within {} s (`timeout`)", self.timeout.as_secs()));
+        }
+        thread::sleep(POLL);
+        Ok(())
+    }
+}
+
+/// Kills a program that nobody has waited for yet, so that its id is still that of its group, and all that it started.
+fn kill(child: &mut Child) {
+    // It may have ended meanwhile.
+    let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
+    let _ = child.wait();
 }
 
 fn unclosed() -> Problem {
@@ -196,7 +217,12 @@ fn problem(message: String, advice: &str) -> Problem {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::OpenOptionsExt;
+
+    use serde_json::json;
+
     use super::*;
+    use crate::core::slack::slack;
 
     fn value(text: &str) -> Result<(String, String), String> {
         let resolved = resolve(text, &mut References::default());
@@ -237,6 +263,25 @@ mod tests {
         }
         let late = value("exec: [\"/bin/sleep\", \"30\"] timeout=1}").unwrap_err();
         assert!(late.contains("within 1 s"), "{late}");
+    }
+
+    /// A program that it started holds its output, and a second pipe by which it is seen.
+    #[test]
+    fn a_program_that_is_late_is_killed_with_all_that_it_started() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+        let mut held = File::options().read(true).custom_flags(nonblocking).open(&pipe).unwrap();
+        let script = "exec 3>\"$0\"; echo started >&3; sleep 300 & wait";
+        let late = value(&format!("exec: {} timeout=2}}", json!(["/bin/sh", "-c", script, pipe]))).unwrap_err();
+        assert!(late.contains("within 2 s"), "{late}");
+        let (mut read, end) = (Vec::new(), Instant::now() + slack(Duration::from_secs(10)));
+        while let Err(error) = held.read_to_end(&mut read) {
+            assert!(error.kind() == ErrorKind::WouldBlock && Instant::now() < end, "somebody holds it still: {error}");
+            thread::sleep(POLL);
+        }
+        assert_eq!(read, b"started\n");
     }
 
     #[test]
