@@ -159,17 +159,23 @@ impl Config {
     /// All errors found: first those of types; checks of values run only when every type is right.
     pub fn load(file: Option<&Path>, environment: &Environment) -> Result<Self, Vec<ConfigError>> {
         let document = file.map(Document::open).transpose().map_err(|error| vec![error])?;
-        let config = Self::from_document(document, environment)?;
+        let config = Self::from_document(document, environment, None)?;
         Ok(Self { file: file.map(Path::to_owned), ..config })
     }
 
-    /// Loads a text as if it were the content of `file`.
+    /// Reads a text as if it were the content of `file`, to check it. Values of variables, files and programs that it names are not
+    /// read, and neither are `mcp.files`, except those that are among `mcp_files`.
     ///
     /// # Errors
-    /// As [`load`](Self::load).
-    pub fn load_text(file: &Path, text: String, environment: &Environment) -> Result<Self, Vec<ConfigError>> {
+    /// As [`load`](Self::load), without those that such a value may cause.
+    pub fn load_text(
+        file: &Path,
+        text: String,
+        environment: &Environment,
+        mcp_files: &[PathBuf],
+    ) -> Result<Self, Vec<ConfigError>> {
         let document = Document::parse(file, text).map_err(|error| vec![error])?;
-        let config = Self::from_document(Some(document), environment)?;
+        let config = Self::from_document(Some(document), environment, Some(mcp_files))?;
         Ok(Self { file: Some(file.to_owned()), ..config })
     }
 
@@ -223,7 +229,12 @@ impl Config {
         self.tools.lock.clone().unwrap_or_else(|| "tools.lock".into())
     }
 
-    fn from_document(document: Option<Document>, environment: &Environment) -> Result<Self, Vec<ConfigError>> {
+    /// `may_read`: the files with MCP servers that may be read, if not all.
+    fn from_document(
+        document: Option<Document>,
+        environment: &Environment,
+        may_read: Option<&[PathBuf]>,
+    ) -> Result<Self, Vec<ConfigError>> {
         let mut errors = Vec::new();
         let (mut config, document) = match document {
             None => (Self::default(), None),
@@ -243,10 +254,11 @@ impl Config {
         let mut mcp_files = config.mcp_files();
         // The file of `sekisho mcp add` need not exist.
         mcp_files.retain(|file| !config.mcp.files.is_empty() || file.exists());
+        mcp_files.retain(|file| may_read.is_none_or(|known| known.contains(file)));
         errors.extend(config.mcp.read_files(&mcp_files, environment));
         if errors.is_empty() {
-            let placed = |finding| place(finding, &overrides, document.as_ref());
-            errors.extend(config.findings().into_iter().map(placed));
+            let findings = config.findings().into_iter().filter(|finding| is_known(finding, document.as_ref()));
+            errors.extend(findings.map(|finding| place(finding, &overrides, document.as_ref())));
         }
         errors.sort_by(|one, other| one.place.cmp(&other.place));
         config.set = SetValues::of(document, &overrides, environment);
@@ -342,6 +354,15 @@ fn sentences(name: &str, check: impl FnOnce(&mut Findings)) -> Vec<String> {
     findings.name("name", name);
     check(&mut findings);
     findings.found.into_iter().map(Finding::sentence).collect()
+}
+
+/// Whether a finding is about what is known: not about a value that was not read, or the lack of a setting beside one.
+fn is_known(finding: &Finding, document: Option<&Document>) -> bool {
+    match document.and_then(|document| document.find(&finding.setting)) {
+        Some((node, true)) => !node.has_unread(),
+        Some((node, false)) => !node.has_unread_member(),
+        None => true,
+    }
 }
 
 /// The variable that set the setting, otherwise its place in the file, otherwise its name.

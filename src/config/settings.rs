@@ -82,6 +82,12 @@ impl SetValues {
         Self(Arc::new(Read { document, variables: variables.collect() }))
     }
 
+    /// Whether a value of a topic is not known: that of a variable, a file or a program, in a text that is only checked.
+    pub fn has_unread(&self, topic: &str) -> bool {
+        let found = self.0.document.as_ref().and_then(|document| document.find(topic));
+        found.is_some_and(|(node, is_exact)| is_exact && node.has_unread())
+    }
+
     /// All settings, those that were not set with their defaults, sorted by key.
     pub fn with_defaults(&self) -> Vec<Setting> {
         let schema = json_schema();
@@ -135,7 +141,8 @@ fn collect(node: &Node, key: &mut String, schema: &Value, set: &mut BTreeMap<Str
             }
         }
         content => {
-            let is_secret = is_secret(schema, key) || matches!(content, Content::Text { interpolated: true, .. });
+            let is_elsewhere = matches!(content, Content::Text { interpolated: true, .. } | Content::Unread(_));
+            let is_secret = is_elsewhere || is_secret(schema, key);
             let value = text_of(content).filter(|_| !is_secret).map(|text| shown(&text));
             let (source, line) = (SettingSource::File, Some(node.position.line));
             let setting = Setting { key: key.clone(), value, is_secret, source, variable: None, line };
@@ -151,7 +158,7 @@ fn text_of(content: &Content) -> Option<String> {
         Content::Unsigned(value) => Some(value.to_string()),
         Content::Signed(value) => Some(value.to_string()),
         Content::Float(value) => Some(value.to_string()),
-        Content::Text { value, .. } => Some(value.clone()),
+        Content::Text { value, .. } | Content::Unread(value) => Some(value.clone()),
         Content::List(_) => Some("[]".to_owned()),
         Content::Mapping(_) => Some("{}".to_owned()),
         Content::InvalidValue => None,
@@ -241,7 +248,7 @@ mod tests {
     fn settings(yaml: &str, variables: &[(&'static str, &'static str)]) -> BTreeMap<String, Setting> {
         let environment = variables.iter().copied().chain([("HOME", "/home/ann"), ("KEY", "s3cret")]).collect();
         let document = Document::parse(std::path::Path::new("sekisho.yaml"), yaml.to_owned()).unwrap();
-        let config = Config::from_document(Some(document), &environment).unwrap();
+        let config = Config::from_document(Some(document), &environment, None).unwrap();
         config.set.with_defaults().into_iter().map(|setting| (setting.key.clone(), setting)).collect()
     }
 

@@ -14,8 +14,15 @@ fn load(text: &str) -> Result<Config, Vec<ConfigError>> {
 
 fn load_with(text: &str, variables: &[(&str, &str)]) -> Result<Config, Vec<ConfigError>> {
     let environment = Environment::from_iter(variables.iter().copied());
-    let document = Document::parse(Path::new("sekisho.yaml"), text.to_owned()).map_err(|error| vec![error])?;
-    Config::from_document(Some(document), &environment)
+    let mut document = Document::parse(Path::new("sekisho.yaml"), text.to_owned()).map_err(|error| vec![error])?;
+    document.is_operators = true;
+    Config::from_document(Some(document), &environment, None)
+}
+
+/// As a text that came over an API.
+fn load_text(text: &str, variables: &[(&str, &str)]) -> Result<Config, Vec<ConfigError>> {
+    let environment = Environment::from_iter(variables.iter().copied());
+    Config::load_text(Path::new("sekisho.yaml"), text.to_owned(), &environment, &[])
 }
 
 fn errors(text: &str) -> String {
@@ -234,7 +241,7 @@ fn hostile_bytes_as_a_configuration() {
     let short = b"server: {listen: 127.0.0.1:0}\ntools: {overrides: {a: {rate_limit: 3, roles: [b]}}}\nmcp:\n  servers:\n    c: {url: 'https://d.example', headers: {e: \"${F:-g}\"}}\n";
     crate::core::fuzz::feed(&[short, short, short, whole], |bytes| {
         if let Ok(text) = std::str::from_utf8(bytes)
-            && let Err(errors) = load(text)
+            && let Err(errors) = load_text(text, &[("F", "a")])
         {
             assert!(!errors.is_empty() && errors.iter().all(|error| !error.to_string().is_empty()));
         }
@@ -270,10 +277,50 @@ fn references_count_in_the_file_and_not_in_a_text() {
     assert_eq!(config.references.files, std::slice::from_ref(&secret));
     assert_eq!(config.references.renew_after, Some(std::time::Duration::from_secs(60)));
     assert!(!format!("{:?}", config.mcp).contains("from a"));
-    let over_an_api = Config::load_text(&file, written, &Environment::default()).unwrap();
+    let over_an_api = Config::load_text(&file, written, &Environment::default(), &[]).unwrap();
     assert!(values(&over_an_api).iter().all(|value| value.starts_with("${")), "they are literal");
     assert_eq!(over_an_api.references, References::default());
     std::fs::remove_file(&secret).unwrap();
     let errors = Config::load(Some(&file), &Environment::default()).unwrap_err();
     assert!(errors[0].to_string().contains("secret cannot be used"), "{}", errors[0]);
+}
+
+#[test]
+fn a_text_that_came_over_an_api_is_checked_without_the_values_of_variables() {
+    const HIDDEN: &str = "hunter2";
+    let variables = [("SECRET", HIDDEN), ("PORT", "8080"), ("OTHER", "b")];
+    let text = "
+server: {listen: '127.0.0.1:${PORT}'}
+auth: {api_keys: [{id: '${SECRET}', key: '${SECRET}'}, {id: '${OTHER}', key_sha256: '${OTHER}'}]}
+secrets: {key: '${SECRET}'}
+limits: {parallelism: '${PORT}', max_queued: 7}
+audit: {durability: '${OTHER}'}
+policy: {timeout_ms: '${UNSET:-20}'}
+mcp:
+  files: [/nowhere/servers.json]
+  servers: {crm: {url: '${SECRET}', token: '${env:SECRET}'}}
+openapi: {collections: {api: {spec_url: '${SECRET}'}}}
+telemetry: {metrics_namespace: '${SECRET}'}
+";
+    let config = load_text(text, &variables).unwrap();
+    let read = |config: &Config| (config.limits.parallelism, config.audit.durability, config.server.listen);
+    assert_eq!(read(&config), read(&Config::default()), "as if they were not set");
+    assert_eq!((config.limits.max_queued, config.policy.timeout_ms), (7, 20));
+    assert_eq!(config.auth.api_keys[0].id, "${SECRET}");
+    assert_eq!(config.secrets.key.as_ref().map(Secret::expose), Some("${SECRET}"));
+    assert!(config.set.has_unread("secrets") && !config.set.has_unread("policy") && !config.set.has_unread("store"));
+    let shown = format!("{:?}{:?}", config.set.with_defaults(), config);
+    assert!(!shown.contains(HIDDEN), "{shown}");
+    // What is known is checked all the same.
+    for (wrong, says) in [
+        ("limits: {max_queued: many, parallelism: '${PORT}'}", "limits.max_queued"),
+        ("limits: {parallelism: '${UNSET}'}", "UNSET is not set"),
+        ("server: {listen: '0.0.0.0:8080', max_body_bytes: '${PORT}'}", "without authentication"),
+        ("mcp: {servers: {crm: {url: '${SECRET}'}, 'a b': {url: 'https://b.example'}}}", "not a valid server name"),
+        ("'${SECRET}'", "expected"),
+    ] {
+        let errors = load_text(wrong, &variables).unwrap_err();
+        let errors = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+        assert!(errors.contains(says) && !errors.contains(HIDDEN), "{wrong}: {errors}");
+    }
 }

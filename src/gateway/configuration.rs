@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::parts::{lines, restart_required};
 use super::{Gateway, Reach};
-use crate::config::{Config, Environment, Setting};
+use crate::config::{Config, Environment, Setting, SettingSource};
 use crate::core::caller::Caller;
 use crate::core::error::{CallError, ErrorCode};
 use crate::policy::Policy;
@@ -38,7 +38,8 @@ impl Gateway {
         self.started_with.file.clone()
     }
 
-    /// Checks a text as the content of the configuration's file, or without one the file as it is now. Nothing is taken over.
+    /// Checks a text as the content of the configuration's file, or without one the file as it is now. Nothing is taken over. Of a
+    /// text, values of variables, files and programs are not read.
     ///
     /// # Errors
     /// `denied` to all but administrators of the tenant `default`; `not_found` without a text and a file.
@@ -52,7 +53,7 @@ impl Gateway {
         let (running, started) = (self.config.load_full(), self.started_with.clone());
         // Reads files.
         let checked = tokio::task::spawn_blocking(move || {
-            let config = read(file.as_deref(), text)?;
+            let config = read(file.as_deref(), text, &running.mcp_files())?;
             Ok(match config {
                 Ok(config) => compare(&running, &started, &config),
                 Err(problems) => ConfigurationCheck { problems, ..ConfigurationCheck::default() },
@@ -73,14 +74,19 @@ impl Gateway {
 
 type Problems = Vec<String>;
 
-fn read(file: Option<&Path>, text: Option<String>) -> Result<Result<Config, Problems>, CallError> {
+/// `mcp_files`: of the configuration in force, which a text may name too.
+fn read(
+    file: Option<&Path>,
+    text: Option<String>,
+    mcp_files: &[PathBuf],
+) -> Result<Result<Config, Problems>, CallError> {
     let environment = match Environment::of_process(file) {
         Ok(environment) => environment,
         Err(error) => return Ok(Err(vec![error.to_string()])),
     };
     let name = file.unwrap_or(Path::new("sekisho.yaml"));
     let read = match (text, file) {
-        (Some(text), _) => Config::load_text(name, text, &environment),
+        (Some(text), _) => Config::load_text(name, text, &environment, mcp_files),
         (None, Some(file)) => Config::load(Some(file), &environment),
         (None, None) => {
             let message = "this gateway has no configuration file; send a text";
@@ -96,14 +102,56 @@ fn compare(running: &Config, started: &Config, next: &Config) -> ConfigurationCh
     };
     let (before, after) = (by_key(running), by_key(next));
     let keys: std::collections::BTreeSet<_> = before.keys().chain(after.keys()).collect();
-    let says = |setting: Option<&Setting>| setting.map(|setting| (setting.value.clone(), setting.is_secret));
+    // Of a secret only whether it is set.
+    let says = |setting: Option<&Setting>| {
+        let set = |setting: &Setting| setting.is_secret && setting.source != SettingSource::Default;
+        setting.map(|setting| (setting.value.clone(), setting.is_secret, set(setting)))
+    };
     let changed = keys.into_iter().filter(|key| says(before.get(*key)) != says(after.get(*key)));
     let changes = changed.map(|key| (before.get(key).cloned(), after.get(key).cloned())).collect();
-    let policies = Policy::load(&next.policy).err();
+    let policies = if next.set.has_unread("policy") { None } else { Policy::load(&next.policy).err() };
+    // Of a topic with a value that is not read, only the settings that are shown can be compared.
+    let shown = by_key(started);
+    let is_changed = |topic: &str| {
+        let is_in = |key: &str| key.strip_prefix(topic).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        let mut keys = shown.keys().chain(after.keys()).filter(|key| is_in(key));
+        keys.any(|key| says(shown.get(key)) != says(after.get(key)))
+    };
+    let mut restart_required = restart_required(started, next);
+    restart_required.retain(|topic| !next.set.has_unread(topic) || is_changed(topic));
     ConfigurationCheck {
         problems: policies.map(|errors| lines(&errors).lines().map(str::to_owned).collect()).unwrap_or_default(),
         changes,
-        restart_required: restart_required(started, next),
+        restart_required,
         notes: next.notes(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the gateway has read it from its file.
+    fn running(text: &str, environment: &Environment) -> Config {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("sekisho.yaml");
+        std::fs::write(&file, text).unwrap();
+        Config::load(Some(&file), environment).unwrap()
+    }
+
+    #[test]
+    fn a_text_with_the_variables_of_the_running_configuration_changes_only_what_it_changes() {
+        let environment = Environment::from_iter([("SECRETS_KEY", "1f".repeat(32)), ("QUEUED", "70".to_owned())]);
+        let secrets = "secrets: {key: '${SECRETS_KEY}'}\n";
+        let before = running(&format!("{secrets}limits: {{max_queued: '${{QUEUED}}'}}\n"), &environment);
+        let check = |text: &str| {
+            let name = Path::new("sekisho.yaml");
+            compare(&before, &before, &Config::load_text(name, text.to_owned(), &environment, &[]).unwrap())
+        };
+        let same = check(&format!("{secrets}limits: {{max_queued: '${{QUEUED}}'}}\n"));
+        assert_eq!((same.problems.len(), same.changes.len(), same.restart_required.len()), (0, 0, 0), "{same:?}");
+        let other = check(&format!("{secrets}limits: {{max_queued: 71}}\nstore: {{url: '${{SECRETS_KEY}}'}}\n"));
+        let keys: Vec<_> = other.changes.iter().filter_map(|(_, after)| Some(after.as_ref()?.key.as_str())).collect();
+        assert_eq!((keys, other.restart_required), (vec!["limits.max_queued", "store.url"], vec!["store"]));
     }
 }

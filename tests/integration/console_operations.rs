@@ -476,6 +476,12 @@ async fn the_configuration_is_shown_without_secrets_and_a_change_is_checked() {
     let (_, checked) =
         answer(app.post("/admin/configuration/check").bearer_auth("key-of-root").json(&json!({"text": changed}))).await;
     assert!(checked["valid"] == true && checked["changes"][0]["after"]["value"] == "78", "{checked}");
+    // A text from elsewhere gets no value of this machine.
+    let text = format!("{KEYS}telemetry: {{metrics_namespace: '${{PATH}}'}}\npolicy: {{directory: '${{PATH}}'}}\n");
+    let (_, checked) =
+        answer(app.post("/admin/configuration/check").bearer_auth("key-of-root").json(&json!({"text": text}))).await;
+    assert_eq!(checked["valid"], true, "{checked}");
+    assert!(!checked.to_string().contains(&std::env::var("PATH").unwrap()), "{checked}");
 }
 
 #[tokio::test]

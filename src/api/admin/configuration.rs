@@ -27,7 +27,8 @@ pub(super) struct ConfigurationBody {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CheckRequest {
-    /// A configuration, as YAML; without it, the file as it is now.
+    /// A configuration, as YAML; without it, the file as it is now. Of a text, the values of variables, files and programs that it
+    /// names are not read, and what depends on them is not checked.
     text: Option<String>,
 }
 

@@ -45,6 +45,8 @@ pub(crate) enum Content {
         /// Written with `${…}`: the value is not in the file, must not be shown, and may be a number.
         interpolated: bool,
     },
+    /// As it is written, with `${…}`: a value of this machine, which is not read for a text that is not the operator's file.
+    Unread(String),
     List(Vec<Node>),
     Mapping(Vec<(Key, Node)>),
     /// Already reported as invalid; no further error is reported for it.
@@ -164,6 +166,26 @@ impl Document {
 impl Node {
     fn nothing() -> Self {
         Self { position: Position { line: 1, column: 1, width: 0 }, content: Content::Null }
+    }
+
+    /// Whether a value of it is not known.
+    pub(crate) fn has_unread(&self) -> bool {
+        match &self.content {
+            Content::Unread(_) => true,
+            Content::List(items) => items.iter().any(Self::has_unread),
+            Content::Mapping(entries) => entries.iter().any(|(_, value)| value.has_unread()),
+            _ => false,
+        }
+    }
+
+    /// Whether a value directly in it is not known.
+    pub(crate) fn has_unread_member(&self) -> bool {
+        let is_unread = |node: &Self| matches!(node.content, Content::Unread(_));
+        match &self.content {
+            Content::List(items) => items.iter().any(is_unread),
+            Content::Mapping(entries) => entries.iter().any(|(_, value)| is_unread(value)),
+            _ => false,
+        }
     }
 
     fn child(&self, step: &str) -> Option<&Self> {

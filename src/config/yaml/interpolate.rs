@@ -5,11 +5,12 @@
 
 use super::document::{Content, Document, Node, Position};
 use super::error::ConfigError;
-use super::reference::{References, is_reference, resolve};
+use super::reference::{References, is_reference, resolve, unclosed};
 use crate::config::environment::Environment;
 
 /// Replaces every `${…}` in the document; `$${` is a literal `${`. A value that cannot be replaced is marked invalid
-/// and reported. References to files and programs stay as they are in a text that is not the operator's file.
+/// and reported. In a text that is not the operator's file, what names a variable that is set, a file or a program stays as it
+/// is written, and nothing is read.
 pub(crate) fn interpolate(document: &mut Document, environment: &Environment) -> (References, Vec<ConfigError>) {
     let mut broken = Vec::new();
     let references = if document.is_operators { Policy::Resolve(References::default()) } else { Policy::Keep };
@@ -36,18 +37,29 @@ pub(crate) fn expand_text(text: &str, environment: &Environment) -> Result<Strin
     expanded.map(|(text, _)| text).map_err(|problem| problem.message)
 }
 
+/// What a text consists of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// Of what is written there.
+    Written,
+    /// Values are in the place of variables and references.
+    Replaced,
+    /// It names values that are not read.
+    Unread,
+}
+
 pub(super) struct Problem {
     pub(super) message: String,
     pub(super) advice: String,
 }
 
-/// What becomes of references to files and programs.
+/// What becomes of references to files and programs, and of variables that are set.
 enum Policy {
-    /// They are replaced, and collected.
+    /// They are replaced, and the references collected.
     Resolve(References),
     /// They stay as they are.
     Keep,
-    /// They are no variables.
+    /// Variables are replaced, and there are no references.
     Refuse,
 }
 
@@ -62,7 +74,8 @@ fn walk(node: &mut Node, expansion: &mut Expansion<'_>, broken: &mut Vec<(Positi
         Content::Mapping(entries) => entries.iter_mut().for_each(|(_, value)| walk(value, expansion, broken)),
         Content::Text { value, .. } if value.contains("${") => {
             node.content = match expansion.expand(value) {
-                Ok((value, interpolated)) => Content::Text { value, interpolated },
+                Ok((value, Origin::Unread)) => Content::Unread(value),
+                Ok((value, origin)) => Content::Text { value, interpolated: origin == Origin::Replaced },
                 Err(problem) => {
                     broken.push((node.position, problem));
                     Content::InvalidValue
@@ -74,10 +87,10 @@ fn walk(node: &mut Node, expansion: &mut Expansion<'_>, broken: &mut Vec<(Positi
 }
 
 impl Expansion<'_> {
-    /// The text with its variables and references replaced, and whether there were any.
-    fn expand(&mut self, text: &str) -> Result<(String, bool), Problem> {
+    /// The text with its variables and references replaced, and what it consists of then.
+    fn expand(&mut self, text: &str) -> Result<(String, Origin), Problem> {
         let mut expanded = String::with_capacity(text.len());
-        let mut interpolated = false;
+        let (mut is_replaced, mut is_unread) = (false, false);
         let mut rest = text;
         while let Some(start) = rest.find("${") {
             let (before, after) = (&rest[..start], &rest[start + 2..]);
@@ -93,31 +106,49 @@ impl Expansion<'_> {
                     let (value, left) = resolve(after, found)?;
                     expanded.push_str(&value);
                     rest = left;
+                    is_replaced = true;
                 }
                 Policy::Keep if is_reference(after) => {
                     expanded.push_str("${");
                     rest = after;
-                    continue;
+                    is_unread = true;
                 }
-                _ => {
-                    let end = after.find('}').ok_or_else(|| Problem {
-                        message: "`${` without its `}`".into(),
-                        advice: "close it, or write `$${` for a literal `${`".into(),
-                    })?;
-                    let reference = &after[..end];
-                    let reference = reference.strip_prefix("env:").unwrap_or(reference);
-                    expanded.push_str(look_up(reference, self.environment)?);
-                    rest = &after[end + 1..];
+                policy => {
+                    let (reference, left) = after.split_once('}').ok_or_else(unclosed)?;
+                    match look_up(reference, self.environment)? {
+                        Variable::Set(_) if matches!(policy, Policy::Keep) => {
+                            expanded.push_str(&rest[start..rest.len() - left.len()]);
+                            is_unread = true;
+                        }
+                        Variable::Set(value) | Variable::Default(value) => {
+                            expanded.push_str(value);
+                            is_replaced = true;
+                        }
+                    }
+                    rest = left;
                 }
             }
-            interpolated = true;
         }
         expanded.push_str(rest);
-        Ok((expanded, interpolated))
+        let origin = match (is_unread, is_replaced) {
+            (true, _) => Origin::Unread,
+            (false, true) => Origin::Replaced,
+            (false, false) => Origin::Written,
+        };
+        Ok((expanded, origin))
     }
 }
 
-fn look_up<'a>(reference: &'a str, environment: &'a Environment) -> Result<&'a str, Problem> {
+/// The value of a variable.
+enum Variable<'a> {
+    Set(&'a str),
+    /// It is not set, and the text has another value in its place.
+    Default(&'a str),
+}
+
+/// `reference`: `NAME` or `NAME:-default`, also after `env:`.
+fn look_up<'a>(reference: &'a str, environment: &'a Environment) -> Result<Variable<'a>, Problem> {
+    let reference = reference.strip_prefix("env:").unwrap_or(reference);
     let (name, default) = match reference.split_once(":-") {
         Some((name, default)) => (name, Some(default)),
         None => (reference, None),
@@ -131,7 +162,8 @@ fn look_up<'a>(reference: &'a str, environment: &'a Environment) -> Result<&'a s
                 .into(),
         });
     }
-    environment.get(name).or(default).ok_or_else(|| Problem {
+    let found = environment.get(name).map(Variable::Set).or(default.map(Variable::Default));
+    found.ok_or_else(|| Problem {
         message: format!("the environment variable {name} is not set"),
         advice: format!("set it, also in a `.env` file beside this one, or add a default: `${{{name}:-default}}`"),
     })
@@ -141,10 +173,14 @@ fn look_up<'a>(reference: &'a str, environment: &'a Environment) -> Result<&'a s
 mod tests {
     use super::*;
 
-    fn expanded(text: &str) -> Result<(String, bool), String> {
+    fn expanded_by(references: Policy, text: &str) -> Result<(String, Origin), String> {
         let environment = Environment::from_iter([("NAME", "value"), ("EMPTY", ""), ("NESTED", "${NAME}")]);
-        let mut expansion = Expansion { environment: &environment, references: Policy::Keep };
+        let mut expansion = Expansion { environment: &environment, references };
         expansion.expand(text).map_err(|problem| problem.message)
+    }
+
+    fn expanded(text: &str) -> Result<(String, Origin), String> {
+        expanded_by(Policy::Resolve(References::default()), text)
     }
 
     #[test]
@@ -161,14 +197,14 @@ mod tests {
             // A value is never expanded again.
             ("${NESTED}", "${NAME}"),
         ] {
-            assert_eq!(expanded(text), Ok((expected.into(), true)), "{text}");
+            assert_eq!(expanded(text), Ok((expected.into(), Origin::Replaced)), "{text}");
         }
     }
 
     #[test]
     fn two_dollars_escape_one() {
-        assert_eq!(expanded("$${NAME} costs $5"), Ok(("${NAME} costs $5".into(), false)));
-        assert_eq!(expanded("$${NAME} is ${NAME}"), Ok(("${NAME} is value".into(), true)));
+        assert_eq!(expanded("$${NAME} costs $5"), Ok(("${NAME} costs $5".into(), Origin::Written)));
+        assert_eq!(expanded("$${NAME} is ${NAME}"), Ok(("${NAME} is value".into(), Origin::Replaced)));
     }
 
     #[test]
@@ -179,10 +215,18 @@ mod tests {
     }
 
     #[test]
-    fn a_text_from_elsewhere_names_no_file_and_no_program() {
+    fn a_text_from_elsewhere_reads_no_variable_no_file_and_no_program() {
+        let kept = |text: &str| expanded_by(Policy::Keep, text);
         for text in ["${file:/etc/passwd}", "${exec: [\"/bin/echo\", \"x\"]}"] {
-            assert_eq!(expanded(text), Ok((text.to_owned(), false)), "{text}");
+            assert_eq!(kept(text), Ok((text.to_owned(), Origin::Unread)), "{text}");
             assert!(expand_text(text, &Environment::default()).is_err(), "{text}");
         }
+        for text in ["${NAME}", "${env:NAME}", "Bearer ${NAME:-spare}", "${NAME}${file:/etc/passwd}"] {
+            assert_eq!(kept(text), Ok((text.to_owned(), Origin::Unread)), "{text}");
+        }
+        assert_eq!(kept("${UNSET:-spare}"), Ok(("spare".to_owned(), Origin::Replaced)));
+        assert_eq!(kept("${NAME} and ${UNSET:-spare}"), Ok(("${NAME} and spare".to_owned(), Origin::Unread)));
+        assert_eq!(kept("$${NAME}"), Ok(("${NAME}".to_owned(), Origin::Written)));
+        assert!(kept("${UNSET}").is_err(), "a check says which are not set");
     }
 }

@@ -14,6 +14,9 @@ use super::error::ConfigError;
 use super::type_error::{ConfigTypeError, unknown_key};
 use crate::config::one_or_many::ONE_OR_MANY;
 
+/// Maximum values that are not read and no texts: for each the document is read once more.
+const MAX_UNREAD: usize = 200;
+
 /// Maximum type errors reported in one run; a file with more is probably another kind of file.
 const MAX_ERRORS: usize = 20;
 
@@ -56,8 +59,14 @@ impl<'a> Reading<'a> {
         type_error.missing_field && entries.iter().any(|(_, value)| self.is_invalid(value))
     }
 
+    /// The text of a value that is not read says nothing about its type: it is read as if it were missing.
+    fn is_unread(&self, node: &Node) -> bool {
+        let is_root = std::ptr::eq(node, &self.document.root);
+        matches!(node.content, Content::Unread(_)) && !is_root && self.invalid.borrow().len() < MAX_UNREAD
+    }
+
     fn report(&self, node: &'a Node, type_error: ConfigTypeError<'a>) {
-        if !self.is_consequence(node, &type_error) {
+        if !self.is_consequence(node, &type_error) && !self.is_unread(node) {
             let key = self.document.key_of(node);
             let place = if key.is_empty() { String::new() } else { format!("`{key}`: ") };
             let reveal = !type_error.hidden && !matches!(node.content, Content::List(_) | Content::Mapping(_));
@@ -117,7 +126,7 @@ impl<'a> Reader<'a> {
             Content::Unsigned(value) => visitor.visit_u64(*value),
             Content::Signed(value) => visitor.visit_i64(*value),
             Content::Float(value) => visitor.visit_f64(*value),
-            Content::Text { value, .. } => visitor.visit_borrowed_str(value),
+            Content::Text { value, .. } | Content::Unread(value) => visitor.visit_borrowed_str(value),
             Content::List(items) => {
                 visitor.visit_seq(SeqDeserializer::new(items.iter().filter_map(|item| self.item(item))))
             }

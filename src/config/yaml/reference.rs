@@ -207,7 +207,7 @@ fn kill(child: &mut Child) {
     let _ = child.wait();
 }
 
-fn unclosed() -> Problem {
+pub(super) fn unclosed() -> Problem {
     problem("`${` without its `}`".to_owned(), "close it, or write `$${` for a literal `${`")
 }
 
