@@ -10,13 +10,15 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::core::call::{CallContext, Caller, RateState, Via};
-use crate::core::error::{CallError, ErrorCode};
+use crate::core::error::{CallError, ErrorCode, NeededSignIn};
 use crate::pipeline::{Answered, Reply};
 
 const RATE_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const RATE_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const RATE_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+/// The scheme of the challenge of callers who must sign in to an upstream.
+const SIGN_IN_SCHEME: &str = "Sekisho-Sign-In";
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// Every error code's status, from the table of the specification.
@@ -175,8 +177,17 @@ fn rate_headers(headers: &mut HeaderMap, rate: RateState) {
 fn challenge(error: &CallError) -> Option<HeaderValue> {
     match error.code() {
         ErrorCode::Unauthenticated => Some(HeaderValue::from_static("Bearer")),
+        ErrorCode::SignInRequired => Some(sign_in_challenge(error.sign_in())),
         _ => scope_challenge(error.scopes()),
     }
+}
+
+/// Each 401 has a challenge (RFC 9110 §11.6.1). The credentials for the gateway are right: after `Bearer`, clients would sign in
+/// there anew. They ignore a scheme that they do not know.
+fn sign_in_challenge(needed: Option<&NeededSignIn>) -> HeaderValue {
+    let named = needed.map(|needed| format!("{SIGN_IN_SCHEME} source=\"{}\"", needed.source));
+    let named = named.and_then(|named| HeaderValue::try_from(named).ok());
+    named.unwrap_or(HeaderValue::from_static(SIGN_IN_SCHEME))
 }
 
 /// Asks for a token with these scopes (RFC 6750 §3.1). The configuration refuses names of scopes that a header cannot have.

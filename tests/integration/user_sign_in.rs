@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use reqwest::StatusCode;
+use reqwest::header::WWW_AUTHENTICATE;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -272,6 +273,21 @@ async fn a_sign_in_is_listed_and_revoked_by_its_caller_or_an_administrator() {
     assert_eq!((status, code(&refused)), (StatusCode::NOT_FOUND, "not_found"));
     let (_, refused) = answer(app.post("/tools/mcp/far/sign_in").bearer_auth("key-of-ada")).await;
     assert!(refused["error"].as_str().unwrap().contains("POST /sign-ins/mcp:far"), "{refused}");
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn the_challenge_of_a_refusal_leads_no_client_to_sign_in_to_the_gateway() {
+    let upstream = Upstream::start().await;
+    let app = app_for(&upstream).await;
+    let call = app.post("/tools/far__sign_in/execute").bearer_auth("key-of-ann").json(&json!({}));
+    let refused = call.send().await.unwrap();
+    assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
+    assert_eq!(refused.headers()[WWW_AUTHENTICATE], "Sekisho-Sign-In source=\"mcp:far\"");
+    // Over MCP it is the result of a call.
+    let client = McpClient::new(&app, NEWER, Some("key-of-ann"));
+    let answered = client.response("tools/call", json!({"name": "far__sign_in", "arguments": {}})).await;
+    assert_eq!((answered.status(), answered.headers().get(WWW_AUTHENTICATE)), (StatusCode::OK, None));
     app.stop().await;
 }
 
