@@ -35,7 +35,7 @@ pub(super) struct Context {
     /// Calls of the run before without an answer, until they have one in `answers`.
     pub(super) open: Vec<OpenCall>,
     pub(super) answers: Vec<ToolMessage>,
-    /// Calls for which the run before paused: the loop makes them.
+    /// Calls for which the run before paused: the loop makes those that have no answer in `answers`.
     pub(super) paused: Vec<OpenCall>,
     /// What the model gets.
     pub(super) messages: Vec<Message>,

@@ -92,14 +92,17 @@ impl ConversationRuns {
         Err(CallError::new(ErrorCode::ApprovalRequired, message).needing(needed))
     }
 
-    /// Answers the calls that the run before left open, but for those for which it paused.
+    /// Answers the calls that the run before left open, but for those for which it paused, unless this one is a plan.
     pub(super) async fn answer_open_calls(&self, context: &mut Context) -> Result<(), CallError> {
         for open in std::mem::take(&mut context.open) {
             let found = execution(self.store(), &open).await?;
-            if context.request.profile.planner.is_none() && is_paused(&open, found.as_ref()) {
-                context.journal.resume(&open);
-                context.paused.push(open);
-                continue;
+            if is_paused(&open, found.as_ref()) {
+                context.paused.push(open.clone());
+                // A plan begins with a goal, and not with calls: they are answered, and end in the journal with the run.
+                if context.request.profile.planner.is_none() {
+                    context.journal.resume(&open);
+                    continue;
+                }
             }
             let repeated = match &found {
                 Some(ToolExecution { output: None, .. }) if self.is_to_repeat(context, &open).await => {

@@ -283,6 +283,33 @@ async fn what_the_user_says_meanwhile_is_answered_without_the_call() {
     assert!(calls.iter().all(|call| call["ended_at"].is_string()), "{calls:?}");
 }
 
+/// A plan begins with a goal, and makes no call of the run before.
+#[tokio::test]
+async fn a_plan_ends_the_calls_for_which_the_run_before_paused() {
+    const PLAN: &str = include_str!("../../../config/examples/plan.yaml");
+    let directory = TempDir::new().unwrap();
+    let [pays, plan] = [("pays.yaml", PAYS), ("plan.yaml", PLAN)].map(|(name, script)| {
+        let file = directory.path().join(name);
+        std::fs::write(&file, script).unwrap();
+        file.display().to_string()
+    });
+    let agent = format!(
+        "default_profile: pays, profiles: {{pays: {{provider: replay, model: '{pays}'}}, \
+         planned: {{provider: replay, model: '{plan}', planner: {{preset: steps}}}}}}"
+    );
+    let app = TestApp::in_directory(directory, &format!("{KEYS}{ASKS}agent: {{{agent}}}\n")).await;
+    let (id, _) = paused(&app).await;
+    let planned = json!({"user_input": "Which is warmer?", "model": "planned"});
+    let reply = ok(execute(&app, &id, &planned)).await;
+    assert_eq!(reply["status"], "succeeded", "{reply}");
+    let said = said(&app, &id).await;
+    assert!(said[3].starts_with("tool: Error: a person had to approve the call, and it was not made"), "{said:?}");
+    let calls = ok(app.get("/api/logs/tool_executions").bearer_auth("key-of-ann")).await;
+    let calls = calls["rows"].as_array().unwrap();
+    assert!(calls.iter().any(|call| call["tool_name"] == "echo"), "{calls:?}");
+    assert!(calls.iter().all(|call| call["ended_at"].is_string()), "{calls:?}");
+}
+
 /// `/api/chat` is an API over conversations.
 #[tokio::test]
 async fn a_message_of_a_chat_says_which_calls_wait_and_the_next_one_makes_them() {
