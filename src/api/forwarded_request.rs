@@ -1,4 +1,4 @@
-//! A request to `/mcp` that another replica forwards, since this one has the session that it names.
+//! A request to `/mcp` that another replica forwards, since this one has the session or task that it names.
 //!
 //! One header says when and for which replica it was sent, the address of the client and the digest of the body, and has
 //! a tag of these and of method and path. It proves who forwarded the request, and nothing about the caller, who is
@@ -28,7 +28,7 @@ const TOLERANCE: i64 = 30_000_000;
 pub(super) struct ForwardedRequest {
     /// When it was sent, by the database's clock, in microseconds since 1970.
     pub time: i64,
-    /// The id of the replica that has the session.
+    /// The id of the replica that has what it names.
     pub to: String,
     /// The address of the client.
     pub client: IpAddr,
@@ -62,11 +62,12 @@ impl ForwardedRequest {
     /// Reads the header of a request that this replica received.
     ///
     /// # Errors
-    /// `denied`: it is none of a replica that has the same secret, or not of this time. `unknown_session`: it is for
-    /// another replica, which is gone if it had the address of this one.
+    /// `denied`: it is none of a replica that has a secret in force here, or not of this time. `unknown_session`: it is
+    /// for another replica, which is gone if it had the address of this one.
     pub(super) fn read<B>(replica: &Replica, request: &Request<B>) -> Result<Self, CallError> {
-        let key = replica.keys().map(|keys| &keys.requests);
-        let forwarded = key.and_then(|key| Self::signed(key, request)).ok_or_else(not_forwarded)?;
+        let keys = replica.keys().ok_or_else(not_forwarded)?;
+        let forwarded = keys.in_force().find_map(|keys| Self::signed(&keys.requests, request));
+        let forwarded = forwarded.ok_or_else(not_forwarded)?;
         if (forwarded.time - replica.database_time()).abs() > TOLERANCE {
             return Err(not_forwarded());
         }

@@ -7,7 +7,8 @@
 //! it. A longer one of a session becomes a stream of events, which `event_log` keeps for a client that reconnects; one of
 //! 2026-07-28 becomes a response that ends with it, and waits in `parked_calls` for the answer to a question.
 //!
-//! Of several replicas, each has its own sessions: `forwarding` passes a request on to the one that has its session.
+//! Of several replicas, each has its own sessions, tasks and parked calls: `forwarding` passes a request on to the one
+//! that has what it names.
 //!
 //! The types of the protocol are rmcp's. Calls pass through the pipeline like any other.
 
@@ -30,11 +31,11 @@ mod message;
 mod methods;
 mod parked_calls;
 mod protected_resource;
+mod replica_ids;
 mod result;
 mod running_request;
 mod search;
 mod session;
-mod session_ids;
 mod session_request;
 mod sessions;
 mod subscriptions;
@@ -47,7 +48,7 @@ use tokio_util::sync::CancellationToken;
 use self::catalogue::Catalogues;
 use self::forwarding::Forwarding;
 use self::parked_calls::ParkedCalls;
-use self::session_ids::SessionIds;
+use self::replica_ids::ReplicaIds;
 use self::sessions::Sessions;
 use self::tasks::Tasks;
 use crate::gateway::Gateway;
@@ -61,7 +62,7 @@ pub(super) struct McpServer {
     gateway: Arc<Gateway>,
     catalogues: Catalogues,
     sessions: Arc<Sessions>,
-    /// To the sessions of other replicas.
+    /// To the sessions, tasks and parked calls of other replicas.
     forwarding: Option<Forwarding>,
     parked: ParkedCalls,
     tasks: Tasks,
@@ -71,13 +72,14 @@ pub(super) struct McpServer {
 
 impl McpServer {
     fn new(gateway: &Arc<Gateway>) -> Arc<Self> {
+        let ids = ReplicaIds::new(gateway.replica());
         Arc::new(Self {
             gateway: Arc::clone(gateway),
             catalogues: Catalogues::default(),
-            sessions: Arc::new(Sessions::new(&gateway.config().server.mcp, SessionIds::new(gateway.replica()))),
-            forwarding: Forwarding::new(gateway),
-            parked: ParkedCalls::new(),
-            tasks: Tasks::new(),
+            sessions: Arc::new(Sessions::new(&gateway.config().server.mcp, ids.clone())),
+            forwarding: Forwarding::new(gateway, &ids),
+            parked: ParkedCalls::new(ids.clone()),
+            tasks: Tasks::new(ids),
             draining: gateway.draining().clone(),
         })
     }

@@ -99,6 +99,13 @@ impl Gateway {
         })
     }
 
+    /// Takes over the secrets of a changed configuration.
+    pub(super) fn renew_cluster_keys(&self, config: &Config) {
+        if let (Some(replica), Some(keys)) = (&self.replica, keys_of(config)) {
+            replica.set_keys(keys);
+        }
+    }
+
     /// Says at intervals that this replica is there.
     pub(super) async fn keep_registered(&self) {
         let Some(replica) = &self.replica else { return };
@@ -232,9 +239,14 @@ pub(super) async fn register(
         return Ok(None);
     }
     let files = files_of(config, policy.version());
-    let keys = config.cluster.forwarding().map(|(_, secret)| ClusterKeys::new(secret));
-    let registered = Replica::register(store.clone(), Arc::clone(readiness), &files, keys).await;
+    let registered = Replica::register(store.clone(), Arc::clone(readiness), &files, keys_of(config)).await;
     registered.map(Some).map_err(component_error("cluster"))
+}
+
+/// The keys of what replicas sign for each other, if they forward requests.
+fn keys_of(config: &Config) -> Option<ClusterKeys> {
+    let (_, secret) = config.cluster.forwarding()?;
+    Some(ClusterKeys::new(secret, config.cluster.accepted_secret.as_ref()))
 }
 
 /// The digests of what all replicas should have alike.

@@ -214,7 +214,7 @@ pub(super) fn restart_required(started: &Config, now: &Config) -> Vec<&'static s
         ("outbound", started.outbound != now.outbound),
         ("store", started.store != now.store),
         ("secrets", started.secrets != now.secrets),
-        ("cluster", started.cluster != now.cluster),
+        ("cluster", started.cluster.without_secrets() != now.cluster.without_secrets()),
         ("audit", started.audit != now.audit),
         ("telemetry", started.telemetry != now.telemetry),
         ("agent.prompts_directory", started.agent.prompts_directory != now.agent.prompts_directory),
@@ -239,7 +239,7 @@ pub(super) fn lines(errors: &[impl ToString]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{McpConfig, McpServerSettings, Secret, SecretsConfig, StoreConfig};
+    use crate::config::{ClusterConfig, McpConfig, McpServerSettings, Secret, SecretsConfig, StoreConfig};
 
     /// With a database, which others may use too, and without a key.
     fn of_several() -> Config {
@@ -268,6 +268,17 @@ mod tests {
             assert!(check(&Config { secrets, ..config.clone() }).is_ok(), "{needed_for}");
             assert!(check(&Config { store: StoreConfig::default(), ..config }).is_ok(), "one is generated");
         }
+    }
+
+    #[test]
+    fn of_a_cluster_its_secrets_alone_change_without_a_start() {
+        let with = |cluster: &ClusterConfig| Config { cluster: cluster.clone(), ..Config::default() };
+        let secret = |text: &str| Some(Secret::new(text));
+        let started = ClusterConfig { enabled: true, secret: secret("old"), ..ClusterConfig::default() };
+        let changed = ClusterConfig { secret: secret("new"), accepted_secret: secret("old"), ..started.clone() };
+        assert!(restart_required(&with(&started), &with(&changed)).is_empty());
+        let moved = ClusterConfig { address: Some(([10, 0, 0, 3], 8790).into()), ..started.clone() };
+        assert_eq!(restart_required(&with(&started), &with(&moved)), ["cluster"]);
     }
 
     #[tokio::test]

@@ -79,6 +79,7 @@ impl Gateway {
         self.collections.store(Arc::new(collections));
         self.authenticator.store(Arc::new(authenticator));
         tenants::limit(&self.pipeline.budget, &config, &self.store).await.map_err(component_error("store"))?;
+        self.renew_cluster_keys(&config);
         self.config.store(Arc::new(config));
         self.documents_pending.notify_one();
         Ok(())

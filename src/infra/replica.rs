@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -19,7 +19,7 @@ use super::readiness::Readiness;
 use super::store::{ReplicaIdentity, Store, StoreError, StoredReplica};
 use crate::core::boot_clock;
 
-pub use self::key::{ClusterKeys, SigningKey};
+pub use self::key::{ClusterKeys, SecretKeys, SigningKey};
 
 /// How often a replica says that it is there.
 pub const HEARTBEAT: Duration = Duration::from_secs(3);
@@ -50,7 +50,7 @@ pub struct Replica {
     confirmed: Mutex<Confirmed>,
     differs_since: Mutex<Option<Instant>>,
     /// `None` if replicas forward nothing to each other.
-    keys: Option<ClusterKeys>,
+    keys: ArcSwapOption<ClusterKeys>,
     /// Where it takes requests of others, while it does.
     address: Mutex<Option<SocketAddr>>,
     known: Mutex<KnownAddresses>,
@@ -106,7 +106,7 @@ impl Replica {
             clock_offset: AtomicI64::default(),
             confirmed: Mutex::default(),
             differs_since: Mutex::default(),
-            keys,
+            keys: ArcSwapOption::from_pointee(keys),
             address: Mutex::default(),
             known: Mutex::default(),
             beating: tokio::sync::Mutex::default(),
@@ -154,8 +154,15 @@ impl Replica {
     }
 
     /// The keys that sign what replicas forward to each other, if they do.
-    pub fn keys(&self) -> Option<&ClusterKeys> {
-        self.keys.as_ref()
+    pub fn keys(&self) -> Option<Arc<ClusterKeys>> {
+        self.keys.load_full()
+    }
+
+    /// Replaces the keys, if there are some: whether replicas forward to each other is known from the start.
+    pub fn set_keys(&self, keys: ClusterKeys) {
+        if self.keys.load().is_some() {
+            self.keys.store(Some(Arc::new(keys)));
+        }
     }
 
     /// From the next heartbeat on others know this address for their requests; with `None`, that it takes none.

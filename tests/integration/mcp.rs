@@ -10,6 +10,7 @@ mod hostile;
 mod operations;
 mod replicas;
 mod revisions;
+mod sessionless;
 pub(crate) mod stdio;
 mod streams;
 mod tasks;

@@ -11,6 +11,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
+use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use rmcp::model::{ErrorCode as McpErrorCode, ErrorData, ProtocolVersion, ServerJsonRpcMessage};
 
@@ -25,7 +26,7 @@ use super::methods::{self, Presented, StartedRequest};
 use super::running_request::{Sent, StatelessRequest};
 use super::session::McpSession;
 use super::session_request::SessionRequest;
-use super::{McpServer, browser_guard, forwarding, headers, message, protected_resource, result};
+use super::{McpServer, browser_guard, headers, message, protected_resource, result};
 use crate::api::body::{self, BodyLimits};
 use crate::api::parameters::Name;
 use crate::api::reply;
@@ -71,9 +72,9 @@ async fn serve(
         origin.caller = endpoint.narrow(&origin.caller);
     }
     if let Some(forwarding) = &server.forwarding
-        && let Some(replica) = forwarding::replica_of(&server.sessions.ids, &parts)
+        && let Some(replica) = forwarding.replica_of_session(&parts)
     {
-        let forwarded = forwarding.forward(&replica, gateway, &parts, body).await;
+        let forwarded = forwarding.forward_of_session(&replica, gateway, &parts, body).await;
         return forwarded.unwrap_or_else(IntoResponse::into_response);
     }
     let response = match parts.method {
@@ -106,7 +107,7 @@ async fn post(
             "the content type must be application/json",
         ));
     }
-    let message = read_message(gateway, Connection::of(parts)?, body).await?;
+    let (message, text) = read_message(gateway, Connection::of(parts)?, body).await?;
     let schema = |name: &str| server.catalogues.present(gateway).schema_with_headers(name, &origin.caller);
     let request = match message {
         Message::Request(request) => request,
@@ -127,9 +128,15 @@ async fn post(
         .map_err(|error| Refusal::new(error, Some(id)))?;
     match era {
         Era::Stateless => {
+            if let Some(response) = forwarded(server, parts, &request, text).await? {
+                return Ok(response);
+            }
             stateless(server, client_context(gateway, origin, endpoint, &parts.headers)?, parts, request).await
         }
-        Era::Sessions => in_session(server, origin, endpoint, parts, request).await,
+        Era::Sessions => {
+            drop(text);
+            in_session(server, origin, endpoint, parts, request).await
+        }
     }
 }
 
@@ -154,6 +161,19 @@ fn no_request(
     let _active = session.active();
     session.receive(server, &origin.caller, message);
     Ok(StatusCode::ACCEPTED.into_response())
+}
+
+/// The answer of another replica to a request of 2026-07-28, if that one has what the request names.
+async fn forwarded(
+    server: &McpServer,
+    parts: &Parts,
+    request: &McpRequest,
+    text: Bytes,
+) -> Result<Option<Response>, CallError> {
+    match &server.forwarding {
+        Some(forwarding) => forwarding.forward_stateless(&server.gateway, parts, request, text).await,
+        None => Ok(None),
+    }
 }
 
 /// A request of 2026-07-28. Its response ends with it, and dropping the response cancels it.
@@ -304,7 +324,8 @@ fn delete(server: &Arc<McpServer>, origin: &RequestMeta, parts: &Parts) -> Resul
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-async fn read_message(gateway: &Gateway, connection: &Connection, body: Body) -> Result<Message, HttpRefusal> {
+/// The message in a body, and its text.
+async fn read_message(gateway: &Gateway, connection: &Connection, body: Body) -> Result<(Message, Bytes), HttpRefusal> {
     let (limits, owner) = (BodyLimits::of(&gateway.config().server), &connection.caller()?.owner);
     let text = connection.memory.read(body, owner, limits).await?;
     if let Some(forwarded) = &connection.forwarded {
@@ -319,7 +340,7 @@ async fn read_message(gateway: &Gateway, connection: &Connection, body: Body) ->
     };
     let memory = connection.memory.hold(checked, owner, limits).await?;
     let message = checked.read().map_err(|problem| message::unacceptable(&text, &problem))?;
-    Ok(message::from_json(message, memory)?)
+    Ok((message::from_json(message, memory)?, text))
 }
 
 /// The caller's session that the header names.

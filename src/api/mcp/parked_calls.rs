@@ -1,8 +1,9 @@
 //! Calls that wait for their client without an open request: a client of 2026-07-28 gets `InputRequiredResult`, and
 //! answers in a further request.
 //!
-//! The `requestState` that it sends back names the parked call. It is signed with a key of this process and bound to
-//! caller and request, so that nobody else can use it.
+//! The `requestState` that it sends back is `ID:SEALED`. The id of the parked call says which replica has it, so that the
+//! further request may come to any. What is sealed is the same id, signed with a key of the process that has the call and
+//! bound to caller and request, so that nobody else can use it.
 
 use std::sync::{Arc, Weak};
 
@@ -12,6 +13,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::client::{ClientQuestion, fits};
+use super::replica_ids::ReplicaIds;
 use super::running_request::RunningRequest;
 use crate::core::call::{Arguments, Caller};
 use crate::core::json;
@@ -22,10 +24,14 @@ use crate::core::per_owner::PerOwner;
 const MAX_WAITING: usize = 256;
 const MAX_WAITING_OF_A_CALLER: usize = 16;
 
+/// Ends the id at the beginning of a `requestState`; neither part has it.
+const ID_END: char = ':';
+
 #[derive(Debug)]
 pub(super) struct ParkedCalls {
+    ids: ReplicaIds,
     codec: RequestStateCodec,
-    calls: Arc<PerOwner<u128, ParkedCall>>,
+    calls: Arc<PerOwner<String, ParkedCall>>,
 }
 
 /// The scope of a `requestState`: the same request of the same caller.
@@ -67,9 +73,9 @@ impl Binding {
 }
 
 impl ParkedCalls {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(ids: ReplicaIds) -> Self {
         let codec = RequestStateCodec::new_unchecked(rand::random::<[u8; 32]>().to_vec());
-        Self { codec, calls: Arc::new(PerOwner::new(MAX_WAITING, MAX_WAITING_OF_A_CALLER)) }
+        Self { ids, codec, calls: Arc::new(PerOwner::new(MAX_WAITING, MAX_WAITING_OF_A_CALLER)) }
     }
 
     /// Parks a call until all its questions are answered, at most until the call's own deadline.
@@ -83,9 +89,9 @@ impl ParkedCalls {
         running: RunningRequest,
         client_questions: Vec<ClientQuestion>,
     ) -> Result<InputRequiredResult, RunningRequest> {
-        let id = rand::random();
+        let id = self.ids.create();
         let (questions, pending) = merge_questions(client_questions);
-        let result = match self.ask(id, &questions, binding) {
+        let result = match self.ask(&id, &questions, binding) {
             Ok(result) => result,
             Err(error) => {
                 let message = format!("the gateway cannot forward this question: {error}");
@@ -95,7 +101,7 @@ impl ParkedCalls {
         };
         let until = Instant::now() + ANSWER_TIMEOUT;
         let parked = ParkedCall { running: running.in_background(), questions, pending };
-        let evicted = match self.calls.insert(&caller.owner, id, parked, |_, _| true) {
+        let evicted = match self.calls.insert(&caller.owner, id.clone(), parked, |_, _| true) {
             Ok(evicted) => evicted,
             Err(ParkedCall { running, pending, .. }) => {
                 refuse(pending, &Unanswered::TooMany);
@@ -113,17 +119,18 @@ impl ParkedCalls {
     ///
     /// # Errors
     /// Invalid params: the state was altered, expired, or belongs to another caller, request or process; or an answer
-    /// does not match its question.
+    /// does not match its question. One of another replica that can be asked does not come here.
     pub(super) fn resume(&self, binding: &Binding, state: &str, mut given: Answers) -> Result<Resumed, ErrorData> {
-        let opened = self.codec.open_with(state, &binding.0).map_err(|error| {
+        let (_, sealed) = state.split_once(ID_END).ok_or_else(not_ours)?;
+        let opened = self.codec.open_with(sealed, &binding.0).map_err(|error| {
             tracing::debug!(%error, "a request state was refused");
             not_ours()
         })?;
-        let id = u128::from_le_bytes(<[u8; 16]>::try_from(opened).map_err(|_wrong_length| not_ours())?);
+        let id = String::from_utf8(opened).map_err(|_not_text| not_ours())?;
         let missing =
             self.calls.with(&id, |parked| missing_answers(&parked.questions, &given)).ok_or_else(not_ours)??;
         if let Some(questions) = missing {
-            return self.ask(id, &questions, binding).map(Resumed::StillAsking).map_err(|_not_json| not_ours());
+            return self.ask(&id, &questions, binding).map(Resumed::StillAsking).map_err(|_not_json| not_ours());
         }
         // Another request may have resumed it meanwhile.
         let Some(ParkedCall { running, pending, .. }) = self.calls.remove(&id) else { return Err(not_ours()) };
@@ -137,18 +144,23 @@ impl ParkedCalls {
 
     fn ask(
         &self,
-        id: u128,
+        id: &str,
         questions: &Questions,
         binding: &Binding,
     ) -> Result<InputRequiredResult, serde_json::Error> {
         let options = SealOptions::new().associated_data(&binding.0).ttl(ANSWER_TIMEOUT);
-        let state = self.codec.seal_with(&id.to_le_bytes(), &options);
+        let state = format!("{id}{ID_END}{}", self.codec.seal_with(id.as_bytes(), &options));
         let requests: Result<InputRequests, _> = questions
             .iter()
             .map(|(key, question)| Ok((key.clone(), serde_json::from_value(json!(question))?)))
             .collect();
         Ok(InputRequiredResult::new(Some(requests?), Some(state)))
     }
+}
+
+/// The id of the parked call that a `requestState` names.
+pub(super) fn id_of(state: &str) -> Option<&str> {
+    state.split_once(ID_END).map(|(id, _)| id)
 }
 
 /// The questions, if not all of them have their answers.
@@ -191,7 +203,7 @@ fn refuse(pending: Vec<PendingAnswer>, why: &Unanswered) {
 }
 
 /// Dropping a parked call cancels it.
-fn forget_later(calls: Weak<PerOwner<u128, ParkedCall>>, id: u128, until: Instant) {
+fn forget_later(calls: Weak<PerOwner<String, ParkedCall>>, id: String, until: Instant) {
     tokio::spawn(async move {
         tokio::time::sleep_until(until).await;
         if let Some(calls) = calls.upgrade() {
@@ -203,7 +215,7 @@ fn forget_later(calls: Weak<PerOwner<u128, ParkedCall>>, id: u128, until: Instan
 /// One message for every reason, so that it reveals nothing of other callers.
 fn not_ours() -> ErrorData {
     let message = "unknown requestState: it was altered, is older than two minutes, belongs to another \
-                   caller or request, or was made by another replica of this gateway; send the request again without it";
+                   caller or request, or was made by another replica, which cannot be asked; send the request again without it";
     ErrorData::invalid_params(message, Some(json!({"reason": "unknown_request_state"})))
 }
 

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use super::replica_ids::ReplicaIds;
 use super::session::McpSession;
-use super::session_ids::SessionIds;
 use crate::config::McpServerConfig;
 use crate::core::call::Caller;
 use crate::core::error::{CallError, ErrorCode};
@@ -16,7 +16,7 @@ use crate::core::tool_scope::ToolScope;
 #[derive(Debug)]
 pub(super) struct Sessions {
     by_id: PerOwner<String, Entry>,
-    pub(super) ids: SessionIds,
+    ids: ReplicaIds,
     idle: Duration,
 }
 
@@ -30,7 +30,7 @@ struct Entry {
 }
 
 impl Sessions {
-    pub(super) fn new(config: &McpServerConfig, ids: SessionIds) -> Self {
+    pub(super) fn new(config: &McpServerConfig, ids: ReplicaIds) -> Self {
         Self {
             ids,
             by_id: PerOwner::new(config.max_sessions, config.max_sessions_per_caller),
@@ -107,7 +107,7 @@ mod tests {
             session_idle_seconds: 60,
             ..Default::default()
         };
-        Arc::new(Sessions::new(&config, SessionIds::new(None)))
+        Arc::new(Sessions::new(&config, ReplicaIds::new(None)))
     }
 
     #[tokio::test(start_paused = true)]

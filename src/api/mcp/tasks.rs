@@ -1,7 +1,8 @@
 //! Calls that run as tasks: in the background, for a client that asks for their result later.
 //!
 //! A task wraps one call of the pipeline. It belongs to the caller, and for callers without credentials to the session too:
-//! for others it does not exist. Its number, its time and the bytes of its result are bounded.
+//! for others it does not exist. Its number, its time and the bytes of its result are bounded. Its id names the replica
+//! that has it.
 
 mod state;
 mod work;
@@ -13,11 +14,11 @@ use rmcp::model::{CustomResult, ErrorData, ServerResult};
 use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
-use uuid::Uuid;
 
 pub(super) use self::state::TaskState;
 use super::client_context::McpClientContext;
 use super::headers::Era;
+use super::replica_ids::ReplicaIds;
 use super::running_request::RunningRequest;
 use super::session::McpSession;
 use crate::core::caller::Owner;
@@ -42,6 +43,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// All tasks of the process.
 #[derive(Debug)]
 pub(super) struct Tasks {
+    ids: ReplicaIds,
     by_id: Arc<PerOwner<String, Task>>,
     results: Arc<Share>,
 }
@@ -82,9 +84,9 @@ impl TaskOwner {
 }
 
 impl Tasks {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(ids: ReplicaIds) -> Self {
         let by_id = Arc::new(PerOwner::new(MAX_TASKS, MAX_TASKS_OF_A_CALLER));
-        Self { by_id, results: Share::new(MAX_KEPT_BYTES) }
+        Self { ids, by_id, results: Share::new(MAX_KEPT_BYTES) }
     }
 
     /// Runs a request on in the background. `ttl` is what the client wants.
@@ -97,7 +99,7 @@ impl Tasks {
         ttl: Option<Duration>,
         running: RunningRequest,
     ) -> Result<Arc<TaskState>, RunningRequest> {
-        let id = Uuid::new_v4().to_string();
+        let id = self.ids.create();
         let ttl = ttl.unwrap_or(DEFAULT_TTL).min(MAX_TTL);
         let state = Arc::new(TaskState::new(id.clone(), owner.clone(), ttl));
         let expiry = expire(Arc::downgrade(&self.by_id), id.clone(), Instant::now() + ttl);
@@ -188,9 +190,13 @@ mod tests {
         TaskOwner::of(&McpClientContext::new(Arc::new(Caller::new(id, "t", Vec::new()))), Era::Stateless)
     }
 
+    fn tasks() -> Tasks {
+        Tasks::new(ReplicaIds::new(None))
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_task_exists_for_its_owner_until_its_time_has_passed() {
-        let tasks = Tasks::new();
+        let tasks = tasks();
         let ann = owner("ann");
         let ttl = Some(Duration::from_secs(5));
         let state = tasks.start(&ann, ttl, running(ready(json!({"content": []})))).expect("a task");
@@ -207,7 +213,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_task_whose_time_passes_first_or_that_is_cancelled_ends_its_call() {
-        let tasks = Tasks::new();
+        let tasks = tasks();
         let ann = owner("ann");
         for expires in [true, false] {
             let (guard, ended) = tokio::sync::oneshot::channel::<()>();
@@ -230,7 +236,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn tasks_of_a_caller_are_bounded_and_results_that_were_fetched_go_first() {
-        let tasks = Tasks::new();
+        let tasks = tasks();
         let ann = owner("ann");
         let start = |tasks: &Tasks| tasks.start(&ann, None, running(ready(json!({}))));
         let mut started = Vec::new();
@@ -246,7 +252,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_bytes_of_results_are_bounded() {
-        let tasks = Tasks { results: Share::new(100), ..Tasks::new() };
+        let tasks = Tasks { results: Share::new(100), ..tasks() };
         let ann = owner("ann");
         let start = || {
             let result = json!({"content": [{"type": "text", "text": "a".repeat(30)}]});

@@ -80,6 +80,11 @@ fn every_rule_of_the_check_is_enforced() {
         ("cluster: {address: '10.0.0.3:8790'}", "cluster.address"),
         ("cluster: {secret: 0123456789abcdef0123456789abcdef}", "cluster.secret"),
         ("cluster: {address: '10.0.0.3:8790', secret: 0123456789abcdef0123456789abcde}", "cluster.secret"),
+        (
+            "cluster: {address: '10.0.0.3:8790', secret: 0123456789abcdef0123456789abcdef, accepted_secret: short}",
+            "cluster.accepted_secret",
+        ),
+        ("cluster: {accepted_secret: 0123456789abcdef0123456789abcdef}", "cluster.accepted_secret"),
         ("cluster: {address: '10.0.0.3:0', secret: 0123456789abcdef0123456789abcdef}", "cluster.address"),
         ("cluster: {address: '0.0.0.0:8790', secret: 0123456789abcdef0123456789abcdef}", "cluster.address"),
         ("cluster: {address: '[::]:8790', secret: 0123456789abcdef0123456789abcdef}", "cluster.address"),

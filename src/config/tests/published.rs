@@ -37,6 +37,7 @@ fn the_settings_that_are_off_are_valid_too() {
         ("SEKISHO_OIDC_SECRET", "s"),
         ("SEKISHO_INTROSPECTION_SECRET", "s"),
         ("SEKISHO_CLUSTER_SECRET", of_cluster),
+        ("SEKISHO_ACCEPTED_CLUSTER_SECRET", of_cluster),
         ("SEKISHO_SECRETS_KEY", of_secrets),
         ("SEKISHO_WEBHOOK_SECRET", "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3"),
         ("SEKISHO_PREVIOUS_SECRETS_KEY", of_secrets),

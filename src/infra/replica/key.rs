@@ -1,17 +1,27 @@
 //! What replicas sign for each other, with keys derived from the secret that they share. The secret itself is sent nowhere.
+//!
+//! Two secrets are in force, so that the secret can be changed while clients use what was signed: one signs, both count.
 
 use std::fmt;
+use std::sync::Arc;
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 use crate::config::Secret;
 
-/// The keys of a cluster, one for each purpose: what is signed for one never counts for the other.
+/// The keys of a cluster.
 #[derive(Debug)]
 pub struct ClusterKeys {
-    /// Signs ids of sessions.
-    pub sessions: SigningKey,
+    signing: Arc<SecretKeys>,
+    accepted: Option<Arc<SecretKeys>>,
+}
+
+/// The keys of one secret, one for each purpose: what is signed for one never counts for the other.
+#[derive(Debug)]
+pub struct SecretKeys {
+    /// Signs ids of sessions, tasks and calls that wait for their client.
+    pub ids: SigningKey,
     /// Signs requests that are forwarded to another replica.
     pub requests: SigningKey,
 }
@@ -20,10 +30,28 @@ pub struct ClusterKeys {
 pub struct SigningKey(Hmac<Sha256>);
 
 impl ClusterKeys {
-    pub fn new(secret: &Secret) -> Self {
+    /// What `secret` or `accepted` has signed counts; `secret` signs.
+    pub fn new(secret: &Secret, accepted: Option<&Secret>) -> Self {
+        let keys = |secret| Arc::new(SecretKeys::new(secret));
+        Self { signing: keys(secret), accepted: accepted.map(keys) }
+    }
+
+    /// Those that sign.
+    pub fn signing(&self) -> &Arc<SecretKeys> {
+        &self.signing
+    }
+
+    /// Those whose signatures count.
+    pub fn in_force(&self) -> impl Iterator<Item = &Arc<SecretKeys>> {
+        std::iter::once(&self.signing).chain(&self.accepted)
+    }
+}
+
+impl SecretKeys {
+    fn new(secret: &Secret) -> Self {
         let secret = SigningKey::of(secret.expose().as_bytes());
         let derived = |purpose: &str| SigningKey::of(&secret.tag(&[purpose.as_bytes()]));
-        Self { sessions: derived("sekisho: ids of sessions"), requests: derived("sekisho: forwarded requests") }
+        Self { ids: derived("sekisho: ids"), requests: derived("sekisho: forwarded requests") }
     }
 }
 
@@ -63,21 +91,39 @@ impl fmt::Debug for SigningKey {
 mod tests {
     use super::*;
 
+    fn keys(secret: &str) -> SecretKeys {
+        SecretKeys::new(&Secret::new(secret))
+    }
+
     #[test]
     fn a_tag_counts_for_its_fields_purpose_and_secret_alone() {
-        let keys = ClusterKeys::new(&Secret::new("one secret"));
-        let tag = keys.sessions.tag(&[b"ab", b"c"]);
-        assert!(keys.sessions.has_signed(&[b"ab", b"c"], &tag));
-        assert!(ClusterKeys::new(&Secret::new("one secret")).sessions.has_signed(&[b"ab", b"c"], &tag));
+        let own = keys("one secret");
+        let tag = own.ids.tag(&[b"ab", b"c"]);
+        assert!(own.ids.has_signed(&[b"ab", b"c"], &tag));
+        assert!(keys("one secret").ids.has_signed(&[b"ab", b"c"], &tag));
         for fields in [&[&b"a"[..], b"bc"][..], &[b"abc"], &[b"ab", b"c", b""], &[b"ab", b"d"], &[]] {
-            assert!(!keys.sessions.has_signed(fields, &tag), "{fields:?}");
+            assert!(!own.ids.has_signed(fields, &tag), "{fields:?}");
         }
-        assert!(!keys.requests.has_signed(&[b"ab", b"c"], &tag));
-        assert!(!ClusterKeys::new(&Secret::new("another secret")).sessions.has_signed(&[b"ab", b"c"], &tag));
+        assert!(!own.requests.has_signed(&[b"ab", b"c"], &tag));
+        assert!(!keys("another secret").ids.has_signed(&[b"ab", b"c"], &tag));
         for part in [&tag[..31], &[]] {
-            assert!(!keys.sessions.has_signed(&[b"ab", b"c"], part), "a part of a tag is none");
+            assert!(!own.ids.has_signed(&[b"ab", b"c"], part), "a part of a tag is none");
         }
-        assert_eq!(format!("{keys:?}"), "ClusterKeys { sessions: ***, requests: *** }");
+        assert_eq!(format!("{own:?}"), "SecretKeys { ids: ***, requests: *** }");
+    }
+
+    #[test]
+    fn one_secret_signs_and_two_count() {
+        let [old, new] = ["the old secret", "the new secret"].map(Secret::new);
+        let counts = |keys: &ClusterKeys, tag: &[u8]| keys.in_force().any(|keys| keys.ids.has_signed(&[b"a"], tag));
+        let (before, after) = (ClusterKeys::new(&old, Some(&new)), ClusterKeys::new(&new, Some(&old)));
+        let [by_old, by_new] = [&before, &after].map(|keys| keys.signing().ids.tag(&[b"a"]));
+        assert_ne!(by_old, by_new);
+        for keys in [&before, &after] {
+            assert!(counts(keys, &by_old) && counts(keys, &by_new));
+        }
+        let done = ClusterKeys::new(&new, None);
+        assert!(counts(&done, &by_new) && !counts(&done, &by_old));
     }
 
     /// RFC 4231, test case 2, and the same with the lengths that are in front of the fields.

@@ -17,7 +17,7 @@ use crate::openapi::document;
 use crate::slack::slack;
 use crate::store_database::TestDatabase;
 
-const SECRET: &str = "a secret of the replicas of a test";
+pub(super) const SECRET: &str = "a secret of the replicas of a test";
 
 const CALLERS: &str = "
 auth:
@@ -29,13 +29,18 @@ outbound: {allow_networks: [127.0.0.0/8], openapi_allowed_domains: [127.0.0.1]}
 ";
 
 /// An address of loopback that no other test has.
-fn address() -> String {
+pub(super) fn address() -> String {
     let [a, b, c, ..] = *uuid::Uuid::new_v4().as_bytes();
     format!("127.{}.{}.{}:8790", a.max(1), b, c.clamp(1, 254))
 }
 
-fn settings(database: &TestDatabase, address: &str) -> String {
-    let cluster = format!("cluster: {{enabled: true, address: '{address}', secret: {SECRET}}}");
+pub(super) fn settings(database: &TestDatabase, address: &str) -> String {
+    settings_with(database, address, &format!("secret: {SECRET}"))
+}
+
+/// With these settings of the cluster's secrets.
+pub(super) fn settings_with(database: &TestDatabase, address: &str, secrets: &str) -> String {
+    let cluster = format!("cluster: {{enabled: true, address: '{address}', {secrets}}}");
     database.settings(&format!("{cluster}\n{CALLERS}"))
 }
 
@@ -45,7 +50,7 @@ async fn replica(database: &TestDatabase) -> (TestApp, String) {
     (TestApp::with_tools_of(TempDir::new().unwrap(), &settings(database, &address), tools).await, address)
 }
 
-async fn replicas<const N: usize>(database: &TestDatabase) -> [TestApp; N] {
+pub(super) async fn replicas<const N: usize>(database: &TestDatabase) -> [TestApp; N] {
     let mut started = Vec::new();
     for _ in 0..N {
         started.push(replica(database).await.0);
@@ -53,11 +58,11 @@ async fn replicas<const N: usize>(database: &TestDatabase) -> [TestApp; N] {
     started.try_into().unwrap_or_else(|_| unreachable!())
 }
 
-async fn ann_at(app: &TestApp) -> McpClient {
+pub(super) async fn ann_at(app: &TestApp) -> McpClient {
     McpClient::connect_as(app, OLDER, Some("key-of-ann")).await
 }
 
-fn calculation() -> Value {
+pub(super) fn calculation() -> Value {
     json!({"name": "calculator", "arguments": {"expression": "6*7"}})
 }
 
