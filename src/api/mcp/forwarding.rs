@@ -326,7 +326,7 @@ mod tests {
     use super::super::message::{self, Message};
     use super::*;
 
-    fn named(method: &str, params: Value) -> Option<(String, Answer)> {
+    fn named(method: &str, params: &Value) -> Option<(String, Answer)> {
         let message = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
         let Message::Request(request) = message::from_json(message, None).expect("a message") else {
             panic!("a request");
@@ -353,7 +353,7 @@ mod tests {
             ("subscriptions/listen", json!({"notifications": {"toolsListChanged": true}}), None),
         ] {
             let expected = expected.map(|answer| ("a.b.c".to_owned(), answer));
-            assert_eq!(named(method, params.clone()), expected, "{method} {params}");
+            assert_eq!(named(method, &params), expected, "{method} {params}");
         }
     }
 }
