@@ -48,7 +48,7 @@ use self::rules::RuleBudgets;
 use self::scope::{Limits, MaxUsage, Scope};
 use crate::config::{BudgetConfig, LimitRule};
 use crate::core::amount::PRICE_DECIMALS;
-use crate::core::call::{CallContext, Caller};
+use crate::core::call::{CallContext, Caller, Via};
 use crate::core::error::CallError;
 use crate::infra::metrics::DayBudget;
 use crate::infra::store::DailyScope;
@@ -150,7 +150,7 @@ impl Budgets {
     /// `budget_exceeded` when the price does not fit, `token_limit_exceeded` when too few tokens are left,
     /// `invalid_request` for an id that is empty or too long.
     pub async fn reserve(&self, call: &CallContext, tool: &Tool) -> Result<Hold, CallError> {
-        self.reserve_most(call, asked_by(tool), Some(tool.name())).await
+        self.reserve_most(call, asked_by(call, tool), Some(tool.name())).await
     }
 
     /// Reserves money alone, for a call that is not for a tool: a model's turn.
@@ -167,7 +167,7 @@ impl Budgets {
     /// # Errors
     /// Those of `reserve`.
     pub fn check(&self, call: &CallContext, tool: &Tool) -> Result<Left, CallError> {
-        let (day, asked) = (self.today(), asked_by(tool));
+        let (day, asked) = (self.today(), asked_by(call, tool));
         let asked = match self.rules.of(day, &call.caller, Some(tool.name())) {
             Some(rules) => rules.bounded(asked)?,
             None => asked,
@@ -340,12 +340,14 @@ impl From<&BudgetConfig> for Settings {
     }
 }
 
-fn asked_by(tool: &Tool) -> MaxUsage<'_> {
-    let most = Amount { cost_usd: price_of(&tool.metadata), tokens: tool.metadata.max_text_tokens };
-    MaxUsage { tool: tool.name(), most }
+/// What a program calls has no text: its results stay in the sandbox.
+fn asked_by<'t>(call: &CallContext, tool: &'t Tool) -> MaxUsage<'t> {
+    let tokens = if call.via == Via::Sandbox { 0 } else { tool.metadata.max_text_tokens };
+    MaxUsage { tool: tool.name(), most: Amount { cost_usd: price_of(&tool.metadata), tokens } }
 }
 
-fn price_of(metadata: &Metadata) -> Decimal {
+/// What a call of the tool costs.
+pub fn price_of(metadata: &Metadata) -> Decimal {
     rounded(metadata.cost_per_use.max(Decimal::ZERO))
 }
 

@@ -64,7 +64,7 @@ use crate::pipeline::Pipeline;
 use crate::policy::unknown_names;
 use crate::registry::Snapshot;
 use crate::registry::lock::Lock;
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Sandbox, ToolPipeline};
 use crate::sources::builtin::Workspaces;
 use crate::sources::mcp::McpServers;
 use crate::sources::openapi::{Collections, DesiredCollections, Loader, Registration, Wait};
@@ -230,6 +230,7 @@ impl Gateway {
         let keys = Arc::new(ManagedKeys::new(&keys, config.cluster.enabled));
         let authenticator = authenticator(&config, &outbound, &keys).await?;
         let pipeline = pipeline(&config, snapshot, metrics, &readiness, (&store, results), &outbound).await?;
+        sandbox.connect(&(Arc::clone(&pipeline) as Arc<dyn ToolPipeline>));
         tenants::limit(&pipeline.budget, &config, &store).await.map_err(component_error("store"))?;
         let usage = WriteBehind::start(Arc::clone(&pipeline.budget), store.clone(), Arc::clone(&readiness))
             .await

@@ -92,8 +92,13 @@ impl Registry {
     /// # Errors
     /// As [`find`](Self::find).
     pub fn find_for(&self, call: &CallContext) -> Result<Arc<Tool>, CallError> {
-        let Some(target) = &call.target else { return self.find(&call.tool, &call.caller) };
         let snapshot = self.snapshot.load();
+        let Some(target) = &call.target else {
+            return match call.depth == 0 || call.nested_scope.admits(&call.tool) {
+                true => snapshot.find(&call.tool, &call.caller).cloned(),
+                false => Err(snapshot.unknown_to(call)),
+            };
+        };
         let source = target.source.as_deref();
         let operation = source.and_then(|source| snapshot.operation(source, target.kind));
         operation.cloned().ok_or_else(|| unknown_target(target.kind, &target.name))
@@ -237,6 +242,14 @@ impl Snapshot {
             }
             None => unknown,
         })
+    }
+
+    /// The error of a call that a tool made, of a tool that is left out there.
+    fn unknown_to(&self, call: &CallContext) -> CallError {
+        let may_be_named =
+            |tool: &Tool| !tool.metadata.is_hidden_from(&call.caller) && call.nested_scope.admits(tool.name());
+        self.unknown_among(&call.tool, may_be_named)
+            .caused_by("the agent's profile, or its session, leaves the tool out")
     }
 
     /// Why no tool of that name is offered: `tool_changed` or `unknown_tool`. For operators: also suggests hidden tools.

@@ -20,11 +20,15 @@
 //!   | frees the capacity                     |
 //! ```
 //!
+//! A program may call tools while it runs ([`code_mode`]): its worker passes each call on to the gateway, and suspends the
+//! program until the answer is here.
+//!
 //! The gateway side loads no WebAssembly: it counts runs, queues them and exchanges frames ([`protocol`]).
 
 mod admission;
 mod capacity;
 mod classes;
+mod code_mode;
 pub mod compiled;
 mod control_group;
 pub mod engine;
@@ -44,24 +48,26 @@ mod worker_setup;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use tokio_util::sync::CancellationToken;
 
 pub use self::admission::SandboxLoad;
+pub use self::code_mode::ToolPipeline;
 
 use self::admission::Admission;
 use self::capacity::{Capacity, memory_of_run};
 use self::classes::Classes;
+use self::code_mode::{ProgramTools, ToolHost};
 use self::interpreter::{Manifest, ManifestError};
 use self::pool::{COMPONENT, Pool, Start};
 use self::protocol::{End, Job, Outcome};
 use self::worker_setup::Setup;
 use crate::config::SandboxConfig;
-use crate::core::call::{Deadline, OnBehalf};
+use crate::core::call::{CallContext, Deadline};
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::metrics::{RunEnd, SandboxMetrics};
 use crate::infra::readiness::Readiness;
@@ -71,10 +77,11 @@ pub type Running<'a> = Pin<Box<dyn Future<Output = Result<Outcome, CallError>> +
 
 /// Runs Python: the sandbox, or a substitute in tests.
 pub trait RunPython: Send + Sync {
-    /// Runs one job for a call once capacity is free, and ends before `deadline`. Sets `sent` when a worker receives the job. A job without a profile gets one by its code. Fails
-    /// with `overloaded`, `warming_up`, `sandbox_trap`, `internal` where nothing can run, or `invalid_arguments` for an unknown profile. A program that
-    /// fails is not an error here: the outcome reports it.
-    fn run<'a>(&'a self, call: OnBehalf, job: Job, deadline: Deadline) -> Running<'a>;
+    /// Runs one job for a call once capacity is free, and ends before `deadline`. Marks the call as sent when a worker receives
+    /// the job. A job without a profile gets one by its code. Fails with `overloaded`, `warming_up`, `sandbox_trap`, `internal`
+    /// where nothing can run, `invalid_arguments` for an unknown profile, or `denied` for a program that may not be run by
+    /// another. A program that fails is not an error here: the outcome reports it.
+    fn run<'a>(&'a self, call: &'a CallContext, job: Job, deadline: Deadline) -> Running<'a>;
 }
 
 /// The gateway's side of the sandbox. Starts no process before the first run.
@@ -85,6 +92,8 @@ pub struct Sandbox {
     classes: Classes,
     metrics: SandboxMetrics,
     readiness: Arc<Readiness>,
+    /// What calls of programs pass; none where no gateway has been built around the sandbox.
+    pipeline: OnceLock<Weak<dyn ToolPipeline>>,
     found: ArcSwapOption<Found>,
     /// Whether a process sets up what the last search lacked.
     is_being_set_up: AtomicBool,
@@ -142,11 +151,17 @@ impl Sandbox {
             admission: Admission::new(Capacity::of(config), metrics.clone()),
             metrics,
             readiness,
+            pipeline: OnceLock::new(),
             found: ArcSwapOption::empty(),
             is_being_set_up: AtomicBool::new(false),
             looking: tokio::sync::Mutex::default(),
             config: config.clone(),
         })
+    }
+
+    /// Sets what calls of programs pass, once. It is not kept alive: its tools keep the sandbox.
+    pub fn connect(&self, pipeline: &Arc<dyn ToolPipeline>) {
+        let _ = self.pipeline.set(Arc::downgrade(pipeline));
     }
 
     /// The configuration at the start: a reload does not change it.
@@ -283,23 +298,48 @@ impl Sandbox {
         Ok(())
     }
 
-    async fn admit_and_run(&self, call: &OnBehalf, mut job: Job, deadline: Deadline) -> Result<Outcome, CallError> {
+    async fn admit_and_run(&self, call: &CallContext, mut job: Job, deadline: Deadline) -> Result<Outcome, CallError> {
+        self.check_depth(call)?;
+        let pipeline = self.pipeline.get().and_then(Weak::upgrade).filter(|_| job.limits.tool_calls > 0);
+        if pipeline.is_none() {
+            job.limits.tool_calls = 0;
+        }
         self.choose_profile(&mut job)?;
-        let is_background = self.classes.is_background(&call.owner);
+        let owner = &call.caller.owner;
+        let is_background = self.classes.is_background(owner);
         self.pool(&job.profile, is_background).await?;
         let memory_bytes = memory_of_run(&job);
-        let ticket = self.admission.enter(&call.owner, memory_bytes, deadline).await?;
+        // A program that waits for another holds capacity: the other one does not wait for that.
+        let patience = if call.depth == 0 { deadline } else { Deadline::after(Duration::ZERO) };
+        let ticket = self.admission.enter(owner, memory_bytes, patience).await?;
         // Those of now: the wait may have seen them replaced.
         let worker = self.pool(&job.profile, is_background).await?.worker(deadline).await?;
         // Subtract the time spent waiting.
-        job.limits.wall_time = job.limits.wall_time.min(deadline.remaining().saturating_sub(TIME_TO_ANSWER));
+        let left = deadline.remaining().saturating_sub(TIME_TO_ANSWER);
+        job.limits.total_time = job.limits.total_time.min(left);
+        job.limits.wall_time = job.limits.wall_time.min(job.limits.total_time);
+        let ends = Deadline::after(job.limits.total_time);
+        let tools = pipeline.map(|pipeline| ProgramTools::new(pipeline, call, &job.code, job.limits.tool_calls, ends));
+        let tools = tools.as_ref().map(|tools| tools as &dyn ToolHost);
         let mut ending = Ending { metrics: &self.metrics, end: RunEnd::Cancelled, cpu_time: Duration::ZERO };
-        let outcome = worker.run(job, ticket, &call.sent).await;
+        let outcome = worker.run(job, ticket, &call.sending.flag(), tools).await;
         ending.record(&outcome);
         if let Ok(outcome) = &outcome {
-            self.classes.record(&call.owner, &outcome.usage);
+            self.classes.record(owner, &outcome.usage);
         }
         outcome
+    }
+
+    /// Refuses a program that another one runs too deep.
+    fn check_depth(&self, call: &CallContext) -> Result<(), CallError> {
+        let most = self.config.code_mode.max_depth;
+        if call.depth < most {
+            return Ok(());
+        }
+        let message = format!(
+            "a program runs no other one here: `sandbox.code_mode.max_depth` is {most}; do the work in the program itself"
+        );
+        Err(CallError::new(ErrorCode::Denied, message))
     }
 }
 
@@ -317,8 +357,8 @@ impl Found {
 }
 
 impl RunPython for Sandbox {
-    fn run<'a>(&'a self, call: OnBehalf, job: Job, deadline: Deadline) -> Running<'a> {
-        Box::pin(async move { self.admit_and_run(&call, job, deadline).await })
+    fn run<'a>(&'a self, call: &'a CallContext, job: Job, deadline: Deadline) -> Running<'a> {
+        Box::pin(self.admit_and_run(call, job, deadline))
     }
 }
 

@@ -21,6 +21,7 @@ use crate::budget::ChargesOfCall;
 use crate::core::call::Arguments;
 use crate::core::coercion::Coercion;
 use crate::core::error::{ErrorCode, NeededApproval};
+use crate::core::tool_scope::NestedScope;
 use crate::tool::Tool;
 
 pub use self::filtered::Filtered;
@@ -70,6 +71,8 @@ pub struct ToolboxCall {
     pub max_result_bytes: usize,
     pub on_approval: OnApproval,
     pub record: RecordedCall,
+    /// What the tool may call in turn.
+    pub nested_scope: NestedScope,
 }
 
 /// What becomes of a call that a person must approve.
@@ -119,7 +122,8 @@ impl ToolboxCall {
     pub fn new(id: impl Into<String>, tool: impl Into<String>, arguments: Arguments) -> Self {
         let (id, tool) = (id.into(), tool.into());
         let (corrections, on_approval, record) = (Vec::new(), OnApproval::default(), RecordedCall::default());
-        Self { id, tool, arguments, corrections, max_result_bytes: usize::MAX, on_approval, record }
+        let (max_result_bytes, nested_scope) = (usize::MAX, NestedScope::default());
+        Self { id, tool, arguments, corrections, max_result_bytes, on_approval, record, nested_scope }
     }
 }
 

@@ -170,6 +170,10 @@ struct ReceiptBody {
     #[schema(value_type = Option<Object>)]
     breaker: Value,
     attempts: u32,
+    /// The calls that the tool made: `count`, `cost_usd`, and the first of them as `calls` with call id, tool, code, cost, duration,
+    /// and what their tools called; absent where it made none.
+    #[schema(required = false, value_type = Object)]
+    nested: Value,
     output_schema_violations: Vec<Detail>,
     /// Deprecated name of `output_schema_violations`, to be dropped in 0.3.
     output_misfits: Vec<Detail>,

@@ -238,7 +238,7 @@ impl RequestMeta {
             request: context.request_id.or_else(|| self.scopes.request.clone()),
             agent: context.agent_id.or_else(|| self.scopes.agent.clone()),
             task: context.task_id.or_else(|| self.scopes.task.clone()),
-            is_run: false,
+            ..BudgetScopes::default()
         };
         call.session = context.session_id.map(|id| gateway.pipeline.sessions.prepare(&self.caller, &id)).transpose()?;
         call.handles = self.preferences.handle.then(|| ResultHandles {
@@ -273,7 +273,7 @@ impl FromRequestParts<Arc<Gateway>> for RequestMeta {
             request: text_header(headers, &REQUEST_ID)?,
             agent: text_header(headers, &AGENT_ID)?,
             task: text_header(headers, &TASK_ID)?,
-            is_run: false,
+            ..BudgetScopes::default()
         };
         let thread = text_header(headers, &CHAT_ID)?.map(Into::into);
         let idempotency_key = text_header(headers, &IDEMPOTENCY_KEY)?;

@@ -11,6 +11,7 @@ use dashmap::DashMap;
 use jiff::ToSpan;
 use jiff::civil::Date;
 use parking_lot::{Mutex, MutexGuard};
+use rust_decimal::Decimal;
 use tokio::time::Instant;
 
 use super::account::{Account, Amount, Balance};
@@ -67,7 +68,7 @@ impl AccountStore {
         let [request, agent, task] = if ids.iter().all(Option::is_none) {
             [None, None, None]
         } else {
-            self.named.entry(Arc::clone(&call.caller.key)).or_default().open(ids)
+            self.named.entry(Arc::clone(&call.caller.key)).or_default().open(ids, call.scopes.spent_before)
         };
         let [caller, tenant] = day_keys(call, day).map(|key| self.open_day(key));
         Ok(Accounts([request, agent, task, Some(caller), Some(tenant)]))
@@ -203,9 +204,10 @@ impl AccountStore {
 }
 
 impl NamedScopes {
-    fn open(&mut self, ids: [Option<&str>; 3]) -> [Option<SharedAccount>; 3] {
-        let mut maps = self.0.iter_mut();
-        ids.map(|id| maps.next().zip(id).map(|(accounts, id)| open_named(accounts, id)))
+    /// `spent_before`: by the request, if it is new.
+    fn open(&mut self, ids: [Option<&str>; 3], spent_before: Decimal) -> [Option<SharedAccount>; 3] {
+        let mut maps = self.0.iter_mut().zip([spent_before, Decimal::ZERO, Decimal::ZERO]);
+        ids.map(|id| maps.next().zip(id).map(|((accounts, spent), id)| open_named(accounts, id, spent)))
     }
 
     fn find(&self, ids: [Option<&str>; 3]) -> [Option<SharedAccount>; 3] {
@@ -312,7 +314,7 @@ fn touch(locked: &mut PerScope<Option<MutexGuard<'_, Account>>>) {
 }
 
 fn named_ids(scopes: &BudgetScopes) -> Result<[Option<&str>; 3], CallError> {
-    let BudgetScopes { request, agent, task, is_run: _ } = scopes;
+    let BudgetScopes { request, agent, task, is_run: _, spent_before: _ } = scopes;
     let ids = [request, agent, task].map(Option::as_deref);
     for (scope, id) in Scope::NAMED.into_iter().zip(ids) {
         if id.is_some_and(|id| id.is_empty() || id.len() > MAX_ID) {
@@ -331,7 +333,7 @@ fn day_keys(call: &CallContext, day: Date) -> [DayKey; 2] {
     ]
 }
 
-fn open_named(accounts: &mut HashMap<Box<str>, SharedAccount>, id: &str) -> SharedAccount {
+fn open_named(accounts: &mut HashMap<Box<str>, SharedAccount>, id: &str, spent: Decimal) -> SharedAccount {
     if let Some(account) = accounts.get(id) {
         return Arc::clone(account);
     }
@@ -339,6 +341,12 @@ fn open_named(accounts: &mut HashMap<Box<str>, SharedAccount>, id: &str) -> Shar
         forget_older_half(accounts);
     }
     let account = new_account();
+    if !spent.is_zero() {
+        let spent = Amount { cost_usd: spent, tokens: 0 };
+        let mut account = account.lock();
+        account.hold(spent);
+        account.settle(spent, spent);
+    }
     accounts.insert(id.into(), Arc::clone(&account));
     account
 }

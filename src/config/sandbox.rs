@@ -37,6 +37,8 @@ pub struct SandboxConfig {
     pub max_file_bytes: u32,
     /// Data files that every run finds under `/input`, read-only, by their names.
     pub data_files: Vec<PathBuf>,
+    /// Tools that programs call.
+    pub code_mode: CodeModeConfig,
     /// Program to start as a worker instead of this binary, for tests.
     #[serde(skip)]
     pub program: Option<PathBuf>,
@@ -58,10 +60,33 @@ impl Default for SandboxConfig {
             max_image_bytes: 16 << 20,
             max_file_bytes: 16 << 20,
             data_files: Vec::new(),
+            code_mode: CodeModeConfig::default(),
             program: None,
         }
     }
 }
+
+/// Code mode: programs call the tools that their caller may use, as the caller.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct CodeModeConfig {
+    pub enabled: bool,
+    /// Maximum calls of one program, and of the programs that it runs, together.
+    pub max_calls: u32,
+    /// Maximum duration of a run with its waits for tools, in seconds; `timeout_seconds` limits the time in which it does not wait.
+    pub timeout_seconds: u32,
+    /// How many programs may run inside each other; 1: a program cannot run another one.
+    pub max_depth: u32,
+}
+
+impl Default for CodeModeConfig {
+    fn default() -> Self {
+        Self { enabled: true, max_calls: 1_000, timeout_seconds: 120, max_depth: 1 }
+    }
+}
+
+/// Programs inside each other: each holds the capacity of a run.
+const MAX_DEPTH: u32 = 4;
 
 /// The smallest memory in which an interpreter with numpy and pandas starts and can work, in MiB.
 const LEAST_MEMORY_MB: u32 = 64;
@@ -105,6 +130,28 @@ impl SandboxConfig {
         findings.above_zero("sandbox.max_instances", self.max_instances);
         findings.above_zero("sandbox.max_result_bytes", self.max_result_bytes);
         self.check_data_files(findings);
+        self.check_code_mode(findings);
+    }
+
+    fn check_code_mode(&self, findings: &mut Findings) {
+        let CodeModeConfig { max_calls, timeout_seconds, max_depth, .. } = self.code_mode;
+        findings.above_zero("sandbox.code_mode.max_calls", max_calls);
+        findings.seconds("sandbox.code_mode.timeout_seconds", u64::from(timeout_seconds));
+        if !(1..=MAX_DEPTH).contains(&max_depth) {
+            findings.add(
+                "sandbox.code_mode.max_depth",
+                "is not a number of programs that may run inside each other",
+                format!("set 1 to {MAX_DEPTH}; 1 lets no program run another one"),
+            );
+        }
+    }
+
+    /// Maximum duration of a run, in seconds, with its waits for tools.
+    pub fn max_seconds(&self) -> u32 {
+        match self.code_mode.enabled {
+            true => self.timeout_seconds.max(self.code_mode.timeout_seconds),
+            false => self.timeout_seconds,
+        }
     }
 
     /// Each file is under `/input` by its name alone: one of two with the same name would be hidden.

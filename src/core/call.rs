@@ -1,6 +1,7 @@
 //! The types of a call: who calls, what is requested, the deadline, and the result of a tool.
 
 mod charge;
+mod nested;
 mod open_time;
 mod output;
 mod result_handles;
@@ -14,6 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
@@ -21,6 +23,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 pub use self::charge::{ChargeSink, ChargedCall, Reservation, ReservedTurn};
+pub use self::nested::{NestedCall, NestedCallList, NestedCalls, ParentCall};
 pub use self::open_time::OpenTime;
 pub use self::output::{McpResult, ToolOutput};
 pub use self::result_handles::{READ_RESULT, ResultHandles};
@@ -35,6 +38,7 @@ use crate::core::coercion::Coercion;
 use crate::core::peer::{ClientPeer, ClientSession};
 use crate::core::session::Session;
 use crate::core::share::Lease;
+use crate::core::tool_scope::NestedScope;
 
 /// The named arguments of a tool call, as the caller sent them: not validated yet.
 pub type Arguments = Map<String, Value>;
@@ -52,6 +56,12 @@ pub struct CallContext {
     pub via: Via,
     /// 0 for a call from outside, parent + 1 for a call made by a running tool.
     pub depth: u32,
+    /// Of a call made by a running tool.
+    pub parent: Option<Arc<ParentCall>>,
+    /// The tools that calls made by its tool may use, of those of the caller; for such a call, those that it may use.
+    pub nested_scope: NestedScope,
+    /// The calls that its tool has made.
+    pub nested: NestedCalls,
     /// Run every stage but execution.
     pub dry_run: bool,
     /// The arrival of the call: queueing and every later wait count from here.
@@ -110,6 +120,9 @@ impl CallContext {
             caller,
             via,
             depth: 0,
+            parent: None,
+            nested_scope: NestedScope::default(),
+            nested: NestedCalls::default(),
             dry_run: false,
             received: Instant::now(),
             must_end_by: None,
@@ -144,6 +157,8 @@ impl CallContext {
         Self {
             target: self.target.clone(),
             depth: self.depth,
+            parent: self.parent.clone(),
+            nested_scope: self.nested_scope.clone(),
             dry_run: self.dry_run,
             must_end_by: self.must_end_by,
             request: self.request.clone(),
@@ -275,6 +290,8 @@ pub struct BudgetScopes {
     pub task: Option<String>,
     /// Whether the request is the run of an agent, which makes many calls and has a token limit of its own.
     pub is_run: bool,
+    /// Spent by a request before its first call that names it: the price of the call whose tool makes the others.
+    pub spent_before: Decimal,
 }
 
 /// The time at which a call must have ended. Every wait, down to the socket, ends here.

@@ -45,9 +45,45 @@ impl ToolScope {
     }
 }
 
+/// What the calls that a tool makes may use: of the tools of its caller, those that an agent's profile and session leave.
+/// By default all.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NestedScope {
+    only: ToolScope,
+    without: Vec<String>,
+}
+
+impl NestedScope {
+    /// The same without the names that fit none of `include`, unless that is empty, or one of `exclude`.
+    #[must_use]
+    pub fn narrowed(mut self, include: &[String], exclude: impl IntoIterator<Item = String>) -> Self {
+        if !include.is_empty() {
+            self.only = self.only.narrowed(include);
+        }
+        self.without.extend(exclude);
+        self
+    }
+
+    pub fn admits(&self, name: &str) -> bool {
+        self.only.admits(name) && !self.without.iter().any(|pattern| matches(pattern, name))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn calls_of_a_tool_may_use_what_every_filter_leaves() {
+        let all = NestedScope::default();
+        assert!(all.admits("crm__find"));
+        let scope = all
+            .narrowed(&patterns(&["crm__*", "echo"]), patterns(&["crm__delete*"]))
+            .narrowed(&[], patterns(&["echo"]));
+        for (name, admitted) in [("crm__find", true), ("crm__delete_all", false), ("echo", false), ("other", false)] {
+            assert_eq!(scope.admits(name), admitted, "{name}");
+        }
+    }
 
     fn patterns(texts: &[&str]) -> Vec<String> {
         texts.iter().map(|text| (*text).to_owned()).collect()

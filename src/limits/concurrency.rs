@@ -1,8 +1,8 @@
 //! Limits the calls that run at once: over all tools, and of each one. Callers share the slots fairly ([`Share`]).
 //!
 //! A call takes a slot of its tool first and one of the whole gateway second, so that calls queued for one slow tool
-//! do not block others. A call made by a running tool takes no slot of the gateway, since its parent holds one, and
-//! never waits: its parents hold slots that the calls before it may need in turn.
+//! do not block others. A call made by a running tool takes no slot of the gateway, since its parent holds one. It waits for
+//! a slot of its tool unless that makes calls itself: then those that hold the slots may wait for calls like this one.
 //!
 //! Of a tool whose limit is counted over all replicas, a call needs one of their slots too ([`GlobalPermits`]).
 
@@ -59,7 +59,7 @@ impl Concurrency {
         let permits = permits.filter(|_| tool.metadata.is_concurrency_global);
         let of_tool = self.slots_of(tool);
         let owner = &call.caller.owner;
-        if call.depth > 0 {
+        if call.depth > 0 && tool.metadata.sandboxed {
             let slot = of_tool.try_acquire(owner, 1).ok_or_else(|| refused_nested_call(&of_tool, tool.name()))?;
             let global = take_global(permits, &of_tool, tool.name(), None).await?;
             return Ok(ConcurrencyPermit { _tool: slot, _global: global, _gateway: None });
@@ -69,6 +69,9 @@ impl Concurrency {
         let tool_slot = of_tool.acquire(owner, 1, max_waiting, deadline).await;
         let tool_slot = tool_slot.map_err(|why| refused(&of_tool, tool.name(), why))?;
         let global = take_global(permits, &of_tool, tool.name(), Some(deadline)).await?;
+        if call.depth > 0 {
+            return Ok(ConcurrencyPermit { _tool: tool_slot, _global: global, _gateway: None });
+        }
         let gateway_slot = self.gateway.acquire(owner, 1, max_waiting, deadline).await;
         let gateway_slot = gateway_slot.map_err(|why| refused(&self.gateway, "the gateway", why))?;
         Ok(ConcurrencyPermit { _tool: tool_slot, _global: global, _gateway: Some(gateway_slot) })
@@ -146,7 +149,11 @@ fn refused(slots: &Share, whose: &str, why: NoLease) -> CallError {
 }
 
 fn refused_nested_call(slots: &Share, whose: &str) -> CallError {
-    overloaded(slots, whose, "and a call made by a running tool does not wait for a slot")
+    overloaded(
+        slots,
+        whose,
+        "and a call that a running tool makes of a tool that makes calls itself does not wait for a slot",
+    )
 }
 
 fn overloaded(slots: &Share, whose: &str, reason: &str) -> CallError {

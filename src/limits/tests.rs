@@ -30,15 +30,28 @@ impl Executor for NeverRun {
     }
 }
 
+/// Of a tool that makes calls itself.
+struct RunsPrograms;
+
+impl Executor for RunsPrograms {
+    fn execute<'a>(&'a self, _: Attempt<'a>, _: &'a Arguments) -> Execution<'a> {
+        unreachable!("limits run no tool")
+    }
+
+    fn sandboxed(&self) -> bool {
+        true
+    }
+}
+
 fn tool(name: &str, change: impl FnOnce(&mut Metadata)) -> Arc<Tool> {
+    tool_run_by(Arc::new(NeverRun), name, change)
+}
+
+fn tool_run_by(executor: Arc<dyn Executor>, name: &str, change: impl FnOnce(&mut Metadata)) -> Arc<Tool> {
     let mut metadata = Metadata { name: name.into(), rate_limit: u32::MAX, ..Metadata::default() };
     change(&mut metadata);
-    let definition = ToolDefinition {
-        metadata,
-        parameters: json!({"type": "object"}).into(),
-        output_schema: None,
-        executor: Arc::new(NeverRun),
-    };
+    let definition =
+        ToolDefinition { metadata, parameters: json!({"type": "object"}).into(), output_schema: None, executor };
     let metrics = Metrics::new("test").unwrap();
     let snapshot = Snapshot::build(vec![definition], Vec::new(), &ToolsConfig::default(), &metrics).unwrap();
     Arc::clone(snapshot.get(name).unwrap())
@@ -295,17 +308,21 @@ async fn calls_queued_for_a_slow_tool_block_no_other_tool() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_nested_call_takes_no_slot_of_the_gateway_and_never_waits() {
+async fn a_nested_call_takes_no_slot_of_the_gateway_and_waits_only_for_tools_that_make_no_calls() {
     let limits = limits(|config| config.max_concurrent = 1);
-    let (outer, inner) = (capped("outer", 1), capped("inner", 1));
+    let outer = tool_run_by(Arc::new(RunsPrograms), "outer", |metadata| metadata.max_concurrent = Some(1));
+    let inner = capped("inner", 1);
     let _parent = limits.admit(&call_by("a", "t"), &outer).await.unwrap();
+    let refusal = limits.admit(&nested(), &outer).now_or_never().unwrap().unwrap_err();
+    assert_eq!((refusal.code(), refusal.wait()), (ErrorCode::Overloaded, Some(Duration::from_secs(1))));
     let child = limits.admit(&nested(), &inner).await.unwrap();
-    for tool in [&outer, &inner] {
-        let refusal = limits.admit(&nested(), tool).await.unwrap_err();
-        assert_eq!((refusal.code(), refusal.wait()), (ErrorCode::Overloaded, Some(Duration::from_secs(1))));
-    }
+    let call = nested();
+    let mut waiting = Box::pin(limits.admit(&call, &inner));
+    assert!((&mut waiting).now_or_never().is_none(), "it waits for the other one");
     drop(child);
-    assert!(limits.admit(&nested(), &inner).await.is_ok());
+    drop(waiting.await.unwrap());
+    let _child = limits.admit(&nested(), &inner).await.unwrap();
+    assert_eq!(limits.admit(&nested(), &inner).await.unwrap_err().code(), ErrorCode::Overloaded, "until its deadline");
 }
 
 #[tokio::test(start_paused = true)]

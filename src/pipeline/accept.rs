@@ -77,6 +77,10 @@ pub(super) fn check(
     if !violations.is_empty() && tool.metadata.output_check == OutputCheck::Enforce {
         return Err(invalid_output(findings).with_details(violations));
     }
+    if via == Via::Sandbox {
+        // A program gets the value; no model reads a text of it.
+        return Ok((Answer { output: value, text: String::new(), metadata, mcp }, 0, violations));
+    }
     let text = text.unwrap_or_else(|| render(&value));
     let is_large = large_result::is_large(call, tool, &value, (text.as_str(), tokens), max_text_tokens);
     let large = is_large.then(|| Box::new(LargeResult::new(&value, &text)));

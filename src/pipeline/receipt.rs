@@ -15,7 +15,7 @@ use super::execute::Executed;
 use crate::breaker::BreakerPermit;
 use crate::budget::{Hold, Left};
 use crate::core::breaker_state::BreakerState;
-use crate::core::call::{CallContext, CallId, McpResult, RateState, Stage, StageTimes};
+use crate::core::call::{CallContext, CallId, McpResult, NestedCallList, RateState, Stage, StageTimes};
 use crate::core::coercion::Coercion;
 use crate::core::error::{CallError, Detail, ErrorCode, NeededApproval, NeededSignIn};
 use crate::core::transform_finding::TransformFinding;
@@ -122,6 +122,8 @@ pub struct Receipt {
     pub output_schema_violations: Vec<Detail>,
     /// What rules of `tools.transform` changed, without what they found.
     pub transforms: Vec<TransformFinding>,
+    /// The calls that the tool made.
+    pub nested: NestedCallList,
 }
 
 #[derive(Debug, Serialize)]
@@ -161,6 +163,7 @@ impl Receipt {
             coercions: Vec::new(),
             output_schema_violations: Vec::new(),
             transforms: Vec::new(),
+            nested: NestedCallList::default(),
         }
     }
 }
@@ -319,7 +322,8 @@ impl<'a> From<&'a CallError> for ErrorInfo<'a> {
 
 impl Serialize for Receipt {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let further = [self.registry_version.is_some(), self.rule.is_some(), !self.transforms.is_empty()];
+        let has_nested = !self.nested.is_empty();
+        let further = [self.registry_version.is_some(), self.rule.is_some(), !self.transforms.is_empty(), has_nested];
         let fields = 12 + further.into_iter().filter(|is_there| *is_there).count();
         let mut receipt = serializer.serialize_struct("Receipt", fields)?;
         receipt.serialize_field("call_id", &self.call_id)?;
@@ -346,6 +350,9 @@ impl Serialize for Receipt {
         )?;
         receipt.serialize_field("breaker", &self.breaker)?;
         receipt.serialize_field("attempts", &self.attempts)?;
+        if has_nested {
+            receipt.serialize_field("nested", &self.nested)?;
+        }
         receipt.serialize_field("output_schema_violations", &self.output_schema_violations)?;
         // The name of earlier versions, to be dropped in 0.3.
         receipt.serialize_field("output_misfits", &self.output_schema_violations)?;

@@ -263,6 +263,7 @@ impl CallScope<'_> {
                 None => error,
             });
         }
+        self.receipt.nested = self.call.nested.take();
         let receipt = std::mem::replace(&mut self.receipt, Receipt::new(self.call));
         Reply { outcome, duration, tokens, cost_usd, receipt, stored: None }
     }

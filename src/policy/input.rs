@@ -6,11 +6,12 @@
 //!               "flags": []},
 //!  "arguments": {}, "user": {"id", "tenant", "roles": [], "anonymous": false},
 //!  "session": {"id", "labels": [], "calls", "cost_usd"},
-//!  "call": {"id", "via": "rest|mcp|agent|sandbox", "depth", "dry_run"}}
+//!  "call": {"id", "via": "rest|mcp|agent|sandbox", "depth", "parent", "program", "dry_run"}}
 //! ```
 //! `target` is the URI of a resource (of a completion for a template: its URI template) or the name of a prompt, null
 //! for a tool. `flags` are the rules of suspected prompt injections in the tool's texts. `session` is null for a call
-//! without one. Money is a number, in USD.
+//! without one. `parent` is the id of the call whose tool makes this one, and `program` the SHA-256 of the program that it runs;
+//! both are null for a call from outside. Money is a number, in USD.
 
 use std::collections::BTreeMap;
 
@@ -130,7 +131,7 @@ pub(super) const FIELDS: [(&str, &[&str]); 8] = [
     ("arguments", &[]),
     ("user", &["id", "tenant", "roles", "anonymous"]),
     ("session", &["id", "labels", "calls", "cost_usd"]),
-    ("call", &["id", "via", "depth", "dry_run"]),
+    ("call", &["id", "via", "depth", "parent", "program", "dry_run"]),
 ];
 
 /// # Errors
@@ -179,10 +180,13 @@ fn of_session(of: &Session) -> Value {
 }
 
 fn of_call(call: &CallContext) -> Value {
+    let parent = call.parent.as_deref();
     object([
         ("id", call.id.to_string().into()),
         ("via", text(call.via.as_str())),
         ("depth", call.depth.into()),
+        ("parent", parent.map_or(Value::Null, |parent| parent.id.to_string().into())),
+        ("program", parent.map_or(Value::Null, |parent| hex::encode(parent.program).into())),
         ("dry_run", Value::Bool(call.dry_run)),
     ])
 }

@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::control_group;
-use super::protocol::{Job, JobLimits};
+use super::protocol::{Job, JobLimits, MAX_HELD_REPLY_BYTES};
 use crate::config::SandboxConfig;
 
 /// The capacity for runs.
@@ -31,7 +31,8 @@ impl Capacity {
     pub(super) fn of(config: &SandboxConfig) -> Self {
         let one_run = (u64::from(config.memory_limit_mb) << 20)
             .saturating_add(u64::from(config.max_file_bytes))
-            .saturating_add(u64::from(config.max_image_bytes));
+            .saturating_add(u64::from(config.max_image_bytes))
+            .saturating_add(if config.code_mode.enabled { MAX_HELD_REPLY_BYTES } else { 0 });
         let configured = config.max_memory_mb.map(|megabytes| megabytes << 20);
         let memory_bytes = configured.unwrap_or_else(|| available_memory() / 2).max(one_run);
         Self {
@@ -46,9 +47,10 @@ impl Capacity {
 /// What one run may use: its linear memory, and what it is sent and leaves, which is in the worker's memory. Inputs up
 /// to the size of a request's body are not counted.
 pub(super) fn memory_of_run(job: &Job) -> u64 {
-    let JobLimits { memory_bytes, file_bytes, image_bytes, .. } = job.limits;
+    let JobLimits { memory_bytes, file_bytes, image_bytes, tool_calls, .. } = job.limits;
+    let replies = if tool_calls > 0 { MAX_HELD_REPLY_BYTES } else { 0 };
     let inputs = job.files.iter().map(|file| file.content.len() as u64).sum::<u64>().saturating_sub(UNCOUNTED_BYTES);
-    [file_bytes, image_bytes, inputs].into_iter().fold(memory_bytes, u64::saturating_add)
+    [file_bytes, image_bytes, inputs, replies].into_iter().fold(memory_bytes, u64::saturating_add)
 }
 
 /// What is available on the machine, and in our control groups.
@@ -80,7 +82,7 @@ mod tests {
     #[test]
     fn any_machine_has_capacity_for_one_run() {
         let config = SandboxConfig { memory_limit_mb: 4_096, max_memory_mb: Some(1), ..SandboxConfig::default() };
-        assert_eq!(Capacity::of(&config).memory_bytes, (4_096 << 20) + (32 << 20));
+        assert_eq!(Capacity::of(&config).memory_bytes, (4_096 << 20) + (64 << 20));
         let config = SandboxConfig { max_memory_mb: Some(8_192), ..SandboxConfig::default() };
         assert_eq!(Capacity::of(&config).memory_bytes, 8_192 << 20);
     }

@@ -1,6 +1,7 @@
 //! The messages between gateway and worker: length-prefixed frames over a socket pair, which is the worker's standard
 //! input. Neither side trusts the other's lengths.
 
+mod tools;
 mod whole_bytes;
 
 use std::io;
@@ -10,6 +11,10 @@ use bytes::{Buf, BytesMut};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt};
+
+pub use self::tools::{
+    MAX_HELD_REPLY_BYTES, MAX_NESTING, MAX_OPEN_REQUESTS, MAX_VALUE_BYTES, ToolQuestion, ToolReply, ToolRequest,
+};
 
 use super::prepare::Prepared;
 
@@ -27,6 +32,8 @@ pub enum ToWorker {
     Cancel(JobId),
     /// There is memory for the job again: the reply to [`FromWorker::Waking`].
     Continue(JobId),
+    /// The reply to a [`FromWorker::Ask`] of the job.
+    Answer(JobId, Box<ToolReply>),
 }
 
 /// From a worker to the gateway.
@@ -42,6 +49,8 @@ pub enum FromWorker {
     Sleeping(JobId, u64),
     /// The job has slept, and waits for [`ToWorker::Continue`].
     Waking(JobId),
+    /// The job's program asks something of tools.
+    Ask(JobId, Box<ToolRequest>),
 }
 
 /// What a worker needs before it is hardened.
@@ -79,8 +88,10 @@ pub struct GuestFile {
 /// The limits of one run, enforced by the host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobLimits {
-    /// From the moment the worker starts the job.
+    /// From the moment the worker starts the job, without the time in which it waits for tools.
     pub wall_time: Duration,
+    /// With that time.
+    pub total_time: Duration,
     /// Linear memory, in total.
     pub memory_bytes: u64,
     /// Stored of each of stdout and stderr; the rest is counted and dropped.
@@ -98,6 +109,8 @@ pub struct JobLimits {
     pub random_bytes: u64,
     /// Calls of `host.call`.
     pub host_calls: u32,
+    /// Calls of tools. Zero: the program has no tools.
+    pub tool_calls: u32,
 }
 
 /// How a run ended, and its output.

@@ -5,13 +5,15 @@
 /// Its module names cannot clash with a program's imports; a program that searches for them finds only its own
 /// instance's copy.
 pub(super) fn prelude() -> String {
-    let start = "import sys\nsys.modules['_sekisho_event_loop'].install()\nsys.modules['_sekisho_harness'].start()\n";
+    let start = "import sys\nsys.modules['_sekisho_event_loop'].install()\nsys.modules['_sekisho_tools'].install()\n\
+                 sys.modules['_sekisho_harness'].start()\n";
     let wait = "sys.modules['_sekisho_harness'].wait_for_turn(sys.modules['_sekisho_encode'].encode)\n";
-    [&installed(&[ERRORS, SOURCE, ENCODE, EVENT_LOOP, HARNESS]), start, wait].concat()
+    let modules = [ERRORS, SOURCE, ENCODE, TOOL_CALLS, TOOL_SIGNATURE, TOOLS, EVENT_LOOP, HARNESS];
+    [&installed(&modules), start, wait].concat()
 }
 
 /// The whole `-c` argument of a command: the harness, the file channel, and the one turn. Without the event loop,
-/// whose import takes longer than most programs.
+/// whose import takes longer than most programs, and without tools: nothing answers a command while it runs.
 pub(super) fn command() -> String {
     [include_str!("python/file_channel.py"), &installed(&[ERRORS, SOURCE, ENCODE, HARNESS]), RUN].concat()
 }
@@ -38,6 +40,9 @@ const ERRORS: Module = ("_sekisho_errors", include_str!("python/errors.py"));
 const EVENT_LOOP: Module = ("_sekisho_event_loop", include_str!("python/event_loop.py"));
 const HARNESS: Module = ("_sekisho_harness", include_str!("python/harness.py"));
 const SOURCE: Module = ("_sekisho_source", include_str!("python/source.py"));
+const TOOLS: Module = ("_sekisho_tools", include_str!("python/tools.py"));
+const TOOL_CALLS: Module = ("_sekisho_tool_calls", include_str!("python/tool_calls.py"));
+const TOOL_SIGNATURE: Module = ("_sekisho_tool_signature", include_str!("python/tool_signature.py"));
 
 fn installed(modules: &[Module]) -> String {
     let mut text = String::from("def _sekisho_install(name, source):\n");

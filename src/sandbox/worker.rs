@@ -24,6 +24,7 @@ use tokio::sync::{Notify, mpsc};
 
 use self::fibers::Fibers;
 use self::guest::Teardown;
+use self::host_call::ToolLink;
 use self::profile::Profile;
 use self::ticker::Ticker;
 use super::engine::{InstancePool, can_scan_pages, engine};
@@ -105,7 +106,7 @@ struct Worker {
     ticker: Ticker,
     /// Messages not sent to the gateway yet.
     outbox: BytesMut,
-    /// Messages of programs that sleep.
+    /// Messages of programs that sleep, or ask something of tools.
     of_programs: mpsc::UnboundedReceiver<FromWorker>,
     to_gateway: mpsc::UnboundedSender<FromWorker>,
     /// Of the run that ended last, after its outcome was sent.
@@ -178,21 +179,25 @@ impl Worker {
                 self.fibers.wake(id);
                 Ok(())
             }
+            ToWorker::Answer(id, reply) => {
+                self.fibers.deliver(id, *reply);
+                Ok(())
+            }
             ToWorker::Load(_) => Err(WorkerError::NothingToLoad),
         }
     }
 
     async fn begin(&mut self, job: Job) -> Result<(), WorkerError> {
         let id = job.id;
-        let may_continue = Arc::new(Notify::new());
-        let sleeper = Sleeper { job: id, gateway: self.to_gateway.clone(), may_continue: Arc::clone(&may_continue) };
+        let sleeper = Sleeper { job: id, gateway: self.to_gateway.clone(), may_continue: Arc::new(Notify::new()) };
+        let link = ToolLink { sleeper, inbox: Arc::default(), waited: Arc::default() };
         let begun = match self.profiles.get_mut(&job.profile) {
-            Some(profile) => profile.begin(job, sleeper).await,
+            Some(profile) => profile.begin(job, link.clone()).await,
             None => Err(format!("there is no profile `{}`", job.profile)),
         };
         match begun {
             Ok(run) => {
-                self.fibers.add(id, run, may_continue);
+                self.fibers.add(id, run, link);
                 Ok(())
             }
             Err(reason) => self.send(&FromWorker::Done(id, Box::new(Outcome::without_output(End::Trap(reason))))),

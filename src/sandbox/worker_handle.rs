@@ -20,11 +20,13 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::ChildStderr;
 use tokio::process::{Child, Command};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{Instant, interval, timeout};
 
 use super::admission::Ticket;
-use super::protocol::{End, Frames, FromWorker, Job, JobId, Outcome, ToWorker, encode};
+use super::code_mode::{ToolHost, answer_all};
+use super::protocol::{End, Frames, FromWorker, Job, JobId, MAX_OPEN_REQUESTS, Outcome, ToWorker, ToolRequest, encode};
 use crate::core::call::SentFlag;
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::share::Lease;
@@ -77,6 +79,8 @@ struct JobUnderWay {
     max_memory_bytes: u64,
     /// It has slept, and waits for its memory.
     waking: mpsc::UnboundedSender<()>,
+    /// What its program asks of tools.
+    asking: mpsc::Sender<ToolRequest>,
 }
 
 /// Cancels the job unless it has been answered.
@@ -160,19 +164,26 @@ impl WorkerHandle {
         Ok(Arc::new(worker))
     }
 
-    /// Runs one job with its reserved capacity, and sets `sent` when the job is handed over. Dropping the future
-    /// cancels it.
+    /// Runs one job with its reserved capacity, and sets `sent` when the job is handed over. `tools` answers its program. Dropping
+    /// the future cancels the job, and the calls that its program has made.
     ///
     /// # Errors
     /// `sandbox_memory` when the system runs out of memory and ends the worker during the job, `sandbox_trap` when it
     /// exits otherwise.
-    pub(super) async fn run(&self, mut job: Job, ticket: Ticket, sent: &SentFlag) -> Result<Outcome, CallError> {
+    pub(super) async fn run(
+        &self,
+        mut job: Job,
+        ticket: Ticket,
+        sent: &SentFlag,
+        tools: Option<&dyn ToolHost>,
+    ) -> Result<Outcome, CallError> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         job.id = id;
         let (answer, answered) = oneshot::channel();
         let (waking, awake) = mpsc::unbounded_channel();
+        let (asking, asked) = mpsc::channel(MAX_OPEN_REQUESTS);
         let max_memory_bytes = job.limits.memory_bytes;
-        let begun = JobUnderWay { answer, cancelled: None, ticket, max_memory_bytes, waking };
+        let begun = JobUnderWay { answer, cancelled: None, ticket, max_memory_bytes, waking, asking };
         match self.jobs.under_way.lock().as_mut() {
             Some(jobs) => drop(jobs.insert(id, begun)),
             None => return Err(self.jobs.failure()),
@@ -185,6 +196,7 @@ impl WorkerHandle {
         let outcome = tokio::select! {
             outcome = answered => outcome.map_err(|_| self.jobs.failure()),
             never = self.wake_when_asked(id, awake) => never,
+            never = self.answer_questions(id, asked, tools) => never,
         };
         drop(under_way);
         outcome
@@ -198,6 +210,18 @@ impl WorkerHandle {
             self.jobs.wake(id, memory);
             // Fails only when the worker has exited, and the job with it.
             let _ = self.outgoing.send(ToWorker::Continue(id));
+        }
+        std::future::pending().await
+    }
+
+    /// Has the questions of a program answered, if it has tools.
+    async fn answer_questions(&self, id: JobId, asked: mpsc::Receiver<ToolRequest>, tools: Option<&dyn ToolHost>) -> ! {
+        if let Some(tools) = tools {
+            // Fails only when the worker has exited, and the job with it.
+            let send = |reply| {
+                let _ = self.outgoing.send(ToWorker::Answer(id, Box::new(reply)));
+            };
+            answer_all(asked, tools, send).await;
         }
         std::future::pending().await
     }
@@ -273,6 +297,19 @@ impl Jobs {
         }
     }
 
+    /// # Errors
+    /// More is asked than a program may have open.
+    fn ask(&self, id: JobId, request: ToolRequest) -> std::io::Result<()> {
+        let asking = self.under_way.lock().as_ref().and_then(|jobs| Some(jobs.get(&id)?.asking.clone()));
+        match asking.map(|asking| asking.try_send(request)) {
+            Some(Err(TrySendError::Full(_))) => {
+                Err(std::io::Error::other("the worker passes on more requests than a program may have open"))
+            }
+            // Nobody answers a job whose client has disconnected, or which has no tools.
+            _ => Ok(()),
+        }
+    }
+
     fn missing_memory(&self, id: JobId) -> Option<impl Future<Output = Option<Lease>> + use<>> {
         self.under_way.lock().as_ref().and_then(|jobs| jobs.get(&id)).map(|job| job.ticket.missing_memory())
     }
@@ -339,6 +376,7 @@ async fn converse(
                 FromWorker::Done(id, outcome) => jobs.answer(id, *outcome),
                 FromWorker::Sleeping(id, memory_bytes) => jobs.sleep(id, memory_bytes),
                 FromWorker::Waking(id) => jobs.wants_to_wake(id),
+                FromWorker::Ask(id, request) => jobs.ask(id, *request)?,
                 FromWorker::Ready { .. } => return Err(std::io::Error::other("the worker was ready twice")),
             }
         }

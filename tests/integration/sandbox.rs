@@ -5,6 +5,7 @@
 
 mod attacks;
 mod calls;
+mod code_mode;
 mod command;
 mod isolation;
 mod load;
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::app::{TestApp, answer};
@@ -37,11 +39,15 @@ impl PythonApp {
 
     /// With settings of the tool, and of the sandbox, as the inside of a YAML mapping.
     async fn with(tool: &str, sandbox: &str) -> Self {
-        let alone = ALONE.lock().await;
         let yaml = format!(
             "{{tools: {{overrides: {{python_executor: {{rate_limit: 1000000, {tool}}}}}}}, sandbox: {{{sandbox}}}}}"
         );
-        let app = Self { app: TestApp::with(&yaml).await, _alone: alone };
+        Self::in_directory(TempDir::new().unwrap(), &yaml).await
+    }
+
+    async fn in_directory(directory: TempDir, yaml: &str) -> Self {
+        let alone = ALONE.lock().await;
+        let app = Self { app: TestApp::in_directory(directory, yaml).await, _alone: alone };
         app.wait_until_ready().await;
         app
     }

@@ -164,6 +164,7 @@ fn job(id: JobId, profile: &str) -> Job {
         files: Vec::new(),
         limits: JobLimits {
             wall_time: Duration::from_millis(300),
+            total_time: Duration::from_millis(300),
             memory_bytes: 16 << 20,
             stream_bytes: 1 << 10,
             result_bytes: 1 << 10,
@@ -173,6 +174,7 @@ fn job(id: JobId, profile: &str) -> Job {
             max_open_files: 10,
             random_bytes: 10,
             host_calls: 10,
+            tool_calls: 0,
         },
     }
 }

@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use super::{ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
 use crate::config::ToolFilter;
 
-/// A toolbox without the tools that the filter leaves out: they are neither listed nor run.
+/// A toolbox without the tools that the filter leaves out: they are neither listed nor run, nor called by a tool that is.
 pub struct Filtered {
     pub filter: ToolFilter,
     pub toolbox: Arc<dyn Toolbox>,
@@ -22,8 +22,10 @@ impl Toolbox for Filtered {
         })
     }
 
-    fn call(&self, call: ToolboxCall) -> BoxFuture<'_, ToolAnswer> {
+    fn call(&self, mut call: ToolboxCall) -> BoxFuture<'_, ToolAnswer> {
         if self.filter.admits(&call.tool) {
+            let ToolFilter { include, exclude } = &self.filter;
+            call.nested_scope = call.nested_scope.narrowed(include, exclude.iter().cloned());
             return self.toolbox.call(call);
         }
         let text = format!("there is no tool `{}` for this agent; use another", call.tool);
@@ -44,7 +46,7 @@ mod tests {
     use super::*;
     use crate::core::call::Arguments;
 
-    /// Answers every call with the tool's name.
+    /// Answers every call with the names of the tools that its tool may call.
     struct Names;
 
     impl Toolbox for Names {
@@ -58,7 +60,9 @@ mod tests {
         }
 
         fn call(&self, call: ToolboxCall) -> BoxFuture<'_, ToolAnswer> {
-            let answer = ToolAnswer { success: true, text: call.tool, error_info: None, images: Vec::new() };
+            let names = ["fs__read", "fs__write", "search"].into_iter().filter(|name| call.nested_scope.admits(name));
+            let text = names.collect::<Vec<_>>().join(" ");
+            let answer = ToolAnswer { success: true, text, error_info: None, images: Vec::new() };
             Box::pin(async { answer })
         }
     }
@@ -78,7 +82,9 @@ mod tests {
             assert_eq!(listed, expected);
             for tool in ["fs__read", "fs__write", "search"] {
                 let call = ToolboxCall::new("a", tool, Arguments::new());
-                assert_eq!(toolbox.call(call).await.success, expected.contains(&tool), "{tool}");
+                let answer = toolbox.call(call).await;
+                assert_eq!(answer.success, expected.contains(&tool), "{tool}");
+                assert!(!answer.success || answer.text == expected.join(" "), "{tool}: {}", answer.text);
             }
         }
     }

@@ -56,12 +56,13 @@ impl InProcess {
     }
 
     fn call_of(&self, call: ToolboxCall) -> (CallContext, Arguments) {
-        let ToolboxCall { id, tool, arguments, corrections, max_result_bytes, record, .. } = call;
+        let ToolboxCall { id, tool, arguments, corrections, max_result_bytes, record, nested_scope, .. } = call;
         let context = CallContext {
             corrections,
             agent_call: Some(id.into()),
             upstream_key: record.key,
             charges: record.charges.map(|charges| charges as Arc<dyn ChargeSink>),
+            nested_scope: nested_scope.narrowed(&[], self.off.iter().cloned()),
             request: self.request.clone(),
             scopes: self.scopes.clone(),
             session: self.session.clone(),

@@ -47,6 +47,8 @@ pub(super) struct Entry {
     via: Via,
     request: Option<Arc<ClientRequest>>,
     depth: u32,
+    /// The call whose tool made it.
+    parent: Option<CallId>,
     dry_run: bool,
     session: Option<Arc<str>>,
     pub(super) tool: Box<str>,
@@ -87,6 +89,7 @@ impl Entry {
             via: call.via,
             request: call.request.clone(),
             depth: call.depth,
+            parent: call.parent.as_ref().map(|parent| parent.id),
             dry_run: call.dry_run,
             session: call.session.as_ref().map(|session| Arc::clone(&session.id)),
             tool: shortened(record.tool.unwrap_or(&call.tool)).into(),
@@ -128,6 +131,9 @@ pub(super) struct Line<'a> {
     client: Option<IpAddr>,
     request_id: Option<&'a str>,
     depth: u32,
+    /// The id of the call whose tool made it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent: Option<CallId>,
     dry_run: bool,
     session: Option<&'a str>,
     tool: &'a str,
@@ -180,6 +186,7 @@ impl<'a> Line<'a> {
             client: entry.request.as_ref().and_then(|request| request.address),
             request_id: entry.request.as_ref().map(|request| shortened(&request.id)),
             depth: entry.depth,
+            parent: entry.parent,
             dry_run: entry.dry_run,
             session: entry.session.as_deref().map(shortened),
             tool: &entry.tool,

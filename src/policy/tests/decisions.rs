@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use rust_decimal::Decimal;
 
 use super::*;
+use crate::core::call::ParentCall;
 use crate::core::error::Detail;
 use crate::policy::reads::Reads;
 
@@ -20,13 +21,16 @@ fn the_policy_input_is_a_contract() {
         ..Metadata::default()
     };
     let caller = Arc::new(Caller::new("alice", "acme", vec!["operator".into()]));
-    let call = CallContext { depth: 1, dry_run: true, ..CallContext::new("file_write", caller.clone(), Via::Sandbox) };
+    let mut call =
+        CallContext { depth: 1, dry_run: true, ..CallContext::new("file_write", caller.clone(), Via::Sandbox) };
+    let calls_left = Arc::default();
+    call.parent = Some(Arc::new(ParentCall { id: call.id, program: [0xab; 32], calls_left }));
     let given = arguments(json!({"path": "a.txt", "lines": [1, -2.5, true, null]}));
     let flag = |path: &str| Detail { path: path.into(), rule: "instructions".into(), message: "m".into() };
     let flags = [flag("description"), flag("parameters")];
     let input = input::complete(&input::subject(&metadata, &flags, &caller), &call, &given, Reads::ALL).unwrap();
     let input: Json = serde_json::from_str(&input.to_json_str().unwrap()).unwrap();
-    insta::assert_json_snapshot!(input, {".call.id" => "[id]"}, @r#"
+    insta::assert_json_snapshot!(input, {".call.id" => "[id]", ".call.parent" => "[id]"}, @r#"
     {
       "arguments": {
         "lines": [
@@ -41,6 +45,8 @@ fn the_policy_input_is_a_contract() {
         "depth": 1,
         "dry_run": true,
         "id": "[id]",
+        "parent": "[id]",
+        "program": "abababababababababababababababababababababababababababababababab",
         "via": "sandbox"
       },
       "kind": "tool",

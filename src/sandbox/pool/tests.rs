@@ -34,7 +34,7 @@ impl Made {
     async fn run(&self, code: &str) -> Result<String, CallError> {
         let worker = self.pool.worker(soon()).await?;
         let ticket = self.admission.enter(Owner::gateway(), 1, soon()).await?;
-        Ok(worker.run(job(code), ticket, &SentFlag::default()).await?.result.unwrap())
+        Ok(worker.run(job(code), ticket, &SentFlag::default(), None).await?.result.unwrap())
     }
 
     fn ready(&self) -> usize {

@@ -1,7 +1,8 @@
 """Simulates the host under an ordinary Python, for the tests of the harness.
 
 `driver.py PRELUDE TURN CODE FRAMES RESULT-BYTES`, the first four being files: runs the program as the sandbox would,
-and writes the frames that the harness sent, one a line.
+and writes the frames that the harness sent, one a line. It has some tools, whose calls end in the order in which they are
+waited for, the last one first.
 """
 
 import json
@@ -9,15 +10,104 @@ import sys
 import types
 
 
+def schema(required, **properties):
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+TOOLS = {
+    "add": {
+        "description": "Adds two numbers.",
+        "inputSchema": schema(["b", "a"], a={"type": "number", "description": "The first."}, b={"type": "number"}),
+        "outputSchema": {"type": "object", "properties": {"sum": {"type": "number"}}},
+    },
+    "weather": {
+        "description": "The weather.",
+        "inputSchema": schema(
+            ["from"],
+            days={"type": "integer", "default": 3},
+            units={"enum": ["metric", "imperial"]},
+            **{"from": {"type": "string"}, "X-Note": {"anyOf": [{"type": "string"}, {"type": "null"}]}},
+        ),
+    },
+    "import": {"description": "Imports.", "inputSchema": {"type": "object"}},
+    "a-b": {"description": "One of two.", "inputSchema": {"type": "object"}},
+    "a_b": {"description": "The other.", "inputSchema": {"type": "object"}},
+}
+
+
+class Host:
+    """Answers what programs ask of tools."""
+
+    def __init__(self):
+        self.started = {}
+
+    def answer(self, message):
+        return getattr(self, message["op"])(message)
+
+    def describe(self, message):
+        name, identifier = message.get("tool"), message.get("identifier")
+        names = [tool for tool in TOOLS if tool == name or identifier and tool.replace("-", "_") == identifier]
+        if len(names) != 1:
+            refuse("unknown_tool", "unknown_tool", f"there is no tool {name or identifier}", alternatives=names)
+        return {"name": names[0], **TOOLS[names[0]]}
+
+    def search(self, message):
+        found = [name for name in TOOLS if message["query"] in TOOLS[name]["description"]]
+        hits = [{"name": name, "description": TOOLS[name]["description"]} for name in found[: message["limit"]]]
+        return [{**hit, "ambiguous": hit["name"].replace("-", "_") == "a_b"} for hit in hits]
+
+    def call(self, message):
+        arguments = message["args"]
+        if arguments.get("b") == 0:
+            refuse("budget_exceeded", "rate_limited", "too many calls", retry_after_ms=1500)
+        if message["tool"] == "add" and isinstance(arguments.get("a"), (int, float)):
+            return {"sum": arguments["a"] + arguments["b"]}
+        return [message["tool"], arguments]
+
+    def start(self, message):
+        if len(self.started) == 32:
+            refuse("too_large", "overloaded", "32 calls are under way")
+        number = message["at"]
+        self.started[number] = message
+        return number
+
+    def wait(self, message):
+        number = max(message["ids"], default=None)
+        if number is None or message.get("timeout_ms") == 0:
+            return None
+        call = self.started.pop(number)
+        try:
+            return {"id": number, "ok": True, "value": self.call(call)}
+        except Refused as refused:
+            return {"id": number, "ok": False, "error": refused.args[0]}
+
+
+class Refused(Exception):
+    pass
+
+
+def refuse(kind, code, message, **more):
+    raise Refused({"kind": kind, "message": json.dumps({"code": code, "message": message, **more})})
+
+
 def main(prelude, turn, code, frames, result_bytes):
     program = {"code": text_of(code), "result_bytes": int(result_bytes)}
     sent = open(frames, "w", encoding="utf-8")
+    tools, count = Host(), 0
 
     def call(frame):
+        nonlocal count
         message = json.loads(frame)
         if message["op"] == "job":
             return json.dumps({"v": 1, "id": 0, "ok": True, "value": program}).encode()
         print(frame.decode(), file=sent, flush=True)
+        if message["op"] not in ("done", "image"):
+            count += 1
+            try:
+                answer = {"ok": True, "value": tools.answer({**message, "at": count})}
+            except Refused as refused:
+                answer = {"ok": False, "error": refused.args[0]}
+            return json.dumps({"v": 1, "id": 0, **answer}).encode()
         return b'{"v":1,"id":0,"ok":true}'
 
     host = types.ModuleType("_host")

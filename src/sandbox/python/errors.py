@@ -8,6 +8,8 @@ import sys
 import traceback
 
 NAME = "<code>"
+# How the names of our own modules begin.
+HARNESS = "_sekisho_"
 MAX_FRAMES = 40
 MAX_TRACEBACK = 32 << 10
 MAX_MESSAGE = 4 << 10
@@ -25,6 +27,7 @@ NO_THREADS = (
 )
 NO_CODEC = "JPEG and WebP can be neither read nor written here; use PNG"
 READ_ONLY = "write to the working directory, /output"
+NOT_AWAITED = "in code that awaits, a call of a tool is awaited too: `await tools.NAME(...)`"
 
 NETWORK_MODULES = ("_ssl", "ssl", "_socket")
 NETWORK_ERRORS = ("urllib.error", "urllib3.exceptions", "requests.exceptions", "http.client")
@@ -39,6 +42,7 @@ def describe(error):
         while own and own.tb_frame.f_code.co_filename != NAME:
             own = own.tb_next
         summary = traceback.TracebackException(type(error), error, own, limit=-MAX_FRAMES, compact=True)
+        _hide_harness(summary)
         described.update(_place(error, summary))
         described["traceback"] = clean(_bounded(ADVICE.sub("", "".join(summary.format()))))
         message = (error.msg if isinstance(error, SyntaxError) else str(error))[:MAX_MESSAGE]
@@ -50,6 +54,16 @@ def describe(error):
         described["traceback"] = described["traceback"] or f"{described['type']}: <no text>\n"
         described["message"] = f"<no text: {type.__getattribute__(type(failure), '__qualname__')[:MAX_TYPE_NAME]}>"
     return described
+
+
+def _hide_harness(summary):
+    """Leaves out our own frames below the program: those of a call of a tool."""
+    # As many as Python shows of causes.
+    for _ in range(MAX_FRAMES):
+        summary.stack[:] = [frame for frame in summary.stack if not frame.filename.startswith(HARNESS)]
+        summary = summary.__cause__ or summary.__context__
+        if summary is None:
+            return
 
 
 def clean(text):
@@ -98,6 +112,8 @@ def _note(error, message):
         return READ_ONLY
     if isinstance(error, FileNotFoundError):
         return _note_of_file()
+    if isinstance(error, (TypeError, AttributeError)) and "'coroutine' object" in message:
+        return NOT_AWAITED
     return None
 
 
@@ -133,5 +149,5 @@ def packages():
             continue
         tops = {entry.partition("/")[0] for entry in entries if "/" in entry}
         found |= {top for top in tops if top.isidentifier() and not top.startswith("_")}
-    # `host` is the interpreter's own way to call tools, which is not used here.
+    # `host` is the way to call tools, and no package.
     return sorted(found - sys.stdlib_module_names - {"host"})

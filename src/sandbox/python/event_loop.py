@@ -1,20 +1,32 @@
-"""`asyncio` and thread pools without sockets and threads: a loop that waits only for timers, and work for threads that is
-done at once, by the caller."""
+"""`asyncio` and thread pools without sockets and threads: a loop that waits only for timers and for calls of tools, and work
+for threads that is done at once, by the caller."""
 
 import asyncio
 import concurrent.futures
 import concurrent.futures.thread
 import time
 
+import _sekisho_tool_calls
+
+# A loop that is never idle looks for ended calls this seldom: each look is a call of the host.
+BUSY_TURNS = 100
+
 
 class TimeLoop(asyncio.BaseEventLoop):
-    """Runs tasks, timers and callbacks. No external event can wake it."""
+    """Runs tasks, timers and callbacks. Only the end of a call of a tool can wake it."""
 
     def __init__(self):
         super().__init__()
         self._selector = self
+        self._busy_turns = 0
 
     def select(self, timeout):
+        if _sekisho_tool_calls.are_under_way():
+            self._busy_turns = self._busy_turns + 1 if timeout == 0 else 0
+            if self._busy_turns % BUSY_TURNS == 0:
+                # Ended calls set the results of futures, whose tasks the loop then runs.
+                _sekisho_tool_calls.wait(timeout)
+            return []
         if timeout is None:
             raise RuntimeError("deadlock: every task waits for another")
         if timeout > 0:

@@ -8,6 +8,9 @@ FENCE = "```"
 # `inspect.CO_COROUTINE`, without the import.
 CO_COROUTINE = 0x80
 
+# Whether the program that was compiled last awaits something outside of functions.
+awaits = False
+
 
 def compile_program(text, name, warn):
     """Code objects: the statements, and the last expression if there is one."""
@@ -16,10 +19,45 @@ def compile_program(text, name, warn):
     rewrite = getattr(sys, "_sekisho_rewrite", None)
     if rewrite:
         rewrite(tree)
+    if "gather" in text:
+        _StartTogether().visit(tree)
     expression = None
     if tree.body and isinstance(tree.body[-1], ast.Expr):
         expression = _compile(ast.Expression(tree.body.pop().value), name, "eval")
-    return [_compile(tree, name, "exec")] + ([expression] if expression else [])
+    codes = [_compile(tree, name, "exec")] + ([expression] if expression else [])
+    global awaits
+    awaits = any(code.co_flags & CO_COROUTINE for code in codes)
+    return codes
+
+
+class _StartTogether(ast.NodeTransformer):
+    """`tools.gather(tools.a(x), …)` starts its calls before it waits for any: `tools.gather(tools.a.start(x), …)`."""
+
+    def visit_Call(self, node):
+        self.generic_visit(node)
+        if _is_of_tools(node.func) and getattr(node.func, "attr", None) == "gather":
+            for argument in node.args:
+                _start(argument)
+        return node
+
+
+def _start(node):
+    if isinstance(node, ast.Starred):
+        _start(node.value)
+    elif isinstance(node, (ast.ListComp, ast.GeneratorExp)):
+        _start(node.elt)
+    elif isinstance(node, (ast.List, ast.Tuple)):
+        for element in node.elts:
+            _start(element)
+    elif isinstance(node, ast.Call) and _is_of_tools(node.func):
+        if getattr(node.func, "attr", None) not in ("gather", "search"):
+            node.func = ast.copy_location(ast.Attribute(node.func, "start", ast.Load()), node.func)
+
+
+def _is_of_tools(node):
+    """Whether an expression is `tools.NAME` or `tools[…]`."""
+    is_part = isinstance(node, (ast.Attribute, ast.Subscript))
+    return is_part and isinstance(node.value, ast.Name) and node.value.id == "tools"
 
 
 def run_compiled(codes, namespace):

@@ -1,6 +1,8 @@
 //! The harness under the machine's own Python (3.11 or later). What needs WebAssembly, numpy or pandas is covered by
 //! the tests of the whole sandbox.
 
+mod tools;
+
 use std::fs;
 use std::process::{Command, Output};
 

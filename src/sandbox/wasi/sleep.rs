@@ -1,5 +1,6 @@
 //! How a program sleeps: what it does not use of its memory goes back to the gateway until it goes on.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,10 +26,24 @@ impl Sleeper {
         if time < MIN_SLEEP {
             return tokio::time::sleep(time).await;
         }
+        self.rest(tokio::time::sleep(time), memory_bytes).await;
+    }
+
+    /// Waits for an event as it sleeps: while it waits longer than a moment, it gives memory back.
+    pub async fn wait<T>(&self, event: impl Future<Output = T>, memory_bytes: u64) -> T {
+        let mut event = pin!(event);
+        match tokio::time::timeout(MIN_SLEEP, event.as_mut()).await {
+            Ok(happened) => happened,
+            Err(_) => self.rest(event, memory_bytes).await,
+        }
+    }
+
+    async fn rest<T>(&self, event: impl Future<Output = T>, memory_bytes: u64) -> T {
         // Without the gateway the worker ends.
         let _ = self.gateway.send(FromWorker::Sleeping(self.job, memory_bytes));
-        tokio::time::sleep(time).await;
+        let happened = event.await;
         let _ = self.gateway.send(FromWorker::Waking(self.job));
         self.may_continue.notified().await;
+        happened
     }
 }

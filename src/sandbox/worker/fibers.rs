@@ -3,15 +3,14 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::Notify;
 
-use crate::sandbox::protocol::JobId;
+use crate::sandbox::protocol::{JobId, ToolReply};
 use crate::sandbox::worker::guest::Ended;
+use crate::sandbox::worker::host_call::ToolLink;
 
 pub(super) type Run = Pin<Box<dyn Future<Output = Ended>>>;
 
@@ -27,8 +26,7 @@ struct Slot {
     /// `None` once it was cancelled.
     run: Option<Run>,
     waker: Option<Waker>,
-    /// Notified when it may go on after a sleep.
-    may_continue: Arc<Notify>,
+    link: ToolLink,
 }
 
 /// Completes with the run's end, or with `None` when it was cancelled.
@@ -38,8 +36,8 @@ struct Fiber {
 }
 
 impl Fibers {
-    pub(super) fn add(&mut self, id: JobId, run: Run, may_continue: Arc<Notify>) {
-        let slot = Rc::new(RefCell::new(Slot { run: Some(run), waker: None, may_continue }));
+    pub(super) fn add(&mut self, id: JobId, run: Run, link: ToolLink) {
+        let slot = Rc::new(RefCell::new(Slot { run: Some(run), waker: None, link }));
         self.under_way.insert(id, Rc::clone(&slot));
         self.waiting.push(Fiber { id, slot });
     }
@@ -62,7 +60,14 @@ impl Fibers {
     /// Lets a run go on that has slept.
     pub(super) fn wake(&self, id: JobId) {
         if let Some(slot) = self.under_way.get(&id) {
-            slot.borrow().may_continue.notify_one();
+            slot.borrow().link.sleeper.may_continue.notify_one();
+        }
+    }
+
+    /// Gives a run what it has asked of tools.
+    pub(super) fn deliver(&self, id: JobId, reply: ToolReply) {
+        if let Some(slot) = self.under_way.get(&id) {
+            slot.borrow().link.inbox.deliver(reply);
         }
     }
 

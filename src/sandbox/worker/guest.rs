@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use tokio::sync::oneshot;
-use tokio::time::sleep;
+use tokio::time::sleep_until;
 use wasmtime::{Caller, Engine, Extern, Instance, InstancePre, Linker, Memory, Module, Store};
 
 use self::end::{Stopped, end_of};
@@ -28,6 +28,7 @@ use self::pooled_memory::{PooledMemory, Pristine};
 pub(super) use self::written_pages::PAGEMAP_SCAN;
 use super::host_call;
 use super::host_call::{HostCall, Spent};
+use crate::core::call::OpenTime;
 use crate::sandbox::engine::can_scan_pages;
 use crate::sandbox::protocol::{End, Outcome, Usage};
 use crate::sandbox::wasi;
@@ -105,7 +106,12 @@ impl fmt::Debug for Guest {
 pub struct Program {
     pub wasi: Wasi,
     pub host_call: HostCall,
+    /// Without the time in which it waits for tools.
     pub wall_time: Duration,
+    /// With that time.
+    pub total_time: Duration,
+    /// That time.
+    pub waited: Arc<OpenTime>,
     pub memory_bytes: u64,
     /// All output files of the program, together.
     pub output_bytes: u64,
@@ -202,9 +208,9 @@ impl Entered {
                 // Without a program the wait has no end: the owner drops all of this.
                 let Ok(program) = coming.await else { return std::future::pending().await };
                 output_bytes = program.output_bytes;
-                let wall_time = program.wall_time;
+                let limits = (program.wall_time, program.total_time, Arc::clone(&program.waited));
                 let _ = hand_in.send(State::of(program));
-                sleep(wall_time).await;
+                expire(limits).await;
             };
             let mut deadline = pin!(deadline);
             // The deadline first: polling it delivers the program.
@@ -313,6 +319,22 @@ async fn await_program(caller: &mut Caller<'_, State>) -> wasmtime::Result<()> {
 fn memory_of(instance: &Instance, store: &mut Store<State>) -> wasmtime::Result<Memory> {
     let memory = instance.get_memory(store, "memory");
     memory.ok_or_else(|| wasmtime::Error::msg("the module does not export its memory"))
+}
+
+/// Returns when a program's time is over: its own, in which it does not wait for tools, or all of it.
+async fn expire((wall_time, total_time, waited): (Duration, Duration, Arc<OpenTime>)) {
+    /// Shortest interval between looks at the time of a program that waits.
+    const LOOK_AGAIN: Duration = Duration::from_millis(10);
+    let begun = tokio::time::Instant::now();
+    let (mut end, last) = (begun + wall_time, begun + total_time);
+    loop {
+        sleep_until(end.min(last)).await;
+        let later = begun + wall_time + waited.total();
+        if end >= last || later <= end {
+            return;
+        }
+        end = later.max(end + LOOK_AGAIN);
+    }
 }
 
 /// Measures the processor time of a future, and of its longest step.

@@ -3,9 +3,10 @@
 //!
 //! A command, which cannot import it, exchanges the same frames [in files](file_channel).
 //!
-//! The program can send frames of its own: this only forges its own result.
+//! The program can send frames of its own: this only forges its own result, and calls [tools] that it may call anyhow.
 
 pub(super) mod file_channel;
+mod tools;
 
 use std::borrow::Cow;
 
@@ -13,17 +14,22 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 use serde_json::json;
+use serde_json::value::RawValue;
 use wasmtime::{AsContextMut, Caller, Extern};
 
+use self::tools::{Handled, MAX_CALL_BYTES, ToolFrame, Tools};
+pub use self::tools::{Inbox, ToolLink};
 use crate::sandbox::protocol::End;
 use crate::sandbox::wasi::{Errno, GuestMemory};
 
 /// The size of a frame without the result or pictures in it: the texts of an exception are the largest part.
 const FRAME_BYTES: u64 = 1 << 20;
-/// Maximum length of a frame that has neither a result nor a picture. Parsing blocks the worker's thread.
+/// Maximum length of a frame that has neither a result, nor a picture, nor a call. Parsing blocks the worker's thread.
 const SHORT_FRAME_BYTES: usize = 64 << 10;
 /// Only frames that begin with one of these may be longer; the harness writes them like this.
 const BEGINNINGS_OF_LONG: [&[u8]; 2] = [br#"{"v": 1, "id": 0, "op": "done""#, br#"{"v": 1, "id": 0, "op": "image""#];
+/// The same for calls of tools, which have a limit of their own.
+const BEGINNINGS_OF_CALLS: [&[u8]; 2] = [br#"{"v": 1, "id": 0, "op": "call""#, br#"{"v": 1, "id": 0, "op": "start""#];
 /// `host.call`'s result for an invalid frame or invalid addresses.
 const FAULT: i32 = -2;
 
@@ -52,6 +58,7 @@ pub struct HostCall {
     /// Of all long frames together, so that a program cannot have the host parse without end.
     frame_bytes_left: u64,
     calls_left: u32,
+    tools: Tools,
     /// What the run reported.
     pub left: Left,
 }
@@ -75,16 +82,32 @@ struct Frame<'a> {
     png: Option<Cow<'a, str>>,
     end: Option<ReportedEnd>,
     result: Option<String>,
+    #[serde(borrow)]
+    tool: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    args: Option<&'a RawValue>,
+    #[serde(borrow)]
+    identifier: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    query: Option<Cow<'a, str>>,
+    limit: Option<u32>,
+    ids: Option<Vec<u32>>,
+    timeout_ms: Option<u64>,
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Operation {
     Job,
     Image,
     Done,
+    /// Nothing is listed in advance: tools are searched for.
     List,
     Call,
+    Start,
+    Wait,
+    Describe,
+    Search,
 }
 
 /// How a run reports its end.
@@ -114,6 +137,7 @@ impl HostCall {
             image_bytes_left: image_bytes,
             frame_bytes_left: 0,
             calls_left: calls,
+            tools: Tools::default(),
             left: Left::default(),
         };
         // Base64 has four bytes for three.
@@ -121,28 +145,68 @@ impl HostCall {
         new
     }
 
+    /// The same for a program that may call tools so often.
+    #[must_use]
+    pub fn with_tools(self, link: ToolLink, calls: u32) -> Self {
+        Self { tools: Tools::new(link, calls), ..self }
+    }
+
     /// The longest frame with a result: quoting at most doubles it.
     fn result_frame_bytes(&self) -> u64 {
         FRAME_BYTES.saturating_add(self.result_bytes.saturating_mul(2))
     }
 
-    /// Handles a frame and returns the reply.
+    /// Handles a frame and returns the reply, unless the program has to wait for it.
     ///
     /// # Errors
     /// When a limit is exceeded, which ends the run.
-    pub fn answer(&mut self, frame: &[u8]) -> Result<Vec<u8>, Spent> {
-        if frame.len() > SHORT_FRAME_BYTES {
-            let may_be_long = BEGINNINGS_OF_LONG.iter().any(|beginning| frame.starts_with(beginning));
-            let left = self.frame_bytes_left.checked_sub(frame.len() as u64).filter(|_| may_be_long);
-            let Some(left) = left else { return Ok(refusal(0, "too_large", "the frame is too long")) };
-            self.frame_bytes_left = left;
+    fn handle(&mut self, frame: &[u8]) -> Result<Handled, Spent> {
+        if frame.len() > SHORT_FRAME_BYTES && !self.admits(frame) {
+            return Ok(Handled::Reply(refusal(0, "too_large", "the frame is too long")));
         }
         let Ok(frame) = serde_json::from_slice::<Frame<'_>>(frame) else {
-            return Ok(refusal(0, "protocol", "the frame is not a valid `host.call` request"));
+            let reply = refusal(0, "protocol", "the frame is not a valid `host.call` request");
+            return Ok(Handled::Reply(reply));
         };
         if frame.v != 1 {
-            return Ok(refusal(frame.id, "protocol", "only version 1 is supported"));
+            return Ok(Handled::Reply(refusal(frame.id, "protocol", "only version 1 is supported")));
         }
+        if !matches!(frame.op, Operation::Job | Operation::Image | Operation::Done) {
+            return Ok(self.handle_tools(frame));
+        }
+        self.reply(frame).map(Handled::Reply)
+    }
+
+    fn handle_tools(&mut self, frame: Frame<'_>) -> Handled {
+        let Frame { id, op, tool, args, identifier, query, limit, ids, timeout_ms, .. } = frame;
+        if self.left.end.is_some() {
+            return Handled::Reply(refusal(id, "denied", "the program has ended"));
+        }
+        self.tools.handle(&op, ToolFrame { id, tool, args, identifier, query, limit, ids, timeout_ms })
+    }
+
+    /// Whether a frame may be as long as it is.
+    fn admits(&mut self, frame: &[u8]) -> bool {
+        let begins_with = |beginnings: &[&[u8]]| beginnings.iter().any(|beginning| frame.starts_with(beginning));
+        if begins_with(&BEGINNINGS_OF_CALLS) {
+            return frame.len() <= MAX_CALL_BYTES && self.tools.admit(frame.len());
+        }
+        let left = self.frame_bytes_left.checked_sub(frame.len() as u64).filter(|_| begins_with(&BEGINNINGS_OF_LONG));
+        let Some(left) = left else { return false };
+        self.frame_bytes_left = left;
+        true
+    }
+
+    /// Handles a frame of a program for which nothing can be waited.
+    fn answer(&mut self, frame: &[u8]) -> Result<Vec<u8>, Spent> {
+        Ok(match self.handle(frame)? {
+            Handled::Reply(reply) => reply,
+            Handled::Wait(_) => refusal(0, "denied", "this program cannot wait for tools"),
+        })
+    }
+
+    /// The reply to a frame of the harness.
+    fn reply(&mut self, frame: Frame<'_>) -> Result<Vec<u8>, Spent> {
         match (frame.op, frame.png, frame.end) {
             (Operation::Job, ..) => return Ok(self.job(frame.id)),
             (Operation::Image, Some(png), _) => {
@@ -154,9 +218,6 @@ impl HostCall {
                 self.take_result(frame.result.as_ref().map_or(0, String::len))?;
                 self.left.end = Some(end.into());
                 self.left.result = frame.result;
-            }
-            (Operation::List | Operation::Call, ..) => {
-                return Ok(refusal(frame.id, "denied", "tools cannot be called from inside the sandbox"));
             }
             _ => return Ok(refusal(frame.id, "protocol", "the frame has no `png` or no `end`")),
         }
@@ -232,13 +293,21 @@ pub async fn call<T: Send + 'static>(
     (at, length, out, length_out): (u32, u32, u32, u32),
 ) -> wasmtime::Result<i32> {
     view(caller.data_mut()).count_call()?;
-    let answer = with_memory(caller, |memory, data| {
+    let handled = with_memory(caller, |memory, data| {
         memory.bytes(out, 4)?;
         memory.bytes(length_out, 4)?;
-        Ok(view(data).answer(memory.bytes(at, length)?))
+        let handled = view(data).handle(memory.bytes(at, length)?);
+        Ok((handled, memory.0.len() as u64))
     });
-    let Ok(answer) = answer else { return Ok(FAULT) };
-    give(caller, &answer?, out, length_out).await
+    let Ok((handled, memory_bytes)) = handled else { return Ok(FAULT) };
+    let answer = match handled? {
+        Handled::Reply(answer) => answer,
+        Handled::Wait(wait) => {
+            let reply = wait.reply(memory_bytes).await;
+            view(caller.data_mut()).tools.end_wait(&wait, reply)
+        }
+    };
+    give(caller, &answer, out, length_out).await
 }
 
 async fn give<T: Send + 'static>(
@@ -272,101 +341,4 @@ fn with_memory<T: 'static, R>(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn text(answer: Result<Vec<u8>, Spent>) -> String {
-        String::from_utf8(answer.unwrap()).unwrap()
-    }
-
-    /// A picture that is eight bytes long.
-    const SMALLEST: &str = "iVBORw0KGgo=";
-
-    fn image(base64: &str) -> Vec<u8> {
-        format!(r#"{{"v": 1, "id": 0, "op": "image", "png": "{base64}"}}"#).into_bytes()
-    }
-
-    fn kind_of(answer: Result<Vec<u8>, Spent>) -> String {
-        let answer: serde_json::Value = serde_json::from_slice(&answer.unwrap()).unwrap();
-        answer["error"]["kind"].as_str().unwrap_or("none").to_owned()
-    }
-
-    #[test]
-    fn the_program_is_delivered_and_its_result_and_pictures_are_received() {
-        let mut host_call = HostCall::new("1+1".to_owned(), 8, 8, 9);
-        let job = text(host_call.answer(br#"{"v":1,"id":7,"op":"job"}"#));
-        let job: serde_json::Value = serde_json::from_str(&job).unwrap();
-        assert_eq!(job, json!({"v": 1, "id": 7, "ok": true, "value": {"code": "1+1", "result_bytes": 8}}));
-        host_call.answer(&image(SMALLEST)).unwrap();
-        host_call.answer(br#"{"v":1,"op":"done","end":{"kind":"exited","code":3},"result":"2"}"#).unwrap();
-        let left =
-            Left { end: Some(End::Exited { code: 3 }), result: Some("2".to_owned()), images: vec![PNG.to_vec()] };
-        assert_eq!(host_call.left, left);
-    }
-
-    #[test]
-    fn a_result_over_the_limit_ends_the_run() {
-        let mut host_call = HostCall::new(String::new(), 4, 9, 9);
-        let done = host_call.answer(br#"{"v":1,"op":"done","end":{"kind":"exited","code":0},"result":"22222"}"#);
-        assert_eq!(done, Err(Spent("result_bytes")));
-    }
-
-    #[test]
-    fn pictures_that_do_not_fit_or_are_none_are_left_out() {
-        let mut host_call = HostCall::new(String::new(), 4, 20, 99);
-        assert_eq!(kind_of(host_call.answer(&image("UE5H"))), "invalid_arguments", "it is no PNG file");
-        for expected in ["none", "none", "too_large"] {
-            assert_eq!(kind_of(host_call.answer(&image(SMALLEST))), expected);
-        }
-        assert_eq!(host_call.left.images.len(), 2);
-        let mut host_call = HostCall::new(String::new(), 4, 1 << 20, 99);
-        let refused = (0..20).filter(|_| kind_of(host_call.answer(&image(SMALLEST))) == "too_large").count();
-        assert_eq!((host_call.left.images.len(), refused), (16, 4));
-    }
-
-    #[test]
-    fn only_results_and_pictures_are_long_and_together_they_are_bounded() {
-        let padding = " ".repeat(SHORT_FRAME_BYTES);
-        let mut host_call = HostCall::new(String::new(), 4, 1 << 20, 99);
-        for frame in [format!(r#"{{"v": 1, "op": "job"{padding}}}"#), format!(r#"{{"v": 1, "id": "{padding}"}}"#)] {
-            assert_eq!(kind_of(host_call.answer(frame.as_bytes())), "too_large");
-        }
-        let long = image(&"A".repeat(1 << 20));
-        let kinds: Vec<_> = (0..9).map(|_| kind_of(host_call.answer(&long))).collect();
-        assert_eq!(kinds[0], "invalid_arguments", "it was parsed");
-        assert_eq!(kinds[8], "too_large", "no longer");
-    }
-
-    #[test]
-    fn the_texts_of_an_exception_are_bounded() {
-        let long = "é".repeat(200 << 10);
-        let frame = format!(
-            r#"{{"v": 1, "id": 0, "op": "done", "end": {{"kind": "exception", "type": "{long}", "message": "{long}", "traceback": "{long}"}}}}"#
-        );
-        let mut host_call = HostCall::new(String::new(), 1 << 20, 0, 9);
-        host_call.answer(frame.as_bytes()).unwrap();
-        let Some(End::Exception { kind, message, traceback, .. }) = host_call.left.end else { panic!("no end") };
-        assert!(kind.len() + message.len() + traceback.len() <= 145 << 10);
-    }
-
-    #[test]
-    fn an_invalid_frame_is_answered_with_its_kind_of_error() {
-        let cases: [(&[u8], &str); 9] = [
-            (b"", "protocol"),
-            (b"\xff\x00", "protocol"),
-            (br#"{"v":1,"op":"fork"}"#, "protocol"),
-            (br#"{"v":1,"id":"a text","op":"job"}"#, "protocol"),
-            (br#"{"v":1,"op":"image"}"#, "protocol"),
-            (br#"{"v":2,"op":"job"}"#, "protocol"),
-            (br#"{"v":1,"op":"image","png":"*"}"#, "invalid_arguments"),
-            (br#"{"v":1,"op":"list"}"#, "denied"),
-            (br#"{"v":1,"op":"call","tool":"t","args":{}}"#, "denied"),
-        ];
-        for (frame, kind) in cases {
-            let answered = kind_of(HostCall::new(String::new(), 8, 8, 9).answer(frame));
-            assert_eq!(answered, kind, "{}", String::from_utf8_lossy(frame));
-        }
-        let nested = format!(r#"{{"v":1,"op":"call","args":{}"#, "[".repeat(1 << 10));
-        assert!(text(HostCall::new(String::new(), 8, 8, 9).answer(nested.as_bytes())).contains("protocol"));
-    }
-}
+mod tests;

@@ -11,9 +11,9 @@ use crate::sandbox::interpreter::Kind;
 use crate::sandbox::mounts::Mounts;
 use crate::sandbox::prepare::Prepared;
 use crate::sandbox::protocol::{GuestFile, Job};
-use crate::sandbox::wasi::{Limits, Sleeper, Start, Wasi};
+use crate::sandbox::wasi::{Limits, Start, Wasi};
 use crate::sandbox::worker::guest::{Entry, Guest, Program, Template};
-use crate::sandbox::worker::host_call::{HostCall, file_channel};
+use crate::sandbox::worker::host_call::{HostCall, ToolLink, file_channel};
 use crate::sandbox::{owner_only_files, python};
 
 /// A loaded module, and an instance of it that waits for its program.
@@ -91,10 +91,9 @@ impl Profile {
     ///
     /// # Errors
     /// What the job requests that is not available.
-    pub(super) async fn begin(&mut self, job: Job, sleeper: Sleeper) -> Result<Run, String> {
-        let mut program =
-            self.environment.program(job).map_err(|error| format!("the call's files cannot be placed: {error}"))?;
-        program.wasi.sleeper = Some(sleeper);
+    pub(super) async fn begin(&mut self, job: Job, link: ToolLink) -> Result<Run, String> {
+        let program = self.environment.program(job, link);
+        let program = program.map_err(|error| format!("the call's files cannot be placed: {error}"))?;
         let guest = match self.ready.take() {
             Some(guest) => guest,
             None => self.template.guest().await.map_err(|error| format!("{error:#}"))?,
@@ -111,7 +110,7 @@ impl GuestEnvironment {
         }
     }
 
-    fn program(&self, job: Job) -> Result<Program, FileError> {
+    fn program(&self, job: Job, link: ToolLink) -> Result<Program, FileError> {
         let limits = job.limits;
         let (mut files, folders) = self.mounts.place(Quota { bytes: limits.file_bytes, nodes: limits.max_files })?;
         for (path, content) in &self.data_files {
@@ -120,9 +119,11 @@ impl GuestEnvironment {
         for file in job.files {
             place_input(&mut files, &file.path, file.content.into())?;
         }
-        let host_call = HostCall::new(job.code, limits.result_bytes, limits.image_bytes, limits.host_calls);
+        let mut host_call = HostCall::new(job.code, limits.result_bytes, limits.image_bytes, limits.host_calls);
         if self.kind == Kind::Command {
             file_channel::place(&mut files, &host_call)?;
+        } else if limits.tool_calls > 0 {
+            host_call = host_call.with_tools(link.clone(), limits.tool_calls);
         }
         let arguments = self.arguments.clone();
         let start = Start { arguments, environment: self.environment.clone(), stdin: job.stdin.into(), folders };
@@ -131,10 +132,14 @@ impl GuestEnvironment {
             max_open_files: limits.max_open_files,
             random_bytes: limits.random_bytes,
         };
+        let mut wasi = Wasi::new(files, start, system)?;
+        wasi.sleeper = Some(link.sleeper);
         Ok(Program {
-            wasi: Wasi::new(files, start, system)?,
+            wasi,
             host_call,
             wall_time: limits.wall_time,
+            total_time: limits.total_time,
+            waited: link.waited,
             memory_bytes: limits.memory_bytes,
             output_bytes: limits.file_bytes,
         })

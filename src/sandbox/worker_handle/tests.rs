@@ -5,6 +5,8 @@ use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream as BlockingStream;
 
+use futures_util::future::BoxFuture;
+
 use super::super::admission::Admission;
 use super::super::interpreter::Kind;
 use super::super::prepare::Prepared;
@@ -13,7 +15,7 @@ use crate::core::call::{Deadline, SentFlag};
 use crate::core::caller::Owner;
 use crate::infra::metrics::SandboxMetrics;
 use crate::sandbox::capacity::Capacity;
-use crate::sandbox::protocol::{Captured, End, JobLimits, Load, Usage};
+use crate::sandbox::protocol::{Captured, End, JobLimits, Load, ToolQuestion, ToolReply, Usage};
 
 /// Not a test: the process that `WorkerHandle::start` starts below. Run directly, its standard input is not a socket, and
 /// it exits at once. The code of a job names what it does.
@@ -38,6 +40,12 @@ fn as_a_worker() {
                     say(&mut gateway, &FromWorker::Waking(job.id));
                 }
                 "hang, deaf" => deaf = true,
+                asks if asks.starts_with("ask ") => {
+                    for number in 0..asks["ask ".len()..].parse().unwrap() {
+                        let question = ToolQuestion::Describe(number.to_string());
+                        say(&mut gateway, &FromWorker::Ask(job.id, Box::new(ToolRequest { number, question })));
+                    }
+                }
                 "environment" => {
                     let variables = std::env::vars().map(|(name, _)| name).collect::<Vec<_>>().join(" ");
                     say(&mut gateway, &FromWorker::Done(job.id, Box::new(outcome(End::Exited { code: 0 }, variables))));
@@ -53,6 +61,11 @@ fn as_a_worker() {
             ToWorker::Continue(id) => {
                 let end = End::Exited { code: 0 };
                 say(&mut gateway, &FromWorker::Done(id, Box::new(outcome(end, "AWAKE".to_owned()))));
+            }
+            ToWorker::Answer(id, reply) => {
+                let end = End::Exited { code: 0 };
+                let text = String::from_utf8(reply.json).unwrap();
+                say(&mut gateway, &FromWorker::Done(id, Box::new(outcome(end, text))));
             }
             ToWorker::Cancel(_) | ToWorker::Load(_) => {}
         }
@@ -92,6 +105,7 @@ pub(in crate::sandbox) fn job(code: &str) -> Job {
         files: Vec::new(),
         limits: JobLimits {
             wall_time: Duration::from_secs(1),
+            total_time: Duration::from_secs(1),
             memory_bytes: 1,
             stream_bytes: 1,
             result_bytes: 1,
@@ -101,6 +115,7 @@ pub(in crate::sandbox) fn job(code: &str) -> Job {
             max_open_files: 1,
             random_bytes: 1,
             host_calls: 1,
+            tool_calls: 1,
         },
     }
 }
@@ -155,8 +170,8 @@ async fn each_job_gets_its_own_answer() {
     let (worker, admission) = (worker().await, admission());
     assert_eq!(worker.missing_protections, ["seccomp"]);
     let (left, right) = tokio::join!(
-        async { worker.run(job("left"), room(&admission).await, &SentFlag::default()).await.unwrap() },
-        async { worker.run(job("right"), room(&admission).await, &SentFlag::default()).await.unwrap() },
+        async { worker.run(job("left"), room(&admission).await, &SentFlag::default(), None).await.unwrap() },
+        async { worker.run(job("right"), room(&admission).await, &SentFlag::default(), None).await.unwrap() },
     );
     assert_eq!((left.result.unwrap(), right.result.unwrap()), ("LEFT".into(), "RIGHT".into()));
     assert_eq!((worker.in_flight(), admission.in_use()), (Some(0), (0, 0)));
@@ -166,12 +181,13 @@ async fn each_job_gets_its_own_answer() {
 async fn a_job_too_long_for_a_frame_fails_alone() {
     let (worker, admission) = (worker().await, admission());
     let (long, sent) = (job(&"x".repeat(256 << 20)), SentFlag::default());
-    let (long, short) = tokio::join!(async { worker.run(long, room(&admission).await, &sent).await.unwrap() }, async {
-        worker.run(job("short"), room(&admission).await, &SentFlag::default()).await.unwrap()
-    },);
+    let (long, short) =
+        tokio::join!(async { worker.run(long, room(&admission).await, &sent, None).await.unwrap() }, async {
+            worker.run(job("short"), room(&admission).await, &SentFlag::default(), None).await.unwrap()
+        },);
     assert_eq!(long.end, End::Output("frame_bytes".to_owned()));
     assert_eq!(short.result.unwrap(), "SHORT");
-    let next = worker.run(job("next"), room(&admission).await, &SentFlag::default()).await.unwrap();
+    let next = worker.run(job("next"), room(&admission).await, &SentFlag::default(), None).await.unwrap();
     assert_eq!(next.result.unwrap(), "NEXT", "the worker continues");
     assert_eq!((worker.in_flight(), admission.in_use()), (Some(0), (0, 0)));
 }
@@ -179,23 +195,23 @@ async fn a_job_too_long_for_a_frame_fails_alone() {
 #[tokio::test]
 async fn a_worker_has_no_environment() {
     let worker = worker().await;
-    let seen = worker.run(job("environment"), room(&admission()).await, &SentFlag::default()).await.unwrap();
+    let seen = worker.run(job("environment"), room(&admission()).await, &SentFlag::default(), None).await.unwrap();
     assert_eq!(seen.result.unwrap(), "");
 }
 
 #[tokio::test]
 async fn a_worker_that_exits_fails_its_jobs_and_frees_their_capacity() {
     let (worker, admission) = (worker().await, admission());
-    let (hanging, dying) =
-        tokio::join!(async { worker.run(job("hang"), room(&admission).await, &SentFlag::default()).await }, async {
-            worker.run(job("die"), room(&admission).await, &SentFlag::default()).await
-        },);
+    let (hanging, dying) = tokio::join!(
+        async { worker.run(job("hang"), room(&admission).await, &SentFlag::default(), None).await },
+        async { worker.run(job("die"), room(&admission).await, &SentFlag::default(), None).await },
+    );
     for end in [hanging, dying] {
         assert_eq!(end.unwrap_err().code(), ErrorCode::SandboxTrap);
     }
     worker.gone().await;
     assert_eq!((worker.in_flight(), admission.in_use()), (None, (0, 0)));
-    let late = worker.run(job("late"), room(&admission).await, &SentFlag::default()).await;
+    let late = worker.run(job("late"), room(&admission).await, &SentFlag::default(), None).await;
     assert_eq!(late.unwrap_err().code(), ErrorCode::SandboxTrap, "no further job is taken");
 }
 
@@ -203,11 +219,11 @@ async fn a_worker_that_exits_fails_its_jobs_and_frees_their_capacity() {
 async fn a_cancelled_job_keeps_its_capacity_until_it_has_stopped() {
     let (worker, admission) = (worker().await, admission());
     let ticket = room(&admission).await;
-    let waited = timeout(Duration::from_millis(50), worker.run(job("hang"), ticket, &SentFlag::default())).await;
+    let waited = timeout(Duration::from_millis(50), worker.run(job("hang"), ticket, &SentFlag::default(), None)).await;
     assert!(waited.is_err());
     assert_eq!(admission.in_use(), (1, 0), "the worker has not confirmed yet that it stopped");
     eventually("the capacity of a cancelled job is free", || admission.in_use() == (0, 0)).await;
-    let next = worker.run(job("next"), room(&admission).await, &SentFlag::default()).await.unwrap();
+    let next = worker.run(job("next"), room(&admission).await, &SentFlag::default(), None).await.unwrap();
     assert_eq!(next.result.unwrap(), "NEXT", "the worker continues");
 }
 
@@ -216,7 +232,9 @@ async fn a_worker_that_does_not_stop_a_cancelled_job_is_ended() {
     let (worker, admission) = (worker().await, admission());
     let ticket = room(&admission).await;
     assert!(
-        timeout(Duration::from_millis(50), worker.run(job("hang, deaf"), ticket, &SentFlag::default())).await.is_err()
+        timeout(Duration::from_millis(50), worker.run(job("hang, deaf"), ticket, &SentFlag::default(), None))
+            .await
+            .is_err()
     );
     timeout(Duration::from_secs(10), worker.gone()).await.expect("it is ended");
     assert_eq!(admission.in_use(), (0, 0));
@@ -227,7 +245,7 @@ async fn a_stopped_worker_is_gone_with_its_jobs() {
     let (worker, admission) = (worker().await, admission());
     let ticket = room(&admission).await;
     let sent = SentFlag::default();
-    let (end, ()) = tokio::join!(worker.run(job("hang"), ticket, &sent), async { worker.stop() });
+    let (end, ()) = tokio::join!(worker.run(job("hang"), ticket, &sent, None), async { worker.stop() });
     assert_eq!(end.unwrap_err().code(), ErrorCode::SandboxTrap);
     timeout(Duration::from_secs(10), worker.gone()).await.expect("it is gone");
 }
@@ -263,8 +281,46 @@ async fn a_job_that_sleeps_gives_memory_back_and_goes_on_when_there_is_memory_ag
         drop((others, of_job));
     };
     // In this order: the request is in the queue before the job begins.
-    let (freed, run) = (Box::pin(freed), Box::pin(worker.run(job, ticket, &sent)));
+    let (freed, run) = (Box::pin(freed), Box::pin(worker.run(job, ticket, &sent, None)));
     let ((), outcome) = tokio::join!(biased; freed, run);
     assert_eq!(outcome.unwrap().result.unwrap(), "AWAKE");
     assert_eq!((admission.in_use(), admission.load().memory_bytes), ((0, 0), 0));
+}
+
+/// Answers the question with its number, once all questions of `expected` have been asked.
+struct Tools {
+    expected: tokio::sync::Barrier,
+    answered: u32,
+}
+
+impl ToolHost for Tools {
+    fn answer(&self, request: ToolRequest) -> BoxFuture<'_, ToolReply> {
+        Box::pin(async move {
+            self.expected.wait().await;
+            match request.number == self.answered {
+                true => ToolReply { number: request.number, is_ok: true, json: b"\"answered\"".to_vec() },
+                false => std::future::pending().await,
+            }
+        })
+    }
+}
+
+#[tokio::test]
+async fn questions_of_a_program_are_answered_at_the_same_time() {
+    let (worker, admission) = (worker().await, admission());
+    let tools = Tools { expected: tokio::sync::Barrier::new(3), answered: 1 };
+    let sent = SentFlag::default();
+    let ended = worker.run(job("ask 3"), room(&admission).await, &sent, Some(&tools)).await.unwrap();
+    assert_eq!(ended.result.unwrap(), "\"answered\"");
+    assert_eq!(admission.in_use(), (0, 0));
+}
+
+#[tokio::test]
+async fn a_worker_that_asks_more_than_programs_may_is_ended() {
+    let (worker, admission) = (worker().await, admission());
+    let tools = Tools { expected: tokio::sync::Barrier::new(1_000), answered: 0 };
+    let sent = SentFlag::default();
+    let ended = worker.run(job("ask 200"), room(&admission).await, &sent, Some(&tools)).await;
+    assert_eq!(ended.unwrap_err().code(), ErrorCode::SandboxTrap);
+    timeout(Duration::from_secs(10), worker.gone()).await.expect("it is ended");
 }

@@ -36,8 +36,10 @@ const MAX_OPEN_FILES: u32 = 64;
 /// A generator is seeded with 32 bytes; this is enough for keys and samples without draining the host.
 const MAX_RANDOM_BYTES: u64 = 16 << 20;
 
-/// Of one run, including the harness's own.
+/// Of one run, including the harness's own and without those for calls of tools.
 const MAX_HOST_CALLS: u32 = 1_000;
+/// A call of a tool is started, and waited for several times where a program does something else meanwhile.
+const HOST_CALLS_PER_CALL: u32 = 10;
 
 /// The sandbox has its own fair queue between callers, so calls wait there and not before it.
 const MAX_CONCURRENT: u32 = 1_000;
@@ -53,10 +55,10 @@ pub(super) fn definition(
     ToolDefinition {
         metadata: Metadata {
             name: "python_executor".into(),
-            description: if profiles.len() > 1 { DESCRIPTION } else { DESCRIPTION_OF_PLAIN }.into(),
+            description: description(config, profiles),
             category: "code".into(),
             rate_limit: 60, // E49
-            timeout_seconds: config.timeout_seconds,
+            timeout_seconds: config.max_seconds(),
             memory_limit_mb: config.memory_limit_mb,
             // Base64 of the files and pictures, and the texts around them.
             max_output_bytes: 2
@@ -81,11 +83,24 @@ const DESCRIPTION: &str = "Runs Python 3 with numpy, pandas, scipy, matplotlib a
                            than numpy and pandas return have 32 bits: convert them with .astype('int64') before \
                            arithmetic with large numbers.";
 
+/// What programs of the bundled interpreter can do besides.
+const DESCRIPTION_OF_CODE_MODE: &str = " `from host import tools` calls the other tools: tools.NAME(argument=value) returns \
+                                        the result, tools.search(\"task\") finds tools, help(tools.NAME) explains \
+                                        one, and tools.gather(tools.a(x=1), tools.b(y=2)) runs calls in parallel.";
+
 /// For a custom interpreter, whose packages are unknown.
 const DESCRIPTION_OF_PLAIN: &str = "Runs Python 3 in a fresh interpreter without network. Nothing is kept between calls. \
                                     The value of the last expression comes back as `result`, and files written to the \
                                     working directory, /output, as `files`. Files sent along, and those of the \
                                     session's workspace, are in the working directory by their names, and under /input.";
+
+fn description(config: &SandboxConfig, profiles: &[&str]) -> String {
+    match (profiles.len() > 1, config.code_mode.enabled) {
+        (true, true) => [DESCRIPTION, DESCRIPTION_OF_CODE_MODE].concat(),
+        (true, false) => DESCRIPTION.to_owned(),
+        (false, _) => DESCRIPTION_OF_PLAIN.to_owned(),
+    }
+}
 
 fn parameters(config: &SandboxConfig, profiles: &[&str]) -> Value {
     json!({
@@ -120,7 +135,7 @@ fn parameters(config: &SandboxConfig, profiles: &[&str]) -> Value {
                                 everything."
             },
             "timeout_seconds": {
-                "type": "number", "exclusiveMinimum": 0, "maximum": config.timeout_seconds,
+                "type": "number", "exclusiveMinimum": 0, "maximum": config.max_seconds(),
                 "description": "Stop the run after this long."
             }
         },
@@ -167,6 +182,14 @@ fn output_schema() -> Value {
     })
 }
 
+fn max_tool_calls(config: &SandboxConfig) -> u32 {
+    if config.code_mode.enabled { config.code_mode.max_calls } else { 0 }
+}
+
+fn max_host_calls(config: &SandboxConfig) -> u32 {
+    MAX_HOST_CALLS.saturating_add(max_tool_calls(config).saturating_mul(HOST_CALLS_PER_CALL))
+}
+
 struct PythonExecutor {
     config: SandboxConfig,
     run: Arc<dyn RunPython>,
@@ -179,7 +202,7 @@ impl Executor for PythonExecutor {
             let mut job = self.job(&attempt, &read_arguments(arguments)?)?;
             self.add_workspace(&attempt, &mut job.files).await?;
             let Attempt { call, deadline, max_output_bytes, .. } = attempt;
-            let outcome = self.run.run(call.on_behalf(), job, deadline).await?;
+            let outcome = self.run.run(call, job, deadline).await?;
             answer(&outcome, &self.config, max_output_bytes)
         })
     }
@@ -215,6 +238,8 @@ impl PythonExecutor {
     fn job(&self, attempt: &Attempt<'_>, request: &Request<'_>) -> Result<Job, CallError> {
         let left = attempt.deadline.remaining();
         let requested = request.timeout_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        let total_time = requested.map_or(left, |requested| requested.min(left));
+        let own_time = Duration::from_secs(self.config.timeout_seconds.into());
         let files = request.files.iter().enumerate().map(|(index, file)| file.read(index));
         let files = files.collect::<Result<Vec<_>, _>>()?;
         self.check_places(&files)?;
@@ -225,7 +250,8 @@ impl PythonExecutor {
             stdin: request.stdin.into(),
             files,
             limits: JobLimits {
-                wall_time: requested.map_or(left, |requested| requested.min(left)),
+                wall_time: total_time.min(own_time),
+                total_time,
                 memory_bytes: attempt.memory_limit_bytes as u64,
                 stream_bytes: u64::from(self.config.max_stream_bytes),
                 result_bytes: u64::from(self.config.max_result_bytes),
@@ -234,7 +260,8 @@ impl PythonExecutor {
                 max_files: MAX_FILES,
                 max_open_files: MAX_OPEN_FILES,
                 random_bytes: MAX_RANDOM_BYTES,
-                host_calls: MAX_HOST_CALLS,
+                host_calls: max_host_calls(&self.config),
+                tool_calls: max_tool_calls(&self.config),
             },
         })
     }

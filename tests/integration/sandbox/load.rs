@@ -136,7 +136,7 @@ async fn two_hundred_calls_of_250_megabytes_are_refused_and_not_killed() {
 /// Memory for four runs at once, of what a run may use.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sleeping_run_leaves_memory_to_others() {
-    let app = PythonApp::with("memory_limit_mb: 384", "max_memory_mb: 1700").await;
+    let app = PythonApp::with("memory_limit_mb: 384", "max_memory_mb: 1830").await;
     let held = "x = bytearray(b'x') * (20 << 20)\nimport time\ntime.sleep(8)\nlen(x)";
     let sleeping = join_all((0..8).map(|_| app.call(json!({"code": held}))));
     let others = async {

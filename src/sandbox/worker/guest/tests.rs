@@ -8,8 +8,9 @@ use super::*;
 use crate::core::slack::slack;
 use crate::sandbox::engine::{InstancePool, engine};
 use crate::sandbox::files::{Files, Quota, ROOT};
-use crate::sandbox::protocol::GuestFile;
-use crate::sandbox::wasi::{Limits, Start};
+use crate::sandbox::protocol::{GuestFile, ToolReply};
+use crate::sandbox::wasi::{Limits, Sleeper, Start};
+use crate::sandbox::worker::host_call::ToolLink;
 
 const MEMORY_BYTES: u64 = 2 << 20;
 
@@ -18,6 +19,7 @@ const JOB: (u32, &str) = (1024, r#"{"v":1,"op":"job"}"#);
 const DONE: (u32, &str) = (1280, r#"{"v":1,"op":"done","end":{"kind":"exited","code":0},"result":"2"}"#);
 const OUT_OF_MEMORY: (u32, &str) =
     (1536, r#"{"v":1,"op":"done","end":{"kind":"exception","type":"_ArrayMemoryError","message":"","traceback":""}}"#);
+const CALL: (u32, &str) = (2304, r#"{"v":1,"op":"call","tool":"t"}"#);
 const WRONG_VALUE: (u32, &str) =
     (1792, r#"{"v":1,"op":"done","end":{"kind":"exception","type":"ValueError","message":"","traceback":""}}"#);
 
@@ -53,6 +55,8 @@ fn program() -> Program {
         wasi: Wasi::new(files, start, Limits { stream_bytes: 64, max_open_files: 4, random_bytes: 64 }).unwrap(),
         host_call: HostCall::new("1+1".to_owned(), 64, 64, 3),
         wall_time: Duration::from_millis(200),
+        total_time: Duration::from_millis(200),
+        waited: Arc::default(),
         memory_bytes: MEMORY_BYTES,
         output_bytes: 4096,
     }
@@ -71,7 +75,7 @@ fn send((at, text): (u32, &str)) -> String {
 async fn guest(turn: &str) -> (wasmtime::Result<Guest>, Ticker) {
     let engine = engine(InstancePool { instances: 2, memory_bytes: 8 << 20 }).unwrap();
     let ticker = Ticker::new(&engine);
-    let frames = [JOB, DONE, OUT_OF_MEMORY, WRONG_VALUE].map(data).join(" ");
+    let frames = [JOB, DONE, OUT_OF_MEMORY, WRONG_VALUE, CALL].map(data).join(" ");
     let text = format!(
         r#"(module
             (import "host" "call" (func $call (param i32 i32 i32 i32) (result i32)))
@@ -168,6 +172,30 @@ async fn an_endless_loop_is_stopped_in_time_and_yields_to_others() {
     assert!(outcome.usage.cpu_time > Duration::from_millis(50), "{:?}", outcome.usage);
     let waited = other.await.unwrap();
     assert!(waited < outcome.usage.wall_time + slack(Duration::from_secs(1)), "{waited:?}");
+}
+
+/// A program that calls a tool, which takes longer than the program's own time; `total_time` is that of both.
+async fn calling(total_time: Duration) -> End {
+    let (gateway, _asked) = tokio::sync::mpsc::unbounded_channel();
+    let sleeper = Sleeper { job: 1, gateway, may_continue: Arc::default() };
+    let link = ToolLink { sleeper, inbox: Arc::default(), waited: Arc::default() };
+    let host_call = program().host_call.with_tools(link.clone(), 1);
+    let program = Program { host_call, total_time, waited: Arc::clone(&link.waited), ..program() };
+    let later = program.wall_time * 3;
+    let answering = async {
+        tokio::time::sleep(later).await;
+        link.inbox.deliver(ToolReply { number: 0, is_ok: true, json: b"1".to_vec() });
+        link.sleeper.may_continue.notify_one();
+    };
+    let turn = format!("{} {} (i32.const 0)", send(CALL), send(DONE));
+    let (outcome, ()) = tokio::join!(run(&turn, program), answering);
+    outcome.end
+}
+
+#[tokio::test]
+async fn waiting_for_a_tool_is_not_counted_as_the_programs_own_time() {
+    assert_eq!(calling(slack(Duration::from_secs(10))).await, End::Exited { code: 0 });
+    assert_eq!(calling(program().wall_time * 2).await, End::Timeout);
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Map, Value, json};
 
-use super::{MAX_HOST_CALLS, MAX_RANDOM_BYTES};
+use super::{MAX_RANDOM_BYTES, max_host_calls};
 use crate::config::SandboxConfig;
 use crate::core::call::ToolOutput;
 use crate::core::error::{CallError, Detail, ErrorCode};
@@ -86,7 +86,10 @@ fn at_limit(limit: &str, config: &SandboxConfig) -> String {
             format!("the program read more than {MAX_RANDOM_BYTES} random bytes; use a generator with a seed")
         }
         "host_calls" => {
-            format!("the program called the host more than {MAX_HOST_CALLS} times; it need not call it at all")
+            let most = max_host_calls(config);
+            format!(
+                "the program called the host more than {most} times; call fewer tools, and wait for them less often"
+            )
         }
         _ => "the program's output is too long to be handed over; return less".to_owned(),
     }

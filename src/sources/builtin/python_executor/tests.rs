@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::config::WorkspaceConfig;
-use crate::core::call::{CallContext, Caller, Deadline, OnBehalf, ToolOutput, Via};
+use crate::core::call::{CallContext, Caller, Deadline, ToolOutput, Via};
 use crate::sandbox::Running;
 use crate::sandbox::protocol::{Captured, End, Outcome, Usage};
 use crate::sources::builtin::file_write;
@@ -16,7 +16,7 @@ struct StandIn {
 }
 
 impl RunPython for StandIn {
-    fn run<'a>(&'a self, _call: OnBehalf, job: Job, _deadline: Deadline) -> Running<'a> {
+    fn run<'a>(&'a self, _call: &'a CallContext, job: Job, _deadline: Deadline) -> Running<'a> {
         *self.job.lock() = Some(job);
         Box::pin(async { Ok(self.outcome.clone()) })
     }

@@ -1,0 +1,193 @@
+//! What programs ask, against a pipeline that keeps the calls and refuses them.
+
+use futures_util::FutureExt;
+use parking_lot::Mutex;
+use serde_json::json;
+
+use super::*;
+use crate::config::{PolicyConfig, ToolsConfig};
+use crate::core::call::Caller;
+use crate::infra::metrics::Metrics;
+use crate::pipeline::Answered;
+use crate::policy::{CallerTools, Policy};
+use crate::registry::Snapshot;
+use crate::tool::{Attempt, Execution, Executor, Metadata, ToolDefinition};
+
+struct NeverRun;
+
+impl Executor for NeverRun {
+    fn execute<'a>(&'a self, _: Attempt<'a>, _: &'a Arguments) -> Execution<'a> {
+        unreachable!("every call is refused")
+    }
+}
+
+struct Refusing {
+    policy: Policy,
+    snapshot: Arc<Snapshot>,
+    made: Mutex<Vec<(CallContext, Arguments)>>,
+}
+
+impl Refusing {
+    fn new() -> Arc<Self> {
+        let tool = |name: &str| ToolDefinition {
+            metadata: Metadata {
+                name: name.into(),
+                description: format!("Adds to {name}.\nMore."),
+                roles: if name == "secret" { vec!["admin".into()] } else { Vec::new() },
+                ..Metadata::default()
+            },
+            parameters: json!({"type": "object"}).into(),
+            output_schema: None,
+            executor: Arc::new(NeverRun),
+        };
+        let tools = ["a-b", "a_b", "add", "c-d", "hang", "secret"].map(tool).to_vec();
+        let metrics = Metrics::new("test").unwrap();
+        let snapshot = Snapshot::build(tools, Vec::new(), &ToolsConfig::default(), &metrics).unwrap();
+        let policy = Policy::load(&PolicyConfig::default()).unwrap();
+        Arc::new(Self { policy, snapshot: Arc::new(snapshot), made: Mutex::default() })
+    }
+}
+
+impl ToolPipeline for Refusing {
+    fn call(self: Arc<Self>, call: CallContext, arguments: Arguments) -> BoxFuture<'static, Answered> {
+        Box::pin(async move {
+            let hangs = call.tool == "hang";
+            let answered = Answered::refused(&call, CallError::new(ErrorCode::Denied, "refused"));
+            self.made.lock().push((call, arguments));
+            if hangs {
+                std::future::pending::<()>().await;
+            }
+            answered
+        })
+    }
+
+    fn tools_for(&self, caller: &Arc<Caller>) -> CallerTools {
+        self.policy.tools_for(&self.snapshot, caller)
+    }
+
+    fn price(&self, _: &CallContext) -> Decimal {
+        Decimal::new(3, 2)
+    }
+}
+
+fn outer() -> CallContext {
+    CallContext::new("python_executor", Arc::new(Caller::new("ann", "acme", Vec::new())), Via::Rest)
+}
+
+fn tools<'a>(pipeline: &Arc<Refusing>, call: &'a CallContext, max_calls: u32) -> ProgramTools<'a> {
+    let pipeline = Arc::clone(pipeline) as Arc<dyn ToolPipeline>;
+    ProgramTools::new(pipeline, call, "program", max_calls, Deadline::after(Duration::from_secs(9)))
+}
+
+fn ask(tools: &ProgramTools<'_>, question: ToolQuestion) -> Option<(bool, Value)> {
+    let reply = tools.answer(ToolRequest { number: 7, question }).now_or_never()?;
+    assert_eq!(reply.number, 7);
+    Some((reply.is_ok, serde_json::from_slice(&reply.json).unwrap()))
+}
+
+fn call(tools: &ProgramTools<'_>, ordinal: u32, tool: &str, arguments: &str) -> Value {
+    let question = ToolQuestion::Call { ordinal, tool: tool.into(), arguments: arguments.into() };
+    let (is_ok, error) = ask(tools, question).unwrap();
+    assert!(!is_ok, "{error}");
+    serde_json::from_str(error["message"].as_str().unwrap()).unwrap()
+}
+
+#[test]
+fn a_call_of_a_program_is_its_callers_with_nothing_more() {
+    let (pipeline, mut outer) = (Refusing::new(), outer());
+    outer.scopes.agent = Some("agent".into());
+    outer.nested_scope = outer.nested_scope.narrowed(&[], ["secret".to_owned()]);
+    let tools = tools(&pipeline, &outer, 9);
+    assert_eq!(call(&tools, 0, "add", r#"{"x": 1}"#)["code"], "denied");
+    let made = pipeline.made.lock();
+    let (inner, arguments) = &made[0];
+    assert_eq!(
+        (inner.tool.as_str(), inner.via, inner.depth, arguments["x"].as_u64()),
+        ("add", Via::Sandbox, 1, Some(1))
+    );
+    assert!(Arc::ptr_eq(&inner.caller, &outer.caller) && inner.must_end_by == Some(tools.deadline.0));
+    assert_eq!(inner.nested_scope, outer.nested_scope);
+    let parent = inner.parent.as_ref().unwrap();
+    assert_eq!((parent.id, parent.program), (outer.id, Sha256::digest("program").into()));
+    let scopes = &inner.scopes;
+    assert_eq!((scopes.agent.as_deref(), scopes.request.clone()), (Some("agent"), Some(format!("call:{}", outer.id))));
+    assert_eq!((scopes.spent_before, inner.idempotency_key.as_ref()), (Decimal::new(3, 2), None));
+    drop(made);
+    let list = serde_json::to_value(outer.nested.take()).unwrap();
+    assert_eq!((&list["count"], &list["calls"][0]["code"]), (&json!(1), &json!("denied")));
+    assert_eq!(list["calls"][0]["tool"], "add");
+}
+
+#[test]
+fn a_call_that_is_sent_again_with_its_key_makes_calls_with_the_same_keys() {
+    let pipeline = Refusing::new();
+    for key in [Some("one"), Some("one"), Some("other"), None] {
+        let mut outer = outer();
+        outer.idempotency_key = key.map(str::to_owned);
+        let tools = tools(&pipeline, &outer, 9);
+        call(&tools, 0, "add", r#"{"x": 1, "y": 2}"#);
+        call(&tools, 1, "add", r#"{"y": 2, "x": 1}"#);
+        call(&tools, 0, "add", r#"{"y": 2, "x": 1.0}"#);
+    }
+    let made = pipeline.made.lock();
+    let keys: Vec<_> = made.iter().map(|(call, _)| call.upstream_key.as_deref().unwrap()).collect();
+    assert_eq!(keys[0..3], keys[3..6]);
+    assert!(keys[0] == keys[2] && keys[0] != keys[1], "by position and arguments, however they are written");
+    assert!(keys[6] != keys[0] && keys[9] != keys[0]);
+    for (call, _) in made.iter() {
+        let own = call.idempotency_key.as_deref();
+        assert!(own.is_none() || own == call.upstream_key.as_deref());
+    }
+    assert_eq!(made.iter().filter(|(call, _)| call.idempotency_key.is_none()).count(), 3);
+}
+
+#[test]
+fn wrong_arguments_and_too_many_calls_do_not_reach_the_pipeline() {
+    let (pipeline, outer) = (Refusing::new(), outer());
+    let one = tools(&pipeline, &outer, 2);
+    for wrong in ["[]", "7", r#"{"a": 1, "a": 2}"#, "{\"a\": \"\\ud800\"}", r#"{"a": 18446744073709551616}"#] {
+        assert_eq!(call(&one, 0, "add", wrong)["code"], "invalid_arguments", "{wrong}");
+    }
+    call(&one, 0, "add", "{}");
+    // A program that it runs has no calls of its own.
+    let inner = CallContext { depth: 1, parent: Some(Arc::clone(&one.parent)), ..self::outer() };
+    let other = tools(&pipeline, &inner, 2);
+    call(&other, 0, "add", "{}");
+    for tools in [&one, &other] {
+        assert_eq!(call(tools, 1, "add", "{}")["code"], "budget_exceeded");
+    }
+    assert_eq!(pipeline.made.lock().len(), 2);
+}
+
+#[test]
+fn a_call_that_the_program_does_not_wait_for_is_listed_as_cancelled() {
+    let (pipeline, outer) = (Refusing::new(), outer());
+    let tools = tools(&pipeline, &outer, 9);
+    let question = ToolQuestion::Call { ordinal: 0, tool: "hang".into(), arguments: "{}".into() };
+    assert!(ask(&tools, question).is_none());
+    let list = serde_json::to_value(outer.nested.take()).unwrap();
+    assert_eq!((&list["calls"][0]["tool"], &list["calls"][0]["code"]), (&json!("hang"), &json!("cancelled")));
+}
+
+#[test]
+fn tools_are_described_as_far_as_the_caller_may_use_them() {
+    let (pipeline, mut outer) = (Refusing::new(), outer());
+    outer.nested_scope = outer.nested_scope.narrowed(&[], ["add".to_owned()]);
+    let tools = tools(&pipeline, &outer, 9);
+    let (is_ok, described) = ask(&tools, ToolQuestion::DescribeIdentifier("c_d".into())).unwrap();
+    assert!(is_ok && described["name"] == "c-d" && described["inputSchema"]["type"] == "object", "{described}");
+    for name in ["secret", "add", "nope", "c_d"] {
+        let (is_ok, error) = ask(&tools, ToolQuestion::Describe(name.into())).unwrap();
+        assert!(!is_ok && error["kind"] == "unknown_tool", "{name}: {error}");
+    }
+    let (is_ok, error) = ask(&tools, ToolQuestion::DescribeIdentifier("a_b".into())).unwrap();
+    assert!(!is_ok && error["message"].as_str().unwrap().contains(r#"tools[\"a-b\"]"#), "{error}");
+    let (_, found) = ask(&tools, ToolQuestion::Search { query: "adds".into(), limit: u32::MAX }).unwrap();
+    let mut found: Vec<_> =
+        found.as_array().unwrap().iter().map(|hit| (hit["name"].as_str(), &hit["ambiguous"])).collect();
+    found.sort_by_key(|(name, _)| *name);
+    let (yes, no) = (json!(true), json!(false));
+    assert_eq!(found, [(Some("a-b"), &yes), (Some("a_b"), &yes), (Some("c-d"), &no), (Some("hang"), &no)]);
+    let (_, one) = ask(&tools, ToolQuestion::Search { query: "adds".into(), limit: 1 }).unwrap();
+    assert!(one.as_array().unwrap().len() == 1 && one[0]["description"].as_str().unwrap().ends_with('.'), "{one}");
+}

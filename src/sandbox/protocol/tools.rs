@@ -1,0 +1,52 @@
+//! What a program asks of tools while it runs, and what it is answered.
+
+use serde::{Deserialize, Serialize};
+
+use super::whole_bytes;
+
+/// A request of a program, which the worker passes on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolRequest {
+    /// Unique within the run.
+    pub number: u32,
+    pub question: ToolQuestion,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToolQuestion {
+    Call {
+        /// Its position among the calls of the run, from 0.
+        ordinal: u32,
+        tool: String,
+        /// JSON.
+        arguments: String,
+    },
+    /// The tool of that name.
+    Describe(String),
+    /// The one tool whose name becomes this identifier.
+    DescribeIdentifier(String),
+    /// The tools that fit a task.
+    Search { query: String, limit: u32 },
+}
+
+/// The reply to a [`ToolRequest`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolReply {
+    pub number: u32,
+    /// Whether `json` is a value; otherwise it is an error of `host.call`, with `kind` and `message`.
+    pub is_ok: bool,
+    #[serde(with = "whole_bytes")]
+    pub json: Vec<u8>,
+}
+
+/// Requests that a program may have open at once.
+pub const MAX_OPEN_REQUESTS: usize = 33;
+
+/// Maximum length of a value for a program.
+pub const MAX_VALUE_BYTES: usize = 16 << 20;
+
+/// Replies that a program has not taken, together: the worker holds them outside of the program's memory.
+pub const MAX_HELD_REPLY_BYTES: u64 = 32 << 20;
+
+/// Maximum depth of nested values, to and from a program.
+pub const MAX_NESTING: usize = 64;

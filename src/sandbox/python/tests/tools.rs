@@ -1,0 +1,143 @@
+//! `from host import tools`, with the tools of `driver.py`.
+
+use serde_json::{Value, json};
+
+use super::{Ran, run};
+
+const IMPORT: &str = "from host import tools, ToolError\nimport asyncio\n";
+
+fn run_with_tools(code: &str) -> Ran {
+    run(&[IMPORT, code].concat())
+}
+
+/// The operations that a program has asked of the host.
+fn operations(ran: &Ran) -> Vec<&str> {
+    ran.frames.iter().map(|frame| frame["op"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn a_tool_is_a_function_that_is_described_when_it_is_first_used() {
+    let ran = run_with_tools("[tools.add(a=1, b=2)['sum'] for _ in range(2)] + [tools['add'](2, 1)['sum']]");
+    assert_eq!(ran.result(), json!([3, 3, 3]), "{}", ran.stderr());
+    assert_eq!(operations(&ran), ["describe", "call", "call", "call", "done"]);
+    assert_eq!(ran.frames[0]["identifier"], "add");
+    assert_eq!((&ran.frames[1]["args"], &ran.frames[3]["args"]), (&json!({"a": 1, "b": 2}), &json!({"b": 2, "a": 1})));
+    assert_eq!(operations(&run_with_tools("dir(tools), repr(tools)")), ["done"], "nothing is listed");
+}
+
+#[test]
+fn arguments_are_given_in_the_ways_of_python() {
+    let sent = |arguments: Value| json!(["weather", arguments]);
+    let cases = [
+        ("tools.weather('here')", sent(json!({"from": "here"}))),
+        ("tools.weather(from_='here', days=1)", sent(json!({"from": "here", "days": 1}))),
+        ("tools.weather('here', X_Note=None)", sent(json!({"from": "here", "X-Note": null}))),
+        (
+            "tools.weather(**{'from': 'here', 'X-Note': 'a', 'more': 1})",
+            sent(json!({"from": "here", "X-Note": "a", "more": 1})),
+        ),
+        ("tools.weather({'from': 'here'})", sent(json!({"from": "here"}))),
+        ("tools.import_(x={1})", json!(["import", {"x": [1]}])),
+        (
+            "import datetime, decimal, pathlib\ntools['a-b'](d=datetime.date(2026, 1, 2), m=decimal.Decimal('1.5'), p=pathlib.Path('a'))",
+            json!(["a-b", {"d": "2026-01-02", "m": 1.5, "p": "a"}]),
+        ),
+        (
+            "import host\ncalls = {'f': getattr(host.tools, 'wea' + 'ther')}\ncalls['f']('here')",
+            sent(json!({"from": "here"})),
+        ),
+        ("from host.tools import weather as w\nw('here')", sent(json!({"from": "here"}))),
+    ];
+    for (code, expected) in cases {
+        let ran = run_with_tools(code);
+        assert_eq!(ran.result(), expected, "{code}: {}", ran.end());
+    }
+    for (code, kind) in [
+        ("tools.add(1, 2, 3)", "TypeError"),
+        ("tools.add(1, b=2)", "TypeError"),
+        ("tools.add(a=object())", "TypeError"),
+        ("tools.add(a=float('nan'), b=1)", "ValueError"),
+        ("tools.add = 1", "AttributeError"),
+    ] {
+        let ran = run_with_tools(code);
+        assert_eq!(ran.end()["type"], kind, "{code}: {}", ran.end());
+        assert!(!operations(&ran).contains(&"call"), "{code}");
+    }
+}
+
+#[test]
+fn two_names_that_are_one_identifier_are_reached_by_their_names_alone() {
+    assert_eq!(run_with_tools("[tools['a-b'](), tools['a_b']()]").result(), json!([["a-b", {}], ["a_b", {}]]));
+    let ran = run_with_tools("tools.a_b()");
+    assert_eq!(ran.end()["type"], "UnknownToolError", "{}", ran.end());
+    let found = run_with_tools("[tool['call'] for tool in tools.search('o')]").result();
+    assert_eq!(found, json!(["tools.add", "tools.import_", "tools['a-b']", "tools['a_b']"]));
+}
+
+#[test]
+fn help_shows_types_and_texts() {
+    let shown = run_with_tools("help(tools.weather)\nhelp(tools.add)\nhelp(tools)").stdout();
+    for part in [
+        "weather(from_: str, days: int = 3, units: Literal['metric', 'imperial'] = ..., X_Note: str | None = ...) -> Any",
+        "from_ (str) (sent as 'from')",
+        "add(b: float, a: float) -> dict",
+        "a (float): The first.",
+        "sum (float)",
+        "tools.search(",
+    ] {
+        assert!(shown.contains(part), "{part}\n{shown}");
+    }
+}
+
+#[test]
+fn refusals_are_exceptions_with_code_message_and_wait() {
+    let caught = "try:\n  tools.add(a=1, b=0)\nexcept ToolError as error:\n  kept = [error.code, error.message, error.retry_after]\nkept";
+    assert_eq!(run_with_tools(caught).result(), json!(["rate_limited", "too many calls", 1.5]));
+    let ran = run_with_tools("tools.add(a=1, b=0)");
+    let traceback = ran.end()["traceback"].as_str().unwrap();
+    assert!(traceback.contains("host.ToolError: rate_limited") && !traceback.contains("_sekisho"), "{traceback}");
+    assert_eq!(ran.end()["line"], 3);
+    let unknown = "[hasattr(tools, 'nope'), hasattr(tools, '__len__'), getattr(tools, 'nope', 7)]";
+    assert_eq!(run_with_tools(unknown).result(), json!([false, false, 7]));
+}
+
+#[test]
+fn calls_run_in_parallel() {
+    let sums = |count: usize| Value::from_iter((0..count).map(|n| n + 2));
+    let in_sync = "[r['sum'] for r in tools.gather(*[tools.add(a=i, b=2) for i in range(50)])]";
+    let awaited = "[r['sum'] for r in await asyncio.gather(*[tools.add(a=i, b=2) for i in range(50)])]";
+    let made_before =
+        "calls = [tools.add(a=i, b=2) for i in range(50)]\n[r['sum'] for r in await asyncio.gather(*calls)]";
+    let tasks = "async def main():\n  async with asyncio.TaskGroup() as group:\n    \
+                 tasks = [group.create_task(tools.add(a=i, b=2)) for i in range(50)]\n  \
+                 return [task.result()['sum'] for task in tasks]\nasyncio.run(main())";
+    for code in [in_sync, awaited, made_before, tasks] {
+        let ran = run_with_tools(code);
+        assert_eq!(ran.result(), sums(50), "{code}: {}", ran.end());
+        let asked = operations(&ran);
+        assert_eq!(asked[1..33], ["start"; 32], "{code}");
+        assert_eq!(asked.iter().filter(|operation| **operation == "start").count(), 50, "{code}");
+    }
+    let mixed = "async def tick():\n  for _ in range(5): await asyncio.sleep(.001)\n  return 'ticked'\n\
+                 await asyncio.gather(tick(), tools.add(a=1, b=1), tools.gather(tools.add(a=1, b=2), 7))";
+    assert_eq!(run_with_tools(mixed).result(), json!(["ticked", {"sum": 2}, [{"sum": 3}, 7]]));
+    let failing =
+        "r = tools.gather(tools.add(a=1, b=2), tools.add(a=3, b=0), return_exceptions=True)\n[r[0], r[1].code]";
+    assert_eq!(run_with_tools(failing).result(), json!([{"sum": 3}, "rate_limited"]));
+    assert_eq!(run_with_tools("tools.add.start(a=1, b=2).result()").result(), json!({"sum": 3}));
+}
+
+#[test]
+fn code_that_awaits_is_told_to_await_calls() {
+    let ran = run_with_tools("x = tools.add(a=1, b=2)\nx['sum']\nawait tools.add(a=1, b=2)");
+    assert!(ran.end()["message"].as_str().unwrap().contains("`await tools.NAME(...)`"), "{}", ran.end());
+    let inner = "def plain():\n  return tools.add(a=1, b=2)['sum']\nawait asyncio.sleep(0)\nplain()";
+    assert_eq!(run_with_tools(inner).result(), json!(3), "a plain function gets results");
+}
+
+#[test]
+fn a_finalizer_can_call_tools_until_the_program_has_ended() {
+    let code = "class Late:\n  def __del__(self): print(tools.add(a=1, b=1))\nlate = Late()\n5";
+    let ran = run_with_tools(code);
+    assert_eq!((ran.result(), ran.stdout()), (json!(5), "{'sum': 2}\n".to_owned()), "{}", ran.stderr());
+}
