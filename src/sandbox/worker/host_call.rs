@@ -17,8 +17,8 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use wasmtime::{AsContextMut, Caller, Extern};
 
+pub use self::tools::ToolLink;
 use self::tools::{Handled, MAX_CALL_BYTES, ToolFrame, Tools};
-pub use self::tools::{Inbox, ToolLink};
 use crate::sandbox::protocol::End;
 use crate::sandbox::wasi::{Errno, GuestMemory};
 
