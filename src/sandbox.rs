@@ -56,7 +56,7 @@ use arc_swap::ArcSwapOption;
 use tokio_util::sync::CancellationToken;
 
 pub use self::admission::SandboxLoad;
-pub use self::code_mode::ToolPipeline;
+pub use self::code_mode::{HITS, MAX_HITS, PYTHON, RUN_PYTHON, SEARCH_TOOLS, ToolPipeline, model_hit, model_tools};
 
 use self::admission::Admission;
 use self::capacity::{Capacity, memory_of_run};

@@ -22,7 +22,7 @@ use super::plan::{NewPlan, Plans};
 use super::run_recorder::RunRecorder;
 use super::skill_tool::{SKILL, SkillWorkspace, WithSkills};
 use super::subagents::{self, SubAgents};
-use super::toolbox::{OfTenant, Shortlist, shortlist};
+use super::toolbox::{CodeMode, OfTenant, Shortlist, shortlist};
 use super::usage::UsageByAgent;
 use super::{
     Agent, Event, Message, Model, Prompts, RunInput, RunUsage, ToolDescription, Toolbox, UnreadablePrompt, context,
@@ -284,7 +284,13 @@ impl AgentService {
             false => BTreeMap::new(),
         };
         let others = usize::from(!types.is_empty()) + usize::from(!skills.is_empty());
-        let (mut toolbox, mut tools) = offer(&self.gateway, request, history, others).await;
+        let (mut toolbox, mut tools) = match request.profile.code_mode {
+            true => {
+                let code_mode = CodeMode { toolbox: Arc::clone(&request.toolbox) };
+                (Arc::new(code_mode) as Arc<dyn Toolbox>, CodeMode::tools())
+            }
+            false => offer(&self.gateway, request, history, others).await,
+        };
         if !skills.is_empty() {
             let with_skills = WithSkills { offered: toolbox, skills, workspace: self.workspace_of(request) };
             tools.insert(0, with_skills.description());

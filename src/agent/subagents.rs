@@ -25,6 +25,7 @@ use crate::config::{AgentProfile, ProfilePrompt, SubAgentType};
 use crate::core::call::{BudgetScopes, Caller, TraceParent};
 use crate::core::error::CallError;
 use crate::infra::telemetry;
+use crate::sandbox::PYTHON;
 
 /// The tool that starts a sub-agent.
 const TASK: &str = "Task";
@@ -143,6 +144,7 @@ impl SubAgents {
         Ok(AgentProfile {
             prompt: ProfilePrompt { replace: Some(kind.prompt.clone()), append: None },
             tools: kind.tools.clone(),
+            code_mode: base.code_mode && kind.tools.admits(PYTHON),
             subagents: kind.subagents.clone(),
             max_turns: kind.max_turns.unwrap_or(parent.max_turns),
             max_tool_calls: kind.max_tool_calls.unwrap_or(parent.max_tool_calls),

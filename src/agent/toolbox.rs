@@ -1,5 +1,6 @@
 //! The agent's interface to tools: listing and calling them.
 
+mod code_mode;
 mod filtered;
 mod images;
 mod in_process;
@@ -24,6 +25,7 @@ use crate::core::error::{ErrorCode, NeededApproval};
 use crate::core::tool_scope::NestedScope;
 use crate::tool::Tool;
 
+pub use self::code_mode::CodeMode;
 pub use self::filtered::Filtered;
 pub use self::in_process::InProcess;
 pub use self::layer::ToolboxLayer;

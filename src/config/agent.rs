@@ -104,6 +104,9 @@ pub struct AgentProfile {
     pub prompt: ProfilePrompt,
     /// The tools that this agent may use, of those that its caller may use.
     pub tools: ToolFilter,
+    /// Whether its model sees `search_tools` and `run_python` in place of them, whose programs call them. `python_executor` must be one
+    /// of them.
+    pub code_mode: bool,
     /// Types of sub-agents that this agent may start with the tool `Task`; `*` for all.
     pub subagents: Vec<String>,
     /// Maximum number of tools offered to the model: those it has called and the best matches for the user's
@@ -200,6 +203,7 @@ impl Default for AgentProfile {
             price_per_million_completion_tokens: None,
             prompt: ProfilePrompt::default(),
             tools: ToolFilter::default(),
+            code_mode: false,
             subagents: Vec::new(),
             max_tools: 128,
             max_turns: 50,
@@ -297,6 +301,14 @@ impl AgentProfile {
         if let Some(Thinking::BudgetTokens(..1_024)) = self.thinking {
             let at = format!("{at}.thinking.budget_tokens");
             findings.add(at, "is below 1024, the least that providers accept", "set at least 1024, or remove it");
+        }
+        if self.code_mode && !self.tools.admits("python_executor") {
+            let problem = "needs `python_executor`, which `tools` leaves out";
+            findings.add(
+                format!("{at}.code_mode"),
+                problem,
+                "add it to `tools.include`, or remove it from `tools.exclude`",
+            );
         }
         findings.above_zero(&format!("{at}.max_tools"), self.max_tools);
         findings.above_zero(&format!("{at}.max_turns"), self.max_turns);

@@ -167,6 +167,8 @@ pub enum McpToolListing {
     All,
     /// `search_tools`, `describe_tool` and `call_tool`, for large catalogues.
     Search,
+    /// `search_tools` and `run_python`, whose programs call the others.
+    CodeMode,
 }
 
 impl Default for McpServerConfig {

@@ -346,6 +346,27 @@ async fn a_large_catalogue_can_be_searched_instead_of_listed() {
 }
 
 #[tokio::test]
+async fn in_code_mode_two_tools_are_listed_and_a_search_shows_how_programs_call_the_others() {
+    let app = TestApp::start().await;
+    for revision in [NEWER, OLDER] {
+        let client = McpClient::connect(&app, revision).await.with_header("x-sekisho-tools", "code_mode");
+        let listed = client.result("tools/list", json!({}), "ListToolsResult").await;
+        let names: Vec<_> =
+            listed["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["run_python", "search_tools"]);
+        let search = json!({"name": "search_tools", "arguments": {"query": "arithmetic expression", "limit": 50}});
+        let found = client.result("tools/call", search, "CallToolResult").await;
+        let hits = found["structuredContent"]["tools"].as_array().unwrap();
+        assert_eq!(hits[0]["call"], "tools.calculator(expression: str)", "{found}");
+        assert!(!found.to_string().contains("tools.python_executor"), "{found}");
+        let own = json!({"name": "calculator", "arguments": {"expression": "1+1"}});
+        assert_eq!(client.result("tools/call", own, "CallToolResult").await["content"][0]["text"], "2");
+    }
+    let wrong = McpClient::new(&app, NEWER, None).with_header("x-sekisho-tools", "some");
+    assert!(wrong.reply("tools/list", json!({})).await.to_string().contains("`code_mode`"));
+}
+
+#[tokio::test]
 async fn a_quarantined_tool_is_not_listed_and_a_call_reports_it_to_authorized_callers() {
     let directory = TempDir::new().unwrap();
     let lock = directory.path().join("tools.lock");

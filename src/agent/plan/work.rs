@@ -278,7 +278,7 @@ impl Work {
     pub(super) fn own_profile(&self, prompt: String) -> AgentProfile {
         let prompt = ProfilePrompt { replace: Some(prompt), append: None };
         let tools = ToolFilter { include: Vec::new(), exclude: vec!["*".to_owned()] };
-        AgentProfile { prompt, tools, ..self.profile.clone() }
+        AgentProfile { prompt, tools, code_mode: false, ..self.profile.clone() }
     }
 
     /// A prompt that names the tools of the agent's steps.

@@ -7,9 +7,10 @@ use futures_util::future::BoxFuture;
 use super::{ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
 use crate::config::TenantConfig;
 use crate::gateway::Gateway;
+use crate::tool::Tool;
 
 /// A toolbox without the tools of MCP servers and collections that the tenant does not have (C11): they are neither listed
-/// nor run.
+/// nor run, nor called by a tool that is.
 pub struct OfTenant {
     pub gateway: Arc<Gateway>,
     pub tenant: TenantConfig,
@@ -20,7 +21,22 @@ impl OfTenant {
     /// A tool that the gateway does not offer is of no source that the tenant has.
     fn admits(&self, name: &str) -> bool {
         let snapshot = self.gateway.pipeline.registry.snapshot();
-        snapshot.get(name).is_some_and(|tool| self.tenant.has_source(&tool.metadata.source))
+        snapshot.get(name).is_some_and(|tool| self.has(tool))
+    }
+
+    fn has(&self, tool: &Tool) -> bool {
+        self.tenant.has_source(&tool.metadata.source)
+    }
+
+    /// What a tool that makes calls itself may call.
+    fn narrowed(&self, call: ToolboxCall) -> ToolboxCall {
+        let snapshot = self.gateway.pipeline.registry.snapshot();
+        if !snapshot.get(&call.tool).is_some_and(|tool| tool.metadata.sandboxed) {
+            return call;
+        }
+        let theirs = snapshot.tools().iter().filter(|tool| self.has(tool)).map(|tool| tool.name().to_owned());
+        let nested_scope = call.nested_scope.narrowed(&theirs.collect::<Vec<_>>(), None);
+        ToolboxCall { nested_scope, ..call }
     }
 }
 
@@ -35,7 +51,7 @@ impl Toolbox for OfTenant {
 
     fn call(&self, call: ToolboxCall) -> BoxFuture<'_, ToolAnswer> {
         if self.admits(&call.tool) {
-            return self.toolbox.call(call);
+            return self.toolbox.call(self.narrowed(call));
         }
         let text = format!("there is no tool `{}` for this tenant; use another", call.tool);
         Box::pin(async { ToolAnswer { success: false, text, error_info: None, images: Vec::new() } })

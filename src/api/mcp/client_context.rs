@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::client::Client;
 use super::session::McpSession;
-use crate::config::{McpEndpoint, McpResults};
+use crate::config::{McpEndpoint, McpResults, McpToolListing};
 use crate::core::call::{BudgetScopes, CallContext, Caller, ClientRequest, ResultHandles, TraceParent, Via};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::peer::ClientSession;
@@ -32,8 +32,8 @@ pub(super) struct McpClientContext {
     /// The id of the session, which is also the session of its calls.
     pub session_id: Option<String>,
     pub trace: Option<TraceParent>,
-    /// Whether to list three search tools in place of all tools.
-    pub search: bool,
+    /// What is listed: all tools, or some in place of them.
+    pub listing: McpToolListing,
     pub tokens: Tokens,
     /// The scopes that its token lacks for what was refused.
     pub needed_scopes: OnceLock<Vec<String>>,
@@ -55,7 +55,7 @@ impl McpClientContext {
             session: None,
             session_id: None,
             trace: None,
-            search: false,
+            listing: McpToolListing::All,
             tokens: Tokens::default(),
             needed_scopes: OnceLock::new(),
         }

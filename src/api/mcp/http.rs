@@ -363,22 +363,23 @@ fn client_context(
     endpoint: Option<Arc<McpEndpoint>>,
     headers: &HeaderMap,
 ) -> Result<McpClientContext, HttpRefusal> {
-    let search = match headers.get(&LISTING).map(HeaderValue::as_bytes) {
+    let listing = match headers.get(&LISTING).map(HeaderValue::as_bytes) {
         None => {
-            let of_endpoint = endpoint.as_ref().and_then(|endpoint| endpoint.search);
-            of_endpoint.unwrap_or_else(|| gateway.config().server.mcp.tools == McpToolListing::Search)
+            let of_endpoint = endpoint.as_ref().and_then(|endpoint| endpoint.listing());
+            of_endpoint.unwrap_or_else(|| gateway.config().server.mcp.tools)
         }
-        Some(b"search") => true,
-        Some(b"all") => false,
+        Some(b"search") => McpToolListing::Search,
+        Some(b"code_mode") => McpToolListing::CodeMode,
+        Some(b"all") => McpToolListing::All,
         Some(_) => {
-            let message = format!("the header {LISTING} must be `all` or `search`");
+            let message = format!("the header {LISTING} must be `all`, `search` or `code_mode`");
             return Err(CallError::new(ErrorCode::InvalidRequest, message).into());
         }
     };
     let tokens = Tokens::of(headers)?;
     let RequestMeta { caller, over_socket, request, scopes, trace, .. } = origin;
     let client = McpClientContext::new(caller);
-    Ok(McpClientContext { over_socket, endpoint, request, scopes, trace, search, tokens, ..client })
+    Ok(McpClientContext { over_socket, endpoint, request, scopes, trace, listing, tokens, ..client })
 }
 
 /// Adds to a 401 where the client can sign in.

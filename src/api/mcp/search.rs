@@ -1,4 +1,5 @@
-//! `tools: search`: for large catalogues a client sees three tools that find, describe and call all others.
+//! `tools: search`: for large catalogues a client sees three tools that find, describe and call all others. `tools: code_mode`: it
+//! sees two, one that finds the others and one that runs programs, which call them.
 
 use std::sync::LazyLock;
 
@@ -9,18 +10,15 @@ use super::McpServer;
 use super::catalogue::without_output_schema;
 use super::client_context::McpClientContext;
 use super::result;
+use crate::config::McpToolListing;
 use crate::core::call::Arguments;
 use crate::core::error::ErrorCode;
+use crate::sandbox::{HITS, MAX_HITS, PYTHON, RUN_PYTHON, SEARCH_TOOLS, model_hit, model_tools};
 
-const SEARCH: &str = "search_tools";
 const DESCRIBE: &str = "describe_tool";
 const CALL: &str = "call_tool";
 
-/// Default and maximum number of hits.
-const HITS: usize = 10;
-const MAX_HITS: usize = 50;
-
-/// The result of a call of one of the three tools.
+/// The result of a call of one of these tools.
 pub(super) enum Answer {
     Result(Result<CallToolResult, ErrorData>),
     /// A call of the tool it names.
@@ -29,10 +27,21 @@ pub(super) enum Answer {
     NotOurs,
 }
 
-/// The three tools, in the order of their names.
-pub(super) fn tools() -> &'static [McpTool] {
-    &TOOLS
+/// The tools that are listed in place of all others, in the order of their names; `None`: all others are.
+pub(super) fn tools(listing: McpToolListing) -> Option<&'static [McpTool]> {
+    match listing {
+        McpToolListing::All => None,
+        McpToolListing::Search => Some(&TOOLS),
+        McpToolListing::CodeMode => Some(&CODE_MODE_TOOLS),
+    }
 }
+
+static CODE_MODE_TOOLS: LazyLock<Vec<McpTool>> = LazyLock::new(|| {
+    let tools = model_tools().into_iter().map(|(name, description, schema)| {
+        McpTool::new(name, description, schema.as_object().cloned().unwrap_or_default())
+    });
+    tools.collect()
+});
 
 static TOOLS: LazyLock<Vec<McpTool>> = LazyLock::new(|| {
     let name = json!({"type": "string", "description": "The tool's name, as search_tools gives it."});
@@ -50,7 +59,7 @@ static TOOLS: LazyLock<Vec<McpTool>> = LazyLock::new(|| {
             json!(["name"]),
         ),
         (
-            SEARCH,
+            SEARCH_TOOLS,
             "Finds the tools that fit a task best, with a line on each.",
             json!({
                 "query": {"type": "string", "minLength": 1, "description": "The task, in a few words."},
@@ -75,22 +84,26 @@ pub(super) fn answer(
     client_context: &McpClientContext,
 ) -> Answer {
     let text = |key: &str| arguments.get(key).and_then(Value::as_str).filter(|text| !text.trim().is_empty());
-    match tool {
-        SEARCH => Answer::Result(Ok(match text("query") {
+    let listing = client_context.listing;
+    match (listing, tool) {
+        (McpToolListing::All, _) => Answer::NotOurs,
+        (_, SEARCH_TOOLS) => Answer::Result(Ok(match text("query") {
             Some(query) => find(query, arguments.get("limit"), server, client_context),
             None => missing("query", "describe the task in a few words"),
         })),
-        DESCRIBE => Answer::Result(match text("name") {
+        (McpToolListing::CodeMode, RUN_PYTHON) => Answer::Call(PYTHON.to_owned(), arguments.clone()),
+        (McpToolListing::CodeMode, _) => Answer::NotOurs,
+        (McpToolListing::Search, DESCRIBE) => Answer::Result(match text("name") {
             Some(name) => describe(name, server, client_context),
             None => Ok(missing("name", "search_tools finds names")),
         }),
-        CALL => match (text("name"), arguments.get("arguments")) {
+        (McpToolListing::Search, CALL) => match (text("name"), arguments.get("arguments")) {
             (None, _) => Answer::Result(Ok(missing("name", "search_tools finds names"))),
             (Some(name), None) => Answer::Call(name.to_owned(), Arguments::new()),
             (Some(name), Some(Value::Object(arguments))) => Answer::Call(name.to_owned(), arguments.clone()),
             (Some(_), Some(_)) => Answer::Result(Ok(missing("arguments", "send an object"))),
         },
-        _ => Answer::NotOurs,
+        (McpToolListing::Search, _) => Answer::NotOurs,
     }
 }
 
@@ -98,8 +111,11 @@ fn find(query: &str, limit: Option<&Value>, server: &McpServer, client_context: 
     let limit = limit.and_then(Value::as_u64).and_then(|limit| usize::try_from(limit).ok()).unwrap_or(HITS);
     let tools = server.gateway.pipeline.tools_for(&client_context.caller);
     let found = tools.search(query, limit.clamp(1, MAX_HITS)).into_iter();
-    let hits = found.map(|(tool, score)| {
-        json!({"name": tool.name(), "description": first_line(&tool.metadata.description), "score": score})
+    let is_code_mode = client_context.listing == McpToolListing::CodeMode;
+    let found = found.filter(|(tool, _)| !is_code_mode || tool.name() != PYTHON);
+    let hits = found.map(|(tool, score)| match is_code_mode {
+        true => model_hit(tool.name(), &tool.metadata.description, tool.input.document()),
+        false => json!({"name": tool.name(), "description": first_line(&tool.metadata.description), "score": score}),
     });
     of_json(json!({"tools": hits.collect::<Vec<_>>()}))
 }

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::config::check::Findings;
+use crate::config::server::McpToolListing;
 use crate::core::caller::Caller;
 
 /// A virtual MCP server at `/mcp/NAME`: a part of the tools. What a caller may do at all is a matter of its key and of policies.
@@ -18,6 +19,9 @@ pub struct McpEndpoint {
     pub instructions: Option<String>,
     /// Whether clients that do not choose get three search tools in place of the list; without it as `server.mcp.tools`.
     pub search: Option<bool>,
+    /// Whether such clients get `search_tools` and `run_python`, whose programs call the endpoint's tools. `python_executor` must be one
+    /// of those.
+    pub code_mode: bool,
     /// How clients get large results.
     pub results: McpResults,
 }
@@ -36,6 +40,16 @@ pub enum McpResults {
 impl McpEndpoint {
     pub fn is_for(&self, caller: &Caller) -> bool {
         self.roles.is_empty() || caller.has_one_of(&self.roles)
+    }
+
+    /// How tools are listed for clients that do not choose, if that is said here.
+    pub fn listing(&self) -> Option<McpToolListing> {
+        match (self.code_mode, self.search) {
+            (true, _) => Some(McpToolListing::CodeMode),
+            (false, Some(true)) => Some(McpToolListing::Search),
+            (false, Some(false)) => Some(McpToolListing::All),
+            (false, None) => None,
+        }
     }
 
     /// The caller with the tools that are left at this endpoint.
@@ -58,6 +72,10 @@ impl McpEndpoint {
         }
         findings.names(&format!("{setting}.tools"), &self.tools);
         findings.names(&format!("{setting}.roles"), &self.roles);
+        if self.code_mode && self.search == Some(true) {
+            let problem = "is set beside `search: true`, and clients get one of both lists";
+            findings.add(format!("{setting}.code_mode"), problem, "leave one of them out");
+        }
         let has_inner_star = |pattern: &String| pattern.strip_suffix('*').unwrap_or(pattern).contains('*');
         if self.tools.iter().any(has_inner_star) {
             findings.add(format!("{setting}.tools"), "has a `*` that is not at the end", "write `crm__*`");

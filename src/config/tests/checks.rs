@@ -385,12 +385,32 @@ fn a_sandbox_in_which_nothing_could_run_is_refused() {
         ("max_result_bytes: 0", "sandbox.max_result_bytes"),
         ("data_files: [/]", "sandbox.data_files[0]"),
         ("data_files: [/a/table.csv, /b/table.csv]", "sandbox.data_files[1]"),
+        ("code_mode: {max_calls: 0}", "sandbox.code_mode.max_calls"),
+        ("code_mode: {timeout_seconds: 0}", "sandbox.code_mode.timeout_seconds"),
+        ("code_mode: {max_depth: 0}", "sandbox.code_mode.max_depth"),
+        ("code_mode: {max_depth: 5}", "sandbox.code_mode.max_depth"),
     ];
     for (line, setting) in wrong {
         let error = format!("{:?}", load_with(&format!("sandbox: {{{line}}}\n"), &[]).unwrap_err());
         assert!(error.contains(setting), "{line}: {error}");
     }
     assert!(load_with("sandbox: {max_memory_mb: 512, data_files: [/a/table.csv]}\n", &[]).is_ok());
+}
+
+#[test]
+fn code_mode_needs_the_tool_that_runs_programs_and_is_the_only_list() {
+    for (text, setting) in [
+        (
+            "agent: {profiles: {anthropic: {code_mode: true, tools: {include: [echo]}}}}",
+            "agent.profiles.anthropic.code_mode",
+        ),
+        ("mcp: {endpoints: {a: {code_mode: true, search: true}}}", "mcp.endpoints.a.code_mode"),
+    ] {
+        let error = format!("{:?}", load(text).unwrap_err());
+        assert!(error.contains(setting), "{text}: {error}");
+    }
+    let fitting = "agent: {profiles: {anthropic: {code_mode: true, tools: {include: [echo, python_*]}}}}";
+    assert!(load(fitting).unwrap().agent.profiles["anthropic"].code_mode);
 }
 
 #[test]

@@ -19,8 +19,8 @@ use crate::config::SandboxConfig;
 use crate::core::call::Arguments;
 use crate::core::error::{CallError, Detail, ErrorCode};
 use crate::core::session::Session;
-use crate::sandbox::RunPython;
 use crate::sandbox::protocol::{GuestFile, Job, JobLimits};
+use crate::sandbox::{PYTHON, RunPython};
 use crate::tool::Metadata;
 use crate::tool::{Attempt, Execution, Executor, ToolDefinition};
 
@@ -54,7 +54,7 @@ pub(super) fn definition(
 ) -> ToolDefinition {
     ToolDefinition {
         metadata: Metadata {
-            name: "python_executor".into(),
+            name: PYTHON.into(),
             description: description(config, profiles),
             category: "code".into(),
             rate_limit: 60, // E49

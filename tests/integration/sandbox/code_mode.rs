@@ -9,6 +9,8 @@ use tempfile::TempDir;
 use super::PythonApp;
 use crate::app::{TestApp, answer, code};
 use crate::audit_events::lines;
+use crate::mcp::NEWER;
+use crate::mcp::client::McpClient;
 use crate::mcp_programs::server;
 use crate::mcp_servers::{ready, yaml as mcp};
 use crate::openapi::document;
@@ -226,4 +228,17 @@ async fn code_mode_has_limits_and_can_be_switched_off() {
     drop(app);
     let off = self::app("", "sandbox: {code_mode: {enabled: false}}").await;
     assert_eq!(refusal(&off, "tools.echo()").await.0, "denied");
+}
+
+#[tokio::test]
+async fn an_mcp_client_gets_a_tool_that_runs_programs_over_those_of_its_endpoint() {
+    let endpoint = "mcp: {endpoints: {coded: {code_mode: true, tools: [calculator, python_executor]}}}";
+    let app = app("", endpoint).await;
+    let client = McpClient::new(&app.app, NEWER, None).at_endpoint("coded");
+    let program = "try:\n  tools.echo()\nexcept ToolError as error:\n  refused = error.code\n\
+                   [str(tools.calculator(expression='6*7')), refused]";
+    let call = json!({"name": "run_python", "arguments": {"code": [IMPORT, program].concat()}});
+    let called = client.result("tools/call", call, "CallToolResult").await;
+    let result = &called["structuredContent"]["result"];
+    assert!(result[0].as_str().is_some_and(|sum| sum.contains("42")) && result[1] == "unknown_tool", "{called}");
 }

@@ -19,6 +19,7 @@ use crate::api::mcp::headers::Era;
 use crate::api::mcp::running_request::Outcome;
 use crate::api::mcp::tasks::TaskOwner;
 use crate::api::mcp::{result, search};
+use crate::config::McpToolListing;
 use crate::core::call::{Arguments, CallContext, READ_RESULT};
 
 impl Context {
@@ -26,9 +27,9 @@ impl Context {
         let cursor = cursor(request);
         let catalogue = self.server.catalogues.present(&self.server.gateway);
         let has_handles = self.client.has_handles();
-        let Page { items, next } = if self.client.search {
+        let Page { items, next } = if let Some(tools) = search::tools(self.client.listing) {
             let reader = catalogue.get(READ_RESULT, &self.client.caller).filter(|_| has_handles);
-            page(search::tools().iter().chain(reader), |tool| &tool.name, cursor)?
+            page(tools.iter().chain(reader), |tool| &tool.name, cursor)?
         } else {
             let tools = catalogue.tools_for(&self.client.caller, &self.server.gateway);
             page(catalogue.usable(&tools, self.declares(APPS), has_handles), |tool| &tool.name, cursor)?
@@ -49,7 +50,8 @@ impl Context {
         Ok(match self.era {
             Era::Stateless => catalogue.with_further_annotations(result),
             Era::Sessions => {
-                let result = with_task_support(result, |name| !self.client.search && catalogue.runs_as_task(name));
+                let is_whole = self.client.listing == McpToolListing::All;
+                let result = with_task_support(result, |name| is_whole && catalogue.runs_as_task(name));
                 catalogue.with_further_annotations(result)
             }
         })
@@ -59,13 +61,10 @@ impl Context {
         let task = params.remove("task").filter(|_| self.era == Era::Sessions);
         let request: CallToolRequestParams = parsed(params)?;
         let arguments = request.arguments.unwrap_or_default();
-        let (name, arguments) = match self.client.search {
-            false => (request.name.into_owned(), arguments),
-            true => match search::answer(&request.name, &arguments, &self.server, &self.client) {
-                search::Answer::Result(result) => return result.map(|result| ready(result.into())),
-                search::Answer::Call(name, arguments) => (name, arguments),
-                search::Answer::NotOurs => (request.name.into_owned(), arguments),
-            },
+        let (name, arguments) = match search::answer(&request.name, &arguments, &self.server, &self.client) {
+            search::Answer::Result(result) => return result.map(|result| ready(result.into())),
+            search::Answer::Call(name, arguments) => (name, arguments),
+            search::Answer::NotOurs => (request.name.into_owned(), arguments),
         };
         if let Some(wanted) = &task {
             self.check_task(wanted, &name)?;
