@@ -6,7 +6,7 @@
 
 mod describe;
 mod errors;
-mod model_tools;
+mod for_models;
 mod peer;
 mod pipeline;
 #[cfg(test)]
@@ -25,7 +25,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-pub use self::model_tools::{HITS, MAX_HITS, PYTHON, RUN_PYTHON, SEARCH_TOOLS, model_hit, model_tools};
+pub use self::for_models::{HITS, MAX_HITS, PYTHON, RUN_PYTHON, SEARCH_TOOLS, model_hit, model_tools};
 pub use self::pipeline::ToolPipeline;
 
 use self::errors::{error_json, invalid_json, no_more_calls, value_json};

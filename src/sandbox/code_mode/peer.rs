@@ -58,3 +58,53 @@ impl ClientPeer for NestedPeer {
         self.client.ask(questions)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    #[derive(Debug, Default)]
+    struct Client(Mutex<Vec<Progress>>);
+
+    impl ClientPeer for Client {
+        fn owner(&self) -> &Owner {
+            Owner::gateway()
+        }
+        fn capabilities(&self) -> &Value {
+            &Value::Null
+        }
+        fn wants_progress(&self) -> bool {
+            true
+        }
+        fn log_level(&self) -> Option<LogLevel> {
+            None
+        }
+        fn time_asking(&self) -> Duration {
+            Duration::ZERO
+        }
+        fn progress(&self, progress: Progress) {
+            self.0.lock().push(progress);
+        }
+        fn log(&self, _message: LogMessage) {}
+        fn ask(&self, _questions: Questions) -> BoxFuture<'_, Result<Answers, Unanswered>> {
+            async { Err(Unanswered::Gone) }.boxed()
+        }
+    }
+
+    #[test]
+    fn the_progress_of_several_tools_counts_up_and_questions_reach_the_client() {
+        let client = Arc::new(Client::default());
+        let peer = NestedPeer::new(Arc::clone(&client) as Arc<dyn ClientPeer>);
+        for (progress, message) in [(50.0, "half"), (1.0, "another begins")] {
+            peer.progress(Progress { progress, total: Some(100.0), message: Some(message.to_owned()) });
+        }
+        let sent = client.0.lock();
+        let seen: Vec<_> = sent.iter().map(|sent| (sent.progress, sent.total, sent.message.as_deref())).collect();
+        assert_eq!(seen, [(1.0, None, Some("half")), (2.0, None, Some("another begins"))]);
+        let asked = peer.ask(Questions::new()).now_or_never().unwrap();
+        assert_eq!(asked.unwrap_err(), Unanswered::Gone);
+    }
+}
