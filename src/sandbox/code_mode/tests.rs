@@ -108,7 +108,8 @@ fn a_call_of_a_program_is_its_callers_with_nothing_more() {
     assert!(Arc::ptr_eq(&inner.caller, &outer.caller) && inner.must_end_by == Some(tools.deadline.0));
     assert_eq!(inner.nested_scope, outer.nested_scope);
     let parent = inner.parent.as_ref().unwrap();
-    assert_eq!((parent.id, parent.program), (outer.id, Sha256::digest("program").into()));
+    let program: [u8; 32] = Sha256::digest("program").into();
+    assert_eq!((parent.id, parent.program), (outer.id, program));
     let scopes = &inner.scopes;
     assert_eq!((scopes.agent.as_deref(), scopes.request.clone()), (Some("agent"), Some(format!("call:{}", outer.id))));
     assert_eq!((scopes.spent_before, inner.idempotency_key.as_ref()), (Decimal::new(3, 2), None));

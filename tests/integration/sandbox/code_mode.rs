@@ -242,3 +242,28 @@ async fn an_mcp_client_gets_a_tool_that_runs_programs_over_those_of_its_endpoint
     let result = &called["structuredContent"]["result"];
     assert!(result[0].as_str().is_some_and(|sum| sum.contains("42")) && result[1] == "unknown_tool", "{called}");
 }
+
+#[tokio::test]
+async fn programs_of_an_agent_call_what_its_profile_leaves_and_nothing_else() {
+    let directory = TempDir::new().unwrap();
+    let script = directory.path().join("script.yaml");
+    let program = "tools.calculator(expression='6*7')\ntry:\n  tools['echo']()\nexcept ToolError:\n  pass\n\
+                   import _host\n_host.call(b'{\"v\":1,\"op\":\"call\",\"tool\":\"echo\",\"args\":{}}')";
+    let arguments = json!({"code": [IMPORT, program].concat()}).to_string();
+    let calls = json!([{"id": "a", "tool": "run_python", "arguments": arguments}]);
+    let turns = json!({"turns": [{"calls": calls}, {"text": ["Done."]}]});
+    std::fs::write(&script, turns.to_string()).unwrap();
+    let agent = format!(
+        "agent: {{default_profile: coded, profiles: {{coded: {{provider: replay, model: '{}', code_mode: true, \
+         tools: {{exclude: [echo]}}}}}}}}",
+        script.display()
+    );
+    let app = in_directory(directory, "", &agent).await;
+    let body = json!({"model": "coded", "messages": [{"role": "user", "content": "What is 6*7?"}]});
+    let (status, completion) = answer(app.app.post("/v1/chat/completions").json(&body)).await;
+    assert_eq!((status, &completion["choices"][0]["message"]["content"]), (StatusCode::OK, &json!("Done.")));
+    let directory = app.app.stop().await;
+    let nested: Vec<_> = lines(directory.path()).into_iter().filter(|line| line["depth"] == 1).collect();
+    let ended: Vec<_> = nested.iter().map(|line| (line["tool"].as_str(), line["code"].as_str())).collect();
+    assert_eq!(ended, [(Some("calculator"), None), (Some("echo"), Some("unknown_tool"))], "{nested:#?}");
+}
