@@ -77,7 +77,9 @@ fn main() {
     let mut config = Config { state_directory: Some(state.path().into()), ..Config::default() };
     config.sandbox.program = Some(PathBuf::from(programs).join("sekisho").canonicalize().unwrap());
     config.server.listen = SocketAddr::from(([127, 0, 0, 1], 0));
-    config.tools.overrides.entry(TOOL.to_owned()).or_default().rate_limit = Some(u32::MAX);
+    for tool in [TOOL, "calculator"] {
+        config.tools.overrides.entry(tool.to_owned()).or_default().rate_limit = Some(u32::MAX);
+    }
     let measured = Runtime::new().unwrap().block_on(async {
         let gateway = Gateway::start(config).await.unwrap();
         let measured = measure(&gateway, &PathBuf::from(python)).await.unwrap();

@@ -47,6 +47,13 @@ pub(super) const PROGRAMS: &[Program] = &[
         ends: Ends::Stdout("mean"),
     },
     Program {
+        name: "a hundred calls of the calculator",
+        code: "from host import tools\nprint(len([tools.calculator(expression='1') for _ in range(100)]))",
+        goal: "p50 ≤ 20 ms",
+        goal_of_two: None,
+        ends: Ends::Stdout("100\n"),
+    },
+    Program {
         name: "a traceback",
         code: "def divide(a, b):\n    return a / b\n\ndivide(1, 0)",
         goal: "",
