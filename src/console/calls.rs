@@ -277,6 +277,7 @@ fn show(visit: &Visit, call: &RecentCall) -> Markup {
         ("call-tenant", call.tenant.to_string()),
         ("call-via", call.via.as_str().to_owned()),
         ("call-depth", call.depth.to_string()),
+        ("call-parent", call.parent.map_or_else(|| "–".to_owned(), |parent| parent.to_string())),
         ("call-cost", format::money(call.cost_usd)),
         ("call-tokens", format::count(call.tokens)),
         ("call-request", if call.request_id.is_empty() { "–" } else { &call.request_id }.to_owned()),

@@ -44,6 +44,8 @@ pub struct RecentCall {
     pub request_id: String,
     pub via: Via,
     pub depth: u32,
+    /// The call whose tool made it.
+    pub parent: Option<CallId>,
     pub dry_run: bool,
     /// The registered name, or the name as the caller wrote it.
     pub tool: String,
@@ -165,6 +167,7 @@ impl RecentCall {
             request_id,
             via: call.via,
             depth: call.depth,
+            parent: call.parent.as_ref().map(|parent| parent.id),
             dry_run: call.dry_run,
             tool,
             status: record.status,

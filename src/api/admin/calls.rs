@@ -100,6 +100,8 @@ pub(super) struct CallBody<'a> {
     #[schema(value_type = String)]
     via: Via,
     depth: u32,
+    /// The id of the call whose tool made it.
+    parent: Option<String>,
     dry_run: bool,
     tool: &'a str,
     #[schema(value_type = String)]
@@ -190,6 +192,7 @@ impl<'a> CallBody<'a> {
             caller: &call.caller,
             via: call.via,
             depth: call.depth,
+            parent: call.parent.map(|parent| parent.to_string()),
             dry_run: call.dry_run,
             tool: &call.tool,
             status: call.status,

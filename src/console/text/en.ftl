@@ -338,6 +338,7 @@ call-title = Call of { $tool }
 call-tenant = Tenant
 call-via = Came over
 call-depth = Depth
+call-parent = Parent call
 call-tokens = Tokens
 call-request = Request
 call-id = Call

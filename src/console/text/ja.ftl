@@ -324,6 +324,7 @@ call-title = { $tool } の呼び出し
 call-tenant = テナント
 call-via = 経路
 call-depth = 深さ
+call-parent = 親の呼び出し
 call-tokens = トークン
 call-request = リクエスト
 call-id = 呼び出し ID

@@ -81,6 +81,8 @@ async fn one_program_calls_tools_of_every_kind_and_its_receipt_shows_them() {
     );
     let parent = receipt["call_id"].clone();
     let calls: Vec<_> = nested["calls"].as_array().unwrap().iter().map(|call| call["call_id"].clone()).collect();
+    let (_, recent) = answer(app.app.get("/admin/calls?tool=moody__echo")).await;
+    assert_eq!((&recent["calls"][0]["parent"], &recent["calls"][0]["depth"]), (&parent, &json!(1)), "{recent}");
     let directory = app.app.stop().await;
     for call in calls {
         let lines = lines(directory.path());
