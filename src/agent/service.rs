@@ -287,7 +287,8 @@ impl AgentService {
         let (mut toolbox, mut tools) = match request.profile.code_mode {
             true => {
                 let code_mode = CodeMode { toolbox: Arc::clone(&request.toolbox) };
-                (Arc::new(code_mode) as Arc<dyn Toolbox>, CodeMode::tools())
+                let tools = code_mode.tools().await;
+                (Arc::new(code_mode) as Arc<dyn Toolbox>, tools)
             }
             false => offer(&self.gateway, request, history, others).await,
         };

@@ -77,9 +77,10 @@ pub(super) fn check(
     if !violations.is_empty() && tool.metadata.output_check == OutputCheck::Enforce {
         return Err(invalid_output(findings).with_details(violations));
     }
-    if via == Via::Sandbox {
+    if call.via == Via::Sandbox {
         // A program gets the value; no model reads a text of it.
-        return Ok((Answer { output: value, text: String::new(), metadata, mcp }, 0, violations));
+        let answer = Answer { output: value, text: String::new(), metadata, mcp, preview: None };
+        return Ok(Checked { answer, tokens: None, violations, large: None });
     }
     let text = text.unwrap_or_else(|| render(&value));
     let is_large = large_result::is_large(call, tool, &value, (text.as_str(), tokens), max_text_tokens);

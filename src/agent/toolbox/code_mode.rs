@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
-use crate::core::call::Arguments;
+use crate::core::call::{Arguments, READ_RESULT};
 use crate::registry::{SearchIndex, Searchable};
 use crate::sandbox::{HITS, MAX_HITS, PYTHON, RUN_PYTHON, SEARCH_TOOLS, model_hit, model_tools};
 
@@ -23,21 +23,22 @@ struct Search {
 }
 
 impl CodeMode {
-    /// The two tools.
-    pub fn tools() -> Vec<ToolDescription> {
+    /// The two tools, and the one that reads large results where there is one.
+    pub async fn tools(&self) -> Vec<ToolDescription> {
         let described = model_tools().into_iter().map(|(name, description, parameters)| ToolDescription {
             name: name.to_owned(),
             description: description.to_owned(),
             parameters: Arc::new(parameters),
         });
-        described.collect()
+        let others = self.toolbox.list().await.unwrap_or_default();
+        described.chain(others.into_iter().filter(|tool| tool.name == READ_RESULT)).collect()
     }
 
     async fn search(&self, arguments: Arguments) -> Result<String, String> {
         let Search { query, limit } = serde_json::from_value(Value::Object(arguments))
             .map_err(|problem| format!("the arguments of `{SEARCH_TOOLS}` are invalid: {problem}; correct them"))?;
         let mut tools = self.toolbox.list().await.map_err(|error| error.to_string())?;
-        tools.retain(|tool| tool.name != PYTHON);
+        tools.retain(|tool| ![PYTHON, READ_RESULT].contains(&tool.name.as_str()));
         let index = SearchIndex::build(tools.iter().map(Searchable::from));
         let found = index.search(&query, limit.unwrap_or(HITS).clamp(1, MAX_HITS)).into_iter();
         let hits = found.map(|(place, _)| {
@@ -50,7 +51,7 @@ impl CodeMode {
 
 impl Toolbox for CodeMode {
     fn list(&self) -> BoxFuture<'_, Result<Vec<ToolDescription>, ToolboxUnreachable>> {
-        Box::pin(async { Ok(Self::tools()) })
+        Box::pin(async { Ok(self.tools().await) })
     }
 
     fn call(&self, call: ToolboxCall) -> BoxFuture<'_, ToolAnswer> {
@@ -89,7 +90,7 @@ mod tests {
                 description: format!("Finds a {name}."),
                 parameters: Arc::new(json!({"properties": {"id": {"type": "integer"}}, "required": ["id"]})),
             };
-            Box::pin(async move { Ok(["crm__invoice", "fs__folder", PYTHON].map(tool).into()) })
+            Box::pin(async move { Ok(["crm__invoice", "fs__folder", PYTHON, READ_RESULT].map(tool).into()) })
         }
 
         fn call(&self, call: ToolboxCall) -> BoxFuture<'_, ToolAnswer> {
@@ -108,11 +109,14 @@ mod tests {
     async fn a_model_finds_tools_and_runs_programs_over_them() {
         let toolbox = CodeMode { toolbox: Arc::new(Names) };
         let listed: Vec<_> = toolbox.list().await.unwrap().into_iter().map(|tool| tool.name).collect();
-        assert_eq!(listed, ["run_python", "search_tools"]);
+        assert_eq!(listed, ["run_python", "search_tools", READ_RESULT]);
         let (success, found) = call(SEARCH_TOOLS, json!({"query": "invoice of a customer"})).await;
         assert!(success && found.contains("tools.crm__invoice(id: int)") && !found.contains("folder"), "{found}");
         let (_, found) = call(SEARCH_TOOLS, json!({"query": "finds", "limit": 99})).await;
-        assert!(found.contains("tools.fs__folder") && !found.contains(PYTHON), "{found}");
+        assert!(
+            found.contains("tools.fs__folder") && ![PYTHON, READ_RESULT].iter().any(|name| found.contains(name)),
+            "{found}"
+        );
         assert!(!call(SEARCH_TOOLS, json!({})).await.0);
         assert_eq!(call(RUN_PYTHON, json!({"code": "1"})).await, (true, PYTHON.to_owned()));
         assert_eq!(call("crm__invoice", json!({"id": 1})).await, (true, "crm__invoice".to_owned()));
