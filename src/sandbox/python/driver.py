@@ -65,8 +65,9 @@ class Host:
         return [message["tool"], arguments]
 
     def start(self, message):
-        if len(self.started) == 32:
-            refuse("too_large", "overloaded", "32 calls are under way")
+        sizes = [call["args"].get("size", 0) for call in [*self.started.values(), message]]
+        if len(sizes) > 32 or sum(sizes) > 10:
+            raise Refused({"kind": "too_large", "message": "too much is under way"})
         number = message["at"]
         self.started[number] = message
         return number

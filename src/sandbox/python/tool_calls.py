@@ -72,14 +72,6 @@ class ToolCall:
     def __repr__(self):
         return f"<call of {self.tool}, {'ended' if self.done() else 'under way'}>"
 
-    def _start(self):
-        """The id of the call, or None: it was refused."""
-        try:
-            return ask("start", tool=self.tool, args=self._arguments)
-        except ToolError as error:
-            self._end({"ok": False, "error": error})
-            return None
-
     def _end(self, outcome):
         self._outcome = outcome
         for future in self._futures:
@@ -96,12 +88,22 @@ class _Calls:
         self.waiting = collections.deque()
 
     def begin(self, call):
-        if len(self.under_way) >= MAX_PARALLEL:
+        if self.waiting or not self._start(call):
             self.waiting.append(call)
-            return
-        started = call._start()
-        if started is not None:
-            self.under_way[started] = call
+
+    def _start(self, call):
+        """False: it begins when another has ended, since the host refuses it beside those under way."""
+        if len(self.under_way) >= MAX_PARALLEL:
+            return False
+        try:
+            number = ask("start", tool=call.tool, args=call._arguments)
+        except ToolError as error:
+            if self.under_way:
+                return False
+            call._end({"ok": False, "error": error})
+        else:
+            self.under_way[number] = call
+        return True
 
     def wait(self, seconds):
         """Waits until a call has ended, at most for some seconds."""
@@ -110,8 +112,8 @@ class _Calls:
         if ended is None:
             return
         self.under_way.pop(ended["id"])._end(ended)
-        while self.waiting and len(self.under_way) < MAX_PARALLEL:
-            self.begin(self.waiting.popleft())
+        while self.waiting and self._start(self.waiting[0]):
+            self.waiting.popleft()
 
 
 _calls = _Calls()

@@ -118,6 +118,11 @@ fn calls_run_in_parallel() {
         assert_eq!(asked[1..33], ["start"; 32], "{code}");
         assert_eq!(asked.iter().filter(|operation| **operation == "start").count(), 50, "{code}");
     }
+    let large = "[r[1]['size'] for r in tools.gather(*[tools['a-b'](size=i) for i in (4, 6, 8, 3)])]";
+    assert_eq!(run_with_tools(large).result(), json!([4, 6, 8, 3]), "what does not fit beside others waits for them");
+    let too_large =
+        "[type(r).__name__ for r in tools.gather(tools['a-b'](size=4), tools['a-b'](size=11), return_exceptions=True)]";
+    assert_eq!(run_with_tools(too_large).result(), json!(["list", "ToolError"]));
     let mixed = "async def tick():\n  for _ in range(5): await asyncio.sleep(.001)\n  return 'ticked'\n\
                  await asyncio.gather(tick(), tools.add(a=1, b=1), tools.gather(tools.add(a=1, b=2), 7))";
     assert_eq!(run_with_tools(mixed).result(), json!(["ticked", {"sum": 2}, [{"sum": 3}, 7]]));

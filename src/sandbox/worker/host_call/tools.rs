@@ -26,6 +26,11 @@ pub(super) const MAX_CALL_BYTES: usize = 1 << 20;
 const MAX_OPEN_CALLS: usize = MAX_OPEN_REQUESTS - 1;
 /// All long frames with calls, and all replies, of one run.
 const MAX_BYTES: u64 = 256 << 20;
+/// Arguments of all open calls together: the gateway holds them parsed.
+const MAX_OPEN_BYTES: usize = 2 << 20;
+/// A program needs no more descriptions than calls, and searches take the gateway longest.
+const MAX_DESCRIPTIONS: u32 = 1_000;
+const MAX_SEARCHES: u32 = 100;
 /// Longer than any run.
 const MAX_WAIT: Duration = Duration::from_secs(86_400);
 
@@ -48,9 +53,11 @@ pub(super) struct Tools {
     calls_left: u32,
     bytes_left: u64,
     calls: u32,
+    descriptions_left: u32,
+    searches_left: u32,
     next: u32,
-    /// Calls whose replies the program has not taken.
-    open: Vec<u32>,
+    /// Calls whose replies the program has not taken, with the lengths of their arguments.
+    open: Vec<(u32, usize)>,
 }
 
 /// The members of a frame that asks for something of tools.
@@ -88,7 +95,14 @@ pub(super) struct Wait {
 
 impl Tools {
     pub(super) fn new(link: ToolLink, calls: u32) -> Self {
-        Self { link: Some(link), calls_left: calls, bytes_left: MAX_BYTES, ..Self::default() }
+        Self {
+            link: Some(link),
+            calls_left: calls,
+            bytes_left: MAX_BYTES,
+            descriptions_left: MAX_DESCRIPTIONS,
+            searches_left: MAX_SEARCHES,
+            ..Self::default()
+        }
     }
 
     /// Whether a long frame with a call is parsed.
@@ -120,7 +134,7 @@ impl Tools {
             }
             Operation::Wait => wait(self.open_ones(frame.ids)?, limit, true),
             Operation::Call => wait(vec![self.start(link, frame)?], None, false),
-            _ => wait(vec![self.send(link, question(frame)?)], None, false),
+            _ => wait(vec![self.inquire(link, frame)?], None, false),
         })
     }
 
@@ -133,14 +147,27 @@ impl Tools {
         if self.open.len() >= MAX_OPEN_CALLS {
             return Err(("budget_exceeded", "32 calls are under way; wait for one of them"));
         }
-        let calls_left = self.calls_left.checked_sub(1);
-        self.calls_left = calls_left.ok_or(("budget_exceeded", "the run has made as many calls as it may"))?;
+        let open_bytes = arguments.len() + self.open.iter().map(|(_, bytes)| bytes).sum::<usize>();
+        if open_bytes > MAX_OPEN_BYTES {
+            return Err(("too_large", "the calls under way have more than 2 MiB of arguments; wait for one of them"));
+        }
+        take(&mut self.calls_left, "the run has made as many calls as it may")?;
         let ordinal = self.calls;
         self.calls += 1;
         let question = ToolQuestion::Call { ordinal, tool: tool.into_owned(), arguments: arguments.to_owned() };
         let number = self.send(link, question);
-        self.open.push(number);
+        self.open.push((number, arguments.len()));
         Ok(number)
+    }
+
+    /// Asks for what is no call.
+    fn inquire(&mut self, link: &ToolLink, frame: ToolFrame<'_>) -> Result<u32, Refusal> {
+        let question = question(frame)?;
+        match &question {
+            ToolQuestion::Search { .. } => take(&mut self.searches_left, "the run has searched as often as it may")?,
+            _ => take(&mut self.descriptions_left, "the run has asked for as many descriptions as it may")?,
+        }
+        Ok(self.send(link, question))
     }
 
     fn send(&mut self, link: &ToolLink, question: ToolQuestion) -> u32 {
@@ -155,14 +182,15 @@ impl Tools {
     /// The calls that a program may wait for.
     fn open_ones(&self, ids: Option<Vec<u32>>) -> Result<Vec<u32>, Refusal> {
         let ids = ids.filter(|ids| !ids.is_empty() && ids.len() <= MAX_OPEN_CALLS);
-        let ids = ids.filter(|ids| ids.iter().all(|id| self.open.contains(id)));
+        let is_open = |id: &u32| self.open.iter().any(|(number, _)| number == id);
+        let ids = ids.filter(|ids| ids.iter().all(is_open));
         ids.ok_or(("invalid_arguments", "`ids` are not those of calls that are under way"))
     }
 
     /// The frame for a program that has waited. `None`: none of its requests was answered in time.
     pub(super) fn end_wait(&mut self, wait: &Wait, reply: Option<ToolReply>) -> Vec<u8> {
         let Some(reply) = reply else { return super::answer(wait.id, &serde_json::Value::Null) };
-        self.open.retain(|number| *number != reply.number);
+        self.open.retain(|(number, _)| *number != reply.number);
         let reply = match self.bytes_left.checked_sub(reply.json.len() as u64) {
             _ if reply.json.len() > MAX_VALUE_BYTES => inbox::without_value(&reply, "the result has more than 16 MiB"),
             None => inbox::without_value(&reply, "the calls of this run and their results have more than 256 MiB"),
@@ -200,6 +228,11 @@ impl Wait {
         frame.extend_from_slice(if self.is_named { b"}}" } else { b"}" });
         frame
     }
+}
+
+fn take(left: &mut u32, refusal: &'static str) -> Result<(), Refusal> {
+    *left = left.checked_sub(1).ok_or(("budget_exceeded", refusal))?;
+    Ok(())
 }
 
 /// What a frame of `describe` or `search` asks.

@@ -144,6 +144,16 @@ fn frames_and_calls_have_limits() {
     }
     assert_eq!(run.kind(&start("{}")), "budget_exceeded", "32 are under way");
 
+    let mut wide = Run::new(9);
+    let half = start(&format!(r#"{{"a":"{}"}}"#, "x".repeat((1 << 20) - 100)));
+    assert_eq!([wide.kind(&half), wide.kind(&half), wide.kind(&half)], ["none", "none", "too_large"]);
+    let (search, describe) = (br#"{"v":1,"op":"search","query":"q"}"#, br#"{"v":1,"op":"describe","tool":"t"}"#);
+    for (frame, most) in [(&search[..], 100), (&describe[..], 1_000)] {
+        let asked = (0..2_000).filter(|_| matches!(wide.host_call.handle(frame), Ok(Handled::Wait(_)))).count();
+        assert_eq!(asked, most);
+        assert_eq!(wide.kind(frame), "budget_exceeded");
+    }
+
     let mut narrow = Run::new(1);
     assert_eq!([narrow.kind(&start("{}")), narrow.kind(&start("{}"))], ["none", "budget_exceeded"]);
     let mut none = HostCall::new(String::new(), 8, 8, 9);
