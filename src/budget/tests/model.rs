@@ -91,7 +91,8 @@ proptest! {
                     let (left_cents, left_tokens) = model.left(&scopes);
                     let needed = tokens.min(256);
                     let [request, agent, task] = ids.map(|id| id.map(|id| id.to_string()));
-                    let call = call_of(&caller.to_string(), "acme", BudgetScopes { request, agent, task, ..BudgetScopes::default() });
+                    let named = BudgetScopes { request, agent, task, ..BudgetScopes::default() };
+                    let call = call_of(&caller.to_string(), "acme", named);
                     let checked = budgets.check_on(MONDAY, &call, &max_usage(cost_cents, tokens));
                     match budgets.reserve_on(MONDAY, &call, &max_usage(cost_cents, tokens)) {
                         Ok(hold) => {
