@@ -91,7 +91,8 @@ pub mod testing {
 
     pub mod protocol {
         pub use crate::sandbox::protocol::{
-            End, Frames, FromWorker, GuestFile, Job, JobId, JobLimits, Load, Outcome, ToWorker, encode,
+            End, Frames, FromWorker, GuestFile, Job, JobId, JobLimits, JobSession, Load, Outcome, SessionEntry,
+            ToWorker, encode,
         };
     }
 }

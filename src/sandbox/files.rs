@@ -3,6 +3,7 @@
 //!
 //! There are no links of any kind, so a path cannot be redirected, and `..` cannot leave the root.
 
+mod session;
 mod sparse;
 mod tree;
 
@@ -84,6 +85,10 @@ struct Node {
     /// Open handles; a node without a name is kept while at least one is open.
     handles: u32,
     named: bool,
+    /// Whether it counts in the quota: not what the host has placed.
+    is_counted: bool,
+    /// Whether the caller has its content: the host has placed it, or has returned it, and the guest has not changed it since.
+    is_known: bool,
 }
 
 #[derive(Debug)]
@@ -103,8 +108,8 @@ pub struct Status {
     pub id: NodeId,
     pub is_folder: bool,
     pub read_only: bool,
-    /// A file that the host has placed, and that the guest has not changed.
-    pub is_placed: bool,
+    /// A file that the host has placed or returned, and that the guest has not changed since.
+    pub is_known: bool,
     /// Bytes; 0 for a folder.
     pub length: u64,
 }
@@ -114,6 +119,13 @@ pub struct Status {
 pub struct FrozenFiles {
     nodes: Arc<BTreeMap<NodeId, Node>>,
     next: u64,
+}
+
+impl Node {
+    /// One of the host.
+    fn placed(kind: Kind, read_only: bool) -> Self {
+        Self { kind, read_only, handles: 0, named: true, is_counted: false, is_known: true }
+    }
 }
 
 impl FrozenFiles {
@@ -139,7 +151,7 @@ impl NodeId {
 impl Files {
     /// An empty root, read-only to the guest: only the host adds to it.
     pub fn new(quota: Quota) -> Self {
-        let root = Node { kind: folder(ROOT), read_only: true, handles: 0, named: true };
+        let root = Node::placed(folder(ROOT), true);
         let nodes = BTreeMap::from([(ROOT, root)]);
         Self { shared: Arc::default(), nodes, next: 1, quota, used_bytes: 0, used_nodes: 0 }
     }
@@ -219,12 +231,12 @@ impl Files {
     /// When the node no longer exists.
     pub fn status(&self, id: NodeId) -> Result<Status, FileError> {
         let node = self.node(id)?;
-        let (is_folder, is_placed, length) = match &node.kind {
-            Kind::Folder { .. } => (true, false, 0),
-            Kind::Fixed(bytes) => (false, true, bytes.len() as u64),
-            Kind::Written(bytes) => (false, false, bytes.length),
+        let (is_folder, length) = match &node.kind {
+            Kind::Folder { .. } => (true, 0),
+            Kind::Fixed(bytes) => (false, bytes.len() as u64),
+            Kind::Written(bytes) => (false, bytes.length),
         };
-        Ok(Status { id, is_folder, read_only: node.read_only, is_placed, length })
+        Ok(Status { id, is_folder, read_only: node.read_only, is_known: node.is_known && !is_folder, length })
     }
 
     /// Copies bytes from an offset into the buffer; returns their number.

@@ -1,6 +1,7 @@
 //! The messages between gateway and worker: length-prefixed frames over a socket pair, which is the worker's standard
 //! input. Neither side trusts the other's lengths.
 
+mod session;
 mod tools;
 mod whole_bytes;
 
@@ -12,6 +13,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
+pub use self::session::{JobSession, SessionEntry, SessionId};
 pub use self::tools::{
     MAX_HELD_REPLY_BYTES, MAX_NESTING, MAX_OPEN_REQUESTS, MAX_VALUE_BYTES, ToolQuestion, ToolReply, ToolRequest,
 };
@@ -34,6 +36,8 @@ pub enum ToWorker {
     Continue(JobId),
     /// The reply to a [`FromWorker::Ask`] of the job.
     Answer(JobId, Box<ToolReply>),
+    /// Ends a session between its calls; without a reply, also where there is none.
+    EndSession(SessionId),
 }
 
 /// From a worker to the gateway.
@@ -57,13 +61,13 @@ pub enum FromWorker {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Load {
     pub interpreter: Prepared,
-    /// Maximum number of runs at once in this worker. Each costs address space, not memory.
+    /// Maximum number of runs and sessions at once in this worker. Each costs address space, not memory.
     pub instances: u32,
     /// The operator's data files, which every run finds under `/input`, read-only.
     pub data_files: Vec<GuestFile>,
 }
 
-/// One run of a fresh interpreter.
+/// One run of an interpreter: a fresh one, or that of a session.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Job {
     pub id: JobId,
@@ -75,6 +79,8 @@ pub struct Job {
     /// Placed under `/input`, read-only.
     pub files: Vec<GuestFile>,
     pub limits: JobLimits,
+    /// The session that it is a call of.
+    pub session: Option<JobSession>,
 }
 
 /// A file of the guest: its path is relative to `/input` for an input, to `/output` for an output.
@@ -125,6 +131,8 @@ pub struct Outcome {
     /// Figures that the program left open, as PNG.
     pub images: Vec<Vec<u8>>,
     pub usage: Usage,
+    /// Of a session that goes on: the bytes that it holds until its next call.
+    pub session_bytes: Option<u64>,
 }
 
 /// Why the run ended, as measured by the host.

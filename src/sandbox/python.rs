@@ -8,12 +8,13 @@ pub(super) fn prelude() -> String {
     let start = "import sys\nsys.modules['_sekisho_event_loop'].install()\nsys.modules['_sekisho_tools'].install()\n\
                  sys.modules['_sekisho_harness'].start()\n";
     let wait = "sys.modules['_sekisho_harness'].wait_for_turn(sys.modules['_sekisho_encode'].encode)\n";
-    let modules = [ERRORS, SOURCE, ENCODE, TOOL_CALLS, TOOL_SIGNATURE, TOOLS, EVENT_LOOP, HARNESS];
+    let modules = [ERRORS, SOURCE, ENCODE, TOOL_CALLS, TOOL_SIGNATURE, TOOLS, EVENT_LOOP, SESSION, HARNESS];
     [&installed(&modules), start, wait].concat()
 }
 
 /// The whole `-c` argument of a command: the harness, the file channel, and the one turn. Without the event loop,
-/// whose import takes longer than most programs, and without tools: nothing answers a command while it runs.
+/// whose import takes longer than most programs, without tools, since nothing answers a command while it runs, and without
+/// sessions, since it ends with its program.
 pub(super) fn command() -> String {
     [include_str!("python/file_channel.py"), &installed(&[ERRORS, SOURCE, ENCODE, HARNESS]), RUN].concat()
 }
@@ -39,6 +40,7 @@ const ENCODE: Module = ("_sekisho_encode", include_str!("python/encode.py"));
 const ERRORS: Module = ("_sekisho_errors", include_str!("python/errors.py"));
 const EVENT_LOOP: Module = ("_sekisho_event_loop", include_str!("python/event_loop.py"));
 const HARNESS: Module = ("_sekisho_harness", include_str!("python/harness.py"));
+const SESSION: Module = ("_sekisho_session", include_str!("python/session.py"));
 const SOURCE: Module = ("_sekisho_source", include_str!("python/source.py"));
 const TOOLS: Module = ("_sekisho_tools", include_str!("python/tools.py"));
 const TOOL_CALLS: Module = ("_sekisho_tool_calls", include_str!("python/tool_calls.py"));

@@ -122,7 +122,6 @@ impl Wasi {
     }
 
     /// For the host, which places the call's files.
-    #[cfg(test)]
     pub fn files_mut(&mut self) -> &mut Files {
         &mut self.files
     }
@@ -130,6 +129,14 @@ impl Wasi {
     /// What the program has written to stdout and stderr so far.
     pub fn take_output(&mut self) -> (Captured, Captured) {
         (std::mem::take(&mut self.stdout.captured), std::mem::take(&mut self.stderr.captured))
+    }
+
+    /// The same system for another program of its session: files, descriptors and clocks go on.
+    #[must_use]
+    pub fn continued(self, stdin: Bytes, limits: Limits) -> Self {
+        let output = || Output::new(limits.stream_bytes);
+        let (stdout, stderr) = (output(), output());
+        Self { input: Input(stdin), stdout, stderr, random_left: limits.random_bytes, ..self }
     }
 
     fn args_get(&mut self, memory: &mut GuestMemory<'_>, pointers: u32, bytes: u32) -> Answer {

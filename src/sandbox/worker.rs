@@ -22,13 +22,15 @@ use tokio::net::UnixStream;
 use tokio::runtime::Builder;
 use tokio::sync::{Notify, mpsc};
 
-use self::fibers::Fibers;
-use self::guest::Teardown;
+use self::fibers::{Fibers, Run};
+use self::guest::{Remains, SessionGuest, Teardown};
 use self::host_call::ToolLink;
 use self::profile::Profile;
 use self::ticker::Ticker;
 use super::engine::{InstancePool, can_scan_pages, engine};
-use super::protocol::{Captured, End, Frames, FromWorker, Job, JobId, Load, Outcome, ToWorker, Usage, encode};
+use super::protocol::{
+    Captured, End, Frames, FromWorker, Job, JobId, Load, Outcome, SessionEntry, SessionId, ToWorker, Usage, encode,
+};
 use super::wasi::Sleeper;
 
 /// All that 32-bit WebAssembly can address: the limit of a run is separate.
@@ -111,6 +113,16 @@ struct Worker {
     to_gateway: mpsc::UnboundedSender<FromWorker>,
     /// Of the run that ended last, after its outcome was sent.
     teardown: Option<Teardown>,
+    /// Between their calls.
+    sessions: HashMap<SessionId, Box<SessionGuest>>,
+}
+
+/// What becomes of a job that is received.
+enum Begun {
+    Runs(Run),
+    /// It cannot run, and its session goes on.
+    Rests(Box<SessionGuest>, Box<Outcome>),
+    Fails(String),
 }
 
 impl Worker {
@@ -132,6 +144,7 @@ impl Worker {
             of_programs,
             to_gateway,
             teardown: None,
+            sessions: HashMap::new(),
         };
         // The first instance of a process makes system calls that are forbidden after hardening.
         while worker.make_one_ready().await? {}
@@ -157,7 +170,10 @@ impl Worker {
                 Some(message) = self.of_programs.recv() => self.send(&message)?,
                 Some((id, ended)) = self.fibers.next() => {
                     self.report(id, ended.outcome)?;
-                    self.teardown = Some(ended.teardown);
+                    match ended.left {
+                        Remains::Used(teardown) => self.teardown = Some(teardown),
+                        Remains::Session(guest) => drop(self.sessions.insert(guest.id, guest)),
+                    }
                 }
                 () = std::future::ready(()), if self.fibers.is_empty() && self.lacks_ready() => {
                     self.make_one_ready().await.map_err(WorkerError::Load)?;
@@ -183,6 +199,12 @@ impl Worker {
                 self.fibers.deliver(id, *reply);
                 Ok(())
             }
+            ToWorker::EndSession(id) => {
+                if let Some(guest) = self.sessions.remove(&id) {
+                    self.teardown = Some(guest.end());
+                }
+                Ok(())
+            }
             ToWorker::Load(_) => Err(WorkerError::NothingToLoad),
         }
     }
@@ -191,16 +213,37 @@ impl Worker {
         let id = job.id;
         let sleeper = Sleeper { job: id, gateway: self.to_gateway.clone(), may_continue: Arc::new(Notify::new()) };
         let link = ToolLink { sleeper, inbox: Arc::default(), waited: Arc::default() };
-        let begun = match self.profiles.get_mut(&job.profile) {
-            Some(profile) => profile.begin(job, link.clone()).await,
-            None => Err(format!("there is no profile `{}`", job.profile)),
-        };
-        match begun {
-            Ok(run) => {
+        let outcome = match self.instance_for(job, link.clone()).await {
+            Begun::Runs(run) => {
                 self.fibers.add(id, run, link);
-                Ok(())
+                return Ok(());
             }
-            Err(reason) => self.send(&FromWorker::Done(id, Box::new(Outcome::without_output(End::Trap(reason))))),
+            Begun::Rests(guest, outcome) => {
+                self.sessions.insert(guest.id, guest);
+                outcome
+            }
+            Begun::Fails(reason) => Box::new(Outcome::without_output(End::Trap(reason))),
+        };
+        self.send(&FromWorker::Done(id, outcome))
+    }
+
+    async fn instance_for(&mut self, job: Job, link: ToolLink) -> Begun {
+        let Some(profile) = self.profiles.get_mut(&job.profile) else {
+            return Begun::Fails(format!("there is no profile `{}`", job.profile));
+        };
+        match job.session.filter(|session| session.entry != SessionEntry::Begin) {
+            None => profile.begin(job, link).await.map_or_else(Begun::Fails, Begun::Runs),
+            Some(session) => match self.sessions.remove(&session.id) {
+                Some(guest) => profile.go_on(guest, job, link).map_or_else(
+                    |(guest, reason)| {
+                        let session_bytes = Some(profile.session_bytes(&guest));
+                        let outcome = Outcome { session_bytes, ..Outcome::without_output(not_placed(reason)) };
+                        Begun::Rests(guest, Box::new(outcome))
+                    },
+                    Begun::Runs,
+                ),
+                None => Begun::Fails(format!("this worker has no session {}", session.id)),
+            },
         }
     }
 
@@ -229,6 +272,12 @@ impl Worker {
     }
 }
 
+/// Of a job whose files cannot be where its session has something else.
+fn not_placed(message: String) -> End {
+    let (kind, traceback) = ("FileExistsError".to_owned(), String::new());
+    End::Exception { kind, message, traceback, line: None, column: None }
+}
+
 /// An outcome too long for a frame fails that run alone: all others of the process continue.
 fn done_frame(id: JobId, outcome: Outcome) -> io::Result<Vec<u8>> {
     let usage = outcome.usage.clone();
@@ -249,6 +298,7 @@ impl Outcome {
             files: Vec::new(),
             images: Vec::new(),
             usage: Usage::default(),
+            session_bytes: None,
         }
     }
 }

@@ -7,7 +7,8 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use sekisho::testing::protocol::{
-    End, Frames, FromWorker, GuestFile, Job, JobId, JobLimits, Load, Outcome, ToWorker, encode,
+    End, Frames, FromWorker, GuestFile, Job, JobId, JobLimits, JobSession, Load, Outcome, SessionEntry, ToWorker,
+    encode,
 };
 use sekisho::testing::{CompiledFolder, InstancePool, Kind, Prepared, PreparedProfile, engine, fingerprint};
 use tempfile::TempDir;
@@ -176,6 +177,7 @@ fn job(id: JobId, profile: &str) -> Job {
             host_calls: 10,
             tool_calls: 0,
         },
+        session: None,
     }
 }
 
@@ -255,6 +257,33 @@ async fn a_short_job_does_not_wait_for_endless_ones() {
     }
     worker.begin(1, "quick").await;
     assert_eq!(worker.done().await.0, 1);
+}
+
+#[tokio::test]
+async fn a_session_is_entered_again_until_it_ends() {
+    let mut worker = Worker::start().await;
+    let in_session = |id, session, entry, profile| {
+        let job = Job { session: Some(JobSession { id: session, entry }), ..job(id, profile) };
+        ToWorker::Run(Box::new(job))
+    };
+    for (id, entry) in [(1, SessionEntry::Begin), (2, SessionEntry::Continue), (3, SessionEntry::Inspect)] {
+        worker.tell(&in_session(id, 7, entry, "quick")).await;
+        let (done, outcome) = worker.done().await;
+        assert_eq!((done, &outcome.end), (id, &End::Exited { code: 0 }));
+        assert!(
+            outcome.session_bytes.is_some_and(|bytes| (1..=65_536).contains(&bytes)),
+            "of its one page: {outcome:?}"
+        );
+    }
+    worker.tell(&ToWorker::EndSession(7)).await;
+    worker.tell(&in_session(4, 8, SessionEntry::Begin, "endless")).await;
+    let (_, outcome) = worker.done().await;
+    assert_eq!((outcome.end, outcome.session_bytes), (End::Timeout, None), "a limit ends it");
+    for (id, session) in [(5, 7), (6, 8)] {
+        worker.tell(&in_session(id, session, SessionEntry::Continue, "quick")).await;
+        let (_, outcome) = worker.done().await;
+        assert!(matches!(&outcome.end, End::Trap(reason) if reason.contains("no session")), "{outcome:?}");
+    }
 }
 
 #[tokio::test]

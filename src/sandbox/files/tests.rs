@@ -223,8 +223,8 @@ fn a_placed_file_that_may_be_written_is_copied_by_the_first_write() {
     files.place_folder("/output", false).unwrap();
     assert_eq!(files.write(written, 0, b"y").unwrap(), 1);
     files.resize(emptied, 0).unwrap();
-    let is_placed = [read, written, emptied].map(|id| files.status(id).unwrap().is_placed);
-    assert_eq!(is_placed, [true, false, false]);
+    let is_known = [read, written, emptied].map(|id| files.status(id).unwrap().is_known);
+    assert_eq!(is_known, [true, false, false]);
     let mut content = [0; 2];
     files.read(written, 0, &mut content).unwrap();
     assert_eq!((&content, files.status(written).unwrap().length), (b"yx", original.len() as u64));

@@ -109,6 +109,8 @@ impl Files {
             return Err(FileError::NoSpace);
         }
         let id = self.attach(at, name, kind, false)?;
+        let node = self.node_mut(id)?;
+        (node.is_counted, node.is_known) = (true, false);
         self.used_nodes += 1;
         Ok(id)
     }
@@ -121,7 +123,7 @@ impl Files {
         }
         entries.insert(name.into(), id);
         self.next += 1;
-        self.nodes.insert(id, Node { kind, read_only, handles: 0, named: true });
+        self.nodes.insert(id, Node::placed(kind, read_only));
         Ok(id)
     }
 
@@ -139,7 +141,7 @@ impl Files {
             return;
         }
         let Some(node) = self.nodes.remove(&id) else { return };
-        self.used_nodes = self.used_nodes.saturating_sub(1);
+        self.used_nodes = self.used_nodes.saturating_sub(u32::from(node.is_counted));
         if let Kind::Written(bytes) = node.kind {
             self.used_bytes = self.used_bytes.saturating_sub(bytes.stored_bytes());
         }
@@ -218,7 +220,9 @@ impl Files {
     /// The bytes of a file that can be written.
     pub(super) fn written_mut(&mut self, id: NodeId) -> Result<&mut Sparse, FileError> {
         self.check_writable(id)?;
-        match &mut self.node_mut(id)?.kind {
+        let node = self.node_mut(id)?;
+        node.is_known = false;
+        match &mut node.kind {
             Kind::Written(bytes) => Ok(bytes),
             Kind::Folder { .. } => Err(FileError::IsAFolder),
             Kind::Fixed(_) => Err(FileError::ReadOnly),

@@ -1,7 +1,8 @@
 """Simulates the host under an ordinary Python, for the tests of the harness.
 
-`driver.py PRELUDE TURN CODE FRAMES RESULT-BYTES`, the first four being files: runs the program as the sandbox would,
-and writes the frames that the harness sent, one a line. It has some tools, whose calls end in the order in which they are
+`driver.py PRELUDE TURN CODE FRAMES RESULT-BYTES [CODE…]`, all but the number being files: runs the program as the sandbox
+would, and writes the frames that the harness sent, one a line. With further programs it is a session, whose variables are
+asked for by a program `# inspect`. It has some tools, whose calls end in the order in which they are
 waited for, the last one first.
 """
 
@@ -91,8 +92,11 @@ def refuse(kind, code, message, **more):
     raise Refused({"kind": kind, "message": json.dumps({"code": code, "message": message, **more})})
 
 
-def main(prelude, turn, code, frames, result_bytes):
-    program = {"code": text_of(code), "result_bytes": int(result_bytes)}
+def main(prelude, turn, code, frames, result_bytes, *further):
+    programs = [{"code": text_of(file), "result_bytes": int(result_bytes)} for file in (code, *further)]
+    if further:
+        for program in programs:
+            program["session"] = "inspect" if program["code"] == "# inspect" else "call"
     sent = open(frames, "w", encoding="utf-8")
     tools, count = Host(), 0
 
@@ -100,7 +104,7 @@ def main(prelude, turn, code, frames, result_bytes):
         nonlocal count
         message = json.loads(frame)
         if message["op"] == "job":
-            return json.dumps({"v": 1, "id": 0, "ok": True, "value": program}).encode()
+            return json.dumps({"v": 1, "id": 0, "ok": True, "value": programs.pop(0)}).encode()
         print(frame.decode(), file=sent, flush=True)
         if message["op"] not in ("done", "image"):
             count += 1
@@ -116,7 +120,8 @@ def main(prelude, turn, code, frames, result_bytes):
     sys.modules["_host"] = host
     exec(compile(text_of(prelude), "<turn 0>", "exec"), {})
     # As in the interpreter's own turns, `single` displays the value of an expression.
-    exec(compile(text_of(turn), "<turn 1>", "single"), {})
+    for number in range(1, len(programs) + 1):
+        exec(compile(text_of(turn), f"<turn {number}>", "single"), {})
 
 
 def text_of(file):

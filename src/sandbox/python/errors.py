@@ -8,6 +8,8 @@ import sys
 import traceback
 
 NAME = "<code>"
+# The name of the program that runs: in a session, `<code 1>` and so on.
+program = NAME
 # How the names of our own modules begin.
 HARNESS = "_sekisho_"
 MAX_FRAMES = 40
@@ -39,7 +41,7 @@ def describe(error):
     try:
         described["type"] = clean(type.__getattribute__(type(error), "__qualname__"))[:MAX_TYPE_NAME]
         own = error.__traceback__
-        while own and own.tb_frame.f_code.co_filename != NAME:
+        while own and not is_program(own.tb_frame.f_code.co_filename):
             own = own.tb_next
         summary = traceback.TracebackException(type(error), error, own, limit=-MAX_FRAMES, compact=True)
         _hide_harness(summary)
@@ -54,6 +56,11 @@ def describe(error):
         described["traceback"] = described["traceback"] or f"{described['type']}: <no text>\n"
         described["message"] = f"<no text: {type.__getattribute__(type(failure), '__qualname__')[:MAX_TYPE_NAME]}>"
     return described
+
+
+def is_program(filename):
+    """Whether it names the program, or one of an earlier call of its session."""
+    return filename == NAME or filename.startswith("<code ")
 
 
 def _hide_harness(summary):
@@ -73,11 +80,11 @@ def clean(text):
 
 def _place(error, summary):
     """Line and column in the program, from one; columns count characters."""
-    if isinstance(error, SyntaxError) and error.filename == NAME:
+    if isinstance(error, SyntaxError) and error.filename == program:
         return {"line": error.lineno, "column": error.offset or None}
     for frame in reversed(summary.stack):
-        if frame.filename == NAME:
-            line = linecache.getline(NAME, frame.lineno).encode(errors="replace")
+        if frame.filename == program:
+            line = linecache.getline(program, frame.lineno).encode(errors="replace")
             column = None if frame.colno is None else len(line[: frame.colno].decode(errors="replace")) + 1
             return {"line": frame.lineno, "column": column}
     return {}

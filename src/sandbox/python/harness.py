@@ -17,7 +17,8 @@ import sys
 import types
 
 import _host
-from _sekisho_errors import NAME, clean, describe
+import _sekisho_errors
+from _sekisho_errors import clean, describe
 from _sekisho_source import compile_program, run_compiled
 
 # The folder of the program's files, which has those of the call.
@@ -41,6 +42,9 @@ REHEARSED = [
     ),
 ]
 
+# None in a command, which ends with its program.
+_session = sys.modules.get("_sekisho_session")
+
 # The outer ones first, which write into the inner ones.
 _BUFFERED = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
 
@@ -63,8 +67,20 @@ def run(encode):
     """Fetches the program, runs it, and reports. `encode(value, max_bytes)` encodes the result."""
     # Before the program is fetched, so that a waiting interpreter has done this already.
     sys.displayhook = sys.__displayhook__
-    reseed()
+    # Random numbers go on from call to call of a session, as in a notebook.
+    if _session is None or not _session.has_begun():
+        reseed()
     job = _call_host({"op": "job"})["value"]
+    if job.get("session") == "inspect":
+        result = json.dumps(_session.variables())
+        _call_host({"op": "done", "end": {"kind": "exited", "code": 0}, "result": result})
+    elif job.get("session"):
+        _run_in_session(job, encode)
+    else:
+        _run_once(job, encode)
+
+
+def _run_once(job, encode):
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
     end, value = _execute(job["code"], main)
@@ -74,6 +90,23 @@ def run(encode):
     result = None if value is None else json.dumps(encode(value, job["result_bytes"]))
     value = None
     _close_files(main)
+    _report(end, result)
+
+
+def _run_in_session(job, encode):
+    """The program shares its variables with those before it: nothing is closed, and no exit function runs."""
+    end, value = _execute(job["code"], _session.enter())
+    try:
+        _send_figures()
+        result = None if value is None else json.dumps(encode(value, job["result_bytes"]))
+        value = None
+        _flush_files()
+    finally:
+        _session.leave()
+    _report(end, result)
+
+
+def _report(end, result):
     unwritten = _flush()
     if unwritten and end == {"kind": "exited", "code": 0}:
         end = unwritten
@@ -86,6 +119,8 @@ def wait_for_turn(encode):
     def show(value):
         if value is not None:
             run(encode)
+            # A session has further turns.
+            sys.displayhook = show
 
     sys.displayhook = show
 
@@ -129,9 +164,10 @@ def _call_host(message):
 
 def _execute(code, main):
     """How the program ended, and the value of its last expression."""
-    linecache.cache[NAME] = (len(code), None, code.splitlines(True), NAME)
+    name = _sekisho_errors.program
+    linecache.cache[name] = (len(code), None, code.splitlines(True), name)
     try:
-        return {"kind": "exited", "code": 0}, run_compiled(compile_program(code, NAME, _warn), main.__dict__)
+        return {"kind": "exited", "code": 0}, run_compiled(compile_program(code, name, _warn), main.__dict__)
     except SystemExit as stop:
         return {"kind": "exited", "code": _exit_code(stop.code)}, None
     except BaseException as error:

@@ -1,6 +1,7 @@
 //! The harness under the machine's own Python (3.11 or later). What needs WebAssembly, numpy or pandas is covered by
 //! the tests of the whole sandbox.
 
+mod session;
 mod tools;
 
 use std::fs;
@@ -48,16 +49,26 @@ fn run_within(code: &str, result_bytes: usize) -> Ran {
 }
 
 fn run_after(prelude: &str, code: &str, result_bytes: usize) -> Ran {
+    run_all(prelude, code, result_bytes, &[])
+}
+
+/// With further programs it is a session.
+fn run_all(prelude: &str, code: &str, result_bytes: usize, further: &[&str]) -> Ran {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name);
     fs::write(file("driver"), include_str!("driver.py")).unwrap();
     fs::write(file("prelude"), prelude).unwrap();
     fs::write(file("turn"), TURN).unwrap();
     fs::write(file("code"), code).unwrap();
+    let further: Vec<_> = (0..further.len()).map(|number| file(&format!("code {number}"))).zip(further).collect();
+    for (path, code) in &further {
+        fs::write(path, code).unwrap();
+    }
     let output = Command::new("python3")
         .arg("-I")
         .args(["driver", "prelude", "turn", "code", "frames"].map(file))
         .arg(result_bytes.to_string())
+        .args(further.iter().map(|(path, _)| path))
         .output()
         .expect("python3 is needed");
     let frames = fs::read_to_string(file("frames")).unwrap_or_default();

@@ -129,6 +129,15 @@ def wait(seconds):
     _calls.wait(seconds)
 
 
+def abandon():
+    """Ends all calls that have not ended: the host has dropped them, and counts anew."""
+    error = ToolError("cancelled", "the call of the session that started it has ended; start it again, and wait for it")
+    for call in [*_calls.under_way.values(), *_calls.waiting]:
+        call._end({"ok": False, "error": error})
+    _calls.under_way.clear()
+    _calls.waiting.clear()
+
+
 def call(tool, arguments):
     """Calls a tool and waits for its result."""
     return ask("call", tool=tool, args=arguments)

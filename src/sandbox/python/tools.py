@@ -10,7 +10,7 @@ import sys
 import types
 
 import _sekisho_source
-from _sekisho_errors import NAME
+from _sekisho_errors import is_program
 from _sekisho_tool_calls import ToolCall, ToolError, UnknownToolError, ask, call, call_in_coroutine
 from _sekisho_tool_signature import ToolSignature
 
@@ -114,8 +114,8 @@ def _is_awaiting(frame):
     if frame is None:
         return False
     code = frame.f_code
-    is_program = code.co_name == "<module>" and code.co_filename == NAME
-    return bool(code.co_flags & AWAITING) or is_program and _sekisho_source.awaits
+    is_outermost = code.co_name == "<module>" and is_program(code.co_filename)
+    return bool(code.co_flags & AWAITING) or is_outermost and _sekisho_source.awaits
 
 
 def _identifier(attribute):

@@ -1,4 +1,5 @@
-//! One instance of the interpreter: prepared before its program arrives, run once, and dropped.
+//! One instance of the interpreter: prepared before its program arrives, run once, and dropped; in a [session](SessionGuest)
+//! entered again by further programs.
 //!
 //! A ready instance has run up to its first `host.call` and waits there for the program, so that a call spends little
 //! time on anything but its own code. The host determines how a run ended: by its own clock, its own memory limiter,
@@ -8,29 +9,31 @@ mod end;
 mod memory;
 mod output;
 mod pooled_memory;
+mod session;
+mod time;
 mod written_pages;
 
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::time::{ClockId, Timespec, clock_gettime};
 use tokio::sync::oneshot;
-use tokio::time::sleep_until;
 use wasmtime::{Caller, Engine, Extern, Instance, InstancePre, Linker, Memory, Module, Store};
 
 use self::end::{Stopped, end_of};
 use self::memory::MemoryLimit;
 use self::output::output_files;
 use self::pooled_memory::{PooledMemory, Pristine};
+pub use self::session::SessionGuest;
+use self::time::{expire, measured_run};
 pub(super) use self::written_pages::PAGEMAP_SCAN;
 use super::host_call;
 use super::host_call::{HostCall, Spent};
 use crate::core::call::OpenTime;
 use crate::sandbox::engine::can_scan_pages;
-use crate::sandbox::protocol::{End, Outcome, Usage};
+use crate::sandbox::protocol::{End, Outcome, SessionId, Usage};
 use crate::sandbox::wasi;
 use crate::sandbox::wasi::{GuestMemory, Wasi};
 
@@ -73,12 +76,19 @@ type RunFuture = Pin<Box<dyn Future<Output = Ended> + Send>>;
 /// A finished run.
 pub struct Ended {
     pub outcome: Outcome,
-    /// The used instance. Dropping it resets its memory, which takes as long as a short program: send the outcome
-    /// first.
-    pub teardown: Teardown,
+    pub left: Remains,
 }
 
-/// A finished instance, which is never entered again.
+/// What is left of an instance when a program of it has ended.
+#[derive(Debug)]
+pub enum Remains {
+    Used(Teardown),
+    /// It can be entered again.
+    Session(Box<SessionGuest>),
+}
+
+/// A finished instance, which is never entered again. Dropping it resets its memory, which takes as long as a short program:
+/// send the outcome first.
 pub struct Teardown {
     _used: PooledMemory,
 }
@@ -115,6 +125,8 @@ pub struct Program {
     pub memory_bytes: u64,
     /// All output files of the program, together.
     pub output_bytes: u64,
+    /// The session that keeps its instance.
+    pub session: Option<SessionId>,
 }
 
 /// By default without a program, and without a limit on memory.
@@ -181,14 +193,9 @@ impl Template {
 impl Guest {
     /// Runs the program to its end. Dropping the future stops it at once.
     pub async fn run(self, program: Program) -> Ended {
-        let begun = Instant::now();
-        let mut usage = Usage::default();
         // The receiver is in `run`, which still exists.
         let _ = self.program.send(program);
-        let mut ended = measured(self.run, &mut usage).await;
-        let peak_memory_bytes = ended.outcome.usage.peak_memory_bytes;
-        ended.outcome.usage = Usage { wall_time: begun.elapsed(), peak_memory_bytes, ..usage };
-        ended
+        measured_run(self.run).await
     }
 }
 
@@ -201,13 +208,13 @@ struct Entered {
 impl Entered {
     /// From before its program arrives to after its end.
     async fn live(mut self, coming: oneshot::Receiver<Program>, hand_in: oneshot::Sender<State>) -> Ended {
-        let mut output_bytes = 0;
+        let (mut output_bytes, mut session) = (0, None);
         let stopped = {
             let mut running = pin!(self.enter());
             let deadline = async {
                 // Without a program the wait has no end: the owner drops all of this.
                 let Ok(program) = coming.await else { return std::future::pending().await };
-                output_bytes = program.output_bytes;
+                (output_bytes, session) = (program.output_bytes, program.session);
                 let limits = (program.wall_time, program.total_time, Arc::clone(&program.waited));
                 let _ = hand_in.send(State::of(program));
                 expire(limits).await;
@@ -220,6 +227,13 @@ impl Entered {
                 returned = &mut running => Stopped::Returned(returned),
             }
         };
+        self.ended(stopped, output_bytes, session)
+    }
+
+    /// What a program leaves when it has ended or was stopped. Only an instance whose turn has returned can be entered again,
+    /// and a session ends with a program that exceeded a limit.
+    fn ended(mut self, stopped: Stopped, output_bytes: u64, session: Option<SessionId>) -> Ended {
+        let has_returned = matches!(stopped, Stopped::Returned(Ok(_)));
         let State { mut wasi, mut host_call, memory, .. } = std::mem::take(self.used.store.data_mut());
         let heard = if self.entry == Entry::Start {
             host_call::file_channel::handle(wasi.files(), &mut host_call)
@@ -242,9 +256,14 @@ impl Entered {
             Vec::new()
         });
         let usage = Usage { peak_memory_bytes: memory.peak, ..Usage::default() };
-        let outcome =
-            Outcome { end, result: host_call.left.result, stdout, stderr, files, images: host_call.left.images, usage };
-        Ended { outcome, teardown: Teardown { _used: self.used } }
+        let goes_on = has_returned && matches!(end, End::Exited { .. } | End::Exception { .. });
+        let host_call::Left { result, images, .. } = host_call.left;
+        let outcome = Outcome { end, result, stdout, stderr, files, images, usage, session_bytes: None };
+        let left = match session.filter(|_| goes_on) {
+            Some(id) => Remains::Session(Box::new(SessionGuest::new(id, self, wasi))),
+            None => Remains::Used(Teardown { _used: self.used }),
+        };
+        Ended { outcome, left }
     }
 
     /// Calls the module, and returns its exit code.
@@ -319,40 +338,6 @@ async fn await_program(caller: &mut Caller<'_, State>) -> wasmtime::Result<()> {
 fn memory_of(instance: &Instance, store: &mut Store<State>) -> wasmtime::Result<Memory> {
     let memory = instance.get_memory(store, "memory");
     memory.ok_or_else(|| wasmtime::Error::msg("the module does not export its memory"))
-}
-
-/// Returns when a program's time is over: its own, in which it does not wait for tools, or all of it.
-async fn expire((wall_time, total_time, waited): (Duration, Duration, Arc<OpenTime>)) {
-    /// Shortest interval between looks at the time of a program that waits.
-    const LOOK_AGAIN: Duration = Duration::from_millis(10);
-    let begun = tokio::time::Instant::now();
-    let (mut end, last) = (begun + wall_time, begun + total_time);
-    loop {
-        sleep_until(end.min(last)).await;
-        let later = begun + wall_time + waited.total();
-        if end >= last || later <= end {
-            return;
-        }
-        end = later.max(end + LOOK_AGAIN);
-    }
-}
-
-/// Measures the processor time of a future, and of its longest step.
-async fn measured<F: Future + ?Sized>(mut future: Pin<Box<F>>, usage: &mut Usage) -> F::Output {
-    poll_fn(|context| {
-        let begun = thread_cpu_time();
-        let polled = future.as_mut().poll(context);
-        let step = thread_cpu_time().saturating_sub(begun);
-        usage.cpu_time += step;
-        usage.longest_step = usage.longest_step.max(step);
-        polled
-    })
-    .await
-}
-
-fn thread_cpu_time() -> Duration {
-    let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(tv_sec.unsigned_abs(), u32::try_from(tv_nsec).unwrap_or(0))
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use wasmtime::{AsContextMut, Caller, Extern};
 
 pub use self::tools::ToolLink;
 use self::tools::{Handled, MAX_CALL_BYTES, ToolFrame, Tools};
-use crate::sandbox::protocol::End;
+use crate::sandbox::protocol::{End, SessionEntry};
 use crate::sandbox::wasi::{Errno, GuestMemory};
 
 /// The size of a frame without the result or pictures in it: the texts of an exception are the largest part.
@@ -59,6 +59,7 @@ pub struct HostCall {
     frame_bytes_left: u64,
     calls_left: u32,
     tools: Tools,
+    session: Option<SessionEntry>,
     /// What the run reported.
     pub left: Left,
 }
@@ -138,6 +139,7 @@ impl HostCall {
             frame_bytes_left: 0,
             calls_left: calls,
             tools: Tools::default(),
+            session: None,
             left: Left::default(),
         };
         // Base64 has four bytes for three.
@@ -149,6 +151,12 @@ impl HostCall {
     #[must_use]
     pub fn with_tools(self, link: ToolLink, calls: u32) -> Self {
         Self { tools: Tools::new(link, calls), ..self }
+    }
+
+    /// The same in a session.
+    #[must_use]
+    pub fn in_session(self, entry: SessionEntry) -> Self {
+        Self { session: Some(entry), ..self }
     }
 
     /// The longest frame with a result: quoting at most doubles it.
@@ -226,7 +234,11 @@ impl HostCall {
 
     /// The reply to a request for the program.
     fn job(&self, id: u64) -> Vec<u8> {
-        answer(id, &json!({"code": self.code, "result_bytes": self.result_bytes}))
+        let mut job = json!({"code": self.code, "result_bytes": self.result_bytes});
+        if let Some(entry) = self.session {
+            job["session"] = if entry == SessionEntry::Inspect { "inspect" } else { "call" }.into();
+        }
+        answer(id, &job)
     }
 
     fn count_call(&mut self) -> Result<(), Spent> {

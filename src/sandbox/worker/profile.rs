@@ -10,9 +10,9 @@ use crate::sandbox::files::{FileError, Files, Quota};
 use crate::sandbox::interpreter::Kind;
 use crate::sandbox::mounts::Mounts;
 use crate::sandbox::prepare::Prepared;
-use crate::sandbox::protocol::{GuestFile, Job};
+use crate::sandbox::protocol::{GuestFile, Job, JobLimits, SessionEntry};
 use crate::sandbox::wasi::{Limits, Start, Wasi};
-use crate::sandbox::worker::guest::{Entry, Guest, Program, Template};
+use crate::sandbox::worker::guest::{Ended, Entry, Guest, Program, Remains, SessionGuest, Template};
 use crate::sandbox::worker::host_call::{HostCall, ToolLink, file_channel};
 use crate::sandbox::{owner_only_files, python};
 
@@ -87,18 +87,52 @@ impl Profile {
         Ok(())
     }
 
-    /// An instance that runs the job as soon as it is polled.
+    /// A fresh instance that runs the job as soon as it is polled.
     ///
     /// # Errors
     /// What the job requests that is not available.
     pub(super) async fn begin(&mut self, job: Job, link: ToolLink) -> Result<Run, String> {
+        if job.session.is_some() && self.environment.kind == Kind::Command {
+            return Err("this interpreter runs once: it has no sessions".to_owned());
+        }
         let program = self.environment.program(job, link);
         let program = program.map_err(|error| format!("the call's files cannot be placed: {error}"))?;
         let guest = match self.ready.take() {
             Some(guest) => guest,
             None => self.template.guest().await.map_err(|error| format!("{error:#}"))?,
         };
-        Ok(Box::pin(guest.run(program)))
+        Ok(self.environment.counted(guest.run(program)))
+    }
+
+    /// The instance of a session, which runs the job as soon as it is polled.
+    ///
+    /// # Errors
+    /// The instance, and why the job's files cannot be placed in it.
+    pub(super) fn go_on(
+        &self,
+        mut guest: Box<SessionGuest>,
+        mut job: Job,
+        link: ToolLink,
+    ) -> Result<Run, (Box<SessionGuest>, String)> {
+        for GuestFile { path, content } in std::mem::take(&mut job.files) {
+            if let Err(error) = replace_input(guest.files_mut(), &path, content.into()) {
+                return Err((guest, format!("{path} cannot be placed: {error}")));
+            }
+        }
+        if job.session.is_some_and(|session| session.entry == SessionEntry::Inspect) {
+            // Of our own code, beside what the session has.
+            job.limits.memory_bytes = job.limits.memory_bytes.saturating_add(guest.memory_size());
+        }
+        let stdin = std::mem::take(&mut job.stdin).into();
+        let mut wasi = guest.take_system().continued(stdin, system_limits(&job.limits));
+        wasi.sleeper = Some(link.sleeper.clone());
+        let program = self.environment.program_with(wasi, job, link);
+        Ok(self.environment.counted(guest.run(program)))
+    }
+
+    /// What a session holds until its next call.
+    pub(super) fn session_bytes(&self, guest: &SessionGuest) -> u64 {
+        self.environment.session_bytes(guest)
     }
 }
 
@@ -110,31 +144,35 @@ impl GuestEnvironment {
         }
     }
 
-    fn program(&self, job: Job, link: ToolLink) -> Result<Program, FileError> {
-        let limits = job.limits;
-        let (mut files, folders) = self.mounts.place(Quota { bytes: limits.file_bytes, nodes: limits.max_files })?;
+    fn program(&self, mut job: Job, link: ToolLink) -> Result<Program, FileError> {
+        let (bytes, nodes) = (job.limits.file_bytes, job.limits.max_files);
+        let (mut files, folders) = self.mounts.place(Quota { bytes, nodes })?;
         for (path, content) in &self.data_files {
             place_input(&mut files, path, content.clone())?;
         }
-        for file in job.files {
+        for file in std::mem::take(&mut job.files) {
             place_input(&mut files, &file.path, file.content.into())?;
         }
-        let mut host_call = HostCall::new(job.code, limits.result_bytes, limits.image_bytes, limits.host_calls);
         if self.kind == Kind::Command {
-            file_channel::place(&mut files, &host_call)?;
-        } else if limits.tool_calls > 0 {
+            file_channel::place(&mut files, &HostCall::new(job.code.clone(), job.limits.result_bytes, 0, 0))?;
+        }
+        let (arguments, stdin) = (self.arguments.clone(), std::mem::take(&mut job.stdin).into());
+        let start = Start { arguments, environment: self.environment.clone(), stdin, folders };
+        let mut wasi = Wasi::new(files, start, system_limits(&job.limits))?;
+        wasi.sleeper = Some(link.sleeper.clone());
+        Ok(self.program_with(wasi, job, link))
+    }
+
+    fn program_with(&self, wasi: Wasi, job: Job, link: ToolLink) -> Program {
+        let limits = job.limits;
+        let mut host_call = HostCall::new(job.code, limits.result_bytes, limits.image_bytes, limits.host_calls);
+        if let Some(session) = job.session {
+            host_call = host_call.in_session(session.entry);
+        }
+        if self.kind == Kind::Reactor && limits.tool_calls > 0 {
             host_call = host_call.with_tools(link.clone(), limits.tool_calls);
         }
-        let arguments = self.arguments.clone();
-        let start = Start { arguments, environment: self.environment.clone(), stdin: job.stdin.into(), folders };
-        let system = Limits {
-            stream_bytes: limits.stream_bytes,
-            max_open_files: limits.max_open_files,
-            random_bytes: limits.random_bytes,
-        };
-        let mut wasi = Wasi::new(files, start, system)?;
-        wasi.sleeper = Some(link.sleeper);
-        Ok(Program {
+        Program {
             wasi,
             host_call,
             wall_time: limits.wall_time,
@@ -142,7 +180,33 @@ impl GuestEnvironment {
             waited: link.waited,
             memory_bytes: limits.memory_bytes,
             output_bytes: limits.file_bytes,
+            session: job.session.map(|session| session.id),
+        }
+    }
+
+    /// A run whose outcome says what its session holds afterwards.
+    fn counted(self: &Arc<Self>, run: impl Future<Output = Ended> + 'static) -> Run {
+        let environment = Arc::clone(self);
+        Box::pin(async move {
+            let mut ended = run.await;
+            if let Remains::Session(guest) = &ended.left {
+                ended.outcome.session_bytes = Some(environment.session_bytes(guest));
+            }
+            ended
         })
+    }
+
+    fn session_bytes(&self, guest: &SessionGuest) -> u64 {
+        let of_operator = self.data_files.iter().map(|(_, content)| content);
+        guest.own_memory_bytes().saturating_add(guest.files().held_bytes(of_operator))
+    }
+}
+
+fn system_limits(limits: &JobLimits) -> Limits {
+    Limits {
+        stream_bytes: limits.stream_bytes,
+        max_open_files: limits.max_open_files,
+        random_bytes: limits.random_bytes,
     }
 }
 
@@ -150,5 +214,16 @@ impl GuestEnvironment {
 fn place_input(files: &mut Files, path: &str, content: Bytes) -> Result<(), FileError> {
     files.place_file(&format!("/input/{path}"), content.clone(), true)?;
     files.place_file(&format!("/output/{path}"), content, false)?;
+    Ok(())
+}
+
+/// A file that is sent again with the same content leaves the program's copy as it is.
+fn replace_input(files: &mut Files, path: &str, content: Bytes) -> Result<(), FileError> {
+    let input = format!("/input/{path}");
+    if files.has(&input, &content) {
+        return Ok(());
+    }
+    files.replace_file(&input, content.clone(), true)?;
+    files.replace_file(&format!("/output/{path}"), content, false)?;
     Ok(())
 }

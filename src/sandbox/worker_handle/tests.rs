@@ -1,6 +1,6 @@
 //! The worker of these tests is the test binary itself, running [`as_a_worker`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream as BlockingStream;
@@ -15,7 +15,7 @@ use crate::core::call::{Deadline, SentFlag};
 use crate::core::caller::Owner;
 use crate::infra::metrics::SandboxMetrics;
 use crate::sandbox::capacity::Capacity;
-use crate::sandbox::protocol::{Captured, End, JobLimits, Load, ToolQuestion, ToolReply, Usage};
+use crate::sandbox::protocol::{Captured, End, JobLimits, JobSession, Load, ToolQuestion, ToolReply, Usage};
 
 /// Not a test: the process that `WorkerHandle::start` starts below. Run directly, its standard input is not a socket, and
 /// it exits at once. The code of a job names what it does.
@@ -29,10 +29,19 @@ fn as_a_worker() {
     }
     let Some(ToWorker::Load(load)) = hear(&mut gateway) else { return };
     say(&mut gateway, &FromWorker::Ready { missing_protections: load.interpreter.arguments });
-    let mut deaf = false;
+    let (mut deaf, mut sessions) = (false, HashSet::new());
     while let Some(message) = hear(&mut gateway) {
         match message {
             ToWorker::Run(job) => match job.code.as_str() {
+                "sessions" | "trap" => {
+                    let JobSession { id, entry } = job.session.unwrap();
+                    sessions.insert(id);
+                    let is_trap = job.code == "trap";
+                    let end = if is_trap { End::Trap(String::new()) } else { End::Exited { code: 0 } };
+                    let told = outcome(end, format!("{entry:?} {}", sessions.len()));
+                    let told = Outcome { session_bytes: Some(10).filter(|_| !is_trap), ..told };
+                    say(&mut gateway, &FromWorker::Done(job.id, Box::new(told)));
+                }
                 "die" => std::process::abort(),
                 "hang" => {}
                 "sleep" => {
@@ -67,6 +76,7 @@ fn as_a_worker() {
                 let text = String::from_utf8(reply.json).unwrap();
                 say(&mut gateway, &FromWorker::Done(id, Box::new(outcome(end, text))));
             }
+            ToWorker::EndSession(id) => _ = sessions.remove(&id),
             ToWorker::Cancel(_) | ToWorker::Load(_) => {}
         }
     }
@@ -93,6 +103,7 @@ fn outcome(end: End, result: String) -> Outcome {
         files: Vec::new(),
         images: Vec::new(),
         usage: Usage::default(),
+        session_bytes: None,
     }
 }
 
@@ -117,6 +128,7 @@ pub(in crate::sandbox) fn job(code: &str) -> Job {
             host_calls: 1,
             tool_calls: 1,
         },
+        session: None,
     }
 }
 

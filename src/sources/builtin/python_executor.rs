@@ -263,6 +263,7 @@ impl PythonExecutor {
                 host_calls: max_host_calls(&self.config),
                 tool_calls: max_tool_calls(&self.config),
             },
+            session: None,
         })
     }
 

@@ -2,7 +2,7 @@ use crate::sandbox::files::{FileError, Files, NodeId, ROOT};
 use crate::sandbox::protocol::GuestFile;
 
 /// Folder in which the guest writes files for the caller.
-const OUTPUT_FOLDER: &str = "output";
+pub(super) const OUTPUT_FOLDER: &str = "output";
 
 /// The files under [`OUTPUT_FOLDER`], including holes, so that their sizes are checked before they are copied. Paths
 /// of files and folders have a limit of their own, separate from contents: a program that fills the folder with
@@ -15,8 +15,9 @@ pub(super) fn output_files(files: &Files, most: u64) -> Result<Vec<GuestFile>, F
     let (mut content_left, mut paths_left) = (most, most);
     let (mut found, mut folders) = (Vec::new(), vec![(String::new(), top)]);
     while let Some((prefix, folder)) = folders.pop() {
-        // What was sent to the program is there too; it is not sent back unless the program changed it.
-        for (name, status) in files.list(folder)?.filter(|(_, status)| !status.is_placed) {
+        // What was sent to the program, or returned by an earlier call of its session, is there too; it is not sent back unless
+        // the program changed it.
+        for (name, status) in files.list(folder)?.filter(|(_, status)| !status.is_known) {
             let path_length = (prefix.len() + name.len()) as u64;
             paths_left = paths_left.checked_sub(path_length).ok_or(FileError::NoSpace)?;
             content_left = content_left.checked_sub(status.length).ok_or(FileError::NoSpace)?;

@@ -27,6 +27,14 @@ pub(super) struct PooledMemory {
     pub(super) pristine: Option<Arc<Pristine>>,
 }
 
+impl PooledMemory {
+    /// What it holds beside the pages that it shares with others of its module.
+    pub(super) fn own_bytes(&self) -> u64 {
+        let memory = self.memory.data(&self.store);
+        self.pristine.as_ref().map_or(memory.len() as u64, |pristine| pristine.written.bytes_of(memory))
+    }
+}
+
 impl Drop for PooledMemory {
     fn drop(&mut self) {
         if let Some(pristine) = &self.pristine {

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Instant;
 
 use bytes::Bytes;
 
@@ -59,6 +60,7 @@ fn program() -> Program {
         waited: Arc::default(),
         memory_bytes: MEMORY_BYTES,
         output_bytes: 4096,
+        session: None,
     }
 }
 

@@ -97,6 +97,14 @@ impl WrittenPages {
         runs.length = usize::try_from(answer).ok()?;
         (scan.walk_end == end).then_some(runs)
     }
+
+    /// The size of these pages; where they cannot be found, of all of the memory.
+    pub(super) fn bytes_of(&self, memory: &[u8]) -> u64 {
+        let size = |runs: Runs| runs.iter().map(|run| run.len() as u64).sum::<u64>();
+        let of_part = |part: &[u8]| self.of(part).map_or(part.len() as u64, size);
+        let in_parts = || memory.chunks(MEMORY_KEPT_BYTES).map(of_part).sum::<u64>();
+        self.of(memory).map_or_else(in_parts, size)
+    }
 }
 
 impl Runs {
@@ -150,6 +158,19 @@ mod tests {
             write(&mut memory, 63..64);
             assert_eq!(found(&memory), Some(vec![0..1, 5..8, 20..21, 63..64]));
         }
+    }
+
+    #[test]
+    fn however_many_pages_are_written_their_size_is_found() {
+        let kept = MEMORY_KEPT_BYTES / page_size();
+        let [mut memory, _] = mappings(kept * 4);
+        let bytes = |memory: &MmapMut| WrittenPages::open().unwrap().bytes_of(memory);
+        let of_pages = |pages: usize| (pages * page_size()) as u64;
+        assert_eq!(bytes(&memory), 0);
+        write(&mut memory, 3..5);
+        assert_eq!(bytes(&memory), of_pages(2));
+        write(&mut memory, kept..kept * 3);
+        assert_eq!(bytes(&memory), of_pages(2 + kept * 2));
     }
 
     #[test]

@@ -40,6 +40,7 @@ fn outcome(end: End) -> Outcome {
             longest_step: Duration::from_millis(1),
             peak_memory_bytes: 40 << 20,
         },
+        session_bytes: None,
     }
 }
 

@@ -1,0 +1,25 @@
+//! What a worker is told of sessions: interpreters that live on between jobs.
+
+use serde::{Deserialize, Serialize};
+
+/// Identifies a session, over all workers.
+pub type SessionId = u64;
+
+/// The part of a job in a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobSession {
+    pub id: SessionId,
+    pub entry: SessionEntry,
+}
+
+/// How a job enters its session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SessionEntry {
+    /// In a fresh interpreter.
+    Begin,
+    /// In the interpreter of the jobs before.
+    Continue,
+    /// There too, and instead of a program our own code lists the variables: as the result. The limit of its memory
+    /// counts beside what the session has.
+    Inspect,
+}
