@@ -33,6 +33,7 @@ mod responses;
 mod rest;
 mod results;
 mod session_file;
+mod sessions;
 mod sign_ins;
 mod tls;
 
@@ -76,6 +77,8 @@ pub fn router(agents: &Arc<AgentService>) -> Router {
         .routes(routes!(rest::tools::execute_named))
         .routes(routes!(rest::tools::batch_execute))
         .routes(routes!(rest::files::upload))
+        .routes(routes!(sessions::list))
+        .routes(routes!(sessions::show, sessions::delete))
         .routes(routes!(rest::select::select))
         .routes(routes!(results::list))
         .routes(routes!(results::read))

@@ -24,6 +24,7 @@ mod resources;
 mod results;
 mod sandbox;
 mod serve;
+mod sessions;
 mod sign_ins;
 mod target;
 mod tools;
@@ -171,6 +172,8 @@ enum Command {
         #[command(subcommand)]
         command: Option<keys::KeysCommand>,
     },
+    /// List, show and end your sessions of interpreters at a running gateway.
+    Sessions(sessions::SessionsCommand),
     /// List, begin and revoke sign-ins to upstreams that are called as their callers.
     SignIns {
         #[command(subcommand)]
@@ -262,6 +265,7 @@ pub fn main() -> ExitCode {
         Command::Keys { command } => keys::run(&common, &command.unwrap_or_default()),
         Command::Limits { command } => limits::run(&common, &command.unwrap_or_default()),
         Command::Results { command } => results::run(&common, &command.unwrap_or_default()),
+        Command::Sessions(command) => sessions::run(&common, command),
         Command::SignIns { command } => sign_ins::run(&common, &command.unwrap_or_default()),
         Command::Mcp { command } => mcp::run(&common, command),
         Command::Tenants { command } => resources::run(&common, resources::Kind::Tenants, &command.unwrap_or_default()),

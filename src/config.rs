@@ -88,7 +88,7 @@ pub use self::outbound::{OutboundConfig, ProxyConfig};
 pub use self::planner::{Branch, Condition, Evaluate, Move, PlanPreset, PlannerConfig};
 pub use self::policy::{ExternalPolicyConfig, PolicyConfig};
 pub use self::results::ResultsConfig;
-pub use self::sandbox::SandboxConfig;
+pub use self::sandbox::{InterpreterSessionsConfig, SandboxConfig};
 pub use self::schema::json_schema;
 pub use self::secret::Secret;
 pub use self::secrets::SecretsConfig;

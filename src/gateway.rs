@@ -429,6 +429,11 @@ impl Gateway {
         self.background.spawn(async move { gateway.sandbox.look_for_interpreter(gateway.closing.clone()).await });
     }
 
+    /// For what a caller does with its sessions of interpreters.
+    pub(crate) fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
+    }
+
     /// Stops background tasks and writes pending records. Calls have ended or been aborted before.
     pub async fn close(&self) {
         self.pipeline.replies.finish(Instant::now()).await;

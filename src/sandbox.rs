@@ -23,6 +23,8 @@
 //! A program may call tools while it runs ([`code_mode`]): its worker passes each call on to the gateway, and suspends the
 //! program until the answer is here.
 //!
+//! A call may name a session, whose interpreter lives on after it ([`sessions`]).
+//!
 //! The gateway side loads no WebAssembly: it counts runs, queues them and exchanges frames ([`protocol`]).
 
 mod admission;
@@ -40,6 +42,8 @@ mod pool;
 pub mod prepare;
 pub mod protocol;
 mod python;
+mod run;
+mod sessions;
 pub mod wasi;
 pub mod worker;
 mod worker_handle;
@@ -57,19 +61,20 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::admission::SandboxLoad;
 pub use self::code_mode::{HITS, MAX_HITS, PYTHON, RUN_PYTHON, SEARCH_TOOLS, ToolPipeline, model_hit, model_tools};
+pub use self::sessions::{SessionDetails, SessionInfo};
 
 use self::admission::Admission;
-use self::capacity::{Capacity, memory_of_run};
+use self::capacity::Capacity;
 use self::classes::Classes;
-use self::code_mode::{ProgramTools, ToolHost};
 use self::interpreter::{Manifest, ManifestError};
 use self::pool::{COMPONENT, Pool, Start};
-use self::protocol::{End, Job, Outcome};
+use self::protocol::{Job, Outcome};
+use self::sessions::{KeptInterpreter, SessionLimits, Sessions};
 use self::worker_setup::Setup;
 use crate::config::SandboxConfig;
 use crate::core::call::{CallContext, Deadline};
 use crate::core::error::{CallError, ErrorCode};
-use crate::infra::metrics::{RunEnd, SandboxMetrics};
+use crate::infra::metrics::SandboxMetrics;
 use crate::infra::readiness::Readiness;
 
 /// A run under way. Dropping it, as when the client disconnects, must stop the run.
@@ -82,6 +87,18 @@ pub trait RunPython: Send + Sync {
     /// where nothing can run, `invalid_arguments` for an unknown profile, or `denied` for a program that may not be run by
     /// another. A program that fails is not an error here: the outcome reports it.
     fn run<'a>(&'a self, call: &'a CallContext, job: Job, deadline: Deadline) -> Running<'a>;
+
+    /// The same in the caller's session of that name, which it begins if there is none. Notes the session in the call.
+    fn run_in_session<'a>(
+        &'a self,
+        call: &'a CallContext,
+        session: &'a str,
+        job: Job,
+        deadline: Deadline,
+    ) -> Running<'a>;
+
+    /// Whether calls may name a session.
+    fn has_sessions(&self) -> bool;
 }
 
 /// The gateway's side of the sandbox. Starts no process before the first run.
@@ -89,6 +106,7 @@ pub struct Sandbox {
     config: SandboxConfig,
     interpreter: Manifest,
     admission: Admission,
+    sessions: Sessions<KeptInterpreter>,
     classes: Classes,
     metrics: SandboxMetrics,
     readiness: Arc<Readiness>,
@@ -123,8 +141,8 @@ struct Available {
 /// In `/readyz`: the profiles that are still being compiled.
 const PROFILES: &str = "sandbox_profiles";
 
-/// The run ends this long before its call, so that the reply can report why.
-const TIME_TO_ANSWER: Duration = Duration::from_millis(100);
+/// Interval of the search for sessions whose time is over.
+const LOOK_AT_SESSIONS: Duration = Duration::from_secs(5);
 
 /// Interval of the search for an interpreter that is not set up yet.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
@@ -145,10 +163,13 @@ impl Sandbox {
         metrics: SandboxMetrics,
         readiness: Arc<Readiness>,
     ) -> Result<Self, ManifestError> {
+        let capacity = Capacity::of(config);
+        let limits = SessionLimits::new(&config.sessions, capacity.session_bytes);
         Ok(Self {
             interpreter: Manifest::chosen(config)?,
             classes: Classes::default(),
-            admission: Admission::new(Capacity::of(config), metrics.clone()),
+            admission: Admission::new(capacity, metrics.clone()),
+            sessions: Sessions::new(limits, metrics.clone()),
             metrics,
             readiness,
             pipeline: OnceLock::new(),
@@ -188,6 +209,14 @@ impl Sandbox {
             if closing.run_until_cancelled(tokio::time::sleep(LOOK_AGAIN)).await.is_none() {
                 return;
             }
+        }
+    }
+
+    /// Ends sessions whose time is over, until the gateway closes.
+    pub async fn end_expired_sessions(&self, closing: CancellationToken) {
+        let mut moments = tokio::time::interval(LOOK_AT_SESSIONS);
+        while closing.run_until_cancelled(moments.tick()).await.is_some() {
+            self.sessions.end_expired();
         }
     }
 
@@ -283,64 +312,6 @@ impl Sandbox {
             format!("{what} is not set up here, and nothing sets it up; /readyz tells the operator what to do");
         CallError::new(ErrorCode::Internal, message)
     }
-
-    /// The profile that the caller named, otherwise the one for the code's imports.
-    fn choose_profile(&self, job: &mut Job) -> Result<(), CallError> {
-        let profiles = self.profiles();
-        if job.profile.is_empty() {
-            let chosen = self.interpreter.profile_for(&job.code);
-            job.profile = chosen.map(|profile| profile.name.clone()).unwrap_or_default();
-        } else if !profiles.contains(&job.profile.as_str()) {
-            let profiles = profiles.join(", ");
-            let message = format!("`profile`: this interpreter has {profiles}; omit it to have one chosen");
-            return Err(CallError::new(ErrorCode::InvalidArguments, message));
-        }
-        Ok(())
-    }
-
-    async fn admit_and_run(&self, call: &CallContext, mut job: Job, deadline: Deadline) -> Result<Outcome, CallError> {
-        self.check_depth(call)?;
-        let pipeline = self.pipeline.get().and_then(Weak::upgrade).filter(|_| job.limits.tool_calls > 0);
-        if pipeline.is_none() {
-            job.limits.tool_calls = 0;
-        }
-        self.choose_profile(&mut job)?;
-        let owner = &call.caller.owner;
-        let is_background = self.classes.is_background(owner);
-        self.pool(&job.profile, is_background).await?;
-        let memory_bytes = memory_of_run(&job);
-        // A program that waits for another holds capacity: the other one does not wait for that.
-        let patience = if call.depth == 0 { deadline } else { Deadline::after(Duration::ZERO) };
-        let ticket = self.admission.enter(owner, memory_bytes, patience).await?;
-        // Those of now: the wait may have seen them replaced.
-        let worker = self.pool(&job.profile, is_background).await?.worker(deadline).await?;
-        // Subtract the time spent waiting.
-        let left = deadline.remaining().saturating_sub(TIME_TO_ANSWER);
-        job.limits.total_time = job.limits.total_time.min(left);
-        job.limits.wall_time = job.limits.wall_time.min(job.limits.total_time);
-        let ends = Deadline::after(job.limits.total_time);
-        let tools = pipeline.map(|pipeline| ProgramTools::new(pipeline, call, &job.code, job.limits.tool_calls, ends));
-        let tools = tools.as_ref().map(|tools| tools as &dyn ToolHost);
-        let mut ending = Ending { metrics: &self.metrics, end: RunEnd::Cancelled, cpu_time: Duration::ZERO };
-        let outcome = worker.run(job, ticket, &call.sending.flag(), tools).await;
-        ending.record(&outcome);
-        if let Ok(outcome) = &outcome {
-            self.classes.record(owner, &outcome.usage);
-        }
-        outcome
-    }
-
-    /// Refuses a program that another one runs too deep.
-    fn check_depth(&self, call: &CallContext) -> Result<(), CallError> {
-        let most = self.config.code_mode.max_depth;
-        if call.depth < most {
-            return Ok(());
-        }
-        let message = format!(
-            "a program runs no other one here: `sandbox.code_mode.max_depth` is {most}; do the work in the program itself"
-        );
-        Err(CallError::new(ErrorCode::Denied, message))
-    }
 }
 
 impl Found {
@@ -353,48 +324,6 @@ impl Found {
 
     fn is_complete(&self) -> bool {
         matches!(self, Self::Prepared(available) if available.is_complete)
-    }
-}
-
-impl RunPython for Sandbox {
-    fn run<'a>(&'a self, call: &'a CallContext, job: Job, deadline: Deadline) -> Running<'a> {
-        Box::pin(self.admit_and_run(call, job, deadline))
-    }
-}
-
-/// Counts a run when it is dropped: a run without an outcome was cancelled.
-struct Ending<'a> {
-    metrics: &'a SandboxMetrics,
-    end: RunEnd,
-    cpu_time: Duration,
-}
-
-impl Ending<'_> {
-    fn record(&mut self, outcome: &Result<Outcome, CallError>) {
-        let outcome = match outcome {
-            Ok(outcome) => outcome,
-            Err(error) => {
-                let is_memory = error.code() == ErrorCode::SandboxMemory;
-                self.end = if is_memory { RunEnd::Memory } else { RunEnd::WorkerDied };
-                return;
-            }
-        };
-        self.cpu_time = outcome.usage.cpu_time;
-        self.end = match &outcome.end {
-            End::Exited { .. } => RunEnd::Exited,
-            End::Exception { .. } => RunEnd::Exception,
-            End::Timeout => RunEnd::Timeout,
-            End::Memory => RunEnd::Memory,
-            End::Output(_) => RunEnd::Output,
-            End::Trap(_) => RunEnd::Trap,
-            End::Cancelled => RunEnd::Cancelled,
-        };
-    }
-}
-
-impl Drop for Ending<'_> {
-    fn drop(&mut self) {
-        self.metrics.run_ended(self.end, self.cpu_time);
     }
 }
 

@@ -14,7 +14,7 @@ use utoipa::openapi::OpenApi;
 use utoipa::{OpenApi as _, ToSchema};
 
 use super::request::{ExecuteNamedRequest, ExecuteRequest};
-use crate::core::call::{RateState, Stage};
+use crate::core::call::{InterpreterSession, RateState, Stage};
 use crate::core::error::{Detail, NeededApproval, NeededSignIn};
 use crate::gateway::Gateway;
 
@@ -174,6 +174,9 @@ struct ReceiptBody {
     /// and what their tools called; absent where it made none.
     #[schema(required = false, value_type = Object)]
     nested: Value,
+    /// The session of the interpreter in which the program ran; absent without one.
+    #[schema(required = false)]
+    interpreter: Option<InterpreterSession>,
     output_schema_violations: Vec<Detail>,
     /// Deprecated name of `output_schema_violations`, to be dropped in 0.3.
     output_misfits: Vec<Detail>,

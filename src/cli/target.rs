@@ -70,6 +70,7 @@ fn remote_support(command: &Command) -> RemoteSupport {
         | Command::Keys { .. }
         | Command::Limits { .. }
         | Command::Approvals { .. }
+        | Command::Sessions(_)
         | Command::SignIns { .. }
         | Command::Results { .. }
         | Command::Check { remote: true, .. }
@@ -95,6 +96,7 @@ fn identity_of(command: &Command) -> Option<&Identity> {
         Command::Call(call) => Some(&call.identity),
         Command::Chat(chat) => Some(&chat.identity),
         Command::Conversations(command) => Some(&command.identity),
+        Command::Sessions(command) => Some(&command.identity),
         Command::Mcp { command: McpCommand::Serve { identity } } => Some(identity),
         _ => None,
     }
@@ -114,7 +116,7 @@ mod tests {
         Ok(common.server.map(|server| server.to_string()))
     }
 
-    const REMOTE: [&[&str]; 22] = [
+    const REMOTE: [&[&str]; 23] = [
         &["tools"],
         &["tools", "search", "x"],
         &["call", "x"],
@@ -128,6 +130,7 @@ mod tests {
         &["cluster", "release", "x"],
         &["keys", "create", "--role", "x"],
         &["limits", "show"],
+        &["sessions", "show", "x"],
         &["sign-ins"],
         &["sign-ins", "start", "mcp:x"],
         &["results"],

@@ -39,6 +39,8 @@ pub struct SandboxConfig {
     pub data_files: Vec<PathBuf>,
     /// Tools that programs call.
     pub code_mode: CodeModeConfig,
+    /// Interpreters that are kept between calls.
+    pub sessions: InterpreterSessionsConfig,
     /// Program to start as a worker instead of this binary, for tests.
     #[serde(skip)]
     pub program: Option<PathBuf>,
@@ -61,6 +63,7 @@ impl Default for SandboxConfig {
             max_file_bytes: 16 << 20,
             data_files: Vec::new(),
             code_mode: CodeModeConfig::default(),
+            sessions: InterpreterSessionsConfig::default(),
             program: None,
         }
     }
@@ -84,6 +87,32 @@ impl Default for CodeModeConfig {
         Self { enabled: true, max_calls: 1_000, timeout_seconds: 120, max_depth: 1 }
     }
 }
+
+/// Sessions: interpreters that are kept between the calls that name them.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct InterpreterSessionsConfig {
+    /// Maximum sessions at once; 0: none, and the tool does not offer them.
+    pub max: u32,
+    /// Maximum sessions of one caller.
+    pub max_per_caller: u32,
+    /// Maximum memory that all sessions together hold between their calls, in MiB, beside that of runs; by default a quarter of what
+    /// runs may use.
+    pub max_memory_mb: Option<u64>,
+    /// How long a session is kept without a call, in seconds.
+    pub idle_seconds: u32,
+    /// How long a session is kept at most, in seconds.
+    pub lifetime_seconds: u32,
+}
+
+impl Default for InterpreterSessionsConfig {
+    fn default() -> Self {
+        Self { max: 100, max_per_caller: 10, max_memory_mb: None, idle_seconds: 15 * 60, lifetime_seconds: 60 * 60 }
+    }
+}
+
+/// Sessions at once: each has an instance in every worker's pool, which takes 4 GiB of its address space.
+const MAX_SESSIONS: u32 = 2_000;
 
 /// Programs inside each other: each holds the capacity of a run.
 const MAX_DEPTH: u32 = 4;
@@ -131,6 +160,21 @@ impl SandboxConfig {
         findings.above_zero("sandbox.max_result_bytes", self.max_result_bytes);
         self.check_data_files(findings);
         self.check_code_mode(findings);
+        self.check_sessions(findings);
+    }
+
+    fn check_sessions(&self, findings: &mut Findings) {
+        let InterpreterSessionsConfig { max, max_per_caller, idle_seconds, lifetime_seconds, .. } = self.sessions;
+        if max > MAX_SESSIONS {
+            findings.add(
+                "sandbox.sessions.max",
+                "is more than the address space of a worker has space for",
+                format!("set at most {MAX_SESSIONS}"),
+            );
+        }
+        findings.above_zero("sandbox.sessions.max_per_caller", max_per_caller);
+        findings.seconds("sandbox.sessions.idle_seconds", u64::from(idle_seconds));
+        findings.seconds("sandbox.sessions.lifetime_seconds", u64::from(lifetime_seconds));
     }
 
     fn check_code_mode(&self, findings: &mut Findings) {

@@ -1,6 +1,7 @@
 //! The types of a call: who calls, what is requested, the deadline, and the result of a tool.
 
 mod charge;
+mod interpreter_session;
 mod nested;
 mod open_time;
 mod output;
@@ -23,6 +24,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 pub use self::charge::{ChargeSink, ChargedCall, Reservation, ReservedTurn};
+pub use self::interpreter_session::{InterpreterNote, InterpreterSession, SessionEnd};
 pub use self::nested::{NestedCall, NestedCallList, NestedCalls, ParentCall};
 pub use self::open_time::OpenTime;
 pub use self::output::{McpResult, ToolOutput};
@@ -62,6 +64,8 @@ pub struct CallContext {
     pub nested_scope: NestedScope,
     /// The calls that its tool has made.
     pub nested: NestedCalls,
+    /// The session of an interpreter in which its program ran.
+    pub interpreter: InterpreterNote,
     /// Run every stage but execution.
     pub dry_run: bool,
     /// The arrival of the call: queueing and every later wait count from here.
@@ -123,6 +127,7 @@ impl CallContext {
             parent: None,
             nested_scope: NestedScope::default(),
             nested: NestedCalls::default(),
+            interpreter: InterpreterNote::default(),
             dry_run: false,
             received: Instant::now(),
             must_end_by: None,

@@ -156,6 +156,13 @@ impl<K: Clone + Eq + Hash, V> PerOwner<K, V> {
         state.remove(&oldest)
     }
 
+    /// Removes the entry that would go for a new one of the owner in a full map, of those for which `may_go` is true.
+    pub fn remove_next_to_go(&self, owner: &Owner, may_go: impl Fn(&K, &V) -> bool) -> Option<V> {
+        let mut state = self.state.lock();
+        let next = state.next_to_go(owner, &may_go)?;
+        state.remove(&next)
+    }
+
     pub fn for_each(&self, mut visit: impl FnMut(&mut V)) {
         self.state.lock().entries.values_mut().for_each(|entry| visit(&mut entry.value));
     }
@@ -302,6 +309,19 @@ mod tests {
         }
         let state = map.state.lock();
         assert_eq!((state.of_caller(&rival), state.entries.len()), (2, 8));
+    }
+
+    #[test]
+    fn what_makes_space_for_an_owner_is_its_own_or_of_an_owner_with_more() {
+        let map = PerOwner::new(8, 8);
+        for key in 0..3 {
+            map.insert(&owner(0, 0), key, key, any).unwrap();
+        }
+        map.insert(&owner(0, 1), 9, 9, any).unwrap();
+        assert_eq!(map.remove_next_to_go(&owner(0, 1), any), Some(0), "of the caller with three");
+        assert_eq!(map.remove_next_to_go(&owner(0, 1), any), Some(9), "its own: another would have fewer");
+        assert_eq!(map.remove_next_to_go(&owner(0, 0), |key, _| *key != 1), Some(2));
+        assert_eq!(map.remove_next_to_go(&owner(0, 0), |_, _| false), None);
     }
 
     #[test]

@@ -26,6 +26,8 @@ impl Gateway {
         let gateway = Arc::clone(self);
         self.background.spawn(async move { gateway.keep_documents().await });
         let gateway = Arc::clone(self);
+        self.background.spawn(async move { gateway.sandbox.end_expired_sessions(gateway.closing.clone()).await });
+        let gateway = Arc::clone(self);
         self.background.spawn(async move {
             let closing = gateway.closing.clone();
             closing.run_until_cancelled(gateway.follow_mcp_servers()).await;

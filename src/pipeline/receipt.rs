@@ -15,7 +15,9 @@ use super::execute::Executed;
 use crate::breaker::BreakerPermit;
 use crate::budget::{Hold, Left};
 use crate::core::breaker_state::BreakerState;
-use crate::core::call::{CallContext, CallId, McpResult, NestedCallList, RateState, Stage, StageTimes};
+use crate::core::call::{
+    CallContext, CallId, InterpreterSession, McpResult, NestedCallList, RateState, Stage, StageTimes,
+};
 use crate::core::coercion::Coercion;
 use crate::core::error::{CallError, Detail, ErrorCode, NeededApproval, NeededSignIn};
 use crate::core::transform_finding::TransformFinding;
@@ -124,6 +126,8 @@ pub struct Receipt {
     pub transforms: Vec<TransformFinding>,
     /// The calls that the tool made.
     pub nested: NestedCallList,
+    /// The session of an interpreter in which the program ran.
+    pub interpreter: Option<InterpreterSession>,
 }
 
 #[derive(Debug, Serialize)]
@@ -164,6 +168,7 @@ impl Receipt {
             output_schema_violations: Vec::new(),
             transforms: Vec::new(),
             nested: NestedCallList::default(),
+            interpreter: None,
         }
     }
 }
@@ -323,7 +328,13 @@ impl<'a> From<&'a CallError> for ErrorInfo<'a> {
 impl Serialize for Receipt {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let has_nested = !self.nested.is_empty();
-        let further = [self.registry_version.is_some(), self.rule.is_some(), !self.transforms.is_empty(), has_nested];
+        let further = [
+            self.registry_version.is_some(),
+            self.rule.is_some(),
+            !self.transforms.is_empty(),
+            has_nested,
+            self.interpreter.is_some(),
+        ];
         let fields = 12 + further.into_iter().filter(|is_there| *is_there).count();
         let mut receipt = serializer.serialize_struct("Receipt", fields)?;
         receipt.serialize_field("call_id", &self.call_id)?;
@@ -352,6 +363,9 @@ impl Serialize for Receipt {
         receipt.serialize_field("attempts", &self.attempts)?;
         if has_nested {
             receipt.serialize_field("nested", &self.nested)?;
+        }
+        if let Some(session) = &self.interpreter {
+            receipt.serialize_field("interpreter", session)?;
         }
         receipt.serialize_field("output_schema_violations", &self.output_schema_violations)?;
         // The name of earlier versions, to be dropped in 0.3.

@@ -264,6 +264,7 @@ impl CallScope<'_> {
             });
         }
         self.receipt.nested = self.call.nested.take();
+        self.receipt.interpreter = self.call.interpreter.get();
         let receipt = std::mem::replace(&mut self.receipt, Receipt::new(self.call));
         Reply { outcome, duration, tokens, cost_usd, receipt, stored: None }
     }

@@ -201,7 +201,8 @@ mod tests {
 
     fn admission(instances: usize, mib: u64, max_queued: usize) -> Admission {
         let memory_bytes = mib * MIB;
-        let capacity = Capacity { instances, memory_bytes, sleeping_bytes: memory_bytes / 2, max_queued };
+        let (sleeping_bytes, session_bytes) = (memory_bytes / 2, 0);
+        let capacity = Capacity { instances, memory_bytes, sleeping_bytes, session_bytes, max_queued };
         Admission::new(capacity, SandboxMetrics::for_tests())
     }
 

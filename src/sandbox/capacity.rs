@@ -16,6 +16,8 @@ pub(super) struct Capacity {
     /// Of those that sleep. The rest is more than one run needs to go on, also where an owner has three quarters at
     /// most, so that they never wait for each other alone.
     pub(super) sleeping_bytes: u64,
+    /// Of all sessions between their calls, in addition.
+    pub(super) session_bytes: u64,
     /// Runs that may wait.
     pub(super) max_queued: usize,
 }
@@ -39,6 +41,7 @@ impl Capacity {
             instances: config.max_instances as usize,
             memory_bytes,
             sleeping_bytes: (memory_bytes / 4 * 3).saturating_sub(one_run),
+            session_bytes: config.sessions.max_memory_mb.map_or(memory_bytes / 4, |megabytes| megabytes << 20),
             max_queued: config.max_queued as usize,
         }
     }

@@ -78,7 +78,7 @@ const KILLED_STARTS: u32 = 10;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(10);
 
-/// Interval at which a pool that was replaced looks whether its jobs have ended.
+/// Interval at which a pool that was replaced looks whether its jobs and sessions have ended.
 const DRAIN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A worker that exits sooner than this counts as one that could not start.
@@ -133,7 +133,7 @@ impl Pool {
         self.shared.keepers.wait().await;
     }
 
-    /// Ends the workers once their jobs have ended, in the background: another pool has taken over.
+    /// Ends the workers once their jobs and sessions have ended, in the background: another pool has taken over.
     pub(super) fn retire(&self) {
         let shared = Arc::clone(&self.shared);
         self.shared.keepers.spawn(async move { shared.drain().await });
@@ -243,7 +243,7 @@ impl Shared {
 
 impl Standing {
     fn is_idle(&self) -> bool {
-        self.ready.iter().all(|worker| worker.in_flight().unwrap_or_default() == 0)
+        self.ready.iter().all(|worker| worker.is_idle())
     }
 
     fn least_loaded(&self) -> Option<Arc<WorkerHandle>> {

@@ -10,7 +10,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -26,7 +26,9 @@ use tokio::time::{Instant, interval, timeout};
 
 use super::admission::Ticket;
 use super::code_mode::{ToolHost, answer_all};
-use super::protocol::{End, Frames, FromWorker, Job, JobId, MAX_OPEN_REQUESTS, Outcome, ToWorker, ToolRequest, encode};
+use super::protocol::{
+    End, Frames, FromWorker, Job, JobId, MAX_OPEN_REQUESTS, Outcome, SessionId, ToWorker, ToolRequest, encode,
+};
 use crate::core::call::SentFlag;
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::share::Lease;
@@ -44,6 +46,8 @@ pub(super) struct WorkerHandle {
     jobs: Arc<Jobs>,
     outgoing: mpsc::UnboundedSender<ToWorker>,
     next_id: AtomicU64,
+    /// Sessions that it has.
+    sessions: AtomicUsize,
     /// Number of the last job it was chosen for, counted over all workers.
     pub(super) last_chosen: AtomicU64,
     /// Protections that this kernel does not support.
@@ -137,6 +141,7 @@ impl WorkerHandle {
             jobs: Arc::clone(&jobs),
             outgoing,
             next_id: AtomicU64::new(1),
+            sessions: AtomicUsize::new(0),
             last_chosen: AtomicU64::new(0),
             missing_protections,
             stop: Arc::clone(&stop),
@@ -224,6 +229,23 @@ impl WorkerHandle {
             answer_all(asked, tools, send).await;
         }
         std::future::pending().await
+    }
+
+    /// Counts a session that it will have.
+    pub(super) fn begin_session(&self) {
+        self.sessions.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Ends a session that was counted, if it has it.
+    pub(super) fn end_session(&self, id: SessionId) {
+        self.sessions.fetch_sub(1, Ordering::Relaxed);
+        // Fails only when the worker has exited, and the session with it.
+        let _ = self.outgoing.send(ToWorker::EndSession(id));
+    }
+
+    /// Whether it has neither jobs nor sessions.
+    pub(super) fn is_idle(&self) -> bool {
+        self.in_flight().unwrap_or_default() == 0 && self.sessions.load(Ordering::Relaxed) == 0
     }
 
     /// Ends the process. Its jobs fail.

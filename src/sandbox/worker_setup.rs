@@ -60,7 +60,8 @@ pub(super) fn locate(config: &SandboxConfig, interpreter: &Manifest) -> Result<S
         let rest: Vec<_> = interpreter.profiles.iter().skip(profiles.len()).map(|one| one.name.as_str()).collect();
         missing(&interpreters, &format!("the profiles {} of the Python interpreter are", rest.join(", ")), &error)
     });
-    let load = Load { interpreter: prepared, instances: config.max_instances, data_files: data_files(config)? };
+    let instances = config.max_instances.saturating_add(config.sessions.max);
+    let load = Load { interpreter: prepared, instances, data_files: data_files(config)? };
     let load = encode(&ToWorker::Load(Box::new(load))).map_err(|error| error.to_string())?;
     Ok(Setup { program: program(config)?, load, profiles, incomplete })
 }

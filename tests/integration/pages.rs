@@ -29,12 +29,13 @@ const POLICIES: &str = include_str!("../../docs/policies.md");
 const PYTHON: &str = include_str!("../../docs/python.md");
 const REPLICAS: &str = include_str!("../../docs/replicas.md");
 const RESULTS: &str = include_str!("../../docs/results.md");
+const SESSIONS: &str = include_str!("../../docs/sessions.md");
 const SPECIFICATION: &str = include_str!("../../docs/specification.md");
 const TENANTS: &str = include_str!("../../docs/tenants.md");
 const TOOLS: &str = include_str!("../../docs/tools.md");
 
 /// The README and the pages in docs/ whose commands are run here.
-const PAGES: [(&str, &str); 20] = [
+const PAGES: [(&str, &str); 21] = [
     ("README.md", README),
     ("agents.md", AGENTS),
     ("benchmarks.md", BENCHMARKS),
@@ -52,6 +53,7 @@ const PAGES: [(&str, &str); 20] = [
     ("python.md", PYTHON),
     ("replicas.md", REPLICAS),
     ("results.md", RESULTS),
+    ("sessions.md", SESSIONS),
     ("specification.md", SPECIFICATION),
     ("tenants.md", TENANTS),
     ("tools.md", TOOLS),
@@ -163,6 +165,7 @@ const NOT_RUN: [&str; 16] = [
     "sekisho console",
     "sekisho keys",
     "sekisho limits",
+    "sekisho sessions",
     "sekisho sign-ins",
     "sekisho results",
     "sekisho chat",

@@ -11,6 +11,7 @@ mod isolation;
 mod load;
 mod profiles;
 mod programs;
+mod sessions;
 mod snippets;
 
 use std::time::Duration;

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::chain::{Chain, Hash, micros};
 use super::event::AuditEvent;
-use crate::core::call::{CallId, Caller, ClientRequest, Stage, Via};
+use crate::core::call::{CallId, Caller, ClientRequest, InterpreterSession, Stage, Via};
 use crate::core::error::{CallError, ErrorCode, rules_of};
 use crate::core::record::{CallRecord, KeptArguments, Status};
 
@@ -51,6 +51,8 @@ pub(super) struct Entry {
     parent: Option<CallId>,
     dry_run: bool,
     session: Option<Arc<str>>,
+    /// The session of an interpreter in which its program ran.
+    interpreter: Option<Box<InterpreterSession>>,
     pub(super) tool: Box<str>,
     pub(super) status: Status,
     pub(super) code: Option<ErrorCode>,
@@ -92,6 +94,7 @@ impl Entry {
             parent: call.parent.as_ref().map(|parent| parent.id),
             dry_run: call.dry_run,
             session: call.session.as_ref().map(|session| Arc::clone(&session.id)),
+            interpreter: call.interpreter.get().map(Box::new),
             tool: shortened(record.tool.unwrap_or(&call.tool)).into(),
             status: record.status,
             code: record.error.map(CallError::code),
@@ -136,6 +139,9 @@ pub(super) struct Line<'a> {
     parent: Option<CallId>,
     dry_run: bool,
     session: Option<&'a str>,
+    /// The session of an interpreter in which its program ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    interpreter: Option<&'a InterpreterSession>,
     tool: &'a str,
     status: Status,
     code: Option<ErrorCode>,
@@ -189,6 +195,7 @@ impl<'a> Line<'a> {
             parent: entry.parent,
             dry_run: entry.dry_run,
             session: entry.session.as_deref().map(shortened),
+            interpreter: entry.interpreter.as_deref(),
             tool: &entry.tool,
             status: entry.status,
             code: entry.code,

@@ -54,6 +54,8 @@ pub enum EventKind {
     ApprovalExpired,
     /// The process of an approved call stopped before its answer.
     ApprovalOutcomeUnknown,
+    /// A caller deleted a session of an interpreter.
+    InterpreterSessionDeleted,
 }
 
 /// A line of the trail that is not about a call.

@@ -92,6 +92,12 @@ families! {
     sandbox_live: IntGauge = "sandbox_runs_live" {},
     /// Sandboxed runs that wait for capacity.
     sandbox_queued: IntGauge = "sandbox_runs_queued" {},
+    /// Sessions of interpreters that are kept between calls.
+    sandbox_sessions: IntGauge = "sandbox_sessions_open" {},
+    /// Memory that such sessions hold, in bytes.
+    sandbox_session_bytes: IntGauge = "sandbox_session_memory_bytes" {},
+    /// Sessions of interpreters that have ended, by why.
+    sandbox_sessions_ended: IntCounterVec = "sandbox_sessions_ended_total" { reason },
     /// Worker processes of the sandbox that are ready.
     sandbox_workers: IntGauge = "sandbox_workers_ready" {},
     /// Worker processes of the sandbox that exited, or had to be ended.

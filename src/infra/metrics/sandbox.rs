@@ -6,6 +6,7 @@ use prometheus::{Counter, IntCounter, IntCounterVec, IntGauge};
 
 use super::InFlight;
 use super::families::Families;
+use crate::core::call::SessionEnd;
 
 /// The gauges and counters of the sandbox. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -14,6 +15,9 @@ pub struct SandboxMetrics {
     cpu: Counter,
     live: IntGauge,
     queued: IntGauge,
+    sessions: IntGauge,
+    session_bytes: IntGauge,
+    sessions_ended: IntCounterVec,
     workers: IntGauge,
     workers_lost: IntCounter,
 }
@@ -62,11 +66,17 @@ impl SandboxMetrics {
         for end in RunEnd::ALL {
             families.sandbox_runs.with_label_values(&[end.as_str()]);
         }
+        for end in SessionEnd::ALL {
+            families.sandbox_sessions_ended.with_label_values(&[end.as_str()]);
+        }
         Self {
             runs: families.sandbox_runs.clone(),
             cpu: families.sandbox_cpu.clone(),
             live: families.sandbox_live.clone(),
             queued: families.sandbox_queued.clone(),
+            sessions: families.sandbox_sessions.clone(),
+            session_bytes: families.sandbox_session_bytes.clone(),
+            sessions_ended: families.sandbox_sessions_ended.clone(),
             workers: families.sandbox_workers.clone(),
             workers_lost: families.sandbox_workers_lost.clone(),
         }
@@ -86,6 +96,16 @@ impl SandboxMetrics {
     /// Counts a run that waits for capacity until the guard is dropped.
     pub fn queued(&self) -> InFlight {
         InFlight::new(&self.queued)
+    }
+
+    /// Sets what the open sessions are and hold.
+    pub fn sessions_open(&self, sessions: usize, bytes: u64) {
+        self.sessions.set(as_gauge(sessions));
+        self.session_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+
+    pub fn session_ended(&self, end: SessionEnd) {
+        self.sessions_ended.with_label_values(&[end.as_str()]).inc();
     }
 
     pub fn workers_ready(&self, workers: usize) {

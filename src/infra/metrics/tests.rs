@@ -5,7 +5,7 @@ use std::time::Duration;
 use rust_decimal::Decimal;
 
 use super::*;
-use crate::core::call::{CallContext, Caller, RateState, Via};
+use crate::core::call::{CallContext, Caller, RateState, SessionEnd, Via};
 use crate::core::error::CallError;
 use crate::core::record::{FinishReason, RunUsage, Status};
 use crate::core::transform_finding::TransformedPart;
@@ -150,6 +150,9 @@ const MOVES: &[Move] = &[
     (|m, _| m.for_sandbox().run_ended(RunEnd::Exited, Duration::from_secs(1)), "sandbox_cpu_seconds_total"),
     (|m, _| std::mem::forget(m.for_sandbox().running()), "sandbox_runs_live"),
     (|m, _| std::mem::forget(m.for_sandbox().queued()), "sandbox_runs_queued"),
+    (|m, _| m.for_sandbox().sessions_open(1, 0), "sandbox_sessions_open"),
+    (|m, _| m.for_sandbox().sessions_open(0, 1), "sandbox_session_memory_bytes"),
+    (|m, _| m.for_sandbox().session_ended(SessionEnd::Idle), "sandbox_sessions_ended_total{reason=\"idle\"}"),
     (|m, _| m.for_sandbox().workers_ready(1), "sandbox_workers_ready"),
     (|m, _| m.for_sandbox().worker_lost(), "sandbox_workers_lost_total"),
     (|m, _| m.mcp_server("time", true), "mcp_server_up{server=\"time\"}"),

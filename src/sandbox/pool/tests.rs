@@ -20,7 +20,7 @@ struct Made {
 fn made(workers: usize, program: Program) -> Made {
     let metrics = SandboxMetrics::for_tests();
     let readiness = Arc::new(Readiness::default());
-    let room = Capacity { instances: 100, memory_bytes: 100, sleeping_bytes: 50, max_queued: 0 };
+    let room = Capacity { instances: 100, memory_bytes: 100, sleeping_bytes: 50, session_bytes: 0, max_queued: 0 };
     let admission = Admission::new(room, metrics.clone());
     let start = Start { program, load: load(), workers, is_counted: true, metrics, readiness: Arc::clone(&readiness) };
     Made { pool: Pool::new(start), admission, readiness }

@@ -160,7 +160,7 @@ async fn worker() -> Arc<WorkerHandle> {
 }
 
 fn admission() -> Admission {
-    let capacity = Capacity { instances: 10, memory_bytes: 10, sleeping_bytes: 5, max_queued: 10 };
+    let capacity = Capacity { instances: 10, memory_bytes: 10, sleeping_bytes: 5, session_bytes: 0, max_queued: 10 };
     Admission::new(capacity, SandboxMetrics::for_tests())
 }
 

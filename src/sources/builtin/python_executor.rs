@@ -3,6 +3,7 @@
 //! This file has the tool's arguments and results; [`RunPython`] executes it.
 
 mod outcome;
+mod session;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,10 +53,15 @@ pub(super) fn definition(
     run: Arc<dyn RunPython>,
     workspaces: &Workspaces,
 ) -> ToolDefinition {
+    let has_sessions = run.has_sessions();
+    let mut parameters = parameters(config, profiles);
+    if has_sessions {
+        parameters["properties"]["session"] = session::parameter();
+    }
     ToolDefinition {
         metadata: Metadata {
             name: PYTHON.into(),
-            description: description(config, profiles),
+            description: description(config, profiles, has_sessions),
             category: "code".into(),
             rate_limit: 60, // E49
             timeout_seconds: config.max_seconds(),
@@ -69,7 +75,7 @@ pub(super) fn definition(
             max_concurrent: Some(MAX_CONCURRENT),
             ..Metadata::default()
         },
-        parameters: parameters(config, profiles).into(),
+        parameters: parameters.into(),
         output_schema: Some(output_schema()),
         executor: Arc::new(PythonExecutor { config: config.clone(), run, workspaces: workspaces.clone() }),
     }
@@ -94,12 +100,13 @@ const DESCRIPTION_OF_PLAIN: &str = "Runs Python 3 in a fresh interpreter without
                                     working directory, /output, as `files`. Files sent along, and those of the \
                                     session's workspace, are in the working directory by their names, and under /input.";
 
-fn description(config: &SandboxConfig, profiles: &[&str]) -> String {
-    match (profiles.len() > 1, config.code_mode.enabled) {
-        (true, true) => [DESCRIPTION, DESCRIPTION_OF_CODE_MODE].concat(),
-        (true, false) => DESCRIPTION.to_owned(),
-        (false, _) => DESCRIPTION_OF_PLAIN.to_owned(),
-    }
+fn description(config: &SandboxConfig, profiles: &[&str], has_sessions: bool) -> String {
+    let (main, code_mode) = match (profiles.len() > 1, config.code_mode.enabled) {
+        (true, true) => (DESCRIPTION, DESCRIPTION_OF_CODE_MODE),
+        (true, false) => (DESCRIPTION, ""),
+        (false, _) => (DESCRIPTION_OF_PLAIN, ""),
+    };
+    [main, code_mode, if has_sessions { session::DESCRIPTION } else { "" }].concat()
 }
 
 fn parameters(config: &SandboxConfig, profiles: &[&str]) -> Value {
@@ -169,6 +176,7 @@ fn output_schema() -> Value {
                     "required": ["media_type", "content_base64"]
                 }
             },
+            "session": session::output_schema(),
             "usage": {
                 "type": "object",
                 "properties": {
@@ -199,11 +207,15 @@ struct PythonExecutor {
 impl Executor for PythonExecutor {
     fn execute<'a>(&'a self, attempt: Attempt<'a>, arguments: &'a Arguments) -> Execution<'a> {
         Box::pin(async move {
-            let mut job = self.job(&attempt, &read_arguments(arguments)?)?;
+            let request: Request<'_> = read_arguments(arguments)?;
+            let mut job = self.job(&attempt, &request)?;
             self.add_workspace(&attempt, &mut job.files).await?;
             let Attempt { call, deadline, max_output_bytes, .. } = attempt;
-            let outcome = self.run.run(call, job, deadline).await?;
-            answer(&outcome, &self.config, max_output_bytes)
+            let outcome = match request.session {
+                Some(session) => self.run.run_in_session(call, session, job, deadline).await?,
+                None => self.run.run(call, job, deadline).await?,
+            };
+            answer(&outcome, call.interpreter.get().as_ref(), &self.config, max_output_bytes)
         })
     }
 
@@ -224,6 +236,7 @@ struct Request<'a> {
     #[serde(default)]
     files: Vec<InputFile<'a>>,
     profile: Option<&'a str>,
+    session: Option<&'a str>,
     timeout_seconds: Option<f64>,
 }
 

@@ -15,7 +15,7 @@ use super::{PythonApp, status_of, workers};
 use crate::app::code;
 use crate::slack::slack;
 
-fn kill(pid: u32) {
+pub(super) fn kill(pid: u32) {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).unwrap();
     // It may be gone already.
     _ = kill_process(pid, Signal::KILL);

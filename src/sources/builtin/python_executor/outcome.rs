@@ -6,9 +6,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Map, Value, json};
 
-use super::{MAX_RANDOM_BYTES, max_host_calls};
+use super::{MAX_RANDOM_BYTES, max_host_calls, session};
 use crate::config::SandboxConfig;
-use crate::core::call::ToolOutput;
+use crate::core::call::{InterpreterSession, ToolOutput};
 use crate::core::error::{CallError, Detail, ErrorCode};
 use crate::core::json::approximate_size;
 use crate::sandbox::protocol::{Captured, End, Outcome};
@@ -17,6 +17,7 @@ use crate::sandbox::protocol::{Captured, End, Outcome};
 /// is refused by the pipeline, an error is returned without its files and pictures.
 pub(super) fn answer(
     outcome: &Outcome,
+    session: Option<&InterpreterSession>,
     config: &SandboxConfig,
     max_output_bytes: usize,
 ) -> Result<ToolOutput, CallError> {
@@ -27,7 +28,11 @@ pub(super) fn answer(
     };
     let metadata = metadata(outcome);
     let mut value = output(outcome, exit_code, &metadata)?;
-    let Some(error) = failure(outcome, config) else {
+    if let Some(session) = session {
+        value["session"] = session::output(session);
+    }
+    let note = session.and_then(session::notice).map(|note| format!("; {note}")).unwrap_or_default();
+    let Some(error) = failure(outcome, config, &note) else {
         return Ok(ToolOutput { value, metadata, ..ToolOutput::default() });
     };
     let size = approximate_size(&value);
@@ -44,28 +49,32 @@ pub(super) fn answer(
     Err(if approximate_size(&value) <= max_output_bytes { error.with_output(value) } else { error })
 }
 
-fn failure(outcome: &Outcome, config: &SandboxConfig) -> Option<CallError> {
+/// `note`: what is to be said of its session.
+fn failure(outcome: &Outcome, config: &SandboxConfig, note: &str) -> Option<CallError> {
     let used = outcome.usage.wall_time.as_secs_f64();
+    let noted = |message: String| message + note;
     Some(match &outcome.end {
         End::Exited { .. } => return None,
         End::Exception { kind, message, traceback, line, column } => {
-            exception(kind, message, traceback, *line, *column)
+            let text =
+                if traceback.is_empty() { format!("{kind}: {message}") } else { traceback.trim_end().to_owned() };
+            exception(noted(text), kind, message, *line, *column)
         }
         End::Timeout => CallError::new(
             ErrorCode::SandboxTimeout,
-            format!("the program was stopped after {used:.1} s; do less in one call, or ask for more time"),
+            noted(format!("the program was stopped after {used:.1} s; do less in one call, or ask for more time")),
         ),
         End::Memory => CallError::new(
             ErrorCode::SandboxMemory,
-            format!(
+            noted(format!(
                 "the program exceeded its memory limit after using {} MiB; process less data at once",
                 outcome.usage.peak_memory_bytes >> 20
-            ),
+            )),
         ),
-        End::Output(limit) => CallError::new(ErrorCode::SandboxOutput, at_limit(limit, config)),
+        End::Output(limit) => CallError::new(ErrorCode::SandboxOutput, noted(at_limit(limit, config))),
         End::Trap(reason) => CallError::new(
             ErrorCode::SandboxTrap,
-            "the interpreter crashed, by too deep recursion or an error in an extension module",
+            noted("the interpreter crashed, by too deep recursion or an error in an extension module".to_owned()),
         )
         .caused_by(reason),
         End::Cancelled => CallError::internal("a run that was waited for was cancelled"),
@@ -95,8 +104,7 @@ fn at_limit(limit: &str, config: &SandboxConfig) -> String {
     }
 }
 
-fn exception(kind: &str, message: &str, traceback: &str, line: Option<u32>, column: Option<u32>) -> CallError {
-    let text = if traceback.is_empty() { format!("{kind}: {message}") } else { traceback.trim_end().to_owned() };
+fn exception(text: String, kind: &str, message: &str, line: Option<u32>, column: Option<u32>) -> CallError {
     let error = CallError::tool(text);
     let Some(line) = line else { return error };
     let place = column.map_or_else(|| format!("line {line}"), |column| format!("line {line}, column {column}"));

@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::config::WorkspaceConfig;
-use crate::core::call::{CallContext, Caller, Deadline, ToolOutput, Via};
+use crate::core::call::{CallContext, Caller, Deadline, InterpreterSession, SessionEnd, ToolOutput, Via};
 use crate::sandbox::Running;
 use crate::sandbox::protocol::{Captured, End, Outcome, Usage};
 use crate::sources::builtin::file_write;
@@ -19,6 +19,22 @@ impl RunPython for StandIn {
     fn run<'a>(&'a self, _call: &'a CallContext, job: Job, _deadline: Deadline) -> Running<'a> {
         *self.job.lock() = Some(job);
         Box::pin(async { Ok(self.outcome.clone()) })
+    }
+
+    fn run_in_session<'a>(
+        &'a self,
+        call: &'a CallContext,
+        session: &'a str,
+        job: Job,
+        deadline: Deadline,
+    ) -> Running<'a> {
+        let (name, end) = (session.into(), Some(SessionEnd::Timeout).filter(|_| self.outcome.end == End::Timeout));
+        call.interpreter.set(InterpreterSession { name, generation: 3, is_new: false, previous_end: None, end });
+        self.run(call, job, deadline)
+    }
+
+    fn has_sessions(&self) -> bool {
+        true
     }
 }
 
@@ -70,6 +86,19 @@ async fn execute_in(
     let answer = tool.executor.execute(attempt, arguments.as_object().unwrap()).await;
     let job = stand_in.job.lock().take();
     (answer, job)
+}
+
+#[tokio::test]
+async fn a_call_in_a_session_says_so_and_what_became_of_it() {
+    let arguments = json!({"code": "[1]", "session": "monday"});
+    let (answer, _) = execute(outcome(End::Exited { code: 0 }), arguments.clone()).await;
+    let value = answer.unwrap().value;
+    assert_eq!(value["session"], json!({"name": "monday", "generation": 3, "is_new": false}));
+    assert!(jsonschema::is_valid(&output_schema(), &value));
+    let (answer, _) = execute(outcome(End::Timeout), arguments).await;
+    let error = answer.unwrap_err();
+    assert!(error.message().contains("; the session `monday` has ended, because a program in it ran too long"));
+    assert!(error.output().unwrap()["session"]["note"].is_string());
 }
 
 #[tokio::test]

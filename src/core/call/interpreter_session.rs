@@ -1,0 +1,127 @@
+//! The session of an interpreter in which a call has run its program.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// A session of an interpreter, after a call in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct InterpreterSession {
+    #[schema(value_type = String)]
+    pub name: Arc<str>,
+    /// Grows with each interpreter that the session gets: by 1, from 1 when the gateway starts.
+    pub generation: u64,
+    /// Whether this call began with a fresh interpreter.
+    pub is_new: bool,
+    /// Why the interpreter before it ended, if the gateway knows one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub previous_end: Option<SessionEnd>,
+    /// Why it ended with this call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub end: Option<SessionEnd>,
+}
+
+/// Why a session of an interpreter ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SessionEnd {
+    /// It was not used for too long.
+    Idle,
+    /// It was as old as a session may be.
+    Lifetime,
+    /// Others needed its place or its memory.
+    Evicted,
+    /// A program of it ran too long.
+    Timeout,
+    /// A program of it needed more memory than it may use.
+    Memory,
+    /// A program of it exceeded another limit.
+    Output,
+    /// The interpreter crashed.
+    Trap,
+    /// A program ended the process.
+    Exited,
+    /// The client left while a program ran.
+    Cancelled,
+    /// The worker process ended.
+    WorkerDied,
+    /// Its caller deleted it.
+    Deleted,
+}
+
+/// What a tool notes for the receipt and the audit line of its call.
+#[derive(Debug, Default)]
+pub struct InterpreterNote(Mutex<Option<InterpreterSession>>);
+
+impl SessionEnd {
+    pub const ALL: [Self; 11] = [
+        Self::Idle,
+        Self::Lifetime,
+        Self::Evicted,
+        Self::Timeout,
+        Self::Memory,
+        Self::Output,
+        Self::Trap,
+        Self::Exited,
+        Self::Cancelled,
+        Self::WorkerDied,
+        Self::Deleted,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Lifetime => "lifetime",
+            Self::Evicted => "evicted",
+            Self::Timeout => "timeout",
+            Self::Memory => "memory",
+            Self::Output => "output",
+            Self::Trap => "trap",
+            Self::Exited => "exited",
+            Self::Cancelled => "cancelled",
+            Self::WorkerDied => "worker_died",
+            Self::Deleted => "deleted",
+        }
+    }
+
+    /// For the caller: after "because".
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Idle => "it was idle for too long",
+            Self::Lifetime => "it was as old as a session may be",
+            Self::Evicted => "its place or its memory was needed for a newer one",
+            Self::Timeout => "a program in it ran too long",
+            Self::Memory => "a program in it exceeded the memory limit",
+            Self::Output => "a program in it exceeded a limit",
+            Self::Trap => "the interpreter crashed",
+            Self::Exited => "a program in it ended the process",
+            Self::Cancelled => "its client left while a program ran in it",
+            Self::WorkerDied => "the worker process that had it ended",
+            Self::Deleted => "it was deleted",
+        }
+    }
+}
+
+impl InterpreterNote {
+    pub fn set(&self, session: InterpreterSession) {
+        *self.0.lock() = Some(session);
+    }
+
+    pub fn get(&self) -> Option<InterpreterSession> {
+        self.0.lock().clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_end_has_the_name_that_it_has_in_json() {
+        for end in SessionEnd::ALL {
+            assert_eq!(serde_json::to_value(end).unwrap(), end.as_str());
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Sessions: interpreters that live on between the calls that name them.
+//!
+//! A session belongs to one caller, and to one worker process. One call at a time has it; others wait in their order.
+//! Between two calls it holds what it uses, of a memory of its own beside that of runs. It ends when it was idle or has
+//! lived for too long, when others need its place, when its caller deletes it, with its worker, and with a program that
+//! exceeds a limit, crashes, or loses its client. The next call that names it begins anew, and is told why.
+//!
+//! ```text
+//! call                         sessions                               worker process
+//!   | enter --------------------->| begins or finds it, waits for it     |
+//!   | waits for capacity          |                                      |
+//!   | Run(job in session) ---------------------------------------------->| one turn of its instance
+//!   |<------------------------------------------- Done(outcome, its size)| the instance rests
+//!   | rests --------------------->| holds the size, or evicts others     |
+//!   |                             | EndSession ------------------------->| resets the memory
+//! ```
+
+mod describe;
+mod run;
+mod session;
+mod table;
+#[cfg(test)]
+mod tests;
+mod turn;
+
+use std::sync::Arc;
+
+pub use self::describe::{SessionDetails, SessionInfo};
+pub(super) use self::table::{SessionLimits, Sessions};
+
+use self::table::SessionInstance;
+use super::protocol::{JobSession, SessionEntry, SessionId};
+use super::worker_handle::WorkerHandle;
+
+/// The interpreter of a session; dropping it ends it in its worker.
+#[derive(Debug)]
+pub(super) struct KeptInterpreter {
+    worker: Arc<WorkerHandle>,
+    id: SessionId,
+    profile: String,
+}
+
+impl KeptInterpreter {
+    fn new(worker: Arc<WorkerHandle>, id: SessionId, profile: String) -> Self {
+        worker.begin_session();
+        Self { worker, id, profile }
+    }
+
+    fn entered_by(&self, entry: SessionEntry) -> JobSession {
+        JobSession { id: self.id, entry }
+    }
+}
+
+impl SessionInstance for KeptInterpreter {
+    fn is_alive(&self) -> bool {
+        self.worker.in_flight().is_some()
+    }
+}
+
+impl Drop for KeptInterpreter {
+    fn drop(&mut self) {
+        self.worker.end_session(self.id);
+    }
+}

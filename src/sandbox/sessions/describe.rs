@@ -1,0 +1,168 @@
+//! What callers see of their sessions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::KeptInterpreter;
+use super::run::end_with;
+use super::session::Snapshot;
+use super::turn::Turn;
+use crate::core::call::{Deadline, SentFlag, SessionEnd};
+use crate::core::caller::Owner;
+use crate::core::error::{CallError, ErrorCode};
+use crate::sandbox::Sandbox;
+use crate::sandbox::protocol::{Job, JobLimits, Outcome, SessionEntry};
+
+/// A session of an interpreter.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = InterpreterSessionInfo)]
+pub struct SessionInfo {
+    /// As calls name it.
+    session: String,
+    generation: u64,
+    /// Whether a call has it now.
+    pub(super) is_used: bool,
+    /// Calls that have ended.
+    calls: u64,
+    /// What it holds between calls.
+    memory_bytes: u64,
+    began_at: String,
+    last_used_at: String,
+    /// When it ends without a further call, in seconds from now.
+    ends_in_seconds: u64,
+}
+
+/// A session, and what its programs have defined.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = InterpreterSessionDetails)]
+pub struct SessionDetails {
+    #[serde(flatten)]
+    session: SessionInfo,
+    /// Null while a call has it.
+    pub(super) variables: Option<Vec<Variable>>,
+    /// Whether there are more variables.
+    truncated: bool,
+}
+
+/// As our own code in the interpreter lists them: a program can forge the list of its own session.
+#[derive(Debug, Deserialize)]
+struct Variables {
+    variables: Vec<Variable>,
+    truncated: bool,
+}
+
+/// One global variable.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[schema(as = InterpreterVariable)]
+pub(super) struct Variable {
+    name: String,
+    /// The name of its class.
+    #[serde(rename = "type")]
+    kind: String,
+    /// What the object itself takes, without what it refers to.
+    size_bytes: Option<u64>,
+}
+
+/// Longest wait for capacity, and then for the list; the list itself takes at most 50 ms of processor time.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Memory for the list.
+const LIST_BYTES: u64 = 16 << 20;
+const MAX_LIST_LENGTH: u64 = 4 << 20;
+const MAX_HOST_CALLS: u32 = 4;
+
+impl Sandbox {
+    /// The caller's sessions, by name.
+    pub fn list_sessions(&self, owner: &Owner) -> Vec<SessionInfo> {
+        self.sessions.end_expired();
+        self.sessions.list(owner).into_iter().map(SessionInfo::from).collect()
+    }
+
+    /// One session of the caller, with its variables unless a call has it. To be run to its end: dropping it ends the
+    /// session.
+    ///
+    /// # Errors
+    /// `not_found`, and `overloaded` when there is no capacity to look.
+    pub async fn show_session(&self, owner: &Owner, name: &str) -> Result<SessionDetails, CallError> {
+        self.sessions.end_expired();
+        let Some(mut turn) = self.sessions.try_enter(owner, name) else {
+            let found = self.sessions.list(owner).into_iter().find(|session| *session.name == *name);
+            let session = found.ok_or_else(|| unknown(name))?.into();
+            return Ok(SessionDetails { session, variables: None, truncated: false });
+        };
+        let session = SessionInfo { is_used: false, ..turn.snapshot().into() };
+        let listed = self.variables(owner, &mut turn).await?;
+        let (variables, truncated) = listed.map_or((None, false), |list| (Some(list.variables), list.truncated));
+        Ok(SessionDetails { session, variables, truncated })
+    }
+
+    /// Ends a session of the caller, and the program that runs in it.
+    ///
+    /// # Errors
+    /// `not_found`.
+    pub fn delete_session(&self, owner: &Owner, name: &str) -> Result<(), CallError> {
+        if self.sessions.delete(owner, name) { Ok(()) } else { Err(unknown(name)) }
+    }
+
+    /// One more turn of its instance, in which our code lists what its programs have defined.
+    async fn variables(
+        &self,
+        owner: &Owner,
+        turn: &mut Turn<'_, KeptInterpreter>,
+    ) -> Result<Option<Variables>, CallError> {
+        let Some(kept) = turn.instance() else { return Ok(None) };
+        let worker = Arc::clone(&kept.worker);
+        let limits = limits(self.config.max_file_bytes);
+        let (profile, session) = (kept.profile.clone(), Some(kept.entered_by(SessionEntry::Inspect)));
+        let job = Job { id: 0, profile, code: String::new(), stdin: Vec::new(), files: Vec::new(), limits, session };
+        let ticket = self.admission.enter(owner, LIST_BYTES, Deadline::after(PATIENCE)).await?;
+        turn.runs();
+        let outcome = worker.run(job, ticket, &SentFlag::default(), None).await;
+        match &outcome {
+            Ok(Outcome { session_bytes: Some(bytes), .. }) => turn.rests(*bytes),
+            Ok(outcome) => turn.ends(end_with(&outcome.end)),
+            Err(_) => turn.ends(SessionEnd::WorkerDied),
+        };
+        Ok(outcome?.result.and_then(|text| serde_json::from_str(&text).ok()))
+    }
+}
+
+impl From<Snapshot> for SessionInfo {
+    fn from(session: Snapshot) -> Self {
+        Self {
+            session: session.name.to_string(),
+            generation: session.generation,
+            is_used: session.is_used,
+            calls: session.calls,
+            memory_bytes: session.memory_bytes,
+            began_at: session.began_at.to_string(),
+            last_used_at: session.used_at.to_string(),
+            ends_in_seconds: session.left.as_secs(),
+        }
+    }
+}
+
+fn limits(file_bytes: u32) -> JobLimits {
+    JobLimits {
+        wall_time: PATIENCE,
+        total_time: PATIENCE,
+        memory_bytes: LIST_BYTES,
+        stream_bytes: 0,
+        result_bytes: MAX_LIST_LENGTH,
+        image_bytes: 0,
+        file_bytes: u64::from(file_bytes),
+        max_files: 0,
+        max_open_files: 0,
+        random_bytes: 0,
+        host_calls: MAX_HOST_CALLS,
+        tool_calls: 0,
+    }
+}
+
+fn unknown(name: &str) -> CallError {
+    let message = format!("you have no session `{name}`; a call of python_executor with `session` begins one");
+    CallError::new(ErrorCode::NotFound, message)
+}

@@ -1,0 +1,290 @@
+//! The open sessions of all callers: opened, waited for, and ended.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::timeout_at;
+
+use super::session::{Ended, Session, SessionKey, Snapshot};
+use super::turn::{SessionUse, Turn};
+use crate::config::InterpreterSessionsConfig;
+use crate::core::call::{Deadline, SessionEnd};
+use crate::core::caller::Owner;
+use crate::core::error::{CallError, ErrorCode};
+use crate::core::per_owner::PerOwner;
+use crate::core::share::{Lease, Share};
+use crate::infra::metrics::SandboxMetrics;
+
+/// What runs the programs of a session, until it is dropped.
+pub(in crate::sandbox) trait SessionInstance {
+    fn is_alive(&self) -> bool;
+}
+
+/// The sessions of all callers.
+#[derive(Debug)]
+pub(in crate::sandbox) struct Sessions<I> {
+    limits: SessionLimits,
+    pub(super) open: PerOwner<SessionKey, Arc<Session<I>>>,
+    /// How sessions have ended, for the call that begins anew; the oldest are forgotten.
+    ended: PerOwner<SessionKey, Ended>,
+    /// Of sessions between their calls.
+    memory: Arc<Share>,
+    /// Held while a session is opened, released or ended, so that none ends that a call has just opened.
+    pub(super) changing: Mutex<()>,
+    last_id: AtomicU64,
+    metrics: SandboxMetrics,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(in crate::sandbox) struct SessionLimits {
+    max: usize,
+    max_per_caller: usize,
+    memory_bytes: u64,
+    idle: Duration,
+    lifetime: Duration,
+}
+
+/// How many ended sessions are remembered, for each that may be open.
+const REMEMBERED: usize = 10;
+
+impl SessionLimits {
+    pub(in crate::sandbox) fn new(config: &InterpreterSessionsConfig, memory_bytes: u64) -> Self {
+        Self {
+            max: config.max as usize,
+            max_per_caller: config.max_per_caller as usize,
+            memory_bytes,
+            idle: Duration::from_secs(config.idle_seconds.into()),
+            lifetime: Duration::from_secs(config.lifetime_seconds.into()),
+        }
+    }
+}
+
+impl<I: SessionInstance> Sessions<I> {
+    pub(in crate::sandbox) fn new(limits: SessionLimits, metrics: SandboxMetrics) -> Self {
+        let (max, max_per_caller) = (limits.max.max(1), limits.max_per_caller);
+        Self {
+            limits,
+            open: PerOwner::new(max, max_per_caller),
+            ended: PerOwner::new(max.saturating_mul(REMEMBERED), max_per_caller.saturating_mul(REMEMBERED)),
+            memory: Share::new(limits.memory_bytes),
+            changing: Mutex::new(()),
+            last_id: AtomicU64::new(0),
+            metrics,
+        }
+    }
+
+    /// Waits for the caller's session of that name, and begins one if there is none.
+    ///
+    /// # Errors
+    /// `overloaded` when all sessions are in use, or another call has this one until the deadline.
+    pub(super) async fn enter(&self, owner: &Owner, name: &str, deadline: Deadline) -> Result<Turn<'_, I>, CallError> {
+        loop {
+            let used = self.open(owner, name)?;
+            let free = Arc::clone(&used.session.instance).lock_owned();
+            let Ok(instance) = timeout_at(deadline.0, free).await else { return Err(in_use(name)) };
+            if used.session.end().is_some() {
+                continue;
+            }
+            if let Some(end) = self.expiry(&used.session, instance.as_ref()) {
+                drop(instance);
+                self.end(&used.session, end);
+                continue;
+            }
+            return Ok(Turn { instance, used, end: None });
+        }
+    }
+
+    /// The caller's session of that name, if there is one and no call has it. Not a use of it.
+    pub(super) fn try_enter(&self, owner: &Owner, name: &str) -> Option<Turn<'_, I>> {
+        let _changing = self.changing.lock();
+        let session = self.find(owner, name)?;
+        let instance = Arc::clone(&session.instance).try_lock_owned().ok().filter(|instance| instance.is_some())?;
+        Some(Turn { instance, used: self.used_by_one_more(session), end: None })
+    }
+
+    /// What the caller's sessions are and hold, by name.
+    pub(super) fn list(&self, owner: &Owner) -> Vec<Snapshot> {
+        let mut found = Vec::new();
+        self.open.for_each(|session| {
+            if session.key.owner == *owner && session.state.lock().has_begun {
+                found.push(self.snapshot(session));
+            }
+        });
+        found.sort_by(|one, other| one.name.cmp(&other.name));
+        found
+    }
+
+    /// Ends the caller's session of that name, and the program that runs in it; false when there is none.
+    pub(super) fn delete(&self, owner: &Owner, name: &str) -> bool {
+        let _changing = self.changing.lock();
+        let found = self.find(owner, name).filter(|session| session.state.lock().has_begun);
+        found.inspect(|session| self.end_now(session, SessionEnd::Deleted)).is_some()
+    }
+
+    /// Ends the sessions that no call has and whose time is over, or whose worker is gone.
+    pub(in crate::sandbox) fn end_expired(&self) {
+        let _changing = self.changing.lock();
+        let mut unused = Vec::new();
+        self.open.for_each(|session| unused.extend(session.is_unused().then(|| Arc::clone(session))));
+        for session in unused {
+            let expiry = {
+                let Ok(instance) = session.instance.try_lock() else { continue };
+                self.expiry(&session, instance.as_ref()).or_else(|| self.idle_expiry(&session))
+            };
+            if let Some(end) = expiry {
+                self.end_now(&session, end);
+            }
+        }
+    }
+
+    pub(super) fn next_id(&self) -> u64 {
+        self.last_id.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The session of that name, which is kept as long as the result is.
+    fn open(&self, owner: &Owner, name: &str) -> Result<SessionUse<'_, I>, CallError> {
+        let key = SessionKey { owner: owner.clone(), name: name.into() };
+        let _changing = self.changing.lock();
+        if let Some(session) = self.open.with(&key, |session| Arc::clone(session)) {
+            match self.idle_expiry(&session).filter(|_| session.is_unused()) {
+                Some(end) => self.end_now(&session, end),
+                None => return Ok(self.used_by_one_more(session)),
+            }
+        }
+        let session = Arc::new(Session::new(key.clone(), self.ended.with(&key, |ended| *ended)));
+        let gone = self.open.insert(owner, key, Arc::clone(&session), |_, other| other.is_unused());
+        for (_, other) in gone.map_err(|_| all_in_use())? {
+            self.end_now(&other, SessionEnd::Evicted);
+        }
+        Ok(self.used_by_one_more(session))
+    }
+
+    fn used_by_one_more(&self, session: Arc<Session<I>>) -> SessionUse<'_, I> {
+        session.state.lock().users += 1;
+        SessionUse { sessions: self, session }
+    }
+
+    fn find(&self, owner: &Owner, name: &str) -> Option<Arc<Session<I>>> {
+        let mut found = None;
+        self.open.for_each(|session| {
+            if session.key.owner == *owner && *session.key.name == *name {
+                found = Some(Arc::clone(session));
+            }
+        });
+        found
+    }
+
+    fn expiry(&self, session: &Session<I>, instance: Option<&I>) -> Option<SessionEnd> {
+        if instance.is_some_and(|instance| !instance.is_alive()) {
+            return Some(SessionEnd::WorkerDied);
+        }
+        let state = session.state.lock();
+        (state.has_begun && state.began.elapsed() >= self.limits.lifetime).then_some(SessionEnd::Lifetime)
+    }
+
+    fn idle_expiry(&self, session: &Session<I>) -> Option<SessionEnd> {
+        let state = session.state.lock();
+        (state.has_begun && state.used.elapsed() >= self.limits.idle).then_some(SessionEnd::Idle)
+    }
+
+    pub(super) fn end(&self, session: &Arc<Session<I>>, end: SessionEnd) {
+        let _changing = self.changing.lock();
+        self.end_now(session, end);
+    }
+
+    /// Ends a session, once. A call that has its instance drops that itself.
+    fn end_now(&self, session: &Arc<Session<I>>, end: SessionEnd) {
+        let has_begun = {
+            let mut state = session.state.lock();
+            if state.end.is_some() {
+                return;
+            }
+            state.end = Some(end);
+            state.memory = None;
+            state.has_begun
+        };
+        self.open.remove_if(&session.key, |open| Arc::ptr_eq(open, session));
+        if has_begun {
+            let (owner, ended) = (&session.key.owner, Ended { generation: session.generation, end });
+            // The oldest go. Without space nobody is told why this one ended.
+            let _ = self.ended.insert(owner, session.key.clone(), ended, |_, _| true);
+            self.metrics.session_ended(end);
+        }
+        session.over.cancel();
+        if let Ok(mut instance) = session.instance.try_lock() {
+            *instance = None;
+        }
+        self.count();
+    }
+
+    /// Has a session hold these bytes until its next call, in place of others that nobody uses if there are not enough.
+    pub(super) fn hold(&self, session: &Session<I>, bytes: u64) -> bool {
+        let owner = &session.key.owner;
+        if bytes > self.memory.capacity() {
+            return false;
+        }
+        loop {
+            {
+                let mut state = session.state.lock();
+                if state.end.is_some() {
+                    return false;
+                }
+                let held = state.memory.as_ref().map_or(0, Lease::amount);
+                if let Some(less) = state.memory.as_mut().filter(|_| bytes <= held) {
+                    less.shrink_to(bytes);
+                    return true;
+                }
+                if let Some(more) = self.memory.try_acquire(owner, bytes.saturating_sub(held)) {
+                    match &mut state.memory {
+                        Some(lease) => lease.extend(more),
+                        none => *none = Some(more),
+                    }
+                    return true;
+                }
+            }
+            let _changing = self.changing.lock();
+            let Some(other) = self.open.remove_next_to_go(owner, |_, other| other.is_unused()) else { return false };
+            self.end_now(&other, SessionEnd::Evicted);
+        }
+    }
+
+    pub(super) fn snapshot(&self, session: &Session<I>) -> Snapshot {
+        let state = session.state.lock();
+        let limits = self.limits;
+        let left = limits.idle.saturating_sub(state.used.elapsed());
+        Snapshot {
+            name: Arc::clone(&session.key.name),
+            generation: session.generation,
+            is_used: state.users > 0,
+            calls: state.calls,
+            memory_bytes: state.memory.as_ref().map_or(0, Lease::amount),
+            began_at: state.began_at,
+            used_at: state.used_at,
+            left: left.min(limits.lifetime.saturating_sub(state.began.elapsed())),
+        }
+    }
+}
+
+impl<I> Sessions<I> {
+    pub(super) fn count(&self) {
+        self.metrics.sessions_open(self.open.len(), self.memory.used());
+    }
+}
+
+/// Seconds after which a refused caller should try again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+fn in_use(name: &str) -> CallError {
+    let message = format!("another call had the session `{name}` until this one's deadline; the code has not run");
+    CallError::new(ErrorCode::Overloaded, message).retry_after(RETRY_AFTER)
+}
+
+fn all_in_use() -> CallError {
+    let message = "all sessions are in use; call again when one is free, or without `session`";
+    CallError::new(ErrorCode::Overloaded, message).retry_after(RETRY_AFTER)
+}
+
+#[cfg(test)]
+mod tests;

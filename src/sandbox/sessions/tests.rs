@@ -1,0 +1,125 @@
+//! Calls in sessions of workers that are substitutes: the tests beside [`WorkerHandle`] have them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join;
+
+use crate::config::{InterpreterSessionsConfig, SandboxConfig};
+use crate::core::call::{CallContext, Caller, Deadline, InterpreterSession, SessionEnd, Via};
+use crate::core::error::{CallError, ErrorCode};
+use crate::infra::metrics::SandboxMetrics;
+use crate::infra::readiness::Readiness;
+use crate::sandbox::pool::{Pool, Start};
+use crate::sandbox::protocol::Outcome;
+use crate::sandbox::worker_handle::tests::{job, load, stand_in};
+use crate::sandbox::{Available, Found, Sandbox};
+
+/// A sandbox whose workers are substitutes.
+fn sandbox(sessions: InterpreterSessionsConfig) -> Sandbox {
+    let config = SandboxConfig { workers: Some(1), sessions, ..SandboxConfig::default() };
+    let (metrics, readiness) = (SandboxMetrics::for_tests(), Arc::new(Readiness::default()));
+    let sandbox = Sandbox::new(&config, metrics.clone(), Arc::clone(&readiness)).unwrap();
+    let pool = |is_counted| {
+        let (metrics, readiness) = (metrics.clone(), Arc::clone(&readiness));
+        Pool::new(Start { program: stand_in(), load: load(), workers: 1, is_counted, metrics, readiness })
+    };
+    let profiles = vec!["base".to_owned()];
+    let available = Available { pool: pool(true), background: pool(false), profiles, is_complete: true };
+    sandbox.found.store(Some(Arc::new(Found::Prepared(available))));
+    sandbox
+}
+
+/// The outcome of a call, and the session that it noted.
+async fn call(
+    sandbox: &Sandbox,
+    caller: &str,
+    session: &str,
+    code: &str,
+) -> (Result<Outcome, CallError>, Option<InterpreterSession>) {
+    let caller = Arc::new(Caller::new(caller, "tenant", Vec::new()));
+    let context = CallContext::new("python_executor", caller, Via::Rest);
+    let deadline = Deadline::after(Duration::from_secs(20));
+    let outcome = sandbox.run_job_in_session(&context, session, job(code), deadline).await;
+    (outcome, context.interpreter.get())
+}
+
+/// What the worker says: how the job entered its session, and how many sessions the worker has.
+async fn entry_of(sandbox: &Sandbox, caller: &str, session: &str) -> String {
+    call(sandbox, caller, session, "sessions").await.0.unwrap().result.unwrap()
+}
+
+#[tokio::test]
+async fn each_session_of_each_caller_has_an_interpreter_of_its_own() {
+    let sandbox = sandbox(InterpreterSessionsConfig::default());
+    assert_eq!(entry_of(&sandbox, "ann", "a").await, "Begin 1");
+    assert_eq!(entry_of(&sandbox, "ann", "a").await, "Continue 1");
+    assert_eq!(entry_of(&sandbox, "ann", "b").await, "Begin 2");
+    assert_eq!(entry_of(&sandbox, "bob", "a").await, "Begin 3");
+    let (ann, eve) = (Caller::new("ann", "tenant", Vec::new()), Caller::new("eve", "tenant", Vec::new()));
+    assert_eq!((sandbox.list_sessions(&ann.owner).len(), sandbox.list_sessions(&eve.owner).len()), (2, 0));
+    assert_eq!(sandbox.show_session(&eve.owner, "a").await.unwrap_err().code(), ErrorCode::NotFound);
+    assert_eq!(sandbox.delete_session(&eve.owner, "a").unwrap_err().code(), ErrorCode::NotFound);
+    sandbox.delete_session(&ann.owner, "a").unwrap();
+    assert_eq!(entry_of(&sandbox, "ann", "b").await, "Continue 2", "the worker has ended it");
+    sandbox.close().await;
+}
+
+#[tokio::test]
+async fn a_worker_that_dies_ends_its_sessions_and_the_next_calls_say_so() {
+    let sandbox = sandbox(InterpreterSessionsConfig::default());
+    for session in ["a", "b"] {
+        entry_of(&sandbox, "ann", session).await;
+    }
+    let (outcome, noted) = call(&sandbox, "ann", "a", "die").await;
+    assert_eq!(outcome.unwrap_err().code(), ErrorCode::SandboxTrap);
+    assert_eq!(noted.unwrap().end, Some(SessionEnd::WorkerDied));
+    for session in ["a", "b"] {
+        let (outcome, noted) = call(&sandbox, "ann", session, "sessions").await;
+        assert!(outcome.unwrap().result.unwrap().starts_with("Begin"));
+        let noted = noted.unwrap();
+        assert_eq!((noted.generation, noted.is_new, noted.previous_end), (2, true, Some(SessionEnd::WorkerDied)));
+    }
+    sandbox.close().await;
+}
+
+#[tokio::test]
+async fn a_session_whose_program_does_not_return_ends_in_the_worker_too() {
+    let sandbox = sandbox(InterpreterSessionsConfig::default());
+    let (_, noted) = call(&sandbox, "ann", "a", "trap").await;
+    assert_eq!(noted.unwrap().end, Some(SessionEnd::Trap));
+    let hanging = tokio::time::timeout(Duration::from_millis(200), call(&sandbox, "ann", "b", "hang"));
+    assert!(hanging.await.is_err(), "its client leaves");
+    let (outcome, noted) = call(&sandbox, "ann", "b", "sessions").await;
+    assert_eq!(outcome.unwrap().result.unwrap(), "Begin 1");
+    assert_eq!(noted.unwrap().previous_end, Some(SessionEnd::Cancelled));
+    sandbox.close().await;
+}
+
+#[tokio::test]
+async fn a_session_that_is_deleted_during_a_call_fails_that_call() {
+    let sandbox = sandbox(InterpreterSessionsConfig::default());
+    entry_of(&sandbox, "ann", "a").await;
+    let ann = Caller::new("ann", "tenant", Vec::new());
+    let deleting = async {
+        while !sandbox.list_sessions(&ann.owner).iter().any(|session| session.is_used) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let details = sandbox.show_session(&ann.owner, "a").await.unwrap();
+        assert!(details.variables.is_none(), "a call has it");
+        sandbox.delete_session(&ann.owner, "a").unwrap();
+    };
+    let ((outcome, noted), ()) = join(call(&sandbox, "ann", "a", "hang"), deleting).await;
+    assert!(outcome.unwrap_err().message().contains("was deleted"));
+    assert_eq!(noted.unwrap().end, Some(SessionEnd::Deleted));
+    assert_eq!(entry_of(&sandbox, "ann", "a").await, "Begin 1");
+    sandbox.close().await;
+}
+
+#[tokio::test]
+async fn a_gateway_without_sessions_refuses_them() {
+    let sandbox = sandbox(InterpreterSessionsConfig { max: 0, ..InterpreterSessionsConfig::default() });
+    let (refused, noted) = call(&sandbox, "ann", "a", "sessions").await;
+    assert_eq!((refused.unwrap_err().code(), noted), (ErrorCode::InvalidArguments, None));
+    assert!(!sandbox.offers_sessions());
+}
