@@ -43,6 +43,9 @@ mod approval;
 // Results too large for a model: stored, and read by their handles.
 mod results;
 
+// Journals of programs that call tools: kept, so that a run can be resumed.
+mod journals;
+
 // Which tools there are, and what a tool is.
 mod registry;
 

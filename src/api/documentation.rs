@@ -139,6 +139,9 @@ struct ErrorInfoBody {
     /// What `sign_in_required` waits for.
     #[schema(required = false)]
     sign_in: Option<NeededSignIn>,
+    /// The run of the call's program, which can be resumed.
+    #[schema(required = false)]
+    run: Option<String>,
 }
 
 #[derive(Debug, ToSchema)]

@@ -39,9 +39,10 @@ pub(crate) fn status(code: ErrorCode) -> StatusCode {
         ErrorCode::UnknownTool | ErrorCode::UnknownSession | ErrorCode::UnknownResult | ErrorCode::NotFound => {
             StatusCode::NOT_FOUND
         }
-        ErrorCode::ConversationLocked | ErrorCode::IdempotencyConflict | ErrorCode::UnknownOutcome => {
-            StatusCode::CONFLICT
-        }
+        ErrorCode::ConversationLocked
+        | ErrorCode::IdempotencyConflict
+        | ErrorCode::UnknownOutcome
+        | ErrorCode::ReplayDiverged => StatusCode::CONFLICT,
         ErrorCode::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         ErrorCode::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         ErrorCode::InvalidOutput => StatusCode::UNPROCESSABLE_ENTITY,

@@ -86,6 +86,8 @@ pub struct CallContext {
     pub idempotency_key: Option<String>,
     /// The id of the approval by which it is made (`X-Approval-Id`).
     pub approval: Option<Arc<str>>,
+    /// The run of a program that it resumes.
+    pub resumed_run: Option<Arc<str>>,
     /// Set where its result goes to a model that can read a stored one.
     pub handles: Option<ResultHandles>,
     /// The client wants it to run as a task.
@@ -140,6 +142,7 @@ impl CallContext {
             trace: None,
             idempotency_key: None,
             approval: None,
+            resumed_run: None,
             handles: None,
             as_task: false,
             peer: None,
@@ -175,6 +178,7 @@ impl CallContext {
             trace: self.trace.clone(),
             idempotency_key: self.idempotency_key.clone(),
             approval: self.approval.clone(),
+            resumed_run: self.resumed_run.clone(),
             handles: self.handles.clone(),
             as_task: self.as_task,
             peer: self.peer.clone(),

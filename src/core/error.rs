@@ -49,6 +49,8 @@ pub enum ErrorCode {
     IdempotencyConflict,
     /// The call was started, and whoever ran it stopped before its answer.
     UnknownOutcome,
+    /// A program that was resumed did something else than before.
+    ReplayDiverged,
     TooLarge,
     UnsupportedMediaType,
     InvalidOutput,
@@ -73,7 +75,7 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// In the order of their numbers.
-    pub const ALL: [Self; 39] = [
+    pub const ALL: [Self; 40] = [
         Self::InvalidRequest,
         Self::InvalidArguments,
         Self::ContextLengthExceeded,
@@ -95,6 +97,7 @@ impl ErrorCode {
         Self::ConversationLocked,
         Self::IdempotencyConflict,
         Self::UnknownOutcome,
+        Self::ReplayDiverged,
         Self::TooLarge,
         Self::UnsupportedMediaType,
         Self::InvalidOutput,
@@ -138,6 +141,7 @@ impl ErrorCode {
             Self::ConversationLocked => "conversation_locked",
             Self::IdempotencyConflict => "idempotency_conflict",
             Self::UnknownOutcome => "unknown_outcome",
+            Self::ReplayDiverged => "replay_diverged",
             Self::TooLarge => "too_large",
             Self::UnsupportedMediaType => "unsupported_media_type",
             Self::InvalidOutput => "invalid_output",
@@ -271,6 +275,7 @@ struct Inner {
     policy_version: Option<Arc<str>>,
     approval: Option<NeededApproval>,
     sign_in: Option<Box<NeededSignIn>>,
+    run: Option<Arc<str>>,
     /// What a token must allow for the call to pass.
     scopes: Vec<String>,
     /// The same call fails again, although its code is mostly one that passes by itself.
@@ -296,6 +301,7 @@ impl CallError {
             policy_version: None,
             approval: None,
             sign_in: None,
+            run: None,
             scopes: Vec::new(),
             permanent: false,
             cause: None,
@@ -415,6 +421,13 @@ impl CallError {
     #[must_use]
     pub fn signing_in_at(mut self, sign_in: NeededSignIn) -> Self {
         self.0.sign_in = Some(Box::new(sign_in));
+        self
+    }
+
+    /// The run of the call's program, which can be resumed.
+    #[must_use]
+    pub fn of_run(mut self, run: Arc<str>) -> Self {
+        self.0.run = Some(run);
         self
     }
 
@@ -549,6 +562,11 @@ impl CallError {
 
     pub fn sign_in(&self) -> Option<&NeededSignIn> {
         self.0.sign_in.as_deref()
+    }
+
+    /// The run of the call's program, if it can be resumed.
+    pub fn run(&self) -> Option<&Arc<str>> {
+        self.0.run.as_ref()
     }
 
     /// The scopes that a new token must have; empty where another token would not help.

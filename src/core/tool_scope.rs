@@ -64,6 +64,11 @@ impl NestedScope {
         self
     }
 
+    /// What it admits, as lists of patterns: those that names must fit, and last those that they must not.
+    pub fn lists(&self) -> impl Iterator<Item = &[String]> {
+        self.only.lists().chain([&*self.without])
+    }
+
     pub fn admits(&self, name: &str) -> bool {
         self.only.admits(name) && !self.without.iter().any(|pattern| matches(pattern, name))
     }

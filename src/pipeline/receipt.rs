@@ -58,6 +58,11 @@ impl Answered {
         error.approval().filter(|_| error.code() == ErrorCode::ApprovalRequired)
     }
 
+    /// The run of the call's program, which can be resumed.
+    pub fn stopped_run(&self) -> Option<&Arc<str>> {
+        self.reply.outcome.as_ref().err().and_then(CallError::run)
+    }
+
     pub(super) fn first(reply: Reply) -> Self {
         Self { reply: Arc::new(reply), replayed: false }
     }
@@ -307,6 +312,8 @@ pub struct ErrorInfo<'a> {
     approval: Option<&'a NeededApproval>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sign_in: Option<&'a NeededSignIn>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run: Option<&'a str>,
 }
 
 impl<'a> From<&'a CallError> for ErrorInfo<'a> {
@@ -321,6 +328,7 @@ impl<'a> From<&'a CallError> for ErrorInfo<'a> {
             alternatives: error.alternatives(),
             approval: error.approval(),
             sign_in: error.sign_in(),
+            run: error.run().map(|run| &**run),
         }
     }
 }

@@ -42,6 +42,9 @@ pub struct NestedCallList {
     cost_usd: Decimal,
     /// In the order in which they ended.
     calls: Vec<NestedCall>,
+    /// Calls of an earlier part of the run, whose outcomes were given again.
+    #[serde(skip_serializing_if = "is_zero")]
+    replayed: usize,
 }
 
 /// One of them.
@@ -77,6 +80,11 @@ impl NestedCalls {
         }
     }
 
+    /// Counts a call whose outcome was given again.
+    pub fn add_replayed(&self) {
+        self.0.lock().replayed += 1;
+    }
+
     pub fn take(&self) -> NestedCallList {
         mem::take(&mut *self.0.lock())
     }
@@ -84,8 +92,13 @@ impl NestedCalls {
 
 impl NestedCallList {
     pub fn is_empty(&self) -> bool {
-        self.count == 0
+        self.count == 0 && self.replayed == 0
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives the field by reference")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 fn number<S: Serializer>(amount: &Decimal, serializer: S) -> Result<S::Ok, S::Error> {

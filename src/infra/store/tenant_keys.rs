@@ -32,6 +32,8 @@ const TABLES: &[(&str, Rows)] = &[
     ("paused_runs", Rows::Tenant("caller_key")),
     ("plan_vectors", Rows::Of { table: "plans", by: "plan" }),
     ("plans", Rows::Tenant("caller_key")),
+    ("program_run_parts", Rows::Of { table: "program_runs", by: "run" }),
+    ("program_runs", Rows::Tenant("caller_key")),
     ("rate_buckets", Rows::Tenant("bucket")),
     ("replicas", Rows::AllTenants("the processes of the gateway")),
     ("reserved_charges", Rows::Tenant("tenant")),
@@ -52,13 +54,14 @@ const TABLES: &[(&str, Rows)] = &[
 ];
 
 /// Keys that no two tenants have, although the tenant is not in them: random, or a digest with the caller in it.
-const UNIQUE_IDS: [&str; 10] = [
+const UNIQUE_IDS: [&str; 11] = [
     "approvals.id",
     "approvals.pending_digest",
     "conversations.id",
     "conversation_runs.id",
     "managed_keys.id",
     "plans.id",
+    "program_runs.id",
     "idempotency_records.id",
     "reserved_charges.id",
     "results.handle",

@@ -38,6 +38,13 @@ impl Store {
     }
 }
 
+impl Store {
+    /// Changes rows as somebody with access to the database could.
+    pub(crate) async fn change_rows(&self, statement: &'static str) {
+        sqlx::raw_sql(statement).execute(&self.pool).await.unwrap();
+    }
+}
+
 /// Makes the file of a SQLite store unable to grow.
 pub(crate) async fn fill_the_disk(store: &Store) {
     bound_the_file(store, "PRAGMA max_page_count = 1").await;
@@ -79,6 +86,13 @@ pub(crate) async fn age_sign_in(store: &Store, id: &str, by: std::time::Duration
     let aged = sqlx::query("UPDATE user_sign_ins SET expires = expires - $1 WHERE id = $2");
     let micros = i64::try_from(by.as_micros()).unwrap();
     aged.bind(micros).bind(id).execute(&store.pool).await.unwrap();
+}
+
+/// As if all runs of programs had been written so much earlier.
+pub(crate) async fn age_program_runs(store: &Store, by: std::time::Duration) {
+    let aged = sqlx::query("UPDATE program_runs SET created = created - $1, expires = expires - $1");
+    let micros = i64::try_from(by.as_micros()).unwrap();
+    aged.bind(micros).execute(&store.pool).await.unwrap();
 }
 
 /// As if all results had been stored so much earlier.

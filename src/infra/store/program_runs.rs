@@ -1,0 +1,357 @@
+//! Runs of programs that call tools, and their journals: parts that are sealed by the caller of these functions and only
+//! added. All moments are those of the clock that the processes of the store share.
+//!
+//! One process at a time writes a journal: each part has the next number, and the process that resumes a run takes one
+//! after it has read the others.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use sqlx::{AnyConnection, AssertSqlSafe};
+
+use super::replicas::micros;
+use super::{Store, StoreError, retried};
+
+/// How long a run is kept after it was last written.
+const RUN_TTL: Duration = Duration::from_secs(24 * 3_600);
+
+/// Runs of one caller that are kept; the oldest that does not run is removed for another.
+const MAX_RUNS_OF_CALLER: i64 = 100;
+
+/// Who alone resumes a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProgramRunOwner<'a> {
+    pub tenant: &'a str,
+    pub caller_key: &'a str,
+    /// Digest of the tools that are left to the caller.
+    pub endpoint: &'a str,
+}
+
+/// A run whose journal begins.
+#[derive(Debug, Clone, Copy)]
+pub struct NewProgramRun<'a> {
+    pub id: &'a str,
+    pub owner: ProgramRunOwner<'a>,
+    /// SHA-256 of the arguments of the call that runs it, in hex.
+    pub arguments: &'a str,
+    /// The process that runs it.
+    pub runner: &'a str,
+    /// The first part of the journal, sealed.
+    pub part: &'a str,
+}
+
+/// The right to write the journal of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProgramRunFence<'a> {
+    pub id: &'a str,
+    pub fence: i64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProgramRunState {
+    /// A process runs it, or was killed.
+    Running,
+    Stopped,
+    /// It cannot be resumed.
+    Unusable,
+}
+
+/// A run as stored, without its journal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredProgramRun {
+    pub id: String,
+    pub state: ProgramRunState,
+    pub approval: Option<String>,
+    pub reason: Option<String>,
+    pub runner: String,
+    pub created: Timestamp,
+    pub expires: Timestamp,
+}
+
+const COLUMNS: &str = "id, state, approval, reason, runner, created, expires";
+
+/// In the order of the columns.
+type Row = (String, String, Option<String>, Option<String>, String, i64, i64);
+
+impl Store {
+    /// Stores a run with the first part of its journal; its fence is 1.
+    ///
+    /// # Errors
+    /// [`StoreError`]; it may have been stored.
+    pub async fn begin_program_run(&self, new: NewProgramRun<'_>) -> Result<(), StoreError> {
+        retried(|| self.try_begin_program_run(new)).await
+    }
+
+    async fn try_begin_program_run(&self, new: NewProgramRun<'_>) -> Result<(), StoreError> {
+        let failed = |error| self.failed(error);
+        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
+        let now = self.engine.now_expression();
+        let insert = format!(
+            "INSERT INTO program_runs (id, tenant, caller_key, endpoint, arguments, state, runner, fence, created, expires)
+             VALUES ($1, $2, $3, $4, $5, 'running', $6, 1, {now}, {now} + $7)"
+        );
+        sqlx::query(AssertSqlSafe(insert))
+            .bind(new.id)
+            .bind(new.owner.tenant)
+            .bind(new.owner.caller_key)
+            .bind(new.owner.endpoint)
+            .bind(new.arguments)
+            .bind(new.runner)
+            .bind(micros(RUN_TTL))
+            .execute(&mut *transaction)
+            .await
+            .map_err(failed)?;
+        let part = sqlx::query("INSERT INTO program_run_parts (run, number, sealed) VALUES ($1, 0, $2)");
+        part.bind(new.id).bind(new.part).execute(&mut *transaction).await.map_err(failed)?;
+        let oldest: Option<(String,)> = sqlx::query_as(
+            "SELECT id FROM program_runs
+             WHERE tenant = $1 AND caller_key = $2 AND state <> 'running'
+               AND (SELECT COUNT(*) FROM program_runs WHERE tenant = $1 AND caller_key = $2) > $3
+             ORDER BY created, id LIMIT 1",
+        )
+        .bind(new.owner.tenant)
+        .bind(new.owner.caller_key)
+        .bind(MAX_RUNS_OF_CALLER)
+        .fetch_optional(&mut *transaction)
+        .await
+        .map_err(failed)?;
+        if let Some((oldest,)) = oldest {
+            remove_parts(&mut transaction, &oldest).await.map_err(failed)?;
+            let run = sqlx::query("DELETE FROM program_runs WHERE id = $1").bind(&oldest);
+            run.execute(&mut *transaction).await.map_err(failed)?;
+        }
+        transaction.commit().await.map_err(failed)
+    }
+
+    /// Adds a part to a journal. False, and nothing is added, when another process has the run or has written that part.
+    ///
+    /// # Errors
+    /// [`StoreError`]; what it has must not take effect.
+    pub async fn add_program_run_part(
+        &self,
+        run: ProgramRunFence<'_>,
+        number: i64,
+        part: &str,
+    ) -> Result<bool, StoreError> {
+        let added = sqlx::query(
+            "INSERT INTO program_run_parts (run, number, sealed)
+             SELECT $1, $2, $3 FROM program_runs WHERE id = $4 AND fence = $5 AND state = 'running'
+             ON CONFLICT (run, number) DO NOTHING",
+        )
+        .bind(run.id)
+        .bind(number)
+        .bind(part)
+        .bind(run.id)
+        .bind(run.fence)
+        .execute(&self.pool)
+        .await
+        .map_err(|error| self.failed(error))?;
+        Ok(added.rows_affected() > 0)
+    }
+
+    /// Takes a run to resume it: one that has stopped, or whose process is `runner` or no replica that lives. The fence;
+    /// `None` when it cannot be taken.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn take_program_run(
+        &self,
+        id: &str,
+        owner: ProgramRunOwner<'_>,
+        runner: &str,
+        lost_after: Duration,
+    ) -> Result<Option<i64>, StoreError> {
+        let now = self.engine.now_expression();
+        let sql = format!(
+            "UPDATE program_runs SET state = 'running', runner = $5, fence = fence + 1, expires = {now} + $6
+             WHERE id = $1 AND tenant = $2 AND caller_key = $3 AND endpoint = $4 AND expires > {now}
+               AND (state = 'stopped' OR (state = 'running'
+                    AND (runner = $5 OR runner NOT IN (SELECT id FROM replicas WHERE heartbeat > {now} - $7))))
+             RETURNING fence"
+        );
+        sqlx::query_scalar(AssertSqlSafe(sql))
+            .bind(id)
+            .bind(owner.tenant)
+            .bind(owner.caller_key)
+            .bind(owner.endpoint)
+            .bind(runner)
+            .bind(micros(RUN_TTL))
+            .bind(micros(lost_after))
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(|error| self.failed(error))
+    }
+
+    /// The parts of a journal, in their order.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn program_run_parts(&self, id: &str) -> Result<Vec<(i64, String)>, StoreError> {
+        sqlx::query_as("SELECT number, sealed FROM program_run_parts WHERE run = $1 ORDER BY number")
+            .bind(id)
+            .fetch_all(&self.pool)
+            .await
+            .map_err(|error| self.failed(error))
+    }
+
+    /// The run is stopped and may be resumed; `approval` is what it waits for, if that is new. False when another process
+    /// has it.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn stop_program_run(
+        &self,
+        run: ProgramRunFence<'_>,
+        approval: Option<&str>,
+    ) -> Result<bool, StoreError> {
+        let sql = format!(
+            "UPDATE program_runs SET state = 'stopped', approval = COALESCE($3, approval), expires = {} + $4
+             WHERE id = $1 AND fence = $2 AND state = 'running'",
+            self.engine.now_expression()
+        );
+        let stopped = sqlx::query(AssertSqlSafe(sql)).bind(run.id).bind(run.fence).bind(approval).bind(micros(RUN_TTL));
+        let stopped = stopped.execute(&self.pool).await.map_err(|error| self.failed(error))?;
+        Ok(stopped.rows_affected() > 0)
+    }
+
+    /// The run cannot be resumed any more, for this reason; its journal is removed.
+    ///
+    /// # Errors
+    /// [`StoreError`]; it may still be resumable.
+    pub async fn give_up_program_run(&self, run: ProgramRunFence<'_>, reason: &str) -> Result<(), StoreError> {
+        let failed = |error| self.failed(error);
+        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
+        let given_up = sqlx::query("UPDATE program_runs SET state = 'unusable', reason = $3 WHERE id = $1 AND fence = $2");
+        let given_up = given_up.bind(run.id).bind(run.fence).bind(reason).execute(&mut *transaction).await;
+        if given_up.map_err(failed)?.rows_affected() > 0 {
+            remove_parts(&mut transaction, run.id).await.map_err(failed)?;
+        }
+        transaction.commit().await.map_err(failed)
+    }
+
+    /// Removes a run that has ended.
+    ///
+    /// # Errors
+    /// [`StoreError`]; it may still be stored.
+    pub async fn forget_program_run(&self, run: ProgramRunFence<'_>) -> Result<(), StoreError> {
+        let failed = |error| self.failed(error);
+        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
+        let removed = sqlx::query("DELETE FROM program_runs WHERE id = $1 AND fence = $2").bind(run.id).bind(run.fence);
+        if removed.execute(&mut *transaction).await.map_err(failed)?.rows_affected() > 0 {
+            remove_parts(&mut transaction, run.id).await.map_err(failed)?;
+        }
+        transaction.commit().await.map_err(failed)
+    }
+
+    /// A run of that owner.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn program_run(
+        &self,
+        id: &str,
+        owner: ProgramRunOwner<'_>,
+    ) -> Result<Option<StoredProgramRun>, StoreError> {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM program_runs
+             WHERE id = $1 AND tenant = $2 AND caller_key = $3 AND endpoint = $4 AND expires > {}",
+            self.engine.now_expression()
+        );
+        let row: Option<Row> = sqlx::query_as(AssertSqlSafe(sql))
+            .bind(id)
+            .bind(owner.tenant)
+            .bind(owner.caller_key)
+            .bind(owner.endpoint)
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(|error| self.failed(error))?;
+        row.map(|row| self.program_run_of(row)).transpose()
+    }
+
+    /// The run with these arguments that waits for an approval.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn program_run_awaiting(
+        &self,
+        owner: ProgramRunOwner<'_>,
+        arguments: &str,
+        approval: &str,
+    ) -> Result<Option<String>, StoreError> {
+        let sql = format!(
+            "SELECT id FROM program_runs
+             WHERE tenant = $1 AND caller_key = $2 AND endpoint = $3 AND arguments = $4 AND approval = $5
+               AND state = 'stopped' AND expires > {} ORDER BY created LIMIT 1",
+            self.engine.now_expression()
+        );
+        sqlx::query_scalar(AssertSqlSafe(sql))
+            .bind(owner.tenant)
+            .bind(owner.caller_key)
+            .bind(owner.endpoint)
+            .bind(arguments)
+            .bind(approval)
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(|error| self.failed(error))
+    }
+
+    /// The runs of an owner, the latest first.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn program_runs_of(&self, owner: ProgramRunOwner<'_>) -> Result<Vec<StoredProgramRun>, StoreError> {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM program_runs
+             WHERE tenant = $1 AND caller_key = $2 AND endpoint = $3 AND expires > {}
+             ORDER BY created DESC, id DESC LIMIT 500",
+            self.engine.now_expression()
+        );
+        let rows: Vec<Row> = sqlx::query_as(AssertSqlSafe(sql))
+            .bind(owner.tenant)
+            .bind(owner.caller_key)
+            .bind(owner.endpoint)
+            .fetch_all(&self.pool)
+            .await
+            .map_err(|error| self.failed(error))?;
+        rows.into_iter().map(|row| self.program_run_of(row)).collect()
+    }
+
+    /// Removes what has expired.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn forget_expired_program_runs(&self) -> Result<(), StoreError> {
+        let failed = |error| self.failed(error);
+        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
+        let sql = format!("DELETE FROM program_runs WHERE expires <= {} RETURNING id", self.engine.now_expression());
+        let removed: Vec<(String,)> =
+            sqlx::query_as(AssertSqlSafe(sql)).fetch_all(&mut *transaction).await.map_err(failed)?;
+        for (run,) in removed {
+            remove_parts(&mut transaction, &run).await.map_err(failed)?;
+        }
+        transaction.commit().await.map_err(failed)
+    }
+
+    fn program_run_of(&self, row: Row) -> Result<StoredProgramRun, StoreError> {
+        let (id, state, approval, reason, runner, created, expires) = row;
+        let moment = |micros: i64| {
+            let moment = Timestamp::from_microsecond(micros);
+            moment.map_err(|_| self.damaged(format!("the run {id} of a program has a moment out of range")))
+        };
+        let (created, expires) = (moment(created)?, moment(expires)?);
+        let state = match state.as_str() {
+            "running" => ProgramRunState::Running,
+            "stopped" => ProgramRunState::Stopped,
+            "unusable" => ProgramRunState::Unusable,
+            other => return Err(self.damaged(format!("the run {id} of a program has the state `{other}`"))),
+        };
+        Ok(StoredProgramRun { id, state, approval, reason, runner, created, expires })
+    }
+}
+
+async fn remove_parts(connection: &mut AnyConnection, run: &str) -> sqlx::Result<()> {
+    sqlx::query("DELETE FROM program_run_parts WHERE run = $1").bind(run).execute(connection).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests;
