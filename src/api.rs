@@ -32,6 +32,7 @@ mod request_guard;
 mod responses;
 mod rest;
 mod results;
+mod runs;
 mod session_file;
 mod sessions;
 mod sign_ins;
@@ -82,6 +83,8 @@ pub fn router(agents: &Arc<AgentService>) -> Router {
         .routes(routes!(rest::select::select))
         .routes(routes!(results::list))
         .routes(routes!(results::read))
+        .routes(routes!(runs::list))
+        .routes(routes!(runs::resume))
         .routes(routes!(admin::overview::show))
         .routes(routes!(admin::calls::list))
         .routes(routes!(admin::calls::history))

@@ -32,8 +32,9 @@ use tracing::Instrument;
 use crate::approval::Approvals;
 use crate::breaker::Breakers;
 use crate::budget::Budgets;
-use crate::core::call::{Arguments, CallContext, Caller, Stage};
-use crate::core::error::CallError;
+use crate::core::call::{Arguments, CallContext, Caller, SendingState, Stage};
+use crate::core::error::{CallError, ErrorCode};
+use crate::journals::Journals;
 use crate::limits::Limits;
 use crate::policy::{CallerTools, Policy};
 use crate::registry::Registry;
@@ -63,6 +64,7 @@ pub struct Pipeline {
     pub retries: Retries,
     pub replies: Arc<Replies>,
     pub results: Arc<Results>,
+    pub journals: Arc<Journals>,
     pub sessions: Sessions,
     pub settlement: Settlement,
 }
@@ -72,6 +74,10 @@ impl Pipeline {
     /// idempotency key or an approval is not cancelled: it runs to its end, and a client that sends it again gets its reply.
     pub async fn call(self: &Arc<Self>, mut call: CallContext, arguments: Arguments) -> Answered {
         self.transform_messages(&mut call);
+        if call.approval.is_some() && call.resumed_run.is_none() {
+            // Boxed, to keep this rare branch out of the size of the future.
+            Box::pin(self.resume_what_waits(&mut call, &arguments)).await;
+        }
         match (&call.idempotency_key, &call.approval) {
             (None, None) => Answered::first(self.run_and_settle(&call, arguments, None).await),
             // Boxed, to keep this rare branch out of the size of the future.
@@ -123,7 +129,7 @@ impl Pipeline {
             Box::pin(async move {
                 let reply = Arc::new(pipeline.run_and_settle(&call, arguments, Some(&mut recorded)).await);
                 let elsewhere = recorded.take_elsewhere();
-                recorded.end(&reply, call.sending.state()).await;
+                recorded.end(&reply, sending_state(&call, &reply)).await;
                 (elsewhere.is_some(), elsewhere.unwrap_or(reply))
             })
         };
@@ -184,6 +190,13 @@ impl Pipeline {
         let shortened = self.shortened(call, &tool, checked, scope.max_text_tokens()).await;
         scope.accept(&tool, shortened)
     }
+}
+
+/// For the records of a call. One whose program waits for an approval is to be sent again, and then goes on.
+fn sending_state(call: &CallContext, reply: &Reply) -> SendingState {
+    let error = reply.outcome.as_ref().err();
+    let waits = error.is_some_and(|error| error.code() == ErrorCode::ApprovalRequired && error.run().is_some());
+    if waits { SendingState::Pending } else { call.sending.state() }
 }
 
 fn panic_message(panic: &(dyn Any + Send)) -> String {

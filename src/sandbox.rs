@@ -44,6 +44,7 @@ pub mod protocol;
 mod python;
 mod run;
 mod sessions;
+mod tape;
 pub mod wasi;
 pub mod worker;
 mod worker_handle;
@@ -72,7 +73,7 @@ use self::protocol::{Job, Outcome};
 use self::sessions::{KeptInterpreter, SessionLimits, Sessions};
 use self::worker_setup::Setup;
 use crate::config::SandboxConfig;
-use crate::core::call::{CallContext, Deadline};
+use crate::core::call::{Arguments, CallContext, Deadline};
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::metrics::SandboxMetrics;
 use crate::infra::readiness::Readiness;
@@ -86,7 +87,16 @@ pub trait RunPython: Send + Sync {
     /// the job. A job without a profile gets one by its code. Fails with `overloaded`, `warming_up`, `sandbox_trap`, `internal`
     /// where nothing can run, `invalid_arguments` for an unknown profile, or `denied` for a program that may not be run by
     /// another. A program that fails is not an error here: the outcome reports it.
-    fn run<'a>(&'a self, call: &'a CallContext, job: Job, deadline: Deadline) -> Running<'a>;
+    ///
+    /// The run can be resumed by another call with the same `arguments`, which then names it. Fails with `approval_required`
+    /// when a call of the program needs an approval, and with `replay_diverged`.
+    fn run<'a>(
+        &'a self,
+        call: &'a CallContext,
+        arguments: &'a Arguments,
+        job: Job,
+        deadline: Deadline,
+    ) -> Running<'a>;
 
     /// The same in the caller's session of that name, which it begins if there is none. Notes the session in the call.
     fn run_in_session<'a>(

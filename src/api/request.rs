@@ -25,6 +25,7 @@ use crate::core::session::Session;
 use crate::gateway::Gateway;
 use crate::infra::telemetry;
 use crate::infra::telemetry::{TRACE_PARENT, TRACE_STATE};
+use crate::journals::RunContext;
 
 const AGENT_ID: HeaderName = HeaderName::from_static("x-agent-id");
 const TASK_ID: HeaderName = HeaderName::from_static("x-task-id");
@@ -85,6 +86,21 @@ pub(super) struct SessionContext {
 impl SessionContext {
     pub(super) fn of_session(id: String) -> Self {
         Self { session_id: Some(id), ..Self::default() }
+    }
+}
+
+impl From<RunContext> for SessionContext {
+    fn from(context: RunContext) -> Self {
+        let RunContext { session, request, agent, task, claimed_user, prompt_params, tool_parameters } = context;
+        Self {
+            session_id: session,
+            user_id: claimed_user,
+            request_id: request,
+            agent_id: agent,
+            task_id: task,
+            prompt_params: Some(prompt_params),
+            tool_parameters: Some(tool_parameters),
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use crate::core::json;
 use crate::infra::store::ApprovalFilter;
 use crate::pipeline::Answered;
 use crate::policy::ApproverInput;
+use crate::sandbox::PYTHON;
 
 /// The role of those who decide.
 pub(crate) const APPROVER: &str = "approver";
@@ -54,13 +55,15 @@ impl Gateway {
             let DecidedCall { call, arguments, changed } = next;
             calls += 1;
             // A file is gone with its call.
-            let may_wait = calls < MAX_CALLS && call.upload.is_none() && self.pipeline.may_need_approval(&call);
+            let may_need = call.tool == PYTHON || self.pipeline.may_need_approval(&call);
+            let may_wait = calls < MAX_CALLS && call.upload.is_none() && may_need;
             let again = may_wait.then(|| CallContext { agent_call: call.agent_call.clone(), ..call.repeated() });
             let answered = self.pipeline.call(call, arguments).await;
             let answer = WaitedAnswer { answered, changed };
             let Some((again, needed)) = again.zip(answer.answered.needed_approval().cloned()) else { return answer };
             // Boxed, because few calls wait.
-            let Some(decided) = Box::pin(self.decided_call(again, needed, &max_wait)).await else { return answer };
+            let run = answer.answered.stopped_run().cloned();
+            let Some(decided) = Box::pin(self.decided_call((again, run), needed, &max_wait)).await else { return answer };
             // What an approver wrote may need another approval, which has nothing in its place.
             next = DecidedCall { changed: decided.changed.or(answer.changed), ..decided };
         }
@@ -77,8 +80,18 @@ impl Gateway {
         id: &str,
     ) -> Result<WaitedAnswer, NeededApproval> {
         let approvals = &self.pipeline.approvals;
-        let decided = match approvals.find(id).await {
-            Ok(approval) if approval.state == ApprovalState::Pending => return Err(approvals.needed(&approval)),
+        let found = approvals.find(id).await;
+        if let Ok(approval) = &found
+            && approval.state == ApprovalState::Pending
+        {
+            return Err(approvals.needed(approval));
+        }
+        // What was decided may be about a call of a program, which goes on.
+        if let Some(run) = self.pipeline.run_awaiting(&call, &written, id).await {
+            let call = CallContext { resumed_run: Some(run), ..call };
+            return Ok(WaitedAnswer { answered: self.pipeline.call(call, written).await, changed: None });
+        }
+        let decided = match found {
             Ok(approval) => self.approved_arguments(&approval, call.via).map(|found| (approval, found)),
             Err(error) => Err(error),
         };
@@ -99,10 +112,10 @@ impl Gateway {
         (json::digest(valid.as_map()) != json::digest(made)).then(|| made.clone())
     }
 
-    /// The call of an approval that is decided in time, with the arguments that were kept.
+    /// The call of an approval that is decided in time, with the arguments that were kept. With a run, the call that resumes it.
     async fn decided_call(
         &self,
-        call: CallContext,
+        (call, run): (CallContext, Option<Arc<str>>),
         needed: NeededApproval,
         max_wait: &(impl Fn(NeededApproval) -> BoxFuture<'static, Duration> + Send + Sync),
     ) -> Option<DecidedCall> {
@@ -115,6 +128,11 @@ impl Gateway {
         }
         if waited == Waited::Undecided {
             return None;
+        }
+        if let Some(run) = run {
+            let arguments = self.pipeline.journals.recorded_call(&call, &run).await.ok()?.arguments;
+            let call = CallContext { approval: None, resumed_run: Some(run), ..call };
+            return Some(DecidedCall { call, arguments, changed: None });
         }
         let approval = approvals.find(&id).await.ok()?;
         let (arguments, changed) = self.approved_arguments(&approval, call.via).ok()?;

@@ -62,6 +62,9 @@ impl Gateway {
         if let Err(error) = self.pipeline.results.forget_expired().await {
             tracing::warn!(%error, "cannot remove expired results from the store");
         }
+        if let Err(error) = self.pipeline.journals.forget_expired().await {
+            tracing::warn!(%error, "cannot remove expired journals of programs from the store");
+        }
         if let Err(error) = self.pipeline.approvals.sweep().await {
             tracing::warn!(%error, "cannot write down which approvals have expired");
         }

@@ -129,6 +129,7 @@ impl Gateway {
         self.apply_membership(replica);
         self.pipeline.replies.set_replica(replica.id());
         self.pipeline.approvals.set_replica(replica.id());
+        self.pipeline.journals.set_replica(replica.id());
         let gateway = Arc::clone(self);
         self.background.spawn(async move { gateway.follow_approvals().await });
         let gateway = Arc::clone(self);

@@ -15,6 +15,7 @@ use crate::infra::outbound::{DomainList, Outbound};
 use crate::infra::readiness::Readiness;
 use crate::infra::sealing::Sealer;
 use crate::infra::store::Store;
+use crate::journals::Journals;
 use crate::limits::Limits;
 use crate::pipeline::{Pipeline, Replies, Retries, Sessions, Settlement};
 use crate::policy::Policy;
@@ -138,6 +139,7 @@ pub(super) async fn pipeline(
         sessions: Sessions::new(&config.session),
         replies: Arc::new(Replies::open(&config.session, store.clone()).await.map_err(component_error("store"))?),
         results,
+        journals: Arc::new(Journals::new(config, store.clone())),
         settlement: Settlement::new(metrics, audit),
     });
     pipeline.results.set_access(Arc::downgrade(&pipeline));

@@ -21,6 +21,34 @@ impl Pipeline {
         self.policy.asks_approval() || self.registry.find_for(call).as_ref().is_ok_and(asks)
     }
 
+    /// Has a call resume the run of its program, if that waits for the approval which the call names.
+    pub(super) async fn resume_what_waits(&self, call: &mut CallContext, arguments: &Arguments) {
+        let Some(approval) = &call.approval else { return };
+        if let Some(run) = self.run_awaiting(call, arguments, approval).await {
+            call.resumed_run = Some(run);
+            call.approval = None;
+        }
+    }
+
+    /// The run of the call's program that waits for an approval.
+    pub(crate) async fn run_awaiting(
+        &self,
+        call: &CallContext,
+        arguments: &Arguments,
+        approval: &str,
+    ) -> Option<Arc<str>> {
+        let tool = self.registry.find_for(call).ok().filter(|tool| tool.metadata.sandboxed)?;
+        let valid = tool.valid_arguments(arguments.clone()).ok()?;
+        match self.journals.awaiting(call, valid.as_map(), approval).await {
+            Ok(run) => run,
+            Err(error) => {
+                // The approval cannot be read either, and the call is refused.
+                tracing::error!(%error, "the runs that wait for approvals cannot be read");
+                None
+            }
+        }
+    }
+
     /// Permits a call that is approved, or asks for it.
     ///
     /// # Errors

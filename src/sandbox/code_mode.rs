@@ -3,56 +3,79 @@
 //! Each call enters the pipeline as a call of the caller, one level deeper and with the deadline of the call that runs the
 //! program: what the caller may not do, its programs may not either. The program gets values and errors, and no token or
 //! header of the caller.
+//!
+//! What a program asks and gets is in the journal of its run ([`program_run`]). A call that needs approval ends the run,
+//! which can be resumed: the program is executed again, with the answers of before.
 
 mod describe;
 mod errors;
 mod for_models;
+mod listed;
 mod peer;
 mod pipeline;
+mod program_run;
 #[cfg(test)]
 mod tests;
+mod wanted;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
-use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use rust_decimal::Decimal;
+use parking_lot::Mutex;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
-use tokio::time::Instant;
 
 pub use self::for_models::{HITS, MAX_HITS, PYTHON, RUN_PYTHON, SEARCH_TOOLS, model_hit, model_tools};
 pub use self::pipeline::ToolPipeline;
+pub(super) use self::program_run::{ProgramInput, ProgramRun, keys_of};
 
-use self::errors::{error_json, invalid_json, no_more_calls, value_json};
+use self::errors::{error_json, no_more_calls, value_json};
+use self::listed::Listed;
 use self::peer::NestedPeer;
-use super::protocol::{MAX_OPEN_REQUESTS, ToolQuestion, ToolReply, ToolRequest};
-use crate::core::call::{Arguments, BudgetScopes, CallContext, Deadline, NestedCall, NestedCallList, ParentCall, Via};
-use crate::core::error::{CallError, ErrorCode};
+use self::program_run::{NeededByCall, Stop, end_run, outcome_unknown};
+use self::wanted::{Wanted, WantedCall};
+use super::protocol::{MAX_OPEN_REQUESTS, Outcome, ReadSoFar, ReadStanding, ToolQuestion, ToolReply, ToolRequest};
+use crate::core::call::{Arguments, BudgetScopes, CallContext, Deadline, NestedCall, ParentCall, Via};
+use crate::core::error::CallError;
 use crate::core::json;
 use crate::core::peer::ClientPeer;
 use crate::infra::telemetry;
+use crate::journals::{Found, NotRecorded, RunJournal, TOO_LARGE, TOO_MANY_READINGS};
 
 /// Answers what a program asks of tools.
 pub(super) trait ToolHost: Send + Sync {
-    /// Dropping the future cancels the call that was asked for.
-    fn answer(&self, request: ToolRequest) -> BoxFuture<'_, ToolReply>;
+    /// `None`: the run of the program is to end. Dropping the future cancels the call that was asked for.
+    fn answer(&self, request: ToolRequest) -> BoxFuture<'_, Option<ToolReply>>;
 }
 
-/// Answers the questions of a program, several at the same time, until it ends.
-pub(super) async fn answer_all(mut asked: mpsc::Receiver<ToolRequest>, tools: &dyn ToolHost, send: impl Fn(ToolReply)) {
-    let mut answering = FuturesUnordered::new();
+/// The run of a program is to end before the program does.
+#[derive(Debug)]
+pub(super) struct RunIsToEnd;
+
+/// Answers the questions of a program, several at the same time, until it ends. When its run is to end first, what is
+/// under way comes to its end, and nothing new is begun.
+pub(super) async fn answer_all(
+    mut asked: mpsc::Receiver<ToolRequest>,
+    tools: &dyn ToolHost,
+    send: impl Fn(ToolReply),
+) -> Result<(), RunIsToEnd> {
+    let (mut answering, mut is_to_end) = (FuturesUnordered::new(), false);
     loop {
         tokio::select! {
-            request = asked.recv(), if answering.len() < MAX_OPEN_REQUESTS => match request {
+            request = asked.recv(), if !is_to_end && answering.len() < MAX_OPEN_REQUESTS => match request {
                 Some(request) => answering.push(tools.answer(request)),
-                None => return,
+                None => return Ok(()),
             },
-            Some(reply) = answering.next() => send(reply),
+            Some(reply) = answering.next() => match reply {
+                Some(reply) if !is_to_end => send(reply),
+                Some(_) => {}
+                None => is_to_end = true,
+            },
+            else => return Err(RunIsToEnd),
         }
     }
 }
@@ -67,38 +90,144 @@ pub(super) struct ProgramTools<'a> {
     scopes: BudgetScopes,
     peer: Option<Arc<dyn ClientPeer>>,
     /// Begins the key of each call: the same for a call that is sent again with its key.
-    run: Sha256,
+    keys: [u8; 32],
+    journal: Option<RunJournal>,
+    /// Why the run is to end; the first reason counts.
+    stop: Mutex<Option<Stop>>,
 }
 
 impl<'a> ProgramTools<'a> {
-    /// `max_calls`: of all programs below one call from outside, together.
+    /// None for a program without tools. `max_calls`: of all programs below one call from outside, together.
     pub(super) fn new(
-        pipeline: Arc<dyn ToolPipeline>,
+        run: ProgramRun,
         call: &'a CallContext,
         program: &str,
         max_calls: u32,
         deadline: Deadline,
-    ) -> Self {
+    ) -> Option<Self> {
+        let ProgramRun { pipeline, journal, keys } = run;
+        let pipeline = pipeline?;
         let calls_left = match &call.parent {
             Some(parent) => Arc::clone(&parent.calls_left),
             None => Arc::new(AtomicU32::new(max_calls)),
         };
         let program = Sha256::digest(program).into();
-        Self {
-            scopes: scopes(&*pipeline, call),
+        Some(Self {
+            scopes: scopes(&*pipeline, call, journal.as_ref()),
             pipeline,
             call,
             deadline,
             parent: Arc::new(ParentCall { id: call.id, program, calls_left }),
             peer: call.peer.clone().map(|peer| Arc::new(NestedPeer::new(peer)) as Arc<dyn ClientPeer>),
-            run: run(call),
+            keys,
+            journal,
+            stop: Mutex::default(),
+        })
+    }
+
+    /// Whether the run is to end before its program.
+    pub(super) fn is_to_end(&self) -> bool {
+        self.stop.lock().is_some()
+    }
+
+    /// What the caller gets when the program has ended, or its run was to end.
+    ///
+    /// # Errors
+    /// Those of the outcome, and why the run has ended.
+    pub(super) async fn end(self, outcome: Result<Outcome, CallError>) -> Result<Outcome, CallError> {
+        match self.journal {
+            None => outcome,
+            Some(journal) => end_run(journal, self.stop.into_inner(), outcome).await,
         }
     }
 
-    /// The JSON of the tool's value, or of the error.
-    async fn call(&self, ordinal: u32, tool: String, arguments: &str) -> Result<Vec<u8>, Vec<u8>> {
-        let arguments = self.admitted(arguments).map_err(|error| error_json(&error))?;
-        let context = self.context(ordinal, tool, &arguments);
+    /// What the journal has for a request. `None`: the run is to end.
+    fn find(&self, number: u32, wanted: &Wanted, read: ReadSoFar) -> Option<Found> {
+        let Some(journal) = &self.journal else { return Some(Found::New { approval: None }) };
+        match read.standing {
+            ReadStanding::Recorded | ReadStanding::Behind => {}
+            ReadStanding::TooManyReadings => journal.lose(TOO_MANY_READINGS),
+            ReadStanding::TooManyBytes | ReadStanding::NotRecorded => journal.lose(TOO_LARGE),
+            ReadStanding::Diverged => {
+                let what = "it read another clock, or another number of random bytes".to_owned();
+                return self.stop_run(Stop::Diverged(what));
+            }
+        }
+        let is_behind = read.standing == ReadStanding::Behind;
+        let found = journal.find(number, &wanted.question(), self.may_repeat(wanted), (read.readings, is_behind));
+        match found {
+            Found::Diverged => self.stop_run(Stop::Diverged(wanted.described())),
+            found => Some(found),
+        }
+    }
+
+    fn may_repeat(&self, wanted: &Wanted) -> bool {
+        match wanted {
+            Wanted::Call(call) => self.pipeline.may_repeat(&call.tool, &self.call.caller),
+            Wanted::Inquiry(_) => true,
+        }
+    }
+
+    fn stop_run<T>(&self, stop: Stop) -> Option<T> {
+        self.stop.lock().get_or_insert(stop);
+        None
+    }
+
+    /// What was to be recorded is, or the run is to end.
+    fn recorded(&self, written: Result<(), NotRecorded>) -> Option<()> {
+        match written {
+            Ok(()) => Some(()),
+            Err(error) => self.stop_run(Stop::NotRecorded(error)),
+        }
+    }
+
+    /// The JSON of the answer to a request, or of an error. `None`: the run is to end.
+    async fn answer_new(
+        &self,
+        number: u32,
+        wanted: Wanted,
+        approval: Option<Arc<str>>,
+    ) -> Option<Result<String, String>> {
+        let may_repeat = self.journal.is_none() || self.may_repeat(&wanted);
+        if !may_repeat && let Some(journal) = &self.journal {
+            self.recorded(journal.write().await)?;
+        }
+        let answer = match wanted {
+            Wanted::Call(call) => self.make_call(number, call, approval).await?,
+            Wanted::Inquiry(ToolQuestion::Search { query, limit }) => json_of(Ok(self.search(&query, limit))),
+            Wanted::Inquiry(ToolQuestion::DescribeIdentifier(name)) => json_of(self.describe_identifier(&name)),
+            Wanted::Inquiry(ToolQuestion::Describe(name) | ToolQuestion::Call { tool: name, .. }) => {
+                json_of(self.describe(&name))
+            }
+        };
+        self.record_answer(number, &answer, may_repeat).await?;
+        Some(answer)
+    }
+
+    async fn record_answer(&self, number: u32, answer: &Result<String, String>, may_repeat: bool) -> Option<()> {
+        let Some(journal) = &self.journal else { return Some(()) };
+        let (is_ok, json) = match answer {
+            Ok(json) => (true, json),
+            Err(json) => (false, json),
+        };
+        journal.answer(number, is_ok, json);
+        let written = if may_repeat { journal.write_if_due().await } else { journal.write().await };
+        self.recorded(written)
+    }
+
+    /// The JSON of the tool's value, or of the error. `None`: an approval is needed first, and the run is to end.
+    async fn make_call(
+        &self,
+        number: u32,
+        call: WantedCall,
+        approval: Option<Arc<str>>,
+    ) -> Option<Result<String, String>> {
+        let WantedCall { ordinal, tool, arguments, .. } = call;
+        let arguments = match arguments.and_then(|arguments| self.admitted(arguments)) {
+            Ok(arguments) => arguments,
+            Err(error) => return Some(Err(error_json(&error))),
+        };
+        let context = CallContext { approval, ..self.context(ordinal, tool.clone(), &arguments) };
         let mut listed = Listed::new(self.call, &context);
         let answered = Arc::clone(&self.pipeline).call(context, arguments).await;
         let reply = &answered.reply;
@@ -111,26 +240,37 @@ impl<'a> ProgramTools<'a> {
             nested: reply.receipt.nested.clone(),
         };
         listed.end(ended);
-        match &reply.outcome {
+        if let Some(journal) = &self.journal
+            && let (Some(approval), Err(error)) = (answered.needed_approval(), &reply.outcome)
+        {
+            journal.pause(number, &approval.id);
+            let (message, details) = (error.message().to_owned(), error.details().to_vec());
+            return self.stop_run(Stop::Approval(NeededByCall { tool, message, details, approval: approval.clone() }));
+        }
+        Some(match &reply.outcome {
             Ok(answer) => value_json(&answer.output).map_err(|error| error_json(&error)),
             Err(error) => Err(error_json(error)),
-        }
+        })
     }
 
     /// The arguments of a call that may be made.
-    fn admitted(&self, arguments: &str) -> Result<Arguments, CallError> {
-        let arguments = match json::parse(arguments.as_bytes()) {
-            Ok(Value::Object(arguments)) => arguments,
-            Ok(_) => return Err(CallError::new(ErrorCode::InvalidArguments, "the arguments of a tool are an object")),
-            Err(error) => return Err(invalid_json(&error)),
-        };
+    fn admitted(&self, arguments: Arguments) -> Result<Arguments, CallError> {
         if self.parent.take_call() { Ok(arguments) } else { Err(no_more_calls()) }
+    }
+
+    /// Counts a call that was made in an earlier part of the run.
+    fn count_replayed(&self, wanted: &Wanted) {
+        if let Wanted::Call(_) = wanted {
+            // The program may make as many calls as before.
+            let _ = self.parent.take_call();
+            self.call.nested.add_replayed();
+        }
     }
 
     /// The call of a tool, with no more than its caller's own.
     fn context(&self, ordinal: u32, tool: String, arguments: &Arguments) -> CallContext {
-        let of_run =
-            self.run.clone().chain_update(ordinal.to_be_bytes()).chain_update(tool.as_bytes()).chain_update([0]);
+        let of_run = Sha256::new().chain_update(self.keys).chain_update(ordinal.to_be_bytes());
+        let of_run = of_run.chain_update(tool.as_bytes()).chain_update([0]);
         let key = hex::encode(&of_run.chain_update(json::digest(arguments)).finalize()[..16]);
         let outer = self.call;
         CallContext {
@@ -156,79 +296,44 @@ impl<'a> ProgramTools<'a> {
 }
 
 impl ToolHost for ProgramTools<'_> {
-    fn answer(&self, request: ToolRequest) -> BoxFuture<'_, ToolReply> {
+    fn answer(&self, request: ToolRequest) -> BoxFuture<'_, Option<ToolReply>> {
+        let ToolRequest { number, question, read } = request;
+        let wanted = Wanted::of(question);
+        // At once: the journal has requests in their order.
+        let found = self.find(number, &wanted, read);
         Box::pin(async move {
-            let ToolRequest { number, question } = request;
-            let answered = match question {
-                ToolQuestion::Call { ordinal, tool, arguments } => self.call(ordinal, tool, &arguments).await,
-                ToolQuestion::Describe(name) => json_of(self.describe(&name)),
-                ToolQuestion::DescribeIdentifier(identifier) => json_of(self.describe_identifier(&identifier)),
-                ToolQuestion::Search { query, limit } => json_of(Ok(self.search(&query, limit))),
+            let answer = match found? {
+                Found::Answered(answer) => {
+                    self.count_replayed(&wanted);
+                    if answer.is_ok { Ok(answer.json) } else { Err(answer.json) }
+                }
+                Found::OutcomeUnknown => {
+                    self.count_replayed(&wanted);
+                    let answer = Err(error_json(&outcome_unknown(wanted.tool())));
+                    self.record_answer(number, &answer, false).await?;
+                    answer
+                }
+                Found::New { approval } => self.answer_new(number, wanted, approval).await?,
+                Found::Diverged => return None,
             };
-            let (is_ok, json) = answered.map_or_else(|error| (false, error), |value| (true, value));
-            ToolReply { number, is_ok, json }
+            let (is_ok, json) = answer.map_or_else(|error| (false, error), |value| (true, value));
+            Some(ToolReply { number, is_ok, json: json.into_bytes() })
         })
     }
 }
 
-fn json_of(described: Result<Value, CallError>) -> Result<Vec<u8>, Vec<u8>> {
+fn json_of(described: Result<Value, CallError>) -> Result<String, String> {
     described.and_then(|value| value_json(&value)).map_err(|error| error_json(&error))
 }
 
-/// All calls of a program are one request: that of the call that runs it, or without one that call, with its price.
-fn scopes(pipeline: &dyn ToolPipeline, call: &CallContext) -> BudgetScopes {
+/// All calls of a program are one request: that of the call that runs it, or without one that call, with its price. A run
+/// that is resumed is the request of the call that began it.
+fn scopes(pipeline: &dyn ToolPipeline, call: &CallContext, journal: Option<&RunJournal>) -> BudgetScopes {
     let mut scopes = call.scopes.clone();
     if scopes.request.is_none() {
-        scopes.request = Some(format!("call:{}", call.id));
+        let id = journal.map_or_else(|| call.id.to_string(), |journal| journal.id().to_string());
+        scopes.request = Some(format!("call:{id}"));
         scopes.spent_before = pipeline.price(call);
     }
     scopes
-}
-
-/// Identifies the run of a program: a call that is sent again with its key is the same run.
-fn run(call: &CallContext) -> Sha256 {
-    let id = call.id.to_string();
-    let (kind, key) = match (&call.idempotency_key, &call.upstream_key) {
-        (Some(key), _) => ("key", key.as_str()),
-        (None, Some(key)) => ("upstream key", &**key),
-        (None, None) => ("call", id.as_str()),
-    };
-    [&*call.caller.key, &*call.tool, kind, key]
-        .into_iter()
-        .fold(Sha256::new(), |run, part| run.chain_update((part.len() as u64).to_be_bytes()).chain_update(part))
-}
-
-/// A call under way, for the receipt of the outer one: it is cancelled unless it ends.
-struct Listed<'a> {
-    outer: &'a CallContext,
-    call: Option<NestedCall>,
-    begun: Instant,
-}
-
-impl<'a> Listed<'a> {
-    fn new(outer: &'a CallContext, call: &CallContext) -> Self {
-        let call = NestedCall {
-            call_id: call.id,
-            tool: call.tool.clone(),
-            code: Some(ErrorCode::Cancelled),
-            cost_usd: Decimal::ZERO,
-            duration: Duration::ZERO,
-            nested: NestedCallList::default(),
-        };
-        Self { outer, call: Some(call), begun: Instant::now() }
-    }
-
-    fn end(&mut self, ended: NestedCall) {
-        if let Some(call) = self.call.take() {
-            self.outer.nested.add(NestedCall { tool: call.tool, ..ended });
-        }
-    }
-}
-
-impl Drop for Listed<'_> {
-    fn drop(&mut self) {
-        if let Some(call) = self.call.take() {
-            self.outer.nested.add(NestedCall { duration: self.begun.elapsed(), ..call });
-        }
-    }
 }

@@ -15,10 +15,12 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 pub use self::session::{JobSession, SessionEntry, SessionId};
 pub use self::tools::{
-    MAX_HELD_REPLY_BYTES, MAX_NESTING, MAX_OPEN_REQUESTS, MAX_VALUE_BYTES, ToolQuestion, ToolReply, ToolRequest,
+    MAX_HELD_REPLY_BYTES, MAX_NESTING, MAX_OPEN_REQUESTS, MAX_VALUE_BYTES, ReadSoFar, ReadStanding, ToolQuestion, ToolReply,
+    ToolRequest,
 };
 
 use super::prepare::Prepared;
+use crate::journals::Reading;
 
 /// Identifies the calls of one worker.
 pub type JobId = u64;
@@ -81,6 +83,8 @@ pub struct Job {
     pub limits: JobLimits,
     /// The session that it is a call of.
     pub session: Option<JobSession>,
+    /// Of a run that is resumed: what the program reads again.
+    pub past: Option<Vec<Reading>>,
 }
 
 /// A file of the guest: its path is relative to `/input` for an input, to `/output` for an output.

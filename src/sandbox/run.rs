@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use super::admission::Ticket;
 use super::capacity::memory_of_run;
-use super::code_mode::{ProgramTools, ToolHost, ToolPipeline};
+use super::code_mode::{ProgramInput, ProgramRun, ProgramTools, ToolHost, ToolPipeline, keys_of};
+use super::interpreter::Kind;
 use super::protocol::{End, Job, Outcome};
 use super::worker_handle::WorkerHandle;
 use super::{RunPython, Running, Sandbox};
-use crate::core::call::{CallContext, Deadline};
+use crate::core::call::{Arguments, CallContext, Deadline};
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::metrics::{RunEnd, SandboxMetrics};
+use crate::journals::{MAX_JOURNAL_BYTES, decode, encode};
 
 /// The run ends this long before its call, so that the reply can report why.
 const TIME_TO_ANSWER: Duration = Duration::from_millis(100);
@@ -31,12 +33,61 @@ impl Sandbox {
         Ok(())
     }
 
-    async fn admit_and_run(&self, call: &CallContext, mut job: Job, deadline: Deadline) -> Result<Outcome, CallError> {
+    async fn admit_and_run(
+        &self,
+        call: &CallContext,
+        arguments: &Arguments,
+        mut job: Job,
+        deadline: Deadline,
+    ) -> Result<Outcome, CallError> {
         self.check_depth(call)?;
-        let pipeline = self.pipeline_for(&mut job);
-        self.choose_profile(&mut job)?;
+        let run = match &call.resumed_run {
+            None => self.begin_run(call, arguments, &mut job)?,
+            // Boxed, because few runs are resumed.
+            Some(id) => Box::pin(self.resume_run(call, arguments, &mut job, id)).await?,
+        };
         let (worker, ticket) = self.place(call, &job, deadline).await?;
-        self.execute(&worker, call, job, ticket, deadline, pipeline).await
+        self.execute(&worker, call, job, ticket, deadline, run).await
+    }
+
+    /// A new run. With tools it has a journal, which is written once it makes a call.
+    fn begin_run(&self, call: &CallContext, arguments: &Arguments, job: &mut Job) -> Result<ProgramRun, CallError> {
+        let pipeline = self.pipeline_for(job);
+        self.choose_profile(job)?;
+        let may_resume = self.interpreter.kind == Kind::Reactor;
+        let Some(journals) = pipeline.as_ref().filter(|_| may_resume).and_then(|pipeline| pipeline.journals()) else {
+            return Ok(ProgramRun::without_journal(pipeline, call));
+        };
+        let keys = keys_of(call);
+        let size = job.files.iter().map(|file| file.content.len()).sum::<usize>();
+        let input = (size <= MAX_JOURNAL_BYTES).then(|| {
+            encode(&ProgramInput { profile: job.profile.clone(), files: job.files.clone(), keys })
+        });
+        let journal = journals.begin(call, arguments, input.transpose().map_err(CallError::internal)?)?;
+        Ok(ProgramRun { pipeline, journal: Some(journal), keys })
+    }
+
+    /// A run that goes on: with the files and the profile of before, and what the program read.
+    async fn resume_run(
+        &self,
+        call: &CallContext,
+        arguments: &Arguments,
+        job: &mut Job,
+        id: &str,
+    ) -> Result<ProgramRun, CallError> {
+        let pipeline = self.pipeline_for(job);
+        let Some(journals) = pipeline.as_ref().and_then(|pipeline| pipeline.journals()) else {
+            let message = "this gateway keeps no journals of programs, so that no run can be resumed; run the program anew";
+            return Err(CallError::new(ErrorCode::NotFound, message));
+        };
+        let (journal, past) = journals.resume(call, arguments, id).await?;
+        let input = decode(&past.start.input).map_err(CallError::internal)?;
+        let ProgramInput { profile, files, keys } = input;
+        (job.profile, job.files) = (profile, files);
+        // It may be another interpreter by now.
+        self.choose_profile(job)?;
+        job.past = Some(past.readings.into());
+        Ok(ProgramRun { pipeline, journal: Some(journal), keys })
     }
 
     /// What calls of the job's program pass; none for a program without tools.
@@ -74,22 +125,27 @@ impl Sandbox {
         mut job: Job,
         ticket: Ticket,
         deadline: Deadline,
-        pipeline: Option<Arc<dyn ToolPipeline>>,
+        run: ProgramRun,
     ) -> Result<Outcome, CallError> {
         // Subtract the time spent waiting.
         let left = deadline.remaining().saturating_sub(TIME_TO_ANSWER);
         job.limits.total_time = job.limits.total_time.min(left);
         job.limits.wall_time = job.limits.wall_time.min(job.limits.total_time);
         let ends = Deadline::after(job.limits.total_time);
-        let tools = pipeline.map(|pipeline| ProgramTools::new(pipeline, call, &job.code, job.limits.tool_calls, ends));
-        let tools = tools.as_ref().map(|tools| tools as &dyn ToolHost);
+        let tools = ProgramTools::new(run, call, &job.code, job.limits.tool_calls, ends);
+        let host = tools.as_ref().map(|tools| tools as &dyn ToolHost);
         let mut ending = Ending { metrics: &self.metrics, end: RunEnd::Cancelled, cpu_time: Duration::ZERO };
-        let outcome = worker.run(job, ticket, &call.sending.flag(), tools).await;
-        ending.record(&outcome);
+        let outcome = worker.run(job, ticket, &call.sending.flag(), host).await;
+        if !tools.as_ref().is_some_and(ProgramTools::is_to_end) {
+            ending.record(&outcome);
+        }
         if let Ok(outcome) = &outcome {
             self.classes.record(&call.caller.owner, &outcome.usage);
         }
-        outcome
+        match tools {
+            Some(tools) => tools.end(outcome).await,
+            None => outcome,
+        }
     }
 
     /// Refuses a program that another one runs too deep.
@@ -106,8 +162,14 @@ impl Sandbox {
 }
 
 impl RunPython for Sandbox {
-    fn run<'a>(&'a self, call: &'a CallContext, job: Job, deadline: Deadline) -> Running<'a> {
-        Box::pin(self.admit_and_run(call, job, deadline))
+    fn run<'a>(
+        &'a self,
+        call: &'a CallContext,
+        arguments: &'a Arguments,
+        job: Job,
+        deadline: Deadline,
+    ) -> Running<'a> {
+        Box::pin(self.admit_and_run(call, arguments, job, deadline))
     }
 
     fn run_in_session<'a>(

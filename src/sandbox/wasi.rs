@@ -13,6 +13,7 @@ use wasmtime::{AsContextMut, Caller, Extern, Linker};
 
 use super::files::{FileError, Files, NodeId, Quota};
 use super::protocol::Captured;
+use super::tape::Tape;
 use clocks::Clocks;
 use errno::code;
 use handles::Handles;
@@ -87,6 +88,7 @@ pub struct Wasi {
     stderr: Output,
     clocks: Clocks,
     random_left: u64,
+    tape: Arc<Tape>,
     /// `None` outside of a worker.
     pub sleeper: Option<Sleeper>,
 }
@@ -113,8 +115,16 @@ impl Wasi {
             stderr: Output::new(limits.stream_bytes),
             clocks: Clocks::new(),
             random_left: limits.random_bytes,
+            tape: Arc::default(),
             sleeper: None,
         }
+    }
+
+    /// The same, with clocks and random bytes as this tape has them.
+    #[must_use]
+    pub fn reading(mut self, tape: &Arc<Tape>) -> Self {
+        self.clocks.start_nanoseconds = tape.real(self.clocks.start_nanoseconds);
+        Self { tape: Arc::clone(tape), ..self }
     }
 
     pub fn files(&self) -> &Files {
@@ -161,7 +171,13 @@ impl Wasi {
     }
 
     fn clock_time_get(&mut self, memory: &mut GuestMemory<'_>, clock: u32, _precision: u64, out: u32) -> Answer {
-        memory.store(out, &self.clocks.now(clock)?.to_le_bytes())
+        memory.store(out, &self.now(clock)?.to_le_bytes())
+    }
+
+    /// The time of a clock, as the program reads it.
+    fn now(&self, clock: u32) -> Result<u64, Errno> {
+        let now = self.clocks.now(clock)?;
+        Ok(if clocks::is_real(clock) { self.tape.real(now) } else { self.tape.elapsed(now) })
     }
 
     fn proc_raise(&mut self, _: &mut GuestMemory<'_>, _signal: u32) -> Answer {
@@ -170,7 +186,9 @@ impl Wasi {
 
     fn random_get(&mut self, memory: &mut GuestMemory<'_>, at: u32, length: u32) -> Result<Answer, Stop> {
         self.random_left = self.random_left.checked_sub(length.into()).ok_or(Stop::RandomBytes)?;
-        Ok(memory.bytes_mut(at, length).and_then(|room| OsRng.try_fill_bytes(room).map_err(|_| Errno::Io)))
+        let tape = &self.tape;
+        let fill = |room: &mut [u8]| OsRng.try_fill_bytes(room).map_err(|_| Errno::Io);
+        Ok(memory.bytes_mut(at, length).and_then(|room| tape.random(room, fill)))
     }
 }
 
@@ -294,14 +312,16 @@ fn add_waiting<T: Send + 'static>(linker: &mut Linker<T>, view: fn(&mut T) -> &m
         move |mut caller: Caller<'_, T>, (at, events, count, out): (u32, u32, u32, u32)| {
             Box::new(async move {
                 let read = with_memory(&mut caller, view, |wasi, memory| {
-                    Ok((Poll::read(wasi, memory, at, count)?, wasi.sleeper.clone(), memory.0.len() as u64))
+                    let poll = Poll::read(wasi, memory, at, count)?;
+                    Ok((poll, wasi.sleeper.clone(), memory.0.len() as u64, wasi.tape.is_replaying()))
                 });
-                let (poll, sleeper, memory_bytes) = match read {
+                let (poll, sleeper, memory_bytes, is_replaying) = match read {
                     Ok(read) => read,
                     Err(errno) => return code(Err(errno)),
                 };
                 match sleeper {
-                    _ if poll.wait.is_zero() => tokio::task::yield_now().await,
+                    // What it waited for was long ago.
+                    _ if poll.wait.is_zero() || is_replaying => tokio::task::yield_now().await,
                     Some(sleeper) => sleeper.sleep(poll.wait, memory_bytes).await,
                     None => tokio::time::sleep(poll.wait).await,
                 }

@@ -25,7 +25,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{Instant, interval, timeout};
 
 use super::admission::Ticket;
-use super::code_mode::{ToolHost, answer_all};
+use super::code_mode::{RunIsToEnd, ToolHost, answer_all};
 use super::protocol::{
     End, Frames, FromWorker, Job, JobId, MAX_OPEN_REQUESTS, Outcome, SessionId, ToWorker, ToolRequest, encode,
 };
@@ -173,8 +173,8 @@ impl WorkerHandle {
     /// the future cancels the job, and the calls that its program has made.
     ///
     /// # Errors
-    /// `sandbox_memory` when the system runs out of memory and ends the worker during the job, `sandbox_trap` when it
-    /// exits otherwise.
+    /// `cancelled` when an answer ends the run, `sandbox_memory` when the system runs out of memory and ends the worker
+    /// during the job, `sandbox_trap` when it exits otherwise.
     pub(super) async fn run(
         &self,
         mut job: Job,
@@ -201,7 +201,9 @@ impl WorkerHandle {
         let outcome = tokio::select! {
             outcome = answered => outcome.map_err(|_| self.jobs.failure()),
             never = self.wake_when_asked(id, awake) => never,
-            never = self.answer_questions(id, asked, tools) => never,
+            RunIsToEnd = self.answer_questions(id, asked, tools) => {
+                Err(CallError::new(ErrorCode::Cancelled, "the run of the program was ended"))
+            }
         };
         drop(under_way);
         outcome
@@ -219,14 +221,21 @@ impl WorkerHandle {
         std::future::pending().await
     }
 
-    /// Has the questions of a program answered, if it has tools.
-    async fn answer_questions(&self, id: JobId, asked: mpsc::Receiver<ToolRequest>, tools: Option<&dyn ToolHost>) -> ! {
+    /// Has the questions of a program answered, if it has tools, until an answer ends its run.
+    async fn answer_questions(
+        &self,
+        id: JobId,
+        asked: mpsc::Receiver<ToolRequest>,
+        tools: Option<&dyn ToolHost>,
+    ) -> RunIsToEnd {
         if let Some(tools) = tools {
             // Fails only when the worker has exited, and the job with it.
             let send = |reply| {
                 let _ = self.outgoing.send(ToWorker::Answer(id, Box::new(reply)));
             };
-            answer_all(asked, tools, send).await;
+            if let Err(RunIsToEnd) = answer_all(asked, tools, send).await {
+                return RunIsToEnd;
+            }
         }
         std::future::pending().await
     }

@@ -11,6 +11,7 @@ mod isolation;
 mod load;
 mod profiles;
 mod programs;
+mod resumed_runs;
 mod sessions;
 mod snippets;
 

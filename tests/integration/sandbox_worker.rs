@@ -178,6 +178,7 @@ fn job(id: JobId, profile: &str) -> Job {
             tool_calls: 0,
         },
         session: None,
+        past: None,
     }
 }
 

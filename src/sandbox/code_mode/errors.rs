@@ -12,13 +12,13 @@ const MAX_MESSAGE: usize = 64 << 10;
 
 /// # Errors
 /// `output_too_large`: it is longer, or nested deeper, than a program can take.
-pub(super) fn value_json(value: &Value) -> Result<Vec<u8>, CallError> {
+pub(super) fn value_json(value: &Value) -> Result<String, CallError> {
     let too_large =
         |what: &str| CallError::new(ErrorCode::OutputTooLarge, format!("the result {what}; request less at a time"));
     if is_nested_deeper(value, MAX_NESTING) {
         return Err(too_large(&format!("is nested deeper than {MAX_NESTING} levels")));
     }
-    let json = serde_json::to_vec(value).map_err(CallError::internal)?;
+    let json = serde_json::to_string(value).map_err(CallError::internal)?;
     match json.len() > MAX_VALUE_BYTES {
         true => Err(too_large(&format!("has {} bytes, and a program gets {MAX_VALUE_BYTES}", json.len()))),
         false => Ok(json),
@@ -27,7 +27,7 @@ pub(super) fn value_json(value: &Value) -> Result<Vec<u8>, CallError> {
 
 /// The kind is the nearest of those that interpreters know; the message is JSON with all that replies say of the error.
 /// Where the caller signs in to an upstream is for the caller alone.
-pub(super) fn error_json(error: &CallError) -> Vec<u8> {
+pub(super) fn error_json(error: &CallError) -> String {
     let mut info = serde_json::to_value(ErrorInfo::from(error)).unwrap_or_default();
     if let Some(fields) = info.as_object_mut() {
         fields.remove("sign_in");
@@ -36,7 +36,7 @@ pub(super) fn error_json(error: &CallError) -> Vec<u8> {
             fields.insert("message".to_owned(), message[..message.floor_char_boundary(MAX_MESSAGE)].into());
         }
     }
-    json!({"kind": kind(error.code()), "message": info.to_string()}).to_string().into_bytes()
+    json!({"kind": kind(error.code()), "message": info.to_string()}).to_string()
 }
 
 pub(super) fn invalid_json(error: &InvalidJson) -> CallError {
@@ -102,11 +102,11 @@ mod tests {
             source: "mcp:far".into(),
         };
         let error = CallError::new(ErrorCode::SignInRequired, "sign in").signing_in_at(sign_in);
-        let text = String::from_utf8(error_json(&error)).unwrap();
+        let text = error_json(&error);
         assert!(text.contains("sign_in_required") && !text.contains("s3cret"), "{text}");
         let error =
             CallError::new(ErrorCode::RateLimited, "é".repeat(MAX_MESSAGE)).retry_after(Duration::from_millis(1_500));
-        let frame: Value = serde_json::from_slice(&error_json(&error)).unwrap();
+        let frame: Value = serde_json::from_str(&error_json(&error)).unwrap();
         let info: Value = serde_json::from_str(frame["message"].as_str().unwrap()).unwrap();
         assert_eq!((&frame["kind"], &info["code"]), (&json!("budget_exceeded"), &json!("rate_limited")));
         assert_eq!((&info["retry_after_ms"], info["message"].as_str().unwrap().len()), (&json!(1_500), MAX_MESSAGE));

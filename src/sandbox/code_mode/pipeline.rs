@@ -7,8 +7,10 @@ use rust_decimal::Decimal;
 
 use crate::budget::price_of;
 use crate::core::call::{Arguments, CallContext, Caller};
+use crate::journals::Journals;
 use crate::pipeline::{Answered, Pipeline};
 use crate::policy::CallerTools;
+use crate::tool::Effects;
 
 /// What calls of programs pass.
 pub trait ToolPipeline: Send + Sync {
@@ -19,6 +21,12 @@ pub trait ToolPipeline: Send + Sync {
 
     /// What a call costs.
     fn price(&self, call: &CallContext) -> Decimal;
+
+    /// Whether a call of a tool may be made a second time.
+    fn may_repeat(&self, tool: &str, caller: &Arc<Caller>) -> bool;
+
+    /// Where runs are kept that can be resumed; none where they cannot be sealed.
+    fn journals(&self) -> Option<Arc<Journals>>;
 }
 
 impl ToolPipeline for Pipeline {
@@ -32,5 +40,17 @@ impl ToolPipeline for Pipeline {
 
     fn price(&self, call: &CallContext) -> Decimal {
         self.registry.find_for(call).map_or(Decimal::ZERO, |tool| price_of(&tool.metadata))
+    }
+
+    fn may_repeat(&self, tool: &str, caller: &Arc<Caller>) -> bool {
+        let changes_nothing = |effects: Effects| effects.read_only;
+        // A call of a tool that is not there is refused.
+        self.registry.find(tool, caller).map_or(true, |tool| {
+            tool.metadata.idempotent || tool.metadata.effects.is_some_and(changes_nothing)
+        })
+    }
+
+    fn journals(&self) -> Option<Arc<Journals>> {
+        self.journals.can_keep().then(|| Arc::clone(&self.journals))
     }
 }

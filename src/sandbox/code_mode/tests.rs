@@ -1,16 +1,22 @@
 //! What programs ask, against a pipeline that keeps the calls and refuses them.
 
+use std::time::Duration;
+
 use futures_util::FutureExt;
-use parking_lot::Mutex;
+use rust_decimal::Decimal;
 use serde_json::json;
 
 use super::*;
-use crate::config::{PolicyConfig, ToolsConfig};
+use crate::config::{Config, PolicyConfig, ToolsConfig};
 use crate::core::call::Caller;
+use crate::core::error::{ErrorCode, NeededApproval};
 use crate::infra::metrics::Metrics;
+use crate::infra::store::test_support::test_store;
+use crate::journals::{Journals, Reading};
 use crate::pipeline::Answered;
 use crate::policy::{CallerTools, Policy};
 use crate::registry::Snapshot;
+use crate::sandbox::protocol::{End, Outcome};
 use crate::tool::{Attempt, Execution, Executor, Metadata, ToolDefinition};
 
 struct NeverRun;
@@ -52,7 +58,11 @@ impl ToolPipeline for Refusing {
     fn call(self: Arc<Self>, call: CallContext, arguments: Arguments) -> BoxFuture<'static, Answered> {
         Box::pin(async move {
             let hangs = call.tool == "hang";
-            let answered = Answered::refused(&call, CallError::new(ErrorCode::Denied, "refused"));
+            let error = match call.tool == "c-d" && call.approval.is_none() {
+                true => CallError::new(ErrorCode::ApprovalRequired, "ask").needing(approval()),
+                false => CallError::new(ErrorCode::Denied, "refused"),
+            };
+            let answered = Answered::refused(&call, error);
             self.made.lock().push((call, arguments));
             if hangs {
                 std::future::pending::<()>().await;
@@ -68,6 +78,19 @@ impl ToolPipeline for Refusing {
     fn price(&self, _: &CallContext) -> Decimal {
         Decimal::new(3, 2)
     }
+
+    fn may_repeat(&self, tool: &str, _: &Arc<Caller>) -> bool {
+        tool == "add"
+    }
+
+    fn journals(&self) -> Option<Arc<Journals>> {
+        None
+    }
+}
+
+/// What `c-d` needs.
+fn approval() -> NeededApproval {
+    NeededApproval { id: "a-1".into(), expires_at: String::new(), url: "https://gateway.example/a-1".into() }
 }
 
 fn outer() -> CallContext {
@@ -75,12 +98,22 @@ fn outer() -> CallContext {
 }
 
 fn tools<'a>(pipeline: &Arc<Refusing>, call: &'a CallContext, max_calls: u32) -> ProgramTools<'a> {
+    tools_of(pipeline, call, max_calls, None)
+}
+
+fn tools_of<'a>(
+    pipeline: &Arc<Refusing>,
+    call: &'a CallContext,
+    max_calls: u32,
+    journal: Option<RunJournal>,
+) -> ProgramTools<'a> {
     let pipeline = Arc::clone(pipeline) as Arc<dyn ToolPipeline>;
-    ProgramTools::new(pipeline, call, "program", max_calls, Deadline::after(Duration::from_secs(9)))
+    let run = ProgramRun { journal, ..ProgramRun::without_journal(Some(pipeline), call) };
+    ProgramTools::new(run, call, "program", max_calls, Deadline::after(Duration::from_secs(9))).unwrap()
 }
 
 fn ask(tools: &ProgramTools<'_>, question: ToolQuestion) -> Option<(bool, Value)> {
-    let reply = tools.answer(ToolRequest { number: 7, question }).now_or_never()?;
+    let reply = tools.answer(ToolRequest { number: 7, question, read: ReadSoFar::default() }).now_or_never()??;
     assert_eq!(reply.number, 7);
     Some((reply.is_ok, serde_json::from_slice(&reply.json).unwrap()))
 }
@@ -191,4 +224,131 @@ fn tools_are_described_as_far_as_the_caller_may_use_them() {
     assert_eq!(found, [(Some("a-b"), &yes), (Some("a_b"), &yes), (Some("c-d"), &no), (Some("hang"), &no)]);
     let (_, one) = ask(&tools, ToolQuestion::Search { query: "adds".into(), limit: 1 }).unwrap();
     assert!(one.as_array().unwrap().len() == 1 && one[0]["description"].as_str().unwrap().ends_with('.'), "{one}");
+}
+
+/// The journals of a gateway, and a run that the caller begins in them.
+async fn journals() -> (tempfile::TempDir, Arc<Journals>) {
+    let state = tempfile::tempdir().unwrap();
+    let config = Config { state_directory: Some(state.path().to_owned()), ..Config::default() };
+    (state, Arc::new(Journals::new(&config, test_store().await)))
+}
+
+/// The reply to a call, as the JSON of its error; none when the run is to end.
+async fn call_in_run(tools: &ProgramTools<'_>, number: u32, tool: &str, readings: Vec<Reading>) -> Option<Value> {
+    let question = ToolQuestion::Call { ordinal: number, tool: tool.into(), arguments: r#"{"x": 1}"#.into() };
+    let read = ReadSoFar { readings, standing: ReadStanding::Recorded };
+    let reply = tools.answer(ToolRequest { number, question, read }).await?;
+    assert_eq!((reply.number, reply.is_ok), (number, false));
+    Some(serde_json::from_slice(&reply.json).unwrap())
+}
+
+fn ended(end: End) -> Result<Outcome, CallError> {
+    Ok(Outcome::without_output(end))
+}
+
+#[tokio::test]
+async fn a_run_that_needs_an_approval_ends_and_is_resumed_without_calling_anything_twice() {
+    let (pipeline, outer, (_state, journals)) = (Refusing::new(), outer(), journals().await);
+    let journal = journals.begin(&outer, &Arguments::new(), Some(Vec::new())).unwrap();
+    let tools = tools_of(&pipeline, &outer, 9, Some(journal));
+    let first = call_in_run(&tools, 0, "a-b", vec![Reading::Real(7)]).await.unwrap();
+    let second = call_in_run(&tools, 1, "add", Vec::new()).await.unwrap();
+    assert_eq!(call_in_run(&tools, 2, "c-d", Vec::new()).await, None);
+    assert!(tools.is_to_end());
+    let error = tools.end(ended(End::Cancelled)).await.unwrap_err();
+    let id = outer.id.to_string();
+    assert_eq!((error.code(), error.run().map(|run| &**run)), (ErrorCode::ApprovalRequired, Some(&*id)));
+    assert_eq!(error.approval(), Some(&approval()));
+
+    let again = self::outer();
+    let (journal, past) = journals.resume(&again, &Arguments::new(), &id).await.unwrap();
+    assert_eq!(past.readings, [Reading::Real(7)]);
+    let tools = tools_of(&pipeline, &again, 9, Some(journal));
+    assert_eq!(tools.scopes.request, Some(format!("call:{id}")), "it is one request");
+    assert_eq!(call_in_run(&tools, 0, "a-b", Vec::new()).await.unwrap(), first);
+    assert_eq!(call_in_run(&tools, 1, "add", Vec::new()).await.unwrap(), second);
+    assert_eq!(call_in_run(&tools, 2, "c-d", Vec::new()).await.unwrap()["kind"], "denied");
+    assert!(tools.end(ended(End::Exited { code: 0 })).await.is_ok());
+    let made = pipeline.made.lock();
+    let made: Vec<_> = made.iter().map(|(call, _)| (call.tool.as_str(), call.approval.as_deref())).collect();
+    assert_eq!(made, [("a-b", None), ("add", None), ("c-d", None), ("c-d", Some("a-1"))]);
+    let list = serde_json::to_value(again.nested.take()).unwrap();
+    assert_eq!((&list["count"], &list["replayed"]), (&json!(1), &json!(2)));
+    let gone = journals.resume(&again, &Arguments::new(), &id).await.unwrap_err();
+    assert_eq!(gone.code(), ErrorCode::NotFound, "it has ended");
+}
+
+#[tokio::test]
+async fn a_replay_that_differs_ends_the_run_and_leaves_it_as_it_was() {
+    let (pipeline, outer, (_state, journals)) = (Refusing::new(), outer(), journals().await);
+    let journal = journals.begin(&outer, &Arguments::new(), Some(Vec::new())).unwrap();
+    let tools = tools_of(&pipeline, &outer, 9, Some(journal));
+    for number in 0..2 {
+        call_in_run(&tools, number, "a-b", Vec::new()).await.unwrap();
+    }
+    let failed = tools.end(Err(CallError::new(ErrorCode::SandboxTrap, "the worker exited"))).await.unwrap_err();
+    assert!(failed.code() == ErrorCode::SandboxTrap && failed.run().is_some() && failed.message().contains("/resume"));
+    let id = outer.id.to_string();
+    let resumed = async || {
+        let journal = journals.resume(&outer, &Arguments::new(), &id).await.unwrap().0;
+        tools_of(&pipeline, &outer, 9, Some(journal))
+    };
+    let tools = resumed().await;
+    assert_eq!(call_in_run(&tools, 0, "add", Vec::new()).await, None, "another tool");
+    let diverged = tools.end(ended(End::Cancelled)).await.unwrap_err();
+    assert_eq!(diverged.code(), ErrorCode::ReplayDiverged);
+
+    let tools = resumed().await;
+    let question = ToolQuestion::Call { ordinal: 0, tool: "a-b".into(), arguments: r#"{"x": 2}"#.into() };
+    assert!(tools.answer(ToolRequest { number: 0, question, read: ReadSoFar::default() }).await.is_none());
+    assert_eq!(tools.end(ended(End::Cancelled)).await.unwrap_err().code(), ErrorCode::ReplayDiverged);
+
+    let tools = resumed().await;
+    let question = ToolQuestion::Call { ordinal: 0, tool: "a-b".into(), arguments: r#"{ "x" : 1.0 }"#.into() };
+    let read = ReadSoFar { standing: ReadStanding::Diverged, ..ReadSoFar::default() };
+    assert!(tools.answer(ToolRequest { number: 0, question: question.clone(), read }).await.is_none());
+    assert_eq!(tools.end(ended(End::Cancelled)).await.unwrap_err().code(), ErrorCode::ReplayDiverged);
+
+    let tools = resumed().await;
+    let read = ReadSoFar::default();
+    assert!(tools.answer(ToolRequest { number: 0, question, read }).await.is_some(), "written in another way");
+    let early = tools.end(ended(End::Exited { code: 0 })).await.unwrap_err();
+    assert_eq!(early.code(), ErrorCode::ReplayDiverged, "it has left a call out");
+    assert_eq!(pipeline.made.lock().len(), 2, "nothing was called again");
+}
+
+#[tokio::test]
+async fn a_run_without_a_whole_journal_says_that_it_cannot_be_resumed() {
+    let (pipeline, outer, (_state, journals)) = (Refusing::new(), outer(), journals().await);
+    let journal = journals.begin(&outer, &Arguments::new(), Some(Vec::new())).unwrap();
+    let tools = tools_of(&pipeline, &outer, 9, Some(journal));
+    let question = ToolQuestion::Call { ordinal: 0, tool: "add".into(), arguments: "{}".into() };
+    let read = ReadSoFar { standing: ReadStanding::TooManyReadings, ..ReadSoFar::default() };
+    assert!(tools.answer(ToolRequest { number: 0, question, read }).await.is_some(), "the program goes on");
+    assert_eq!(call_in_run(&tools, 1, "c-d", Vec::new()).await, None);
+    let error = tools.end(ended(End::Cancelled)).await.unwrap_err();
+    assert_eq!((error.code(), error.run(), error.approval()), (ErrorCode::ApprovalRequired, None, None));
+    assert!(error.message().contains("10000 times") && error.message().contains("X-Approval-Id: a-1"), "{error}");
+    let without = self::tools(&pipeline, &outer, 9);
+    let refused = call_in_run(&without, 0, "c-d", Vec::new()).await.unwrap();
+    assert!(refused["message"].as_str().unwrap().contains("approval_required"), "as in a session: {refused}");
+}
+
+/// Calls that are under way end, and their answers are in the journal.
+#[tokio::test]
+async fn calls_beside_one_that_needs_an_approval_end_first() {
+    let (pipeline, outer, (_state, journals)) = (Refusing::new(), outer(), journals().await);
+    let journal = journals.begin(&outer, &Arguments::new(), Some(Vec::new())).unwrap();
+    let tools = tools_of(&pipeline, &outer, 9, Some(journal));
+    let (ask, asked) = mpsc::channel(9);
+    for (number, tool) in (0..).zip(["a-b", "c-d", "a-b"]) {
+        let question = ToolQuestion::Call { ordinal: number, tool: tool.into(), arguments: "{}".into() };
+        ask.send(ToolRequest { number, question, read: ReadSoFar::default() }).await.unwrap();
+    }
+    assert!(answer_all(asked, &tools, |_| {}).await.is_err());
+    assert!(tools.end(ended(End::Cancelled)).await.is_err());
+    let (_, past) = journals.resume(&outer, &Arguments::new(), &outer.id.to_string()).await.unwrap();
+    for (number, request) in &past.requests {
+        assert_eq!((request.answer.is_some(), request.approval.is_some()), (*number != 1, *number == 1));
+    }
 }

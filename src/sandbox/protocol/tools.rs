@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::whole_bytes;
+use crate::journals::Reading;
 
 /// A request of a program, which the worker passes on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -10,6 +11,29 @@ pub struct ToolRequest {
     /// Unique within the run.
     pub number: u32,
     pub question: ToolQuestion,
+    pub read: ReadSoFar,
+}
+
+/// What a program has read of clocks, random bytes and waits since its last request.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadSoFar {
+    pub readings: Vec<Reading>,
+    pub standing: ReadStanding,
+}
+
+/// Whether what it has read is known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ReadStanding {
+    #[default]
+    Recorded,
+    /// It has yet to read something that it read before.
+    Behind,
+    /// It has read something else than before.
+    Diverged,
+    TooManyReadings,
+    TooManyBytes,
+    /// The run has no journal.
+    NotRecorded,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,6 +9,7 @@ use crate::core::call::{CallContext, Deadline, SessionEnd};
 use crate::core::error::{CallError, ErrorCode};
 use crate::sandbox::Sandbox;
 use crate::sandbox::admission::Ticket;
+use crate::sandbox::code_mode::ProgramRun;
 use crate::sandbox::interpreter::Kind;
 use crate::sandbox::protocol::{End, Job, Outcome, SessionEntry};
 use crate::sandbox::run::patience;
@@ -25,7 +26,7 @@ impl Sandbox {
     ) -> Result<Outcome, CallError> {
         self.check_depth(call)?;
         let sessions = self.offered_sessions()?;
-        let pipeline = self.pipeline_for(&mut job);
+        let run = ProgramRun::without_journal(self.pipeline_for(&mut job), call);
         let mut turn = sessions.enter(&call.caller.owner, name, patience(call, deadline)).await?;
         let is_new = turn.instance().is_none();
         let (worker, ticket) = self.prepare_turn(sessions, &mut turn, call, &mut job, deadline).await?;
@@ -34,7 +35,7 @@ impl Sandbox {
         turn.runs();
         let over = turn.over();
         let outcome = tokio::select! {
-            outcome = self.execute(&worker, call, job, ticket, deadline, pipeline) => outcome,
+            outcome = self.execute(&worker, call, job, ticket, deadline, run) => outcome,
             () = over.cancelled() => Err(deleted(name)),
         };
         turn.count_call();

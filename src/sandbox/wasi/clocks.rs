@@ -36,11 +36,11 @@ impl Clocks {
         }
     }
 
-    /// Duration until a subscription's time, which is relative or absolute.
-    pub(super) fn until(&self, clock: u32, nanoseconds: u64, absolute: bool) -> Result<Duration, Errno> {
-        let now = self.now(clock)?;
-        Ok(Duration::from_nanos(if absolute { nanoseconds.saturating_sub(now) } else { nanoseconds }))
-    }
+}
+
+/// Whether a clock has the time of day.
+pub(super) fn is_real(clock: u32) -> bool {
+    clock == REAL
 }
 
 fn since_1970() -> Duration {

@@ -57,7 +57,7 @@ fn subscription(wasi: &Wasi, record: &[u8; SUBSCRIPTION_BYTES as usize]) -> Resu
     let (wait, errno) = match kind {
         KIND_CLOCK => {
             let absolute = u16::from_le_bytes(field(record, 40)) & FLAG_ABSOLUTE != 0;
-            match wasi.clocks.until(about, u64::from_le_bytes(field(record, 24)), absolute) {
+            match until(wasi, about, u64::from_le_bytes(field(record, 24)), absolute) {
                 Ok(wait) => (wait, 0),
                 Err(errno) => (Duration::ZERO, errno as u16),
             }
@@ -66,6 +66,12 @@ fn subscription(wasi: &Wasi, record: &[u8; SUBSCRIPTION_BYTES as usize]) -> Resu
         _ => return Err(Errno::Invalid),
     };
     Ok((wait, records::event(user_data, errno, kind)))
+}
+
+/// Duration until a subscription's time, which is relative or absolute.
+fn until(wasi: &Wasi, clock: u32, nanoseconds: u64, absolute: bool) -> Result<Duration, Errno> {
+    let now = wasi.now(clock)?;
+    Ok(Duration::from_nanos(if absolute { nanoseconds.saturating_sub(now) } else { nanoseconds }))
 }
 
 fn field<const N: usize>(record: &[u8], at: usize) -> [u8; N] {

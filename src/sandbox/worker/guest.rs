@@ -34,6 +34,7 @@ use super::host_call::{HostCall, Spent};
 use crate::core::call::OpenTime;
 use crate::sandbox::engine::can_scan_pages;
 use crate::sandbox::protocol::{End, Outcome, SessionId, Usage};
+use crate::sandbox::tape::Tape;
 use crate::sandbox::wasi;
 use crate::sandbox::wasi::{GuestMemory, Wasi};
 
@@ -69,6 +70,8 @@ impl fmt::Debug for Template {
 pub struct Guest {
     program: oneshot::Sender<Program>,
     run: RunFuture,
+    /// What it has read so far, and will read.
+    pub tape: Arc<Tape>,
 }
 
 type RunFuture = Pin<Box<dyn Future<Output = Ended> + Send>>;
@@ -166,9 +169,19 @@ impl Template {
     /// # Errors
     /// When the pool is used up, the module exports no memory, or it ends without requesting a program.
     pub async fn guest(&self) -> wasmtime::Result<Guest> {
+        self.guest_reading(Tape::default()).await
+    }
+
+    /// The same with the tape of a run that is resumed: the instance reads from it before it has its program, too.
+    ///
+    /// # Errors
+    /// As [`guest`](Self::guest).
+    pub async fn guest_reading(&self, tape: Tape) -> wasmtime::Result<Guest> {
+        let tape = Arc::new(tape);
         let (reached, ready) = oneshot::channel();
         let (hand_in, handed_in) = oneshot::channel();
-        let state = State { waiting: Some(AwaitingJob { reached, program: handed_in }), ..State::default() };
+        let waiting = Some(AwaitingJob { reached, program: handed_in });
+        let state = State { wasi: Wasi::default().reading(&tape), waiting, ..State::default() };
         let mut store = Store::new(self.linked.module().engine(), state);
         store.limiter(|state| &mut state.memory);
         store.set_epoch_deadline(SLICE_EPOCHS);
@@ -181,7 +194,7 @@ impl Template {
         let mut run: RunFuture = Box::pin(entered.live(coming, hand_in));
         tokio::select! {
             biased;
-            Ok(()) = ready => Ok(Guest { program, run }),
+            Ok(()) = ready => Ok(Guest { program, run, tape }),
             Ended { outcome, .. } = &mut run => {
                 let reported = String::from_utf8_lossy(&outcome.stderr.bytes).into_owned();
                 Err(wasmtime::Error::msg(format!("it did not request a program: {:?} {reported}", outcome.end)))

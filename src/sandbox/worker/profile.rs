@@ -11,6 +11,7 @@ use crate::sandbox::interpreter::Kind;
 use crate::sandbox::mounts::Mounts;
 use crate::sandbox::prepare::Prepared;
 use crate::sandbox::protocol::{GuestFile, Job, JobLimits, SessionEntry};
+use crate::sandbox::tape::Tape;
 use crate::sandbox::wasi::{Limits, Start, Wasi};
 use crate::sandbox::worker::guest::{Ended, Entry, Guest, Program, Remains, SessionGuest, Template};
 use crate::sandbox::worker::host_call::{HostCall, ToolLink, file_channel};
@@ -91,16 +92,26 @@ impl Profile {
     ///
     /// # Errors
     /// What the job requests that is not available.
-    pub(super) async fn begin(&mut self, job: Job, link: ToolLink) -> Result<Run, String> {
+    pub(super) async fn begin(&mut self, mut job: Job, link: ToolLink) -> Result<Run, String> {
         if job.session.is_some() && self.environment.kind == Kind::Command {
             return Err("this interpreter runs once: it has no sessions".to_owned());
         }
+        let guest = match (job.past.take(), self.ready.take()) {
+            (None, Some(guest)) => Ok(guest),
+            (None, None) => self.template.guest().await,
+            // The one that is ready has read something else.
+            (Some(past), ready) => {
+                self.ready = ready;
+                self.template.guest_reading(Tape::replaying(past)).await
+            }
+        };
+        let guest = guest.map_err(|error| format!("{error:#}"))?;
+        if job.session.is_some() || job.limits.tool_calls == 0 {
+            guest.tape.switch_off();
+        }
+        let link = ToolLink { tape: Arc::clone(&guest.tape), ..link };
         let program = self.environment.program(job, link);
         let program = program.map_err(|error| format!("the call's files cannot be placed: {error}"))?;
-        let guest = match self.ready.take() {
-            Some(guest) => guest,
-            None => self.template.guest().await.map_err(|error| format!("{error:#}"))?,
-        };
         Ok(self.environment.counted(guest.run(program)))
     }
 
@@ -123,6 +134,8 @@ impl Profile {
             // Of our own code, beside what the session has.
             job.limits.memory_bytes = job.limits.memory_bytes.saturating_add(guest.memory_size());
         }
+        // No journal has what its programs read.
+        link.tape.switch_off();
         let stdin = std::mem::take(&mut job.stdin).into();
         let mut wasi = guest.take_system().continued(stdin, system_limits(&job.limits));
         wasi.sleeper = Some(link.sleeper.clone());
@@ -158,7 +171,7 @@ impl GuestEnvironment {
         }
         let (arguments, stdin) = (self.arguments.clone(), std::mem::take(&mut job.stdin).into());
         let start = Start { arguments, environment: self.environment.clone(), stdin, folders };
-        let mut wasi = Wasi::new(files, start, system_limits(&job.limits))?;
+        let mut wasi = Wasi::new(files, start, system_limits(&job.limits))?.reading(&link.tape);
         wasi.sleeper = Some(link.sleeper.clone());
         Ok(self.program_with(wasi, job, link))
     }

@@ -15,7 +15,9 @@ use crate::core::call::{Deadline, SentFlag};
 use crate::core::caller::Owner;
 use crate::infra::metrics::SandboxMetrics;
 use crate::sandbox::capacity::Capacity;
-use crate::sandbox::protocol::{Captured, End, JobLimits, JobSession, Load, ToolQuestion, ToolReply, Usage};
+use crate::sandbox::protocol::{
+    Captured, End, JobLimits, JobSession, Load, ReadSoFar, ToolQuestion, ToolReply, Usage,
+};
 
 /// Not a test: the process that `WorkerHandle::start` starts below. Run directly, its standard input is not a socket, and
 /// it exits at once. The code of a job names what it does.
@@ -52,7 +54,8 @@ fn as_a_worker() {
                 asks if asks.starts_with("ask ") => {
                     for number in 0..asks["ask ".len()..].parse().unwrap() {
                         let question = ToolQuestion::Describe(number.to_string());
-                        say(&mut gateway, &FromWorker::Ask(job.id, Box::new(ToolRequest { number, question })));
+                        let request = ToolRequest { number, question, read: ReadSoFar::default() };
+                        say(&mut gateway, &FromWorker::Ask(job.id, Box::new(request)));
                     }
                 }
                 "environment" => {
@@ -129,6 +132,7 @@ pub(in crate::sandbox) fn job(code: &str) -> Job {
             tool_calls: 1,
         },
         session: None,
+        past: None,
     }
 }
 
@@ -306,11 +310,11 @@ struct Tools {
 }
 
 impl ToolHost for Tools {
-    fn answer(&self, request: ToolRequest) -> BoxFuture<'_, ToolReply> {
+    fn answer(&self, request: ToolRequest) -> BoxFuture<'_, Option<ToolReply>> {
         Box::pin(async move {
             self.expected.wait().await;
             match request.number == self.answered {
-                true => ToolReply { number: request.number, is_ok: true, json: b"\"answered\"".to_vec() },
+                true => Some(ToolReply { number: request.number, is_ok: true, json: b"\"answered\"".to_vec() }),
                 false => std::future::pending().await,
             }
         })

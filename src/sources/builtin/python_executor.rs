@@ -213,7 +213,7 @@ impl Executor for PythonExecutor {
             let Attempt { call, deadline, max_output_bytes, .. } = attempt;
             let outcome = match request.session {
                 Some(session) => self.run.run_in_session(call, session, job, deadline).await?,
-                None => self.run.run(call, job, deadline).await?,
+                None => self.run.run(call, arguments, job, deadline).await?,
             };
             answer(&outcome, call.interpreter.get().as_ref(), &self.config, max_output_bytes)
         })
@@ -277,6 +277,7 @@ impl PythonExecutor {
                 tool_calls: max_tool_calls(&self.config),
             },
             session: None,
+            past: None,
         })
     }
 

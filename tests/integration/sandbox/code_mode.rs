@@ -100,15 +100,13 @@ async fn what_its_caller_may_not_a_program_may_not_either() {
                  deny[msg] { input.tool == \"fail\"; input.call.depth == 1; input.call.parent != null\n\
                  count(input.call.program) == 64; msg := \"no program calls it\" }\n";
     std::fs::write(policies.join("rules.rego"), rules).unwrap();
-    let overrides = "paid: {roles: [admin]}, panic: {dangerous: true}, \
-                     echo: {approval: always}";
+    let overrides = "paid: {roles: [admin]}, panic: {dangerous: true}";
     let app = in_directory(directory, overrides, &format!("policy: {{directory: '{}'}}", policies.display())).await;
     assert_eq!(code(&app.app.call("fail", json!({})).await.1), "tool_error", "the policy lets callers call it");
     for (call, expected) in [
         ("tools.fail()", "denied"),
         ("tools['paid']()", "unknown_tool"),
         ("tools['panic']()", "denied"),
-        ("tools.echo(n=1)", "approval_required"),
         ("tools.python_executor(code='1')", "denied"),
         ("tools.calculator(expression=7)", "none"),
         ("tools.calculator(wrong=7)", "invalid_arguments"),

@@ -180,7 +180,7 @@ async fn an_endless_loop_is_stopped_in_time_and_yields_to_others() {
 async fn calling(total_time: Duration) -> End {
     let (gateway, _asked) = tokio::sync::mpsc::unbounded_channel();
     let sleeper = Sleeper { job: 1, gateway, may_continue: Arc::default() };
-    let link = ToolLink { sleeper, inbox: Arc::default(), waited: Arc::default() };
+    let link = ToolLink { sleeper, inbox: Arc::default(), waited: Arc::default(), tape: Arc::default() };
     let host_call = program().host_call.with_tools(link.clone(), 1);
     let program = Program { host_call, total_time, waited: Arc::clone(&link.waited), ..program() };
     let later = program.wall_time * 3;

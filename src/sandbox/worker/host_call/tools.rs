@@ -18,6 +18,7 @@ use crate::core::call::OpenTime;
 use crate::sandbox::protocol::{
     FromWorker, MAX_NESTING, MAX_OPEN_REQUESTS, MAX_VALUE_BYTES, ToolQuestion, ToolReply, ToolRequest,
 };
+use crate::sandbox::tape::Tape;
 use crate::sandbox::wasi::Sleeper;
 
 /// Maximum length of a frame with a call.
@@ -44,6 +45,8 @@ pub struct ToolLink {
     pub inbox: Arc<Inbox>,
     /// How long the program has waited for replies.
     pub waited: Arc<OpenTime>,
+    /// What the program reads.
+    pub tape: Arc<Tape>,
 }
 
 /// The requests of one run. By default a program has no tools.
@@ -174,8 +177,9 @@ impl Tools {
         let number = self.next;
         self.next += 1;
         let Sleeper { job, gateway, .. } = &link.sleeper;
+        let request = ToolRequest { number, question, read: link.tape.take() };
         // Without the gateway the worker ends.
-        let _ = gateway.send(FromWorker::Ask(*job, Box::new(ToolRequest { number, question })));
+        let _ = gateway.send(FromWorker::Ask(*job, Box::new(request)));
         number
     }
 
@@ -204,16 +208,34 @@ impl Tools {
 }
 
 impl Wait {
-    /// Waits for a reply; meanwhile the program uses `memory_bytes` of memory.
+    /// Waits for a reply; meanwhile the program uses `memory_bytes` of memory. A wait for several ends as it has ended before.
     pub(super) async fn reply(&self, memory_bytes: u64) -> Option<ToolReply> {
-        let ToolLink { sleeper, inbox, waited } = &self.link;
-        if let Some(reply) = inbox.take(&self.numbers) {
+        let tape = &self.link.tape;
+        if !self.is_named {
+            return self.reply_of(&self.numbers, self.limit, memory_bytes).await;
+        }
+        match tape.past_wait() {
+            Some(None) => return None,
+            Some(Some(number)) if self.numbers.contains(&number) => {
+                return self.reply_of(&[number], None, memory_bytes).await;
+            }
+            Some(Some(_)) => tape.diverge(),
+            None => {}
+        }
+        let reply = self.reply_of(&self.numbers, self.limit, memory_bytes).await;
+        tape.record_wait(reply.as_ref().map(|reply| reply.number));
+        reply
+    }
+
+    async fn reply_of(&self, numbers: &[u32], limit: Option<Duration>, memory_bytes: u64) -> Option<ToolReply> {
+        let ToolLink { sleeper, inbox, waited, .. } = &self.link;
+        if let Some(reply) = inbox.take(numbers) {
             return Some(reply);
         }
         let _open = waited.open();
-        match self.limit {
-            None => Some(sleeper.wait(inbox.next(&self.numbers), memory_bytes).await),
-            Some(limit) => sleeper.wait(timeout(limit, inbox.next(&self.numbers)), memory_bytes).await.ok(),
+        match limit {
+            None => Some(sleeper.wait(inbox.next(numbers), memory_bytes).await),
+            Some(limit) => sleeper.wait(timeout(limit, inbox.next(numbers)), memory_bytes).await.ok(),
         }
     }
 

@@ -6,7 +6,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::super::HostCall;
 use super::*;
-use crate::sandbox::protocol::MAX_HELD_REPLY_BYTES;
+use crate::journals::Reading;
+use crate::sandbox::protocol::{MAX_HELD_REPLY_BYTES, ReadSoFar, ReadStanding};
 
 struct Run {
     host_call: HostCall,
@@ -16,9 +17,17 @@ struct Run {
 
 impl Run {
     fn new(calls: u32) -> Self {
+        Self::with(calls, Tape::default())
+    }
+
+    fn replaying(past: Vec<Reading>) -> Self {
+        Self::with(9, Tape::replaying(past))
+    }
+
+    fn with(calls: u32, tape: Tape) -> Self {
         let (gateway, asked) = unbounded_channel();
         let sleeper = Sleeper { job: 1, gateway, may_continue: Arc::default() };
-        let link = ToolLink { sleeper, inbox: Arc::default(), waited: Arc::default() };
+        let link = ToolLink { sleeper, inbox: Arc::default(), waited: Arc::default(), tape: Arc::new(tape) };
         let host_call = HostCall::new(String::new(), 8, 8, 9).with_tools(link.clone(), calls);
         Self { host_call, link, asked }
     }
@@ -65,7 +74,7 @@ async fn a_call_is_passed_on_and_its_result_is_the_reply() {
     let reply = run.wait(br#"{"v":1,"id":7,"op":"call","tool":"t","args":{"x": 1.50}}"#).await;
     assert_eq!(reply, json!({"v": 1, "id": 7, "ok": true, "value": {"a": [1]}}));
     let question = ToolQuestion::Call { ordinal: 0, tool: "t".to_owned(), arguments: r#"{"x": 1.50}"#.to_owned() };
-    assert_eq!(run.asked(), ToolRequest { number: 0, question });
+    assert_eq!(run.asked(), ToolRequest { number: 0, question, read: ReadSoFar::default() });
 
     let failed = ToolReply { number: 1, is_ok: false, json: br#"{"kind":"denied","message":"no"}"#.to_vec() };
     run.link.inbox.deliver(failed);
@@ -102,6 +111,49 @@ async fn calls_that_were_started_are_waited_for_in_the_order_in_which_they_end()
         assert_eq!(run.kind(frame.as_bytes()), "invalid_arguments", "{wrong}");
     }
     assert_eq!(run.kind(br#"{"v":1,"op":"wait"}"#), "invalid_arguments");
+}
+
+/// The waits of a program that is resumed end as they have ended, in whatever order its calls end now.
+#[tokio::test(start_paused = true)]
+async fn waits_that_are_done_again_end_as_before() {
+    let waits: [&[u8]; 3] = [
+        br#"{"v":1,"op":"wait","ids":[0,1],"timeout_ms":20}"#,
+        br#"{"v":1,"op":"wait","ids":[0,1]}"#,
+        br#"{"v":1,"op":"wait","ids":[0]}"#,
+    ];
+    let mut first = Run::new(9);
+    first.reply(&start("{}"));
+    first.reply(&start("{}"));
+    let mut seen = vec![first.wait(waits[0]).await];
+    for number in [1, 0] {
+        first.deliver(number, "5");
+    }
+    for wait in &waits[1..] {
+        seen.push(first.wait(wait).await);
+    }
+    let read = first.link.tape.take();
+    let expected = [None, Some(1), Some(0)].map(Reading::Waited);
+    assert_eq!((&read.readings[..], read.standing), (&expected[..], ReadStanding::Recorded));
+
+    let mut again = Run::replaying(read.readings);
+    again.reply(&start("{}"));
+    assert_eq!(again.asked().read.standing, ReadStanding::Behind);
+    again.reply(&start("{}"));
+    for number in [0, 1] {
+        again.deliver(number, "5");
+    }
+    let mut seen_again = Vec::new();
+    for wait in waits {
+        seen_again.push(again.wait(wait).await);
+    }
+    assert_eq!(seen_again, seen);
+    assert_eq!(again.link.tape.take(), ReadSoFar::default());
+
+    let mut other = Run::replaying(vec![Reading::Waited(Some(7))]);
+    other.reply(&start("{}"));
+    other.deliver(0, "5");
+    other.wait(br#"{"v":1,"op":"wait","ids":[0]}"#).await;
+    assert_eq!(other.link.tape.take().standing, ReadStanding::Diverged);
 }
 
 /// Its memory is given back while it waits longer than a moment, and it goes on when there is memory again.

@@ -1,0 +1,89 @@
+//! `/runs`: runs of programs that stopped before their end, and go on when they are resumed.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::approval_wait;
+use super::documentation::ReplyBody;
+use super::parameters::Name;
+use super::reply;
+use super::request::{RequestMeta, SessionContext};
+use crate::core::call::{Arguments, CallContext};
+use crate::core::error::CallError;
+use crate::gateway::Gateway;
+use crate::infra::store::{ProgramRunState, StoredProgramRun};
+use crate::journals::RecordedCall;
+use crate::sandbox::PYTHON;
+
+/// A run of a program that has a journal.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ProgramRun)]
+struct RunBody {
+    /// The id of the call that began it.
+    id: String,
+    /// `running`, `stopped` or `unusable`. One whose gateway was killed is `running` and can be resumed.
+    state: &'static str,
+    /// The approval that it waits for.
+    approval: Option<String>,
+    /// Why an unusable one cannot be resumed.
+    reason: Option<String>,
+    created_at: String,
+    expires_at: String,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ProgramRunList)]
+pub(super) struct RunList {
+    /// The latest first.
+    runs: Vec<RunBody>,
+}
+
+/// Lists the caller's runs of programs that have not ended.
+#[utoipa::path(get, path = "/runs", operation_id = "listProgramRuns", tag = "tools",
+    responses((status = 200, body = RunList), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(super) async fn list(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, CallError> {
+    origin.require_list_of_own()?;
+    let asking = asking(&origin, &gateway)?;
+    let runs = gateway.pipeline.journals.list(&asking).await?;
+    Ok(reply::json(StatusCode::OK, &RunList { runs: runs.into_iter().map(RunBody::from).collect() }))
+}
+
+/// Resumes a run: the program is executed again, and what it called before is answered as before, neither sent nor charged
+/// again. From the first call on that it had not made, all is made as of now.
+#[utoipa::path(post, path = "/runs/{id}/resume", operation_id = "resumeProgramRun", tag = "tools",
+    params(("id" = String, Path, description = "`error_info.run` of the call that stopped, or an id of the list.")),
+    responses((status = 200, body = ReplyBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(super) async fn resume(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Name(id): Name,
+) -> Result<Response, CallError> {
+    let asking = asking(&origin, &gateway)?;
+    let RecordedCall { arguments, context } = gateway.pipeline.journals.recorded_call(&asking, &id).await?;
+    let mut incoming = origin.call(PYTHON.to_owned(), arguments, context.into(), false, &gateway)?;
+    incoming.call.resumed_run = Some(id.into());
+    Ok(approval_wait::answer(&gateway, &origin, incoming).await)
+}
+
+/// A call of the same caller, which says whose runs are meant.
+fn asking(origin: &RequestMeta, gateway: &Gateway) -> Result<CallContext, CallError> {
+    Ok(origin.call(PYTHON.to_owned(), Arguments::new(), SessionContext::default(), false, gateway)?.call)
+}
+
+impl From<StoredProgramRun> for RunBody {
+    fn from(run: StoredProgramRun) -> Self {
+        let StoredProgramRun { id, state, approval, reason, created, expires, .. } = run;
+        let state = match state {
+            ProgramRunState::Running => "running",
+            ProgramRunState::Stopped => "stopped",
+            ProgramRunState::Unusable => "unusable",
+        };
+        let (created_at, expires_at) = (created.to_string(), expires.to_string());
+        Self { id, state, approval, reason, created_at, expires_at }
+    }
+}

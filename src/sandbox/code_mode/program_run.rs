@@ -1,0 +1,162 @@
+//! The run of a program: its journal, and how it ends.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::ToolPipeline;
+use crate::core::call::CallContext;
+use crate::core::error::{CallError, Detail, ErrorCode, NeededApproval};
+use crate::journals::{NotRecorded, RunEnd, RunJournal};
+use crate::sandbox::protocol::{End, GuestFile, Outcome};
+
+/// What a program gets besides the arguments of its call, for when it is run again.
+#[derive(Debug, Serialize, Deserialize)]
+pub(in crate::sandbox) struct ProgramInput {
+    pub(in crate::sandbox) profile: String,
+    pub(in crate::sandbox) files: Vec<GuestFile>,
+    /// Begins the key of each call.
+    pub(in crate::sandbox) keys: [u8; 32],
+}
+
+/// What the calls of a program pass, and its journal.
+pub(in crate::sandbox) struct ProgramRun {
+    /// None for a program without tools.
+    pub(in crate::sandbox) pipeline: Option<Arc<dyn ToolPipeline>>,
+    /// None for a program that cannot be run again.
+    pub(in crate::sandbox) journal: Option<RunJournal>,
+    pub(in crate::sandbox) keys: [u8; 32],
+}
+
+/// Why a run ends before its program does.
+#[derive(Debug)]
+pub(super) enum Stop {
+    Approval(NeededByCall),
+    Diverged(String),
+    NotRecorded(NotRecorded),
+}
+
+/// The approval that a call of a program needs.
+#[derive(Debug)]
+pub(super) struct NeededByCall {
+    pub(super) tool: String,
+    /// What the call was refused with.
+    pub(super) message: String,
+    pub(super) details: Vec<Detail>,
+    pub(super) approval: NeededApproval,
+}
+
+impl ProgramRun {
+    /// As in a session: what its interpreter has of earlier programs is in no journal.
+    pub(in crate::sandbox) fn without_journal(pipeline: Option<Arc<dyn ToolPipeline>>, call: &CallContext) -> Self {
+        Self { pipeline, journal: None, keys: keys_of(call) }
+    }
+}
+
+/// Identifies the run of a program: a call that is sent again with its key is the same run.
+pub(in crate::sandbox) fn keys_of(call: &CallContext) -> [u8; 32] {
+    let id = call.id.to_string();
+    let (kind, key) = match (&call.idempotency_key, &call.upstream_key) {
+        (Some(key), _) => ("key", key.as_str()),
+        (None, Some(key)) => ("upstream key", &**key),
+        (None, None) => ("call", id.as_str()),
+    };
+    let parts = [&*call.caller.key, &*call.tool, kind, key].into_iter();
+    let hash = parts.fold(Sha256::new(), |hash, part| {
+        hash.chain_update((part.len() as u64).to_be_bytes()).chain_update(part)
+    });
+    hash.finalize().into()
+}
+
+/// Ends the journal of a run, and says what its caller gets: a run that has stopped can be resumed.
+pub(super) async fn end_run(
+    journal: RunJournal,
+    stop: Option<Stop>,
+    outcome: Result<Outcome, CallError>,
+) -> Result<Outcome, CallError> {
+    let (run, lost) = (Arc::clone(journal.id()), journal.lost());
+    let stopped = RunEnd::Stopped { approval: None };
+    match (stop, outcome) {
+        (Some(Stop::Approval(needed)), _) => {
+            let end = RunEnd::Stopped { approval: Some(&needed.approval.id) };
+            let is_kept = journal.end(end).await;
+            Err(if is_kept { needed.resumable(run) } else { needed.not_resumable(lost) })
+        }
+        (Some(Stop::Diverged(what)), _) => {
+            journal.end(stopped).await;
+            Err(diverged(&what))
+        }
+        (Some(Stop::NotRecorded(error)), _) => {
+            journal.end(stopped).await;
+            Err(not_recorded(&error, run))
+        }
+        (None, Ok(outcome)) => {
+            let has_ended = matches!(outcome.end, End::Exited { .. } | End::Exception { .. });
+            if has_ended && !journal.is_caught_up() {
+                journal.end(stopped).await;
+                return Err(diverged("it ended before it had made all of its calls again"));
+            }
+            let is_cut_off = matches!(outcome.end, End::Timeout | End::Cancelled);
+            journal.end(if is_cut_off { stopped } else { RunEnd::Ended }).await;
+            Ok(outcome)
+        }
+        (None, Err(error)) => {
+            let is_kept = journal.end(stopped).await;
+            Err(if is_kept { resumable(&error, run) } else { error })
+        }
+    }
+}
+
+impl NeededByCall {
+    fn resumable(self, run: Arc<str>) -> CallError {
+        let Self { tool, message, details, approval } = self;
+        let message = format!(
+            "the program called {tool}: {message}, or resume its run with POST /runs/{run}/resume; what it has called before is \
+             not called again"
+        );
+        let error = CallError::new(ErrorCode::ApprovalRequired, message).with_details(details);
+        error.needing(approval).of_run(run)
+    }
+
+    fn not_resumable(self, reason: Option<&str>) -> CallError {
+        let Self { tool, details, approval: NeededApproval { id, url, .. }, .. } = self;
+        let reason = reason.unwrap_or("its journal could not be written");
+        let message = format!(
+            "the program called {tool}, which a person must approve at {url}, and its run cannot be resumed, since {reason}: make \
+             that call on its own with the header `X-Approval-Id: {id}`, and run a program without it"
+        );
+        CallError::new(ErrorCode::ApprovalRequired, message).with_details(details)
+    }
+}
+
+fn resumable(error: &CallError, run: Arc<str>) -> CallError {
+    let message = format!(
+        "{}; resume it with POST /runs/{run}/resume: what it has called before is not called again",
+        error.message()
+    );
+    CallError::new(error.code(), message).with_details(error.details().to_vec()).of_run(run)
+}
+
+fn diverged(what: &str) -> CallError {
+    let message = format!("the program that was resumed did something else than before: {what}; run it anew");
+    CallError::new(ErrorCode::ReplayDiverged, message)
+}
+
+/// Logs the cause, which may have the path of the store.
+fn not_recorded(error: &NotRecorded, run: Arc<str>) -> CallError {
+    tracing::error!(%error, run = &*run, "the journal of a program's run could not be written; the run has stopped");
+    let message = match error {
+        NotRecorded::Taken => "the run was resumed by another call, which goes on with it",
+        NotRecorded::Failed(_) => "what the program does cannot be recorded now, so it was stopped; resume its run shortly",
+    };
+    CallError::new(ErrorCode::Overloaded, message).of_run(run)
+}
+
+/// The answer to a call that was started before, and of which nobody knows whether it has run.
+pub(super) fn outcome_unknown(tool: &str) -> CallError {
+    let message = format!(
+        "this call of {tool} was started, and its run stopped before the answer: it is not made again; check what it did"
+    );
+    CallError::new(ErrorCode::UnknownOutcome, message)
+}

@@ -1,0 +1,80 @@
+//! What a program wants of tools, read.
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::errors::invalid_json;
+use crate::core::call::Arguments;
+use crate::core::error::{CallError, ErrorCode};
+use crate::core::json;
+use crate::journals::JournalQuestion;
+use crate::sandbox::protocol::ToolQuestion;
+
+#[derive(Debug)]
+pub(super) enum Wanted {
+    Call(WantedCall),
+    /// What is no call.
+    Inquiry(ToolQuestion),
+}
+
+#[derive(Debug)]
+pub(super) struct WantedCall {
+    pub(super) ordinal: u32,
+    pub(super) tool: String,
+    pub(super) arguments: Result<Arguments, CallError>,
+    /// Of the arguments, also of wrong ones.
+    digest: [u8; 32],
+}
+
+impl Wanted {
+    pub(super) fn of(question: ToolQuestion) -> Self {
+        match question {
+            ToolQuestion::Call { ordinal, tool, arguments } => {
+                let read = read(&arguments);
+                let digest = read.as_ref().map_or_else(|_| Sha256::digest(&arguments).into(), json::digest);
+                Self::Call(WantedCall { ordinal, tool, arguments: read, digest })
+            }
+            inquiry => Self::Inquiry(inquiry),
+        }
+    }
+
+    /// As the journal has it.
+    pub(super) fn question(&self) -> JournalQuestion {
+        match self {
+            Self::Call(WantedCall { ordinal, tool, digest, .. }) => {
+                JournalQuestion::Call { ordinal: *ordinal, tool: tool.clone(), arguments: *digest }
+            }
+            Self::Inquiry(question) => {
+                let text = format!("{question:?}");
+                JournalQuestion::Other(Sha256::digest(text).into())
+            }
+        }
+    }
+
+    /// The tool that is called.
+    pub(super) fn tool(&self) -> &str {
+        match self {
+            Self::Call(call) => &call.tool,
+            Self::Inquiry(_) => "a tool",
+        }
+    }
+
+    /// For the caller.
+    pub(super) fn described(&self) -> String {
+        match self {
+            Self::Call(WantedCall { ordinal, tool, .. }) => {
+                let shown: String = tool.chars().take(64).collect();
+                format!("its call number {} of {shown:?} was another one, or there was none", ordinal + 1)
+            }
+            Self::Inquiry(_) => "it asked something else about tools".to_owned(),
+        }
+    }
+}
+
+fn read(arguments: &str) -> Result<Arguments, CallError> {
+    match json::parse(arguments.as_bytes()) {
+        Ok(Value::Object(arguments)) => Ok(arguments),
+        Ok(_) => Err(CallError::new(ErrorCode::InvalidArguments, "the arguments of a tool are an object")),
+        Err(error) => Err(invalid_json(&error)),
+    }
+}

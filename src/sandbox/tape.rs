@@ -1,0 +1,280 @@
+//! What a program reads that is not the same in each run: clocks, random bytes, and which of several calls ended first. It
+//! is recorded in its order. A program that is resumed reads the same again, and then goes on with what is new.
+
+use std::collections::VecDeque;
+
+use parking_lot::Mutex;
+
+use super::protocol::{ReadSoFar, ReadStanding};
+use crate::journals::{MAX_JOURNAL_BYTES, Reading};
+
+/// Readings of clocks that are recorded.
+pub const MAX_CLOCK_READINGS: u32 = 10_000;
+
+/// Of one run, from the start of its instance on. By default it records.
+#[derive(Debug, Default)]
+pub struct Tape(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// What the program has yet to read again.
+    past: VecDeque<Reading>,
+    /// What it has read since it was last taken.
+    recorded: Vec<Reading>,
+    clock_readings: u32,
+    random_bytes: usize,
+    /// Nothing is recorded any more, and why.
+    end: Option<ReadStanding>,
+    /// Of the clock that only goes forward.
+    last_elapsed: u64,
+    /// By how much that clock was ahead of the one of this run, when the program had read all again.
+    ahead: Option<u64>,
+}
+
+impl Tape {
+    /// Of a program that reads this again.
+    pub fn replaying(past: Vec<Reading>) -> Self {
+        Self(Mutex::new(State { past: past.into(), ..State::default() }))
+    }
+
+    /// Records nothing: no journal has what the program reads.
+    pub fn switch_off(&self) {
+        self.0.lock().stop(ReadStanding::NotRecorded);
+    }
+
+    /// Whether the program has yet to read something again.
+    pub fn is_replaying(&self) -> bool {
+        !self.0.lock().past.is_empty()
+    }
+
+    /// The time, which is `now` if the program has not read it before.
+    pub fn real(&self, now: u64) -> u64 {
+        let mut state = self.0.lock();
+        match state.past.pop_front() {
+            Some(Reading::Real(then)) => return then,
+            Some(_) => state.diverge(),
+            None => {}
+        }
+        state.record_clock(Reading::Real(now));
+        now
+    }
+
+    /// The clock that only goes forward, also from one process to another.
+    pub fn elapsed(&self, now: u64) -> u64 {
+        let mut state = self.0.lock();
+        match state.past.pop_front() {
+            Some(Reading::Elapsed(then)) => {
+                state.last_elapsed = then;
+                return then;
+            }
+            Some(_) => state.diverge(),
+            None => {}
+        }
+        let last = state.last_elapsed;
+        let ahead = *state.ahead.get_or_insert(last.saturating_sub(now));
+        let now = now.saturating_add(ahead);
+        state.record_clock(Reading::Elapsed(now));
+        now
+    }
+
+    /// Fills `room` with the bytes that the program has read before, or with those of `fill`.
+    ///
+    /// # Errors
+    /// Those of `fill`.
+    pub fn random<E>(&self, room: &mut [u8], fill: impl FnOnce(&mut [u8]) -> Result<(), E>) -> Result<(), E> {
+        let mut state = self.0.lock();
+        match state.past.pop_front() {
+            Some(Reading::Random(then)) if then.len() == room.len() => {
+                room.copy_from_slice(&then);
+                return Ok(());
+            }
+            Some(_) => state.diverge(),
+            None => {}
+        }
+        fill(room)?;
+        state.record_random(room);
+        Ok(())
+    }
+
+    /// How a wait has ended before: with the request that was answered, or with none. `None`: the program has not waited
+    /// before.
+    pub fn past_wait(&self) -> Option<Option<u32>> {
+        let mut state = self.0.lock();
+        match state.past.pop_front() {
+            Some(Reading::Waited(answered)) => return Some(answered),
+            Some(_) => state.diverge(),
+            None => {}
+        }
+        None
+    }
+
+    /// A wait has ended.
+    pub fn record_wait(&self, answered: Option<u32>) {
+        self.0.lock().record_clock(Reading::Waited(answered));
+    }
+
+    /// The program does something else than before.
+    pub fn diverge(&self) {
+        self.0.lock().diverge();
+    }
+
+    /// What the program has read since this was last asked.
+    pub fn take(&self) -> ReadSoFar {
+        let mut state = self.0.lock();
+        let standing = match state.end {
+            Some(end) => end,
+            None if !state.past.is_empty() => ReadStanding::Behind,
+            None => ReadStanding::Recorded,
+        };
+        ReadSoFar { readings: std::mem::take(&mut state.recorded), standing }
+    }
+}
+
+impl State {
+    /// A wait counts as a reading of a clock: it is as long.
+    fn record_clock(&mut self, reading: Reading) {
+        if self.end.is_some() {
+            return;
+        }
+        self.clock_readings += 1;
+        match self.clock_readings > MAX_CLOCK_READINGS {
+            true => self.stop(ReadStanding::TooManyReadings),
+            false => self.recorded.push(reading),
+        }
+    }
+
+    fn record_random(&mut self, bytes: &[u8]) {
+        if self.end.is_some() {
+            return;
+        }
+        self.random_bytes = self.random_bytes.saturating_add(bytes.len());
+        match self.random_bytes > MAX_JOURNAL_BYTES {
+            true => self.stop(ReadStanding::TooManyBytes),
+            false => self.recorded.push(Reading::Random(bytes.to_vec())),
+        }
+    }
+
+    fn diverge(&mut self) {
+        self.stop(ReadStanding::Diverged);
+    }
+
+    /// The first reason counts.
+    fn stop(&mut self, end: ReadStanding) {
+        self.end.get_or_insert(end);
+        self.past = VecDeque::new();
+        self.recorded = Vec::new();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Real,
+        Elapsed,
+        Random(usize),
+        Wait(Option<u32>),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            Just(Step::Real),
+            Just(Step::Elapsed),
+            (0..40_usize).prop_map(Step::Random),
+            any::<Option<u32>>().prop_map(Step::Wait),
+        ]
+    }
+
+    /// What a program sees that does these steps, at a moment from which clocks and bytes derive.
+    fn run(tape: &Tape, steps: &[Step], moment: u64) -> Vec<Vec<u8>> {
+        let seen = |(at, step): (u64, &Step)| match step {
+            Step::Real => tape.real(moment + at).to_be_bytes().to_vec(),
+            Step::Elapsed => tape.elapsed(at).to_be_bytes().to_vec(),
+            Step::Random(length) => {
+                let mut room = vec![0; *length];
+                let fill = |room: &mut [u8]| {
+                    room.fill(u8::try_from((moment + at) % 251).unwrap());
+                    Ok::<_, ()>(())
+                };
+                tape.random(&mut room, fill).unwrap();
+                room
+            }
+            Step::Wait(answered) => {
+                let answered = tape.past_wait().unwrap_or_else(|| {
+                    let answered = answered.map(|number| number.wrapping_add(u32::try_from(moment % 9).unwrap()));
+                    tape.record_wait(answered);
+                    answered
+                });
+                format!("{answered:?}").into_bytes()
+            }
+        };
+        (0..).zip(steps).map(seen).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn a_program_that_is_resumed_reads_what_it_read_before(
+            steps in prop::collection::vec(step(), 0..30),
+            more in prop::collection::vec(step(), 0..9),
+        ) {
+            let first = Tape::default();
+            let seen = run(&first, &steps, 1_000);
+            let read = first.take();
+            prop_assert_eq!(read.standing, ReadStanding::Recorded);
+            let again = Tape::replaying(read.readings.clone());
+            prop_assert_eq!(run(&again, &steps, 5_000), seen);
+            let read_again = again.take();
+            prop_assert!(!again.is_replaying() && read_again.readings.is_empty());
+            prop_assert_eq!(read_again.standing, ReadStanding::Recorded);
+            run(&again, &more, 5_000);
+            prop_assert_eq!(again.take().readings.len(), more.len(), "what is new is recorded");
+        }
+    }
+
+    #[test]
+    fn clocks_go_on_where_they_were() {
+        let tape = Tape::replaying(vec![Reading::Elapsed(500), Reading::Real(7), Reading::Elapsed(900)]);
+        assert!(tape.is_replaying() && tape.take().standing == ReadStanding::Behind);
+        assert_eq!([tape.elapsed(1), tape.real(8), tape.elapsed(2)], [500, 7, 900]);
+        assert_eq!([tape.elapsed(3), tape.elapsed(10), tape.real(9)], [900, 907, 9], "it never goes back");
+        let late = Tape::replaying(vec![Reading::Elapsed(500)]);
+        assert_eq!([late.elapsed(1), late.elapsed(700)], [500, 700]);
+    }
+
+    #[test]
+    fn another_reading_than_before_is_a_divergence() {
+        for step in [Step::Real, Step::Random(2), Step::Wait(None)] {
+            let tape = Tape::replaying(vec![Reading::Elapsed(1), Reading::Random(vec![0; 3])]);
+            run(&tape, &[step], 1);
+            let read = tape.take();
+            assert!(read.standing == ReadStanding::Diverged && read.readings.is_empty() && !tape.is_replaying());
+        }
+        let tape = Tape::replaying(vec![Reading::Random(vec![0; 3])]);
+        run(&tape, &[Step::Random(2)], 1);
+        assert_eq!(tape.take().standing, ReadStanding::Diverged, "another length");
+    }
+
+    #[test]
+    fn readings_are_bounded() {
+        let tape = Tape::default();
+        for _ in 0..MAX_CLOCK_READINGS {
+            tape.elapsed(1);
+        }
+        assert_eq!(tape.take().standing, ReadStanding::Recorded);
+        tape.record_wait(None);
+        assert_eq!(tape.take(), ReadSoFar { readings: Vec::new(), standing: ReadStanding::TooManyReadings });
+        let tape = Tape::default();
+        for _ in 0..2 {
+            tape.random(&mut vec![0; MAX_JOURNAL_BYTES / 2 + 1], |_| Ok::<_, ()>(())).unwrap();
+        }
+        assert_eq!(tape.take().standing, ReadStanding::TooManyBytes);
+        let tape = Tape::default();
+        tape.switch_off();
+        tape.real(1);
+        assert_eq!(tape.take(), ReadSoFar { readings: Vec::new(), standing: ReadStanding::NotRecorded });
+    }
+}
