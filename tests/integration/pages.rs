@@ -59,10 +59,19 @@ const PAGES: [(&str, &str); 21] = [
     ("tools.md", TOOLS),
 ];
 
-/// Pages with tests elsewhere: `approvals.rs`, `hooks.rs`, `issuers.rs` and `user_sign_in.rs` (identity), `tests/tidy.rs` (architecture), `deploy.rs` and
-/// `examples.rs` (deployment), `deploy.rs` (security), `src/infra/store/tenant_keys.rs` and `tests/cluster/cells_test.py` (cells).
-const TESTED_ELSEWHERE: [&str; 7] =
-    ["approvals.md", "architecture.md", "cells.md", "deployment.md", "hooks.md", "identity.md", "security.md"];
+/// Pages with tests elsewhere: `approvals.rs`, `sandbox/` (code mode), `hooks.rs`, `issuers.rs` and `user_sign_in.rs` (identity), `tests/tidy.rs`
+/// (architecture), `deploy.rs` and `examples.rs` (deployment), `deploy.rs` (security), `src/infra/store/tenant_keys.rs` and
+/// `tests/cluster/cells_test.py` (cells).
+const TESTED_ELSEWHERE: [&str; 8] = [
+    "approvals.md",
+    "architecture.md",
+    "cells.md",
+    "code-mode.md",
+    "deployment.md",
+    "hooks.md",
+    "identity.md",
+    "security.md",
+];
 
 /// The most lines of the README: what it is, why, a start, and where to read on.
 const MAX_README_LINES: usize = 150;

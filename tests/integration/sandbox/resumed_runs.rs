@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use super::load::kill;
 use super::{ALONE, PythonApp, workers};
 use crate::app::{TestApp, answer, code};
-use crate::approvals::KEYS;
+use crate::approvals::{KEYS, run_example};
 use crate::charges::{LOOPBACK, served};
 use crate::cli::{Serving, sekisho};
 use crate::slack::slack;
@@ -186,6 +186,17 @@ async fn a_program_whose_worker_crashes_is_resumed_and_calls_nothing_twice() {
     let (status, reply) = answer(resume(&app, "key-of-ann", run)).await;
     assert_eq!((status, &reply["output"]["result"]), (StatusCode::OK, &json!("unknown_outcome")), "{reply}");
     assert_eq!(runs_of(&app, "sleep").await, 4.0, "none was made again");
+}
+
+/// The example of the page. Without jq it is not run.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_example_of_the_page_runs() {
+    const PAGE: &str = include_str!("../../../docs/code-mode.md");
+    let _alone = ALONE.lock().await;
+    let (_, section) = PAGE.split_once("## Approvals and crashes").unwrap();
+    let run = || run_example(section, "jq --version && curl --version");
+    let Some(printed) = tokio::task::spawn_blocking(run).await.unwrap() else { return };
+    assert!(printed.contains("\"approved\"\n") && printed.contains("\"replayed\": 1"), "{printed}");
 }
 
 /// The real program with a bank that counts payments.
