@@ -29,8 +29,8 @@ use crate::infra::sealing::{SealedFor, Sealer};
 use crate::infra::store::{ProgramRunFence, ProgramRunOwner, ProgramRunState, Store, StoreError, StoredProgramRun};
 
 pub use self::context::RunContext;
-pub use self::entry::{DamagedJournal, JournalAnswer, JournalQuestion, Past, Reading, RunStart, decode, encode};
-pub use self::run::{Found, NotRecorded, RunEnd, RunJournal, TOO_LARGE, TOO_MANY_READINGS};
+pub use self::entry::{DamagedJournalError, JournalAnswer, JournalQuestion, Past, Reading, RunStart, decode, encode};
+pub use self::run::{Found, NotRecordedError, RunEnd, RunJournal, TOO_LARGE, TOO_MANY_READINGS};
 
 use self::entry::Part;
 use self::refusal::{damaged, is_running, other_arguments, unavailable, unknown, unusable};

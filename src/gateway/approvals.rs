@@ -61,9 +61,9 @@ impl Gateway {
             let answered = self.pipeline.call(call, arguments).await;
             let answer = WaitedAnswer { answered, changed };
             let Some((again, needed)) = again.zip(answer.answered.needed_approval().cloned()) else { return answer };
+            let again = (again, answer.answered.stopped_run().cloned());
             // Boxed, because few calls wait.
-            let run = answer.answered.stopped_run().cloned();
-            let Some(decided) = Box::pin(self.decided_call((again, run), needed, &max_wait)).await else { return answer };
+            let Some(decided) = Box::pin(self.decided_call(again, needed, &max_wait)).await else { return answer };
             // What an approver wrote may need another approval, which has nothing in its place.
             next = DecidedCall { changed: decided.changed.or(answer.changed), ..decided };
         }

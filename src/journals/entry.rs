@@ -98,7 +98,7 @@ pub struct PastRequest {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("the journal of the run is damaged")]
-pub struct DamagedJournal;
+pub struct DamagedJournalError;
 
 impl Entry {
     /// About as many bytes as it is written with.
@@ -123,35 +123,35 @@ impl Entry {
 impl Past {
     /// # Errors
     /// The parts are not those of a journal.
-    pub fn of(parts: Vec<Part>) -> Result<Self, DamagedJournal> {
+    pub fn of(parts: Vec<Part>) -> Result<Self, DamagedJournalError> {
         let mut parts = parts.into_iter();
-        let Some(Part { start: Some(start), entries: first }) = parts.next() else { return Err(DamagedJournal) };
+        let Some(Part { start: Some(start), entries: first }) = parts.next() else { return Err(DamagedJournalError) };
         let mut past = Self { start, readings: VecDeque::new(), requests: HashMap::new() };
         past.add(first)?;
         for part in parts {
             if part.start.is_some() {
-                return Err(DamagedJournal);
+                return Err(DamagedJournalError);
             }
             past.add(part.entries)?;
         }
         Ok(past)
     }
 
-    fn add(&mut self, entries: Vec<Entry>) -> Result<(), DamagedJournal> {
+    fn add(&mut self, entries: Vec<Entry>) -> Result<(), DamagedJournalError> {
         for entry in entries {
             match entry {
                 Entry::Asked { number, question, may_repeat, readings } => {
                     self.readings.extend(readings);
                     let request = PastRequest { question, may_repeat, answer: None, approval: None };
                     if self.requests.insert(number, request).is_some() {
-                        return Err(DamagedJournal);
+                        return Err(DamagedJournalError);
                     }
                 }
                 Entry::Answered { number, answer } => {
-                    self.requests.get_mut(&number).ok_or(DamagedJournal)?.answer = Some(answer);
+                    self.requests.get_mut(&number).ok_or(DamagedJournalError)?.answer = Some(answer);
                 }
                 Entry::Paused { number, approval } => {
-                    self.requests.get_mut(&number).ok_or(DamagedJournal)?.approval = Some(approval.into());
+                    self.requests.get_mut(&number).ok_or(DamagedJournalError)?.approval = Some(approval.into());
                 }
             }
         }
@@ -161,16 +161,16 @@ impl Past {
 
 /// # Errors
 /// Never for what is here: the encoding has a form for it.
-pub fn encode(value: &impl Serialize) -> Result<Vec<u8>, DamagedJournal> {
-    postcard::to_extend(value, Vec::new()).map_err(|_| DamagedJournal)
+pub fn encode(value: &impl Serialize) -> Result<Vec<u8>, DamagedJournalError> {
+    postcard::to_extend(value, Vec::new()).map_err(|_| DamagedJournalError)
 }
 
 /// # Errors
 /// The bytes are another thing.
-pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DamagedJournal> {
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DamagedJournalError> {
     match postcard::take_from_bytes(bytes) {
         Ok((value, [])) => Ok(value),
-        _ => Err(DamagedJournal),
+        _ => Err(DamagedJournalError),
     }
 }
 
@@ -247,7 +247,8 @@ mod tests {
 
     #[test]
     fn what_is_no_journal_is_damaged() {
-        let asked = Entry::Asked { number: 0, question: JournalQuestion::Other([0; 32]), may_repeat: true, readings: vec![] };
+        let question = JournalQuestion::Other([0; 32]);
+        let asked = Entry::Asked { number: 0, question, may_repeat: true, readings: vec![] };
         let answer = JournalAnswer { is_ok: true, json: "1".to_owned() };
         let first = |entries| Part { start: Some(start()), entries };
         for parts in [
@@ -258,11 +259,11 @@ mod tests {
             vec![first(vec![Entry::Answered { number: 0, answer }])],
             vec![first(vec![Entry::Paused { number: 7, approval: "a".to_owned() }])],
         ] {
-            assert_eq!(Past::of(parts), Err(DamagedJournal));
+            assert_eq!(Past::of(parts), Err(DamagedJournalError));
         }
         let mut bytes = encode(&start()).unwrap();
         bytes.push(0);
-        assert_eq!(decode::<RunStart>(&bytes), Err(DamagedJournal), "something is left");
+        assert_eq!(decode::<RunStart>(&bytes), Err(DamagedJournalError), "something is left");
     }
 
     #[test]

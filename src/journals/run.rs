@@ -88,7 +88,7 @@ pub enum RunEnd<'a> {
 
 /// What was to be written before it takes effect is not: it must not take effect.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum NotRecorded {
+pub enum NotRecordedError {
     #[error("another process has resumed the run")]
     Taken,
     #[error("{0}")]
@@ -197,7 +197,7 @@ impl RunJournal {
     ///
     /// # Errors
     /// It is not written, and nothing is from now on.
-    pub async fn write(&self) -> Result<(), NotRecorded> {
+    pub async fn write(&self) -> Result<(), NotRecordedError> {
         self.0.write().await
     }
 
@@ -205,7 +205,7 @@ impl RunJournal {
     ///
     /// # Errors
     /// As [`write`](Self::write).
-    pub async fn write_if_due(&self) -> Result<(), NotRecorded> {
+    pub async fn write_if_due(&self) -> Result<(), NotRecordedError> {
         let is_due = self.0.unwritten.lock().written_at.elapsed() >= MAX_UNWRITTEN;
         if is_due { self.write().await } else { Ok(()) }
     }
@@ -253,10 +253,10 @@ impl Unwritten {
 }
 
 impl Inner {
-    async fn write(&self) -> Result<(), NotRecorded> {
+    async fn write(&self) -> Result<(), NotRecordedError> {
         let mut written = self.written.lock().await;
         if written.is_over {
-            return Err(NotRecorded::Failed("the journal of the run is not written any more".to_owned()));
+            return Err(NotRecordedError::Failed("the journal of the run is not written any more".to_owned()));
         }
         let (entries, lost) = {
             let mut unwritten = self.unwritten.lock();
@@ -273,10 +273,10 @@ impl Inner {
         outcome
     }
 
-    async fn write_part(&self, written: &mut Written, entries: Vec<Entry>) -> Result<(), NotRecorded> {
+    async fn write_part(&self, written: &mut Written, entries: Vec<Entry>) -> Result<(), NotRecordedError> {
         let Running { journals, id } = &self.running;
         let part = Part { start: written.start.take(), entries };
-        let sealed = journals.sealed(&self.owner, id, written.next, &part).map_err(NotRecorded::failed)?;
+        let sealed = journals.sealed(&self.owner, id, written.next, &part).map_err(NotRecordedError::failed)?;
         failpoint::reach("journal.writing");
         let is_written = match written.fence {
             None => {
@@ -289,8 +289,8 @@ impl Inner {
                 journals.store.add_program_run_part(run, written.next, &sealed).await
             }
         };
-        if !is_written.map_err(NotRecorded::failed)? {
-            return Err(NotRecorded::Taken);
+        if !is_written.map_err(NotRecordedError::failed)? {
+            return Err(NotRecordedError::Taken);
         }
         written.fence.get_or_insert(1);
         written.next += 1;
@@ -299,11 +299,11 @@ impl Inner {
     }
 
     /// A journal that is not complete must not be there: what the run does from now on would be done again.
-    async fn give_up(&self, written: &mut Written, reason: &str) -> Result<(), NotRecorded> {
+    async fn give_up(&self, written: &mut Written, reason: &str) -> Result<(), NotRecordedError> {
         let Some(fence) = written.fence.take() else { return Ok(()) };
         let Running { journals, id } = &self.running;
         let given_up = journals.store.give_up_program_run(ProgramRunFence { id, fence }, reason).await;
-        given_up.map_err(NotRecorded::failed)
+        given_up.map_err(NotRecordedError::failed)
     }
 
     /// Whether the run can be resumed.
@@ -330,7 +330,7 @@ impl Inner {
     }
 }
 
-impl NotRecorded {
+impl NotRecordedError {
     fn failed(error: impl std::fmt::Display) -> Self {
         Self::Failed(error.to_string())
     }

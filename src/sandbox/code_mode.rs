@@ -44,7 +44,7 @@ use crate::core::error::CallError;
 use crate::core::json;
 use crate::core::peer::ClientPeer;
 use crate::infra::telemetry;
-use crate::journals::{Found, NotRecorded, RunJournal, TOO_LARGE, TOO_MANY_READINGS};
+use crate::journals::{Found, NotRecordedError, RunJournal, TOO_LARGE, TOO_MANY_READINGS};
 
 /// Answers what a program asks of tools.
 pub(super) trait ToolHost: Send + Sync {
@@ -174,7 +174,7 @@ impl<'a> ProgramTools<'a> {
     }
 
     /// What was to be recorded is, or the run is to end.
-    fn recorded(&self, written: Result<(), NotRecorded>) -> Option<()> {
+    fn recorded(&self, written: Result<(), NotRecordedError>) -> Option<()> {
         match written {
             Ok(()) => Some(()),
             Err(error) => self.stop_run(Stop::NotRecorded(error)),

@@ -15,8 +15,8 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 pub use self::session::{JobSession, SessionEntry, SessionId};
 pub use self::tools::{
-    MAX_HELD_REPLY_BYTES, MAX_NESTING, MAX_OPEN_REQUESTS, MAX_VALUE_BYTES, ReadSoFar, ReadStanding, ToolQuestion, ToolReply,
-    ToolRequest,
+    MAX_HELD_REPLY_BYTES, MAX_NESTING, MAX_OPEN_REQUESTS, MAX_VALUE_BYTES, ReadSoFar, ReadStanding, ToolQuestion,
+    ToolReply, ToolRequest,
 };
 
 use super::prepare::Prepared;

@@ -77,7 +77,7 @@ impl Sandbox {
     ) -> Result<ProgramRun, CallError> {
         let pipeline = self.pipeline_for(job);
         let Some(journals) = pipeline.as_ref().and_then(|pipeline| pipeline.journals()) else {
-            let message = "this gateway keeps no journals of programs, so that no run can be resumed; run the program anew";
+            let message = "no run can be resumed here, since none has a journal; run the program anew";
             return Err(CallError::new(ErrorCode::NotFound, message));
         };
         let (journal, past) = journals.resume(call, arguments, id).await?;

@@ -221,8 +221,8 @@ impl Store {
     pub async fn give_up_program_run(&self, run: ProgramRunFence<'_>, reason: &str) -> Result<(), StoreError> {
         let failed = |error| self.failed(error);
         let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
-        let given_up = sqlx::query("UPDATE program_runs SET state = 'unusable', reason = $3 WHERE id = $1 AND fence = $2");
-        let given_up = given_up.bind(run.id).bind(run.fence).bind(reason).execute(&mut *transaction).await;
+        let sql = "UPDATE program_runs SET state = 'unusable', reason = $3 WHERE id = $1 AND fence = $2";
+        let given_up = sqlx::query(sql).bind(run.id).bind(run.fence).bind(reason).execute(&mut *transaction).await;
         if given_up.map_err(failed)?.rows_affected() > 0 {
             remove_parts(&mut transaction, run.id).await.map_err(failed)?;
         }

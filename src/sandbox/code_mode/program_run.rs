@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use super::ToolPipeline;
 use crate::core::call::CallContext;
 use crate::core::error::{CallError, Detail, ErrorCode, NeededApproval};
-use crate::journals::{NotRecorded, RunEnd, RunJournal};
+use crate::journals::{NotRecordedError, RunEnd, RunJournal};
 use crate::sandbox::protocol::{End, GuestFile, Outcome};
 
 /// What a program gets besides the arguments of its call, for when it is run again.
@@ -34,7 +34,7 @@ pub(in crate::sandbox) struct ProgramRun {
 pub(super) enum Stop {
     Approval(NeededByCall),
     Diverged(String),
-    NotRecorded(NotRecorded),
+    NotRecorded(NotRecordedError),
 }
 
 /// The approval that a call of a program needs.
@@ -144,11 +144,13 @@ fn diverged(what: &str) -> CallError {
 }
 
 /// Logs the cause, which may have the path of the store.
-fn not_recorded(error: &NotRecorded, run: Arc<str>) -> CallError {
+fn not_recorded(error: &NotRecordedError, run: Arc<str>) -> CallError {
     tracing::error!(%error, run = &*run, "the journal of a program's run could not be written; the run has stopped");
     let message = match error {
-        NotRecorded::Taken => "the run was resumed by another call, which goes on with it",
-        NotRecorded::Failed(_) => "what the program does cannot be recorded now, so it was stopped; resume its run shortly",
+        NotRecordedError::Taken => "the run was resumed by another call, which goes on with it",
+        NotRecordedError::Failed(_) => {
+            "what the program does cannot be recorded now, so it was stopped; resume its run shortly"
+        }
     };
     CallError::new(ErrorCode::Overloaded, message).of_run(run)
 }
