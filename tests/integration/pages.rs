@@ -418,7 +418,7 @@ const NOT_ANSWERED: [&str; 1] = ["cancelled"];
 
 #[test]
 fn the_error_codes_are_those_of_the_service() {
-    let source = include_str!("../../src/core/error.rs");
+    let source = include_str!("../../src/core/error/code.rs");
     let codes =
         source.lines().filter_map(|line| line.trim().strip_prefix("Self::")?.split_once("=> \"")?.1.split('"').next());
     let answered = codes.filter(|code| !NOT_ANSWERED.contains(code));
