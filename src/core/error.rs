@@ -5,6 +5,7 @@
 //! the log contains (`cause`). HTTP status codes are assigned by the server.
 
 mod code;
+mod needed;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -17,6 +18,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 pub use self::code::ErrorCode;
+pub use self::needed::{NeededApproval, NeededSignIn};
 use crate::core::call::{McpResult, RateState, Stage, ToolOutput};
 use crate::core::redaction::SentSecrets;
 
@@ -37,37 +39,6 @@ const LIMIT_RULES: &str = "limits.rules";
 /// The rules of several details, each once, in the order of their names.
 pub fn rules_of(details: &[Detail]) -> BTreeSet<&str> {
     details.iter().map(|detail| &*detail.rule).collect()
-}
-
-/// The approval that a refused call needs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct NeededApproval {
-    /// For the header `X-Approval-Id` of the same call.
-    #[schema(value_type = String)]
-    pub id: Arc<str>,
-    /// RFC 3339: when it can no longer be given, or be used.
-    pub expires_at: String,
-    /// The page where an approver decides.
-    pub url: String,
-}
-
-/// Where the caller of a refused call signs in to its upstream.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct NeededSignIn {
-    /// The page of this gateway where the sign-in begins.
-    pub url: String,
-    /// For that page, in a browser that is not signed in to the console as the caller. Whoever has it can sign the caller in.
-    pub code: String,
-    /// RFC 3339: how long both can be used.
-    pub expires_at: String,
-    /// `mcp:SERVER` or `openapi:COLLECTION`.
-    pub source: String,
-}
-
-impl fmt::Debug for NeededSignIn {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("NeededSignIn").field("source", &self.source).finish_non_exhaustive()
-    }
 }
 
 /// The cause of a failed execution: decides whether it counts for the circuit breaker and whether an idempotent call
