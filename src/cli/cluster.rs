@@ -4,8 +4,8 @@ use clap::Subcommand;
 use http::Method;
 use serde_json::Value;
 
-use super::client::{Remote, Unanswered};
-use super::{Common, Exit, local_gateway, present};
+use super::local_gateway::with_remote;
+use super::{Common, Exit, present};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ClusterCommand {
@@ -20,22 +20,19 @@ pub(super) enum ClusterCommand {
 }
 
 pub(super) fn run(common: &Common, command: Option<&ClusterCommand>) -> Exit {
-    let endpoint = match local_gateway::find_remote(common) {
-        Ok(endpoint) => endpoint,
-        Err(exit) => return exit,
-    };
-    let answered = Remote::new(&endpoint).and_then(|remote| match command {
-        None => remote.get(&["admin", "cluster"], &[]),
-        Some(ClusterCommand::Release { replica }) => {
-            remote.send(Method::POST, &["admin", "cluster", "replicas", replica, "release"], None)
-        }
-    });
-    match answered {
-        Ok(answer) if common.json => present::json(&answer),
-        Ok(cluster) if command.is_none() => show(&cluster),
-        Ok(released) => show_released(&released),
-        Err(unanswered) => Unanswered::report(unanswered),
-    }
+    with_remote(common, |remote| {
+        let answer = match command {
+            None => remote.get(&["admin", "cluster"], &[])?,
+            Some(ClusterCommand::Release { replica }) => {
+                remote.send(Method::POST, &["admin", "cluster", "replicas", replica, "release"], None)?
+            }
+        };
+        Ok(match command {
+            _ if common.json => present::json(&answer),
+            None => show(&answer),
+            Some(ClusterCommand::Release { .. }) => show_released(&answer),
+        })
+    })
 }
 
 fn show(cluster: &Value) -> Exit {

@@ -6,7 +6,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 
 use super::client::{Remote, Unanswered};
-use super::{Common, Exit, local_gateway, present};
+use super::local_gateway::with_remote;
+use super::{Common, Exit, present};
 
 #[derive(Debug, Default, Subcommand)]
 pub(super) enum KeysCommand {
@@ -50,16 +51,10 @@ pub(super) struct NewKey {
 }
 
 pub(super) fn run(common: &Common, command: &KeysCommand) -> Exit {
-    let remote = match local_gateway::find_remote(common).map(|endpoint| Remote::new(&endpoint)) {
-        Ok(Ok(remote)) => remote,
-        Ok(Err(unanswered)) => return unanswered.report(),
-        Err(exit) => return exit,
-    };
-    match ask(&remote, command) {
-        Err(unanswered) => unanswered.report(),
-        Ok(answer) if common.json => present::json(&answer),
-        Ok(answer) => show(command, &answer),
-    }
+    with_remote(common, |remote| {
+        let answer = ask(remote, command)?;
+        Ok(if common.json { present::json(&answer) } else { show(command, &answer) })
+    })
 }
 
 fn ask(remote: &Remote, command: &KeysCommand) -> Result<Value, Unanswered> {

@@ -3,8 +3,8 @@
 use clap::Subcommand;
 use serde_json::Value;
 
-use super::client::{Remote, Unanswered};
-use super::{Common, Exit, local_gateway, present};
+use super::local_gateway::with_remote;
+use super::{Common, Exit, present};
 
 #[derive(Debug, Default, Subcommand)]
 pub(super) enum LimitsCommand {
@@ -14,15 +14,10 @@ pub(super) enum LimitsCommand {
 }
 
 pub(super) fn run(common: &Common, LimitsCommand::Show: &LimitsCommand) -> Exit {
-    let endpoint = match local_gateway::find_remote(common) {
-        Ok(endpoint) => endpoint,
-        Err(exit) => return exit,
-    };
-    match Remote::new(&endpoint).and_then(|remote| remote.get(&["limits"], &[])) {
-        Ok(limits) if common.json => present::json(&limits),
-        Ok(limits) => show(&limits),
-        Err(unanswered) => Unanswered::report(unanswered),
-    }
+    with_remote(common, |remote| {
+        let limits = remote.get(&["limits"], &[])?;
+        Ok(if common.json { present::json(&limits) } else { show(&limits) })
+    })
 }
 
 fn show(limits: &Value) -> Exit {

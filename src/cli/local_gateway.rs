@@ -84,6 +84,14 @@ pub(super) fn find_remote(common: &Common) -> Result<Endpoint, Exit> {
     find_remote_as(common, &NamedCaller::administrator())
 }
 
+/// Runs a command at the gateway of [`find_remote`], or prints why there is no answer.
+pub(super) fn with_remote(common: &Common, run: impl FnOnce(&Remote) -> Result<Exit, Unanswered>) -> Exit {
+    match find_remote(common) {
+        Ok(endpoint) => Remote::new(&endpoint).and_then(|remote| run(&remote)).unwrap_or_else(Unanswered::report),
+        Err(exit) => exit,
+    }
+}
+
 /// The gateway at `--server`, or the one that runs on the state directory, as this caller.
 ///
 /// # Errors

@@ -2,29 +2,21 @@
 
 use serde_json::json;
 
-use super::client::{Remote, Unanswered, sentence};
-use super::{Common, Exit, local_gateway, present};
+use super::client::{Unanswered, sentence};
+use super::local_gateway::with_remote;
+use super::{Common, Exit, present};
 
 pub(super) fn run(common: &Common, name: &str) -> Exit {
-    let gateway = match local_gateway::find_remote(common) {
-        Ok(gateway) => gateway,
-        Err(exit) => return exit,
-    };
-    let begun = Remote::new(&gateway).and_then(|remote| {
+    with_remote(common, |remote| {
         let reply = remote.post(&["tools", "mcp", name, "sign_in"], &json!({}))?;
-        let address = reply["authorization_url"].as_str().map(str::to_owned);
-        address.map(|address| (address, reply.clone())).ok_or_else(|| Unanswered::Refused(sentence(&reply)))
-    });
-    match begun {
-        Ok((_, reply)) if common.json => {
-            let _done = present::json(&reply);
-            Exit::Done
+        let Some(address) = reply["authorization_url"].as_str() else {
+            return Err(Unanswered::Refused(sentence(&reply)));
+        };
+        if common.json {
+            return Ok(present::json(&reply));
         }
-        Ok((address, reply)) => {
-            let minutes = reply["expires_in"].as_u64().unwrap_or_default() / 60;
-            present::line(&format!("Open this address in a browser within {minutes} minutes and sign in:\n{address}"));
-            Exit::Done
-        }
-        Err(unanswered) => unanswered.report(),
-    }
+        let minutes = reply["expires_in"].as_u64().unwrap_or_default() / 60;
+        present::line(&format!("Open this address in a browser within {minutes} minutes and sign in:\n{address}"));
+        Ok(Exit::Done)
+    })
 }

@@ -7,7 +7,8 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::client::{Remote, Unanswered};
-use super::{Common, Exit, local_gateway, present};
+use super::local_gateway::with_remote;
+use super::{Common, Exit, present};
 use crate::core::json;
 
 /// A kind of resource, as its route names it.
@@ -44,34 +45,15 @@ pub(super) enum ResourceCommand {
 }
 
 pub(super) fn run(common: &Common, kind: Kind, command: &ResourceCommand) -> Exit {
-    let remote = match local_gateway::find_remote(common).map(|endpoint| Remote::new(&endpoint)) {
-        Ok(Ok(remote)) => remote,
-        Ok(Err(unanswered)) => return unanswered.report(),
-        Err(exit) => return exit,
-    };
-    match ask(&remote, kind.path(), command) {
+    with_remote(common, |remote| match ask(remote, kind.path(), command) {
         Err(Problem::Settings(problem)) => {
             present::problem(&problem);
-            Exit::WrongCommandLine
+            Ok(Exit::WrongCommandLine)
         }
-        Err(Problem::Unanswered(unanswered)) => unanswered.report(),
-        Ok(items) if common.json => present::json(&items),
-        Ok(Value::Array(items)) => {
-            let row = |item: &Value| vec![text(item, "name"), origin(item).to_owned(), summary(item)];
-            present::lines(items.iter().map(row).collect());
-            Exit::Done
-        }
-        Ok(item) if matches!(command, ResourceCommand::Show { .. }) => present::json(&item),
-        Ok(item) => {
-            let done = match command {
-                ResourceCommand::Add { .. } => "added",
-                ResourceCommand::Change { .. } => "changed",
-                _ => "removed",
-            };
-            present::line(&format!("{done} {}", text(&item, "name")));
-            Exit::Done
-        }
-    }
+        Err(Problem::Unanswered(unanswered)) => Err(unanswered),
+        Ok(answer) if common.json => Ok(present::json(&answer)),
+        Ok(answer) => Ok(show(command, &answer)),
+    })
 }
 
 enum Problem {
@@ -130,6 +112,22 @@ impl Kind {
             Self::Skills => "skills",
         }
     }
+}
+
+fn show(command: &ResourceCommand, answer: &Value) -> Exit {
+    let done = match (command, answer) {
+        (_, Value::Array(items)) => {
+            let row = |item: &Value| vec![text(item, "name"), origin(item).to_owned(), summary(item)];
+            present::lines(items.iter().map(row).collect());
+            return Exit::Done;
+        }
+        (ResourceCommand::Show { .. }, _) => return present::json(answer),
+        (ResourceCommand::Add { .. }, _) => "added",
+        (ResourceCommand::Change { .. }, _) => "changed",
+        _ => "removed",
+    };
+    present::line(&format!("{done} {}", text(answer, "name")));
+    Exit::Done
 }
 
 fn text(item: &Value, field: &str) -> String {

@@ -4,7 +4,8 @@ use clap::{Args, Subcommand};
 use serde_json::Value;
 
 use super::client::{Remote, Unanswered, sentence};
-use super::{Common, Exit, local_gateway, present};
+use super::local_gateway::with_remote;
+use super::{Common, Exit, present};
 
 #[derive(Debug, Default, Subcommand)]
 pub(super) enum ResultsCommand {
@@ -36,15 +37,10 @@ pub(super) struct WantedPart {
 }
 
 pub(super) fn run(common: &Common, command: &ResultsCommand) -> Exit {
-    let endpoint = match local_gateway::find_remote(common) {
-        Ok(endpoint) => endpoint,
-        Err(exit) => return exit,
-    };
-    let shown = Remote::new(&endpoint).and_then(|remote| match command {
+    with_remote(common, |remote| match command {
         ResultsCommand::List => Ok(list(&remote.get_all(&["results"])?, common.json)),
-        ResultsCommand::Show(wanted) => Ok(show(&wanted.read(&remote)?, common.json)),
-    });
-    shown.unwrap_or_else(Unanswered::report)
+        ResultsCommand::Show(wanted) => Ok(show(&wanted.read(remote)?, common.json)),
+    })
 }
 
 impl WantedPart {
