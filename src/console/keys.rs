@@ -203,11 +203,7 @@ fn show(visit: &Visit, wanted: &Wanted, found: &KeyList, refused: Option<(&Submi
                 (table(&texts, &found.items))
                 (export::links(&texts, &address(&wanted.after)))
             }
-            @if let Some(next) = &found.next {
-                nav.paging aria-label=(texts.get("paging-label")) {
-                    a rel="next" href=(address(next)) { (texts.get("paging-next")) " →" }
-                }
-            }
+            @if let Some(next) = &found.next { (list::next(&texts, &address(next))) }
             @if let Some(token) = visit.form_token() { (new_form(&texts, &token, refused)) }
         },
     )

@@ -19,9 +19,18 @@ pub(super) fn filter_field(texts: &Texts, name: &str, label: &str, value: &str, 
 
 /// The link to older entries.
 pub(super) fn older(texts: &Texts, address: &str) -> Markup {
+    further(texts, "calls-older", address)
+}
+
+/// The link to the next entries of a list in the order of names or ids.
+pub(super) fn next(texts: &Texts, address: &str) -> Markup {
+    further(texts, "paging-next", address)
+}
+
+fn further(texts: &Texts, label: &str, address: &str) -> Markup {
     html! {
         nav.paging aria-label=(texts.get("paging-label")) {
-            a rel="next" href=(address) { (texts.get("calls-older")) " →" }
+            a rel="next" href=(address) { (texts.get(label)) " →" }
         }
     }
 }

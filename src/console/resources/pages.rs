@@ -10,7 +10,7 @@ use crate::console::export::{self, Rows};
 use crate::console::frame::{self, Head};
 use crate::console::text::Texts;
 use crate::console::visit::{TOKEN_FIELD, Visit};
-use crate::console::{format, schema_form};
+use crate::console::{format, list, schema_form};
 
 /// Bytes of a text that stays in one line of the list.
 const MAX_IN_CELL: usize = 40;
@@ -50,9 +50,7 @@ pub(super) fn show_list(visit: &Visit, kind: Kind, found: &ResourcePage, wanted:
             @if found.items.is_empty() { div.empty { p { (texts.get(words.none)) } p { code { "POST /api/" (kind.word()) } } } }
             @else { (table(&texts, kind, &found.items)) (export::links(&texts, &address)) }
             @if let Some(next) = &found.next {
-                nav.paging aria-label=(texts.get("paging-label")) {
-                    a rel="next" href={ (kind.path()) "?after=" (encoded(next)) } { (texts.get("paging-next")) " →" }
-                }
+                (list::next(&texts, &format!("{}?after={}", kind.path(), encoded(next))))
             }
             @if let (Some(token), true) = (visit.form_token(), visit.may(Act::ChangeAgents)) {
                 details.panel open[attempt.error.is_some() || !attempt.problems.is_empty() || !attempt.filled.is_empty()] {
