@@ -25,6 +25,7 @@ mod reload;
 mod rule_levels;
 mod servers;
 mod sign_ins;
+mod start;
 mod tenants;
 mod tool_set;
 mod webhooks;
@@ -44,32 +45,27 @@ use tracing::Instrument;
 
 use self::offer_problems::offer_problems;
 use self::openapi::FetchLocks;
-use self::parts::{
-    authenticator, component_error, lines, loader, log_dangerous_operations, pipeline, report_broken_collections,
-    report_unpriced_models, results, sandbox, user_tokens, workspaces,
-};
+use self::parts::lines;
 use self::tool_set::ToolSet;
 use crate::budget::WriteBehind;
 use crate::config::{Config, dotenv_files};
 use crate::infra::auth::{Authenticator, ManagedKeys};
 use crate::infra::blobs::Blobs;
 use crate::infra::descriptors;
-use crate::infra::metrics::Metrics;
 use crate::infra::outbound::Outbound;
 use crate::infra::readiness::Readiness;
 use crate::infra::replica::Replica;
 use crate::infra::state_lock::StateLock;
-use crate::infra::store::{AgentRun, Store, StoreLocation};
+use crate::infra::store::{AgentRun, Store};
 use crate::pipeline::Pipeline;
 use crate::policy::unknown_names;
-use crate::registry::Snapshot;
 use crate::registry::lock::Lock;
-use crate::sandbox::{Sandbox, ToolPipeline};
+use crate::sandbox::Sandbox;
 use crate::sources::builtin::Workspaces;
 use crate::sources::mcp::McpServers;
-use crate::sources::openapi::{Collections, DesiredCollections, Loader, Registration, Wait};
+use crate::sources::openapi::{Collections, Loader, Registration};
 use crate::sources::user_tokens::UserTokens;
-use crate::tool::{Source, SourceTools};
+use crate::tool::Source;
 
 pub(crate) use self::approvals::{APPROVER, WaitedAnswer};
 pub use self::blobs::{probe_blobs, verify_stored_trails};
@@ -160,121 +156,6 @@ pub struct StartError {
 }
 
 impl Gateway {
-    /// Starts with the built-in tools.
-    ///
-    /// # Errors
-    /// The part that cannot start, and the reason.
-    pub async fn start(config: Config) -> Result<Arc<Self>, StartError> {
-        Self::with_sources(config, Vec::new()).await
-    }
-
-    /// Starts with the built-in tools and those of further sources.
-    ///
-    /// # Errors
-    /// As [`Gateway::start`].
-    pub async fn with_sources(config: Config, sources: Vec<Box<dyn Source>>) -> Result<Arc<Self>, StartError> {
-        let lock = StateLock::acquire(&config.state_directory()).map_err(component_error("state_directory"))?;
-        Box::pin(Self::with_lock(config, sources, lock)).await
-    }
-
-    /// Starts with the lock of the state directory.
-    ///
-    /// # Errors
-    /// As [`Gateway::start`].
-    pub async fn with_lock(
-        config: Config,
-        sources: Vec<Box<dyn Source>>,
-        state_lock: StateLock,
-    ) -> Result<Arc<Self>, StartError> {
-        let readiness = Arc::new(Readiness::default());
-        let metrics =
-            Arc::new(Metrics::new(&config.telemetry.metrics_namespace).map_err(component_error("telemetry"))?);
-        let outbound = Outbound::new(&config.outbound).map_err(component_error("outbound"))?;
-        let workspaces = workspaces(&config);
-        let store = Store::open(&StoreLocation::of(&config)).await.map_err(component_error("store"))?;
-        store.free_conversation_locks().await.map_err(component_error("store"))?;
-        let users = user_tokens(&config, &store)?;
-        let loader = loader(&config, &outbound)?.with_user_tokens(&users);
-        let registered = openapi::registered(&store).await.map_err(component_error("store"))?;
-        let wanted = DesiredCollections::of(&config.openapi, &registered);
-        let none = Collections::default();
-        let collections = Collections::load(wanted, &config.openapi, &loader, Wait::ForLocalDocuments, &none).await;
-        let sandbox = sandbox(&config, &metrics, &readiness)?;
-        let lock = lock::read(&config).await?.map(Arc::new);
-        let shared_lock = Arc::new(ArcSwapOption::from(lock.clone()));
-        let mcp_servers = McpServers::new(
-            outbound.clone(),
-            Arc::clone(&readiness),
-            Arc::clone(&metrics),
-            Arc::clone(&shared_lock),
-            Some(Arc::clone(&users)),
-        );
-        mcp::restore_servers(&store, &mcp_servers, &config.mcp.secrets).await.map_err(component_error("store"))?;
-        let results = results(&config, &store, &metrics);
-        let tools = ToolSet {
-            outbound: &outbound,
-            workspaces: &workspaces,
-            sandbox: &sandbox,
-            results: &results,
-            metrics: &metrics,
-            sources: &sources,
-            mcp: SourceTools::default(),
-            lock,
-        };
-        let snapshot = tools.rebuild(&config, &collections, &Snapshot::default())?;
-        report_broken_collections(&readiness, &none, &collections);
-        report_unpriced_models(&readiness, &config);
-        log_dangerous_operations(&config.tools, &none, &collections);
-        lock::report_quarantine(&Snapshot::default(), &snapshot, &[], &readiness, &metrics);
-        let keys = store.managed_keys().await.map_err(component_error("store"))?;
-        let keys = Arc::new(ManagedKeys::new(&keys, config.cluster.enabled));
-        let authenticator = authenticator(&config, &outbound, &keys).await?;
-        let pipeline = pipeline(&config, snapshot, metrics, &readiness, (&store, results), &outbound).await?;
-        sandbox.connect(&(Arc::clone(&pipeline) as Arc<dyn ToolPipeline>));
-        tenants::limit(&pipeline.budget, &config, &store).await.map_err(component_error("store"))?;
-        let usage = WriteBehind::start(Arc::clone(&pipeline.budget), store.clone(), Arc::clone(&readiness))
-            .await
-            .map_err(component_error("store"))?;
-        let blobs = blobs::open(&config, &outbound)?;
-        let replica = cluster::register(&config, &pipeline.policy, &store, &readiness).await?;
-        let gateway = Arc::new(Self {
-            pipeline,
-            readiness,
-            started_with: config.clone(),
-            restart_required: ArcSwap::default(),
-            config: ArcSwap::from_pointee(config),
-            authenticator: ArcSwap::from_pointee(authenticator),
-            keys,
-            changing_keys: Mutex::default(),
-            outbound,
-            workspaces,
-            sandbox,
-            sources,
-            loader,
-            collections: ArcSwap::from_pointee(collections),
-            mcp_servers,
-            users,
-            mcp_registrations: Mutex::default(),
-            lock: shared_lock,
-            registered: ArcSwap::from_pointee(registered),
-            changing: Mutex::default(),
-            fetch_locks: FetchLocks::default(),
-            documents_pending: Notify::new(),
-            store,
-            replica,
-            blobs,
-            usage,
-            background: TaskTracker::new(),
-            leaving: CancellationToken::new(),
-            draining: CancellationToken::new(),
-            closing: CancellationToken::new(),
-            state_lock: ArcSwapOption::from_pointee(state_lock),
-        });
-        gateway.mcp_servers.configure(&gateway.config());
-        gateway.start_background();
-        Ok(gateway)
-    }
-
     pub fn config(&self) -> Guard<Arc<Config>> {
         self.config.load()
     }

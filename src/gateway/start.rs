@@ -1,0 +1,146 @@
+//! The start: builds all parts from a configuration.
+
+use std::sync::Arc;
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use tokio::sync::{Mutex, Notify};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::openapi::FetchLocks;
+use super::parts::{
+    authenticator, component_error, loader, log_dangerous_operations, pipeline, report_broken_collections,
+    report_unpriced_models, results, sandbox, user_tokens, workspaces,
+};
+use super::tool_set::ToolSet;
+use super::{Gateway, StartError, blobs, cluster, lock, mcp, openapi, tenants};
+use crate::budget::WriteBehind;
+use crate::config::Config;
+use crate::infra::auth::ManagedKeys;
+use crate::infra::metrics::Metrics;
+use crate::infra::outbound::Outbound;
+use crate::infra::readiness::Readiness;
+use crate::infra::state_lock::StateLock;
+use crate::infra::store::{Store, StoreLocation};
+use crate::registry::Snapshot;
+use crate::sandbox::ToolPipeline;
+use crate::sources::mcp::McpServers;
+use crate::sources::openapi::{Collections, DesiredCollections, Wait};
+use crate::tool::{Source, SourceTools};
+
+impl Gateway {
+    /// Starts with the built-in tools.
+    ///
+    /// # Errors
+    /// The part that cannot start, and the reason.
+    pub async fn start(config: Config) -> Result<Arc<Self>, StartError> {
+        Self::with_sources(config, Vec::new()).await
+    }
+
+    /// Starts with the built-in tools and those of further sources.
+    ///
+    /// # Errors
+    /// As [`Gateway::start`].
+    pub async fn with_sources(config: Config, sources: Vec<Box<dyn Source>>) -> Result<Arc<Self>, StartError> {
+        let lock = StateLock::acquire(&config.state_directory()).map_err(component_error("state_directory"))?;
+        Box::pin(Self::with_lock(config, sources, lock)).await
+    }
+
+    /// Starts with the lock of the state directory.
+    ///
+    /// # Errors
+    /// As [`Gateway::start`].
+    pub async fn with_lock(
+        config: Config,
+        sources: Vec<Box<dyn Source>>,
+        state_lock: StateLock,
+    ) -> Result<Arc<Self>, StartError> {
+        let readiness = Arc::new(Readiness::default());
+        let metrics =
+            Arc::new(Metrics::new(&config.telemetry.metrics_namespace).map_err(component_error("telemetry"))?);
+        let outbound = Outbound::new(&config.outbound).map_err(component_error("outbound"))?;
+        let workspaces = workspaces(&config);
+        let store = Store::open(&StoreLocation::of(&config)).await.map_err(component_error("store"))?;
+        store.free_conversation_locks().await.map_err(component_error("store"))?;
+        let users = user_tokens(&config, &store)?;
+        let loader = loader(&config, &outbound)?.with_user_tokens(&users);
+        let registered = openapi::registered(&store).await.map_err(component_error("store"))?;
+        let wanted = DesiredCollections::of(&config.openapi, &registered);
+        let none = Collections::default();
+        let collections = Collections::load(wanted, &config.openapi, &loader, Wait::ForLocalDocuments, &none).await;
+        let sandbox = sandbox(&config, &metrics, &readiness)?;
+        let lock = lock::read(&config).await?.map(Arc::new);
+        let shared_lock = Arc::new(ArcSwapOption::from(lock.clone()));
+        let mcp_servers = McpServers::new(
+            outbound.clone(),
+            Arc::clone(&readiness),
+            Arc::clone(&metrics),
+            Arc::clone(&shared_lock),
+            Some(Arc::clone(&users)),
+        );
+        mcp::restore_servers(&store, &mcp_servers, &config.mcp.secrets).await.map_err(component_error("store"))?;
+        let results = results(&config, &store, &metrics);
+        let tools = ToolSet {
+            outbound: &outbound,
+            workspaces: &workspaces,
+            sandbox: &sandbox,
+            results: &results,
+            metrics: &metrics,
+            sources: &sources,
+            mcp: SourceTools::default(),
+            lock,
+        };
+        let snapshot = tools.rebuild(&config, &collections, &Snapshot::default())?;
+        report_broken_collections(&readiness, &none, &collections);
+        report_unpriced_models(&readiness, &config);
+        log_dangerous_operations(&config.tools, &none, &collections);
+        lock::report_quarantine(&Snapshot::default(), &snapshot, &[], &readiness, &metrics);
+        let keys = store.managed_keys().await.map_err(component_error("store"))?;
+        let keys = Arc::new(ManagedKeys::new(&keys, config.cluster.enabled));
+        let authenticator = authenticator(&config, &outbound, &keys).await?;
+        let pipeline = pipeline(&config, snapshot, metrics, &readiness, (&store, results), &outbound).await?;
+        sandbox.connect(&(Arc::clone(&pipeline) as Arc<dyn ToolPipeline>));
+        tenants::limit(&pipeline.budget, &config, &store).await.map_err(component_error("store"))?;
+        let usage = WriteBehind::start(Arc::clone(&pipeline.budget), store.clone(), Arc::clone(&readiness))
+            .await
+            .map_err(component_error("store"))?;
+        let blobs = blobs::open(&config, &outbound)?;
+        let replica = cluster::register(&config, &pipeline.policy, &store, &readiness).await?;
+        let gateway = Arc::new(Self {
+            pipeline,
+            readiness,
+            started_with: config.clone(),
+            restart_required: ArcSwap::default(),
+            config: ArcSwap::from_pointee(config),
+            authenticator: ArcSwap::from_pointee(authenticator),
+            keys,
+            changing_keys: Mutex::default(),
+            outbound,
+            workspaces,
+            sandbox,
+            sources,
+            loader,
+            collections: ArcSwap::from_pointee(collections),
+            mcp_servers,
+            users,
+            mcp_registrations: Mutex::default(),
+            lock: shared_lock,
+            registered: ArcSwap::from_pointee(registered),
+            changing: Mutex::default(),
+            fetch_locks: FetchLocks::default(),
+            documents_pending: Notify::new(),
+            store,
+            replica,
+            blobs,
+            usage,
+            background: TaskTracker::new(),
+            leaving: CancellationToken::new(),
+            draining: CancellationToken::new(),
+            closing: CancellationToken::new(),
+            state_lock: ArcSwapOption::from_pointee(state_lock),
+        });
+        gateway.mcp_servers.configure(&gateway.config());
+        gateway.start_background();
+        Ok(gateway)
+    }
+}
