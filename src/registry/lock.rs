@@ -21,7 +21,8 @@ pub use self::injection_scan::{escape_hidden, injection_findings};
 pub use self::pin::Pin;
 pub use self::quarantine::Quarantined;
 
-use super::{Snapshot, offered_name};
+use super::Snapshot;
+use super::build::offered_name;
 use crate::config::ToolsConfig;
 use crate::core::call::CallKind;
 use crate::tool::BUILTIN;

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use super::{Building, RegistryError, Snapshot};
+use super::build::Building;
+use super::{RegistryError, Snapshot};
 use crate::core::call::CallKind;
 use crate::core::error::{CallError, ErrorCode};
 use crate::tool::Tool;

@@ -1,10 +1,13 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::lock::Pin;
 use super::*;
-use crate::core::call::{Arguments, CallContext, Target};
+use crate::config::{ToolOverride, ToolsConfig};
+use crate::core::call::{Arguments, CallContext, CallKind, Target};
+use crate::infra::metrics::Metrics;
 use crate::tool::tests::Silent;
-use crate::tool::{ArgumentSchema, Parameters};
+use crate::tool::{ArgumentSchema, Metadata, Parameters, SourceTools, ToolDefinition};
 
 fn definition(name: &str, source: &str) -> ToolDefinition {
     let metadata = Metadata { name: name.into(), source: source.into(), ..Metadata::default() };
