@@ -1,0 +1,288 @@
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use rust_decimal::Decimal;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+use super::{McpOAuth, McpPrefix, check_http};
+use crate::config::Secret;
+use crate::config::breaker::BreakerOverrides;
+use crate::config::check::Findings;
+use crate::config::identity::{ExchangeSettings, Identity};
+use crate::config::schema::Money;
+use crate::config::tools::{TOOL_NAME_RULE, is_tool_name};
+
+/// One server: a program to start, or a URL.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct McpServerSettings {
+    /// The program to start, with MCP over its standard input and output.
+    pub command: Option<String>,
+    pub args: Vec<String>,
+    /// The program's environment, in addition to a few variables such as `PATH` and `HOME`: no others are passed on.
+    pub env: BTreeMap<String, Secret>,
+    /// The working directory of the program.
+    pub cwd: Option<PathBuf>,
+    /// The server's URL; its host must be in `outbound.mcp_allowed_domains`.
+    pub url: Option<Url>,
+    /// Non-public addresses and address ranges (CIDR) that this server, its token server and its sign-in may have, in
+    /// addition to those of `outbound.allow_networks`.
+    pub allow_networks: Vec<String>,
+    pub transport: McpTransport,
+    /// Sent with every request.
+    pub headers: BTreeMap<String, Secret>,
+    /// Like `headers`, with `${name}` replaced by the caller's own tokens (C12).
+    pub headers_template: BTreeMap<String, String>,
+    /// Sent as `Authorization: Bearer`.
+    pub token: Option<Secret>,
+    /// Client credentials of this server; by default those of `mcp.oauth` where `requires_auth` is set.
+    pub oauth: Option<McpOAuth>,
+    /// The server requires a token (A49).
+    pub requires_auth: bool,
+    /// The sign-in of users, for a server that requires one and has no other credentials here.
+    pub sign_in: McpSignIn,
+    /// As whom its tools are called. With `per_user`, other credentials here only list them.
+    pub identity: Identity,
+    pub exchange: ExchangeSettings,
+    /// Prefix of the tools' names instead of the server's name.
+    pub alias: Option<String>,
+    pub prefix: Option<McpPrefix>,
+    /// Only tools whose names match one of these; `*` matches any text. Empty: all.
+    pub include: Vec<String>,
+    /// Excludes tools whose names match one of these.
+    pub exclude: Vec<String>,
+    /// Trust hints that relax a tool's checks: `readOnlyHint`, `idempotentHint`, `destructiveHint: false`.
+    pub trusted: bool,
+    /// Disable the server.
+    pub disabled: bool,
+    pub category: String,
+    pub labels: Vec<String>,
+    /// The caller must have one of these roles; empty: no role required.
+    pub roles: Vec<String>,
+    /// Calls per minute for each caller and tool, and each for reading resources, for prompts and for completions;
+    /// `limits.mcp_tool_rate_limit` by default.
+    pub rate_limit: Option<u32>,
+    /// Settings of the server's circuit breaker that differ from `breaker`.
+    pub breaker: BreakerOverrides,
+    /// Price of one call of a tool in USD.
+    #[schemars(with = "Money")]
+    pub cost_per_use: Decimal,
+    /// Maximum duration of one call, in seconds.
+    pub timeout_seconds: u32,
+    /// Maximum time from start to the list of its tools, in seconds.
+    pub connect_timeout_seconds: u32,
+    /// Maximum size of a message of the server, in bytes.
+    pub max_message_bytes: usize,
+    /// Maximum tokens of the text of one result that a model gets; what is longer is cut. Budgets limit it further. A
+    /// tool's own limit is in `tools.overrides`.
+    pub max_text_tokens: u64,
+    /// Maximum size of one result, in bytes; a larger one is refused.
+    pub max_output_bytes: usize,
+    /// The revision of the protocol that is used; by default the newest that the server supports, and for a client of an
+    /// older revision one of those with a handshake, so that the server can send requests to it.
+    pub revision: Option<McpRevision>,
+    /// Which calls share one session with the server; a session may keep state from its calls.
+    pub share: McpShare,
+    /// Maximum sessions of callers with the server at once, and half as many of one caller; by default 64 of a
+    /// program, each a process of its own, and 1 000 over HTTP. A further one ends an idle session.
+    pub max_sessions: Option<usize>,
+    /// A session without a call for this long ends, in seconds.
+    pub session_idle_seconds: u32,
+}
+
+/// Default for the maximum of sessions with a server.
+const MAX_PROGRAMS: usize = 64;
+const MAX_HTTP_SESSIONS: usize = 1_000;
+
+/// Which calls share one session with a server.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum McpShare {
+    /// Those of one client session of one caller; without a client session, those with the caller's `session_id`.
+    #[default]
+    Never,
+    /// Those of all callers of a tenant.
+    Tenant,
+    /// All.
+    All,
+}
+
+impl Default for McpServerSettings {
+    fn default() -> Self {
+        Self {
+            command: None,
+            args: Vec::new(),
+            env: BTreeMap::new(),
+            cwd: None,
+            url: None,
+            allow_networks: Vec::new(),
+            transport: McpTransport::Auto,
+            headers: BTreeMap::new(),
+            headers_template: BTreeMap::new(),
+            token: None,
+            oauth: None,
+            requires_auth: false,
+            sign_in: McpSignIn::default(),
+            identity: Identity::Shared,
+            exchange: ExchangeSettings::default(),
+            alias: None,
+            prefix: None,
+            include: Vec::new(),
+            exclude: Vec::new(),
+            trusted: false,
+            disabled: false,
+            category: "mcp".into(),
+            labels: Vec::new(),
+            roles: Vec::new(),
+            rate_limit: None,
+            breaker: BreakerOverrides::default(),
+            cost_per_use: Decimal::ZERO,
+            timeout_seconds: 30,
+            connect_timeout_seconds: 30,
+            max_message_bytes: 4 << 20,
+            max_text_tokens: 8_000,
+            max_output_bytes: 1 << 20,
+            revision: None,
+            share: McpShare::Never,
+            max_sessions: None,
+            session_idle_seconds: 1_800,
+        }
+    }
+}
+
+/// The transport of a server with a URL.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum McpTransport {
+    /// Streamable HTTP, and where the server does not support it, HTTP with SSE.
+    #[default]
+    Auto,
+    StreamableHttp,
+    /// HTTP with SSE, of revision 2024-11-05.
+    Sse,
+}
+
+/// A revision of the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum McpRevision {
+    #[serde(rename = "2024-11-05")]
+    V2024_11_05,
+    #[serde(rename = "2025-03-26")]
+    V2025_03_26,
+    #[serde(rename = "2025-06-18")]
+    V2025_06_18,
+    #[serde(rename = "2025-11-25")]
+    V2025_11_25,
+    #[serde(rename = "2026-07-28")]
+    V2026_07_28,
+}
+
+/// A user's sign-in (OAuth 2.1, authorization code): `POST /tools/mcp/{name}/sign_in`. Nothing is required here if
+/// the authorization server registers clients itself.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct McpSignIn {
+    /// Of a client registered in advance.
+    pub client_id: Option<String>,
+    /// Sent to the token endpoint of `issuer` only.
+    pub client_secret: Option<Secret>,
+    /// The expected authorization server; by default any that the server names.
+    pub issuer: Option<String>,
+    /// URL of a document that describes the client; by default the gateway's own where `server.mcp.public_url` is
+    /// https.
+    pub client_metadata_url: Option<Url>,
+    /// The requested scopes; by default those that the server requests.
+    pub scopes: Vec<String>,
+}
+
+impl McpSignIn {
+    fn check(&self, at: impl Fn(&str) -> String, findings: &mut Findings) {
+        if self.client_secret.is_some() && (self.client_id.is_none() || self.issuer.is_none()) {
+            let advice = "set `client_id` and `issuer`: the secret is sent only to that issuer";
+            findings.add(at("client_secret"), "needs the client and the issuer it belongs to", advice);
+        }
+        if self.client_metadata_url.as_ref().is_some_and(|url| url.scheme() != "https") {
+            findings.add(
+                at("client_metadata_url"),
+                "is not an https address",
+                "authorization servers accept only https",
+            );
+        }
+        findings.names(&at("scopes"), &self.scopes);
+    }
+}
+
+impl McpServerSettings {
+    /// Maximum sessions of callers at once.
+    pub fn max_sessions(&self) -> usize {
+        self.max_sessions.unwrap_or(if self.command.is_some() { MAX_PROGRAMS } else { MAX_HTTP_SESSIONS })
+    }
+
+    pub(super) fn check(&self, setting: &str, findings: &mut Findings) {
+        let at = |key: &str| format!("{setting}.{key}");
+        match (&self.command, &self.url) {
+            (None, None) => findings.add(setting, "needs `command` or `url`", "set the program to start, or the URL"),
+            (Some(_), Some(_)) => findings.add(setting, "has both `command` and `url`", "remove one of them"),
+            (Some(command), None) => findings.name(&at("command"), command),
+            (None, Some(url)) => check_http(url, &at("url"), findings),
+        }
+        if self.command.is_some() && !(self.headers.is_empty() && self.headers_template.is_empty()) {
+            findings.add(at("headers"), "headers are not sent to a program", "set variables in `env`");
+        }
+        findings.networks(&at("allow_networks"), &self.allow_networks);
+        if self.command.is_some() && !self.allow_networks.is_empty() {
+            findings.add(at("allow_networks"), "a program is not reached over the network", "remove it");
+        }
+        if let Some(oauth) = &self.oauth {
+            check_http(&oauth.token_url, &at("oauth.token_url"), findings);
+        }
+        self.sign_in.check(|key| at(&format!("sign_in.{key}")), findings);
+        if self.alias.as_ref().is_some_and(|alias| !is_tool_name(alias)) {
+            findings.add(at("alias"), "is not a valid server name", TOOL_NAME_RULE);
+        }
+        findings.name(&at("category"), &self.category);
+        findings.names(&at("labels"), &self.labels);
+        findings.names(&at("roles"), &self.roles);
+        findings.names(&at("include"), &self.include);
+        findings.names(&at("exclude"), &self.exclude);
+        findings.above_zero_or_none(&at("rate_limit"), self.rate_limit);
+        self.breaker.check(&at("breaker"), findings);
+        if self.cost_per_use < Decimal::ZERO {
+            findings.add(at("cost_per_use"), "must not be below zero", "set an amount in USD, such as 0.001");
+        }
+        findings.duration(&at("timeout_seconds"), self.timeout_seconds.into());
+        findings.duration(&at("connect_timeout_seconds"), self.connect_timeout_seconds.into());
+        findings.above_zero(&at("max_message_bytes"), self.max_message_bytes);
+        findings.above_zero(&at("max_text_tokens"), self.max_text_tokens);
+        findings.above_zero(&at("max_output_bytes"), self.max_output_bytes);
+        if self.transport == McpTransport::Sse && self.revision == Some(McpRevision::V2026_07_28) {
+            findings.add(at("revision"), "does not have the transport `sse`", "remove one of the two");
+        }
+        if let Some(max) = self.max_sessions {
+            findings.above_zero(&at("max_sessions"), max);
+        }
+        findings.duration(&at("session_idle_seconds"), self.session_idle_seconds.into());
+        if self.share != McpShare::Never && !self.headers_template.is_empty() {
+            let advice = "remove one of the two: with `headers_template` each caller has its own credentials";
+            findings.add(at("share"), "callers with their own credentials cannot share a session", advice);
+        }
+        self.exchange.check(self.identity, &at("exchange"), findings);
+        if self.identity != Identity::Shared {
+            self.check_identity(at, findings);
+        }
+    }
+
+    /// Where callers have their own credentials.
+    fn check_identity(&self, at: impl Fn(&str) -> String, findings: &mut Findings) {
+        if self.command.is_some() {
+            let advice = "remove it: a program takes no sign-in, and gets credentials by `env`";
+            findings.add(at("identity"), "callers have their own only at a server with a `url`", advice);
+        }
+        if self.share != McpShare::Never {
+            let advice = "remove one of the two: with this `identity` each caller has its own credentials";
+            findings.add(at("share"), "callers with their own credentials cannot share a session", advice);
+        }
+    }
+}
