@@ -1,38 +1,37 @@
 //! The agent service: starts runs, and keeps the state that they share.
 
+mod offer;
 mod outcome;
 mod own_requests;
 mod request;
 
-use std::collections::BTreeMap;
+use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
-use std::{fmt, iter};
 
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt};
 use thiserror::Error;
-use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::Semaphore;
 
 use super::catalog::Catalog;
 use super::client_calls;
 use super::front_matter::UnusableFile;
 use super::plan::{NewPlan, Plans};
 use super::run_recorder::RunRecorder;
-use super::skill_tool::{SKILL, SkillWorkspace, WithSkills};
-use super::subagents::{self, SubAgents};
-use super::toolbox::{CodeMode, OfTenant, Shortlist, shortlist};
+use super::subagents;
+use super::toolbox::OfTenant;
 use super::usage::UsageByAgent;
 use super::{
-    Agent, Event, Message, Model, Prompts, RunInput, RunUsage, ToolDescription, Toolbox, UnreadablePrompt, context,
-    models, prompts,
+    Agent, Event, Message, Model, Prompts, RunInput, RunUsage, ToolDescription, UnreadablePrompt, context, models,
+    prompts,
 };
 use crate::config::{AgentConfig, AgentProfile, PlannerConfig, TenantConfig};
 use crate::core::call::Caller;
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
 
+use self::offer::{Offer, offer};
 use self::outcome::Outcome;
 
 pub use self::request::{AgentRequest, Pauses};
@@ -271,55 +270,6 @@ impl AgentService {
         Err(CallError::new(ErrorCode::InvalidRequest, message).with_alternatives(self.catalog.models(tenant).await?))
     }
 
-    /// The tools of the run: those of the request, as many as the model accepts, `Skill` where the tenant has skills, and
-    /// `Task` where the agent may start sub-agents.
-    async fn offer(self: &Arc<Self>, request: &AgentRequest, history: &[Message]) -> Result<Offer, CallError> {
-        let types = match request.depth < subagents::MAX_DEPTH {
-            true => self.catalog.subagents(&request.profile.subagents),
-            false => BTreeMap::new(),
-        };
-        let tenant = self.catalog.tenant(&request.caller.tenant).await?;
-        let skills = match request.profile.tools.admits(SKILL) {
-            true => self.catalog.skills_of(&tenant).await?,
-            false => BTreeMap::new(),
-        };
-        let others = usize::from(!types.is_empty()) + usize::from(!skills.is_empty());
-        let (mut toolbox, mut tools) = match request.profile.code_mode {
-            true => {
-                let code_mode = CodeMode { toolbox: Arc::clone(&request.toolbox) };
-                let tools = code_mode.tools().await;
-                (Arc::new(code_mode) as Arc<dyn Toolbox>, tools)
-            }
-            false => offer(&self.gateway, request, history, others).await,
-        };
-        if !skills.is_empty() {
-            let with_skills = WithSkills { offered: toolbox, skills, workspace: self.workspace_of(request) };
-            tools.insert(0, with_skills.description());
-            toolbox = Arc::new(with_skills);
-        }
-        let (toolbox, tools, started) = if types.is_empty() {
-            (toolbox, tools, None)
-        } else {
-            let models = self.catalog.models(&tenant).await?;
-            let (events, started) = mpsc::unbounded_channel();
-            let with_task = SubAgents::new(self, request, types, models, toolbox, events);
-            let tools = iter::once(with_task.description()).chain(tools).collect();
-            (Arc::new(with_task) as Arc<dyn Toolbox>, tools, Some(started))
-        };
-        let toolbox = match &request.layer {
-            Some(layer) => layer.over(toolbox),
-            None => toolbox,
-        };
-        Ok(Offer { toolbox, tools, started })
-    }
-
-    fn workspace_of(&self, request: &AgentRequest) -> Option<SkillWorkspace> {
-        let session = request.session.as_deref()?;
-        let session = self.gateway.pipeline.sessions.prepare(&request.caller, session).ok()?;
-        let name = session.workspace_name().to_owned();
-        Some(SkillWorkspace { workspaces: self.gateway.workspaces().clone(), name })
-    }
-
     /// The conversation so far: the client's messages, and what its paused runs did; documents as far as the model reads them.
     async fn history(&self, request: &AgentRequest) -> Result<Vec<Message>, CallError> {
         let (store, messages) = (self.gateway.store(), request.messages.clone());
@@ -375,31 +325,6 @@ pub fn profile(config: &AgentConfig, name: &str) -> Result<Arc<AgentProfile>, Ca
             Err(CallError::new(ErrorCode::InvalidRequest, message).with_alternatives(names))
         }
     }
-}
-
-/// What a run may call.
-struct Offer {
-    toolbox: Arc<dyn Toolbox>,
-    tools: Vec<ToolDescription>,
-    /// What happens to its sub-agents.
-    started: Option<UnboundedReceiver<Event>>,
-}
-
-/// The toolbox and its tools, as many as the model accepts beside `others`. If the tools cannot be listed, the run logs it and
-/// continues without them (A68).
-async fn offer(
-    gateway: &Gateway,
-    request: &AgentRequest,
-    history: &[Message],
-    others: usize,
-) -> (Arc<dyn Toolbox>, Vec<ToolDescription>) {
-    let Ok(all) = request.toolbox.list().await else { return (Arc::clone(&request.toolbox), Vec::new()) };
-    let others = request.client_tools.len() + others;
-    let (count, remaining) = (all.len(), request.profile.max_tools.saturating_sub(others));
-    let tools = shortlist(all, remaining, history);
-    let left_out = count.saturating_sub(tools.len());
-    gateway.pipeline.settlement.metrics.record_tools_left_out(&request.agent, left_out);
-    (Arc::new(Shortlist { tools: tools.clone(), toolbox: Arc::clone(&request.toolbox) }), tools)
 }
 
 /// Tokens and cost of the whole run are those of its sub-agents too; turns and calls are its own.

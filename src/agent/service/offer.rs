@@ -1,0 +1,95 @@
+//! What a run may call.
+
+use std::collections::BTreeMap;
+use std::iter;
+use std::sync::Arc;
+
+use tokio::sync::mpsc::{self, UnboundedReceiver};
+
+use super::{AgentRequest, AgentService};
+use crate::agent::skill_tool::{SKILL, SkillWorkspace, WithSkills};
+use crate::agent::subagents::{self, SubAgents};
+use crate::agent::toolbox::{CodeMode, Shortlist, shortlist};
+use crate::agent::{Event, Message, ToolDescription, Toolbox};
+use crate::core::error::CallError;
+use crate::gateway::Gateway;
+
+/// What a run may call.
+pub(super) struct Offer {
+    pub(super) toolbox: Arc<dyn Toolbox>,
+    pub(super) tools: Vec<ToolDescription>,
+    /// What happens to its sub-agents.
+    pub(super) started: Option<UnboundedReceiver<Event>>,
+}
+
+impl AgentService {
+    /// The tools of the run: those of the request, as many as the model accepts, `Skill` where the tenant has skills, and
+    /// `Task` where the agent may start sub-agents.
+    pub(super) async fn offer(
+        self: &Arc<Self>,
+        request: &AgentRequest,
+        history: &[Message],
+    ) -> Result<Offer, CallError> {
+        let types = match request.depth < subagents::MAX_DEPTH {
+            true => self.catalog.subagents(&request.profile.subagents),
+            false => BTreeMap::new(),
+        };
+        let tenant = self.catalog.tenant(&request.caller.tenant).await?;
+        let skills = match request.profile.tools.admits(SKILL) {
+            true => self.catalog.skills_of(&tenant).await?,
+            false => BTreeMap::new(),
+        };
+        let others = usize::from(!types.is_empty()) + usize::from(!skills.is_empty());
+        let (mut toolbox, mut tools) = match request.profile.code_mode {
+            true => {
+                let code_mode = CodeMode { toolbox: Arc::clone(&request.toolbox) };
+                let tools = code_mode.tools().await;
+                (Arc::new(code_mode) as Arc<dyn Toolbox>, tools)
+            }
+            false => offer(&self.gateway, request, history, others).await,
+        };
+        if !skills.is_empty() {
+            let with_skills = WithSkills { offered: toolbox, skills, workspace: self.workspace_of(request) };
+            tools.insert(0, with_skills.description());
+            toolbox = Arc::new(with_skills);
+        }
+        let (toolbox, tools, started) = if types.is_empty() {
+            (toolbox, tools, None)
+        } else {
+            let models = self.catalog.models(&tenant).await?;
+            let (events, started) = mpsc::unbounded_channel();
+            let with_task = SubAgents::new(self, request, types, models, toolbox, events);
+            let tools = iter::once(with_task.description()).chain(tools).collect();
+            (Arc::new(with_task) as Arc<dyn Toolbox>, tools, Some(started))
+        };
+        let toolbox = match &request.layer {
+            Some(layer) => layer.over(toolbox),
+            None => toolbox,
+        };
+        Ok(Offer { toolbox, tools, started })
+    }
+
+    fn workspace_of(&self, request: &AgentRequest) -> Option<SkillWorkspace> {
+        let session = request.session.as_deref()?;
+        let session = self.gateway.pipeline.sessions.prepare(&request.caller, session).ok()?;
+        let name = session.workspace_name().to_owned();
+        Some(SkillWorkspace { workspaces: self.gateway.workspaces().clone(), name })
+    }
+}
+
+/// The toolbox and its tools, as many as the model accepts beside `others`. If the tools cannot be listed, the run logs it and
+/// continues without them (A68).
+pub(super) async fn offer(
+    gateway: &Gateway,
+    request: &AgentRequest,
+    history: &[Message],
+    others: usize,
+) -> (Arc<dyn Toolbox>, Vec<ToolDescription>) {
+    let Ok(all) = request.toolbox.list().await else { return (Arc::clone(&request.toolbox), Vec::new()) };
+    let others = request.client_tools.len() + others;
+    let (count, remaining) = (all.len(), request.profile.max_tools.saturating_sub(others));
+    let tools = shortlist(all, remaining, history);
+    let left_out = count.saturating_sub(tools.len());
+    gateway.pipeline.settlement.metrics.record_tools_left_out(&request.agent, left_out);
+    (Arc::new(Shortlist { tools: tools.clone(), toolbox: Arc::clone(&request.toolbox) }), tools)
+}
