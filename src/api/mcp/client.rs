@@ -12,6 +12,7 @@ use rmcp::model::{
     ProgressToken, ServerNotification,
 };
 use serde_json::{Value, json};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -199,10 +200,23 @@ impl ClientPeer for Client {
     }
 
     fn log(&self, message: LogMessage) {
-        if self.log_level.is_some_and(|least| message.level >= least)
-            && let Some(notification) = log_notification(message)
-        {
-            _ = self.events.try_send(notification);
+        if self.log_level.is_none_or(|least| message.level < least) {
+            return;
+        }
+        match self.events.try_reserve() {
+            Ok(place) => {
+                if let Some(notification) = log_notification(message) {
+                    place.send(notification);
+                }
+            }
+            // A client that is too slow misses some of them.
+            Err(TrySendError::Full(())) => {}
+            // The request ended while its server sent the message, which belongs to the session then.
+            Err(TrySendError::Closed(())) => {
+                if let Some((session, _)) = &self.session {
+                    session.log(message);
+                }
+            }
         }
     }
 

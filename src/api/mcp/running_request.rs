@@ -50,17 +50,18 @@ pub(super) enum Step {
 impl RunningRequest {
     /// Notifications come before the outcome that follows them. Cancel-safe. Must not be called after the end.
     pub(super) async fn next(&mut self) -> Step {
-        tokio::select! {
+        let outcome = tokio::select! {
             biased;
-            Some(notification) = self.client_events.events.recv() => Step::Notify(notification),
-            Some(question) = self.client_events.questions.recv() => Step::Ask(question),
-            outcome = &mut self.work => match self.client_events.events.try_recv() {
-                Ok(notification) => {
-                    self.work = std::future::ready(outcome).boxed();
-                    Step::Notify(notification)
-                }
-                Err(_none) => Step::End(outcome),
-            }
+            Some(notification) = self.client_events.events.recv() => return Step::Notify(notification),
+            Some(question) = self.client_events.questions.recv() => return Step::Ask(question),
+            outcome = &mut self.work => outcome,
+        };
+        self.work = std::future::ready(outcome).boxed();
+        // Another task may be sending a notification now: it still comes, or its sender learns that it is too late.
+        self.client_events.events.close();
+        match self.client_events.events.recv().await {
+            Some(notification) => Step::Notify(notification),
+            None => Step::End((&mut self.work).await),
         }
     }
 
@@ -210,5 +211,38 @@ impl StatelessRequest {
                 None
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::client::Client;
+    use super::*;
+    use crate::core::caller::Owner;
+    use crate::core::peer::{Answers, ClientPeer, LogLevel, LogMessage};
+
+    fn line(text: &str) -> LogMessage {
+        LogMessage { level: LogLevel::Warning, logger: None, data: json!(text) }
+    }
+
+    #[tokio::test]
+    async fn a_log_line_that_comes_after_the_end_of_its_call_is_for_the_session() {
+        let session = McpSession::new(Owner::gateway());
+        let level = Some(LogLevel::Info);
+        let (client, client_events) = Client::new(Owner::gateway(), json!({}), None, level, Answers::new());
+        let client = client.in_session(&session);
+        let work = std::future::ready(Ok(ServerResult::empty(()))).boxed();
+        let mut running = RunningRequest { work, client_events };
+        client.log(line("during the call"));
+        assert!(matches!(running.next().await, Step::Notify(_)));
+        assert!(matches!(running.next().await, Step::End(Ok(_))));
+        client.log(line("late"));
+        drop(running);
+        client.log(line("later"));
+        let mut of_session = session.is_ready().unwrap();
+        let received: Vec<_> = std::iter::from_fn(|| of_session.try_recv().ok()).collect();
+        assert_eq!(received, [line("late"), line("later")]);
     }
 }
