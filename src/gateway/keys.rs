@@ -1,6 +1,7 @@
 //! Keys that administrators create, rotate and revoke. The copy in memory by which requests are authenticated follows the
 //! store: at once what this gateway changes, within [`KEYS_POLL`] what other replicas do.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -14,7 +15,7 @@ use crate::core::error::{CallError, ErrorCode};
 use crate::infra::auth::{check_identity, new_token};
 use crate::infra::store::{MAX_KEYS, NewManagedKey, StoreError, StoredKey};
 
-/// How often it is looked whether another replica changed keys.
+/// How often it is looked whether another replica changed keys, and whether those of open streams have ended.
 const KEYS_POLL: Duration = Duration::from_secs(1);
 
 /// How often the store gets the last uses of keys.
@@ -166,6 +167,18 @@ impl Gateway {
         let stored = self.store.revoke_managed_key(id).await?.ok_or_else(|| unknown(id))?;
         self.keys.put(&stored);
         Ok(self.with_last_use(stored))
+    }
+
+    /// Returns when the key of a caller was revoked or has expired; never for a caller with other credentials. For
+    /// streams that wait for events long after their request was accepted.
+    pub(crate) fn key_ended(&self, caller: &Caller) -> impl Future<Output = ()> + Send + use<> {
+        let (keys, id) = (Arc::clone(&self.keys), caller.key_id.clone());
+        async move {
+            let Some(id) = id else { return std::future::pending().await };
+            while keys.is_active(&id) {
+                tokio::time::sleep(KEYS_POLL).await;
+            }
+        }
     }
 
     /// Looks every second whether another replica changed keys, and takes them over.

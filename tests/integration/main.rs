@@ -90,6 +90,7 @@ mod reload;
 mod repeated;
 mod resources;
 mod results;
+mod revoked_keys;
 mod round_trip;
 mod sandbox;
 mod sandbox_worker;

@@ -134,7 +134,8 @@ pub(crate) async fn events(
 ) -> Result<Response, CallError> {
     let after = event_stream::last_event_id(&headers)?.or(after);
     if let Some(log) = runs.events(&origin.caller.key, &id) {
-        return Ok(event_stream::respond_logged(log.follow(after).map(|event| LoggedFrame::from(&*event))));
+        let events = log.follow(after).take_until(gateway.key_ended(&origin.caller));
+        return Ok(event_stream::respond_logged(events.map(|event| LoggedFrame::from(&*event))));
     }
     let run = gateway.store().conversation_run(&origin.caller.key, &id).await.map_err(CallError::from)?;
     let run = run.ok_or_else(|| unknown_run(&id))?;

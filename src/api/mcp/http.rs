@@ -289,10 +289,10 @@ fn get(server: &Arc<McpServer>, origin: &RequestMeta, parts: &Parts) -> Result<R
     let (_, session) = own_session(server, origin, headers)?;
     let _active = session.active();
     let ended = session.ended().clone();
-    let draining = server.draining.clone();
-    // A stream that only waits for events must not delay shutdown.
+    let (draining, key_ended) = (server.draining.clone(), server.gateway.key_ended(&origin.caller));
+    // A stream that only waits for events must not delay shutdown, nor go on without its caller's key.
     let until = async move {
-        tokio::select! { () = ended.cancelled() => {} () = draining.cancelled() => {} }
+        tokio::select! { () = ended.cancelled() => {} () = draining.cancelled() => {} () = key_ended => {} }
     };
     if let Some(last) = headers.get(&LAST_EVENT) {
         // An unknown id gets an empty stream: after an error, clients would repeat the request without end.

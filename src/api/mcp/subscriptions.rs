@@ -1,6 +1,7 @@
 //! Notifies clients of changes: to lists of tools, resources and prompts, and to resources that they subscribed to.
 
 use std::collections::{BTreeSet, HashMap};
+use std::pin::pin;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
@@ -204,7 +205,8 @@ pub(super) async fn notify_session(server: Arc<McpServer>, caller: Arc<Caller>, 
     session.subscriptions.end(server.gateway.mcp_servers()).await;
 }
 
-/// Serves `subscriptions/listen` of 2026-07-28: notifies its client until it disconnects or the service stops.
+/// Serves `subscriptions/listen` of 2026-07-28: notifies its client until it disconnects, its key is revoked or
+/// has expired, or the service stops.
 pub(super) async fn listen(
     server: Arc<McpServer>,
     call: CallContext,
@@ -231,11 +233,13 @@ pub(super) async fn listen(
     let mut watch = ListWatch::new(&server, &call.caller).await;
     let mut states: FuturesUnordered<_> =
         tasks.into_iter().flatten().map(FollowedTask::new).map(FollowedTask::next).collect();
+    let mut key_ended = pin!(server.gateway.key_ended(&call.caller));
     loop {
         let next = async {
             tokio::select! {
                 change = watch.next() => change.map(News::Change),
                 Some(followed) = states.next() => Some(News::Task(followed)),
+                () = &mut key_ended => None,
             }
         };
         let change = match server.draining.run_until_cancelled(next).await.flatten() {

@@ -118,6 +118,13 @@ impl ManagedKeys {
         self.known.load().get(id).cloned()
     }
 
+    /// Whether the key with this id is known not to be revoked, and has not expired.
+    pub fn is_active(&self, id: &str) -> bool {
+        let now = Timestamp::now();
+        let is_active = |key: Arc<ManagedKey>| !key.is_revoked && key.expires.is_none_or(|expires| expires > now);
+        self.check_age().is_ok() && self.get(id).is_some_and(is_active)
+    }
+
     /// Takes over all keys as they were in the store at `asked`, a moment of the [`boot_clock`] before they were read.
     pub fn replace(&self, stored: &[StoredKey], asked: Duration) {
         let _changing = self.changing.lock();

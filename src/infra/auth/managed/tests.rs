@@ -89,8 +89,11 @@ fn ended_keys_and_tokens_are_refused_with_the_reason() {
     let (key, token) = stored(&new_key_id());
     let keys = ManagedKeys::new(&[StoredKey { expires: Some(later), ..key.clone() }], false);
     assert!(sign_in(&keys, &token).is_ok());
+    assert!(keys.is_active(&key.id) && !keys.is_active(&new_key_id()));
     keys.put(&StoredKey { expires: Some(ago), ..key.clone() });
-    assert!(refusal(&keys, &token).contains("has expired"));
+    assert!(refusal(&keys, &token).contains("has expired") && !keys.is_active(&key.id));
+    keys.put(&StoredKey { revoked: Some(ago), ..key.clone() });
+    assert!(!keys.is_active(&key.id));
     keys.put(&StoredKey { revoked: Some(ago), expires: Some(ago), ..key.clone() });
     assert!(refusal(&keys, &token).contains("was revoked"));
 
@@ -118,6 +121,7 @@ fn a_copy_that_is_not_confirmed_for_too_long_accepts_no_key() {
     age(MAX_AGE + Duration::from_secs(10));
     let error = sign_in(&shared, &token).unwrap_err();
     assert_eq!(error.code(), ErrorCode::Overloaded);
+    assert!(!shared.is_active(&key.id));
     shared.confirm(boot_clock::now());
     assert!(sign_in(&shared, &token).is_ok());
     // An answer that was asked for earlier and arrived later makes it no older.
