@@ -11,6 +11,9 @@ use crate::journals::{MAX_JOURNAL_BYTES, Reading};
 /// Readings of clocks that are recorded.
 pub const MAX_CLOCK_READINGS: u32 = 10_000;
 
+/// What a reading of random bytes takes besides them: a program may read one byte at a time.
+const RANDOM_READING_BYTES: usize = 64;
+
 /// Of one run, from the start of its instance on. By default it records.
 #[derive(Debug, Default)]
 pub struct Tape(Mutex<State>);
@@ -22,6 +25,7 @@ struct State {
     /// What it has read since it was last taken.
     recorded: Vec<Reading>,
     clock_readings: u32,
+    /// Of the readings of random bytes.
     random_bytes: usize,
     /// Nothing is recorded any more, and why.
     end: Option<ReadStanding>,
@@ -147,7 +151,7 @@ impl State {
         if self.end.is_some() {
             return;
         }
-        self.random_bytes = self.random_bytes.saturating_add(bytes.len());
+        self.random_bytes = self.random_bytes.saturating_add(bytes.len() + RANDOM_READING_BYTES);
         match self.random_bytes > MAX_JOURNAL_BYTES {
             true => self.stop(ReadStanding::TooManyBytes),
             false => self.recorded.push(Reading::Random(bytes.to_vec())),
@@ -272,6 +276,12 @@ mod tests {
             tape.random(&mut vec![0; MAX_JOURNAL_BYTES / 2 + 1], |_| Ok::<_, ()>(())).unwrap();
         }
         assert_eq!(tape.take().standing, ReadStanding::TooManyBytes);
+        let tape = Tape::default();
+        for _ in 0..=MAX_JOURNAL_BYTES / RANDOM_READING_BYTES {
+            tape.random(&mut [], |_| Ok::<_, ()>(())).unwrap();
+        }
+        let read = tape.take();
+        assert_eq!((read.standing, read.readings.len()), (ReadStanding::TooManyBytes, 0), "of however few bytes each");
         let tape = Tape::default();
         tape.switch_off();
         tape.real(1);
