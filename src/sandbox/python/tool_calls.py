@@ -169,7 +169,7 @@ def _error_of(error):
         code = known["code"]
     except (ValueError, TypeError, KeyError):
         # Of the interpreter's own host: a text.
-        return ToolError(kind, message)
+        return (UnknownToolError if kind == "unknown_tool" else ToolError)(kind, message)
     wait_ms = known.get("retry_after_ms")
     return (UnknownToolError if code == "unknown_tool" else ToolError)(
         code,

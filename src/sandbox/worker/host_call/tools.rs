@@ -32,6 +32,8 @@ const MAX_OPEN_BYTES: usize = 2 << 20;
 /// A program needs no more descriptions than calls, and searches take the gateway longest.
 const MAX_DESCRIPTIONS: u32 = 1_000;
 const MAX_SEARCHES: u32 = 100;
+/// Maximum length of a tool's name, and so of its identifier.
+const MAX_NAME: usize = 64;
 /// Longer than any run.
 const MAX_WAIT: Duration = Duration::from_secs(86_400);
 
@@ -143,6 +145,7 @@ impl Tools {
 
     fn start(&mut self, link: &ToolLink, frame: ToolFrame<'_>) -> Result<u32, Refusal> {
         let Some(tool) = frame.tool else { return Err(("protocol", "the frame has no `tool`")) };
+        let tool = name(tool)?;
         let arguments = frame.args.map_or("{}", RawValue::get);
         if is_nested_deeper(arguments.as_bytes(), MAX_NESTING) {
             return Err(("invalid_arguments", "the arguments are nested deeper than 64 levels"));
@@ -157,7 +160,7 @@ impl Tools {
         take(&mut self.calls_left, "the run has made as many calls as it may")?;
         let ordinal = self.calls;
         self.calls += 1;
-        let question = ToolQuestion::Call { ordinal, tool: tool.into_owned(), arguments: arguments.to_owned() };
+        let question = ToolQuestion::Call { ordinal, tool, arguments: arguments.to_owned() };
         let number = self.send(link, question);
         self.open.push((number, arguments.len()));
         Ok(number)
@@ -260,12 +263,20 @@ fn take(left: &mut u32, refusal: &'static str) -> Result<(), Refusal> {
 /// What a frame of `describe` or `search` asks.
 fn question(frame: ToolFrame<'_>) -> Result<ToolQuestion, Refusal> {
     match frame {
-        ToolFrame { tool: Some(tool), .. } => Ok(ToolQuestion::Describe(tool.into_owned())),
-        ToolFrame { identifier: Some(identifier), .. } => Ok(ToolQuestion::DescribeIdentifier(identifier.into_owned())),
+        ToolFrame { tool: Some(tool), .. } => name(tool).map(ToolQuestion::Describe),
+        ToolFrame { identifier: Some(identifier), .. } => name(identifier).map(ToolQuestion::DescribeIdentifier),
         ToolFrame { query: Some(query), limit, .. } => {
             Ok(ToolQuestion::Search { query: query.into_owned(), limit: limit.unwrap_or(u32::MAX) })
         }
         _ => Err(("protocol", "the frame has no `tool`, `identifier` or `query`")),
+    }
+}
+
+/// The name of a tool, if a tool can have it. The gateway keeps the names of calls, which have no other bound.
+fn name(written: Cow<'_, str>) -> Result<String, Refusal> {
+    match written.len() > MAX_NAME {
+        true => Err(("unknown_tool", "no tool has a name of more than 64 bytes")),
+        false => Ok(written.into_owned()),
     }
 }
 

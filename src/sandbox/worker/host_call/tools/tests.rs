@@ -187,6 +187,11 @@ fn frames_and_calls_have_limits() {
     assert_eq!(run.kind(br#"{"v":1,"op":"start"}"#), "protocol", "no tool");
     assert_eq!(run.kind(br#"{"v":1,"op":"describe"}"#), "protocol");
     assert_eq!(run.kind(br#"{"v":1,"op":"list"}"#), "protocol");
+    let long_name = "t".repeat(65);
+    for member in [r#""start","tool""#, r#""describe","tool""#, r#""describe","identifier""#] {
+        let frame = format!(r#"{{"v":1,"op":{member}:"{long_name}"}}"#);
+        assert_eq!(run.kind(frame.as_bytes()), "unknown_tool", "{member}");
+    }
     let long = |bytes: usize| start(&format!(r#"{{"a":"{}"}}"#, "x".repeat(bytes)));
     assert_eq!(run.kind(&long((1 << 20) - 100)), "none");
     assert_eq!(run.kind(&long(1 << 20)), "too_large");
