@@ -89,6 +89,8 @@ class _Calls:
 
     def begin(self, call):
         if self.waiting or not self._start(call):
+            # What is no JSON is refused now, and not in the wait for another call.
+            _encoded(call._arguments)
             self.waiting.append(call)
 
     def _start(self, call):
@@ -153,11 +155,14 @@ def ask(operation, **fields):
 
     Raises `ToolError`."""
     frame = {"v": 1, "id": 0, "op": operation, **fields}
-    text = json.dumps(frame, ensure_ascii=False, allow_nan=False, default=_plain)
-    answer = json.loads(_host.call(text.encode()))
+    answer = json.loads(_host.call(_encoded(frame)))
     if answer["ok"]:
         return answer["value"]
     raise _error_of(answer["error"]) from None
+
+
+def _encoded(value):
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain).encode()
 
 
 def _error_of(error):

@@ -130,6 +130,11 @@ fn calls_run_in_parallel() {
         "r = tools.gather(tools.add(a=1, b=2), tools.add(a=3, b=0), return_exceptions=True)\n[r[0], r[1].code]";
     assert_eq!(run_with_tools(failing).result(), json!([{"sum": 3}, "rate_limited"]));
     assert_eq!(run_with_tools("tools.add.start(a=1, b=2).result()").result(), json!({"sum": 3}));
+    let no_json = "calls = [tools.add.start(a=1, b=2) for _ in range(33)]\ntry:\n  \
+                   tools.add.start(a=float('nan'), b=2)\nexcept ValueError:\n  calls = [call.result() for call in calls]\n\
+                   len(calls), calls[0]";
+    let expected = json!([33, {"sum": 3}]);
+    assert_eq!(run_with_tools(no_json).result(), expected, "refused where it is made, not in the wait for another");
 }
 
 #[test]
