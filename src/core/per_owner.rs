@@ -156,11 +156,15 @@ impl<K: Clone + Eq + Hash, V> PerOwner<K, V> {
         state.remove(&oldest)
     }
 
-    /// Removes the entry that would go for a new one of the owner in a full map, of those for which `may_go` is true.
-    pub fn remove_next_to_go(&self, owner: &Owner, may_go: impl Fn(&K, &V) -> bool) -> Option<V> {
-        let mut state = self.state.lock();
-        let next = state.next_to_go(owner, &may_go)?;
-        state.remove(&next)
+    /// All values, the least recently used first.
+    pub fn by_use(&self) -> Vec<V>
+    where
+        V: Clone,
+    {
+        let state = self.state.lock();
+        let mut entries: Vec<_> = state.entries.values().collect();
+        entries.sort_unstable_by_key(|entry| entry.used);
+        entries.into_iter().map(|entry| entry.value.clone()).collect()
     }
 
     pub fn for_each(&self, mut visit: impl FnMut(&mut V)) {
@@ -282,6 +286,7 @@ mod tests {
         assert_eq!(map.insert(&ann, 1, 10, any), Ok(vec![]));
         assert_eq!(map.insert(&ann, 2, 20, any), Ok(vec![]));
         assert_eq!(map.with(&1, |value| *value), Some(10));
+        assert_eq!(map.by_use(), [90, 20, 10]);
         assert_eq!(map.insert(&ann, 3, 30, any), Ok(vec![(2, 20)]));
         assert_eq!(map.insert(&ann, 4, 40, |key, _| *key != 1), Ok(vec![(3, 30)]));
         assert_eq!(map.insert(&ann, 5, 50, |_, _| false), Err(50));
@@ -309,19 +314,6 @@ mod tests {
         }
         let state = map.state.lock();
         assert_eq!((state.of_caller(&rival), state.entries.len()), (2, 8));
-    }
-
-    #[test]
-    fn what_makes_space_for_an_owner_is_its_own_or_of_an_owner_with_more() {
-        let map = PerOwner::new(8, 8);
-        for key in 0..3 {
-            map.insert(&owner(0, 0), key, key, any).unwrap();
-        }
-        map.insert(&owner(0, 1), 9, 9, any).unwrap();
-        assert_eq!(map.remove_next_to_go(&owner(0, 1), any), Some(0), "of the caller with three");
-        assert_eq!(map.remove_next_to_go(&owner(0, 1), any), Some(9), "its own: another would have fewer");
-        assert_eq!(map.remove_next_to_go(&owner(0, 0), |key, _| *key != 1), Some(2));
-        assert_eq!(map.remove_next_to_go(&owner(0, 0), |_, _| false), None);
     }
 
     #[test]

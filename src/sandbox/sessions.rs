@@ -16,6 +16,7 @@
 //! ```
 
 mod describe;
+mod eviction;
 mod run;
 mod session;
 mod table;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::timeout_at;
 
+use super::eviction::{Held, next_to_end};
 use super::session::{Ended, Session, SessionKey, Snapshot};
 use super::turn::{SessionUse, Turn};
 use crate::config::InterpreterSessionsConfig;
@@ -220,13 +221,14 @@ impl<I: SessionInstance> Sessions<I> {
     }
 
     /// Has a session hold these bytes until its next call, in place of others that nobody uses if there are not enough.
+    /// An owner gets no more than others have in that way.
     pub(super) fn hold(&self, session: &Session<I>, bytes: u64) -> bool {
         let owner = &session.key.owner;
         if bytes > self.memory.capacity() {
             return false;
         }
         loop {
-            {
+            let more = {
                 let mut state = session.state.lock();
                 if state.end.is_some() {
                     return false;
@@ -236,18 +238,27 @@ impl<I: SessionInstance> Sessions<I> {
                     less.shrink_to(bytes);
                     return true;
                 }
-                if let Some(more) = self.memory.try_acquire(owner, bytes.saturating_sub(held)) {
+                let more = bytes.saturating_sub(held);
+                if let Some(lease) = self.memory.try_acquire(owner, more) {
                     match &mut state.memory {
-                        Some(lease) => lease.extend(more),
-                        none => *none = Some(more),
+                        Some(held) => held.extend(lease),
+                        none => *none = Some(lease),
                     }
                     return true;
                 }
-            }
+                more
+            };
             let _changing = self.changing.lock();
-            let Some(other) = self.open.remove_next_to_go(owner, |_, other| other.is_unused()) else { return false };
+            let Some(other) = self.next_to_end(owner, more) else { return false };
             self.end_now(&other, SessionEnd::Evicted);
         }
+    }
+
+    /// The session that ends so that one of this owner can hold more bytes.
+    fn next_to_end(&self, owner: &Owner, more: u64) -> Option<Arc<Session<I>>> {
+        let open = self.open.by_use();
+        let held: Vec<_> = open.iter().map(|session| Held::of(session)).collect();
+        open.get(next_to_end(&held, owner, more)?).cloned()
     }
 
     pub(super) fn snapshot(&self, session: &Session<I>) -> Snapshot {

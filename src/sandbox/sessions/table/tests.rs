@@ -231,12 +231,24 @@ async fn memory_is_divided_fairly_and_what_does_not_fit_is_not_kept() {
     assert_eq!(made.names("ann"), ["b", "c", "d"]);
     assert!(call(&made, "bob", "a", 30).await.2, "in place of one of the caller with three");
     assert_eq!((made.names("ann"), made.sessions.memory.used()), (vec!["c".to_owned(), "d".to_owned()], 100));
-    assert!(!call(&made, "bob", "a", 40).await.2, "nobody has many more than this caller: it is not kept");
+    assert!(call(&made, "bob", "a", 40).await.2, "in place of one of the caller that holds more");
     assert!(!call(&made, "ann", "large", 101).await.2, "more than all may hold takes nothing from others");
-    assert_eq!((made.names("ann").len(), made.names("bob").len(), made.sessions.memory.used()), (2, 0, 70));
+    assert_eq!((made.names("ann").len(), made.names("bob").len(), made.sessions.memory.used()), (1, 1, 80));
     // One that needs less gives back the rest.
     assert!(call(&made, "ann", "d", 5).await.2);
-    assert_eq!(made.sessions.memory.used(), 35);
+    assert_eq!(made.sessions.memory.used(), 45);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_session_takes_nothing_from_callers_with_small_ones() {
+    let made = made(10, 10, 100);
+    for name in ["a", "b", "c", "d"] {
+        assert!(call(&made, "ann", name, 5).await.2);
+    }
+    assert!(call(&made, "eve", "a", 10).await.2);
+    assert!(!call(&made, "eve", "b", 90).await.2, "there is no space for it");
+    assert!(!call(&made, "eve", "c", 85).await.2);
+    assert_eq!((made.names("ann").len(), made.names("eve").len(), made.sessions.memory.used()), (4, 0, 20));
 }
 
 #[tokio::test(start_paused = true)]
