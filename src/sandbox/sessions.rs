@@ -1,6 +1,6 @@
 //! Sessions: interpreters that live on between the calls that name them.
 //!
-//! A session belongs to one caller, and to one worker process. One call at a time has it; others wait in their order.
+//! A session belongs to one caller, with the rights with which it began ([`rights`]), and to one worker process. One call at a time has it; others wait in their order.
 //! Between two calls it holds what it uses, of a memory of its own beside that of runs. It ends when it was idle or has
 //! lived for too long, when others need its place, when its caller deletes it, with its worker, and with a program that
 //! exceeds a limit, crashes, or loses its client. The next call that names it begins anew, and is told why.
@@ -17,6 +17,7 @@
 
 mod describe;
 mod eviction;
+mod rights;
 mod run;
 mod session;
 mod table;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::KeptInterpreter;
+use super::rights::Rights;
 use super::table::Sessions;
 use super::turn::Turn;
 use crate::core::call::{CallContext, Deadline, SessionEnd};
@@ -27,7 +28,8 @@ impl Sandbox {
         self.check_depth(call)?;
         let sessions = self.offered_sessions()?;
         let run = ProgramRun::without_journal(self.pipeline_for(&mut job), call);
-        let mut turn = sessions.enter(&call.caller.owner, name, patience(call, deadline)).await?;
+        let rights = Rights::of(call);
+        let mut turn = sessions.enter(&call.caller.owner, &rights, name, patience(call, deadline)).await?;
         let is_new = turn.instance().is_none();
         let (worker, ticket) = self.prepare_turn(sessions, &mut turn, call, &mut job, deadline).await?;
         // Whoever drops this leaves a session that has ended.

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::rights::Rights;
 use crate::core::call::SessionEnd;
 use crate::core::caller::Owner;
 use crate::core::share::Lease;
@@ -28,6 +29,7 @@ pub(super) struct Ended {
 #[derive(Debug)]
 pub(super) struct Session<I> {
     pub(super) key: SessionKey,
+    pub(super) rights: Rights,
     pub(super) generation: u64,
     /// Why the one of this name before it ended.
     pub(super) previous_end: Option<SessionEnd>,
@@ -67,7 +69,7 @@ pub(super) struct Snapshot {
 }
 
 impl<I> Session<I> {
-    pub(super) fn new(key: SessionKey, before: Option<Ended>) -> Self {
+    pub(super) fn new(key: SessionKey, rights: Rights, before: Option<Ended>) -> Self {
         let (now, now_at) = (Instant::now(), Timestamp::now());
         let state = State {
             users: 0,
@@ -82,6 +84,7 @@ impl<I> Session<I> {
         };
         Self {
             key,
+            rights,
             generation: before.map_or(0, |ended| ended.generation) + 1,
             previous_end: before.map(|ended| ended.end),
             instance: Arc::new(tokio::sync::Mutex::new(None)),

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use tokio::time::timeout_at;
 
 use super::eviction::{Held, next_to_end};
+use super::rights::Rights;
 use super::session::{Ended, Session, SessionKey, Snapshot};
 use super::turn::{SessionUse, Turn};
 use crate::config::InterpreterSessionsConfig;
@@ -79,10 +80,17 @@ impl<I: SessionInstance> Sessions<I> {
     /// Waits for the caller's session of that name, and begins one if there is none.
     ///
     /// # Errors
-    /// `overloaded` when all sessions are in use, or another call has this one until the deadline.
-    pub(super) async fn enter(&self, owner: &Owner, name: &str, deadline: Deadline) -> Result<Turn<'_, I>, CallError> {
+    /// `overloaded` when all sessions are in use, or another call has this one until the deadline, and `denied` when it
+    /// began with other rights.
+    pub(super) async fn enter(
+        &self,
+        owner: &Owner,
+        rights: &Rights,
+        name: &str,
+        deadline: Deadline,
+    ) -> Result<Turn<'_, I>, CallError> {
         loop {
-            let used = self.open(owner, name)?;
+            let used = self.open(owner, rights, name)?;
             let free = Arc::clone(&used.session.instance).lock_owned();
             let Ok(instance) = timeout_at(deadline.0, free).await else { return Err(in_use(name)) };
             if used.session.end().is_some() {
@@ -145,16 +153,18 @@ impl<I: SessionInstance> Sessions<I> {
     }
 
     /// The session of that name, which is kept as long as the result is.
-    fn open(&self, owner: &Owner, name: &str) -> Result<SessionUse<'_, I>, CallError> {
+    fn open(&self, owner: &Owner, rights: &Rights, name: &str) -> Result<SessionUse<'_, I>, CallError> {
         let key = SessionKey { owner: owner.clone(), name: name.into() };
         let _changing = self.changing.lock();
         if let Some(session) = self.open.with(&key, |session| Arc::clone(session)) {
             match self.idle_expiry(&session).filter(|_| session.is_unused()) {
                 Some(end) => self.end_now(&session, end),
+                None if session.rights != *rights => return Err(of_other_rights(name)),
                 None => return Ok(self.used_by_one_more(session)),
             }
         }
-        let session = Arc::new(Session::new(key.clone(), self.ended.with(&key, |ended| *ended)));
+        let before = self.ended.with(&key, |ended| *ended);
+        let session = Arc::new(Session::new(key.clone(), rights.clone(), before));
         let gone = self.open.insert(owner, key, Arc::clone(&session), |_, other| other.is_unused());
         for (_, other) in gone.map_err(|_| all_in_use())? {
             self.end_now(&other, SessionEnd::Evicted);
@@ -290,6 +300,14 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 fn in_use(name: &str) -> CallError {
     let message = format!("another call had the session `{name}` until this one's deadline; the code has not run");
     CallError::new(ErrorCode::Overloaded, message).retry_after(RETRY_AFTER)
+}
+
+fn of_other_rights(name: &str) -> CallError {
+    let message = format!(
+        "the session `{name}` began in a call with other roles, scopes or tools, and what its programs left behind would \
+         run with those of this call; choose another name for `session`"
+    );
+    CallError::new(ErrorCode::Denied, message)
 }
 
 fn all_in_use() -> CallError {
