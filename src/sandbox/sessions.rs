@@ -30,6 +30,7 @@ use std::sync::Arc;
 pub use self::describe::{SessionDetails, SessionInfo};
 pub(super) use self::table::{SessionLimits, Sessions};
 
+use self::describe::Variables;
 use self::table::SessionInstance;
 use super::protocol::{JobSession, SessionEntry, SessionId};
 use super::worker_handle::WorkerHandle;
@@ -40,12 +41,14 @@ pub(super) struct KeptInterpreter {
     worker: Arc<WorkerHandle>,
     id: SessionId,
     profile: String,
+    /// What the programs have defined, once it was listed after the last one.
+    listed: Option<Variables>,
 }
 
 impl KeptInterpreter {
     fn new(worker: Arc<WorkerHandle>, id: SessionId, profile: String) -> Self {
         worker.begin_session();
-        Self { worker, id, profile }
+        Self { worker, id, profile, listed: None }
     }
 
     fn entered_by(&self, entry: SessionEntry) -> JobSession {

@@ -48,14 +48,14 @@ pub struct SessionDetails {
 }
 
 /// As our own code in the interpreter lists them: a program can forge the list of its own session.
-#[derive(Debug, Deserialize)]
-struct Variables {
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(super) struct Variables {
     variables: Vec<Variable>,
     truncated: bool,
 }
 
 /// One global variable.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[schema(as = InterpreterVariable)]
 pub(super) struct Variable {
     name: String,
@@ -73,6 +73,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const LIST_BYTES: u64 = 16 << 20;
 const MAX_LIST_LENGTH: u64 = 4 << 20;
 const MAX_HOST_CALLS: u32 = 4;
+
+/// What our own code lists at most: names have a hundred characters.
+const MAX_VARIABLES: usize = 1_000;
+const MAX_NAME_BYTES: usize = 400;
 
 impl Sandbox {
     /// The caller's sessions, by name.
@@ -107,13 +111,17 @@ impl Sandbox {
         if self.sessions.delete(owner, name) { Ok(()) } else { Err(unknown(name)) }
     }
 
-    /// One more turn of its instance, in which our code lists what its programs have defined.
+    /// One more turn of its instance, in which our code lists what its programs have defined. The list is kept until the
+    /// next call: a program can run in place of our code, and must not run as often as somebody looks.
     async fn variables(
         &self,
         owner: &Owner,
         turn: &mut Turn<'_, KeptInterpreter>,
     ) -> Result<Option<Variables>, CallError> {
         let Some(kept) = turn.instance() else { return Ok(None) };
+        if let Some(listed) = &kept.listed {
+            return Ok(Some(listed.clone()));
+        }
         let worker = Arc::clone(&kept.worker);
         let limits = limits(self.config.max_file_bytes);
         let (profile, session) = (kept.profile.clone(), Some(kept.entered_by(SessionEntry::Inspect)));
@@ -127,7 +135,29 @@ impl Sandbox {
             Ok(outcome) => turn.ends(end_with(&outcome.end)),
             Err(_) => turn.ends(SessionEnd::WorkerDied),
         };
-        Ok(outcome?.result.and_then(|text| serde_json::from_str(&text).ok()))
+        let outcome = outcome?;
+        self.classes.record(owner, &outcome.usage);
+        let listed = Variables::read(outcome.result.as_deref());
+        if let Some(kept) = turn.instance_mut() {
+            kept.listed = Some(listed.clone());
+        }
+        Ok(Some(listed))
+    }
+}
+
+impl Variables {
+    /// What a program forged is no longer than a list of ours; without a list, none of the variables are in it.
+    fn read(result: Option<&str>) -> Self {
+        let listed = result.and_then(|text| serde_json::from_str(text).ok());
+        let Self { mut variables, mut truncated } = listed.unwrap_or(Self { truncated: true, ..Self::default() });
+        truncated |= variables.len() > MAX_VARIABLES;
+        variables.truncate(MAX_VARIABLES);
+        variables.shrink_to_fit();
+        for text in variables.iter_mut().flat_map(|variable| [&mut variable.name, &mut variable.kind]) {
+            text.truncate(text.floor_char_boundary(MAX_NAME_BYTES));
+            text.shrink_to_fit();
+        }
+        Self { variables, truncated }
     }
 }
 
@@ -166,4 +196,23 @@ fn limits(file_bytes: u32) -> JobLimits {
 fn unknown(name: &str) -> CallError {
     let message = format!("you have no session `{name}`; a call of python_executor with `session` begins one");
     CallError::new(ErrorCode::NotFound, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_list_is_no_longer_than_ours() {
+        let variable = json!({"name": "é".repeat(1_000), "type": "int", "size_bytes": 1});
+        let forged = json!({"variables": vec![variable; 1_001], "truncated": false}).to_string();
+        let Variables { variables, truncated } = Variables::read(Some(&forged));
+        assert_eq!((variables.len(), truncated, variables[0].name.len()), (1_000, true, 400));
+        for none in [None, Some("7"), Some("[")] {
+            let Variables { variables, truncated } = Variables::read(none);
+            assert!(variables.is_empty() && truncated);
+        }
+    }
 }

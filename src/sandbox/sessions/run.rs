@@ -74,7 +74,8 @@ impl Sandbox {
         job: &mut Job,
         deadline: Deadline,
     ) -> Result<(Arc<WorkerHandle>, Ticket), CallError> {
-        if let Some(kept) = turn.instance() {
+        if let Some(kept) = turn.instance_mut() {
+            kept.listed = None;
             job.profile.clone_from(&kept.profile);
             job.session = Some(kept.entered_by(SessionEntry::Continue));
             let worker = Arc::clone(&kept.worker);

@@ -304,8 +304,8 @@ fn in_use(name: &str) -> CallError {
 
 fn of_other_rights(name: &str) -> CallError {
     let message = format!(
-        "the session `{name}` began in a call with other roles, scopes or tools, and what its programs left behind would \
-         run with those of this call; choose another name for `session`"
+        "the session `{name}` began in a call with other roles, scopes or tools, and what its programs left behind \
+         would run with those of this call; choose another name for `session`"
     );
     CallError::new(ErrorCode::Denied, message)
 }

@@ -65,6 +65,23 @@ async fn each_session_of_each_caller_has_an_interpreter_of_its_own() {
     sandbox.close().await;
 }
 
+/// A program that runs in place of our list runs once for each call, however often somebody looks.
+#[tokio::test]
+async fn variables_are_listed_once_after_each_call() {
+    let sandbox = sandbox(InterpreterSessionsConfig::default());
+    let ann = Caller::new("ann", "tenant", Vec::new());
+    let mut seen = Vec::new();
+    for _ in 0..2 {
+        entry_of(&sandbox, "ann", "a").await;
+        for _ in 0..2 {
+            let details = serde_json::to_value(sandbox.show_session(&ann.owner, "a").await.unwrap()).unwrap();
+            seen.push(details["variables"][0]["name"].as_str().unwrap().to_owned());
+        }
+    }
+    assert_eq!(seen, ["looked_1", "looked_1", "looked_2", "looked_2"]);
+    sandbox.close().await;
+}
+
 #[tokio::test]
 async fn a_worker_that_dies_ends_its_sessions_and_the_next_calls_say_so() {
     let sandbox = sandbox(InterpreterSessionsConfig::default());

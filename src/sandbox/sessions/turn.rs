@@ -47,6 +47,10 @@ impl<I: SessionInstance> Turn<'_, I> {
         self.instance.as_ref()
     }
 
+    pub(super) fn instance_mut(&mut self) -> Option<&mut I> {
+        self.instance.as_mut()
+    }
+
     /// Begins a new session with its instance.
     pub(super) fn begin(&mut self, instance: I) {
         *self.instance = Some(instance);
