@@ -6,6 +6,9 @@ use bytes::Bytes;
 
 use super::{FileError, Files, Kind, NodeId, ROOT};
 
+/// What a file or a folder takes besides its content: its node, and its name in its folder.
+const NODE_BYTES: u64 = 512;
+
 impl Files {
     /// Places a file as [`Files::place_file`] does, in place of one at its path. Descriptors of the earlier one still
     /// have that.
@@ -50,7 +53,7 @@ impl Files {
     }
 
     /// The bytes of this tree alone: without what trees share, and without the `shared` contents. One that is there
-    /// twice counts once.
+    /// twice counts once. Files and folders count too: each call can send some that no quota counts.
     pub fn held_bytes<'a>(&self, shared: impl IntoIterator<Item = &'a Bytes>) -> u64 {
         let mut counted: HashSet<_> = shared.into_iter().map(|content| content.as_ptr().addr()).collect();
         let of_node = |kind: &Kind| match kind {
@@ -59,7 +62,8 @@ impl Files {
             Kind::Fixed(_) => 0,
             Kind::Written(content) => content.stored_bytes(),
         };
-        self.nodes.values().map(|node| &node.kind).map(of_node).sum()
+        let contents: u64 = self.nodes.values().map(|node| &node.kind).map(of_node).sum();
+        contents.saturating_add(NODE_BYTES.saturating_mul(self.nodes.len() as u64))
     }
 }
 
@@ -132,6 +136,10 @@ mod tests {
         }
         let id = files.create_file(ROOT, "output/own").unwrap();
         files.write(id, 0, b"x").unwrap();
-        assert_eq!(files.held_bytes([&of_operator]), 300 + CHUNK_BYTES as u64);
+        let held = files.held_bytes([&of_operator]);
+        // With the root, two folders and five files.
+        assert_eq!(held, 300 + CHUNK_BYTES as u64 + 8 * NODE_BYTES);
+        files.place_file("/input/empty", Bytes::new(), true).unwrap();
+        assert_eq!(files.held_bytes([&of_operator]), held + NODE_BYTES, "also without content");
     }
 }
