@@ -69,6 +69,10 @@ impl NestedScope {
         self.only.lists().chain([&*self.without])
     }
 
+    pub fn admits_all(&self) -> bool {
+        self.only.admits_all() && self.without.is_empty()
+    }
+
     pub fn admits(&self, name: &str) -> bool {
         self.only.admits(name) && !self.without.iter().any(|pattern| matches(pattern, name))
     }
@@ -81,13 +85,15 @@ mod tests {
     #[test]
     fn calls_of_a_tool_may_use_what_every_filter_leaves() {
         let all = NestedScope::default();
-        assert!(all.admits("crm__find"));
+        assert!(all.admits("crm__find") && all.admits_all());
+        assert!(!all.clone().narrowed(&[], patterns(&["echo"])).admits_all());
         let scope = all
             .narrowed(&patterns(&["crm__*", "echo"]), patterns(&["crm__delete*"]))
             .narrowed(&[], patterns(&["echo"]));
         for (name, admitted) in [("crm__find", true), ("crm__delete_all", false), ("echo", false), ("other", false)] {
             assert_eq!(scope.admits(name), admitted, "{name}");
         }
+        assert!(!scope.admits_all());
     }
 
     fn patterns(texts: &[&str]) -> Vec<String> {

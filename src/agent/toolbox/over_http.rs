@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::images::find_images;
 use super::{ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
 use crate::infra::remote_gateway::{RemoteGateway, RemoteRequest};
+use crate::sandbox::PYTHON;
 
 /// Timeout of listing the tools.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -91,6 +92,13 @@ impl Toolbox for OverHttp {
     }
 
     fn call(&self, call: ToolboxCall) -> BoxFuture<'_, ToolAnswer> {
+        if !may_run(&call) {
+            let text = format!(
+                "`{PYTHON}` is not run for this agent, since its programs could call the tools that its profile leaves \
+                 out: the gateway of the tools does not know them; use other tools"
+            );
+            return Box::pin(async { ToolAnswer { success: false, text, error_info: None, images: Vec::new() } });
+        }
         Box::pin(async move {
             match self.reply(&call).await {
                 Ok(reply) => reply.into_answer(),
@@ -101,6 +109,11 @@ impl Toolbox for OverHttp {
             }
         })
     }
+}
+
+/// Whether the other gateway can be asked to run the tool: it does not know what the tool may not call in turn.
+fn may_run(call: &ToolboxCall) -> bool {
+    call.tool != PYTHON || call.nested_scope.admits_all()
 }
 
 impl Reply {
@@ -117,6 +130,17 @@ impl Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::call::Arguments;
+
+    #[test]
+    fn programs_run_only_for_an_agent_that_may_call_all_tools() {
+        for tool in [PYTHON, "echo"] {
+            let call = ToolboxCall::new("a", tool, Arguments::new());
+            assert!(may_run(&call), "{tool}");
+            let nested_scope = call.nested_scope.clone().narrowed(&[], ["pay".to_owned()]);
+            assert_eq!(may_run(&ToolboxCall { nested_scope, ..call }), tool != PYTHON, "{tool}");
+        }
+    }
 
     #[test]
     fn images_of_an_mcp_server_are_taken_from_its_blocks() {
