@@ -10,8 +10,8 @@
 //! ```
 //! `target` is the URI of a resource (of a completion for a template: its URI template) or the name of a prompt, null
 //! for a tool. `flags` are the rules of suspected prompt injections in the tool's texts. `session` is null for a call
-//! without one. `parent` is the id of the call whose tool makes this one, and `program` the SHA-256 of the program that it runs;
-//! both are null for a call from outside. Money is a number, in USD.
+//! without one. `parent` is the id of the call whose tool makes this one, and `program` the SHA-256 of the program that it
+//! runs, with those before it in a session; both are null for a call from outside. Money is a number, in USD.
 
 use std::collections::BTreeMap;
 

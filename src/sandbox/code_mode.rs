@@ -31,7 +31,7 @@ use tokio::sync::mpsc;
 
 pub use self::for_models::{HITS, MAX_HITS, PYTHON, RUN_PYTHON, SEARCH_TOOLS, model_hit, model_tools};
 pub use self::pipeline::ToolPipeline;
-pub(super) use self::program_run::{ProgramInput, ProgramRun, keys_of};
+pub(super) use self::program_run::{ProgramInput, ProgramRun, digest_of, keys_of};
 
 use self::errors::{error_json, no_more_calls, value_json};
 use self::listed::Listed;
@@ -105,13 +105,13 @@ impl<'a> ProgramTools<'a> {
         max_calls: u32,
         deadline: Deadline,
     ) -> Option<Self> {
-        let ProgramRun { pipeline, journal, keys } = run;
+        let ProgramRun { pipeline, journal, keys, earlier } = run;
         let pipeline = pipeline?;
         let calls_left = match &call.parent {
             Some(parent) => Arc::clone(&parent.calls_left),
             None => Arc::new(AtomicU32::new(max_calls)),
         };
-        let program = Sha256::digest(program).into();
+        let program = digest_of(earlier, program);
         Some(Self {
             scopes: scopes(&*pipeline, call, journal.as_ref()),
             pipeline,

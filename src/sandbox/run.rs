@@ -64,7 +64,7 @@ impl Sandbox {
             encode(&ProgramInput { profile: job.profile.clone(), files: job.files.clone(), keys })
         });
         let journal = journals.begin(call, arguments, input.transpose().map_err(CallError::internal)?)?;
-        Ok(ProgramRun { pipeline, journal: Some(journal), keys })
+        Ok(ProgramRun { pipeline, journal: Some(journal), keys, earlier: None })
     }
 
     /// A run that goes on: with the files and the profile of before, and what the program read.
@@ -87,7 +87,7 @@ impl Sandbox {
         // It may be another interpreter by now.
         self.choose_profile(job)?;
         job.past = Some(past.readings.into());
-        Ok(ProgramRun { pipeline, journal: Some(journal), keys })
+        Ok(ProgramRun { pipeline, journal: Some(journal), keys, earlier: None })
     }
 
     /// What calls of the job's program pass; none for a program without tools.

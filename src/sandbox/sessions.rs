@@ -1,9 +1,10 @@
 //! Sessions: interpreters that live on between the calls that name them.
 //!
-//! A session belongs to one caller, with the rights with which it began ([`rights`]), and to one worker process. One call at a time has it; others wait in their order.
-//! Between two calls it holds what it uses, of a memory of its own beside that of runs. It ends when it was idle or has
-//! lived for too long, when others need its place, when its caller deletes it, with its worker, and with a program that
-//! exceeds a limit, crashes, or loses its client. The next call that names it begins anew, and is told why.
+//! A session belongs to one caller, with the rights with which it began ([`rights`]), and to one worker process. One
+//! call at a time has it; others wait in their order. Between two calls it holds what it uses, of a memory of its own
+//! beside that of runs. It ends when it was idle or has lived for too long, when others need its place, when its caller
+//! deletes it, with its worker, and with a program that exceeds a limit, crashes, or loses its client. The next call
+//! that names it begins anew, and is told why.
 //!
 //! ```text
 //! call                         sessions                               worker process
@@ -32,6 +33,7 @@ pub(super) use self::table::{SessionLimits, Sessions};
 
 use self::describe::Variables;
 use self::table::SessionInstance;
+use super::code_mode::digest_of;
 use super::protocol::{JobSession, SessionEntry, SessionId};
 use super::worker_handle::WorkerHandle;
 
@@ -43,12 +45,20 @@ pub(super) struct KeptInterpreter {
     profile: String,
     /// What the programs have defined, once it was listed after the last one.
     listed: Option<Variables>,
+    /// Digest of all programs that it has run.
+    programs: Option<[u8; 32]>,
 }
 
 impl KeptInterpreter {
     fn new(worker: Arc<WorkerHandle>, id: SessionId, profile: String) -> Self {
         worker.begin_session();
-        Self { worker, id, profile, listed: None }
+        Self { worker, id, profile, listed: None, programs: None }
+    }
+
+    /// Takes in a program that it will run, and gives the digest of those before it.
+    fn add_program(&mut self, code: &str) -> Option<[u8; 32]> {
+        let digest = digest_of(self.programs, code);
+        self.programs.replace(digest)
     }
 
     fn entered_by(&self, entry: SessionEntry) -> JobSession {

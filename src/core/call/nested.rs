@@ -23,7 +23,7 @@ const MAX_NAME: usize = 64;
 #[derive(Debug)]
 pub struct ParentCall {
     pub id: CallId,
-    /// SHA-256 of the program that its tool runs.
+    /// SHA-256 of the program that its tool runs, with those before it in a session.
     pub program: [u8; 32],
     /// How many calls all programs below one call from outside may still make together.
     pub calls_left: Arc<AtomicU32>,

@@ -27,6 +27,8 @@ pub(in crate::sandbox) struct ProgramRun {
     /// None for a program that cannot be run again.
     pub(in crate::sandbox) journal: Option<RunJournal>,
     pub(in crate::sandbox) keys: [u8; 32],
+    /// In a session, the digest of the programs before it.
+    pub(in crate::sandbox) earlier: Option<[u8; 32]>,
 }
 
 /// Why a run ends before its program does.
@@ -50,8 +52,15 @@ pub(super) struct NeededByCall {
 impl ProgramRun {
     /// As in a session: what its interpreter has of earlier programs is in no journal.
     pub(in crate::sandbox) fn without_journal(pipeline: Option<Arc<dyn ToolPipeline>>, call: &CallContext) -> Self {
-        Self { pipeline, journal: None, keys: keys_of(call) }
+        Self { pipeline, journal: None, keys: keys_of(call), earlier: None }
     }
+}
+
+/// SHA-256 of a program. In a session it is that of the programs before it too: they may have changed what its text
+/// does.
+pub(in crate::sandbox) fn digest_of(earlier: Option<[u8; 32]>, program: &str) -> [u8; 32] {
+    let before = earlier.iter().fold(Sha256::new(), |hash, earlier| hash.chain_update(earlier));
+    before.chain_update(program).finalize().into()
 }
 
 /// Identifies the run of a program: a call that is sent again with its key is the same run.

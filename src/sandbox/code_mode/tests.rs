@@ -152,6 +152,22 @@ fn a_call_of_a_program_is_its_callers_with_nothing_more() {
     assert_eq!(list["calls"][0]["tool"], "add");
 }
 
+/// A policy that admits a program by its digest admits it only where nothing ran before it.
+#[test]
+fn a_program_in_a_session_has_the_digest_of_those_before_it_too() {
+    let (pipeline, outer) = (Refusing::new(), outer());
+    let digest_after = |earlier| {
+        let pipeline = Arc::clone(&pipeline) as Arc<dyn ToolPipeline>;
+        let run = ProgramRun { earlier, ..ProgramRun::without_journal(Some(pipeline), &outer) };
+        let deadline = Deadline::after(Duration::from_secs(9));
+        ProgramTools::new(run, &outer, "program", 9, deadline).unwrap().parent.program
+    };
+    let (alone, planted) = (digest_after(None), digest_of(None, "planted"));
+    assert_eq!(alone, <[u8; 32]>::from(Sha256::digest("program")));
+    let after = digest_after(Some(planted));
+    assert!(after != alone && after != planted && after == digest_of(Some(planted), "program"));
+}
+
 #[test]
 fn a_call_that_is_sent_again_with_its_key_makes_calls_with_the_same_keys() {
     let pipeline = Refusing::new();

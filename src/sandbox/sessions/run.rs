@@ -32,6 +32,8 @@ impl Sandbox {
         let mut turn = sessions.enter(&call.caller.owner, &rights, name, patience(call, deadline)).await?;
         let is_new = turn.instance().is_none();
         let (worker, ticket) = self.prepare_turn(sessions, &mut turn, call, &mut job, deadline).await?;
+        let earlier = turn.instance_mut().and_then(|kept| kept.add_program(&job.code));
+        let run = ProgramRun { earlier, ..run };
         // Whoever drops this leaves a session that has ended.
         call.interpreter.set(turn.report(is_new, Some(SessionEnd::Cancelled)));
         turn.runs();

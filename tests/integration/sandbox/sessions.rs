@@ -166,6 +166,19 @@ async fn a_session_belongs_to_its_caller() {
     assert_eq!(app.turn_of("ann", "hers", "secret").await["output"]["result"], 7);
 }
 
+/// What a call leaves behind does not run with the rights of another one.
+#[tokio::test]
+async fn a_call_with_other_rights_is_denied_the_session() {
+    let app = PythonApp::start().await;
+    app.turn_of("ann", "a", "x = 1").await;
+    let caller = Arc::new(Caller::new("ann", "tenant", vec!["admin".to_owned()]));
+    let call = CallContext::new("python_executor", caller, Via::Rest);
+    let arguments = arguments("a", "x").as_object().cloned().unwrap();
+    let reply = serde_json::to_value(&*app.app.gateway.pipeline.call(call, arguments).await.reply).unwrap();
+    assert!(code(&reply) == "denied" && reply["error"].as_str().unwrap().contains("another name"), "{reply}");
+    assert_eq!(app.turn_of("ann", "a", "x").await["output"]["result"], 1);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_calls_at_once_take_turns() {
     let app = PythonApp::start().await;
