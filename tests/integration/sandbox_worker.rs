@@ -24,8 +24,10 @@ use crate::slack::slack;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a reactor does with its program, by the name of its profile.
-const PROGRAMS: [(&str, &str); 8] = [
+const PROGRAMS: [(&str, &str); 9] = [
     ("quick", "(i32.const 0)"),
+    // Reports its end, too.
+    ("whole", "(drop (call $call (i32.const 320) (i32.const 52) (i32.const 128) (i32.const 132))) (i32.const 0)"),
     ("endless", "(loop (br 0)) (i32.const 0)"),
     // Sleeps for an hour.
     ("asleep", "(call $poll (i32.const 0) (i32.const 64) (i32.const 1) (i32.const 128))"),
@@ -63,6 +65,7 @@ fn reactor(turn: &str) -> String {
             (data (i32.const 16) "\01")
             (data (i32.const 24) "\00\a0\b8\30\46\03")
             (data (i32.const 256) "{{\"v\":1,\"op\":\"job\"}}")
+            (data (i32.const 320) "{{\"v\":1,\"op\":\"done\",\"end\":{{\"kind\":\"exited\",\"code\":0}}}}")
             (func (export "host_alloc") (param i32) (result i32) (i32.const 4096))
             (func $deep (result i32) (i32.add (call $deep) (i32.const 1)))
             (func (export "turn") (param i32 i32) (result i32) {turn}))"#
@@ -268,7 +271,7 @@ async fn a_session_is_entered_again_until_it_ends() {
         ToWorker::Run(Box::new(job))
     };
     for (id, entry) in [(1, SessionEntry::Begin), (2, SessionEntry::Continue), (3, SessionEntry::Inspect)] {
-        worker.tell(&in_session(id, 7, entry, "quick")).await;
+        worker.tell(&in_session(id, 7, entry, "whole")).await;
         let (done, outcome) = worker.done().await;
         assert_eq!((done, &outcome.end), (id, &End::Exited { code: 0 }));
         assert!(
@@ -280,7 +283,9 @@ async fn a_session_is_entered_again_until_it_ends() {
     worker.tell(&in_session(4, 8, SessionEntry::Begin, "endless")).await;
     let (_, outcome) = worker.done().await;
     assert_eq!((outcome.end, outcome.session_bytes), (End::Timeout, None), "a limit ends it");
-    for (id, session) in [(5, 7), (6, 8)] {
+    worker.tell(&in_session(9, 9, SessionEntry::Begin, "quick")).await;
+    assert_eq!(worker.done().await.1.session_bytes, None, "it has not reported its end");
+    for (id, session) in [(5, 7), (6, 8), (10, 9)] {
         worker.tell(&in_session(id, session, SessionEntry::Continue, "quick")).await;
         let (_, outcome) = worker.done().await;
         assert!(matches!(&outcome.end, End::Trap(reason) if reason.contains("no session")), "{outcome:?}");

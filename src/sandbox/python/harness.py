@@ -118,9 +118,11 @@ def wait_for_turn(encode):
 
     def show(value):
         if value is not None:
-            run(encode)
-            # A session has further turns.
-            sys.displayhook = show
+            try:
+                run(encode)
+            finally:
+                # A session has further turns.
+                sys.displayhook = show
 
     sys.displayhook = show
 

@@ -75,7 +75,8 @@ class ToolCall:
     def _end(self, outcome):
         self._outcome = outcome
         for future in self._futures:
-            if not future.done():
+            # Nobody waits in a loop that is closed.
+            if not future.done() and not future.get_loop().is_closed():
                 future.set_result(None)
 
 
@@ -134,10 +135,11 @@ def wait(seconds):
 def abandon():
     """Ends all calls that have not ended: the host has dropped them, and counts anew."""
     error = ToolError("cancelled", "the call of the session that started it has ended; start it again, and wait for it")
-    for call in [*_calls.under_way.values(), *_calls.waiting]:
-        call._end({"ok": False, "error": error})
+    abandoned = [*_calls.under_way.values(), *_calls.waiting]
     _calls.under_way.clear()
     _calls.waiting.clear()
+    for call in abandoned:
+        call._end({"ok": False, "error": error})
 
 
 def call(tool, arguments):

@@ -243,8 +243,9 @@ impl Entered {
         self.ended(stopped, output_bytes, session)
     }
 
-    /// What a program leaves when it has ended or was stopped. Only an instance whose turn has returned can be entered again,
-    /// and a session ends with a program that exceeded a limit.
+    /// What a program leaves when it has ended or was stopped. Only an instance whose turn has returned can be entered
+    /// again, and one whose harness did not report an end may not run the next program. A session ends with a program
+    /// that exceeded a limit.
     fn ended(mut self, stopped: Stopped, output_bytes: u64, session: Option<SessionId>) -> Ended {
         let has_returned = matches!(stopped, Stopped::Returned(Ok(_)));
         let State { mut wasi, mut host_call, memory, .. } = std::mem::take(self.used.store.data_mut());
@@ -253,7 +254,9 @@ impl Entered {
         } else {
             Ok(())
         };
-        let mut end = end_of(stopped, host_call.left.end.take(), memory.refused);
+        let reported = host_call.left.end.take();
+        let has_reported = reported.is_some();
+        let mut end = end_of(stopped, reported, memory.refused);
         let (stdout, stderr) = wasi.take_output();
         // The reason for a stop takes precedence over the guest's report.
         let mut over = |limit: &str| {
@@ -269,7 +272,7 @@ impl Entered {
             Vec::new()
         });
         let usage = Usage { peak_memory_bytes: memory.peak, ..Usage::default() };
-        let goes_on = has_returned && matches!(end, End::Exited { .. } | End::Exception { .. });
+        let goes_on = has_returned && has_reported && matches!(end, End::Exited { .. } | End::Exception { .. });
         let host_call::Left { result, images, .. } = host_call.left;
         let outcome = Outcome { end, result, stdout, stderr, files, images, usage, session_bytes: None };
         let left = match session.filter(|_| goes_on) {

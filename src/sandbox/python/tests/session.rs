@@ -69,6 +69,15 @@ fn a_call_of_a_tool_ends_with_the_call_that_started_it() {
     assert_eq!(result(&ended[1]), json!(["cancelled", {"sum": 4}]));
 }
 
+#[test]
+fn a_call_that_waits_in_a_closed_loop_ends_with_its_program_too() {
+    let closed = "import asyncio\nfrom host import tools\nasync def wait():\n    return await tools.add(a=1, b=2)\n\
+                  loop = asyncio.new_event_loop()\ntask = loop.create_task(wait())\n\
+                  loop.run_until_complete(asyncio.sleep(0))\nloop.close()\n'ended'";
+    let ended = session(&[closed, "[sum['sum'] for sum in tools.gather(tools.add(a=5, b=2), tools.add(a=1, b=1))]"]);
+    assert_eq!([0, 1].map(|at| result(&ended[at])), [json!("ended"), json!([7, 2])]);
+}
+
 /// Methods of the program's classes, and of their classes, would raise.
 #[test]
 fn variables_are_listed_without_running_code_of_the_program() {

@@ -176,6 +176,21 @@ async fn an_endless_loop_is_stopped_in_time_and_yields_to_others() {
     assert!(waited < outcome.usage.wall_time + slack(Duration::from_secs(1)), "{waited:?}");
 }
 
+#[tokio::test]
+async fn a_session_goes_on_only_after_a_turn_that_has_reported_its_end() {
+    for (turn, code, goes_on) in [
+        (format!("{} (i32.const 0)", send(DONE)), 0, true),
+        ("(i32.const 0)".to_owned(), 0, false),
+        ("(i32.const 1)".to_owned(), 1, false),
+        (format!("{} unreachable", send(DONE)), 0, false),
+    ] {
+        let (guest, _ticker) = guest(&format!("{} {turn}", send(JOB))).await;
+        let Ended { outcome, left } = guest.unwrap().run(Program { session: Some(7), ..program() }).await;
+        assert_eq!(matches!(left, Remains::Session(guest) if guest.id == 7), goes_on, "{turn}: {outcome:?}");
+        assert!(outcome.end == End::Exited { code } || turn.contains("unreachable"), "{outcome:?}");
+    }
+}
+
 /// A program that calls a tool, which takes longer than the program's own time; `total_time` is that of both.
 async fn calling(total_time: Duration) -> End {
     let (gateway, _asked) = tokio::sync::mpsc::unbounded_channel();
