@@ -35,7 +35,6 @@ impl Clocks {
             _ => Err(Errno::Invalid),
         }
     }
-
 }
 
 /// Whether a clock has the time of day.
