@@ -83,6 +83,8 @@ pub struct Part {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Past {
     pub start: RunStart,
+    /// Of the whole journal, as they are counted when it is written.
+    pub bytes: usize,
     pub readings: VecDeque<Reading>,
     pub requests: HashMap<u32, PastRequest>,
 }
@@ -100,19 +102,37 @@ pub struct PastRequest {
 #[error("the journal of the run is damaged")]
 pub struct DamagedJournalError;
 
+impl Reading {
+    /// About as many bytes as it is written with. Of random bytes also what a short one takes in memory, so that many of them
+    /// are bounded.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Random(bytes) => bytes.len() + 32,
+            Self::Real(_) | Self::Elapsed(_) | Self::Waited(_) => 11,
+        }
+    }
+
+    /// Whether it counts as a reading of a clock. A wait does: it is as long.
+    pub fn is_of_clock(&self) -> bool {
+        !matches!(self, Self::Random(_))
+    }
+}
+
+impl RunStart {
+    pub fn bytes(&self) -> usize {
+        self.arguments.len() + self.context.len() + self.input.len()
+    }
+}
+
 impl Entry {
     /// About as many bytes as it is written with.
     pub fn bytes(&self) -> usize {
         const FIXED: usize = 64;
-        let of_reading = |reading: &Reading| match reading {
-            Reading::Random(bytes) => bytes.len() + 4,
-            Reading::Real(_) | Reading::Elapsed(_) | Reading::Waited(_) => 11,
-        };
         FIXED
             + match self {
                 Self::Asked { question, readings, .. } => {
                     let tool = if let JournalQuestion::Call { tool, .. } = question { tool.len() } else { 0 };
-                    tool + readings.iter().map(of_reading).sum::<usize>()
+                    tool + readings.iter().map(Reading::bytes).sum::<usize>()
                 }
                 Self::Answered { answer, .. } => answer.json.len(),
                 Self::Paused { approval, .. } => approval.len(),
@@ -126,7 +146,8 @@ impl Past {
     pub fn of(parts: Vec<Part>) -> Result<Self, DamagedJournalError> {
         let mut parts = parts.into_iter();
         let Some(Part { start: Some(start), entries: first }) = parts.next() else { return Err(DamagedJournalError) };
-        let mut past = Self { start, readings: VecDeque::new(), requests: HashMap::new() };
+        let bytes = start.bytes();
+        let mut past = Self { start, bytes, readings: VecDeque::new(), requests: HashMap::new() };
         past.add(first)?;
         for part in parts {
             if part.start.is_some() {
@@ -139,6 +160,7 @@ impl Past {
 
     fn add(&mut self, entries: Vec<Entry>) -> Result<(), DamagedJournalError> {
         for entry in entries {
+            self.bytes = self.bytes.saturating_add(entry.bytes());
             match entry {
                 Entry::Asked { number, question, may_repeat, readings } => {
                     self.readings.extend(readings);
@@ -240,6 +262,8 @@ mod tests {
                 _ => None,
             });
             prop_assert_eq!(past.readings.into_iter().collect::<Vec<_>>(), readings.flatten().collect::<Vec<_>>());
+            let bytes = start().bytes() + entries.iter().map(Entry::bytes).sum::<usize>();
+            prop_assert_eq!(past.bytes, bytes);
             let asked = entries.iter().filter(|entry| matches!(entry, Entry::Asked { .. })).count();
             prop_assert_eq!(past.requests.len(), asked);
         }

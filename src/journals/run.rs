@@ -105,8 +105,9 @@ impl RunJournal {
     ) -> Self {
         journals.running.lock().insert(Arc::clone(&id));
         let running = Running { journals: Arc::clone(journals), id };
-        let bytes = start.as_ref().map_or(0, |start| start.arguments.len() + start.context.len() + start.input.len());
-        let lost = (start.is_none() || bytes > MAX_JOURNAL_BYTES).then_some(TOO_LARGE);
+        let start = start.filter(|start| start.bytes() <= MAX_JOURNAL_BYTES);
+        let bytes = start.as_ref().map_or(0, RunStart::bytes);
+        let lost = start.is_none().then_some(TOO_LARGE);
         let unwritten = Unwritten::new(bytes, lost, HashMap::new());
         let written = Written { fence: None, next: 0, start, is_over: false };
         Self(Arc::new(Inner { running, owner, digest, unwritten: Mutex::new(unwritten), written: written.into() }))
@@ -119,11 +120,8 @@ impl RunJournal {
         (fence, parts): (i64, i64),
         past: &Past,
     ) -> Self {
-        let start = &past.start;
-        let of_answer = |request: &PastRequest| request.answer.as_ref().map_or(0, |answer| answer.json.len()) + 128;
-        let bytes = start.arguments.len() + start.context.len() + start.input.len();
-        let bytes = bytes + past.requests.values().map(of_answer).sum::<usize>();
-        let unwritten = Unwritten::new(bytes, None, past.requests.clone());
+        // All that was written before counts: it is read again each time.
+        let unwritten = Unwritten::new(past.bytes, None, past.requests.clone());
         let written = Written { fence: Some(fence), next: parts, start: None, is_over: false };
         Self(Arc::new(Inner { running, owner, digest, unwritten: Mutex::new(unwritten), written: written.into() }))
     }

@@ -230,6 +230,18 @@ async fn a_run_that_is_too_large_goes_on_and_says_that_it_cannot_be_resumed() {
     let refused = fixture.journals.resume(&call(), &arguments(1), &first.id.to_string()).await.unwrap_err();
     assert!(refused.code() == ErrorCode::TooLarge && refused.message().contains("4 MiB"), "{refused}");
 
+    // What was written before a run was resumed counts too.
+    let first = call();
+    let journal = fixture.begin(&first);
+    ask(&journal, 0, false);
+    let random = vec![Reading::Random(vec![7; MAX_JOURNAL_BYTES / 2])];
+    assert_eq!(journal.find(1, &question(1), false, (random, false)), NEW);
+    assert!(journal.end(RunEnd::Stopped { approval: None }).await);
+    let (journal, _) = fixture.journals.resume(&call(), &arguments(1), &first.id.to_string()).await.unwrap();
+    journal.answer(0, true, &"x".repeat(MAX_JOURNAL_BYTES / 2));
+    assert_eq!(journal.lost(), Some(TOO_LARGE));
+    assert!(!journal.end(RunEnd::Stopped { approval: None }).await);
+
     let journal = fixture.begin(&call());
     journal.lose(TOO_MANY_READINGS);
     ask(&journal, 0, false);

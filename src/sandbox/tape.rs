@@ -11,9 +11,6 @@ use crate::journals::{MAX_JOURNAL_BYTES, Reading};
 /// Readings of clocks that are recorded.
 pub const MAX_CLOCK_READINGS: u32 = 10_000;
 
-/// What a reading of random bytes takes besides them: a program may read one byte at a time.
-const RANDOM_READING_BYTES: usize = 64;
-
 /// Of one run, from the start of its instance on. By default it records.
 #[derive(Debug, Default)]
 pub struct Tape(Mutex<State>);
@@ -36,9 +33,12 @@ struct State {
 }
 
 impl Tape {
-    /// Of a program that reads this again.
+    /// Of a program that reads this again, which counts against the bounds of its run.
     pub fn replaying(past: Vec<Reading>) -> Self {
-        Self(Mutex::new(State { past: past.into(), ..State::default() }))
+        let clock_readings = past.iter().filter(|reading| reading.is_of_clock()).count();
+        let random_bytes = past.iter().filter(|reading| !reading.is_of_clock()).map(Reading::bytes).sum();
+        let clock_readings = u32::try_from(clock_readings).unwrap_or(u32::MAX);
+        Self(Mutex::new(State { past: past.into(), clock_readings, random_bytes, ..State::default() }))
     }
 
     /// Records nothing: no journal has what the program reads.
@@ -135,12 +135,11 @@ impl Tape {
 }
 
 impl State {
-    /// A wait counts as a reading of a clock: it is as long.
     fn record_clock(&mut self, reading: Reading) {
         if self.end.is_some() {
             return;
         }
-        self.clock_readings += 1;
+        self.clock_readings = self.clock_readings.saturating_add(1);
         match self.clock_readings > MAX_CLOCK_READINGS {
             true => self.stop(ReadStanding::TooManyReadings),
             false => self.recorded.push(reading),
@@ -151,10 +150,11 @@ impl State {
         if self.end.is_some() {
             return;
         }
-        self.random_bytes = self.random_bytes.saturating_add(bytes.len() + RANDOM_READING_BYTES);
+        let reading = Reading::Random(bytes.to_vec());
+        self.random_bytes = self.random_bytes.saturating_add(reading.bytes());
         match self.random_bytes > MAX_JOURNAL_BYTES {
             true => self.stop(ReadStanding::TooManyBytes),
-            false => self.recorded.push(Reading::Random(bytes.to_vec())),
+            false => self.recorded.push(reading),
         }
     }
 
@@ -263,6 +263,26 @@ mod tests {
     }
 
     #[test]
+    fn what_is_read_again_counts_too() {
+        let clocks = vec![Reading::Elapsed(1); MAX_CLOCK_READINGS as usize];
+        let random = vec![Reading::Random(vec![1; MAX_JOURNAL_BYTES / 2])];
+        let tape = Tape::replaying([clocks.clone(), random].concat());
+        for _ in clocks {
+            tape.elapsed(1);
+        }
+        let mut room = vec![0; MAX_JOURNAL_BYTES / 2];
+        tape.random(&mut room, |_| Err(())).unwrap();
+        assert_eq!(tape.take(), ReadSoFar::default());
+        let more = Tape::replaying(vec![Reading::Random(vec![1; MAX_JOURNAL_BYTES / 2])]);
+        for _ in 0..2 {
+            more.random(&mut room, |_| Ok::<_, ()>(())).unwrap();
+        }
+        assert_eq!(more.take().standing, ReadStanding::TooManyBytes);
+        tape.real(1);
+        assert_eq!(tape.take().standing, ReadStanding::TooManyReadings);
+    }
+
+    #[test]
     fn readings_are_bounded() {
         let tape = Tape::default();
         for _ in 0..MAX_CLOCK_READINGS {
@@ -277,11 +297,12 @@ mod tests {
         }
         assert_eq!(tape.take().standing, ReadStanding::TooManyBytes);
         let tape = Tape::default();
-        for _ in 0..=MAX_JOURNAL_BYTES / RANDOM_READING_BYTES {
+        for _ in 0..MAX_JOURNAL_BYTES / 32 {
             tape.random(&mut [], |_| Ok::<_, ()>(())).unwrap();
         }
-        let read = tape.take();
-        assert_eq!((read.standing, read.readings.len()), (ReadStanding::TooManyBytes, 0), "of however few bytes each");
+        assert_eq!(tape.take().standing, ReadStanding::Recorded);
+        tape.random(&mut [], |_| Ok::<_, ()>(())).unwrap();
+        assert_eq!(tape.take().standing, ReadStanding::TooManyBytes, "empty ones take memory too");
         let tape = Tape::default();
         tape.switch_off();
         tape.real(1);
