@@ -58,6 +58,8 @@ pub enum Entry {
     Answered { number: u32, answer: JournalAnswer },
     /// The run ended here, since the call needs this approval.
     Paused { number: u32, approval: String },
+    /// A call that has waited for an approval is about to be made by it, and must not be made again.
+    Made { number: u32 },
 }
 
 /// What a run begins with.
@@ -136,6 +138,7 @@ impl Entry {
                 }
                 Self::Answered { answer, .. } => answer.json.len(),
                 Self::Paused { approval, .. } => approval.len(),
+                Self::Made { .. } => 0,
             }
     }
 }
@@ -174,6 +177,9 @@ impl Past {
                 }
                 Entry::Paused { number, approval } => {
                     self.requests.get_mut(&number).ok_or(DamagedJournalError)?.approval = Some(approval.into());
+                }
+                Entry::Made { number } => {
+                    self.requests.get_mut(&number).ok_or(DamagedJournalError)?.approval = None;
                 }
             }
         }
@@ -230,9 +236,11 @@ mod tests {
             readings in prop::collection::vec(reading(), 0..4),
             outcome in any::<Option<(bool, String)>>(),
             approval in any::<Option<String>>(),
+            is_made in any::<bool>(),
         ) -> Vec<Entry> {
             let mut entries = vec![Entry::Asked { number, question, may_repeat, readings }];
             entries.extend(approval.map(|approval| Entry::Paused { number, approval }));
+            entries.extend(is_made.then_some(Entry::Made { number }));
             let answer = outcome.map(|(is_ok, json)| JournalAnswer { is_ok, json });
             entries.extend(answer.map(|answer| Entry::Answered { number, answer }));
             entries
@@ -282,6 +290,7 @@ mod tests {
             vec![first(vec![asked.clone(), asked])],
             vec![first(vec![Entry::Answered { number: 0, answer }])],
             vec![first(vec![Entry::Paused { number: 7, approval: "a".to_owned() }])],
+            vec![first(vec![Entry::Made { number: 7 }])],
         ] {
             assert_eq!(Past::of(parts), Err(DamagedJournalError));
         }

@@ -54,7 +54,7 @@ struct Unwritten {
 
 #[derive(Debug)]
 struct Written {
-    /// Once there is a first part.
+    /// Once a first part may be stored, and until the end of the run is.
     fence: Option<i64>,
     /// The number of the next one.
     next: i64,
@@ -62,6 +62,8 @@ struct Written {
     start: Option<RunStart>,
     /// Nothing more is written.
     is_over: bool,
+    /// What was written is removed: the run cannot be resumed.
+    is_given_up: bool,
 }
 
 /// What the journal has for a request.
@@ -109,7 +111,7 @@ impl RunJournal {
         let bytes = start.as_ref().map_or(0, RunStart::bytes);
         let lost = start.is_none().then_some(TOO_LARGE);
         let unwritten = Unwritten::new(bytes, lost, HashMap::new());
-        let written = Written { fence: None, next: 0, start, is_over: false };
+        let written = Written { fence: None, next: 0, start, is_over: false, is_given_up: false };
         Self(Arc::new(Inner { running, owner, digest, unwritten: Mutex::new(unwritten), written: written.into() }))
     }
 
@@ -122,7 +124,7 @@ impl RunJournal {
     ) -> Self {
         // All that was written before counts: it is read again each time.
         let unwritten = Unwritten::new(past.bytes, None, past.requests.clone());
-        let written = Written { fence: Some(fence), next: parts, start: None, is_over: false };
+        let written = Written { fence: Some(fence), next: parts, start: None, is_over: false, is_given_up: false };
         Self(Arc::new(Inner { running, owner, digest, unwritten: Mutex::new(unwritten), written: written.into() }))
     }
 
@@ -164,7 +166,8 @@ impl RunJournal {
         match past {
             PastRequest { answer: Some(answer), .. } => Found::Answered(answer),
             PastRequest { approval: Some(approval), .. } => Found::New { approval: Some(approval) },
-            PastRequest { may_repeat: true, .. } => Found::New { approval: None },
+            // Also as its tool is described now.
+            PastRequest { may_repeat: true, .. } if may_repeat => Found::New { approval: None },
             PastRequest { .. } => Found::OutcomeUnknown,
         }
     }
@@ -179,6 +182,11 @@ impl RunJournal {
         if unwritten.lost.is_none() {
             unwritten.add(Entry::Answered { number, answer: JournalAnswer { is_ok, json: json.to_owned() } });
         }
+    }
+
+    /// Adds that a call which has waited for an approval is about to be made: if its answer is lost, its outcome is not known.
+    pub fn make(&self, number: u32) {
+        self.0.unwritten.lock().add(Entry::Made { number });
     }
 
     /// Adds that a call waits for an approval.
@@ -216,8 +224,8 @@ impl RunJournal {
 
 impl Drop for RunJournal {
     fn drop(&mut self) {
-        // While it is locked, it is being written.
-        if self.0.written.try_lock().is_ok_and(|written| written.is_over || written.fence.is_none()) {
+        // Nothing is stored, or its end is. Nobody else holds the lock for long: the writers were dropped before.
+        if self.0.written.try_lock().is_ok_and(|written| written.fence.is_none()) {
             return;
         }
         let inner = Arc::clone(&self.0);
@@ -261,12 +269,13 @@ impl Inner {
             unwritten.written_at = Instant::now();
             (std::mem::take(&mut unwritten.entries), unwritten.lost)
         };
+        // What comes after a part that was not written, or whose writing was cancelled, would have a gap before it.
+        written.is_over = true;
         let outcome = match lost {
             Some(reason) => self.give_up(&mut written, reason).await,
             None if entries.is_empty() => Ok(()),
             None => self.write_part(&mut written, entries).await,
         };
-        // What comes after it would have a gap before it.
         written.is_over = outcome.is_err();
         outcome
     }
@@ -276,21 +285,20 @@ impl Inner {
         let part = Part { start: written.start.take(), entries };
         let sealed = journals.sealed(&self.owner, id, written.next, &part).map_err(NotRecordedError::failed)?;
         failpoint::reach("journal.writing");
-        let is_written = match written.fence {
-            None => {
-                let (owner, runner) = (self.owner.of_store(), &**journals.runner());
-                let new = NewProgramRun { id, owner, arguments: &self.digest, runner, part: &sealed };
-                journals.store.begin_program_run(new).await.map(|()| true)
-            }
-            Some(fence) => {
-                let run = ProgramRunFence { id, fence };
-                journals.store.add_program_run_part(run, written.next, &sealed).await
-            }
+        let is_first = written.fence.is_none();
+        // Before: the run may be stored although that fails, or is cancelled.
+        let fence = *written.fence.get_or_insert(1);
+        let is_written = if is_first {
+            let (owner, runner) = (self.owner.of_store(), &**journals.runner());
+            let new = NewProgramRun { id, owner, arguments: &self.digest, runner, part: &sealed };
+            journals.store.begin_program_run(new).await.map(|()| true)
+        } else {
+            let run = ProgramRunFence { id, fence };
+            journals.store.add_program_run_part(run, written.next, &sealed).await
         };
         if !is_written.map_err(NotRecordedError::failed)? {
             return Err(NotRecordedError::Taken);
         }
-        written.fence.get_or_insert(1);
         written.next += 1;
         failpoint::reach("journal.written");
         Ok(())
@@ -298,10 +306,12 @@ impl Inner {
 
     /// A journal that is not complete must not be there: what the run does from now on would be done again.
     async fn give_up(&self, written: &mut Written, reason: &str) -> Result<(), NotRecordedError> {
-        let Some(fence) = written.fence.take() else { return Ok(()) };
+        let Some(fence) = written.fence.filter(|_| !written.is_given_up) else { return Ok(()) };
         let Running { journals, id } = &self.running;
         let given_up = journals.store.give_up_program_run(ProgramRunFence { id, fence }, reason).await;
-        given_up.map_err(NotRecordedError::failed)
+        given_up.map_err(NotRecordedError::failed)?;
+        written.is_given_up = true;
+        Ok(())
     }
 
     /// Whether the run can be resumed.
@@ -314,13 +324,14 @@ impl Inner {
         }
         let mut written = self.written.lock().await;
         written.is_over = true;
-        let Some(fence) = written.fence.take() else { return false };
+        let Some(fence) = written.fence else { return false };
         let Running { journals, id } = &self.running;
         let run = ProgramRunFence { id, fence };
         let ended = match end {
             RunEnd::Ended => journals.store.forget_program_run(run).await.map(|()| false),
             RunEnd::Stopped { approval } => journals.store.stop_program_run(run, approval).await,
         };
+        written.fence = None;
         ended.unwrap_or_else(|error| {
             tracing::warn!(%error, run = &**id, "the end of the run of a program could not be recorded");
             matches!(end, RunEnd::Stopped { .. })

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -164,6 +165,59 @@ async fn a_run_waits_for_an_approval_and_only_its_caller_resumes_it() {
     assert_eq!(ask(&journal, 0, false), Found::New { approval: Some("a-1".into()) });
 }
 
+/// An approval may cover several calls, so that the journal alone says that this one was made.
+#[tokio::test]
+async fn a_call_that_was_made_by_its_approval_is_not_made_again() {
+    let fixture = Fixture::new().await;
+    let first = call();
+    let (journal, id) = (fixture.begin(&first), first.id.to_string());
+    ask(&journal, 0, false);
+    journal.pause(0, "a-1");
+    assert!(journal.end(RunEnd::Stopped { approval: Some("a-1") }).await);
+    let journals = fixture.restarted();
+    let (journal, _) = journals.resume(&call(), &arguments(1), &id).await.unwrap();
+    assert_eq!(ask(&journal, 0, false), Found::New { approval: Some("a-1".into()) });
+    journal.make(0);
+    journal.pause(0, "a-2");
+    assert!(journal.end(RunEnd::Stopped { approval: Some("a-2") }).await);
+    let (journal, _) = journals.resume(&call(), &arguments(1), &id).await.unwrap();
+    assert_eq!(ask(&journal, 0, false), Found::New { approval: Some("a-2".into()) }, "it was refused again");
+    journal.make(0);
+    journal.write().await.unwrap();
+    std::mem::forget(journal);
+    let (journal, _) = fixture.restarted().resume(&call(), &arguments(1), &id).await.unwrap();
+    assert_eq!(ask(&journal, 0, false), Found::OutcomeUnknown);
+}
+
+#[tokio::test]
+async fn a_call_is_made_again_only_if_its_tool_may_still_be_called_twice() {
+    let fixture = Fixture::new().await;
+    let first = call();
+    let journal = fixture.begin(&first);
+    ask(&journal, 0, true);
+    ask(&journal, 1, false);
+    assert!(journal.end(RunEnd::Stopped { approval: None }).await);
+    let (journal, _) = fixture.journals.resume(&call(), &arguments(1), &first.id.to_string()).await.unwrap();
+    assert_eq!(ask(&journal, 0, false), Found::OutcomeUnknown);
+    assert_eq!(ask(&journal, 1, true), Found::OutcomeUnknown, "it could not when it was made");
+}
+
+#[tokio::test]
+async fn nothing_is_written_after_a_write_that_was_cancelled() {
+    let fixture = Fixture::new().await;
+    let first = call();
+    let journal = fixture.begin(&first);
+    ask(&journal, 0, false);
+    journal.write().await.unwrap();
+    ask(&journal, 1, false);
+    assert_eq!(journal.write().now_or_never(), None);
+    ask(&journal, 2, false);
+    assert!(matches!(journal.write().await, Err(NotRecordedError::Failed(_))));
+    assert!(journal.end(RunEnd::Stopped { approval: None }).await);
+    let (_journal, past) = fixture.journals.resume(&call(), &arguments(1), &first.id.to_string()).await.unwrap();
+    assert!(past.requests.contains_key(&0) && !past.requests.contains_key(&2), "{past:?}");
+}
+
 #[tokio::test]
 async fn of_several_replicas_one_resumes_a_run_and_the_former_one_writes_no_more() {
     let fixture = Fixture::new().await;
@@ -229,6 +283,15 @@ async fn a_run_that_is_too_large_goes_on_and_says_that_it_cannot_be_resumed() {
     assert!(!journal.end(RunEnd::Stopped { approval: Some("a") }).await);
     let refused = fixture.journals.resume(&call(), &arguments(1), &first.id.to_string()).await.unwrap_err();
     assert!(refused.code() == ErrorCode::TooLarge && refused.message().contains("4 MiB"), "{refused}");
+
+    let journal = fixture.begin(&call());
+    ask(&journal, 0, false);
+    journal.write().await.unwrap();
+    journal.lose(TOO_MANY_READINGS);
+    journal.write().await.unwrap();
+    assert_eq!(fixture.journals.list(&call()).await.unwrap().len(), 2);
+    assert!(!journal.end(RunEnd::Ended).await);
+    assert_eq!(fixture.journals.list(&call()).await.unwrap().len(), 1, "one that has ended is not listed");
 
     // What was written before a run was resumed counts too.
     let first = call();

@@ -10,6 +10,7 @@
 mod describe;
 mod errors;
 mod for_models;
+mod journaled;
 mod listed;
 mod peer;
 mod pipeline;
@@ -38,13 +39,13 @@ use self::listed::Listed;
 use self::peer::NestedPeer;
 use self::program_run::{NeededByCall, Stop, end_run, outcome_unknown};
 use self::wanted::{Wanted, WantedCall};
-use super::protocol::{MAX_OPEN_REQUESTS, Outcome, ReadSoFar, ReadStanding, ToolQuestion, ToolReply, ToolRequest};
+use super::protocol::{MAX_OPEN_REQUESTS, Outcome, ToolQuestion, ToolReply, ToolRequest};
 use crate::core::call::{Arguments, BudgetScopes, CallContext, Deadline, NestedCall, ParentCall, Via};
 use crate::core::error::CallError;
 use crate::core::json;
 use crate::core::peer::ClientPeer;
 use crate::infra::telemetry;
-use crate::journals::{Found, NotRecordedError, RunJournal, TOO_LARGE, TOO_MANY_READINGS};
+use crate::journals::{Found, RunJournal};
 
 /// Answers what a program asks of tools.
 pub(super) trait ToolHost: Send + Sync {
@@ -141,56 +142,16 @@ impl<'a> ProgramTools<'a> {
         }
     }
 
-    /// What the journal has for a request. `None`: the run is to end.
-    fn find(&self, number: u32, wanted: &Wanted, read: ReadSoFar) -> Option<Found> {
-        let Some(journal) = &self.journal else { return Some(Found::New { approval: None }) };
-        match read.standing {
-            ReadStanding::Recorded | ReadStanding::Behind => {}
-            ReadStanding::TooManyReadings => journal.lose(TOO_MANY_READINGS),
-            ReadStanding::TooManyBytes | ReadStanding::NotRecorded => journal.lose(TOO_LARGE),
-            ReadStanding::Diverged => {
-                let what = "it read another clock, or another number of random bytes".to_owned();
-                return self.stop_run(Stop::Diverged(what));
-            }
-        }
-        let is_behind = read.standing == ReadStanding::Behind;
-        let found = journal.find(number, &wanted.question(), self.may_repeat(wanted), (read.readings, is_behind));
-        match found {
-            Found::Diverged => self.stop_run(Stop::Diverged(wanted.described())),
-            found => Some(found),
-        }
-    }
-
-    fn may_repeat(&self, wanted: &Wanted) -> bool {
-        match wanted {
-            Wanted::Call(call) => self.pipeline.may_repeat(&call.tool, &self.call.caller),
-            Wanted::Inquiry(_) => true,
-        }
-    }
-
-    fn stop_run<T>(&self, stop: Stop) -> Option<T> {
-        self.stop.lock().get_or_insert(stop);
-        None
-    }
-
-    /// What was to be recorded is, or the run is to end.
-    fn recorded(&self, written: Result<(), NotRecordedError>) -> Option<()> {
-        match written {
-            Ok(()) => Some(()),
-            Err(error) => self.stop_run(Stop::NotRecorded(error)),
-        }
-    }
-
     /// The JSON of the answer to a request, or of an error. `None`: the run is to end.
     async fn answer_new(
         &self,
         number: u32,
         wanted: Wanted,
+        may_repeat: bool,
         approval: Option<Arc<str>>,
     ) -> Option<Result<String, String>> {
-        let may_repeat = self.journal.is_none() || self.may_repeat(&wanted);
-        if !may_repeat && let Some(journal) = &self.journal {
-            self.recorded(journal.write().await)?;
+        if !may_repeat {
+            self.record_start(number, approval.as_ref()).await?;
         }
         let answer = match wanted {
             Wanted::Call(call) => self.make_call(number, call, approval).await?,
@@ -202,17 +163,6 @@ impl<'a> ProgramTools<'a> {
         };
         self.record_answer(number, &answer, may_repeat).await?;
         Some(answer)
-    }
-
-    async fn record_answer(&self, number: u32, answer: &Result<String, String>, may_repeat: bool) -> Option<()> {
-        let Some(journal) = &self.journal else { return Some(()) };
-        let (is_ok, json) = match answer {
-            Ok(json) => (true, json),
-            Err(json) => (false, json),
-        };
-        journal.answer(number, is_ok, json);
-        let written = if may_repeat { journal.write_if_due().await } else { journal.write().await };
-        self.recorded(written)
     }
 
     /// The JSON of the tool's value, or of the error. `None`: an approval is needed first, and the run is to end.
@@ -244,6 +194,8 @@ impl<'a> ProgramTools<'a> {
             && let (Some(approval), Err(error)) = (answered.needed_approval(), &reply.outcome)
         {
             journal.pause(number, &approval.id);
+            // At once, while other calls end: it was not made.
+            self.recorded(journal.write().await)?;
             let (message, details) = (error.message().to_owned(), error.details().to_vec());
             return self.stop_run(Stop::Approval(NeededByCall { tool, message, details, approval: approval.clone() }));
         }
@@ -256,15 +208,6 @@ impl<'a> ProgramTools<'a> {
     /// The arguments of a call that may be made.
     fn admitted(&self, arguments: Arguments) -> Result<Arguments, CallError> {
         if self.parent.take_call() { Ok(arguments) } else { Err(no_more_calls()) }
-    }
-
-    /// Counts a call that was made in an earlier part of the run.
-    fn count_replayed(&self, wanted: &Wanted) {
-        if let Wanted::Call(_) = wanted {
-            // The program may make as many calls as before.
-            let _ = self.parent.take_call();
-            self.call.nested.add_replayed();
-        }
     }
 
     /// The call of a tool, with no more than its caller's own.
@@ -299,11 +242,13 @@ impl ToolHost for ProgramTools<'_> {
     fn answer(&self, request: ToolRequest) -> BoxFuture<'_, Option<ToolReply>> {
         let ToolRequest { number, question, read } = request;
         let wanted = Wanted::of(question);
+        let may_repeat = self.may_repeat(&wanted);
         // At once: the journal has requests in their order.
-        let found = self.find(number, &wanted, read);
+        let found = self.find(number, &wanted, may_repeat, read);
         Box::pin(async move {
             let answer = match found? {
                 Found::Answered(answer) => {
+                    self.check_replayed(&wanted, &answer)?;
                     self.count_replayed(&wanted);
                     if answer.is_ok { Ok(answer.json) } else { Err(answer.json) }
                 }
@@ -313,7 +258,7 @@ impl ToolHost for ProgramTools<'_> {
                     self.record_answer(number, &answer, false).await?;
                     answer
                 }
-                Found::New { approval } => self.answer_new(number, wanted, approval).await?,
+                Found::New { approval } => self.answer_new(number, wanted, may_repeat, approval).await?,
                 Found::Diverged => return None,
             };
             let (is_ok, json) = answer.map_or_else(|error| (false, error), |value| (true, value));

@@ -7,6 +7,9 @@ use crate::core::json::InvalidJson;
 use crate::pipeline::ErrorInfo;
 use crate::sandbox::protocol::{MAX_NESTING, MAX_VALUE_BYTES};
 
+/// The kind of an error that no other one fits.
+const TOOL_ERROR: &str = "tool_error";
+
 /// Maximum bytes of an error's message.
 const MAX_MESSAGE: usize = 64 << 10;
 
@@ -37,6 +40,12 @@ pub(super) fn error_json(error: &CallError) -> String {
         }
     }
     json!({"kind": kind(error.code()), "message": info.to_string()}).to_string()
+}
+
+/// Whether an error may repeat what a tool said: it is neither a refusal nor a limit.
+pub(super) fn is_of_tool(json: &str) -> bool {
+    let error = serde_json::from_str::<Value>(json);
+    !error.is_ok_and(|error| error["kind"].as_str().is_some_and(|kind| kind != TOOL_ERROR))
 }
 
 pub(super) fn invalid_json(error: &InvalidJson) -> CallError {
@@ -82,7 +91,7 @@ fn kind(code: ErrorCode) -> &'static str {
         ErrorCode::TooLarge | ErrorCode::OutputTooLarge => "too_large",
         ErrorCode::Timeout | ErrorCode::SandboxTimeout => "timeout",
         ErrorCode::Cancelled => "cancelled",
-        _ => "tool_error",
+        _ => TOOL_ERROR,
     }
 }
 
@@ -110,6 +119,22 @@ mod tests {
         let info: Value = serde_json::from_str(frame["message"].as_str().unwrap()).unwrap();
         assert_eq!((&frame["kind"], &info["code"]), (&json!("budget_exceeded"), &json!("rate_limited")));
         assert_eq!((&info["retry_after_ms"], info["message"].as_str().unwrap().len()), (&json!(1_500), MAX_MESSAGE));
+    }
+
+    #[test]
+    fn what_a_tool_said_is_known_from_refusals() {
+        for (code, is_of_tool) in [
+            (ErrorCode::ToolError, true),
+            (ErrorCode::UpstreamError, true),
+            (ErrorCode::UnknownOutcome, true),
+            (ErrorCode::Denied, false),
+            (ErrorCode::UnknownTool, false),
+            (ErrorCode::InvalidArguments, false),
+            (ErrorCode::RateLimited, false),
+        ] {
+            assert_eq!(super::is_of_tool(&error_json(&CallError::new(code, "x"))), is_of_tool, "{code}");
+        }
+        assert!(super::is_of_tool("") && super::is_of_tool("{}"));
     }
 
     #[test]

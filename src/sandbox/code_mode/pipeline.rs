@@ -7,6 +7,7 @@ use rust_decimal::Decimal;
 
 use crate::budget::price_of;
 use crate::core::call::{Arguments, CallContext, Caller};
+use crate::core::error::CallError;
 use crate::journals::Journals;
 use crate::pipeline::{Answered, Pipeline};
 use crate::policy::CallerTools;
@@ -21,6 +22,12 @@ pub trait ToolPipeline: Send + Sync {
 
     /// What a call costs.
     fn price(&self, call: &CallContext) -> Decimal;
+
+    /// Whether the caller may use a tool now, whatever its arguments.
+    ///
+    /// # Errors
+    /// Why not.
+    fn check_access(&self, tool: &str, caller: &Arc<Caller>) -> Result<(), CallError>;
 
     /// Whether a call of a tool may be made a second time.
     fn may_repeat(&self, tool: &str, caller: &Arc<Caller>) -> bool;
@@ -42,10 +49,15 @@ impl ToolPipeline for Pipeline {
         self.registry.find_for(call).map_or(Decimal::ZERO, |tool| price_of(&tool.metadata))
     }
 
+    fn check_access(&self, tool: &str, caller: &Arc<Caller>) -> Result<(), CallError> {
+        let tool = self.registry.find(tool, caller)?;
+        self.policy.check_access(&tool, caller)
+    }
+
     fn may_repeat(&self, tool: &str, caller: &Arc<Caller>) -> bool {
         let changes_nothing = |effects: Effects| effects.read_only;
-        // A call of a tool that is not there is refused.
-        self.registry.find(tool, caller).map_or(true, |tool| {
+        // A tool that is not there may be when the call is made.
+        self.registry.find(tool, caller).is_ok_and(|tool| {
             tool.metadata.idempotent || tool.metadata.effects.is_some_and(changes_nothing)
         })
     }

@@ -37,6 +37,11 @@ pub(super) enum Stop {
     Approval(NeededByCall),
     Diverged(String),
     NotRecorded(NotRecordedError),
+    /// The caller may not use a tool any more whose answer the program would get again.
+    NoAccess {
+        tool: String,
+        error: CallError,
+    },
 }
 
 /// The approval that a call of a program needs.
@@ -97,8 +102,12 @@ pub(super) async fn end_run(
             Err(diverged(&what))
         }
         (Some(Stop::NotRecorded(error)), _) => {
+            let is_kept = journal.end(stopped).await;
+            Err(not_recorded(&error, run, is_kept))
+        }
+        (Some(Stop::NoAccess { tool, error }), _) => {
             journal.end(stopped).await;
-            Err(not_recorded(&error, run))
+            Err(no_access(&tool, &error))
         }
         (None, Ok(outcome)) => {
             let has_ended = matches!(outcome.end, End::Exited { .. } | End::Exception { .. });
@@ -152,16 +161,31 @@ fn diverged(what: &str) -> CallError {
     CallError::new(ErrorCode::ReplayDiverged, message)
 }
 
+fn no_access(tool: &str, error: &CallError) -> CallError {
+    let message = format!(
+        "the program would get an answer of {tool} from before, and its caller may not use that tool now: {}; resume its run \
+         once the caller may",
+        error.message()
+    );
+    CallError::new(error.code(), message).with_details(error.details().to_vec())
+}
+
 /// Logs the cause, which may have the path of the store.
-fn not_recorded(error: &NotRecordedError, run: Arc<str>) -> CallError {
+fn not_recorded(error: &NotRecordedError, run: Arc<str>, is_kept: bool) -> CallError {
     tracing::error!(%error, run = &*run, "the journal of a program's run could not be written; the run has stopped");
     let message = match error {
         NotRecordedError::Taken => "the run was resumed by another call, which goes on with it",
-        NotRecordedError::Failed(_) => {
+        NotRecordedError::Failed(_) if is_kept => {
             "what the program does cannot be recorded now, so it was stopped; resume its run shortly"
         }
+        NotRecordedError::Failed(_) => {
+            "what the program does cannot be recorded now, so it was stopped before its first call that must not be made twice; \
+             send it again shortly"
+        }
     };
-    CallError::new(ErrorCode::Overloaded, message).of_run(run)
+    let refusal = CallError::new(ErrorCode::Overloaded, message);
+    // Another call goes on with a run that was taken.
+    if is_kept || *error == NotRecordedError::Taken { refusal.of_run(run) } else { refusal }
 }
 
 /// The answer to a call that was started before, and of which nobody knows whether it has run.

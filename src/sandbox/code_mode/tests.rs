@@ -12,11 +12,11 @@ use crate::core::call::Caller;
 use crate::core::error::{ErrorCode, NeededApproval};
 use crate::infra::metrics::Metrics;
 use crate::infra::store::test_support::test_store;
-use crate::journals::{Journals, Reading};
+use crate::journals::{Journals, Reading, RunEnd};
 use crate::pipeline::Answered;
 use crate::policy::{CallerTools, Policy};
 use crate::registry::Snapshot;
-use crate::sandbox::protocol::{End, Outcome};
+use crate::sandbox::protocol::{End, ReadSoFar, ReadStanding};
 use crate::tool::{Attempt, Execution, Executor, Metadata, ToolDefinition};
 
 struct NeverRun;
@@ -57,7 +57,7 @@ impl Refusing {
 impl ToolPipeline for Refusing {
     fn call(self: Arc<Self>, call: CallContext, arguments: Arguments) -> BoxFuture<'static, Answered> {
         Box::pin(async move {
-            let hangs = call.tool == "hang";
+            let hangs = call.tool == "hang" || call.approval.is_some() && arguments.contains_key("hang");
             let error = match call.tool == "c-d" && call.approval.is_none() {
                 true => CallError::new(ErrorCode::ApprovalRequired, "ask").needing(approval()),
                 false => CallError::new(ErrorCode::Denied, "refused"),
@@ -77,6 +77,10 @@ impl ToolPipeline for Refusing {
 
     fn price(&self, _: &CallContext) -> Decimal {
         Decimal::new(3, 2)
+    }
+
+    fn check_access(&self, tool: &str, caller: &Arc<Caller>) -> Result<(), CallError> {
+        self.policy.check_access(self.snapshot.find(tool, caller)?, caller)
     }
 
     fn may_repeat(&self, tool: &str, _: &Arc<Caller>) -> bool {
@@ -367,4 +371,64 @@ async fn calls_beside_one_that_needs_an_approval_end_first() {
     for (number, request) in &past.requests {
         assert_eq!((request.answer.is_some(), request.approval.is_some()), (*number != 1, *number == 1));
     }
+}
+
+/// As after `kill -9` while it runs: what its approval allows is not asked.
+#[tokio::test]
+async fn an_approved_call_that_was_sent_is_not_sent_again() {
+    let (pipeline, outer, (_state, journals)) = (Refusing::new(), outer(), journals().await);
+    let request = || {
+        let question = ToolQuestion::Call { ordinal: 0, tool: "c-d".into(), arguments: r#"{"hang": 1}"#.into() };
+        ToolRequest { number: 0, question, read: ReadSoFar::default() }
+    };
+    let journal = journals.begin(&outer, &Arguments::new(), Some(Vec::new())).unwrap();
+    let tools = tools_of(&pipeline, &outer, 9, Some(journal));
+    assert!(tools.answer(request()).await.is_none());
+    tools.end(ended(End::Cancelled)).await.unwrap_err();
+    let id = outer.id.to_string();
+    let resumed = async || {
+        let journal = journals.resume(&outer, &Arguments::new(), &id).await.unwrap().0;
+        tools_of(&pipeline, &outer, 9, Some(journal))
+    };
+    let tools = resumed().await;
+    let mut sent = tools.answer(request());
+    while pipeline.made.lock().len() < 2 {
+        assert!((&mut sent).now_or_never().is_none(), "it has no answer");
+        tokio::task::yield_now().await;
+    }
+    drop(sent);
+    tools.end(Err(CallError::new(ErrorCode::SandboxTrap, "the worker exited"))).await.unwrap_err();
+    let tools = resumed().await;
+    let reply = tools.answer(request()).await.unwrap();
+    assert!(!reply.is_ok && String::from_utf8(reply.json).unwrap().contains("unknown_outcome"));
+    assert_eq!(pipeline.made.lock().len(), 2);
+}
+
+/// As if the caller had had the role of `secret` before.
+#[tokio::test]
+async fn answers_of_tools_that_the_caller_may_not_use_any_more_are_not_given_again() {
+    let (pipeline, (_state, journals)) = (Refusing::new(), journals().await);
+    for (tool, is_ok, json, is_given) in [
+        ("secret", true, "1", false),
+        ("secret", false, r#"{"kind":"tool_error","message":"{}"}"#, false),
+        ("secret", false, r#"{"kind":"unknown_tool","message":"{}"}"#, true),
+        ("gone", true, "1", false),
+        ("add", true, "1", true),
+    ] {
+        let outer = outer();
+        let question = ToolQuestion::Call { ordinal: 0, tool: tool.into(), arguments: "{}".into() };
+        let journal = journals.begin(&outer, &Arguments::new(), Some(Vec::new())).unwrap();
+        journal.find(0, &Wanted::of(question.clone()).question(), false, (Vec::new(), false));
+        journal.answer(0, is_ok, json);
+        assert!(journal.end(RunEnd::Stopped { approval: None }).await);
+        let (journal, _) = journals.resume(&outer, &Arguments::new(), &outer.id.to_string()).await.unwrap();
+        let tools = tools_of(&pipeline, &outer, 9, Some(journal));
+        let reply = tools.answer(ToolRequest { number: 0, question, read: ReadSoFar::default() }).await;
+        assert_eq!(reply.map(|reply| (reply.is_ok, reply.json)), is_given.then(|| (is_ok, json.into())), "{tool}: {json}");
+        if !is_given {
+            let refused = tools.end(ended(End::Cancelled)).await.unwrap_err();
+            assert!(refused.code() == ErrorCode::UnknownTool && refused.message().contains(tool), "{refused}");
+        }
+    }
+    assert!(pipeline.made.lock().is_empty());
 }
