@@ -149,6 +149,13 @@ impl Journals {
         Ok(found.map(Into::into))
     }
 
+    /// The run waits for an approval of the call that resumes it. A failure is logged: with another id, nobody finds it by that.
+    pub async fn await_approval(&self, call: &CallContext, run: &str, approval: &str) {
+        if let Err(error) = self.store.await_approval_of_program_run(run, Owner::of(call).of_store(), approval).await {
+            tracing::error!(%error, run, "the approval that the run of a program waits for could not be recorded");
+        }
+    }
+
     /// The call that began a run, which is not taken. `asking`: a call of the same caller and endpoint.
     ///
     /// # Errors

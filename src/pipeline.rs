@@ -32,8 +32,8 @@ use tracing::Instrument;
 use crate::approval::Approvals;
 use crate::breaker::Breakers;
 use crate::budget::Budgets;
-use crate::core::call::{Arguments, CallContext, Caller, SendingState, Stage};
-use crate::core::error::{CallError, ErrorCode};
+use crate::core::call::{Arguments, CallContext, Caller, Stage};
+use crate::core::error::CallError;
 use crate::journals::Journals;
 use crate::limits::Limits;
 use crate::policy::{CallerTools, Policy};
@@ -74,10 +74,14 @@ impl Pipeline {
     /// idempotency key or an approval is not cancelled: it runs to its end, and a client that sends it again gets its reply.
     pub async fn call(self: &Arc<Self>, mut call: CallContext, arguments: Arguments) -> Answered {
         self.transform_messages(&mut call);
-        if call.approval.is_some() && call.resumed_run.is_none() {
+        if call.approval.is_some() || call.resumed_run.is_some() {
             // Boxed, to keep this rare branch out of the size of the future.
-            Box::pin(self.resume_what_waits(&mut call, &arguments)).await;
+            return Box::pin(self.call_of_run(call, arguments)).await;
         }
+        self.make_call(call, arguments).await
+    }
+
+    async fn make_call(self: &Arc<Self>, call: CallContext, arguments: Arguments) -> Answered {
         match (&call.idempotency_key, &call.approval) {
             (None, None) => Answered::first(self.run_and_settle(&call, arguments, None).await),
             // Boxed, to keep this rare branch out of the size of the future.
@@ -129,7 +133,7 @@ impl Pipeline {
             Box::pin(async move {
                 let reply = Arc::new(pipeline.run_and_settle(&call, arguments, Some(&mut recorded)).await);
                 let elsewhere = recorded.take_elsewhere();
-                recorded.end(&reply, sending_state(&call, &reply)).await;
+                recorded.end(&reply, call.sending.state()).await;
                 (elsewhere.is_some(), elsewhere.unwrap_or(reply))
             })
         };
@@ -190,13 +194,6 @@ impl Pipeline {
         let shortened = self.shortened(call, &tool, checked, scope.max_text_tokens()).await;
         scope.accept(&tool, shortened)
     }
-}
-
-/// For the records of a call. One whose program waits for an approval is to be sent again, and then goes on.
-fn sending_state(call: &CallContext, reply: &Reply) -> SendingState {
-    let error = reply.outcome.as_ref().err();
-    let waits = error.is_some_and(|error| error.code() == ErrorCode::ApprovalRequired && error.run().is_some());
-    if waits { SendingState::Pending } else { call.sending.state() }
 }
 
 fn panic_message(panic: &(dyn Any + Send)) -> String {

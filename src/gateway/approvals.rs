@@ -86,9 +86,9 @@ impl Gateway {
         {
             return Err(approvals.needed(approval));
         }
-        // What was decided may be about a call of a program, which goes on.
-        if let Some(run) = self.pipeline.run_awaiting(&call, &written, id).await {
-            let call = CallContext { resumed_run: Some(run), ..call };
+        // What was decided may be about a run of a program, which goes on.
+        if self.pipeline.run_awaiting(&call, &written, id).await.is_some() {
+            let call = CallContext { approval: Some(id.into()), ..call };
             return Ok(WaitedAnswer { answered: self.pipeline.call(call, written).await, changed: None });
         }
         let decided = match found {

@@ -6,6 +6,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Pipeline;
 use super::idempotency::{IdempotentOutcome, POLL};
+use super::receipt::Answered;
 use super::recorded::{Entered, Recorded};
 use crate::approval::Standing;
 use crate::config::ApprovalRule;
@@ -21,13 +22,37 @@ impl Pipeline {
         self.policy.asks_approval() || self.registry.find_for(call).as_ref().is_ok_and(asks)
     }
 
+    /// Makes a call that names an approval, or resumes the run of its program. A run that waits for the approval is resumed. If
+    /// the call then needs an approval of its own, the run waits for that: its program is not run from the beginning.
+    pub(super) async fn call_of_run(self: &Arc<Self>, mut call: CallContext, arguments: Arguments) -> Answered {
+        if call.resumed_run.is_none() {
+            self.resume_what_waits(&mut call, &arguments).await;
+        }
+        let Some(run) = call.resumed_run.clone() else { return self.make_call(call, arguments).await };
+        let asking = call.repeated();
+        let answered = self.make_call(call, arguments).await;
+        if let (Some(needed), None) = (answered.needed_approval(), answered.stopped_run()) {
+            self.journals.await_approval(&asking, &run, &needed.id).await;
+        }
+        answered
+    }
+
     /// Has a call resume the run of its program, if that waits for the approval which the call names.
-    pub(super) async fn resume_what_waits(&self, call: &mut CallContext, arguments: &Arguments) {
-        let Some(approval) = &call.approval else { return };
-        if let Some(run) = self.run_awaiting(call, arguments, approval).await {
-            call.resumed_run = Some(run);
+    async fn resume_what_waits(&self, call: &mut CallContext, arguments: &Arguments) {
+        let Some(approval) = call.approval.clone() else { return };
+        let Some(run) = self.run_awaiting(call, arguments, &approval).await else { return };
+        call.resumed_run = Some(run);
+        // One of a call that the program makes is used by that.
+        if !self.is_for_itself(call, arguments, &approval).await {
             call.approval = None;
         }
+    }
+
+    /// Whether an approval is for this call, not for one that its program makes.
+    async fn is_for_itself(&self, call: &CallContext, arguments: &Arguments, approval: &str) -> bool {
+        let Ok(tool) = self.registry.find_for(call) else { return false };
+        let Ok(valid) = tool.valid_arguments(arguments.clone()) else { return false };
+        self.approvals.check_binding(approval, call, &tool, valid.as_map()).await.is_ok()
     }
 
     /// The run of the call's program that waits for an approval.

@@ -6,7 +6,7 @@ use super::idempotency::InFlightGuard;
 use super::receipt::Reply;
 use crate::approval::ApprovedCall;
 use crate::core::call::{CallContext, Deadline, SendingState};
-use crate::core::error::CallError;
+use crate::core::error::{CallError, ErrorCode};
 
 /// Whether a call must be run.
 #[derive(Debug)]
@@ -57,7 +57,8 @@ impl Recorded {
         of_key.or_else(|| self.approved.as_mut().and_then(of_approval))
     }
 
-    /// Keeps the reply for calls that are sent again. A call that was not sent may be made again.
+    /// Keeps the reply for calls that are sent again. A call that was not sent may be made again. One whose program waits for an
+    /// approval may be sent again with its key, which its program's calls have too; its own approval is used.
     pub(super) async fn end(self, reply: &Arc<Reply>, state: SendingState) {
         if let Some((approved, guard)) = self.approved {
             // A tool may succeed without sending anything.
@@ -65,7 +66,12 @@ impl Recorded {
             guard.end(reply, state).await;
         }
         if let Some(key) = self.key {
-            key.end(reply, state).await;
+            key.end(reply, if program_waits(reply) { SendingState::Pending } else { state }).await;
         }
     }
+}
+
+fn program_waits(reply: &Reply) -> bool {
+    let error = reply.outcome.as_ref().err();
+    error.is_some_and(|error| error.code() == ErrorCode::ApprovalRequired && error.run().is_some())
 }

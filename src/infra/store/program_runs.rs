@@ -4,6 +4,8 @@
 //! One process at a time writes a journal: each part has the next number, and the process that resumes a run takes one
 //! after it has read the others.
 
+mod read;
+
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -68,11 +70,6 @@ pub struct StoredProgramRun {
     pub expires: Timestamp,
 }
 
-const COLUMNS: &str = "id, state, approval, reason, runner, created, expires";
-
-/// In the order of the columns.
-type Row = (String, String, Option<String>, Option<String>, String, i64, i64);
-
 impl Store {
     /// Stores a run with the first part of its journal; its fence is 1.
     ///
@@ -116,9 +113,11 @@ impl Store {
         .await
         .map_err(failed)?;
         if let Some((oldest,)) = oldest {
-            remove_parts(&mut transaction, &oldest).await.map_err(failed)?;
-            let run = sqlx::query("DELETE FROM program_runs WHERE id = $1").bind(&oldest);
-            run.execute(&mut *transaction).await.map_err(failed)?;
+            // It may have been resumed meanwhile.
+            let run = sqlx::query("DELETE FROM program_runs WHERE id = $1 AND state <> 'running'").bind(&oldest);
+            if run.execute(&mut *transaction).await.map_err(failed)?.rows_affected() > 0 {
+                remove_parts(&mut transaction, &oldest).await.map_err(failed)?;
+            }
         }
         transaction.commit().await.map_err(failed)
     }
@@ -243,77 +242,20 @@ impl Store {
         transaction.commit().await.map_err(failed)
     }
 
-    /// A run of that owner.
+    /// The run waits for this approval from now on, which the call that resumes it needs.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn program_run(
+    pub async fn await_approval_of_program_run(
         &self,
         id: &str,
         owner: ProgramRunOwner<'_>,
-    ) -> Result<Option<StoredProgramRun>, StoreError> {
-        let sql = format!(
-            "SELECT {COLUMNS} FROM program_runs
-             WHERE id = $1 AND tenant = $2 AND caller_key = $3 AND endpoint = $4 AND expires > {}",
-            self.engine.now_expression()
-        );
-        let row: Option<Row> = sqlx::query_as(AssertSqlSafe(sql))
-            .bind(id)
-            .bind(owner.tenant)
-            .bind(owner.caller_key)
-            .bind(owner.endpoint)
-            .fetch_optional(&self.pool)
-            .await
-            .map_err(|error| self.failed(error))?;
-        row.map(|row| self.program_run_of(row)).transpose()
-    }
-
-    /// The run with these arguments that waits for an approval.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub async fn program_run_awaiting(
-        &self,
-        owner: ProgramRunOwner<'_>,
-        arguments: &str,
         approval: &str,
-    ) -> Result<Option<String>, StoreError> {
-        let sql = format!(
-            "SELECT id FROM program_runs
-             WHERE tenant = $1 AND caller_key = $2 AND endpoint = $3 AND arguments = $4 AND approval = $5
-               AND state = 'stopped' AND expires > {} ORDER BY created LIMIT 1",
-            self.engine.now_expression()
-        );
-        sqlx::query_scalar(AssertSqlSafe(sql))
-            .bind(owner.tenant)
-            .bind(owner.caller_key)
-            .bind(owner.endpoint)
-            .bind(arguments)
-            .bind(approval)
-            .fetch_optional(&self.pool)
-            .await
-            .map_err(|error| self.failed(error))
-    }
-
-    /// The runs of an owner, the latest first.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub async fn program_runs_of(&self, owner: ProgramRunOwner<'_>) -> Result<Vec<StoredProgramRun>, StoreError> {
-        let sql = format!(
-            "SELECT {COLUMNS} FROM program_runs
-             WHERE tenant = $1 AND caller_key = $2 AND endpoint = $3 AND expires > {}
-             ORDER BY created DESC, id DESC LIMIT 500",
-            self.engine.now_expression()
-        );
-        let rows: Vec<Row> = sqlx::query_as(AssertSqlSafe(sql))
-            .bind(owner.tenant)
-            .bind(owner.caller_key)
-            .bind(owner.endpoint)
-            .fetch_all(&self.pool)
-            .await
-            .map_err(|error| self.failed(error))?;
-        rows.into_iter().map(|row| self.program_run_of(row)).collect()
+    ) -> Result<(), StoreError> {
+        let sql = "UPDATE program_runs SET approval = $5 WHERE id = $1 AND tenant = $2 AND caller_key = $3 AND endpoint = $4";
+        let of_run = sqlx::query(sql).bind(id).bind(owner.tenant).bind(owner.caller_key).bind(owner.endpoint);
+        of_run.bind(approval).execute(&self.pool).await.map_err(|error| self.failed(error))?;
+        Ok(())
     }
 
     /// Removes what has expired.
@@ -330,22 +272,6 @@ impl Store {
             remove_parts(&mut transaction, &run).await.map_err(failed)?;
         }
         transaction.commit().await.map_err(failed)
-    }
-
-    fn program_run_of(&self, row: Row) -> Result<StoredProgramRun, StoreError> {
-        let (id, state, approval, reason, runner, created, expires) = row;
-        let moment = |micros: i64| {
-            let moment = Timestamp::from_microsecond(micros);
-            moment.map_err(|_| self.damaged(format!("the run {id} of a program has a moment out of range")))
-        };
-        let (created, expires) = (moment(created)?, moment(expires)?);
-        let state = match state.as_str() {
-            "running" => ProgramRunState::Running,
-            "stopped" => ProgramRunState::Stopped,
-            "unusable" => ProgramRunState::Unusable,
-            other => return Err(self.damaged(format!("the run {id} of a program has the state `{other}`"))),
-        };
-        Ok(StoredProgramRun { id, state, approval, reason, runner, created, expires })
     }
 }
 

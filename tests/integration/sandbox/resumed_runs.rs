@@ -30,7 +30,10 @@ const PAYS: &str = "import random, time\n\
                     [paid['echo']['amount'] == amount, waits, time.monotonic() >= begun]";
 
 async fn app() -> PythonApp {
-    let limits = "python_executor: {rate_limit: 1000000}";
+    app_with("python_executor: {rate_limit: 1000000}").await
+}
+
+async fn app_with(limits: &str) -> PythonApp {
     let yaml = format!("{KEYS}tools: {{overrides: {{{limits}, echo: {{approval: always}}}}}}\n");
     PythonApp::in_directory(TempDir::new().unwrap(), &yaml).await
 }
@@ -93,6 +96,33 @@ async fn the_same_call_with_its_approval_goes_on_too_and_another_one_does_not() 
     let (status, reply) = answer(send(&app, &other).header("x-approval-id", &approval)).await;
     assert_eq!((status, code(&reply)), (StatusCode::FORBIDDEN, "approval_mismatch"), "{reply}");
     let (status, reply) = answer(send(&app, PAYS).header("x-approval-id", &approval)).await;
+    assert_eq!((status, &reply["output"]["result"][0]), (StatusCode::OK, &json!(true)), "{reply}");
+    assert_eq!((runs_of(&app, "sleep").await, runs_of(&app, "echo").await), (2.0, 1.0));
+}
+
+/// Each of its calls needs an approval, and none runs the program from the beginning.
+#[tokio::test]
+async fn a_program_that_a_person_must_approve_is_resumed_by_an_approval_of_its_own() {
+    let app = app_with("python_executor: {rate_limit: 1000000, approval: always}").await;
+    let needed = async |approval: Option<&str>| {
+        let request = send(&app, PAYS);
+        let request = approval.iter().fold(request, |request, id| request.header("x-approval-id", *id));
+        let (_, reply) = answer(request).await;
+        assert_eq!(code(&reply), "approval_required", "{reply}");
+        let info = &reply["error_info"];
+        (info["approval"]["id"].as_str().unwrap().to_owned(), info["run"].as_str().map(str::to_owned))
+    };
+    let (first, run) = needed(None).await;
+    assert_eq!(run, None);
+    decide(&app.app, &first, "approve").await;
+    let (of_echo, run) = needed(Some(&first)).await;
+    let run = run.unwrap();
+    assert_eq!(needed(Some(&first)).await, (of_echo.clone(), Some(run)), "its reply, again");
+    decide(&app.app, &of_echo, "approve").await;
+    let (second, _) = needed(Some(&of_echo)).await;
+    assert!(second != first && second != of_echo);
+    decide(&app.app, &second, "approve").await;
+    let (status, reply) = answer(send(&app, PAYS).header("x-approval-id", &second)).await;
     assert_eq!((status, &reply["output"]["result"][0]), (StatusCode::OK, &json!(true)), "{reply}");
     assert_eq!((runs_of(&app, "sleep").await, runs_of(&app, "echo").await), (2.0, 1.0));
 }

@@ -90,8 +90,12 @@ async fn a_run_is_found_by_its_owner_and_by_what_it_waits_for() {
     for (arguments, approval) in [("a2", "x"), ("a1", "y")] {
         assert_eq!(store.program_run_awaiting(ANN, arguments, approval).await.unwrap(), None);
     }
+    for (owner, waits_for) in [(ProgramRunOwner { endpoint: "part", ..ANN }, "x"), (ANN, "z")] {
+        store.await_approval_of_program_run("r", owner, "z").await.unwrap();
+        assert_eq!(store.program_run_awaiting(ANN, "a1", waits_for).await.unwrap().as_deref(), Some("r"));
+    }
     let found = store.program_run("r", ANN).await.unwrap().unwrap();
-    assert_eq!((found.state, found.approval.as_deref()), (ProgramRunState::Stopped, Some("x")));
+    assert_eq!((found.state, found.approval.as_deref()), (ProgramRunState::Stopped, Some("z")));
     assert_eq!(store.program_runs_of(ANN).await.unwrap(), [found]);
     assert_eq!(take(&store, "r", "p").await, Some(2));
     store.give_up_program_run(fence("r", 2), "too large").await.unwrap();
