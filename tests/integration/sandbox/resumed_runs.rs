@@ -30,10 +30,7 @@ const PAYS: &str = "import random, time\n\
                     [paid['echo']['amount'] == amount, waits, time.monotonic() >= begun]";
 
 async fn app() -> PythonApp {
-    app_with("python_executor: {rate_limit: 1000000}").await
-}
-
-async fn app_with(limits: &str) -> PythonApp {
+    let limits = "python_executor: {rate_limit: 1000000}";
     let yaml = format!("{KEYS}tools: {{overrides: {{{limits}, echo: {{approval: always}}}}}}\n");
     PythonApp::in_directory(TempDir::new().unwrap(), &yaml).await
 }
@@ -103,7 +100,18 @@ async fn the_same_call_with_its_approval_goes_on_too_and_another_one_does_not() 
 /// Each of its calls needs an approval, and none runs the program from the beginning.
 #[tokio::test]
 async fn a_program_that_a_person_must_approve_is_resumed_by_an_approval_of_its_own() {
-    let app = app_with("python_executor: {rate_limit: 1000000, approval: always}").await;
+    // The client that waits until programs can be run has no key.
+    const RULES: &str = "package tools\nimport rego.v1\n\
+                         asked := {\"echo\", \"python_executor\"}\n\
+                         require_approval contains \"ask first\" if {\n\
+                         input.tool in asked\ninput.user.id == \"ann\"\n}\n";
+    let directory = TempDir::new().unwrap();
+    let policies = directory.path().join("policies");
+    std::fs::create_dir(&policies).unwrap();
+    std::fs::write(policies.join("tools.rego"), RULES).unwrap();
+    let limits = "tools: {overrides: {python_executor: {rate_limit: 1000000}}}";
+    let yaml = format!("{KEYS}{limits}\npolicy: {{directory: '{}'}}\n", policies.display());
+    let app = PythonApp::in_directory(directory, &yaml).await;
     let needed = async |approval: Option<&str>| {
         let request = send(&app, PAYS);
         let request = approval.iter().fold(request, |request, id| request.header("x-approval-id", *id));
@@ -115,11 +123,11 @@ async fn a_program_that_a_person_must_approve_is_resumed_by_an_approval_of_its_o
     let (first, run) = needed(None).await;
     assert_eq!(run, None);
     decide(&app.app, &first, "approve").await;
-    let (of_echo, run) = needed(Some(&first)).await;
+    let (of_echo, run) = needed(Some(first.as_str())).await;
     let run = run.unwrap();
-    assert_eq!(needed(Some(&first)).await, (of_echo.clone(), Some(run)), "its reply, again");
+    assert_eq!(needed(Some(first.as_str())).await, (of_echo.clone(), Some(run)), "its reply, again");
     decide(&app.app, &of_echo, "approve").await;
-    let (second, _) = needed(Some(&of_echo)).await;
+    let (second, _) = needed(Some(of_echo.as_str())).await;
     assert!(second != first && second != of_echo);
     decide(&app.app, &second, "approve").await;
     let (status, reply) = answer(send(&app, PAYS).header("x-approval-id", &second)).await;
