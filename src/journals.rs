@@ -283,9 +283,9 @@ impl Owner {
         ProgramRunOwner { tenant: &self.tenant, caller_key: &self.caller_key, endpoint: &self.endpoint }
     }
 
-    /// Whose a part is: it opens in its place of its run alone.
+    /// Whose a part is: it opens in its place of its run alone, and for the endpoint where that began.
     fn of_part(&self, run: &str, number: i64) -> String {
-        format!("{}\u{1f}{run}\u{1f}{number}", self.caller_key)
+        format!("{}\u{1f}{}\u{1f}{run}\u{1f}{number}", self.caller_key, self.endpoint)
     }
 }
 

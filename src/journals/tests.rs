@@ -269,6 +269,25 @@ async fn a_journal_that_was_changed_does_not_open() {
 }
 
 #[tokio::test]
+async fn a_journal_that_was_given_to_another_does_not_open() {
+    let fixture = Fixture::new().await;
+    let first = call();
+    let journal = fixture.begin(&first);
+    ask(&journal, 0, false);
+    assert!(journal.end(RunEnd::Stopped { approval: None }).await);
+    let of = |caller| CallContext::new("python_executor", Arc::new(caller), Via::Rest);
+    let mut narrowed = Caller::new("ann", "acme", Vec::new());
+    narrowed.tools = narrowed.tools.narrowed(vec!["python_executor".to_owned()]);
+    for other in [of(Caller::new("bob", "acme", Vec::new())), of(Caller::new("ann", "other", Vec::new())), of(narrowed)] {
+        let Owner { tenant, caller_key, endpoint } = Owner::of(&other);
+        let change = format!("UPDATE program_runs SET tenant = '{tenant}', caller_key = '{caller_key}', endpoint = '{endpoint}'");
+        fixture.store.change_rows(&change).await;
+        let refused = fixture.journals.resume(&other, &arguments(1), &first.id.to_string()).await.unwrap_err();
+        assert_eq!(refused.code(), ErrorCode::ReplayDiverged, "{change}");
+    }
+}
+
+#[tokio::test]
 async fn a_run_that_is_too_large_goes_on_and_says_that_it_cannot_be_resumed() {
     let fixture = Fixture::new().await;
     let first = call();
