@@ -37,7 +37,7 @@ pub(super) use self::program_run::{ProgramInput, ProgramRun, digest_of, keys_of}
 use self::errors::{error_json, no_more_calls, value_json};
 use self::listed::Listed;
 use self::peer::NestedPeer;
-use self::program_run::{NeededByCall, Stop, end_run, outcome_unknown};
+use self::program_run::{NeededByCall, RunKeys, Stop, end_run, outcome_unknown};
 use self::wanted::{Wanted, WantedCall};
 use super::protocol::{MAX_OPEN_REQUESTS, Outcome, ToolQuestion, ToolReply, ToolRequest};
 use crate::core::call::{Arguments, BudgetScopes, CallContext, Deadline, NestedCall, ParentCall, Via};
@@ -90,8 +90,7 @@ pub(super) struct ProgramTools<'a> {
     parent: Arc<ParentCall>,
     scopes: BudgetScopes,
     peer: Option<Arc<dyn ClientPeer>>,
-    /// Begins the key of each call: the same for a call that is sent again with its key.
-    keys: [u8; 32],
+    keys: RunKeys,
     journal: Option<RunJournal>,
     /// Why the run is to end; the first reason counts.
     stop: Mutex<Option<Stop>>,
@@ -212,7 +211,7 @@ impl<'a> ProgramTools<'a> {
 
     /// The call of a tool, with no more than its caller's own.
     fn context(&self, ordinal: u32, tool: String, arguments: &Arguments) -> CallContext {
-        let of_run = Sha256::new().chain_update(self.keys).chain_update(ordinal.to_be_bytes());
+        let of_run = Sha256::new().chain_update(self.keys.base).chain_update(ordinal.to_be_bytes());
         let of_run = of_run.chain_update(tool.as_bytes()).chain_update([0]);
         let key = hex::encode(&of_run.chain_update(json::digest(arguments)).finalize()[..16]);
         let outer = self.call;
@@ -228,8 +227,7 @@ impl<'a> ProgramTools<'a> {
             prompt_params: outer.prompt_params.clone(),
             tool_parameters: outer.tool_parameters.clone(),
             trace: telemetry::current().or_else(|| outer.trace.clone()),
-            // A call with a key has a record in the store: only where the outer one has.
-            idempotency_key: outer.idempotency_key.as_ref().map(|_| key.clone()),
+            idempotency_key: self.keys.are_recorded.then(|| key.clone()),
             upstream_key: Some(key.into()),
             peer: self.peer.clone(),
             client_session: outer.client_session.clone(),

@@ -16,8 +16,16 @@ use crate::sandbox::protocol::{End, GuestFile, Outcome};
 pub(in crate::sandbox) struct ProgramInput {
     pub(in crate::sandbox) profile: String,
     pub(in crate::sandbox) files: Vec<GuestFile>,
-    /// Begins the key of each call.
-    pub(in crate::sandbox) keys: [u8; 32],
+    pub(in crate::sandbox) keys: RunKeys,
+}
+
+/// The keys of the calls of a run, which are the same in all its parts.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(in crate::sandbox) struct RunKeys {
+    /// Begins the key of each call: the same for a call that is sent again with its key.
+    pub(super) base: [u8; 32],
+    /// Whether each call has a record in the store by its key: where the call that began the run has one.
+    pub(super) are_recorded: bool,
 }
 
 /// What the calls of a program pass, and its journal.
@@ -26,7 +34,7 @@ pub(in crate::sandbox) struct ProgramRun {
     pub(in crate::sandbox) pipeline: Option<Arc<dyn ToolPipeline>>,
     /// None for a program that cannot be run again.
     pub(in crate::sandbox) journal: Option<RunJournal>,
-    pub(in crate::sandbox) keys: [u8; 32],
+    pub(in crate::sandbox) keys: RunKeys,
     /// In a session, the digest of the programs before it.
     pub(in crate::sandbox) earlier: Option<[u8; 32]>,
 }
@@ -69,7 +77,7 @@ pub(in crate::sandbox) fn digest_of(earlier: Option<[u8; 32]>, program: &str) ->
 }
 
 /// Identifies the run of a program: a call that is sent again with its key is the same run.
-pub(in crate::sandbox) fn keys_of(call: &CallContext) -> [u8; 32] {
+pub(in crate::sandbox) fn keys_of(call: &CallContext) -> RunKeys {
     let id = call.id.to_string();
     let (kind, key) = match (&call.idempotency_key, &call.upstream_key) {
         (Some(key), _) => ("key", key.as_str()),
@@ -80,7 +88,7 @@ pub(in crate::sandbox) fn keys_of(call: &CallContext) -> [u8; 32] {
     let hash = parts.fold(Sha256::new(), |hash, part| {
         hash.chain_update((part.len() as u64).to_be_bytes()).chain_update(part)
     });
-    hash.finalize().into()
+    RunKeys { base: hash.finalize().into(), are_recorded: call.idempotency_key.is_some() }
 }
 
 /// Ends the journal of a run, and says what its caller gets: a run that has stopped can be resumed.

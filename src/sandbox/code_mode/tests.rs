@@ -195,6 +195,21 @@ fn a_call_that_is_sent_again_with_its_key_makes_calls_with_the_same_keys() {
     assert_eq!(made.iter().filter(|(call, _)| call.idempotency_key.is_none()).count(), 3);
 }
 
+/// Also when the call that resumes the run has no key: the first one may be sent again with its key.
+#[test]
+fn calls_of_a_resumed_run_have_the_keys_of_the_call_that_began_it() {
+    let pipeline = Refusing::new();
+    let began = CallContext { idempotency_key: Some("one".into()), ..outer() };
+    call(&tools(&pipeline, &began, 9), 0, "add", "{}");
+    let resumes = outer();
+    let shared = Arc::clone(&pipeline) as Arc<dyn ToolPipeline>;
+    let run = ProgramRun { keys: keys_of(&began), ..ProgramRun::without_journal(Some(shared), &resumes) };
+    let resumed = ProgramTools::new(run, &resumes, "program", 9, Deadline::after(Duration::from_secs(9))).unwrap();
+    call(&resumed, 0, "add", "{}");
+    let made = pipeline.made.lock();
+    assert!(made[0].0.idempotency_key.is_some() && made[0].0.idempotency_key == made[1].0.idempotency_key);
+}
+
 #[test]
 fn wrong_arguments_and_too_many_calls_do_not_reach_the_pipeline() {
     let (pipeline, outer) = (Refusing::new(), outer());
