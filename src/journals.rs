@@ -12,6 +12,7 @@ mod refusal;
 mod run;
 #[cfg(test)]
 mod tests;
+mod unwritten;
 
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};

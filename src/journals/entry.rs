@@ -5,6 +5,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use rust_decimal::Decimal;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -60,6 +61,8 @@ pub enum Entry {
     Paused { number: u32, approval: String },
     /// A call that has waited for an approval is about to be made by it, and must not be made again.
     Made { number: u32 },
+    /// What a call was charged, as the bytes of the decimal number.
+    Charged { cost_usd: [u8; 16] },
 }
 
 /// What a run begins with.
@@ -87,6 +90,8 @@ pub struct Past {
     pub start: RunStart,
     /// Of the whole journal, as they are counted when it is written.
     pub bytes: usize,
+    /// What its calls were charged.
+    pub spent_usd: Decimal,
     pub readings: VecDeque<Reading>,
     pub requests: HashMap<u32, PastRequest>,
 }
@@ -138,7 +143,7 @@ impl Entry {
                 }
                 Self::Answered { answer, .. } => answer.json.len(),
                 Self::Paused { approval, .. } => approval.len(),
-                Self::Made { .. } => 0,
+                Self::Made { .. } | Self::Charged { .. } => 0,
             }
     }
 }
@@ -150,7 +155,8 @@ impl Past {
         let mut parts = parts.into_iter();
         let Some(Part { start: Some(start), entries: first }) = parts.next() else { return Err(DamagedJournalError) };
         let bytes = start.bytes();
-        let mut past = Self { start, bytes, readings: VecDeque::new(), requests: HashMap::new() };
+        let (readings, requests) = (VecDeque::new(), HashMap::new());
+        let mut past = Self { start, bytes, spent_usd: Decimal::ZERO, readings, requests };
         past.add(first)?;
         for part in parts {
             if part.start.is_some() {
@@ -180,6 +186,9 @@ impl Past {
                 }
                 Entry::Made { number } => {
                     self.requests.get_mut(&number).ok_or(DamagedJournalError)?.approval = None;
+                }
+                Entry::Charged { cost_usd } => {
+                    self.spent_usd = self.spent_usd.saturating_add(Decimal::deserialize(cost_usd));
                 }
             }
         }

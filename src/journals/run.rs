@@ -9,10 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rust_decimal::Decimal;
 use thiserror::Error;
 use tokio::time::Instant;
 
 use super::entry::{Entry, Part, Past, PastRequest, RunStart};
+use super::unwritten::Unwritten;
 use super::{JournalAnswer, JournalQuestion, Journals, MAX_JOURNAL_BYTES, Owner, Reading, Running};
 use crate::core::failpoint;
 use crate::infra::store::{NewProgramRun, ProgramRunFence};
@@ -35,21 +37,11 @@ struct Inner {
     owner: Owner,
     /// Of the arguments of the call that runs it.
     digest: String,
+    /// What its calls were charged before it was resumed.
+    spent_before: Decimal,
     unwritten: Mutex<Unwritten>,
     /// Locked while a part is written.
     written: tokio::sync::Mutex<Written>,
-}
-
-#[derive(Debug)]
-struct Unwritten {
-    entries: Vec<Entry>,
-    /// Of the whole journal.
-    bytes: usize,
-    /// What the run did before and has not done again.
-    past: HashMap<u32, PastRequest>,
-    /// Why the run cannot be resumed.
-    lost: Option<&'static str>,
-    written_at: Instant,
 }
 
 #[derive(Debug)]
@@ -112,7 +104,7 @@ impl RunJournal {
         let lost = start.is_none().then_some(TOO_LARGE);
         let unwritten = Unwritten::new(bytes, lost, HashMap::new());
         let written = Written { fence: None, next: 0, start, is_over: false, is_given_up: false };
-        Self(Arc::new(Inner { running, owner, digest, unwritten: Mutex::new(unwritten), written: written.into() }))
+        Self(Arc::new(Inner::new(running, owner, digest, (unwritten, written), Decimal::ZERO)))
     }
 
     pub(super) fn resumed(
@@ -125,12 +117,17 @@ impl RunJournal {
         // All that was written before counts: it is read again each time.
         let unwritten = Unwritten::new(past.bytes, None, past.requests.clone());
         let written = Written { fence: Some(fence), next: parts, start: None, is_over: false, is_given_up: false };
-        Self(Arc::new(Inner { running, owner, digest, unwritten: Mutex::new(unwritten), written: written.into() }))
+        Self(Arc::new(Inner::new(running, owner, digest, (unwritten, written), past.spent_usd)))
     }
 
     /// The run: the id of the call that began it.
     pub fn id(&self) -> &Arc<str> {
         &self.0.running.id
+    }
+
+    /// What its calls were charged before it was resumed, in USD.
+    pub fn spent_before(&self) -> Decimal {
+        self.0.spent_before
     }
 
     /// Why it cannot be resumed, if it cannot.
@@ -181,6 +178,13 @@ impl RunJournal {
         }
         if unwritten.lost.is_none() {
             unwritten.add(Entry::Answered { number, answer: JournalAnswer { is_ok, json: json.to_owned() } });
+        }
+    }
+
+    /// Adds what a call was charged.
+    pub fn charge(&self, cost_usd: Decimal) {
+        if !cost_usd.is_zero() {
+            self.0.unwritten.lock().add(Entry::Charged { cost_usd: cost_usd.serialize() });
         }
     }
 
@@ -236,29 +240,18 @@ impl Drop for RunJournal {
     }
 }
 
-impl Unwritten {
-    fn new(bytes: usize, lost: Option<&'static str>, past: HashMap<u32, PastRequest>) -> Self {
-        Self { entries: Vec::new(), bytes, past, lost, written_at: Instant::now() }
-    }
-
-    fn add(&mut self, entry: Entry) {
-        if self.lost.is_some() {
-            return;
-        }
-        self.bytes = self.bytes.saturating_add(entry.bytes());
-        self.entries.push(entry);
-        if self.bytes > MAX_JOURNAL_BYTES {
-            self.lose(TOO_LARGE);
-        }
-    }
-
-    fn lose(&mut self, reason: &'static str) {
-        self.lost.get_or_insert(reason);
-        self.entries = Vec::new();
-    }
-}
-
 impl Inner {
+    fn new(
+        running: Running,
+        owner: Owner,
+        digest: String,
+        (unwritten, written): (Unwritten, Written),
+        spent_before: Decimal,
+    ) -> Self {
+        let (unwritten, written) = (Mutex::new(unwritten), written.into());
+        Self { running, owner, digest, spent_before, unwritten, written }
+    }
+
     async fn write(&self) -> Result<(), NotRecordedError> {
         let mut written = self.written.lock().await;
         if written.is_over {

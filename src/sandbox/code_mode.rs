@@ -26,6 +26,7 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
+use rust_decimal::Decimal;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
@@ -189,6 +190,7 @@ impl<'a> ProgramTools<'a> {
             nested: reply.receipt.nested.clone(),
         };
         listed.end(ended);
+        self.record_charge(&answered);
         if let Some(journal) = &self.journal
             && let (Some(approval), Err(error)) = (answered.needed_approval(), &reply.outcome)
         {
@@ -276,7 +278,8 @@ fn scopes(pipeline: &dyn ToolPipeline, call: &CallContext, journal: Option<&RunJ
     if scopes.request.is_none() {
         let id = journal.map_or_else(|| call.id.to_string(), |journal| journal.id().to_string());
         scopes.request = Some(format!("call:{id}"));
-        scopes.spent_before = pipeline.price(call);
+        let before = journal.map_or(Decimal::ZERO, RunJournal::spent_before);
+        scopes.spent_before = pipeline.price(call).saturating_add(before);
     }
     scopes
 }

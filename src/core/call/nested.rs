@@ -91,6 +91,11 @@ impl NestedCalls {
 }
 
 impl NestedCallList {
+    /// Of all of them, and of those that their tools made.
+    pub fn cost_usd(&self) -> Decimal {
+        self.cost_usd
+    }
+
     pub fn is_empty(&self) -> bool {
         self.count == 0 && self.replayed == 0
     }

@@ -7,6 +7,7 @@ use super::errors::is_of_tool;
 use super::program_run::Stop;
 use super::wanted::{Wanted, WantedCall};
 use crate::journals::{Found, JournalAnswer, NotRecordedError, TOO_LARGE, TOO_MANY_READINGS};
+use crate::pipeline::Answered;
 use crate::sandbox::protocol::{ReadSoFar, ReadStanding};
 
 impl ProgramTools<'_> {
@@ -57,6 +58,14 @@ impl ProgramTools<'_> {
             journal.make(number);
         }
         self.recorded(journal.write().await)
+    }
+
+    /// A reply that was on record was charged when the call was made.
+    pub(super) fn record_charge(&self, answered: &Answered) {
+        if let Some(journal) = self.journal.as_ref().filter(|_| !answered.replayed) {
+            let reply = &answered.reply;
+            journal.charge(reply.cost_usd.saturating_add(reply.receipt.nested.cost_usd()));
+        }
     }
 
     pub(super) async fn record_answer(

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use rust_decimal::Decimal;
 use serde_json::json;
 
 use super::*;
@@ -287,6 +286,7 @@ async fn a_run_that_needs_an_approval_ends_and_is_resumed_without_calling_anythi
     let journal = journals.begin(&outer, &Arguments::new(), Some(Vec::new())).unwrap();
     let tools = tools_of(&pipeline, &outer, 9, Some(journal));
     let first = call_in_run(&tools, 0, "a-b", vec![Reading::Real(7)]).await.unwrap();
+    tools.journal.as_ref().unwrap().charge(Decimal::new(5, 2));
     let second = call_in_run(&tools, 1, "add", Vec::new()).await.unwrap();
     assert_eq!(call_in_run(&tools, 2, "c-d", Vec::new()).await, None);
     assert!(tools.is_to_end());
@@ -300,6 +300,7 @@ async fn a_run_that_needs_an_approval_ends_and_is_resumed_without_calling_anythi
     assert_eq!(past.readings, [Reading::Real(7)]);
     let tools = tools_of(&pipeline, &again, 9, Some(journal));
     assert_eq!(tools.scopes.request, Some(format!("call:{id}")), "it is one request");
+    assert_eq!(tools.scopes.spent_before, Decimal::new(8, 2), "also where nobody knows of it any more");
     assert_eq!(call_in_run(&tools, 0, "a-b", Vec::new()).await.unwrap(), first);
     assert_eq!(call_in_run(&tools, 1, "add", Vec::new()).await.unwrap(), second);
     assert_eq!(call_in_run(&tools, 2, "c-d", Vec::new()).await.unwrap()["kind"], "denied");
