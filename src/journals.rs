@@ -114,9 +114,19 @@ impl Journals {
         arguments: &Arguments,
         id: &str,
     ) -> Result<(RunJournal, Past), CallError> {
-        let owner = Owner::of(call);
-        let id: Arc<str> = id.into();
-        let running = Running::of(self, &id).ok_or_else(is_running)?;
+        let (journals, owner, id, digest) = (Arc::clone(self), Owner::of(call), Arc::from(id), digest(arguments));
+        // In a task: a run that was taken for a client that has left is stopped again, as its journal is dropped.
+        let taken = tokio::spawn(async move { journals.take(owner, id, digest).await });
+        taken.await.map_err(CallError::internal)?
+    }
+
+    async fn take(
+        self: &Arc<Self>,
+        owner: Owner,
+        id: Arc<str>,
+        arguments: String,
+    ) -> Result<(RunJournal, Past), CallError> {
+        let Some(running) = Running::of(self, &id) else { return Err(self.why_not_taken(&id, &owner).await) };
         let taken = self.store.take_program_run(&id, owner.of_store(), self.runner(), LOST_AFTER).await;
         let Some(fence) = taken.map_err(|error| unavailable(&error))? else {
             return Err(self.why_not_taken(&id, &owner).await);
@@ -129,11 +139,11 @@ impl Journals {
             }
         };
         let begun_with = json::parse_as::<Arguments>(past.start.arguments.as_bytes());
-        if !begun_with.is_ok_and(|begun_with| json::digest(&begun_with) == json::digest(arguments)) {
+        if !begun_with.is_ok_and(|begun_with| digest(&begun_with) == arguments) {
             self.release(&id, fence).await;
             return Err(other_arguments());
         }
-        Ok((RunJournal::resumed(running, owner, digest(arguments), (fence, parts), &past), past))
+        Ok((RunJournal::resumed(running, owner, arguments, (fence, parts), &past), past))
     }
 
     /// The run with these arguments, as they were validated, that waits for an approval.

@@ -162,6 +162,8 @@ async fn a_run_waits_for_an_approval_and_only_its_caller_resumes_it() {
     let (journal, _) = journals.resume(&call(), &arguments(1), &id).await.unwrap();
     let refused = journals.resume(&call(), &arguments(1), &id).await.unwrap_err();
     assert_eq!(refused.code(), ErrorCode::ConversationLocked, "it runs");
+    let refused = journals.resume(&others[0], &arguments(1), &id).await.unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::NotFound, "nobody else hears of it");
     assert_eq!(ask(&journal, 0, false), Found::New { approval: Some("a-1".into()) });
 }
 
@@ -374,4 +376,15 @@ async fn a_run_whose_caller_has_left_is_stopped() {
     while !stopped().await {
         tokio::task::yield_now().await;
     }
+    // Also one that leaves while the run is taken for it.
+    let (id, arguments) = (first.id.to_string(), arguments(1));
+    assert!(fixture.journals.resume(&call(), &arguments, &id).now_or_never().is_none());
+    for is_running in [true, false] {
+        while fixture.journals.running.lock().is_empty() == is_running {
+            tokio::task::yield_now().await;
+        }
+    }
+    assert!(stopped().await);
+    let fence = fixture.store.take_program_run(&id, Owner::of(&call()).of_store(), "other", LOST_AFTER).await;
+    assert_eq!(fence.unwrap(), Some(3), "it was taken");
 }
