@@ -31,6 +31,16 @@ impl Fixture {
         Arc::new(Journals::new(&self.config, self.store.clone()))
     }
 
+    /// A replica that lives.
+    async fn replica(&self, id: &str) -> Arc<Journals> {
+        let journals = self.restarted();
+        journals.set_replica(&id.into());
+        let (host, version, configuration, policies, degraded) = ("h", "1", "c", "p", "[]");
+        let replica = ReplicaIdentity { id, host, version, configuration, policies, address: None, degraded };
+        self.store.beat(replica, LOST_AFTER).await.unwrap();
+        journals
+    }
+
     fn begin(&self, call: &CallContext) -> RunJournal {
         self.journals.begin(call, &arguments(1), Some(vec![7])).unwrap()
     }
@@ -223,13 +233,7 @@ async fn nothing_is_written_after_a_write_that_was_cancelled() {
 #[tokio::test]
 async fn of_several_replicas_one_resumes_a_run_and_the_former_one_writes_no_more() {
     let fixture = Fixture::new().await;
-    let (one, other) = (fixture.restarted(), fixture.restarted());
-    for (journals, id) in [(&one, "one"), (&other, "other")] {
-        journals.set_replica(&id.into());
-        let (host, version, configuration, policies, degraded) = ("h", "1", "c", "p", "[]");
-        let replica = ReplicaIdentity { id, host, version, configuration, policies, address: None, degraded };
-        fixture.store.beat(replica, LOST_AFTER).await.unwrap();
-    }
+    let (one, other) = (fixture.replica("one").await, fixture.replica("other").await);
     let first = call();
     let journal = one.begin(&first, &arguments(1), Some(Vec::new())).unwrap();
     ask(&journal, 0, false);
@@ -245,6 +249,21 @@ async fn of_several_replicas_one_resumes_a_run_and_the_former_one_writes_no_more
     assert!(matches!(journal.write().await, Err(NotRecordedError::Failed(_))), "nothing is written after a gap");
     journal.end(RunEnd::Ended).await;
     assert_eq!(fixture.store.program_run_parts(&id).await.unwrap().len(), 1, "it is another's");
+}
+
+#[tokio::test]
+async fn of_several_resumes_at_once_one_goes_on() {
+    let fixture = Fixture::new().await;
+    let first = call();
+    let journal = fixture.begin(&first);
+    ask(&journal, 0, false);
+    assert!(journal.end(RunEnd::Stopped { approval: None }).await);
+    let (one, other) = (fixture.replica("one").await, fixture.replica("other").await);
+    let (caller, arguments, id) = (call(), arguments(1), first.id.to_string());
+    let resume = |journals| Journals::resume(journals, &caller, &arguments, &id);
+    let (a, b, c) = tokio::join!(resume(&one), resume(&other), resume(&one));
+    let refused: Vec<_> = [a, b, c].into_iter().filter_map(Result::err).map(|error| error.code()).collect();
+    assert_eq!(refused, [ErrorCode::ConversationLocked; 2]);
 }
 
 #[tokio::test]
