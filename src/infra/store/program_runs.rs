@@ -252,7 +252,8 @@ impl Store {
         owner: ProgramRunOwner<'_>,
         approval: &str,
     ) -> Result<(), StoreError> {
-        let sql = "UPDATE program_runs SET approval = $5 WHERE id = $1 AND tenant = $2 AND caller_key = $3 AND endpoint = $4";
+        let sql = "UPDATE program_runs SET approval = $5
+                   WHERE id = $1 AND tenant = $2 AND caller_key = $3 AND endpoint = $4";
         let of_run = sqlx::query(sql).bind(id).bind(owner.tenant).bind(owner.caller_key).bind(owner.endpoint);
         of_run.bind(approval).execute(&self.pool).await.map_err(|error| self.failed(error))?;
         Ok(())

@@ -440,7 +440,8 @@ async fn answers_of_tools_that_the_caller_may_not_use_any_more_are_not_given_aga
         let (journal, _) = journals.resume(&outer, &Arguments::new(), &outer.id.to_string()).await.unwrap();
         let tools = tools_of(&pipeline, &outer, 9, Some(journal));
         let reply = tools.answer(ToolRequest { number: 0, question, read: ReadSoFar::default() }).await;
-        assert_eq!(reply.map(|reply| (reply.is_ok, reply.json)), is_given.then(|| (is_ok, json.into())), "{tool}: {json}");
+        let given = reply.map(|reply| (reply.is_ok, reply.json));
+        assert_eq!(given, is_given.then(|| (is_ok, json.into())), "{tool}: {json}");
         if !is_given {
             let refused = tools.end(ended(End::Cancelled)).await.unwrap_err();
             assert!(refused.code() == ErrorCode::UnknownTool && refused.message().contains(tool), "{refused}");
