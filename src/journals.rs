@@ -30,7 +30,7 @@ use crate::infra::sealing::{SealedFor, Sealer};
 use crate::infra::store::{ProgramRunFence, ProgramRunOwner, ProgramRunState, Store, StoreError, StoredProgramRun};
 
 pub use self::context::RunContext;
-pub use self::entry::{DamagedJournalError, JournalAnswer, JournalQuestion, Past, Reading, RunStart, decode, encode};
+pub use self::entry::{JournalAnswer, JournalQuestion, Past, Reading, RunStart, decode, encode};
 pub use self::run::{Found, NotRecordedError, RunEnd, RunJournal, TOO_LARGE, TOO_MANY_READINGS};
 
 use self::entry::Part;

@@ -90,13 +90,7 @@ pub trait RunPython: Send + Sync {
     ///
     /// The run can be resumed by another call with the same `arguments`, which then names it. Fails with `approval_required`
     /// when a call of the program needs an approval, and with `replay_diverged`.
-    fn run<'a>(
-        &'a self,
-        call: &'a CallContext,
-        arguments: &'a Arguments,
-        job: Job,
-        deadline: Deadline,
-    ) -> Running<'a>;
+    fn run<'a>(&'a self, call: &'a CallContext, arguments: &'a Arguments, job: Job, deadline: Deadline) -> Running<'a>;
 
     /// The same in the caller's session of that name, which it begins if there is none. Notes the session in the call.
     fn run_in_session<'a>(

@@ -299,7 +299,8 @@ async fn a_journal_that_was_given_to_another_does_not_open() {
     let of = |caller| CallContext::new("python_executor", Arc::new(caller), Via::Rest);
     let mut narrowed = Caller::new("ann", "acme", Vec::new());
     narrowed.tools = narrowed.tools.narrowed(vec!["python_executor".to_owned()]);
-    let others = [of(Caller::new("bob", "acme", Vec::new())), of(Caller::new("ann", "other", Vec::new())), of(narrowed)];
+    let others =
+        [of(Caller::new("bob", "acme", Vec::new())), of(Caller::new("ann", "other", Vec::new())), of(narrowed)];
     for other in others {
         let Owner { tenant, caller_key, endpoint } = Owner::of(&other);
         let change = format!(

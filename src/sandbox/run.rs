@@ -60,9 +60,8 @@ impl Sandbox {
         };
         let keys = keys_of(call);
         let size = job.files.iter().map(|file| file.content.len()).sum::<usize>();
-        let input = (size <= MAX_JOURNAL_BYTES).then(|| {
-            encode(&ProgramInput { profile: job.profile.clone(), files: job.files.clone(), keys })
-        });
+        let input = (size <= MAX_JOURNAL_BYTES)
+            .then(|| encode(&ProgramInput { profile: job.profile.clone(), files: job.files.clone(), keys }));
         let journal = journals.begin(call, arguments, input.transpose().map_err(CallError::internal)?)?;
         Ok(ProgramRun { pipeline, journal: Some(journal), keys, earlier: None })
     }
@@ -162,13 +161,7 @@ impl Sandbox {
 }
 
 impl RunPython for Sandbox {
-    fn run<'a>(
-        &'a self,
-        call: &'a CallContext,
-        arguments: &'a Arguments,
-        job: Job,
-        deadline: Deadline,
-    ) -> Running<'a> {
+    fn run<'a>(&'a self, call: &'a CallContext, arguments: &'a Arguments, job: Job, deadline: Deadline) -> Running<'a> {
         Box::pin(self.admit_and_run(call, arguments, job, deadline))
     }
 

@@ -229,7 +229,7 @@ mod tests {
             let seen = run(&first, &steps, 1_000);
             let read = first.take();
             prop_assert_eq!(read.standing, ReadStanding::Recorded);
-            let again = Tape::replaying(read.readings.clone());
+            let again = Tape::replaying(read.readings);
             prop_assert_eq!(run(&again, &steps, 5_000), seen);
             let read_again = again.take();
             prop_assert!(!again.is_replaying() && read_again.readings.is_empty());

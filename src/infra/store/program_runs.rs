@@ -198,11 +198,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn stop_program_run(
-        &self,
-        run: ProgramRunFence<'_>,
-        approval: Option<&str>,
-    ) -> Result<bool, StoreError> {
+    pub async fn stop_program_run(&self, run: ProgramRunFence<'_>, approval: Option<&str>) -> Result<bool, StoreError> {
         let sql = format!(
             "UPDATE program_runs SET state = 'stopped', approval = COALESCE($3, approval), expires = {} + $4
              WHERE id = $1 AND fence = $2 AND state = 'running'",

@@ -57,9 +57,9 @@ impl ToolPipeline for Pipeline {
     fn may_repeat(&self, tool: &str, caller: &Arc<Caller>) -> bool {
         let changes_nothing = |effects: Effects| effects.read_only;
         // A tool that is not there may be when the call is made.
-        self.registry.find(tool, caller).is_ok_and(|tool| {
-            tool.metadata.idempotent || tool.metadata.effects.is_some_and(changes_nothing)
-        })
+        self.registry
+            .find(tool, caller)
+            .is_ok_and(|tool| tool.metadata.idempotent || tool.metadata.effects.is_some_and(changes_nothing))
     }
 
     fn journals(&self) -> Option<Arc<Journals>> {

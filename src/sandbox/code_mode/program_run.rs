@@ -85,9 +85,8 @@ pub(in crate::sandbox) fn keys_of(call: &CallContext) -> RunKeys {
         (None, None) => ("call", id.as_str()),
     };
     let parts = [&*call.caller.key, &*call.tool, kind, key].into_iter();
-    let hash = parts.fold(Sha256::new(), |hash, part| {
-        hash.chain_update((part.len() as u64).to_be_bytes()).chain_update(part)
-    });
+    let hash =
+        parts.fold(Sha256::new(), |hash, part| hash.chain_update((part.len() as u64).to_be_bytes()).chain_update(part));
     RunKeys { base: hash.finalize().into(), are_recorded: call.idempotency_key.is_some() }
 }
 

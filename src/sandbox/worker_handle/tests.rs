@@ -15,9 +15,7 @@ use crate::core::call::{Deadline, SentFlag};
 use crate::core::caller::Owner;
 use crate::infra::metrics::SandboxMetrics;
 use crate::sandbox::capacity::Capacity;
-use crate::sandbox::protocol::{
-    Captured, End, JobLimits, JobSession, Load, ReadSoFar, ToolQuestion, ToolReply, Usage,
-};
+use crate::sandbox::protocol::{Captured, End, JobLimits, JobSession, Load, ReadSoFar, ToolQuestion, ToolReply, Usage};
 
 /// Not a test: the process that `WorkerHandle::start` starts below. Run directly, its standard input is not a socket, and
 /// it exits at once. The code of a job names what it does.

@@ -31,7 +31,7 @@ async fn in_directory(directory: TempDir, overrides: &str, more: &str) -> Python
 
 /// The value of a program that must go well, and the receipt of its call.
 async fn run(app: &PythonApp, program: &str) -> (Value, Value) {
-    let (status, mut reply) = app.call(json!({"code": [IMPORT, program].concat()})).await;
+    let (status, mut reply) = app.call(json!({"code": format!("{IMPORT}{program}")})).await;
     assert!(status == StatusCode::OK && reply["success"] == true, "{program}\n{status}: {reply}");
     (reply["output"]["result"].take(), reply["receipt"].take())
 }
@@ -121,7 +121,7 @@ async fn what_its_caller_may_not_a_program_may_not_either() {
         "eval('tools' + '.fail()')",
         "calls = [tools.fail]\ncalls[0]()",
     ] {
-        let (_, reply) = app.call(json!({"code": [IMPORT, forged].concat()})).await;
+        let (_, reply) = app.call(json!({"code": format!("{IMPORT}{forged}")})).await;
         assert!(reply["error"].as_str().unwrap().contains("denied: no program calls it"), "{forged}: {reply}");
     }
     let frames = "import _host, json\n\
@@ -145,7 +145,7 @@ async fn calls_of_a_program_draw_on_the_budget_and_the_rates_of_its_caller() {
         assert_eq!((&receipt["nested"]["count"], &receipt["nested"]["cost_usd"]), (&json!(4), &json!(0.4)));
     }
     let of_request = |id: &'static str| {
-        let body = json!({"arguments": {"code": [IMPORT, program].concat()}});
+        let body = json!({"arguments": {"code": format!("{IMPORT}{program}")}});
         answer(app.app.post("/tools/python_executor/execute").header("x-request-id", id).json(&body))
     };
     assert_eq!(of_request("r-1").await.1["output"]["result"], json!([1, 1, "budget_exceeded", "budget_exceeded"]));
@@ -174,7 +174,7 @@ async fn calls_run_in_parallel_and_a_wait_is_not_the_programs_own_time() {
     assert_eq!(code(&reply), "sandbox_timeout", "its own time has its limit");
 
     let begun = Instant::now();
-    let (_, reply) = app.call(json!({"code": [IMPORT, "tools.sleep(ms=60000)"].concat(), "timeout_seconds": 1})).await;
+    let (_, reply) = app.call(json!({"code": format!("{IMPORT}tools.sleep(ms=60000)"), "timeout_seconds": 1})).await;
     assert!(["sandbox_timeout", "tool_error"].contains(&code(&reply)), "{reply}");
     assert!(begun.elapsed() < slack(Duration::from_secs(5)), "{:?}", begun.elapsed());
     let ended = "import time\nx = tools.sleep.start(ms=60000)\ntime.sleep(.5)\n'not waited for'";
@@ -185,7 +185,7 @@ async fn calls_run_in_parallel_and_a_wait_is_not_the_programs_own_time() {
 #[tokio::test]
 async fn a_client_that_leaves_cancels_what_its_program_has_called() {
     let app = app("", "").await;
-    let body = json!({"arguments": {"code": [IMPORT, "tools.sleep(ms=60000)"].concat()}});
+    let body = json!({"arguments": {"code": format!("{IMPORT}tools.sleep(ms=60000)")}});
     let request = app.app.post("/tools/python_executor/execute").json(&body);
     let sent = tokio::spawn(request.send());
     let begun = Instant::now();
@@ -208,7 +208,7 @@ async fn a_client_that_leaves_cancels_what_its_program_has_called() {
 #[tokio::test]
 async fn a_call_that_is_sent_again_with_its_key_calls_nothing_twice() {
     let app = app("", "").await;
-    let body = json!({"arguments": {"code": [IMPORT, "tools.echo(n=1)['run']"].concat()}});
+    let body = json!({"arguments": {"code": format!("{IMPORT}tools.echo(n=1)['run']")}});
     let send = || answer(app.app.post("/tools/python_executor/execute").header("idempotency-key", "k-1").json(&body));
     let (first, again) = (send().await.1, send().await.1);
     assert_eq!((&first["output"]["result"], &again["output"]["result"]), (&json!(1), &json!(1)), "{first}");
@@ -237,7 +237,7 @@ async fn an_mcp_client_gets_a_tool_that_runs_programs_over_those_of_its_endpoint
     let client = McpClient::new(&app.app, NEWER, None).at_endpoint("coded");
     let program = "try:\n  tools.echo()\nexcept ToolError as error:\n  refused = error.code\n\
                    [str(tools.calculator(expression='6*7')), refused]";
-    let call = json!({"name": "run_python", "arguments": {"code": [IMPORT, program].concat()}});
+    let call = json!({"name": "run_python", "arguments": {"code": format!("{IMPORT}{program}")}});
     let called = client.result("tools/call", call, "CallToolResult").await;
     let result = &called["structuredContent"]["result"];
     assert!(result[0].as_str().is_some_and(|sum| sum.contains("42")) && result[1] == "unknown_tool", "{called}");
@@ -249,7 +249,7 @@ async fn programs_of_an_agent_call_what_its_profile_leaves_and_nothing_else() {
     let script = directory.path().join("script.yaml");
     let program = "tools.calculator(expression='6*7')\ntry:\n  tools['echo']()\nexcept ToolError:\n  pass\n\
                    import _host\n_host.call(b'{\"v\":1,\"op\":\"call\",\"tool\":\"echo\",\"args\":{}}')";
-    let arguments = json!({"code": [IMPORT, program].concat()}).to_string();
+    let arguments = json!({"code": format!("{IMPORT}{program}")}).to_string();
     let calls = json!([{"id": "a", "tool": "run_python", "arguments": arguments}]);
     let turns = json!({"turns": [{"calls": calls}, {"text": ["Done."]}]});
     std::fs::write(&script, turns.to_string()).unwrap();

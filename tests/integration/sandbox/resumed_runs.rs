@@ -36,7 +36,7 @@ async fn app() -> PythonApp {
 }
 
 fn send(app: &PythonApp, program: &str) -> RequestBuilder {
-    let body = json!({"arguments": {"code": [IMPORT, program].concat()}});
+    let body = json!({"arguments": {"code": format!("{IMPORT}{program}")}});
     app.app.post("/tools/python_executor/execute").bearer_auth("key-of-ann").json(&body)
 }
 
@@ -200,7 +200,7 @@ async fn a_program_that_reads_the_clock_too_often_says_that_it_cannot_be_resumed
 async fn in_a_session_the_program_gets_the_refusal() {
     let app = app().await;
     let program = "try:\n  tools.echo()\nexcept ToolError as error:\n  kept = error.code\nkept";
-    let body = json!({"arguments": {"code": [IMPORT, program].concat(), "session": "s"}});
+    let body = json!({"arguments": {"code": format!("{IMPORT}{program}"), "session": "s"}});
     let request = app.app.post("/tools/python_executor/execute").bearer_auth("key-of-ann").json(&body);
     let (_, reply) = answer(request).await;
     assert_eq!(reply["output"]["result"], "approval_required", "{reply}");
@@ -285,7 +285,7 @@ impl Bank {
 
     fn run(&self, serving: &Serving, program: &str) -> RequestBuilder {
         let request = self.client.post(format!("{}/tools/python_executor/execute", serving.url));
-        request.json(&json!({"arguments": {"code": [IMPORT, program].concat()}}))
+        request.json(&json!({"arguments": {"code": format!("{IMPORT}{program}")}}))
     }
 
     fn payments(&self) -> usize {

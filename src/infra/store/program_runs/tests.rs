@@ -2,8 +2,7 @@ use super::*;
 use crate::infra::store::ReplicaIdentity;
 use crate::infra::store::test_support::{age_program_runs, test_store};
 
-const ANN: ProgramRunOwner<'static> =
-    ProgramRunOwner { tenant: "acme", caller_key: "acme\u{1f}ann", endpoint: "all" };
+const ANN: ProgramRunOwner<'static> = ProgramRunOwner { tenant: "acme", caller_key: "acme\u{1f}ann", endpoint: "all" };
 const LOST_AFTER: Duration = Duration::from_secs(10);
 
 async fn begin(store: &Store, id: &str, runner: &str) {

@@ -21,13 +21,7 @@ impl RunPython for StandIn {
         Box::pin(async { Ok(self.outcome.clone()) })
     }
 
-    fn run_in_session<'a>(
-        &'a self,
-        call: &'a CallContext,
-        session: &'a str,
-        job: Job,
-        _: Deadline,
-    ) -> Running<'a> {
+    fn run_in_session<'a>(&'a self, call: &'a CallContext, session: &'a str, job: Job, _: Deadline) -> Running<'a> {
         let (name, end) = (session.into(), Some(SessionEnd::Timeout).filter(|_| self.outcome.end == End::Timeout));
         call.interpreter.set(InterpreterSession { name, generation: 3, is_new: false, previous_end: None, end });
         *self.job.lock() = Some(job);
