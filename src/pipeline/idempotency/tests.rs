@@ -174,7 +174,7 @@ async fn another_body_is_a_conflict_while_the_first_call_runs_and_after() {
         all_conflict().await;
         gate.add_permits(1);
     };
-    let (first, ()) = join(send(&checkpoint, "k"), meanwhile).await;
+    let (first, ()) = Box::pin(join(send(&checkpoint, "k"), meanwhile)).await;
     assert_eq!(first, (Ok(json!(1)), false));
     all_conflict().await;
     assert_eq!(checkpoint.runs(), 1);

@@ -72,7 +72,7 @@ impl ProgramRun {
 /// SHA-256 of a program. In a session it is that of the programs before it too: they may have changed what its text
 /// does.
 pub(in crate::sandbox) fn digest_of(earlier: Option<[u8; 32]>, program: &str) -> [u8; 32] {
-    let before = earlier.iter().fold(Sha256::new(), |hash, earlier| hash.chain_update(earlier));
+    let before = earlier.iter().fold(Sha256::new(), Digest::chain_update);
     before.chain_update(program).finalize().into()
 }
 
