@@ -110,7 +110,7 @@ mod tests {
         let toolbox = CodeMode { toolbox: Arc::new(Names) };
         let listed: Vec<_> = toolbox.list().await.unwrap().into_iter().map(|tool| tool.name).collect();
         assert_eq!(listed, ["run_python", "search_tools", READ_RESULT]);
-        let (success, found) = call(SEARCH_TOOLS, json!({"query": "invoice of a customer"})).await;
+        let (success, found) = call(SEARCH_TOOLS, json!({"query": "customer invoice"})).await;
         assert!(success && found.contains("tools.crm__invoice(id: int)") && !found.contains("folder"), "{found}");
         let (_, found) = call(SEARCH_TOOLS, json!({"query": "finds", "limit": 99})).await;
         assert!(

@@ -69,7 +69,9 @@ async fn every_tool_describes_itself_fully() {
         }
         jsonschema::meta::validate(tool.parameters.document()).unwrap();
         jsonschema::meta::validate(tool.output_schema.as_ref().unwrap()).unwrap();
-        assert!(tool.metadata.timeout_seconds <= 60, "{name}");
+        // A program waits for the tools that it calls.
+        let longest = if name == "python_executor" { 120 } else { 60 };
+        assert!(tool.metadata.timeout_seconds <= longest, "{name}");
     }
 }
 
