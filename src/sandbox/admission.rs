@@ -153,11 +153,12 @@ impl Ticket {
         }
     }
 
-    /// Reserves again what a run gave back that has slept, in its turn and by its deadline.
-    pub(super) fn missing_memory(&self) -> impl Future<Output = Option<Lease>> + use<> {
+    /// Reserves again what a run gave back that has slept, in its turn and by its deadline. One that gave nothing back goes on
+    /// at once: those that wait for memory may wait for its end.
+    pub(super) fn missing_memory(&self) -> Option<impl Future<Output = Option<Lease>> + use<>> {
+        let missing = self.sleeping.as_ref()?.missing_bytes;
         let (admission, owner, deadline) = (self.admission.clone(), self.owner.clone(), self.deadline);
-        let missing = self.sleeping.as_ref().map_or(0, |sleeping| sleeping.missing_bytes);
-        async move {
+        Some(async move {
             loop {
                 // However many wait: it has been admitted.
                 match admission.memory_bytes.acquire(&owner, missing, usize::MAX, deadline.0).await {
@@ -166,7 +167,7 @@ impl Ticket {
                     Err(NoLease::DeadlinePassed | NoLease::TooLarge) => return None,
                 }
             }
-        }
+        })
     }
 
     /// The run goes on with the memory that it may use.
@@ -296,7 +297,7 @@ mod tests {
         let mut sleeping = asleep(&admission, "ann").await;
         assert_eq!(admission.load().memory_bytes, 50 * MIB);
         let running = admission.enter(&owner("ann"), 900 * MIB, soon()).await.unwrap();
-        let mut missing = pin!(sleeping.missing_memory());
+        let mut missing = pin!(sleeping.missing_memory().unwrap());
         assert!(missing.as_mut().now_or_never().is_none(), "another run has it");
         drop(running);
         sleeping.wake(missing.await.expect("memory"));
@@ -316,13 +317,13 @@ mod tests {
             sleeping.push(asleep(&admission, caller).await);
         }
         assert_eq!((admission.sleeping_bytes.used(), admission.load().memory_bytes), (500 * MIB, 1_000 * MIB));
-        let mut waking: Vec<_> = sleeping.iter().map(|ticket| Box::pin(ticket.missing_memory())).collect();
-        assert!(waking[..10].iter_mut().all(|missing| missing.now_or_never().is_none()));
+        let mut waking: Vec<_> = sleeping.iter().filter_map(Ticket::missing_memory).map(Box::pin).collect();
+        assert!(waking.len() == 10 && waking.iter_mut().all(|missing| missing.now_or_never().is_none()));
         drop(waking);
-        // The two that did not give memory back end.
+        // The two that did not give memory back need none to go on, and end.
         drop(sleeping.split_off(10));
         let awake = sleeping.into_iter().map(async |mut ticket: Ticket| {
-            let missing = ticket.missing_memory().await.expect("its turn comes");
+            let missing = ticket.missing_memory().unwrap().await.expect("its turn comes");
             ticket.wake(missing);
             tokio::time::sleep(Duration::from_millis(100)).await;
         });
@@ -335,6 +336,6 @@ mod tests {
         let admission = admission(100, 1_000, 10);
         let sleeping = asleep(&admission, "ann").await;
         let _running = admission.enter(&owner("ann"), 900 * MIB, soon()).await.unwrap();
-        assert!(sleeping.missing_memory().await.is_none());
+        assert!(sleeping.missing_memory().unwrap().await.is_none());
     }
 }

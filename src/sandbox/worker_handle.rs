@@ -212,9 +212,10 @@ impl WorkerHandle {
     /// Lets a job go on after each sleep, when there is memory for it. Without memory it sleeps until its time is over.
     async fn wake_when_asked(&self, id: JobId, mut awake: mpsc::UnboundedReceiver<()>) -> ! {
         while let Some(()) = awake.recv().await {
-            let Some(missing) = self.jobs.missing_memory(id) else { continue };
-            let Some(memory) = missing.await else { continue };
-            self.jobs.wake(id, memory);
+            if let Some(missing) = self.jobs.missing_memory(id) {
+                let Some(memory) = missing.await else { continue };
+                self.jobs.wake(id, memory);
+            }
             // Fails only when the worker has exited, and the job with it.
             let _ = self.outgoing.send(ToWorker::Continue(id));
         }
@@ -342,7 +343,7 @@ impl Jobs {
     }
 
     fn missing_memory(&self, id: JobId) -> Option<impl Future<Output = Option<Lease>> + use<>> {
-        self.under_way.lock().as_ref().and_then(|jobs| jobs.get(&id)).map(|job| job.ticket.missing_memory())
+        self.under_way.lock().as_ref().and_then(|jobs| jobs.get(&id)).and_then(|job| job.ticket.missing_memory())
     }
 
     fn wake(&self, id: JobId, memory: Lease) {
