@@ -60,7 +60,7 @@ async fn one_program_calls_tools_of_every_kind_and_its_receipt_shows_them() {
     );
     let app = in_directory(directory, "", &more).await;
     ready(&app.app).await;
-    let program = "names = tools.itself__tools(category='utility')\n\
+    let program = "names = tools.itself__tools(category='math')\n\
                    sums = tools.gather(*[tools.calculator(expression=f'{n} * 2') for n in range(3)])\n\
                    echoed = tools.moody__echo(city='Bern')\n\
                    ['calculator' in names, sums, 'Bern' in str(echoed), tools.search('calculate')[0]['call']]";
@@ -108,7 +108,8 @@ async fn what_its_caller_may_not_a_program_may_not_either() {
         ("tools['paid']()", "unknown_tool"),
         ("tools['panic']()", "denied"),
         ("tools.python_executor(code='1')", "denied"),
-        ("tools.calculator(expression=7)", "none"),
+        ("tools.calculator(expression='7')", "none"),
+        ("tools.calculator(expression=7)", "invalid_arguments"),
         ("tools.calculator(wrong=7)", "invalid_arguments"),
         ("tools.calculator(expression='1 / 0')", "tool_error"),
     ] {

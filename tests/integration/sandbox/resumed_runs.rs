@@ -102,6 +102,7 @@ async fn the_same_call_with_its_approval_goes_on_too_and_another_one_does_not() 
 async fn a_program_that_a_person_must_approve_is_resumed_by_an_approval_of_its_own() {
     // The client that waits until programs can be run has no key.
     const RULES: &str = "package tools\nimport rego.v1\n\
+                         deny contains \"never\" if { false }\n\
                          asked := {\"echo\", \"python_executor\"}\n\
                          require_approval contains \"ask first\" if {\n\
                          input.tool in asked\ninput.user.id == \"ann\"\n}\n";
