@@ -114,7 +114,7 @@ impl Sandbox {
     }
 
     pub(super) async fn admit(&self, call: &CallContext, job: &Job, deadline: Deadline) -> Result<Ticket, CallError> {
-        self.admission.enter(&call.caller.owner, memory_of_run(job), patience(call, deadline)).await
+        self.admission.enter(&call.caller.owner, memory_of_run(job), queue_deadline(call, deadline)).await
     }
 
     pub(super) async fn execute(
@@ -180,9 +180,9 @@ impl RunPython for Sandbox {
     }
 }
 
-/// How long a call waits for capacity. A program that waits for another holds some: the other one does not wait for
+/// Until when a call waits for capacity. A program that waits for another holds some: the other one does not wait for
 /// that.
-pub(super) fn patience(call: &CallContext, deadline: Deadline) -> Deadline {
+pub(super) fn queue_deadline(call: &CallContext, deadline: Deadline) -> Deadline {
     if call.depth == 0 { deadline } else { Deadline::after(Duration::ZERO) }
 }
 

@@ -67,7 +67,7 @@ pub(super) struct Variable {
 }
 
 /// Longest wait for capacity, and then for the list; the list itself takes at most 50 ms of processor time.
-const PATIENCE: Duration = Duration::from_secs(5);
+const LISTING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Memory for the list.
 const LIST_BYTES: u64 = 16 << 20;
@@ -127,7 +127,7 @@ impl Sandbox {
         let (profile, session) = (kept.profile.clone(), Some(kept.entered_by(SessionEntry::Inspect)));
         let (code, stdin, files) = (String::new(), Vec::new(), Vec::new());
         let job = Job { id: 0, profile, code, stdin, files, limits, session, past: None };
-        let ticket = self.admission.enter(owner, LIST_BYTES, Deadline::after(PATIENCE)).await?;
+        let ticket = self.admission.enter(owner, LIST_BYTES, Deadline::after(LISTING_TIMEOUT)).await?;
         turn.runs();
         let outcome = worker.run(job, ticket, &SentFlag::default(), None).await;
         match &outcome {
@@ -178,8 +178,8 @@ impl From<Snapshot> for SessionInfo {
 
 fn limits(file_bytes: u32) -> JobLimits {
     JobLimits {
-        wall_time: PATIENCE,
-        total_time: PATIENCE,
+        wall_time: LISTING_TIMEOUT,
+        total_time: LISTING_TIMEOUT,
         memory_bytes: LIST_BYTES,
         stream_bytes: 0,
         result_bytes: MAX_LIST_LENGTH,

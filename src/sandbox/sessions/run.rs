@@ -13,7 +13,7 @@ use crate::sandbox::admission::Ticket;
 use crate::sandbox::code_mode::ProgramRun;
 use crate::sandbox::interpreter::Kind;
 use crate::sandbox::protocol::{End, Job, Outcome, SessionEntry};
-use crate::sandbox::run::patience;
+use crate::sandbox::run::queue_deadline;
 use crate::sandbox::worker_handle::WorkerHandle;
 
 impl Sandbox {
@@ -29,7 +29,7 @@ impl Sandbox {
         let sessions = self.offered_sessions()?;
         let run = ProgramRun::without_journal(self.pipeline_for(&mut job), call);
         let rights = Rights::of(call);
-        let mut turn = sessions.enter(&call.caller.owner, &rights, name, patience(call, deadline)).await?;
+        let mut turn = sessions.enter(&call.caller.owner, &rights, name, queue_deadline(call, deadline)).await?;
         let is_new = turn.instance().is_none();
         let (worker, ticket) = self.prepare_turn(sessions, &mut turn, call, &mut job, deadline).await?;
         let earlier = turn.instance_mut().and_then(|kept| kept.add_program(&job.code));

@@ -50,8 +50,8 @@ impl SideThreads {
         deadline: Deadline,
         work: impl FnOnce(&Stop) -> Result<T, CallError> + Send + 'static,
     ) -> Result<T, CallError> {
-        let patience = deadline.at_most(self.limit + GRACE).0;
-        let place = tokio::time::timeout_at(patience, Arc::clone(&self.places).acquire_owned()).await;
+        let wait_until = deadline.at_most(self.limit + GRACE).0;
+        let place = tokio::time::timeout_at(wait_until, Arc::clone(&self.places).acquire_owned()).await;
         let Ok(Ok(place)) = place else { return Err(overloaded()) };
         let waiting = Arc::new(());
         let stop = Stop { at: Instant::now() + self.limit, caller: Arc::downgrade(&waiting) };
@@ -66,8 +66,8 @@ impl SideThreads {
             .stack_size(STACK_BYTES)
             .spawn(run)
             .map_err(|error| overloaded().caused_by(error))?;
-        let patience = deadline.at_most(self.limit + GRACE).0;
-        match tokio::time::timeout_at(patience, answer).await {
+        let wait_until = deadline.at_most(self.limit + GRACE).0;
+        match tokio::time::timeout_at(wait_until, answer).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(CallError::tool("the evaluator failed on this input; rewrite it")),
             Err(_) => Err(CallError::tool("the evaluation did not end in time; simplify it")),

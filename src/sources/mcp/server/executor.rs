@@ -42,10 +42,10 @@ impl ServerTool {
     async fn run(&self, attempt: Attempt<'_>, arguments: &Arguments) -> Result<ToolOutput, CallError> {
         let session = self.server.session(attempt.call).await?;
         // Dropped at the deadline, like everything a call waits for: whether the server still lives is looked into.
-        let patience = session.watch_liveness();
+        let liveness = session.watch_liveness();
         let task = self.tasks.is_used(attempt.call).then(|| task::requested(attempt.deadline.remaining()));
         let answer = session.call_tool(attempt.call, (&self.name, &self.marked), task, arguments).await;
-        patience.answered();
+        liveness.answered();
         let answer = answer.map_err(|failure| match attempt.call.client_has_gone() {
             // With it its session with the server: that is not the server's fault.
             true => CallError::new(ErrorCode::UnknownSession, "the MCP session of this call has ended"),

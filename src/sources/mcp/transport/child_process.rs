@@ -89,10 +89,10 @@ impl Child {
     }
 
     /// Stops the process after its input was closed: waits, sends SIGTERM, waits again, then kills the process group.
-    pub(crate) async fn end(&mut self, patience: Duration) {
-        if self.exited(patience).await.is_none() {
+    pub(crate) async fn end(&mut self, grace: Duration) {
+        if self.exited(grace).await.is_none() {
             self.signal(Signal::TERM);
-            self.exited(patience).await;
+            self.exited(grace).await;
         }
         // Its own children may still run, even if the process has exited.
         self.signal(Signal::KILL);
