@@ -8,7 +8,8 @@ pub(super) fn prelude() -> String {
     let start = "import sys\nsys.modules['_sekisho_event_loop'].install()\nsys.modules['_sekisho_tools'].install()\n\
                  sys.modules['_sekisho_harness'].start()\n";
     let wait = "sys.modules['_sekisho_harness'].wait_for_turn(sys.modules['_sekisho_encode'].encode)\n";
-    let modules = [ERRORS, SOURCE, ENCODE, TOOL_CALLS, TOOL_SIGNATURE, TOOLS, EVENT_LOOP, SESSION, HARNESS];
+    let modules =
+        [ERRORS, SOURCE, ENCODE, TOOL_CALLS, TOOL_SIGNATURE, STORED_RESULTS, TOOLS, EVENT_LOOP, SESSION, HARNESS];
     [&installed(&modules), start, wait].concat()
 }
 
@@ -42,6 +43,7 @@ const EVENT_LOOP: Module = ("_sekisho_event_loop", include_str!("python/event_lo
 const HARNESS: Module = ("_sekisho_harness", include_str!("python/harness.py"));
 const SESSION: Module = ("_sekisho_session", include_str!("python/session.py"));
 const SOURCE: Module = ("_sekisho_source", include_str!("python/source.py"));
+const STORED_RESULTS: Module = ("_sekisho_stored_results", include_str!("python/stored_results.py"));
 const TOOLS: Module = ("_sekisho_tools", include_str!("python/tools.py"));
 const TOOL_CALLS: Module = ("_sekisho_tool_calls", include_str!("python/tool_calls.py"));
 const TOOL_SIGNATURE: Module = ("_sekisho_tool_signature", include_str!("python/tool_signature.py"));

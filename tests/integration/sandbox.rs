@@ -14,6 +14,7 @@ mod programs;
 mod resumed_runs;
 mod sessions;
 mod snippets;
+mod stored_results;
 
 use std::time::Duration;
 

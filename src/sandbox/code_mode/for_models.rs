@@ -34,8 +34,9 @@ pub fn model_tools() -> [ModelTool; 2] {
             RUN_PYTHON,
             "Runs a Python 3 program that calls tools: `from host import tools`, then tools.NAME(argument=value), which returns \
              the result as a Python value. tools.gather(tools.a(x=1), tools.b(y=2)) runs calls in parallel; a refused call \
-             raises host.ToolError with code, message and retry_after. Do all steps of a task in one program: only the value of its \
-             last expression, what it prints and its files come back. numpy and pandas are there; there is no network.",
+             raises host.ToolError with code, message and retry_after. tools.result(\"…\") opens a large result by its \
+             result_handle, with pandas imported a table as a DataFrame. Do all steps of a task in one program: only the value \
+             of its last expression, what it prints and its files come back. numpy and pandas are there; there is no network.",
             schema(
                 json!({
                     "code": {"type": "string", "description": "A complete program."},
@@ -106,7 +107,7 @@ fn python_type(schema: &Value) -> &'static str {
 fn is_identifier(name: &str) -> bool {
     let is_word = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     let begins = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic());
-    is_word && begins && !KEYWORDS.contains(&name) && !["search", "gather"].contains(&name)
+    is_word && begins && !KEYWORDS.contains(&name) && !["gather", "result", "search"].contains(&name)
 }
 
 #[cfg(test)]
@@ -122,7 +123,7 @@ mod tests {
         let hit = model_hit("weather", " The weather.\nMore. ", &schema);
         let call = r#"tools.weather(city: str, **{"from": …}: str, days: int = ..., any: Any = ...)"#;
         assert_eq!(hit, json!({"call": call, "description": "The weather.\nMore."}));
-        for name in ["a-b", "import", "9", "search", "_a"] {
+        for name in ["a-b", "import", "9", "search", "result", "_a"] {
             assert_eq!(python_call(name, &json!({})), format!("tools[{name:?}]()"));
         }
         let many = json!({"properties": Value::from_iter((0..30).map(|n| (format!("p{n}"), json!({}))))});

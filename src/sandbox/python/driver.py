@@ -35,6 +35,21 @@ TOOLS = {
     "a_b": {"description": "The other.", "inputSchema": {"type": "object"}},
 }
 
+# Stored results, by their handles.
+RESULTS = {
+    "rows": {"content_type": "application/json", "value": [{"city": "Bern", "n": 1}, {"city": "Kyoto", "n": None}]},
+    "numbers": {"content_type": "application/json", "value": [1, {"n": 2}]},
+    "object": {"content_type": "application/json", "value": {"rows": [{"n": 1}]}},
+    "csv": {"content_type": "text/plain", "text": 'city,n\n"Bern, old",1\nKyoto,2\n'},
+    "semicolons": {"content_type": "text/plain", "text": "city;n\r\nBern;1,5\r\n"},
+    "prose": {"content_type": "text/plain", "text": "First, a line.\nThen another one.\n"},
+    "repeated": {"content_type": "text/plain", "text": "a,a\n1,2\n"},
+    "head": {"content_type": "text/plain", "text": "city,n\n"},
+    "quote": {"content_type": "text/plain", "text": 'city,n\n"Bern"x,1\n'},
+    "late": {"content_type": "text/plain", "text": "city,n\n" + "Bern,1\n" * 200 + "a,b,c\n"},
+    "empty": {"content_type": "text/plain", "text": ""},
+}
+
 
 class Host:
     """Answers what programs ask of tools."""
@@ -61,6 +76,10 @@ class Host:
         arguments = message["args"]
         if arguments.get("b") == 0:
             refuse("budget_exceeded", "rate_limited", "too many calls", retry_after_ms=1500)
+        if message["tool"] == "read_result":
+            if arguments["handle"] not in RESULTS:
+                refuse("tool_error", "unknown_result", "there is no such result")
+            return RESULTS[arguments["handle"]] if arguments["whole"] is True else None
         if message["tool"] == "add" and isinstance(arguments.get("a"), (int, float)):
             return {"sum": arguments["a"] + arguments["b"]}
         return [message["tool"], arguments]

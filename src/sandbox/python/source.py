@@ -50,7 +50,7 @@ def _start(node):
         for element in node.elts:
             _start(element)
     elif isinstance(node, ast.Call) and _is_of_tools(node.func):
-        if getattr(node.func, "attr", None) not in ("gather", "search"):
+        if getattr(node.func, "attr", None) not in ("gather", "result", "search"):
             node.func = ast.copy_location(ast.Attribute(node.func, "start", ast.Load()), node.func)
 
 

@@ -11,6 +11,7 @@ import types
 
 import _sekisho_source
 from _sekisho_errors import is_program
+from _sekisho_stored_results import opened, opened_in_coroutine
 from _sekisho_tool_calls import ToolCall, ToolError, UnknownToolError, ask, call, call_in_coroutine
 from _sekisho_tool_signature import ToolSignature
 
@@ -18,11 +19,14 @@ from _sekisho_tool_signature import ToolSignature
 AWAITING = 0x80 | 0x200
 # Code that belongs to the function around it.
 INNER = ("<genexpr>", "<lambda>", "<listcomp>", "<setcomp>", "<dictcomp>")
+# What `tools` has besides tools: a tool of such a name is `tools["…"]`.
+OWN = ("gather", "result", "search")
 
 
 class Tools:
     """`tools.NAME(…)` calls a tool, `tools["a-name"]` one whose name is no identifier. `tools.search("…")` finds tools,
-    `help(tools.NAME)` explains one, and `tools.gather(tools.a(…), tools.b(…))` runs calls in parallel."""
+    `help(tools.NAME)` explains one, and `tools.gather(tools.a(…), tools.b(…))` runs calls in parallel.
+    `tools.result("…")` opens a stored result by its result_handle."""
 
     def __init__(self):
         # Functions, by attribute and by name.
@@ -48,7 +52,7 @@ class Tools:
         raise AttributeError("tools cannot be replaced")
 
     def __dir__(self):
-        return sorted({"gather", "search", *self._by_attribute})
+        return sorted({*OWN, *self._by_attribute})
 
     def __repr__(self):
         return "<the tools of this call: tools.search('…') finds some, help(tools.NAME) explains one>"
@@ -65,6 +69,11 @@ class Tools:
 
             return asyncio.gather(*map(_awaitable, calls), return_exceptions=return_exceptions)
         return [_result(call, return_exceptions) for call in calls]
+
+    def result(self, handle):
+        """A result that was too large to be shown, by its `result_handle`: JSON as values, anything else as text. With pandas
+        imported, a list of objects and CSV are DataFrames. In a coroutine it is to be awaited."""
+        return opened_in_coroutine(handle) if _is_awaiting(sys._getframe(1)) else opened(handle)
 
     def _function(self, description):
         name = description["name"]
@@ -128,8 +137,7 @@ def _as_call(tool):
     identifier = name.replace("-", "_")
     if tool["ambiguous"] or not identifier.isidentifier() or identifier.startswith("_"):
         return f"tools[{name!r}]"
-    is_hidden = identifier in ("search", "gather")
-    return f"tools[{name!r}]" if is_hidden else f"tools.{identifier}{'_' if keyword.iskeyword(identifier) else ''}"
+    return f"tools[{name!r}]" if identifier in OWN else f"tools.{identifier}{'_' if keyword.iskeyword(identifier) else ''}"
 
 
 def _awaitable(call):

@@ -92,7 +92,9 @@ const DESCRIPTION: &str = "Runs Python 3 with numpy, pandas, scipy, matplotlib a
 /// What programs of the bundled interpreter can do besides.
 const DESCRIPTION_OF_CODE_MODE: &str = " `from host import tools` calls the other tools: tools.NAME(argument=value) returns \
                                         the result, tools.search(\"task\") finds tools, help(tools.NAME) explains \
-                                        one, and tools.gather(tools.a(x=1), tools.b(y=2)) runs calls in parallel.";
+                                        one, and tools.gather(tools.a(x=1), tools.b(y=2)) runs calls in parallel. \
+                                        tools.result(\"…\") opens a large result by its result_handle, with pandas \
+                                        imported a table as a DataFrame.";
 
 /// For a custom interpreter, whose packages are unknown.
 const DESCRIPTION_OF_PLAIN: &str = "Runs Python 3 in a fresh interpreter without network. Nothing is kept between calls. \

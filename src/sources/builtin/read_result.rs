@@ -1,5 +1,5 @@
 //! `read_result`: a part of a result that was too large for a model, by its handle. `GET /results/{handle}` is a call of it too,
-//! so that each read has an audit line.
+//! so that each read has an audit line. A program gets all of it at once, by `tools.result`.
 
 mod page;
 
@@ -12,11 +12,12 @@ use serde_json::json;
 
 use super::json_query::{self, MAX_QUERY_BYTES};
 use super::read_arguments;
-use super::side_thread::SideThreads;
+use super::side_thread::{SideThreads, Stop};
 use crate::config::AuditArguments;
-use crate::core::call::{Arguments, READ_RESULT};
+use crate::core::call::{Arguments, READ_RESULT, Via};
 use crate::core::error::{CallError, ErrorCode};
 use crate::results::Results;
+use crate::sandbox::protocol::MAX_VALUE_BYTES;
 use crate::tool::{Attempt, Execution, Executor, Metadata, ToolDefinition};
 
 use self::page::{Bounds, Part};
@@ -38,6 +39,10 @@ const MAX_LIMIT: usize = 10_000;
 /// Bytes of a page for a caller who gets results whole.
 const MAX_PAGE_BYTES: usize = 256 << 10;
 
+/// Bytes of an output: those of a whole result that a program can take. The pipeline estimates sizes, at most as three times
+/// their JSON.
+const MAX_OUTPUT_BYTES: usize = 3 * MAX_VALUE_BYTES;
+
 /// Tokens of a page's text: as many as [`results.max_inline_bytes`](crate::config::ResultsConfig) are by default.
 const MAX_TEXT_TOKENS: u64 = 8_192;
 
@@ -57,6 +62,7 @@ pub(super) fn definition(results: &Arc<Results>) -> ToolDefinition {
             timeout_seconds: 10,
             idempotent: true,
             max_text_tokens: MAX_TEXT_TOKENS,
+            max_output_bytes: MAX_OUTPUT_BYTES,
             audit_arguments: AuditArguments::Full,
             ..Metadata::default()
         },
@@ -83,6 +89,10 @@ pub(super) fn definition(results: &Arc<Results>) -> ToolDefinition {
                     "maximum": MAX_LIMIT,
                     "default": DEFAULT_LIMIT,
                     "description": "Most elements or lines; fewer are returned where they are long."
+                },
+                "whole": {
+                    "type": "boolean",
+                    "description": "All of it at once, in programs alone: tools.result(handle)."
                 }
             },
             "required": ["handle"],
@@ -93,7 +103,7 @@ pub(super) fn definition(results: &Arc<Results>) -> ToolDefinition {
             "type": "object",
             "properties": {
                 "content_type": {"type": "string"},
-                "value": {"description": "The whole of a value that is no list."},
+                "value": {"description": "The whole of a value that is no list; with `whole` of any."},
                 "items": {"type": "array", "description": "Elements of a list, or of an object `{key, value}`."},
                 "text": {"type": "string", "description": "Lines; with `grep` each after its number."},
                 "total": {"type": "integer", "description": "Elements or lines of all pages."},
@@ -120,12 +130,17 @@ struct Asked {
     offset: usize,
     #[serde(default = "default_limit")]
     limit: usize,
+    #[serde(default)]
+    whole: bool,
 }
 
 impl Executor for ReadResult {
     fn execute<'a>(&'a self, attempt: Attempt<'a>, arguments: &'a Arguments) -> Execution<'a> {
         Box::pin(async move {
-            let Asked { handle, query, grep, offset, limit } = read_arguments(arguments)?;
+            let Asked { handle, query, grep, offset, limit, whole } = read_arguments(arguments)?;
+            if whole && attempt.call.via != Via::Sandbox {
+                return Err(only_for_programs());
+            }
             if let Some(query) = &query {
                 json_query::check(query)?;
             }
@@ -136,8 +151,11 @@ impl Executor for ReadResult {
                 None => MAX_PAGE_BYTES,
             };
             let bounds = Bounds { page: max_bytes, memory: attempt.memory_limit_bytes / MEMORY_SHARE };
-            let page = self.threads.run(attempt.deadline, move |stop| page::read(&result, &part, bounds, stop)).await;
-            page.map(Into::into)
+            let read = move |stop: &Stop| match whole {
+                true => page::whole(result),
+                false => page::read(&result, &part, bounds, stop),
+            };
+            self.threads.run(attempt.deadline, read).await.map(Into::into)
         })
     }
 }
@@ -148,6 +166,12 @@ fn default_limit() -> usize {
 
 fn max_text_bytes() -> usize {
     usize::try_from(MAX_TEXT_TOKENS * BYTES_PER_TOKEN).unwrap_or(usize::MAX)
+}
+
+fn only_for_programs() -> CallError {
+    let message = "`whole` is for programs, whose results no model reads: use `offset` and `limit`, or tools.result(handle) in a \
+                   program of `python_executor`";
+    CallError::new(ErrorCode::InvalidArguments, message)
 }
 
 fn compiled(pattern: &str) -> Result<Regex, CallError> {

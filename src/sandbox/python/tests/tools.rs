@@ -137,6 +137,59 @@ fn calls_run_in_parallel() {
     assert_eq!(run_with_tools(no_json).result(), expected, "refused where it is made, not in the wait for another");
 }
 
+/// In place of pandas, which this machine may not have.
+const PANDAS: &str = "import csv, sys, types\n\
+    class DataFrame(list): pass\n\
+    def read_csv(file, sep):\n  rows = [row for row in csv.reader(file, delimiter=sep)]\n  \
+    if len({len(row) for row in rows}) > 1: raise ValueError('another number of values')\n  return DataFrame(['csv', *rows])\n\
+    pandas = types.ModuleType('pandas')\n\
+    pandas.DataFrame, pandas.read_csv = DataFrame, read_csv\n\
+    sys.modules['pandas'] = pandas\n\
+    def shown(handle):\n  value = tools.result(handle)\n  return [type(value).__name__, value]\n";
+
+#[test]
+fn a_stored_result_is_opened_as_values() {
+    let ran = run_with_tools("[tools.result('rows'), tools.result('object')['rows'][0]['n'], tools.result('csv')[:6]]");
+    let rows = json!([{"city": "Bern", "n": 1}, {"city": "Kyoto", "n": null}]);
+    assert_eq!(ran.result(), json!([rows, 1, "city,n"]), "{}", ran.end());
+    assert_eq!(operations(&ran), ["call", "call", "call", "done"]);
+    assert_eq!(ran.frames[0]["args"], json!({"handle": "rows", "whole": true}));
+    let unknown = "try:\n  tools.result('none')\nexcept ToolError as error:\n  kept = error.code\nkept";
+    assert_eq!(run_with_tools(unknown).result(), "unknown_result");
+    for code in [
+        "await tools.result('numbers')",
+        "await tools.gather(tools.result('numbers'), tools.add(a=1, b=2))",
+        "tools.gather(tools.result('numbers'), tools.add(a=1, b=2))",
+    ] {
+        let ran = run_with_tools(code);
+        let result = ran.result();
+        let opened = if code.contains("gather") { &result[0] } else { &result };
+        assert_eq!(opened, &json!([1, {"n": 2}]), "{code}: {}", ran.end());
+    }
+}
+
+#[test]
+fn with_pandas_tables_are_opened_as_data_frames() {
+    let cases = [
+        ("rows", json!(["DataFrame", [{"city": "Bern", "n": 1}, {"city": "Kyoto", "n": null}]])),
+        ("csv", json!(["DataFrame", ["csv", ["city", "n"], ["Bern, old", "1"], ["Kyoto", "2"]]])),
+        ("semicolons", json!(["DataFrame", ["csv", ["city", "n"], ["Bern", "1,5"]]])),
+        ("numbers", json!(["list", [1, {"n": 2}]])),
+        ("object", json!(["dict", {"rows": [{"n": 1}]}])),
+        ("prose", json!(["str", "First, a line.\nThen another one.\n"])),
+        ("repeated", json!(["str", "a,a\n1,2\n"])),
+        ("head", json!(["str", "city,n\n"])),
+        ("quote", json!(["str", "city,n\n\"Bern\"x,1\n"])),
+        ("empty", json!(["str", ""])),
+    ];
+    for (handle, expected) in cases {
+        let ran = run_with_tools(&format!("{PANDAS}shown('{handle}')"));
+        assert_eq!(ran.result(), expected, "{handle}: {}", ran.end());
+    }
+    let late = run_with_tools(&format!("{PANDAS}shown('late')[0]"));
+    assert_eq!(late.result(), "str", "what pandas cannot read stays a text");
+}
+
 #[test]
 fn code_that_awaits_is_told_to_await_calls() {
     let ran = run_with_tools("x = tools.add(a=1, b=2)\nx['sum']\nawait tools.add(a=1, b=2)");

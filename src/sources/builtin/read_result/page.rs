@@ -1,4 +1,4 @@
-//! One page of a stored result: what a query selects of it, of that what matches, and of that as much as fits.
+//! One page of a stored result: what a query selects of it, of that what matches, and of that as much as fits. Or all of it.
 
 use regex::Regex;
 use serde_json::{Map, Value, json};
@@ -65,6 +65,16 @@ pub(super) fn read(result: &OpenedResult, part: &Part, bounds: Bounds, stop: &St
         value => _ = page.insert("value".to_owned(), value),
     }
     Ok(Value::Object(page))
+}
+
+/// All of a result.
+pub(super) fn whole(result: OpenedResult) -> Result<Value, CallError> {
+    let content_type = result.kind.content_type();
+    let (name, content) = match result.kind {
+        ResultKind::Text => ("text", Value::from(result.text)),
+        ResultKind::Json => ("value", json::lenient(&result.text).map_err(CallError::internal)?),
+    };
+    Ok(Map::from_iter([("content_type".to_owned(), content_type.into()), (name.to_owned(), content)]).into())
 }
 
 fn add_lines(

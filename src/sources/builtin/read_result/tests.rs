@@ -123,6 +123,24 @@ async fn a_text_is_read_by_lines_and_searched() {
 }
 
 #[tokio::test]
+async fn a_program_gets_all_of_a_result_at_once_and_nobody_else_does() {
+    let reading = Reading::new().await;
+    let text = format!("{}\r\n\nend", "x".repeat(300_000));
+    let program = CallContext { via: Via::Sandbox, ..call() };
+    for (output, name) in [(rows(), "value"), (rows()["rows"].clone(), "value"), (json!(text), "text")] {
+        let whole = json!({"handle": reading.keep(&output).await, "whole": true, "limit": 1});
+        let read = run_within(&reading.tool, &program, whole.clone()).await.unwrap().value;
+        assert_eq!(read[name], output);
+        let error = run_within(&reading.tool, &call(), whole.clone()).await.unwrap_err();
+        assert_eq!(error.code(), ErrorCode::InvalidArguments);
+        let caller = Arc::new(Caller::new("bob", "acme", Vec::new()));
+        let other = CallContext { via: Via::Sandbox, caller, ..call() };
+        let error = run_within(&reading.tool, &other, whole).await.unwrap_err();
+        assert_eq!(error.code(), ErrorCode::UnknownResult);
+    }
+}
+
+#[tokio::test]
 async fn what_cannot_be_read_says_why() {
     let reading = Reading::new().await;
     let (json, text) = (reading.keep(&rows()).await, reading.keep(&json!("plain")).await);
