@@ -10,6 +10,7 @@ mod approval;
 mod approvals;
 mod assets;
 mod call_path;
+mod call_tree;
 mod calls;
 mod chart;
 mod chat;

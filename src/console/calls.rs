@@ -16,12 +16,14 @@ use serde_json::json;
 use super::acts::Act;
 use super::address::with_query;
 use super::call_path::CallPath;
+use super::call_tree::CallTree;
 use super::export::{self, Format, Rows};
 use super::frame::{self, Head, Section};
 use super::text::Texts;
 use super::visit::{Address, Visit};
 use super::{Console, format, list, tools};
 use crate::api::{KEEP_ALIVE_COMMENT, NamedEvent, respond_named};
+use crate::core::call::CallId;
 use crate::core::error::ErrorCode;
 use crate::core::record::Status;
 use crate::gateway::{CallFilter, Reach};
@@ -75,7 +77,7 @@ pub(super) async fn one(State(console): State<Arc<Console>>, visit: Visit, Path(
         Err(error) if error.code() == ErrorCode::NotFound && visit.may(Act::SearchHistory) => {
             console.gateway.past_call(&visit.caller, &id).await.map(|call| history::one(&visit, &call))
         }
-        recent => recent.map(|call| show(&visit, &call)),
+        recent => recent.map(|call| show(&console, &visit, &call)),
     };
     visit.answer(page)
 }
@@ -90,6 +92,11 @@ pub(super) async fn live(
         return visit.answer(Err(error));
     }
     respond_named(tail(console, visit, wanted), KEEP_ALIVE_COMMENT)
+}
+
+/// The address of a call's page.
+pub(super) fn path_of(id: CallId) -> String {
+    format!("/console/calls/{id}")
 }
 
 /// A table of calls, newest first.
@@ -202,7 +209,7 @@ fn list(console: &Console, visit: &Visit, wanted: &Wanted) -> Markup {
 fn line(texts: &Texts, call: &RecentCall) -> Markup {
     html! {
         tr {
-            td { a href={ "/console/calls/" (call.id) } { (format::time(texts, call.time)) } }
+            td { a href=(path_of(call.id)) { (format::time(texts, call.time)) } }
             td { (format::name(&call.tool)) }
             td { (outcome(texts, call)) }
             td { (format::name(&call.caller)) " " span.quiet { (format::text(&call.tenant)) } }
@@ -213,7 +220,7 @@ fn line(texts: &Texts, call: &RecentCall) -> Markup {
 }
 
 /// How it ended, in a word with a sign.
-fn outcome(texts: &Texts, call: &RecentCall) -> Markup {
+pub(super) fn outcome(texts: &Texts, call: &RecentCall) -> Markup {
     status_tag(texts, call.status.as_str(), call.code.map(ErrorCode::as_str), call.dry_run)
 }
 
@@ -267,7 +274,7 @@ fn filters(texts: &Texts, wanted: &Wanted) -> Markup {
     }
 }
 
-fn show(visit: &Visit, call: &RecentCall) -> Markup {
+fn show(console: &Console, visit: &Visit, call: &RecentCall) -> Markup {
     let texts = visit.texts();
     let title = texts.with("call-title", [("tool", call.tool.clone().into())]);
     let state = html! { (outcome(&texts, call)) " · " (format::time(&texts, call.time)) " · " (format::duration(call.duration)) };
@@ -277,7 +284,6 @@ fn show(visit: &Visit, call: &RecentCall) -> Markup {
         ("call-tenant", call.tenant.to_string()),
         ("call-via", call.via.as_str().to_owned()),
         ("call-depth", call.depth.to_string()),
-        ("call-parent", call.parent.map_or_else(|| "–".to_owned(), |parent| parent.to_string())),
         ("call-cost", format::money(call.cost_usd)),
         ("call-tokens", format::count(call.tokens)),
         ("call-request", if call.request_id.is_empty() { "–" } else { &call.request_id }.to_owned()),
@@ -291,7 +297,11 @@ fn show(visit: &Visit, call: &RecentCall) -> Markup {
             (CallPath::of_recent(call).draw(&texts))
             dl.facts {
                 @for (name, value) in facts { div { dt { (texts.get(name)) } dd { code { (format::text(&value)) } } } }
+                @if let Some(parent) = call.parent {
+                    div { dt { (texts.get("call-parent")) } dd { a href=(path_of(parent)) { code { (parent) } } } }
+                }
             }
+            (CallTree::of(console, visit).draw(&texts, call.id, call.nested))
             p.quiet { (texts.get("call-no-arguments")) }
             p {
                 a href={ (tools::path_of(&call.tool)) } { (texts.get("call-tool")) } " · "

@@ -66,7 +66,7 @@ pub(super) fn show(console: &Console, visit: &Visit, tool: &Tool, attempt: &Atte
                 }
                 section.try aria-labelledby="try" {
                     h2 #try { (texts.get("try-title")) }
-                    (try_it::section(visit, tool, attempt))
+                    (try_it::section(console, visit, tool, attempt))
                     h3 { (texts.get("snippets-title")) }
                     (snippets::show(&texts, &visit.guest.request.server_url, tool.name(), arguments))
                 }

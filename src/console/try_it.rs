@@ -11,11 +11,12 @@ use serde_json::Value;
 
 use super::acts::Act;
 use super::call_path::CallPath;
+use super::call_tree::CallTree;
 use super::schema_form;
 use super::submitted::Submitted;
 use super::text::Texts;
 use super::visit::{TOKEN_FIELD, Visit};
-use super::{Console, format, tool, tools};
+use super::{Console, calls, format, tool, tools};
 use crate::core::call::Arguments;
 use crate::core::error::{Detail, ErrorCode};
 use crate::pipeline::{Answered, Reply};
@@ -54,7 +55,7 @@ pub(super) async fn run(State(console): State<Arc<Console>>, Path(name): Path<St
 }
 
 /// The form, and what came of it.
-pub(super) fn section(visit: &Visit, tool: &Tool, attempt: &Attempt) -> Markup {
+pub(super) fn section(console: &Console, visit: &Visit, tool: &Tool, attempt: &Attempt) -> Markup {
     let texts = visit.texts();
     let (Some(token), true) = (visit.form_token(), visit.may(Act::TryTool)) else {
         let reason = visit.require(Act::TryTool).err();
@@ -73,7 +74,7 @@ pub(super) fn section(visit: &Visit, tool: &Tool, attempt: &Attempt) -> Markup {
             }
             @if is_dangerous { p.help { (texts.get("try-dangerous")) } }
         }
-        @if let Some(answered) = &attempt.answered { (reply(&texts, &answered.reply)) }
+        @if let Some(answered) = &attempt.answered { (reply(console, visit, &answered.reply)) }
     }
 }
 
@@ -105,12 +106,13 @@ async fn attempt(console: &Console, visit: &Visit, tool: &Tool, mut filled: Vec<
     Attempt { filled, arguments: Some(arguments), problems, answered: Some(answered) }
 }
 
-fn reply(texts: &Texts, reply: &Reply) -> Markup {
+fn reply(console: &Console, visit: &Visit, reply: &Reply) -> Markup {
+    let (texts, receipt) = (&visit.texts(), &reply.receipt);
     html! {
         section.reply #reply aria-labelledby="reply-title" {
             h3 #reply-title {
                 @match &reply.outcome {
-                    Ok(_) if reply.receipt.dry_run => { span.good-text { "✓ " (texts.get("reply-would-run")) } },
+                    Ok(_) if receipt.dry_run => { span.good-text { "✓ " (texts.get("reply-would-run")) } },
                     Ok(_) => { span.good-text { "✓ " (texts.get("reply-success")) } },
                     Err(_) => { span.bad-text { "✕ " (texts.get("reply-failed")) } },
                 }
@@ -118,7 +120,7 @@ fn reply(texts: &Texts, reply: &Reply) -> Markup {
                     (texts.with("reply-tokens", [("n", reply.tokens.into())])) }
             }
             @match &reply.outcome {
-                Ok(_) if reply.receipt.dry_run => {},
+                Ok(_) if receipt.dry_run => {},
                 Ok(answer) => {
                     @for picture in pictures(answer.mcp.as_deref().map(|mcp| mcp.content.as_slice()).unwrap_or_default()) {
                         img.picture src=(picture) alt=(texts.get("reply-picture"));
@@ -129,7 +131,8 @@ fn reply(texts: &Texts, reply: &Reply) -> Markup {
                 Err(error) => { @if let Some(output) = error.output() { (shown(texts, "reply-json", &pretty(output), true)) } },
             }
             (CallPath::of_reply(reply).draw(texts))
-            p.quiet { (texts.get("reply-call-id")) " " a href={ "/console/calls/" (reply.receipt.call_id) } { code { (reply.receipt.call_id) } } }
+            (CallTree::of(console, visit).draw(texts, receipt.call_id, receipt.nested.count()))
+            p.quiet { (texts.get("reply-call-id")) " " a href=(calls::path_of(receipt.call_id)) { code { (receipt.call_id) } } }
         }
     }
 }

@@ -81,6 +81,15 @@ impl Gateway {
         recent.newest_after(filter.after.unwrap_or(0), |call| reach.covers(caller, call) && filter.admits(call))
     }
 
+    /// The calls made by running tools that the caller may see, in the order in which they ended.
+    pub(crate) fn recent_nested_calls(&self, caller: &Caller) -> Vec<Arc<RecentCall>> {
+        let reach = self.reach(caller);
+        let recent = &self.pipeline.settlement.recent;
+        let mut found = recent.newest(|call| call.parent.is_some() && reach.covers(caller, call));
+        found.reverse();
+        found
+    }
+
     /// One call.
     ///
     /// # Errors

@@ -46,6 +46,8 @@ pub struct RecentCall {
     pub depth: u32,
     /// The call whose tool made it.
     pub parent: Option<CallId>,
+    /// How many calls its own tool made.
+    pub nested: usize,
     pub dry_run: bool,
     /// The registered name, or the name as the caller wrote it.
     pub tool: String,
@@ -168,6 +170,7 @@ impl RecentCall {
             via: call.via,
             depth: call.depth,
             parent: call.parent.as_ref().map(|parent| parent.id),
+            nested: call.nested.count(),
             dry_run: call.dry_run,
             tool,
             status: record.status,

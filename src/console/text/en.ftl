@@ -339,6 +339,14 @@ call-tenant = Tenant
 call-via = Came over
 call-depth = Depth
 call-parent = Parent call
+nested-title = { $n ->
+    [one] It made one call
+   *[other] It made { $n } calls
+}
+nested-others = { $n ->
+    [one] One more is not shown; it is in the audit trail: sekisho audit search
+   *[other] { $n } more are not shown; they are in the audit trail: sekisho audit search
+}
 call-tokens = Tokens
 call-request = Request
 call-id = Call

@@ -85,6 +85,11 @@ impl NestedCalls {
         self.0.lock().replayed += 1;
     }
 
+    /// How many there are until now.
+    pub fn count(&self) -> usize {
+        self.0.lock().count
+    }
+
     pub fn take(&self) -> NestedCallList {
         mem::take(&mut *self.0.lock())
     }
@@ -94,6 +99,11 @@ impl NestedCallList {
     /// Of all of them, and of those that their tools made.
     pub fn cost_usd(&self) -> Decimal {
         self.cost_usd
+    }
+
+    /// How many there are, also those that are not listed.
+    pub fn count(&self) -> usize {
+        self.count
     }
 
     pub fn is_empty(&self) -> bool {
@@ -139,6 +149,7 @@ mod tests {
         for _ in 0..MAX_LISTED {
             outer.add(call(&"é".repeat(60), NestedCallList::default()));
         }
+        assert_eq!(outer.count(), 101);
         let list = serde_json::to_value(outer.take()).unwrap();
         assert_eq!((&list["count"], &list["cost_usd"]), (&json!(101), &json!(1.02)));
         let calls = list["calls"].as_array().unwrap();

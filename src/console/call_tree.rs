@@ -1,0 +1,79 @@
+//! The calls that the tool of a call made, and those that their tools made: a tree, in which each has its outcome, the way to its
+//! own page and, folded, its path.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use maud::{Markup, html};
+
+use super::call_path::CallPath;
+use super::text::Texts;
+use super::visit::Visit;
+use super::{Console, calls, format};
+use crate::core::call::CallId;
+use crate::infra::recent_calls::RecentCall;
+
+/// Maximum calls in a tree.
+const MAX_DRAWN: usize = 100;
+
+/// The nested calls in memory, by the calls that made them.
+#[derive(Debug)]
+pub(super) struct CallTree {
+    below: HashMap<CallId, Vec<Arc<RecentCall>>>,
+}
+
+impl CallTree {
+    /// Of the calls that the visitor may see.
+    pub(super) fn of(console: &Console, visit: &Visit) -> Self {
+        let mut below: HashMap<_, Vec<_>> = HashMap::new();
+        for call in console.gateway.recent_nested_calls(&visit.caller) {
+            if let Some(parent) = call.parent {
+                below.entry(parent).or_default().push(call);
+            }
+        }
+        Self { below }
+    }
+
+    /// The calls below one that made so many; nothing where it made none.
+    pub(super) fn draw(&self, texts: &Texts, id: CallId, made: usize) -> Markup {
+        let mut left = MAX_DRAWN;
+        html! {
+            @if made > 0 {
+                section aria-labelledby="nested" {
+                    h2 #nested { (texts.with("nested-title", [("n", made.into())])) }
+                    (self.level(texts, id, made, &mut left))
+                }
+            }
+        }
+    }
+
+    /// In the order in which they ended, as far as `left` calls may still be drawn.
+    fn level(&self, texts: &Texts, id: CallId, made: usize, left: &mut usize) -> Markup {
+        let mut drawn = Vec::new();
+        for call in self.below.get(&id).map(Vec::as_slice).unwrap_or_default() {
+            if *left == 0 {
+                break;
+            }
+            *left -= 1;
+            drawn.push(self.one(texts, call, left));
+        }
+        let others = made.saturating_sub(drawn.len());
+        html! {
+            @if !drawn.is_empty() { ol.call-tree { @for call in drawn { li { (call) } } } }
+            @if others > 0 { p.quiet.small { (texts.with("nested-others", [("n", others.into())])) } }
+        }
+    }
+
+    fn one(&self, texts: &Texts, call: &RecentCall, left: &mut usize) -> Markup {
+        let below = self.level(texts, call.id, call.nested, left);
+        html! {
+            p {
+                a href=(calls::path_of(call.id)) { (format::name(&call.tool)) } " "
+                (calls::outcome(texts, call)) " "
+                span.quiet { (format::duration(call.duration)) " · " (format::money(call.cost_usd)) }
+            }
+            details { summary { (texts.get("path-label")) } (CallPath::of_recent(call).draw(texts)) }
+            (below)
+        }
+    }
+}
