@@ -24,6 +24,8 @@ mod export;
 mod format;
 mod frame;
 mod headers;
+mod interpreter_session;
+mod interpreter_sessions;
 mod key;
 mod keys;
 mod language;
@@ -140,6 +142,8 @@ fn routes(gateway: &Arc<Gateway>, api: &Router, address: Option<SocketAddr>) -> 
         .route("/console/plans/{id}/events", get(plan::events))
         .route("/console/results", get(results::page))
         .route("/console/results/{handle}", get(result::page))
+        .route("/console/sessions", get(interpreter_sessions::page))
+        .route("/console/sessions/{name}", get(interpreter_session::page).post(interpreter_session::end))
         .merge(resources::routes(Kind::Models))
         .merge(resources::routes(Kind::Skills))
         .merge(resources::routes(Kind::Tenants))

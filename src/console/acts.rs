@@ -13,6 +13,7 @@ pub(super) enum Act {
     SeeConversations,
     SeePlans,
     SeeResults,
+    SeeSessions,
     SeeAgents,
     SeeCosts,
     SeeConnect,
@@ -27,6 +28,7 @@ pub(super) enum Act {
     SeePolicies,
     ExplainCall,
     SeeLimits,
+    EndSessions,
     ManageSignIns,
     ManageKeys,
     SeeConfiguration,
@@ -34,7 +36,7 @@ pub(super) enum Act {
 
 impl Act {
     #[cfg(test)]
-    const ALL: [Self; 24] = [
+    const ALL: [Self; 26] = [
         Self::SeeOverview,
         Self::SeeTools,
         Self::SeeCalls,
@@ -42,6 +44,7 @@ impl Act {
         Self::SeeConversations,
         Self::SeePlans,
         Self::SeeResults,
+        Self::SeeSessions,
         Self::SeeAgents,
         Self::SeeCosts,
         Self::SeeConnect,
@@ -56,6 +59,7 @@ impl Act {
         Self::SeePolicies,
         Self::ExplainCall,
         Self::SeeLimits,
+        Self::EndSessions,
         Self::ManageSignIns,
         Self::ManageKeys,
         Self::SeeConfiguration,
@@ -70,6 +74,7 @@ impl Act {
             Self::SeeConversations => "see your conversations",
             Self::SeePlans => "see your plans",
             Self::SeeResults => "see your stored results",
+            Self::SeeSessions => "see your sessions of Python",
             Self::SeeAgents => "see models, skills and tenants",
             Self::SeeCosts => "see costs",
             Self::SeeConnect => "see how clients connect",
@@ -84,6 +89,7 @@ impl Act {
             Self::SeePolicies => "see policies",
             Self::ExplainCall => "explain a call",
             Self::SeeLimits => "see limits and budgets",
+            Self::EndSessions => "end your sessions of Python",
             Self::ManageSignIns => "manage your sign-ins to upstreams",
             Self::ManageKeys => "manage keys",
             Self::SeeConfiguration => "see the configuration",
@@ -101,6 +107,7 @@ impl Act {
             | Self::SeeConversations
             | Self::SeePlans
             | Self::SeeResults
+            | Self::SeeSessions
             | Self::SeeAgents
             | Self::SeeCosts
             | Self::SeeConnect => true,
@@ -108,9 +115,12 @@ impl Act {
                 has(&[ConsoleRole::Operator, ConsoleRole::Admin])
             }
             Self::DecideApprovals => has(&[ConsoleRole::Approver, ConsoleRole::Admin]),
-            Self::SearchHistory | Self::SeeServers | Self::SeePolicies | Self::SeeLimits | Self::ManageSignIns => {
-                !roles.is_empty()
-            }
+            Self::SearchHistory
+            | Self::SeeServers
+            | Self::SeePolicies
+            | Self::SeeLimits
+            | Self::EndSessions
+            | Self::ManageSignIns => !roles.is_empty(),
             Self::ChangeServers | Self::ManageKeys | Self::SeeConfiguration | Self::ChangeAgents => {
                 has(&[ConsoleRole::Admin])
             }

@@ -24,6 +24,7 @@ pub(super) enum Section {
     Conversations,
     Plans,
     Results,
+    Sessions,
     Models,
     Skills,
     Tenants,
@@ -48,7 +49,7 @@ impl<'a> Head<'a> {
 }
 
 impl Section {
-    const ALL: [Self; 18] = [
+    const ALL: [Self; 19] = [
         Self::Overview,
         Self::Calls,
         Self::Approvals,
@@ -56,6 +57,7 @@ impl Section {
         Self::Conversations,
         Self::Plans,
         Self::Results,
+        Self::Sessions,
         Self::Models,
         Self::Skills,
         Self::Tenants,
@@ -84,6 +86,7 @@ impl Section {
             Self::Conversations => "/console/conversations",
             Self::Plans => "/console/plans",
             Self::Results => "/console/results",
+            Self::Sessions => "/console/sessions",
             Self::Models => "/console/models",
             Self::Skills => "/console/skills",
             Self::Tenants => "/console/tenants",
@@ -107,6 +110,7 @@ impl Section {
             Self::Conversations => "nav-conversations",
             Self::Plans => "nav-plans",
             Self::Results => "nav-results",
+            Self::Sessions => "nav-sessions",
             Self::Models => "nav-models",
             Self::Skills => "nav-skills",
             Self::Tenants => "nav-tenants",
@@ -130,6 +134,7 @@ impl Section {
             Self::Conversations => Act::SeeConversations,
             Self::Plans => Act::SeePlans,
             Self::Results => Act::SeeResults,
+            Self::Sessions => Act::SeeSessions,
             Self::Models | Self::Skills | Self::Tenants => Act::SeeAgents,
             Self::Costs => Act::SeeCosts,
             Self::Connect => Act::SeeConnect,

@@ -18,6 +18,23 @@ const large = await fetch(`${url}/tools/json_query/execute`, {
 });
 const result = (await large.json()).output.result_handle;
 
+// A session of Python with some variables, and the tree of the calls of a program. The interpreter starts with the first call.
+async function python(args) {
+    for (let attempt = 0; attempt < 60; attempt += 1) {
+        const reply = await fetch(`${url}/tools/python_executor/execute`, {
+            method: "POST",
+            headers: { authorization: `Bearer ${key}`, "content-type": "application/json" },
+            body: JSON.stringify({ arguments: args }),
+        });
+        if (reply.status !== 503) return reply.json();
+        await new Promise((resolve) => setTimeout(resolve, 500));
+    }
+    throw new Error("the interpreter did not start");
+}
+await python({ session: "monday", code: "import math\nrows = list(range(9))\ndef a_function_with_a_long_name_that_no_column_holds():\n  pass" });
+const calls = "from host import tools\nfor n in range(3): tools.echo(n=n)\ntry:\n  tools.fail()\nexcept Exception:\n  pass";
+const program = (await python({ code: calls })).receipt.call_id;
+
 const paths = ["/console", "/console/calls", "/console/tools", "/console/tools?q=nothing-has-this-name", "/console/sign-in", "/console/calls/unknown"];
 // Those that administrators see too.
 const operation = [
@@ -40,6 +57,9 @@ const operation = [
     `/console/results/${result}`,
     `/console/results/${result}?offset=2990`,
     `/console/results/${result}?query=length(%40)`,
+    "/console/sessions",
+    "/console/sessions/monday",
+    `/console/calls/${program}`,
     "/console/configuration?source=file",
 ];
 const all = [...paths, ...operation, ...tools.map((tool) => `/console/tools/${encodeURIComponent(tool)}`)];

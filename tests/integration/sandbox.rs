@@ -7,6 +7,7 @@ mod attacks;
 mod calls;
 mod code_mode;
 mod command;
+mod console;
 mod isolation;
 mod load;
 mod profiles;

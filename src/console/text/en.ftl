@@ -654,6 +654,29 @@ sign-ins-revoke-help = To revoke a sign-in forgets its tokens here, and revokes 
 nav-results = Results
 results-state = Your results that were too large for a model, until they expire. Nobody else can read them.
 results-none = There is no stored result.
+nav-sessions = Sessions
+sessions-state = { $count ->
+    [0] You have no session of Python.
+    [one] You have one session of Python, in use now: { $used }.
+   *[other] You have { $count } sessions of Python, in use now: { $used }.
+}
+sessions-none = A call of python_executor begins one with the argument session. It ends when no call uses it.
+session-used = in use
+session-generation = Interpreter
+session-calls = Calls
+session-memory = Memory
+session-last-used = Last used
+session-ends = Ends without a further call
+session-title = Session { $name }
+session-variables = Variables
+session-variable = Name
+session-has-none = Its programs have defined nothing.
+session-busy = A call has it now. Its variables can be seen when that has ended.
+session-truncated = There are more variables than are listed.
+session-sizes = Of the object itself, in bytes, without what it refers to.
+session-end = End the session
+session-end-help = Its variables and files are lost, and a call that has it ends. The next call that names it begins anew.
+session-end-confirm = Its name, to end it
 result-handle = Handle
 result-bytes = Bytes
 result-in-session = of a session

@@ -1,0 +1,171 @@
+//! One session of an interpreter: what its programs have defined, and its end.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, Request, State};
+use axum::http::Method;
+use axum::response::Response;
+use maud::{Markup, html};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::acts::Act;
+use super::address::with_query;
+use super::conversations::encoded;
+use super::export::{self, Format, Rows};
+use super::frame::{self, Head, Section};
+use super::interpreter_sessions::{self, InterpreterSession, Wanted, path_of, used_tag};
+use super::list::Page;
+use super::submitted::Submitted;
+use super::text::Texts;
+use super::visit::{Address, TOKEN_FIELD, Visit};
+use super::{Console, error_page, format, redirect};
+
+/// A session, as its route gives it.
+#[derive(Debug, Deserialize)]
+struct Details {
+    #[serde(flatten)]
+    session: InterpreterSession,
+    /// None while a call has it.
+    variables: Option<Vec<Variable>>,
+    truncated: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct Variable {
+    name: String,
+    #[serde(rename = "type")]
+    kind: String,
+    size_bytes: Option<u64>,
+}
+
+/// `GET /console/sessions/{name}`.
+pub(super) async fn page(
+    State(console): State<Arc<Console>>,
+    visit: Visit,
+    Path(name): Path<String>,
+    Address(wanted): Address<Wanted>,
+) -> Response {
+    let details = match visit.require(Act::SeeSessions) {
+        Ok(()) => visit.fetch::<Details>(&console, &route_of(&name)).await,
+        Err(error) => Err(error),
+    };
+    match details {
+        Ok(details) if wanted.format == Format::Html => visit.answer(Ok(show(&visit, &wanted, &details))),
+        Ok(details) => rows(details.variables.as_deref().unwrap_or_default()).respond(wanted.format),
+        Err(error) => error_page::of_visit(&visit, &error),
+    }
+}
+
+/// `POST /console/sessions/{name}`: ends it.
+pub(super) async fn end(State(console): State<Arc<Console>>, Path(name): Path<String>, request: Request) -> Response {
+    let form = match Submitted::read(&console, request, Act::EndSessions).await {
+        Ok(form) => form,
+        Err(response) => return response,
+    };
+    let ended = match form.require_confirmation(&name) {
+        Ok(()) => form.visit.change(&console, Method::DELETE, &route_of(&name), None).await,
+        Err(error) => Err(error),
+    };
+    match ended {
+        Ok(_) => redirect(interpreter_sessions::PATH),
+        Err(error) => error_page::of_visit(&form.visit, &error),
+    }
+}
+
+fn route_of(name: &str) -> String {
+    format!("/sessions/{}", encoded(name))
+}
+
+fn rows(variables: &[Variable]) -> Rows<'static, 3> {
+    let row = |Variable { name, kind, size_bytes }: &Variable| [json!(name), json!(kind), json!(size_bytes)];
+    Rows { name: "variables", columns: ["name", "type", "size_bytes"], rows: variables.iter().map(row).collect() }
+}
+
+fn show(visit: &Visit, wanted: &Wanted, details: &Details) -> Markup {
+    let (texts, session) = (visit.texts(), &details.session);
+    let title = texts.with("session-title", [("name", format::text(&session.session).into_owned().into())]);
+    let state = session.is_used.then(|| used_tag(&texts));
+    let head = Head { state, ..Head::new(&title) };
+    let token = visit.form_token().filter(|_| visit.may(Act::EndSessions));
+    frame::page(
+        visit,
+        Some(Section::Sessions),
+        &head,
+        &html! {
+            (facts(&texts, session))
+            section aria-labelledby="variables" {
+                h2 #variables { (texts.get("session-variables")) }
+                @match &details.variables {
+                    None => { p.quiet { (texts.get("session-busy")) } },
+                    Some(found) if found.is_empty() => { p.quiet { (texts.get("session-has-none")) } },
+                    Some(found) => { (variables(&texts, &session.session, found, wanted.page)) },
+                }
+                @if details.truncated { p.quiet.small { (texts.get("session-truncated")) } }
+            }
+            @if let Some(token) = &token { (end_form(&texts, token, &session.session)) }
+            p { a href=(interpreter_sessions::PATH) { "← " (texts.get("nav-sessions")) } }
+        },
+    )
+}
+
+fn facts(texts: &Texts, session: &InterpreterSession) -> Markup {
+    let given = [
+        ("session-generation", format::count(session.generation)),
+        ("session-calls", format::count(session.calls)),
+        ("session-memory", session.memory()),
+    ];
+    let moments = [("column-created", &session.began_at), ("session-last-used", &session.last_used_at)];
+    html! {
+        dl.facts {
+            @for (name, value) in given { div { dt { (texts.get(name)) } dd { (value) } } }
+            @for (name, at) in moments { div { dt { (texts.get(name)) } dd { (format::moment(texts, at)) } } }
+            div { dt { (texts.get("session-ends")) } dd { (session.end(texts)) } }
+        }
+    }
+}
+
+fn variables(texts: &Texts, session: &str, found: &[Variable], page: usize) -> Markup {
+    let page = Page::of(found, page);
+    let path = path_of(session);
+    html! {
+        div.scroll tabindex="0" role="region" aria-label=(texts.get("session-variables")) {
+            table.list.cards {
+                thead { tr {
+                    th scope="col" { (texts.get("session-variable")) }
+                    th scope="col" { (texts.get("schema-type")) }
+                    th.number scope="col" { (texts.get("result-bytes")) }
+                } }
+                tbody { @for variable in page.entries {
+                    tr {
+                        th scope="row" { (format::name(&variable.name)) }
+                        td { (format::name(&variable.kind)) }
+                        td.number data-label=(texts.get("result-bytes")) {
+                            @if let Some(bytes) = variable.size_bytes { (format::count(bytes)) } @else { "–" }
+                        }
+                    }
+                } }
+            }
+        }
+        p.help { (texts.get("session-sizes")) }
+        (page.links(texts, |page| with_query(&path, [("page", &*page.to_string())])))
+        (export::links(texts, &path))
+    }
+}
+
+fn end_form(texts: &Texts, token: &str, session: &str) -> Markup {
+    html! {
+        details.manage {
+            summary { (texts.get("session-end")) }
+            p { (texts.get("session-end-help")) }
+            form.inline method="post" action=(path_of(session)) {
+                input type="hidden" name=(TOKEN_FIELD) value=(token);
+                div.field {
+                    label for="confirmed" { (texts.get("session-end-confirm")) }
+                    input #confirmed name="confirmed" required autocomplete="off" spellcheck="false";
+                }
+                button.danger { (texts.get("session-end")) }
+            }
+        }
+    }
+}
