@@ -8,6 +8,7 @@ mod calls;
 mod code_mode;
 mod command;
 mod console;
+mod examples;
 mod isolation;
 mod load;
 mod profiles;
