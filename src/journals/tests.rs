@@ -289,6 +289,20 @@ async fn a_journal_that_was_changed_does_not_open() {
     }
 }
 
+/// What a part is sealed as opens only as it was written.
+#[tokio::test]
+async fn hostile_bytes_as_sealed_parts_of_a_journal() {
+    let fixture = Fixture::new().await;
+    let owner = Owner::of(&call());
+    let sealed = fixture.journals.sealed(&owner, "run", 3, &Part { start: None, entries: Vec::new() }).unwrap();
+    crate::core::fuzz::feed(&[sealed.as_bytes()], |bytes| {
+        let text = String::from_utf8_lossy(bytes);
+        let opened = fixture.journals.opened(&owner, "run", 3, &text);
+        assert!(opened.is_err() || *text == *sealed, "{opened:?}");
+    });
+    assert!(fixture.journals.opened(&owner, "run", 3, &sealed).is_ok());
+}
+
 #[tokio::test]
 async fn a_journal_that_was_given_to_another_does_not_open() {
     let fixture = Fixture::new().await;

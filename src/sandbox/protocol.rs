@@ -284,7 +284,14 @@ mod tests {
 
         let ready = encode(&FromWorker::Ready { missing_protections: vec!["a protection".into()] }).unwrap();
         let cancel = encode(&ToWorker::Cancel(300)).unwrap();
-        crate::core::fuzz::feed(&[&ready, &cancel, &[ready.clone(), cancel.clone()].concat()], |bytes| {
+        let question = ToolQuestion::Call { ordinal: 1, tool: "t".into(), arguments: r#"{"x":1}"#.into() };
+        let readings = vec![Reading::Real(1), Reading::Random(vec![1, 2, 3]), Reading::Waited(Some(2))];
+        let read = ReadSoFar { readings, standing: ReadStanding::Behind };
+        let ask = encode(&FromWorker::Ask(7, Box::new(ToolRequest { number: 3, question, read }))).unwrap();
+        let reply = ToolReply { number: 3, is_ok: true, json: b"[1]".to_vec() };
+        let answer = encode(&ToWorker::Answer(7, Box::new(reply))).unwrap();
+        let seeds: [&[u8]; 5] = [&ready, &cancel, &ask, &answer, &[ready.clone(), cancel.clone()].concat()];
+        crate::core::fuzz::feed(&seeds, |bytes| {
             let mut frames = Frames::new(bytes);
             while let Some(Ok(Some(_))) = frames.next::<FromWorker>().now_or_never() {}
             let mut frames = Frames::new(bytes);

@@ -11,11 +11,11 @@ use crate::core::call::Caller;
 use crate::core::error::{ErrorCode, NeededApproval};
 use crate::infra::metrics::Metrics;
 use crate::infra::store::test_support::test_store;
-use crate::journals::{Journals, Reading, RunEnd};
+use crate::journals::{Journals, Reading, RunEnd, decode, encode};
 use crate::pipeline::Answered;
 use crate::policy::{CallerTools, Policy};
 use crate::registry::Snapshot;
-use crate::sandbox::protocol::{End, ReadSoFar, ReadStanding};
+use crate::sandbox::protocol::{End, GuestFile, Outcome, ReadSoFar, ReadStanding};
 use crate::tool::{Attempt, Execution, Executor, Metadata, ToolDefinition};
 
 struct NeverRun;
@@ -258,6 +258,15 @@ fn tools_are_described_as_far_as_the_caller_may_use_them() {
     assert_eq!(found, [(Some("a-b"), &yes), (Some("a_b"), &yes), (Some("c-d"), &no), (Some("hang"), &no)]);
     let (_, one) = ask(&tools, ToolQuestion::Search { query: "adds".into(), limit: 1 }).unwrap();
     assert!(one.as_array().unwrap().len() == 1 && one[0]["description"].as_str().unwrap().ends_with('.'), "{one}");
+}
+
+#[test]
+fn hostile_bytes_as_the_input_of_a_program() {
+    let files = vec![GuestFile { path: "a/b.csv".to_owned(), content: vec![1, 2, 3] }];
+    let input = encode(&ProgramInput { profile: "data".to_owned(), files, keys: [7; 32] }).unwrap();
+    crate::core::fuzz::feed(&[&input], |bytes| {
+        let _ = decode::<ProgramInput>(bytes);
+    });
 }
 
 /// The journals of a gateway, and a run that the caller begins in them.

@@ -256,6 +256,34 @@ fn hostile_bytes_as_frames_of_tools() {
     });
 }
 
+/// The frames of one run, a line each: what one has opened is there for the next ones.
+#[test]
+fn hostile_bytes_as_the_frames_of_a_run() {
+    let frames = br#"{"v":1,"id":1,"op":"start","tool":"t","args":{"x":[1.5,{"y":null}]}}
+{"v":1,"id":2,"op":"start","tool":"t"}
+{"v":1,"id":3,"op":"wait","ids":[0,1],"timeout_ms":20}
+{"v":1,"op":"describe","identifier":"a_b"}
+{"v":1,"op":"wait","ids":[1]}
+{"v":1,"id":4,"op":"call","tool":"t","args":{}}
+{"v":1,"id":5,"op":"done","end":{"kind":"exited","code":0},"result":"1"}"#;
+    crate::core::fuzz::feed(&[frames], |bytes| {
+        let mut run = Run::new(9);
+        for frame in bytes.split(|byte| *byte == b'\n') {
+            let reply = match run.host_call.handle(frame) {
+                Ok(Handled::Reply(reply)) => reply,
+                Ok(Handled::Wait(wait)) => {
+                    let number = wait.numbers[0];
+                    let reply = ToolReply { number, is_ok: true, json: br#"{"a":[1]}"#.to_vec() };
+                    run.host_call.tools.end_wait(&wait, Some(reply))
+                }
+                Err(_) => return,
+            };
+            assert!(serde_json::from_slice::<Value>(&reply).is_ok(), "{}", reply.escape_ascii());
+            assert!(run.host_call.tools.open.len() <= MAX_OPEN_CALLS);
+        }
+    });
+}
+
 fn json_text() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
         Just("null".to_owned()),
