@@ -6,13 +6,16 @@ call     a request and its reply: kind, n (its number), caller, status, success,
 effect   the upstream server did what a call asked for: kind, n, caller, time (seconds), day (UTC)
 trail    the call ids that the audit trails have
 fault    what failed: kind, begun, ended (seconds)
+program  a reply to a program or to a request to resume it: run, status, success, code, outcomes (of its calls by their numbers: `done` or a
+         code), calls (call_id and code of those that it made)
+left_run a run of a program that could not be resumed to its end: id, state
 run      a run of a conversation: conversation, id, status, begun, ended (seconds), messages (their roles)
 """
 from collections import defaultdict
 
 PRICE, BUDGET = 0.01, 1.00
-# Kinds of calls that run once, however often they are sent: with an idempotency key, or with an approval.
-ONCE = {"keyed", "large", "approved"}
+# Kinds of calls that run once, however often they are sent: with an idempotency key, with an approval, or by a program that is resumed.
+ONCE = {"keyed", "large", "approved", "nested"}
 # What an approved call may be refused with for good. `internal`: it ran, and its line could not be written. `idempotency_conflict`: it ran,
 # and its replica was killed before the reply was kept. `timeout`: its replica lives, and could not record how it ended.
 REFUSALS = {"unknown_outcome", "internal", "idempotency_conflict", "timeout"}
@@ -30,13 +33,16 @@ def check(history):
     by_type = defaultdict(list)
     for event in history:
         by_type[event["type"]].append(event)
-    calls, effects = by_type["call"], by_type["effect"]
+    calls, effects, programs = by_type["call"], by_type["effect"], by_type["program"]
+    # Nobody waits for the line of a call that its program left.
+    nested = [call for program in programs for call in program["calls"] if call["code"] != "cancelled"]
     return [
         *calls_run_once(calls, effects),
         *approved_calls_are_answered([call for call in calls if call["kind"] == "approved"]),
         *budgets_are_not_overspent(effects),
         *rates_are_kept(effects, by_type["fault"]),
-        *answered_calls_are_in_a_trail(calls, by_type["trail"]),
+        *answered_calls_are_in_a_trail([*calls, *nested], by_type["trail"]),
+        *programs_go_on_as_they_began(programs, effects, by_type["left_run"]),
         *conversations_are_whole(by_type["run"]),
     ]
 
@@ -112,6 +118,18 @@ def answered_calls_are_in_a_trail(calls, trails):
     missing = {call["call_id"] for call in calls if call["call_id"] and call["code"] not in SUMMED} - known
     if missing:
         yield f"{len(missing)} answered calls are in no audit trail, such as {sorted(missing)[0]}"
+
+
+def programs_go_on_as_they_began(programs, effects, left):
+    done = {effect["n"] for effect in effects if effect["kind"] == "nested"}
+    for program in programs:
+        if program["code"] == "replay_diverged":
+            yield f"the program of the run {program['run']} diverged when it was resumed"
+        for n, outcome in program["outcomes"].items():
+            if outcome == "done" and int(n) not in done:
+                yield f"the nested call {n} was answered and did not run"
+    for run in left:
+        yield f"the run {run['id']} of a program did not end: it is {run['state']}"
 
 
 def conversations_are_whole(runs):

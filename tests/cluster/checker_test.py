@@ -21,6 +21,11 @@ def run(n, status="succeeded", begun=0.0, ended=1.0, messages=("user", "assistan
             "messages": list(messages)}
 
 
+def program(outcomes, calls=(), code=None):
+    return {"type": "program", "run": "p1", "status": 200, "success": code is None, "code": code, "outcomes": outcomes,
+            "calls": [{"call_id": call_id, "code": None} for call_id in calls]}
+
+
 GOOD = [
     call("keyed", 1, "c-1"), call("keyed", 1, "c-1"), effect("keyed", 1),
     call("keyed", 2, "c-2", success=False),
@@ -28,6 +33,8 @@ GOOD = [
     *[effect("slow_rate", n, time=0.0) for n in range(RATES["slow_rate"])], effect("slow_rate", 500, time=60.0),
     refused(11, "approval_required"), call("approved", 11, "c-1", retry=0), call("approved", 11, "c-1", retry=1), effect("approved", 11),
     refused(12, "approval_required"), refused(12, "overloaded", retry=0), refused(12, "unknown_outcome", retry=0), effect("approved", 12),
+    program({}, code="overloaded"), program({"21": "done", "22": "unknown_outcome", "23": "overloaded"}, calls=["c-1"]),
+    effect("nested", 21), effect("nested", 22),
     {"type": "trail", "call_ids": ["c-1", "c-2", "c-3"]},
     run(1), run(2, begun=1.0, ended=2.0), run(3, "interrupted", begun=2.0, ended=3.0, messages=["user"]),
 ]
@@ -45,6 +52,11 @@ BROKEN = {
     "spent 1.01 of 1.00": [effect("priced", 1_000)],
     "slow_rate admitted more": [effect("slow_rate", n, time=0.0) for n in range(10)],
     "in no audit trail": [call("priced", 1, "c-9")],
+    "such as c-8": [program({}, calls=["c-8"])],
+    "nested call 21 ran 2 times": [effect("nested", 21)],
+    "nested call 24 was answered and did not run": [program({"24": "done"})],
+    "run p1 diverged": [program({}, code="replay_diverged")],
+    "p2 of a program did not end": [{"type": "left_run", "id": "p2", "state": "stopped"}],
     "still runs": [run(4, "running", begun=4.0, ended=None)],
     "half a turn": [run(4, begun=4.0, ended=5.0, messages=["user"])],
     "two runs of the conversation": [run(4, begun=1.5, ended=1.6)],

@@ -1,13 +1,25 @@
 """Callers that send requests through the load balancer, and record what they were answered."""
 import http.client, itertools, json, threading, time
 
-from parts import APPROVER, CALLERS, KEY
+from parts import APPROVER, CALLERS, KEY, PROGRAMMER
 
 GIVE_UP_SECONDS = 45
 # `internal`: it ran, and its line could not be written, since the disk was full. That reply is kept.
 FINAL = ("unknown_outcome", "internal")
 # Retries of an approved call that are sent at once.
 RETRIES = 6
+# The calls of a program.
+NESTED_CALLS = 4
+PROGRAM = """from host import tools, ToolError
+kept = {{}}
+for n in {numbers}:
+    try:
+        tools.effects__nested(n=n, caller="{caller}")
+        kept[str(n)] = "done"
+    except ToolError as error:
+        kept[str(n)] = error.code
+kept
+"""
 
 
 class Load:
@@ -16,7 +28,7 @@ class Load:
         self.numbers, self.ends = itertools.count(1), threading.Event()
         self.conversations, self.threads = [], []
 
-    def start(self):
+    def start(self, has_python):
         kinds = ["keyed"] * 3 + ["priced"] * 2 + ["slow_rate", "fast_rate", "fast_rate"]
         for at, kind in enumerate(kinds):
             send = self.keyed if kind == "keyed" else self.once
@@ -25,6 +37,8 @@ class Load:
         for caller in CALLERS[:2]:
             self.run(lambda caller=caller: self.approved(caller))
             self.run(lambda caller=caller: self.talk(caller))
+        if has_python:
+            self.run(lambda: self.program(PROGRAMMER))
 
     def run(self, step):
         def work():
@@ -108,6 +122,33 @@ class Load:
                 return
             time.sleep(0.2)
         self.history.append({"type": "given_up", "n": n, "code": event["code"], "status": event["status"]})
+
+    def program(self, caller):
+        """A program with several calls. One whose replica dies, or cannot record what it does, is resumed until it has ended."""
+        code = PROGRAM.format(numbers=[next(self.numbers) for _ in range(NESTED_CALLS)], caller=caller)
+        body = {"arguments": {"code": code}}
+        if not self.execute_program("/tools/python_executor/execute", caller, body)["success"]:
+            self.resume_programs(caller, GIVE_UP_SECONDS, self.ends)
+
+    def execute_program(self, path, caller, body=None, run=None):
+        status, reply = self.request("POST", path, caller, body)
+        receipt, success = reply.get("receipt") or {}, reply.get("success", False)
+        event = {"type": "program", "run": run or receipt.get("call_id"), "status": status, "success": success,
+                 "code": (reply.get("error_info") or {}).get("code"), "outcomes": reply["output"]["result"] if success else {},
+                 "calls": (receipt.get("nested") or {}).get("calls", [])}
+        self.history.append(event)
+        return event
+
+    def resume_programs(self, caller, seconds, ends):
+        """Until none of the caller's is left. One whose replica is lost is resumed by others after some seconds."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not ends.is_set():
+            status, listed = self.request("GET", "/runs", caller)
+            if status == 200 and not listed["runs"]:
+                return
+            for run in listed.get("runs", []):
+                self.execute_program(f"/runs/{run['id']}/resume", caller, run=run["id"])
+            time.sleep(0.5)
 
     def talk(self, caller):
         """A new conversation with two requests at once, which its lock keeps apart."""

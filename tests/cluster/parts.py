@@ -4,12 +4,14 @@ import asyncio, contextlib, http.server, json, os, pathlib, shlex, signal, socke
 CALLERS = ["ann", "bob", "cay"]
 # Who approves their calls.
 APPROVER = "eve"
+# Whose programs make calls.
+PROGRAMMER = "dan"
 KEY = "key-of-{}"
 READY_SECONDS = 60
 # Above 4 MiB a reply is not kept in the database.
 LARGE_BYTES = 5 << 20
-# How long an approved call takes: replicas are killed meanwhile.
-APPROVED_SECONDS = 0.5
+# By kind: how long a call takes, so that replicas are killed meanwhile.
+SECONDS = {"approved": 0.5, "nested": 0.2}
 
 
 def free_port():
@@ -125,7 +127,7 @@ class Link:
 class Upstream:
     """An HTTP API whose operations do nothing but record that they were called. The reply of `large` is kept in object storage."""
 
-    KINDS = ["keyed", "large", "priced", "slow_rate", "fast_rate", "approved"]
+    KINDS = ["keyed", "large", "priced", "slow_rate", "fast_rate", "approved", "nested"]
 
     def __init__(self, history):
         record = self.record
@@ -158,8 +160,7 @@ class Upstream:
     def record(self, kind, body):
         self.history.append({"type": "effect", "kind": kind, "n": body["n"], "caller": body["caller"], "time": time.monotonic(),
                              "day": time.strftime("%Y-%m-%d", time.gmtime())})
-        if kind == "approved":
-            time.sleep(APPROVED_SECONDS)
+        time.sleep(SECONDS.get(kind, 0))
         return {"done": body["n"]} | ({"text": "x" * LARGE_BYTES} if kind == "large" else {})
 
     def document(self):
@@ -207,7 +208,9 @@ class Replica:
 
     def start(self):
         log = open(self.folder / "log", "a")
-        environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/tmp"), **self.clock.environment()}
+        # Where the interpreter of programs is set up.
+        cache = {name: os.environ[name] for name in ("XDG_CACHE_HOME",) if name in os.environ}
+        environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/tmp"), **cache, **self.clock.environment()}
         self.process = subprocess.Popen([self.sekisho, "--config", self.config, "serve"], stdout=log, stderr=log, env=environment)
 
     def kill(self):
