@@ -45,12 +45,13 @@ impl ToolScope {
     }
 }
 
-/// What the calls that a tool makes may use: of the tools of its caller, those that an agent's profile and session leave.
-/// By default all.
+/// What the calls that a tool makes may use: of the tools of its caller, those that an agent's profile and session leave,
+/// and of these those that the tool's own code says it needs. By default all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NestedScope {
     only: ToolScope,
     without: Vec<String>,
+    needed: Option<Arc<[String]>>,
 }
 
 impl NestedScope {
@@ -64,17 +65,24 @@ impl NestedScope {
         self
     }
 
+    /// The same for code that needs these tools alone. They take the place of what the code that calls it needs.
+    #[must_use]
+    pub fn needing(&self, tools: &[String]) -> Self {
+        Self { needed: Some(tools.into()), ..self.clone() }
+    }
+
     /// What it admits, as lists of patterns: those that names must fit, and last those that they must not.
     pub fn lists(&self) -> impl Iterator<Item = &[String]> {
-        self.only.lists().chain([&*self.without])
+        self.only.lists().chain(self.needed.as_deref()).chain([&*self.without])
     }
 
     pub fn admits_all(&self) -> bool {
-        self.only.admits_all() && self.without.is_empty()
+        self.only.admits_all() && self.without.is_empty() && self.needed.is_none()
     }
 
     pub fn admits(&self, name: &str) -> bool {
-        self.only.admits(name) && !self.without.iter().any(|pattern| matches(pattern, name))
+        let is_needed = self.needed.as_ref().is_none_or(|needed| needed.iter().any(|tool| tool == name));
+        is_needed && self.only.admits(name) && !self.without.iter().any(|pattern| matches(pattern, name))
     }
 }
 
@@ -94,6 +102,21 @@ mod tests {
             assert_eq!(scope.admits(name), admitted, "{name}");
         }
         assert!(!scope.admits_all());
+    }
+
+    #[test]
+    fn code_that_needs_some_tools_may_use_those_of_them_that_are_left() {
+        let left = NestedScope::default().narrowed(&[], patterns(&["crm__delete"]));
+        let scope = left.needing(&patterns(&["crm__find", "crm__delete"]));
+        for (name, admitted) in [("crm__find", true), ("crm__delete", false), ("crm__find_all", false), ("echo", false)]
+        {
+            assert_eq!(scope.admits(name), admitted, "{name}");
+        }
+        let inner = scope.needing(&patterns(&["echo", "crm__delete"]));
+        for (name, admitted) in [("echo", true), ("crm__find", false), ("crm__delete", false)] {
+            assert_eq!(inner.admits(name), admitted, "{name}");
+        }
+        assert!(!scope.needing(&[]).admits("crm__find") && !NestedScope::default().needing(&[]).admits_all());
     }
 
     fn patterns(texts: &[&str]) -> Vec<String> {

@@ -45,6 +45,7 @@ use crate::core::call::{Arguments, BudgetScopes, CallContext, Deadline, NestedCa
 use crate::core::error::CallError;
 use crate::core::json;
 use crate::core::peer::ClientPeer;
+use crate::core::tool_scope::NestedScope;
 use crate::infra::telemetry;
 use crate::journals::{Found, RunJournal};
 
@@ -92,6 +93,7 @@ pub(super) struct ProgramTools<'a> {
     scopes: BudgetScopes,
     peer: Option<Arc<dyn ClientPeer>>,
     keys: RunKeys,
+    nested_scope: NestedScope,
     journal: Option<RunJournal>,
     /// Why the run is to end; the first reason counts.
     stop: Mutex<Option<Stop>>,
@@ -106,7 +108,7 @@ impl<'a> ProgramTools<'a> {
         max_calls: u32,
         deadline: Deadline,
     ) -> Option<Self> {
-        let ProgramRun { pipeline, journal, keys, earlier } = run;
+        let ProgramRun { pipeline, journal, keys, earlier, scope: nested_scope } = run;
         let pipeline = pipeline?;
         let calls_left = match &call.parent {
             Some(parent) => Arc::clone(&parent.calls_left),
@@ -121,6 +123,7 @@ impl<'a> ProgramTools<'a> {
             parent: Arc::new(ParentCall { id: call.id, program, calls_left }),
             peer: call.peer.clone().map(|peer| Arc::new(NestedPeer::new(peer)) as Arc<dyn ClientPeer>),
             keys,
+            nested_scope,
             journal,
             stop: Mutex::default(),
         })
@@ -220,7 +223,7 @@ impl<'a> ProgramTools<'a> {
         CallContext {
             depth: outer.depth + 1,
             parent: Some(Arc::clone(&self.parent)),
-            nested_scope: outer.nested_scope.clone(),
+            nested_scope: self.nested_scope.clone(),
             must_end_by: Some(self.deadline.0),
             request: outer.request.clone(),
             scopes: self.scopes.clone(),

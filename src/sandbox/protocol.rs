@@ -1,6 +1,7 @@
 //! The messages between gateway and worker: length-prefixed frames over a socket pair, which is the worker's standard
 //! input. Neither side trusts the other's lengths.
 
+mod module;
 mod session;
 mod tools;
 mod whole_bytes;
@@ -13,6 +14,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
+pub use self::module::{FunctionCall, ModuleTask};
 pub use self::session::{JobSession, SessionEntry, SessionId};
 pub use self::tools::{
     MAX_HELD_REPLY_BYTES, MAX_NESTING, MAX_OPEN_REQUESTS, MAX_VALUE_BYTES, ReadSoFar, ReadStanding, ToolQuestion,
@@ -76,6 +78,8 @@ pub struct Job {
     /// Name of a profile of the worker's interpreter.
     pub profile: String,
     pub code: String,
+    /// What is done with the code, if it is no program.
+    pub module: Option<ModuleTask>,
     #[serde(with = "whole_bytes")]
     pub stdin: Vec<u8>,
     /// Placed under `/input`, read-only.

@@ -8,14 +8,14 @@ pub(super) fn prelude() -> String {
     let start = "import sys\nsys.modules['_sekisho_event_loop'].install()\nsys.modules['_sekisho_tools'].install()\n\
                  sys.modules['_sekisho_harness'].start()\n";
     let wait = "sys.modules['_sekisho_harness'].wait_for_turn(sys.modules['_sekisho_encode'].encode)\n";
-    let modules =
-        [ERRORS, SOURCE, ENCODE, TOOL_CALLS, TOOL_SIGNATURE, STORED_RESULTS, TOOLS, EVENT_LOOP, SESSION, HARNESS];
-    [&installed(&modules), start, wait].concat()
+    let of_programs = [ERRORS, SOURCE, ENCODE, TOOL_CALLS, TOOL_SIGNATURE, STORED_RESULTS, TOOLS, EVENT_LOOP, SESSION];
+    let of_modules = [DOCSTRING, MODULE_NAMES, MODULE_TYPES, MODULE_READER, MODULE_VALUES, MODULE_RUN];
+    [&installed(&of_programs), &installed(&of_modules), &installed(&[HARNESS]), start, wait].concat()
 }
 
 /// The whole `-c` argument of a command: the harness, the file channel, and the one turn. Without the event loop,
-/// whose import takes longer than most programs, without tools, since nothing answers a command while it runs, and without
-/// sessions, since it ends with its program.
+/// whose import takes longer than most programs, without tools, since nothing answers a command while it runs, without
+/// sessions, since it ends with its program, and without modules of tools, which need both.
 pub(super) fn command() -> String {
     [include_str!("python/file_channel.py"), &installed(&[ERRORS, SOURCE, ENCODE, HARNESS]), RUN].concat()
 }
@@ -37,10 +37,16 @@ const RUN: &str = "import sys\nsys.modules['_sekisho_harness'].start()\n\
 /// A module name, and a source text.
 type Module = (&'static str, &'static str);
 
+const DOCSTRING: Module = ("_sekisho_docstring", include_str!("python/docstring.py"));
 const ENCODE: Module = ("_sekisho_encode", include_str!("python/encode.py"));
 const ERRORS: Module = ("_sekisho_errors", include_str!("python/errors.py"));
 const EVENT_LOOP: Module = ("_sekisho_event_loop", include_str!("python/event_loop.py"));
 const HARNESS: Module = ("_sekisho_harness", include_str!("python/harness.py"));
+const MODULE_NAMES: Module = ("_sekisho_module_names", include_str!("python/module_names.py"));
+const MODULE_READER: Module = ("_sekisho_module_reader", include_str!("python/module_reader.py"));
+const MODULE_RUN: Module = ("_sekisho_module_run", include_str!("python/module_run.py"));
+const MODULE_TYPES: Module = ("_sekisho_module_types", include_str!("python/module_types.py"));
+const MODULE_VALUES: Module = ("_sekisho_module_values", include_str!("python/module_values.py"));
 const SESSION: Module = ("_sekisho_session", include_str!("python/session.py"));
 const SOURCE: Module = ("_sekisho_source", include_str!("python/source.py"));
 const STORED_RESULTS: Module = ("_sekisho_stored_results", include_str!("python/stored_results.py"));

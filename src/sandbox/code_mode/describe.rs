@@ -75,7 +75,7 @@ impl ProgramTools<'_> {
     }
 
     fn may_name(&self, name: &str) -> bool {
-        self.call.nested_scope.admits(name)
+        self.nested_scope.admits(name)
     }
 }
 

@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 use super::ToolPipeline;
 use crate::core::call::CallContext;
 use crate::core::error::{CallError, Detail, ErrorCode, NeededApproval};
+use crate::core::tool_scope::NestedScope;
 use crate::journals::{NotRecordedError, RunEnd, RunJournal};
 use crate::sandbox::protocol::{End, GuestFile, Outcome};
 
@@ -17,6 +18,8 @@ pub(in crate::sandbox) struct ProgramInput {
     pub(in crate::sandbox) profile: String,
     pub(in crate::sandbox) files: Vec<GuestFile>,
     pub(in crate::sandbox) keys: RunKeys,
+    /// SHA-256 of the code, which is another one where it is not among the arguments and has changed.
+    pub(in crate::sandbox) code: [u8; 32],
 }
 
 /// The keys of the calls of a run, which are the same in all its parts.
@@ -37,6 +40,8 @@ pub(in crate::sandbox) struct ProgramRun {
     pub(in crate::sandbox) keys: RunKeys,
     /// In a session, the digest of the programs before it.
     pub(in crate::sandbox) earlier: Option<[u8; 32]>,
+    /// What its calls may use.
+    pub(in crate::sandbox) scope: NestedScope,
 }
 
 /// Why a run ends before its program does.
@@ -65,7 +70,7 @@ pub(super) struct NeededByCall {
 impl ProgramRun {
     /// As in a session: what its interpreter has of earlier programs is in no journal.
     pub(in crate::sandbox) fn without_journal(pipeline: Option<Arc<dyn ToolPipeline>>, call: &CallContext) -> Self {
-        Self { pipeline, journal: None, keys: keys_of(call), earlier: None }
+        Self { pipeline, journal: None, keys: keys_of(call), earlier: None, scope: call.nested_scope.clone() }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::journals::{Journals, Reading, RunEnd, decode, encode};
 use crate::pipeline::Answered;
 use crate::policy::{CallerTools, Policy};
 use crate::registry::Snapshot;
-use crate::sandbox::protocol::{End, GuestFile, Outcome, ReadSoFar, ReadStanding};
+use crate::sandbox::protocol::{End, GuestFile, ReadSoFar, ReadStanding};
 use crate::tool::{Attempt, Execution, Executor, Metadata, ToolDefinition};
 
 struct NeverRun;
@@ -263,7 +263,8 @@ fn tools_are_described_as_far_as_the_caller_may_use_them() {
 #[test]
 fn hostile_bytes_as_the_input_of_a_program() {
     let files = vec![GuestFile { path: "a/b.csv".to_owned(), content: vec![1, 2, 3] }];
-    let input = encode(&ProgramInput { profile: "data".to_owned(), files, keys: [7; 32] }).unwrap();
+    let (keys, code) = (keys_of(&outer()), digest_of(None, "program"));
+    let input = encode(&ProgramInput { profile: "data".to_owned(), files, keys, code }).unwrap();
     crate::core::fuzz::feed(&[&input], |bytes| {
         let _ = decode::<ProgramInput>(bytes);
     });

@@ -1,12 +1,14 @@
 """Simulates the host under an ordinary Python, for the tests of the harness.
 
 `driver.py PRELUDE TURN CODE FRAMES RESULT-BYTES [CODE…]`, all but the number being files: runs the program as the sandbox
-would, and writes the frames that the harness sent, one a line. With further programs it is a session, whose variables are
+would, and writes the frames that the harness sent, one a line. A file `CODE.module` beside a program has what is done with
+it as a module of tools. With further programs it is a session, whose variables are
 asked for by a program `# inspect`. It has some tools, whose calls end in the order in which they are
 waited for, the last one first.
 """
 
 import json
+import os
 import sys
 import types
 
@@ -113,6 +115,8 @@ def refuse(kind, code, message, **more):
 
 def main(prelude, turn, code, frames, result_bytes, *further):
     programs = [{"code": text_of(file), "result_bytes": int(result_bytes)} for file in (code, *further)]
+    if os.path.exists(code + ".module"):
+        programs[0]["module"] = json.loads(text_of(code + ".module"))
     if further:
         for program in programs:
             program["session"] = "inspect" if program["code"] == "# inspect" else "call"

@@ -8,7 +8,7 @@ import sys
 import traceback
 
 NAME = "<code>"
-# The name of the program that runs: in a session, `<code 1>` and so on.
+# The name of the program that runs: in a session, `<code 1>` and so on; of a module with tools, its file.
 program = NAME
 # How the names of our own modules begin.
 HARNESS = "_sekisho_"
@@ -60,7 +60,7 @@ def describe(error):
 
 def is_program(filename):
     """Whether it names the program, or one of an earlier call of its session."""
-    return filename == NAME or filename.startswith("<code ")
+    return filename in (NAME, program) or filename.startswith("<code ")
 
 
 def _hide_harness(summary):
@@ -85,7 +85,8 @@ def _place(error, summary):
     for frame in reversed(summary.stack):
         if frame.filename == program:
             line = linecache.getline(program, frame.lineno).encode(errors="replace")
-            column = None if frame.colno is None else len(line[: frame.colno].decode(errors="replace")) + 1
+            is_known = line and frame.colno is not None
+            column = len(line[: frame.colno].decode(errors="replace")) + 1 if is_known else None
             return {"line": frame.lineno, "column": column}
     return {}
 

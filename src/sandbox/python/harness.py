@@ -42,8 +42,9 @@ REHEARSED = [
     ),
 ]
 
-# None in a command, which ends with its program.
+# None in a command, which ends with its program and has no tools.
 _session = sys.modules.get("_sekisho_session")
+_module = sys.modules.get("_sekisho_module_run")
 
 # The outer ones first, which write into the inner ones.
 _BUFFERED = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
@@ -71,7 +72,9 @@ def run(encode):
     if _session is None or not _session.has_begun():
         reseed()
     job = _call_host({"op": "job"})["value"]
-    if job.get("session") == "inspect":
+    if job.get("module"):
+        _run_module(job)
+    elif job.get("session") == "inspect":
         result = json.dumps(_session.variables())
         _call_host({"op": "done", "end": {"kind": "exited", "code": 0}, "result": result})
     elif job.get("session"):
@@ -91,6 +94,12 @@ def _run_once(job, encode):
     value = None
     _close_files(main)
     _report(end, result)
+
+
+def _run_module(job):
+    """A module whose functions are tools, in place of a program: its files and figures are of no use."""
+    end, result = _attempt(lambda: _module.run(job["code"], job["module"]))
+    _report(_run_exit_functions() or end, result)
 
 
 def _run_in_session(job, encode):
@@ -168,8 +177,13 @@ def _execute(code, main):
     """How the program ended, and the value of its last expression."""
     name = _sekisho_errors.program
     linecache.cache[name] = (len(code), None, code.splitlines(True), name)
+    return _attempt(lambda: run_compiled(compile_program(code, name, _warn), main.__dict__))
+
+
+def _attempt(work):
+    """How some work ended, and its value."""
     try:
-        return {"kind": "exited", "code": 0}, run_compiled(compile_program(code, name, _warn), main.__dict__)
+        return {"kind": "exited", "code": 0}, work()
     except SystemExit as stop:
         return {"kind": "exited", "code": _exit_code(stop.code)}, None
     except BaseException as error:

@@ -30,6 +30,18 @@ def compile_program(text, name, warn):
     return codes
 
 
+def compile_module(text, name):
+    """The code object of a module's source. It is no program: it has no commands of notebooks, and awaits nothing outside of
+    functions."""
+    tree = ast.parse(text, name)
+    rewrite = getattr(sys, "_sekisho_rewrite", None)
+    if rewrite:
+        rewrite(tree)
+    if "gather" in text:
+        _StartTogether().visit(tree)
+    return compile(tree, name, "exec", dont_inherit=True)
+
+
 class _StartTogether(ast.NodeTransformer):
     """`tools.gather(tools.a(x), …)` starts its calls before it waits for any: `tools.gather(tools.a.start(x), …)`."""
 

@@ -1,6 +1,7 @@
 //! The harness under the machine's own Python (3.11 or later). What needs WebAssembly, numpy or pandas is covered by
 //! the tests of the whole sandbox.
 
+mod modules;
 mod session;
 mod tools;
 
@@ -49,17 +50,20 @@ fn run_within(code: &str, result_bytes: usize) -> Ran {
 }
 
 fn run_after(prelude: &str, code: &str, result_bytes: usize) -> Ran {
-    run_all(prelude, code, result_bytes, &[])
+    run_all(prelude, code, result_bytes, &[], None)
 }
 
-/// With further programs it is a session.
-fn run_all(prelude: &str, code: &str, result_bytes: usize, further: &[&str]) -> Ran {
+/// With further programs it is a session. `module`: what is done with the code, as JSON, where it is a module.
+fn run_all(prelude: &str, code: &str, result_bytes: usize, further: &[&str], module: Option<&str>) -> Ran {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name);
     fs::write(file("driver"), include_str!("driver.py")).unwrap();
     fs::write(file("prelude"), prelude).unwrap();
     fs::write(file("turn"), TURN).unwrap();
     fs::write(file("code"), code).unwrap();
+    if let Some(module) = module {
+        fs::write(file("code.module"), module).unwrap();
+    }
     let further: Vec<_> = (0..further.len()).map(|number| file(&format!("code {number}"))).zip(further).collect();
     for (path, code) in &further {
         fs::write(path, code).unwrap();

@@ -38,7 +38,7 @@ class Tools:
         if attribute.startswith("_"):
             raise AttributeError(f"there is no tool `{attribute}`; write tools[{attribute!r}] if that is its name")
         if attribute not in self._by_attribute:
-            self._by_attribute[attribute] = self._function(ask("describe", identifier=_identifier(attribute)))
+            self._by_attribute[attribute] = self._function(ask("describe", identifier=identifier_of_attribute(attribute)))
         return self._by_attribute[attribute]
 
     def __getitem__(self, name):
@@ -127,7 +127,7 @@ def _is_awaiting(frame):
     return bool(code.co_flags & AWAITING) or is_outermost and _sekisho_source.awaits
 
 
-def _identifier(attribute):
+def identifier_of_attribute(attribute):
     """A keyword has an underscore at its end here."""
     return attribute[:-1] if attribute.endswith("_") and keyword.iskeyword(attribute[:-1]) else attribute
 

@@ -25,7 +25,7 @@ impl Sandbox {
         mut job: Job,
         deadline: Deadline,
     ) -> Result<Outcome, CallError> {
-        self.check_depth(call)?;
+        self.check_depth(call, &job)?;
         let sessions = self.offered_sessions()?;
         let run = ProgramRun::without_journal(self.pipeline_for(&mut job), call);
         let rights = Rights::of(call);

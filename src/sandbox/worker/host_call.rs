@@ -19,7 +19,7 @@ use wasmtime::{AsContextMut, Caller, Extern};
 
 pub use self::tools::ToolLink;
 use self::tools::{Handled, MAX_CALL_BYTES, ToolFrame, Tools};
-use crate::sandbox::protocol::{End, SessionEntry};
+use crate::sandbox::protocol::{End, ModuleTask, SessionEntry};
 use crate::sandbox::wasi::{Errno, GuestMemory};
 
 /// The size of a frame without the result or pictures in it: the texts of an exception are the largest part.
@@ -60,6 +60,7 @@ pub struct HostCall {
     calls_left: u32,
     tools: Tools,
     session: Option<SessionEntry>,
+    module: Option<ModuleTask>,
     /// What the run reported.
     pub left: Left,
 }
@@ -140,6 +141,7 @@ impl HostCall {
             calls_left: calls,
             tools: Tools::default(),
             session: None,
+            module: None,
             left: Left::default(),
         };
         // Base64 has four bytes for three.
@@ -157,6 +159,12 @@ impl HostCall {
     #[must_use]
     pub fn in_session(self, entry: SessionEntry) -> Self {
         Self { session: Some(entry), ..self }
+    }
+
+    /// The same for code that is a module.
+    #[must_use]
+    pub fn with_module(self, module: Option<ModuleTask>) -> Self {
+        Self { module, ..self }
     }
 
     /// The longest frame with a result: quoting at most doubles it.
@@ -237,6 +245,9 @@ impl HostCall {
         let mut job = json!({"code": self.code, "result_bytes": self.result_bytes});
         if let Some(entry) = self.session {
             job["session"] = if entry == SessionEntry::Inspect { "inspect" } else { "call" }.into();
+        }
+        if let Some(module) = &self.module {
+            job["module"] = json!(module);
         }
         answer(id, &job)
     }

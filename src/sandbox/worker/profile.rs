@@ -93,8 +93,8 @@ impl Profile {
     /// # Errors
     /// What the job requests that is not available.
     pub(super) async fn begin(&mut self, mut job: Job, link: ToolLink) -> Result<Run, String> {
-        if job.session.is_some() && self.environment.kind == Kind::Command {
-            return Err("this interpreter runs once: it has no sessions".to_owned());
+        if (job.session.is_some() || job.module.is_some()) && self.environment.kind == Kind::Command {
+            return Err("this interpreter runs programs alone: it has no sessions and no modules".to_owned());
         }
         let guest = match (job.past.take(), self.ready.take()) {
             (None, Some(guest)) => Ok(guest),
@@ -178,7 +178,8 @@ impl GuestEnvironment {
 
     fn program_with(&self, wasi: Wasi, job: Job, link: ToolLink) -> Program {
         let limits = job.limits;
-        let mut host_call = HostCall::new(job.code, limits.result_bytes, limits.image_bytes, limits.host_calls);
+        let mut host_call =
+            HostCall::new(job.code, limits.result_bytes, limits.image_bytes, limits.host_calls).with_module(job.module);
         if let Some(session) = job.session {
             host_call = host_call.in_session(session.entry);
         }

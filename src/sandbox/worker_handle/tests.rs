@@ -122,6 +122,7 @@ pub(in crate::sandbox) fn job(code: &str) -> Job {
         id: 0,
         profile: "base".into(),
         code: code.into(),
+        module: None,
         stdin: Vec::new(),
         files: Vec::new(),
         limits: JobLimits {

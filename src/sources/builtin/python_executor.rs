@@ -262,6 +262,7 @@ impl PythonExecutor {
             id: 0,
             profile: request.profile.unwrap_or_default().to_owned(),
             code: request.code.to_owned(),
+            module: None,
             stdin: request.stdin.into(),
             files,
             limits: JobLimits {

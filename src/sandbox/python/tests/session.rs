@@ -5,7 +5,7 @@ use super::*;
 /// The frames of the programs' ends.
 fn session(programs: &[&str]) -> Vec<Value> {
     let (first, further) = programs.split_first().unwrap();
-    let ran = run_all(&prelude(), first, 256 << 10, further);
+    let ran = run_all(&prelude(), first, 256 << 10, further, None);
     let frames: Vec<_> = ran.frames.iter().filter(|frame| frame["op"] == "done").cloned().collect();
     assert_eq!(frames.len(), programs.len(), "{}", ran.stderr());
     frames

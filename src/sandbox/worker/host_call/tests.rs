@@ -29,6 +29,16 @@ fn the_program_is_delivered_and_its_result_and_pictures_are_received() {
 }
 
 #[test]
+fn a_module_is_delivered_with_what_is_done_with_it() {
+    let task = ModuleTask::Read { file: "weather.py".to_owned() };
+    let mut host_call = HostCall::new("x = 1".to_owned(), 8, 8, 9).with_module(Some(task));
+    let job = text(host_call.answer(br#"{"v":1,"op":"job"}"#));
+    let job: serde_json::Value = serde_json::from_str(&job).unwrap();
+    let expected = json!({"code": "x = 1", "result_bytes": 8, "module": {"read": {"file": "weather.py"}}});
+    assert_eq!(job["value"], expected);
+}
+
+#[test]
 fn a_result_over_the_limit_ends_the_run() {
     let mut host_call = HostCall::new(String::new(), 4, 9, 9);
     let done = host_call.answer(br#"{"v":1,"op":"done","end":{"kind":"exited","code":0},"result":"22222"}"#);

@@ -1,0 +1,93 @@
+"""Runs a module whose functions are tools: all of it once, to see that it can be executed, or one call of one function."""
+
+import json
+import sys
+import types
+
+import _sekisho_errors
+from _sekisho_module_reader import read
+from _sekisho_module_values import Unacceptable, arguments_of, plain
+from _sekisho_source import compile_module
+from _sekisho_tool_calls import ToolError
+from _sekisho_tools import Tools, identifier_of_attribute
+
+# No name that a program imports begins so.
+PACKAGE = "sekisho_tools."
+
+
+def run(source, task):
+    """Does what the host asks for, and gives the result as JSON."""
+    ((kind, given),) = task.items()
+    if kind == "read":
+        return json.dumps(read(source, given["file"]))
+    tools = _NeededTools(given)
+    module = _executed(source, given, tools)
+    if kind == "try":
+        return json.dumps([name for name in given["functions"] if not callable(getattr(module, name, None))])
+    tools.begin()
+    return _called(getattr(module, given["function"]), given)
+
+
+def tool(function=None, **_options):
+    """`@tool` and `@tool(…)`: what it says was read before."""
+    return function if function is not None else lambda decorated: decorated
+
+
+class _NeededTools(Tools):
+    """The tools that a function says it needs. The host refuses others too; here the refusal says what to write."""
+
+    def __init__(self, given):
+        super().__init__()
+        self.__dict__["_caller"] = given.get("function")
+        self.__dict__["_needs"] = {name: name.replace("-", "_") for name in given.get("needs", ())}
+        self.__dict__["_may_call"] = False
+
+    def begin(self):
+        """From now on the function runs."""
+        self.__dict__["_may_call"] = True
+
+    def __getattr__(self, attribute):
+        if not attribute.startswith("_"):
+            self._check(identifier_of_attribute(attribute), self._needs.values())
+        return super().__getattr__(attribute)
+
+    def __getitem__(self, name):
+        self._check(name, self._needs)
+        return super().__getitem__(name)
+
+    def _check(self, name, needed):
+        if not self._may_call:
+            message = "tools can be called in functions alone, not while the file is executed: call it in a function"
+            raise ToolError("denied", message)
+        if name not in needed:
+            advice = f'write @tool(needs=["{name}"]) above the function'
+            raise ToolError("denied", f"`{self._caller}` does not say that it needs {name}: {advice}")
+
+
+def _executed(source, given, tools):
+    file = given["file"]
+    _sekisho_errors.program = file
+    host = sys.modules["host"]
+    host.tool, host.tools, host.settings = tool, tools, json.loads(given["settings"])
+    sys.modules["host.tools"] = tools
+    module = types.ModuleType(PACKAGE + file.removesuffix(".py"))
+    module.__file__ = file
+    sys.modules[module.__name__] = module
+    exec(compile_module(source, file), module.__dict__)
+    return module
+
+
+def _called(function, given):
+    arguments = json.loads(given["arguments"])
+    if given["converts"]:
+        try:
+            arguments = arguments_of(function, arguments)
+        except Unacceptable as error:
+            return json.dumps({"invalid": {"path": error.path, "message": error.message}})
+    value = function(**arguments)
+    if isinstance(value, types.CoroutineType):
+        import asyncio
+
+        with asyncio.Runner() as runner:
+            value = runner.run(value)
+    return json.dumps({"value": plain(value)})
