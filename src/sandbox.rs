@@ -36,6 +36,7 @@ mod control_group;
 pub mod engine;
 pub mod files;
 pub mod interpreter;
+mod limits;
 pub mod mounts;
 pub mod owner_only_files;
 mod pool;

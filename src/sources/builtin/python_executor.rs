@@ -30,18 +30,6 @@ const MAX_STDIN_BYTES: usize = 1 << 20;
 const MAX_INPUT_FILES: usize = 64;
 const MAX_PATH_CHARACTERS: usize = 200;
 
-/// Most files and folders of one run, and most open at once.
-const MAX_FILES: u32 = 8_192;
-const MAX_OPEN_FILES: u32 = 64;
-
-/// A generator is seeded with 32 bytes; this is enough for keys and samples without draining the host.
-const MAX_RANDOM_BYTES: u64 = 16 << 20;
-
-/// Of one run, including the harness's own and without those for calls of tools.
-const MAX_HOST_CALLS: u32 = 1_000;
-/// A call of a tool is started, and waited for several times where a program does something else meanwhile.
-const HOST_CALLS_PER_CALL: u32 = 10;
-
 /// The sandbox has its own fair queue between callers, so calls wait there and not before it.
 const MAX_CONCURRENT: u32 = 1_000;
 
@@ -192,14 +180,6 @@ fn output_schema() -> Value {
     })
 }
 
-fn max_tool_calls(config: &SandboxConfig) -> u32 {
-    if config.code_mode.enabled { config.code_mode.max_calls } else { 0 }
-}
-
-fn max_host_calls(config: &SandboxConfig) -> u32 {
-    MAX_HOST_CALLS.saturating_add(max_tool_calls(config).saturating_mul(HOST_CALLS_PER_CALL))
-}
-
 struct PythonExecutor {
     config: SandboxConfig,
     run: Arc<dyn RunPython>,
@@ -253,8 +233,7 @@ impl PythonExecutor {
     fn job(&self, attempt: &Attempt<'_>, request: &Request<'_>) -> Result<Job, CallError> {
         let left = attempt.deadline.remaining();
         let requested = request.timeout_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-        let total_time = requested.map_or(left, |requested| requested.min(left));
-        let own_time = Duration::from_secs(self.config.timeout_seconds.into());
+        let time = requested.map_or(left, |requested| requested.min(left));
         let files = request.files.iter().enumerate().map(|(index, file)| file.read(index));
         let files = files.collect::<Result<Vec<_>, _>>()?;
         self.check_places(&files)?;
@@ -265,20 +244,7 @@ impl PythonExecutor {
             module: None,
             stdin: request.stdin.into(),
             files,
-            limits: JobLimits {
-                wall_time: total_time.min(own_time),
-                total_time,
-                memory_bytes: attempt.memory_limit_bytes as u64,
-                stream_bytes: u64::from(self.config.max_stream_bytes),
-                result_bytes: u64::from(self.config.max_result_bytes),
-                image_bytes: u64::from(self.config.max_image_bytes),
-                file_bytes: u64::from(self.config.max_file_bytes),
-                max_files: MAX_FILES,
-                max_open_files: MAX_OPEN_FILES,
-                random_bytes: MAX_RANDOM_BYTES,
-                host_calls: max_host_calls(&self.config),
-                tool_calls: max_tool_calls(&self.config),
-            },
+            limits: JobLimits::of(&self.config, attempt.memory_limit_bytes as u64, time),
             session: None,
             past: None,
         })

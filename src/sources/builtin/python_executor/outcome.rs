@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Map, Value, json};
 
-use super::{MAX_RANDOM_BYTES, max_host_calls, session};
+use super::session;
 use crate::config::SandboxConfig;
 use crate::core::call::{InterpreterSession, ToolOutput};
 use crate::core::error::{CallError, Detail, ErrorCode};
@@ -51,57 +51,11 @@ pub(super) fn answer(
 
 /// `note`: what is to be said of its session.
 fn failure(outcome: &Outcome, config: &SandboxConfig, note: &str) -> Option<CallError> {
-    let used = outcome.usage.wall_time.as_secs_f64();
-    let noted = |message: String| message + note;
-    Some(match &outcome.end {
-        End::Exited { .. } => return None,
-        End::Exception { kind, message, traceback, line, column } => {
-            let text =
-                if traceback.is_empty() { format!("{kind}: {message}") } else { traceback.trim_end().to_owned() };
-            exception(noted(text), kind, message, *line, *column)
-        }
-        End::Timeout => CallError::new(
-            ErrorCode::SandboxTimeout,
-            noted(format!("the program was stopped after {used:.1} s; do less in one call, or ask for more time")),
-        ),
-        End::Memory => CallError::new(
-            ErrorCode::SandboxMemory,
-            noted(format!(
-                "the program exceeded its memory limit after using {} MiB; process less data at once",
-                outcome.usage.peak_memory_bytes >> 20
-            )),
-        ),
-        End::Output(limit) => CallError::new(ErrorCode::SandboxOutput, noted(at_limit(limit, config))),
-        End::Trap(reason) => CallError::new(
-            ErrorCode::SandboxTrap,
-            noted("the interpreter crashed, by too deep recursion or an error in an extension module".to_owned()),
-        )
-        .caused_by(reason),
-        End::Cancelled => CallError::internal("a run that was waited for was cancelled"),
-    })
-}
-
-/// Which limit stopped the program, its number, and what to do.
-fn at_limit(limit: &str, config: &SandboxConfig) -> String {
-    let (result, files) = (config.max_result_bytes, config.max_file_bytes);
-    match limit {
-        "result_bytes" => format!(
-            "the result is longer than {result} bytes of JSON (`sandbox.max_result_bytes`); return less, or write it to a file"
-        ),
-        "file_bytes" => format!(
-            "the files in /output, or their names, have more than {files} bytes (`sandbox.max_file_bytes`); write less"
-        ),
-        "random_bytes" => {
-            format!("the program read more than {MAX_RANDOM_BYTES} random bytes; use a generator with a seed")
-        }
-        "host_calls" => {
-            let most = max_host_calls(config);
-            format!(
-                "the program called the host more than {most} times; call fewer tools, and wait for them less often"
-            )
-        }
-        _ => "the program's output is too long to be handed over; return less".to_owned(),
-    }
+    let End::Exception { kind, message, traceback, line, column } = &outcome.end else {
+        return outcome.stop_error(config, note);
+    };
+    let text = if traceback.is_empty() { format!("{kind}: {message}") } else { traceback.trim_end().to_owned() };
+    Some(exception(text + note, kind, message, *line, *column))
 }
 
 fn exception(text: String, kind: &str, message: &str, line: Option<u32>, column: Option<u32>) -> CallError {

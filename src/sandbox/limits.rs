@@ -1,0 +1,100 @@
+//! The limits of a run as the configuration sets them, and what its caller reads when one of them has ended it.
+
+use std::time::Duration;
+
+use super::protocol::{End, JobLimits, Outcome};
+use crate::config::SandboxConfig;
+use crate::core::error::{CallError, ErrorCode};
+
+/// Most files and folders of one run, and most open at once.
+const MAX_FILES: u32 = 8_192;
+const MAX_OPEN_FILES: u32 = 64;
+
+/// A generator is seeded with 32 bytes; this is enough for keys and samples without draining the host.
+const MAX_RANDOM_BYTES: u64 = 16 << 20;
+
+/// Of one run, including the harness's own and without those for calls of tools.
+const MAX_HOST_CALLS: u32 = 1_000;
+/// A call of a tool is started, and waited for several times where a program does something else meanwhile.
+const HOST_CALLS_PER_CALL: u32 = 10;
+
+impl JobLimits {
+    /// For a run that has this time left, with its waits for tools.
+    pub fn of(config: &SandboxConfig, memory_bytes: u64, left: Duration) -> Self {
+        Self {
+            wall_time: left.min(Duration::from_secs(config.timeout_seconds.into())),
+            total_time: left,
+            memory_bytes,
+            stream_bytes: u64::from(config.max_stream_bytes),
+            result_bytes: u64::from(config.max_result_bytes),
+            image_bytes: u64::from(config.max_image_bytes),
+            file_bytes: u64::from(config.max_file_bytes),
+            max_files: MAX_FILES,
+            max_open_files: MAX_OPEN_FILES,
+            random_bytes: MAX_RANDOM_BYTES,
+            host_calls: max_host_calls(config),
+            tool_calls: max_tool_calls(config),
+        }
+    }
+}
+
+impl Outcome {
+    /// Why the code was ended by the host; `None` if it came to an end of its own. `note`: what is to be said besides.
+    pub fn stop_error(&self, config: &SandboxConfig, note: &str) -> Option<CallError> {
+        let used = self.usage.wall_time.as_secs_f64();
+        let (code, message) = match &self.end {
+            End::Exited { .. } | End::Exception { .. } => return None,
+            End::Timeout => {
+                let message = format!(
+                    "the program was stopped after {used:.1} s; do less in one call, or ask for more time{note}"
+                );
+                (ErrorCode::SandboxTimeout, message)
+            }
+            End::Memory => {
+                let message = format!(
+                    "the program exceeded its memory limit after using {} MiB; process less data at once{note}",
+                    self.usage.peak_memory_bytes >> 20
+                );
+                (ErrorCode::SandboxMemory, message)
+            }
+            End::Output(limit) => (ErrorCode::SandboxOutput, at_limit(limit, config) + note),
+            End::Trap(reason) => {
+                let message = "the interpreter crashed, by too deep recursion or an error in an extension module";
+                return Some(CallError::new(ErrorCode::SandboxTrap, format!("{message}{note}")).caused_by(reason));
+            }
+            End::Cancelled => return Some(CallError::internal("a run that was waited for was cancelled")),
+        };
+        Some(CallError::new(code, message))
+    }
+}
+
+fn max_tool_calls(config: &SandboxConfig) -> u32 {
+    if config.code_mode.enabled { config.code_mode.max_calls } else { 0 }
+}
+
+fn max_host_calls(config: &SandboxConfig) -> u32 {
+    MAX_HOST_CALLS.saturating_add(max_tool_calls(config).saturating_mul(HOST_CALLS_PER_CALL))
+}
+
+/// Which limit stopped the program, its number, and what to do.
+fn at_limit(limit: &str, config: &SandboxConfig) -> String {
+    let (result, files) = (config.max_result_bytes, config.max_file_bytes);
+    match limit {
+        "result_bytes" => format!(
+            "the result is longer than {result} bytes of JSON (`sandbox.max_result_bytes`); return less, or write it to a file"
+        ),
+        "file_bytes" => format!(
+            "the files in /output, or their names, have more than {files} bytes (`sandbox.max_file_bytes`); write less"
+        ),
+        "random_bytes" => {
+            format!("the program read more than {MAX_RANDOM_BYTES} random bytes; use a generator with a seed")
+        }
+        "host_calls" => {
+            let most = max_host_calls(config);
+            format!(
+                "the program called the host more than {most} times; call fewer tools, and wait for them less often"
+            )
+        }
+        _ => "the program's output is too long to be handed over; return less".to_owned(),
+    }
+}
