@@ -25,6 +25,7 @@ mod openapi;
 mod outbound;
 mod planner;
 mod policy;
+mod python_tools;
 mod results;
 mod sandbox;
 mod secret;
@@ -87,6 +88,7 @@ pub use self::openapi::{
 pub use self::outbound::{OutboundConfig, ProxyConfig};
 pub use self::planner::{Branch, Condition, Evaluate, Move, PlanPreset, PlannerConfig};
 pub use self::policy::{ExternalPolicyConfig, PolicyConfig};
+pub use self::python_tools::{PythonToolsConfig, TOOL_FILE_RULE, is_tool_file};
 pub use self::results::ResultsConfig;
 pub use self::sandbox::{InterpreterSessionsConfig, SandboxConfig};
 pub use self::schema::json_schema;
@@ -132,6 +134,7 @@ pub struct Config {
     pub sandbox: SandboxConfig,
     pub openapi: OpenApiConfig,
     pub mcp: McpConfig,
+    pub python_tools: PythonToolsConfig,
     pub agent: AgentConfig,
     /// By tenant, what its agents may use.
     pub tenants: BTreeMap<String, TenantConfig>,
@@ -241,6 +244,7 @@ impl Config {
             Some(mut document) => {
                 let (references, broken) = yaml::interpolate::interpolate(&mut document, environment);
                 errors.extend(broken);
+                errors.extend(PythonToolsConfig::find_reference(&document));
                 let config = yaml::reader::read(&document).unwrap_or_else(|violations| {
                     errors.extend(violations);
                     Self::default()
@@ -292,6 +296,7 @@ impl Config {
         self.sandbox.check(&mut findings);
         self.openapi.check(&mut findings);
         self.mcp.check(&mut findings);
+        self.python_tools.check(&mut findings);
         self.agent.check(&mut findings);
         for (name, tenant) in &self.tenants {
             let at = format!("tenants.{name}");

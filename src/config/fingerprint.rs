@@ -23,6 +23,7 @@ impl Config {
             sandbox,
             openapi,
             mcp,
+            python_tools,
             agent,
             tenants,
             limits,
@@ -43,7 +44,7 @@ impl Config {
         let ServerConfig { listen, metrics_listen, .. } = ServerConfig::default();
         let server = ServerConfig { listen, metrics_listen, ..server.clone() };
         let cluster = ClusterConfig { address: None, ..cluster.clone() };
-        let topics: [(&str, &dyn Debug); 22] = [
+        let topics: [(&str, &dyn Debug); 23] = [
             ("server", &server),
             ("auth", auth),
             ("console", console),
@@ -51,6 +52,7 @@ impl Config {
             ("sandbox", sandbox),
             ("openapi", openapi),
             ("mcp", mcp),
+            ("python_tools", python_tools),
             ("agent", agent),
             ("tenants", tenants),
             ("limits", limits),

@@ -444,3 +444,26 @@ fn a_profile_beside_the_built_in_ones_leaves_them_and_has_its_providers_defaults
     assert_eq!(of("openai"), (Provider::Openai, "gpt-4o-mini", Some(0.7), 7));
     assert_eq!(of("mine"), (Provider::Openai, "gpt-4o-mini", None, 1_000));
 }
+
+#[test]
+fn settings_of_python_tools_are_plain_values_for_files_of_a_folder() {
+    let text =
+        "python_tools: {directory: tools, settings: {weather: {units: celsius, cities: [Bern], more: {days: 3}}}}";
+    let config = load(text).unwrap().python_tools;
+    assert_eq!(config.settings["weather"]["more"]["days"], 3);
+    let reference =
+        "python_tools:\n  directory: tools\n  settings:\n    weather: {units: [celsius, '${UNITS:-kelvin}']}\n";
+    for found in [load_with(reference, &[("UNITS", "s3cret")]), load_text(reference, &[("UNITS", "s3cret")])] {
+        let errors = found.unwrap_err();
+        let error = errors[0].to_string();
+        assert!(error.contains("sekisho.yaml:4") && error.contains("which no secret enters"), "{error}");
+        assert!(errors.len() == 1 && !error.contains("s3cret"), "{error}");
+    }
+    for (text, setting) in [
+        ("{directory: tools, settings: {a__b: {}}}", "python_tools.settings.a__b"),
+        ("{settings: {weather: {}}}", "python_tools.settings"),
+    ] {
+        let error = format!("{:?}", load(&format!("python_tools: {text}")).unwrap_err());
+        assert!(error.contains(setting) && error.contains("advice"), "{error}");
+    }
+}

@@ -178,6 +178,16 @@ impl Node {
         }
     }
 
+    /// The first value in it that stands for that of a variable, a file or a program.
+    pub(crate) fn first_reference(&self) -> Option<&Self> {
+        match &self.content {
+            Content::Text { interpolated: true, .. } | Content::Unread(_) => Some(self),
+            Content::List(items) => items.iter().find_map(Self::first_reference),
+            Content::Mapping(entries) => entries.iter().find_map(|(_, value)| value.first_reference()),
+            _ => None,
+        }
+    }
+
     /// Whether a value directly in it is not known.
     pub(crate) fn has_unread_member(&self) -> bool {
         let is_unread = |node: &Self| matches!(node.content, Content::Unread(_));
