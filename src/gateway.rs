@@ -20,6 +20,7 @@ mod openapi;
 mod overview;
 mod parts;
 mod policies;
+mod python_tools;
 mod recent_calls;
 mod reload;
 mod rule_levels;
@@ -64,6 +65,7 @@ use crate::sandbox::Sandbox;
 use crate::sources::builtin::Workspaces;
 use crate::sources::mcp::McpServers;
 use crate::sources::openapi::{Collections, Loader, Registration};
+use crate::sources::python_tools::PythonTools;
 use crate::sources::user_tokens::UserTokens;
 use crate::tool::Source;
 
@@ -112,6 +114,7 @@ pub struct Gateway {
     sources: Vec<Box<dyn Source>>,
     loader: Loader,
     collections: ArcSwap<Collections>,
+    python_tools: ArcSwap<PythonTools>,
     mcp_servers: McpServers,
     /// The tokens of callers who sign in on their own.
     users: Arc<UserTokens>,
@@ -219,7 +222,8 @@ impl Gateway {
         let config = self.config.load_full();
         let mut notes = self.setting_notes();
         let registered = known_names::registered_servers(&self.store).await.unwrap_or_default();
-        let known = known_names(&config, &self.pipeline.registry.snapshot(), &self.collections.load(), &registered);
+        let (collections, python) = (self.collections.load(), self.python_tools.load());
+        let known = known_names(&config, &self.pipeline.registry.snapshot(), &collections, &python, &registered);
         // Files that cannot be read were reported when the policies were loaded.
         let unknown = unknown_names(&config.policy, &known).unwrap_or_default();
         if !unknown.is_empty() {
@@ -296,7 +300,8 @@ impl Gateway {
     /// The files whose change should cause a reload.
     pub fn watched_files(&self, config_file: Option<&Path>) -> Vec<PathBuf> {
         let (config, collections) = (self.config(), self.collections.load());
-        let named = config.policy.directory.iter().chain(config.openapi.files());
+        let folders = config.policy.directory.iter().chain(&config.python_tools.directory);
+        let named = folders.chain(config.openapi.files());
         let named = named.cloned().chain(config.mcp_files()).chain([config.lock_file()]);
         let named = named.chain(config.references.files.iter().cloned());
         let referred = collections.loaded.values().flat_map(|collection| &collection.files);
@@ -340,6 +345,7 @@ impl Gateway {
             results: &self.pipeline.results,
             metrics: &self.pipeline.settlement.metrics,
             sources: &self.sources,
+            python: self.python_tools.load_full(),
             mcp: self.mcp_servers.tools(),
             lock,
         }

@@ -4,4 +4,5 @@ pub mod builtin;
 mod credentials;
 pub mod mcp;
 pub mod openapi;
+pub mod python_tools;
 pub mod user_tokens;

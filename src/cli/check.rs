@@ -19,6 +19,7 @@ use crate::policy::{self, Policy};
 use crate::registry::Snapshot;
 use crate::registry::lock::Lock;
 use crate::sources::openapi::Collections;
+use crate::sources::python_tools::PythonTools;
 use crate::tool::Metadata;
 use crate::transform::TransformRules;
 
@@ -115,12 +116,14 @@ fn look_at(config: &Config) -> Vec<Finding> {
     progress.finish_and_clear();
     match offered {
         Err(problem) => findings.push(finding("tools", Err(problem.to_string()))),
-        Ok(OfferedTools { snapshot, collections, out_of_reach }) => {
+        Ok(OfferedTools { snapshot, collections, python_tools, out_of_reach }) => {
             if policies.is_ok() {
                 findings.push(finding("policy cases", run_cases(config, &snapshot)));
             }
             findings.push(finding("checks", Ok(describe_checks(config, &snapshot))));
             findings.extend(check_collections(&collections, &config.tools));
+            findings.extend(python_tools.verdicts().map(|(file, verdict)| finding(file, verdict)));
+            findings.extend(unused_settings_of(&python_tools).map(warning));
             let servers = out_of_reach.into_iter().filter(|(source, _)| source.starts_with("mcp:"));
             findings.extend(servers.map(|(server, reason)| finding(server, Err(reason))));
             let names: Vec<_> = snapshot.tools().iter().map(|tool| tool.name()).collect();
@@ -145,7 +148,7 @@ fn look_at(config: &Config) -> Vec<Finding> {
             }
             findings.extend(unused_transforms(config, &snapshot).map(warning));
             let registered = runtime.block_on(gateway::configured_servers(config)).unwrap_or_default();
-            let known = gateway::known_names(config, &snapshot, &collections, &registered);
+            let known = gateway::known_names(config, &snapshot, &collections, &python_tools, &registered);
             // Errors of the policies are reported above.
             let unknown = policy::unknown_names(&config.policy, &known).unwrap_or_default();
             if !unknown.is_empty() {
@@ -242,6 +245,12 @@ fn check_collections(collections: &Collections, settings: &ToolsConfig) -> impl 
         finding(name, Ok(details + &dangerous.unwrap_or_default()))
     });
     loaded.chain(collections.broken.iter().map(move |(name, reason)| finding(name, Err(reason.clone()))))
+}
+
+/// Settings of files with Python functions that are not there.
+fn unused_settings_of(tools: &PythonTools) -> Option<(String, String)> {
+    let unused = tools.unused_settings().join(", ");
+    (!unused.is_empty()).then(|| ("python_tools.settings".to_owned(), format!("there are no files of these: {unused}")))
 }
 
 fn describe_lock(lock: &Option<Lock>) -> String {

@@ -26,6 +26,8 @@ impl Gateway {
         let gateway = Arc::clone(self);
         self.background.spawn(async move { gateway.keep_documents().await });
         let gateway = Arc::clone(self);
+        self.background.spawn(async move { gateway.keep_python_tools().await });
+        let gateway = Arc::clone(self);
         self.background.spawn(async move { gateway.sandbox.end_expired_sessions(gateway.closing.clone()).await });
         let gateway = Arc::clone(self);
         self.background.spawn(async move {

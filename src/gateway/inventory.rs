@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::parts::{component_error, loader, sandbox, workspaces};
 use super::tool_set::ToolSet;
-use super::{StartError, lock, mcp, openapi};
+use super::{StartError, lock, mcp, openapi, python_tools};
 use crate::config::Config;
 use crate::infra::metrics::Metrics;
 use crate::infra::outbound::Outbound;
@@ -16,6 +16,7 @@ use crate::registry::lock::{Lock, Pin, pins};
 use crate::results::Results;
 use crate::sources::mcp::McpServers;
 use crate::sources::openapi::{Collections, DesiredCollections, Wait};
+use crate::sources::python_tools::PythonTools;
 use crate::tool::{Source, ToolDefinition};
 
 /// The current tools of all sources.
@@ -32,6 +33,7 @@ pub struct Inventory {
 pub struct OfferedTools {
     pub snapshot: Snapshot,
     pub collections: Collections,
+    pub python_tools: Arc<PythonTools>,
     /// As in [`Inventory`].
     pub out_of_reach: BTreeMap<String, String>,
 }
@@ -84,21 +86,26 @@ async fn survey(config: &Config, lock: Option<Arc<Lock>>) -> Result<Surveyed, St
     let (found, words) = (servers.tools(), servers.words());
     let out_of_reach = out_of_reach(&collections, &servers);
     servers.close().await;
+    let sandbox = sandbox(config, &metrics, &readiness)?;
+    let python_tools = python_tools::read(config, &sandbox, &PythonTools::default()).await;
+    sandbox.close().await;
     let tools = ToolSet {
         outbound: &outbound,
         workspaces: &workspaces(config),
-        sandbox: &sandbox(config, &metrics, &readiness)?,
+        sandbox: &sandbox,
         // Nothing is read.
         results: &Arc::new(Results::new(config, store, Arc::clone(&metrics))),
         metrics: &metrics,
         sources: &[],
+        python: Arc::clone(&python_tools),
         mcp: found,
         lock,
     };
     let fixed = tools.fixed(config, &collections).tools;
     let definitions = fixed.into_iter().chain(tools.mcp.tools.iter().cloned()).collect();
     let snapshot = tools.rebuild(config, &collections, &Snapshot::default())?;
-    Ok(Surveyed { offered: OfferedTools { snapshot, collections, out_of_reach }, definitions, words })
+    let offered = OfferedTools { snapshot, collections, python_tools, out_of_reach };
+    Ok(Surveyed { offered, definitions, words })
 }
 
 pub(super) fn out_of_reach(collections: &Collections, servers: &McpServers) -> BTreeMap<String, String> {

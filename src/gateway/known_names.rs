@@ -7,6 +7,7 @@ use crate::infra::store::{Registrations, Store, StoreError, StoreLocation};
 use crate::policy::KnownNames;
 use crate::registry::Snapshot;
 use crate::sources::openapi::Collections;
+use crate::sources::python_tools::PythonTools;
 use crate::tool::{OfferKind, qualified_name};
 
 /// The role that the gateway itself requires.
@@ -18,18 +19,19 @@ pub fn known_names(
     config: &Config,
     snapshot: &Snapshot,
     collections: &Collections,
+    python: &PythonTools,
     registered: &BTreeSet<String>,
 ) -> KnownNames {
     let servers = &config.mcp.servers;
     let unprefixed = servers.values().any(|server| server.prefix == Some(McpPrefix::Never));
     let aliases = servers.iter().map(|(name, server)| server.alias.as_deref().unwrap_or(name));
     // Sources without tools, which may get tools later.
-    let absent = collections.broken.keys().chain(collections.pending.keys()).map(String::as_str);
+    let absent = collections.broken.keys().chain(collections.pending.keys()).chain(python.files()).map(String::as_str);
     let prefixes = aliases.chain(registered.iter().map(String::as_str)).chain(absent);
     KnownNames {
         tools: (!unprefixed).then(|| tools(config, snapshot)),
         tool_prefixes: prefixes.map(prefix).collect(),
-        sources: sources(config, collections, registered),
+        sources: sources(config, collections, python, registered),
         roles: config.auth.jwt.is_empty().then(|| roles(config, snapshot)),
     }
 }
@@ -65,11 +67,16 @@ fn tools(config: &Config, snapshot: &Snapshot) -> BTreeSet<String> {
     offered.chain(quarantined).chain(unavailable).chain(configured).collect()
 }
 
-fn sources(config: &Config, collections: &Collections, registered: &BTreeSet<String>) -> BTreeSet<String> {
+fn sources(
+    config: &Config,
+    collections: &Collections,
+    python: &PythonTools,
+    registered: &BTreeSet<String>,
+) -> BTreeSet<String> {
     let servers = config.mcp.servers.keys().chain(registered).map(|name| format!("mcp:{name}"));
     let Collections { loaded, broken, pending } = collections;
     let collections = loaded.keys().chain(broken.keys()).chain(pending.keys()).map(|name| format!("openapi:{name}"));
-    servers.chain(collections).chain(["builtin".to_owned()]).collect()
+    servers.chain(collections).chain(python.sources()).chain(["builtin".to_owned()]).collect()
 }
 
 fn roles(config: &Config, snapshot: &Snapshot) -> BTreeSet<String> {

@@ -6,7 +6,8 @@ use super::parts::{
     authenticator, component_error, lines, log_dangerous_operations, report_broken_collections, report_unpriced_models,
     require_key_for_tokens, restart_required,
 };
-use super::{Gateway, StartError, mcp, tenants};
+use super::tool_set::ToolSet;
+use super::{Gateway, StartError, mcp, python_tools, tenants};
 use crate::config::Config;
 use crate::registry::Snapshot;
 use crate::sources::mcp::Change;
@@ -51,10 +52,12 @@ impl Gateway {
         config.server = running.server.clone();
         config.sandbox = running.sandbox.clone();
         require_key_for_tokens(&config, self.users.can_keep_tokens())?;
+        let python = python_tools::read(&config, &self.sandbox, &self.python_tools.load_full()).await;
         let (collections, _changing) = self.collections_for(&config).await;
         let before = self.collections.load_full();
         let lock = self.next_lock(&config).await;
-        let snapshot = self.tool_set(lock.clone()).rebuild(&config, &collections, &Snapshot::default())?;
+        let tools = ToolSet { python: Arc::clone(&python), ..self.tool_set(lock.clone()) };
+        let snapshot = tools.rebuild(&config, &collections, &Snapshot::default())?;
         let mut authenticator = authenticator(&config, &self.outbound, &self.keys).await?;
         authenticator.keep_keys_of(&self.authenticator());
         self.pipeline.limits.reconfigure(&config.limits).map_err(component_error("limits"))?;
@@ -74,6 +77,8 @@ impl Gateway {
         self.offer_snapshot(snapshot);
         self.mcp_servers.configure(&config);
         report_broken_collections(&self.readiness, &before, &collections);
+        python_tools::report(&self.readiness, &self.python_tools.load(), &python);
+        self.python_tools.store(python);
         report_unpriced_models(&self.readiness, &config);
         log_dangerous_operations(&config.tools, &before, &collections);
         self.collections.store(Arc::new(collections));

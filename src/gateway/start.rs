@@ -13,7 +13,7 @@ use super::parts::{
     report_unpriced_models, results, sandbox, user_tokens, workspaces,
 };
 use super::tool_set::ToolSet;
-use super::{Gateway, StartError, blobs, cluster, lock, mcp, openapi, tenants};
+use super::{Gateway, StartError, blobs, cluster, lock, mcp, openapi, python_tools, tenants};
 use crate::budget::WriteBehind;
 use crate::config::Config;
 use crate::infra::auth::ManagedKeys;
@@ -26,6 +26,7 @@ use crate::registry::Snapshot;
 use crate::sandbox::ToolPipeline;
 use crate::sources::mcp::McpServers;
 use crate::sources::openapi::{Collections, DesiredCollections, Wait};
+use crate::sources::python_tools::PythonTools;
 use crate::tool::{Source, SourceTools};
 
 impl Gateway {
@@ -69,6 +70,7 @@ impl Gateway {
         let none = Collections::default();
         let collections = Collections::load(wanted, &config.openapi, &loader, Wait::ForLocalDocuments, &none).await;
         let sandbox = sandbox(&config, &metrics, &readiness)?;
+        let python = python_tools::read(&config, &sandbox, &PythonTools::default()).await;
         let lock = lock::read(&config).await?.map(Arc::new);
         let shared_lock = Arc::new(ArcSwapOption::from(lock.clone()));
         let mcp_servers = McpServers::new(
@@ -87,11 +89,13 @@ impl Gateway {
             results: &results,
             metrics: &metrics,
             sources: &sources,
+            python: Arc::clone(&python),
             mcp: SourceTools::default(),
             lock,
         };
         let snapshot = tools.rebuild(&config, &collections, &Snapshot::default())?;
         report_broken_collections(&readiness, &none, &collections);
+        python_tools::report(&readiness, &PythonTools::default(), &python);
         report_unpriced_models(&readiness, &config);
         log_dangerous_operations(&config.tools, &none, &collections);
         lock::report_quarantine(&Snapshot::default(), &snapshot, &[], &readiness, &metrics);
@@ -121,6 +125,7 @@ impl Gateway {
             sources,
             loader,
             collections: ArcSwap::from_pointee(collections),
+            python_tools: ArcSwap::new(python),
             mcp_servers,
             users,
             mcp_registrations: Mutex::default(),

@@ -13,6 +13,7 @@ use crate::results::Results;
 use crate::sandbox::Sandbox;
 use crate::sources::builtin::{Builtin, Workspaces};
 use crate::sources::openapi::Collections;
+use crate::sources::python_tools::PythonTools;
 use crate::tool::{Source, SourceTools};
 
 /// The sources of the tools, and what the lock approves of them.
@@ -24,13 +25,14 @@ pub(super) struct ToolSet<'a> {
     pub metrics: &'a Metrics,
     /// Sources of a program that embeds the gateway.
     pub sources: &'a [Box<dyn Source>],
+    pub python: Arc<PythonTools>,
     /// The tools of the MCP servers.
     pub mcp: SourceTools,
     pub lock: Option<Arc<Lock>>,
 }
 
 impl ToolSet<'_> {
-    /// The tools that do not come and go by themselves: all but those of MCP servers.
+    /// The tools that an operator names: all but those of Python functions and of MCP servers.
     pub(super) fn fixed(&self, config: &Config, collections: &Collections) -> SourceTools {
         let (outbound, workspaces) = (self.outbound.clone(), self.workspaces.clone());
         let (sandbox, results) = (Arc::clone(self.sandbox), Arc::clone(self.results));
@@ -54,7 +56,11 @@ impl ToolSet<'_> {
         before: &Snapshot,
     ) -> Result<Snapshot, StartError> {
         let fixed = self.fixed(config, collections);
-        Snapshot::build_with(fixed, self.mcp, &config.tools, self.metrics, self.lock, before)
+        // One that cannot be registered leaves the others. Of two with one name, the operator's own counts.
+        let mut found = self.python.tools();
+        found.tools.extend(self.mcp.tools);
+        found.unavailable.extend(self.mcp.unavailable);
+        Snapshot::build_with(fixed, found, &config.tools, self.metrics, self.lock, before)
             .map_err(|errors| component_error("tools")(lines(&errors)))
     }
 }

@@ -25,8 +25,7 @@ use super::Snapshot;
 use super::build::offered_name;
 use crate::config::ToolsConfig;
 use crate::core::call::CallKind;
-use crate::tool::BUILTIN;
-use crate::tool::ToolDefinition;
+use crate::tool::{BUILTIN, PYTHON_SOURCE, ToolDefinition};
 
 /// Prefix of the source name of an MCP server.
 const SERVER: &str = "mcp:";
@@ -107,9 +106,10 @@ pub fn pins<'a>(
     pins
 }
 
-/// Whether the tools of a source are part of the program: they are pinned, but never quarantined.
+/// Whether the tools of a source are part of the program, or the operator's own files, which are reviewed with the
+/// configuration: they are never quarantined. Those of the program are pinned all the same.
 pub(super) fn is_ours(source: &str) -> bool {
-    source == BUILTIN
+    source == BUILTIN || source.starts_with(PYTHON_SOURCE)
 }
 
 impl fmt::Display for LockViolation {

@@ -1,6 +1,9 @@
-//! The limits of a run as the configuration sets them, and what its caller reads when one of them has ended it.
+//! The limits of a run as the configuration sets them, what it used of them, and what its caller reads when one of them has
+//! ended it.
 
 use std::time::Duration;
+
+use serde_json::{Map, Value};
 
 use super::protocol::{End, JobLimits, Outcome};
 use crate::config::SandboxConfig;
@@ -39,6 +42,21 @@ impl JobLimits {
 }
 
 impl Outcome {
+    /// What the run used, as the host measured it.
+    pub fn usage_metadata(&self) -> Map<String, Value> {
+        let milliseconds = |time: Duration| Value::from(time.as_micros() as f64 / 1_000.0);
+        let printed = self.stdout.total.saturating_add(self.stderr.total);
+        [
+            ("wall_ms", milliseconds(self.usage.wall_time)),
+            ("cpu_ms", milliseconds(self.usage.cpu_time)),
+            ("peak_memory_bytes", self.usage.peak_memory_bytes.into()),
+            ("output_bytes", printed.into()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into_iter()
+        .collect()
+    }
+
     /// Why the code was ended by the host; `None` if it came to an end of its own. `note`: what is to be said besides.
     pub fn stop_error(&self, config: &SandboxConfig, note: &str) -> Option<CallError> {
         let used = self.usage.wall_time.as_secs_f64();

@@ -9,6 +9,9 @@ use crate::core::call::{CallKind, Caller, READ_RESULT};
 /// The source name of the tools that are part of the program.
 pub(crate) const BUILTIN: &str = "builtin";
 
+/// Begins the source name of a tool that is a Python function; its file follows.
+pub(crate) const PYTHON_SOURCE: &str = "python:";
+
 /// The metadata of a tool, with the specification's defaults.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Metadata {
@@ -21,7 +24,7 @@ pub struct Metadata {
     pub description: String,
     pub category: String,
     pub author: String,
-    /// `builtin`, `mcp:<server>`, `openapi:<collection>`.
+    /// `builtin`, `mcp:<server>`, `openapi:<collection>`, `python:<file>`.
     pub source: String,
     pub labels: Vec<String>,
     pub timeout_seconds: u32,

@@ -1,7 +1,5 @@
 //! What a run leaves, as the tool's output: a success, or the error that ended it with its output until then.
 
-use std::time::Duration;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Map, Value, json};
@@ -26,7 +24,7 @@ pub(super) fn answer(
         End::Exception { .. } => Some(1),
         _ => None,
     };
-    let metadata = metadata(outcome);
+    let metadata = outcome.usage_metadata();
     let mut value = output(outcome, exit_code, &metadata)?;
     if let Some(session) = session {
         value["session"] = session::output(session);
@@ -87,20 +85,6 @@ fn output(outcome: &Outcome, exit_code: Option<i32>, metadata: &Map<String, Valu
         "images": images.collect::<Vec<_>>(),
         "usage": metadata,
     }))
-}
-
-/// The run's resource usage, measured by the host.
-fn metadata(outcome: &Outcome) -> Map<String, Value> {
-    let milliseconds = |time: Duration| Value::from(time.as_micros() as f64 / 1_000.0);
-    [
-        ("wall_ms", milliseconds(outcome.usage.wall_time)),
-        ("cpu_ms", milliseconds(outcome.usage.cpu_time)),
-        ("peak_memory_bytes", outcome.usage.peak_memory_bytes.into()),
-        ("output_bytes", outcome.stdout.total.saturating_add(outcome.stderr.total).into()),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into_iter()
-    .collect()
 }
 
 /// Appends a note when the stream was truncated.

@@ -1,0 +1,66 @@
+//! Tools that are Python functions while the service runs: files that the sandbox could not read yet are read later.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Gateway;
+use super::tool_set::ToolSet;
+use crate::config::Config;
+use crate::infra::readiness::Readiness;
+use crate::sandbox::{RunPython, Sandbox};
+use crate::sources::python_tools::{FunctionRunner, PythonTools};
+
+/// How often files are tried that could not be read.
+const READ_AGAIN: Duration = Duration::from_secs(2);
+
+/// The tools of the configured folder. Files that are as `before` are not read again.
+pub(super) async fn read(config: &Config, sandbox: &Arc<Sandbox>, before: &PythonTools) -> Arc<PythonTools> {
+    let run = Arc::clone(sandbox) as Arc<dyn RunPython>;
+    let runner = FunctionRunner::new(sandbox.config(), run);
+    Arc::new(PythonTools::read(&config.python_tools, &runner, before).await)
+}
+
+/// Reports files of which nothing is offered: they degrade the service, but do not stop it.
+pub(super) fn report(readiness: &Readiness, before: &PythonTools, now: &PythonTools) {
+    let problems = now.problems();
+    for component in before.problems().keys().filter(|component| !problems.contains_key(*component)) {
+        match now.has_file(component) {
+            true => readiness.restore(component),
+            false => readiness.forget(component),
+        }
+    }
+    for (component, problem) in problems {
+        readiness.degrade(&component, problem);
+    }
+}
+
+impl Gateway {
+    /// Reads the files that could not be read, until the gateway closes: the interpreter may be set up meanwhile.
+    pub(super) async fn keep_python_tools(&self) {
+        let mut moments = tokio::time::interval(READ_AGAIN);
+        while self.closing.run_until_cancelled(moments.tick()).await.is_some() {
+            if self.python_tools.load().is_waiting() {
+                self.closing.run_until_cancelled(self.read_python_tools()).await;
+            }
+        }
+    }
+
+    async fn read_python_tools(&self) {
+        let (config, before) = (self.config.load_full(), self.python_tools.load_full());
+        let now = read(&config, &self.sandbox, &before).await;
+        let _changing = self.changing.lock().await;
+        // A reload may have read the files meanwhile.
+        if !Arc::ptr_eq(&config, &self.config.load()) || !Arc::ptr_eq(&before, &self.python_tools.load()) {
+            return;
+        }
+        let tools = ToolSet { python: Arc::clone(&now), ..self.tool_set(self.lock.load_full()) };
+        match tools.rebuild(&config, &self.collections.load(), &self.pipeline.registry.snapshot()) {
+            Ok(snapshot) => {
+                self.offer_snapshot(snapshot);
+                report(&self.readiness, &before, &now);
+                self.python_tools.store(now);
+            }
+            Err(problem) => tracing::error!(%problem, "the tools that are Python functions could not be applied"),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Tools that are Python functions: the public ones with annotations in the files of a folder.
+//!
+//! A file is read in the sandbox: it is parsed there, and then executed once to see that it can be; this process reads its
+//! text alone ([`read`]). Each call executes it again in a fresh interpreter, and then its function ([`executor`]).
+
+mod executor;
+mod folder;
+mod read;
+mod runner;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use serde_json::{Map, Value};
+
+pub use self::runner::FunctionRunner;
+
+use self::folder::FileText;
+use self::read::{FileState, PythonFile};
+use crate::config::PythonToolsConfig;
+use crate::tool::{PYTHON_SOURCE, Source, SourceTools, Unavailable};
+
+/// One state of the folder.
+#[derive(Debug, Clone, Default)]
+pub struct PythonTools {
+    /// By name, without `.py`.
+    files: BTreeMap<String, Arc<PythonFile>>,
+    /// Why the folder cannot be read.
+    problem: Option<String>,
+    /// Files that have settings, and are not there.
+    unused_settings: Vec<String>,
+}
+
+/// In `/readyz`: the folder.
+const COMPONENT: &str = "python_tools";
+
+/// Files that are read at the same time. Runs of callers take turns with them.
+const MAX_AT_ONCE: usize = 4;
+
+impl PythonTools {
+    /// Reads the folder of the configuration, and those of its files in the sandbox that differ from `before`.
+    pub async fn read(config: &PythonToolsConfig, runner: &FunctionRunner, before: &Self) -> Self {
+        let Some(directory) = config.directory.clone() else { return Self::default() };
+        let found = match tokio::task::spawn_blocking(move || folder::read(&directory)).await {
+            Ok(Ok(found)) => found,
+            Ok(Err(problem)) => return Self { problem: Some(problem), ..Self::default() },
+            Err(panic) => return Self { problem: Some(panic.to_string()), ..Self::default() },
+        };
+        let unused_settings = config.settings.keys().filter(|file| !found.contains_key(*file)).cloned().collect();
+        let (mut files, mut reading) = (BTreeMap::new(), FuturesUnordered::new());
+        for (name, text) in found {
+            if reading.len() >= MAX_AT_ONCE {
+                files.extend(reading.next().await);
+            }
+            let settings = config.settings.get(&name).cloned().unwrap_or_default();
+            reading.push(before.read_file(name, text, settings, runner));
+        }
+        while let Some(read) = reading.next().await {
+            files.extend([read]);
+        }
+        Self { files, problem: None, unused_settings }
+    }
+
+    /// A file as it is now, which is not read again where it is as it was.
+    async fn read_file(
+        &self,
+        name: String,
+        text: FileText,
+        settings: Map<String, Value>,
+        runner: &FunctionRunner,
+    ) -> (String, Arc<PythonFile>) {
+        let known = self.files.get(&name).filter(|file| file.is_current(&text, &settings));
+        let file = match known {
+            Some(file) => Arc::clone(file),
+            None => Arc::new(PythonFile::read(&name, text, settings, runner).await),
+        };
+        (name, file)
+    }
+
+    /// Whether there are files that the sandbox could not read, and may read later.
+    pub fn is_waiting(&self) -> bool {
+        self.files.values().any(|file| matches!(file.state, FileState::Waiting(_)))
+    }
+
+    /// What does not work as a whole, by its name in `/readyz`: the folder, and files of which nothing is offered.
+    pub fn problems(&self) -> BTreeMap<String, String> {
+        let of_folder = self.problem.iter().map(|problem| (COMPONENT.to_owned(), problem.clone()));
+        let of_files = self.files.iter().filter_map(|(name, file)| Some((source_of(name), file.problem()?.to_owned())));
+        of_folder.chain(of_files).collect()
+    }
+
+    /// For `sekisho check`: each file with its tools, or with all that is wrong with it.
+    pub fn verdicts(&self) -> impl Iterator<Item = (String, Result<String, String>)> {
+        let of_folder = self.problem.iter().map(|problem| (COMPONENT.to_owned(), Err(problem.clone())));
+        of_folder.chain(self.files.iter().map(|(name, file)| (source_of(name), file.verdict())))
+    }
+
+    /// The files that have settings, and are not there.
+    pub fn unused_settings(&self) -> &[String] {
+        &self.unused_settings
+    }
+
+    /// Whether it is the name in `/readyz` of a file that is there.
+    pub fn has_file(&self, component: &str) -> bool {
+        component.strip_prefix(PYTHON_SOURCE).is_some_and(|name| self.files.contains_key(name))
+    }
+
+    /// The names of the files, without `.py`.
+    pub fn files(&self) -> impl Iterator<Item = &String> {
+        self.files.keys()
+    }
+
+    /// As tools name their source.
+    pub fn sources(&self) -> impl Iterator<Item = String> {
+        self.files.keys().map(|name| source_of(name))
+    }
+}
+
+impl Source for PythonTools {
+    fn name(&self) -> &str {
+        "python"
+    }
+
+    fn tools(&self) -> SourceTools {
+        let mut offer = SourceTools::default();
+        for (name, file) in &self.files {
+            let source = source_of(name);
+            match &file.state {
+                FileState::Read { tools, problems } => {
+                    offer.tools.extend(tools.iter().cloned());
+                    let missing = problems.iter().map(|(tool, reason)| Unavailable::new(&source, tool, reason));
+                    offer.unavailable.extend(missing);
+                }
+                FileState::Broken(reason) | FileState::Waiting(reason) => {
+                    offer.unavailable.push(Unavailable::new(&source, format!("{name}__*"), reason));
+                }
+            }
+        }
+        offer
+    }
+}
+
+fn source_of(file: &str) -> String {
+    format!("{PYTHON_SOURCE}{file}")
+}
