@@ -34,7 +34,7 @@ pub use self::entry::{JournalAnswer, JournalQuestion, Past, Reading, RunStart, d
 pub use self::run::{Found, NotRecordedError, RunEnd, RunJournal, TOO_LARGE, TOO_MANY_READINGS};
 
 use self::entry::Part;
-use self::refusal::{damaged, is_running, other_arguments, unavailable, unknown, unusable};
+use self::refusal::{another_call, damaged, is_running, unavailable, unknown, unusable};
 
 /// What is sealed.
 const SEALED_KIND: &str = "journal";
@@ -114,17 +114,19 @@ impl Journals {
         arguments: &Arguments,
         id: &str,
     ) -> Result<(RunJournal, Past), CallError> {
-        let (journals, owner, id, digest) = (Arc::clone(self), Owner::of(call), Arc::from(id), digest(arguments));
+        let (journals, owner, id) = (Arc::clone(self), Owner::of(call), Arc::from(id));
+        let begun = (call.tool.clone(), digest(arguments));
         // In a task: a run that was taken for a client that has left is stopped again, as its journal is dropped.
-        let taken = tokio::spawn(async move { journals.take(owner, id, digest).await });
+        let taken = tokio::spawn(async move { journals.take(owner, id, begun).await });
         taken.await.map_err(CallError::internal)?
     }
 
+    /// `tool` and the digest of `arguments`: of the call that must have begun it.
     async fn take(
         self: &Arc<Self>,
         owner: Owner,
         id: Arc<str>,
-        arguments: String,
+        (tool, arguments): (String, String),
     ) -> Result<(RunJournal, Past), CallError> {
         let Some(running) = Running::of(self, &id) else { return Err(self.why_not_taken(&id, &owner).await) };
         let taken = self.store.take_program_run(&id, owner.of_store(), self.runner(), LOST_AFTER).await;
@@ -138,10 +140,13 @@ impl Journals {
                 return Err(error);
             }
         };
+        let begun_by = serde_json::from_str::<RunContext>(&past.start.context);
         let begun_with = json::parse_as::<Arguments>(past.start.arguments.as_bytes());
-        if !begun_with.is_ok_and(|begun_with| digest(&begun_with) == arguments) {
+        if !begun_by.is_ok_and(|context| context.tool == tool)
+            || !begun_with.is_ok_and(|begun_with| digest(&begun_with) == arguments)
+        {
             self.release(&id, fence).await;
-            return Err(other_arguments());
+            return Err(another_call());
         }
         Ok((RunJournal::resumed(running, owner, arguments, (fence, parts), &past), past))
     }

@@ -91,7 +91,8 @@ impl SessionContext {
 
 impl From<RunContext> for SessionContext {
     fn from(context: RunContext) -> Self {
-        let RunContext { session, request, agent, task, claimed_user, prompt_params, tool_parameters } = context;
+        let RunContext { tool: _, session, request, agent, task, claimed_user, prompt_params, tool_parameters } =
+            context;
         Self {
             session_id: session,
             user_id: claimed_user,

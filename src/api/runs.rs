@@ -14,7 +14,7 @@ use super::parameters::Name;
 use super::reply;
 use super::request::{RequestMeta, SessionContext};
 use crate::core::call::{Arguments, CallContext};
-use crate::core::error::CallError;
+use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
 use crate::infra::store::{ProgramRunState, StoredProgramRun};
 use crate::journals::RecordedCall;
@@ -65,9 +65,20 @@ pub(super) async fn resume(
 ) -> Result<Response, CallError> {
     let asking = asking(&origin, &gateway)?;
     let RecordedCall { arguments, context } = gateway.pipeline.journals.recorded_call(&asking, &id).await?;
-    let mut incoming = origin.call(PYTHON.to_owned(), arguments, context.into(), false, &gateway)?;
+    let mut incoming = origin.call(context.tool.clone(), arguments, context.into(), false, &gateway)?;
+    check_still_runs_code(&gateway, &incoming.call)?;
     incoming.call.resumed_run = Some(id.into());
     Ok(approval_wait::answer(&gateway, &origin, incoming).await)
+}
+
+/// Refuses to resume a run by a tool of another kind, which would run anew: it may have the name of the one that began it.
+fn check_still_runs_code(gateway: &Gateway, call: &CallContext) -> Result<(), CallError> {
+    // One that is gone is refused like any.
+    if gateway.pipeline.registry.find_for(call).map_or(true, |tool| tool.metadata.sandboxed) {
+        return Ok(());
+    }
+    let message = format!("`{}`, which began this run, is another tool now; its run cannot be resumed", call.tool);
+    Err(CallError::new(ErrorCode::ReplayDiverged, message))
 }
 
 /// A call of the same caller, which says whose runs are meant.

@@ -15,7 +15,6 @@ use crate::core::json;
 use crate::infra::store::ApprovalFilter;
 use crate::pipeline::Answered;
 use crate::policy::ApproverInput;
-use crate::sandbox::PYTHON;
 
 /// The role of those who decide.
 pub(crate) const APPROVER: &str = "approver";
@@ -55,7 +54,7 @@ impl Gateway {
             let DecidedCall { call, arguments, changed } = next;
             calls += 1;
             // A file is gone with its call.
-            let may_need = call.tool == PYTHON || self.pipeline.may_need_approval(&call);
+            let may_need = self.pipeline.may_need_approval(&call);
             let may_wait = calls < MAX_CALLS && call.upload.is_none() && may_need;
             let again = may_wait.then(|| CallContext { agent_call: call.agent_call.clone(), ..call.repeated() });
             let answered = self.pipeline.call(call, arguments).await;

@@ -1,4 +1,4 @@
-//! What a call has besides its tool and arguments, and what its program's calls inherit.
+//! What a call has besides its arguments, and what its program's calls inherit.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -8,6 +8,7 @@ use crate::core::call::CallContext;
 /// As the caller sent it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunContext {
+    pub tool: String,
     pub session: Option<String>,
     pub request: Option<String>,
     pub agent: Option<String>,
@@ -20,6 +21,7 @@ pub struct RunContext {
 impl RunContext {
     pub(super) fn of(call: &CallContext) -> Self {
         Self {
+            tool: call.tool.clone(),
             session: call.session.as_ref().map(|session| session.id.to_string()),
             request: call.scopes.request.clone(),
             agent: call.scopes.agent.clone(),

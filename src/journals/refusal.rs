@@ -25,8 +25,8 @@ pub(super) fn unusable(reason: Option<&str>) -> CallError {
     CallError::new(ErrorCode::TooLarge, format!("the run cannot be resumed: {reason}; {RUN_ANEW}"))
 }
 
-pub(super) fn other_arguments() -> CallError {
-    let message = "the run was begun with other arguments than those of this call: send it with the same ones";
+pub(super) fn another_call() -> CallError {
+    let message = "the run was begun by a call of another tool, or with other arguments: send the same call";
     CallError::new(ErrorCode::ReplayDiverged, message)
 }
 

@@ -169,6 +169,9 @@ async fn a_run_waits_for_an_approval_and_only_its_caller_resumes_it() {
     assert_eq!(journals.recorded_call(&call(), &id).await.unwrap().arguments, arguments(1));
     let refused = journals.resume(&call(), &arguments(2), &id).await.unwrap_err();
     assert_eq!(refused.code(), ErrorCode::ReplayDiverged, "other arguments");
+    let of_another = CallContext { tool: "weather__now".to_owned(), ..call() };
+    let refused = journals.resume(&of_another, &arguments(1), &id).await.unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::ReplayDiverged, "another tool");
     let (journal, _) = journals.resume(&call(), &arguments(1), &id).await.unwrap();
     let refused = journals.resume(&call(), &arguments(1), &id).await.unwrap_err();
     assert_eq!(refused.code(), ErrorCode::ConversationLocked, "it runs");

@@ -16,9 +16,9 @@ use crate::policy::{NeedsApproval, Permit};
 use crate::tool::Tool;
 
 impl Pipeline {
-    /// Whether the call may need approval at all: for others nothing is kept to make them again.
+    /// Whether the call may need approval at all, or one that its code makes: for others nothing is kept to make them again.
     pub(crate) fn may_need_approval(&self, call: &CallContext) -> bool {
-        let asks = |tool: &Arc<Tool>| tool.metadata.approval != ApprovalRule::Never;
+        let asks = |tool: &Arc<Tool>| tool.metadata.approval != ApprovalRule::Never || tool.metadata.sandboxed;
         self.policy.asks_approval() || self.registry.find_for(call).as_ref().is_ok_and(asks)
     }
 
