@@ -13,6 +13,7 @@ mod isolation;
 mod load;
 mod profiles;
 mod programs;
+mod python_tools;
 mod resumed_runs;
 mod sessions;
 mod snippets;
