@@ -95,7 +95,7 @@ struct McpOptions {
 enum Command {
     /// Run the gateway.
     Serve(ServeOptions),
-    /// List, describe and search tools.
+    /// List, describe and search tools; write and test tools that are Python functions.
     Tools {
         #[command(subcommand)]
         command: Option<tools::ToolsCommand>,

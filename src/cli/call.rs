@@ -121,7 +121,8 @@ fn show(common: &Common, reply: &Value) -> Exit {
     exit_of(reply)
 }
 
-fn explain(reply: &Value) -> String {
+/// What a reply says of a failure or refusal.
+pub(super) fn explain(reply: &Value) -> String {
     let info = &reply["error_info"];
     let mut lines = vec![format!(
         "{}: {}",

@@ -54,8 +54,8 @@ pub(super) fn run(common: &Common, command: ExplainCommand) -> Exit {
     })
 }
 
-/// Runs with a gateway on a copy of the state: explaining a call writes nothing, and a running gateway has the lock.
-fn with_copied_state(mut config: Config, run: impl AsyncFnOnce(Arc<Gateway>) -> Exit) -> Exit {
+/// Runs with a gateway on a copy of the state: nothing is written to it, and a running gateway has the lock.
+pub(super) fn with_copied_state(mut config: Config, run: impl AsyncFnOnce(Arc<Gateway>) -> Exit) -> Exit {
     match copied_state(&mut config) {
         Ok((_folder, lock)) => super::serve::with_gateway(config, lock, run),
         Err(problem) => {

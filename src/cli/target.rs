@@ -6,6 +6,7 @@ use url::Url;
 use super::call::Identity;
 use super::mcp::McpCommand;
 use super::sandbox::SandboxCommand;
+use super::tools::ToolsCommand;
 use super::{Command, Common};
 
 const SERVER_VARIABLE: &str = "SEKISHO_SERVER";
@@ -58,6 +59,7 @@ fn settle_with(common: &mut Common, command: &Command, variable: Option<&str>) -
 
 fn remote_support(command: &Command) -> RemoteSupport {
     match command {
+        Command::Tools { command: Some(ToolsCommand::New { .. } | ToolsCommand::Test(_)) } => RemoteSupport::Local(""),
         Command::Tools { .. }
         | Command::Call(_)
         | Command::Chat(_)
@@ -142,7 +144,9 @@ mod tests {
         &["skills", "add", "x"],
     ];
 
-    const LOCAL: [&[&str]; 13] = [
+    const LOCAL: [&[&str]; 15] = [
+        &["tools", "new", "x"],
+        &["tools", "test"],
         &["serve"],
         &["console"],
         &["check"],

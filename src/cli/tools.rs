@@ -1,4 +1,7 @@
-//! `sekisho tools`: lists, shows and searches tools.
+//! `sekisho tools`: lists, shows and searches tools, and writes and tests those that are Python functions.
+
+mod new_file;
+mod run_cases;
 
 use clap::Subcommand;
 use serde_json::Value;
@@ -9,8 +12,21 @@ use crate::config::Config;
 use crate::gateway::{self, OfferedTools};
 use crate::registry::{Snapshot, ToolMetadata, ToolSchema, ToolSummary};
 
-#[derive(Debug, Default, Subcommand)]
+#[derive(Debug, Subcommand)]
 pub(super) enum ToolsCommand {
+    #[command(flatten)]
+    Listing(ListingCommand),
+    /// Write an example of tools that are Python functions, with cases that test them.
+    New {
+        /// Of the file, without `.py`: it begins the names of its tools.
+        name: String,
+    },
+    /// Run the cases of Python functions: FILE.cases.yaml beside FILE.py.
+    Test(run_cases::TestCommand),
+}
+
+#[derive(Debug, Default, Subcommand)]
+pub(super) enum ListingCommand {
     /// List all tools.
     #[default]
     List,
@@ -20,7 +36,21 @@ pub(super) enum ToolsCommand {
     Search { query: String },
 }
 
+impl Default for ToolsCommand {
+    fn default() -> Self {
+        Self::Listing(ListingCommand::default())
+    }
+}
+
 pub(super) fn run(common: &Common, command: &ToolsCommand) -> Exit {
+    match command {
+        ToolsCommand::Listing(command) => list(common, command),
+        ToolsCommand::New { name } => with_config(common, |config| new_file::run(&config, name)),
+        ToolsCommand::Test(command) => with_config(common, |config| run_cases::run(common, config, command)),
+    }
+}
+
+fn list(common: &Common, command: &ListingCommand) -> Exit {
     match &common.server {
         Some(server) => Remote::at(server)
             .and_then(|remote| ask(&remote, command))
@@ -53,11 +83,11 @@ pub(super) fn offered_tools(config: &Config) -> Option<OfferedTools> {
     offered.inspect_err(|problem| present::problem(&problem.to_string())).ok()
 }
 
-fn ask(remote: &Remote, command: &ToolsCommand) -> Result<Value, super::client::Unanswered> {
+fn ask(remote: &Remote, command: &ListingCommand) -> Result<Value, super::client::Unanswered> {
     match command {
-        ToolsCommand::List => remote.get(&["tools", "list"], &[("detail", "full")]),
-        ToolsCommand::Search { query } => remote.get(&["tools", "search"], &[("q", query)]),
-        ToolsCommand::Show { name } => {
+        ListingCommand::List => remote.get(&["tools", "list"], &[("detail", "full")]),
+        ListingCommand::Search { query } => remote.get(&["tools", "search"], &[("q", query)]),
+        ListingCommand::Show { name } => {
             let mut shown = remote.get(&["tools", name, "metadata"], &[])?;
             let schema = remote.get(&["tools", name, "schema"], &[])?;
             merge(&mut shown, schema);
@@ -68,19 +98,19 @@ fn ask(remote: &Remote, command: &ToolsCommand) -> Result<Value, super::client::
 
 const MAX_HITS: usize = 10;
 
-fn look_up(snapshot: &Snapshot, command: &ToolsCommand) -> Result<Value, String> {
+fn look_up(snapshot: &Snapshot, command: &ListingCommand) -> Result<Value, String> {
     let outcome = match command {
-        ToolsCommand::List => {
+        ListingCommand::List => {
             let mut all: Vec<_> = snapshot.tools().iter().map(|tool| ToolSummary::of(tool)).collect();
             all.extend(snapshot.quarantined().map(ToolSummary::of_quarantined));
             all.sort_by(|one, other| one.name().cmp(other.name()));
             serde_json::to_value(all)
         }
-        ToolsCommand::Search { query } => {
+        ListingCommand::Search { query } => {
             let hits = snapshot.search(query, MAX_HITS).into_iter();
             serde_json::to_value(hits.map(|(tool, score)| ToolSummary::of(tool).scored(score)).collect::<Vec<_>>())
         }
-        ToolsCommand::Show { name } => {
+        ListingCommand::Show { name } => {
             let tool = snapshot.get(name).ok_or_else(|| snapshot.missing(name).message().to_owned())?;
             serde_json::to_value(ToolMetadata::of(tool)).and_then(|mut shown| {
                 merge(&mut shown, serde_json::to_value(ToolSchema::whole(tool))?);
@@ -97,8 +127,8 @@ fn merge(into: &mut Value, more: Value) {
     }
 }
 
-fn show(common: &Common, command: &ToolsCommand, answer: &Value) -> Exit {
-    if common.json || matches!(command, ToolsCommand::Show { .. }) {
+fn show(common: &Common, command: &ListingCommand, answer: &Value) -> Exit {
+    if common.json || matches!(command, ListingCommand::Show { .. }) {
         return present::json(answer);
     }
     let rows = answer.as_array().map(Vec::as_slice).unwrap_or_default().iter().map(|tool| {
