@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::app::{TestApp, answer};
+use crate::approvals::run_example;
 use crate::cli::{Serving, cache, sekisho, text};
+use crate::slack::slack;
 
 const README: &str = include_str!("../../README.md");
 const AGENTS: &str = include_str!("../../docs/agents.md");
@@ -59,10 +61,10 @@ const PAGES: [(&str, &str); 21] = [
     ("tools.md", TOOLS),
 ];
 
-/// Pages with tests elsewhere: `approvals.rs`, `sandbox/` (code mode), `hooks.rs`, `issuers.rs` and `user_sign_in.rs` (identity), `tests/tidy.rs`
-/// (architecture), `deploy.rs` and `examples.rs` (deployment), `deploy.rs` (security), `src/infra/store/tenant_keys.rs` and
+/// Pages with tests elsewhere: `approvals.rs`, `sandbox/` (code mode), below as a whole (Python functions), `hooks.rs`, `issuers.rs` and
+/// `user_sign_in.rs` (identity), `tests/tidy.rs` (architecture), `deploy.rs` and `examples.rs` (deployment), `deploy.rs` (security), `src/infra/store/tenant_keys.rs` and
 /// `tests/cluster/cells_test.py` (cells).
-const TESTED_ELSEWHERE: [&str; 8] = [
+const TESTED_ELSEWHERE: [&str; 9] = [
     "approvals.md",
     "architecture.md",
     "cells.md",
@@ -70,6 +72,7 @@ const TESTED_ELSEWHERE: [&str; 8] = [
     "deployment.md",
     "hooks.md",
     "identity.md",
+    "python-tools.md",
     "security.md",
 ];
 
@@ -151,6 +154,23 @@ fn every_command_shown_runs() {
         run += 1;
     }
     assert!(run >= 15, "only {run} lines were found");
+}
+
+/// A newcomer's path: a tool is written, called, listed, broken and corrected. Without jq it is not run.
+#[test]
+fn a_tool_of_ones_own_takes_less_than_a_minute() {
+    const PAGE: &str = include_str!("../../docs/python-tools.md");
+    let begun = Instant::now();
+    let Some(printed) = run_example(PAGE, "jq --version && curl --version") else { return };
+    assert!(begun.elapsed() < slack(Duration::from_secs(60)), "{:?}", begun.elapsed());
+    let places = [
+        "true\n",
+        r#"["Whether it feels like frost.",["celsius"]]"#,
+        "weather.py:1: `celsius` has no annotation: write celsius: str",
+        "division by zero (weather.py, line 3)",
+    ];
+    let found: Vec<_> = places.iter().map(|text| printed.find(text)).collect();
+    assert!(found.is_sorted() && found.iter().all(Option::is_some), "{found:?}: {printed}");
 }
 
 /// They build, test and measure the program: too long for a test. `scripts/test` runs them.
