@@ -42,6 +42,20 @@ REHEARSED = [
     ),
 ]
 
+REHEARSED_MODULE = {
+    "code": "from host import tool, tools\n@tool(needs=['x'])\ndef f(x: int = 1) -> dict:\n    return {'x': [x]}",
+    "module": {
+        "call": {
+            "file": "f.py",
+            "function": "f",
+            "arguments": '{"x": 2}',
+            "settings": "{}",
+            "needs": ["x"],
+            "converts": False,
+        }
+    },
+}
+
 # None in a command, which ends with its program and has no tools.
 _session = sys.modules.get("_sekisho_session")
 _module = sys.modules.get("_sekisho_module_run")
@@ -144,12 +158,14 @@ def rehearse(encode):
     main, exit_functions = sys.modules["__main__"], sys.modules.pop("atexit", None)
     show = sys.displayhook
     try:
+        programs = [{"code": code} for module, code in REHEARSED if module is None or module in sys.modules]
         for _ in range(REHEARSALS):
-            for module, code in REHEARSED:
-                if module is None or module in sys.modules:
-                    job = json.dumps({"value": {"code": code, "result_bytes": 1 << 20}}).encode()
-                    _host.call = lambda frame: job
-                    run(encode)
+            for program in [*programs, REHEARSED_MODULE] if _module else programs:
+                job = json.dumps({"value": {"result_bytes": 1 << 20, **program}}).encode()
+                _host.call = lambda frame: job
+                run(encode)
+        if _module:
+            _module.forget()
     finally:
         _host = host
         sys.modules["__main__"] = main

@@ -9,7 +9,7 @@ from _sekisho_module_reader import read
 from _sekisho_module_values import Unacceptable, arguments_of, plain
 from _sekisho_source import compile_module
 from _sekisho_tool_calls import ToolError
-from _sekisho_tools import Tools, identifier_of_attribute
+from _sekisho_tools import Tools, identifier_of_attribute, install
 
 # No name that a program imports begins so.
 PACKAGE = "sekisho_tools."
@@ -26,6 +26,14 @@ def run(source, task):
         return json.dumps([name for name in given["functions"] if not callable(getattr(module, name, None))])
     tools.begin()
     return _called(getattr(module, given["function"]), given)
+
+
+def forget():
+    """After a rehearsal: a program finds nothing of a module."""
+    for name in [name for name in sys.modules if name.startswith(PACKAGE)]:
+        del sys.modules[name]
+    _sekisho_errors.program = _sekisho_errors.NAME
+    install()
 
 
 def tool(function=None, **_options):

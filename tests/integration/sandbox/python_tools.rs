@@ -345,3 +345,34 @@ async fn the_check_and_the_list_name_what_is_broken() {
     let called = run(&["call", "weather__now", r#"{"city": "Bern"}"#]);
     assert_eq!(called.status.code(), Some(0), "{}", text(&called));
 }
+
+#[test]
+fn an_example_is_written_and_its_cases_run() {
+    let directory = TempDir::new().unwrap();
+    let run = |arguments: &[&str]| sekisho(&directory).args(arguments).output().unwrap();
+    let written = run(&["tools", "new", "weather"]);
+    assert_eq!(written.status.code(), Some(0), "{}", text(&written));
+    assert!(text(&written).contains("tools/weather.py") && text(&written).contains("python_tools: {directory: tools}"));
+    assert_eq!(run(&["tools", "new", "weather"]).status.code(), Some(1), "nothing is replaced");
+    assert_eq!(run(&["tools", "new", "a-b"]).status.code(), Some(2));
+    assert_eq!(run(&["tools", "test"]).status.code(), Some(4), "no folder is configured");
+
+    fs::write(directory.path().join("sekisho.yaml"), "python_tools: {directory: tools}\n").unwrap();
+    let test =
+        |arguments: &[&str]| run(&[&["--config", "sekisho.yaml", "--json", "tools", "test"], arguments].concat());
+    let tested = test(&["weather"]);
+    assert_eq!(tested.status.code(), Some(0), "{}", text(&tested));
+    let cases: Vec<Value> = serde_json::from_slice(&tested.stdout).unwrap();
+    assert!(cases.len() == 4 && cases.iter().all(|case| case["ok"] == true), "{cases:?}");
+    assert!(cases[0]["wall_ms"].as_f64().unwrap() > 0.0 && cases[0]["peak_memory_bytes"].as_u64().unwrap() > 0);
+
+    let wrong = "- {name: wrong, tool: convert, arguments: {degrees: 32}, output: 1}\n\
+                 - {name: slow, tool: convert, arguments: {degrees: 32}, max_seconds: 0.0000001}\n";
+    fs::write(directory.path().join("tools/weather.cases.yaml"), wrong).unwrap();
+    let tested = test(&[]);
+    let cases: Vec<Value> = serde_json::from_slice(&tested.stdout).unwrap();
+    assert_eq!((tested.status.code(), cases.len()), (Some(1), 2), "{cases:?}");
+    assert!(cases[0]["problem"].as_str().unwrap().contains("and not 1"), "{cases:?}");
+    assert!(cases[1]["problem"].as_str().unwrap().contains("should take"), "{cases:?}");
+    assert_eq!(test(&["other"]).status.code(), Some(1), "no such file");
+}
