@@ -23,7 +23,8 @@
 //! A program may call tools while it runs ([`code_mode`]): its worker passes each call on to the gateway, and suspends the
 //! program until the answer is here.
 //!
-//! A call may name a session, whose interpreter lives on after it ([`sessions`]).
+//! A call may name a session, whose interpreter lives on after it ([`sessions`]). A job may have a module of functions that are
+//! tools in place of a program: they are found, or one of them is called ([`protocol::ModuleTask`]).
 //!
 //! The gateway side loads no WebAssembly: it counts runs, queues them and exchanges frames ([`protocol`]).
 

@@ -53,14 +53,16 @@ impl PythonTools {
         let unused_settings = config.settings.keys().filter(|file| !found.contains_key(*file)).cloned().collect();
         let (mut files, mut reading) = (BTreeMap::new(), FuturesUnordered::new());
         for (name, text) in found {
-            if reading.len() >= MAX_AT_ONCE {
-                files.extend(reading.next().await);
-            }
             let settings = config.settings.get(&name).cloned().unwrap_or_default();
             reading.push(before.read_file(name, text, settings, runner));
+            if reading.len() >= MAX_AT_ONCE
+                && let Some((name, file)) = reading.next().await
+            {
+                files.insert(name, file);
+            }
         }
-        while let Some(read) = reading.next().await {
-            files.extend([read]);
+        while let Some((name, file)) = reading.next().await {
+            files.insert(name, file);
         }
         Self { files, problem: None, unused_settings }
     }

@@ -270,6 +270,24 @@ fn hostile_bytes_as_the_input_of_a_program() {
     });
 }
 
+#[test]
+fn a_function_has_the_tools_that_it_needs_and_no_others() {
+    let (pipeline, outer) = (Refusing::new(), outer());
+    let run = ProgramRun::without_journal(Some(Arc::clone(&pipeline) as Arc<dyn ToolPipeline>), &outer);
+    let run = ProgramRun { scope: outer.nested_scope.needing(&["add".to_owned()]), ..run };
+    let tools = ProgramTools::new(run, &outer, "code", 9, Deadline::after(Duration::from_secs(9))).unwrap();
+    for (name, is_needed) in [("add", true), ("c-d", false), ("hang", false)] {
+        let (is_ok, described) = ask(&tools, ToolQuestion::Describe(name.into())).unwrap();
+        assert_eq!(is_ok, is_needed, "{name}: {described}");
+    }
+    let (_, found) = ask(&tools, ToolQuestion::Search { query: "adds".into(), limit: 9 }).unwrap();
+    assert_eq!((found.as_array().unwrap().len(), &found[0]["name"]), (1, &json!("add")));
+    call(&tools, 0, "add", "{}");
+    let made = pipeline.made.lock();
+    // The pipeline finds no other tool for the call, nor for those of the code that it runs.
+    assert!(made[0].0.nested_scope.admits("add") && !made[0].0.nested_scope.admits("c-d"));
+}
+
 /// The journals of a gateway, and a run that the caller begins in them.
 async fn journals() -> (tempfile::TempDir, Arc<Journals>) {
     let state = tempfile::tempdir().unwrap();
