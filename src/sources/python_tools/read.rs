@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rust_decimal::Decimal;
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
 
 use super::executor::FunctionExecutor;
 use super::folder::FileText;
@@ -114,6 +115,11 @@ impl PythonFile {
             FileState::Broken(reason) | FileState::Waiting(reason) => Err(reason.clone()),
         }
     }
+}
+
+/// Approvals are for a version of a tool: with other code it is another one.
+fn version_of(code: &str) -> String {
+    format!("1.0.0+{}", hex::encode(&Sha256::digest(code)[..8]))
 }
 
 /// A file that is being read.
@@ -227,6 +233,7 @@ impl Reading<'_> {
         let alone = Effects { read_only: true, destructive: Some(false), open_world: false };
         let metadata = Metadata {
             name,
+            version: version_of(self.code),
             description: tool.description,
             category: "python".into(),
             author: self.file.clone(),

@@ -140,6 +140,7 @@ async fn a_function_is_a_tool_with_what_its_decorator_says() {
     assert_eq!((metadata.cost_per_use, metadata.idempotent, metadata.effects), (Decimal::new(1, 3), false, None));
     assert!(later.metadata.idempotent && later.metadata.effects.unwrap().read_only);
     assert!(later.executor.sandboxed() && later.executor.marks_sent());
+    assert!(metadata.version.starts_with("1.0.0+") && metadata.version == later.metadata.version, "by the file's text");
     assert!(tools.problems().is_empty() && offer.unavailable.is_empty());
     let verdicts: Vec<_> = tools.verdicts().collect();
     assert_eq!(verdicts, [("python:weather".to_owned(), Ok("weather__current, weather__later".to_owned()))]);
