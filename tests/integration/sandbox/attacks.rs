@@ -6,6 +6,7 @@ use futures_util::stream::{self, StreamExt};
 use reqwest::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use super::{PythonApp, status_of, workers};
 
@@ -131,4 +132,45 @@ async fn hostile_programs_sixteen_at_a_time_end_as_listed() {
     assert_clean(&app).await;
     let left = memory_of_workers();
     assert!(left < 400 << 10, "the workers keep {left} KiB");
+}
+
+/// The same programs as the bodies of functions that are tools. Their files are executed when they are read, their functions not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes, and wants a quiet machine"]
+async fn hostile_programs_as_python_functions_are_stopped_too() {
+    const SECONDS: u64 = 3;
+    let (directory, attacks) = (TempDir::new().unwrap(), attacks());
+    let tools = directory.path().join("tools");
+    std::fs::create_dir(&tools).unwrap();
+    for (at, attack) in attacks.iter().enumerate() {
+        let code = Value::from(attack.code.replace("/ro/", "/input/").replace("/rw/", "/output/"));
+        let source = format!(
+            "from host import tool\nCODE = {code}\n\n@tool(timeout_seconds={SECONDS})\ndef run() -> object:\n    \
+             exec(CODE, {{'__name__': '__main__'}})\n"
+        );
+        std::fs::write(tools.join(format!("attack{at}.py")), source).unwrap();
+    }
+    let overrides = "tools: {overrides: {python_executor: {rate_limit: 1000000}}}\nsandbox: {memory_limit_mb: 256}";
+    let yaml = format!("python_tools: {{directory: '{}'}}\n{overrides}\n", tools.display());
+    let app = PythonApp::in_directory(directory, &yaml).await;
+    let mut wrong = Vec::new();
+    for (at, attack) in attacks.iter().enumerate() {
+        let begun = Instant::now();
+        let (status, reply) = app.app.call(&format!("attack{at}__run"), json!({})).await;
+        let (took, ended, text) = (begun.elapsed(), ended(status, &reply), reply.to_string());
+        // A function that ends its interpreter has failed; what the others lack are the files of the list.
+        let is_expected = match (&attack.ends, &ended) {
+            (Ends::Timeout, ended) => *ended == Some(Ends::Timeout),
+            (_, ended) => ended.as_ref().is_some_and(|ended| *ended != Ends::Timeout),
+        };
+        let leaks = host_texts().iter().any(|host| text.contains(host.as_str()));
+        if !is_expected || leaks || took > Duration::from_secs(SECONDS) + GRACE {
+            let shown: String = text.chars().take(600).collect();
+            wrong.push(format!("{}: {ended:?} after {took:?}, {leaks}: {shown}", attack.name));
+        }
+        assert_clean(&app).await;
+    }
+    assert!(wrong.is_empty(), "{} end otherwise:\n{}", wrong.len(), wrong.join("\n"));
+    app.idle().await;
+    assert_eq!(app.metric("workers_lost_total").await, 0.0, "no worker had to be replaced");
 }
