@@ -3,6 +3,7 @@
 //!
 //! There are no links of any kind, so a path cannot be redirected, and `..` cannot leave the root.
 
+mod image;
 mod session;
 mod sparse;
 mod tree;
@@ -11,6 +12,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+pub(super) use self::image::{DataFiles, FilesImage, RestoringFiles};
 
 #[cfg(test)]
 use self::sparse::CHUNK_BYTES;
@@ -55,7 +59,7 @@ pub struct Quota {
 }
 
 /// Identifies one file or folder of a file system; never reused for another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeId(u64);
 
 /// The root, `/`.

@@ -16,8 +16,8 @@ use super::python;
 const FINISH: &str = include_str!("prepare/finish.py");
 
 /// Version of the guest's folder layout ([`Mounts`](super::mounts::Mounts)), whose descriptors are part of a
-/// snapshot, and of the way the host arranges the guest's heap ([`Heap`]).
-const LAYOUT: u64 = 2;
+/// snapshot, of the way the host arranges the guest's heap ([`Heap`]), and of what a snapshot exports and has read.
+const LAYOUT: u64 = 3;
 
 /// One `wasm-interpreters/<name>/interpreter.toml`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use memmap2::Mmap;
 
-use super::files::{FileError, Files, FrozenFiles, NodeId, Quota, ROOT};
+use super::files::{DataFiles, FileError, Files, FilesImage, FrozenFiles, NodeId, Quota, ROOT, RestoringFiles};
 use super::owner_only_files;
 use super::prepare::Mount;
+use super::protocol::DamagedImageError;
 
 /// The interpreter's files, opened once for all guests of a process.
 #[derive(Debug)]
@@ -74,11 +75,25 @@ impl Mounts {
         files.place_folder("/output", false)?;
         Ok((files, self.folders.clone()))
     }
+
+    /// A file system as an image has it, with the same mounts.
+    ///
+    /// # Errors
+    /// The image is of other mounts, or damaged.
+    pub(super) fn restore(
+        &self,
+        image: FilesImage,
+        data_files: &DataFiles,
+    ) -> Result<RestoringFiles, DamagedImageError> {
+        self.common.restore(image, data_files)
+    }
 }
 
+/// In the order of their names: images of sessions name files by their numbers.
 fn read_folder(files: &mut Files, host: &Path, inside: &str) -> io::Result<()> {
-    for entry in fs::read_dir(host)? {
-        let entry = entry?;
+    let mut entries = fs::read_dir(host)?.collect::<io::Result<Vec<_>>>()?;
+    entries.sort_unstable_by_key(fs::DirEntry::file_name);
+    for entry in entries {
         let path = format!("{inside}/{}", entry.file_name().to_string_lossy());
         if entry.file_type()?.is_dir() {
             read_folder(files, &entry.path(), &path)?;

@@ -7,6 +7,7 @@ mod fetch;
 mod heap;
 mod progress;
 mod snapshot;
+mod snapshot_files;
 #[cfg(test)]
 mod tests;
 mod unpack;
@@ -14,7 +15,6 @@ mod unpack;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use wasmtime::Engine;
 pub use self::error::PrepareError;
 use self::error::doing;
 pub use self::progress::Progress;
-use self::snapshot::Snapshots;
+use self::snapshot_files::SNAPSHOT_SUMS;
 use super::compiled::CompiledFolder;
 use super::engine::fingerprint;
 use super::interpreter::{Digest, Kind, Manifest, Profile, SourcePackage};
@@ -80,6 +80,9 @@ pub struct Mount {
 pub struct PreparedProfile {
     pub name: String,
     pub compiled: PathBuf,
+    /// A SHA-256 sum of what instances begin with; `None` where more than memory and globals would have to be known of them,
+    /// so that no session can be written down.
+    pub snapshot: Option<String>,
 }
 
 /// The default folder of interpreters: `$XDG_CACHE_HOME/sekisho/interpreters`, otherwise
@@ -96,7 +99,8 @@ impl Interpreters {
     /// # Errors
     /// When it cannot be created, or is open to other users.
     pub fn open(path: &Path, engine: &Engine) -> Result<Self, PrepareError> {
-        for folder in [path.to_owned(), path.join("files"), path.join("archives"), path.join("snapshots")] {
+        let inner = ["files", "archives", "snapshots", SNAPSHOT_SUMS].map(|name| path.join(name));
+        for folder in [path.to_owned()].into_iter().chain(inner) {
             owner_only_files::make_folder(&folder).map_err(doing("make the folder", &folder))?;
         }
         let compiled = path.join("compiled");
@@ -169,8 +173,12 @@ impl Interpreters {
         let mut profiles = Vec::new();
         let mut missing = None;
         for profile in &manifest.profiles {
-            match self.compiled.find(&manifest.sum_of_profile(profile)) {
-                Ok(compiled) => profiles.push(PreparedProfile { name: profile.name.clone(), compiled }),
+            let sum = manifest.sum_of_profile(profile);
+            match self.compiled.find(&sum) {
+                Ok(compiled) => {
+                    let snapshot = self.snapshot_sum(&sum);
+                    profiles.push(PreparedProfile { name: profile.name.clone(), compiled, snapshot });
+                }
                 Err(error) if profiles.is_empty() => return Err(error),
                 Err(error) => {
                     missing = Some(error);
@@ -274,34 +282,6 @@ impl Interpreters {
         Ok(())
     }
 
-    /// The module is instrumented once for all profiles, which takes a minute and 2 GB. A snapshot is kept until it is
-    /// compiled, so that an interrupted preparation need not take it again.
-    fn take_snapshot<'m>(
-        &self,
-        manifest: &Manifest,
-        profile: &Profile,
-        (module, guest): (&'m [u8], &'m Prepared),
-        snapshots: &mut Option<Snapshots<'m>>,
-        progress: &Progress,
-    ) -> Result<(), PrepareError> {
-        let broken = |reason| PrepareError::Compile { profile: profile.name.clone(), reason };
-        let snapshots = match snapshots {
-            Some(snapshots) => snapshots,
-            None => {
-                let step = progress.step(&format!("compiling {} for snapshots", manifest.name), None);
-                let made = Snapshots::new(module, guest, manifest.heap.as_ref()).map_err(broken)?;
-                step.done();
-                snapshots.insert(made)
-            }
-        };
-        let step = progress.step(&format!("taking the snapshot {} {}", manifest.name, profile.name), None);
-        let taken = snapshots.take(manifest.turns_of(profile)).map_err(broken)?;
-        let path = self.snapshot_path(&manifest.sum_of_profile(profile));
-        owner_only_files::write(&path, |file| file.write_all(&taken)).map_err(doing("write", &path))?;
-        step.done();
-        Ok(())
-    }
-
     fn as_prepared(&self, manifest: &Manifest, profiles: Vec<PreparedProfile>) -> Prepared {
         Prepared {
             kind: manifest.kind,
@@ -331,11 +311,6 @@ impl Interpreters {
 
     fn file_path(&self, digest: &Digest) -> PathBuf {
         self.path.join("files").join(digest.as_str())
-    }
-
-    /// Name of a snapshot that is not compiled yet.
-    fn snapshot_path(&self, sum: &str) -> PathBuf {
-        self.path.join("snapshots").join(sum)
     }
 
     fn archive_path(&self, digest: &Digest) -> PathBuf {

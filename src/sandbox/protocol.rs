@@ -1,6 +1,7 @@
 //! The messages between gateway and worker: length-prefixed frames over a socket pair, which is the worker's standard
 //! input. Neither side trusts the other's lengths.
 
+mod image;
 mod module;
 mod session;
 mod tools;
@@ -14,6 +15,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
+pub(super) use self::image::{DamagedImageError, PART_BYTES, Pieces};
+pub use self::image::{ImageCursor, RequestId, SessionReply, SessionRequest};
 pub use self::module::{FunctionCall, ModuleTask};
 pub use self::session::{JobSession, SessionEntry, SessionId};
 pub use self::tools::{
@@ -40,8 +43,10 @@ pub enum ToWorker {
     Continue(JobId),
     /// The reply to a [`FromWorker::Ask`] of the job.
     Answer(JobId, Box<ToolReply>),
-    /// Ends a session between its calls; without a reply, also where there is none.
+    /// Ends a session between its calls, or gives up what is restored of it; without a reply, also where there is none.
     EndSession(SessionId),
+    /// The reply is a [`FromWorker::Session`].
+    Session(RequestId, Box<SessionRequest>),
 }
 
 /// From a worker to the gateway.
@@ -59,6 +64,8 @@ pub enum FromWorker {
     Waking(JobId),
     /// The job's program asks something of tools.
     Ask(JobId, Box<ToolRequest>),
+    /// The reply to a [`ToWorker::Session`].
+    Session(RequestId, Box<SessionReply>),
 }
 
 /// What a worker needs before it is hardened.

@@ -4,12 +4,19 @@
 use std::collections::VecDeque;
 
 use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
 
 use super::protocol::{ReadSoFar, ReadStanding};
 use crate::journals::{MAX_JOURNAL_BYTES, Reading};
 
 /// Readings of clocks that are recorded.
 pub const MAX_CLOCK_READINGS: u32 = 10_000;
+
+/// What a simulated clock shows first, in nanoseconds since 1970: the year 2026. Each reading is as much later.
+const SIMULATED_START: u64 = 1_767_225_600_000_000_000;
+const SIMULATED_STEP: u64 = 1_000_000;
+/// Of a digest.
+const SIMULATED_BYTES: usize = 32;
 
 /// Of one run, from the start of its instance on. By default it records.
 #[derive(Debug, Default)]
@@ -30,6 +37,8 @@ struct State {
     last_elapsed: u64,
     /// By how much that clock was ahead of the one of this run, when the program had read all again.
     ahead: Option<u64>,
+    /// Of a simulation: how often something was read.
+    simulated: Option<u64>,
 }
 
 impl Tape {
@@ -39,6 +48,12 @@ impl Tape {
         let random_bytes = past.iter().filter(|reading| !reading.is_of_clock()).map(Reading::bytes).sum();
         let clock_readings = u32::try_from(clock_readings).unwrap_or(u32::MAX);
         Self(Mutex::new(State { past: past.into(), clock_readings, random_bytes, ..State::default() }))
+    }
+
+    /// Of a snapshot, for which clocks and random bytes are simulated: so each machine prepares the same one, and sessions of
+    /// one can go on at another. A program gets random bytes of its own, whatever the snapshot has.
+    pub fn simulated() -> Self {
+        Self(Mutex::new(State { simulated: Some(0), ..State::default() }))
     }
 
     /// Records nothing: no journal has what the program reads.
@@ -54,6 +69,9 @@ impl Tape {
     /// The time, which is `now` if the program has not read it before.
     pub fn real(&self, now: u64) -> u64 {
         let mut state = self.0.lock();
+        if let Some(readings) = state.simulate() {
+            return SIMULATED_START + readings * SIMULATED_STEP;
+        }
         match state.past.pop_front() {
             Some(Reading::Real(then)) => return then,
             Some(_) => state.diverge(),
@@ -66,6 +84,9 @@ impl Tape {
     /// The clock that only goes forward, also from one process to another.
     pub fn elapsed(&self, now: u64) -> u64 {
         let mut state = self.0.lock();
+        if let Some(readings) = state.simulate() {
+            return readings * SIMULATED_STEP;
+        }
         match state.past.pop_front() {
             Some(Reading::Elapsed(then)) => {
                 state.last_elapsed = then;
@@ -87,6 +108,13 @@ impl Tape {
     /// Those of `fill`.
     pub fn random<E>(&self, room: &mut [u8], fill: impl FnOnce(&mut [u8]) -> Result<(), E>) -> Result<(), E> {
         let mut state = self.0.lock();
+        if let Some(readings) = state.simulate() {
+            for (number, part) in room.chunks_mut(SIMULATED_BYTES).enumerate() {
+                let digest = Sha256::new().chain_update(readings.to_le_bytes()).chain_update(number.to_le_bytes());
+                part.copy_from_slice(&digest.finalize()[..part.len()]);
+            }
+            return Ok(());
+        }
         match state.past.pop_front() {
             Some(Reading::Random(then)) if then.len() == room.len() => {
                 room.copy_from_slice(&then);
@@ -135,6 +163,13 @@ impl Tape {
 }
 
 impl State {
+    /// The number of a reading that is simulated.
+    fn simulate(&mut self) -> Option<u64> {
+        let readings = self.simulated.as_mut()?;
+        *readings += 1;
+        Some(*readings)
+    }
+
     fn record_clock(&mut self, reading: Reading) {
         if self.end.is_some() {
             return;
@@ -280,6 +315,14 @@ mod tests {
         assert_eq!(more.take().standing, ReadStanding::TooManyBytes);
         tape.real(1);
         assert_eq!(tape.take().standing, ReadStanding::TooManyReadings);
+    }
+
+    #[test]
+    fn what_a_snapshot_reads_is_the_same_each_time() {
+        let steps = [Step::Real, Step::Random(70), Step::Elapsed, Step::Random(70), Step::Elapsed];
+        let seen = run(&Tape::simulated(), &steps, 1_000);
+        assert_eq!(run(&Tape::simulated(), &steps, 5_000), seen);
+        assert!(seen[1] != seen[3] && seen[1][..32] != seen[1][32..64] && seen[2] < seen[4], "{seen:?}");
     }
 
     #[test]

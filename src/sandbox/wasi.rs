@@ -21,6 +21,7 @@ use poll::Poll;
 use streams::{Input, Output};
 
 pub use errno::Errno;
+pub(super) use image::{RestoringSystem, SystemImage};
 pub use memory::GuestMemory;
 pub use sleep::Sleeper;
 
@@ -28,6 +29,7 @@ mod clocks;
 mod descriptors;
 mod errno;
 mod handles;
+mod image;
 mod memory;
 mod paths;
 mod poll;

@@ -8,6 +8,7 @@ mod fibers;
 pub mod guest;
 pub(crate) mod hardening;
 pub mod host_call;
+mod images;
 mod profile;
 mod ticker;
 
@@ -23,7 +24,7 @@ use tokio::runtime::Builder;
 use tokio::sync::{Notify, mpsc};
 
 use self::fibers::{Fibers, Run};
-use self::guest::{Remains, SessionGuest, Teardown};
+use self::guest::{Remains, RestoringGuest, SessionGuest, Teardown};
 use self::host_call::ToolLink;
 use self::profile::Profile;
 use self::ticker::Ticker;
@@ -115,6 +116,8 @@ struct Worker {
     teardown: Option<Teardown>,
     /// Between their calls.
     sessions: HashMap<SessionId, Box<SessionGuest>>,
+    /// Those that wait for parts of their images.
+    restoring: HashMap<SessionId, Box<RestoringGuest>>,
 }
 
 /// What becomes of a job that is received.
@@ -145,6 +148,7 @@ impl Worker {
             to_gateway,
             teardown: None,
             sessions: HashMap::new(),
+            restoring: HashMap::new(),
         };
         // The first instance of a process makes system calls that are forbidden after hardening.
         while worker.make_one_ready().await? {}
@@ -203,7 +207,14 @@ impl Worker {
                 if let Some(guest) = self.sessions.remove(&id) {
                     self.teardown = Some(guest.end());
                 }
+                if let Some(guest) = self.restoring.remove(&id) {
+                    self.teardown = Some(guest.end());
+                }
                 Ok(())
+            }
+            ToWorker::Session(id, request) => {
+                let reply = self.answer_about_session(*request).await;
+                self.send(&FromWorker::Session(id, Box::new(reply)))
             }
             ToWorker::Load(_) => Err(WorkerError::NothingToLoad),
         }

@@ -77,7 +77,7 @@ fn prepared<'t>(files: &TempDir, kind: Kind, texts: impl IntoIterator<Item = (&'
     let folder = CompiledFolder::open(&files.path().join("compiled"), &fingerprint(&engine)).unwrap();
     let profiles = texts.into_iter().map(|(name, text)| {
         let compiled = engine.precompile_module(&wat::parse_str(text).unwrap()).unwrap();
-        PreparedProfile { name: name.to_owned(), compiled: folder.store(name, &compiled).unwrap() }
+        PreparedProfile { name: name.to_owned(), compiled: folder.store(name, &compiled).unwrap(), snapshot: None }
     });
     let profiles = profiles.collect();
     let arguments = vec!["python".to_owned()];

@@ -13,6 +13,11 @@ pub(super) struct Sparse {
 }
 
 impl Sparse {
+    /// A hole.
+    pub(super) fn of_length(length: u64) -> Self {
+        Self { length, chunks: BTreeMap::new() }
+    }
+
     /// Bytes of memory it uses.
     pub(super) fn stored_bytes(&self) -> u64 {
         (self.chunks.len() * CHUNK_BYTES) as u64
@@ -66,6 +71,16 @@ impl Sparse {
             kept.iter_mut().skip(within).for_each(|byte| *byte = 0);
             self.chunks.insert(number, kept);
         }
+    }
+
+    /// The stored chunks from this number on.
+    pub(super) fn chunks_from(&self, number: u64) -> impl Iterator<Item = (u64, &[u8; CHUNK_BYTES])> {
+        self.chunks.range(number..).map(|(number, chunk)| (*number, &**chunk))
+    }
+
+    /// Stores a chunk of a file whose length is set already.
+    pub(super) fn put_chunk(&mut self, number: u64, chunk: [u8; CHUNK_BYTES]) {
+        self.chunks.insert(number, Box::new(chunk));
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Display;
+use std::sync::Arc;
 
 use tokio::runtime::{Builder, Runtime};
 use wasmtime::{Caller, Instance, Linker, Module, Store, Val};
@@ -12,6 +13,7 @@ use crate::sandbox::engine::quick_engine;
 use crate::sandbox::files::Quota;
 use crate::sandbox::interpreter::Heap;
 use crate::sandbox::mounts::Mounts;
+use crate::sandbox::tape::Tape;
 use crate::sandbox::wasi::{self, Limits, Start, Wasi};
 
 /// The bits of `turn`'s result that contain the status; the rest are flags.
@@ -89,8 +91,18 @@ impl<'a> Snapshots<'a> {
             folders,
             ..Start::default()
         };
-        Wasi::new(files, start, LIMITS).map_err(whole)
+        let wasi = Wasi::new(files, start, LIMITS).map_err(whole)?;
+        Ok(wasi.reading(&Arc::new(Tape::simulated())))
     }
+}
+
+/// A snapshot whose mutable globals are exported too, so that the state of its instances is known from outside.
+///
+/// # Errors
+/// It has state that is neither in its memory nor in such a global: it writes to a table, drops a segment, or a global refers to
+/// an object of the host.
+pub(super) fn with_exported_state(snapshot: &[u8]) -> Result<Vec<u8>, String> {
+    Wizer::new().instrument(snapshot).map(|(_, exported)| exported).map_err(whole)
 }
 
 /// What a snapshot reads of an instance. wasmtime-wizer has the same in its feature `wasmtime`, which turns on wasmtime's

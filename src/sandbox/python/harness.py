@@ -86,6 +86,9 @@ def run(encode):
     if _session is None or not _session.has_begun():
         reseed()
     job = _call_host({"op": "job"})["value"]
+    # A copy of a session would otherwise have the numbers of the other.
+    if job.get("reseed"):
+        reseed()
     if job.get("module"):
         _run_module(job)
     elif job.get("session") == "inspect":

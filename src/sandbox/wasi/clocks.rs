@@ -1,5 +1,6 @@
 use std::time::{Duration, SystemTime};
 
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::errno::Errno;
@@ -18,22 +19,43 @@ const THREAD: u32 = 3;
 pub(super) struct Clocks {
     /// Monotonic time counts from the run's start, so that it reveals nothing about the machine.
     start: Instant,
+    /// What it had counted before, in another process.
+    before: Duration,
     /// Files have no times of their own: all show this one.
     pub(super) start_nanoseconds: u64,
 }
 
+/// Clocks in the image of a session: its monotonic time stands still meanwhile, and never goes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::sandbox) struct StoppedClocks {
+    elapsed: Duration,
+    start_nanoseconds: u64,
+}
+
 impl Clocks {
     pub(super) fn new() -> Self {
-        Self { start: Instant::now(), start_nanoseconds: in_ticks(since_1970()) }
+        Self { start: Instant::now(), before: Duration::ZERO, start_nanoseconds: in_ticks(since_1970()) }
+    }
+
+    pub(super) fn stopped(&self) -> StoppedClocks {
+        StoppedClocks { elapsed: self.elapsed(), start_nanoseconds: self.start_nanoseconds }
+    }
+
+    pub(super) fn going_on(StoppedClocks { elapsed, start_nanoseconds }: StoppedClocks) -> Self {
+        Self { start: Instant::now(), before: elapsed, start_nanoseconds }
     }
 
     /// Nanoseconds. Process time is reported as elapsed time, its upper bound.
     pub(super) fn now(&self, clock: u32) -> Result<u64, Errno> {
         match clock {
             REAL => Ok(in_ticks(since_1970())),
-            MONOTONIC | PROCESS | THREAD => Ok(in_ticks(self.start.elapsed())),
+            MONOTONIC | PROCESS | THREAD => Ok(in_ticks(self.elapsed())),
             _ => Err(Errno::Invalid),
         }
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.before.saturating_add(self.start.elapsed())
     }
 }
 

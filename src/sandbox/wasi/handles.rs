@@ -1,10 +1,12 @@
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::errno::Errno;
 use crate::sandbox::files::NodeId;
 
 /// What a descriptor of the guest refers to.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Handle {
     Input,
     Output,
@@ -17,7 +19,7 @@ pub(super) enum Handle {
     File(OpenFile),
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct OpenFile {
     pub(super) node: NodeId,
     pub(super) position: u64,
@@ -36,8 +38,8 @@ impl Handle {
     }
 }
 
-/// The guest's descriptors: the lowest free number is used next, as POSIX requires.
-#[derive(Debug)]
+/// The guest's descriptors: the lowest free number is used next, as POSIX requires. In images of sessions too.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Handles {
     slots: Vec<Option<Handle>>,
     most: usize,

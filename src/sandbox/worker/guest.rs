@@ -6,6 +6,7 @@
 //! the trap. The guest's own report counts only where the host observed nothing else.
 
 mod end;
+mod image;
 mod memory;
 mod output;
 mod pooled_memory;
@@ -23,6 +24,7 @@ use tokio::sync::oneshot;
 use wasmtime::{Caller, Engine, Extern, Instance, InstancePre, Linker, Memory, Module, Store};
 
 use self::end::{Stopped, end_of};
+pub(super) use self::image::{ImagePart, RestoringGuest, StateImage};
 use self::memory::MemoryLimit;
 use self::output::output_files;
 use self::pooled_memory::{PooledMemory, Pristine};
@@ -32,7 +34,6 @@ pub(super) use self::written_pages::PAGEMAP_SCAN;
 use super::host_call;
 use super::host_call::{HostCall, Spent};
 use crate::core::call::OpenTime;
-use crate::sandbox::engine::can_scan_pages;
 use crate::sandbox::protocol::{End, Outcome, SessionId, Usage};
 use crate::sandbox::tape::Tape;
 use crate::sandbox::wasi;
@@ -56,8 +57,9 @@ pub enum Entry {
 pub struct Template {
     linked: InstancePre<State>,
     entry: Entry,
-    /// Where memories are kept between instances.
-    pristine: Option<Arc<Pristine>>,
+    pristine: Arc<Pristine>,
+    /// The exports that are all of an instance's state beside its memory; `None` where there may be more.
+    globals: Option<Vec<String>>,
 }
 
 impl fmt::Debug for Template {
@@ -160,8 +162,8 @@ impl Template {
             })
         })?;
         let linked = linker.instantiate_pre(module)?;
-        let pristine = if can_scan_pages() { Some(Arc::new(Pristine::of(&linked).await?)) } else { None };
-        Ok(Self { linked, entry, pristine })
+        let pristine = Arc::new(Pristine::of(&linked).await?);
+        Ok(Self { linked, entry, pristine, globals: image::globals_of(module) })
     }
 
     /// A new instance that waits for its program.
@@ -182,14 +184,7 @@ impl Template {
         let (hand_in, handed_in) = oneshot::channel();
         let waiting = Some(AwaitingJob { reached, program: handed_in });
         let state = State { wasi: Wasi::default().reading(&tape), waiting, ..State::default() };
-        let mut store = Store::new(self.linked.module().engine(), state);
-        store.limiter(|state| &mut state.memory);
-        store.set_epoch_deadline(SLICE_EPOCHS);
-        store.epoch_deadline_async_yield_and_update(SLICE_EPOCHS);
-        let instance = self.linked.instantiate_async(&mut store).await?;
-        let memory = memory_of(&instance, &mut store)?;
-        let used = PooledMemory { store, memory, pristine: self.pristine.clone() };
-        let entered = Entered { used, instance, entry: self.entry.clone() };
+        let entered = self.instance(state).await?;
         let (program, coming) = oneshot::channel();
         let mut run: RunFuture = Box::pin(entered.live(coming, hand_in));
         tokio::select! {
@@ -200,6 +195,18 @@ impl Template {
                 Err(wasmtime::Error::msg(format!("it did not request a program: {:?} {reported}", outcome.end)))
             }
         }
+    }
+
+    /// A new instance that has not been entered.
+    async fn instance(&self, state: State) -> wasmtime::Result<Entered> {
+        let mut store = Store::new(self.linked.module().engine(), state);
+        store.limiter(|state| &mut state.memory);
+        store.set_epoch_deadline(SLICE_EPOCHS);
+        store.epoch_deadline_async_yield_and_update(SLICE_EPOCHS);
+        let instance = self.linked.instantiate_async(&mut store).await?;
+        let memory = memory_of(&instance, &mut store)?;
+        let used = PooledMemory { store, memory, pristine: Arc::clone(&self.pristine) };
+        Ok(Entered { used, instance, entry: self.entry.clone() })
     }
 }
 

@@ -61,6 +61,7 @@ pub struct HostCall {
     tools: Tools,
     session: Option<SessionEntry>,
     module: Option<ModuleTask>,
+    reseeds: bool,
     /// What the run reported.
     pub left: Left,
 }
@@ -142,6 +143,7 @@ impl HostCall {
             tools: Tools::default(),
             session: None,
             module: None,
+            reseeds: false,
             left: Left::default(),
         };
         // Base64 has four bytes for three.
@@ -165,6 +167,16 @@ impl HostCall {
     #[must_use]
     pub fn with_module(self, module: Option<ModuleTask>) -> Self {
         Self { module, ..self }
+    }
+
+    /// The same for a program before which the random numbers are seeded anew.
+    #[must_use]
+    pub fn reseeding(self) -> Self {
+        Self { reseeds: true, ..self }
+    }
+
+    pub fn reseeds(&self) -> bool {
+        self.reseeds
     }
 
     /// The longest frame with a result: quoting at most doubles it.
@@ -248,6 +260,9 @@ impl HostCall {
         }
         if let Some(module) = &self.module {
             job["module"] = json!(module);
+        }
+        if self.reseeds {
+            job["reseed"] = true.into();
         }
         answer(id, &job)
     }

@@ -10,10 +10,14 @@ use crate::sandbox::files::{FileError, Files, Quota};
 use crate::sandbox::interpreter::Kind;
 use crate::sandbox::mounts::Mounts;
 use crate::sandbox::prepare::Prepared;
-use crate::sandbox::protocol::{GuestFile, Job, JobLimits, SessionEntry};
+use crate::sandbox::protocol::{
+    DamagedImageError, GuestFile, ImageCursor, Job, JobLimits, SessionEntry, SessionId, SessionReply,
+};
 use crate::sandbox::tape::Tape;
 use crate::sandbox::wasi::{Limits, Start, Wasi};
-use crate::sandbox::worker::guest::{Ended, Entry, Guest, Program, Remains, SessionGuest, Template};
+use crate::sandbox::worker::guest::{
+    Ended, Entry, Guest, Program, Remains, RestoringGuest, SessionGuest, StateImage, Template,
+};
 use crate::sandbox::worker::host_call::{HostCall, ToolLink, file_channel};
 use crate::sandbox::{owner_only_files, python};
 
@@ -130,7 +134,8 @@ impl Profile {
                 return Err((guest, format!("{path} cannot be placed: {error}")));
             }
         }
-        if job.session.is_some_and(|session| session.entry == SessionEntry::Inspect) {
+        let is_inspected = job.session.is_some_and(|session| session.entry == SessionEntry::Inspect);
+        if is_inspected {
             // Of our own code, beside what the session has.
             job.limits.memory_bytes = job.limits.memory_bytes.saturating_add(guest.memory_size());
         }
@@ -139,8 +144,43 @@ impl Profile {
         let stdin = std::mem::take(&mut job.stdin).into();
         let mut wasi = guest.take_system().continued(stdin, system_limits(&job.limits));
         wasi.sleeper = Some(link.sleeper.clone());
-        let program = self.environment.program_with(wasi, job, link);
+        let mut program = self.environment.program_with(wasi, job, link);
+        if guest.is_copy && !is_inspected {
+            program = Program { host_call: program.host_call.reseeding(), ..program };
+        }
         Ok(self.environment.counted(guest.run(program)))
+    }
+
+    /// A part of the image of a session.
+    pub(super) fn read_image(&self, guest: &mut SessionGuest, from: ImageCursor) -> SessionReply {
+        let read = guest.read_image(&self.template, &self.environment.data_files, from);
+        let part = read.and_then(|(part, next)| {
+            let part = postcard::to_stdvec(&part).map_err(|error| error.to_string())?;
+            Ok(SessionReply::Part { part, next })
+        });
+        part.unwrap_or_else(SessionReply::Failed)
+    }
+
+    /// A session of which the first part of its image is known.
+    ///
+    /// # Errors
+    /// Why it cannot be restored here.
+    pub(super) async fn restore(&self, state: StateImage) -> Result<RestoringGuest, String> {
+        self.template.restore(state, &self.environment.mounts, &self.environment.data_files).await
+    }
+
+    /// The session, of which all parts are known.
+    ///
+    /// # Errors
+    /// One is missing.
+    pub(super) fn restored(
+        &self,
+        guest: RestoringGuest,
+        id: SessionId,
+        is_copy: bool,
+    ) -> Result<SessionGuest, DamagedImageError> {
+        let GuestEnvironment { arguments, environment, .. } = &*self.environment;
+        guest.finish(id, arguments.clone(), environment.clone(), is_copy)
     }
 
     /// What a session holds until its next call.

@@ -68,6 +68,40 @@ fn a_profile_starts_after_its_preludes_and_those_of_lighter_ones() {
 }
 
 #[test]
+fn mutable_globals_of_a_snapshot_are_exported_and_its_sum_is_that_of_its_state() {
+    let made = reactor(&[("base.py", "12345"), ("data.py", "1234567")]);
+    let prepared = made.prepare().unwrap();
+    let sums: Vec<_> = prepared.profiles.iter().map(|profile| profile.snapshot.clone().unwrap()).collect();
+    assert!(sums[0] != sums[1] && sums.iter().all(|sum| sum.len() == 64), "{sums:?}");
+    let again = reactor(&[("base.py", "12345"), ("data.py", "7654321")]);
+    let of_again: Vec<_> = again.prepare().unwrap().profiles.into_iter().map(|one| one.snapshot.unwrap()).collect();
+    assert!(of_again[0] == sums[0] && of_again[1] != sums[1], "the same preludes on another machine");
+    let compiled = fs::read(&prepared.profiles[0].compiled).unwrap();
+    #[expect(unsafe_code, reason = "the file was compiled by this test")]
+    // SAFETY: `prepare` wrote it a moment ago, into a folder of this test alone.
+    let module = unsafe { wasmtime::Module::deserialize(&made.engine, compiled) }.unwrap();
+    let names: Vec<_> = module.exports().map(|export| export.name().to_owned()).collect();
+    assert!(names.contains(&"__wizer_global_0".to_owned()) && names.contains(&"__wizer_memory_0".to_owned()), "{names:?}");
+}
+
+#[test]
+fn state_outside_of_memory_and_globals_cannot_be_exported() {
+    let module = |inner: &str| {
+        let text = format!("(module (memory (export \"memory\") 1) (table $t 1 funcref) (elem $e func) {inner})");
+        super::super::snapshot::with_exported_state(&wat::parse_str(text).unwrap())
+    };
+    assert!(module("(global (mut i32) (i32.const 0))").is_ok());
+    for (inner, says) in [
+        ("(func (table.set $t (i32.const 0) (ref.null func)))", "table.set"),
+        ("(func (elem.drop $e))", "elem.drop"),
+        ("(global (mut funcref) (ref.null func))", "reference type"),
+    ] {
+        let reason = module(inner).unwrap_err();
+        assert!(reason.contains(says), "{reason}");
+    }
+}
+
+#[test]
 fn a_lighter_profile_is_usable_before_the_richer_ones() {
     let made = reactor(&[("base.py", "fine"), ("data.py", "!broken")]);
     made.prepare().unwrap_err();

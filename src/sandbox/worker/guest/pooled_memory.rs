@@ -4,6 +4,7 @@
 //! 1 640 runs a second. Bench: `scripts/bench` (Python). Remove when wasmtime's own scan finds pages that the kernel is
 //! swapping out or moving (bytecodealliance/wasmtime#14357) and keeps more than 32 runs of pages.
 
+use std::iter;
 use std::ops::Range;
 use std::process::abort;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use wasmtime::{InstancePre, Memory, Store};
 
 use super::written_pages::WrittenPages;
 use super::{State, memory_of};
+use crate::sandbox::engine::can_scan_pages;
 
 /// Maximum runs of pages that the pool handles; it returns everything behind the last one to the kernel
 /// (`MAX_REGIONS` of wasmtime 48).
@@ -24,22 +26,20 @@ const MAX_BETWEEN: usize = 64 << 10;
 pub(super) struct PooledMemory {
     pub(super) store: Store<State>,
     pub(super) memory: Memory,
-    pub(super) pristine: Option<Arc<Pristine>>,
+    pub(super) pristine: Arc<Pristine>,
 }
 
 impl PooledMemory {
     /// What it holds beside the pages that it shares with others of its module.
     pub(super) fn own_bytes(&self) -> u64 {
         let memory = self.memory.data(&self.store);
-        self.pristine.as_ref().map_or(memory.len() as u64, |pristine| pristine.written.bytes_of(memory))
+        self.pristine.written.as_ref().map_or(memory.len() as u64, |written| written.bytes_of(memory))
     }
 }
 
 impl Drop for PooledMemory {
     fn drop(&mut self) {
-        if let Some(pristine) = &self.pristine {
-            pristine.restore(self.memory.data_mut(&mut self.store));
-        }
+        self.pristine.restore(self.memory.data_mut(&mut self.store));
     }
 }
 
@@ -53,7 +53,8 @@ impl Drop for PooledMemory {
 pub(super) struct Pristine {
     store: Store<State>,
     memory: Memory,
-    written: WrittenPages,
+    /// `None` where written pages cannot be found: the pool keeps no pages then, and resets memories itself.
+    written: Option<WrittenPages>,
 }
 
 impl Pristine {
@@ -63,12 +64,25 @@ impl Pristine {
         let mut store = Store::new(linked.module().engine(), State::default());
         let instance = linked.instantiate_async(&mut store).await?;
         let memory = memory_of(&instance, &mut store)?;
-        Ok(Self { store, memory, written: WrittenPages::open()? })
+        let written = if can_scan_pages() { Some(WrittenPages::open()?) } else { None };
+        Ok(Self { store, memory, written })
+    }
+
+    /// The memory of an instance before its first program.
+    pub(super) fn data(&self) -> &[u8] {
+        self.memory.data(&self.store)
+    }
+
+    /// Where a part of a memory of the same module may differ from the initial one.
+    pub(super) fn written_parts(&self, part: &[u8]) -> Vec<Range<usize>> {
+        let found = self.written.as_ref().and_then(|written| written.of(part));
+        found.map_or_else(|| iter::once(0..part.len()).collect(), |runs| runs.iter().collect())
     }
 
     /// Resets a memory of an instance of the same module.
     pub(super) fn restore(&self, used: &mut [u8]) {
-        let Some(written) = self.written.of(used) else { return give_back(used) };
+        let Some(written) = &self.written else { return };
+        let Some(written) = written.of(used) else { return give_back(used) };
         let new = self.memory.data(&self.store);
         for run in joined(written.iter().collect()) {
             let Some(written) = used.get_mut(run.clone()) else { return give_back(used) };

@@ -7,7 +7,7 @@ use super::end::Stopped;
 use super::memory::MemoryLimit;
 use super::output::OUTPUT_FOLDER;
 use super::time::{expire, measured_run};
-use super::{Ended, Entered, Program, State, Teardown};
+use super::{Ended, Entered, Program, Remains, State, Teardown};
 use crate::sandbox::files::{Files, ROOT};
 use crate::sandbox::protocol::SessionId;
 use crate::sandbox::wasi::Wasi;
@@ -15,8 +15,10 @@ use crate::sandbox::wasi::Wasi;
 /// An instance that can be entered again.
 pub struct SessionGuest {
     pub id: SessionId,
-    entered: Entered,
-    wasi: Wasi,
+    pub(super) entered: Entered,
+    pub(super) wasi: Wasi,
+    /// Whether it is a copy of another one, whose next program has the random numbers seeded anew.
+    pub is_copy: bool,
 }
 
 impl fmt::Debug for SessionGuest {
@@ -31,7 +33,7 @@ impl SessionGuest {
         if let Ok(output) = wasi.files().find(ROOT, OUTPUT_FOLDER) {
             wasi.files_mut().mark_known(output);
         }
-        Self { id, entered, wasi }
+        Self { id, entered, wasi, is_copy: false }
     }
 
     pub fn files(&self) -> &Files {
@@ -59,7 +61,12 @@ impl SessionGuest {
 
     /// Runs the next program to its end. Dropping the future stops it at once, and the session with it.
     pub async fn run(self, program: Program) -> Ended {
-        measured_run(Box::pin(self.entered.take_turn(program))).await
+        let stays_copy = self.is_copy && !program.host_call.reseeds();
+        let mut ended = measured_run(Box::pin(self.entered.take_turn(program))).await;
+        if let Remains::Session(guest) = &mut ended.left {
+            guest.is_copy = stays_copy;
+        }
+        ended
     }
 
     /// Ends the session.

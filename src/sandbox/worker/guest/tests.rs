@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::*;
 use crate::core::slack::slack;
-use crate::sandbox::engine::{InstancePool, engine};
+use crate::sandbox::engine::{InstancePool, can_scan_pages, engine};
 use crate::sandbox::files::{Files, Quota, ROOT};
 use crate::sandbox::protocol::{GuestFile, ToolReply};
 use crate::sandbox::wasi::{Limits, Sleeper, Start};
@@ -261,7 +261,7 @@ async fn all_writes_are_reset_before_the_pool_gets_the_memory_back() {
     let text = format!(r#"(module (memory (export "memory") 64 128) {})"#, data((70_000, "as it was")));
     let module = Module::new(&engine, wat::parse_str(text).unwrap()).unwrap();
     let template = Template::new(&engine, &module, Entry::Start).await.unwrap();
-    let pristine = template.pristine.unwrap();
+    let pristine = Arc::clone(&template.pristine);
     let mut store = Store::new(&engine, State::default());
     let instance = template.linked.instantiate_async(&mut store).await.unwrap();
     let memory = memory_of(&instance, &mut store).unwrap();
