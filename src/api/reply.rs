@@ -42,7 +42,8 @@ pub(crate) fn status(code: ErrorCode) -> StatusCode {
         ErrorCode::ConversationLocked
         | ErrorCode::IdempotencyConflict
         | ErrorCode::UnknownOutcome
-        | ErrorCode::ReplayDiverged => StatusCode::CONFLICT,
+        | ErrorCode::ReplayDiverged
+        | ErrorCode::SessionLost => StatusCode::CONFLICT,
         ErrorCode::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         ErrorCode::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         ErrorCode::InvalidOutput => StatusCode::UNPROCESSABLE_ENTITY,

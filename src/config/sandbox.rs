@@ -99,20 +99,32 @@ pub struct InterpreterSessionsConfig {
     /// Maximum memory that all sessions together hold between their calls, in MiB, beside that of runs; by default a quarter of what
     /// runs may use.
     pub max_memory_mb: Option<u64>,
-    /// How long a session is kept without a call, in seconds.
+    /// How long a session is kept in memory without a call, in seconds.
     pub idle_seconds: u32,
     /// How long a session is kept at most, in seconds.
     pub lifetime_seconds: u32,
+    /// Maximum size of the stored image of a session, in bytes; 0: none is stored, and idle sessions end.
+    pub max_image_bytes: u32,
 }
 
 impl Default for InterpreterSessionsConfig {
     fn default() -> Self {
-        Self { max: 100, max_per_caller: 10, max_memory_mb: None, idle_seconds: 15 * 60, lifetime_seconds: 60 * 60 }
+        Self {
+            max: 100,
+            max_per_caller: 10,
+            max_memory_mb: None,
+            idle_seconds: 15 * 60,
+            lifetime_seconds: 60 * 60,
+            max_image_bytes: 64 << 20,
+        }
     }
 }
 
 /// Sessions at once: each has an instance in every worker's pool, which takes 4 GiB of its address space.
 const MAX_SESSIONS: u32 = 2_000;
+
+/// Images are objects in the storage, which takes no larger ones.
+const MAX_IMAGE_BYTES: u32 = 120 << 20;
 
 /// Programs inside each other: each holds the capacity of a run.
 const MAX_DEPTH: u32 = 4;
@@ -175,6 +187,13 @@ impl SandboxConfig {
         findings.above_zero("sandbox.sessions.max_per_caller", max_per_caller);
         findings.seconds("sandbox.sessions.idle_seconds", u64::from(idle_seconds));
         findings.seconds("sandbox.sessions.lifetime_seconds", u64::from(lifetime_seconds));
+        if self.sessions.max_image_bytes > MAX_IMAGE_BYTES {
+            findings.add(
+                "sandbox.sessions.max_image_bytes",
+                "is more than object storage takes",
+                format!("set at most {MAX_IMAGE_BYTES}, or 0 to store none"),
+            );
+        }
     }
 
     fn check_code_mode(&self, findings: &mut Findings) {

@@ -24,7 +24,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 pub use self::charge::{ChargeSink, ChargedCall, Reservation, ReservedTurn};
-pub use self::interpreter_session::{InterpreterNote, InterpreterSession, SessionEnd};
+pub use self::interpreter_session::{InterpreterNote, InterpreterSession, NotStored, SessionEnd};
 pub use self::nested::{NestedCall, NestedCallList, NestedCalls, ParentCall};
 pub use self::open_time::OpenTime;
 pub use self::output::{McpResult, ToolOutput};

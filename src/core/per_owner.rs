@@ -167,6 +167,25 @@ impl<K: Clone + Eq + Hash, V> PerOwner<K, V> {
         entries.into_iter().map(|entry| entry.value.clone()).collect()
     }
 
+    /// Reads the entry that would go for a new one of the owner, of those for which `may_go` is true. `None` also while there is
+    /// space.
+    pub fn next_for_entry<R>(
+        &self,
+        owner: &Owner,
+        may_go: impl Fn(&K, &V) -> bool,
+        read: impl FnOnce(&V) -> R,
+    ) -> Option<R> {
+        let state = self.state.lock();
+        let next = if state.of_caller(owner) >= self.max_of_caller.load(Ordering::Relaxed) {
+            state.oldest_of(&owner.caller, &may_go)?
+        } else if self.share.try_acquire(owner, 1).is_some() {
+            return None;
+        } else {
+            state.next_to_go(owner, &may_go)?
+        };
+        state.entries.get(&next).map(|entry| read(&entry.value))
+    }
+
     pub fn for_each(&self, mut visit: impl FnMut(&mut V)) {
         self.state.lock().entries.values_mut().for_each(|entry| visit(&mut entry.value));
     }
@@ -314,6 +333,20 @@ mod tests {
         }
         let state = map.state.lock();
         assert_eq!((state.of_caller(&rival), state.entries.len()), (2, 8));
+    }
+
+    #[test]
+    fn what_would_go_is_seen_before_it_goes() {
+        let map = PerOwner::new(4, 2);
+        let (ann, bob) = (owner(0, 0), owner(1, 0));
+        assert_eq!(map.next_for_entry(&ann, any, |value| *value), None, "there is space");
+        for key in 0..2 {
+            map.insert(&ann, key, key * 10, any).unwrap();
+        }
+        assert_eq!(map.next_for_entry(&ann, any, |value| *value), Some(0), "of its own");
+        assert_eq!(map.next_for_entry(&ann, |key, _| *key != 0, |value| *value), Some(10));
+        assert_eq!(map.next_for_entry(&bob, any, |value| *value), None);
+        assert_eq!(map.insert(&ann, 2, 20, any), Ok(vec![(0, 0)]));
     }
 
     #[test]

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use super::tool_scope::matches;
 
 /// What a caller's token lacks. By default nothing: only tokens of issuers have scopes.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct TokenScopes {
     /// Of the scopes that some tool needs.
     held: Arc<[String]>,

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use super::call::READ_RESULT;
 
 /// Whether a name fits a pattern, whose final `*` matches any rest.
@@ -10,7 +12,7 @@ pub fn matches(pattern: &str, name: &str) -> bool {
 }
 
 /// The names that fit a pattern of every list; by default all names.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct ToolScope(Option<Arc<[Arc<[String]>]>>);
 
 impl ToolScope {
@@ -47,7 +49,7 @@ impl ToolScope {
 
 /// What the calls that a tool makes may use: of the tools of its caller, those that an agent's profile and session leave,
 /// and of these those that the tool's own code says it needs. By default all.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct NestedScope {
     only: ToolScope,
     without: Vec<String>,

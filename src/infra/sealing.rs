@@ -74,15 +74,21 @@ impl Sealer {
     /// # Errors
     /// [`SealingError`]: there is no key.
     pub fn seal(&self, whose: SealedFor<'_>, secret: &[u8]) -> Result<String, SealingError> {
-        let keys = self.keys()?;
-        let SealingKey { id, key } = &keys.current;
-        let mut sealed = Vec::with_capacity(NONCE_LEN + secret.len() + MAX_TAG_LEN);
-        sealed.extend_from_slice(secret);
-        let nonce = key
-            .seal_in_place_append_tag(Aad::from(whose.authenticated(id)), &mut sealed)
-            .map_err(|_| SealingError::NotSealed)?;
-        sealed.splice(..0, nonce.as_ref().iter().copied());
+        let mut sealed = secret.to_vec();
+        let (id, nonce) = self.seal_in_place(whose, &mut sealed)?;
+        sealed.splice(..0, nonce);
         Ok(format!("{FORMAT}.{id}.{}", STANDARD_NO_PAD.encode(sealed)))
+    }
+
+    /// Bytes that only [`open_bytes`](Self::open_bytes) reads: for secrets of many megabytes.
+    ///
+    /// # Errors
+    /// As [`seal`](Self::seal).
+    pub fn seal_bytes(&self, whose: SealedFor<'_>, mut secret: Vec<u8>) -> Result<Vec<u8>, SealingError> {
+        let (id, nonce) = self.seal_in_place(whose, &mut secret)?;
+        let head = format!("{FORMAT}.{id}.").into_bytes();
+        secret.splice(..0, head.into_iter().chain(nonce));
+        Ok(secret)
     }
 
     /// What was sealed for the same tenant, owner and kind.
@@ -91,9 +97,41 @@ impl Sealer {
     /// [`SealingError`]: its key is not in force, or it is not what was sealed.
     pub fn open(&self, whose: SealedFor<'_>, text: &str) -> Result<Vec<u8>, SealingError> {
         let (id, sealed) = parts_of(text).ok_or(SealingError::Damaged)?;
+        let mut sealed = STANDARD_NO_PAD.decode(sealed).map_err(|_| SealingError::Damaged)?;
+        self.open_in_place(whose, id, &mut sealed)
+    }
+
+    /// What [`seal_bytes`](Self::seal_bytes) has sealed for the same tenant, owner and kind.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_bytes(&self, whose: SealedFor<'_>, mut sealed: Vec<u8>) -> Result<Vec<u8>, SealingError> {
+        // Two points end the form and the id; what follows them may have any byte.
+        let mut points = sealed.iter().enumerate().filter(|(_, byte)| **byte == b'.').map(|(at, _)| at);
+        let end = points.nth(1).ok_or(SealingError::Damaged)? + 1;
+        let (head, rest) = sealed.split_at_mut_checked(end).ok_or(SealingError::Damaged)?;
+        let head = std::str::from_utf8(head).map_err(|_| SealingError::Damaged)?;
+        let (id, _) = parts_of(head).ok_or(SealingError::Damaged)?;
+        self.open_in_place(whose, id, rest)
+    }
+
+    /// Encrypts, and appends the tag; the key's id and the nonce.
+    fn seal_in_place(
+        &self,
+        whose: SealedFor<'_>,
+        secret: &mut Vec<u8>,
+    ) -> Result<(String, [u8; NONCE_LEN]), SealingError> {
+        let keys = self.keys()?;
+        let SealingKey { id, key } = &keys.current;
+        let nonce = key.seal_in_place_append_tag(Aad::from(whose.authenticated(id)), secret);
+        let nonce = nonce.map_err(|_| SealingError::NotSealed)?;
+        Ok((id.clone(), *nonce.as_ref()))
+    }
+
+    /// `sealed` begins with the nonce.
+    fn open_in_place(&self, whose: SealedFor<'_>, id: &str, sealed: &mut [u8]) -> Result<Vec<u8>, SealingError> {
         let keys = self.keys()?;
         let key = keys.with_id(id).ok_or_else(|| SealingError::UnknownKey { id: id.to_owned() })?;
-        let mut sealed = STANDARD_NO_PAD.decode(sealed).map_err(|_| SealingError::Damaged)?;
         let (nonce, rest) = sealed.split_at_mut_checked(NONCE_LEN).ok_or(SealingError::Damaged)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| SealingError::Damaged)?;
         let opened = key.key.open_in_place(nonce, Aad::from(whose.authenticated(id)), rest);
@@ -189,6 +227,21 @@ mod tests {
             SealedFor { tenant: "acmea", owner: "nn", ..ANN },
         ] {
             assert!(matches!(sealer.open(other, &sealed), Err(SealingError::Damaged)), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn many_bytes_are_sealed_for_one_too() {
+        let sealer = sealer(&"1f".repeat(32), None);
+        let sealed = sealer.seal_bytes(ANN, b"hunter2".to_vec()).unwrap();
+        assert!(sealed.starts_with(b"1.") && !sealed.windows(7).any(|part| part == b"hunter2"));
+        assert_eq!(sealer.open_bytes(ANN, sealed.clone()).unwrap(), b"hunter2");
+        assert!(sealer.open_bytes(SealedFor { owner: "bob", ..ANN }, sealed.clone()).is_err());
+        for at in 0..sealed.len() {
+            let mut changed = sealed.clone();
+            changed[at] ^= 1;
+            assert!(sealer.open_bytes(ANN, changed).is_err(), "{at}");
+            assert!(sealer.open_bytes(ANN, sealed[..at].to_vec()).is_err(), "{at}");
         }
     }
 

@@ -13,6 +13,7 @@ mod conversation_runs;
 mod conversations;
 mod error;
 mod idempotency;
+mod interpreter_sessions;
 mod location;
 mod managed_keys;
 mod migrations;
@@ -68,6 +69,10 @@ pub use self::conversation_runs::{ConversationRun, MessageLog, ModelUsageRow, Ru
 pub use self::conversations::{Conversation, ConversationChange, ConversationStatus};
 pub use self::error::StoreError;
 pub use self::idempotency::{IdempotencyRecord, KeptReply, OwnedRecords, RecordOwner, RecordedOutcome, StartedCall};
+pub use self::interpreter_sessions::{
+    AskedOfSession, InterpreterSessionFence, InterpreterSessionKey, ListedSession, NewSessionImage, SessionImage,
+    SessionTimes, TakenSession, WantedSession,
+};
 pub use self::location::StoreLocation;
 pub use self::managed_keys::{MAX_KEYS, NewManagedKey, StoredKey};
 pub use self::paused_runs::PausedRun;

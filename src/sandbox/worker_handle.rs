@@ -3,6 +3,8 @@
 //! A worker that exits fails only its own jobs; the pool replaces it. A job's capacity is freed when the worker
 //! reports its end, or exits itself: a cancelled job holds its memory until it has really stopped.
 
+mod questions;
+
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -24,10 +26,12 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{Instant, interval, timeout};
 
+use self::questions::Questions;
 use super::admission::Ticket;
 use super::code_mode::{RunIsToEnd, ToolHost, answer_all};
 use super::protocol::{
-    End, Frames, FromWorker, Job, JobId, MAX_OPEN_REQUESTS, Outcome, SessionId, ToWorker, ToolRequest, encode,
+    End, Frames, FromWorker, Job, JobId, MAX_OPEN_REQUESTS, Outcome, SessionId, SessionReply, SessionRequest, ToWorker,
+    ToolRequest, encode,
 };
 use crate::core::call::SentFlag;
 use crate::core::error::{CallError, ErrorCode};
@@ -48,6 +52,8 @@ pub(super) struct WorkerHandle {
     next_id: AtomicU64,
     /// Sessions that it has.
     sessions: AtomicUsize,
+    /// What it is asked about them.
+    questions: Arc<Questions>,
     /// Number of the last job it was chosen for, counted over all workers.
     pub(super) last_chosen: AtomicU64,
     /// Protections that this kernel does not support.
@@ -133,7 +139,7 @@ impl WorkerHandle {
                 return Err(WorkerStartError::broken(format!("the worker was not ready within {limit} s")));
             }
         };
-        let jobs = Arc::new(Jobs::new());
+        let (jobs, questions) = (Arc::new(Jobs::new()), Arc::new(Questions::default()));
         let (outgoing, queue) = mpsc::unbounded_channel();
         let (alive, gone) = watch::channel(());
         let stop = Arc::new(Notify::new());
@@ -142,6 +148,7 @@ impl WorkerHandle {
             outgoing,
             next_id: AtomicU64::new(1),
             sessions: AtomicUsize::new(0),
+            questions: Arc::clone(&questions),
             last_chosen: AtomicU64::new(0),
             missing_protections,
             stop: Arc::clone(&stop),
@@ -150,7 +157,7 @@ impl WorkerHandle {
         let kills = out_of_memory_kills();
         tokio::spawn(async move {
             let end = tokio::select! {
-                end = converse(incoming, sending, queue, &jobs) => end,
+                end = converse(incoming, sending, queue, (&jobs, &questions)) => end,
                 () = stop.notified() => Ok(()),
             };
             if end.is_err() && out_of_memory_kills() > kills && was_killed(&mut child).await {
@@ -160,6 +167,7 @@ impl WorkerHandle {
             if let Err(error) = child.kill().await {
                 tracing::error!(%error, "a sandbox worker could not be ended");
             }
+            questions.close();
             let unanswered = jobs.under_way.lock().take().map_or(0, |jobs| jobs.len());
             if let Err(error) = end {
                 tracing::warn!(%error, unanswered, "a sandbox worker exited; its calls fail");
@@ -251,6 +259,13 @@ impl WorkerHandle {
         self.sessions.fetch_sub(1, Ordering::Relaxed);
         // Fails only when the worker has exited, and the session with it.
         let _ = self.outgoing.send(ToWorker::EndSession(id));
+    }
+
+    /// Asks the worker about a session between its calls. Fails with `None` when it exits before it has answered.
+    pub(super) async fn ask(&self, request: SessionRequest) -> Option<SessionReply> {
+        let (id, answer) = self.questions.add()?;
+        self.outgoing.send(ToWorker::Session(id, Box::new(request))).ok()?;
+        answer.await.ok()
     }
 
     /// Whether it has neither jobs nor sessions.
@@ -400,7 +415,7 @@ async fn converse(
     mut incoming: Frames<OwnedReadHalf>,
     mut sending: OwnedWriteHalf,
     mut queue: mpsc::UnboundedReceiver<ToWorker>,
-    jobs: &Jobs,
+    (jobs, questions): (&Jobs, &Questions),
 ) -> std::io::Result<()> {
     let listening = async {
         loop {
@@ -409,6 +424,7 @@ async fn converse(
                 FromWorker::Sleeping(id, memory_bytes) => jobs.sleep(id, memory_bytes),
                 FromWorker::Waking(id) => jobs.wants_to_wake(id),
                 FromWorker::Ask(id, request) => jobs.ask(id, *request)?,
+                FromWorker::Session(id, reply) => questions.answer(id, *reply),
                 FromWorker::Ready { .. } => return Err(std::io::Error::other("the worker was ready twice")),
             }
         }

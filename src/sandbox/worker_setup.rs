@@ -18,10 +18,18 @@ pub(super) struct Setup {
     pub(super) program: Program,
     /// A [`ToWorker::Load`], encoded.
     pub(super) load: Vec<u8>,
-    /// Names of the profiles that are compiled, from the lightest on.
-    pub(super) profiles: Vec<String>,
+    /// Those that are compiled, from the lightest on.
+    pub(super) profiles: Vec<ReadyProfile>,
     /// Why there are no more; `None` once all are compiled.
     pub(super) incomplete: Option<Lacking>,
+}
+
+/// A profile that can run programs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ReadyProfile {
+    pub(super) name: String,
+    /// A sum of what its instances begin with, where sessions of it can be stored.
+    pub(super) snapshot: Option<String>,
 }
 
 /// What is not set up.
@@ -55,7 +63,9 @@ pub(super) fn locate(config: &SandboxConfig, interpreter: &Manifest) -> Result<S
     let (prepared, error) = interpreters
         .find_usable(interpreter)
         .map_err(|error| missing(&interpreters, "the Python interpreter is", &error))?;
-    let profiles: Vec<_> = prepared.profiles.iter().map(|profile| profile.name.clone()).collect();
+    let ready = prepared.profiles.iter();
+    let ready = ready.map(|one| ReadyProfile { name: one.name.clone(), snapshot: one.snapshot.clone() });
+    let profiles: Vec<_> = ready.collect();
     let incomplete = error.map(|error| {
         let rest: Vec<_> = interpreter.profiles.iter().skip(profiles.len()).map(|one| one.name.as_str()).collect();
         missing(&interpreters, &format!("the profiles {} of the Python interpreter are", rest.join(", ")), &error)

@@ -389,6 +389,7 @@ fn a_sandbox_in_which_nothing_could_run_is_refused() {
         ("code_mode: {timeout_seconds: 0}", "sandbox.code_mode.timeout_seconds"),
         ("code_mode: {max_depth: 0}", "sandbox.code_mode.max_depth"),
         ("code_mode: {max_depth: 5}", "sandbox.code_mode.max_depth"),
+        ("sessions: {max_image_bytes: 134217728}", "sandbox.sessions.max_image_bytes"),
     ];
     for (line, setting) in wrong {
         let error = format!("{:?}", load_with(&format!("sandbox: {{{line}}}\n"), &[]).unwrap_err());

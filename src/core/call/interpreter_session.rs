@@ -11,16 +11,37 @@ use utoipa::ToSchema;
 pub struct InterpreterSession {
     #[schema(value_type = String)]
     pub name: Arc<str>,
-    /// Grows with each interpreter that the session gets: by 1, from 1 when the gateway starts.
+    /// Grows with each interpreter that the session gets, by 1.
     pub generation: u64,
     /// Whether this call began with a fresh interpreter.
     pub is_new: bool,
+    /// Whether it went on from what was stored of it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_resumed: bool,
     /// Why the interpreter before it ended, if the gateway knows one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub previous_end: Option<SessionEnd>,
     /// Why it ended with this call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end: Option<SessionEnd>,
+    /// Of a session that is stored after each call: whether this call is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub is_checkpointed: Option<bool>,
+    /// Why this call is not stored, or why the session before was not before it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_stored: Option<NotStored>,
+}
+
+/// Why a session cannot be stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NotStored {
+    /// Its image would be larger than `sandbox.sessions.max_image_bytes`.
+    TooLarge,
+    /// The gateway keeps no images, or the interpreter has state that cannot be written down.
+    Unsupported,
+    /// The storage, or the worker that has it, did not answer.
+    Unavailable,
 }
 
 /// Why a session of an interpreter ended.
@@ -49,6 +70,8 @@ pub enum SessionEnd {
     WorkerDied,
     /// Its caller deleted it.
     Deleted,
+    /// What was stored of it cannot be opened.
+    Lost,
 }
 
 /// What a tool notes for the receipt and the audit line of its call.
@@ -56,7 +79,7 @@ pub enum SessionEnd {
 pub struct InterpreterNote(Mutex<Option<InterpreterSession>>);
 
 impl SessionEnd {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Idle,
         Self::Lifetime,
         Self::Evicted,
@@ -68,7 +91,13 @@ impl SessionEnd {
         Self::Cancelled,
         Self::WorkerDied,
         Self::Deleted,
+        Self::Lost,
     ];
+
+    /// By the name that it has in JSON.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|end| end.as_str() == text)
+    }
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -83,6 +112,7 @@ impl SessionEnd {
             Self::Cancelled => "cancelled",
             Self::WorkerDied => "worker_died",
             Self::Deleted => "deleted",
+            Self::Lost => "lost",
         }
     }
 
@@ -100,6 +130,18 @@ impl SessionEnd {
             Self::Cancelled => "its client left while a program ran in it",
             Self::WorkerDied => "the worker process that had it ended",
             Self::Deleted => "it was deleted",
+            Self::Lost => "what was stored of it could not be opened",
+        }
+    }
+}
+
+impl NotStored {
+    /// For the caller: after "because".
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::TooLarge => "its image would be larger than `sandbox.sessions.max_image_bytes` allows",
+            Self::Unsupported => "this gateway keeps no images of sessions",
+            Self::Unavailable => "the storage of images did not answer",
         }
     }
 }
@@ -122,6 +164,7 @@ mod tests {
     fn each_end_has_the_name_that_it_has_in_json() {
         for end in SessionEnd::ALL {
             assert_eq!(serde_json::to_value(end).unwrap(), end.as_str());
+            assert_eq!(SessionEnd::parse(end.as_str()), Some(end));
         }
     }
 }

@@ -38,6 +38,8 @@ pub enum ErrorCode {
     UnknownOutcome,
     /// A program that was resumed did something else than before.
     ReplayDiverged,
+    /// What was stored of a session of an interpreter cannot be opened: the next call begins anew.
+    SessionLost,
     TooLarge,
     UnsupportedMediaType,
     InvalidOutput,
@@ -62,7 +64,7 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// In the order of their numbers.
-    pub const ALL: [Self; 40] = [
+    pub const ALL: [Self; 41] = [
         Self::InvalidRequest,
         Self::InvalidArguments,
         Self::ContextLengthExceeded,
@@ -85,6 +87,7 @@ impl ErrorCode {
         Self::IdempotencyConflict,
         Self::UnknownOutcome,
         Self::ReplayDiverged,
+        Self::SessionLost,
         Self::TooLarge,
         Self::UnsupportedMediaType,
         Self::InvalidOutput,
@@ -129,6 +132,7 @@ impl ErrorCode {
             Self::IdempotencyConflict => "idempotency_conflict",
             Self::UnknownOutcome => "unknown_outcome",
             Self::ReplayDiverged => "replay_diverged",
+            Self::SessionLost => "session_lost",
             Self::TooLarge => "too_large",
             Self::UnsupportedMediaType => "unsupported_media_type",
             Self::InvalidOutput => "invalid_output",

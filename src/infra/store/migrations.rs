@@ -38,6 +38,7 @@ const FILES: &[(&str, &str)] = &[
     ("results tool", include_str!("migrations/0026_results_tool.sql")),
     ("user tokens used", include_str!("migrations/0027_user_tokens_used.sql")),
     ("program runs", include_str!("migrations/0028_program_runs.sql")),
+    ("interpreter sessions", include_str!("migrations/0029_interpreter_sessions.sql")),
 ];
 
 /// The version that this program knows.

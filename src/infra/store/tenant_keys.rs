@@ -25,6 +25,7 @@ const TABLES: &[(&str, Rows)] = &[
     ("conversations", Rows::Tenant("caller_key")),
     ("daily_usage", Rows::Tenant("scope_key")),
     ("idempotency_records", Rows::Tenant("caller_key")),
+    ("interpreter_sessions", Rows::Tenant("caller_key")),
     ("managed_keys", Rows::Tenant("tenant")),
     ("mcp_servers", Rows::AllTenants("registered by administrators of the gateway, for all its tenants")),
     ("message_logs", Rows::Of { table: "conversation_runs", by: "run" }),
@@ -150,8 +151,8 @@ async fn every_table_is_divided_by_tenant_or_says_why_not() {
     }
 }
 
-/// Rates are new in a minute, and leases are given back before a tenant moves.
-const NOT_MOVED: [&str; 3] = ["budget_leases", "rate_buckets", "reserved_charges"];
+/// Rates are new in a minute, leases are given back before a tenant moves, and sessions of interpreters begin anew.
+const NOT_MOVED: [&str; 4] = ["budget_leases", "interpreter_sessions", "rate_buckets", "reserved_charges"];
 
 #[test]
 fn the_page_about_cells_moves_the_tables_of_a_tenant() {

@@ -95,6 +95,16 @@ pub(crate) async fn age_program_runs(store: &Store, by: std::time::Duration) {
     aged.bind(micros).execute(&store.pool).await.unwrap();
 }
 
+/// As if all sessions of interpreters had begun and been used so much earlier.
+pub(crate) async fn age_sessions(store: &Store, by: std::time::Duration) {
+    let aged = sqlx::query(
+        "UPDATE interpreter_sessions
+         SET began = began - $1, used = used - $1, ends = ends - $1, expires = expires - $1",
+    );
+    let micros = i64::try_from(by.as_micros()).unwrap();
+    aged.bind(micros).execute(&store.pool).await.unwrap();
+}
+
 /// As if all results had been stored so much earlier.
 pub(crate) async fn age_results(store: &Store, by: std::time::Duration) {
     let aged = sqlx::query("UPDATE results SET created = created - $1, expires = expires - $1");

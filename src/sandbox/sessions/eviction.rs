@@ -12,15 +12,14 @@ use crate::core::share::Lease;
 pub(super) struct Held<'a> {
     pub(super) owner: &'a Owner,
     pub(super) bytes: u64,
-    /// Whether no call has it.
-    pub(super) is_unused: bool,
+    /// Whether it may end, as one that no call has.
+    pub(super) may_end: bool,
 }
 
 impl<'a> Held<'a> {
-    pub(super) fn of<I>(session: &'a Session<I>) -> Self {
-        let state = session.state.lock();
-        let bytes = state.memory.as_ref().map_or(0, Lease::amount);
-        Self { owner: &session.key.owner, bytes, is_unused: state.users == 0 }
+    pub(super) fn of<I>(session: &'a Session<I>, may_end: bool) -> Self {
+        let bytes = session.state.lock().memory.as_ref().map_or(0, Lease::amount);
+        Self { owner: &session.key.owner, bytes, may_end }
     }
 }
 
@@ -38,7 +37,7 @@ pub(super) fn next_to_end(open: &[Held<'_>], owner: &Owner, more: u64) -> Option
         (by_tenant.copied().unwrap_or_default(), by_caller.copied().unwrap_or_default())
     };
     let (own_tenant, own) = sums(owner);
-    let candidates = open.iter().enumerate().filter(|(_, held)| held.is_unused && held.bytes > 0);
+    let candidates = open.iter().enumerate().filter(|(_, held)| held.may_end && held.bytes > 0);
     let candidates = candidates.filter_map(|(place, held)| {
         let (by_tenant, by_caller) = sums(held.owner);
         let (is_own_tenant, is_own) = (held.owner.tenant == owner.tenant, held.owner == owner);
@@ -59,7 +58,7 @@ mod tests {
     #[test]
     fn the_owner_that_holds_most_loses_its_oldest_session_and_smaller_ones_lose_none() {
         let (ann, bob, eve) = (owner("one", "ann"), owner("one", "bob"), owner("two", "eve"));
-        let held = |owner, bytes| Held { owner, bytes, is_unused: true };
+        let held = |owner, bytes| Held { owner, bytes, may_end: true };
         let mut open = [held(&eve, 5), held(&ann, 10), held(&bob, 20), held(&ann, 40), held(&eve, 5)];
         for (owner, more, expected) in [
             (&eve, 9, Some(1)),
@@ -72,9 +71,9 @@ mod tests {
         ] {
             assert_eq!(next_to_end(&open, owner, more), expected, "{more} for {owner:?}");
         }
-        open[1].is_unused = false;
+        open[1].may_end = false;
         assert_eq!(next_to_end(&open, &eve, 9), Some(3), "one that a call has stays, and counts");
-        open[3].is_unused = false;
+        open[3].may_end = false;
         assert_eq!(next_to_end(&open, &owner("three", "new"), 9), Some(2));
     }
 }

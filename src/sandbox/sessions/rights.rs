@@ -1,28 +1,21 @@
 //! What the programs of a session may call.
 
-use crate::core::call::CallContext;
-use crate::core::token_scopes::TokenScopes;
-use crate::core::tool_scope::{NestedScope, ToolScope};
+use serde_json::json;
+use sha2::{Digest, Sha256};
 
-/// What decides, besides the caller, which tools the programs of a call may call. All calls of a session have the same:
-/// what a program leaves behind runs in the next call, with what that may do.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Rights {
-    roles: Vec<String>,
-    tools: ToolScope,
-    scopes: TokenScopes,
-    nested_scope: NestedScope,
-}
+use crate::core::call::CallContext;
+
+/// SHA-256 of what decides, besides the caller, which tools the programs of a call may call. All calls of a session have
+/// the same, also after it was stored: what a program leaves behind runs in the next call, with what that may do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Rights(pub(super) [u8; 32]);
 
 impl Rights {
     pub(super) fn of(call: &CallContext) -> Self {
-        let mut roles = call.caller.roles.clone();
+        let caller = &call.caller;
+        let mut roles = caller.roles.clone();
         roles.sort_unstable();
-        Self {
-            roles,
-            tools: call.caller.tools.clone(),
-            scopes: call.caller.scopes.clone(),
-            nested_scope: call.nested_scope.clone(),
-        }
+        let decisive = json!([roles, caller.tools, caller.scopes, call.nested_scope]);
+        Self(Sha256::digest(decisive.to_string()).into())
     }
 }

@@ -28,8 +28,8 @@ impl Sandbox {
         self.check_depth(call, &job)?;
         let sessions = self.offered_sessions()?;
         let run = ProgramRun::without_journal(self.pipeline_for(&mut job), call);
-        let rights = Rights::of(call);
-        let mut turn = sessions.enter(&call.caller.owner, &rights, name, queue_deadline(call, deadline)).await?;
+        let rights = Some(Rights::of(call));
+        let mut turn = sessions.enter(&call.caller.owner, rights, name, queue_deadline(call, deadline)).await?;
         let is_new = turn.instance().is_none();
         let (worker, ticket) = self.prepare_turn(sessions, &mut turn, call, &mut job, deadline).await?;
         let earlier = turn.instance_mut().and_then(|kept| kept.add_program(&job.code));

@@ -1,15 +1,18 @@
 //! The open sessions of all callers: opened, waited for, and ended.
 
+mod memory;
+mod storing;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::timeout_at;
 
-use super::eviction::{Held, next_to_end};
+use self::storing::EndToRecord;
 use super::rights::Rights;
-use super::session::{Ended, Session, SessionKey, Snapshot};
+use super::session::{Ended, Session, SessionKey, Snapshot, StoredStanding};
 use super::turn::{SessionUse, Turn};
 use crate::config::InterpreterSessionsConfig;
 use crate::core::call::{Deadline, SessionEnd};
@@ -36,6 +39,10 @@ pub(in crate::sandbox) struct Sessions<I> {
     /// Held while a session is opened, released or ended, so that none ends that a call has just opened.
     pub(super) changing: Mutex<()>,
     last_id: AtomicU64,
+    /// Whether idle sessions are stored, so that they do not end.
+    stores_idle: AtomicBool,
+    /// Those whose ends the store does not know yet.
+    to_record: Mutex<Vec<EndToRecord>>,
     metrics: SandboxMetrics,
 }
 
@@ -73,11 +80,14 @@ impl<I: SessionInstance> Sessions<I> {
             memory: Share::new(limits.memory_bytes),
             changing: Mutex::new(()),
             last_id: AtomicU64::new(0),
+            stores_idle: AtomicBool::new(false),
+            to_record: Mutex::default(),
             metrics,
         }
     }
 
-    /// Waits for the caller's session of that name, and begins one if there is none.
+    /// Waits for the caller's session of that name, and begins one if there is none. `rights`: those of the call; `None` for
+    /// one that runs no program in it.
     ///
     /// # Errors
     /// `overloaded` when all sessions are in use, or another call has this one until the deadline, and `denied` when it
@@ -85,7 +95,7 @@ impl<I: SessionInstance> Sessions<I> {
     pub(super) async fn enter(
         &self,
         owner: &Owner,
-        rights: &Rights,
+        rights: Option<Rights>,
         name: &str,
         deadline: Deadline,
     ) -> Result<Turn<'_, I>, CallError> {
@@ -93,7 +103,7 @@ impl<I: SessionInstance> Sessions<I> {
             let used = self.open(owner, rights, name)?;
             let free = Arc::clone(&used.session.instance).lock_owned();
             let Ok(instance) = timeout_at(deadline.0, free).await else { return Err(in_use(name)) };
-            if used.session.end().is_some() {
+            if used.session.is_gone() {
                 continue;
             }
             if let Some(end) = self.expiry(&used.session, instance.as_ref()) {
@@ -101,7 +111,12 @@ impl<I: SessionInstance> Sessions<I> {
                 self.end(&used.session, end);
                 continue;
             }
-            return Ok(Turn { instance, used, end: None });
+            // It may have begun since.
+            if used.session.has_other_rights(rights) {
+                return Err(of_other_rights(name));
+            }
+            used.session.take_rights(rights);
+            return Ok(Turn::new(instance, used));
         }
     }
 
@@ -110,7 +125,7 @@ impl<I: SessionInstance> Sessions<I> {
         let _changing = self.changing.lock();
         let session = self.find(owner, name)?;
         let instance = Arc::clone(&session.instance).try_lock_owned().ok().filter(|instance| instance.is_some())?;
-        Some(Turn { instance, used: self.used_by_one_more(session), end: None })
+        Some(Turn::new(instance, self.used_by_one_more(session)))
     }
 
     /// What the caller's sessions are and hold, by name.
@@ -153,18 +168,17 @@ impl<I: SessionInstance> Sessions<I> {
     }
 
     /// The session of that name, which is kept as long as the result is.
-    fn open(&self, owner: &Owner, rights: &Rights, name: &str) -> Result<SessionUse<'_, I>, CallError> {
+    fn open(&self, owner: &Owner, rights: Option<Rights>, name: &str) -> Result<SessionUse<'_, I>, CallError> {
         let key = SessionKey { owner: owner.clone(), name: name.into() };
         let _changing = self.changing.lock();
         if let Some(session) = self.open.with(&key, |session| Arc::clone(session)) {
             match self.idle_expiry(&session).filter(|_| session.is_unused()) {
                 Some(end) => self.end_now(&session, end),
-                None if session.rights != *rights => return Err(of_other_rights(name)),
+                None if session.has_other_rights(rights) => return Err(of_other_rights(name)),
                 None => return Ok(self.used_by_one_more(session)),
             }
         }
-        let before = self.ended.with(&key, |ended| *ended);
-        let session = Arc::new(Session::new(key.clone(), rights.clone(), before));
+        let session = Arc::new(Session::new(key.clone(), self.ended.with(&key, |ended| *ended)));
         let gone = self.open.insert(owner, key, Arc::clone(&session), |_, other| other.is_unused());
         for (_, other) in gone.map_err(|_| all_in_use())? {
             self.end_now(&other, SessionEnd::Evicted);
@@ -174,6 +188,7 @@ impl<I: SessionInstance> Sessions<I> {
 
     fn used_by_one_more(&self, session: Arc<Session<I>>) -> SessionUse<'_, I> {
         session.state.lock().users += 1;
+        session.wanted.notify_waiters();
         SessionUse { sessions: self, session }
     }
 
@@ -197,7 +212,9 @@ impl<I: SessionInstance> Sessions<I> {
 
     fn idle_expiry(&self, session: &Session<I>) -> Option<SessionEnd> {
         let state = session.state.lock();
-        (state.has_begun && state.used.elapsed() >= self.limits.idle).then_some(SessionEnd::Idle)
+        let is_stored = self.stores_idle.load(Ordering::Relaxed) && state.is_storable();
+        let is_idle = state.has_begun && state.used.elapsed() >= self.limits.idle;
+        (is_idle && !is_stored).then_some(SessionEnd::Idle)
     }
 
     pub(super) fn end(&self, session: &Arc<Session<I>>, end: SessionEnd) {
@@ -207,21 +224,26 @@ impl<I: SessionInstance> Sessions<I> {
 
     /// Ends a session, once. A call that has its instance drops that itself.
     fn end_now(&self, session: &Arc<Session<I>>, end: SessionEnd) {
-        let has_begun = {
+        let (has_begun, ended, stored) = {
             let mut state = session.state.lock();
-            if state.end.is_some() {
+            if state.end.is_some() || state.has_left {
                 return;
             }
             state.end = Some(end);
             state.memory = None;
-            state.has_begun
+            let not_stored = state.not_stored.map(|(reason, _)| reason);
+            (state.has_begun, Ended { generation: state.generation, end, not_stored }, state.stored.take())
         };
         self.open.remove_if(&session.key, |open| Arc::ptr_eq(open, session));
         if has_begun {
-            let (owner, ended) = (&session.key.owner, Ended { generation: session.generation, end });
             // The oldest go. Without space nobody is told why this one ended.
-            let _ = self.ended.insert(owner, session.key.clone(), ended, |_, _| true);
+            let _ = self.ended.insert(&session.key.owner, session.key.clone(), ended, |_, _| true);
             self.metrics.session_ended(end);
+        }
+        if let Some(StoredStanding { fence, object, .. }) = stored {
+            // What was stored after its last call outlives the worker.
+            let end = Some(end).filter(|end| has_begun && (*end != SessionEnd::WorkerDied || object.is_none()));
+            self.to_record.lock().push(EndToRecord { key: session.key.clone(), fence, end });
         }
         session.over.cancel();
         if let Ok(mut instance) = session.instance.try_lock() {
@@ -230,55 +252,18 @@ impl<I: SessionInstance> Sessions<I> {
         self.count();
     }
 
-    /// Has a session hold these bytes until its next call, in place of others that nobody uses if there are not enough.
-    /// An owner gets no more than others have in that way.
-    pub(super) fn hold(&self, session: &Session<I>, bytes: u64) -> bool {
-        let owner = &session.key.owner;
-        if bytes > self.memory.capacity() {
-            return false;
-        }
-        loop {
-            let more = {
-                let mut state = session.state.lock();
-                if state.end.is_some() {
-                    return false;
-                }
-                let held = state.memory.as_ref().map_or(0, Lease::amount);
-                if let Some(less) = state.memory.as_mut().filter(|_| bytes <= held) {
-                    less.shrink_to(bytes);
-                    return true;
-                }
-                let more = bytes.saturating_sub(held);
-                if let Some(lease) = self.memory.try_acquire(owner, more) {
-                    match &mut state.memory {
-                        Some(held) => held.extend(lease),
-                        none => *none = Some(lease),
-                    }
-                    return true;
-                }
-                more
-            };
-            let _changing = self.changing.lock();
-            let Some(other) = self.next_to_end(owner, more) else { return false };
-            self.end_now(&other, SessionEnd::Evicted);
-        }
-    }
-
-    /// The session that ends so that one of this owner can hold more bytes.
-    fn next_to_end(&self, owner: &Owner, more: u64) -> Option<Arc<Session<I>>> {
-        let open = self.open.by_use();
-        let held: Vec<_> = open.iter().map(|session| Held::of(session)).collect();
-        open.get(next_to_end(&held, owner, more)?).cloned()
-    }
-
     pub(super) fn snapshot(&self, session: &Session<I>) -> Snapshot {
         let state = session.state.lock();
         let limits = self.limits;
-        let left = limits.idle.saturating_sub(state.used.elapsed());
+        let is_stored = self.stores_idle.load(Ordering::Relaxed) && state.is_storable();
+        let idle = limits.idle.saturating_sub(state.used.elapsed());
+        let left = if is_stored { Duration::MAX } else { idle };
         Snapshot {
             name: Arc::clone(&session.key.name),
-            generation: session.generation,
+            generation: state.generation,
             is_used: state.users > 0,
+            every_call: state.stored.as_ref().is_some_and(|stored| stored.every_call),
+            not_stored: state.not_stored.map(|(reason, _)| reason),
             calls: state.calls,
             memory_bytes: state.memory.as_ref().map_or(0, Lease::amount),
             began_at: state.began_at,
@@ -302,7 +287,7 @@ fn in_use(name: &str) -> CallError {
     CallError::new(ErrorCode::Overloaded, message).retry_after(RETRY_AFTER)
 }
 
-fn of_other_rights(name: &str) -> CallError {
+pub(super) fn of_other_rights(name: &str) -> CallError {
     let message = format!(
         "the session `{name}` began in a call with other roles, scopes or tools, and what its programs left behind \
          would run with those of this call; choose another name for `session`"

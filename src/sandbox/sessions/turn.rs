@@ -7,9 +7,11 @@ use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::session::{Session, Snapshot};
+use super::rights::Rights;
+use super::session::{Beginning, Session, SessionKey, Snapshot, StoredStanding};
 use super::table::{SessionInstance, Sessions};
-use crate::core::call::{InterpreterSession, SessionEnd};
+use crate::core::call::{InterpreterSession, NotStored, SessionEnd};
+use crate::infra::blobs::BlobKey;
 
 /// Keeps a session open for a call.
 pub(super) struct SessionUse<'a, I> {
@@ -24,6 +26,10 @@ pub(super) struct Turn<'a, I: SessionInstance> {
     pub(super) used: SessionUse<'a, I>,
     /// Why the session ends with this call.
     pub(super) end: Option<SessionEnd>,
+    /// Whether the session leaves the memory of this process with it, and can go on.
+    leaves: bool,
+    /// Whether the call goes on from what was stored.
+    is_resumed: bool,
 }
 
 impl<I> Drop for SessionUse<'_, I> {
@@ -41,8 +47,20 @@ impl<I> Drop for SessionUse<'_, I> {
     }
 }
 
-impl<I: SessionInstance> Turn<'_, I> {
-    /// `None`: the session is new.
+impl<'a, I: SessionInstance> Turn<'a, I> {
+    pub(super) fn new(instance: OwnedMutexGuard<Option<I>>, used: SessionUse<'a, I>) -> Self {
+        Self { instance, used, end: None, leaves: false, is_resumed: false }
+    }
+
+    pub(super) fn key(&self) -> &SessionKey {
+        &self.used.session.key
+    }
+
+    pub(super) fn session(&self) -> &Arc<Session<I>> {
+        &self.used.session
+    }
+
+    /// `None`: the session is new here.
     pub(super) fn instance(&self) -> Option<&I> {
         self.instance.as_ref()
     }
@@ -51,13 +69,57 @@ impl<I: SessionInstance> Turn<'_, I> {
         self.instance.as_mut()
     }
 
-    /// Begins a new session with its instance.
+    /// Those with which the session has begun, or is about to begin.
+    pub(super) fn rights(&self) -> Rights {
+        self.used.session.state.lock().rights
+    }
+
+    /// What the store has of the session, before it begins.
+    pub(super) fn begins_as(&mut self, beginning: Beginning) {
+        let Beginning { generation, previous_end, is_resumed, rights, age, calls, stored } = beginning;
+        self.is_resumed = is_resumed;
+        let mut state = self.used.session.state.lock();
+        (state.generation, state.previous_end, state.rights) = (generation, previous_end, rights);
+        (state.age, state.calls, state.stored) = (age, calls, Some(stored));
+    }
+
+    /// Begins the session, or lets it go on, with its instance.
     pub(super) fn begin(&mut self, instance: I) {
         *self.instance = Some(instance);
         let mut state = self.used.session.state.lock();
+        let (now, age) = (Instant::now(), state.age);
         state.has_begun = true;
-        state.began = Instant::now();
-        state.began_at = Timestamp::now();
+        state.began = now.checked_sub(age).unwrap_or(now);
+        state.began_at = Timestamp::now().checked_sub(age).unwrap_or(Timestamp::MIN);
+        (state.used, state.used_at) = (now, Timestamp::now());
+    }
+
+    pub(super) fn stored(&self) -> Option<StoredStanding> {
+        self.used.session.state.lock().stored.clone()
+    }
+
+    /// From now on the session is stored after each call.
+    pub(super) fn store_every_call(&mut self) {
+        if let Some(stored) = &mut self.used.session.state.lock().stored {
+            stored.every_call = true;
+        }
+    }
+
+    /// The session is stored, in this object.
+    pub(super) fn is_stored_in(&mut self, object: BlobKey) {
+        if let Some(stored) = &mut self.used.session.state.lock().stored {
+            stored.object = Some(object);
+        }
+    }
+
+    /// The session is not stored, and why.
+    pub(super) fn is_not_stored(&mut self, reason: NotStored) {
+        self.used.session.state.lock().not_stored = Some((reason, Instant::now()));
+    }
+
+    /// The session leaves the memory of this process, even if the rest of this is dropped.
+    pub(super) fn leaves(&mut self) {
+        self.leaves = true;
     }
 
     /// A program is about to run: from here on the session ends if this is dropped.
@@ -73,6 +135,7 @@ impl<I: SessionInstance> Turn<'_, I> {
     pub(super) fn count_call(&self) {
         let mut state = self.used.session.state.lock();
         state.calls += 1;
+        state.not_stored = None;
         state.used = Instant::now();
         state.used_at = Timestamp::now();
     }
@@ -99,20 +162,28 @@ impl<I: SessionInstance> Turn<'_, I> {
     /// For the receipt of the call.
     pub(super) fn report(&self, is_new: bool, end: Option<SessionEnd>) -> InterpreterSession {
         let session = &self.used.session;
-        let previous_end = session.previous_end.filter(|_| is_new);
+        let is_new = is_new && !self.is_resumed;
+        let state = session.state.lock();
+        let before = session.before.filter(|before| is_new && Some(before.end) == state.previous_end);
         InterpreterSession {
             name: Arc::clone(&session.key.name),
-            generation: session.generation,
+            generation: state.generation,
             is_new,
-            previous_end,
+            is_resumed: self.is_resumed,
+            previous_end: state.previous_end.filter(|_| is_new),
             end,
+            is_checkpointed: None,
+            not_stored: before.and_then(|before| before.not_stored),
         }
     }
 }
 
 impl<I: SessionInstance> Drop for Turn<'_, I> {
     fn drop(&mut self) {
-        if let Some(end) = self.end {
+        if self.leaves {
+            *self.instance = None;
+            self.used.sessions.leave(&self.used.session);
+        } else if let Some(end) = self.end {
             *self.instance = None;
             self.used.sessions.end(&self.used.session, end);
         }

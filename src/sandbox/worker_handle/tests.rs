@@ -15,7 +15,9 @@ use crate::core::call::{Deadline, SentFlag};
 use crate::core::caller::Owner;
 use crate::infra::metrics::SandboxMetrics;
 use crate::sandbox::capacity::Capacity;
-use crate::sandbox::protocol::{Captured, End, JobLimits, JobSession, Load, ReadSoFar, ToolQuestion, ToolReply, Usage};
+use crate::sandbox::protocol::{
+    Captured, End, ImageCursor, JobLimits, JobSession, Load, ReadSoFar, ToolQuestion, ToolReply, Usage,
+};
 
 /// Not a test: the process that `WorkerHandle::start` starts below. Run directly, its standard input is not a socket, and
 /// it exits at once. The code of a job names what it does.
@@ -87,7 +89,34 @@ fn as_a_worker() {
                 say(&mut gateway, &FromWorker::Done(id, Box::new(outcome(end, text))));
             }
             ToWorker::EndSession(id) => _ = sessions.remove(&id),
+            ToWorker::Session(id, request) => {
+                let reply = answer_about(&mut sessions, *request);
+                say(&mut gateway, &FromWorker::Session(id, Box::new(reply)));
+            }
             ToWorker::Cancel(_) | ToWorker::Load(_) => {}
+        }
+    }
+}
+
+/// Its images have two parts: the id of the session that was read, and as many megabytes of noise.
+fn answer_about(sessions: &mut HashSet<SessionId>, request: SessionRequest) -> SessionReply {
+    match request {
+        SessionRequest::Read { session, .. } if !sessions.contains(&session) => SessionReply::Failed("none".into()),
+        SessionRequest::Read { session, from: ImageCursor::State, .. } => {
+            let next = Some(ImageCursor::Memory { offset: session });
+            SessionReply::Part { part: session.to_le_bytes().to_vec(), next }
+        }
+        SessionRequest::Read { from: ImageCursor::Memory { offset }, .. } => {
+            let numbers = 0..u32::try_from(offset).unwrap() << 18;
+            let noise = numbers.flat_map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes());
+            SessionReply::Part { part: noise.collect(), next: None }
+        }
+        SessionRequest::Read { .. } => SessionReply::Failed("no such part".into()),
+        SessionRequest::Restore { part, .. } if part.is_empty() => SessionReply::Failed("empty".into()),
+        SessionRequest::Restore { .. } => SessionReply::Added,
+        SessionRequest::Restored { session, .. } => {
+            sessions.insert(session);
+            SessionReply::Rests(10)
         }
     }
 }
@@ -337,6 +366,19 @@ async fn questions_of_a_program_are_answered_at_the_same_time() {
     let ended = worker.run(job("ask 3"), room(&admission).await, &sent, Some(&tools)).await.unwrap();
     assert_eq!(ended.result.unwrap(), "\"answered\"");
     assert_eq!(admission.in_use(), (0, 0));
+}
+
+#[tokio::test]
+async fn what_is_asked_about_sessions_is_answered_until_the_worker_exits() {
+    let worker = worker().await;
+    let read = || SessionRequest::Read { session: 7, profile: "base".into(), from: ImageCursor::State };
+    let finish = |session| SessionRequest::Restored { session, profile: "base".into(), is_copy: false };
+    let (none, restored) = tokio::join!(worker.ask(read()), worker.ask(finish(7)));
+    assert_eq!((none, restored), (Some(SessionReply::Failed("none".into())), Some(SessionReply::Rests(10))));
+    assert!(matches!(worker.ask(read()).await, Some(SessionReply::Part { next: Some(_), .. })));
+    worker.stop();
+    worker.gone().await;
+    assert_eq!(worker.ask(read()).await, None);
 }
 
 #[tokio::test]

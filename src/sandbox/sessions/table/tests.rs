@@ -47,7 +47,7 @@ fn soon() -> Deadline {
 
 /// A turn in which a program can run.
 async fn begun<'m>(made: &'m Made, caller: &str, name: &str) -> (bool, Turn<'m, Instance>) {
-    let mut turn = made.sessions.enter(&owner(caller), &Rights::default(), name, soon()).await.unwrap();
+    let mut turn = made.sessions.enter(&owner(caller), Some(Rights::default()), name, soon()).await.unwrap();
     let is_new = turn.instance().is_none();
     if is_new {
         let (is_alive, _counted) = (Arc::clone(&made.is_alive), Arc::clone(&made.counted));
@@ -98,14 +98,17 @@ async fn a_session_is_entered_only_with_the_rights_with_which_it_began() {
     let narrow_key = ann(&[]).with_managed_key("k1".into(), ToolScope::default().narrowed(["x".to_owned()]));
     let with_narrow_key = CallContext::new("python_executor", Arc::new(narrow_key), Via::Rest);
     let mut of_agent = CallContext::new("python_executor", Arc::new(ann(&[])), Via::Agent);
-    assert_eq!(Rights::of(&of_agent), Rights::default());
+    let (sorted, mixed) = (ann(&["a", "b"]), ann(&["b", "a"]));
+    let of = |caller| Rights::of(&CallContext::new("python_executor", Arc::new(caller), Via::Rest));
+    assert!(of(sorted) == of(mixed) && of(ann(&[])) == Rights::of(&of_agent));
     of_agent.nested_scope = of_agent.nested_scope.narrowed(&[], ["pay".to_owned()]);
     for other in [with_role, with_narrow_key, of_agent] {
-        let rights = Rights::of(&other);
-        let refused = made.sessions.enter(&owner("ann"), &rights, "a", soon()).await.err().unwrap();
-        assert_eq!(refused.code(), ErrorCode::Denied, "{rights:?}");
-        assert!(made.sessions.enter(&owner("ann"), &rights, "other", soon()).await.is_ok());
+        let rights = Some(Rights::of(&other));
+        let refused = made.sessions.enter(&owner("ann"), rights, "a", soon()).await.err().unwrap();
+        assert_eq!(refused.code(), ErrorCode::Denied, "{other:?}");
+        assert!(made.sessions.enter(&owner("ann"), rights, "other", soon()).await.is_ok());
     }
+    assert!(made.sessions.enter(&owner("ann"), None, "a", soon()).await.is_ok(), "no program runs");
     assert_eq!(call(&made, "ann", "a", 1).await, (false, None, true), "it goes on");
 }
 
@@ -133,9 +136,10 @@ async fn a_call_waits_until_its_deadline_and_no_longer() {
     let made = made(10, 10, 1_000);
     let (_, _turn) = begun(&made, "ann", "a").await;
     let begun = tokio::time::Instant::now();
-    let refused = made.sessions.enter(&owner("ann"), &Rights::default(), "a", soon()).await.err().unwrap();
+    let refused = made.sessions.enter(&owner("ann"), Some(Rights::default()), "a", soon()).await.err().unwrap();
     assert_eq!((refused.code(), begun.elapsed()), (ErrorCode::Overloaded, Duration::from_secs(5)));
-    let at_once = made.sessions.enter(&owner("ann"), &Rights::default(), "a", Deadline::after(Duration::ZERO)).await;
+    let at_once =
+        made.sessions.enter(&owner("ann"), Some(Rights::default()), "a", Deadline::after(Duration::ZERO)).await;
     assert!(at_once.is_err(), "a program does not wait for a session that its caller has");
 }
 
@@ -160,13 +164,13 @@ async fn a_session_that_ended_with_a_call_begins_anew_and_says_why() {
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_dropped_while_its_program_runs_ends_the_session_and_one_that_did_not_begin_leaves_none() {
     let made = made(10, 10, 1_000);
-    drop(made.sessions.enter(&owner("ann"), &Rights::default(), "a", soon()).await.unwrap());
+    drop(made.sessions.enter(&owner("ann"), Some(Rights::default()), "a", soon()).await.unwrap());
     assert!(made.sessions.open.is_empty());
     drop(begun(&made, "ann", "a").await);
     assert_eq!(made.living(), 0);
     assert_eq!(call(&made, "ann", "a", 1).await, (true, Some(SessionEnd::Cancelled), true));
     // One that waits for capacity, and gives up.
-    drop(made.sessions.enter(&owner("ann"), &Rights::default(), "a", soon()).await.unwrap());
+    drop(made.sessions.enter(&owner("ann"), Some(Rights::default()), "a", soon()).await.unwrap());
     assert_eq!(call(&made, "ann", "a", 1).await, (false, None, true));
 }
 
@@ -216,7 +220,7 @@ async fn sessions_of_a_worker_that_died_end() {
     call(&made, "ann", "a", 1).await;
     made.is_alive.store(false, Ordering::Relaxed);
     let (is_new, mut turn) = {
-        let turn = made.sessions.enter(&owner("ann"), &Rights::default(), "a", soon()).await.unwrap();
+        let turn = made.sessions.enter(&owner("ann"), Some(Rights::default()), "a", soon()).await.unwrap();
         (turn.instance().is_none(), turn)
     };
     assert_eq!(turn.report(is_new, None).previous_end, Some(SessionEnd::WorkerDied));
@@ -237,7 +241,7 @@ async fn the_least_recently_used_makes_space_for_a_new_one() {
     call(&made, "ann", "d", 1).await;
     assert_eq!(made.names("ann"), ["a", "d"], "one that is in use stays");
     let (_, other) = begun(&made, "ann", "d").await;
-    let refused = made.sessions.enter(&owner("ann"), &Rights::default(), "e", soon()).await.err().unwrap();
+    let refused = made.sessions.enter(&owner("ann"), Some(Rights::default()), "e", soon()).await.err().unwrap();
     assert_eq!(refused.code(), ErrorCode::Overloaded);
     busy.rests(1);
     drop((busy, other));

@@ -1,0 +1,305 @@
+//! Where sessions are while no process has them: sealed images in object storage, which rows of the store name.
+//!
+//! A process takes a session with the next fence before it has it, so that one at a time does; all that it writes later names
+//! that fence. An image opens for its tenant, caller, session and generation alone, with the interpreter and the snapshot
+//! that it differs from, and with the rights and the digest of its programs. An object is written before its row names
+//! it; one that no row names is removed later.
+
+mod objects;
+mod packed;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::sleep;
+use uuid::Uuid;
+
+pub(super) use self::objects::{ImageReader, ImageWriter, OpenImageError};
+
+use super::rights::Rights;
+use super::session::SessionKey;
+use crate::config::Config;
+use crate::core::call::{Deadline, SessionEnd};
+use crate::core::caller::Owner;
+use crate::core::error::{CallError, ErrorCode};
+use crate::infra::blobs::{BlobKey, Blobs};
+use crate::infra::replica::LOST_AFTER;
+use crate::infra::sealing::Sealer;
+use crate::infra::store::{
+    AskedOfSession, InterpreterSessionFence, InterpreterSessionKey, ListedSession, NewSessionImage, SessionImage,
+    SessionTimes, Store, StoreError, TakenSession, WantedSession,
+};
+
+/// The folder of all images.
+const FOLDER: &str = "interpreter_sessions";
+
+/// Bytes that the images of one tenant may have together.
+const MAX_TENANT_BYTES: u64 = 4 << 30;
+
+/// Images that are read or written at once: the gateway holds each in memory, packed.
+const MAX_AT_ONCE: usize = 4;
+
+/// How often it is looked whether another process has released a session, and how soon a refused caller may try again.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// The images of all callers.
+#[derive(Debug)]
+pub struct SessionImages {
+    store: Store,
+    sealer: Arc<Sealer>,
+    blobs: Blobs,
+    /// This process, as one that has sessions.
+    runner: Arc<str>,
+    /// Whether other processes use the same store.
+    is_shared: bool,
+    lifetime: Duration,
+    max_image_bytes: usize,
+    at_once: Arc<Semaphore>,
+}
+
+/// The interpreter and the snapshot that an image differs from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ImageBase {
+    pub(super) profile: String,
+    pub(super) interpreter: String,
+    pub(super) snapshot: String,
+}
+
+/// The programs of a session that has an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PastPrograms {
+    pub(super) rights: Rights,
+    /// SHA-256 of all of them.
+    pub(super) digest: [u8; 32],
+}
+
+impl SessionImages {
+    /// `replica`: the id of this process, where others use the same store. `None` when no image can be sealed, or none is to
+    /// be stored.
+    pub fn new(config: &Config, store: &Store, blobs: &Blobs, replica: Option<&Arc<str>>) -> Option<Self> {
+        let sealer = Sealer::new(config);
+        let sessions = &config.sandbox.sessions;
+        (sessions.max_image_bytes > 0 && sealer.is_available()).then(|| Self {
+            store: store.clone(),
+            sealer: Arc::new(sealer),
+            blobs: blobs.clone(),
+            runner: replica.cloned().unwrap_or_else(|| Uuid::new_v4().to_string().into()),
+            is_shared: replica.is_some(),
+            lifetime: Duration::from_secs(sessions.lifetime_seconds.into()),
+            max_image_bytes: sessions.max_image_bytes as usize,
+            at_once: Arc::new(Semaphore::new(MAX_AT_ONCE)),
+        })
+    }
+
+    /// Whether other processes use the same store.
+    pub(super) fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    /// Takes a session for this process, which waits until another one has released it.
+    ///
+    /// # Errors
+    /// `overloaded` when another process has it until the deadline, or cannot release it, or the store does not answer.
+    pub(super) async fn take(&self, key: &SessionKey, deadline: Deadline) -> Result<TakenSession, CallError> {
+        loop {
+            if let Some(taken) = self.try_take(key).await? {
+                return Ok(taken);
+            }
+            let asked = self.store.ask_for_session(of_store(key), AskedOfSession::Release).await;
+            if !asked.map_err(|error| unavailable(&error))? {
+                return Err(kept_elsewhere(&key.name));
+            }
+            if deadline.has_passed() {
+                return Err(used_elsewhere(&key.name));
+            }
+            sleep(LOOK_AGAIN.min(deadline.remaining())).await;
+        }
+    }
+
+    async fn try_take(&self, key: &SessionKey) -> Result<Option<TakenSession>, CallError> {
+        let times = SessionTimes { lifetime: self.lifetime, lost_after: LOST_AFTER };
+        let taken = self.store.take_session(of_store(key), &self.runner, times).await;
+        taken.map_err(|error| unavailable(&error))
+    }
+
+    /// A session that was taken begins with a fresh interpreter; its generation. `before`: the image that it had.
+    ///
+    /// # Errors
+    /// `overloaded` when the store does not answer, or another process has taken it.
+    pub(super) async fn begin(
+        &self,
+        key: &SessionKey,
+        fence: i64,
+        every_call: bool,
+        before: Option<BlobKey>,
+    ) -> Result<u64, CallError> {
+        let begun = self.store.begin_session(fence_of(key, fence), every_call, self.lifetime).await;
+        let generation = begun.map_err(|error| unavailable(&error))?.ok_or_else(|| used_elsewhere(&key.name))?;
+        before.into_iter().for_each(|object| self.remove_object(object));
+        Ok(generation)
+    }
+
+    /// Whether this process still has a session that it took with this fence. Another one can have taken it when this one
+    /// counted as lost.
+    ///
+    /// # Errors
+    /// `overloaded` when the store does not answer.
+    pub(super) async fn has(&self, key: &SessionKey, fence: i64) -> Result<bool, CallError> {
+        self.store.has_session(fence_of(key, fence)).await.map_err(|error| unavailable(&error))
+    }
+
+    /// A session that was resumed goes on: its image is that of before.
+    ///
+    /// # Errors
+    /// `overloaded` when the store does not answer, or another process has taken it.
+    pub(super) async fn forget(&self, key: &SessionKey, fence: i64, object: BlobKey) -> Result<(), CallError> {
+        let forgotten = self.store.forget_session_image(fence_of(key, fence)).await;
+        if !forgotten.map_err(|error| unavailable(&error))? {
+            return Err(used_elsewhere(&key.name));
+        }
+        self.remove_object(object);
+        Ok(())
+    }
+
+    /// Names an image that was written, in place of the one `before`. False when another process has taken the session.
+    ///
+    /// # Errors
+    /// The store does not answer; it may name the image.
+    pub(super) async fn keep(
+        &self,
+        key: &SessionKey,
+        fence: i64,
+        new: NewSessionImage<'_>,
+        before: Option<BlobKey>,
+    ) -> Result<bool, StoreError> {
+        let kept = self.store.keep_session_image(fence_of(key, fence), new, MAX_TENANT_BYTES).await?;
+        let is_kept = kept.is_some();
+        let gone = kept.unwrap_or_else(|| vec![new.image.object.key.clone()]);
+        gone.into_iter().chain(before.filter(|_| is_kept)).for_each(|object| self.remove_object(object));
+        Ok(is_kept)
+    }
+
+    /// A session has ended.
+    pub(super) async fn end(&self, key: &SessionKey, fence: i64, end: SessionEnd) {
+        match self.store.end_session(fence_of(key, fence), end.as_str()).await {
+            Ok(object) => object.into_iter().for_each(|object| self.remove_object(object)),
+            Err(error) => tracing::warn!(%error, "the end of a session cannot be recorded; it ends with its time"),
+        }
+    }
+
+    /// This process has a session no more, and what is stored of it stays.
+    pub(super) async fn release(&self, key: &SessionKey, fence: i64) {
+        if let Err(error) = self.store.release_session(fence_of(key, fence)).await {
+            tracing::warn!(%error, "a session cannot be released; other replicas have it once this one is gone");
+        }
+    }
+
+    /// The sessions of a caller that this process has not.
+    ///
+    /// # Errors
+    /// `overloaded` when the store does not answer.
+    pub(super) async fn list(&self, owner: &Owner) -> Result<Vec<ListedSession>, CallError> {
+        let listed = self.store.sessions_of((&owner.tenant, &owner.caller), &self.runner, LOST_AFTER).await;
+        listed.map_err(|error| unavailable(&error))
+    }
+
+    /// Ends a session that this process has not; false when there is none.
+    ///
+    /// # Errors
+    /// `overloaded` when the store, or the process that has it, does not answer.
+    pub(super) async fn delete(&self, key: &SessionKey, deadline: Deadline) -> Result<bool, CallError> {
+        loop {
+            if !self.list(&key.owner).await?.iter().any(|listed| *listed.name == *key.name) {
+                return Ok(false);
+            }
+            if let Some(taken) = self.try_take(key).await? {
+                self.end(key, taken.fence, SessionEnd::Deleted).await;
+                return Ok(true);
+            }
+            let asked = self.store.ask_for_session(of_store(key), AskedOfSession::Delete).await;
+            asked.map_err(|error| unavailable(&error))?;
+            if deadline.has_passed() {
+                return Err(used_elsewhere(&key.name));
+            }
+            sleep(LOOK_AGAIN.min(deadline.remaining())).await;
+        }
+    }
+
+    /// The sessions of this process that others want.
+    pub(super) async fn wanted(&self) -> Vec<WantedSession> {
+        // The component `cluster` says when the store cannot be read.
+        self.store.wanted_sessions(&self.runner).await.unwrap_or_default()
+    }
+
+    /// Tells others that this process cannot release a session.
+    pub(super) async fn refuse(&self, key: &SessionKey, fence: i64) {
+        if let Err(error) = self.store.refuse_to_release(fence_of(key, fence)).await {
+            tracing::warn!(%error, "it cannot be said that a session stays here; callers at other replicas wait for it");
+        }
+    }
+
+    /// Held while an image is read or written.
+    pub(super) async fn one_of_few(&self) -> Option<OwnedSemaphorePermit> {
+        // It is never closed.
+        Arc::clone(&self.at_once).acquire_owned().await.ok()
+    }
+
+    /// Removes what has expired. Called every minute.
+    ///
+    /// # Errors
+    /// The store cannot be written.
+    pub async fn forget_expired(&self) -> Result<(), StoreError> {
+        let objects = self.store.forget_expired_sessions().await?;
+        objects.into_iter().for_each(|object| self.remove_object(object));
+        Ok(())
+    }
+}
+
+impl ImageBase {
+    pub(super) fn of(image: &SessionImage) -> Self {
+        let SessionImage { profile, interpreter, snapshot, .. } = image.clone();
+        Self { profile, interpreter, snapshot }
+    }
+}
+
+impl PastPrograms {
+    /// `None`: the row was changed.
+    pub(super) fn of(image: &SessionImage) -> Option<Self> {
+        Some(Self { rights: Rights(digest_from_hex(&image.rights)?), digest: digest_from_hex(&image.programs)? })
+    }
+}
+
+fn digest_from_hex(text: &str) -> Option<[u8; 32]> {
+    let mut digest = [0; 32];
+    hex::decode_to_slice(text, &mut digest).ok().map(|()| digest)
+}
+
+fn of_store(key: &SessionKey) -> InterpreterSessionKey<'_> {
+    InterpreterSessionKey { tenant: &key.owner.tenant, caller_key: &key.owner.caller, name: &key.name }
+}
+
+fn fence_of(key: &SessionKey, fence: i64) -> InterpreterSessionFence<'_> {
+    InterpreterSessionFence { key: of_store(key), fence }
+}
+
+fn unavailable(error: &StoreError) -> CallError {
+    let message = "the sessions cannot be read now; try again shortly, or call without `session`";
+    CallError::new(ErrorCode::Overloaded, message).retry_after(RETRY_AFTER).caused_by(error)
+}
+
+fn used_elsewhere(name: &str) -> CallError {
+    let message = format!("another replica had the session `{name}` until this call's deadline; the code has not run");
+    CallError::new(ErrorCode::Overloaded, message).retry_after(RETRY_AFTER)
+}
+
+fn kept_elsewhere(name: &str) -> CallError {
+    let message = format!(
+        "another replica has the session `{name}` and cannot release it; call there, or with another `session`: the code \
+         has not run"
+    );
+    CallError::new(ErrorCode::Overloaded, message)
+}

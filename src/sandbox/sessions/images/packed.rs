@@ -1,0 +1,146 @@
+//! The form of a stored image: its parts, each after its length, compressed. An empty one ends it.
+
+use std::io::{Cursor, Read, Write};
+
+use flate2::Compression;
+use flate2::bufread::DeflateDecoder;
+use flate2::write::DeflateEncoder;
+
+use crate::sandbox::protocol::DamagedImageError;
+
+/// Longest part: its content is bounded, and it names a session's files.
+const MAX_PART_BYTES: u32 = 128 << 20;
+
+/// Bytes before each part.
+const LENGTH_BYTES: usize = size_of::<u32>();
+
+/// Packs the parts of an image in their order.
+#[derive(Debug)]
+pub(super) struct Packer {
+    encoder: DeflateEncoder<Vec<u8>>,
+    max_bytes: usize,
+}
+
+/// The image has more bytes than one may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the image is too large")]
+pub(super) struct TooLargeError;
+
+/// Reads the parts of an image in their order.
+#[derive(Debug)]
+pub(super) struct Unpacker {
+    decoder: DeflateDecoder<Cursor<Vec<u8>>>,
+}
+
+impl Packer {
+    pub(super) fn new(max_bytes: usize) -> Self {
+        Self { encoder: DeflateEncoder::new(Vec::new(), Compression::fast()), max_bytes }
+    }
+
+    /// Takes a millisecond for each of some hundred kilobytes.
+    ///
+    /// # Errors
+    /// [`TooLargeError`].
+    pub(super) fn add(&mut self, part: &[u8]) -> Result<(), TooLargeError> {
+        let length = u32::try_from(part.len()).ok().filter(|length| *length <= MAX_PART_BYTES).ok_or(TooLargeError)?;
+        // Memory takes all that is written to it.
+        self.encoder.write_all(&length.to_le_bytes()).map_err(|_| TooLargeError)?;
+        self.encoder.write_all(part).map_err(|_| TooLargeError)?;
+        if self.encoder.get_ref().len() > self.max_bytes { Err(TooLargeError) } else { Ok(()) }
+    }
+
+    /// # Errors
+    /// [`TooLargeError`].
+    pub(super) fn finish(mut self) -> Result<Vec<u8>, TooLargeError> {
+        self.add(&[])?;
+        let packed = self.encoder.finish().map_err(|_| TooLargeError)?;
+        if packed.len() > self.max_bytes { Err(TooLargeError) } else { Ok(packed) }
+    }
+}
+
+impl Unpacker {
+    pub(super) fn new(packed: Vec<u8>) -> Self {
+        Self { decoder: DeflateDecoder::new(Cursor::new(packed)) }
+    }
+
+    /// `None` after the last part.
+    ///
+    /// # Errors
+    /// It is no image, or has no end.
+    pub(super) fn next_part(&mut self) -> Result<Option<Vec<u8>>, DamagedImageError> {
+        const DAMAGED: DamagedImageError = DamagedImageError("its parts cannot be read");
+        let mut length = [0; LENGTH_BYTES];
+        self.decoder.read_exact(&mut length).map_err(|_| DAMAGED)?;
+        let length = u32::from_le_bytes(length);
+        if length > MAX_PART_BYTES {
+            return Err(DAMAGED);
+        }
+        let mut part = Vec::new();
+        // Grows with the bytes that are there, not with the announced length.
+        let read = (&mut self.decoder).take(length.into()).read_to_end(&mut part).map_err(|_| DAMAGED)?;
+        if read as u64 != u64::from(length) {
+            return Err(DAMAGED);
+        }
+        Ok((length > 0).then_some(part))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn packed(parts: &[Vec<u8>]) -> Vec<u8> {
+        let mut packer = Packer::new(1 << 20);
+        parts.iter().for_each(|part| packer.add(part).unwrap());
+        packer.finish().unwrap()
+    }
+
+    fn unpacked(packed: Vec<u8>) -> Result<Vec<Vec<u8>>, DamagedImageError> {
+        let (mut unpacker, mut parts) = (Unpacker::new(packed), Vec::new());
+        while let Some(part) = unpacker.next_part()? {
+            parts.push(part);
+        }
+        Ok(parts)
+    }
+
+    proptest! {
+        #[test]
+        fn parts_are_read_as_they_were_added(
+            parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..5_000), 0..9),
+        ) {
+            prop_assert_eq!(unpacked(packed(&parts)), Ok(parts));
+        }
+
+        #[test]
+        fn what_is_cut_off_is_noticed_and_what_is_changed_is_read_to_some_end(
+            parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..500), 1..5),
+            at in any::<prop::sample::Index>(),
+            byte in any::<u8>(),
+        ) {
+            let packed = packed(&parts);
+            let at = at.index(packed.len());
+            // The very end of the compressed form may have nothing of the parts.
+            let cut = unpacked(packed[..at].to_vec());
+            prop_assert!(cut.is_err() || cut == Ok(parts));
+            let mut changed = packed;
+            changed[at] = byte;
+            let _ = unpacked(changed);
+        }
+    }
+
+    #[test]
+    fn an_image_has_a_maximum_size() {
+        let noise: Vec<u8> = (0..200_000_u32).flat_map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+        let mut packer = Packer::new(100_000);
+        let added = noise.chunks(10_000).try_for_each(|part| packer.add(part));
+        assert_eq!(added, Err(TooLargeError));
+        let mut small = Packer::new(1_000);
+        let added = small.add(&vec![7; 1 << 20]);
+        assert!(added.is_err() || small.finish().is_err(), "a megabyte of one byte has more than a thousand");
+        let mut enough = Packer::new(10_000);
+        enough.add(&vec![7; 1 << 20]).unwrap();
+        assert!(enough.finish().unwrap().len() < 10_000);
+    }
+}
