@@ -80,6 +80,7 @@ pub fn router(agents: &Arc<AgentService>) -> Router {
         .routes(routes!(rest::files::upload))
         .routes(routes!(sessions::list))
         .routes(routes!(sessions::show, sessions::delete))
+        .routes(routes!(sessions::fork))
         .routes(routes!(rest::select::select))
         .routes(routes!(results::list))
         .routes(routes!(results::read))

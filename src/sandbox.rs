@@ -64,7 +64,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::admission::SandboxLoad;
 pub use self::code_mode::{HITS, MAX_HITS, PYTHON, RUN_PYTHON, SEARCH_TOOLS, ToolPipeline, model_hit, model_tools};
-pub use self::sessions::{SessionDetails, SessionInfo};
+pub use self::sessions::{SessionDetails, SessionImages, SessionInfo};
 
 use self::admission::Admission;
 use self::capacity::Capacity;
@@ -73,7 +73,7 @@ use self::interpreter::{Manifest, ManifestError};
 use self::pool::{COMPONENT, Pool, Start};
 use self::protocol::{Job, Outcome};
 use self::sessions::{KeptInterpreter, SessionLimits, Sessions};
-use self::worker_setup::Setup;
+use self::worker_setup::{ReadyProfile, Setup};
 use crate::config::SandboxConfig;
 use crate::core::call::{Arguments, CallContext, Deadline};
 use crate::core::error::{CallError, ErrorCode};
@@ -82,6 +82,14 @@ use crate::infra::readiness::Readiness;
 
 /// A run under way. Dropping it, as when the client disconnects, must stop the run.
 pub type Running<'a> = Pin<Box<dyn Future<Output = Result<Outcome, CallError>> + Send + 'a>>;
+
+/// The session that a call names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CallSession<'a> {
+    pub name: &'a str,
+    /// Whether it is stored after this call and each later one, before the call is answered.
+    pub every_call: bool,
+}
 
 /// Runs Python: the sandbox, or a substitute in tests.
 pub trait RunPython: Send + Sync {
@@ -94,11 +102,12 @@ pub trait RunPython: Send + Sync {
     /// when a call of the program needs an approval, and with `replay_diverged`.
     fn run<'a>(&'a self, call: &'a CallContext, arguments: &'a Arguments, job: Job, deadline: Deadline) -> Running<'a>;
 
-    /// The same in the caller's session of that name, which it begins if there is none. Notes the session in the call.
+    /// The same in a session of the caller, which it begins if there is none. Notes the session in the call. Fails with
+    /// `session_lost` when what was stored of it cannot be opened.
     fn run_in_session<'a>(
         &'a self,
         call: &'a CallContext,
-        session: &'a str,
+        session: CallSession<'a>,
         job: Job,
         deadline: Deadline,
     ) -> Running<'a>;
@@ -113,6 +122,8 @@ pub struct Sandbox {
     interpreter: Manifest,
     admission: Admission,
     sessions: Sessions<KeptInterpreter>,
+    /// Where sessions are stored; they end when they are idle where it is not set.
+    images: OnceLock<SessionImages>,
     classes: Classes,
     metrics: SandboxMetrics,
     readiness: Arc<Readiness>,
@@ -138,17 +149,14 @@ struct Available {
     pool: Pool,
     /// The workers of the second class ([`classes`]), which start with the first run in them.
     background: Pool,
-    /// Names of the profiles that are compiled, from the lightest on.
-    profiles: Vec<String>,
+    /// Those that are compiled, from the lightest on.
+    profiles: Vec<ReadyProfile>,
     /// Whether these are all profiles.
     is_complete: bool,
 }
 
 /// In `/readyz`: the profiles that are still being compiled.
 const PROFILES: &str = "sandbox_profiles";
-
-/// Interval of the search for sessions whose time is over.
-const LOOK_AT_SESSIONS: Duration = Duration::from_secs(5);
 
 /// Interval of the search for an interpreter that is not set up yet.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
@@ -176,6 +184,7 @@ impl Sandbox {
             classes: Classes::default(),
             admission: Admission::new(capacity, metrics.clone()),
             sessions: Sessions::new(limits, metrics.clone()),
+            images: OnceLock::new(),
             metrics,
             readiness,
             pipeline: OnceLock::new(),
@@ -218,16 +227,9 @@ impl Sandbox {
         }
     }
 
-    /// Ends sessions whose time is over, until the gateway closes.
-    pub async fn end_expired_sessions(&self, closing: CancellationToken) {
-        let mut moments = tokio::time::interval(LOOK_AT_SESSIONS);
-        while closing.run_until_cancelled(moments.tick()).await.is_some() {
-            self.sessions.end_expired();
-        }
-    }
-
-    /// Ends the worker processes and waits until they have exited.
+    /// Stores the sessions, ends the worker processes and waits until they have exited.
     pub async fn close(&self) {
+        self.store_all_sessions().await;
         if let Some(Found::Prepared(available)) = self.found.load().as_deref() {
             available.background.close().await;
             available.pool.close().await;
@@ -302,12 +304,19 @@ impl Sandbox {
             None => self.locate().await,
         };
         match &*found {
-            Found::Prepared(available) if available.profiles.iter().any(|name| name == profile) => {
+            Found::Prepared(available) if available.profiles.iter().any(|ready| ready.name == profile) => {
                 Ok(if is_background { available.background.clone() } else { available.pool.clone() })
             }
             Found::Prepared(_) => Err(self.lacks(&format!("the profile `{profile}` of the Python interpreter"))),
             Found::Missing => Err(self.lacks("the Python interpreter")),
         }
+    }
+
+    /// A sum of what instances of a profile begin with; `None` where sessions of it cannot be stored, or it cannot run yet.
+    fn snapshot_of(&self, profile: &str) -> Option<String> {
+        let found = self.found.load();
+        let ready = found.as_ref()?.profiles().iter().find(|ready| ready.name == profile)?;
+        ready.snapshot.clone()
     }
 
     fn lacks(&self, what: &str) -> CallError {
@@ -321,7 +330,7 @@ impl Sandbox {
 }
 
 impl Found {
-    fn profiles(&self) -> &[String] {
+    fn profiles(&self) -> &[ReadyProfile] {
         match self {
             Self::Prepared(available) => &available.profiles,
             Self::Missing => &[],

@@ -1,7 +1,8 @@
 //! `sekisho sessions`: sessions of interpreters, at a running gateway.
 
 use clap::{Args, Subcommand};
-use serde_json::Value;
+use http::Method;
+use serde_json::{Value, json};
 
 use super::call::Identity;
 use super::client::{Remote, Unanswered};
@@ -24,6 +25,14 @@ enum Action {
     Show {
         /// The argument `session` of its calls.
         session: String,
+    },
+    /// Copy a session, with its variables and files.
+    Fork {
+        /// The argument `session` of its calls.
+        session: String,
+        /// How many copies are made.
+        #[arg(long, default_value_t = 1)]
+        count: u32,
     },
     /// End a session, and the call that has it.
     Delete {
@@ -49,22 +58,25 @@ fn ask(remote: &Remote, action: &Action) -> Result<Value, Unanswered> {
     match action {
         Action::List => remote.get(&["sessions"], &[]),
         Action::Show { session } => remote.get(&["sessions", session], &[]),
+        Action::Fork { session, count } => {
+            remote.send(Method::POST, &["sessions", session, "fork"], Some(&json!({"count": count})))
+        }
         Action::Delete { session } => remote.delete(&["sessions", session], &[]),
     }
 }
 
+const COLUMNS: [&str; 7] = ["session", "generation", "calls", "place", "size", "last used", "ends in"];
+
 fn show(action: &Action, answer: &Value) -> Exit {
     match action {
-        Action::List => {
-            let header = ["session", "generation", "calls", "memory", "last used", "ends in"];
-            present::table(&header, elements(&answer["sessions"]).map(row).collect());
+        Action::List | Action::Fork { .. } => {
+            present::table(&COLUMNS, elements(&answer["sessions"]).map(row).collect());
         }
         Action::Show { .. } => {
-            let names = ["session", "generation", "calls", "memory", "last used", "ends in"];
-            let lines = names.into_iter().zip(row(answer)).map(|(name, value)| vec![name.to_owned(), value]);
+            let lines = COLUMNS.into_iter().zip(row(answer)).map(|(name, value)| vec![name.to_owned(), value]);
             present::lines(lines.collect());
             if answer["variables"].is_null() {
-                present::line("a call has it: its variables can be seen when that has ended");
+                present::line("its variables can be seen when it is in memory, and no call has it");
             } else {
                 present::table(&["variable", "type", "bytes"], elements(&answer["variables"]).map(variable).collect());
             }
@@ -77,12 +89,14 @@ fn show(action: &Action, answer: &Value) -> Exit {
 }
 
 fn row(session: &Value) -> Vec<String> {
-    let megabytes = session["memory_bytes"].as_u64().unwrap_or_default() >> 20;
+    let is_stored = session["place"] == "stored";
+    let bytes = if is_stored { &session["stored_bytes"] } else { &session["memory_bytes"] };
     vec![
         text(session, "session"),
         session["generation"].to_string(),
         session["calls"].to_string(),
-        format!("{megabytes} MiB"),
+        text(session, "place"),
+        format!("{} MiB", bytes.as_u64().unwrap_or_default() >> 20),
         text(session, "last_used_at"),
         format!("{} s", session["ends_in_seconds"]),
     ]

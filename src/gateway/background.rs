@@ -23,12 +23,13 @@ impl Gateway {
         self.background.spawn(Arc::clone(self).send_notices());
         self.start_replica();
         self.start_blobs();
+        self.start_session_images();
         let gateway = Arc::clone(self);
         self.background.spawn(async move { gateway.keep_documents().await });
         let gateway = Arc::clone(self);
         self.background.spawn(async move { gateway.keep_python_tools().await });
         let gateway = Arc::clone(self);
-        self.background.spawn(async move { gateway.sandbox.end_expired_sessions(gateway.closing.clone()).await });
+        self.background.spawn(async move { gateway.sandbox.look_after_sessions(gateway.closing.clone()).await });
         let gateway = Arc::clone(self);
         self.background.spawn(async move {
             let closing = gateway.closing.clone();
@@ -66,6 +67,11 @@ impl Gateway {
         }
         if let Err(error) = self.pipeline.journals.forget_expired().await {
             tracing::warn!(%error, "cannot remove expired journals of programs from the store");
+        }
+        if let Some(images) = self.sandbox.session_images()
+            && let Err(error) = images.forget_expired().await
+        {
+            tracing::warn!(%error, "cannot remove expired sessions of interpreters from the store");
         }
         if let Err(error) = self.pipeline.approvals.sweep().await {
             tracing::warn!(%error, "cannot write down which approvals have expired");

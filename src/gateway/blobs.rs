@@ -1,4 +1,5 @@
-//! The object storage of the replicas: whether it works, what is copied to it, and what is removed from it.
+//! The object storage of the replicas: whether it works, what is copied to it, and what is removed from it. And where sessions
+//! of interpreters are stored, there or in the state directory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,9 @@ use crate::infra::audit::{self, SegmentUploads, StoredTrail};
 use crate::infra::blobs::Blobs;
 use crate::infra::outbound::Outbound;
 use crate::infra::replica::Replica;
+use crate::infra::store::Store;
+use crate::sandbox::SessionImages;
+use crate::sandbox::owner_only_files::make_folder;
 
 /// How often it is looked whether the storage works: an object is written, read and removed.
 const PROBE: Duration = Duration::from_secs(30);
@@ -21,6 +25,9 @@ const COPY: Duration = Duration::from_secs(10);
 
 /// How often objects are looked for that nothing names.
 const SWEEP: Duration = Duration::from_secs(3_600);
+
+/// The folder of stored sessions in the state directory.
+const SESSION_IMAGES: &str = "session-images";
 
 /// The names in readiness: of the storage, and of what waits for it.
 const COMPONENT: &str = "object_storage";
@@ -39,6 +46,22 @@ impl Gateway {
         self.in_background(async move { gateway.sweep_blobs().await });
         let (gateway, blobs, replica) = (Arc::clone(self), blobs.clone(), Arc::clone(replica));
         self.in_background(async move { gateway.copy_segments(blobs, &replica).await });
+    }
+
+    /// Looks after stored sessions of interpreters in the background.
+    pub(super) fn start_session_images(self: &Arc<Self>) {
+        let gateway = Arc::clone(self);
+        self.in_background(async move {
+            let Some(images) = gateway.sandbox.session_images() else { return };
+            let mut ticks = tokio::time::interval(SWEEP);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                ticks.tick().await;
+                if let Err(error) = images.remove_orphans().await {
+                    tracing::warn!(%error, "images that no session has cannot be removed; tried again in an hour");
+                }
+            }
+        });
     }
 
     async fn watch_blobs(&self, blobs: &Blobs) {
@@ -105,6 +128,29 @@ impl Gateway {
 pub(super) fn open(config: &Config, outbound: &Outbound) -> Result<Option<Blobs>, StartError> {
     let opened = config.cluster.blobs.as_ref().map(|blobs| Blobs::open(blobs, outbound));
     opened.transpose().map_err(component_error("cluster.blobs"))
+}
+
+/// Where sessions of interpreters are stored. `None` when they cannot be sealed, or others could not read them.
+///
+/// # Errors
+/// The folder in the state directory cannot be used.
+pub(super) fn session_images(
+    config: &Config,
+    store: &Store,
+    blobs: Option<&Blobs>,
+    replica: Option<&Arc<Replica>>,
+) -> Result<Option<SessionImages>, StartError> {
+    let blobs = match blobs {
+        _ if config.sandbox.sessions.max == 0 || config.sandbox.sessions.max_image_bytes == 0 => return Ok(None),
+        Some(blobs) => blobs.clone(),
+        None if config.cluster.enabled => return Ok(None),
+        None => {
+            let folder = config.state_directory().join(SESSION_IMAGES);
+            make_folder(&folder).map_err(component_error("state_directory"))?;
+            Blobs::open_folder(&folder).map_err(component_error("state_directory"))?
+        }
+    };
+    Ok(SessionImages::new(config, store, &blobs, replica.map(|replica| replica.id())))
 }
 
 /// The same without a gateway.

@@ -110,6 +110,9 @@ impl Gateway {
             .map_err(component_error("store"))?;
         let blobs = blobs::open(&config, &outbound)?;
         let replica = cluster::register(&config, &pipeline.policy, &store, &readiness).await?;
+        if let Some(images) = blobs::session_images(&config, &store, blobs.as_ref(), replica.as_ref())? {
+            sandbox.store_sessions_in(images);
+        }
         let gateway = Arc::new(Self {
             pipeline,
             readiness,

@@ -15,6 +15,7 @@ mod tests;
 
 use std::fmt;
 use std::future::Future;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,6 +72,14 @@ impl Blobs {
     /// The configuration names no storage that can be used.
     pub fn open(config: &BlobsConfig, outbound: &Outbound) -> Result<Self, BlobError> {
         open::open(config, outbound)
+    }
+
+    /// In a folder of this machine, which exists.
+    ///
+    /// # Errors
+    /// It cannot be used.
+    pub fn open_folder(path: &Path) -> Result<Self, BlobError> {
+        open::open_folder(path)
     }
 
     /// Writes an object, in place of one with this key.

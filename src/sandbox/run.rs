@@ -9,7 +9,7 @@ use super::code_mode::{ProgramInput, ProgramRun, ProgramTools, ToolHost, ToolPip
 use super::interpreter::Kind;
 use super::protocol::{End, Job, ModuleTask, Outcome};
 use super::worker_handle::WorkerHandle;
-use super::{RunPython, Running, Sandbox};
+use super::{CallSession, RunPython, Running, Sandbox};
 use crate::core::call::{Arguments, CallContext, Deadline};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::tool_scope::NestedScope;
@@ -208,7 +208,7 @@ impl RunPython for Sandbox {
     fn run_in_session<'a>(
         &'a self,
         call: &'a CallContext,
-        session: &'a str,
+        session: CallSession<'a>,
         job: Job,
         deadline: Deadline,
     ) -> Running<'a> {

@@ -6,6 +6,9 @@
 //! deletes it, with its worker, and with a program that exceeds a limit, crashes, or loses its client. The next call
 //! that names it begins anew, and is told why.
 //!
+//! Where [images](images) are kept, an idle session and one whose place is needed is stored instead, and leaves the memory.
+//! The next call that names it goes on with it, also in another process.
+//!
 //! ```text
 //! call                         sessions                               worker process
 //!   | enter --------------------->| begins or finds it, waits for it     |
@@ -14,10 +17,19 @@
 //!   |<------------------------------------------- Done(outcome, its size)| the instance rests
 //!   | rests --------------------->| holds the size, or evicts others     |
 //!   |                             | EndSession ------------------------->| resets the memory
+//!
+//!                                 | Read(part of its image) ------------>| the pages that differ, a millisecond long
+//!                                 | packs and seals them, names the object in its row
+//! enter ------------------------->| takes the row, opens the object      |
+//!                                 | Restore(part) … Restored ----------->| a fresh instance that has them
 //! ```
 
 mod describe;
 mod eviction;
+mod fork;
+mod hibernate;
+mod images;
+mod resume;
 mod rights;
 mod run;
 mod session;
@@ -29,6 +41,7 @@ mod turn;
 use std::sync::Arc;
 
 pub use self::describe::{SessionDetails, SessionInfo};
+pub use self::images::SessionImages;
 pub(super) use self::table::{SessionLimits, Sessions};
 
 use self::describe::Variables;

@@ -56,6 +56,8 @@ pub enum EventKind {
     ApprovalOutcomeUnknown,
     /// A caller deleted a session of an interpreter.
     InterpreterSessionDeleted,
+    /// A caller made copies of a session of an interpreter.
+    InterpreterSessionForked,
 }
 
 /// A line of the trail that is not about a call.

@@ -1,6 +1,7 @@
 //! The storage that a configuration names. Settings take precedence over the variables of the cloud (`AWS_*`,
 //! `GOOGLE_*`, `AZURE_*`), which take precedence over the identity of the machine.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::local::LocalFileSystem;
-use object_store::path::Path;
+use object_store::path::Path as ObjectPath;
 use object_store::prefix::PrefixStore;
 use object_store::{ObjectStore, RetryConfig};
 use url::Url;
@@ -25,7 +26,7 @@ const RETRY_TIMEOUT: Duration = Duration::from_secs(20);
 pub(super) fn open(config: &BlobsConfig, outbound: &Outbound) -> Result<Blobs, BlobError> {
     let place: Arc<str> = config.url.as_str().trim_end_matches('/').into();
     let unusable = |error: object_store::Error| BlobError::unusable(&place, &error);
-    let prefix = || Path::from_url_path(config.url.path()).map_err(|error| BlobError::unusable(&place, &error));
+    let prefix = || ObjectPath::from_url_path(config.url.path()).map_err(|error| BlobError::unusable(&place, &error));
     let store: Arc<dyn ObjectStore> = match config.url.scheme() {
         "file" => Arc::new(folder(&config.url, &place)?),
         "s3" => Arc::new(PrefixStore::new(s3(config, outbound).map_err(unusable)?, prefix()?)),
@@ -39,12 +40,23 @@ pub(super) fn open(config: &BlobsConfig, outbound: &Outbound) -> Result<Blobs, B
     Ok(Blobs { store, place })
 }
 
-/// The folder must exist: one that is created here would not be the shared one when that is not mounted.
+/// A folder of this machine.
+pub(super) fn open_folder(path: &Path) -> Result<Blobs, BlobError> {
+    let place: Arc<str> = path.display().to_string().into();
+    Ok(Blobs { store: Arc::new(folder_at(path, &place)?), place })
+}
+
 fn folder(url: &Url, place: &Arc<str>) -> Result<LocalFileSystem, BlobError> {
-    let unusable = |problem: &str| BlobError::Unusable { place: Arc::clone(place), problem: problem.to_owned() };
-    let path = url.to_file_path().map_err(|()| unusable("it is not the path of a folder"))?;
+    let not_a_folder = "it is not the path of a folder".to_owned();
+    let unusable = |()| BlobError::Unusable { place: Arc::clone(place), problem: not_a_folder };
+    folder_at(&url.to_file_path().map_err(unusable)?, place)
+}
+
+/// The folder must exist: one that is created here would not be the shared one when that is not mounted.
+fn folder_at(path: &Path, place: &Arc<str>) -> Result<LocalFileSystem, BlobError> {
     if !path.is_dir() {
-        return Err(unusable("there is no such folder; create it, or mount the file system that has it"));
+        let problem = "there is no such folder; create it, or mount the file system that has it".to_owned();
+        return Err(BlobError::Unusable { place: Arc::clone(place), problem });
     }
     let store = LocalFileSystem::new_with_prefix(path).map_err(|error| BlobError::unusable(place, &error))?;
     Ok(store.with_fsync(true))

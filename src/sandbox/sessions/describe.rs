@@ -8,11 +8,12 @@ use utoipa::ToSchema;
 
 use super::KeptInterpreter;
 use super::run::end_with;
-use super::session::Snapshot;
+use super::session::{SessionKey, Snapshot};
 use super::turn::Turn;
-use crate::core::call::{Deadline, SentFlag, SessionEnd};
+use crate::core::call::{Deadline, NotStored, SentFlag, SessionEnd};
 use crate::core::caller::Owner;
 use crate::core::error::{CallError, ErrorCode};
+use crate::infra::store::ListedSession;
 use crate::sandbox::Sandbox;
 use crate::sandbox::protocol::{Job, JobLimits, Outcome, SessionEntry};
 
@@ -25,14 +26,32 @@ pub struct SessionInfo {
     generation: u64,
     /// Whether a call has it now.
     pub(super) is_used: bool,
-    /// Calls that have ended.
+    /// `memory` of this gateway; `stored`, from where the next call resumes it; or `elsewhere`, in the memory of another replica.
+    place: SessionPlace,
+    /// Whether it is stored after each call.
+    is_stored_each_call: bool,
+    /// Why it could not be stored since its last call.
+    not_stored: Option<NotStored>,
+    /// Calls that have ended; of one that is elsewhere, when it was last stored.
     calls: u64,
     /// What it holds between calls.
     memory_bytes: u64,
+    /// Of the image that is stored.
+    stored_bytes: Option<u64>,
     began_at: String,
     last_used_at: String,
     /// When it ends without a further call, in seconds from now.
     ends_in_seconds: u64,
+}
+
+/// Where a session is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = InterpreterSessionPlace)]
+pub(super) enum SessionPlace {
+    Memory,
+    Stored,
+    Elsewhere,
 }
 
 /// A session, and what its programs have defined.
@@ -41,7 +60,7 @@ pub struct SessionInfo {
 pub struct SessionDetails {
     #[serde(flatten)]
     session: SessionInfo,
-    /// Null while a call has it.
+    /// Null while a call has it, and when it is not in this gateway's memory.
     pub(super) variables: Option<Vec<Variable>>,
     /// Whether there are more variables.
     truncated: bool,
@@ -80,21 +99,31 @@ const MAX_NAME_BYTES: usize = 400;
 
 impl Sandbox {
     /// The caller's sessions, by name.
-    pub fn list_sessions(&self, owner: &Owner) -> Vec<SessionInfo> {
+    ///
+    /// # Errors
+    /// `overloaded` when the stored ones cannot be read now.
+    pub async fn list_sessions(&self, owner: &Owner) -> Result<Vec<SessionInfo>, CallError> {
         self.sessions.end_expired();
-        self.sessions.list(owner).into_iter().map(SessionInfo::from).collect()
+        let mut listed: Vec<_> = self.sessions.list(owner).into_iter().map(SessionInfo::from).collect();
+        if let Some(images) = self.session_images() {
+            listed.extend(images.list(owner).await?.into_iter().map(SessionInfo::from));
+            listed.sort_by(|one, other| one.session.cmp(&other.session));
+            // One that was just stored was seen in both.
+            listed.dedup_by(|one, other| one.session == other.session);
+        }
+        Ok(listed)
     }
 
-    /// One session of the caller, with its variables unless a call has it. To be run to its end: dropping it ends the
-    /// session.
+    /// One session of the caller, with its variables if it is in memory and no call has it. To be run to its end: dropping it
+    /// ends the session.
     ///
     /// # Errors
     /// `not_found`, and `overloaded` when there is no capacity to look.
     pub async fn show_session(&self, owner: &Owner, name: &str) -> Result<SessionDetails, CallError> {
         self.sessions.end_expired();
         let Some(mut turn) = self.sessions.try_enter(owner, name) else {
-            let found = self.sessions.list(owner).into_iter().find(|session| *session.name == *name);
-            let session = found.ok_or_else(|| unknown(name))?.into();
+            let found = self.list_sessions(owner).await?.into_iter().find(|session| session.is_named(name));
+            let session = found.ok_or_else(|| unknown(name))?;
             return Ok(SessionDetails { session, variables: None, truncated: false });
         };
         let session = SessionInfo { is_used: false, ..turn.snapshot().into() };
@@ -106,9 +135,18 @@ impl Sandbox {
     /// Ends a session of the caller, and the program that runs in it.
     ///
     /// # Errors
-    /// `not_found`.
-    pub fn delete_session(&self, owner: &Owner, name: &str) -> Result<(), CallError> {
-        if self.sessions.delete(owner, name) { Ok(()) } else { Err(unknown(name)) }
+    /// `not_found`; `overloaded` when the store, or another replica that has it, does not answer.
+    pub async fn delete_session(&self, owner: &Owner, name: &str) -> Result<(), CallError> {
+        if self.sessions.delete(owner, name) {
+            self.record_ends().await;
+            return Ok(());
+        }
+        let key = SessionKey { owner: owner.clone(), name: name.into() };
+        let is_deleted = match self.session_images() {
+            Some(images) => images.delete(&key, Deadline::after(PATIENCE)).await?,
+            None => false,
+        };
+        if is_deleted { Ok(()) } else { Err(unknown(name)) }
     }
 
     /// One more turn of its instance, in which our code lists what its programs have defined. The list is kept until the
@@ -161,16 +199,45 @@ impl Variables {
     }
 }
 
+impl SessionInfo {
+    pub(super) fn is_named(&self, name: &str) -> bool {
+        self.session == name
+    }
+}
+
 impl From<Snapshot> for SessionInfo {
     fn from(session: Snapshot) -> Self {
         Self {
             session: session.name.to_string(),
             generation: session.generation,
             is_used: session.is_used,
+            place: SessionPlace::Memory,
+            is_stored_each_call: session.every_call,
+            not_stored: session.not_stored,
             calls: session.calls,
             memory_bytes: session.memory_bytes,
+            stored_bytes: None,
             began_at: session.began_at.to_string(),
             last_used_at: session.used_at.to_string(),
+            ends_in_seconds: session.left.as_secs(),
+        }
+    }
+}
+
+impl From<ListedSession> for SessionInfo {
+    fn from(session: ListedSession) -> Self {
+        Self {
+            session: session.name,
+            generation: session.generation,
+            is_used: false,
+            place: if session.is_elsewhere { SessionPlace::Elsewhere } else { SessionPlace::Stored },
+            is_stored_each_call: session.every_call,
+            not_stored: None,
+            calls: session.calls,
+            memory_bytes: 0,
+            stored_bytes: session.bytes,
+            began_at: session.began.to_string(),
+            last_used_at: session.used.to_string(),
             ends_in_seconds: session.left.as_secs(),
         }
     }
@@ -193,7 +260,7 @@ fn limits(file_bytes: u32) -> JobLimits {
     }
 }
 
-fn unknown(name: &str) -> CallError {
+pub(super) fn unknown(name: &str) -> CallError {
     let message = format!("you have no session `{name}`; a call of python_executor with `session` begins one");
     CallError::new(ErrorCode::NotFound, message)
 }

@@ -32,6 +32,7 @@ use crate::infra::store::{
     AskedOfSession, InterpreterSessionFence, InterpreterSessionKey, ListedSession, NewSessionImage, SessionImage,
     SessionTimes, Store, StoreError, TakenSession, WantedSession,
 };
+use crate::sandbox::protocol::DamagedImageError;
 
 /// The folder of all images.
 const FOLDER: &str = "interpreter_sessions";
@@ -212,9 +213,10 @@ impl SessionImages {
     /// # Errors
     /// `overloaded` when the store, or the process that has it, does not answer.
     pub(super) async fn delete(&self, key: &SessionKey, deadline: Deadline) -> Result<bool, CallError> {
+        let mut has_asked = false;
         loop {
             if !self.list(&key.owner).await?.iter().any(|listed| *listed.name == *key.name) {
-                return Ok(false);
+                return Ok(has_asked);
             }
             if let Some(taken) = self.try_take(key).await? {
                 self.end(key, taken.fence, SessionEnd::Deleted).await;
@@ -222,6 +224,7 @@ impl SessionImages {
             }
             let asked = self.store.ask_for_session(of_store(key), AskedOfSession::Delete).await;
             asked.map_err(|error| unavailable(&error))?;
+            has_asked = true;
             if deadline.has_passed() {
                 return Err(used_elsewhere(&key.name));
             }
@@ -267,15 +270,17 @@ impl ImageBase {
 }
 
 impl PastPrograms {
-    /// `None`: the row was changed.
-    pub(super) fn of(image: &SessionImage) -> Option<Self> {
-        Some(Self { rights: Rights(digest_from_hex(&image.rights)?), digest: digest_from_hex(&image.programs)? })
+    /// # Errors
+    /// The row was changed.
+    pub(super) fn of(image: &SessionImage) -> Result<Self, DamagedImageError> {
+        Ok(Self { rights: Rights(digest_from_hex(&image.rights)?), digest: digest_from_hex(&image.programs)? })
     }
 }
 
-fn digest_from_hex(text: &str) -> Option<[u8; 32]> {
+fn digest_from_hex(text: &str) -> Result<[u8; 32], DamagedImageError> {
     let mut digest = [0; 32];
-    hex::decode_to_slice(text, &mut digest).ok().map(|()| digest)
+    let decoded = hex::decode_to_slice(text, &mut digest);
+    decoded.map(|()| digest).map_err(|_| DamagedImageError("its row was changed"))
 }
 
 fn of_store(key: &SessionKey) -> InterpreterSessionKey<'_> {

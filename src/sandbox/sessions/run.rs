@@ -1,55 +1,94 @@
 //! A call in a session.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::KeptInterpreter;
+use super::resume::{TurnCall, image_of, previous_end};
 use super::rights::Rights;
+use super::session::{Beginning, StoredStanding};
 use super::table::Sessions;
 use super::turn::Turn;
-use crate::core::call::{CallContext, Deadline, SessionEnd};
+use crate::core::call::{CallContext, Deadline, InterpreterSession, SessionEnd};
+use crate::core::caller::Owner;
 use crate::core::error::{CallError, ErrorCode};
-use crate::sandbox::Sandbox;
 use crate::sandbox::admission::Ticket;
 use crate::sandbox::code_mode::ProgramRun;
 use crate::sandbox::interpreter::Kind;
 use crate::sandbox::protocol::{End, Job, Outcome, SessionEntry};
 use crate::sandbox::run::queue_deadline;
 use crate::sandbox::worker_handle::WorkerHandle;
+use crate::sandbox::{CallSession, Sandbox};
+
+/// What is left of a call's time for its checkpoint, at most a quarter of it.
+const CHECKPOINT_TIME: Duration = Duration::from_secs(2);
 
 impl Sandbox {
     /// Runs a job in the caller's session of that name, once it has the session to itself.
     pub(in crate::sandbox) async fn run_job_in_session(
         &self,
         call: &CallContext,
-        name: &str,
+        CallSession { name, every_call }: CallSession<'_>,
         mut job: Job,
         deadline: Deadline,
     ) -> Result<Outcome, CallError> {
         self.check_depth(call, &job)?;
         let sessions = self.offered_sessions()?;
+        self.check_checkpoints(every_call)?;
         let run = ProgramRun::without_journal(self.pipeline_for(&mut job), call);
-        let rights = Some(Rights::of(call));
-        let mut turn = sessions.enter(&call.caller.owner, rights, name, queue_deadline(call, deadline)).await?;
+        let (owner, rights) = (&call.caller.owner, Some(Rights::of(call)));
+        let mut turn = self.enter(sessions, (owner, name), rights, queue_deadline(call, deadline)).await?;
         let is_new = turn.instance().is_none();
-        let (worker, ticket) = self.prepare_turn(sessions, &mut turn, call, &mut job, deadline).await?;
+        let prepared = self.prepare_turn(&mut turn, TurnCall { call, deadline, every_call }, &mut job);
+        let (worker, ticket) = Box::pin(prepared).await?;
         let earlier = turn.instance_mut().and_then(|kept| kept.add_program(&job.code));
         let run = ProgramRun { earlier, ..run };
+        if every_call {
+            turn.store_every_call();
+        }
         // Whoever drops this leaves a session that has ended.
         call.interpreter.set(turn.report(is_new, Some(SessionEnd::Cancelled)));
         turn.runs();
         let over = turn.over();
+        let ends = if turn.is_stored_each_call() { before_checkpoint(deadline) } else { deadline };
         let outcome = tokio::select! {
-            outcome = self.execute(&worker, call, job, ticket, deadline, run) => outcome,
+            outcome = self.execute(&worker, call, job, ticket, ends, run) => outcome,
             () = over.cancelled() => Err(deleted(name)),
         };
         turn.count_call();
-        let end = match &outcome {
-            Ok(Outcome { session_bytes: Some(bytes), .. }) => turn.rests(*bytes),
+        let report = self.rest(&mut turn, &outcome, is_new, deadline).await;
+        call.interpreter.set(report);
+        outcome
+    }
+
+    /// What becomes of a session after a program: it rests and is stored if it is to be, or it ends.
+    async fn rest(
+        &self,
+        turn: &mut Turn<'_, KeptInterpreter>,
+        outcome: &Result<Outcome, CallError>,
+        is_new: bool,
+        deadline: Deadline,
+    ) -> InterpreterSession {
+        let end = match outcome {
+            Ok(Outcome { session_bytes: Some(bytes), .. }) => {
+                let session = Arc::clone(turn.session());
+                self.make_memory(&session, *bytes, deadline).await;
+                turn.rests(*bytes)
+            }
             Ok(outcome) => turn.ends(end_with(&outcome.end)),
             Err(_) => turn.ends(SessionEnd::WorkerDied),
         };
-        call.interpreter.set(turn.report(is_new, end));
-        outcome
+        let report = turn.report(is_new, end);
+        if end.is_some() {
+            return report;
+        }
+        match Box::pin(self.checkpoint(turn, deadline)).await {
+            None => report,
+            Some(Ok(())) => InterpreterSession { is_checkpointed: Some(true), ..report },
+            Some(Err(reason)) => {
+                InterpreterSession { is_checkpointed: Some(false), not_stored: Some(reason), ..report }
+            }
+        }
     }
 
     /// The sessions, where there are some.
@@ -61,21 +100,56 @@ impl Sandbox {
         Err(CallError::new(ErrorCode::InvalidArguments, message))
     }
 
+    fn check_checkpoints(&self, every_call: bool) -> Result<(), CallError> {
+        if every_call && self.session_images().is_none() {
+            let message = "`checkpoint`: this gateway stores no sessions; leave it out";
+            return Err(CallError::new(ErrorCode::InvalidArguments, message));
+        }
+        Ok(())
+    }
+
     /// Whether calls may name a session: not with an interpreter that runs once and exits.
     pub(in crate::sandbox) fn offers_sessions(&self) -> bool {
         self.config.sessions.max > 0 && self.interpreter.kind == Kind::Reactor
     }
 
-    /// The worker and the capacity for a call; begins a new session. The profile of a session is that of its first
-    /// call.
-    async fn prepare_turn(
+    /// Waits for the caller's session of that name; other sessions are stored in its place where that is needed. `rights`: as
+    /// for [`Sessions::enter`].
+    pub(super) async fn enter<'s>(
         &self,
-        sessions: &Sessions<KeptInterpreter>,
-        turn: &mut Turn<'_, KeptInterpreter>,
-        call: &CallContext,
-        job: &mut Job,
+        sessions: &'s Sessions<KeptInterpreter>,
+        (owner, name): (&Owner, &str),
+        rights: Option<Rights>,
         deadline: Deadline,
+    ) -> Result<Turn<'s, KeptInterpreter>, CallError> {
+        loop {
+            self.make_place(owner, name, deadline).await;
+            let mut turn = sessions.enter(owner, rights, name, deadline).await?;
+            if self.is_still_here(&turn).await? {
+                return Ok(turn);
+            }
+            turn.leaves();
+        }
+    }
+
+    /// Another replica may have taken a session of this one, if this one counted as lost.
+    async fn is_still_here(&self, turn: &Turn<'_, KeptInterpreter>) -> Result<bool, CallError> {
+        let images = self.session_images().filter(|images| images.is_shared() && turn.instance().is_some());
+        match images.zip(turn.stored()) {
+            Some((images, stored)) => images.has(turn.key(), stored.fence).await,
+            None => Ok(true),
+        }
+    }
+
+    /// The worker and the capacity for a call; begins a new session, or resumes one. The profile of a session is that of its
+    /// first call.
+    pub(super) async fn prepare_turn(
+        &self,
+        turn: &mut Turn<'_, KeptInterpreter>,
+        of_call: TurnCall<'_>,
+        job: &mut Job,
     ) -> Result<(Arc<WorkerHandle>, Ticket), CallError> {
+        let TurnCall { call, deadline, .. } = of_call;
         if let Some(kept) = turn.instance_mut() {
             kept.listed = None;
             job.profile.clone_from(&kept.profile);
@@ -83,12 +157,40 @@ impl Sandbox {
             let worker = Arc::clone(&kept.worker);
             return Ok((worker, self.admit(call, job, deadline).await?));
         }
+        let Some(images) = self.session_images() else {
+            let placed = self.place_new(of_call, job).await?;
+            self.begin_anew(turn, &placed.0, job);
+            return Ok(placed);
+        };
+        let taken = images.take(turn.key(), patience(call, deadline)).await?;
+        if let Some(image) = image_of(turn, &taken) {
+            return self.resume(images, turn, (of_call, job), (&taken, image)).await;
+        }
+        let previous_end = previous_end(turn, &taken);
+        let before = taken.image.map(|image| image.object.key);
+        let (worker, ticket) = self.place_new(of_call, job).await?;
+        let generation = images.begin(turn.key(), taken.fence, of_call.every_call, before).await?;
+        let stored = StoredStanding { fence: taken.fence, every_call: of_call.every_call, object: None };
+        let (is_resumed, rights, age, calls) = (false, turn.rights(), Duration::ZERO, 0);
+        turn.begins_as(Beginning { generation, previous_end, is_resumed, rights, age, calls, stored });
+        self.begin_anew(turn, &worker, job);
+        Ok((worker, ticket))
+    }
+
+    async fn place_new(
+        &self,
+        TurnCall { call, deadline, .. }: TurnCall<'_>,
+        job: &mut Job,
+    ) -> Result<(Arc<WorkerHandle>, Ticket), CallError> {
         self.choose_profile(job)?;
-        let (worker, ticket) = self.place(call, job, deadline).await?;
-        let kept = KeptInterpreter::new(Arc::clone(&worker), sessions.next_id(), job.profile.clone());
+        self.place(call, job, deadline).await
+    }
+
+    /// The job must be sent before anything else is waited for.
+    fn begin_anew(&self, turn: &mut Turn<'_, KeptInterpreter>, worker: &Arc<WorkerHandle>, job: &mut Job) {
+        let kept = KeptInterpreter::new(Arc::clone(worker), self.sessions.next_id(), job.profile.clone());
         job.session = Some(kept.entered_by(SessionEntry::Begin));
         turn.begin(kept);
-        Ok((worker, ticket))
     }
 }
 
@@ -103,6 +205,11 @@ pub(super) fn end_with(end: &End) -> SessionEnd {
         End::Trap(_) => SessionEnd::Trap,
         End::Cancelled => SessionEnd::Cancelled,
     }
+}
+
+fn before_checkpoint(deadline: Deadline) -> Deadline {
+    let spared = CHECKPOINT_TIME.min(deadline.remaining() / 4);
+    Deadline(deadline.0.checked_sub(spared).unwrap_or(deadline.0))
 }
 
 fn deleted(name: &str) -> CallError {

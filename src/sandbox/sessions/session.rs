@@ -36,7 +36,7 @@ pub(super) struct StoredStanding {
     pub(super) fence: i64,
     /// Whether it is stored after each call.
     pub(super) every_call: bool,
-    /// Its image, if that is of its last call.
+    /// The image that its row names.
     pub(super) object: Option<BlobKey>,
 }
 
@@ -166,6 +166,11 @@ impl<I> Session<I> {
     pub(super) fn is_gone(&self) -> bool {
         let state = self.state.lock();
         state.end.is_some() || state.has_left
+    }
+
+    /// Whether it can be given to another process, now or later.
+    pub(super) fn may_be_released(&self) -> bool {
+        self.state.lock().is_storable()
     }
 
     /// Returns once somebody wants it beside the one who has it.

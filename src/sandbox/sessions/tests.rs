@@ -1,5 +1,7 @@
 //! Calls in sessions of workers that are substitutes: the tests beside [`WorkerHandle`] have them.
 
+mod stored;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,13 +9,15 @@ use futures_util::future::join;
 
 use crate::config::{InterpreterSessionsConfig, SandboxConfig};
 use crate::core::call::{CallContext, Caller, Deadline, InterpreterSession, SessionEnd, Via};
+use crate::core::caller::Owner;
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::metrics::SandboxMetrics;
 use crate::infra::readiness::Readiness;
 use crate::sandbox::pool::{Pool, Start};
 use crate::sandbox::protocol::Outcome;
 use crate::sandbox::worker_handle::tests::{job, load, stand_in};
-use crate::sandbox::{Available, Found, Sandbox};
+use crate::sandbox::worker_setup::ReadyProfile;
+use crate::sandbox::{Available, CallSession, Found, Sandbox};
 
 /// A sandbox whose workers are substitutes.
 fn sandbox(sessions: InterpreterSessionsConfig) -> Sandbox {
@@ -24,7 +28,7 @@ fn sandbox(sessions: InterpreterSessionsConfig) -> Sandbox {
         let (metrics, readiness) = (metrics.clone(), Arc::clone(&readiness));
         Pool::new(Start { program: stand_in(), load: load(), workers: 1, is_counted, metrics, readiness })
     };
-    let profiles = vec!["base".to_owned()];
+    let profiles = vec![ReadyProfile { name: "base".to_owned(), snapshot: Some("s1".to_owned()) }];
     let available = Available { pool: pool(true), background: pool(false), profiles, is_complete: true };
     sandbox.found.store(Some(Arc::new(Found::Prepared(available))));
     sandbox
@@ -40,8 +44,13 @@ async fn call(
     let caller = Arc::new(Caller::new(caller, "tenant", Vec::new()));
     let context = CallContext::new("python_executor", caller, Via::Rest);
     let deadline = Deadline::after(Duration::from_secs(20));
+    let session = CallSession { name: session, every_call: false };
     let outcome = sandbox.run_job_in_session(&context, session, job(code), deadline).await;
     (outcome, context.interpreter.get())
+}
+
+fn owner(caller: &str) -> Owner {
+    Caller::new(caller, "tenant", Vec::new()).owner
 }
 
 /// What the worker says: how the job entered its session, and how many sessions the worker has.
@@ -57,10 +66,16 @@ async fn each_session_of_each_caller_has_an_interpreter_of_its_own() {
     assert_eq!(entry_of(&sandbox, "ann", "b").await, "Begin 2");
     assert_eq!(entry_of(&sandbox, "bob", "a").await, "Begin 3");
     let (ann, eve) = (Caller::new("ann", "tenant", Vec::new()), Caller::new("eve", "tenant", Vec::new()));
-    assert_eq!((sandbox.list_sessions(&ann.owner).len(), sandbox.list_sessions(&eve.owner).len()), (2, 0));
+    assert_eq!(
+        (
+            sandbox.list_sessions(&ann.owner).await.unwrap().len(),
+            sandbox.list_sessions(&eve.owner).await.unwrap().len()
+        ),
+        (2, 0)
+    );
     assert_eq!(sandbox.show_session(&eve.owner, "a").await.unwrap_err().code(), ErrorCode::NotFound);
-    assert_eq!(sandbox.delete_session(&eve.owner, "a").unwrap_err().code(), ErrorCode::NotFound);
-    sandbox.delete_session(&ann.owner, "a").unwrap();
+    assert_eq!(sandbox.delete_session(&eve.owner, "a").await.unwrap_err().code(), ErrorCode::NotFound);
+    sandbox.delete_session(&ann.owner, "a").await.unwrap();
     assert_eq!(entry_of(&sandbox, "ann", "b").await, "Continue 2", "the worker has ended it");
     sandbox.close().await;
 }
@@ -119,12 +134,12 @@ async fn a_session_that_is_deleted_during_a_call_fails_that_call() {
     entry_of(&sandbox, "ann", "a").await;
     let ann = Caller::new("ann", "tenant", Vec::new());
     let deleting = async {
-        while !sandbox.list_sessions(&ann.owner).iter().any(|session| session.is_used) {
+        while !sandbox.list_sessions(&ann.owner).await.unwrap().iter().any(|session| session.is_used) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let details = sandbox.show_session(&ann.owner, "a").await.unwrap();
         assert!(details.variables.is_none(), "a call has it");
-        sandbox.delete_session(&ann.owner, "a").unwrap();
+        sandbox.delete_session(&ann.owner, "a").await.unwrap();
     };
     let ((outcome, noted), ()) = join(call(&sandbox, "ann", "a", "hang"), deleting).await;
     assert!(outcome.unwrap_err().message().contains("was deleted"));

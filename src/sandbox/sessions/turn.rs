@@ -94,6 +94,18 @@ impl<'a, I: SessionInstance> Turn<'a, I> {
         (state.used, state.used_at) = (now, Timestamp::now());
     }
 
+    pub(super) fn generation(&self) -> u64 {
+        self.used.session.state.lock().generation
+    }
+
+    pub(super) fn calls(&self) -> u64 {
+        self.used.session.state.lock().calls
+    }
+
+    pub(super) fn is_stored_each_call(&self) -> bool {
+        self.used.session.state.lock().stored.as_ref().is_some_and(|stored| stored.every_call)
+    }
+
     pub(super) fn stored(&self) -> Option<StoredStanding> {
         self.used.session.state.lock().stored.clone()
     }

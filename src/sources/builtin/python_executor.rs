@@ -21,7 +21,7 @@ use crate::core::call::Arguments;
 use crate::core::error::{CallError, Detail, ErrorCode};
 use crate::core::session::Session;
 use crate::sandbox::protocol::{GuestFile, Job, JobLimits};
-use crate::sandbox::{PYTHON, RunPython};
+use crate::sandbox::{CallSession, PYTHON, RunPython};
 use crate::tool::Metadata;
 use crate::tool::{Attempt, Execution, Executor, ToolDefinition};
 
@@ -45,6 +45,7 @@ pub(super) fn definition(
     let mut parameters = parameters(config, profiles);
     if has_sessions {
         parameters["properties"]["session"] = session::parameter();
+        parameters["properties"]["checkpoint"] = session::checkpoint_parameter();
     }
     ToolDefinition {
         metadata: Metadata {
@@ -193,7 +194,7 @@ impl Executor for PythonExecutor {
             let mut job = self.job(&attempt, &request)?;
             self.add_workspace(&attempt, &mut job.files).await?;
             let Attempt { call, deadline, max_output_bytes, .. } = attempt;
-            let outcome = match request.session {
+            let outcome = match request.session()? {
                 Some(session) => self.run.run_in_session(call, session, job, deadline).await?,
                 None => self.run.run(call, arguments, job, deadline).await?,
             };
@@ -219,7 +220,14 @@ struct Request<'a> {
     files: Vec<InputFile<'a>>,
     profile: Option<&'a str>,
     session: Option<&'a str>,
+    checkpoint: Option<Checkpoint>,
     timeout_seconds: Option<f64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Checkpoint {
+    EveryCall,
 }
 
 #[derive(Debug, Deserialize)]
@@ -227,6 +235,17 @@ struct InputFile<'a> {
     path: &'a str,
     text: Option<&'a str>,
     content_base64: Option<&'a str>,
+}
+
+impl<'a> Request<'a> {
+    fn session(&self) -> Result<Option<CallSession<'a>>, CallError> {
+        let every_call = self.checkpoint.is_some();
+        if every_call && self.session.is_none() {
+            let message = "`checkpoint` is for calls in a session: name one in `session`, or leave it out";
+            return Err(CallError::new(ErrorCode::InvalidArguments, message));
+        }
+        Ok(self.session.map(|name| CallSession { name, every_call }))
+    }
 }
 
 impl PythonExecutor {

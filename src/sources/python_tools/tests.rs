@@ -15,7 +15,7 @@ use crate::config::SandboxConfig;
 use crate::core::call::{Arguments, CallContext, Caller, Deadline, ToolOutput, Via};
 use crate::core::error::{CallError, ErrorCode};
 use crate::sandbox::protocol::{Captured, End, FunctionCall, Job, ModuleTask, Outcome, Usage};
-use crate::sandbox::{RunPython, Running};
+use crate::sandbox::{CallSession, RunPython, Running};
 use crate::tool::{Attempt, ToolDefinition};
 
 /// Keeps the jobs that it was given, and answers with what it was made with, or as for a file with one function.
@@ -37,7 +37,7 @@ impl RunPython for StandIn {
         Box::pin(async { answer })
     }
 
-    fn run_in_session<'a>(&'a self, _: &'a CallContext, _: &'a str, _: Job, _: Deadline) -> Running<'a> {
+    fn run_in_session<'a>(&'a self, _: &'a CallContext, _: CallSession<'a>, _: Job, _: Deadline) -> Running<'a> {
         unreachable!("functions run in no session")
     }
 

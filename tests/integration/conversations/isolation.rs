@@ -132,6 +132,7 @@ impl Things {
                 | "/sessions"
                 | "/sessions/{id}"
                 | "/sessions/{id}/files/{path}"
+                | "/sessions/{id}/fork"
                 | "/sign-ins"
                 | "/sign-ins/{source}"
                 | "/tools"

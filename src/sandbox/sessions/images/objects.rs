@@ -88,8 +88,7 @@ impl SessionImages {
         generation: u64,
         image: &SessionImage,
     ) -> Result<ImageReader, OpenImageError> {
-        let changed = || OpenImageError::Lost("its row was changed".to_owned());
-        let programs = PastPrograms::of(image).ok_or_else(changed)?;
+        let programs = PastPrograms::of(image)?;
         let sealed = self.object(&image.object).await?;
         let (sealer, owner) = (self.sealer.clone(), sealed_owner(key, generation, &ImageBase::of(image), programs));
         let tenant = key.owner.tenant.clone();

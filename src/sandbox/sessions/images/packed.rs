@@ -132,7 +132,8 @@ mod tests {
 
     #[test]
     fn an_image_has_a_maximum_size() {
-        let noise: Vec<u8> = (0..200_000_u32).flat_map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+        let noise: Vec<u8> =
+            (0..200_000_u32).flat_map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
         let mut packer = Packer::new(100_000);
         let added = noise.chunks(10_000).try_for_each(|part| packer.add(part));
         assert_eq!(added, Err(TooLargeError));

@@ -21,9 +21,23 @@ impl RunPython for StandIn {
         Box::pin(async { Ok(self.outcome.clone()) })
     }
 
-    fn run_in_session<'a>(&'a self, call: &'a CallContext, session: &'a str, job: Job, _: Deadline) -> Running<'a> {
-        let (name, end) = (session.into(), Some(SessionEnd::Timeout).filter(|_| self.outcome.end == End::Timeout));
-        call.interpreter.set(InterpreterSession { name, generation: 3, is_new: false, previous_end: None, end });
+    fn run_in_session<'a>(
+        &'a self,
+        call: &'a CallContext,
+        session: CallSession<'a>,
+        job: Job,
+        _: Deadline,
+    ) -> Running<'a> {
+        call.interpreter.set(InterpreterSession {
+            name: session.name.into(),
+            generation: 3,
+            is_new: false,
+            is_resumed: false,
+            previous_end: None,
+            end: Some(SessionEnd::Timeout).filter(|_| self.outcome.end == End::Timeout),
+            is_checkpointed: session.every_call.then_some(true),
+            not_stored: None,
+        });
         *self.job.lock() = Some(job);
         Box::pin(async { Ok(self.outcome.clone()) })
     }
@@ -94,6 +108,16 @@ async fn a_call_in_a_session_says_so_and_what_became_of_it() {
     let error = answer.unwrap_err();
     assert!(error.message().contains("; the session `monday` has ended, because a program in it ran too long"));
     assert!(error.output().unwrap()["session"]["note"].is_string());
+}
+
+#[tokio::test]
+async fn checkpoints_are_asked_for_in_a_session() {
+    let arguments = json!({"code": "[1]", "session": "monday", "checkpoint": "every_call"});
+    let (answer, _) = execute(outcome(End::Exited { code: 0 }), arguments).await;
+    assert_eq!(answer.unwrap().value["session"]["is_checkpointed"], true);
+    let (answer, job) =
+        execute(outcome(End::Exited { code: 0 }), json!({"code": "1", "checkpoint": "every_call"})).await;
+    assert!(answer.unwrap_err().code() == ErrorCode::InvalidArguments && job.is_none());
 }
 
 #[tokio::test]
