@@ -2,8 +2,8 @@
 
 `driver.py PRELUDE TURN CODE FRAMES RESULT-BYTES [CODE…]`, all but the number being files: runs the program as the sandbox
 would, and writes the frames that the harness sent, one a line. A file `CODE.module` beside a program has what is done with
-it as a module of tools. With further programs it is a session, whose variables are
-asked for by a program `# inspect`. It has some tools, whose calls end in the order in which they are
+it as a module of tools. With further programs it is a session, whose variables are asked for by a program `# inspect`; a
+program that begins with `# copy` is the first of a copy. It has some tools, whose calls end in the order in which they are
 waited for, the last one first.
 """
 
@@ -120,6 +120,7 @@ def main(prelude, turn, code, frames, result_bytes, *further):
     if further:
         for program in programs:
             program["session"] = "inspect" if program["code"] == "# inspect" else "call"
+            program["reseed"] = program["code"].startswith("# copy\n")
     sent = open(frames, "w", encoding="utf-8")
     tools, count = Host(), 0
 

@@ -1,5 +1,7 @@
 //! Sessions: interpreters that live on between the calls that name them.
 
+mod stored;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -226,8 +228,9 @@ async fn a_worker_that_dies_ends_its_sessions_and_others_go_on_with_another() {
 }
 
 #[tokio::test]
-async fn the_least_recently_used_session_makes_space_and_idle_ones_end() {
-    let app = PythonApp::with("", "sessions: {max: 4, max_per_caller: 2, idle_seconds: 1}").await;
+async fn without_images_the_least_recently_used_session_makes_space_and_idle_ones_end() {
+    let sessions = "sessions: {max: 4, max_per_caller: 2, idle_seconds: 1, max_image_bytes: 0}";
+    let app = PythonApp::with("", sessions).await;
     for session in ["a", "b", "a", "c"] {
         app.turn(session, "x = 1").await;
     }

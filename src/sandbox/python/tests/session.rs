@@ -52,6 +52,18 @@ fn random_numbers_go_on_from_call_to_call() {
 }
 
 #[test]
+fn random_numbers_of_a_copy_are_others() {
+    let ended = session(&[
+        "import random\nrandom.seed(1)\nrandom.random()",
+        "# copy\nrandom.random()",
+        "random.seed(1)\nrandom.random(), random.random()",
+    ]);
+    let numbers = result(&ended[2]);
+    assert_eq!(result(&ended[0]), numbers[0]);
+    assert_ne!(result(&ended[1]), numbers[1]);
+}
+
+#[test]
 fn files_that_are_open_stay_open_and_are_complete_after_each_call() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kept");

@@ -32,12 +32,16 @@ fn base() -> ImageBase {
     ImageBase { profile: "data".to_owned(), interpreter: "i1".to_owned(), snapshot: "s1".to_owned() }
 }
 
+fn programs() -> PastPrograms {
+    PastPrograms { rights: Rights([7; 32]), digest: [8; 32] }
+}
+
 async fn written(images: &SessionImages, parts: &[Vec<u8>]) -> Result<SessionImage, NotStored> {
     let mut writer = images.writer();
     for part in parts {
         writer = writer.add(part.clone()).await?;
     }
-    images.write(&key("a"), 1, base(), writer).await
+    images.write(&key("a"), 1, (base(), programs()), writer).await
 }
 
 async fn read(
@@ -77,6 +81,9 @@ async fn an_image_opens_for_whom_it_was_sealed_alone() {
     for other in [
         SessionImage { interpreter: "i2".to_owned(), ..image.clone() },
         SessionImage { snapshot: "s2".to_owned(), ..image.clone() },
+        SessionImage { rights: "09".repeat(32), ..image.clone() },
+        SessionImage { rights: String::new(), ..image.clone() },
+        SessionImage { programs: "09".repeat(32), ..image.clone() },
     ] {
         assert!(matches!(read(&made.images, &key("a"), 1, &other).await, Err(OpenImageError::Lost(_))), "{other:?}");
     }

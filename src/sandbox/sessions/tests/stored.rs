@@ -9,6 +9,7 @@ use crate::infra::blobs::test_support::folder_storage;
 use crate::infra::replica::LOST_AFTER;
 use crate::infra::store::test_support::test_store;
 use crate::infra::store::{ReplicaIdentity, Store};
+use crate::sandbox::code_mode::digest_of;
 use crate::sandbox::{SessionImages, SessionInfo};
 
 /// What processes share.
@@ -155,6 +156,67 @@ async fn an_image_opens_for_its_session_and_generation_alone() {
     for session in ["a", "b"] {
         let refused = call(&sandbox, "ann", session, "sessions").await.0;
         assert_eq!(refused.unwrap_err().code(), ErrorCode::SessionLost, "{session}");
+    }
+    sandbox.close().await;
+}
+
+/// What the worker says of a call of Ann's with another role.
+async fn call_as_admin(sandbox: &Sandbox, session: &str) -> Result<Outcome, CallError> {
+    let caller = Arc::new(Caller::new("ann", "tenant", vec!["admin".to_owned()]));
+    let context = CallContext::new("python_executor", caller, Via::Rest);
+    let session = CallSession { name: session, every_call: false };
+    sandbox.run_job_in_session(&context, session, job("sessions"), Deadline::after(Duration::from_secs(20))).await
+}
+
+/// Otherwise what a program left behind would call tools with the rights of whoever resumes its session.
+#[tokio::test]
+async fn a_stored_session_and_its_copies_have_the_rights_with_which_it_began() {
+    let shared = Shared::new().await;
+    let sandbox = shared.process(InterpreterSessionsConfig::default(), None).await;
+    turn(&sandbox, "a", "sessions", false).await;
+    sandbox.store_all_sessions().await;
+    for _ in 0..2 {
+        assert_eq!(call_as_admin(&sandbox, "a").await.unwrap_err().code(), ErrorCode::Denied);
+        assert_eq!(places(&sandbox).await, ["a stored"], "it stays");
+    }
+    let copy = sandbox.fork_session(&owner("ann"), "a", 1).await.unwrap().remove(0);
+    let copy = serde_json::to_value(copy).unwrap()["session"].as_str().unwrap().to_owned();
+    for _ in 0..2 {
+        for session in ["a", &copy] {
+            assert_eq!(call_as_admin(&sandbox, session).await.unwrap_err().code(), ErrorCode::Denied, "{session}");
+            assert!(turn(&sandbox, session, "sessions", false).await.0.starts_with("Continue"), "{session}");
+        }
+        sandbox.store_all_sessions().await;
+    }
+    // Somebody with access to the database gives a session the rights of another one.
+    assert!(call_as_admin(&sandbox, "b").await.unwrap().result.unwrap().starts_with("Begin"));
+    sandbox.store_all_sessions().await;
+    let rights = "UPDATE interpreter_sessions SET rights = b.rights FROM interpreter_sessions b
+                  WHERE interpreter_sessions.name = 'a' AND b.name = 'b'";
+    shared.store.change_rows(rights).await;
+    assert_eq!(call_as_admin(&sandbox, "a").await.unwrap_err().code(), ErrorCode::SessionLost);
+    sandbox.close().await;
+}
+
+/// Policies see the digest of all programs of a session.
+#[tokio::test]
+async fn a_stored_session_and_its_copies_have_the_digest_of_its_programs() {
+    let shared = Shared::new().await;
+    let sandbox = shared.process(InterpreterSessionsConfig::default(), None).await;
+    let digest = |session: &str| {
+        let turn = sandbox.sessions.try_enter(&owner("ann"), session).unwrap();
+        turn.instance().unwrap().programs.unwrap()
+    };
+    turn(&sandbox, "a", "sessions", false).await;
+    let first = digest("a");
+    sandbox.store_all_sessions().await;
+    let copy = sandbox.fork_session(&owner("ann"), "a", 1).await.unwrap().remove(0);
+    let copy = serde_json::to_value(copy).unwrap()["session"].as_str().unwrap().to_owned();
+    assert_eq!((first, digest("a"), digest(&copy)), (digest_of(None, "sessions"), first, first));
+    sandbox.store_all_sessions().await;
+    for session in ["a", &copy] {
+        turn(&sandbox, session, "sessions", false).await;
+        assert_eq!(digest(session), digest_of(Some(first), "sessions"), "{session}");
     }
     sandbox.close().await;
 }
