@@ -182,7 +182,7 @@ async fn a_stored_session_and_its_copies_have_the_rights_with_which_it_began() {
     let copy = sandbox.fork_session(&owner("ann"), "a", 1).await.unwrap().remove(0);
     let copy = serde_json::to_value(copy).unwrap()["session"].as_str().unwrap().to_owned();
     for _ in 0..2 {
-        for session in ["a", &copy] {
+        for session in ["a", copy.as_str()] {
             assert_eq!(call_as_admin(&sandbox, session).await.unwrap_err().code(), ErrorCode::Denied, "{session}");
             assert!(turn(&sandbox, session, "sessions", false).await.0.starts_with("Continue"), "{session}");
         }
@@ -214,7 +214,7 @@ async fn a_stored_session_and_its_copies_have_the_digest_of_its_programs() {
     let copy = serde_json::to_value(copy).unwrap()["session"].as_str().unwrap().to_owned();
     assert_eq!((first, digest("a"), digest(&copy)), (digest_of(None, "sessions"), first, first));
     sandbox.store_all_sessions().await;
-    for session in ["a", &copy] {
+    for session in ["a", copy.as_str()] {
         turn(&sandbox, session, "sessions", false).await;
         assert_eq!(digest(session), digest_of(Some(first), "sessions"), "{session}");
     }
