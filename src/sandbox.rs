@@ -64,7 +64,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::admission::SandboxLoad;
 pub use self::code_mode::{HITS, MAX_HITS, PYTHON, RUN_PYTHON, SEARCH_TOOLS, ToolPipeline, model_hit, model_tools};
-pub use self::sessions::{SessionDetails, SessionImages, SessionInfo};
+pub use self::sessions::{CallSession, SessionDetails, SessionImages, SessionInfo};
 
 use self::admission::Admission;
 use self::capacity::Capacity;
@@ -82,14 +82,6 @@ use crate::infra::readiness::Readiness;
 
 /// A run under way. Dropping it, as when the client disconnects, must stop the run.
 pub type Running<'a> = Pin<Box<dyn Future<Output = Result<Outcome, CallError>> + Send + 'a>>;
-
-/// The session that a call names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CallSession<'a> {
-    pub name: &'a str,
-    /// Whether it is stored after this call and each later one, before the call is answered.
-    pub every_call: bool,
-}
 
 /// Runs Python: the sandbox, or a substitute in tests.
 pub trait RunPython: Send + Sync {
@@ -312,7 +304,7 @@ impl Sandbox {
         }
     }
 
-    /// A sum of what instances of a profile begin with; `None` where sessions of it cannot be stored, or it cannot run yet.
+    /// A sum of what instances of a profile begin with; `None` where its sessions cannot be stored, or it cannot run yet.
     fn snapshot_of(&self, profile: &str) -> Option<String> {
         let found = self.found.load();
         let ready = found.as_ref()?.profiles().iter().find(|ready| ready.name == profile)?;

@@ -77,8 +77,8 @@ pub(super) async fn delete(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// Copies a session of an interpreter: variables, imports and files. The copies are sessions with names of their own, and have other
-/// random numbers.
+/// Copies a session of an interpreter: variables, imports and files. The copies are sessions with names of their own,
+/// and have other random numbers.
 #[utoipa::path(post, path = "/sessions/{id}/fork", operation_id = "forkSession", tag = "tools",
     params(("id" = String, Path, description = "The argument `session` of the calls.")), request_body = ForkBody,
     responses((status = 201, body = SessionList), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]

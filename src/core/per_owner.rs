@@ -167,8 +167,8 @@ impl<K: Clone + Eq + Hash, V> PerOwner<K, V> {
         entries.into_iter().map(|entry| entry.value.clone()).collect()
     }
 
-    /// Reads the entry that would go for a new one of the owner, of those for which `may_go` is true. `None` also while there is
-    /// space.
+    /// Reads the entry that would go for a new one of the owner, of those for which `may_go` is true. `None` also while
+    /// there is space.
     pub fn next_for_entry<R>(
         &self,
         owner: &Owner,

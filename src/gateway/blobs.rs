@@ -1,5 +1,5 @@
-//! The object storage of the replicas: whether it works, what is copied to it, and what is removed from it. And where sessions
-//! of interpreters are stored, there or in the state directory.
+//! The object storage of the replicas: whether it works, what is copied to it, and what is removed from it. And where
+//! sessions of interpreters are stored, there or in the state directory.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -80,8 +80,8 @@ pub struct Mount {
 pub struct PreparedProfile {
     pub name: String,
     pub compiled: PathBuf,
-    /// A SHA-256 sum of what instances begin with; `None` where more than memory and globals would have to be known of them,
-    /// so that no session can be written down.
+    /// A SHA-256 sum of what instances begin with; `None` where more than memory and globals would have to be known of
+    /// them, so that no session can be written down.
     pub snapshot: Option<String>,
 }
 

@@ -6,8 +6,8 @@
 //! deletes it, with its worker, and with a program that exceeds a limit, crashes, or loses its client. The next call
 //! that names it begins anew, and is told why.
 //!
-//! Where [images](images) are kept, an idle session and one whose place is needed is stored instead, and leaves the memory.
-//! The next call that names it goes on with it, also in another process.
+//! Where [images](images) are kept, an idle session and one whose place is needed is stored instead, and leaves the
+//! memory. The next call that names it goes on with it, also in another process.
 //!
 //! ```text
 //! call                         sessions                               worker process
@@ -49,6 +49,14 @@ use self::table::SessionInstance;
 use super::code_mode::digest_of;
 use super::protocol::{JobSession, SessionEntry, SessionId};
 use super::worker_handle::WorkerHandle;
+
+/// The session that a call names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CallSession<'a> {
+    pub name: &'a str,
+    /// Whether it is stored after this call and each later one, before the call is answered.
+    pub every_call: bool,
+}
 
 /// The interpreter of a session; dropping it ends it in its worker.
 #[derive(Debug)]

@@ -50,8 +50,8 @@ impl Tape {
         Self(Mutex::new(State { past: past.into(), clock_readings, random_bytes, ..State::default() }))
     }
 
-    /// Of a snapshot, for which clocks and random bytes are simulated: so each machine prepares the same one, and sessions of
-    /// one can go on at another. A program gets random bytes of its own, whatever the snapshot has.
+    /// Of a snapshot, for which clocks and random bytes are simulated: so each machine prepares the same one, and
+    /// sessions of one can go on at another. A program gets random bytes of its own, whatever the snapshot has.
     pub fn simulated() -> Self {
         Self(Mutex::new(State { simulated: Some(0), ..State::default() }))
     }

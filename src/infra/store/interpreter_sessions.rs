@@ -1,5 +1,5 @@
-//! Sessions of interpreters: which process has each, and the images of those that can go on without it, sealed by the caller
-//! of these functions. All moments are those of the clock that the processes of the store share.
+//! Sessions of interpreters: which process has each, and the images of those that can go on without it, sealed by the
+//! caller of these functions. All moments are those of the clock that the processes of the store share.
 //!
 //! One process at a time has a session: it takes it with the next fence, and what an earlier one writes is refused.
 
@@ -130,7 +130,8 @@ impl Store {
         Ok(row.map(TakenSession::from))
     }
 
-    /// A session that was taken begins, with a fresh interpreter: the new generation. `None` when another process has it.
+    /// A session that was taken begins, with a fresh interpreter: the new generation. `None` when another process has
+    /// it.
     ///
     /// # Errors
     /// [`StoreError`]; it may have begun.

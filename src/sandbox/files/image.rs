@@ -111,7 +111,8 @@ impl Files {
                 Kind::Fixed(content) if !placed.is_first(*id, content) => None,
                 Kind::Fixed(content) => {
                     let content = usize::try_from(from).ok().and_then(|from| content.get(from..)).unwrap_or_default();
-                    (from..).step_by(CHUNK_BYTES).zip(content.chunks(CHUNK_BYTES)).find_map(|(at, chunk)| read(at, chunk))
+                    let mut chunks = (from..).step_by(CHUNK_BYTES).zip(content.chunks(CHUNK_BYTES));
+                    chunks.find_map(|(at, chunk)| read(at, chunk))
                 }
                 Kind::Written(content) => content
                     .chunks_from(from / CHUNK_BYTES as u64)

@@ -99,8 +99,8 @@ impl<'a> Snapshots<'a> {
 /// A snapshot whose mutable globals are exported too, so that the state of its instances is known from outside.
 ///
 /// # Errors
-/// It has state that is neither in its memory nor in such a global: it writes to a table, drops a segment, or a global refers to
-/// an object of the host.
+/// It has state that is neither in its memory nor in such a global: it writes to a table, drops a segment, or a global
+/// refers to an object of the host.
 pub(super) fn with_exported_state(snapshot: &[u8]) -> Result<Vec<u8>, String> {
     Wizer::new().instrument(snapshot).map(|(_, exported)| exported).map_err(whole)
 }

@@ -26,7 +26,8 @@ pub struct SessionInfo {
     generation: u64,
     /// Whether a call has it now.
     pub(super) is_used: bool,
-    /// `memory` of this gateway; `stored`, from where the next call resumes it; or `elsewhere`, in the memory of another replica.
+    /// `memory` of this gateway; `stored`, from where the next call resumes it; or `elsewhere`, in the memory of
+    /// another replica.
     place: SessionPlace,
     /// Whether it is stored after each call.
     is_stored_each_call: bool,
@@ -104,18 +105,19 @@ impl Sandbox {
     /// `overloaded` when the stored ones cannot be read now.
     pub async fn list_sessions(&self, owner: &Owner) -> Result<Vec<SessionInfo>, CallError> {
         self.sessions.end_expired();
+        self.record_ends().await;
         let mut listed: Vec<_> = self.sessions.list(owner).into_iter().map(SessionInfo::from).collect();
         if let Some(images) = self.session_images() {
             listed.extend(images.list(owner).await?.into_iter().map(SessionInfo::from));
             listed.sort_by(|one, other| one.session.cmp(&other.session));
-            // One that was just stored was seen in both.
+            // One of this process that has an image is in both.
             listed.dedup_by(|one, other| one.session == other.session);
         }
         Ok(listed)
     }
 
-    /// One session of the caller, with its variables if it is in memory and no call has it. To be run to its end: dropping it
-    /// ends the session.
+    /// One session of the caller, with its variables if it is in memory and no call has it. To be run to its end:
+    /// dropping it ends the session.
     ///
     /// # Errors
     /// `not_found`, and `overloaded` when there is no capacity to look.
@@ -126,7 +128,7 @@ impl Sandbox {
             let session = found.ok_or_else(|| unknown(name))?;
             return Ok(SessionDetails { session, variables: None, truncated: false });
         };
-        let session = SessionInfo { is_used: false, ..turn.snapshot().into() };
+        let session = SessionInfo::of_unused(turn.snapshot());
         let listed = self.variables(owner, &mut turn).await?;
         let (variables, truncated) = listed.map_or((None, false), |list| (Some(list.variables), list.truncated));
         Ok(SessionDetails { session, variables, truncated })
@@ -137,8 +139,9 @@ impl Sandbox {
     /// # Errors
     /// `not_found`; `overloaded` when the store, or another replica that has it, does not answer.
     pub async fn delete_session(&self, owner: &Owner, name: &str) -> Result<(), CallError> {
-        if self.sessions.delete(owner, name) {
-            self.record_ends().await;
+        let was_here = self.sessions.delete(owner, name);
+        self.record_ends().await;
+        if was_here {
             return Ok(());
         }
         let key = SessionKey { owner: owner.clone(), name: name.into() };
@@ -200,6 +203,11 @@ impl Variables {
 }
 
 impl SessionInfo {
+    /// Of one that only this look at it uses.
+    pub(super) fn of_unused(session: Snapshot) -> Self {
+        Self { is_used: false, ..session.into() }
+    }
+
     pub(super) fn is_named(&self, name: &str) -> bool {
         self.session == name
     }

@@ -14,7 +14,7 @@ use super::resume::image_of;
 use super::session::{Beginning, StoredStanding};
 use super::table::Sessions;
 use super::turn::Turn;
-use crate::core::call::{Deadline, NotStored};
+use crate::core::call::{Deadline, NotStored, SessionEnd};
 use crate::core::caller::Owner;
 use crate::core::error::{CallError, ErrorCode};
 use crate::sandbox::Sandbox;
@@ -38,11 +38,13 @@ struct SessionCopy<'a> {
 }
 
 impl Sandbox {
-    /// Copies a session of the caller; the copies have names of their own. To be run to its end: dropping it makes none.
+    /// Copies a session of the caller; the copies have names of their own. To be run to its end: dropping it makes
+    /// none.
     ///
     /// # Errors
-    /// `not_found`; `invalid_arguments` for more copies than a caller may have sessions, or an interpreter whose sessions cannot
-    /// be copied; `overloaded` when there is no place or memory for them, or a call has the session for too long.
+    /// `not_found`; `invalid_arguments` for more copies than a caller may have sessions, or an interpreter whose
+    /// sessions cannot be copied; `overloaded` when there is no place or memory for them, or a call has the session for
+    /// too long.
     pub async fn fork_session(&self, owner: &Owner, name: &str, count: u32) -> Result<Vec<SessionInfo>, CallError> {
         let sessions = self.offered_sessions()?;
         let most = self.config.sessions.max_per_caller.saturating_sub(1);
@@ -67,10 +69,11 @@ impl Sandbox {
         copy_parts(kept, &copies).await?;
         let sizes = try_join_all(copies.iter().map(|copy| copy.kept.finish(true))).await;
         let sizes = sizes.map_err(|error| failed(&error))?;
+        self.record_copies(&mut copies, deadline).await?;
         let made = copies.into_iter().zip(sizes).map(|(SessionCopy { mut turn, kept }, bytes)| {
             turn.begin(kept);
             match turn.rests(bytes) {
-                None => Ok(SessionInfo { is_used: false, ..turn.snapshot().into() }),
+                None => Ok(SessionInfo::of_unused(turn.snapshot())),
                 Some(_) => Err(no_memory()),
             }
         });
@@ -119,12 +122,32 @@ impl Sandbox {
             return Err(no_memory());
         }
         let worker = self.worker_for(owner, &of.profile, deadline).await?;
-        if let Some(images) = self.session_images() {
-            turn.begins_as(begin_copy(images, &turn, deadline).await?);
-        }
         let mut kept = KeptInterpreter::new(worker, self.sessions.next_id(), of.profile.clone());
         kept.programs = of.programs;
         Ok(SessionCopy { turn, kept })
+    }
+
+    /// Tells the store that the copies begin: all of them, or none.
+    async fn record_copies(&self, copies: &mut [SessionCopy<'_>], deadline: Deadline) -> Result<(), CallError> {
+        let Some(images) = self.session_images() else { return Ok(()) };
+        let mut recorded = Ok(());
+        for copy in &mut *copies {
+            match begin_copy(images, &copy.turn, deadline).await {
+                Ok(beginning) => copy.turn.begins_as(beginning),
+                Err(error) => {
+                    recorded = Err(error);
+                    break;
+                }
+            }
+        }
+        if recorded.is_err() {
+            for SessionCopy { turn, .. } in copies {
+                if let Some(StoredStanding { fence, .. }) = turn.stored() {
+                    images.end(turn.key(), fence, SessionEnd::Deleted).await;
+                }
+            }
+        }
+        recorded
     }
 
     async fn worker_for(

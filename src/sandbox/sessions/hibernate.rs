@@ -1,5 +1,6 @@
-//! Sessions are stored while nobody uses them: when they are idle, when others need their place or their memory, when another
-//! replica wants them, and when the gateway stops. A call that comes meanwhile has the session, and the image is given up.
+//! Sessions are stored while nobody uses them: when they are idle, when others need their place or their memory, when
+//! another replica wants them, and when the gateway stops. A call that comes meanwhile has the session, and the image
+//! is given up.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! Where sessions are while no process has them: sealed images in object storage, which rows of the store name.
 //!
-//! A process takes a session with the next fence before it has it, so that one at a time does; all that it writes later names
-//! that fence. An image opens for its tenant, caller, session and generation alone, with the interpreter and the snapshot
-//! that it differs from, and with the rights and the digest of its programs. An object is written before its row names
-//! it; one that no row names is removed later.
+//! A process takes a session with the next fence before it has it, so that one at a time does; all that it writes later
+//! names that fence. An image opens for its tenant, caller, session and generation alone, with the interpreter and the
+//! snapshot that it differs from, and with the rights and the digest of its programs. An object is written before its
+//! row names it; one that no row names is removed later.
 
 mod objects;
 mod packed;
@@ -79,8 +79,8 @@ pub(super) struct PastPrograms {
 }
 
 impl SessionImages {
-    /// `replica`: the id of this process, where others use the same store. `None` when no image can be sealed, or none is to
-    /// be stored.
+    /// `replica`: the id of this process, where others use the same store. `None` when no image can be sealed, or none
+    /// is to be stored.
     pub fn new(config: &Config, store: &Store, blobs: &Blobs, replica: Option<&Arc<str>>) -> Option<Self> {
         let sealer = Sealer::new(config);
         let sessions = &config.sandbox.sessions;
@@ -144,8 +144,8 @@ impl SessionImages {
         Ok(generation)
     }
 
-    /// Whether this process still has a session that it took with this fence. Another one can have taken it when this one
-    /// counted as lost.
+    /// Whether this process still has a session that it took with this fence. Another one can have taken it when this
+    /// one counted as lost.
     ///
     /// # Errors
     /// `overloaded` when the store does not answer.
@@ -199,7 +199,7 @@ impl SessionImages {
         }
     }
 
-    /// The sessions of a caller that this process has not.
+    /// The sessions of a caller that have an image, or another process.
     ///
     /// # Errors
     /// `overloaded` when the store does not answer.
@@ -241,7 +241,7 @@ impl SessionImages {
     /// Tells others that this process cannot release a session.
     pub(super) async fn refuse(&self, key: &SessionKey, fence: i64) {
         if let Err(error) = self.store.refuse_to_release(fence_of(key, fence)).await {
-            tracing::warn!(%error, "it cannot be said that a session stays here; callers at other replicas wait for it");
+            tracing::warn!(%error, "it cannot be said that a session stays here; calls at other replicas wait for it");
         }
     }
 
@@ -303,8 +303,8 @@ fn used_elsewhere(name: &str) -> CallError {
 
 fn kept_elsewhere(name: &str) -> CallError {
     let message = format!(
-        "another replica has the session `{name}` and cannot release it; call there, or with another `session`: the code \
-         has not run"
+        "another replica has the session `{name}` and cannot release it; call there, or with another `session`: the \
+         code has not run"
     );
     CallError::new(ErrorCode::Overloaded, message)
 }

@@ -78,14 +78,15 @@ impl Sandbox {
                 Err(OpenImageError::Unavailable(reason)) => return Err(not_now(&turn.key().name).caused_by(reason)),
             };
         let object = image.object.key.clone();
-        let object = match taken.every_call {
-            // It is that of the last call until the next one has ended.
-            true if images.has(turn.key(), taken.fence).await? => Some(object),
-            true => return Err(not_now(&turn.key().name)),
-            false => {
-                images.forget(turn.key(), taken.fence, object).await?;
-                None
+        let object = if taken.every_call {
+            if !images.has(turn.key(), taken.fence).await? {
+                return Err(not_now(&turn.key().name));
             }
+            // It is that of the last call until the next one has ended.
+            Some(object)
+        } else {
+            images.forget(turn.key(), taken.fence, object).await?;
+            None
         };
         kept.programs = Some(programs.digest);
         turn.begins_as(Beginning {

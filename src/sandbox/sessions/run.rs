@@ -141,8 +141,8 @@ impl Sandbox {
         }
     }
 
-    /// The worker and the capacity for a call; begins a new session, or resumes one. The profile of a session is that of its
-    /// first call.
+    /// The worker and the capacity for a call; begins a new session, or resumes one. The profile of a session is that
+    /// of its first call.
     pub(super) async fn prepare_turn(
         &self,
         turn: &mut Turn<'_, KeptInterpreter>,

@@ -66,13 +66,8 @@ async fn each_session_of_each_caller_has_an_interpreter_of_its_own() {
     assert_eq!(entry_of(&sandbox, "ann", "b").await, "Begin 2");
     assert_eq!(entry_of(&sandbox, "bob", "a").await, "Begin 3");
     let (ann, eve) = (Caller::new("ann", "tenant", Vec::new()), Caller::new("eve", "tenant", Vec::new()));
-    assert_eq!(
-        (
-            sandbox.list_sessions(&ann.owner).await.unwrap().len(),
-            sandbox.list_sessions(&eve.owner).await.unwrap().len()
-        ),
-        (2, 0)
-    );
+    assert_eq!(sandbox.list_sessions(&ann.owner).await.unwrap().len(), 2);
+    assert!(sandbox.list_sessions(&eve.owner).await.unwrap().is_empty());
     assert_eq!(sandbox.show_session(&eve.owner, "a").await.unwrap_err().code(), ErrorCode::NotFound);
     assert_eq!(sandbox.delete_session(&eve.owner, "a").await.unwrap_err().code(), ErrorCode::NotFound);
     sandbox.delete_session(&ann.owner, "a").await.unwrap();

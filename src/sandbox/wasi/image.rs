@@ -1,5 +1,5 @@
-//! The image of a guest's system between two programs of its session: files, descriptors and clocks. Limits, streams and
-//! input are those of the next program.
+//! The image of a guest's system between two programs of its session: files, descriptors and clocks. Limits, streams
+//! and input are those of the next program.
 
 use serde::{Deserialize, Serialize};
 

@@ -31,9 +31,9 @@ impl Store {
         Ok(forgotten.rows_affected() > 0)
     }
 
-    /// Stores the image of a session, in place of an earlier one. While the tenant's have more than `max_bytes` together, those
-    /// sessions of the caller with the most end that no process has, the least recently used first: their objects are
-    /// returned. `None` when another process has the session.
+    /// Stores the image of a session, in place of an earlier one. While the tenant's have more than `max_bytes`
+    /// together, those sessions of the caller with the most end that no process has, the least recently used first:
+    /// their objects are returned. `None` when another process has the session.
     ///
     /// # Errors
     /// [`StoreError`]; it may have been stored.
@@ -124,7 +124,8 @@ impl Store {
             "UPDATE interpreter_sessions SET ended = 'evicted', expires = {} + $5
              WHERE tenant = $1 AND object IN (
                  SELECT object FROM (
-                     SELECT object, CAST(SUM(object_bytes) OVER (ORDER BY used, name) AS BIGINT) - object_bytes AS bytes_before
+                     SELECT object,
+                         CAST(SUM(object_bytes) OVER (ORDER BY used, name) AS BIGINT) - object_bytes AS bytes_before
                      FROM interpreter_sessions WHERE {OTHERS} AND caller_key = (
                          SELECT caller_key FROM interpreter_sessions WHERE {OTHERS}
                          GROUP BY caller_key ORDER BY SUM(object_bytes) DESC, caller_key LIMIT 1)
@@ -153,8 +154,8 @@ impl Store {
         Ok(rows > 0)
     }
 
-    /// Ends the sessions that no process has and that are as old as they may be, and removes what has expired; returns the
-    /// objects that no session has any more.
+    /// Ends the sessions that no process has and that are as old as they may be, and removes what has expired; returns
+    /// the objects that no session has any more.
     ///
     /// # Errors
     /// [`StoreError`].

@@ -1,4 +1,4 @@
-//! Sessions that a process has not: listed, and asked for.
+//! Sessions that a process may not have: listed, and asked for.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub struct WantedSession {
     pub asked: AskedOfSession,
 }
 
-/// A session in a list, which the process that asks has not.
+/// A session in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedSession {
     pub name: String,
@@ -92,7 +92,7 @@ impl Store {
         Ok(wanted.collect())
     }
 
-    /// The sessions of a caller that have an image or another process, and not this one, by name.
+    /// The sessions of a caller that have an image, or another process than this one, by name.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -104,12 +104,12 @@ impl Store {
     ) -> Result<Vec<ListedSession>, StoreError> {
         let now = self.engine.now_expression();
         let sql = format!(
-            "SELECT name, generation, calls, every_call, CASE WHEN runner IN
-                 (SELECT id FROM replicas WHERE heartbeat > {now} - $4) THEN CAST(1 AS BIGINT) ELSE CAST(0 AS BIGINT) END,
+            "SELECT name, generation, calls, every_call,
+                 CASE WHEN runner <> $3 AND runner IN (SELECT id FROM replicas WHERE heartbeat > {now} - $4)
+                     THEN CAST(1 AS BIGINT) ELSE CAST(0 AS BIGINT) END,
                  object_bytes, began, used, ends - {now}
              FROM interpreter_sessions
-             WHERE tenant = $1 AND caller_key = $2 AND (runner IS NULL OR runner <> $3) AND ended IS NULL
-                 AND generation > 0 AND ends > {now}
+             WHERE tenant = $1 AND caller_key = $2 AND ended IS NULL AND generation > 0 AND ends > {now}
              ORDER BY name LIMIT 500"
         );
         let rows: Vec<ListedRow> = sqlx::query_as(AssertSqlSafe(sql))
@@ -121,7 +121,7 @@ impl Store {
             .await
             .map_err(|error| self.failed(error))?;
         let listed = rows.into_iter().map(|row| self.listed_session(row)).collect::<Result<Vec<_>, _>>()?;
-        // Without an image, those of a process that is gone have ended with it.
+        // Without an image, one ends with its process.
         Ok(listed.into_iter().filter(|session| session.is_elsewhere || session.bytes.is_some()).collect())
     }
 

@@ -116,6 +116,8 @@ async fn a_caller_sees_what_other_processes_have_and_what_can_be_resumed() {
     let key = |name| InterpreterSessionKey { name, ..ANN };
     begun(&store, key("elsewhere"), "other").await;
     begun(&store, key("here"), "me").await;
+    let taken = begun(&store, key("taken"), "me").await;
+    keep(&store, taken, "taken", false).await;
     let stored = begun(&store, key("stored"), "me").await;
     keep(&store, stored, "stored", true).await;
     begun(&store, key("lost"), "dead").await;
@@ -127,7 +129,12 @@ async fn a_caller_sees_what_other_processes_have_and_what_can_be_resumed() {
     let whose = (ANN.tenant, ANN.caller_key);
     let listed = store.sessions_of(whose, "me", LOST_AFTER).await.unwrap();
     let shown = |one: &ListedSession| (one.name.clone(), one.is_elsewhere, one.bytes);
-    let expected = [("checkpointed", false, Some(10)), ("elsewhere", true, None), ("stored", false, Some(10))];
+    let expected = [
+        ("checkpointed", false, Some(10)),
+        ("elsewhere", true, None),
+        ("stored", false, Some(10)),
+        ("taken", false, Some(10)),
+    ];
     let expected = expected.map(|(name, is_elsewhere, bytes)| (name.to_owned(), is_elsewhere, bytes));
     assert_eq!(listed.iter().map(shown).collect::<Vec<_>>(), expected);
     assert!(listed[0].every_call && listed[0].calls == 3 && !listed[2].every_call);

@@ -1,4 +1,5 @@
-//! Objects with images: written part by part, read part by part. What takes long runs beside the threads that serve calls.
+//! Objects with images: written part by part, read part by part. What takes long runs beside the threads that serve
+//! calls.
 
 use std::time::Duration;
 

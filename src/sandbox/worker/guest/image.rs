@@ -1,8 +1,8 @@
 //! The image of a session between two programs: the pages that differ from those of its profile, its globals, and its
 //! system. A fresh instance of the same profile that gets them goes on like the one that had them.
 //!
-//! Nothing else belongs to an instance that rests. No turn is under way, so that nothing is on a stack; the set-up refuses
-//! modules that change tables or keep references ([`prepare`](crate::sandbox::prepare)).
+//! Nothing else belongs to an instance that rests. No turn is under way, so that nothing is on a stack; the set-up
+//! refuses modules that change tables or keep references ([`prepare`](crate::sandbox::prepare)).
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -169,7 +169,8 @@ impl Entered {
     fn grow_to(&mut self, bytes: u64) -> Result<(), String> {
         let memory = self.used.memory;
         let page = memory.page_size(&self.used.store);
-        let missing = bytes.checked_sub(memory.data_size(&self.used.store) as u64).filter(|_| bytes.is_multiple_of(page));
+        let missing = bytes.checked_sub(memory.data_size(&self.used.store) as u64);
+        let missing = missing.filter(|_| bytes.is_multiple_of(page));
         let missing = missing.ok_or_else(|| DamagedImageError("its memory has another size").to_string())?;
         memory.grow(&mut self.used.store, missing / page).map(drop).map_err(|error| format!("{error:#}"))
     }
@@ -243,8 +244,8 @@ impl From<GlobalValue> for Val {
     }
 }
 
-/// Adds the pages from an offset on that differ from the initial memory, until the slice is over: at least what one scan
-/// finds first. Returns where the rest begins.
+/// Adds the pages from an offset on that differ from the initial memory, until the slice is over: at least what one
+/// scan finds first. Returns where the rest begins.
 fn read_changes(
     pristine: &Pristine,
     memory: &[u8],

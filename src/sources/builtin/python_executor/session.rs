@@ -16,8 +16,8 @@ pub(super) fn parameter() -> Value {
     json!({
         "type": "string",
         "pattern": NAME,
-        "description": "A name of your choice: calls with the same one share an interpreter, one at a time. It ends after an \
-                        hour, and with a program that exceeds a limit; `session` of the output says when it began anew."
+        "description": "A name of your choice: calls with the same one share an interpreter, one at a time. It ends \
+                        after an hour, and with a program that exceeds a limit; `session` of the output says when it began anew."
     })
 }
 
@@ -26,7 +26,8 @@ pub(super) fn checkpoint_parameter() -> Value {
     json!({
         "type": "string",
         "enum": ["every_call"],
-        "description": "With `session`: it is stored after this call and each later one, before the answer, and survives crashes."
+        "description": "With `session`: it is stored after this call and each later one, before the answer, and \
+                        survives crashes."
     })
 }
 
@@ -41,7 +42,10 @@ pub(super) fn output_schema() -> Value {
             "is_new": {"type": "boolean", "description": "Whether this call began with a fresh interpreter."},
             "is_resumed": {"type": "boolean", "description": "Whether it went on from what was stored."},
             "is_checkpointed": {"type": "boolean", "description": "With checkpoints: whether this call is stored."},
-            "note": {"type": "string", "description": "Why an interpreter of the session has ended, or this call is not stored."}
+            "note": {
+                "type": "string",
+                "description": "Why an interpreter of the session has ended, or this call is not stored."
+            }
         },
         "required": ["name", "generation", "is_new"]
     })
@@ -69,8 +73,8 @@ pub(super) fn notice(session: &InterpreterSession) -> Option<String> {
             end.reason()
         )),
         (None, Some(previous), not_stored) => Some(format!(
-            "the session `{name}` began anew with this call, since the one before has ended, because {}{}: variables and files of \
-             earlier calls are gone",
+            "the session `{name}` began anew with this call, since the one before has ended, because {}{}: variables \
+             and files of earlier calls are gone",
             previous.reason(),
             not_stored.map(|why| format!(" and could not be stored, because {}", why.reason())).unwrap_or_default(),
         )),
@@ -81,8 +85,8 @@ pub(super) fn notice(session: &InterpreterSession) -> Option<String> {
 
 fn not_checkpointed(name: &str, why: NotStored) -> String {
     format!(
-        "the session `{name}` was not stored after this call, because {}: after a crash it goes on from an earlier call, or \
-         begins anew",
+        "the session `{name}` was not stored after this call, because {}: after a crash it goes on from an earlier \
+         call, or begins anew",
         why.reason()
     )
 }

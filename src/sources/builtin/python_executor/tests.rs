@@ -115,8 +115,8 @@ async fn checkpoints_are_asked_for_in_a_session() {
     let arguments = json!({"code": "[1]", "session": "monday", "checkpoint": "every_call"});
     let (answer, _) = execute(outcome(End::Exited { code: 0 }), arguments).await;
     assert_eq!(answer.unwrap().value["session"]["is_checkpointed"], true);
-    let (answer, job) =
-        execute(outcome(End::Exited { code: 0 }), json!({"code": "1", "checkpoint": "every_call"})).await;
+    let arguments = json!({"code": "1", "checkpoint": "every_call"});
+    let (answer, job) = execute(outcome(End::Exited { code: 0 }), arguments).await;
     assert!(answer.unwrap_err().code() == ErrorCode::InvalidArguments && job.is_none());
 }
 

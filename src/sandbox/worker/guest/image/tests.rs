@@ -97,7 +97,8 @@ impl Made {
     }
 
     fn restored(&self, parts: &[Vec<u8>]) -> Result<SessionGuest, String> {
-        let mut parts = parts.iter().map(|part| postcard::from_bytes::<ImagePart>(part).map_err(|error| error.to_string()));
+        let read = |part: &Vec<u8>| postcard::from_bytes::<ImagePart>(part).map_err(|error| error.to_string());
+        let mut parts = parts.iter().map(read);
         let Some(ImagePart::State(state)) = parts.next().transpose()? else {
             return Err("it does not begin with its state".to_owned());
         };
