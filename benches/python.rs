@@ -17,6 +17,8 @@ mod memory;
 mod neighbours;
 #[path = "python/programs.rs"]
 mod programs;
+#[path = "python/sessions.rs"]
+mod sessions;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -97,6 +99,7 @@ async fn measure(gateway: &Arc<Gateway>, python: &Path) -> Result<Measured, Stri
             lines.push(run_for(gateway, program, callers).await?);
         }
     }
+    lines.extend(sessions::measure(gateway, LENGTH).await?);
     lines.push(neighbours::measure(gateway, 3 * LENGTH).await?);
     let private_memory_mib = memory::of_an_instance(gateway).await?;
     let mut left_out = Vec::new();
