@@ -136,8 +136,8 @@ mod tests {
         });
         assert_eq!(output(&session), expected);
         assert!(jsonschema::is_valid(&output_schema(), &expected));
-        let not =
-            InterpreterSession { is_checkpointed: Some(false), not_stored: Some(NotStored::Unavailable), ..session };
+        let (is_checkpointed, not_stored) = (Some(false), Some(NotStored::Unavailable));
+        let not = InterpreterSession { is_checkpointed, not_stored, ..session };
         assert!(notice(&not).unwrap().contains("was not stored after this call, because the storage"));
     }
 }

@@ -32,8 +32,7 @@ const COUNTS: &str = r#"(module
         (i32.add (global.get $count)
             (i32.add (call $add (i32.const 60000) (i32.const 2)) (call $add (i32.const 600000) (i32.const 4))))))"#;
 
-const EXPORTS: &str =
-    r#"(export "__wizer_memory_0" (memory 0)) (export "__wizer_global_0" (global $count))"#;
+const EXPORTS: &str = r#"(export "__wizer_memory_0" (memory 0)) (export "__wizer_global_0" (global $count))"#;
 
 struct Made {
     runtime: Runtime,
