@@ -13,7 +13,8 @@ use super::{Line, TOOL, caller};
 const SESSIONS: usize = 11;
 
 /// What a session holds.
-const TABLE: &str = "import pandas as pd\ndf = pd.DataFrame({'n': range(10_000), 's': [str(n) for n in range(10_000)]})";
+const TABLE: &str =
+    "import pandas as pd\ndf = pd.DataFrame({'n': range(10_000), 's': [str(n) for n in range(10_000)]})";
 
 /// One that no other line has.
 const CALLER: usize = 100;
