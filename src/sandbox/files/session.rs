@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::{FileError, Files, Kind, NodeId, ROOT};
 
 /// What a file or a folder takes besides its content: its node, and its name in its folder.
-const NODE_BYTES: u64 = 512;
+pub(super) const NODE_BYTES: u64 = 512;
 
 impl Files {
     /// Places a file as [`Files::place_file`] does, in place of one at its path. Descriptors of the earlier one still

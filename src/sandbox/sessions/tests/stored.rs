@@ -174,23 +174,25 @@ async fn a_stored_session_and_its_copies_have_the_rights_with_which_it_began() {
     let shared = Shared::new().await;
     let sandbox = shared.process(InterpreterSessionsConfig::default(), None).await;
     turn(&sandbox, "a", "sessions", false).await;
+    assert!(call_as_admin(&sandbox, "b").await.unwrap().result.unwrap().starts_with("Begin"));
     sandbox.store_all_sessions().await;
     for _ in 0..2 {
         assert_eq!(call_as_admin(&sandbox, "a").await.unwrap_err().code(), ErrorCode::Denied);
-        assert_eq!(places(&sandbox).await, ["a stored"], "it stays");
+        assert_eq!(places(&sandbox).await, ["a stored", "b stored"], "it stays");
     }
     let copy = sandbox.fork_session(&owner("ann"), "a", 1).await.unwrap().remove(0);
     let copy = serde_json::to_value(copy).unwrap()["session"].as_str().unwrap().to_owned();
-    for _ in 0..2 {
+    for is_stored in [false, true] {
         for session in ["a", copy.as_str()] {
-            assert_eq!(call_as_admin(&sandbox, session).await.unwrap_err().code(), ErrorCode::Denied, "{session}");
+            let refused = call_as_admin(&sandbox, session).await.unwrap_err();
+            assert_eq!(refused.code(), ErrorCode::Denied, "{session}, stored: {is_stored}");
+        }
+        for session in ["a", copy.as_str()].into_iter().filter(|_| !is_stored) {
             assert!(turn(&sandbox, session, "sessions", false).await.0.starts_with("Continue"), "{session}");
         }
         sandbox.store_all_sessions().await;
     }
     // Somebody with access to the database gives a session the rights of another one.
-    assert!(call_as_admin(&sandbox, "b").await.unwrap().result.unwrap().starts_with("Begin"));
-    sandbox.store_all_sessions().await;
     let rights = "UPDATE interpreter_sessions SET rights = b.rights FROM interpreter_sessions b
                   WHERE interpreter_sessions.name = 'a' AND b.name = 'b'";
     shared.store.change_rows(rights).await;

@@ -14,23 +14,31 @@ use crate::sandbox::worker::host_call::HostCall;
 
 const ID: SessionId = 7;
 
-/// A reactor whose memory, grown memory and global each count its programs, which exit with seven times their number.
+/// A reactor whose memory, grown memory and global each count its programs, which report that they exit with seven times
+/// their number.
 const COUNTS: &str = r#"(module
     (import "host" "call" (func $call (param i32 i32 i32 i32) (result i32)))
     (memory (export "memory") 8)
     (global $count (mut i32) (i32.const 0))
     (data (i32.const 1024) "{\"v\":1,\"op\":\"job\"}")
+    (data (i32.const 1280) "{\"v\":1,\"op\":\"done\",\"end\":{\"kind\":\"exited\",\"code\":  }}")
     EXPORTS
     (func $add (param $at i32) (param $more i32) (result i32)
         (i32.store8 (local.get $at) (i32.add (i32.load8_u (local.get $at)) (local.get $more)))
         (i32.load8_u (local.get $at)))
     (func (export "host_alloc") (param i32) (result i32) (i32.const 4096))
-    (func (export "turn") (param i32 i32) (result i32)
+    (func (export "turn") (param i32 i32) (result i32) (local $code i32)
         (drop (call $call (i32.const 1024) (i32.const 18) (i32.const 512) (i32.const 516)))
         (global.set $count (i32.add (global.get $count) (i32.const 1)))
         (if (i32.eq (memory.size) (i32.const 8)) (then (drop (memory.grow (i32.const 2)))))
-        (i32.add (global.get $count)
-            (i32.add (call $add (i32.const 60000) (i32.const 2)) (call $add (i32.const 600000) (i32.const 4))))))"#;
+        (local.set $code (i32.add (global.get $count)
+            (i32.add (call $add (i32.const 60000) (i32.const 2)) (call $add (i32.const 600000) (i32.const 4)))))
+        (i32.store8 (i32.const 1329) (if (result i32) (i32.lt_u (local.get $code) (i32.const 10))
+            (then (i32.const 32))
+            (else (i32.add (i32.const 48) (i32.div_u (local.get $code) (i32.const 10))))))
+        (i32.store8 (i32.const 1330) (i32.add (i32.const 48) (i32.rem_u (local.get $code) (i32.const 10))))
+        (drop (call $call (i32.const 1280) (i32.const 53) (i32.const 512) (i32.const 516)))
+        (i32.const 0)))"#;
 
 const EXPORTS: &str = r#"(export "__wizer_memory_0" (memory 0)) (export "__wizer_global_0" (global $count))"#;
 
