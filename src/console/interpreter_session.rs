@@ -14,7 +14,7 @@ use super::address::with_query;
 use super::conversations::encoded;
 use super::export::{self, Format, Rows};
 use super::frame::{self, Head, Section};
-use super::interpreter_sessions::{self, InterpreterSession, Wanted, path_of, used_tag};
+use super::interpreter_sessions::{self, InterpreterSession, Place, Wanted, path_of};
 use super::list::Page;
 use super::submitted::Submitted;
 use super::text::Texts;
@@ -26,7 +26,7 @@ use super::{Console, error_page, format, redirect};
 struct Details {
     #[serde(flatten)]
     session: InterpreterSession,
-    /// None while a call has it.
+    /// None while a call has it, and when it is not in memory here.
     variables: Option<Vec<Variable>>,
     truncated: bool,
 }
@@ -85,8 +85,7 @@ fn rows(variables: &[Variable]) -> Rows<'static, 3> {
 fn show(visit: &Visit, wanted: &Wanted, details: &Details) -> Markup {
     let (texts, session) = (visit.texts(), &details.session);
     let title = texts.with("session-title", [("name", format::text(&session.session).into_owned().into())]);
-    let state = session.is_used.then(|| used_tag(&texts));
-    let head = Head { state, ..Head::new(&title) };
+    let head = Head { state: session.tag(&texts), ..Head::new(&title) };
     let token = visit.form_token().filter(|_| visit.may(Act::EndSessions));
     frame::page(
         visit,
@@ -97,7 +96,8 @@ fn show(visit: &Visit, wanted: &Wanted, details: &Details) -> Markup {
             section aria-labelledby="variables" {
                 h2 #variables { (texts.get("session-variables")) }
                 @match &details.variables {
-                    None => { p.quiet { (texts.get("session-busy")) } },
+                    None if session.place == Place::Memory => { p.quiet { (texts.get("session-busy")) } },
+                    None => { p.quiet { (texts.get("session-away")) } },
                     Some(found) if found.is_empty() => { p.quiet { (texts.get("session-has-none")) } },
                     Some(found) => { (variables(&texts, &session.session, found, wanted.page)) },
                 }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use axum::extract::State;
 use axum::response::Response;
 use maud::{Markup, html};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::acts::Act;
@@ -36,11 +36,22 @@ pub(super) struct InterpreterSession {
     pub session: String,
     pub generation: u64,
     pub is_used: bool,
+    pub place: Place,
     pub calls: u64,
     pub memory_bytes: u64,
     pub began_at: String,
     pub last_used_at: String,
     pub ends_in_seconds: u64,
+}
+
+/// Where a session is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Place {
+    Memory,
+    Stored,
+    /// At another replica.
+    Elsewhere,
 }
 
 #[derive(Debug, Deserialize)]
@@ -71,10 +82,10 @@ async fn fetch(console: &Console, visit: &Visit) -> Result<Vec<InterpreterSessio
     visit.fetch(console, "/sessions").await.map(|SessionList { sessions }| sessions)
 }
 
-fn rows(sessions: &[InterpreterSession]) -> Rows<'static, 8> {
+fn rows(sessions: &[InterpreterSession]) -> Rows<'static, 9> {
     let row = |found: &InterpreterSession| {
         let InterpreterSession { session, generation, is_used, calls, memory_bytes, .. } = found;
-        let InterpreterSession { began_at, last_used_at, ends_in_seconds, .. } = found;
+        let InterpreterSession { began_at, last_used_at, ends_in_seconds, place, .. } = found;
         [
             json!(session),
             json!(generation),
@@ -84,10 +95,20 @@ fn rows(sessions: &[InterpreterSession]) -> Rows<'static, 8> {
             json!(began_at),
             json!(last_used_at),
             json!(ends_in_seconds),
+            json!(place),
         ]
     };
-    let columns =
-        ["session", "generation", "is_used", "calls", "memory_bytes", "began_at", "last_used_at", "ends_in_seconds"];
+    let columns = [
+        "session",
+        "generation",
+        "is_used",
+        "calls",
+        "memory_bytes",
+        "began_at",
+        "last_used_at",
+        "ends_in_seconds",
+        "place",
+    ];
     Rows { name: "sessions", columns, rows: sessions.iter().map(row).collect() }
 }
 
@@ -129,7 +150,7 @@ fn table(texts: &Texts, sessions: &[InterpreterSession]) -> Markup {
                     tr {
                         th scope="row" {
                             a href=(path_of(&found.session)) { (format::name(&found.session)) }
-                            @if found.is_used { " " (used_tag(texts)) }
+                            @if let Some(tag) = found.tag(texts) { " " (tag) }
                         }
                         td.number data-label=(texts.get("session-calls")) { (format::count(found.calls)) }
                         td.number data-label=(texts.get("session-memory")) { (found.memory()) }
@@ -142,12 +163,17 @@ fn table(texts: &Texts, sessions: &[InterpreterSession]) -> Markup {
     }
 }
 
-/// That a call has it now.
-pub(super) fn used_tag(texts: &Texts) -> Markup {
-    html! { span.tag.info { (texts.get("session-used")) } }
-}
-
 impl InterpreterSession {
+    /// That a call has it now, or where it is if it is not in memory here.
+    pub(super) fn tag(&self, texts: &Texts) -> Option<Markup> {
+        Some(match self.place {
+            Place::Memory if self.is_used => html! { span.tag.info { (texts.get("session-used")) } },
+            Place::Memory => return None,
+            Place::Stored => html! { span.tag { (texts.get("session-stored")) } },
+            Place::Elsewhere => html! { span.tag { (texts.get("session-elsewhere")) } },
+        })
+    }
+
     pub(super) fn memory(&self) -> String {
         format!("{} KiB", format::count(self.memory_bytes >> 10))
     }

@@ -660,8 +660,10 @@ sessions-state = { $count ->
     [one] You have one session of Python, in use now: { $used }.
    *[other] You have { $count } sessions of Python, in use now: { $used }.
 }
-sessions-none = A call of python_executor begins one with the argument session. It ends when no call uses it.
+sessions-none = A call of python_executor begins one with the argument session. It ends, or is stored, when no call uses it.
 session-used = in use
+session-stored = stored
+session-elsewhere = at another replica
 session-generation = Interpreter
 session-calls = Calls
 session-memory = Memory
@@ -672,6 +674,7 @@ session-variables = Variables
 session-variable = Name
 session-has-none = Its programs have defined nothing.
 session-busy = A call has it now. Its variables can be seen when that has ended.
+session-away = It is not in memory here. Its variables can be seen after the next call that names it.
 session-truncated = There are more variables than are listed.
 session-sizes = Of the object itself, in bytes, without what it refers to.
 session-end = End the session
