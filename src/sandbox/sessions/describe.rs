@@ -146,7 +146,7 @@ impl Sandbox {
         }
         let key = SessionKey { owner: owner.clone(), name: name.into() };
         let is_deleted = match self.session_images() {
-            Some(images) => images.delete(&key, Deadline::after(PATIENCE)).await?,
+            Some(images) => images.delete(&key, Deadline::after(LISTING_TIMEOUT)).await?,
             None => false,
         };
         if is_deleted { Ok(()) } else { Err(unknown(name)) }

@@ -22,7 +22,7 @@ use crate::sandbox::protocol::ImageCursor;
 use crate::sandbox::worker_handle::WorkerHandle;
 
 /// Longest wait for the session, for workers, and for other replicas.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TURN_TIMEOUT: Duration = Duration::from_secs(10);
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Longest name of a session.
@@ -55,7 +55,7 @@ impl Sandbox {
         if !self.list_sessions(owner).await?.iter().any(|session| session.is_named(name)) {
             return Err(unknown(name));
         }
-        let deadline = Deadline::after(PATIENCE);
+        let deadline = Deadline::after(TURN_TIMEOUT);
         let mut source = self.enter(sessions, (owner, name), None, deadline).await?;
         self.bring_to_memory(&mut source, deadline).await?;
         let kept = source.instance().ok_or_else(|| unknown(name))?;

@@ -162,7 +162,7 @@ impl Sandbox {
             self.begin_anew(turn, &placed.0, job);
             return Ok(placed);
         };
-        let taken = images.take(turn.key(), patience(call, deadline)).await?;
+        let taken = images.take(turn.key(), queue_deadline(call, deadline)).await?;
         if let Some(image) = image_of(turn, &taken) {
             return self.resume(images, turn, (of_call, job), (&taken, image)).await;
         }
