@@ -203,7 +203,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn has_session(&self, session: InterpreterSessionFence<'_>) -> Result<bool, StoreError> {
+    pub async fn has_interpreter_session(&self, session: InterpreterSessionFence<'_>) -> Result<bool, StoreError> {
         let sql = "SELECT COUNT(*) FROM interpreter_sessions
                    WHERE caller_key = $1 AND name = $2 AND fence = $3 AND runner IS NOT NULL";
         let query = sqlx::query_scalar(sql).bind(session.key.caller_key).bind(session.key.name).bind(session.fence);

@@ -17,7 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 use uuid::Uuid;
 
-pub(super) use self::objects::{ImageReader, ImageWriter, OpenImageError};
+pub(super) use self::objects::{ImageWriter, OpenImageError};
 
 use super::rights::Rights;
 use super::session::SessionKey;
@@ -150,7 +150,7 @@ impl SessionImages {
     /// # Errors
     /// `overloaded` when the store does not answer.
     pub(super) async fn has(&self, key: &SessionKey, fence: i64) -> Result<bool, CallError> {
-        self.store.has_session(fence_of(key, fence)).await.map_err(|error| unavailable(&error))
+        self.store.has_interpreter_session(fence_of(key, fence)).await.map_err(|error| unavailable(&error))
     }
 
     /// A session that was resumed goes on: its image is that of before.

@@ -52,9 +52,9 @@ async fn one_process_has_a_session_until_it_releases_it_or_is_lost() {
     let first = InterpreterSessionFence { key: ANN, fence: 1 };
     assert_eq!(store.begin_session(first, false, TIMES.lifetime).await.unwrap(), Some(1));
     assert_eq!(take(&store, ANN, "two").await, None, "its process lives");
-    assert!(store.has_session(first).await.unwrap());
+    assert!(store.has_interpreter_session(first).await.unwrap());
     assert_eq!(keep(&store, first, "image", true).await, Some(vec![]));
-    assert!(!store.has_session(first).await.unwrap(), "it was released");
+    assert!(!store.has_interpreter_session(first).await.unwrap(), "it was released");
     let taken = take(&store, ANN, "two").await.unwrap();
     assert_eq!((taken.fence, taken.generation, taken.calls), (2, 1, 3));
     assert_eq!((taken.image, taken.every_call), (Some(image("image")), false));
@@ -67,7 +67,7 @@ async fn one_process_has_a_session_until_it_releases_it_or_is_lost() {
     let second = InterpreterSessionFence { fence: 2, ..first };
     assert!(store.forget_session_image(second).await.unwrap());
     store.release_session(first).await.unwrap();
-    assert!(store.has_session(second).await.unwrap(), "that is of another one");
+    assert!(store.has_interpreter_session(second).await.unwrap(), "that is of another one");
     // Of a process that is no replica that lives.
     store.remove_replica("two").await.unwrap();
     let taken = take(&store, ANN, "one").await.unwrap();

@@ -273,17 +273,9 @@ mod tests {
     async fn the_reason_of_a_process_that_ends_at_once_is_its_last_line_and_status() {
         let (input, mut output, ending) =
             output_of("echo starting >&2; echo 'cannot find DATABASE_URL' >&2; exit 3", 1_000);
-        let (read, written) = tokio::join!(
-            async {
-                let read = output.next().await;
-                input.close.cancel();
-                read
-            },
-            async {
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                input.write(b"{}".to_vec(), None).await
-            }
-        );
+        let read = output.next().await;
+        input.close.cancel();
+        let written = input.write(b"{}".to_vec(), None).await;
         let expected = "it ended: exit status: 3; its last line on standard error: cannot find DATABASE_URL";
         assert_eq!(ending.reason().as_deref(), Some(expected));
         assert!(read.is_err());
