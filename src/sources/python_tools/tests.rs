@@ -28,7 +28,7 @@ struct StandIn {
 impl RunPython for StandIn {
     fn run<'a>(&'a self, _: &'a CallContext, _: &'a Arguments, job: Job, _: Deadline) -> Running<'a> {
         let result = match &job.module {
-            Some(ModuleTask::Read { .. }) => found(json!([function("now", json!({}))]), json!([])),
+            Some(ModuleTask::Read { .. }) => found(&json!([function("now", &json!({}))]), &json!([])),
             _ => "[]".to_owned(),
         };
         self.jobs.lock().push(job);
@@ -46,7 +46,7 @@ impl RunPython for StandIn {
     }
 }
 
-fn function(name: &str, more: Value) -> Value {
+fn function(name: &str, more: &Value) -> Value {
     let mut function = json!({
         "function": name, "name": name, "line": 3, "description": "What it does.", "converts": false,
         "parameters": {"type": "object"}, "output": {"type": "integer"},
@@ -55,7 +55,7 @@ fn function(name: &str, more: Value) -> Value {
     function
 }
 
-fn found(tools: Value, problems: Value) -> String {
+fn found(tools: &Value, problems: &Value) -> String {
     json!({"tools": tools, "problems": problems}).to_string()
 }
 
@@ -128,7 +128,7 @@ async fn call(tool: &ToolDefinition, arguments: Value) -> Result<ToolOutput, Cal
 async fn a_function_is_a_tool_with_what_its_decorator_says() {
     let more = json!({"name": "current", "cost_usd": "0.001", "rate_limit": 5, "timeout_seconds": 3, "labels": ["a"],
         "dangerous": true, "needs": ["calculator"]});
-    let functions = found(json!([function("now", more), function("later", json!({}))]), json!([]));
+    let functions = found(&json!([function("now", &more), function("later", &json!({}))]), &json!([]));
     let mut folder = Folder::new(vec![exited(&functions), exited("[]")]);
     folder.config.settings = [("weather".to_owned(), Map::from_iter([("x".to_owned(), "y".into())]))].into();
     let tools = folder.read(&PythonTools::default()).await;
@@ -174,9 +174,9 @@ async fn a_function_is_a_tool_with_what_its_decorator_says() {
 
 #[tokio::test]
 async fn a_function_that_cannot_be_a_tool_leaves_the_others() {
-    let long = function("long", json!({"name": "x".repeat(60)}));
+    let long = function("long", &json!({"name": "x".repeat(60)}));
     let problems = json!([{"function": "later", "line": 9, "message": "`x` has no annotation: write x: int"}]);
-    let functions = found(json!([function("now", json!({})), long, function("gone", json!({}))]), problems);
+    let functions = found(&json!([function("now", &json!({})), long, function("gone", &json!({}))]), &problems);
     let folder = Folder::new(vec![exited(&functions), exited(r#"["gone"]"#)]);
     let tools = folder.read(&PythonTools::default()).await;
     let offer = tools.tools();
@@ -191,8 +191,8 @@ async fn a_function_that_cannot_be_a_tool_leaves_the_others() {
 
 #[tokio::test]
 async fn a_file_that_cannot_be_used_says_why() {
-    let whole = found(json!([]), json!([{"line": 2, "message": "expected ':': correct the Python here"}]));
-    let read = || exited(&found(json!([function("now", json!({}))]), json!([])));
+    let whole = found(&json!([]), &json!([{"line": 2, "message": "expected ':': correct the Python here"}]));
+    let read = || exited(&found(&json!([function("now", &json!({}))]), &json!([])));
     for (answers, says) in [
         (vec![exited(&whole)], "weather.py:2: expected ':': correct the Python here"),
         (vec![exited("no json")], "weather.py: it cannot be read: "),
@@ -260,7 +260,7 @@ async fn without_a_folder_there_are_none_and_one_that_is_missing_is_reported() {
 
 #[tokio::test]
 async fn without_code_mode_what_needs_tools_is_no_tool() {
-    let functions = found(json!([function("now", json!({"needs": ["calculator"]}))]), json!([]));
+    let functions = found(&json!([function("now", &json!({"needs": ["calculator"]}))]), &json!([]));
     let mut folder = Folder::new(vec![exited(&functions), exited("[]")]);
     folder.sandbox.code_mode.enabled = false;
     let tools = folder.read(&PythonTools::default()).await;

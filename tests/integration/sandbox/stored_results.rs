@@ -41,7 +41,8 @@ fn rows() -> Value {
 
 /// The value of a program that must go well, and the receipt of its call.
 async fn run(app: &PythonApp, key: &str, session: Option<&str>, program: &str) -> (Value, Value) {
-    let body = json!({"arguments": {"code": [IMPORT, program].concat()}, "session_id": session});
+    let code = [IMPORT, program].concat();
+    let body = json!({"arguments": {"code": code}, "session_id": session});
     let request = app.app.post("/tools/python_executor/execute").bearer_auth(key).json(&body);
     let (status, mut reply) = answer(request).await;
     assert!(status == StatusCode::OK && reply["success"] == true, "{program}\n{status}: {reply}");
@@ -118,7 +119,8 @@ async fn a_model_passes_a_result_to_its_next_program_by_the_handle() {
         let client = McpClient::new(&app.app, revision, Some("key-of-ada")).at_endpoint("coded");
         let client = if revision == OLDER { client.introduced().await } else { client };
         let run = async |program: &str| {
-            let call = json!({"name": "run_python", "arguments": {"code": [IMPORT, program].concat()}});
+            let code = [IMPORT, program].concat();
+            let call = json!({"name": "run_python", "arguments": {"code": code}});
             client.result("tools/call", call, "CallToolResult").await["structuredContent"].clone()
         };
         let preview = run("[{'id': n, 'name': 'a row of many'} for n in range(3000)]").await;

@@ -140,7 +140,7 @@ mod tests {
             match (problem, &verdict.problem) {
                 (None, None) => assert!(verdict.ok, "{case}"),
                 (Some(expected), Some(problem)) => {
-                    assert!(!verdict.ok && problem.contains(expected), "{case}: {problem}")
+                    assert!(!verdict.ok && problem.contains(expected), "{case}: {problem}");
                 }
                 (expected, found) => panic!("{case}: {expected:?} {found:?}"),
             }

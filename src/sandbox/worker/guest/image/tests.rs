@@ -178,7 +178,7 @@ fn an_image_of_another_interpreter_is_refused() {
     let other = Made::with(r#"(export "__wizer_memory_0" (memory 0))"#);
     let parts = made.parts(&mut made.begun());
     assert!(other.restored(&parts).unwrap_err().contains("other globals"));
-    let begins_twice = [parts.clone(), parts.clone()].concat();
+    let begins_twice = [parts.clone(), parts].concat();
     assert!(made.restored(&begins_twice).unwrap_err().contains("begins twice"));
 }
 
