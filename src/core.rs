@@ -30,3 +30,5 @@ pub mod text_direction;
 pub mod token_scopes;
 pub mod tool_scope;
 pub mod transform_finding;
+#[cfg(test)]
+pub(crate) mod until;

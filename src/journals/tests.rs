@@ -7,6 +7,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::core::call::{Caller, Via};
 use crate::core::error::ErrorCode;
+use crate::core::until::until;
 use crate::infra::store::ReplicaIdentity;
 use crate::infra::store::test_support::test_store;
 
@@ -411,20 +412,15 @@ async fn a_run_whose_caller_has_left_is_stopped() {
     drop(journal);
     let stopped = async || {
         let runs = fixture.journals.list(&call()).await.unwrap();
-        runs[0].state == ProgramRunState::Stopped
+        runs[0].state == ProgramRunState::Stopped && fixture.journals.running.lock().is_empty()
     };
-    while !stopped().await {
-        tokio::task::yield_now().await;
-    }
-    // Also one that leaves while the run is taken for it.
+    until("the run is stopped", &stopped).await;
+    // Also one that leaves while the run is taken for it, by which its journal has one more part.
     let (id, arguments) = (first.id.to_string(), arguments(1));
     assert!(fixture.journals.resume(&call(), &arguments, &id).now_or_never().is_none());
-    for is_running in [true, false] {
-        while fixture.journals.running.lock().is_empty() == is_running {
-            tokio::task::yield_now().await;
-        }
-    }
-    assert!(stopped().await);
+    let parts = async || fixture.store.program_run_parts(&id).await.unwrap().len();
+    until("the run is taken", async || parts().await == 2).await;
+    until("the run is stopped again", &stopped).await;
     let fence = fixture.store.take_program_run(&id, Owner::of(&call()).of_store(), "other", LOST_AFTER).await;
     assert_eq!(fence.unwrap(), Some(3), "it was taken");
 }
