@@ -331,7 +331,7 @@ async fn dropping_the_stream_cancels_the_running_calls() {
     let (agent, running) = hanging(AgentProfile::default());
     {
         let mut run = pin!(agent.run(RunInput { messages: question(), ..RunInput::default() }));
-        while !matches!(run.next().await, Some(Event::ToolInput { .. })) {}
+        while !matches!(run.next().await.expect("a call begins"), Event::ToolInput { .. }) {}
         assert!(tokio::time::timeout(Duration::from_secs(1), run.next()).await.is_err());
         assert_eq!(running.load(Ordering::SeqCst), 1);
     }

@@ -11,6 +11,7 @@ use crate::config::AuditConfig;
 use crate::core::approval::{ApprovalScope, ApprovalState};
 use crate::core::call::{Caller, Via};
 use crate::core::error::ErrorCode;
+use crate::core::until::until;
 use crate::infra::store::test_support::test_store;
 use crate::tool::Metadata;
 use crate::tool::tests::tool_with;
@@ -243,9 +244,7 @@ async fn callers_wait_until_somebody_decides_or_their_time_ends() {
             tokio::spawn(async move { approvals.wait(&ann, &id, later).await.unwrap() })
         })
         .collect();
-    while fixture.approvals.waiting.len() == 0 {
-        tokio::task::yield_now().await;
-    }
+    until("calls wait", async || fixture.approvals.waiting.len() > 0).await;
     fixture.decide(&id, &caller("eve"), yes()).await.unwrap();
     for waiting in waiting {
         assert_eq!(waiting.await.unwrap(), Waited::Decided);

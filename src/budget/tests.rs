@@ -2,12 +2,9 @@
 
 mod model;
 
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use futures_util::FutureExt;
 use jiff::civil::date;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use super::*;
 use crate::core::call::{BudgetScopes, Caller, Via};
@@ -282,6 +279,24 @@ fn a_caller_with_many_new_ids_fills_no_memory_and_affects_no_other_scope() {
     assert_eq!(budgets.held(), Left::default());
 }
 
+/// What threads make of one input each, which begin together. Where one cannot be started, or panics, none waits for it.
+fn at_once<I: Send, T: Send>(inputs: Vec<I>, work: impl Fn(I) -> T + Sync) -> Vec<T> {
+    let gate = RwLock::new(());
+    let (gate, work) = (&gate, &work);
+    std::thread::scope(|threads| {
+        let closed = gate.write();
+        let begin = |input| {
+            threads.spawn(move || {
+                drop(gate.read());
+                work(input)
+            })
+        };
+        let started: Vec<_> = inputs.into_iter().map(begin).collect();
+        drop(closed);
+        started.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
 /// Fault 5.
 #[test]
 fn a_hundred_parallel_calls_never_overspend() {
@@ -295,26 +310,17 @@ fn a_hundred_parallel_calls_never_overspend() {
             ..BudgetConfig::default()
         };
         let budgets = Budgets::new(&config);
-        let (together, all_tried) = (Barrier::new(100), Barrier::new(100));
-        let (cost_cents, tokens) = (AtomicU64::new(0), AtomicU64::new(0));
-        std::thread::scope(|threads| {
-            for _ in 0..100 {
-                threads.spawn(|| {
-                    let scopes = BudgetScopes { task: Some("t".into()), ..request("r") };
-                    together.wait();
-                    let hold = budgets.reserve_on(MONDAY, &call(scopes), &max_usage(5, 500));
-                    all_tried.wait();
-                    if let Ok(hold) = hold {
-                        let most = hold.max_text_tokens();
-                        let charge = hold.charge(most);
-                        tokens.fetch_add(charge.tokens, Ordering::Relaxed);
-                        cost_cents.fetch_add(5, Ordering::Relaxed);
-                    }
-                });
-            }
+        let holds = at_once(vec![(); 100], |()| {
+            let scopes = BudgetScopes { task: Some("t".into()), ..request("r") };
+            budgets.reserve_on(MONDAY, &call(scopes), &max_usage(5, 500))
+        });
+        let charges = at_once(holds.into_iter().flatten().collect(), |hold: Hold| {
+            let most = hold.max_text_tokens();
+            hold.charge(most)
         });
         // 7 300 tokens are 14 whole reservations and one of 300: as much as fits, and no more.
-        assert_eq!((cost_cents.into_inner(), tokens.into_inner()), (75, 7_300), "round {round}");
+        let tokens: u64 = charges.iter().map(|charge| charge.tokens).sum();
+        assert_eq!((charges.len() * 5, tokens), (75, 7_300), "round {round}");
         assert_eq!(budgets.held(), Left::default());
     }
 }

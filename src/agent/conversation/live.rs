@@ -131,6 +131,7 @@ impl LiveRun {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::until::until;
 
     fn call(id: &str) -> UnknownCall {
         let (tool_name, tool_input) = ("transfer".to_owned(), r#"{"amount": 1}"#.to_owned());
@@ -145,12 +146,8 @@ mod tests {
             let run = Arc::clone(&run);
             tokio::spawn(async move { (run.ask(call("1")).await, run.ask(call("2")).await) })
         };
-        while !run.decide("1", Decision::Repeat) {
-            tokio::task::yield_now().await;
-        }
-        while run.asks_about() != Some(call("2")) {
-            tokio::task::yield_now().await;
-        }
+        until("it asks about the first call", async || run.decide("1", Decision::Repeat)).await;
+        until("it asks about the second call", async || run.asks_about() == Some(call("2"))).await;
         assert!(!run.decide("1", Decision::Repeat), "that is decided");
         run.stop(StopCause::LaterRun);
         run.stop(StopCause::Request);

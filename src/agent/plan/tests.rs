@@ -11,6 +11,7 @@ use crate::agent::{AgentRequest, AgentService, Event, FinishReason, Message};
 use crate::config::{AgentProfile, Config, PlanPreset, PlannerConfig};
 use crate::core::call::Caller;
 use crate::core::error::ErrorCode;
+use crate::core::until::until;
 use crate::gateway::Gateway;
 
 /// More than 50 characters.
@@ -333,11 +334,9 @@ async fn a_plan_whose_client_leaves_is_cancelled() {
     let caller = Arc::clone(&request.caller);
     let new = NewPlan { request, planner: of(PlanPreset::Steps), approve: false };
     let mut events = service.follow_plan(new).await.unwrap();
-    while !matches!(events.next().await, Some(Event::Step { .. })) {}
+    while !matches!(events.next().await.expect("a step begins"), Event::Step { .. }) {}
     drop(events);
     let status = async || service.plans_of(&caller, jiff::Timestamp::MAX, 1).await.unwrap()[0].status;
-    while status().await == PlanStatus::Running {
-        tokio::task::yield_now().await;
-    }
+    until("the plan has ended", async || status().await != PlanStatus::Running).await;
     assert_eq!(status().await, PlanStatus::Cancelled);
 }

@@ -1,7 +1,5 @@
 //! Sub-agents of runs of the real service; scripts play the models.
 
-use std::time::Duration;
-
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -12,6 +10,7 @@ use crate::agent::event::RunUsage;
 use crate::agent::service;
 use crate::agent::toolbox::InProcess;
 use crate::config::{Config, Environment};
+use crate::core::until::until;
 use crate::gateway::Gateway;
 
 /// A service whose profile `main` plays `main`, and the models `small` and `large` the other scripts.
@@ -249,9 +248,8 @@ async fn an_aborted_run_ends_its_sub_agents_and_counts_what_they_used() {
     let (usage, abort) = (request.usage.clone(), request.abort.clone());
     let events = setup.agents.begin(request).await.map_err(|error| error.to_string()).unwrap();
     let abort_in_its_turn = async {
-        while !usage.rows().iter().any(|row| &*row.agent == "researcher") {
-            tokio::task::yield_now().await;
-        }
+        let has_begun = async || usage.rows().iter().any(|row| &*row.agent == "researcher");
+        until("the sub-agent has begun", has_begun).await;
         abort.cancel();
     };
     let (seen, ()) = tokio::join!(events.collect::<Vec<_>>(), abort_in_its_turn);
@@ -260,13 +258,8 @@ async fn an_aborted_run_ends_its_sub_agents_and_counts_what_they_used() {
     assert!(finished.is_some_and(|finished| end < finished), "{seen:?}");
     let agents: Vec<_> = usage.rows().into_iter().map(|row| row.agent.to_string()).collect();
     assert_eq!(agents, ["main", "researcher"]);
-    tokio::time::timeout(Duration::from_secs(5), async {
-        while !setup.agents.gateway().pipeline.budget.held().cost_usd.is_zero() {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await
-    .unwrap();
+    let budget = &setup.agents.gateway().pipeline.budget;
+    until("nothing is held", async || budget.held().cost_usd.is_zero()).await;
 }
 
 #[tokio::test]

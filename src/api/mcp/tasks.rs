@@ -180,6 +180,7 @@ mod tests {
     use super::super::client::ClientEvents;
     use super::*;
     use crate::core::call::Caller;
+    use crate::core::until::until;
 
     fn running(work: impl Future<Output = Value> + Send + 'static) -> RunningRequest {
         let work = work.map(|value| Ok(ServerResult::CustomResult(CustomResult(value)))).boxed();
@@ -262,9 +263,7 @@ mod tests {
         start().outcome().await.expect("a result in place of the fetched one");
         // Nobody has fetched the third when the fourth ends.
         let third = start();
-        while third.shown(Era::Sessions)["status"] == "working" {
-            tokio::task::yield_now().await;
-        }
+        until("the third has ended", async || third.shown(Era::Sessions)["status"] != "working").await;
         let error = start().outcome().await.expect_err("no place");
         assert!(error.message.contains("cannot be kept"), "{error:?}");
         assert!(third.outcome().await.is_ok());

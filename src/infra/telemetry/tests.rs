@@ -23,6 +23,7 @@ use crate::agent::{AgentRequest, AgentService, Message};
 use crate::config::{AgentProfile, Config};
 use crate::core::call::{Caller, Stage, Via};
 use crate::core::error::CallError;
+use crate::core::slack::slack;
 use crate::gateway::Gateway;
 
 /// Records what is written to it.
@@ -344,7 +345,8 @@ async fn spans_arrive_at_a_collector_before_the_end() {
     let call = call();
     async { record(&tool_span(&call), &success(&call)) }.with_subscriber(subscriber).await;
     let shutdown = tokio::task::spawn_blocking(move || provider.shutdown());
-    let (headers, body) = requests.recv().await.unwrap();
+    let received = tokio::time::timeout(slack(Duration::from_secs(20)), requests.recv()).await;
+    let (headers, body) = received.expect("spans arrive").unwrap();
     shutdown.await.unwrap().unwrap();
     server.abort();
     assert_eq!(headers["content-type"], "application/x-protobuf");

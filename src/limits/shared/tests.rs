@@ -3,6 +3,7 @@
 use futures_util::future::join_all;
 
 use super::*;
+use crate::core::slack::slack;
 use crate::infra::store::test_support::test_store;
 
 fn owner() -> BucketOwner {
@@ -124,7 +125,7 @@ async fn what_was_admitted_while_the_store_was_away_leaves_the_bucket_once_it_is
     let mut rounds = replica.rates.rounds.subscribe();
     replica.rates.is_away.store(true, Ordering::Relaxed);
     assert_eq!(replica.admitted(6, 1).await, 1);
-    rounds.changed().await.unwrap();
+    timeout(slack(Duration::from_secs(20)), rounds.changed()).await.expect("an exchange ends").unwrap();
     assert_eq!(other.admitted(6, 10).await, 5);
 }
 

@@ -12,6 +12,7 @@ use crate::approval::Judgement;
 use crate::config::{ApprovalRule, BudgetConfig, Config, PolicyConfig};
 use crate::core::approval::{ApprovalScope, ApprovalState};
 use crate::core::call::{Caller, ToolOutput, Via};
+use crate::core::until::until;
 use crate::infra::store::Store;
 use crate::infra::store::test_support::{age_approval, test_store};
 use crate::pipeline::Answered;
@@ -371,14 +372,9 @@ async fn after_a_crash_an_approved_call_runs_and_a_started_one_never_again() {
     approve(&before, &started).await;
     approve(&before, &approved).await;
     let abandoned = send(&before, Some(&started), arguments(1));
-    let running = async {
-        while before.runs() == 0 {
-            tokio::task::yield_now().await;
-        }
-    };
     tokio::select! {
         answered = abandoned => panic!("{answered:?}"),
-        () = running => {}
+        () = until("the tool runs", async || before.runs() == 1) => {}
     }
     assert_eq!(state_of(&before, &started).await, ApprovalState::Executing);
     let after = Checkpoint::of_tool_on(&store, &key(), always(), counting()).await;

@@ -14,6 +14,7 @@ use crate::config::{Config, PolicyConfig};
 use crate::core::call::{CallId, SendingState, Stage, ToolOutput};
 use crate::core::error::{Blame, ErrorCode};
 use crate::core::token_scopes::TokenScopes;
+use crate::core::until::until;
 use crate::infra::store::test_support::{fill_the_disk, free_disk};
 use crate::pipeline::receipt::{Answer, Receipt};
 use crate::pipeline::tests::{Checkpoint, HandsOver, Scripted, call, failure};
@@ -58,11 +59,9 @@ async fn send(checkpoint: &Checkpoint, key: &str) -> (Result<Value, ErrorCode>, 
     outcome_of(&checkpoint.pipeline.call(keyed(key), Arguments::new()).await)
 }
 
-/// Waits until the condition is true, now or after other tasks have run.
-async fn until(is_so: impl Fn() -> bool) {
-    while !is_so() {
-        tokio::task::yield_now().await;
-    }
+/// Waits until the tool has begun so many runs.
+async fn until_runs(checkpoint: &Checkpoint, runs: usize) {
+    until("the tool runs", async || checkpoint.runs() == runs).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -90,7 +89,7 @@ async fn a_call_continues_without_its_client_and_is_answered_when_sent_again() {
         let sent = checkpoint.pipeline.call(keyed("k"), Arguments::new());
         tokio::select! {
             answered = sent => panic!("{answered:?}"),
-            () = until(|| checkpoint.runs() == 1) => {}
+            () = until_runs(&checkpoint, 1) => {}
         }
     }
     let Pipeline { limits, settlement, budget, .. } = &*checkpoint.pipeline;
@@ -110,7 +109,7 @@ async fn a_call_without_a_key_ends_with_its_client() {
     let checkpoint = Checkpoint::around(gated().0);
     tokio::select! {
         answered = checkpoint.pipeline.call(call(), Arguments::new()) => panic!("{answered:?}"),
-        () = until(|| checkpoint.runs() == 1) => {}
+        () = until_runs(&checkpoint, 1) => {}
     }
     assert_eq!(checkpoint.pipeline.limits.in_flight(), 0);
     assert_eq!(checkpoint.lines().await[0]["status"], "cancelled");
@@ -170,7 +169,7 @@ async fn another_body_is_a_conflict_while_the_first_call_runs_and_after() {
         }
     };
     let meanwhile = async {
-        until(|| checkpoint.runs() == 1).await;
+        until_runs(&checkpoint, 1).await;
         all_conflict().await;
         gate.add_permits(1);
     };
@@ -269,7 +268,7 @@ async fn a_call_that_was_running_when_its_process_ended_is_not_run_again() {
     let abandoned = before.pipeline.call(keyed("k"), Arguments::new());
     tokio::select! {
         answered = abandoned => panic!("{answered:?}"),
-        () = until(|| before.runs() == 1) => {}
+        () = until_runs(&before, 1) => {}
     }
     let after = Checkpoint::on(&store, &config(10), counting()).await;
     let again = after.pipeline.call(keyed("k"), Arguments::new()).await;
@@ -285,7 +284,7 @@ async fn shutdown_waits_for_running_calls_and_aborts_them_at_its_deadline() {
     let abandon = async |key: &str, run| {
         tokio::select! {
             answered = checkpoint.pipeline.call(keyed(key), Arguments::new()) => panic!("{answered:?}"),
-            () = until(|| checkpoint.runs() == run) => {}
+            () = until_runs(&checkpoint, run) => {}
         }
     };
     let replies = &checkpoint.pipeline.replies;
@@ -335,7 +334,7 @@ async fn running_calls_are_never_evicted() {
     let (script, gate) = gated();
     let checkpoint = Checkpoint::with(&config(2), Metadata::default(), script);
     let meanwhile = async {
-        until(|| checkpoint.runs() == 2).await;
+        until_runs(&checkpoint, 2).await;
         let refused = send(&checkpoint, "c").await;
         assert_eq!(refused, (Err(ErrorCode::Overloaded), false));
         assert_eq!(checkpoint.runs(), 2);

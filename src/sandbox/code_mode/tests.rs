@@ -9,6 +9,7 @@ use super::*;
 use crate::config::{Config, PolicyConfig, ToolsConfig};
 use crate::core::call::Caller;
 use crate::core::error::{ErrorCode, NeededApproval};
+use crate::core::until::until;
 use crate::infra::metrics::Metrics;
 use crate::infra::store::test_support::test_store;
 use crate::journals::{Journals, Reading, RunEnd, decode, encode};
@@ -438,12 +439,10 @@ async fn an_approved_call_that_was_sent_is_not_sent_again() {
         tools_of(&pipeline, &outer, 9, Some(journal))
     };
     let tools = resumed().await;
-    let mut sent = tools.answer(request());
-    while pipeline.made.lock().len() < 2 {
-        assert!((&mut sent).now_or_never().is_none(), "it has no answer");
-        tokio::task::yield_now().await;
+    tokio::select! {
+        answered = tools.answer(request()) => panic!("it has no answer: {answered:?}"),
+        () = until("the call is made again", async || pipeline.made.lock().len() == 2) => {}
     }
-    drop(sent);
     tools.end(Err(CallError::new(ErrorCode::SandboxTrap, "the worker exited"))).await.unwrap_err();
     let tools = resumed().await;
     let reply = tools.answer(request()).await.unwrap();

@@ -11,6 +11,7 @@ use crate::config::{InterpreterSessionsConfig, SandboxConfig};
 use crate::core::call::{CallContext, Caller, Deadline, InterpreterSession, SessionEnd, Via};
 use crate::core::caller::Owner;
 use crate::core::error::{CallError, ErrorCode};
+use crate::core::until::until;
 use crate::infra::metrics::SandboxMetrics;
 use crate::infra::readiness::Readiness;
 use crate::sandbox::pool::{Pool, Start};
@@ -129,9 +130,8 @@ async fn a_session_that_is_deleted_during_a_call_fails_that_call() {
     entry_of(&sandbox, "ann", "a").await;
     let ann = Caller::new("ann", "tenant", Vec::new());
     let deleting = async {
-        while !sandbox.list_sessions(&ann.owner).await.unwrap().iter().any(|session| session.is_used) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let has_it = async || sandbox.list_sessions(&ann.owner).await.unwrap().iter().any(|session| session.is_used);
+        until("a call has it", has_it).await;
         let details = sandbox.show_session(&ann.owner, "a").await.unwrap();
         assert!(details.variables.is_none(), "a call has it");
         sandbox.delete_session(&ann.owner, "a").await.unwrap();

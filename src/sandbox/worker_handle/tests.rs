@@ -262,7 +262,7 @@ async fn a_worker_that_exits_fails_its_jobs_and_frees_their_capacity() {
     for end in [hanging, dying] {
         assert_eq!(end.unwrap_err().code(), ErrorCode::SandboxTrap);
     }
-    worker.gone().await;
+    timeout(Duration::from_secs(10), worker.gone()).await.expect("it is gone");
     assert_eq!((worker.in_flight(), admission.in_use()), (None, (0, 0)));
     let late = worker.run(job("late"), room(&admission).await, &SentFlag::default(), None).await;
     assert_eq!(late.unwrap_err().code(), ErrorCode::SandboxTrap, "no further job is taken");
@@ -377,7 +377,7 @@ async fn what_is_asked_about_sessions_is_answered_until_the_worker_exits() {
     assert_eq!((none, restored), (Some(SessionReply::Failed("none".into())), Some(SessionReply::Rests(10))));
     assert!(matches!(worker.ask(read()).await, Some(SessionReply::Part { next: Some(_), .. })));
     worker.stop();
-    worker.gone().await;
+    timeout(Duration::from_secs(10), worker.gone()).await.expect("it is gone");
     assert_eq!(worker.ask(read()).await, None);
 }
 

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::config::WorkspaceConfig;
+use crate::core::until::until;
 use crate::infra::blobs::test_support::{folder_storage, storage_out_of_reach};
 use crate::infra::store::test_support::{expire_workspace, test_store};
 use crate::sources::builtin::workspace::folder::Content;
@@ -74,12 +75,6 @@ fn files(expected: &[(&str, &str)]) -> Vec<(String, String)> {
     expected.iter().map(|(path, content)| ((*path).to_owned(), (*content).to_owned())).collect()
 }
 
-async fn until<F: Future<Output = bool>>(condition: impl Fn() -> F) {
-    while !condition().await {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-}
-
 #[tokio::test]
 async fn what_one_replica_writes_the_others_read() {
     let replicas = Replicas::new().await;
@@ -93,7 +88,7 @@ async fn what_one_replica_writes_the_others_read() {
     let expected = files(&[("b", "b"), ("empty", ""), ("notes/a.txt", "second")]);
     assert_eq!(all(&one).await, expected);
     assert_eq!(all(&replicas.replica("third")).await, expected);
-    until(async || replicas.objects().await == 2).await;
+    until("replaced objects are removed", async || replicas.objects().await == 2).await;
     assert_eq!(replicas.store.workspace_files(OURS).await.unwrap().unwrap().matches("object").count(), 3);
 }
 
