@@ -163,6 +163,21 @@ fn every_ignored_test_is_run_by_exactly_one_suite() {
     }
 }
 
+/// One that hangs must not take the time of all others.
+#[test]
+fn every_suite_has_a_time_limit() {
+    let script = read("scripts/test").replace("\\\n", " ");
+    let lines = script.lines().map(str::trim);
+    let suites = lines.filter(|line| line.starts_with("suite ") || line.starts_with("outside "));
+    // These functions limit each of their commands.
+    let functions = ["has_interpreter", "tests_without_python"];
+    let is_limited = |line: &str| {
+        line.contains(" timeout ") || line.contains("\"$@\"") || functions.iter().any(|name| line.ends_with(name))
+    };
+    let unlimited: Vec<_> = suites.filter(|line| !is_limited(line)).collect();
+    assert!(unlimited.is_empty(), "suites of scripts/test without `timeout`:\n{}", unlimited.join("\n"));
+}
+
 /// The integration tests with `#[ignore]`, by their paths as the test program names them.
 fn ignored_tests() -> Vec<String> {
     let (folder, mut files, mut tests) = (Path::new(ROOT).join("tests/integration"), Vec::new(), Vec::new());
