@@ -13,7 +13,7 @@ use wasmtime::{AsContextMut, Caller, Extern, Linker};
 
 use super::files::{FileError, Files, NodeId, Quota};
 use super::protocol::Captured;
-use super::tape::Tape;
+use super::read_recorder::ReadRecorder;
 use clocks::Clocks;
 use errno::code;
 use handles::Handles;
@@ -90,7 +90,7 @@ pub struct Wasi {
     stderr: Output,
     clocks: Clocks,
     random_left: u64,
-    tape: Arc<Tape>,
+    recorder: Arc<ReadRecorder>,
     /// `None` outside of a worker.
     pub sleeper: Option<Sleeper>,
 }
@@ -117,16 +117,16 @@ impl Wasi {
             stderr: Output::new(limits.stream_bytes),
             clocks: Clocks::new(),
             random_left: limits.random_bytes,
-            tape: Arc::default(),
+            recorder: Arc::default(),
             sleeper: None,
         }
     }
 
-    /// The same, with clocks and random bytes as this tape has them.
+    /// The same, with clocks and random bytes as this recorder has them.
     #[must_use]
-    pub fn reading(mut self, tape: &Arc<Tape>) -> Self {
-        self.clocks.start_nanoseconds = tape.real(self.clocks.start_nanoseconds);
-        Self { tape: Arc::clone(tape), ..self }
+    pub fn reading(mut self, recorder: &Arc<ReadRecorder>) -> Self {
+        self.clocks.start_nanoseconds = recorder.real(self.clocks.start_nanoseconds);
+        Self { recorder: Arc::clone(recorder), ..self }
     }
 
     pub fn files(&self) -> &Files {
@@ -179,7 +179,7 @@ impl Wasi {
     /// The time of a clock, as the program reads it.
     fn now(&self, clock: u32) -> Result<u64, Errno> {
         let now = self.clocks.now(clock)?;
-        Ok(if clocks::is_real(clock) { self.tape.real(now) } else { self.tape.elapsed(now) })
+        Ok(if clocks::is_real(clock) { self.recorder.real(now) } else { self.recorder.elapsed(now) })
     }
 
     fn proc_raise(&mut self, _: &mut GuestMemory<'_>, _signal: u32) -> Answer {
@@ -188,9 +188,9 @@ impl Wasi {
 
     fn random_get(&mut self, memory: &mut GuestMemory<'_>, at: u32, length: u32) -> Result<Answer, Stop> {
         self.random_left = self.random_left.checked_sub(length.into()).ok_or(Stop::RandomBytes)?;
-        let tape = &self.tape;
+        let recorder = &self.recorder;
         let fill = |room: &mut [u8]| OsRng.try_fill_bytes(room).map_err(|_| Errno::Io);
-        Ok(memory.bytes_mut(at, length).and_then(|room| tape.random(room, fill)))
+        Ok(memory.bytes_mut(at, length).and_then(|room| recorder.random(room, fill)))
     }
 }
 
@@ -315,7 +315,7 @@ fn add_waiting<T: Send + 'static>(linker: &mut Linker<T>, view: fn(&mut T) -> &m
             Box::new(async move {
                 let read = with_memory(&mut caller, view, |wasi, memory| {
                     let poll = Poll::read(wasi, memory, at, count)?;
-                    Ok((poll, wasi.sleeper.clone(), memory.0.len() as u64, wasi.tape.is_replaying()))
+                    Ok((poll, wasi.sleeper.clone(), memory.0.len() as u64, wasi.recorder.is_replaying()))
                 });
                 let (poll, sleeper, memory_bytes, is_replaying) = match read {
                     Ok(read) => read,

@@ -223,7 +223,7 @@ impl Worker {
     async fn begin(&mut self, job: Job) -> Result<(), WorkerError> {
         let id = job.id;
         let sleeper = Sleeper { job: id, gateway: self.to_gateway.clone(), may_continue: Arc::new(Notify::new()) };
-        let link = ToolLink { sleeper, inbox: Arc::default(), waited: Arc::default(), tape: Arc::default() };
+        let link = ToolLink { sleeper, inbox: Arc::default(), waited: Arc::default(), recorder: Arc::default() };
         let outcome = match self.instance_for(job, link.clone()).await {
             Begun::Runs(run) => {
                 self.fibers.add(id, run, link);

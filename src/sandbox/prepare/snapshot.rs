@@ -13,7 +13,7 @@ use crate::sandbox::engine::quick_engine;
 use crate::sandbox::files::Quota;
 use crate::sandbox::interpreter::Heap;
 use crate::sandbox::mounts::Mounts;
-use crate::sandbox::tape::Tape;
+use crate::sandbox::read_recorder::ReadRecorder;
 use crate::sandbox::wasi::{self, Limits, Start, Wasi};
 
 /// The bits of `turn`'s result that contain the status; the rest are flags.
@@ -92,7 +92,7 @@ impl<'a> Snapshots<'a> {
             ..Start::default()
         };
         let wasi = Wasi::new(files, start, LIMITS).map_err(whole)?;
-        Ok(wasi.reading(&Arc::new(Tape::simulated())))
+        Ok(wasi.reading(&Arc::new(ReadRecorder::simulated())))
     }
 }
 

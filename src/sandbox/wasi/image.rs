@@ -70,7 +70,7 @@ impl RestoringSystem {
         let files = self.files.finish()?;
         let (handles, clocks) = (self.handles, Clocks::going_on(self.clocks));
         let wasi = Wasi { handles, clocks, ..Wasi::with(files, start, NOTHING) };
-        wasi.tape.switch_off();
+        wasi.recorder.switch_off();
         Ok(wasi)
     }
 }

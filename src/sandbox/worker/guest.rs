@@ -35,7 +35,7 @@ use super::host_call;
 use super::host_call::{HostCall, Spent};
 use crate::core::call::OpenTime;
 use crate::sandbox::protocol::{End, Outcome, SessionId, Usage};
-use crate::sandbox::tape::Tape;
+use crate::sandbox::read_recorder::ReadRecorder;
 use crate::sandbox::wasi;
 use crate::sandbox::wasi::{GuestMemory, Wasi};
 
@@ -73,7 +73,7 @@ pub struct Guest {
     program: oneshot::Sender<Program>,
     run: RunFuture,
     /// What it has read so far, and will read.
-    pub tape: Arc<Tape>,
+    pub recorder: Arc<ReadRecorder>,
 }
 
 type RunFuture = Pin<Box<dyn Future<Output = Ended> + Send>>;
@@ -171,25 +171,25 @@ impl Template {
     /// # Errors
     /// When the pool is used up, the module exports no memory, or it ends without requesting a program.
     pub async fn guest(&self) -> wasmtime::Result<Guest> {
-        self.guest_reading(Tape::default()).await
+        self.guest_reading(ReadRecorder::default()).await
     }
 
-    /// The same with the tape of a run that is resumed: the instance reads from it before it has its program, too.
+    /// The same with the recorder of a run that is resumed: the instance reads from it before it has its program, too.
     ///
     /// # Errors
     /// As [`guest`](Self::guest).
-    pub async fn guest_reading(&self, tape: Tape) -> wasmtime::Result<Guest> {
-        let tape = Arc::new(tape);
+    pub async fn guest_reading(&self, recorder: ReadRecorder) -> wasmtime::Result<Guest> {
+        let recorder = Arc::new(recorder);
         let (reached, ready) = oneshot::channel();
         let (hand_in, handed_in) = oneshot::channel();
         let waiting = Some(AwaitingJob { reached, program: handed_in });
-        let state = State { wasi: Wasi::default().reading(&tape), waiting, ..State::default() };
+        let state = State { wasi: Wasi::default().reading(&recorder), waiting, ..State::default() };
         let entered = self.instance(state).await?;
         let (program, coming) = oneshot::channel();
         let mut run: RunFuture = Box::pin(entered.live(coming, hand_in));
         tokio::select! {
             biased;
-            Ok(()) = ready => Ok(Guest { program, run, tape }),
+            Ok(()) = ready => Ok(Guest { program, run, recorder }),
             Ended { outcome, .. } = &mut run => {
                 let reported = String::from_utf8_lossy(&outcome.stderr.bytes).into_owned();
                 Err(wasmtime::Error::msg(format!("it did not request a program: {:?} {reported}", outcome.end)))

@@ -13,7 +13,7 @@ use crate::sandbox::prepare::Prepared;
 use crate::sandbox::protocol::{
     DamagedImageError, GuestFile, ImageCursor, Job, JobLimits, SessionEntry, SessionId, SessionReply,
 };
-use crate::sandbox::tape::Tape;
+use crate::sandbox::read_recorder::ReadRecorder;
 use crate::sandbox::wasi::{Limits, Start, Wasi};
 use crate::sandbox::worker::guest::{
     Ended, Entry, Guest, Program, Remains, RestoringGuest, SessionGuest, StateImage, Template,
@@ -106,14 +106,14 @@ impl Profile {
             // The one that is ready has read something else.
             (Some(past), ready) => {
                 self.ready = ready;
-                self.template.guest_reading(Tape::replaying(past)).await
+                self.template.guest_reading(ReadRecorder::replaying(past)).await
             }
         };
         let guest = guest.map_err(|error| format!("{error:#}"))?;
         if job.session.is_some() || job.limits.tool_calls == 0 {
-            guest.tape.switch_off();
+            guest.recorder.switch_off();
         }
-        let link = ToolLink { tape: Arc::clone(&guest.tape), ..link };
+        let link = ToolLink { recorder: Arc::clone(&guest.recorder), ..link };
         let program = self.environment.program(job, link);
         let program = program.map_err(|error| format!("the call's files cannot be placed: {error}"))?;
         Ok(self.environment.counted(guest.run(program)))
@@ -140,7 +140,7 @@ impl Profile {
             job.limits.memory_bytes = job.limits.memory_bytes.saturating_add(guest.memory_size());
         }
         // No journal has what its programs read.
-        link.tape.switch_off();
+        link.recorder.switch_off();
         let stdin = std::mem::take(&mut job.stdin).into();
         let mut wasi = guest.take_system().continued(stdin, system_limits(&job.limits));
         wasi.sleeper = Some(link.sleeper.clone());
@@ -211,7 +211,7 @@ impl GuestEnvironment {
         }
         let (arguments, stdin) = (self.arguments.clone(), std::mem::take(&mut job.stdin).into());
         let start = Start { arguments, environment: self.environment.clone(), stdin, folders };
-        let mut wasi = Wasi::new(files, start, system_limits(&job.limits))?.reading(&link.tape);
+        let mut wasi = Wasi::new(files, start, system_limits(&job.limits))?.reading(&link.recorder);
         wasi.sleeper = Some(link.sleeper.clone());
         Ok(self.program_with(wasi, job, link))
     }

@@ -195,7 +195,7 @@ async fn a_session_goes_on_only_after_a_turn_that_has_reported_its_end() {
 async fn calling(total_time: Duration) -> End {
     let (gateway, _asked) = tokio::sync::mpsc::unbounded_channel();
     let sleeper = Sleeper { job: 1, gateway, may_continue: Arc::default() };
-    let link = ToolLink { sleeper, inbox: Arc::default(), waited: Arc::default(), tape: Arc::default() };
+    let link = ToolLink { sleeper, inbox: Arc::default(), waited: Arc::default(), recorder: Arc::default() };
     let host_call = program().host_call.with_tools(link.clone(), 1);
     let program = Program { host_call, total_time, waited: Arc::clone(&link.waited), ..program() };
     let later = program.wall_time * 3;

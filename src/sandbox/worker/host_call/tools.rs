@@ -18,7 +18,7 @@ use crate::core::call::OpenTime;
 use crate::sandbox::protocol::{
     FromWorker, MAX_NESTING, MAX_OPEN_REQUESTS, MAX_VALUE_BYTES, ToolQuestion, ToolReply, ToolRequest,
 };
-use crate::sandbox::tape::Tape;
+use crate::sandbox::read_recorder::ReadRecorder;
 use crate::sandbox::wasi::Sleeper;
 
 /// Maximum length of a frame with a call.
@@ -48,7 +48,7 @@ pub struct ToolLink {
     /// How long the program has waited for replies.
     pub waited: Arc<OpenTime>,
     /// What the program reads.
-    pub tape: Arc<Tape>,
+    pub recorder: Arc<ReadRecorder>,
 }
 
 /// The requests of one run. By default a program has no tools.
@@ -180,7 +180,7 @@ impl Tools {
         let number = self.next;
         self.next += 1;
         let Sleeper { job, gateway, .. } = &link.sleeper;
-        let request = ToolRequest { number, question, read: link.tape.take() };
+        let request = ToolRequest { number, question, read: link.recorder.take() };
         // Without the gateway the worker ends.
         let _ = gateway.send(FromWorker::Ask(*job, Box::new(request)));
         number
@@ -213,20 +213,20 @@ impl Tools {
 impl Wait {
     /// Waits for a reply; meanwhile the program uses `memory_bytes` of memory. A wait for several ends as it has ended before.
     pub(super) async fn reply(&self, memory_bytes: u64) -> Option<ToolReply> {
-        let tape = &self.link.tape;
+        let recorder = &self.link.recorder;
         if !self.is_named {
             return self.reply_of(&self.numbers, self.limit, memory_bytes).await;
         }
-        match tape.past_wait() {
+        match recorder.past_wait() {
             Some(None) => return None,
             Some(Some(number)) if self.numbers.contains(&number) => {
                 return self.reply_of(&[number], None, memory_bytes).await;
             }
-            Some(Some(_)) => tape.diverge(),
+            Some(Some(_)) => recorder.diverge(),
             None => {}
         }
         let reply = self.reply_of(&self.numbers, self.limit, memory_bytes).await;
-        tape.record_wait(reply.as_ref().map(|reply| reply.number));
+        recorder.record_wait(reply.as_ref().map(|reply| reply.number));
         reply
     }
 

@@ -17,17 +17,17 @@ struct Run {
 
 impl Run {
     fn new(calls: u32) -> Self {
-        Self::with(calls, Tape::default())
+        Self::with(calls, ReadRecorder::default())
     }
 
     fn replaying(past: Vec<Reading>) -> Self {
-        Self::with(9, Tape::replaying(past))
+        Self::with(9, ReadRecorder::replaying(past))
     }
 
-    fn with(calls: u32, tape: Tape) -> Self {
+    fn with(calls: u32, recorder: ReadRecorder) -> Self {
         let (gateway, asked) = unbounded_channel();
         let sleeper = Sleeper { job: 1, gateway, may_continue: Arc::default() };
-        let link = ToolLink { sleeper, inbox: Arc::default(), waited: Arc::default(), tape: Arc::new(tape) };
+        let link = ToolLink { sleeper, inbox: Arc::default(), waited: Arc::default(), recorder: Arc::new(recorder) };
         let host_call = HostCall::new(String::new(), 8, 8, 9).with_tools(link.clone(), calls);
         Self { host_call, link, asked }
     }
@@ -131,7 +131,7 @@ async fn waits_that_are_done_again_end_as_before() {
     for wait in &waits[1..] {
         seen.push(first.wait(wait).await);
     }
-    let read = first.link.tape.take();
+    let read = first.link.recorder.take();
     let expected = [None, Some(1), Some(0)].map(Reading::Waited);
     assert_eq!((&read.readings[..], read.standing), (&expected[..], ReadStanding::Recorded));
 
@@ -147,13 +147,13 @@ async fn waits_that_are_done_again_end_as_before() {
         seen_again.push(again.wait(wait).await);
     }
     assert_eq!(seen_again, seen);
-    assert_eq!(again.link.tape.take(), ReadSoFar::default());
+    assert_eq!(again.link.recorder.take(), ReadSoFar::default());
 
     let mut other = Run::replaying(vec![Reading::Waited(Some(7))]);
     other.reply(&start("{}"));
     other.deliver(0, "5");
     other.wait(br#"{"v":1,"op":"wait","ids":[0]}"#).await;
-    assert_eq!(other.link.tape.take().standing, ReadStanding::Diverged);
+    assert_eq!(other.link.recorder.take().standing, ReadStanding::Diverged);
 }
 
 /// Its memory is given back while it waits longer than a moment, and it goes on when there is memory again.

@@ -20,7 +20,7 @@ const SIMULATED_BYTES: usize = 32;
 
 /// Of one run, from the start of its instance on. By default it records.
 #[derive(Debug, Default)]
-pub struct Tape(Mutex<State>);
+pub struct ReadRecorder(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -41,7 +41,7 @@ struct State {
     simulated: Option<u64>,
 }
 
-impl Tape {
+impl ReadRecorder {
     /// Of a program that reads this again, which counts against the bounds of its run.
     pub fn replaying(past: Vec<Reading>) -> Self {
         let clock_readings = past.iter().filter(|reading| reading.is_of_clock()).count();
@@ -229,23 +229,23 @@ mod tests {
     }
 
     /// What a program sees that does these steps, at a moment from which clocks and bytes derive.
-    fn run(tape: &Tape, steps: &[Step], moment: u64) -> Vec<Vec<u8>> {
+    fn run(recorder: &ReadRecorder, steps: &[Step], moment: u64) -> Vec<Vec<u8>> {
         let seen = |(at, step): (u64, &Step)| match step {
-            Step::Real => tape.real(moment + at).to_be_bytes().to_vec(),
-            Step::Elapsed => tape.elapsed(at).to_be_bytes().to_vec(),
+            Step::Real => recorder.real(moment + at).to_be_bytes().to_vec(),
+            Step::Elapsed => recorder.elapsed(at).to_be_bytes().to_vec(),
             Step::Random(length) => {
                 let mut room = vec![0; *length];
                 let fill = |room: &mut [u8]| {
                     room.fill(u8::try_from((moment + at) % 251).unwrap());
                     Ok::<_, ()>(())
                 };
-                tape.random(&mut room, fill).unwrap();
+                recorder.random(&mut room, fill).unwrap();
                 room
             }
             Step::Wait(answered) => {
-                let answered = tape.past_wait().unwrap_or_else(|| {
+                let answered = recorder.past_wait().unwrap_or_else(|| {
                     let answered = answered.map(|number| number.wrapping_add(u32::try_from(moment % 9).unwrap()));
-                    tape.record_wait(answered);
+                    recorder.record_wait(answered);
                     answered
                 });
                 format!("{answered:?}").into_bytes()
@@ -260,11 +260,11 @@ mod tests {
             steps in prop::collection::vec(step(), 0..30),
             more in prop::collection::vec(step(), 0..9),
         ) {
-            let first = Tape::default();
+            let first = ReadRecorder::default();
             let seen = run(&first, &steps, 1_000);
             let read = first.take();
             prop_assert_eq!(read.standing, ReadStanding::Recorded);
-            let again = Tape::replaying(read.readings);
+            let again = ReadRecorder::replaying(read.readings);
             prop_assert_eq!(run(&again, &steps, 5_000), seen);
             let read_again = again.take();
             prop_assert!(!again.is_replaying() && read_again.readings.is_empty());
@@ -276,79 +276,79 @@ mod tests {
 
     #[test]
     fn clocks_go_on_where_they_were() {
-        let tape = Tape::replaying(vec![Reading::Elapsed(500), Reading::Real(7), Reading::Elapsed(900)]);
-        assert!(tape.is_replaying() && tape.take().standing == ReadStanding::Behind);
-        assert_eq!([tape.elapsed(1), tape.real(8), tape.elapsed(2)], [500, 7, 900]);
-        assert_eq!([tape.elapsed(3), tape.elapsed(10), tape.real(9)], [900, 907, 9], "it never goes back");
-        let late = Tape::replaying(vec![Reading::Elapsed(500)]);
+        let recorder = ReadRecorder::replaying(vec![Reading::Elapsed(500), Reading::Real(7), Reading::Elapsed(900)]);
+        assert!(recorder.is_replaying() && recorder.take().standing == ReadStanding::Behind);
+        assert_eq!([recorder.elapsed(1), recorder.real(8), recorder.elapsed(2)], [500, 7, 900]);
+        assert_eq!([recorder.elapsed(3), recorder.elapsed(10), recorder.real(9)], [900, 907, 9], "it never goes back");
+        let late = ReadRecorder::replaying(vec![Reading::Elapsed(500)]);
         assert_eq!([late.elapsed(1), late.elapsed(700)], [500, 700]);
     }
 
     #[test]
     fn another_reading_than_before_is_a_divergence() {
         for step in [Step::Real, Step::Random(2), Step::Wait(None)] {
-            let tape = Tape::replaying(vec![Reading::Elapsed(1), Reading::Random(vec![0; 3])]);
-            run(&tape, &[step], 1);
-            let read = tape.take();
-            assert!(read.standing == ReadStanding::Diverged && read.readings.is_empty() && !tape.is_replaying());
+            let recorder = ReadRecorder::replaying(vec![Reading::Elapsed(1), Reading::Random(vec![0; 3])]);
+            run(&recorder, &[step], 1);
+            let read = recorder.take();
+            assert!(read.standing == ReadStanding::Diverged && read.readings.is_empty() && !recorder.is_replaying());
         }
-        let tape = Tape::replaying(vec![Reading::Random(vec![0; 3])]);
-        run(&tape, &[Step::Random(2)], 1);
-        assert_eq!(tape.take().standing, ReadStanding::Diverged, "another length");
+        let recorder = ReadRecorder::replaying(vec![Reading::Random(vec![0; 3])]);
+        run(&recorder, &[Step::Random(2)], 1);
+        assert_eq!(recorder.take().standing, ReadStanding::Diverged, "another length");
     }
 
     #[test]
     fn what_is_read_again_counts_too() {
         let clocks = vec![Reading::Elapsed(1); MAX_CLOCK_READINGS as usize];
         let random = vec![Reading::Random(vec![1; MAX_JOURNAL_BYTES / 2])];
-        let tape = Tape::replaying([clocks.clone(), random].concat());
+        let recorder = ReadRecorder::replaying([clocks.clone(), random].concat());
         for _ in clocks {
-            tape.elapsed(1);
+            recorder.elapsed(1);
         }
         let mut room = vec![0; MAX_JOURNAL_BYTES / 2];
-        tape.random(&mut room, |_| Err(())).unwrap();
-        assert_eq!(tape.take(), ReadSoFar::default());
-        let more = Tape::replaying(vec![Reading::Random(vec![1; MAX_JOURNAL_BYTES / 2])]);
+        recorder.random(&mut room, |_| Err(())).unwrap();
+        assert_eq!(recorder.take(), ReadSoFar::default());
+        let more = ReadRecorder::replaying(vec![Reading::Random(vec![1; MAX_JOURNAL_BYTES / 2])]);
         for _ in 0..2 {
             more.random(&mut room, |_| Ok::<_, ()>(())).unwrap();
         }
         assert_eq!(more.take().standing, ReadStanding::TooManyBytes);
-        tape.real(1);
-        assert_eq!(tape.take().standing, ReadStanding::TooManyReadings);
+        recorder.real(1);
+        assert_eq!(recorder.take().standing, ReadStanding::TooManyReadings);
     }
 
     #[test]
     fn what_a_snapshot_reads_is_the_same_each_time() {
         let steps = [Step::Real, Step::Random(70), Step::Elapsed, Step::Random(70), Step::Elapsed];
-        let seen = run(&Tape::simulated(), &steps, 1_000);
-        assert_eq!(run(&Tape::simulated(), &steps, 5_000), seen);
+        let seen = run(&ReadRecorder::simulated(), &steps, 1_000);
+        assert_eq!(run(&ReadRecorder::simulated(), &steps, 5_000), seen);
         assert!(seen[1] != seen[3] && seen[1][..32] != seen[1][32..64] && seen[2] < seen[4], "{seen:?}");
     }
 
     #[test]
     fn readings_are_bounded() {
-        let tape = Tape::default();
+        let recorder = ReadRecorder::default();
         for _ in 0..MAX_CLOCK_READINGS {
-            tape.elapsed(1);
+            recorder.elapsed(1);
         }
-        assert_eq!(tape.take().standing, ReadStanding::Recorded);
-        tape.record_wait(None);
-        assert_eq!(tape.take(), ReadSoFar { readings: Vec::new(), standing: ReadStanding::TooManyReadings });
-        let tape = Tape::default();
+        assert_eq!(recorder.take().standing, ReadStanding::Recorded);
+        recorder.record_wait(None);
+        assert_eq!(recorder.take(), ReadSoFar { readings: Vec::new(), standing: ReadStanding::TooManyReadings });
+        let recorder = ReadRecorder::default();
         for _ in 0..2 {
-            tape.random(&mut vec![0; MAX_JOURNAL_BYTES / 2 + 1], |_| Ok::<_, ()>(())).unwrap();
+            recorder.random(&mut vec![0; MAX_JOURNAL_BYTES / 2 + 1], |_| Ok::<_, ()>(())).unwrap();
         }
-        assert_eq!(tape.take().standing, ReadStanding::TooManyBytes);
-        let tape = Tape::default();
+        assert_eq!(recorder.take().standing, ReadStanding::TooManyBytes);
+        let recorder = ReadRecorder::default();
         for _ in 0..MAX_JOURNAL_BYTES / 32 {
-            tape.random(&mut [], |_| Ok::<_, ()>(())).unwrap();
+            recorder.random(&mut [], |_| Ok::<_, ()>(())).unwrap();
         }
-        assert_eq!(tape.take().standing, ReadStanding::Recorded);
-        tape.random(&mut [], |_| Ok::<_, ()>(())).unwrap();
-        assert_eq!(tape.take().standing, ReadStanding::TooManyBytes, "empty ones take memory too");
-        let tape = Tape::default();
-        tape.switch_off();
-        tape.real(1);
-        assert_eq!(tape.take(), ReadSoFar { readings: Vec::new(), standing: ReadStanding::NotRecorded });
+        assert_eq!(recorder.take().standing, ReadStanding::Recorded);
+        recorder.random(&mut [], |_| Ok::<_, ()>(())).unwrap();
+        assert_eq!(recorder.take().standing, ReadStanding::TooManyBytes, "empty ones take memory too");
+        let recorder = ReadRecorder::default();
+        recorder.switch_off();
+        recorder.real(1);
+        assert_eq!(recorder.take(), ReadSoFar { readings: Vec::new(), standing: ReadStanding::NotRecorded });
     }
 }
