@@ -1,11 +1,13 @@
 //! The worker of these tests is the test binary itself, running [`as_a_worker`].
 
 use std::collections::{BTreeMap, HashSet};
+use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream as BlockingStream;
 
 use futures_util::future::BoxFuture;
+use tokio::time::Instant;
 
 use super::super::admission::Admission;
 use super::super::interpreter::Kind;

@@ -1,0 +1,159 @@
+//! The jobs under way at one worker, until it reports their ends or exits.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use crate::core::error::{CallError, ErrorCode};
+use crate::core::share::Lease;
+use crate::sandbox::admission::Ticket;
+use crate::sandbox::protocol::{JobId, MAX_OPEN_REQUESTS, Outcome, ToolRequest};
+
+/// The jobs under way; `None` once the worker has exited.
+#[derive(Debug)]
+pub(super) struct Jobs {
+    under_way: Mutex<Option<HashMap<JobId, JobUnderWay>>>,
+    /// Whether the kernel ended the worker because memory was short.
+    out_of_memory: AtomicBool,
+}
+
+/// What the worker says of a job.
+#[derive(Debug)]
+pub(super) struct JobEvents {
+    pub(super) answered: oneshot::Receiver<Outcome>,
+    /// It has slept, and waits for its memory.
+    pub(super) awake: mpsc::UnboundedReceiver<()>,
+    /// What its program asks of tools.
+    pub(super) asked: mpsc::Receiver<ToolRequest>,
+}
+
+/// The gateway's record of a job until the worker reports its end.
+#[derive(Debug)]
+struct JobUnderWay {
+    answer: oneshot::Sender<Outcome>,
+    cancelled: Option<Instant>,
+    ticket: Ticket,
+    /// Of its linear memory.
+    max_memory_bytes: u64,
+    /// It has slept, and waits for its memory.
+    waking: mpsc::UnboundedSender<()>,
+    /// What its program asks of tools.
+    asking: mpsc::Sender<ToolRequest>,
+}
+
+/// A cancelled job stops within milliseconds. A worker that does not confirm within this time is stuck, and only
+/// ending it frees the job's capacity.
+pub(super) const STOPPED_TIMEOUT: Duration = Duration::from_secs(2);
+
+impl Jobs {
+    pub(super) fn new() -> Self {
+        Self { under_way: Mutex::new(Some(HashMap::new())), out_of_memory: AtomicBool::new(false) }
+    }
+
+    /// A job begins, with its reserved capacity.
+    ///
+    /// # Errors
+    /// The worker has exited.
+    pub(super) fn begin(&self, id: JobId, ticket: Ticket, max_memory_bytes: u64) -> Result<JobEvents, CallError> {
+        let (answer, answered) = oneshot::channel();
+        let (waking, awake) = mpsc::unbounded_channel();
+        let (asking, asked) = mpsc::channel(MAX_OPEN_REQUESTS);
+        let begun = JobUnderWay { answer, cancelled: None, ticket, max_memory_bytes, waking, asking };
+        match self.under_way.lock().as_mut() {
+            Some(jobs) => drop(jobs.insert(id, begun)),
+            None => return Err(self.failure()),
+        }
+        Ok(JobEvents { answered, awake, asked })
+    }
+
+    /// The number of jobs; `None` once the worker has exited.
+    pub(super) fn in_flight(&self) -> Option<usize> {
+        self.under_way.lock().as_ref().map(HashMap::len)
+    }
+
+    /// The kernel has ended the worker because memory was short.
+    pub(super) fn ran_out_of_memory(&self) {
+        self.out_of_memory.store(true, Ordering::Release);
+    }
+
+    /// The worker has exited: its jobs fail, and so do later ones. The number of those that had no answer.
+    pub(super) fn close(&self) -> usize {
+        self.under_way.lock().take().map_or(0, |jobs| jobs.len())
+    }
+
+    /// Of the jobs of a worker that has exited.
+    pub(super) fn failure(&self) -> CallError {
+        match self.out_of_memory.load(Ordering::Acquire) {
+            true => CallError::new(
+                ErrorCode::SandboxMemory,
+                "the system ran out of memory while the code ran, and ended its worker; the run's output is lost",
+            ),
+            false => {
+                CallError::new(ErrorCode::SandboxTrap, "the worker that ran the code exited; the run's output is lost")
+            }
+        }
+    }
+
+    pub(super) fn answer(&self, id: JobId, outcome: Outcome) {
+        let over = self.under_way.lock().as_mut().and_then(|jobs| jobs.remove(&id));
+        if let Some(over) = over {
+            // A disconnected client needs no answer.
+            let _ = over.answer.send(outcome);
+        }
+    }
+
+    /// Of the job's memory, what it does not use is given back while it sleeps.
+    pub(super) fn sleep(&self, id: JobId, memory_bytes: u64) {
+        if let Some(job) = self.under_way.lock().as_mut().and_then(|jobs| jobs.get_mut(&id)) {
+            job.ticket.sleep(job.max_memory_bytes.saturating_sub(memory_bytes));
+        }
+    }
+
+    pub(super) fn wants_to_wake(&self, id: JobId) {
+        if let Some(job) = self.under_way.lock().as_ref().and_then(|jobs| jobs.get(&id)) {
+            // Nobody waits for a job whose client has disconnected.
+            let _ = job.waking.send(());
+        }
+    }
+
+    /// # Errors
+    /// More is asked than a program may have open.
+    pub(super) fn ask(&self, id: JobId, request: ToolRequest) -> std::io::Result<()> {
+        let asking = self.under_way.lock().as_ref().and_then(|jobs| Some(jobs.get(&id)?.asking.clone()));
+        match asking.map(|asking| asking.try_send(request)) {
+            Some(Err(TrySendError::Full(_))) => {
+                Err(std::io::Error::other("the worker passes on more requests than a program may have open"))
+            }
+            // Nobody answers a job whose client has disconnected, or which has no tools.
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn missing_memory(&self, id: JobId) -> Option<impl Future<Output = Option<Lease>> + use<>> {
+        self.under_way.lock().as_ref().and_then(|jobs| jobs.get(&id)).and_then(|job| job.ticket.missing_memory())
+    }
+
+    pub(super) fn wake(&self, id: JobId, memory: Lease) {
+        if let Some(job) = self.under_way.lock().as_mut().and_then(|jobs| jobs.get_mut(&id)) {
+            job.ticket.wake(memory);
+        }
+    }
+
+    /// Marks the job as cancelled; false when it has ended already.
+    pub(super) fn cancel(&self, id: JobId) -> bool {
+        let mut jobs = self.under_way.lock();
+        let job = jobs.as_mut().and_then(|jobs| jobs.get_mut(&id));
+        job.map(|job| job.cancelled = Some(Instant::now())).is_some()
+    }
+
+    /// Whether a job was cancelled long ago and has not stopped.
+    pub(super) fn stuck(&self) -> bool {
+        let is_stuck = |job: &JobUnderWay| job.cancelled.is_some_and(|at| at.elapsed() > STOPPED_TIMEOUT);
+        self.under_way.lock().as_ref().is_some_and(|jobs| jobs.values().any(is_stuck))
+    }
+}

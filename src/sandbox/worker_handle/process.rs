@@ -1,0 +1,93 @@
+//! The process of a worker: how it starts, what it writes to its standard error, and why it ended.
+
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tokio::io::AsyncReadExt;
+use tokio::net::UnixStream;
+use tokio::process::{Child, ChildStderr, Command};
+use tokio::time::timeout;
+
+/// The command line of a worker.
+#[derive(Debug, Clone)]
+pub(in crate::sandbox) struct Program {
+    pub(in crate::sandbox) file: PathBuf,
+    pub(in crate::sandbox) arguments: Vec<OsString>,
+}
+
+/// Why a worker did not start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::sandbox) struct WorkerStartError {
+    pub(in crate::sandbox) reason: String,
+    /// By the system, as when a machine runs out of memory: the next start may succeed.
+    pub(in crate::sandbox) was_killed: bool,
+}
+
+/// Time for a process to exit after it has closed its socket.
+const GONE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Bytes of a worker's standard error that are logged: enough for a panic's message.
+const MAX_LOGGED_BYTES: u64 = 16 << 10;
+
+impl WorkerStartError {
+    pub(super) fn broken(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), was_killed: false }
+    }
+
+    /// Of a worker that closed its socket before it was ready.
+    pub(super) async fn ended(child: &mut Child, error: &std::io::Error) -> Self {
+        let was_killed = was_killed(child).await;
+        let status = child.try_wait().ok().flatten();
+        let how = status.map_or_else(|| error.to_string(), |status| status.to_string());
+        Self { reason: format!("the worker ended before it was ready: {how}"), was_killed }
+    }
+}
+
+/// No environment, no descriptor but its end of the socket, and a process group of its own: a signal from the
+/// terminal is the gateway's to handle.
+pub(super) fn spawn(program: &Program) -> std::io::Result<(UnixStream, Child)> {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    let mut child = Command::new(&program.file)
+        .args(&program.arguments)
+        .env_clear()
+        .stdin(OwnedFd::from(theirs))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()?;
+    if let Some(stderr) = child.stderr.take() {
+        tokio::spawn(log(stderr));
+    }
+    Ok((UnixStream::from_std(ours)?, child))
+}
+
+/// Whether a process that has closed its socket was ended by SIGKILL.
+pub(super) async fn was_killed(child: &mut Child) -> bool {
+    let status = timeout(GONE_TIMEOUT, child.wait()).await.ok().and_then(Result::ok);
+    status.is_some_and(|status| status.signal() == Some(Signal::KILL.as_raw()))
+}
+
+/// How many processes the kernel has ended because memory was short, on the whole machine (`/proc/vmstat`).
+pub(super) fn out_of_memory_kills() -> u64 {
+    let counters = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    let kills = counters.lines().find_map(|line| line.strip_prefix("oom_kill "));
+    kills.and_then(|kills| kills.trim().parse().ok()).unwrap_or_default()
+}
+
+/// Logs the start of a worker's standard error, and reads the rest, so that the worker never blocks.
+async fn log(mut stderr: ChildStderr) {
+    let mut beginning = Vec::new();
+    let read = (&mut stderr).take(MAX_LOGGED_BYTES).read_to_end(&mut beginning).await;
+    if read.is_ok() && !beginning.is_empty() {
+        tracing::warn!(text = %String::from_utf8_lossy(&beginning), "a sandbox worker wrote to its standard error");
+    }
+    // Ends with the worker.
+    let _ = tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await;
+}
