@@ -7,6 +7,8 @@ pub mod boot_clock;
 pub mod breaker_state;
 pub mod call;
 pub mod caller;
+#[cfg(test)]
+pub(crate) mod checkout;
 pub mod client_request;
 pub mod coercion;
 pub mod error;

@@ -4,7 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+#[path = "../src/core/checkout.rs"]
+mod checkout;
+
+use checkout::checkout;
 
 /// A reference from one module to another.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -106,9 +109,9 @@ const BANNED_PHRASES: [&str; 8] =
 
 #[test]
 fn texts_are_plain_technical_english() {
-    let mut files = vec![Path::new(ROOT).join("README.md")];
+    let mut files = vec![checkout().join("README.md")];
     for folder in ["src", "docs", "config", "scripts", "deploy", "examples"] {
-        collect(&Path::new(ROOT).join(folder), &mut files);
+        collect(&checkout().join(folder), &mut files);
     }
     let mut found = Vec::new();
     for path in &files {
@@ -137,7 +140,7 @@ fn the_architecture_page_shows_every_module_and_none_that_is_missing() {
     let is_path = |word: &&str| word.starts_with("src/");
     let named: BTreeSet<_> =
         map.split([' ', ',', ';', '\n']).filter(is_path).map(|word| word.trim_end_matches('/')).collect();
-    let missing = named.iter().find(|path| !Path::new(ROOT).join(path).exists());
+    let missing = named.iter().find(|path| !checkout().join(path).exists());
     assert_eq!(missing, None, "docs/architecture.md names what is not there");
     let unnamed = layers(&read("src/lib.rs")).into_iter().find(|module| {
         let path = format!("src/{module}");
@@ -180,7 +183,7 @@ fn every_suite_has_a_time_limit() {
 
 /// The integration tests with `#[ignore]`, by their paths as the test program names them.
 fn ignored_tests() -> Vec<String> {
-    let (folder, mut files, mut tests) = (Path::new(ROOT).join("tests/integration"), Vec::new(), Vec::new());
+    let (folder, mut files, mut tests) = (checkout().join("tests/integration"), Vec::new(), Vec::new());
     collect(&folder, &mut files);
     for file in files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "rs")) {
         let module = file.with_extension("").strip_prefix(&folder).unwrap().to_str().unwrap().replace('/', "::");
@@ -290,8 +293,9 @@ fn product_code(text: &str) -> String {
 /// The files of `src` that are part of the program, by their path in the repository.
 fn product_files() -> BTreeMap<String, String> {
     let mut files = Vec::new();
-    collect(&Path::new(ROOT).join("src"), &mut files);
-    let files = files.into_iter().map(|path| path.strip_prefix(ROOT).unwrap().to_str().unwrap().to_owned());
+    let root = checkout();
+    collect(&root.join("src"), &mut files);
+    let files = files.into_iter().map(|path| path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned());
     let is_rust = |path: &str| Path::new(path).extension().is_some_and(|extension| extension == "rs");
     let is_test = |path: &str| path.split('/').any(|part| matches!(part, "tests" | "tests.rs"));
     files
@@ -304,7 +308,7 @@ fn product_files() -> BTreeMap<String, String> {
 }
 
 fn read(path: &str) -> String {
-    std::fs::read_to_string(Path::new(ROOT).join(path)).expect(path)
+    std::fs::read_to_string(checkout().join(path)).expect(path)
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) {

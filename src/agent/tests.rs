@@ -7,7 +7,6 @@ mod waits;
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
-use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,6 +28,7 @@ use super::*;
 use crate::budget::Budgets;
 use crate::config::{BudgetConfig, Thinking};
 use crate::core::call::{BudgetScopes, Caller};
+use crate::core::checkout::checkout;
 use crate::core::error::ErrorCode;
 
 /// The model's turns, the tools' results, and the expected events.
@@ -265,9 +265,8 @@ async fn check(name: &str, case: Case) {
 
 #[tokio::test(start_paused = true)]
 async fn scripted_conversations_give_the_expected_events() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/agent");
     let mut played = 0;
-    for entry in fs::read_dir(folder).unwrap() {
+    for entry in fs::read_dir(checkout().join("tests/agent")).unwrap() {
         let file = entry.unwrap().path();
         let name = file.file_name().unwrap().to_string_lossy().into_owned();
         let case = serde_saphyr::from_str(&fs::read_to_string(&file).unwrap());

@@ -124,9 +124,9 @@ fn bundle(language: Language, catalogue: &str) -> Bundle {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-    use std::path::Path;
 
     use super::*;
+    use crate::core::checkout::checkout;
 
     const CATALOGUES: [(&str, &str); 2] = [("en", include_str!("text/en.ftl")), ("ja", include_str!("text/ja.ftl"))];
 
@@ -140,7 +140,7 @@ mod tests {
     fn the_catalogues_have_the_texts_that_the_pages_use_and_no_others() {
         let [(_, english), (_, japanese)] = CATALOGUES;
         assert_eq!(ids(english), ids(japanese));
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/console");
+        let folder = checkout().join("src/console");
         let mut code = std::fs::read_to_string(folder.with_extension("rs")).unwrap();
         let mut folders = vec![folder];
         while let Some(folder) = folders.pop() {

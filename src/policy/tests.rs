@@ -6,7 +6,6 @@ mod decisions;
 mod fail_closed;
 
 use std::fs;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
@@ -15,6 +14,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::config::ToolsConfig;
 use crate::core::call::{CallKind, Target, Via};
+use crate::core::checkout::checkout;
 use crate::infra::metrics::Metrics;
 use crate::tool::Metadata;
 use crate::tool::{Attempt, Execution, Executor, ToolDefinition};
@@ -96,8 +96,7 @@ pub(super) fn decide(policy: &Policy, given: Json) -> Decision {
 
 #[test]
 fn the_default_policies_pass_their_cases() {
-    let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("policies");
-    let config = PolicyConfig { directory: Some(directory), ..PolicyConfig::default() };
+    let config = PolicyConfig { directory: Some(checkout().join("policies")), ..PolicyConfig::default() };
     let results = cases::run(&config, &snapshot(vec![file_write()])).unwrap();
     assert!(results.len() >= 10, "{results:?}");
     let failed: Vec<_> = results.iter().filter(|result| result.problem.is_some()).collect();

@@ -7,6 +7,8 @@ use std::process::{Child, Command, Output, Stdio};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::checkout::checkout;
+
 pub(crate) fn sekisho(directory: &TempDir) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sekisho"));
     command.env_clear().env("SEKISHO_STATE_DIRECTORY", directory.path().join("state")).current_dir(directory.path());
@@ -40,7 +42,8 @@ fn a_call_prints_its_text_and_for_scripts_the_whole_reply() {
 #[test]
 fn an_agent_answers_on_the_terminal_and_for_scripts_in_events() {
     let directory = TempDir::new().unwrap();
-    let model = concat!("replay:", env!("CARGO_MANIFEST_DIR"), "/config/examples/weather.yaml");
+    let model = format!("replay:{}", checkout().join("config/examples/weather.yaml").display());
+    let model = model.as_str();
     let asked = run(&directory, &["chat", "--model", model, "Is 21.5 °C warm?"]);
     let answer = String::from_utf8_lossy(&asked.stdout);
     assert_eq!(asked.status.code(), Some(0), "{}", text(&asked));

@@ -10,6 +10,7 @@ use serde_json::json;
 use crate::agents::with_scripts;
 use crate::app::{TestApp, answer, code};
 use crate::approvals;
+use crate::checkout::checkout;
 
 const CLICKER: &str = r#"
 turns:
@@ -33,7 +34,7 @@ fn clients() -> PathBuf {
 async fn client(program: &str, script: &str) {
     let app = with_scripts(&[("clicker", CLICKER), ("final", FINAL), ("typed", TYPED)]).await;
     let mut command = Command::new("timeout");
-    command.args(["60", program, &format!("{}/tests/clients/{script}", env!("CARGO_MANIFEST_DIR"))]);
+    command.args(["60", program, &format!("{}/tests/clients/{script}", checkout().display())]);
     command.env("BASE_URL", format!("{}/v1", app.url)).env("CLIENTS", clients());
     succeeds(command).await;
 }
@@ -85,7 +86,7 @@ async fn clients_anthropic_for_python() {
 async fn clients_of_runs_that_pause() {
     let app = approvals::runs::agent().await;
     let mut command = Command::new("timeout");
-    command.args(["60", &python(), concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/paused_run_client.py")]);
+    command.args(["60", &python()]).arg(checkout().join("tests/clients/paused_run_client.py"));
     command.env("GATEWAY", &app.url);
     succeeds(command).await;
 }

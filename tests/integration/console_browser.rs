@@ -6,6 +6,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::app::{TestApp, answer};
+use crate::checkout::checkout;
 use crate::console::HostileTools;
 use crate::console_agents::{Nested, TALK, configuration, hostile_talk};
 use crate::console_runs::SLOW;
@@ -109,8 +110,8 @@ async fn console_security_in_chromium() {
     let directory = TempDir::new().unwrap();
     let yaml = configuration(&directory, &hostile_talk());
     let app = TestApp::with_tools_of(directory, &yaml, vec![Box::new(HostileTools)]).await;
-    let texts = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/console/markup.json");
-    in_chromium("security.mjs", &[&app.url, "key-of-root", "key-of-vic", texts, "SCREENSHOTS"]).await;
+    let texts = checkout().join("tests/fixtures/console/markup.json").display().to_string();
+    in_chromium("security.mjs", &[&app.url, "key-of-root", "key-of-vic", &texts, "SCREENSHOTS"]).await;
 }
 
 /// Runs a script of `tests/console`, with the folder of the screenshots in place of `SCREENSHOTS`.
@@ -119,7 +120,7 @@ async fn in_chromium(script: &str, arguments: &[&str]) {
     let screenshots = std::env::var("CONSOLE_SCREENSHOTS").unwrap_or_else(|_| format!("{packages}/screenshots"));
     let arguments = arguments.iter().map(|argument| argument.replace("SCREENSHOTS", &screenshots));
     let run = tokio::process::Command::new(format!("{packages}/node_modules/.bin/node"))
-        .arg(format!("{}/tests/console/{script}", env!("CARGO_MANIFEST_DIR")))
+        .arg(checkout().join("tests/console").join(script))
         .args(arguments)
         .env("NODE_PATH", format!("{packages}/node_modules"))
         .stdin(Stdio::null())

@@ -9,9 +9,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::app::TestApp;
+use crate::checkout::checkout;
 use crate::cli::{Serving, sekisho, text};
 
-const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const DOCKERFILE: &str = include_str!("../../deploy/Dockerfile");
 const BOARD: &str = include_str!("../../deploy/grafana/dashboards/sekisho.json");
 const ALERTS: &str = include_str!("../../deploy/prometheus/alerts.yaml");
@@ -19,7 +19,7 @@ const ALERTS_TEST: &str = include_str!("../../deploy/prometheus/alerts_test.yaml
 const UNIT: &str = include_str!("../../deploy/systemd/sekisho.service");
 
 fn root(path: &str) -> PathBuf {
-    Path::new(ROOT).join(path)
+    checkout().join(path)
 }
 
 /// The names of our metrics in a text, and of the process's.
@@ -249,8 +249,8 @@ fn container_tools_accept_the_helm_chart() {
     for name in ["defaults.yaml", "everything.yaml", "own-claim.yaml"] {
         let file = directory.path().join(name);
         // The path of the chart's policies in its pod.
-        let config =
-            std::fs::read_to_string(&file).unwrap().replace("/etc/sekisho/policies", &format!("{ROOT}/policies"));
+        let policies = root("policies").display().to_string();
+        let config = std::fs::read_to_string(&file).unwrap().replace("/etc/sekisho/policies", &policies);
         std::fs::write(&file, config).unwrap();
         let checked = check(&file, &[("SEKISHO_ADMIN_KEY", "a-key")]);
         assert!(checked.status.success(), "{name}: {}", text(&checked));

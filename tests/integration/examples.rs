@@ -7,18 +7,18 @@ use std::process::{Command, Output, Stdio};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::checkout::checkout;
 use crate::cli::{Serving, cache, text};
 
 #[path = "../../examples/embed.rs"]
 #[expect(dead_code, reason = "the test takes the place of its `main`")]
 mod embed;
 
-const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const KEY: &str = "key-of-the-test";
 
 fn folder(name: &str) -> Vec<PathBuf> {
     let mut files: Vec<_> =
-        std::fs::read_dir(Path::new(ROOT).join(name)).unwrap().map(|entry| entry.unwrap().path()).collect();
+        std::fs::read_dir(checkout().join(name)).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     files
 }
@@ -27,7 +27,7 @@ fn folder(name: &str) -> Vec<PathBuf> {
 fn sekisho(arguments: &[&str]) -> Output {
     let state = TempDir::new().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_sekisho"));
-    command.env_clear().env("SEKISHO_STATE_DIRECTORY", state.path().join("state")).current_dir(ROOT);
+    command.env_clear().env("SEKISHO_STATE_DIRECTORY", state.path().join("state")).current_dir(checkout());
     command.envs(cache()).args(arguments).output().unwrap()
 }
 
@@ -120,12 +120,12 @@ fn the_policies_pass_their_cases() {
     let says = |part: &str| {
         checked.as_array().unwrap().iter().find(|finding| finding["part"] == part).unwrap()["says"].clone()
     };
-    let cases = std::fs::read_to_string(Path::new(ROOT).join("examples/policies/cases/tools.yaml")).unwrap();
+    let cases = std::fs::read_to_string(checkout().join("examples/policies/cases/tools.yaml")).unwrap();
     let count = cases.lines().filter(|line| line.starts_with("- name:")).count();
     assert!(count >= 10, "{count}");
     assert_eq!(says("policy cases"), format!("{count} pass"));
     // Each rule denies in a case.
-    let rules = std::fs::read_to_string(Path::new(ROOT).join("examples/policies/tools.rego")).unwrap();
+    let rules = std::fs::read_to_string(checkout().join("examples/policies/tools.rego")).unwrap();
     for reason in rules.lines().filter_map(|line| line.strip_prefix("deny contains \"")?.split('"').next()) {
         assert!(cases.contains(reason), "no case for: {reason}");
     }
@@ -220,9 +220,10 @@ fn over_stdio(server: &Value) -> Value {
 fn a_conversation_with_a_scripted_agent_needs_no_key() {
     let state = TempDir::new().unwrap();
     let mut program = Command::new(env!("CARGO_BIN_EXE_sekisho"));
-    program.env_clear().env("SEKISHO_STATE_DIRECTORY", state.path().join("state")).envs(cache()).current_dir(ROOT);
+    program.env_clear().env("SEKISHO_STATE_DIRECTORY", state.path().join("state")).envs(cache());
+    program.current_dir(checkout());
     let serving = Serving::run(program, &["--config", "examples/conversations/sekisho.yaml"]);
-    let talk = Path::new(ROOT).join("examples/conversations/talk.sh");
+    let talk = checkout().join("examples/conversations/talk.sh");
     let shown = Command::new("sh").arg(talk).arg(&serving.url).output().unwrap();
     let printed = text(&shown);
     assert!(shown.status.success(), "{printed}");

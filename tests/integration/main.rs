@@ -17,6 +17,8 @@ mod budget;
 mod call;
 mod charges;
 mod chat;
+#[path = "../../src/core/checkout.rs"]
+mod checkout;
 mod child_server;
 mod cli;
 mod client_tools;

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use crate::app::{TestApp, answer};
 use crate::approvals::run_example;
+use crate::checkout::checkout;
 use crate::cli::{Serving, cache, sekisho, text};
 use crate::slack::slack;
 
@@ -78,7 +79,6 @@ const TESTED_ELSEWHERE: [&str; 9] = [
 
 /// The most lines of the README: what it is, why, a start, and where to read on.
 const MAX_README_LINES: usize = 150;
-const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// The text below a heading of a page, up to the next one.
 fn section(page: &'static str, title: &str) -> &'static str {
@@ -122,7 +122,7 @@ fn shell(directory: &TempDir, line: &str) -> Output {
 
 #[test]
 fn every_page_is_tested() {
-    let files = std::fs::read_dir(format!("{ROOT}/docs")).unwrap();
+    let files = std::fs::read_dir(checkout().join("docs")).unwrap();
     let files = files.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let tested = PAGES.iter().map(|(name, _)| *name).filter(|name| *name != "README.md");
     assert_eq!(set(files), set(tested.chain(TESTED_ELSEWHERE)));
@@ -142,7 +142,7 @@ fn every_command_shown_runs() {
     );
     // The commands are to be typed in the root of the repository.
     std::fs::create_dir(directory.path().join("config")).unwrap();
-    std::os::unix::fs::symlink(format!("{ROOT}/config/examples"), directory.path().join("config/examples")).unwrap();
+    std::os::unix::fs::symlink(checkout().join("config/examples"), directory.path().join("config/examples")).unwrap();
     let serving = Serving::start(&served);
     let address = serving.url.strip_prefix("http://").unwrap();
     let mut run = 0;
@@ -181,7 +181,7 @@ fn every_script_shown_can_be_run() {
     let scripts: Vec<_> = scripts.into_iter().filter(|word| word.starts_with("scripts/")).collect();
     assert!(scripts.len() >= 4, "{scripts:?}");
     for script in scripts {
-        let file = std::fs::metadata(format!("{ROOT}/{script}")).unwrap_or_else(|error| panic!("{script}: {error}"));
+        let file = std::fs::metadata(checkout().join(script)).unwrap_or_else(|error| panic!("{script}: {error}"));
         assert!(file.permissions().mode() & 0o100 != 0, "{script} cannot be executed");
     }
 }
@@ -255,6 +255,7 @@ fn the_recipe_for_ocsf_maps_each_kind_of_line() {
 #[test]
 fn every_command_in_the_text_exists() {
     let directory = TempDir::new().unwrap();
+    let file = format!("'{}'", checkout().join("config/sekisho.yaml").display());
     // What `sekisho audit verify` reads.
     assert!(shell(&directory, r#"sekisho call calculator '{"expression": "1"}'"#).status.success());
     let spans = PAGES.into_iter().flat_map(|(_, page)| code_spans(page));
@@ -272,7 +273,7 @@ fn every_command_in_the_text_exists() {
         }
         let is_complete = command.contains(" '") || !NOT_RUN.iter().any(|start| command.starts_with(start));
         if is_complete && !command.contains("URL") {
-            let output = shell(&directory, &command.replace("FILE", &format!("'{ROOT}/config/sekisho.yaml'")));
+            let output = shell(&directory, &command.replace("FILE", &file));
             // The calls that the text explains are refused.
             let expected = if command.starts_with("sekisho explain") { 3 } else { 0 };
             assert_eq!(output.status.code(), Some(expected), "{command}: {}", text(&output));
@@ -347,12 +348,11 @@ fn with_key(key: &str, value: &str) -> Option<Config> {
     Some(Config { file: None, ..config })
 }
 
-/// A file of MCP servers, as a variable names it and as the configuration does.
-const SERVERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mcp/servers.json");
-const SERVERS_KEY: &str = concat!("['", env!("CARGO_MANIFEST_DIR"), "/tests/mcp/servers.json']");
-
 #[test]
 fn every_environment_variable_sets_the_key_beside_it() {
+    // A file of MCP servers, as a variable names it and as the configuration does.
+    let servers = checkout().join("tests/mcp/servers.json").display().to_string();
+    let servers_key = format!("['{servers}']");
     let values = [
         ("7", "7"),
         ("96", "96"),
@@ -361,7 +361,7 @@ fn every_environment_variable_sets_the_key_beside_it() {
         ("a.example", "[a.example]"),
         ("off", "false"),
         ("never", "never"),
-        (SERVERS, SERVERS_KEY),
+        (&*servers, &*servers_key),
     ];
     let mut compared = 0;
     for row in rows(section(CONFIGURATION, "Configuration")) {
@@ -471,7 +471,7 @@ fn anchors(page: &str) -> impl Iterator<Item = String> {
 
 #[test]
 fn every_link_leads_to_a_file_and_a_heading() {
-    let root = std::path::Path::new(ROOT);
+    let root = checkout();
     let pages = std::fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
     let others = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "examples/README.md"].map(|page| root.join(page));
     let mut followed = 0;
@@ -560,7 +560,7 @@ fn every_requirement_that_a_comment_cites_is_on_the_page() {
     listed.extend(numbers.map(|number| format!("fault {number}")));
     let mut files = Vec::new();
     for folder in ["src", "tests", "policies", "config"] {
-        files_below(&std::path::Path::new(ROOT).join(folder), &mut files);
+        files_below(&checkout().join(folder), &mut files);
     }
     let (mut citations, mut missing) = (0, BTreeSet::new());
     for file in files {

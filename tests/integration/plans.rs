@@ -7,6 +7,7 @@ use tempfile::TempDir;
 
 use crate::app::{TestApp, answer, code};
 use crate::chat::recording_model;
+use crate::checkout::checkout;
 use crate::cli::sekisho;
 use crate::slack::slack;
 
@@ -282,7 +283,7 @@ async fn wrong_requests_are_named() {
 #[test]
 fn the_terminal_shows_a_checklist_that_fills() {
     let directory = TempDir::new().unwrap();
-    let script = format!("replay:{}/config/examples/plan.yaml", env!("CARGO_MANIFEST_DIR"));
+    let script = format!("replay:{}", checkout().join("config/examples/plan.yaml").display());
     let output = sekisho(&directory).args(["chat", "--plan", "--model", &script, "Which is warmer?"]).output().unwrap();
     let (answer, progress) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(answer, "Osaka (75.2 °F) is warmer than Tokyo (70.7 °F).\n", "{progress}");

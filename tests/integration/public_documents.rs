@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::app::{TestApp, answer, config};
+use crate::checkout::checkout;
 
 /// The documents of `tests/openapi`, and how many operations each has.
 pub(crate) const DOCUMENTS: [(&str, usize); 6] = [
@@ -53,7 +54,7 @@ async fn lists_of_public_documents_are_what_clients_accept() {
 
 /// A document as it was published.
 pub(crate) fn fixture(name: &str) -> Vec<u8> {
-    let bytes = std::fs::read(format!("{}/tests/openapi/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let bytes = std::fs::read(checkout().join("tests/openapi").join(name)).unwrap();
     if !name.ends_with(".gz") {
         return bytes;
     }

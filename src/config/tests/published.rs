@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::config::yaml::document::{Content, Node};
+use crate::core::checkout::checkout;
 
 const FILE: &str = include_str!("../../../config/sekisho.yaml");
 
@@ -61,7 +62,7 @@ fn the_default_file_has_every_key_of_the_schema() {
 
 #[test]
 fn the_schema_is_up_to_date_and_accepts_the_default_file() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/sekisho.schema.json");
+    let file = checkout().join("config/sekisho.schema.json");
     let expected = format!("{:#}\n", json_schema());
     assert!(
         fs::read_to_string(&file).is_ok_and(|found| found == expected),

@@ -1,16 +1,15 @@
 use std::fs;
-use std::path::Path;
 
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
 use crate::core::call::Arguments;
+use crate::core::checkout::checkout;
 
 /// Cases of the JSONTestSuite (Nicolas Seriot, MIT): `y_` must be read, `n_` refused, `i_` survived.
 fn suite(kind: &str) -> Vec<(String, Vec<u8>)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/json");
-    let cases: Vec<_> = fs::read_dir(folder)
+    let cases: Vec<_> = fs::read_dir(checkout().join("tests/fixtures/json"))
         .unwrap()
         .map(|file| file.unwrap())
         .map(|file| (file.file_name().into_string().unwrap(), fs::read(file.path()).unwrap()))

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::test_support::test_store;
 use super::{Engine, Store};
+use crate::core::checkout::checkout;
 
 /// Whose the rows of a table are.
 enum Rows {
@@ -156,7 +157,7 @@ const NOT_MOVED: [&str; 4] = ["budget_leases", "interpreter_sessions", "rate_buc
 
 #[test]
 fn the_page_about_cells_moves_the_tables_of_a_tenant() {
-    let read = |file: &str| std::fs::read_to_string(format!("{}/{file}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let read = |file: &str| std::fs::read_to_string(checkout().join(file)).unwrap();
     let page = read("docs/cells.md");
     let block = page.split("<<'TABLES'").nth(1).unwrap().split("\nTABLES").next().unwrap();
     let moved: BTreeSet<_> = block.lines().skip(1).filter_map(|line| line.split(' ').next()).collect();

@@ -22,6 +22,7 @@ use crate::agent::toolbox::InProcess;
 use crate::agent::{AgentRequest, AgentService, Message};
 use crate::config::{AgentProfile, Config};
 use crate::core::call::{Caller, Stage, Via};
+use crate::core::checkout::checkout;
 use crate::core::error::CallError;
 use crate::core::slack::slack;
 use crate::gateway::Gateway;
@@ -368,11 +369,12 @@ fn a_run_is_one_trace_from_its_request_to_its_tool_calls() {
             let gateway = Gateway::start(config).await.unwrap();
             let caller = Arc::new(Caller::new("ann", "acme", vec![]));
             let toolbox = Arc::new(InProcess::new(Arc::clone(&gateway), Arc::clone(&caller)));
-            let script = concat!(env!("CARGO_MANIFEST_DIR"), "/config/examples/weather.yaml");
+            let script = checkout().join("config/examples/weather.yaml");
+            let profile = Arc::new(AgentProfile::replay(script.to_str().unwrap()));
             let question = vec![Message::User("warm?".into())];
             let request = AgentRequest {
                 trace: parent.clone(),
-                ..AgentRequest::new("weather", Arc::new(AgentProfile::replay(script)), caller, toolbox, question)
+                ..AgentRequest::new("weather", profile, caller, toolbox, question)
             };
             let agents = AgentService::new(&gateway).unwrap();
             agents.begin(request).await.unwrap().for_each(|_| async {}).await;

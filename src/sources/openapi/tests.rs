@@ -31,6 +31,7 @@ use super::read::report::Report;
 use super::{Access, Collection, CollectionError, Loader, definitions};
 use crate::config::{CollectionSettings, OpenApiConfig, OutboundConfig, PaginationSettings};
 use crate::core::call::{CallContext, Caller, Deadline, ToolOutput, Via};
+use crate::core::checkout::checkout;
 use crate::core::error::CallError;
 use crate::infra::outbound::{DomainList, Outbound, test_server};
 use crate::tool::{Attempt, ToolDefinition};
@@ -183,7 +184,7 @@ fn body(media_type_name: &str, schema: Value) -> Option<RequestBody> {
 
 /// The text of a file below `tests/openapi`.
 pub(super) fn public_document(name: &str) -> Vec<u8> {
-    let bytes = std::fs::read(format!("{}/tests/openapi/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let bytes = std::fs::read(checkout().join("tests/openapi").join(name)).unwrap();
     if !name.ends_with(".gz") {
         return bytes;
     }

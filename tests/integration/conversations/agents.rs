@@ -8,6 +8,7 @@ use tempfile::TempDir;
 
 use super::{SentEvent, create, events, execute, get, names, ran, streamed};
 use crate::app::{TestApp, answer};
+use crate::checkout::checkout;
 use crate::openapi::document;
 
 /// A gateway with agents that play these scripts, and more configuration. An agent named `main` is the default.
@@ -23,7 +24,7 @@ pub(super) async fn with_agents(scripts: &[(&str, Value, &str)], more: &str) -> 
     }
     let yaml = format!(
         "{more}\nagent:\n  default_profile: main\n  skills_directory: {}/examples/skills\n  subagents: {{types: {{clerk: {{description: Calculates., prompt: You calculate., model: small}}}}}}\n  models: {{small: {{profile: calculating}}, retired: {{profile: calculating, status: inactive}}}}\n  profiles:\n{profiles}",
-        env!("CARGO_MANIFEST_DIR")
+        checkout().display()
     );
     TestApp::in_directory(directory, &yaml).await
 }

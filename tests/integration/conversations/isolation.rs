@@ -7,6 +7,7 @@ use tempfile::TempDir;
 use super::{names, until};
 use crate::agents::with_scripts;
 use crate::app::{TestApp, answer};
+use crate::checkout::checkout;
 
 /// Two callers of one tenant, and two of another.
 const AUTH: &str = "auth: {anonymous: never, api_keys: [{id: ann, tenant: acme, key: key-of-ann}, \
@@ -166,7 +167,7 @@ async fn app() -> TestApp {
     let directory = TempDir::new().unwrap();
     let script = directory.path().join("talk.yaml");
     std::fs::write(&script, "turns: [{text: [one]}, {text: [two]}]").unwrap();
-    let plan = concat!(env!("CARGO_MANIFEST_DIR"), "/config/examples/plan.yaml");
+    let plan = checkout().join("config/examples/plan.yaml").display().to_string();
     let yaml = format!(
         "{AUTH}\nagent:\n  default_profile: talk\n  profiles:\n    talk: {{provider: replay, model: '{}'}}\n    \
          planned: {{provider: replay, model: '{plan}', planner: {{preset: steps}}}}\n",
@@ -266,7 +267,7 @@ async fn a_run_that_is_on_can_be_stopped_by_its_owner_alone() {
 /// All clients without credentials are one caller. One elsewhere reaches what it began by its id alone.
 #[tokio::test]
 async fn clients_elsewhere_without_credentials_are_shown_no_list() {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/config/examples/weather.yaml");
+    let script = checkout().join("config/examples/weather.yaml").display().to_string();
     let yaml = format!(
         "server: {{trusted_proxies: [127.0.0.0/8]}}\nauth: {{anonymous: always}}\n\
          agent: {{default_profile: talk, profiles: {{talk: {{provider: replay, model: '{script}'}}}}}}\n"

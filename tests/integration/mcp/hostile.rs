@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::client::McpClient;
 use super::{NEWER, OLDER};
 use crate::app::TestApp;
+use crate::checkout::checkout;
 
 #[tokio::test]
 async fn what_is_no_message_of_the_protocol_is_refused_in_its_words() {
@@ -73,7 +74,7 @@ async fn wrong_parameters_of_known_methods_are_invalid_and_unknown_methods_are_u
 async fn bodies_that_are_not_json_are_refused_and_none_stops_the_service() {
     let app = TestApp::start().await;
     let client = McpClient::connect(&app, NEWER).await;
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/json");
+    let folder = checkout().join("tests/fixtures/json");
     let mut refused = 0;
     for file in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
         let name = file.file_name().into_string().unwrap();

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{PythonApp, status_of, workers};
+use crate::checkout::checkout;
 
 const ATTACKS: &str = include_str!("../../sandbox/attacks.json");
 
@@ -85,7 +86,7 @@ fn ended(status: StatusCode, reply: &Value) -> Option<Ends> {
 /// What no program may ever show.
 fn host_texts() -> Vec<String> {
     let passwords = std::fs::read_to_string("/etc/passwd").unwrap();
-    let mut texts = vec![passwords.lines().next().unwrap().to_owned(), env!("CARGO_MANIFEST_DIR").to_owned()];
+    let mut texts = vec![passwords.lines().next().unwrap().to_owned(), checkout().display().to_string()];
     texts.extend(std::env::var("PATH"));
     texts
 }

@@ -6,9 +6,9 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use super::ALONE;
+use crate::checkout::checkout;
 use crate::cli::{Serving, cache, text};
 
-const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const PAGE: &str = include_str!("../../../docs/code-mode.md");
 const PROGRAM: &str = include_str!("../../../examples/code-mode/program.py");
 
@@ -25,10 +25,10 @@ fn run_example() -> Option<String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut program = Command::new(env!("CARGO_BIN_EXE_sekisho"));
     program.env_clear().env("SEKISHO_STATE_DIRECTORY", state.path().join("state")).envs(cache());
-    program.env("PATH", path).env("SHOP_PORT", &port).current_dir(ROOT);
+    program.env("PATH", path).env("SHOP_PORT", &port).current_dir(checkout());
     let serving = Serving::run(program, &["--config", "examples/code-mode/sekisho.yaml"]);
     let mut run = Command::new("python3");
-    run.args(["-B", "examples/code-mode/run.py", &serving.url, &port]).current_dir(ROOT);
+    run.args(["-B", "examples/code-mode/run.py", &serving.url, &port]).current_dir(checkout());
     let run = run.output().unwrap();
     assert!(run.status.success(), "{}", text(&run));
     Some(String::from_utf8_lossy(&run.stdout).into_owned())

@@ -8,6 +8,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
 use super::PythonApp;
+use crate::checkout::checkout;
 
 fn entries(folder: &Path) -> Vec<std::path::PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten();
@@ -27,7 +28,7 @@ fn arguments(folder: &Path) -> Value {
 #[tokio::test]
 async fn real_programs_do_their_work() {
     let app = PythonApp::start().await;
-    let folders = entries(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sandbox/programs"));
+    let folders = entries(&checkout().join("tests/sandbox/programs"));
     assert!(folders.len() >= 5);
     for folder in folders {
         let name = folder.file_name().unwrap().to_str().unwrap();

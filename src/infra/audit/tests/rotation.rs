@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use super::disk::until;
 use super::*;
+use crate::core::checkout::checkout;
 
 /// A trail that continues in a new chain when it is damaged.
 struct Running {
@@ -291,7 +292,7 @@ async fn a_damaged_trail_is_kept_aside_and_a_marked_chain_follows() {
 async fn a_trail_of_an_earlier_version_is_the_first_segment() {
     let mut running = Running::start(OnDamage::Refuse);
     running.audit.close().await;
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/audit");
+    let fixtures = checkout().join("tests/fixtures/audit");
     for name in ["audit.jsonl", "audit.jsonl.head"] {
         fs::copy(fixtures.join(name), running.file.with_file_name(name)).unwrap();
     }
