@@ -118,12 +118,15 @@ fn an_unlinked_file_is_kept_until_its_last_handle_is_closed() {
 }
 
 #[test]
-fn nothing_can_be_created_in_a_removed_folder() {
+fn nothing_can_be_created_in_a_removed_folder_or_moved_there() {
     let (mut files, tmp) = files();
     let gone = files.create_folder(tmp, "d").unwrap();
     files.opened(gone).unwrap();
     files.remove_folder(tmp, "d").unwrap();
     assert_eq!(files.create_file(gone, "lost"), Err(FileError::Missing));
+    let kept = files.create_file(tmp, "kept").unwrap();
+    assert_eq!(files.rename((tmp, "kept"), (gone, "lost")), Err(FileError::Missing));
+    assert_eq!(files.find(tmp, "kept"), Ok(kept));
 }
 
 #[test]

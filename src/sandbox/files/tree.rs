@@ -67,6 +67,8 @@ impl Files {
         self.check_writable(old_folder)?;
         self.check_writable(new_folder)?;
         self.check_writable(moved)?;
+        // Before anything is changed: a removed folder accepts no entries.
+        self.entries_mut(new_folder)?;
         check_name(new_name)?;
         let moves_folder = self.status(moved)?.is_folder;
         if !moves_folder && (from.1.ends_with('/') || to.1.ends_with('/')) {
