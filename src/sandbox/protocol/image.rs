@@ -51,7 +51,10 @@ pub enum SessionReply {
     Added,
     /// The bytes that the session holds until its next call.
     Rests(u64),
+    /// It cannot be answered, now or later.
     Failed(String),
+    /// There is no space for the instance now.
+    NoSpace(String),
 }
 
 /// Pieces of files, or of memory.

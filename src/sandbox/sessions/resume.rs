@@ -171,6 +171,7 @@ pub(super) fn image_of<'t>(turn: &Turn<'_, KeptInterpreter>, taken: &'t TakenSes
 fn refused(reply: Option<SessionReply>) -> OpenImageError {
     match reply {
         Some(SessionReply::Failed(reason)) => OpenImageError::Lost(reason),
+        Some(SessionReply::NoSpace(reason)) => OpenImageError::Unavailable(reason),
         _ => OpenImageError::Unavailable("the worker exited".to_owned()),
     }
 }

@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 use wasmtime::{Caller, Engine, Extern, Instance, InstancePre, Linker, Memory, Module, Store};
 
 use self::end::{Stopped, end_of};
-pub(super) use self::image::{ImagePart, RestoringGuest, StateImage};
+pub(super) use self::image::{ImagePart, RestoreError, RestoringGuest, StateImage};
 use self::memory::MemoryLimit;
 use self::output::output_files;
 use self::pooled_memory::{PooledMemory, Pristine};

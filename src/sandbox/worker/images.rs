@@ -3,7 +3,7 @@
 use std::collections::hash_map::Entry;
 
 use super::Worker;
-use super::guest::ImagePart;
+use super::guest::{ImagePart, RestoreError};
 use crate::sandbox::protocol::{DamagedImageError, ImageCursor, SessionId, SessionReply, SessionRequest};
 
 impl Worker {
@@ -26,9 +26,12 @@ impl Worker {
         let profile = self.profiles.get(profile).ok_or_else(|| no_profile(profile))?;
         let part = postcard::from_bytes(part).map_err(|_| DamagedImageError("a part is incomplete").to_string())?;
         match (self.restoring.entry(id), part) {
-            (Entry::Vacant(place), ImagePart::State(state)) => {
-                place.insert(Box::new(profile.restore(*state).await?));
-            }
+            (Entry::Vacant(place), ImagePart::State(state)) => match profile.restore(*state).await {
+                Ok(guest) => _ = place.insert(Box::new(guest)),
+                // The image is as good as before.
+                Err(error @ RestoreError::NoSpace(_)) => return Ok(SessionReply::NoSpace(error.to_string())),
+                Err(error) => return Err(error.to_string()),
+            },
             (Entry::Vacant(_), _) => return Err(DamagedImageError("its beginning is missing").to_string()),
             (Entry::Occupied(mut guest), part) => guest.get_mut().add(part).map_err(|error| error.to_string())?,
         }

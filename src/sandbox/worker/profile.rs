@@ -16,7 +16,7 @@ use crate::sandbox::protocol::{
 use crate::sandbox::read_recorder::ReadRecorder;
 use crate::sandbox::wasi::{Limits, Start, Wasi};
 use crate::sandbox::worker::guest::{
-    Ended, Entry, Guest, Program, Remains, RestoringGuest, SessionGuest, StateImage, Template,
+    Ended, Entry, Guest, Program, Remains, RestoreError, RestoringGuest, SessionGuest, StateImage, Template,
 };
 use crate::sandbox::worker::host_call::{HostCall, ToolLink, file_channel};
 use crate::sandbox::{owner_only_files, python};
@@ -165,7 +165,7 @@ impl Profile {
     ///
     /// # Errors
     /// Why it cannot be restored here.
-    pub(super) async fn restore(&self, state: StateImage) -> Result<RestoringGuest, String> {
+    pub(super) async fn restore(&self, state: StateImage) -> Result<RestoringGuest, RestoreError> {
         self.template.restore(state, &self.environment.mounts, &self.environment.data_files).await
     }
 

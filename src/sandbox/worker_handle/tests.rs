@@ -33,7 +33,7 @@ fn as_a_worker() {
     }
     let Some(ToWorker::Load(load)) = hear(&mut gateway) else { return };
     say(&mut gateway, &FromWorker::Ready { missing_protections: load.interpreter.arguments });
-    let (mut deaf, mut sessions, mut looks) = (false, HashSet::new(), 0);
+    let (mut deaf, mut is_full, mut sessions, mut looks) = (false, false, HashSet::new(), 0);
     while let Some(message) = hear(&mut gateway) {
         match message {
             ToWorker::Run(job) => match job.code.as_str() {
@@ -54,6 +54,10 @@ fn as_a_worker() {
                     let told = outcome(End::Exited { code: 0 }, list.to_string());
                     let told = Outcome { session_bytes: Some(10), ..told };
                     say(&mut gateway, &FromWorker::Done(job.id, Box::new(told)));
+                }
+                "full" => {
+                    is_full = !is_full;
+                    say(&mut gateway, &FromWorker::Done(job.id, Box::new(outcome(End::Exited { code: 0 }, String::new()))));
                 }
                 "die" => std::process::abort(),
                 "hang" => {}
@@ -92,7 +96,7 @@ fn as_a_worker() {
             }
             ToWorker::EndSession(id) => _ = sessions.remove(&id),
             ToWorker::Session(id, request) => {
-                let reply = answer_about(&mut sessions, *request);
+                let reply = answer_about(&mut sessions, is_full, *request);
                 say(&mut gateway, &FromWorker::Session(id, Box::new(reply)));
             }
             ToWorker::Cancel(_) | ToWorker::Load(_) => {}
@@ -100,8 +104,9 @@ fn as_a_worker() {
     }
 }
 
-/// Its images have two parts: the id of the session that was read, and as many megabytes of noise.
-fn answer_about(sessions: &mut HashSet<SessionId>, request: SessionRequest) -> SessionReply {
+/// Its images have two parts: the id of the session that was read, and as many megabytes of noise. Copies hold twice as
+/// much.
+fn answer_about(sessions: &mut HashSet<SessionId>, is_full: bool, request: SessionRequest) -> SessionReply {
     match request {
         SessionRequest::Read { session, .. } if !sessions.contains(&session) => SessionReply::Failed("none".into()),
         SessionRequest::Read { session, from: ImageCursor::State, .. } => {
@@ -115,10 +120,11 @@ fn answer_about(sessions: &mut HashSet<SessionId>, request: SessionRequest) -> S
         }
         SessionRequest::Read { .. } => SessionReply::Failed("no such part".into()),
         SessionRequest::Restore { part, .. } if part.is_empty() => SessionReply::Failed("empty".into()),
+        SessionRequest::Restore { .. } if is_full => SessionReply::NoSpace("all instances are in use".into()),
         SessionRequest::Restore { .. } => SessionReply::Added,
-        SessionRequest::Restored { session, .. } => {
+        SessionRequest::Restored { session, is_copy, .. } => {
             sessions.insert(session);
-            SessionReply::Rests(10)
+            SessionReply::Rests(if is_copy { 20 } else { 10 })
         }
     }
 }

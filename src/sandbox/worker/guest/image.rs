@@ -62,6 +62,18 @@ enum GlobalValue {
     V128(u128),
 }
 
+/// Why a session cannot be restored from its image.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::sandbox::worker) enum RestoreError {
+    #[error("the interpreter has no images")]
+    NoImages,
+    #[error(transparent)]
+    Damaged(#[from] DamagedImageError),
+    /// There may be some later.
+    #[error("the worker has no space for the instance: {0}")]
+    NoSpace(String),
+}
+
 /// A session that waits for parts of its image.
 pub(in crate::sandbox::worker) struct RestoringGuest {
     entered: Entered,
@@ -144,21 +156,22 @@ impl Template {
         state: StateImage,
         mounts: &Mounts,
         data_files: &DataFiles,
-    ) -> Result<RestoringGuest, String> {
+    ) -> Result<RestoringGuest, RestoreError> {
         let Some(names) = self.globals.as_ref().filter(|_| self.entry != Entry::Start) else {
-            return Err("its interpreter has no images".to_owned());
+            return Err(RestoreError::NoImages);
         };
         let StateImage { globals, memory_bytes, system, is_copy } = state;
-        let system = system.restore(mounts, data_files).map_err(|error| error.to_string())?;
-        let mut entered = self.instance(State::default()).await.map_err(|error| format!("{error:#}"))?;
+        let system = system.restore(mounts, data_files)?;
+        let entered = self.instance(State::default()).await;
+        let mut entered = entered.map_err(|error| RestoreError::NoSpace(format!("{error:#}")))?;
         entered.grow_to(memory_bytes)?;
         if names.len() != globals.len() {
-            return Err(DamagedImageError("it has other globals").to_string());
+            return Err(DamagedImageError("it has other globals").into());
         }
         for (name, value) in names.iter().zip(globals) {
             let global = entered.instance.get_global(&mut entered.used.store, name);
             let is_set = global.map(|global| global.set(&mut entered.used.store, value.into()));
-            is_set.and_then(Result::ok).ok_or_else(|| DamagedImageError("a global has another type").to_string())?;
+            is_set.and_then(Result::ok).ok_or(DamagedImageError("a global has another type"))?;
         }
         Ok(RestoringGuest { entered, system, is_copy })
     }
@@ -166,13 +179,14 @@ impl Template {
 
 impl Entered {
     /// Gives the memory the size that it has in an image.
-    fn grow_to(&mut self, bytes: u64) -> Result<(), String> {
+    fn grow_to(&mut self, bytes: u64) -> Result<(), RestoreError> {
         let memory = self.used.memory;
         let page = memory.page_size(&self.used.store);
         let missing = bytes.checked_sub(memory.data_size(&self.used.store) as u64);
         let missing = missing.filter(|_| bytes.is_multiple_of(page));
-        let missing = missing.ok_or_else(|| DamagedImageError("its memory has another size").to_string())?;
-        memory.grow(&mut self.used.store, missing / page).map(drop).map_err(|error| format!("{error:#}"))
+        let missing = missing.ok_or(DamagedImageError("its memory has another size"))?;
+        let grown = memory.grow(&mut self.used.store, missing / page);
+        grown.map(drop).map_err(|error| RestoreError::NoSpace(format!("{error:#}")))
     }
 }
 

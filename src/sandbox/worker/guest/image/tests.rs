@@ -109,7 +109,8 @@ impl Made {
         let Some(ImagePart::State(state)) = parts.next().transpose()? else {
             return Err("it does not begin with its state".to_owned());
         };
-        let mut guest = self.runtime.block_on(self.template.restore(*state, &self.mounts, &[]))?;
+        let restoring = self.runtime.block_on(self.template.restore(*state, &self.mounts, &[]));
+        let mut guest = restoring.map_err(|error| error.to_string())?;
         for part in parts {
             guest.add(part?).map_err(|error| error.to_string())?;
         }
@@ -180,6 +181,27 @@ fn an_image_of_another_interpreter_is_refused() {
     assert!(other.restored(&parts).unwrap_err().contains("other globals"));
     let begins_twice = [parts.clone(), parts].concat();
     assert!(made.restored(&begins_twice).unwrap_err().contains("begins twice"));
+}
+
+#[test]
+fn without_space_for_its_instance_the_image_counts_as_good() {
+    let made = Made::with(EXPORTS);
+    let parts = made.parts(&mut made.begun());
+    let state = || match postcard::from_bytes::<ImagePart>(&parts[0]).unwrap() {
+        ImagePart::State(state) => *state,
+        ImagePart::Files(_) | ImagePart::Memory(_) => panic!("it does not begin with its state"),
+    };
+    let restoring = || made.runtime.block_on(made.template.restore(state(), &made.mounts, &[]));
+    let mut others = Vec::new();
+    let refused = loop {
+        match restoring() {
+            Ok(guest) => others.push(guest),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, RestoreError::NoSpace(_)) && !others.is_empty(), "{refused}");
+    others.clear();
+    assert!(restoring().is_ok());
 }
 
 #[test]
