@@ -96,7 +96,7 @@ impl Sandbox {
         }
     }
 
-    async fn release_wanted(&self, images: &SessionImages) {
+    pub(super) async fn release_wanted(&self, images: &SessionImages) {
         let wanted = images.wanted().await;
         if wanted.is_empty() {
             return;
@@ -107,6 +107,8 @@ impl Sandbox {
             let owner = Owner { tenant: tenant.into(), caller: caller_key.into() };
             let key = SessionKey { owner, name: name.into() };
             match (self.sessions.get(&key.owner, &key.name), asked) {
+                // A call has taken it, and resumes it or begins it anew: looked at again once it has begun.
+                (None, _) if self.sessions.open.contains(&key) => {}
                 (None, _) => images.release(&key, fence).await,
                 (Some(_), AskedOfSession::Delete) => _ = self.sessions.delete(&key.owner, &key.name),
                 (Some(session), AskedOfSession::Release) => {
@@ -216,12 +218,16 @@ impl Sandbox {
                 true
             }
             Ok(false) => {
-                // Another process has taken it, since this one counted as lost.
+                // It was deleted, or another process has taken it since this one counted as lost.
                 turn.leaves();
                 false
             }
             Err(error) => {
-                tracing::warn!(%error, "the image of a session cannot be named");
+                tracing::warn!(%error, cause = error.cause(), "the image of a session cannot be named");
+                // If nothing was written, the session is lost unless it stays.
+                if releases && matches!(images.has(turn.key(), fence).await, Ok(true)) {
+                    turn.stays(NotStored::Unavailable);
+                }
                 false
             }
         }

@@ -17,6 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 use uuid::Uuid;
 
+use self::objects::remove_from;
 pub(super) use self::objects::{ImageWriter, OpenImageError};
 
 use super::rights::Rights;
@@ -166,7 +167,8 @@ impl SessionImages {
         Ok(())
     }
 
-    /// Names an image that was written, in place of the one `before`. False when another process has taken the session.
+    /// Names an image that was written, in place of the one `before`. False when the session has ended, or another process
+    /// has taken it. Goes on when it is dropped: the session may have left the memory of this process.
     ///
     /// # Errors
     /// The store does not answer; it may name the image.
@@ -176,12 +178,18 @@ impl SessionImages {
         fence: i64,
         new: NewSessionImage<'_>,
         before: Option<BlobKey>,
-    ) -> Result<bool, StoreError> {
-        let kept = self.store.keep_session_image(fence_of(key, fence), new, MAX_TENANT_BYTES).await?;
-        let is_kept = kept.is_some();
-        let gone = kept.unwrap_or_else(|| vec![new.image.object.key.clone()]);
-        gone.into_iter().chain(before.filter(|_| is_kept)).for_each(|object| self.remove_object(object));
-        Ok(is_kept)
+    ) -> Result<bool, CallError> {
+        let (store, blobs, key, image) = (self.store.clone(), self.blobs.clone(), key.clone(), new.image.clone());
+        let NewSessionImage { every_call, calls, releases, .. } = new;
+        let keeping = async move {
+            let new = NewSessionImage { image: &image, every_call, calls, releases };
+            let kept = store.keep_session_image(fence_of(&key, fence), new, MAX_TENANT_BYTES).await?;
+            let is_kept = kept.is_some();
+            let gone = kept.unwrap_or_else(|| vec![image.object.key.clone()]);
+            gone.into_iter().chain(before.filter(|_| is_kept)).for_each(|object| remove_from(&blobs, object));
+            Ok::<_, StoreError>(is_kept)
+        };
+        tokio::spawn(keeping).await.map_err(CallError::internal)?.map_err(|error| unavailable(&error))
     }
 
     /// A session has ended.

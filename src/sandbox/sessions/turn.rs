@@ -30,6 +30,8 @@ pub(super) struct Turn<'a, I: SessionInstance> {
     leaves: bool,
     /// Whether the call goes on from what was stored.
     is_resumed: bool,
+    /// With which fence the store has given the session to this process, where it has not begun yet.
+    taken: Option<i64>,
 }
 
 impl<I> Drop for SessionUse<'_, I> {
@@ -49,7 +51,7 @@ impl<I> Drop for SessionUse<'_, I> {
 
 impl<'a, I: SessionInstance> Turn<'a, I> {
     pub(super) fn new(instance: OwnedMutexGuard<Option<I>>, used: SessionUse<'a, I>) -> Self {
-        Self { instance, used, end: None, leaves: false, is_resumed: false }
+        Self { instance, used, end: None, leaves: false, is_resumed: false, taken: None }
     }
 
     pub(super) fn key(&self) -> &SessionKey {
@@ -74,6 +76,11 @@ impl<'a, I: SessionInstance> Turn<'a, I> {
         self.used.session.state.lock().rights
     }
 
+    /// The store has given the session to this process, which gives it back if it does not begin.
+    pub(super) fn is_taken(&mut self, fence: i64) {
+        self.taken = Some(fence);
+    }
+
     /// What the store has of the session, before it begins.
     pub(super) fn begins_as(&mut self, beginning: Beginning) {
         let Beginning { generation, previous_end, is_resumed, rights, age, calls, stored } = beginning;
@@ -86,6 +93,7 @@ impl<'a, I: SessionInstance> Turn<'a, I> {
     /// Begins the session, or lets it go on, with its instance.
     pub(super) fn begin(&mut self, instance: I) {
         *self.instance = Some(instance);
+        self.taken = None;
         let mut state = self.used.session.state.lock();
         let (now, age) = (Instant::now(), state.age);
         state.has_begun = true;
@@ -132,6 +140,12 @@ impl<'a, I: SessionInstance> Turn<'a, I> {
     /// The session leaves the memory of this process, even if the rest of this is dropped.
     pub(super) fn leaves(&mut self) {
         self.leaves = true;
+    }
+
+    /// It does not leave, since it could not be stored.
+    pub(super) fn stays(&mut self, reason: NotStored) {
+        self.leaves = false;
+        self.is_not_stored(reason);
     }
 
     /// A program is about to run: from here on the session ends if this is dropped.
@@ -192,6 +206,9 @@ impl<'a, I: SessionInstance> Turn<'a, I> {
 
 impl<I: SessionInstance> Drop for Turn<'_, I> {
     fn drop(&mut self) {
+        if let Some(fence) = self.taken {
+            self.used.sessions.give_back(&self.used.session.key, fence);
+        }
         if self.leaves {
             *self.instance = None;
             self.used.sessions.leave(&self.used.session);

@@ -10,7 +10,7 @@ use super::packed::{Packer, TooLargeError, Unpacker};
 use super::{FOLDER, ImageBase, PastPrograms, SessionImages};
 use crate::core::call::NotStored;
 use crate::core::error::CallError;
-use crate::infra::blobs::{BlobError, BlobKey, StoredBlob};
+use crate::infra::blobs::{BlobError, BlobKey, Blobs, StoredBlob};
 use crate::infra::sealing::{SealedFor, SealingError};
 use crate::infra::store::SessionImage;
 use crate::sandbox::protocol::DamagedImageError;
@@ -136,15 +136,19 @@ impl SessionImages {
         Ok(())
     }
 
-    /// Removes an object in the background. If that fails, it is removed with those that no row names.
     pub(super) fn remove_object(&self, object: BlobKey) {
-        let blobs = self.blobs.clone();
-        tokio::spawn(async move {
-            if let Err(error) = blobs.delete(&object).await {
-                tracing::warn!(%error, "the image of a session cannot be removed; tried again later");
-            }
-        });
+        remove_from(&self.blobs, object);
     }
+}
+
+/// Removes an object in the background. If that fails, it is removed with those that no row names.
+pub(super) fn remove_from(blobs: &Blobs, object: BlobKey) {
+    let blobs = blobs.clone();
+    tokio::spawn(async move {
+        if let Err(error) = blobs.delete(&object).await {
+            tracing::warn!(%error, "the image of a session cannot be removed; tried again later");
+        }
+    });
 }
 
 impl ImageWriter {

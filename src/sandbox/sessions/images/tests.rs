@@ -1,3 +1,4 @@
+use futures_util::FutureExt;
 use proptest::prelude::*;
 use tempfile::TempDir;
 use tokio::runtime::Builder;
@@ -117,6 +118,25 @@ async fn objects_that_no_session_has_are_removed_later() {
     }
     made.images.remove_orphans().await.unwrap();
     assert!(object(&named).exists() && !object(&orphan).exists());
+}
+
+/// Whoever stores a session may be gone by then: its call was cancelled.
+#[tokio::test]
+async fn an_image_is_named_although_nobody_waits_for_it() {
+    let made = made().await;
+    let session = key("a");
+    let taken = made.images.take(&session, Deadline::after(Duration::ZERO)).await.unwrap();
+    made.images.begin(&session, taken.fence, false, None).await.unwrap();
+    let image = written(&made.images, &[]).await.unwrap();
+    let new = NewSessionImage { image: &image, every_call: false, calls: 1, releases: true };
+    assert!(made.images.keep(&session, taken.fence, new, None).now_or_never().is_none());
+    for _ in 0..500 {
+        if made.images.store.has_session_in(&image.object.key).await.unwrap() {
+            return;
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+    panic!("the row does not name it");
 }
 
 #[test]

@@ -86,6 +86,11 @@ impl<I: SessionInstance> Sessions<I> {
         found
     }
 
+    /// Has the store told that a session did not begin here that this process has taken.
+    pub(in crate::sandbox::sessions) fn give_back(&self, key: &SessionKey, fence: i64) {
+        self.to_record.lock().push(EndToRecord { key: key.clone(), fence, end: None });
+    }
+
     /// The ends that the store does not know yet.
     pub(in crate::sandbox::sessions) fn take_ends_to_record(&self) -> Vec<EndToRecord> {
         std::mem::take(&mut self.to_record.lock())
