@@ -69,15 +69,15 @@ impl Sandbox {
         copy_parts(kept, &copies).await?;
         let sizes = try_join_all(copies.iter().map(|copy| copy.kept.finish(true))).await;
         let sizes = sizes.map_err(|error| failed(&error))?;
+        for (copy, bytes) in copies.iter_mut().zip(sizes) {
+            self.hold_memory(&mut copy.turn, bytes, deadline).await?;
+        }
         self.record_copies(&mut copies, deadline).await?;
-        let made = copies.into_iter().zip(sizes).map(|(SessionCopy { mut turn, kept }, bytes)| {
+        let made = copies.into_iter().map(|SessionCopy { mut turn, kept }| {
             turn.begin(kept);
-            match turn.rests(bytes) {
-                None => Ok(SessionInfo::of_unused(turn.snapshot())),
-                Some(_) => Err(no_memory()),
-            }
+            SessionInfo::of_unused(turn.snapshot())
         });
-        made.collect()
+        Ok(made.collect())
     }
 
     /// A session that is stored is resumed first.
@@ -92,18 +92,10 @@ impl Sandbox {
         let name = Arc::clone(&source.key().name);
         let images = self.session_images().ok_or_else(|| unknown(&name))?;
         let taken = images.take(source.key(), deadline).await?;
-        let Some(image) = image_of(source, &taken) else {
-            images.release(source.key(), taken.fence).await;
-            return Err(unknown(&name));
-        };
+        source.is_taken(taken.fence);
+        let Some(image) = image_of(source, &taken) else { return Err(unknown(&name)) };
         let worker = self.worker_for(&source.key().owner, &image.profile, deadline).await?;
-        let bytes = self.resume_at(images, source, (worker, deadline), (&taken, image)).await?;
-        let session = Arc::clone(source.session());
-        self.make_memory(&session, bytes, deadline).await;
-        match source.rests(bytes) {
-            None => Ok(()),
-            Some(_) => Err(no_memory()),
-        }
+        self.resume_at(images, source, (worker, deadline), (&taken, image)).await
     }
 
     /// A place, memory and an empty interpreter for a copy, with the rights of the session.
@@ -116,15 +108,23 @@ impl Sandbox {
     ) -> Result<SessionCopy<'s>, CallError> {
         let (owner, name) = (&source.key().owner, name_of_copy(&source.key().name));
         let mut turn = self.enter(sessions, (owner, name.as_str()), Some(source.rights()), deadline).await?;
-        let (session, bytes) = (Arc::clone(turn.session()), source.snapshot().memory_bytes);
-        self.make_memory(&session, bytes, deadline).await;
-        if turn.rests(bytes).is_some() {
-            return Err(no_memory());
-        }
+        self.hold_memory(&mut turn, source.snapshot().memory_bytes, deadline).await?;
         let worker = self.worker_for(owner, &of.profile, deadline).await?;
         let mut kept = KeptInterpreter::new(worker, self.sessions.next_id(), of.profile.clone());
         kept.programs = of.programs;
         Ok(SessionCopy { turn, kept })
+    }
+
+    /// Of a copy that has not begun.
+    async fn hold_memory(
+        &self,
+        turn: &mut Turn<'_, KeptInterpreter>,
+        bytes: u64,
+        deadline: Deadline,
+    ) -> Result<(), CallError> {
+        let session = Arc::clone(turn.session());
+        self.make_memory(&session, bytes, deadline).await;
+        if turn.rests(bytes).is_some() { Err(no_memory()) } else { Ok(()) }
     }
 
     /// Tells the store that the copies begin: all of them, or none.
@@ -132,7 +132,7 @@ impl Sandbox {
         let Some(images) = self.session_images() else { return Ok(()) };
         let mut recorded = Ok(());
         for copy in &mut *copies {
-            match begin_copy(images, &copy.turn, deadline).await {
+            match begin_copy(images, &mut copy.turn, deadline).await {
                 Ok(beginning) => copy.turn.begins_as(beginning),
                 Err(error) => {
                     recorded = Err(error);
@@ -163,12 +163,13 @@ impl Sandbox {
 /// The row of a copy.
 async fn begin_copy(
     images: &SessionImages,
-    turn: &Turn<'_, KeptInterpreter>,
+    turn: &mut Turn<'_, KeptInterpreter>,
     deadline: Deadline,
 ) -> Result<Beginning, CallError> {
-    let (key, rights) = (turn.key(), turn.rights());
-    let fence = images.take(key, deadline).await?.fence;
-    let generation = images.begin(key, fence, false, None).await?;
+    let fence = images.take(turn.key(), deadline).await?.fence;
+    turn.is_taken(fence);
+    let generation = images.begin(turn.key(), fence, false, None).await?;
+    let rights = turn.rights();
     let stored = StoredStanding { fence, every_call: false, object: None };
     let (previous_end, is_resumed, age, calls) = (None, false, Duration::ZERO, 0);
     Ok(Beginning { generation, previous_end, is_resumed, rights, age, calls, stored })

@@ -44,7 +44,6 @@ impl Sandbox {
         (taken, image): (&TakenSession, &SessionImage),
     ) -> Result<(Arc<WorkerHandle>, Ticket), CallError> {
         if PastPrograms::of(image).is_ok_and(|programs| programs.rights != turn.rights()) {
-            images.release(turn.key(), taken.fence).await;
             return Err(of_other_rights(&turn.key().name));
         }
         job.profile.clone_from(&image.profile);
@@ -55,7 +54,8 @@ impl Sandbox {
         Ok((Arc::clone(&kept.worker), ticket))
     }
 
-    /// The same in this worker, and the session rests; the bytes that it holds.
+    /// The same in this worker, and the session rests. It holds its memory before its image is given up, so that none is
+    /// lost for which there is no memory.
     ///
     /// # Errors
     /// As [`resume`](Self::resume).
@@ -65,7 +65,7 @@ impl Sandbox {
         turn: &mut Turn<'_, KeptInterpreter>,
         (worker, deadline): (Arc<WorkerHandle>, Deadline),
         (taken, image): (&TakenSession, &SessionImage),
-    ) -> Result<u64, CallError> {
+    ) -> Result<(), CallError> {
         let mut kept = KeptInterpreter::new(worker, self.sessions.next_id(), image.profile.clone());
         let restored = timeout_at(deadline.0, self.restore(images, turn, (taken, image), &kept)).await;
         let (bytes, programs) =
@@ -77,6 +77,11 @@ impl Sandbox {
                 }
                 Err(OpenImageError::Unavailable(reason)) => return Err(not_now(&turn.key().name).caused_by(reason)),
             };
+        let session = Arc::clone(turn.session());
+        self.make_memory(&session, bytes, deadline).await;
+        if !self.sessions.hold(&session, bytes) {
+            return Err(not_now(&turn.key().name).caused_by("other sessions hold the memory"));
+        }
         let object = image.object.key.clone();
         let object = if taken.every_call {
             if !images.has(turn.key(), taken.fence).await? {
@@ -99,7 +104,7 @@ impl Sandbox {
             stored: StoredStanding { fence: taken.fence, every_call: taken.every_call, object },
         });
         turn.begin(kept);
-        Ok(bytes)
+        Ok(())
     }
 
     async fn restore(

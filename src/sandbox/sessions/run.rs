@@ -163,6 +163,7 @@ impl Sandbox {
             return Ok(placed);
         };
         let taken = images.take(turn.key(), queue_deadline(call, deadline)).await?;
+        turn.is_taken(taken.fence);
         if let Some(image) = image_of(turn, &taken) {
             return self.resume(images, turn, (of_call, job), (&taken, image)).await;
         }

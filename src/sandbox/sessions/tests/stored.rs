@@ -1,5 +1,7 @@
 //! Sessions that are stored, of workers that are substitutes: their images are a number and noise.
 
+mod failures;
+
 use tempfile::TempDir;
 
 use super::*;
@@ -132,21 +134,6 @@ async fn what_cannot_be_opened_is_lost_and_the_next_call_begins_anew() {
         sandbox.delete_session(&owner("ann"), "a").await.unwrap();
         shared.has_objects(0).await;
     }
-    sandbox.close().await;
-}
-
-#[tokio::test]
-async fn a_session_that_no_worker_has_space_for_now_is_resumed_later() {
-    let shared = Shared::new().await;
-    let sandbox = shared.process(InterpreterSessionsConfig::default(), None).await;
-    turn(&sandbox, "a", "sessions", false).await;
-    sandbox.store_all_sessions().await;
-    call(&sandbox, "ann", "switch", "full").await.0.unwrap();
-    let (refused, noted) = call(&sandbox, "ann", "a", "sessions").await;
-    assert_eq!((refused.unwrap_err().code(), noted), (ErrorCode::Overloaded, None));
-    assert_eq!((places(&sandbox).await, shared.objects().len()), (vec!["a stored".to_owned()], 1));
-    call(&sandbox, "ann", "switch", "full").await.0.unwrap();
-    assert!(turn(&sandbox, "a", "sessions", false).await.1.is_resumed);
     sandbox.close().await;
 }
 

@@ -1,0 +1,105 @@
+//! What happens to sessions when something is missing on their way to the storage and back.
+
+use super::*;
+use crate::infra::store::{AskedOfSession, InterpreterSessionKey};
+use crate::sandbox::sessions::KeptInterpreter;
+use crate::sandbox::sessions::rights::Rights;
+use crate::sandbox::sessions::turn::Turn;
+
+#[tokio::test]
+async fn a_session_that_no_worker_has_space_for_now_is_resumed_later() {
+    let shared = Shared::new().await;
+    let sandbox = shared.process(InterpreterSessionsConfig::default(), None).await;
+    turn(&sandbox, "a", "sessions", false).await;
+    sandbox.store_all_sessions().await;
+    call(&sandbox, "ann", "switch", "full").await.0.unwrap();
+    let (refused, noted) = call(&sandbox, "ann", "a", "sessions").await;
+    assert_eq!((refused.unwrap_err().code(), noted), (ErrorCode::Overloaded, None));
+    assert_eq!((places(&sandbox).await, shared.objects().len()), (vec!["a stored".to_owned()], 1));
+    call(&sandbox, "ann", "switch", "full").await.0.unwrap();
+    assert!(turn(&sandbox, "a", "sessions", false).await.1.is_resumed);
+    sandbox.close().await;
+}
+
+/// Has other calls hold so much of the memory of sessions that this is left of one MiB, until it is dropped.
+async fn all_memory_but(sandbox: &Sandbox, left: u64) -> Turn<'_, KeptInterpreter> {
+    let deadline = Deadline::after(Duration::from_secs(5));
+    let turn = sandbox.sessions.enter(&owner("ann"), Some(Rights::default()), "full", deadline).await.unwrap();
+    assert!(sandbox.sessions.hold(turn.session(), (1 << 20) - left));
+    turn
+}
+
+fn with_a_mebibyte() -> InterpreterSessionsConfig {
+    InterpreterSessionsConfig { max_memory_mb: Some(1), ..InterpreterSessionsConfig::default() }
+}
+
+#[tokio::test]
+async fn a_session_that_there_is_no_memory_for_stays_stored() {
+    let shared = Shared::new().await;
+    let sandbox = shared.process(with_a_mebibyte(), None).await;
+    turn(&sandbox, "a", "sessions", false).await;
+    sandbox.store_all_sessions().await;
+    let full = all_memory_but(&sandbox, 5).await;
+    let refused = call(&sandbox, "ann", "a", "sessions").await.0.unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::Overloaded, "{refused}");
+    let refused = sandbox.fork_session(&owner("ann"), "a", 1).await.unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::Overloaded, "{refused}");
+    assert_eq!((places(&sandbox).await, shared.objects().len()), (vec!["a stored".to_owned()], 1));
+    drop(full);
+    let (said, noted) = turn(&sandbox, "a", "sessions", false).await;
+    assert_eq!((said.as_str(), noted.is_resumed), ("Continue 1", true));
+    sandbox.close().await;
+}
+
+#[tokio::test]
+async fn all_copies_are_made_or_none() {
+    let shared = Shared::new().await;
+    let sandbox = shared.process(with_a_mebibyte(), None).await;
+    turn(&sandbox, "a", "sessions", false).await;
+    // There is enough for one copy, and for what two were thought to need.
+    let full = all_memory_but(&sandbox, 10 + 35).await;
+    let refused = sandbox.fork_session(&owner("ann"), "a", 2).await.unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::Overloaded, "{refused}");
+    assert_eq!(places(&sandbox).await, ["a memory"]);
+    drop(full);
+    assert_eq!(turn(&sandbox, "a", "sessions", false).await.0, "Continue 1", "the worker has none of them");
+    sandbox.close().await;
+}
+
+#[tokio::test]
+async fn a_session_that_a_call_has_taken_is_not_released_before_it_has_begun() {
+    let shared = Shared::new().await;
+    let one = shared.process(InterpreterSessionsConfig::default(), Some("one")).await;
+    turn(&one, "a", "sessions", false).await;
+    one.store_all_sessions().await;
+    let (images, deadline) = (one.session_images().unwrap(), Deadline::after(Duration::from_secs(5)));
+    let mut taking = one.sessions.enter(&owner("ann"), Some(Rights::default()), "a", deadline).await.unwrap();
+    let taken = images.take(taking.key(), deadline).await.unwrap();
+    taking.is_taken(taken.fence);
+    let key = taking.key().clone();
+    let wanted = InterpreterSessionKey { tenant: &key.owner.tenant, caller_key: &key.owner.caller, name: &key.name };
+    assert!(shared.store.ask_for_session(wanted, AskedOfSession::Release).await.unwrap());
+    one.release_wanted(images).await;
+    assert!(images.has(&key, taken.fence).await.unwrap(), "it may begin yet");
+    // The call fails before it has begun.
+    drop(taking);
+    one.record_ends().await;
+    assert!(!images.has(&key, taken.fence).await.unwrap());
+    assert_eq!(places(&one).await, ["a stored"]);
+    one.close().await;
+}
+
+#[tokio::test]
+async fn a_session_whose_image_was_not_named_stays_in_memory() {
+    let shared = Shared::new().await;
+    let sandbox = shared.process(InterpreterSessionsConfig::default(), None).await;
+    turn(&sandbox, "a", "sessions", false).await;
+    shared.store.change_rows("ALTER TABLE interpreter_sessions RENAME COLUMN object_bytes TO away").await;
+    sandbox.store_all_sessions().await;
+    shared.store.change_rows("ALTER TABLE interpreter_sessions RENAME COLUMN away TO object_bytes").await;
+    let shown = serde_json::to_value(sandbox.list_sessions(&owner("ann")).await.unwrap()).unwrap();
+    assert_eq!([&shown[0]["place"], &shown[0]["not_stored"]], ["memory", "unavailable"]);
+    let (said, noted) = turn(&sandbox, "a", "sessions", false).await;
+    assert_eq!((said.as_str(), noted.is_resumed, noted.generation), ("Continue 1", false, 1));
+    sandbox.close().await;
+}
