@@ -68,9 +68,7 @@ impl Gateway {
         if let Err(error) = self.pipeline.journals.forget_expired().await {
             tracing::warn!(%error, "cannot remove expired journals of programs from the store");
         }
-        if let Some(images) = self.sandbox.session_images()
-            && let Err(error) = images.forget_expired().await
-        {
+        if let Err(error) = self.sandbox.sweep_stored_sessions().await {
             tracing::warn!(%error, "cannot remove expired sessions of interpreters from the store");
         }
         if let Err(error) = self.pipeline.approvals.sweep().await {

@@ -96,6 +96,10 @@ families! {
     sandbox_sessions: IntGauge = "sandbox_sessions_open" {},
     /// Memory that such sessions hold, in bytes.
     sandbox_session_bytes: IntGauge = "sandbox_session_memory_bytes" {},
+    /// Sessions of interpreters that have a stored image, of all replicas, as of the last minute.
+    sandbox_sessions_stored: IntGauge = "sandbox_sessions_stored" {},
+    /// Bytes of these images.
+    sandbox_session_image_bytes: IntGauge = "sandbox_session_image_bytes" {},
     /// Sessions of interpreters that have ended, by why.
     sandbox_sessions_ended: IntCounterVec = "sandbox_sessions_ended_total" { reason },
     /// Worker processes of the sandbox that are ready.

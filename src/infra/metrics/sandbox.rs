@@ -17,6 +17,8 @@ pub struct SandboxMetrics {
     queued: IntGauge,
     sessions: IntGauge,
     session_bytes: IntGauge,
+    sessions_stored: IntGauge,
+    session_image_bytes: IntGauge,
     sessions_ended: IntCounterVec,
     workers: IntGauge,
     workers_lost: IntCounter,
@@ -76,6 +78,8 @@ impl SandboxMetrics {
             queued: families.sandbox_queued.clone(),
             sessions: families.sandbox_sessions.clone(),
             session_bytes: families.sandbox_session_bytes.clone(),
+            sessions_stored: families.sandbox_sessions_stored.clone(),
+            session_image_bytes: families.sandbox_session_image_bytes.clone(),
             sessions_ended: families.sandbox_sessions_ended.clone(),
             workers: families.sandbox_workers.clone(),
             workers_lost: families.sandbox_workers_lost.clone(),
@@ -102,6 +106,12 @@ impl SandboxMetrics {
     pub fn sessions_open(&self, sessions: usize, bytes: u64) {
         self.sessions.set(as_gauge(sessions));
         self.session_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+
+    /// Sets how many sessions have an image, and the bytes of these.
+    pub fn sessions_stored(&self, sessions: u64, bytes: u64) {
+        self.sessions_stored.set(i64::try_from(sessions).unwrap_or(i64::MAX));
+        self.session_image_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
     pub fn session_ended(&self, end: SessionEnd) {

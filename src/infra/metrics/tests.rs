@@ -152,6 +152,8 @@ const MOVES: &[Move] = &[
     (|m, _| std::mem::forget(m.for_sandbox().queued()), "sandbox_runs_queued"),
     (|m, _| m.for_sandbox().sessions_open(1, 0), "sandbox_sessions_open"),
     (|m, _| m.for_sandbox().sessions_open(0, 1), "sandbox_session_memory_bytes"),
+    (|m, _| m.for_sandbox().sessions_stored(1, 0), "sandbox_sessions_stored"),
+    (|m, _| m.for_sandbox().sessions_stored(0, 1), "sandbox_session_image_bytes"),
     (|m, _| m.for_sandbox().session_ended(SessionEnd::Idle), "sandbox_sessions_ended_total{reason=\"idle\"}"),
     (|m, _| m.for_sandbox().workers_ready(1), "sandbox_workers_ready"),
     (|m, _| m.for_sandbox().worker_lost(), "sandbox_workers_lost_total"),

@@ -124,14 +124,28 @@ impl Sandbox {
     pub async fn show_session(&self, owner: &Owner, name: &str) -> Result<SessionDetails, CallError> {
         self.sessions.end_expired();
         let Some(mut turn) = self.sessions.try_enter(owner, name) else {
-            let found = self.list_sessions(owner).await?.into_iter().find(|session| session.is_named(name));
-            let session = found.ok_or_else(|| unknown(name))?;
+            let session = self.find_session(owner, name).await?.ok_or_else(|| unknown(name))?;
             return Ok(SessionDetails { session, variables: None, truncated: false });
         };
         let session = SessionInfo::of_unused(turn.snapshot());
         let listed = self.variables(owner, &mut turn).await?;
         let (variables, truncated) = listed.map_or((None, false), |list| (Some(list.variables), list.truncated));
         Ok(SessionDetails { session, variables, truncated })
+    }
+
+    /// A session of the caller, wherever it is.
+    pub(super) async fn find_session(&self, owner: &Owner, name: &str) -> Result<Option<SessionInfo>, CallError> {
+        self.sessions.end_expired();
+        self.record_ends().await;
+        let here = self.sessions.list(owner).into_iter().find(|session| *session.name == *name);
+        match (here, self.session_images()) {
+            (Some(here), _) => Ok(Some(here.into())),
+            (None, Some(images)) => {
+                let key = SessionKey { owner: owner.clone(), name: name.into() };
+                Ok(images.find(&key).await?.map(SessionInfo::from))
+            }
+            (None, None) => Ok(None),
+        }
     }
 
     /// Ends a session of the caller, and the program that runs in it.
@@ -206,10 +220,6 @@ impl SessionInfo {
     /// Of one that only this look at it uses.
     pub(super) fn of_unused(session: Snapshot) -> Self {
         Self { is_used: false, ..session.into() }
-    }
-
-    pub(super) fn is_named(&self, name: &str) -> bool {
-        self.session == name
     }
 }
 

@@ -52,7 +52,7 @@ impl Sandbox {
             let message = format!("`count` is a number from 1 to {most}: a caller has {} sessions here", most + 1);
             return Err(CallError::new(ErrorCode::InvalidArguments, message));
         }
-        if !self.list_sessions(owner).await?.iter().any(|session| session.is_named(name)) {
+        if self.find_session(owner, name).await?.is_none() {
             return Err(unknown(name));
         }
         let deadline = Deadline::after(TURN_TIMEOUT);

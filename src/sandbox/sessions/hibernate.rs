@@ -17,7 +17,7 @@ use super::session::{Session, SessionKey, StoredStanding};
 use super::turn::Turn;
 use crate::core::call::{Deadline, NotStored};
 use crate::core::caller::Owner;
-use crate::infra::store::{AskedOfSession, NewSessionImage, SessionImage, WantedSession};
+use crate::infra::store::{AskedOfSession, NewSessionImage, SessionImage, StoreError, WantedSession};
 use crate::sandbox::Sandbox;
 use crate::sandbox::protocol::{ImageCursor, SessionReply, SessionRequest};
 
@@ -66,6 +66,17 @@ impl Sandbox {
             }
         };
         let _: Option<((), ())> = closing.run_until_cancelled(join(ending, releasing)).await;
+    }
+
+    /// Removes stored sessions whose time is over, and counts the others. Called every minute.
+    ///
+    /// # Errors
+    /// The store cannot be written.
+    pub async fn sweep_stored_sessions(&self) -> Result<(), StoreError> {
+        let Some(images) = self.session_images() else { return Ok(()) };
+        let (sessions, bytes) = images.forget_expired().await?;
+        self.metrics.sessions_stored(sessions, bytes);
+        Ok(())
     }
 
     /// Stores all sessions that can be stored: the gateway stops.

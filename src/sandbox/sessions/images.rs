@@ -216,6 +216,15 @@ impl SessionImages {
         listed.map_err(|error| unavailable(&error))
     }
 
+    /// One of these.
+    ///
+    /// # Errors
+    /// `overloaded` when the store does not answer.
+    pub(super) async fn find(&self, key: &SessionKey) -> Result<Option<ListedSession>, CallError> {
+        let found = self.store.session_of(of_store(key), &self.runner, LOST_AFTER).await;
+        found.map_err(|error| unavailable(&error))
+    }
+
     /// Ends a session that this process has not; false when there is none.
     ///
     /// # Errors
@@ -223,7 +232,7 @@ impl SessionImages {
     pub(super) async fn delete(&self, key: &SessionKey, deadline: Deadline) -> Result<bool, CallError> {
         let mut has_asked = false;
         loop {
-            if !self.list(&key.owner).await?.iter().any(|listed| *listed.name == *key.name) {
+            if self.find(key).await?.is_none() {
                 return Ok(has_asked);
             }
             if let Some(taken) = self.try_take(key).await? {
@@ -259,14 +268,14 @@ impl SessionImages {
         Arc::clone(&self.at_once).acquire_owned().await.ok()
     }
 
-    /// Removes what has expired. Called every minute.
+    /// Removes what has expired; how many sessions have an image then, and the bytes of these.
     ///
     /// # Errors
     /// The store cannot be written.
-    pub async fn forget_expired(&self) -> Result<(), StoreError> {
-        let objects = self.store.forget_expired_sessions().await?;
+    pub(super) async fn forget_expired(&self) -> Result<(u64, u64), StoreError> {
+        let objects = self.store.forget_expired_sessions(&self.runner, LOST_AFTER).await?;
         objects.into_iter().for_each(|object| self.remove_object(object));
-        Ok(())
+        self.store.count_session_images().await
     }
 }
 

@@ -73,6 +73,7 @@ impl Sandbox {
                 Ok(restored) => restored,
                 Err(OpenImageError::Lost(reason)) => {
                     images.end(turn.key(), taken.fence, SessionEnd::Lost).await;
+                    self.metrics.session_ended(SessionEnd::Lost);
                     return Err(lost(&turn.key().name).caused_by(reason));
                 }
                 Err(OpenImageError::Unavailable(reason)) => return Err(not_now(&turn.key().name).caused_by(reason)),

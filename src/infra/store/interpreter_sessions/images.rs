@@ -1,8 +1,10 @@
 //! Images of sessions: each is an object that the row of its session names. All of a tenant are bounded together.
 
+use std::time::Duration;
+
 use sqlx::{AnyConnection, AssertSqlSafe};
 
-use super::{ENDED_TTL, InterpreterSessionFence, SessionImage, signed};
+use super::{ENDED_TTL, InterpreterSessionFence, SessionImage, signed, unsigned};
 use crate::infra::blobs::BlobKey;
 use crate::infra::store::replicas::micros;
 use crate::infra::store::{Store, StoreError, retried};
@@ -33,7 +35,7 @@ impl Store {
 
     /// Stores the image of a session, in place of an earlier one. While the tenant's have more than `max_bytes`
     /// together, those sessions of the caller with the most end that no process has, the least recently used first:
-    /// their objects are returned. `None` when another process has the session.
+    /// their objects are returned. `None` when the session has ended, or another process has it.
     ///
     /// # Errors
     /// [`StoreError`]; it may have been stored.
@@ -88,7 +90,7 @@ impl Store {
             "UPDATE interpreter_sessions SET profile = $4, interpreter = $5, snapshot = $6, object = $7,
                  object_sha256 = $8, object_bytes = $9, every_call = $10, calls = $11, rights = $12, programs = $13,
                  used = {}{release}
-             WHERE caller_key = $1 AND name = $2 AND fence = $3",
+             WHERE caller_key = $1 AND name = $2 AND fence = $3 AND ended IS NULL",
             self.engine.now_expression()
         );
         let SessionImage { profile, interpreter, snapshot, rights, programs, object } = new.image;
@@ -154,24 +156,40 @@ impl Store {
         Ok(rows > 0)
     }
 
-    /// Ends the sessions that no process has and that are as old as they may be, and removes what has expired; returns
-    /// the objects that no session has any more.
+    /// Ends the sessions that are as old as they may be, unless this process or one that lives has them, and removes what
+    /// has expired; returns the objects that no session has any more.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn forget_expired_sessions(&self) -> Result<Vec<BlobKey>, StoreError> {
+    pub async fn forget_expired_sessions(
+        &self,
+        runner: &str,
+        lost_after: Duration,
+    ) -> Result<Vec<BlobKey>, StoreError> {
         let now = self.engine.now_expression();
         let ended = format!(
-            "UPDATE interpreter_sessions SET ended = 'lifetime' WHERE ends <= {now} AND ended IS NULL AND runner IS NULL
+            "UPDATE interpreter_sessions SET ended = 'lifetime', runner = NULL, asked = NULL
+             WHERE ends <= {now} AND ended IS NULL AND (runner IS NULL OR (runner <> $1
+                 AND runner NOT IN (SELECT id FROM replicas WHERE heartbeat > {now} - $2)))
              RETURNING object"
         );
+        let ended = sqlx::query_scalar(AssertSqlSafe(ended)).bind(runner).bind(micros(lost_after));
+        let ended: Vec<Option<String>> = ended.fetch_all(&self.pool).await.map_err(|error| self.failed(error))?;
         let removed = format!("DELETE FROM interpreter_sessions WHERE expires <= {now} RETURNING object");
-        let mut objects = Vec::new();
-        for sql in [ended, removed] {
-            let rows: Vec<(Option<String>,)> =
-                sqlx::query_as(AssertSqlSafe(sql)).fetch_all(&self.pool).await.map_err(|error| self.failed(error))?;
-            objects.extend(rows.into_iter().filter_map(|(object,)| BlobKey::parse(&object?)));
-        }
-        Ok(objects)
+        let removed = sqlx::query_scalar(AssertSqlSafe(removed));
+        let removed: Vec<Option<String>> = removed.fetch_all(&self.pool).await.map_err(|error| self.failed(error))?;
+        Ok(ended.into_iter().chain(removed).filter_map(|object| BlobKey::parse(&object?)).collect())
+    }
+
+    /// How many sessions have an image, and the bytes of these.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn count_session_images(&self) -> Result<(u64, u64), StoreError> {
+        let sql = "SELECT COUNT(*), CAST(COALESCE(SUM(object_bytes), 0) AS BIGINT) FROM interpreter_sessions
+                   WHERE ended IS NULL AND object IS NOT NULL";
+        let (images, bytes): (i64, i64) =
+            sqlx::query_as(sql).fetch_one(&self.pool).await.map_err(|error| self.failed(error))?;
+        Ok((unsigned(images), unsigned(bytes)))
     }
 }

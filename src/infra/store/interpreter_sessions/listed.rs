@@ -9,6 +9,9 @@ use super::{InterpreterSessionFence, InterpreterSessionKey, unsigned};
 use crate::infra::store::replicas::micros;
 use crate::infra::store::{Store, StoreError};
 
+/// In place of a name: no session has this one.
+const ANY_NAME: &str = "";
+
 /// What a process is asked for by another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AskedOfSession {
@@ -102,6 +105,28 @@ impl Store {
         runner: &str,
         lost_after: Duration,
     ) -> Result<Vec<ListedSession>, StoreError> {
+        self.listed_sessions(InterpreterSessionKey { tenant, caller_key, name: ANY_NAME }, runner, lost_after).await
+    }
+
+    /// One of these, by its name.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn session_of(
+        &self,
+        key: InterpreterSessionKey<'_>,
+        runner: &str,
+        lost_after: Duration,
+    ) -> Result<Option<ListedSession>, StoreError> {
+        Ok(self.listed_sessions(key, runner, lost_after).await?.pop())
+    }
+
+    async fn listed_sessions(
+        &self,
+        key: InterpreterSessionKey<'_>,
+        runner: &str,
+        lost_after: Duration,
+    ) -> Result<Vec<ListedSession>, StoreError> {
         let now = self.engine.now_expression();
         let sql = format!(
             "SELECT name, generation, calls, every_call,
@@ -110,13 +135,15 @@ impl Store {
                  object_bytes, began, used, ends - {now}
              FROM interpreter_sessions
              WHERE tenant = $1 AND caller_key = $2 AND ended IS NULL AND generation > 0 AND ends > {now}
+                 AND (name = $5 OR $5 = '{ANY_NAME}')
              ORDER BY name LIMIT 500"
         );
         let rows: Vec<ListedRow> = sqlx::query_as(AssertSqlSafe(sql))
-            .bind(tenant)
-            .bind(caller_key)
+            .bind(key.tenant)
+            .bind(key.caller_key)
             .bind(runner)
             .bind(micros(lost_after))
+            .bind(key.name)
             .fetch_all(&self.pool)
             .await
             .map_err(|error| self.failed(error))?;

@@ -83,6 +83,8 @@ async fn a_session_that_has_ended_says_why_and_begins_anew() {
     assert_eq!(store.end_session(first, "trap").await.unwrap(), Some(image("image").object.key));
     assert!(!store.has_session_in(&image("image").object.key).await.unwrap(), "nothing reads it any more");
     assert_eq!(store.end_session(first, "idle").await.unwrap(), None, "the first reason counts");
+    assert_eq!(keep(&store, first, "late", true).await, None, "one that was being written as it ended");
+    assert_eq!(store.count_session_images().await.unwrap(), (0, 0));
     let taken = take(&store, ANN, "q").await.unwrap();
     assert_eq!((taken.generation, taken.ended.as_deref()), (1, Some("trap")));
     let second = InterpreterSessionFence { fence: taken.fence, ..first };
@@ -139,6 +141,38 @@ async fn a_caller_sees_what_other_processes_have_and_what_can_be_resumed() {
     assert_eq!(listed.iter().map(shown).collect::<Vec<_>>(), expected);
     assert!(listed[0].every_call && listed[0].calls == 3 && !listed[2].every_call);
     assert_eq!(store.sessions_of(("other", ANN.caller_key), "me", LOST_AFTER).await.unwrap(), []);
+    assert_eq!(store.count_session_images().await.unwrap(), (3, 30));
+}
+
+/// Otherwise nobody could end or copy one that is not in the list.
+#[tokio::test]
+async fn a_session_is_found_by_its_name_however_many_there_are() {
+    let store = test_store().await;
+    beat(&store, "other").await;
+    for number in 0..501 {
+        begun(&store, InterpreterSessionKey { name: &format!("s{number:03}"), ..ANN }, "other").await;
+    }
+    assert_eq!(store.sessions_of((ANN.tenant, ANN.caller_key), "me", LOST_AFTER).await.unwrap().len(), 500);
+    for (name, is_there) in [("s500", true), ("s000", true), ("none", false)] {
+        let found = store.session_of(InterpreterSessionKey { name, ..ANN }, "me", LOST_AFTER).await.unwrap();
+        assert_eq!(found.map(|found| found.name), is_there.then(|| name.to_owned()));
+    }
+}
+
+/// Such as those of a gateway that was killed: nobody releases them.
+#[tokio::test]
+async fn images_of_processes_that_are_gone_end_with_their_time_too() {
+    let store = test_store().await;
+    beat(&store, "other").await;
+    for runner in ["gone", "other", "me"] {
+        let session = begun(&store, InterpreterSessionKey { name: runner, ..ANN }, runner).await;
+        keep(&store, session, runner, false).await;
+    }
+    age_sessions(&store, TIMES.lifetime).await;
+    let objects = store.forget_expired_sessions("me", LOST_AFTER).await.unwrap();
+    assert_eq!(objects, [image("gone").object.key], "each of the others ends its own");
+    let taken = take(&store, InterpreterSessionKey { name: "gone", ..ANN }, "me").await.unwrap();
+    assert_eq!(taken.ended.as_deref(), Some("lifetime"));
 }
 
 #[tokio::test]
@@ -156,13 +190,13 @@ async fn images_of_a_tenant_are_bounded_and_expire() {
     assert_eq!(keep(&store, session, "b2", true).await, Some(vec![image("a1").object.key]), "ann has more");
     let gone = take(&store, key("acme\u{1f}ann", "a1"), "p").await.unwrap();
     assert_eq!(gone.ended.as_deref(), Some("evicted"));
-    assert_eq!(store.forget_expired_sessions().await.unwrap(), []);
+    assert_eq!(store.forget_expired_sessions("p", LOST_AFTER).await.unwrap(), []);
     age_sessions(&store, TIMES.lifetime).await;
-    let objects = store.forget_expired_sessions().await.unwrap();
+    let objects = store.forget_expired_sessions("p", LOST_AFTER).await.unwrap();
     assert_eq!(objects.len(), 2, "of those that no process has: {objects:?}");
     let old = take(&store, key("acme\u{1f}ann", "a2"), "p").await.unwrap();
     assert_eq!((old.ended.as_deref(), old.left), (Some("lifetime"), Duration::ZERO));
     age_sessions(&store, ENDED_TTL).await;
-    store.forget_expired_sessions().await.unwrap();
+    store.forget_expired_sessions("p", LOST_AFTER).await.unwrap();
     assert_eq!(take(&store, key("acme\u{1f}ann", "a2"), "p").await.unwrap().generation, 0, "it is forgotten");
 }

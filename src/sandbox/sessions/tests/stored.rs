@@ -268,8 +268,8 @@ async fn a_call_that_comes_has_the_session_and_its_image_is_given_up() {
         sandbox.store_all_sessions(),
     )
     .await;
-    assert_eq!(said.0, "Continue 1");
-    assert_eq!(places(&sandbox).await, ["a memory"]);
+    assert_eq!((said.0.as_str(), said.1.is_resumed), ("Continue 1", false));
+    assert_eq!((places(&sandbox).await, shared.objects().len()), (vec!["a memory".to_owned()], 0));
     sandbox.close().await;
 }
 

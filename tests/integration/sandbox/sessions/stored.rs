@@ -117,6 +117,7 @@ async fn an_image_that_was_changed_is_lost_and_the_session_begins_anew() {
     std::fs::write(&image, bytes).unwrap();
     let (status, reply) = app.call(arguments("a", "x")).await;
     assert_eq!((status, code(&reply)), (StatusCode::CONFLICT, "session_lost"), "{reply}");
+    assert_eq!(app.metric("sessions_ended_total{reason=\"lost\"}").await, 1.0);
     let reply = app.turn("a", "1").await;
     let interpreter = &reply["receipt"]["interpreter"];
     assert_eq!((&interpreter["previous_end"], &interpreter["is_new"]), (&json!("lost"), &json!(true)), "{reply}");
