@@ -301,7 +301,13 @@ mod tests {
         let ask = encode(&FromWorker::Ask(7, Box::new(ToolRequest { number: 3, question, read }))).unwrap();
         let reply = ToolReply { number: 3, is_ok: true, json: b"[1]".to_vec() };
         let answer = encode(&ToWorker::Answer(7, Box::new(reply))).unwrap();
-        let seeds: [&[u8]; 5] = [&ready, &cancel, &ask, &answer, &[ready.clone(), cancel.clone()].concat()];
+        let (session, profile, part) = (7, "data".to_owned(), vec![1, 2, 3]);
+        let restore = SessionRequest::Restore { session, profile, part: part.clone() };
+        let restore = encode(&ToWorker::Session(9, Box::new(restore))).unwrap();
+        let read = SessionReply::Part { part, next: Some(ImageCursor::Files { node: 1, offset: 2 }) };
+        let read = encode(&FromWorker::Session(9, Box::new(read))).unwrap();
+        let two = [ready.clone(), cancel.clone()].concat();
+        let seeds: [&[u8]; 7] = [&ready, &cancel, &ask, &answer, &restore, &read, &two];
         crate::core::fuzz::feed(&seeds, |bytes| {
             let mut frames = Frames::new(bytes);
             while let Some(Ok(Some(_))) = frames.next::<FromWorker>().now_or_never() {}

@@ -159,7 +159,8 @@ impl FrozenFiles {
             restoring.add(node, data_files)?;
         }
         let nodes = &restoring.files.nodes;
-        if !nodes.get(&ROOT).is_some_and(|root| matches!(root.kind, Kind::Folder { .. })) || has_cycle(nodes) {
+        let has_root = nodes.get(&ROOT).is_some_and(|root| matches!(root.kind, Kind::Folder { .. }));
+        if !has_root || has_cycle(nodes) || has_misplaced_folder(nodes) {
             return Err(DamagedImageError("its folders are no tree"));
         }
         Ok(restoring)
@@ -305,6 +306,18 @@ fn set_content(files: &mut Files, id: NodeId, content: Bytes) {
     if let Some(node) = files.nodes.get_mut(&id) {
         node.kind = Kind::Fixed(content);
     }
+}
+
+/// Whether some folder is in another one than it says: whoever went down could come back to where he was.
+fn has_misplaced_folder(nodes: &BTreeMap<NodeId, Node>) -> bool {
+    let is_elsewhere = |folder: NodeId, entry: NodeId| match nodes.get(&entry).map(|node| &node.kind) {
+        Some(Kind::Folder { parent, .. }) => entry == ROOT || *parent != folder,
+        _ => false,
+    };
+    nodes.iter().any(|(id, node)| match &node.kind {
+        Kind::Folder { entries, .. } => entries.values().any(|entry| is_elsewhere(*id, *entry)),
+        Kind::Fixed(_) | Kind::Written(_) => false,
+    })
 }
 
 /// Whether some folder is within itself: whoever went up from it would never arrive.

@@ -214,3 +214,18 @@ fn folders_within_themselves_are_refused() {
     let image = parts(&files, &data_files, 100);
     assert_eq!(restored(&frozen, &data_files, &image).unwrap_err(), DamagedImageError("its folders are no tree"));
 }
+
+#[test]
+fn folders_that_are_in_several_or_in_themselves_are_refused() {
+    for (folder, has) in [("output", "output"), ("tmp", "output"), ("output", "")] {
+        let (frozen, data_files) = shared();
+        let mut files = begun(&frozen, &data_files);
+        let id = |files: &Files, path: &str| files.find(ROOT, path).unwrap_or(ROOT);
+        let (folder, entry) = (id(&files, folder), id(&files, has));
+        if let Some(Node { kind: Kind::Folder { entries, .. }, .. }) = files.nodes.get_mut(&folder) {
+            entries.insert("again".into(), entry);
+        }
+        let refused = restored(&frozen, &data_files, &parts(&files, &data_files, 100)).unwrap_err();
+        assert_eq!(refused, DamagedImageError("its folders are no tree"), "{has}");
+    }
+}

@@ -105,6 +105,13 @@ mod tests {
         Ok(parts)
     }
 
+    #[test]
+    fn hostile_bytes_as_stored_images() {
+        let seeds = [packed(&[b"state".to_vec(), vec![7; 5_000]]), packed(&[]), vec![0; 9]];
+        let seeds = seeds.each_ref().map(Vec::as_slice);
+        crate::core::fuzz::feed(&seeds, |bytes| drop(unpacked(bytes.to_vec())));
+    }
+
     proptest! {
         #[test]
         fn parts_are_read_as_they_were_added(

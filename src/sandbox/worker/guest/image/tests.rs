@@ -221,6 +221,28 @@ fn random_numbers_of_a_copy_are_seeded_anew_before_its_next_program_alone() {
     assert!(made.next(copy).0.is_copy, "a look at it changes nothing");
 }
 
+#[test]
+fn hostile_bytes_as_images() {
+    let made = Made::with(EXPORTS);
+    let mut first = made.begun();
+    let file = first.files_mut().create_file(ROOT, "tmp/kept").unwrap();
+    first.files_mut().write(file, 0, b"kept").unwrap();
+    first.files_mut().replace_file("/input/sent", Bytes::from_static(b"sent"), true).unwrap();
+    let parts = made.parts(&mut first);
+    let seeds: Vec<_> = parts.iter().map(Vec::as_slice).collect();
+    crate::core::fuzz::feed(&seeds, |bytes| {
+        let bytes = [bytes.to_vec()];
+        let as_beginning = [&bytes[..], &parts[1..]].concat();
+        let as_later_part = [&parts[..1], &bytes[..]].concat();
+        for parts in [as_beginning, as_later_part] {
+            // What is restored can be written down again.
+            if let Ok(mut guest) = made.restored(&parts) {
+                made.parts(&mut guest);
+            }
+        }
+    });
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
