@@ -9,6 +9,8 @@ fault    what failed: kind, begun, ended (seconds)
 program  a reply to a program or to a request to resume it: run, status, success, code, outcomes (of its calls by their numbers: `done` or a
          code), calls (call_id and code of those that it made)
 left_run a run of a program that could not be resumed to its end: id, state
+turn     a call in a session of Python, of which one client makes one after the other: session, n (its number), status, success, code; if it was
+         answered, generation, kept (the numbers in the session after it) and is_checkpointed
 run      a run of a conversation: conversation, id, status, begun, ended (seconds), messages (their roles)
 """
 from collections import defaultdict
@@ -43,6 +45,7 @@ def check(history):
         *rates_are_kept(effects, by_type["fault"]),
         *answered_calls_are_in_a_trail([*calls, *nested], by_type["trail"]),
         *programs_go_on_as_they_began(programs, effects, by_type["left_run"]),
+        *sessions_keep_what_they_answered(by_type["turn"]),
         *conversations_are_whole(by_type["run"]),
     ]
 
@@ -130,6 +133,27 @@ def programs_go_on_as_they_began(programs, effects, left):
                 yield f"the nested call {n} was answered and did not run"
     for run in left:
         yield f"the run {run['id']} of a program did not end: it is {run['state']}"
+
+
+def sessions_keep_what_they_answered(turns):
+    """A session that goes on has what its calls with a checkpoint have answered, and no call twice. One that has ended begins anew, with the next
+    generation."""
+    by_session = defaultdict(list)
+    for turn in turns:
+        if turn["success"]:
+            by_session[turn["session"]].append(turn)
+    for session, answered in by_session.items():
+        generation, stored = 0, set()
+        for turn in answered:
+            numbers = turn["kept"]
+            if turn["generation"] < generation:
+                yield f"the session {session} went back from the generation {generation} to {turn['generation']}"
+            if turn["generation"] == generation and stored - set(numbers):
+                yield f"the session {session} has lost the call {min(stored - set(numbers))}, which was answered"
+            if len(set(numbers)) < len(numbers):
+                yield f"a call of the session {session} ran twice: {numbers}"
+            generation = max(generation, turn["generation"])
+            stored = set(numbers) if turn["is_checkpointed"] else stored & set(numbers)
 
 
 def conversations_are_whole(runs):

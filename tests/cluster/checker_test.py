@@ -26,6 +26,11 @@ def program(outcomes, calls=(), code=None):
             "calls": [{"call_id": call_id, "code": None} for call_id in calls]}
 
 
+def turn(n, kept, generation=1, is_checkpointed=True, success=True):
+    return {"type": "turn", "session": "s", "n": n, "status": 200, "success": success, "code": None, "generation": generation, "kept": kept,
+            "is_checkpointed": is_checkpointed}
+
+
 GOOD = [
     call("keyed", 1, "c-1"), call("keyed", 1, "c-1"), effect("keyed", 1),
     call("keyed", 2, "c-2", success=False),
@@ -35,6 +40,9 @@ GOOD = [
     refused(12, "approval_required"), refused(12, "overloaded", retry=0), refused(12, "unknown_outcome", retry=0), effect("approved", 12),
     program({}, code="overloaded"), program({"21": "done", "22": "unknown_outcome", "23": "overloaded"}, calls=["c-1"]),
     effect("nested", 21), effect("nested", 22),
+    # The call 32 was answered without a checkpoint before its replica was killed, and 33 not at all.
+    turn(31, [31]), turn(32, [31, 32], is_checkpointed=False), turn(33, None, success=False), turn(34, [31, 33, 34]),
+    turn(35, [35], generation=2), turn(36, [35, 36], generation=2),
     {"type": "trail", "call_ids": ["c-1", "c-2", "c-3"]},
     run(1), run(2, begun=1.0, ended=2.0), run(3, "interrupted", begun=2.0, ended=3.0, messages=["user"]),
 ]
@@ -57,6 +65,9 @@ BROKEN = {
     "nested call 24 was answered and did not run": [program({"24": "done"})],
     "run p1 diverged": [program({}, code="replay_diverged")],
     "p2 of a program did not end": [{"type": "left_run", "id": "p2", "state": "stopped"}],
+    "session s has lost the call 35": [turn(37, [36, 37], generation=2)],
+    "session s went back": [turn(37, [37], generation=1)],
+    "call of the session s ran twice": [turn(37, [35, 36, 36, 37], generation=2)],
     "still runs": [run(4, "running", begun=4.0, ended=None)],
     "half a turn": [run(4, begun=4.0, ended=5.0, messages=["user"])],
     "two runs of the conversation": [run(4, begun=1.5, ended=1.6)],

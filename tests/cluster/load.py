@@ -20,6 +20,13 @@ for n in {numbers}:
         kept[str(n)] = error.code
 kept
 """
+# Of the session that the load calls.
+TURN = """kept = globals().get("kept", [])
+kept.append({n})
+kept
+"""
+# After so many calls in a session it calls the next one.
+TURNS = 50
 
 
 class Load:
@@ -39,6 +46,8 @@ class Load:
             self.run(lambda caller=caller: self.talk(caller))
         if has_python:
             self.run(lambda: self.program(PROGRAMMER))
+            turns = itertools.count()
+            self.run(lambda: self.turn(PROGRAMMER, f"session-{next(turns) // TURNS}"))
 
     def run(self, step):
         def work():
@@ -138,6 +147,20 @@ class Load:
                  "calls": (receipt.get("nested") or {}).get("calls", [])}
         self.history.append(event)
         return event
+
+    def turn(self, caller, session):
+        """One more call in a session, at the next replica, each with a checkpoint."""
+        n = next(self.numbers)
+        arguments = {"session": session, "checkpoint": "every_call", "code": TURN.format(n=n)}
+        status, reply = self.request("POST", "/tools/python_executor/execute", caller, {"arguments": arguments})
+        success = reply.get("success", False)
+        standing = (reply.get("receipt") or {}).get("interpreter") or {}
+        self.history.append({"type": "turn", "session": session, "n": n, "status": status, "success": success,
+                             "code": (reply.get("error_info") or {}).get("code"), "generation": standing.get("generation"),
+                             "kept": reply["output"]["result"] if success else None,
+                             "is_checkpointed": standing.get("is_checkpointed", False)})
+        if not success:
+            time.sleep(0.2)
 
     def resume_programs(self, caller, seconds, ends):
         """Until none of the caller's is left. One whose replica is lost is resumed by others after some seconds."""

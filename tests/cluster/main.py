@@ -19,7 +19,7 @@ def settings(database_url, upstream, shared):
     overrides["effects__approved"]["approval"] = "always"
     for kind, rate in RATES.items():
         overrides[f"effects__{kind}"]["rate_limit"] = rate
-    overrides["python_executor"] = {"rate_limit": 1_000_000}
+    overrides["python_executor"] = {"rate_limit": 1_000_000, "cost_per_use": 0}
     return {
         "store": {"url": database_url}, "cluster": {"enabled": True, "blobs": {"url": f"file://{shared}"}},
         "secrets": {"key": SEALING_KEY},
@@ -235,6 +235,9 @@ def summary(history, faults):
     outcomes = collections.Counter(outcome for event in programs for outcome in event["outcomes"].values())
     print("programs:", dict(collections.Counter((event["status"], event["code"]) for event in programs)), dict(outcomes))
     assert not programs or outcomes["done"] > 20, "too few programs made calls: the test shows nothing of them"
+    turns = collections.Counter((event["status"], event["code"], event["is_checkpointed"]) for event in history if event["type"] == "turn")
+    print("calls in sessions:", dict(turns))
+    assert not turns or turns[200, None, True] > 10, "too few calls in sessions were stored: the test shows nothing of them"
     print("given up:", sum(event["type"] == "given_up" for event in history))
     # What programs call is in what they return.
     for kind in set(Upstream.KINDS) - {"nested"}:
