@@ -316,7 +316,7 @@ impl Gateway {
     }
 
     /// For what a caller does with its sessions of interpreters.
-    pub(crate) fn sandbox(&self) -> &Sandbox {
+    pub fn sandbox(&self) -> &Sandbox {
         &self.sandbox
     }
 
