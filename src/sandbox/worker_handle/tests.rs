@@ -57,7 +57,8 @@ fn as_a_worker() {
                 }
                 "full" => {
                     is_full = !is_full;
-                    say(&mut gateway, &FromWorker::Done(job.id, Box::new(outcome(End::Exited { code: 0 }, String::new()))));
+                    let told = outcome(End::Exited { code: 0 }, String::new());
+                    say(&mut gateway, &FromWorker::Done(job.id, Box::new(told)));
                 }
                 "die" => std::process::abort(),
                 "hang" => {}
