@@ -155,15 +155,13 @@ impl Sandbox {
     pub async fn delete_session(&self, owner: &Owner, name: &str) -> Result<(), CallError> {
         let was_here = self.sessions.delete(owner, name);
         self.record_ends().await;
-        if was_here {
-            return Ok(());
-        }
         let key = SessionKey { owner: owner.clone(), name: name.into() };
-        let is_deleted = match self.session_images() {
+        // Also what is stored of one that was here, if the store does not know its end.
+        let was_stored = match self.session_images() {
             Some(images) => images.delete(&key, Deadline::after(LISTING_TIMEOUT)).await?,
             None => false,
         };
-        if is_deleted { Ok(()) } else { Err(unknown(name)) }
+        if was_here || was_stored { Ok(()) } else { Err(unknown(name)) }
     }
 
     /// One more turn of its instance, in which our code lists what its programs have defined. The list is kept until the

@@ -14,7 +14,7 @@ use super::resume::image_of;
 use super::session::{Beginning, StoredStanding};
 use super::table::Sessions;
 use super::turn::Turn;
-use crate::core::call::{Deadline, NotStored, SessionEnd};
+use crate::core::call::{Deadline, NotStored};
 use crate::core::caller::Owner;
 use crate::core::error::{CallError, ErrorCode};
 use crate::sandbox::Sandbox;
@@ -127,27 +127,14 @@ impl Sandbox {
         if turn.rests(bytes).is_some() { Err(no_memory()) } else { Ok(()) }
     }
 
-    /// Tells the store that the copies begin: all of them, or none.
+    /// Tells the store that the copies begin. If not all can, those that were taken are given back.
     async fn record_copies(&self, copies: &mut [SessionCopy<'_>], deadline: Deadline) -> Result<(), CallError> {
         let Some(images) = self.session_images() else { return Ok(()) };
-        let mut recorded = Ok(());
-        for copy in &mut *copies {
-            match begin_copy(images, &mut copy.turn, deadline).await {
-                Ok(beginning) => copy.turn.begins_as(beginning),
-                Err(error) => {
-                    recorded = Err(error);
-                    break;
-                }
-            }
+        for SessionCopy { turn, .. } in copies {
+            let beginning = begin_copy(images, turn, deadline).await?;
+            turn.begins_as(beginning);
         }
-        if recorded.is_err() {
-            for SessionCopy { turn, .. } in copies {
-                if let Some(StoredStanding { fence, .. }) = turn.stored() {
-                    images.end(turn.key(), fence, SessionEnd::Deleted).await;
-                }
-            }
-        }
-        recorded
+        Ok(())
     }
 
     async fn worker_for(

@@ -96,13 +96,17 @@ impl Sandbox {
         sessions.for_each_concurrent(AT_ONCE, store).await;
     }
 
-    /// Tells the store which sessions have ended.
+    /// Tells the store which sessions have ended. What it does not take is told again the next time.
     pub(super) async fn record_ends(&self) {
         let Some(images) = self.session_images() else { return };
         for ended in self.sessions.take_ends_to_record() {
-            match ended.end {
+            let recorded = match ended.end {
                 Some(end) => images.end(&ended.key, ended.fence, end).await,
                 None => images.release(&ended.key, ended.fence).await,
+            };
+            if let Err(error) = recorded {
+                tracing::warn!(%error, "the end of a session cannot be recorded; tried again");
+                self.sessions.record_later(ended);
             }
         }
     }
@@ -120,7 +124,7 @@ impl Sandbox {
             match (self.sessions.get(&key.owner, &key.name), asked) {
                 // A call has taken it, and resumes it or begins it anew: looked at again once it has begun.
                 (None, _) if self.sessions.open.contains(&key) => {}
-                (None, _) => images.release(&key, fence).await,
+                (None, _) => self.sessions.give_back(&key, fence),
                 (Some(_), AskedOfSession::Delete) => _ = self.sessions.delete(&key.owner, &key.name),
                 (Some(session), AskedOfSession::Release) => {
                     if !self.hibernate(images, &session).await && !session.may_be_released() {

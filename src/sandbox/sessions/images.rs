@@ -193,18 +193,21 @@ impl SessionImages {
     }
 
     /// A session has ended.
-    pub(super) async fn end(&self, key: &SessionKey, fence: i64, end: SessionEnd) {
-        match self.store.end_session(fence_of(key, fence), end.as_str()).await {
-            Ok(object) => object.into_iter().for_each(|object| self.remove_object(object)),
-            Err(error) => tracing::warn!(%error, "the end of a session cannot be recorded; it ends with its time"),
-        }
+    ///
+    /// # Errors
+    /// The store does not answer; it may know the end.
+    pub(super) async fn end(&self, key: &SessionKey, fence: i64, end: SessionEnd) -> Result<(), StoreError> {
+        let object = self.store.end_session(fence_of(key, fence), end.as_str()).await?;
+        object.into_iter().for_each(|object| self.remove_object(object));
+        Ok(())
     }
 
     /// This process has a session no more, and what is stored of it stays.
-    pub(super) async fn release(&self, key: &SessionKey, fence: i64) {
-        if let Err(error) = self.store.release_session(fence_of(key, fence)).await {
-            tracing::warn!(%error, "a session cannot be released; other replicas have it once this one is gone");
-        }
+    ///
+    /// # Errors
+    /// The store does not answer; it may know that.
+    pub(super) async fn release(&self, key: &SessionKey, fence: i64) -> Result<(), StoreError> {
+        self.store.release_session(fence_of(key, fence)).await
     }
 
     /// The sessions of a caller that have an image, or another process.
@@ -236,8 +239,8 @@ impl SessionImages {
                 return Ok(has_asked);
             }
             if let Some(taken) = self.try_take(key).await? {
-                self.end(key, taken.fence, SessionEnd::Deleted).await;
-                return Ok(true);
+                let ended = self.end(key, taken.fence, SessionEnd::Deleted).await;
+                return ended.map(|()| true).map_err(|error| unavailable(&error));
             }
             let asked = self.store.ask_for_session(of_store(key), AskedOfSession::Delete).await;
             asked.map_err(|error| unavailable(&error))?;

@@ -8,7 +8,7 @@ use tokio::time::timeout_at;
 use super::KeptInterpreter;
 use super::images::{ImageBase, OpenImageError, PastPrograms, SessionImages};
 use super::session::{Beginning, StoredStanding};
-use super::table::of_other_rights;
+use super::table::{EndToRecord, of_other_rights};
 use super::turn::Turn;
 use crate::core::call::{CallContext, Deadline, SessionEnd};
 use crate::core::error::{CallError, ErrorCode};
@@ -72,7 +72,9 @@ impl Sandbox {
             match restored.unwrap_or_else(|_| Err(OpenImageError::Unavailable("no time is left".to_owned()))) {
                 Ok(restored) => restored,
                 Err(OpenImageError::Lost(reason)) => {
-                    images.end(turn.key(), taken.fence, SessionEnd::Lost).await;
+                    let (key, end) = (turn.key().clone(), Some(SessionEnd::Lost));
+                    self.sessions.record_later(EndToRecord { key, fence: taken.fence, end });
+                    self.record_ends().await;
                     self.metrics.session_ended(SessionEnd::Lost);
                     return Err(lost(&turn.key().name).caused_by(reason));
                 }

@@ -10,7 +10,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::timeout_at;
 
-use self::storing::EndToRecord;
+pub(super) use self::storing::EndToRecord;
+
 use super::rights::Rights;
 use super::session::{Ended, Session, SessionKey, Snapshot, StoredStanding};
 use super::turn::{SessionUse, Turn};
@@ -243,7 +244,7 @@ impl<I: SessionInstance> Sessions<I> {
         if let Some(StoredStanding { fence, object, .. }) = stored {
             // What was stored after its last call outlives the worker.
             let end = Some(end).filter(|end| has_begun && (*end != SessionEnd::WorkerDied || object.is_none()));
-            self.to_record.lock().push(EndToRecord { key: session.key.clone(), fence, end });
+            self.record_later(EndToRecord { key: session.key.clone(), fence, end });
         }
         session.over.cancel();
         if let Ok(mut instance) = session.instance.try_lock() {

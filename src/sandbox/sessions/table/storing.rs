@@ -88,7 +88,12 @@ impl<I: SessionInstance> Sessions<I> {
 
     /// Has the store told that a session did not begin here that this process has taken.
     pub(in crate::sandbox::sessions) fn give_back(&self, key: &SessionKey, fence: i64) {
-        self.to_record.lock().push(EndToRecord { key: key.clone(), fence, end: None });
+        self.record_later(EndToRecord { key: key.clone(), fence, end: None });
+    }
+
+    /// Has the store told of an end.
+    pub(in crate::sandbox::sessions) fn record_later(&self, ended: EndToRecord) {
+        self.to_record.lock().push(ended);
     }
 
     /// The ends that the store does not know yet.

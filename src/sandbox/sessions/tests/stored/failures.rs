@@ -103,3 +103,24 @@ async fn a_session_whose_image_was_not_named_stays_in_memory() {
     assert_eq!((said.as_str(), noted.is_resumed, noted.generation), ("Continue 1", false, 1));
     sandbox.close().await;
 }
+
+/// Otherwise what was stored of it would go on at another replica, or after a restart.
+#[tokio::test]
+async fn an_end_that_the_store_does_not_take_is_recorded_later_and_a_deletion_says_so() {
+    let shared = Shared::new().await;
+    let sandbox = shared.process(InterpreterSessionsConfig::default(), None).await;
+    turn(&sandbox, "a", "sessions", true).await;
+    shared.store.change_rows("ALTER TABLE interpreter_sessions RENAME COLUMN ended TO away").await;
+    let refused = sandbox.delete_session(&owner("ann"), "a").await.unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::Overloaded, "{refused}");
+    shared.store.change_rows("ALTER TABLE interpreter_sessions RENAME COLUMN away TO ended").await;
+    assert_eq!(shared.objects().len(), 1);
+    sandbox.record_ends().await;
+    shared.has_objects(0).await;
+    // Another process, which knows what is in the store alone.
+    let after = shared.process(InterpreterSessionsConfig::default(), None).await;
+    let (said, noted) = turn(&after, "a", "sessions", false).await;
+    assert_eq!((said.as_str(), noted.previous_end), ("Begin 1", Some(SessionEnd::Deleted)));
+    after.close().await;
+    sandbox.close().await;
+}
