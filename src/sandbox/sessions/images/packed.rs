@@ -11,6 +11,9 @@ use crate::sandbox::protocol::DamagedImageError;
 /// Longest part: its content is bounded, and it names a session's files.
 const MAX_PART_BYTES: u32 = 128 << 20;
 
+/// All parts together: more than a memory of 32 bits, and files, ever have. Few bytes can unpack to more.
+const MAX_UNPACKED_BYTES: u64 = 8 << 30;
+
 /// Bytes before each part.
 const LENGTH_BYTES: usize = size_of::<u32>();
 
@@ -19,6 +22,8 @@ const LENGTH_BYTES: usize = size_of::<u32>();
 pub(super) struct Packer {
     encoder: DeflateEncoder<Vec<u8>>,
     max_bytes: usize,
+    /// What further parts may have.
+    unpacked_left: u64,
 }
 
 /// The image has more bytes than one may have.
@@ -30,11 +35,14 @@ pub(super) struct TooLargeError;
 #[derive(Debug)]
 pub(super) struct Unpacker {
     decoder: DeflateDecoder<Cursor<Vec<u8>>>,
+    /// What further parts may have.
+    unpacked_left: u64,
 }
 
 impl Packer {
     pub(super) fn new(max_bytes: usize) -> Self {
-        Self { encoder: DeflateEncoder::new(Vec::new(), Compression::fast()), max_bytes }
+        let encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
+        Self { encoder, max_bytes, unpacked_left: MAX_UNPACKED_BYTES }
     }
 
     /// Takes a millisecond for each of some hundred kilobytes.
@@ -43,6 +51,7 @@ impl Packer {
     /// [`TooLargeError`].
     pub(super) fn add(&mut self, part: &[u8]) -> Result<(), TooLargeError> {
         let length = u32::try_from(part.len()).ok().filter(|length| *length <= MAX_PART_BYTES).ok_or(TooLargeError)?;
+        self.unpacked_left = self.unpacked_left.checked_sub(length.into()).ok_or(TooLargeError)?;
         // Memory takes all that is written to it.
         self.encoder.write_all(&length.to_le_bytes()).map_err(|_| TooLargeError)?;
         self.encoder.write_all(part).map_err(|_| TooLargeError)?;
@@ -60,7 +69,7 @@ impl Packer {
 
 impl Unpacker {
     pub(super) fn new(packed: Vec<u8>) -> Self {
-        Self { decoder: DeflateDecoder::new(Cursor::new(packed)) }
+        Self { decoder: DeflateDecoder::new(Cursor::new(packed)), unpacked_left: MAX_UNPACKED_BYTES }
     }
 
     /// `None` after the last part.
@@ -75,6 +84,7 @@ impl Unpacker {
         if length > MAX_PART_BYTES {
             return Err(DAMAGED);
         }
+        self.unpacked_left = self.unpacked_left.checked_sub(length.into()).ok_or(DAMAGED)?;
         let mut part = Vec::new();
         // Grows with the bytes that are there, not with the announced length.
         let read = (&mut self.decoder).take(length.into()).read_to_end(&mut part).map_err(|_| DAMAGED)?;
@@ -103,6 +113,17 @@ mod tests {
             parts.push(part);
         }
         Ok(parts)
+    }
+
+    #[test]
+    fn all_parts_together_are_bounded_however_few_bytes_they_are_packed_to() {
+        let mut packer = Packer { unpacked_left: 999, ..Packer::new(1 << 20) };
+        packer.add(&[0; 999]).unwrap();
+        assert_eq!(packer.add(&[0]), Err(TooLargeError));
+        let packed = packed(&[vec![0; 500], vec![0; 500]]);
+        let mut unpacker = Unpacker { unpacked_left: 999, ..Unpacker::new(packed) };
+        assert!(unpacker.next_part().is_ok_and(|part| part == Some(vec![0; 500])));
+        assert!(unpacker.next_part().is_err());
     }
 
     #[test]
