@@ -1,5 +1,7 @@
 //! What happens to sessions when something is missing on their way to the storage and back.
 
+use futures_util::FutureExt;
+
 use super::*;
 use crate::infra::store::{AskedOfSession, InterpreterSessionKey};
 use crate::sandbox::sessions::KeptInterpreter;
@@ -122,5 +124,43 @@ async fn an_end_that_the_store_does_not_take_is_recorded_later_and_a_deletion_sa
     let (said, noted) = turn(&after, "a", "sessions", false).await;
     assert_eq!((said.as_str(), noted.previous_end), ("Begin 1", Some(SessionEnd::Deleted)));
     after.close().await;
+    sandbox.close().await;
+}
+
+#[tokio::test]
+async fn a_call_that_leaves_or_is_late_while_its_session_is_resumed_leaves_it_stored() {
+    let shared = Shared::new().await;
+    let sandbox = shared.process(InterpreterSessionsConfig::default(), None).await;
+    turn(&sandbox, "a", "sessions", false).await;
+    sandbox.store_all_sessions().await;
+    // As many images are read at once as may be.
+    let images = sandbox.session_images().unwrap();
+    let others: Vec<_> = std::iter::from_fn(|| images.one_of_few().now_or_never()).collect();
+    let leaving = tokio::time::timeout(Duration::from_millis(200), call(&sandbox, "ann", "a", "sessions"));
+    assert!(leaving.await.is_err());
+    let caller = Arc::new(Caller::new("ann", "tenant", Vec::new()));
+    let context = CallContext::new("python_executor", caller, Via::Rest);
+    let (session, deadline) =
+        (CallSession { name: "a", every_call: false }, Deadline::after(Duration::from_millis(200)));
+    let late = sandbox.run_job_in_session(&context, session, job("sessions"), deadline).await;
+    assert_eq!(late.unwrap_err().code(), ErrorCode::Overloaded);
+    assert_eq!((places(&sandbox).await, shared.objects().len()), (vec!["a stored".to_owned()], 1));
+    drop(others);
+    let (said, noted) = turn(&sandbox, "a", "sessions", false).await;
+    assert_eq!((said.as_str(), noted.is_resumed), ("Continue 1", true));
+    sandbox.close().await;
+}
+
+#[tokio::test]
+async fn a_session_whose_worker_is_gone_is_not_stored_and_says_so() {
+    let shared = Shared::new().await;
+    let sandbox = shared.process(InterpreterSessionsConfig::default(), None).await;
+    turn(&sandbox, "a", "sessions", false).await;
+    assert!(call(&sandbox, "ann", "other", "die").await.0.is_err());
+    sandbox.store_all_sessions().await;
+    assert_eq!(shared.objects().len(), 0);
+    let (said, noted) = turn(&sandbox, "a", "sessions", false).await;
+    assert_eq!((said.as_str(), noted.previous_end), ("Begin 1", Some(SessionEnd::WorkerDied)));
+    assert_eq!(noted.not_stored, Some(NotStored::Unavailable));
     sandbox.close().await;
 }
