@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-pub(super) use self::image::{DamagedImageError, PART_BYTES, Pieces};
+pub(super) use self::image::{DamagedImageError, MAX_PART_BYTES, PART_BYTES, Pieces};
 pub use self::image::{ImageCursor, RequestId, SessionReply, SessionRequest};
 pub use self::module::{FunctionCall, ModuleTask};
 pub use self::session::{JobSession, SessionEntry, SessionId};

@@ -13,6 +13,9 @@ pub type RequestId = u64;
 /// Bytes of contents in one part, at least where there are so many.
 pub(in crate::sandbox) const PART_BYTES: usize = 1 << 20;
 
+/// Longest part: its contents are bounded, and it names a session's files.
+pub(in crate::sandbox) const MAX_PART_BYTES: usize = 128 << 20;
+
 /// About a session that rests, or that is to be restored. Each is answered by one [`SessionReply`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SessionRequest {

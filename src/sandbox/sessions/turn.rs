@@ -40,7 +40,11 @@ impl<I> Drop for SessionUse<'_, I> {
         let was_not_begun = {
             let mut state = self.session.state.lock();
             state.users = state.users.saturating_sub(1);
-            state.users == 0 && !state.has_begun
+            let was_not_begun = state.users == 0 && !state.has_begun;
+            if was_not_begun {
+                state.memory = None;
+            }
+            was_not_begun
         };
         if was_not_begun {
             self.sessions.open.remove_if(&self.session.key, |open| Arc::ptr_eq(open, &self.session));

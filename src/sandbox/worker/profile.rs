@@ -154,10 +154,7 @@ impl Profile {
     /// A part of the image of a session.
     pub(super) fn read_image(&self, guest: &mut SessionGuest, from: ImageCursor) -> SessionReply {
         let read = guest.read_image(&self.template, &self.environment.data_files, from);
-        let part = read.and_then(|(part, next)| {
-            let part = postcard::to_stdvec(&part).map_err(|error| error.to_string())?;
-            Ok(SessionReply::Part { part, next })
-        });
+        let part = read.and_then(|(part, next)| Ok(SessionReply::Part { part: part.encode()?, next }));
         part.unwrap_or_else(SessionReply::Failed)
     }
 

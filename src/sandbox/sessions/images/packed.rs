@@ -6,10 +6,7 @@ use flate2::Compression;
 use flate2::bufread::DeflateDecoder;
 use flate2::write::DeflateEncoder;
 
-use crate::sandbox::protocol::DamagedImageError;
-
-/// Longest part: its content is bounded, and it names a session's files.
-const MAX_PART_BYTES: u32 = 128 << 20;
+use crate::sandbox::protocol::{DamagedImageError, MAX_PART_BYTES};
 
 /// All parts together: more than a memory of 32 bits, and files, ever have. Few bytes can unpack to more.
 const MAX_UNPACKED_BYTES: u64 = 8 << 30;
@@ -50,7 +47,10 @@ impl Packer {
     /// # Errors
     /// [`TooLargeError`].
     pub(super) fn add(&mut self, part: &[u8]) -> Result<(), TooLargeError> {
-        let length = u32::try_from(part.len()).ok().filter(|length| *length <= MAX_PART_BYTES).ok_or(TooLargeError)?;
+        if part.len() > MAX_PART_BYTES {
+            return Err(TooLargeError);
+        }
+        let length = u32::try_from(part.len()).map_err(|_| TooLargeError)?;
         self.unpacked_left = self.unpacked_left.checked_sub(length.into()).ok_or(TooLargeError)?;
         // Memory takes all that is written to it.
         self.encoder.write_all(&length.to_le_bytes()).map_err(|_| TooLargeError)?;
@@ -81,7 +81,7 @@ impl Unpacker {
         let mut length = [0; LENGTH_BYTES];
         self.decoder.read_exact(&mut length).map_err(|_| DAMAGED)?;
         let length = u32::from_le_bytes(length);
-        if length > MAX_PART_BYTES {
+        if length as usize > MAX_PART_BYTES {
             return Err(DAMAGED);
         }
         self.unpacked_left = self.unpacked_left.checked_sub(length.into()).ok_or(DAMAGED)?;

@@ -16,7 +16,7 @@ use super::{Entered, Entry, State, Teardown, Template};
 use crate::sandbox::engine::MEMORY_KEPT_BYTES;
 use crate::sandbox::files::DataFiles;
 use crate::sandbox::mounts::Mounts;
-use crate::sandbox::protocol::{DamagedImageError, ImageCursor, PART_BYTES, Pieces, SessionId};
+use crate::sandbox::protocol::{DamagedImageError, ImageCursor, MAX_PART_BYTES, PART_BYTES, Pieces, SessionId};
 use crate::sandbox::wasi::{RestoringSystem, SystemImage};
 
 /// How the set-up names what it exports of a snapshot: mutable globals and memories, each with its number.
@@ -93,6 +93,15 @@ pub(super) fn globals_of(module: &Module) -> Option<Vec<String>> {
     let globals = module.exports().filter(|export| matches!(export.ty(), ExternType::Global(_)));
     let names = globals.map(|export| export.name().to_owned()).filter(|name| name.starts_with(EXPORTED_GLOBAL));
     is_complete.then(|| names.collect())
+}
+
+impl ImagePart {
+    /// # Errors
+    /// It is too long for a frame: the session has more files than can be written down.
+    pub(in crate::sandbox::worker) fn encode(&self) -> Result<Vec<u8>, String> {
+        let encoded = postcard::to_stdvec(self).map_err(|error| error.to_string())?;
+        if encoded.len() > MAX_PART_BYTES { Err("it has too many files".to_owned()) } else { Ok(encoded) }
+    }
 }
 
 impl SessionGuest {

@@ -221,6 +221,16 @@ fn random_numbers_of_a_copy_are_seeded_anew_before_its_next_program_alone() {
     assert!(made.next(copy).0.is_copy, "a look at it changes nothing");
 }
 
+/// A message that is too long for a frame would end the worker, with the runs of others.
+#[test]
+fn a_part_that_is_too_long_for_a_frame_is_refused() {
+    let mut pieces = Pieces::default();
+    pieces.push(0, 0, &vec![0; MAX_PART_BYTES - 100]);
+    assert!(ImagePart::Memory(pieces.clone()).encode().is_ok());
+    pieces.push(0, 0, &[0; 100]);
+    assert_eq!(ImagePart::Memory(pieces).encode(), Err("it has too many files".to_owned()));
+}
+
 #[test]
 fn hostile_bytes_as_images() {
     let made = Made::with(EXPORTS);
