@@ -94,8 +94,9 @@ impl Sandbox {
         let taken = images.take(source.key(), deadline).await?;
         source.is_taken(taken.fence);
         let Some(image) = image_of(source, &taken) else { return Err(unknown(&name)) };
+        let opened = self.open_image(images, source, deadline, (&taken, image)).await?;
         let worker = self.worker_for(&source.key().owner, &image.profile, deadline).await?;
-        self.resume_at(images, source, (worker, deadline), (&taken, image)).await
+        self.resume_at(images, source, (worker, deadline), (&taken, image), opened).await
     }
 
     /// A place, memory and an empty interpreter for a copy, with the rights of the session.

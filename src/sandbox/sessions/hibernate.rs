@@ -212,7 +212,7 @@ impl Sandbox {
         let kept = turn.instance().ok_or(NotStored::Unavailable)?;
         let base = self.base_of(&kept.profile).ok_or(NotStored::Unsupported)?;
         let programs = PastPrograms { rights: turn.rights(), digest: kept.programs.ok_or(NotStored::Unavailable)? };
-        let _one_of_few = images.one_of_few().await;
+        let _permit = images.permit_to_write().await;
         let writer = kept.pack(images.writer()).await?;
         images.write(turn.key(), turn.generation(), (base, programs), writer).await
     }

@@ -41,7 +41,7 @@ const FOLDER: &str = "interpreter_sessions";
 /// Bytes that the images of one tenant may have together.
 const MAX_TENANT_BYTES: u64 = 4 << 30;
 
-/// Images that are read or written at once: the gateway holds each in memory, packed.
+/// Images that are read at once, and that are written: the gateway holds each in memory, packed.
 const MAX_AT_ONCE: usize = 4;
 
 /// How often it is looked whether another process has released a session, and how soon a refused caller may try again.
@@ -60,7 +60,8 @@ pub struct SessionImages {
     is_shared: bool,
     lifetime: Duration,
     max_image_bytes: usize,
-    at_once: Arc<Semaphore>,
+    reading: Arc<Semaphore>,
+    writing: Arc<Semaphore>,
 }
 
 /// The interpreter and the snapshot that an image differs from.
@@ -93,7 +94,8 @@ impl SessionImages {
             is_shared: replica.is_some(),
             lifetime: Duration::from_secs(sessions.lifetime_seconds.into()),
             max_image_bytes: sessions.max_image_bytes as usize,
-            at_once: Arc::new(Semaphore::new(MAX_AT_ONCE)),
+            reading: Arc::new(Semaphore::new(MAX_AT_ONCE)),
+            writing: Arc::new(Semaphore::new(MAX_AT_ONCE)),
         })
     }
 
@@ -265,10 +267,15 @@ impl SessionImages {
         }
     }
 
-    /// Held while an image is read or written.
-    pub(super) async fn one_of_few(&self) -> Option<OwnedSemaphorePermit> {
+    /// Held from before an image is read until it is restored.
+    pub(super) async fn permit_to_read(&self) -> Option<OwnedSemaphorePermit> {
         // It is never closed.
-        Arc::clone(&self.at_once).acquire_owned().await.ok()
+        Arc::clone(&self.reading).acquire_owned().await.ok()
+    }
+
+    /// Held while an image is packed and written.
+    pub(super) async fn permit_to_write(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.writing).acquire_owned().await.ok()
     }
 
     /// Removes what has expired; how many sessions have an image then, and the bytes of these.

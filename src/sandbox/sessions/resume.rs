@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout_at;
 
 use super::KeptInterpreter;
-use super::images::{ImageBase, OpenImageError, PastPrograms, SessionImages};
+use super::images::{ImageBase, ImageReader, OpenImageError, PastPrograms, SessionImages};
 use super::session::{Beginning, StoredStanding};
 use super::table::{EndToRecord, of_other_rights};
 use super::turn::Turn;
@@ -30,6 +31,14 @@ pub(super) struct TurnCall<'a> {
     pub(super) every_call: bool,
 }
 
+/// An image that is open, and is not restored yet.
+#[derive(Debug)]
+pub(super) struct OpenImage {
+    reader: ImageReader,
+    programs: PastPrograms,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
 impl Sandbox {
     /// Restores a session from its image, for one more program.
     ///
@@ -47,14 +56,46 @@ impl Sandbox {
             return Err(of_other_rights(&turn.key().name));
         }
         job.profile.clone_from(&image.profile);
+        // Before the call has capacity, which others can use while the storage is slow.
+        let opened = self.open_image(images, turn, deadline, (taken, image)).await?;
         let (worker, ticket) = self.place(call, job, deadline).await?;
-        self.resume_at(images, turn, (worker, deadline), (taken, image)).await?;
+        self.resume_at(images, turn, (worker, deadline), (taken, image), opened).await?;
         let kept = turn.instance().ok_or_else(|| not_now(&turn.key().name))?;
         job.session = Some(kept.entered_by(SessionEntry::Continue));
         Ok((Arc::clone(&kept.worker), ticket))
     }
 
-    /// The same in this worker, and the session rests. It holds its memory before its image is given up, so that none is
+    /// Reads and opens the image of a session.
+    ///
+    /// # Errors
+    /// As [`resume`](Self::resume), and `warming_up` while its profile is being set up.
+    pub(super) async fn open_image(
+        &self,
+        images: &SessionImages,
+        turn: &Turn<'_, KeptInterpreter>,
+        deadline: Deadline,
+        (taken, image): (&TakenSession, &SessionImage),
+    ) -> Result<OpenImage, CallError> {
+        if self.profiles().contains(&image.profile.as_str()) {
+            self.pool(&image.profile, self.classes.is_background(&turn.key().owner)).await?;
+        }
+        let opening = async {
+            let programs = PastPrograms::of(image)?;
+            if self.base_of(&image.profile) != Some(ImageBase::of(image)) {
+                let reason = "it is of another interpreter, or of another version of it";
+                return Err(OpenImageError::Lost(reason.to_owned()));
+            }
+            let permit = images.permit_to_read().await;
+            let reader = images.read(turn.key(), taken.generation, image).await?;
+            Ok(OpenImage { reader, programs, permit })
+        };
+        match timeout_at(deadline.0, opening).await.unwrap_or_else(|_| Err(no_time())) {
+            Ok(opened) => Ok(opened),
+            Err(error) => Err(self.refusal(turn, taken.fence, error).await),
+        }
+    }
+
+    /// Restores a session in this worker, where it rests. It holds its memory before its image is given up, so that none is
     /// lost for which there is no memory.
     ///
     /// # Errors
@@ -65,21 +106,15 @@ impl Sandbox {
         turn: &mut Turn<'_, KeptInterpreter>,
         (worker, deadline): (Arc<WorkerHandle>, Deadline),
         (taken, image): (&TakenSession, &SessionImage),
+        OpenImage { reader, programs, permit }: OpenImage,
     ) -> Result<(), CallError> {
         let mut kept = KeptInterpreter::new(worker, self.sessions.next_id(), image.profile.clone());
-        let restored = timeout_at(deadline.0, self.restore(images, turn, (taken, image), &kept)).await;
-        let (bytes, programs) =
-            match restored.unwrap_or_else(|_| Err(OpenImageError::Unavailable("no time is left".to_owned()))) {
-                Ok(restored) => restored,
-                Err(OpenImageError::Lost(reason)) => {
-                    let (key, end) = (turn.key().clone(), Some(SessionEnd::Lost));
-                    self.sessions.record_later(EndToRecord { key, fence: taken.fence, end });
-                    self.record_ends().await;
-                    self.metrics.session_ended(SessionEnd::Lost);
-                    return Err(lost(&turn.key().name).caused_by(reason));
-                }
-                Err(OpenImageError::Unavailable(reason)) => return Err(not_now(&turn.key().name).caused_by(reason)),
-            };
+        let restored = timeout_at(deadline.0, kept.restore(reader)).await.unwrap_or_else(|_| Err(no_time()));
+        drop(permit);
+        let bytes = match restored {
+            Ok(bytes) => bytes,
+            Err(error) => return Err(self.refusal(turn, taken.fence, error).await),
+        };
         let session = Arc::clone(turn.session());
         self.make_memory(&session, bytes, deadline).await;
         if !self.sessions.hold(&session, bytes) {
@@ -110,30 +145,32 @@ impl Sandbox {
         Ok(())
     }
 
-    async fn restore(
-        &self,
-        images: &SessionImages,
-        turn: &Turn<'_, KeptInterpreter>,
-        (taken, image): (&TakenSession, &SessionImage),
-        kept: &KeptInterpreter,
-    ) -> Result<(u64, PastPrograms), OpenImageError> {
-        let programs = PastPrograms::of(image)?;
-        if self.base_of(&image.profile) != Some(ImageBase::of(image)) {
-            return Err(OpenImageError::Lost("it is of another interpreter, or of another version of it".to_owned()));
+    /// What a call is told whose session cannot be resumed. One that never can is over.
+    async fn refusal(&self, turn: &Turn<'_, KeptInterpreter>, fence: i64, error: OpenImageError) -> CallError {
+        let key = turn.key();
+        match error {
+            OpenImageError::Unavailable(reason) => not_now(&key.name).caused_by(reason),
+            OpenImageError::Lost(reason) => {
+                self.sessions.record_later(EndToRecord { key: key.clone(), fence, end: Some(SessionEnd::Lost) });
+                self.record_ends().await;
+                self.metrics.session_ended(SessionEnd::Lost);
+                lost(&key.name).caused_by(reason)
+            }
         }
-        let _one_of_few = images.one_of_few().await;
-        let mut reader = images.read(turn.key(), taken.generation, image).await?;
-        loop {
-            let (rest, part) = reader.next().await?;
-            let Some(part) = part else { break };
-            kept.add_part(part).await?;
-            reader = rest;
-        }
-        Ok((kept.finish(false).await?, programs))
     }
 }
 
 impl KeptInterpreter {
+    /// Its session goes on from an image, and rests; the bytes that it holds.
+    async fn restore(&self, mut reader: ImageReader) -> Result<u64, OpenImageError> {
+        loop {
+            let (rest, part) = reader.next().await?;
+            let Some(part) = part else { return self.finish(false).await };
+            self.add_part(part).await?;
+            reader = rest;
+        }
+    }
+
     /// Adds a part of the image of which its session is made.
     pub(super) async fn add_part(&self, part: Vec<u8>) -> Result<(), OpenImageError> {
         let request = SessionRequest::Restore { session: self.id, profile: self.profile.clone(), part };
@@ -182,6 +219,10 @@ fn refused(reply: Option<SessionReply>) -> OpenImageError {
         Some(SessionReply::NoSpace(reason)) => OpenImageError::Unavailable(reason),
         _ => OpenImageError::Unavailable("the worker exited".to_owned()),
     }
+}
+
+fn no_time() -> OpenImageError {
+    OpenImageError::Unavailable("no time is left".to_owned())
 }
 
 fn lost(name: &str) -> CallError {
