@@ -166,6 +166,11 @@ impl Sandbox {
     /// Stores a session that nobody has, and frees its memory. False when it cannot be stored, or somebody wants it.
     async fn hibernate(&self, images: &SessionImages, session: &Arc<Session<KeptInterpreter>>) -> bool {
         let Some(mut turn) = self.sessions.try_turn(session) else { return false };
+        if let Some(fence) = turn.fence_of_current_image() {
+            turn.leaves();
+            self.sessions.give_back(turn.key(), fence);
+            return true;
+        }
         let written = tokio::select! {
             () = session.wanted_by_others() => return false,
             written = self.write_image(images, &turn) => written,

@@ -89,6 +89,8 @@ pub(super) struct State {
     pub(super) memory: Option<Lease>,
     pub(super) end: Option<SessionEnd>,
     pub(super) stored: Option<StoredStanding>,
+    /// Whether its image was written after its last call.
+    pub(super) has_current_image: bool,
     /// Why it could not be stored since its last call, and when that was tried.
     pub(super) not_stored: Option<(NotStored, Instant)>,
 }
@@ -128,6 +130,7 @@ impl<I> Session<I> {
             memory: None,
             end: None,
             stored: None,
+            has_current_image: false,
             not_stored: None,
         };
         Self {

@@ -131,9 +131,17 @@ impl<'a, I: SessionInstance> Turn<'a, I> {
 
     /// The session is stored, in this object.
     pub(super) fn is_stored_in(&mut self, object: BlobKey) {
-        if let Some(stored) = &mut self.used.session.state.lock().stored {
+        let mut state = self.used.session.state.lock();
+        state.has_current_image = true;
+        if let Some(stored) = &mut state.stored {
             stored.object = Some(object);
         }
+    }
+
+    /// The fence of a session that was stored after its last call.
+    pub(super) fn fence_of_current_image(&self) -> Option<i64> {
+        let state = self.used.session.state.lock();
+        state.stored.as_ref().filter(|_| state.has_current_image).map(|stored| stored.fence)
     }
 
     /// The session is not stored, and why.
@@ -165,7 +173,7 @@ impl<'a, I: SessionInstance> Turn<'a, I> {
     pub(super) fn count_call(&self) {
         let mut state = self.used.session.state.lock();
         state.calls += 1;
-        state.not_stored = None;
+        (state.has_current_image, state.not_stored) = (false, None);
         state.used = Instant::now();
         state.used_at = Timestamp::now();
     }

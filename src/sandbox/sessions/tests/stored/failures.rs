@@ -153,6 +153,22 @@ async fn a_call_that_leaves_or_is_late_while_its_session_is_resumed_leaves_it_st
     sandbox.close().await;
 }
 
+/// Nothing is written for it, so that it does not end while the storage is away.
+#[tokio::test]
+async fn a_session_with_a_checkpoint_leaves_the_memory_with_the_image_that_it_has() {
+    let shared = Shared::new().await;
+    let sandbox = shared.process(InterpreterSessionsConfig::default(), None).await;
+    turn(&sandbox, "a", "sessions", true).await;
+    let objects = shared.objects();
+    sandbox.store_all_sessions().await;
+    assert_eq!((places(&sandbox).await, shared.objects()), (vec!["a stored".to_owned()], objects.clone()));
+    let (said, noted) = turn(&sandbox, "a", "sessions", false).await;
+    assert_eq!((said.as_str(), noted.is_resumed, noted.is_checkpointed), ("Continue 1", true, Some(true)));
+    shared.has_objects(1).await;
+    assert_ne!(shared.objects(), objects, "the next call has another one");
+    sandbox.close().await;
+}
+
 #[tokio::test]
 async fn a_session_whose_worker_is_gone_is_not_stored_and_says_so() {
     let shared = Shared::new().await;
