@@ -18,7 +18,7 @@ use tokio::time::sleep;
 use uuid::Uuid;
 
 use self::objects::remove_from;
-pub(super) use self::objects::{ImageWriter, OpenImageError};
+pub(super) use self::objects::{ImageReader, ImageWriter, OpenImageError};
 
 use super::rights::Rights;
 use super::session::SessionKey;
