@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use clap::Args;
+use serde_json::Value;
 use tempfile::TempDir;
 use tokio::runtime::Builder;
 
@@ -10,6 +11,7 @@ use super::call::{Identity, parse_arguments};
 use super::{Common, Exit, present, with_config};
 use crate::config::Config;
 use crate::core::call::{CallContext, Via};
+use crate::core::json;
 use crate::gateway::Gateway;
 use crate::infra::state_lock::StateLock;
 use crate::infra::store::{self, StoreLocation};
@@ -23,14 +25,18 @@ pub(super) struct ExplainCommand {
     /// The arguments, or the method's parameters, as a JSON object; `-` reads them from standard input.
     #[arg(default_value = "{}", value_name = "JSON")]
     arguments: String,
+    /// An example of what the tool may answer, as JSON: the stage `accept` says what the rules for results would change in it.
+    #[arg(long, value_name = "JSON")]
+    result: Option<String>,
     #[command(flatten)]
     pub(super) identity: Identity,
 }
 
 pub(super) fn run(common: &Common, command: ExplainCommand) -> Exit {
-    let arguments = match parse_arguments(&command.arguments) {
-        Ok(arguments) => arguments,
-        Err(problem) => {
+    let result = command.result.as_deref().map(parse_result).transpose();
+    let (arguments, result) = match (parse_arguments(&command.arguments), result) {
+        (Ok(arguments), Ok(result)) => (arguments, result),
+        (Err(problem), _) | (_, Err(problem)) => {
             present::problem(&problem);
             return Exit::WrongCommandLine;
         }
@@ -49,9 +55,13 @@ pub(super) fn run(common: &Common, command: ExplainCommand) -> Exit {
                 Some(request) => request.into_call(CallContext::new("", caller, Via::Mcp)),
                 None => (CallContext::new(command.name, caller, Via::Rest), arguments),
             };
-            show(common, &gateway.pipeline.explain(&call, arguments).await)
+            show(common, &gateway.pipeline.explain(&call, arguments, result).await)
         })
     })
+}
+
+fn parse_result(text: &str) -> Result<Value, String> {
+    json::parse(text.as_bytes()).map_err(|problem| format!("--result is not acceptable JSON: {problem}"))
 }
 
 /// Runs with a gateway on a copy of the state: nothing is written to it, and a running gateway has the lock.

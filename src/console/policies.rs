@@ -42,6 +42,8 @@ pub(super) struct Question {
     caller: String,
     tenant: String,
     roles: String,
+    /// An example of what the tool may answer.
+    result: String,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -131,11 +133,11 @@ impl Question {
         if tool.is_empty() || !visit.may(Act::ExplainCall) {
             return None;
         }
-        let arguments = match self.arguments() {
-            Ok(arguments) => arguments,
+        let (arguments, result) = match self.arguments().and_then(|arguments| Ok((arguments, self.result()?))) {
+            Ok(given) => given,
             Err(problem) => return Some(Err(problem)),
         };
-        let explained = Explained { tool: tool.to_owned(), arguments, caller: self.caller(visit) };
+        let explained = Explained { tool: tool.to_owned(), arguments, caller: self.caller(visit), result };
         Some(console.gateway.explain(&visit.caller, explained).await)
     }
 
@@ -148,6 +150,7 @@ impl Question {
             ("caller", &*self.caller),
             ("tenant", &*self.tenant),
             ("roles", &*self.roles),
+            ("result", &*self.result),
             ("page", &*rules),
             ("decisions", &*decisions),
         ];
@@ -165,6 +168,14 @@ impl Question {
                 _ => Err(wrong("it is none".to_owned())),
             },
         }
+    }
+
+    fn result(&self) -> Result<Option<Value>, CallError> {
+        let text = Some(self.result.trim()).filter(|text| !text.is_empty());
+        let parsed = text.map(|text| json::parse(text.as_bytes())).transpose();
+        parsed.map_err(|problem| {
+            CallError::new(ErrorCode::InvalidRequest, format!("the example of a result must be JSON: {problem}"))
+        })
     }
 
     fn caller(&self, visit: &Visit) -> Option<(String, String, Vec<String>)> {
@@ -200,6 +211,11 @@ fn form(visit: &Visit, question: &Question) -> Markup {
             div.field {
                 label for="arguments" { (texts.get("explain-arguments")) span.kind { "JSON" } }
                 textarea #arguments name="arguments" rows="3" spellcheck="false" placeholder="{}" { "\n" (question.arguments) }
+            }
+            div.field {
+                label for="result" { (texts.get("explain-result")) span.kind { "JSON" } }
+                textarea #result name="result" rows="3" spellcheck="false" aria-describedby="result-help" { "\n" (question.result) }
+                p.help #result-help { (texts.get("explain-result-help")) }
             }
             div.buttons { button.main { (texts.get("explain-button")) } }
             p.help { (texts.get("explain-help")) }

@@ -4,6 +4,8 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::{CallFilter, Gateway, Reach};
 use crate::config::ConsoleRole;
 use crate::core::call::{Arguments, CallContext, Stage, Via};
@@ -28,6 +30,8 @@ pub(crate) struct Explained {
     pub arguments: Arguments,
     /// The caller: id, tenant and roles; `None` for one without credentials.
     pub caller: Option<(String, String, Vec<String>)>,
+    /// An example of what the tool may answer.
+    pub result: Option<Value>,
 }
 
 impl Gateway {
@@ -74,6 +78,6 @@ impl Gateway {
             return Err(CallError::new(ErrorCode::Denied, message));
         }
         let call = CallContext::new(explained.tool, Arc::new(caller), Via::Rest);
-        Ok(self.pipeline.explain(&call, explained.arguments).await)
+        Ok(self.pipeline.explain(&call, explained.arguments, explained.result).await)
     }
 }

@@ -48,6 +48,11 @@ pub struct Checked {
 }
 
 impl Checked {
+    /// Violations of the tool's output schema, which is not enforced.
+    pub fn violations(&self) -> &[Detail] {
+        &self.violations
+    }
+
     /// What the model gets of the output.
     pub fn show(&mut self, preview: Preview) {
         self.answer.text = preview.text;

@@ -1,9 +1,13 @@
-//! Explains which stage would refuse a call, and why. Checks each stage; spends nothing and runs nothing.
+//! Explains which stage would refuse a call, and why. Checks each stage; spends nothing and runs nothing. With an example of
+//! a result, what the last stage would do with it.
 
 use serde::Serialize;
+use serde_json::Value;
 
 use super::Pipeline;
+use super::accept::{Checked, check};
 use super::execute::upstream_of;
+use crate::config::OutputCheck;
 use crate::core::call::{Arguments, CallContext, CallKind, Caller, Stage};
 use crate::core::error::CallError;
 use crate::core::transform_finding::TransformFinding;
@@ -44,8 +48,8 @@ impl StageVerdict {
 impl Pipeline {
     /// Checks every stage before execution. Unlike a dry run, continues after the first refusal,
     /// and takes no token, slot, probe or hold.
-    /// The external policy is asked.
-    pub async fn explain(&self, call: &CallContext, arguments: Arguments) -> Vec<StageVerdict> {
+    /// The external policy is asked. `result`: an example of what the tool may answer.
+    pub async fn explain(&self, call: &CallContext, arguments: Arguments, result: Option<Value>) -> Vec<StageVerdict> {
         // Also explains a tool that is hidden from the caller: the result is for an operator.
         let snapshot = self.registry.snapshot();
         let found = match call.target {
@@ -70,6 +74,7 @@ impl Pipeline {
             )
         }));
         verdicts.push(self.breaker_verdict(permit.and_then(|permit| upstream_of(call, tool, &permit))));
+        verdicts.extend(result.map(|result| result_verdict(call, tool, result)));
         verdicts
     }
 
@@ -123,10 +128,32 @@ fn valid_verdict(valid: &ValidArguments) -> String {
         0 => "the arguments match the schema".to_owned(),
         coercions => format!("the arguments match the schema after {coercions} coercions"),
     };
-    for TransformFinding { rule, path, count, .. } in valid.findings() {
+    add_findings(&mut because, valid.findings());
+    because
+}
+
+/// The size of a result, the rules for it, and the output schema. Its text is not bounded: that depends on the budget.
+fn result_verdict(call: &CallContext, tool: &Tool, result: Value) -> StageVerdict {
+    let mut findings = Vec::new();
+    let checked = check(call, tool, result.into(), u64::MAX, &mut findings);
+    let mut verdict = StageVerdict::of(Stage::Accept, &checked, |checked| accepted_because(tool, checked));
+    add_findings(&mut verdict.because, &findings);
+    verdict
+}
+
+fn accepted_because(tool: &Tool, checked: &Checked) -> String {
+    match (&tool.output, tool.metadata.output_check, checked.violations().len()) {
+        (None, ..) => "the tool has no output schema".to_owned(),
+        (Some(_), OutputCheck::Off, _) => "the output schema is not checked".to_owned(),
+        (Some(_), _, 0) => "the result matches the output schema".to_owned(),
+        (Some(_), _, violations) => format!("{violations} violations of the output schema, which are only reported"),
+    }
+}
+
+fn add_findings(because: &mut String, findings: &[TransformFinding]) {
+    for TransformFinding { rule, path, count, .. } in findings {
         because.push_str(&format!("; the rule `{rule}` of tools.transform changes {count} values at {path}"));
     }
-    because
 }
 
 fn find_verdict(tool: &Tool, caller: &Caller) -> StageVerdict {

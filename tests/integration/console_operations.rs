@@ -353,6 +353,10 @@ async fn a_call_is_explained_stage_by_stage() {
     check_markup(&page);
     assert!(ann.page(&question("bob", "operator")).await.contains("Every stage would let it through"));
     assert!(ann.page("/console/policies?tool=echo&arguments=%5B1%5D").await.contains("must be a JSON object"));
+    let result = |text: &str| format!("{}&result={text}", question("bob", "operator"));
+    assert!(ann.page(&result("%7B")).await.contains("must be JSON"));
+    let page = ann.page(&result("%7B%7D")).await;
+    assert!(page.contains("output schema"), "{page}");
     let other = ann.page(&format!("{}&tenant=other", question("eve", ""))).await;
     assert!(other.contains("of another tenant"), "{other}");
     let vic = Browser::signed_in(&app, "key-of-vic").await;
@@ -365,7 +369,7 @@ async fn a_call_is_explained_stage_by_stage() {
     assert_eq!(explain("key-of-vic").await.0, StatusCode::FORBIDDEN);
     for text in markup() {
         let query = url::form_urlencoded::Serializer::new(String::new())
-            .extend_pairs(["tool", "arguments", "caller", "tenant", "roles"].map(|name| (name, &*text)))
+            .extend_pairs(["tool", "arguments", "caller", "tenant", "roles", "result"].map(|name| (name, &*text)))
             .finish();
         check_markup(&ann.page(&format!("/console/policies?{query}")).await);
     }

@@ -173,6 +173,26 @@ async fn rules_change_what_is_sent_and_what_is_returned() {
 }
 
 #[tokio::test]
+async fn an_example_of_a_result_shows_what_the_rules_would_do_without_a_call() {
+    let app = TestApp::with(&format!("{KEYS}{RULES}")).await;
+    let accept = async |tool: &str, result: Value| {
+        let body = json!({"tool": tool, "result": result, "caller": {"id": "ann", "tenant": "acme"}});
+        let (status, verdicts) = answer(app.post("/admin/explain").bearer_auth("key-of-boss").json(&body)).await;
+        assert_eq!(status, StatusCode::OK, "{verdicts}");
+        let last = verdicts["stages"].as_array().unwrap().last().unwrap().clone();
+        assert_eq!(last["stage"], "accept", "{verdicts}");
+        (last["passes"].as_bool().unwrap(), last["because"].as_str().unwrap().to_owned())
+    };
+    let (passes, because) = accept("echo", json!({"to": "ann@example.org", "cc": ["bob@example.org"]})).await;
+    assert!(passes && because.ends_with("the rule `no-mail` of tools.transform changes 2 values at $"), "{because}");
+    assert!(!because.contains("@example.org"), "{because}");
+    let (passes, because) = accept("calculator", json!(["ann@example.org"])).await;
+    assert!(!passes && because.contains("after the rules `no-mail` of tools.transform.results"), "{because}");
+    let (passes, because) = accept("calculator", json!(2)).await;
+    assert_eq!((passes, &*because), (true, "the result matches the output schema"));
+}
+
+#[tokio::test]
 async fn a_call_without_findings_has_the_receipt_that_it_had() {
     let app = TestApp::with(RULES).await;
     let (_, reply) = app.call("calculator", json!({"expression": "1+1"})).await;
@@ -220,7 +240,8 @@ fn the_example_of_the_page_runs() {
     const PAGE: &str = include_str!("../../docs/hooks.md");
     let Some(printed) = run_example(PAGE, "jq --version && curl --version && python3 --version") else { return };
     let finding = r#"[{"part":"arguments","rule":"no-cards","path":"$","count":1}]"#;
-    for expected in ["no clock today", finding, "[address] pays with [redacted]"] {
+    let explained = "the result matches the output schema; the rule `no-mail` of tools.transform changes 1 values at $";
+    for expected in ["no clock today", finding, explained, "[address] pays with [redacted]"] {
         assert!(printed.lines().any(|line| line == expected), "{expected}: {printed}");
     }
 }

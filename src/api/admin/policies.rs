@@ -6,6 +6,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::api::body::JsonBody;
@@ -49,6 +50,8 @@ pub(crate) struct ExplainRequest {
     arguments: Arguments,
     /// Absent for a caller without credentials.
     caller: Option<ExplainedCaller>,
+    /// An example of what the tool may answer: the stage `accept` says what the rules for results would change in it.
+    result: Option<Value>,
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -99,7 +102,7 @@ pub(crate) async fn explain(
     JsonBody(body, _memory): JsonBody<ExplainRequest>,
 ) -> Result<Response, CallError> {
     let caller = body.caller.map(|ExplainedCaller { id, tenant, roles }| (id, tenant, roles));
-    let explained = Explained { tool: body.tool, arguments: body.arguments, caller };
+    let explained = Explained { tool: body.tool, arguments: body.arguments, caller, result: body.result };
     let verdicts = gateway.explain(&origin.caller, explained).await?;
     let stages = verdicts.into_iter().map(VerdictBody::from).collect();
     Ok(reply::json(StatusCode::OK, &ExplainBody { stages }))

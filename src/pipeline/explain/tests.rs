@@ -18,7 +18,7 @@ fn arguments(value: &serde_json::Value) -> Arguments {
 
 /// Whether each stage passes, in order.
 async fn verdicts(checkpoint: &Checkpoint, value: &serde_json::Value) -> Vec<(Stage, Option<bool>)> {
-    let verdicts = checkpoint.pipeline.explain(&call(), arguments(value)).await;
+    let verdicts = checkpoint.pipeline.explain(&call(), arguments(value), None).await;
     assert!(verdicts.iter().all(|verdict| !verdict.because.is_empty()));
     verdicts.iter().map(|verdict| (verdict.stage, verdict.passes)).collect()
 }
@@ -52,7 +52,7 @@ async fn every_stage_is_checked_and_nothing_is_spent() {
 #[tokio::test]
 async fn a_missing_tool_ends_the_explanation() {
     let unknown = crate::core::call::CallContext { tool: "nothing".into(), ..call() };
-    let verdicts = checkpoint(Metadata::default()).pipeline.explain(&unknown, Arguments::new()).await;
+    let verdicts = checkpoint(Metadata::default()).pipeline.explain(&unknown, Arguments::new(), None).await;
     assert_eq!((verdicts.len(), verdicts[0].passes), (1, Some(false)));
     assert!(verdicts[0].because.starts_with("unknown_tool: "), "{}", verdicts[0].because);
 }
@@ -66,7 +66,7 @@ async fn policies_are_not_evaluated_for_invalid_arguments() {
 #[tokio::test]
 async fn a_denial_has_its_reason_and_the_later_stages_are_still_checked() {
     let checkpoint = checkpoint(Metadata { dangerous: true, ..Metadata::default() });
-    let verdicts = checkpoint.pipeline.explain(&call(), Arguments::new()).await;
+    let verdicts = checkpoint.pipeline.explain(&call(), Arguments::new(), None).await;
     assert_eq!((verdicts[3].passes, verdicts.len()), (Some(false), 6));
     let because = &verdicts[3].because;
     for part in ["denied: ", "the caller needs the role operator", "the tool's own `dangerous`", "permits it"] {
@@ -78,7 +78,7 @@ async fn a_denial_has_its_reason_and_the_later_stages_are_still_checked() {
 async fn a_tool_hidden_from_the_caller_is_still_explained() {
     let roles = vec!["admin".to_owned()];
     let checkpoint = checkpoint(Metadata { roles, requires_auth: true, ..Metadata::default() });
-    let verdicts = checkpoint.pipeline.explain(&call(), Arguments::new()).await;
+    let verdicts = checkpoint.pipeline.explain(&call(), Arguments::new(), None).await;
     assert_eq!((verdicts[0].passes, verdicts[3].passes, verdicts.len()), (Some(false), Some(false), 6));
     let because = &verdicts[0].because;
     assert!(

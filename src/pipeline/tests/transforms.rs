@@ -75,8 +75,30 @@ async fn a_dry_run_says_what_rules_would_change_and_runs_nothing() {
     let reply = checkpoint.pipeline.call(CallContext { dry_run: true, ..call() }, to_ann()).await.reply;
     assert_eq!((found(&reply.receipt.transforms).len(), checkpoint.runs()), (1, 0));
     assert!(!checkpoint.pipeline.settlement.metrics.render().contains("test_transform_findings_total{"));
-    let verdicts = checkpoint.pipeline.explain(&call(), to_ann()).await;
+    let verdicts = checkpoint.pipeline.explain(&call(), to_ann(), None).await;
     assert!(verdicts[2].because.contains("the rule `mail` of tools.transform changes 1 values at $"), "{verdicts:?}");
+}
+
+#[tokio::test]
+async fn an_example_of_a_result_shows_what_the_rules_for_results_would_change() {
+    let config = config(&[], &[mail(), path("$.n")]);
+    let checkpoint = Checkpoint::with(&config, Metadata::default(), answering(json!("fine")));
+    let explain = async |result: Value| {
+        let mut verdicts = checkpoint.pipeline.explain(&call(), Arguments::new(), Some(result)).await;
+        assert_eq!(verdicts.len(), 7);
+        verdicts.remove(6)
+    };
+    let changed = explain(json!({"by": ADDRESS, "to": [ADDRESS], "n": 1})).await;
+    assert_eq!((changed.stage, changed.passes), (Stage::Accept, Some(true)));
+    for part in ["no output schema", "the rule `mail` of tools.transform changes 2 values at $;", "`path`", "at $.n"] {
+        assert!(changed.because.contains(part), "{part}: {changed:?}");
+    }
+    assert!(!changed.because.contains(ADDRESS), "{changed:?}");
+    assert_eq!(explain(json!("nothing to find")).await.because, "the tool has no output schema");
+    // A text that is JSON is changed like its value.
+    assert!(explain(json!(format!(r#"{{"by": "{ADDRESS}"}}"#))).await.because.contains("changes 1 values at $"));
+    assert_eq!(checkpoint.runs(), 0);
+    assert!(!checkpoint.pipeline.settlement.metrics.render().contains("test_transform_findings_total{"));
 }
 
 #[tokio::test]
