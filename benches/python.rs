@@ -15,10 +15,14 @@ mod http;
 mod memory;
 #[path = "python/neighbours.rs"]
 mod neighbours;
+#[path = "python/nested.rs"]
+mod nested;
 #[path = "python/programs.rs"]
 mod programs;
 #[path = "python/sessions.rs"]
 mod sessions;
+#[path = "python/stored.rs"]
+mod stored;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -31,6 +35,7 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use self::http::Served;
 use self::programs::{PROGRAMS, Program};
 
 const TOOL: &str = "python_executor";
@@ -56,12 +61,21 @@ struct Line {
     goal: Option<&'static str>,
 }
 
+/// A size beside its goal.
+#[derive(Debug)]
+struct Size {
+    what: String,
+    amount: f64,
+    unit: &'static str,
+    /// In the same unit; may be empty.
+    goal: &'static str,
+}
+
 /// All measurements.
 #[derive(Debug)]
 struct Measured {
     lines: Vec<Line>,
-    /// Private memory of an instance, in MiB.
-    private_memory_mib: f64,
+    sizes: Vec<Size>,
     /// Measurements that were not possible, with the reason.
     left_out: Vec<String>,
 }
@@ -99,24 +113,44 @@ async fn measure(gateway: &Arc<Gateway>, python: &Path) -> Result<Measured, Stri
             lines.push(run_for(gateway, program, callers).await?);
         }
     }
+    lines.push(nested::measure(gateway, LENGTH).await?);
     lines.extend(sessions::measure(gateway, LENGTH).await?);
     lines.push(neighbours::measure(gateway, 3 * LENGTH).await?);
-    let private_memory_mib = memory::of_an_instance(gateway).await?;
     let mut left_out = Vec::new();
-    if let Some(first) = PROGRAMS.first() {
-        match http::measure(gateway, first, LENGTH).await {
-            Ok(line) => lines.push(line),
-            Err(problem) => left_out.push(format!("{} over HTTP: {problem}", first.name)),
-        }
+    match neighbours::beside_checkpoints(gateway, 2 * LENGTH).await {
+        Ok(beside) => lines.extend(beside),
+        Err(problem) => left_out.push(format!("runs beside checkpoints: {problem}")),
+    }
+    let amount = memory::of_an_instance(gateway).await?;
+    let instance = Size { what: "private memory of an instance".to_owned(), amount, unit: "MiB", goal: "at most 2" };
+    let mut measured = Measured { lines, sizes: vec![instance], left_out };
+    if let Err(problem) = over_http(gateway, &mut measured).await {
+        measured.left_out.push(format!("over HTTP: {problem}"));
     }
     for (what, arguments) in beside::COMMANDS {
         // The package's own runner compiles for minutes on its first run.
         match beside::measure(python, arguments, LENGTH) {
-            Ok(times) => lines.push(Line::new(format!("beside: {what}"), 1, times, None)),
-            Err(problem) => left_out.push(format!("{what}: {problem}")),
+            Ok(times) => measured.lines.push(Line::new(format!("beside: {what}"), 1, times, None)),
+            Err(problem) => measured.left_out.push(format!("{what}: {problem}")),
         }
     }
-    Ok(Measured { lines, private_memory_mib, left_out })
+    Ok(measured)
+}
+
+/// Afterwards the gateway is stopped.
+async fn over_http(gateway: &Arc<Gateway>, measured: &mut Measured) -> Result<(), String> {
+    let served = Served::start(gateway).await?;
+    if let Some(first) = PROGRAMS.first() {
+        measured.lines.push(http::measure(&served, first, LENGTH).await?);
+    }
+    match stored::measure(&served).await {
+        Ok((lines, sizes)) => {
+            measured.lines.extend(lines);
+            measured.sizes.extend(sizes);
+        }
+        Err(problem) => measured.left_out.push(format!("sessions that are stored: {problem}")),
+    }
+    served.stop().await
 }
 
 /// Waits for the workers, and lets each load what the program imports.
@@ -198,7 +232,10 @@ fn show(measured: &Measured) {
             "{what:<46} {callers:>7} {p50_ms:>7.2} ms {p95_ms:>7.2} ms {p99_ms:>7.2} ms {runs_a_second:>9.0}   {goal}"
         );
     }
-    println!("private memory of an instance: {:.2} MiB (goal: at most 2)", measured.private_memory_mib);
+    for Size { what, amount, unit, goal } in &measured.sizes {
+        let goal = if goal.is_empty() { String::new() } else { format!(" (goal: {goal})") };
+        println!("{what}: {amount:.2} {unit}{goal}");
+    }
     for left_out in &measured.left_out {
         println!("not measured: {left_out}");
     }

@@ -12,6 +12,7 @@ mod agents;
 mod console;
 mod conversations;
 mod fairness;
+mod guards;
 mod replicas;
 
 use std::io::{BufRead, BufReader};
@@ -49,6 +50,9 @@ fn main() {
     if std::env::args().any(|argument| argument == "replicas") {
         return replica_rows(&programs);
     }
+    if std::env::args().any(|argument| argument == "guards") {
+        return guards::rows(&programs);
+    }
     if let Some(load) = load_of_arguments() {
         return conversation_rows(&programs, load);
     }
@@ -69,6 +73,7 @@ fn main() {
     row("a unit of a share, taken and given back", &format!("{:.2} µs", micros("share")), "≤ 1 µs a call");
     row("the profile for 4.5 KB of Python chosen", &format!("{:.1} µs", micros("profile chosen")), "microseconds");
     http_rows(&programs);
+    guards::rows(&programs);
     fairness_rows(&programs);
     agent_rows(&programs);
     console_rows(&programs);

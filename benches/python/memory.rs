@@ -1,4 +1,4 @@
-//! Private memory of a live instance, from the kernel's statistics of the worker processes.
+//! Private memory, from the kernel's statistics of the worker processes: of a live instance, and for other measurements.
 
 use std::fs;
 use std::sync::Arc;
@@ -38,7 +38,10 @@ pub(super) async fn of_an_instance(gateway: &Arc<Gateway>) -> Result<f64, String
 }
 
 /// In KiB, of all child processes together.
-fn private_of_children() -> Result<u64, String> {
+///
+/// # Errors
+/// The kernel provides no statistics of them.
+pub(super) fn private_of_children() -> Result<u64, String> {
     let silent = |error| format!("the kernel does not list the workers: {error}");
     let mut private = 0;
     for thread in fs::read_dir("/proc/self/task").map_err(silent)?.flatten() {
@@ -48,6 +51,14 @@ fn private_of_children() -> Result<u64, String> {
         }
     }
     Ok(private)
+}
+
+/// In KiB, of the gateway and of what measures it.
+///
+/// # Errors
+/// The kernel provides no statistics of it.
+pub(super) fn private_of_this_process() -> Result<u64, String> {
+    private_of("self")
 }
 
 fn private_of(process: &str) -> Result<u64, String> {

@@ -46,13 +46,7 @@ pub(super) const PROGRAMS: &[Program] = &[
         goal_of_two: None,
         ends: Ends::Stdout("mean"),
     },
-    Program {
-        name: "a hundred calls of the calculator",
-        code: "from host import tools\nprint(len([tools.calculator(expression='1') for _ in range(100)]))",
-        goal: "p50 ≤ 20 ms",
-        goal_of_two: None,
-        ends: Ends::Stdout("100\n"),
-    },
+    Program::hundred_calls(),
     Program {
         name: "a traceback",
         code: "def divide(a, b):\n    return a / b\n\ndivide(1, 0)",
@@ -70,6 +64,27 @@ pub(super) const PROGRAMS: &[Program] = &[
 ];
 
 impl Program {
+    /// Of the calculator, one after the other.
+    pub(super) const fn hundred_calls() -> Self {
+        Self {
+            name: "a hundred calls of the calculator",
+            code: "from host import tools\nprint(len([tools.calculator(expression='1') for _ in range(100)]))",
+            goal: "p50 ≤ 20 ms",
+            goal_of_two: None,
+            ends: Ends::Stdout("100\n"),
+        }
+    }
+
+    /// The same without the calls: the tool is only described.
+    pub(super) const fn no_calls() -> Self {
+        Self {
+            name: "no call of the calculator",
+            code: "from host import tools\nprint(len([tools.calculator for _ in range(100)]))",
+            goal: "",
+            ..Self::hundred_calls()
+        }
+    }
+
     /// Keeps its instance live for 3 seconds, without using the processor.
     pub(super) const fn nap() -> Self {
         Self { name: "a nap", code: "import time\ntime.sleep(3)", goal: "", goal_of_two: None, ends: Ends::Stdout("") }
