@@ -72,3 +72,54 @@ fn digest_of<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
     }
     hex::encode(hash.finalize())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::core::call::{Caller, Via};
+    use crate::tool::Metadata;
+    use crate::tool::tests::tool_with;
+
+    fn tool(metadata: Metadata, parameters: Value) -> Tool {
+        tool_with(Metadata { name: "pay".into(), ..metadata }, parameters, None)
+    }
+
+    fn call() -> CallContext {
+        CallContext::new("pay", Arc::new(Caller::new("ann", "acme", Vec::new())), Via::Rest)
+    }
+
+    fn some() -> Arguments {
+        Arguments::from_iter([("n".to_owned(), json!(1))])
+    }
+
+    #[test]
+    fn all_that_determines_what_a_call_does_is_bound() {
+        let plain = tool(Metadata::default(), json!({}));
+        let bound = Binding::of(&call(), &plain, &some());
+        assert_eq!(Binding::of(&call(), &plain, &some()), bound);
+        let stranger = Arc::new(Caller::new("ann", "globex", Vec::new()));
+        for other in [
+            CallContext { caller: stranger, ..call() },
+            CallContext { claimed_user: Some("eve".to_owned()), ..call() },
+            CallContext { prompt_params: some(), ..call() },
+            CallContext { tool_parameters: some(), ..call() },
+        ] {
+            assert_ne!(Binding::of(&other, &plain, &some()).call, bound.call, "{other:?}");
+        }
+        assert_ne!(Binding::of(&call(), &plain, &Arguments::new()).call, bound.call);
+        let version = Metadata { version: "2.0.0".into(), ..Metadata::default() };
+        let source = Metadata { source: "elsewhere".into(), ..Metadata::default() };
+        for changed in [
+            tool(version, json!({})),
+            tool(source, json!({})),
+            tool(Metadata::default(), json!({"properties": {"n": {"description": "something else"}}})),
+        ] {
+            let other = Binding::of(&call(), &changed, &some());
+            assert!(other.call != bound.call && other.tool != bound.tool, "{:?}", changed.metadata);
+        }
+    }
+}
