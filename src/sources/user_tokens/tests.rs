@@ -101,14 +101,36 @@ impl Provider for FakeProvider {
     }
 }
 
+/// A provider whose authorization server is at another address.
+#[derive(Debug)]
+struct Elsewhere(FakeProvider, Url);
+
+impl Provider for Elsewhere {
+    fn begin<'a>(
+        &'a self,
+        own: &'a OwnAddresses,
+        scopes: &'a [String],
+    ) -> BoxFuture<'a, Result<Authorization, String>> {
+        async move { Ok(Authorization { url: self.1.clone(), ..self.0.begin(own, scopes).await? }) }.boxed()
+    }
+
+    fn secret_of(&self, client_id: &str) -> Option<&Secret> {
+        self.0.secret_of(client_id)
+    }
+}
+
 async fn source(server: &TokenServer, upstream: &str, tokens: &Arc<UserTokens>) -> Arc<UserSource> {
+    let provider = Box::new(FakeProvider(server.start().await, Secret::new("s3cret")));
+    source_of(provider, upstream, tokens)
+}
+
+fn source_of(provider: Box<dyn Provider>, upstream: &str, tokens: &Arc<UserTokens>) -> Arc<UserSource> {
     let config = OutboundConfig { allow_networks: vec!["127.0.0.0/8".into()], ..OutboundConfig::default() };
     let requests = TokenRequests {
         outbound: Outbound::new(&config).unwrap(),
         allowed: Arc::new(DomainList::any().clone()),
         is_secure: false,
     };
-    let provider = Box::new(FakeProvider(server.start().await, Secret::new("s3cret")));
     UserSource::new("mcp:crm".to_owned(), upstream.to_owned(), tokens, requests, provider)
 }
 
@@ -215,6 +237,24 @@ async fn a_sign_in_ends_once_in_its_own_browser_and_from_its_own_issuer() {
     let form = server.forms.lock()[0].clone();
     for part in ["grant_type=authorization_code", "code=code", "code_verifier=v"] {
         assert!(form.contains(part), "{form}");
+    }
+}
+
+/// The address comes from the upstream, and a browser may execute some.
+#[tokio::test]
+async fn a_browser_is_sent_to_web_addresses_alone() {
+    let (_state, tokens) = tokens().await;
+    let token_endpoint = TokenServer::default().start().await;
+    for (address, is_permitted) in [
+        ("javascript:alert(1)", false),
+        ("https://login.example@elsewhere.example/", false),
+        ("https://login.example/authorize", true),
+    ] {
+        let provider = FakeProvider(token_endpoint.clone(), Secret::new("s3cret"));
+        let provider = Box::new(Elsewhere(provider, Url::parse(address).unwrap()));
+        let source = source_of(provider, "https://crm.example", &tokens);
+        let sign_in = offered(&source, &user("ann")).await;
+        assert_eq!(source.begin(&sign_in, "browser", &own()).await.is_ok(), is_permitted, "{address}");
     }
 }
 
