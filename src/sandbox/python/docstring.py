@@ -9,10 +9,10 @@ RESULTS = ("returns", "return")
 OMITTED = ("raises", "yields", "warns")
 
 # `name: text`, `name (type): text`, and of NumPy `name : type` or `name, other : type`.
-GOOGLE_ENTRY = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
+GOOGLE_ENTRY = re.compile(r"\*{0,2}(\w+)\s*(?:\(.*?\))?\s*:\s*(.*)")
 NUMPY_ENTRY = re.compile(r"\*{0,2}(\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?$")
 # Of `type: text` below `Returns:`.
-RESULT_TYPE = re.compile(r"[\w.]+(?:\[[^:]*\])?(?:\s*\|\s*[\w.\[\], ]+)*\s*:\s+")
+RESULT_TYPE = re.compile(r"^[\w.]+(?:\[[^:]*\])?(?:\s*\|\s*[\w.\[\], ]+)*\s*:\s+")
 REST_FIELD = re.compile(r":(\w+)\s*([^:]*):\s*(.*)")
 REST_PARAMETERS = ("param", "parameter", "arg", "argument", "key", "keyword")
 

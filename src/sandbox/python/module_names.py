@@ -35,6 +35,8 @@ SAME = {
 }
 # JSON has a value of another type for these.
 CONVERTED = ("tuple", "set", "datetime.datetime", "datetime.date", "datetime.time", "datetime.timedelta")
+# A set has none of these.
+UNHASHABLE = ("list", "dict", "set", "typing.List", "typing.Dict", "typing.Set")
 INSTEAD = {
     "bytes": "str, with base64 in it",
     "complex": "tuple[float, float]",
@@ -59,6 +61,8 @@ INSTEAD = {
 USABLE = "str, int, float, bool, list[…], dict[str, …], tuple[…], Literal[…], an Enum, a dataclass or a TypedDict"
 ENUMS = ("enum.Enum", "enum.StrEnum", "enum.IntEnum")
 UNIONS = ("typing.Union", "typing.Optional")
+# Integers of 64 bits, with a sign or without one.
+LEAST_INTEGER = 1 << 63
 
 
 class Problem(Exception):
@@ -77,6 +81,8 @@ class Names:
         self.imported = {}
         self.classes = {}
         self.aliases = {}
+        # Imported below `if TYPE_CHECKING:`, which is not executed.
+        self.unexecuted = set()
         for statement in tree.body:
             self._add(statement)
 
@@ -84,10 +90,10 @@ class Names:
         if isinstance(statement, ast.Import):
             for name in statement.names:
                 top = name.name.partition(".")[0]
-                self.imported[name.asname or top] = name.name if name.asname else top
+                self._import(name.asname or top, name.name if name.asname else top)
         elif isinstance(statement, ast.ImportFrom) and statement.module and not statement.level:
             for name in statement.names:
-                self.imported[name.asname or name.name] = f"{statement.module}.{name.name}"
+                self._import(name.asname or name.name, f"{statement.module}.{name.name}")
         elif isinstance(statement, ast.ClassDef):
             self.classes[statement.name] = statement
         elif isinstance(statement, ast.Assign) and len(statement.targets) == 1:
@@ -97,9 +103,16 @@ class Names:
         elif isinstance(statement, getattr(ast, "TypeAlias", ())):
             self._add_alias(statement.name, statement.value)
         elif isinstance(statement, (ast.If, ast.Try)):
-            # `if TYPE_CHECKING:`, and imports that may fail.
+            # Such as imports that may fail.
+            before = set(self.imported)
             for inner in statement.body:
                 self._add(inner)
+            if self.of(getattr(statement, "test", None)) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+                self.unexecuted |= set(self.imported) - before
+
+    def _import(self, name, whole):
+        self.imported[name] = whole
+        self.unexecuted.discard(name)
 
     def _add_alias(self, target, value):
         if isinstance(target, ast.Name):
@@ -117,6 +130,13 @@ class Names:
 
     def all(self):
         return {*self.imported, *self.classes, *self.aliases, *BUILTINS}
+
+
+def is_number(value):
+    """Whether it is a number that JSON has, and that every reader of it keeps as it is."""
+    if isinstance(value, float):
+        return value - value == 0
+    return isinstance(value, int) and -LEAST_INTEGER <= value < 2 * LEAST_INTEGER
 
 
 def text_of(node):

@@ -8,7 +8,7 @@ import ast
 import re
 
 from _sekisho_docstring import Docstring
-from _sekisho_module_names import Names, Problem, text_of
+from _sekisho_module_names import Names, Problem, is_number, text_of
 from _sekisho_module_types import Types
 
 MAX_TOOLS = 200
@@ -26,7 +26,7 @@ TOO_DEEP = "it is nested too deep to be read: write it in several steps"
 def read(source, file):
     """The tools of a module, and what is wrong: in it as a whole, where a problem names no function."""
     try:
-        tree = ast.parse(source, file)
+        tree = ast.parse(source.removeprefix("\ufeff"), file)
         return _Reader(tree).found()
     except SyntaxError as error:
         problem = {"line": error.lineno or 1, "message": f"{error.msg}: correct the Python here"}
@@ -83,7 +83,7 @@ class _Reader:
         listed = self._names.aliases.get("__all__")
         try:
             names = ast.literal_eval(listed) if listed is not None else None
-        except ValueError:
+        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
             raise Problem(listed, "`__all__` is not written out: write a list of names") from None
         if names is not None and not (isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)):
             raise Problem(listed, "`__all__` is no list of names: write one")
@@ -157,7 +157,7 @@ class _Reader:
             written = text_of(parameter.annotation)
             raise Problem(parameter, f"`{name}` may be None: write {name}: {written} | None = None")
         value = _literal_or_none(default)
-        if value is not None or isinstance(default, ast.Constant):
+        if value is not None or isinstance(default, ast.Constant) and default.value is None:
             schema["default"] = value
         return schema
 
@@ -236,9 +236,7 @@ def _is_json(value):
         return all(map(_is_json, value))
     if isinstance(value, dict):
         return all(isinstance(key, str) for key in value) and all(map(_is_json, value.values()))
-    if isinstance(value, float):
-        return value - value == 0
-    return value is None or isinstance(value, (str, int, bool))
+    return value is None or isinstance(value, (str, bool)) or is_number(value)
 
 
 def _type_of(default):

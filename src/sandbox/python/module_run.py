@@ -5,6 +5,7 @@ import sys
 import types
 
 import _sekisho_errors
+from _sekisho_errors import clean
 from _sekisho_module_reader import read
 from _sekisho_module_values import Unacceptable, arguments_of, plain
 from _sekisho_source import compile_module
@@ -19,7 +20,7 @@ def run(source, task):
     """Does what the host asks for, and gives the result as JSON."""
     ((kind, given),) = task.items()
     if kind == "read":
-        return json.dumps(read(source, given["file"]))
+        return clean(json.dumps(read(source, given["file"]), ensure_ascii=False))
     tools = _NeededTools(given)
     module = _executed(source, given, tools)
     if kind == "try":

@@ -2,7 +2,7 @@
 
 import ast
 
-from _sekisho_module_names import CONVERTED, ENUMS, INSTEAD, SAME, TYPES, UNIONS, USABLE, Problem, text_of
+from _sekisho_module_names import CONVERTED, ENUMS, INSTEAD, SAME, TYPES, UNIONS, UNHASHABLE, USABLE, Problem, is_number, text_of
 
 # Schemas within schemas, and schemas in one function: types within types multiply.
 MAX_DEPTH = 20
@@ -48,9 +48,18 @@ class Types:
             part.lineno = node.lineno
         return self.schema(inner, depth + 1)
 
-    def _named(self, node, depth):
+    def _name(self, node):
+        """What a type refers to, by one of several names."""
+        first = node
+        while isinstance(first, ast.Attribute):
+            first = first.value
+        if isinstance(first, ast.Name) and first.id in self._names.unexecuted:
+            raise Problem(node, f"`{text_of(node)}` is imported for type checkers alone: import it outside of `if TYPE_CHECKING`")
         name = self._names.of(node)
-        name = SAME.get(name, name)
+        return SAME.get(name, name)
+
+    def _named(self, node, depth):
+        name = self._name(node)
         if name in self._names.classes:
             return self._inside(name, node, lambda: self._class(self._names.classes[name], depth))
         if name in self._names.aliases and name not in self._names.imported:
@@ -83,9 +92,10 @@ class Types:
         return f"`{text}` has no form in JSON that is known here: write {USABLE}"
 
     def _generic(self, node, depth):
-        name = self._names.of(node.value)
-        name = SAME.get(name, name)
+        name = self._name(node.value)
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        if not parts:
+            raise Problem(node, f"`{text_of(node)}` is empty: write what it is of, or list for any list")
         if name == "typing.Literal":
             return {"enum": [_literal(part) for part in parts]}
         if name == "typing.Annotated":
@@ -96,6 +106,8 @@ class Types:
             return self._union(parts, node, depth)
         if name in ("list", "set"):
             self.converts |= name in CONVERTED
+            if name == "set" and self._names.of(getattr(parts[0], "value", parts[0])) in UNHASHABLE:
+                raise Problem(node, f"a set cannot have what `{text_of(node)}` says: write list[{text_of(parts[0])}]")
             return {**TYPES[name], "items": self._only(node, parts, depth)}
         if name == "dict":
             return self._dict(node, parts, depth)
@@ -232,7 +244,7 @@ def _literal(node):
         value = ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         value = ...
-    if value is not None and not isinstance(value, (str, int, bool)):
+    if value is not None and not isinstance(value, (str, bool)) and not (isinstance(value, int) and is_number(value)):
         raise Problem(node, f"`{text_of(node)}` is no text, number or boolean: write it as such in Literal[…]")
     return value
 
@@ -240,15 +252,17 @@ def _literal(node):
 def _enum_values(node):
     values = []
     for line in node.body:
-        is_member = isinstance(line, ast.Assign) and len(line.targets) == 1 and isinstance(line.targets[0], ast.Name)
-        if not is_member or line.targets[0].id.startswith("_"):
+        # An annotation changes nothing: it is a member all the same.
+        targets = line.targets if isinstance(line, ast.Assign) else [getattr(line, "target", None)]
+        is_member = isinstance(line, (ast.Assign, ast.AnnAssign)) and len(targets) == 1 and line.value is not None
+        if not is_member or not isinstance(targets[0], ast.Name) or targets[0].id.startswith("_"):
             continue
         try:
             value = ast.literal_eval(line.value)
         except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
             value = ...
-        if not isinstance(value, (str, int, float, bool)):
-            raise Problem(line, f"the value of `{line.targets[0].id}` is not written out: write a text or a number")
+        if not isinstance(value, str) and not is_number(value):
+            raise Problem(line, f"the value of `{targets[0].id}` is not written out: write a text or a number of JSON")
         values.append(value)
     if not values:
         raise Problem(node, f"the Enum `{node.name}` has no members: write NAME = \"value\" in it")

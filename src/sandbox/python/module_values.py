@@ -1,5 +1,6 @@
 """From JSON to the values that a function's annotations name, and from what it returns to JSON."""
 
+import collections.abc
 import dataclasses
 import datetime
 import enum
@@ -9,6 +10,7 @@ import types
 import typing
 
 from _sekisho_errors import clean
+from _sekisho_module_names import is_number
 
 MAX_DEPTH = 60
 MAX_PATH = 200
@@ -72,30 +74,48 @@ def _is_plain(member):
 
 
 def _is_of_kind(value, hint):
-    """Whether a value of JSON may become this type at all."""
-    origin = typing.get_origin(hint)
+    """Whether a value of JSON may become this type, with all that it has in it."""
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         return _is_of_kind(value, hint.__origin__)
+    if getattr(origin, "_name", None) in WRAPPERS:
+        return _is_of_kind(value, parts[0])
+    if isinstance(hint, getattr(typing, "TypeAliasType", ())):
+        return _is_of_kind(value, hint.__value__)
     if origin is typing.Literal:
-        return value in typing.get_args(hint)
+        # True is no 1 in JSON.
+        return any(value == part and isinstance(value, bool) == isinstance(part, bool) for part in parts)
+    if origin in UNIONS:
+        return any(_is_of_kind(value, part) for part in parts)
     kind = origin or hint
-    if kind in (object, typing.Any):
-        return True
-    if not isinstance(kind, type):
+    if kind in (object, typing.Any) or not isinstance(kind, type):
         return True
     if issubclass(kind, enum.Enum):
         return any(value == member.value for member in kind)
     if issubclass(kind, PARSED):
         return isinstance(value, str)
-    if dataclasses.is_dataclass(kind) or issubclass(kind, dict):
-        return isinstance(value, dict)
-    if issubclass(kind, (list, tuple, set, frozenset)):
-        return isinstance(value, list)
+    if isinstance(value, dict):
+        return _is_of_object(value, kind, parts)
+    if isinstance(value, list):
+        items = [_item(parts, at) for at in range(len(value))] if kind is tuple else [*parts[:1]] * len(value)
+        return issubclass(kind, (list, tuple, set, frozenset, collections.abc.Sequence)) and all(
+            map(_is_of_kind, value, items or [object] * len(value))
+        )
     if issubclass(kind, bool) or isinstance(value, bool):
         return kind is bool and isinstance(value, bool)
     if issubclass(kind, (float, datetime.timedelta)):
         return isinstance(value, (int, float))
     return isinstance(value, kind)
+
+
+def _is_of_object(value, kind, parts):
+    """The same for an object of JSON: one of a dataclass or a TypedDict has its members."""
+    if dataclasses.is_dataclass(kind) or typing.is_typeddict(kind):
+        hints = typing.get_type_hints(kind, include_extras=True)
+        is_whole = getattr(kind, "__required_keys__", frozenset()) <= value.keys()
+        return is_whole and all(name in hints and _is_of_kind(item, hints[name]) for name, item in value.items())
+    is_object = issubclass(kind, (dict, collections.abc.Mapping))
+    return is_object and (len(parts) != 2 or all(_is_of_kind(item, parts[1]) for item in value.values()))
 
 
 def _of_generic(value, origin, parts, path):
@@ -156,12 +176,11 @@ def plain(value, depth=0):
         return plain(value.value, depth + 1)
     if isinstance(value, str):
         return clean(str(value))
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float):
-        if value - value != 0:
-            raise TypeError(f"the result has the number {value}, which JSON does not have: return None or a text instead")
-        return float(value)
+    if isinstance(value, (int, float)):
+        if not is_number(value):
+            shown = f"number {value}" if isinstance(value, float) else f"integer of {value.bit_length()} bits"
+            raise TypeError(f"the result has the {shown}, which JSON does not have: return None or a text instead")
+        return int(value) if isinstance(value, int) else float(value)
     if isinstance(value, dict):
         return {_key(key): plain(item, depth + 1) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):

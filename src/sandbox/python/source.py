@@ -33,7 +33,7 @@ def compile_program(text, name, warn):
 def compile_module(text, name):
     """The code object of a module's source. It is no program: it has no commands of notebooks, and awaits nothing outside of
     functions."""
-    tree = ast.parse(text, name)
+    tree = ast.parse(text.removeprefix("\ufeff"), name)
     rewrite = getattr(sys, "_sekisho_rewrite", None)
     if rewrite:
         rewrite(tree)

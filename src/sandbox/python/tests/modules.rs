@@ -76,6 +76,10 @@ fn read(code: &str) -> Value {
 }
 
 fn call(function: &str, arguments: &Value, needs: &[&str]) -> Ran {
+    call_of(WEATHER, function, arguments, needs)
+}
+
+fn call_of(code: &str, function: &str, arguments: &Value, needs: &[&str]) -> Ran {
     let call = FunctionCall {
         file: FILE.to_owned(),
         function: function.to_owned(),
@@ -84,7 +88,7 @@ fn call(function: &str, arguments: &Value, needs: &[&str]) -> Ran {
         needs: needs.iter().map(|tool| (*tool).to_owned()).collect(),
         converts: true,
     };
-    run_module(WEATHER, &ModuleTask::Call(call))
+    run_module(code, &ModuleTask::Call(call))
 }
 
 #[test]
@@ -154,6 +158,23 @@ fn docstrings_of_every_form_describe_parameters() {
 }
 
 #[test]
+fn colons_and_brackets_in_docstrings_are_text() {
+    let source = "def f(x: dict) -> list:\n    \"\"\"What it does.\n\n    Args:\n        \
+                  x (dict(str, int), optional): Rates: by code.\n\n    Returns:\n        \
+                  The values in order: first the largest.\n    \"\"\"\n";
+    let tool = read(source)["tools"][0].clone();
+    assert_eq!(tool["parameters"]["properties"]["x"]["description"], "Rates: by code.", "{tool}");
+    assert_eq!(tool["output"]["description"], "The values in order: first the largest.", "{tool}");
+}
+
+#[test]
+fn an_annotated_member_of_an_enum_is_one() {
+    let source = "import enum\nclass Unit(enum.Enum):\n    C: str = 'c'\n    F = 'f'\n\
+                  def f(unit: Unit) -> str:\n    return 'x'\n";
+    assert_eq!(read(source)["tools"][0]["parameters"]["properties"]["unit"], json!({"enum": ["c", "f"]}));
+}
+
+#[test]
 fn public_names_are_those_of_all_if_there_is_one() {
     let functions =
         "def one() -> int:\n    return 1\ndef two() -> int:\n    return 2\ndef _three() -> int:\n    return 3\n";
@@ -184,6 +205,59 @@ fn a_call_gets_values_of_the_types_that_it_names_and_gives_json() {
         let ran = call("returns", &json!({"what": what}), &[]);
         assert!(ran.end()["message"].as_str().unwrap().contains(says), "{what}: {}", ran.end());
     }
+}
+
+const SHAPES: &str = r#"
+from dataclasses import dataclass
+from typing import Literal, TypedDict
+
+@dataclass
+class Circle:
+    kind: Literal["circle"]
+    size: float
+
+@dataclass
+class Square:
+    kind: Literal["square"]
+    size: float
+
+class Row(TypedDict):
+    row: int
+
+def kind_of(shape: Circle | Square | list[Circle] | list[Square] | dict[str, Square] | Row) -> str:
+    first = shape[0] if isinstance(shape, list) else shape.get("x", shape) if isinstance(shape, dict) else shape
+    return type(first).__name__
+"#;
+
+#[test]
+fn a_member_of_a_union_is_chosen_by_all_that_the_value_has() {
+    let (circle, square) = (json!({"kind": "circle", "size": 1}), json!({"kind": "square", "size": 1}));
+    for (shape, expected) in [
+        (circle.clone(), "Circle"),
+        (square.clone(), "Square"),
+        (json!([circle]), "Circle"),
+        (json!([square]), "Square"),
+        (json!({"x": square}), "Square"),
+        (json!({"row": 1}), "dict"),
+    ] {
+        let ran = call_of(SHAPES, "kind_of", &json!({"shape": shape}), &[]);
+        assert_eq!(ran.result(), json!({"value": expected}), "{shape} {}", ran.stderr());
+    }
+}
+
+#[test]
+fn numbers_and_texts_that_json_does_not_have_are_in_no_schema_and_no_result() {
+    let source = "\u{feff}from typing import Any\n\
+                  def f(x: Any = b'a', y: float = 1e999, z: int = 10, n: None = None) -> int:\n    \
+                  'What \\ud800 it does.'\n    return 2 ** z\n";
+    let tool = read(source)["tools"][0].clone();
+    let expected = json!({"x": {}, "y": {"type": "number"}, "z": {"type": "integer", "default": 10},
+        "n": {"type": "null", "default": null}});
+    assert_eq!(tool["parameters"]["properties"], expected);
+    assert_eq!(tool["description"], "What \u{fffd} it does.");
+    assert_eq!(call_of(source, "f", &json!({"z": 63}), &[]).result(), json!({"value": 1_u64 << 63}));
+    let ran = call_of(source, "f", &json!({"z": 64}), &[]);
+    assert!(ran.end()["message"].as_str().unwrap().contains("the integer of 65 bits"), "{}", ran.end());
 }
 
 #[test]
