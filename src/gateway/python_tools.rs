@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::MissedTickBehavior;
+
 use super::Gateway;
 use super::tool_set::ToolSet;
 use crate::config::Config;
@@ -38,6 +40,7 @@ impl Gateway {
     /// Reads the files that could not be read, until the gateway closes: the interpreter may be set up meanwhile.
     pub(super) async fn keep_python_tools(&self) {
         let mut moments = tokio::time::interval(READ_AGAIN);
+        moments.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while self.closing.run_until_cancelled(moments.tick()).await.is_some() {
             if self.python_tools.load().is_waiting() {
                 self.closing.run_until_cancelled(self.read_python_tools()).await;
@@ -48,6 +51,10 @@ impl Gateway {
     async fn read_python_tools(&self) {
         let (config, before) = (self.config.load_full(), self.python_tools.load_full());
         let now = read(&config, &self.sandbox, &before).await;
+        // Otherwise clients would be told each time that the tools have changed.
+        if now.is_as(&before) {
+            return;
+        }
         let _changing = self.changing.lock().await;
         // A reload may have read the files meanwhile.
         if !Arc::ptr_eq(&config, &self.config.load()) || !Arc::ptr_eq(&before, &self.python_tools.load()) {

@@ -88,6 +88,15 @@ impl PythonTools {
         self.files.values().any(|file| matches!(file.state, FileState::Waiting(_)))
     }
 
+    /// Whether it is what `before` was: nothing is to be offered anew.
+    pub fn is_as(&self, before: &Self) -> bool {
+        let is_same = |file: &Arc<PythonFile>, other: &Arc<PythonFile>| Arc::ptr_eq(file, other) || file.waits_as(other);
+        let mut files = self.files.iter().zip(&before.files);
+        self.problem == before.problem
+            && self.files.len() == before.files.len()
+            && files.all(|((name, file), (other_name, other))| name == other_name && is_same(file, other))
+    }
+
     /// What does not work as a whole, by its name in `/readyz`: the folder, and files of which nothing is offered.
     pub fn problems(&self) -> BTreeMap<String, String> {
         let of_folder = self.problem.iter().map(|problem| (COMPONENT.to_owned(), problem.clone()));

@@ -14,6 +14,12 @@ use crate::tool::{Attempt, Execution, Executor};
 /// Of what the function printed, the part that the reply has of each stream.
 const MAX_PRINTED_BYTES: usize = 4 << 10;
 
+/// Of what is wrong with an argument, the part that is said: the function could make it up.
+const MAX_MESSAGE_BYTES: usize = 1 << 10;
+
+/// Who may give a function more time.
+const MORE_TIME: &str = ": `timeout_seconds` in its @tool(…), within `sandbox.timeout_seconds`";
+
 /// Runs one function of a file.
 #[derive(Debug)]
 pub(super) struct FunctionExecutor {
@@ -23,7 +29,7 @@ pub(super) struct FunctionExecutor {
     pub(super) file: String,
     pub(super) function: String,
     /// JSON.
-    pub(super) settings: String,
+    pub(super) settings: Arc<str>,
     pub(super) needs: Vec<String>,
     pub(super) converts: bool,
 }
@@ -47,7 +53,7 @@ impl Executor for FunctionExecutor {
                 file: self.file.clone(),
                 function: self.function.clone(),
                 arguments: serde_json::to_string(arguments).map_err(CallError::internal)?,
-                settings: self.settings.clone(),
+                settings: self.settings.to_string(),
                 needs: self.needs.clone(),
                 converts: self.converts,
             });
@@ -83,7 +89,7 @@ impl FunctionExecutor {
                     let metadata = outcome.usage_metadata().into_iter().chain(printed).collect();
                     return Ok(ToolOutput { value, metadata, ..ToolOutput::default() });
                 }
-                Ok(Returned::Invalid { path, message }) => return Err(invalid(path, message)),
+                Ok(Returned::Invalid { path, message }) => return Err(invalid(shortened(path), shortened(message))),
                 Err(error) => {
                     let message = "the function tampered with the channel for its result";
                     return Err(CallError::new(ErrorCode::SandboxTrap, message).caused_by(error));
@@ -94,7 +100,10 @@ impl FunctionExecutor {
                 CallError::tool(format!("`{function}` ended the interpreter with exit({code}), and returned nothing"))
             }
             (End::Exception { kind, message, line, .. }, _) => self.raised(kind, message, *line),
-            _ => outcome.stop_error(&self.runner.config, "").unwrap_or_else(|| CallError::internal("no end")),
+            (end, _) => {
+                let note = if matches!(end, End::Timeout) { MORE_TIME } else { "" };
+                outcome.stop_error(&self.runner.config, note).unwrap_or_else(|| CallError::internal("no end"))
+            }
         };
         Err(if printed.is_empty() { error } else { error.with_output(printed.into()) })
     }
@@ -111,6 +120,11 @@ impl FunctionExecutor {
 fn invalid(path: String, message: String) -> CallError {
     let error = CallError::new(ErrorCode::InvalidArguments, format!("`{path}`: {message}"));
     error.with_detail(Detail { path, rule: "type".to_owned(), message })
+}
+
+fn shortened(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(MAX_MESSAGE_BYTES));
+    text
 }
 
 /// What the function printed, by stream.

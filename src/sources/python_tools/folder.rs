@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::config::{TOOL_FILE_RULE, is_tool_file};
 
@@ -14,7 +16,7 @@ const MAX_FILES: usize = 1_000;
 const MAX_BYTES: u64 = 256 << 10;
 
 /// A file's text, or why it cannot be one with tools.
-pub(super) type FileText = Result<String, String>;
+pub(super) type FileText = Result<Arc<str>, String>;
 
 /// The files `NAME.py`, by name. Those that begin with `_` or `.` have no tools.
 ///
@@ -22,7 +24,7 @@ pub(super) type FileText = Result<String, String>;
 /// The folder cannot be read, or has too many files.
 pub(super) fn read(directory: &Path) -> Result<BTreeMap<String, FileText>, String> {
     let shown = directory.display();
-    let unreadable = |error: std::io::Error| {
+    let unreadable = |error: io::Error| {
         format!("the folder {shown} cannot be read: {error}; `sekisho tools new NAME` creates it, with an example")
     };
     let mut files = BTreeMap::new();
@@ -48,18 +50,18 @@ pub(super) fn read(directory: &Path) -> Result<BTreeMap<String, FileText>, Strin
 }
 
 fn text_of(path: &Path, name: &str) -> FileText {
-    let mut bytes = Vec::new();
-    // A pipe would not end.
-    if !path.is_file() {
-        return Err(format!("{name}.py: it is no file"));
+    let unreadable = |error: io::Error| format!("{name}.py: it cannot be read: {error}");
+    // To open a pipe would otherwise wait for its other end, and to read it would not end.
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(unreadable)?;
+    if !file.metadata().map_err(unreadable)?.is_file() {
+        return Err(format!("{name}.py: it is no regular file; put the Python into one"));
     }
-    File::open(path)
-        .and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes))
-        .map_err(|error| format!("{name}.py: it cannot be read: {error}"))?;
+    let mut bytes = Vec::new();
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() as u64 > MAX_BYTES {
         return Err(format!("{name}.py: it has more than {} KiB; write several files", MAX_BYTES >> 10));
     }
-    String::from_utf8(bytes).map_err(|error| {
+    String::from_utf8(bytes).map(Arc::from).map_err(|error| {
         let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
         format!("{name}.py:{line}: it is not UTF-8; save the file as UTF-8")
@@ -68,6 +70,8 @@ fn text_of(path: &Path, name: &str) -> FileText {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
     #[test]
@@ -81,10 +85,22 @@ mod tests {
         write("latin.py", b"x = 1\ny = '\xe9'");
         write("large.py", &vec![b'#'; (256 << 10) + 1]);
         fs::create_dir(folder.path().join("package.py")).unwrap();
+        std::os::unix::fs::symlink("weather.py", folder.path().join("linked.py")).unwrap();
+        std::os::unix::fs::symlink("nowhere", folder.path().join("lost.py")).unwrap();
+        assert!(Command::new("mkfifo").arg(folder.path().join("pipe.py")).status().unwrap().success());
         let found = read(folder.path()).unwrap();
-        assert_eq!(found.keys().collect::<Vec<_>>(), ["a-b", "large", "latin", "weather"]);
-        assert_eq!(found["weather"], Ok("x = 1".to_owned()));
-        for (name, says) in [("a-b", "rename it"), ("latin", "latin.py:2: it is not UTF-8"), ("large", "256 KiB")] {
+        let names: Vec<_> = found.keys().collect();
+        assert_eq!(names, ["a-b", "large", "latin", "linked", "lost", "pipe", "weather"]);
+        for name in ["weather", "linked"] {
+            assert_eq!(found[name].as_deref(), Ok("x = 1"));
+        }
+        for (name, says) in [
+            ("a-b", "rename it"),
+            ("latin", "latin.py:2: it is not UTF-8"),
+            ("large", "256 KiB"),
+            ("lost", "lost.py: it cannot be read"),
+            ("pipe", "pipe.py: it is no regular file"),
+        ] {
             let problem = found[name].as_ref().unwrap_err();
             assert!(problem.contains(says), "{problem}");
         }

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::executor::FunctionExecutor;
 use super::folder::FileText;
-use super::runner::{FunctionRunner, MAX_EXECUTION};
+use super::runner::FunctionRunner;
 use super::source_of;
 use crate::core::error::{CallError, ErrorCode};
 use crate::sandbox::protocol::{End, ModuleTask, Outcome};
@@ -35,6 +35,9 @@ pub(super) enum FileState {
     /// The sandbox could not read it, and may later.
     Waiting(String),
 }
+
+/// What is told of one problem, in characters: a part of it is the file's own text.
+const MAX_PROBLEM: usize = 1_000;
 
 /// The sandbox has its own fair queue between callers, so calls wait there and not before it.
 const MAX_CONCURRENT: u32 = 1_000;
@@ -84,7 +87,10 @@ impl PythonFile {
     ) -> Self {
         let state = match &text {
             Err(problem) => FileState::Broken(problem.clone()),
-            Ok(code) => Reading { name, file: format!("{name}.py"), code, settings: &settings, runner }.state().await,
+            Ok(code) => {
+                let json: Arc<str> = Value::from(settings.clone()).to_string().into();
+                Reading { name, file: format!("{name}.py"), code, settings: &json, runner }.state().await
+            }
         };
         Self { text, settings, state }
     }
@@ -92,6 +98,11 @@ impl PythonFile {
     /// Whether it was read, and is as it was.
     pub(super) fn is_current(&self, text: &FileText, settings: &Map<String, Value>) -> bool {
         !matches!(self.state, FileState::Waiting(_)) && self.text == *text && self.settings == *settings
+    }
+
+    /// Whether both wait for the same.
+    pub(super) fn waits_as(&self, other: &Self) -> bool {
+        matches!((&self.state, &other.state), (FileState::Waiting(one), FileState::Waiting(other)) if one == other)
     }
 
     /// Why nothing of it is offered.
@@ -117,9 +128,15 @@ impl PythonFile {
     }
 }
 
-/// Approvals are for a version of a tool: with other code it is another one.
-fn version_of(code: &str) -> String {
-    format!("1.0.0+{}", hex::encode(&Sha256::digest(code)[..8]))
+/// Approvals are for a version of a tool: with other code or settings it is another one.
+fn version_of(code: &str, settings: &str) -> String {
+    let digest = Sha256::new().chain_update(Sha256::digest(code)).chain_update(settings).finalize();
+    format!("1.0.0+{}", hex::encode(&digest[..8]))
+}
+
+/// On one line, and without what moves a terminal's cursor.
+fn printable(problem: &str) -> String {
+    problem.chars().take(MAX_PROBLEM).map(|character| if character.is_control() { ' ' } else { character }).collect()
 }
 
 /// A file that is being read.
@@ -127,8 +144,9 @@ struct Reading<'a> {
     name: &'a str,
     /// As tracebacks show it.
     file: String,
-    code: &'a str,
-    settings: &'a Map<String, Value>,
+    code: &'a Arc<str>,
+    /// JSON.
+    settings: &'a Arc<str>,
     runner: &'a FunctionRunner,
 }
 
@@ -142,7 +160,6 @@ impl Reading<'_> {
     async fn read(&self) -> Result<FileState, FileState> {
         let Found { tools, problems } = self.found().await?;
         let missing = self.executed(tools.iter().map(|tool| tool.function.clone()).collect()).await?;
-        let settings = Value::from(self.settings.clone()).to_string();
         let of_functions = problems.into_iter().filter_map(|problem| {
             let reason = self.at(Some(problem.line), &problem.message);
             Some((self.tool_name(&problem.function?), reason))
@@ -156,7 +173,7 @@ impl Reading<'_> {
                     "`{}` is no function any more when the file has been executed: give it a name of its own",
                     tool.function
                 )),
-                false => self.definition(name.clone(), tool, &settings),
+                false => self.definition(name.clone(), tool),
             };
             match defined {
                 Ok(definition) => definitions.push(definition),
@@ -172,6 +189,9 @@ impl Reading<'_> {
         let found = match (&outcome.end, &outcome.result) {
             (End::Exited { code: 0 }, Some(found)) => serde_json::from_str(found).map_err(|error| error.to_string()),
             (End::Exception { kind, message, .. }, _) => Err(format!("{kind}: {message}")),
+            (End::Output(_), _) => {
+                Err("its descriptions and schemas are too long together: write several files".into())
+            }
             _ => Err(self.stopped(&outcome)),
         };
         let found: Found = found.map_err(|problem| self.broken(None, &format!("it cannot be read: {problem}")))?;
@@ -184,7 +204,7 @@ impl Reading<'_> {
 
     /// Executes it. The names of those functions that are none afterwards.
     async fn executed(&self, functions: Vec<String>) -> Result<Vec<String>, FileState> {
-        let settings = Value::from(self.settings.clone()).to_string();
+        let settings = self.settings.to_string();
         let outcome = self.examined(ModuleTask::Try { file: self.file.clone(), functions, settings }).await?;
         let (line, problem) = match (&outcome.end, &outcome.result) {
             (End::Exited { code: 0 }, Some(missing)) => {
@@ -196,7 +216,7 @@ impl Reading<'_> {
             }
             (End::Exception { kind, message, line, .. }, _) => (*line, format!("{kind}: {message}")),
             (End::Timeout, _) => {
-                let limit = MAX_EXECUTION.as_secs();
+                let limit = self.runner.max_execution().as_secs();
                 (None, format!("it takes longer than {limit} s to be executed: do less outside of functions"))
             }
             _ => (None, format!("it cannot be executed: {}", self.stopped(&outcome))),
@@ -208,7 +228,7 @@ impl Reading<'_> {
         self.runner.examine(self.code, task).await.map_err(|error| match error.code() {
             // The file itself may be the reason.
             ErrorCode::SandboxTrap | ErrorCode::SandboxMemory => self.broken(None, error.message()),
-            _ => FileState::Waiting(format!("{} is not read yet: {}", self.file, error.message())),
+            _ => FileState::Waiting(format!("{} is not read yet: {}", self.file, printable(error.message()))),
         })
     }
 
@@ -219,9 +239,9 @@ impl Reading<'_> {
 
     /// # Errors
     /// Why it cannot be a tool here.
-    fn definition(&self, name: String, tool: FoundFunction, settings: &str) -> Result<ToolDefinition, String> {
+    fn definition(&self, name: String, tool: FoundFunction) -> Result<ToolDefinition, String> {
         let config = &self.runner.config;
-        ToolName::parse(&name).map_err(|problem| format!("{problem}: write @tool(name=\"…\") with a shorter one"))?;
+        ToolName::parse(&name).map_err(|problem| format!("{problem}: write @tool(name=\"…\") with another one"))?;
         if !tool.needs.is_empty() && !config.code_mode.enabled {
             return Err(format!("`{}` needs other tools, and `sandbox.code_mode.enabled` is false", tool.function));
         }
@@ -233,7 +253,7 @@ impl Reading<'_> {
         let alone = Effects { read_only: true, destructive: Some(false), open_world: false };
         let metadata = Metadata {
             name,
-            version: version_of(self.code),
+            version: version_of(self.code, self.settings),
             description: tool.description,
             category: "python".into(),
             author: self.file.clone(),
@@ -251,10 +271,10 @@ impl Reading<'_> {
         };
         let executor = FunctionExecutor {
             runner: self.runner.clone(),
-            code: self.code.into(),
+            code: Arc::clone(self.code),
             file: self.file.clone(),
             function: tool.function,
-            settings: settings.to_owned(),
+            settings: Arc::clone(self.settings),
             needs: tool.needs,
             converts: tool.converts,
         };
@@ -271,6 +291,7 @@ impl Reading<'_> {
     }
 
     fn at(&self, line: Option<u32>, problem: &str) -> String {
+        let problem = printable(problem);
         match line {
             Some(line) => format!("{}:{line}: {problem}", self.file),
             None => format!("{}: {problem}", self.file),

@@ -1,5 +1,7 @@
 //! Against a fake sandbox: what becomes of what it finds in files, and of how calls end.
 
+mod waiting;
+
 use std::collections::VecDeque;
 use std::fs;
 use std::path::Path;
@@ -23,6 +25,8 @@ use crate::tool::{Attempt, ToolDefinition};
 struct StandIn {
     answers: Mutex<VecDeque<Result<Outcome, CallError>>>,
     jobs: Mutex<Vec<Job>>,
+    /// How long each answer takes.
+    delay: Duration,
 }
 
 impl RunPython for StandIn {
@@ -34,7 +38,11 @@ impl RunPython for StandIn {
         self.jobs.lock().push(job);
         let answer = self.answers.lock().pop_front();
         let answer = answer.unwrap_or_else(|| Ok(outcome(End::Exited { code: 0 }, Some(&result))));
-        Box::pin(async { answer })
+        let delay = self.delay;
+        Box::pin(async move {
+            tokio::time::sleep(delay).await;
+            answer
+        })
     }
 
     fn run_in_session<'a>(&'a self, _: &'a CallContext, _: CallSession<'a>, _: Job, _: Deadline) -> Running<'a> {
@@ -92,10 +100,15 @@ struct Folder {
 
 impl Folder {
     fn new(answers: Vec<Result<Outcome, CallError>>) -> Self {
+        Self::slow(answers, Duration::ZERO)
+    }
+
+    /// Where each answer takes some time.
+    fn slow(answers: Vec<Result<Outcome, CallError>>, delay: Duration) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("weather.py"), "text").unwrap();
         let config = PythonToolsConfig { directory: Some(folder.path().to_owned()), ..PythonToolsConfig::default() };
-        let stand_in = Arc::new(StandIn { answers: Mutex::new(answers.into()), jobs: Mutex::default() });
+        let stand_in = Arc::new(StandIn { answers: Mutex::new(answers.into()), jobs: Mutex::default(), delay });
         Self { folder, config, sandbox: SandboxConfig::default(), stand_in }
     }
 
@@ -183,7 +196,7 @@ async fn a_function_that_cannot_be_a_tool_leaves_the_others() {
     assert_eq!(offer.tools.iter().map(|tool| &*tool.metadata.name).collect::<Vec<_>>(), ["weather__now"]);
     let missing: Vec<_> = offer.unavailable.iter().map(|missing| (&*missing.name, &*missing.reason)).collect();
     assert_eq!(missing[0], ("weather__later", "weather.py:9: `x` has no annotation: write x: int"));
-    assert!(missing[1].1.starts_with("weather.py:3: ") && missing[1].1.contains("with a shorter one"), "{missing:?}");
+    assert!(missing[1].1.starts_with("weather.py:3: ") && missing[1].1.contains("with another one"), "{missing:?}");
     assert!(missing[2].1.contains("`gone` is no function any more"), "{missing:?}");
     assert!(tools.problems().is_empty(), "it is reported with its tools");
     assert!(tools.verdicts().next().unwrap().1.unwrap_err().contains("write x: int"));
@@ -193,13 +206,23 @@ async fn a_function_that_cannot_be_a_tool_leaves_the_others() {
 async fn a_file_that_cannot_be_used_says_why() {
     let whole = found(&json!([]), &json!([{"line": 2, "message": "expected ':': correct the Python here"}]));
     let read = || exited(&found(&json!([function("now", &json!({}))]), &json!([])));
+    let lost = || Err(CallError::new(ErrorCode::SandboxTrap, "the worker exited"));
+    let steers = End::Exception {
+        kind: "ValueError".to_owned(),
+        message: "two\n\u{1b}[2Jlines".to_owned(),
+        traceback: String::new(),
+        line: Some(7),
+        column: None,
+    };
     for (answers, says) in [
         (vec![exited(&whole)], "weather.py:2: expected ':': correct the Python here"),
         (vec![exited("no json")], "weather.py: it cannot be read: "),
         (vec![raised("RecursionError", None)], "weather.py: it cannot be read: RecursionError: no such city"),
         (vec![Ok(outcome(End::Trap("unreachable".into()), None))], "the interpreter crashed"),
-        (vec![Err(CallError::new(ErrorCode::SandboxTrap, "the worker exited"))], "weather.py: the worker exited"),
+        (vec![lost(), lost()], "weather.py: the worker exited"),
+        (vec![Ok(outcome(End::Output("result_bytes".into()), None))], "too long together: write several files"),
         (vec![read(), raised("KeyError", Some(7))], "weather.py:7: KeyError: no such city"),
+        (vec![read(), Ok(outcome(steers, None))], "weather.py:7: ValueError: two  [2Jlines"),
         (vec![read(), Ok(outcome(End::Exited { code: 3 }, None))], "with exit(3)"),
         (vec![read(), Ok(outcome(End::Timeout, None))], "takes longer than 10 s"),
         (vec![read(), Ok(outcome(End::Memory, None))], "exceeded its memory limit"),
@@ -233,14 +256,14 @@ async fn only_what_has_changed_is_read_again() {
 }
 
 #[tokio::test]
-async fn what_the_sandbox_cannot_read_yet_is_read_later() {
-    let missing = || Err(CallError::new(ErrorCode::WarmingUp, "the interpreter is being set up"));
-    let folder = Folder::new(vec![missing()]);
-    let tools = folder.read(&PythonTools::default()).await;
-    assert!(tools.is_waiting());
-    assert_eq!(tools.problems()["python:weather"], "weather.py is not read yet: the interpreter is being set up");
-    let tools = folder.read(&tools).await;
-    assert!(!tools.is_waiting() && tools.tools().tools.len() == 1, "its text has not changed");
+async fn other_settings_are_another_version() {
+    let mut folder = Folder::new(Vec::new());
+    let first = folder.read(&PythonTools::default()).await;
+    folder.config.settings = [("weather".to_owned(), Map::from_iter([("x".to_owned(), "y".into())]))].into();
+    let second = folder.read(&first).await;
+    let version = |tools: &PythonTools| tools.tools().tools[0].metadata.version.clone();
+    assert_ne!(version(&first), version(&second));
+    assert_eq!(version(&second), version(&folder.read(&PythonTools::default()).await));
 }
 
 #[tokio::test]
@@ -282,7 +305,7 @@ async fn a_call_that_fails_names_the_line_in_the_file() {
         (Ok(printed), ErrorCode::ToolError, "ValueError: no such city (weather.py, line 12)"),
         (raised("TypeError", None), ErrorCode::ToolError, "TypeError: no such city"),
         (Ok(outcome(End::Exited { code: 0 }, None)), ErrorCode::ToolError, "ended the interpreter with exit(0)"),
-        (Ok(outcome(End::Timeout, None)), ErrorCode::SandboxTimeout, "stopped after"),
+        (Ok(outcome(End::Timeout, None)), ErrorCode::SandboxTimeout, "time: `timeout_seconds` in its @tool"),
         (Ok(outcome(End::Memory, None)), ErrorCode::SandboxMemory, "memory limit"),
         (Ok(outcome(End::Output("result_bytes".into()), None)), ErrorCode::SandboxOutput, "return less"),
         (exited("{}"), ErrorCode::SandboxTrap, "tampered"),
