@@ -297,11 +297,10 @@ impl Gateway {
         self.authenticator.load()
     }
 
-    /// The files whose change should cause a reload.
+    /// The files whose change should cause a reload. Those of Python functions are read apart from the configuration.
     pub fn watched_files(&self, config_file: Option<&Path>) -> Vec<PathBuf> {
         let (config, collections) = (self.config(), self.collections.load());
-        let folders = config.policy.directory.iter().chain(&config.python_tools.directory);
-        let named = folders.chain(config.openapi.files());
+        let named = config.policy.directory.iter().chain(config.openapi.files());
         let named = named.cloned().chain(config.mcp_files()).chain([config.lock_file()]);
         let named = named.chain(config.references.files.iter().cloned());
         let referred = collections.loaded.values().flat_map(|collection| &collection.files);

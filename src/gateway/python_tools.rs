@@ -1,16 +1,20 @@
-//! Tools that are Python functions while the service runs: files that the sandbox could not read yet are read later.
+//! Tools that are Python functions while the service runs: files that have changed are read, and later those that the
+//! sandbox could not read yet.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use super::Gateway;
 use super::tool_set::ToolSet;
 use crate::config::Config;
 use crate::infra::readiness::Readiness;
 use crate::sandbox::{RunPython, Sandbox};
-use crate::sources::python_tools::{FunctionRunner, PythonTools};
+use crate::sources::python_tools::{FolderTexts, FunctionRunner, PythonTools};
+
+/// How often the folder is looked at. What it has counts once it was the same twice: a file is not read half written.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// How often files are tried that could not be read.
 const READ_AGAIN: Duration = Duration::from_secs(2);
@@ -37,13 +41,23 @@ pub(super) fn report(readiness: &Readiness, before: &PythonTools, now: &PythonTo
 }
 
 impl Gateway {
-    /// Reads the files that could not be read, until the gateway closes: the interpreter may be set up meanwhile.
+    /// Reads files that have changed, whether or not a changed configuration can be applied, and those that could not be
+    /// read, since the interpreter may be set up meanwhile. Until the gateway closes.
     pub(super) async fn keep_python_tools(&self) {
-        let mut moments = tokio::time::interval(READ_AGAIN);
+        let mut moments = tokio::time::interval(LOOK_AGAIN);
         moments.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut seen, mut read_at) = (None, Instant::now());
         while self.closing.run_until_cancelled(moments.tick()).await.is_some() {
-            if self.python_tools.load().is_waiting() {
+            let config = self.config.load_full();
+            let found = FolderTexts::of(&config.python_tools).await;
+            let has_settled = found == seen;
+            seen = found;
+            let tools = self.python_tools.load_full();
+            let has_changed = has_settled && seen.as_ref().is_some_and(|texts| !tools.is_of(texts));
+            let is_due = tools.is_waiting() && read_at.elapsed() >= READ_AGAIN;
+            if has_changed || is_due {
                 self.closing.run_until_cancelled(self.read_python_tools()).await;
+                read_at = Instant::now();
             }
         }
     }

@@ -19,7 +19,7 @@ use serde_json::{Map, Value};
 
 pub use self::runner::FunctionRunner;
 
-use self::folder::FileText;
+use self::folder::{FileText, Texts};
 use self::read::{FileState, PythonFile};
 use crate::config::PythonToolsConfig;
 use crate::tool::{PYTHON_SOURCE, Source, SourceTools, Unavailable};
@@ -35,6 +35,10 @@ pub struct PythonTools {
     unused_settings: Vec<String>,
 }
 
+/// What the files of the folder say, or why it cannot be read.
+#[derive(Debug, PartialEq)]
+pub struct FolderTexts(Result<Texts, String>);
+
 /// In `/readyz`: the folder.
 const COMPONENT: &str = "python_tools";
 
@@ -44,11 +48,10 @@ const MAX_AT_ONCE: usize = 4;
 impl PythonTools {
     /// Reads the folder of the configuration, and those of its files in the sandbox that differ from `before`.
     pub async fn read(config: &PythonToolsConfig, runner: &FunctionRunner, before: &Self) -> Self {
-        let Some(directory) = config.directory.clone() else { return Self::default() };
-        let found = match tokio::task::spawn_blocking(move || folder::read(&directory)).await {
-            Ok(Ok(found)) => found,
-            Ok(Err(problem)) => return Self { problem: Some(problem), ..Self::default() },
-            Err(panic) => return Self { problem: Some(panic.to_string()), ..Self::default() },
+        let found = match FolderTexts::of(config).await {
+            None => return Self::default(),
+            Some(FolderTexts(Err(problem))) => return Self { problem: Some(problem), ..Self::default() },
+            Some(FolderTexts(Ok(found))) => found,
         };
         let unused_settings = config.settings.keys().filter(|file| !found.contains_key(*file)).cloned().collect();
         let (mut files, mut reading) = (BTreeMap::new(), FuturesUnordered::new());
@@ -88,9 +91,19 @@ impl PythonTools {
         self.files.values().any(|file| matches!(file.state, FileState::Waiting(_)))
     }
 
+    /// Whether it was read of these texts.
+    pub fn is_of(&self, texts: &FolderTexts) -> bool {
+        let has = |(name, text): (&String, &FileText)| self.files.get(name).is_some_and(|file| file.has_text(text));
+        match &texts.0 {
+            Err(problem) => self.problem.as_ref() == Some(problem),
+            Ok(found) => self.problem.is_none() && self.files.len() == found.len() && found.iter().all(has),
+        }
+    }
+
     /// Whether it is what `before` was: nothing is to be offered anew.
     pub fn is_as(&self, before: &Self) -> bool {
-        let is_same = |file: &Arc<PythonFile>, other: &Arc<PythonFile>| Arc::ptr_eq(file, other) || file.waits_as(other);
+        let is_same =
+            |file: &Arc<PythonFile>, other: &Arc<PythonFile>| Arc::ptr_eq(file, other) || file.waits_as(other);
         let mut files = self.files.iter().zip(&before.files);
         self.problem == before.problem
             && self.files.len() == before.files.len()
@@ -128,6 +141,15 @@ impl PythonTools {
     /// As tools name their source.
     pub fn sources(&self) -> impl Iterator<Item = String> {
         self.files.keys().map(|name| source_of(name))
+    }
+}
+
+impl FolderTexts {
+    /// Of the folder as it is now; `None` where the configuration has none.
+    pub async fn of(config: &PythonToolsConfig) -> Option<Self> {
+        let directory = config.directory.clone()?;
+        let found = tokio::task::spawn_blocking(move || folder::read(&directory)).await;
+        Some(Self(found.unwrap_or_else(|panic| Err(panic.to_string()))))
     }
 }
 

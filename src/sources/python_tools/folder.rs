@@ -18,11 +18,14 @@ const MAX_BYTES: u64 = 256 << 10;
 /// A file's text, or why it cannot be one with tools.
 pub(super) type FileText = Result<Arc<str>, String>;
 
+/// Texts of files, by name without `.py`.
+pub(super) type Texts = BTreeMap<String, FileText>;
+
 /// The files `NAME.py`, by name. Those that begin with `_` or `.` have no tools.
 ///
 /// # Errors
 /// The folder cannot be read, or has too many files.
-pub(super) fn read(directory: &Path) -> Result<BTreeMap<String, FileText>, String> {
+pub(super) fn read(directory: &Path) -> Result<Texts, String> {
     let shown = directory.display();
     let unreadable = |error: io::Error| {
         format!("the folder {shown} cannot be read: {error}; `sekisho tools new NAME` creates it, with an example")

@@ -97,12 +97,18 @@ impl PythonFile {
 
     /// Whether it was read, and is as it was.
     pub(super) fn is_current(&self, text: &FileText, settings: &Map<String, Value>) -> bool {
-        !matches!(self.state, FileState::Waiting(_)) && self.text == *text && self.settings == *settings
+        !matches!(self.state, FileState::Waiting(_)) && self.has_text(text) && self.settings == *settings
     }
 
-    /// Whether both wait for the same.
+    pub(super) fn has_text(&self, text: &FileText) -> bool {
+        self.text == *text
+    }
+
+    /// Whether both are the same file, and wait for the same.
     pub(super) fn waits_as(&self, other: &Self) -> bool {
-        matches!((&self.state, &other.state), (FileState::Waiting(one), FileState::Waiting(other)) if one == other)
+        let states = (&self.state, &other.state);
+        let wait = matches!(states, (FileState::Waiting(one), FileState::Waiting(two)) if one == two);
+        wait && self.has_text(&other.text)
     }
 
     /// Why nothing of it is offered.

@@ -1,6 +1,7 @@
 //! Tools that are Python functions: called over REST, MCP and by programs, broken, and corrected.
 
 use std::fs;
+use std::time::Duration;
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
@@ -12,6 +13,7 @@ use crate::approvals::KEYS;
 use crate::cli::{sekisho, text};
 use crate::mcp::NEWER;
 use crate::mcp::client::McpClient;
+use crate::slack::slack;
 
 const BROKEN: &str = include_str!("../../python_tools/broken.yaml");
 
@@ -57,6 +59,20 @@ impl OwnTools {
         let (status, mut reply) = self.call(tool, arguments).await;
         assert!(status == StatusCode::OK && reply["success"] == true, "{status}: {reply}");
         reply["output"].take()
+    }
+
+    /// Waits until a call of `weather__now` ends so.
+    async fn until(&self, is_so: impl Fn(StatusCode, &Value) -> bool) {
+        let waiting = async {
+            loop {
+                let (status, reply) = self.call("weather__now", json!({"city": "Bern"})).await;
+                if is_so(status, &reply) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        tokio::time::timeout(slack(Duration::from_secs(20)), waiting).await.expect("it is read in time");
     }
 
     async fn degraded(&self) -> Value {
@@ -114,6 +130,22 @@ async fn a_function_is_called_over_rest_and_mcp_broken_and_corrected() {
     own.write("other.py", "def one() -> int:\n    return 1\n").await;
     assert_eq!(own.call("weather__now", json!({})).await.0, StatusCode::NOT_FOUND);
     assert_eq!(own.output("other__one", json!({})).await, 1);
+}
+
+/// Files are read apart from the configuration, which may be one that cannot be applied.
+#[tokio::test]
+async fn a_changed_file_counts_without_a_reload() {
+    let often = "weather__now: {rate_limit: 1000000}";
+    let own = OwnTools::with(&[("weather.py", WEATHER)], "{}", often, "").await;
+    own.app.app.gateway.refuse_reload("it is broken");
+    let path = own.app.app.directory.path().join("tools/weather.py");
+    fs::write(&path, WEATHER.replace("days: int = 1", "days: int = 2")).unwrap();
+    own.until(|_, reply| reply["output"]["days"] == 2).await;
+    fs::write(&path, "").unwrap();
+    own.until(|status, _| status == StatusCode::NOT_FOUND).await;
+    assert!(own.degraded().await["python:weather"].as_str().unwrap().contains("no function with annotations"));
+    fs::write(&path, WEATHER).unwrap();
+    own.until(|_, reply| reply["output"]["days"] == 1).await;
 }
 
 const TYPES: &str = r#"
