@@ -9,11 +9,11 @@ RESULTS = ("returns", "return")
 OMITTED = ("raises", "yields", "warns")
 
 # `name: text`, `name (type): text`, and of NumPy `name : type` or `name, other : type`.
-GOOGLE_ENTRY = re.compile(r"\*{0,2}(\w+)\s*(?:\(.*?\))?\s*:\s*(.*)")
+GOOGLE_ENTRY = re.compile(r"\*{0,2}(\w+)\s*(?:\(.*?\)\s*)?:\s*(.*)")
 NUMPY_ENTRY = re.compile(r"\*{0,2}(\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?$")
-# Of `type: text` below `Returns:`.
-RESULT_TYPE = re.compile(r"^[\w.]+(?:\[[^:]*\])?(?:\s*\|\s*[\w.\[\], ]+)*\s*:\s+")
-REST_FIELD = re.compile(r":(\w+)\s*([^:]*):\s*(.*)")
+# Of `type: text` below `Returns:`, without what is in brackets. A text may have many `|`: a table.
+RESULT_TYPE = re.compile(r"[\w.]+(?:\s*\|\s*[\w.]+)*")
+REST_FIELD = re.compile(r":(\w+)\b([^:]*):\s*(.*)")
 REST_PARAMETERS = ("param", "parameter", "arg", "argument", "key", "keyword")
 
 
@@ -68,7 +68,7 @@ class Docstring:
             # Its first line is the type.
             block = [line for line in block if _indent(line) > depth] or block
         text = _joined([line.strip() for line in block])
-        self.result = text if is_numpy else RESULT_TYPE.sub("", text, count=1)
+        self.result = text if is_numpy else _without_type(text)
 
     def _field(self, lines, at):
         """The line after a field of reST that begins here, or None."""
@@ -113,6 +113,14 @@ def _end_of_numpy(lines, begin):
         if lines[at].strip() and re.fullmatch(r"-{3,}\s*", lines[at + 1]):
             return at
     return len(lines)
+
+
+def _without_type(text):
+    written, colon, rest = text.partition(": ")
+    begin, end = written.find("["), written.rfind("]")
+    if 0 <= begin < end:
+        written = written[:begin] + written[end + 1 :]
+    return rest.strip() if colon and RESULT_TYPE.fullmatch(written.strip()) else text
 
 
 def _joined(texts):

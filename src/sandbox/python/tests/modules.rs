@@ -165,6 +165,17 @@ fn colons_and_brackets_in_docstrings_are_text() {
     let tool = read(source)["tools"][0].clone();
     assert_eq!(tool["parameters"]["properties"]["x"]["description"], "Rates: by code.", "{tool}");
     assert_eq!(tool["output"]["description"], "The values in order: first the largest.", "{tool}");
+    let table = "| a ".repeat(1_000);
+    let long = format!("a{table}");
+    for (result, says) in [
+        ("dict[str, int] | None: The sum.", "The sum."),
+        ("list: a: b", "a: b"),
+        (table.trim(), table.trim()),
+        (long.trim(), long.trim()),
+    ] {
+        let source = format!("def f() -> object:\n    '''What it does.\n\n    Returns:\n        {result}\n    '''\n");
+        assert_eq!(read(&source)["tools"][0]["output"]["description"], says);
+    }
 }
 
 #[test]
