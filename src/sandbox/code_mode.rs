@@ -33,7 +33,7 @@ use tokio::sync::mpsc;
 
 pub use self::for_models::{HITS, MAX_HITS, PYTHON, RUN_PYTHON, SEARCH_TOOLS, model_hit, model_tools};
 pub use self::pipeline::ToolPipeline;
-pub(super) use self::program_run::{ProgramInput, ProgramRun, digest_of, keys_of};
+pub(super) use self::program_run::{ProgramInput, ProgramRun, digest_of, digest_of_job, keys_of};
 
 use self::errors::{error_json, no_more_calls, value_json};
 use self::listed::Listed;

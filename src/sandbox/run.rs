@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::admission::Ticket;
 use super::capacity::memory_of_run;
-use super::code_mode::{ProgramInput, ProgramRun, ProgramTools, ToolHost, ToolPipeline, digest_of, keys_of};
+use super::code_mode::{ProgramInput, ProgramRun, ProgramTools, ToolHost, ToolPipeline, digest_of_job, keys_of};
 use super::interpreter::Kind;
 use super::protocol::{End, Job, ModuleTask, Outcome};
 use super::worker_handle::WorkerHandle;
@@ -63,7 +63,7 @@ impl Sandbox {
         let Some(journals) = pipeline.as_ref().filter(|_| may_resume).and_then(|pipeline| pipeline.journals()) else {
             return Ok(ProgramRun { scope: scope_of(call, job), ..ProgramRun::without_journal(pipeline, call) });
         };
-        let (keys, code) = (keys_of(call), digest_of(None, &job.code));
+        let (keys, code) = (keys_of(call), digest_of_job(job));
         let size = job.files.iter().map(|file| file.content.len()).sum::<usize>();
         let input = (size <= MAX_JOURNAL_BYTES)
             .then(|| encode(&ProgramInput { profile: job.profile.clone(), files: job.files.clone(), keys, code }));
@@ -87,7 +87,7 @@ impl Sandbox {
         let (journal, past) = journals.resume(call, arguments, id).await?;
         let input = decode(&past.start.input).map_err(CallError::internal)?;
         let ProgramInput { profile, files, keys, code } = input;
-        if code != digest_of(None, &job.code) {
+        if code != digest_of_job(job) {
             // The journal is dropped, which leaves the run as it was.
             return Err(code_changed());
         }
@@ -196,7 +196,7 @@ fn scope_of(call: &CallContext, job: &Job) -> NestedScope {
 }
 
 fn code_changed() -> CallError {
-    let message = "the file of this tool has changed since its run stopped; call the tool anew";
+    let message = "the file of this tool, or its settings, have changed since its run stopped; call the tool anew";
     CallError::new(ErrorCode::ReplayDiverged, message)
 }
 

@@ -10,7 +10,7 @@ use crate::core::call::CallContext;
 use crate::core::error::{CallError, Detail, ErrorCode, NeededApproval};
 use crate::core::tool_scope::NestedScope;
 use crate::journals::{NotRecordedError, RunEnd, RunJournal};
-use crate::sandbox::protocol::{End, GuestFile, Outcome};
+use crate::sandbox::protocol::{End, GuestFile, Job, ModuleTask, Outcome};
 
 /// What a program gets besides the arguments of its call, for when it is run again.
 #[derive(Debug, Serialize, Deserialize)]
@@ -18,7 +18,7 @@ pub(in crate::sandbox) struct ProgramInput {
     pub(in crate::sandbox) profile: String,
     pub(in crate::sandbox) files: Vec<GuestFile>,
     pub(in crate::sandbox) keys: RunKeys,
-    /// SHA-256 of the code, which is another one where it is not among the arguments and has changed.
+    /// The digest of the code, which is another one where it is not among the arguments and has changed.
     pub(in crate::sandbox) code: [u8; 32],
 }
 
@@ -79,6 +79,15 @@ impl ProgramRun {
 pub(in crate::sandbox) fn digest_of(earlier: Option<[u8; 32]>, program: &str) -> [u8; 32] {
     let before = earlier.iter().fold(Sha256::new(), Digest::chain_update);
     before.chain_update(program).finalize().into()
+}
+
+/// The same of all that a job executes besides arguments: of a function it has the settings of its file.
+pub(in crate::sandbox) fn digest_of_job(job: &Job) -> [u8; 32] {
+    let settings = match &job.module {
+        Some(ModuleTask::Call(call)) => Some(digest_of(None, &call.settings)),
+        _ => None,
+    };
+    digest_of(settings, &job.code)
 }
 
 /// Identifies the run of a program: a call that is sent again with its key is the same run.

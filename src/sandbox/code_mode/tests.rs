@@ -16,7 +16,8 @@ use crate::journals::{Journals, Reading, RunEnd, decode, encode};
 use crate::pipeline::Answered;
 use crate::policy::{CallerTools, Policy};
 use crate::registry::Snapshot;
-use crate::sandbox::protocol::{End, GuestFile, ReadSoFar, ReadStanding};
+use crate::sandbox::protocol::{End, FunctionCall, GuestFile, Job, ModuleTask, ReadSoFar, ReadStanding};
+use crate::sandbox::worker_handle::tests::job;
 use crate::tool::{Attempt, Execution, Executor, Metadata, ToolDefinition};
 
 struct NeverRun;
@@ -269,6 +270,25 @@ fn hostile_bytes_as_the_input_of_a_program() {
     crate::core::fuzz::feed(&[&input], |bytes| {
         let _ = decode::<ProgramInput>(bytes);
     });
+}
+
+/// A run goes on with what it began with.
+#[test]
+fn a_function_with_other_settings_is_other_code() {
+    let digest = |settings: &str, arguments: &str| {
+        let module = ModuleTask::Call(FunctionCall {
+            file: "weather.py".to_owned(),
+            function: "now".to_owned(),
+            arguments: arguments.to_owned(),
+            settings: settings.to_owned(),
+            needs: Vec::new(),
+            converts: false,
+        });
+        digest_of_job(&Job { module: Some(module), ..job("code") })
+    };
+    assert_eq!(digest("{}", "{}"), digest("{}", r#"{"x":1}"#));
+    assert_ne!(digest("{}", "{}"), digest(r#"{"x":1}"#, "{}"));
+    assert_eq!(digest_of_job(&job("code")), digest_of(None, "code"));
 }
 
 #[test]
