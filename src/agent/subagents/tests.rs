@@ -242,7 +242,11 @@ async fn the_variable_names_the_model_of_sub_agents_that_have_none() {
 #[tokio::test]
 async fn an_aborted_run_ends_its_sub_agents_and_counts_what_they_used() {
     let main = json!({"turns": [{"calls": [task("a", "researcher", &json!({}))], "usage": tokens(100, 10)}, says("done", &tokens(1, 1))]});
-    let small = json!({"turns": [{"text": ["I look", " and look"], "delay_seconds": 60.0, "usage": tokens(7, 3)}]});
+    let call = json!({"id": "c", "tool": "calculator", "arguments": "{\"expression\": \"6*7\"}"});
+    let small = json!({"turns": [
+        {"calls": [call], "usage": tokens(7, 3)},
+        {"text": ["I look"], "delay_seconds": 600.0, "usage": tokens(7, 3)},
+    ]});
     let setup = setup(&main, &[("small", small)], "").await;
     let request = setup.request("acme");
     let (usage, abort) = (request.usage.clone(), request.abort.clone());
