@@ -56,14 +56,17 @@ def value_of(value, hint, path):
 
 
 def _of_union(value, members, path):
-    """The first member that the value fits: a text is a date before it is a text."""
+    """The first member that the value fits: a text is a date before it is a text. One that fits none is refused with
+    the words of the first that cannot be made of it."""
+    fitting = [member for member in members if _is_of_kind(value, member)]
+    if not fitting:
+        fitting = [member for member in members if not _is_plain(member)]
     refused = None
-    for member in sorted(members, key=_is_plain):
-        if _is_of_kind(value, member):
-            try:
-                return value_of(value, member, path)
-            except Unacceptable as error:
-                refused = refused or error
+    for member in sorted(fitting, key=_is_plain):
+        try:
+            return value_of(value, member, path)
+        except Unacceptable as error:
+            refused = refused or error
     if refused:
         raise refused
     return value

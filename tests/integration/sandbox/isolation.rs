@@ -138,7 +138,7 @@ async fn no_turn_is_compiled() {
     let app = PythonApp::start().await;
     let look = "import sys\nframe, names = sys._getframe(), []\nwhile frame := frame.f_back:\n    \
                 names.append(frame.f_code.co_name)\nnames";
-    let frames = ["run_compiled", "_execute", "_run_once", "run", "<lambda>", "turn"];
+    let frames = ["run_compiled", "<lambda>", "_attempt", "_execute", "_run_once", "run", "<lambda>", "turn"];
     assert_eq!(app.run(look).await["result"], json!(frames));
 }
 

@@ -269,7 +269,8 @@ def pay(amount: int) -> dict:
 #[tokio::test]
 async fn a_function_whose_call_needs_approval_goes_on_when_it_is_approved() {
     let policies = TempDir::new().unwrap();
-    let rules = "package tools\nrequire_approval[msg] { input.tool == \"paid\"; msg := \"a person approves it\" }\n";
+    let rules = "package tools\ndeny[msg] { input.tool == \"fail\"; msg := \"no\" }\n\
+                 require_approval[msg] { input.tool == \"paid\"; msg := \"a person approves it\" }\n";
     fs::write(policies.path().join("rules.rego"), rules).unwrap();
     let more = format!("policy: {{directory: '{}'}}\n{KEYS}", policies.path().display());
     let own = OwnTools::start(&[("bank.py", PAYS)], &more).await;

@@ -5,7 +5,7 @@ use super::*;
 /// A reactor that counts the bytes of source it was given. Source that begins with `!` fails.
 const REACTOR: &str = r#"(module
     (import "host" "call" (func (param i32 i32 i32 i32) (result i32)))
-    (memory (export "memory") 1)
+    (memory (export "memory") 16)
     (global $seen (mut i32) (i32.const 0))
     (func (export "host_alloc") (param i32) (result i32) (i32.const 1024))
     (func (export "turn") (param i32 i32) (result i32)
