@@ -114,7 +114,7 @@ async fn measure(gateway: &Arc<Gateway>, python: &Path) -> Result<Measured, Stri
         }
     }
     lines.push(nested::measure(gateway, LENGTH).await?);
-    lines.extend(sessions::measure(gateway, LENGTH).await?);
+    lines.extend(Box::pin(sessions::measure(gateway, LENGTH)).await?);
     lines.push(neighbours::measure(gateway, 3 * LENGTH).await?);
     let mut left_out = Vec::new();
     match neighbours::beside_checkpoints(gateway, 2 * LENGTH).await {
