@@ -39,6 +39,9 @@ pub(super) enum FileState {
 /// What is told of one problem, in characters: a part of it is the file's own text.
 const MAX_PROBLEM: usize = 1_000;
 
+/// Problems of functions that are told with that of their file.
+const MAX_EXPLANATIONS: usize = 3;
+
 /// The sandbox has its own fair queue between callers, so calls wait there and not before it.
 const MAX_CONCURRENT: u32 = 1_000;
 
@@ -145,6 +148,17 @@ fn printable(problem: &str) -> String {
     problem.chars().take(MAX_PROBLEM).map(|character| if character.is_control() { ' ' } else { character }).collect()
 }
 
+/// What is wrong with its functions may be why a file fails when it is executed.
+fn explained(failed: FileState, problems: &[(String, String)]) -> FileState {
+    match failed {
+        FileState::Broken(reason) => {
+            let found = problems.iter().take(MAX_EXPLANATIONS).map(|(_, problem)| problem.as_str());
+            FileState::Broken(found.chain([reason.as_str()]).collect::<Vec<_>>().join("; "))
+        }
+        other => other,
+    }
+}
+
 /// A file that is being read.
 struct Reading<'a> {
     name: &'a str,
@@ -165,12 +179,13 @@ impl Reading<'_> {
     /// The state of a file of which nothing can be offered.
     async fn read(&self) -> Result<FileState, FileState> {
         let Found { tools, problems } = self.found().await?;
-        let missing = self.executed(tools.iter().map(|tool| tool.function.clone()).collect()).await?;
         let of_functions = problems.into_iter().filter_map(|problem| {
             let reason = self.at(Some(problem.line), &problem.message);
             Some((self.tool_name(&problem.function?), reason))
         });
         let mut problems: Vec<_> = of_functions.collect();
+        let functions = tools.iter().map(|tool| tool.function.clone()).collect();
+        let missing = self.executed(functions).await.map_err(|failed| explained(failed, &problems))?;
         let mut definitions = Vec::new();
         for tool in tools {
             let (name, line) = (self.tool_name(&tool.name), tool.line);

@@ -206,6 +206,7 @@ async fn a_function_that_cannot_be_a_tool_leaves_the_others() {
 async fn a_file_that_cannot_be_used_says_why() {
     let whole = found(&json!([]), &json!([{"line": 2, "message": "expected ':': correct the Python here"}]));
     let read = || exited(&found(&json!([function("now", &json!({}))]), &json!([])));
+    let later = json!([{"function": "later", "line": 2, "message": "write @tool(name='x')"}]);
     let lost = || Err(CallError::new(ErrorCode::SandboxTrap, "the worker exited"));
     let steers = End::Exception {
         kind: "ValueError".to_owned(),
@@ -222,6 +223,10 @@ async fn a_file_that_cannot_be_used_says_why() {
         (vec![lost(), lost()], "weather.py: the worker exited"),
         (vec![Ok(outcome(End::Output("result_bytes".into()), None))], "too long together: write several files"),
         (vec![read(), raised("KeyError", Some(7))], "weather.py:7: KeyError: no such city"),
+        (
+            vec![exited(&found(&json!([]), &later)), raised("TypeError", Some(2))],
+            "weather.py:2: write @tool(name='x'); weather.py:2: TypeError: no such city",
+        ),
         (vec![read(), Ok(outcome(steers, None))], "weather.py:7: ValueError: two  [2Jlines"),
         (vec![read(), Ok(outcome(End::Exited { code: 3 }, None))], "with exit(3)"),
         (vec![read(), Ok(outcome(End::Timeout, None))], "takes longer than 10 s"),
