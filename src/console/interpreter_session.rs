@@ -129,7 +129,7 @@ fn variables(texts: &Texts, session: &str, found: &[Variable], page: usize) -> M
     let page = Page::of(found, page);
     let path = path_of(session);
     html! {
-        div.scroll tabindex="0" role="region" aria-label=(texts.get("session-variables")) {
+        div.scroll tabindex="0" role="group" aria-labelledby="variables" {
             table.list.cards {
                 thead { tr {
                     th scope="col" { (texts.get("session-variable")) }
