@@ -38,9 +38,9 @@ impl Replica {
 async fn on_postgresql_what_a_killed_replica_leases_is_released_by_an_administrator_once() {
     let database = TestDatabase::new().await;
     let host = SlowUpstream::start().await;
-    // Two calls, of which one runs at the replica when it is killed.
+    // Two calls, of which one runs at the replica when it is killed, and what replicas lease ahead.
     let settings = format!(
-        "{}\nbudget: {{max_cost_per_caller_per_day: '0.02'}}\n\
+        "{}\nbudget: {{max_cost_per_caller_per_day: '0.025'}}\n\
          tools: {{overrides: {{calculator: {{cost_per_use: '0.01'}}, slow__wait: {{cost_per_use: '0.01'}}}}}}",
         host.collection()
     );
