@@ -6,7 +6,7 @@
 //! deletes it, with its worker, and with a program that exceeds a limit, crashes, or loses its client. The next call
 //! that names it begins anew, and is told why.
 //!
-//! Where [images](images) are kept, an idle session and one whose place is needed is stored instead, and leaves the
+//! Where [images] are kept, an idle session and one whose place is needed is stored instead, and leaves the
 //! memory. The next call that names it goes on with it, also in another process.
 //!
 //! ```text
