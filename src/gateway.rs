@@ -315,7 +315,7 @@ impl Gateway {
     }
 
     /// For what a caller does with its sessions of interpreters.
-    pub fn sandbox(&self) -> &Sandbox {
+    pub(crate) fn sandbox(&self) -> &Sandbox {
         &self.sandbox
     }
 
