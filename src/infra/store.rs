@@ -70,8 +70,8 @@ pub use self::conversations::{Conversation, ConversationChange, ConversationStat
 pub use self::error::StoreError;
 pub use self::idempotency::{IdempotencyRecord, KeptReply, OwnedRecords, RecordOwner, RecordedOutcome, StartedCall};
 pub use self::interpreter_sessions::{
-    AskedOfSession, InterpreterSessionFence, InterpreterSessionKey, ListedSession, NewSessionImage, SessionImage,
-    SessionTimes, TakenSession, WantedSession,
+    AskedOfSession, InterpreterSessionFence, InterpreterSessionKey, ListedSession, NewInterpreterSession,
+    NewSessionImage, SessionImage, SessionTimes, TakenSession, WantedSession,
 };
 pub use self::location::StoreLocation;
 pub use self::managed_keys::{MAX_KEYS, NewManagedKey, StoredKey};

@@ -67,6 +67,16 @@ pub struct TakenSession {
     pub left: Duration,
 }
 
+/// A session that begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewInterpreterSession {
+    pub every_call: bool,
+    /// Of a copy, that of its session; otherwise zero.
+    pub age: Duration,
+    /// Counts from its age.
+    pub lifetime: Duration,
+}
+
 /// How long sessions live, and how long a process may be silent that has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionTimes {
@@ -138,15 +148,14 @@ impl Store {
     pub async fn begin_session(
         &self,
         session: InterpreterSessionFence<'_>,
-        every_call: bool,
-        lifetime: Duration,
+        NewInterpreterSession { every_call, age, lifetime }: NewInterpreterSession,
     ) -> Result<Option<u64>, StoreError> {
-        let now = self.engine.now_expression();
+        let (now, left) = (self.engine.now_expression(), lifetime.saturating_sub(age));
         let sql = format!(
             "UPDATE interpreter_sessions SET generation = generation + 1, ended = NULL, every_call = $4, calls = 0,
                  profile = NULL, interpreter = NULL, snapshot = NULL, rights = NULL, programs = NULL, object = NULL,
-                 object_sha256 = NULL, object_bytes = NULL, began = {now}, used = {now}, ends = {now} + $5,
-                 expires = {now} + $6
+                 object_sha256 = NULL, object_bytes = NULL, began = {now} - $5, used = {now}, ends = {now} + $6,
+                 expires = {now} + $7
              WHERE caller_key = $1 AND name = $2 AND fence = $3 RETURNING generation"
         );
         let generation: Option<i64> = sqlx::query_scalar(AssertSqlSafe(sql))
@@ -154,8 +163,9 @@ impl Store {
             .bind(session.key.name)
             .bind(session.fence)
             .bind(i64::from(every_call))
-            .bind(micros(lifetime))
-            .bind(micros(lifetime.saturating_add(ENDED_TTL)))
+            .bind(micros(age))
+            .bind(micros(left))
+            .bind(micros(left.saturating_add(ENDED_TTL)))
             .fetch_optional(&self.pool)
             .await
             .map_err(|error| self.failed(error))?;

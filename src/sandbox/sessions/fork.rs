@@ -72,7 +72,7 @@ impl Sandbox {
         for (copy, bytes) in copies.iter_mut().zip(sizes) {
             self.hold_memory(&mut copy.turn, bytes, deadline).await?;
         }
-        self.record_copies(&mut copies, deadline).await?;
+        self.record_copies(&mut copies, source.age(), deadline).await?;
         let made = copies.into_iter().map(|SessionCopy { mut turn, kept }| {
             turn.begin(kept);
             SessionInfo::of_unused(turn.snapshot())
@@ -128,12 +128,22 @@ impl Sandbox {
         if turn.rests(bytes).is_some() { Err(no_memory()) } else { Ok(()) }
     }
 
-    /// Tells the store that the copies begin. If not all can, those that were taken are given back.
-    async fn record_copies(&self, copies: &mut [SessionCopy<'_>], deadline: Deadline) -> Result<(), CallError> {
-        let Some(images) = self.session_images() else { return Ok(()) };
+    /// Tells the store that the copies begin. If not all can, those that were taken are given back. They end when their
+    /// session would, or copies of copies would live for ever.
+    async fn record_copies(
+        &self,
+        copies: &mut [SessionCopy<'_>],
+        age: Duration,
+        deadline: Deadline,
+    ) -> Result<(), CallError> {
         for SessionCopy { turn, .. } in copies {
-            let beginning = begin_copy(images, turn, deadline).await?;
-            turn.begins_as(beginning);
+            match self.session_images() {
+                Some(images) => {
+                    let beginning = begin_copy(images, turn, age, deadline).await?;
+                    turn.begins_as(beginning);
+                }
+                None => turn.has_age(age),
+            }
         }
         Ok(())
     }
@@ -152,14 +162,15 @@ impl Sandbox {
 async fn begin_copy(
     images: &SessionImages,
     turn: &mut Turn<'_, KeptInterpreter>,
+    age: Duration,
     deadline: Deadline,
 ) -> Result<Beginning, CallError> {
     let fence = images.take(turn.key(), deadline).await?.fence;
     turn.is_taken(fence);
-    let generation = images.begin(turn.key(), fence, false, None).await?;
+    let generation = images.begin(turn.key(), fence, (false, age), None).await?;
     let rights = turn.rights();
     let stored = StoredStanding { fence, every_call: false, object: None };
-    let (previous_end, is_resumed, age, calls) = (None, false, Duration::ZERO, 0);
+    let (previous_end, is_resumed, calls) = (None, false, 0);
     Ok(Beginning { generation, previous_end, is_resumed, rights, age, calls, stored })
 }
 

@@ -30,8 +30,8 @@ use crate::infra::blobs::{BlobKey, Blobs};
 use crate::infra::replica::LOST_AFTER;
 use crate::infra::sealing::Sealer;
 use crate::infra::store::{
-    AskedOfSession, InterpreterSessionFence, InterpreterSessionKey, ListedSession, NewSessionImage, SessionImage,
-    SessionTimes, Store, StoreError, TakenSession, WantedSession,
+    AskedOfSession, InterpreterSessionFence, InterpreterSessionKey, ListedSession, NewInterpreterSession,
+    NewSessionImage, SessionImage, SessionTimes, Store, StoreError, TakenSession, WantedSession,
 };
 use crate::sandbox::protocol::DamagedImageError;
 
@@ -138,10 +138,11 @@ impl SessionImages {
         &self,
         key: &SessionKey,
         fence: i64,
-        every_call: bool,
+        (every_call, age): (bool, Duration),
         before: Option<BlobKey>,
     ) -> Result<u64, CallError> {
-        let begun = self.store.begin_session(fence_of(key, fence), every_call, self.lifetime).await;
+        let new = NewInterpreterSession { every_call, age, lifetime: self.lifetime };
+        let begun = self.store.begin_session(fence_of(key, fence), new).await;
         let generation = begun.map_err(|error| unavailable(&error))?.ok_or_else(|| used_elsewhere(&key.name))?;
         before.into_iter().for_each(|object| self.remove_object(object));
         Ok(generation)

@@ -170,9 +170,10 @@ impl Sandbox {
         let previous_end = previous_end(turn, &taken);
         let before = taken.image.map(|image| image.object.key);
         let (worker, ticket) = self.place_new(of_call, job).await?;
-        let generation = images.begin(turn.key(), taken.fence, of_call.every_call, before).await?;
-        let stored = StoredStanding { fence: taken.fence, every_call: of_call.every_call, object: None };
-        let (is_resumed, rights, age, calls) = (false, turn.rights(), Duration::ZERO, 0);
+        let (every_call, age) = (of_call.every_call, Duration::ZERO);
+        let generation = images.begin(turn.key(), taken.fence, (every_call, age), before).await?;
+        let stored = StoredStanding { fence: taken.fence, every_call, object: None };
+        let (is_resumed, rights, calls) = (false, turn.rights(), 0);
         turn.begins_as(Beginning { generation, previous_end, is_resumed, rights, age, calls, stored });
         self.begin_anew(turn, &worker, job);
         Ok((worker, ticket))

@@ -1,6 +1,7 @@
 //! A call in a session: it has the session to itself, or keeps it open while it waits.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::OwnedMutexGuard;
@@ -92,6 +93,16 @@ impl<'a, I: SessionInstance> Turn<'a, I> {
         let mut state = self.used.session.state.lock();
         (state.generation, state.previous_end, state.rights) = (generation, previous_end, rights);
         (state.age, state.calls, state.stored) = (age, calls, Some(stored));
+    }
+
+    /// How long ago the session began.
+    pub(super) fn age(&self) -> Duration {
+        self.used.session.state.lock().began.elapsed()
+    }
+
+    /// The session begins as old as that of which it is a copy.
+    pub(super) fn has_age(&mut self, age: Duration) {
+        self.used.session.state.lock().age = age;
     }
 
     /// Begins the session, or lets it go on, with its instance.

@@ -14,6 +14,9 @@ async fn beat(store: &Store, id: &str) {
     store.beat(replica, LOST_AFTER).await.unwrap();
 }
 
+const NEW: NewInterpreterSession =
+    NewInterpreterSession { every_call: false, age: Duration::ZERO, lifetime: TIMES.lifetime };
+
 async fn take(store: &Store, key: InterpreterSessionKey<'_>, runner: &str) -> Option<TakenSession> {
     store.take_session(key, runner, TIMES).await.unwrap()
 }
@@ -21,7 +24,7 @@ async fn take(store: &Store, key: InterpreterSessionKey<'_>, runner: &str) -> Op
 /// The fence of a session that has begun.
 async fn begun<'a>(store: &Store, key: InterpreterSessionKey<'a>, runner: &str) -> InterpreterSessionFence<'a> {
     let fence = InterpreterSessionFence { key, fence: take(store, key, runner).await.unwrap().fence };
-    store.begin_session(fence, false, TIMES.lifetime).await.unwrap().unwrap();
+    store.begin_session(fence, NEW).await.unwrap().unwrap();
     fence
 }
 
@@ -50,7 +53,7 @@ async fn one_process_has_a_session_until_it_releases_it_or_is_lost() {
     let new = take(&store, ANN, "one").await.unwrap();
     assert_eq!((new.fence, new.generation, &new.ended, &new.image), (1, 0, &None, &None));
     let first = InterpreterSessionFence { key: ANN, fence: 1 };
-    assert_eq!(store.begin_session(first, false, TIMES.lifetime).await.unwrap(), Some(1));
+    assert_eq!(store.begin_session(first, NEW).await.unwrap(), Some(1));
     assert_eq!(take(&store, ANN, "two").await, None, "its process lives");
     assert!(store.has_interpreter_session(first).await.unwrap());
     assert_eq!(keep(&store, first, "image", true).await, Some(vec![]));
@@ -63,7 +66,7 @@ async fn one_process_has_a_session_until_it_releases_it_or_is_lost() {
     assert_eq!(keep(&store, first, "late", true).await, None);
     assert!(!store.forget_session_image(first).await.unwrap());
     assert_eq!(store.end_session(first, "idle").await.unwrap(), None);
-    assert_eq!(store.begin_session(first, false, TIMES.lifetime).await.unwrap(), None);
+    assert_eq!(store.begin_session(first, NEW).await.unwrap(), None);
     let second = InterpreterSessionFence { fence: 2, ..first };
     assert!(store.forget_session_image(second).await.unwrap());
     store.release_session(first).await.unwrap();
@@ -88,7 +91,7 @@ async fn a_session_that_has_ended_says_why_and_begins_anew() {
     let taken = take(&store, ANN, "q").await.unwrap();
     assert_eq!((taken.generation, taken.ended.as_deref()), (1, Some("trap")));
     let second = InterpreterSessionFence { fence: taken.fence, ..first };
-    assert_eq!(store.begin_session(second, true, TIMES.lifetime).await.unwrap(), Some(2));
+    assert_eq!(store.begin_session(second, NewInterpreterSession { every_call: true, ..NEW }).await.unwrap(), Some(2));
     let taken = take(&store, ANN, "q").await.unwrap();
     assert_eq!((taken.generation, taken.ended, taken.image, taken.every_call), (2, None, None, true));
 }
@@ -157,6 +160,16 @@ async fn a_session_is_found_by_its_name_however_many_there_are() {
         let found = store.session_of(InterpreterSessionKey { name, ..ANN }, "me", LOST_AFTER).await.unwrap();
         assert_eq!(found.map(|found| found.name), is_there.then(|| name.to_owned()));
     }
+}
+
+#[tokio::test]
+async fn a_session_may_begin_with_an_age() {
+    let store = test_store().await;
+    let fence = InterpreterSessionFence { key: ANN, fence: take(&store, ANN, "p").await.unwrap().fence };
+    let age = TIMES.lifetime - Duration::from_secs(100);
+    store.begin_session(fence, NewInterpreterSession { age, ..NEW }).await.unwrap().unwrap();
+    let taken = take(&store, ANN, "p").await.unwrap();
+    assert!(taken.age >= age && taken.left <= Duration::from_secs(100), "{taken:?}");
 }
 
 /// Such as those of a gateway that was killed: nobody releases them.

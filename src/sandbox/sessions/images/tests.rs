@@ -106,7 +106,7 @@ async fn objects_that_no_session_has_are_removed_later() {
     let made = made().await;
     let (session, object) = (key("a"), |image: &SessionImage| made.folder.path().join(image.object.key.to_string()));
     let taken = made.images.take(&session, Deadline::after(Duration::ZERO)).await.unwrap();
-    made.images.begin(&session, taken.fence, false, None).await.unwrap();
+    made.images.begin(&session, taken.fence, (false, Duration::ZERO), None).await.unwrap();
     let (named, orphan) = (written(&made.images, &[]).await.unwrap(), written(&made.images, &[]).await.unwrap());
     let new = NewSessionImage { image: &named, every_call: false, calls: 1, releases: true };
     assert!(made.images.keep(&session, taken.fence, new, None).await.unwrap());
@@ -126,7 +126,7 @@ async fn an_image_is_named_although_nobody_waits_for_it() {
     let made = made().await;
     let session = key("a");
     let taken = made.images.take(&session, Deadline::after(Duration::ZERO)).await.unwrap();
-    made.images.begin(&session, taken.fence, false, None).await.unwrap();
+    made.images.begin(&session, taken.fence, (false, Duration::ZERO), None).await.unwrap();
     let image = written(&made.images, &[]).await.unwrap();
     let new = NewSessionImage { image: &image, every_call: false, calls: 1, releases: true };
     assert!(made.images.keep(&session, taken.fence, new, None).now_or_never().is_none());

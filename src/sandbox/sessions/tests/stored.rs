@@ -9,7 +9,7 @@ use crate::config::{Config, Secret, SecretsConfig};
 use crate::core::call::NotStored;
 use crate::infra::blobs::test_support::folder_storage;
 use crate::infra::replica::LOST_AFTER;
-use crate::infra::store::test_support::test_store;
+use crate::infra::store::test_support::{age_sessions, test_store};
 use crate::infra::store::{ReplicaIdentity, Store};
 use crate::sandbox::code_mode::digest_of;
 use crate::sandbox::{SessionImages, SessionInfo};
@@ -313,6 +313,7 @@ async fn copies_are_sessions_of_their_own() {
         assert_eq!(sandbox.fork_session(&owner("ann"), "a", count).await.unwrap_err().code(), expected);
     }
     assert_eq!(sandbox.fork_session(&owner("eve"), "a", 1).await.unwrap_err().code(), ErrorCode::NotFound);
+    age_sessions(&shared.store, Duration::from_secs(3_000)).await;
     let copies = sandbox.fork_session(&owner("ann"), "a", 2).await.unwrap();
     let names: Vec<_> = copies.iter().map(|copy| serde_json::to_value(copy).unwrap()["session"].clone()).collect();
     assert_eq!(names.len(), 2);
@@ -323,8 +324,16 @@ async fn copies_are_sessions_of_their_own() {
         assert_eq!((said.as_str(), noted.generation, noted.is_new), ("Continue 3", 1, false));
     }
     assert_eq!(turn(&sandbox, "a", "sessions", false).await.0, "Continue 3");
+    let are_old = async || {
+        let sessions = sandbox.list_sessions(&owner("ann")).await.unwrap();
+        let mut left =
+            sessions.iter().map(|one| serde_json::to_value(one).unwrap()["ends_in_seconds"].as_u64().unwrap());
+        left.all(|left| left <= 600)
+    };
+    assert!(are_old().await, "a copy ends when its session would");
     sandbox.store_all_sessions().await;
     assert_eq!(places(&sandbox).await.iter().filter(|place| place.ends_with("stored")).count(), 3);
+    assert!(are_old().await);
     sandbox.close().await;
 }
 
