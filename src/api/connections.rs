@@ -112,7 +112,7 @@ impl Connections {
     }
 
     /// Waits until this time for the requests that are served to end, then aborts the others.
-    pub(super) async fn finish(self, until: Instant) {
+    pub(super) async fn finish(&self, until: Instant) {
         self.draining.cancel();
         self.tasks.close();
         if timeout_at(until, self.tasks.wait()).await.is_err() {

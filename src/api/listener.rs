@@ -3,6 +3,7 @@
 use std::future::{Future, ready};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use axum::Router;
 use axum::routing::get;
 use thiserror::Error;
 use tokio::net::TcpListener;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::body::BodyMemory;
@@ -23,9 +24,14 @@ use crate::agent::AgentService;
 use crate::config::Config;
 use crate::gateway::Gateway;
 use crate::infra::local_socket::LocalSocket;
+use crate::infra::replica::HEARTBEAT;
 
 /// Maximum connections of the metrics listener.
 const MAX_METRICS_CONNECTIONS: usize = 64;
+
+/// How long other replicas may go on to forward requests to one that takes no more: until their next heartbeat, which a
+/// busy database may delay. Connections that they do not use are closed by then, so that no request is on its way.
+const STILL_FORWARDED: Duration = HEARTBEAT.saturating_add(Duration::from_secs(2));
 
 /// Bound listeners: from here on new connections queue instead of being refused.
 #[derive(Debug)]
@@ -85,9 +91,9 @@ impl BoundListeners {
 }
 
 /// Serves a gateway, its agents and further pages until `shutdown` resolves, then lets running calls finish within the
-/// grace period.
+/// grace period. Meanwhile it answers what other replicas still forward.
 pub(crate) async fn serve_with(
-    listening: BoundListeners,
+    mut listening: BoundListeners,
     agents: &Arc<AgentService>,
     router: Router,
     shutdown: impl Future<Output = ()>,
@@ -95,6 +101,7 @@ pub(crate) async fn serve_with(
     let gateway = agents.gateway();
     let config = gateway.config();
     gateway.outbound().set_own_listeners(listening.addresses());
+    let replicas = listening.replicas.take();
     gateway.look_for_interpreter();
     let read_timeout = Duration::from_secs(config.server.read_timeout_seconds);
     let connections = |max: usize| Connections::new(max as u64, read_timeout, gateway.leaving().clone());
@@ -115,7 +122,7 @@ pub(crate) async fn serve_with(
             None => std::future::pending().await,
         }
     };
-    let forwarded = accept_forwarded(listening.replicas.as_ref(), gateway, &of_replicas, &router, &memory);
+    let mut forwarded = pin!(accept_forwarded(replicas.as_ref(), gateway, &of_replicas, &router, &memory));
     let listen = listening.address().unwrap_or(config.server.listen);
     let address = PublicAddress::new(&config.server, listen);
     let guard = RequestGuard::new(router.clone(), address, Arc::clone(&memory));
@@ -123,13 +130,13 @@ pub(crate) async fn serve_with(
     if let Some(tls) = &listening.tls {
         gateway.in_background(Arc::clone(tls).reload_on_change(Arc::clone(&gateway.readiness)));
     }
-    if let Some(replicas) = &listening.replicas {
+    if let Some(replicas) = &replicas {
         // Before a session begins here that a client may use at another replica.
         gateway.announce_address(replicas.local_addr().ok()).await;
     }
     let stopping = async {
         tokio::select! { () = stop.cancelled() => {} () = shutdown => {} }
-        if listening.replicas.is_some() {
+        if replicas.is_some() {
             // From now on the sessions of this replica are unknown at the others, where their clients begin anew.
             gateway.announce_address(None).await;
         }
@@ -137,7 +144,7 @@ pub(crate) async fn serve_with(
     tokio::select! {
         () = accept(listening.calls.as_ref(), listening.tls.as_ref(), &calls, &guard) => {}
         () = accept(listening.metrics.as_ref(), None, &scrapes, &metrics_guard) => {}
-        () = forwarded => {}
+        () = &mut forwarded => {}
         () = local => {}
         () = stopping => {}
     }
@@ -145,7 +152,13 @@ pub(crate) async fn serve_with(
     drop(listening);
     let grace = Duration::from_secs(config.server.shutdown_grace_seconds);
     let until = Instant::now() + grace;
-    tokio::join!(calls.finish(until), scrapes.finish(until), commands.finish(until), of_replicas.finish(until));
+    let of_replicas = async {
+        if replicas.is_some() && gateway.replica().is_some_and(|replica| replica.live() > 1) {
+            let _none_come = timeout_at(until.min(Instant::now() + STILL_FORWARDED), forwarded).await;
+        }
+        of_replicas.finish(until).await;
+    };
+    tokio::join!(calls.finish(until), scrapes.finish(until), commands.finish(until), of_replicas);
     // Removes the tasks of closed connections.
     gateway.pipeline.replies.finish(until).await;
 }

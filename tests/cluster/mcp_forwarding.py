@@ -1,6 +1,6 @@
 """Two replicas that forward requests of MCP sessions to each other: what is used at both, what is refused, and what becomes
 of the sessions of a replica that stops or is killed: mcp_forwarding.py SEKISHO."""
-import contextlib, hashlib, hmac, http.client, json, os, pathlib, shutil, sys, tempfile, threading, time
+import collections, contextlib, hashlib, hmac, http.client, json, os, pathlib, shutil, sys, tempfile, threading, time
 from parts import Database, Replica, Upstream, free_port, until
 
 SECRET = "a secret of the replicas of this test"
@@ -178,6 +178,24 @@ class Test:
         assert ask(self.ports[1], "POST", calculation(), session)[0] == 404
         self.start()
 
+    def requests_that_are_forwarded_while_a_replica_stops_are_answered(self):
+        sessions, statuses, stopped = [begin(self.ports[0]) for _ in range(8)], collections.Counter(), threading.Event()
+
+        def work(session):
+            while not stopped.is_set():
+                statuses[ask(self.ports[1], "POST", calculation(), session)[0]] += 1
+
+        workers = [threading.Thread(target=work, args=(session,)) for session in sessions]
+        for worker in workers:
+            worker.start()
+        until(lambda: statuses[200] > 50, 20, "requests are forwarded")
+        assert self.replicas[0].stop() == 0
+        stopped.set()
+        for worker in workers:
+            worker.join()
+        assert set(statuses) <= {200, 404}, statuses
+        self.start()
+
     def sessions_of_a_killed_replica_are_unknown_when_it_is_lost(self):
         session = begin(self.ports[0])
         assert ask(self.ports[1], "POST", calculation(), session)[0] == 200
@@ -202,6 +220,7 @@ try:
         test.streams_are_forwarded_as_they_come_and_end_with_their_client,
         test.many_clients_go_from_one_to_the_other,
         test.sessions_of_a_replica_that_stops_are_unknown_at_once,
+        test.requests_that_are_forwarded_while_a_replica_stops_are_answered,
         test.sessions_of_a_killed_replica_are_unknown_when_it_is_lost,
     ):
         part()
