@@ -235,6 +235,7 @@ mod tests {
     use super::super::child_process;
     use super::*;
     use crate::config::McpServerSettings;
+    use crate::core::until::until;
 
     fn output_of(script: &str, max: usize) -> (StdioInput, StdioOutput, Ending) {
         let settings = McpServerSettings { args: vec!["-c".to_owned(), script.to_owned()], ..Default::default() };
@@ -275,11 +276,13 @@ mod tests {
             output_of("echo starting >&2; echo 'cannot find DATABASE_URL' >&2; exit 3", 1_000);
         let read = output.next().await;
         input.close.cancel();
-        let written = input.write(b"{}".to_vec(), None).await;
+        // A process that another test starts may hold the input for a moment, between fork and exec.
+        let written = async || input.write(b"{}".to_vec(), None).await.map_err(|error| error.message().to_owned());
+        until("the input is closed", async || written().await.is_err()).await;
         let expected = "it ended: exit status: 3; its last line on standard error: cannot find DATABASE_URL";
         assert_eq!(ending.reason().as_deref(), Some(expected));
         assert!(read.is_err());
-        assert_eq!(written.unwrap_err().message(), expected);
+        assert_eq!(written().await, Err(expected.to_owned()));
     }
 
     /// Its child has inherited the output, and keeps it open.
