@@ -40,6 +40,7 @@ pub mod interpreter;
 mod limits;
 pub mod mounts;
 pub mod owner_only_files;
+pub mod packages;
 mod pool;
 pub mod prepare;
 pub mod protocol;
@@ -59,7 +60,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio_util::sync::CancellationToken;
 
 pub use self::admission::SandboxLoad;
@@ -70,6 +71,7 @@ use self::admission::Admission;
 use self::capacity::Capacity;
 use self::classes::Classes;
 use self::interpreter::{Manifest, ManifestError};
+use self::packages::Packages;
 use self::pool::{COMPONENT, Pool, Start};
 use self::protocol::{Job, Outcome};
 use self::sessions::{KeptInterpreter, SessionLimits, Sessions};
@@ -82,6 +84,9 @@ use crate::infra::readiness::Readiness;
 
 /// A run under way. Dropping it, as when the client disconnects, must stop the run.
 pub type Running<'a> = Pin<Box<dyn Future<Output = Result<Outcome, CallError>> + Send + 'a>>;
+
+/// A change of the workers under way.
+pub type Changing<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// Runs Python: the sandbox, or a substitute in tests.
 pub trait RunPython: Send + Sync {
@@ -106,6 +111,10 @@ pub trait RunPython: Send + Sync {
 
     /// Whether calls may name a session.
     fn has_sessions(&self) -> bool;
+
+    /// Gives modules these packages from now on, and no others. A job whose module was read with others fails with
+    /// `warming_up`.
+    fn use_packages<'a>(&'a self, packages: &'a Packages) -> Changing<'a>;
 }
 
 /// The gateway's side of the sandbox. Starts no process before the first run.
@@ -122,6 +131,8 @@ pub struct Sandbox {
     /// What calls of programs pass; none where no gateway has been built around the sandbox.
     pipeline: OnceLock<Weak<dyn ToolPipeline>>,
     found: ArcSwapOption<Found>,
+    /// What modules can import besides the interpreter's own.
+    packages: ArcSwap<Packages>,
     /// Whether a process sets up what the last search lacked.
     is_being_set_up: AtomicBool,
     /// Held during the search for the interpreter, so that only one pool is started.
@@ -145,6 +156,8 @@ struct Available {
     profiles: Vec<ReadyProfile>,
     /// Whether these are all profiles.
     is_complete: bool,
+    /// Identifies the packages that modules can import.
+    packages: String,
 }
 
 /// In `/readyz`: the profiles that are still being compiled.
@@ -181,6 +194,7 @@ impl Sandbox {
             readiness,
             pipeline: OnceLock::new(),
             found: ArcSwapOption::empty(),
+            packages: ArcSwap::default(),
             is_being_set_up: AtomicBool::new(false),
             looking: tokio::sync::Mutex::default(),
             config: config.clone(),
@@ -230,13 +244,14 @@ impl Sandbox {
 
     async fn locate(&self) -> Arc<Found> {
         let _nobody_else = self.looking.lock().await;
-        let before = self.found.load_full();
-        if let Some(found) = before.as_ref().filter(|found| found.is_complete()) {
+        let (before, packages) = (self.found.load_full(), self.packages.load_full());
+        let sum = packages.sum();
+        if let Some(found) = before.as_ref().filter(|found| found.is_complete() && found.has_packages(&sum)) {
             return Arc::clone(found);
         }
         let (config, interpreter) = (self.config.clone(), self.interpreter.clone());
         // Reads files, and computes the names of the engine's compiled files.
-        let looked = tokio::task::spawn_blocking(move || worker_setup::locate(&config, &interpreter)).await;
+        let looked = tokio::task::spawn_blocking(move || worker_setup::locate(&config, &interpreter, &packages)).await;
         let looked =
             looked.unwrap_or_else(|panic| Err(format!("the search for the interpreter failed: {panic}").into()));
         let lacking = looked.as_ref().map_or_else(Some, |setup| setup.incomplete.as_ref());
@@ -247,7 +262,9 @@ impl Sandbox {
                     Some(lacking) => self.readiness.degrade(PROFILES, lacking.reason.clone()),
                     None => self.readiness.restore(PROFILES),
                 }
-                if let Some(before) = before.filter(|found| found.profiles().len() >= setup.profiles.len()) {
+                let is_enough =
+                    |found: &Found| found.profiles().len() >= setup.profiles.len() && found.has_packages(&sum);
+                if let Some(before) = before.filter(|found| is_enough(found)) {
                     return before;
                 }
                 self.readiness.restore(COMPONENT);
@@ -270,7 +287,7 @@ impl Sandbox {
         found
     }
 
-    fn available(&self, Setup { program, load, profiles, incomplete }: Setup) -> Available {
+    fn available(&self, Setup { program, load, profiles, incomplete, packages }: Setup) -> Available {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let pool = |is_background: bool| {
             let mut program = program.clone();
@@ -285,17 +302,20 @@ impl Sandbox {
             })
         };
         let (pool, background) = (pool(false), pool(true));
-        Available { pool, background, profiles, is_complete: incomplete.is_none() }
+        Available { pool, background, profiles, is_complete: incomplete.is_none(), packages }
     }
 
-    /// The workers. While they cannot run this profile: `warming_up` if it is being set up, else `internal`. The first
-    /// call searches itself if no search has run yet.
-    async fn pool(&self, profile: &str, is_background: bool) -> Result<Pool, CallError> {
+    /// The workers; `packages`: for a module that was read with these. While they cannot run this profile: `warming_up` if it
+    /// is being set up, else `internal`. The first call searches itself if no search has run yet.
+    async fn pool(&self, profile: &str, packages: Option<&str>, is_background: bool) -> Result<Pool, CallError> {
         let found = match self.found.load_full() {
             Some(found) => found,
             None => self.locate().await,
         };
         match &*found {
+            Found::Prepared(available) if packages.is_some_and(|packages| packages != available.packages) => {
+                Err(warming_up("the packages of tools have changed, and this tool is read anew"))
+            }
             Found::Prepared(available) if available.profiles.iter().any(|ready| ready.name == profile) => {
                 Ok(if is_background { available.background.clone() } else { available.pool.clone() })
             }
@@ -331,6 +351,10 @@ impl Found {
 
     fn is_complete(&self) -> bool {
         matches!(self, Self::Prepared(available) if available.is_complete)
+    }
+
+    fn has_packages(&self, sum: &str) -> bool {
+        matches!(self, Self::Prepared(available) if available.packages == sum)
     }
 }
 

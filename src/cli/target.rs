@@ -59,7 +59,9 @@ fn settle_with(common: &mut Common, command: &Command, variable: Option<&str>) -
 
 fn remote_support(command: &Command) -> RemoteSupport {
     match command {
-        Command::Tools { command: Some(ToolsCommand::New { .. } | ToolsCommand::Test(_)) } => RemoteSupport::Local(""),
+        Command::Tools { command: Some(ToolsCommand::New { .. } | ToolsCommand::Test(_) | ToolsCommand::Lock(_)) } => {
+            RemoteSupport::Local("")
+        }
         Command::Tools { .. }
         | Command::Call(_)
         | Command::Chat(_)
@@ -144,9 +146,10 @@ mod tests {
         &["skills", "add", "x"],
     ];
 
-    const LOCAL: [&[&str]; 15] = [
+    const LOCAL: [&[&str]; 16] = [
         &["tools", "new", "x"],
         &["tools", "test"],
+        &["tools", "lock"],
         &["serve"],
         &["console"],
         &["check"],

@@ -1,5 +1,7 @@
-//! `sekisho tools`: lists, shows and searches tools, and writes and tests those that are Python functions.
+//! `sekisho tools`: lists, shows and searches tools, writes and tests those that are Python functions, and pins their
+//! packages.
 
+mod lock_packages;
 mod new_file;
 mod run_cases;
 
@@ -23,6 +25,11 @@ pub(super) enum ToolsCommand {
     },
     /// Run the cases of Python functions: FILE.cases.yaml beside FILE.py.
     Test(run_cases::TestCommand),
+    /// Fetch the packages that Python functions import, and pin them: the wheels of requirements.txt beside the files.
+    ///
+    /// Each is compared with its sum in requirements.lock if it has one, and unpacked into sekisho's cache folder. Run it
+    /// on each machine that serves the tools: the gateway itself fetches nothing.
+    Lock(lock_packages::LockCommand),
 }
 
 #[derive(Debug, Default, Subcommand)]
@@ -47,6 +54,7 @@ pub(super) fn run(common: &Common, command: &ToolsCommand) -> Exit {
         ToolsCommand::Listing(command) => list(common, command),
         ToolsCommand::New { name } => with_config(common, |config| new_file::run(&config, name)),
         ToolsCommand::Test(command) => with_config(common, |config| run_cases::run(common, config, command)),
+        ToolsCommand::Lock(command) => with_config(common, |config| lock_packages::run(common, &config, command)),
     }
 }
 

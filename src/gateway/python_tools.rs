@@ -11,7 +11,7 @@ use super::tool_set::ToolSet;
 use crate::config::Config;
 use crate::infra::readiness::Readiness;
 use crate::sandbox::{RunPython, Sandbox};
-use crate::sources::python_tools::{FolderTexts, FunctionRunner, PythonTools};
+use crate::sources::python_tools::{FolderContent, FunctionRunner, PythonTools};
 
 /// How often the folder is looked at. What it has counts once it was the same twice: a file is not read half written.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
@@ -49,11 +49,11 @@ impl Gateway {
         let (mut seen, mut read_at) = (None, Instant::now());
         while self.closing.run_until_cancelled(moments.tick()).await.is_some() {
             let config = self.config.load_full();
-            let found = FolderTexts::of(&config.python_tools).await;
+            let found = FolderContent::of(&config.python_tools).await;
             let has_settled = found == seen;
             seen = found;
             let tools = self.python_tools.load_full();
-            let has_changed = has_settled && seen.as_ref().is_some_and(|texts| !tools.is_of(texts));
+            let has_changed = has_settled && seen.as_ref().is_some_and(|content| !tools.is_of(content));
             let is_due = tools.is_waiting() && read_at.elapsed() >= READ_AGAIN;
             if has_changed || is_due {
                 self.closing.run_until_cancelled(self.read_python_tools()).await;

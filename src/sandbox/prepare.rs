@@ -93,6 +93,15 @@ pub fn default_folder() -> Option<PathBuf> {
     Some(cache.join("sekisho").join("interpreters"))
 }
 
+/// Unpacks a wheel, whose content this is and was verified, into the folder of that name. Whoever calls this has the folder
+/// around it to itself.
+///
+/// # Errors
+/// It cannot be unpacked, or is too large; no part of it remains under the name.
+pub(super) fn unpack_wheel(path: &Path, content: &[u8], target: &Path) -> Result<(), PrepareError> {
+    unpack::wheel(path, content, target)
+}
+
 impl Interpreters {
     /// Creates the folder if it is missing. Modules are compiled for engines with this one's settings.
     ///

@@ -8,6 +8,7 @@ mod tools;
 mod whole_bytes;
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
@@ -24,7 +25,7 @@ pub use self::tools::{
     ToolReply, ToolRequest,
 };
 
-use super::prepare::Prepared;
+use super::prepare::{Mount, Prepared};
 use crate::journals::Reading;
 
 /// Identifies the calls of one worker.
@@ -76,6 +77,8 @@ pub struct Load {
     pub instances: u32,
     /// The operator's data files, which every run finds under `/input`, read-only.
     pub data_files: Vec<GuestFile>,
+    /// What modules see besides the interpreter's files, read-only.
+    pub packages: Vec<Mount>,
 }
 
 /// One run of an interpreter: a fresh one, or that of a session.
@@ -87,6 +90,9 @@ pub struct Job {
     pub code: String,
     /// What is done with the code, if it is no program.
     pub module: Option<ModuleTask>,
+    /// Identifies the packages with which the module was read. Only for the gateway.
+    #[serde(skip)]
+    pub packages: Arc<str>,
     #[serde(with = "whole_bytes")]
     pub stdin: Vec<u8>,
     /// Placed under `/input`, read-only.

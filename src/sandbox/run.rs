@@ -7,9 +7,10 @@ use super::admission::Ticket;
 use super::capacity::memory_of_run;
 use super::code_mode::{ProgramInput, ProgramRun, ProgramTools, ToolHost, ToolPipeline, digest_of_job, keys_of};
 use super::interpreter::Kind;
+use super::packages::Packages;
 use super::protocol::{End, Job, ModuleTask, Outcome};
 use super::worker_handle::WorkerHandle;
-use super::{CallSession, RunPython, Running, Sandbox};
+use super::{CallSession, Changing, RunPython, Running, Sandbox};
 use crate::core::call::{Arguments, CallContext, Deadline};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::tool_scope::NestedScope;
@@ -115,10 +116,11 @@ impl Sandbox {
         deadline: Deadline,
     ) -> Result<(Arc<WorkerHandle>, Ticket), CallError> {
         let is_background = self.classes.is_background(&call.caller.owner);
-        self.pool(&job.profile, is_background).await?;
+        let packages = job.module.is_some().then_some(&*job.packages);
+        self.pool(&job.profile, packages, is_background).await?;
         let ticket = self.admit(call, job, deadline).await?;
         // Those of now: the wait may have seen them replaced.
-        let worker = self.pool(&job.profile, is_background).await?.worker(deadline).await?;
+        let worker = self.pool(&job.profile, packages, is_background).await?.worker(deadline).await?;
         Ok((worker, ticket))
     }
 
@@ -196,7 +198,8 @@ fn scope_of(call: &CallContext, job: &Job) -> NestedScope {
 }
 
 fn code_changed() -> CallError {
-    let message = "the file of this tool, or its settings, have changed since its run stopped; call the tool anew";
+    let message =
+        "the file of this tool, its settings or packages have changed since its run stopped; call the tool anew";
     CallError::new(ErrorCode::ReplayDiverged, message)
 }
 
@@ -217,6 +220,17 @@ impl RunPython for Sandbox {
 
     fn has_sessions(&self) -> bool {
         self.offers_sessions()
+    }
+
+    fn use_packages<'a>(&'a self, packages: &'a Packages) -> Changing<'a> {
+        Box::pin(async move {
+            if **self.packages.load() == *packages {
+                return;
+            }
+            self.packages.store(Arc::new(packages.clone()));
+            // Workers that have other packages end with their jobs and sessions.
+            self.locate().await;
+        })
     }
 }
 

@@ -130,14 +130,14 @@ enum Begun {
 
 impl Worker {
     async fn load(load: Load) -> Result<Self, String> {
-        let Load { interpreter, instances, data_files } = load;
+        let Load { interpreter, instances, data_files, packages } = load;
         // Two more per profile: one that waits for its program, one that is never entered. And one that is being
         // reset.
         let more = u32::try_from(interpreter.profiles.len() * 2 + 1).unwrap_or(u32::MAX);
         let pool = InstancePool { instances: instances.saturating_add(more), memory_bytes: MEMORY_BYTES };
         let engine = engine(pool).map_err(|error| format!("{error:#}"))?;
         let ticker = Ticker::start(engine.clone()).map_err(|error| error.to_string())?;
-        let profiles = profile::load_all(&engine, &interpreter, data_files).await?;
+        let profiles = profile::load_all(&engine, &interpreter, data_files, &packages).await?;
         let (to_gateway, of_programs) = mpsc::unbounded_channel();
         let mut worker = Self {
             profiles,

@@ -7,6 +7,7 @@ use std::path::Path;
 use super::engine::{InstancePool, engine};
 use super::interpreter::Manifest;
 use super::owner_only_files::Unusable;
+use super::packages::Packages;
 use super::prepare::{Interpreters, default_folder};
 use super::protocol::{GuestFile, Load, ToWorker, encode};
 use super::worker_handle::Program;
@@ -22,6 +23,8 @@ pub(super) struct Setup {
     pub(super) profiles: Vec<ReadyProfile>,
     /// Why there are no more; `None` once all are compiled.
     pub(super) incomplete: Option<Lacking>,
+    /// Identifies the packages that modules can import.
+    pub(super) packages: String,
 }
 
 /// A profile that can run programs.
@@ -55,7 +58,7 @@ const MAX_DATA_BYTES: u64 = 128 << 20;
 ///
 /// # Errors
 /// What is missing.
-pub(super) fn locate(config: &SandboxConfig, interpreter: &Manifest) -> Result<Setup, Lacking> {
+pub(super) fn locate(config: &SandboxConfig, interpreter: &Manifest, packages: &Packages) -> Result<Setup, Lacking> {
     let no_folder = || "there is no cache folder: set HOME, or XDG_CACHE_HOME, to an absolute path".to_owned();
     let folder = default_folder().ok_or_else(no_folder)?;
     let engine = engine(InstancePool::default()).map_err(|error| format!("WebAssembly cannot run here: {error:#}"))?;
@@ -71,9 +74,10 @@ pub(super) fn locate(config: &SandboxConfig, interpreter: &Manifest) -> Result<S
         missing(&interpreters, &format!("the profiles {} of the Python interpreter are", rest.join(", ")), &error)
     });
     let instances = config.max_instances.saturating_add(config.sessions.max);
-    let load = Load { interpreter: prepared, instances, data_files: data_files(config)? };
+    let (data_files, mounts) = (data_files(config)?, packages.mounts.clone());
+    let load = Load { interpreter: prepared, instances, data_files, packages: mounts };
     let load = encode(&ToWorker::Load(Box::new(load))).map_err(|error| error.to_string())?;
-    Ok(Setup { program: program(config)?, load, profiles, incomplete })
+    Ok(Setup { program: program(config)?, load, profiles, incomplete, packages: packages.sum() })
 }
 
 fn missing(interpreters: &Interpreters, what: &str, error: &Unusable) -> Lacking {

@@ -22,6 +22,7 @@ pub use self::runner::FunctionRunner;
 use self::folder::{FileText, Texts};
 use self::read::{FileState, PythonFile};
 use crate::config::PythonToolsConfig;
+use crate::sandbox::packages::Packages;
 use crate::tool::{PYTHON_SOURCE, Source, SourceTools, Unavailable};
 
 /// One state of the folder.
@@ -33,14 +34,22 @@ pub struct PythonTools {
     problem: Option<String>,
     /// Files that have settings, and are not there.
     unused_settings: Vec<String>,
+    /// What the files can import besides what the interpreter has.
+    packages: Packages,
 }
 
-/// What the files of the folder say, or why it cannot be read.
+/// What is in the folder.
 #[derive(Debug, PartialEq)]
-pub struct FolderTexts(Result<Texts, String>);
+pub struct FolderContent {
+    /// Of its files, or why it cannot be read.
+    texts: Result<Texts, String>,
+    packages: Packages,
+}
 
 /// In `/readyz`: the folder.
 const COMPONENT: &str = "python_tools";
+/// The same: packages that files cannot import.
+const PACKAGES: &str = "python_packages";
 
 /// Files that are read at the same time. Runs of callers take turns with them.
 const MAX_AT_ONCE: usize = 4;
@@ -48,11 +57,13 @@ const MAX_AT_ONCE: usize = 4;
 impl PythonTools {
     /// Reads the folder of the configuration, and those of its files in the sandbox that differ from `before`.
     pub async fn read(config: &PythonToolsConfig, runner: &FunctionRunner, before: &Self) -> Self {
-        let found = match FolderTexts::of(config).await {
-            None => return Self::default(),
-            Some(FolderTexts(Err(problem))) => return Self { problem: Some(problem), ..Self::default() },
-            Some(FolderTexts(Ok(found))) => found,
+        let Some(FolderContent { texts, packages }) = FolderContent::of(config).await else { return Self::default() };
+        let found = match texts {
+            Ok(found) => found,
+            Err(problem) => return Self { problem: Some(problem), packages, ..Self::default() },
         };
+        runner.run.use_packages(&packages).await;
+        let runner = &runner.with_packages(&packages);
         let unused_settings = config.settings.keys().filter(|file| !found.contains_key(*file)).cloned().collect();
         let (mut files, mut reading) = (BTreeMap::new(), FuturesUnordered::new());
         for (name, text) in found {
@@ -67,7 +78,7 @@ impl PythonTools {
         while let Some((name, file)) = reading.next().await {
             files.insert(name, file);
         }
-        Self { files, problem: None, unused_settings }
+        Self { files, problem: None, unused_settings, packages }
     }
 
     /// A file as it is now, which is not read again where it is as it was.
@@ -78,7 +89,7 @@ impl PythonTools {
         settings: Map<String, Value>,
         runner: &FunctionRunner,
     ) -> (String, Arc<PythonFile>) {
-        let known = self.files.get(&name).filter(|file| file.is_current(&text, &settings));
+        let known = self.files.get(&name).filter(|file| file.is_current(&text, &settings, &runner.packages));
         let file = match known {
             Some(file) => Arc::clone(file),
             None => Arc::new(PythonFile::read(&name, text, settings, runner).await),
@@ -91,13 +102,14 @@ impl PythonTools {
         self.files.values().any(|file| matches!(file.state, FileState::Waiting(_)))
     }
 
-    /// Whether it was read of these texts.
-    pub fn is_of(&self, texts: &FolderTexts) -> bool {
+    /// Whether it was read of this content.
+    pub fn is_of(&self, content: &FolderContent) -> bool {
         let has = |(name, text): (&String, &FileText)| self.files.get(name).is_some_and(|file| file.has_text(text));
-        match &texts.0 {
+        let has_texts = match &content.texts {
             Err(problem) => self.problem.as_ref() == Some(problem),
             Ok(found) => self.problem.is_none() && self.files.len() == found.len() && found.iter().all(has),
-        }
+        };
+        has_texts && self.packages == content.packages
     }
 
     /// Whether it is what `before` was: nothing is to be offered anew.
@@ -106,21 +118,33 @@ impl PythonTools {
             |file: &Arc<PythonFile>, other: &Arc<PythonFile>| Arc::ptr_eq(file, other) || file.waits_as(other);
         let mut files = self.files.iter().zip(&before.files);
         self.problem == before.problem
+            && self.packages == before.packages
             && self.files.len() == before.files.len()
             && files.all(|((name, file), (other_name, other))| name == other_name && is_same(file, other))
     }
 
-    /// What does not work as a whole, by its name in `/readyz`: the folder, and files of which nothing is offered.
+    /// What does not work as a whole, by its name in `/readyz`: the folder, packages, and files of which nothing is
+    /// offered.
     pub fn problems(&self) -> BTreeMap<String, String> {
         let of_folder = self.problem.iter().map(|problem| (COMPONENT.to_owned(), problem.clone()));
+        let of_packages = self.packages_problem().map(|problem| (PACKAGES.to_owned(), problem));
         let of_files = self.files.iter().filter_map(|(name, file)| Some((source_of(name), file.problem()?.to_owned())));
-        of_folder.chain(of_files).collect()
+        of_folder.chain(of_packages).chain(of_files).collect()
     }
 
-    /// For `sekisho check`: each file with its tools, or with all that is wrong with it.
+    fn packages_problem(&self) -> Option<String> {
+        let problems = self.packages.problems();
+        (!problems.is_empty()).then(|| problems.join("\n"))
+    }
+
+    /// For `sekisho check`: the packages, and each file with its tools, or with all that is wrong with it.
     pub fn verdicts(&self) -> impl Iterator<Item = (String, Result<String, String>)> {
         let of_folder = self.problem.iter().map(|problem| (COMPONENT.to_owned(), Err(problem.clone())));
-        of_folder.chain(self.files.iter().map(|(name, file)| (source_of(name), file.verdict())))
+        let names = self.packages.names();
+        let found = (!names.is_empty()).then(|| Ok(names.join(", ")));
+        let of_packages = self.packages_problem().map(Err).or(found);
+        let of_packages = of_packages.map(|verdict| (PACKAGES.to_owned(), verdict));
+        of_folder.chain(of_packages).chain(self.files.iter().map(|(name, file)| (source_of(name), file.verdict())))
     }
 
     /// The files that have settings, and are not there.
@@ -144,12 +168,13 @@ impl PythonTools {
     }
 }
 
-impl FolderTexts {
+impl FolderContent {
     /// Of the folder as it is now; `None` where the configuration has none.
     pub async fn of(config: &PythonToolsConfig) -> Option<Self> {
         let directory = config.directory.clone()?;
-        let found = tokio::task::spawn_blocking(move || folder::read(&directory)).await;
-        Some(Self(found.unwrap_or_else(|panic| Err(panic.to_string()))))
+        let read = move || Self { texts: folder::read(&directory), packages: Packages::find(&directory) };
+        let found = tokio::task::spawn_blocking(read).await;
+        Some(found.unwrap_or_else(|panic| Self { texts: Err(panic.to_string()), packages: Packages::default() }))
     }
 }
 

@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as BlockingStream;
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sekisho::testing::protocol::{
@@ -97,7 +98,8 @@ async fn end_after(frame: &[u8]) -> (Option<i32>, String) {
 }
 
 fn load(interpreter: Prepared) -> Vec<u8> {
-    encode(&ToWorker::Load(Box::new(Load { interpreter, instances: 40, data_files: Vec::new() }))).unwrap()
+    let (data_files, packages) = (Vec::new(), Vec::new());
+    encode(&ToWorker::Load(Box::new(Load { interpreter, instances: 40, data_files, packages }))).unwrap()
 }
 
 fn spawn() -> (UnixStream, Child) {
@@ -165,6 +167,7 @@ fn job(id: JobId, profile: &str) -> Job {
         profile: profile.to_owned(),
         code: String::new(),
         module: None,
+        packages: Arc::default(),
         stdin: Vec::new(),
         files: Vec::new(),
         limits: JobLimits {

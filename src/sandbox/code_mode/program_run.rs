@@ -81,13 +81,14 @@ pub(in crate::sandbox) fn digest_of(earlier: Option<[u8; 32]>, program: &str) ->
     before.chain_update(program).finalize().into()
 }
 
-/// The same of all that a job executes besides arguments: of a function it has the settings of its file.
+/// The same of all that a job executes besides arguments: of a function it has the settings of its file, and its
+/// packages.
 pub(in crate::sandbox) fn digest_of_job(job: &Job) -> [u8; 32] {
-    let settings = match &job.module {
-        Some(ModuleTask::Call(call)) => Some(digest_of(None, &call.settings)),
+    let before = match &job.module {
+        Some(ModuleTask::Call(call)) => Some(digest_of(Some(digest_of(None, &job.packages)), &call.settings)),
         _ => None,
     };
-    digest_of(settings, &job.code)
+    digest_of(before, &job.code)
 }
 
 /// Identifies the run of a program: a call that is sent again with its key is the same run.

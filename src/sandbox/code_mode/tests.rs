@@ -274,8 +274,8 @@ fn hostile_bytes_as_the_input_of_a_program() {
 
 /// A run goes on with what it began with.
 #[test]
-fn a_function_with_other_settings_is_other_code() {
-    let digest = |settings: &str, arguments: &str| {
+fn a_function_with_other_settings_or_packages_is_other_code() {
+    let digest = |settings: &str, packages: &str, arguments: &str| {
         let module = ModuleTask::Call(FunctionCall {
             file: "weather.py".to_owned(),
             function: "now".to_owned(),
@@ -284,10 +284,11 @@ fn a_function_with_other_settings_is_other_code() {
             needs: Vec::new(),
             converts: false,
         });
-        digest_of_job(&Job { module: Some(module), ..job("code") })
+        digest_of_job(&Job { module: Some(module), packages: packages.into(), ..job("code") })
     };
-    assert_eq!(digest("{}", "{}"), digest("{}", r#"{"x":1}"#));
-    assert_ne!(digest("{}", "{}"), digest(r#"{"x":1}"#, "{}"));
+    assert_eq!(digest("{}", "", "{}"), digest("{}", "", r#"{"x":1}"#));
+    assert_ne!(digest("{}", "", "{}"), digest(r#"{"x":1}"#, "", "{}"));
+    assert_ne!(digest("{}", "", "{}"), digest("{}", "other", "{}"));
     assert_eq!(digest_of_job(&job("code")), digest_of(None, "code"));
 }
 

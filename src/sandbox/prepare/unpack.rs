@@ -19,6 +19,10 @@ use crate::sandbox::owner_only_files;
 const MAX_FILE_BYTES: u64 = 1 << 30;
 /// Maximum size of all files of an inner archive together, and of the archive itself.
 const MAX_ARCHIVE_BYTES: u64 = 256 << 20;
+/// The same of a wheel with a package for functions.
+const MAX_WHEEL_BYTES: u64 = 128 << 20;
+/// Files and folders in one archive.
+const MAX_ENTRIES: usize = 20_000;
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// Why copying stopped; the caller adds the place.
@@ -89,7 +93,7 @@ pub(super) fn archives(folder: &Interpreters, manifest: &Manifest, progress: &Pr
         let outer = folder.file_path(&file.sha256);
         let content = inner_archive(&outer, archive)?;
         let step = progress.step(&format!("unpacking {}", archive.path), None);
-        into_folder(&target, |unfinished| unpack_all(&outer, &content, unfinished, |_| true))?;
+        into_folder(&target, |unfinished| unpack_all(&outer, &content, unfinished, MAX_ARCHIVE_BYTES, |_| true))?;
         step.done();
     }
     Ok(())
@@ -119,14 +123,23 @@ pub(super) fn packages(
         let step = progress.step(&format!("unpacking {name}"), None);
         let is_wanted = |entry: &str| match &package.only {
             Some(only) => entry == only,
-            // Of a folder NAME.data, pip would move files out of the package.
-            None => !entry.split('/').next().is_some_and(|top| top.ends_with(".data")),
+            None => is_of_package(entry),
         };
         let target = folder.archive_path(&package.sha256);
-        into_folder(&target, |unfinished| unpack_all(path, content, unfinished, is_wanted))?;
+        into_folder(&target, |unfinished| unpack_all(path, content, unfinished, MAX_ARCHIVE_BYTES, is_wanted))?;
         step.done();
     }
     Ok(())
+}
+
+/// A wheel, whose content this is, into the folder of that name.
+pub(super) fn wheel(path: &Path, content: &[u8], target: &Path) -> Result<(), PrepareError> {
+    into_folder(target, |unfinished| unpack_all(path, content, unfinished, MAX_WHEEL_BYTES, is_of_package))
+}
+
+/// Of a folder NAME.data, pip would move files out of the package.
+fn is_of_package(entry: &str) -> bool {
+    !entry.split('/').next().is_some_and(|top| top.ends_with(".data"))
 }
 
 /// Fills a folder, which gets its name when it is complete.
@@ -166,10 +179,15 @@ fn unpack_all(
     outer: &Path,
     content: &[u8],
     folder: &Path,
+    max_bytes: u64,
     is_wanted: impl Fn(&str) -> bool,
 ) -> Result<(), PrepareError> {
     let mut archive = ZipArchive::new(io::Cursor::new(content)).map_err(|error| unusable(outer, &error))?;
-    let mut left = MAX_ARCHIVE_BYTES;
+    if archive.len() > MAX_ENTRIES {
+        let reason = format!("it has more than {MAX_ENTRIES} files");
+        return Err(PrepareError::Archive { path: outer.to_owned(), reason });
+    }
+    let mut left = max_bytes;
     for index in 0..archive.len() {
         let entry = archive.by_index(index).map_err(|error| unusable(outer, &error))?;
         let name = String::from_utf8_lossy(entry.name_raw()).into_owned();
@@ -191,7 +209,7 @@ fn unpack_all(
         let mut file = owner_only_files::create(&target).map_err(doing("make", &target))?;
         let (_, bytes) = copy(entry, &mut file, left, |_| {}).map_err(|stopped| match stopped {
             Stopped::Io(error) => doing("unpack", &target)(error),
-            other => stopped_in(other, outer, &name, MAX_ARCHIVE_BYTES),
+            other => stopped_in(other, outer, &name, max_bytes),
         })?;
         left = left.saturating_sub(bytes);
         file.sync_all().map_err(doing("write", &target))?;

@@ -1,6 +1,7 @@
 """Runs a module whose functions are tools: all of it once, to see that it can be executed, or one call of one function."""
 
 import json
+import os
 import sys
 import types
 
@@ -14,6 +15,8 @@ from _sekisho_tools import Tools, identifier_of_attribute, install
 
 # No name that a program imports begins so.
 PACKAGE = "sekisho_tools."
+# The host has packages of the operator there, each in a folder of its own; also in `packages.rs`.
+PACKAGES = "/usr/local/lib/tools"
 
 
 def run(source, task):
@@ -79,11 +82,21 @@ def _executed(source, given, tools):
     host = sys.modules["host"]
     host.tool, host.tools, host.settings = tool, tools, json.loads(given["settings"])
     sys.modules["host.tools"] = tools
+    # After the interpreter's own, which none of them replaces.
+    sys.path.extend(_packages())
     module = types.ModuleType(PACKAGE + file.removesuffix(".py"))
     module.__file__ = file
     sys.modules[module.__name__] = module
     exec(compile_module(source, file), module.__dict__)
     return module
+
+
+def _packages():
+    try:
+        return [f"{PACKAGES}/{name}" for name in sorted(os.listdir(PACKAGES))]
+    except OSError:
+        # There are none.
+        return []
 
 
 def _called(function, given):

@@ -178,8 +178,18 @@ impl Sandbox {
         let worker = Arc::clone(&kept.worker);
         let limits = limits(self.config.max_file_bytes);
         let (profile, session) = (kept.profile.clone(), Some(kept.entered_by(SessionEntry::Inspect)));
-        let (code, stdin, files) = (String::new(), Vec::new(), Vec::new());
-        let job = Job { id: 0, profile, code, module: None, stdin, files, limits, session, past: None };
+        let job = Job {
+            id: 0,
+            profile,
+            code: String::new(),
+            module: None,
+            packages: Arc::default(),
+            stdin: Vec::new(),
+            files: Vec::new(),
+            limits,
+            session,
+            past: None,
+        };
         let ticket = self.admission.enter(owner, LIST_BYTES, Deadline::after(LISTING_TIMEOUT)).await?;
         turn.runs();
         let outcome = worker.run(job, ticket, &SentFlag::default(), None).await;

@@ -154,7 +154,7 @@ impl Sandbox {
         profile: &str,
         deadline: Deadline,
     ) -> Result<Arc<WorkerHandle>, CallError> {
-        self.pool(profile, self.classes.is_background(owner)).await?.worker(deadline).await
+        self.pool(profile, None, self.classes.is_background(owner)).await?.worker(deadline).await
     }
 }
 

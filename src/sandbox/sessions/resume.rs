@@ -77,7 +77,7 @@ impl Sandbox {
         (taken, image): (&TakenSession, &SessionImage),
     ) -> Result<OpenImage, CallError> {
         if self.profiles().contains(&image.profile.as_str()) {
-            self.pool(&image.profile, self.classes.is_background(&turn.key().owner)).await?;
+            self.pool(&image.profile, None, self.classes.is_background(&turn.key().owner)).await?;
         }
         let opening = async {
             let programs = PastPrograms::of(image)?;

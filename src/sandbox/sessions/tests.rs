@@ -30,7 +30,8 @@ fn sandbox(sessions: InterpreterSessionsConfig) -> Sandbox {
         Pool::new(Start { program: stand_in(), load: load(), workers: 1, is_counted, metrics, readiness })
     };
     let profiles = vec![ReadyProfile { name: "base".to_owned(), snapshot: Some("s1".to_owned()) }];
-    let available = Available { pool: pool(true), background: pool(false), profiles, is_complete: true };
+    let (pool, background, packages) = (pool(true), pool(false), String::new());
+    let available = Available { pool, background, profiles, is_complete: true, packages };
     sandbox.found.store(Some(Arc::new(Found::Prepared(available))));
     sandbox
 }

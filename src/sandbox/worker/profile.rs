@@ -9,7 +9,7 @@ use super::fibers::Run;
 use crate::sandbox::files::{FileError, Files, Quota};
 use crate::sandbox::interpreter::Kind;
 use crate::sandbox::mounts::Mounts;
-use crate::sandbox::prepare::Prepared;
+use crate::sandbox::prepare::{Mount, Prepared};
 use crate::sandbox::protocol::{
     DamagedImageError, GuestFile, ImageCursor, Job, JobLimits, SessionEntry, SessionId, SessionReply,
 };
@@ -33,7 +33,9 @@ struct GuestEnvironment {
     kind: Kind,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
-    mounts: Mounts,
+    mounts: Arc<Mounts>,
+    /// Those of modules, with their packages; or why there are none.
+    module_mounts: Result<Arc<Mounts>, String>,
     /// Paths and contents.
     data_files: Vec<(String, Bytes)>,
 }
@@ -46,15 +48,23 @@ pub(super) async fn load_all(
     engine: &Engine,
     interpreter: &Prepared,
     data_files: Vec<GuestFile>,
+    packages: &[Mount],
 ) -> Result<HashMap<String, Profile>, String> {
-    let mounts = Mounts::open(&interpreter.mounts).map_err(|error| error.to_string())?;
+    let mounts = Mounts::open(&interpreter.mounts).map(Arc::new).map_err(|error| error.to_string())?;
+    let module_mounts = match packages {
+        [] => Ok(Arc::clone(&mounts)),
+        // Programs run without them, and have the same files as ever: images of sessions name files by their numbers.
+        _ => Mounts::open(&[&interpreter.mounts[..], packages].concat())
+            .map(Arc::new)
+            .map_err(|error| format!("the packages of tools cannot be mounted: {error}; run `sekisho tools lock`")),
+    };
     let data_files = data_files.into_iter().map(|file| (file.path, file.content.into())).collect();
     let environment = interpreter.environment.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
     let (kind, mut arguments) = (interpreter.kind, interpreter.arguments.clone());
     if kind == Kind::Command {
         arguments.extend(["-c".to_owned(), python::command()]);
     }
-    let environment = Arc::new(GuestEnvironment { kind, arguments, environment, mounts, data_files });
+    let environment = Arc::new(GuestEnvironment { kind, arguments, environment, mounts, module_mounts, data_files });
     let mut profiles = HashMap::new();
     for profile in &interpreter.profiles {
         let template = match load(engine, &profile.compiled) {
@@ -114,7 +124,8 @@ impl Profile {
             guest.recorder.switch_off();
         }
         let link = ToolLink { recorder: Arc::clone(&guest.recorder), ..link };
-        let program = self.environment.program(job, link);
+        let mounts = self.environment.mounts_of(&job)?;
+        let program = self.environment.program(mounts, job, link);
         let program = program.map_err(|error| format!("the call's files cannot be placed: {error}"))?;
         Ok(self.environment.counted(guest.run(program)))
     }
@@ -194,9 +205,17 @@ impl GuestEnvironment {
         }
     }
 
-    fn program(&self, mut job: Job, link: ToolLink) -> Result<Program, FileError> {
+    fn mounts_of(&self, job: &Job) -> Result<&Mounts, String> {
+        match &self.module_mounts {
+            _ if job.module.is_none() => Ok(&self.mounts),
+            Ok(mounts) => Ok(mounts),
+            Err(reason) => Err(reason.clone()),
+        }
+    }
+
+    fn program(&self, mounts: &Mounts, mut job: Job, link: ToolLink) -> Result<Program, FileError> {
         let (bytes, nodes) = (job.limits.file_bytes, job.limits.max_files);
-        let (mut files, folders) = self.mounts.place(Quota { bytes, nodes })?;
+        let (mut files, folders) = mounts.place(Quota { bytes, nodes })?;
         for (path, content) in &self.data_files {
             place_input(&mut files, path, content.clone())?;
         }

@@ -161,6 +161,7 @@ pub(in crate::sandbox) fn job(code: &str) -> Job {
         profile: "base".into(),
         code: code.into(),
         module: None,
+        packages: Arc::default(),
         stdin: Vec::new(),
         files: Vec::new(),
         limits: JobLimits {
@@ -191,7 +192,8 @@ pub(in crate::sandbox) fn load() -> Vec<u8> {
         mounts: Vec::new(),
         profiles: Vec::new(),
     };
-    encode(&ToWorker::Load(Box::new(Load { interpreter, instances: 1, data_files: Vec::new() }))).unwrap()
+    encode(&ToWorker::Load(Box::new(Load { interpreter, instances: 1, data_files: Vec::new(), packages: Vec::new() })))
+        .unwrap()
 }
 
 fn program(file: &str) -> Program {

@@ -261,6 +261,7 @@ impl PythonExecutor {
             profile: request.profile.unwrap_or_default().to_owned(),
             code: request.code.to_owned(),
             module: None,
+            packages: Arc::default(),
             stdin: request.stdin.into(),
             files,
             limits: JobLimits::of(&self.config, attempt.memory_limit_bytes as u64, time),

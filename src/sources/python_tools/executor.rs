@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::runner::{FunctionRunner, job};
+use super::runner::FunctionRunner;
 use crate::core::call::{Arguments, ToolOutput};
 use crate::core::error::{CallError, Detail, ErrorCode};
 use crate::sandbox::protocol::{Captured, End, FunctionCall, JobLimits, ModuleTask, Outcome};
@@ -57,7 +57,7 @@ impl Executor for FunctionExecutor {
                 needs: self.needs.clone(),
                 converts: self.converts,
             });
-            let job = job(&self.code, task, self.limits(&attempt));
+            let job = self.runner.job(&self.code, task, self.limits(&attempt));
             let outcome = self.runner.run.run(attempt.call, arguments, job, attempt.deadline).await?;
             self.answer(&outcome)
         })

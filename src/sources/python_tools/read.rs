@@ -20,6 +20,8 @@ use crate::tool::{Effects, Metadata, ToolDefinition, ToolName};
 pub(super) struct PythonFile {
     text: FileText,
     settings: Map<String, Value>,
+    /// Identifies the packages that it could import.
+    packages: Arc<str>,
     pub(super) state: FileState,
 }
 
@@ -95,12 +97,13 @@ impl PythonFile {
                 Reading { name, file: format!("{name}.py"), code, settings: &json, runner }.state().await
             }
         };
-        Self { text, settings, state }
+        Self { text, settings, packages: Arc::clone(&runner.packages), state }
     }
 
-    /// Whether it was read, and is as it was.
-    pub(super) fn is_current(&self, text: &FileText, settings: &Map<String, Value>) -> bool {
-        !matches!(self.state, FileState::Waiting(_)) && self.has_text(text) && self.settings == *settings
+    /// Whether it was read, and it and its packages are as they were.
+    pub(super) fn is_current(&self, text: &FileText, settings: &Map<String, Value>, packages: &str) -> bool {
+        let is_same = self.has_text(text) && self.settings == *settings && *self.packages == *packages;
+        is_same && !matches!(self.state, FileState::Waiting(_))
     }
 
     pub(super) fn has_text(&self, text: &FileText) -> bool {
@@ -137,9 +140,10 @@ impl PythonFile {
     }
 }
 
-/// Approvals are for a version of a tool: with other code or settings it is another one.
-fn version_of(code: &str, settings: &str) -> String {
-    let digest = Sha256::new().chain_update(Sha256::digest(code)).chain_update(settings).finalize();
+/// Approvals are for a version of a tool: with other code, settings or packages it is another one.
+fn version_of(code: &str, settings: &str, packages: &str) -> String {
+    let parts = [code, settings, packages].into_iter().map(Sha256::digest);
+    let digest = parts.fold(Sha256::new(), |hash, part| hash.chain_update(part)).finalize();
     format!("1.0.0+{}", hex::encode(&digest[..8]))
 }
 
@@ -274,7 +278,7 @@ impl Reading<'_> {
         let alone = Effects { read_only: true, destructive: Some(false), open_world: false };
         let metadata = Metadata {
             name,
-            version: version_of(self.code, self.settings),
+            version: version_of(self.code, self.settings, &self.runner.packages),
             description: tool.description,
             category: "python".into(),
             author: self.file.clone(),

@@ -11,6 +11,7 @@ use crate::core::call::{Arguments, CallContext, Caller, Deadline, Via};
 use crate::core::caller::Owner;
 use crate::core::error::{CallError, ErrorCode};
 use crate::sandbox::RunPython;
+use crate::sandbox::packages::Packages;
 use crate::sandbox::protocol::{End, Job, JobLimits, ModuleTask, Outcome};
 
 /// The sandbox, and its configuration. Cheap to clone.
@@ -20,6 +21,8 @@ pub struct FunctionRunner {
     pub(super) run: Arc<dyn RunPython>,
     /// Shared by files that are read at the same time, and held by one that is read alone.
     turns: Arc<RwLock<()>>,
+    /// Identifies the packages with which files are read.
+    pub(super) packages: Arc<str>,
 }
 
 /// How long a file may be executed to see that it can be.
@@ -42,7 +45,12 @@ impl fmt::Debug for FunctionRunner {
 
 impl FunctionRunner {
     pub fn new(config: &SandboxConfig, run: Arc<dyn RunPython>) -> Self {
-        Self { config: config.clone(), run, turns: Arc::default() }
+        Self { config: config.clone(), run, turns: Arc::default(), packages: Arc::default() }
+    }
+
+    /// The same for files that are read with these packages.
+    pub(super) fn with_packages(&self, packages: &Packages) -> Self {
+        Self { packages: packages.sum().into(), ..self.clone() }
     }
 
     /// How long a file may be executed to see that it can be.
@@ -70,18 +78,18 @@ impl FunctionRunner {
         let call = CallContext::new(READER, caller, Via::Sandbox);
         let memory = u64::from(self.config.memory_limit_mb) << 20;
         let limits = JobLimits { tool_calls: 0, ..JobLimits::of(&self.config, memory, MAX_EXECUTION) };
-        let (job, deadline) = (job(code, task, limits), Deadline::after(MAX_READ));
+        let (job, deadline) = (self.job(code, task, limits), Deadline::after(MAX_READ));
         let outcome = self.run.run(&call, &Arguments::new(), job, deadline).await?;
         if matches!(outcome.end, End::Timeout) && deadline.remaining() < LEAST_LEFT {
             return Err(CallError::new(ErrorCode::Overloaded, "the sandbox was busy with other runs"));
         }
         Ok(outcome)
     }
-}
 
-/// The profile is chosen by the code.
-pub(super) fn job(code: &str, task: ModuleTask, limits: JobLimits) -> Job {
-    let (code, module) = (code.to_owned(), Some(task));
-    let (profile, stdin, files) = (String::new(), Vec::new(), Vec::new());
-    Job { id: 0, profile, code, module, stdin, files, limits, session: None, past: None }
+    /// The profile is chosen by the code.
+    pub(super) fn job(&self, code: &str, task: ModuleTask, limits: JobLimits) -> Job {
+        let (code, module, packages) = (code.to_owned(), Some(task), Arc::clone(&self.packages));
+        let (profile, stdin, files) = (String::new(), Vec::new(), Vec::new());
+        Job { id: 0, profile, code, module, packages, stdin, files, limits, session: None, past: None }
+    }
 }

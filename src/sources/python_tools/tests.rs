@@ -17,7 +17,7 @@ use crate::config::SandboxConfig;
 use crate::core::call::{Arguments, CallContext, Caller, Deadline, ToolOutput, Via};
 use crate::core::error::{CallError, ErrorCode};
 use crate::sandbox::protocol::{Captured, End, FunctionCall, Job, ModuleTask, Outcome, Usage};
-use crate::sandbox::{CallSession, RunPython, Running};
+use crate::sandbox::{CallSession, Changing, RunPython, Running};
 use crate::tool::{Attempt, ToolDefinition};
 
 /// Keeps the jobs that it was given, and answers with what it was made with, or as for a file with one function.
@@ -27,6 +27,8 @@ struct StandIn {
     jobs: Mutex<Vec<Job>>,
     /// How long each answer takes.
     delay: Duration,
+    /// What modules were given.
+    packages: Mutex<Vec<String>>,
 }
 
 impl RunPython for StandIn {
@@ -51,6 +53,11 @@ impl RunPython for StandIn {
 
     fn has_sessions(&self) -> bool {
         false
+    }
+
+    fn use_packages<'a>(&'a self, packages: &'a Packages) -> Changing<'a> {
+        self.packages.lock().push(packages.sum());
+        Box::pin(async {})
     }
 }
 
@@ -108,7 +115,8 @@ impl Folder {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("weather.py"), "text").unwrap();
         let config = PythonToolsConfig { directory: Some(folder.path().to_owned()), ..PythonToolsConfig::default() };
-        let stand_in = Arc::new(StandIn { answers: Mutex::new(answers.into()), jobs: Mutex::default(), delay });
+        let answers = Mutex::new(answers.into());
+        let stand_in = Arc::new(StandIn { answers, delay, ..StandIn::default() });
         Self { folder, config, sandbox: SandboxConfig::default(), stand_in }
     }
 
@@ -269,6 +277,26 @@ async fn other_settings_are_another_version() {
     let version = |tools: &PythonTools| tools.tools().tools[0].metadata.version.clone();
     assert_ne!(version(&first), version(&second));
     assert_eq!(version(&second), version(&folder.read(&PythonTools::default()).await));
+}
+
+#[tokio::test]
+async fn packages_that_are_not_pinned_are_named_and_leave_the_files() {
+    let folder = Folder::new(Vec::new());
+    let before = folder.read(&PythonTools::default()).await;
+    fs::write(folder.path().join("requirements.txt"), "small==1\n").unwrap();
+    let content = FolderContent::of(&folder.config).await.unwrap();
+    assert!(!before.is_of(&content), "a list of packages is a part of the folder");
+    let tools = folder.read(&before).await;
+    assert!(tools.is_of(&content) && !tools.is_as(&before));
+    let problem = tools.problems()["python_packages"].clone();
+    assert!(problem.contains("requirements.txt:1: `small==1` is not pinned"), "{problem}");
+    let verdicts: BTreeMap<_, _> = tools.verdicts().collect();
+    assert_eq!(verdicts["python_packages"], Err(problem));
+    assert!(verdicts["python:weather"].is_ok() && tools.tools().tools.len() == 1);
+    assert_eq!(*folder.stand_in.packages.lock(), [String::new(), String::new()], "none are given");
+    fs::write(folder.path().join("requirements.txt"), "# none\n").unwrap();
+    let tools = folder.read(&tools).await;
+    assert!(tools.problems().is_empty() && folder.jobs() == 2, "what was read is as it was");
 }
 
 #[tokio::test]

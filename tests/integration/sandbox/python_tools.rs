@@ -1,11 +1,14 @@
 //! Tools that are Python functions: called over REST, MCP and by programs, broken, and corrected.
 
 use std::fs;
+use std::io::{Cursor, Write};
 use std::time::Duration;
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use zip::ZipWriter;
+use zip::write::SimpleFileOptions;
 
 use super::PythonApp;
 use crate::app::{answer, code, config};
@@ -254,6 +257,57 @@ async fn a_function_calls_the_tools_that_it_needs_and_no_others() {
     assert!(result[0].as_str().unwrap().contains('4') && result[1].as_str().unwrap().contains('9'), "{result}");
 }
 
+/// A wheel with one module.
+fn wheel(source: &str) -> Vec<u8> {
+    let mut writer = ZipWriter::new(Cursor::new(Vec::new()));
+    for (name, content) in
+        [("sekisho_small/__init__.py", source), ("sekisho_small-1.0.dist-info/METADATA", "Name: s\n")]
+    {
+        writer.start_file(name, SimpleFileOptions::default()).unwrap();
+        writer.write_all(content.as_bytes()).unwrap();
+    }
+    writer.finish().unwrap().into_inner()
+}
+
+#[tokio::test]
+async fn functions_alone_import_the_packages_that_are_pinned() {
+    let own = OwnTools::start(&[("weather.py", WEATHER)], "").await;
+    let directory = &own.app.app.directory;
+    let wheels = directory.path().join("wheels");
+    fs::create_dir(&wheels).unwrap();
+    fs::write(wheels.join("sekisho_small-1.0-py3-none-any.whl"), wheel("ANSWER = 42\n")).unwrap();
+    fs::write(directory.path().join("tools/requirements.txt"), "sekisho-small==1.0\n").unwrap();
+    fs::write(directory.path().join("sekisho.yaml"), "python_tools: {directory: tools}\n").unwrap();
+    let uses = "import sekisho_small\ndef answer() -> int:\n    return sekisho_small.ANSWER\n\
+                def writes() -> str:\n    try:\n        open(sekisho_small.__file__, 'w')\n    \
+                except OSError as error:\n        return str(error)\n";
+    own.write("uses.py", uses).await;
+    let degraded = own.degraded().await;
+    let reason = degraded["python_packages"].as_str().unwrap_or_else(|| panic!("{degraded}"));
+    assert!(reason.contains("requirements.txt:1: `sekisho-small==1.0` is not pinned"), "{reason}");
+    let reason = degraded["python:uses"].as_str().unwrap_or_else(|| panic!("{degraded}"));
+    assert!(reason.contains("uses.py:1: ModuleNotFoundError"), "{reason}");
+
+    let arguments = ["--config", "sekisho.yaml", "--json", "tools", "lock", "--wheels", "wheels"];
+    let locked = sekisho(directory).args(arguments).output().unwrap();
+    assert_eq!(locked.status.code(), Some(0), "{}", text(&locked));
+    let locked: Value = serde_json::from_slice(&locked.stdout).unwrap();
+    assert_eq!(locked, json!({"packages": ["sekisho-small 1.0"], "needs": []}));
+    own.write("uses.py", uses).await;
+    assert_eq!(own.output("uses__answer", json!({})).await, 42);
+    let refused = own.output("uses__writes", json!({})).await;
+    assert!(refused.as_str().unwrap().contains("Read-only"), "{refused}");
+    assert_eq!(own.output("weather__now", json!({"city": "Bern"})).await["city"], "Bern");
+    let program = "try:\n    import sekisho_small\n    found = True\nexcept ImportError:\n    found = False\nfound";
+    assert_eq!(own.app.run(program).await["result"], false, "programs of callers do not see them");
+
+    fs::write(directory.path().join("tools/requirements.txt"), "sekisho-small==2.0\n").unwrap();
+    own.write("uses.py", uses).await;
+    let degraded = own.degraded().await;
+    assert!(degraded["python_packages"].is_string() && degraded["python:uses"].is_string(), "{degraded}");
+    assert_eq!(own.call("uses__answer", json!({})).await.0, StatusCode::NOT_FOUND);
+}
+
 const PAYS: &str = r#"
 import random
 from host import tool, tools
@@ -388,7 +442,9 @@ fn an_example_is_written_and_its_cases_run() {
     assert!(text(&written).contains("tools/weather.py") && text(&written).contains("python_tools: {directory: tools}"));
     assert_eq!(run(&["tools", "new", "weather"]).status.code(), Some(1), "nothing is replaced");
     assert_eq!(run(&["tools", "new", "a-b"]).status.code(), Some(2));
-    assert_eq!(run(&["tools", "test"]).status.code(), Some(4), "no folder is configured");
+    for command in ["test", "lock"] {
+        assert_eq!(run(&["tools", command]).status.code(), Some(4), "no folder is configured");
+    }
 
     fs::write(directory.path().join("sekisho.yaml"), "python_tools: {directory: tools}\n").unwrap();
     let test =

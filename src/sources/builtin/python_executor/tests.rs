@@ -5,8 +5,9 @@ use parking_lot::Mutex;
 use super::*;
 use crate::config::WorkspaceConfig;
 use crate::core::call::{CallContext, Caller, Deadline, InterpreterSession, SessionEnd, ToolOutput, Via};
-use crate::sandbox::Running;
+use crate::sandbox::packages::Packages;
 use crate::sandbox::protocol::{Captured, End, Outcome, Usage};
+use crate::sandbox::{Changing, Running};
 use crate::sources::builtin::file_write;
 
 /// Keeps the job it was given, and answers with what it was made with.
@@ -44,6 +45,10 @@ impl RunPython for StandIn {
 
     fn has_sessions(&self) -> bool {
         true
+    }
+
+    fn use_packages<'a>(&'a self, _: &'a Packages) -> Changing<'a> {
+        unreachable!("programs have none")
     }
 }
 

@@ -21,13 +21,13 @@ async fn what_waits_for_the_same_is_nothing_new() {
     assert!(!first.is_as(&PythonTools::default()));
     let second = folder.read(&first).await;
     assert!(second.is_waiting() && second.is_as(&first));
-    let texts = FolderTexts::of(&folder.config).await.unwrap();
-    assert!(second.is_of(&texts));
+    let content = FolderContent::of(&folder.config).await.unwrap();
+    assert!(second.is_of(&content));
     fs::write(folder.path().join("weather.py"), "changed").unwrap();
-    let texts = FolderTexts::of(&folder.config).await.unwrap();
-    assert!(!second.is_of(&texts));
+    let content = FolderContent::of(&folder.config).await.unwrap();
+    assert!(!second.is_of(&content));
     let third = folder.read(&second).await;
-    assert!(third.is_of(&texts) && !third.is_as(&second) && folder.read(&third).await.is_as(&third));
+    assert!(third.is_of(&content) && !third.is_as(&second) && folder.read(&third).await.is_as(&third));
 }
 
 /// The worker may have exited because of another run.

@@ -1,0 +1,107 @@
+//! Packages that functions import besides those of the interpreter: wheels of pure Python, which `requirements.txt` in
+//! the folder of tools names, and `requirements.lock` beside it pins. A command fetches and unpacks them once, beside the
+//! interpreter's files ([`fetch`]). The gateway mounts what is there, for modules alone, and never starts pip.
+
+mod fetch;
+mod requirements;
+#[cfg(test)]
+mod tests;
+mod wheel;
+
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+pub use self::fetch::{LockedPackages, PackageError, WheelSource, lock_packages};
+
+use self::requirements::{Listed, Pin, Requirement};
+use super::owner_only_files;
+use super::prepare::{Mount, default_folder};
+
+/// Where modules see them, each in a folder of its own; also in `module_run.py`.
+const GUEST_FOLDER: &str = "/usr/local/lib/tools";
+
+/// The folder of unpacked wheels beside the interpreters: each is named by its SHA-256 sum.
+const WHEELS: &str = "wheels";
+
+/// The packages of a folder of tools, as far as they can be used.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Packages {
+    pub(super) mounts: Vec<Mount>,
+    names: Vec<String>,
+    problems: Vec<String>,
+}
+
+impl Packages {
+    /// Those that are pinned, and were fetched on this machine.
+    pub fn find(tools: &Path) -> Self {
+        Self::find_in(tools, wheels_folder().as_deref())
+    }
+
+    fn find_in(tools: &Path, wheels: Option<&Path>) -> Self {
+        let listed = match Listed::read(tools) {
+            Ok(listed) => listed,
+            Err(problem) => return Self { problems: vec![problem], ..Self::default() },
+        };
+        let mut packages = Self::default();
+        for requirement in &listed.requirements {
+            let Some(pin) = listed.pin_of(requirement) else {
+                packages.problems.push(not_pinned(requirement));
+                continue;
+            };
+            let Pin { name, version, .. } = pin;
+            match place_of(pin, wheels) {
+                Ok(host_path) => {
+                    packages.names.push(format!("{name} {version}"));
+                    packages.mounts.push(Mount { guest_path: format!("{GUEST_FOLDER}/{name}"), host_path });
+                }
+                Err(reason) => packages.problems.push(format!(
+                    "{name} {version} of requirements.lock is not on this machine ({reason}): run `sekisho tools lock`"
+                )),
+            }
+        }
+        packages
+    }
+
+    /// Names and versions of those that modules can import.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Which ones they cannot import, and what to do.
+    pub fn problems(&self) -> &[String] {
+        &self.problems
+    }
+
+    /// Identifies the packages that modules can import; empty where there are none.
+    pub fn sum(&self) -> String {
+        if self.mounts.is_empty() {
+            return String::new();
+        }
+        let mut hasher = Sha256::new();
+        for Mount { guest_path, host_path } in &self.mounts {
+            let sum = host_path.file_name().unwrap_or_default();
+            hasher.update(format!("{guest_path} {}\n", sum.to_string_lossy()));
+        }
+        hex::encode(hasher.finalize())
+    }
+}
+
+fn not_pinned(Requirement { line, text, .. }: &Requirement) -> String {
+    format!("requirements.txt:{line}: `{text}` is not pinned in requirements.lock: run `sekisho tools lock`")
+}
+
+/// The folder of an unpacked wheel.
+///
+/// # Errors
+/// Why it cannot be used.
+fn place_of(pin: &Pin, wheels: Option<&Path>) -> Result<PathBuf, String> {
+    let folder = wheels.ok_or("there is no cache folder; set HOME")?.join(&pin.sha256);
+    owner_only_files::check_folder(&folder).map_err(|error| error.to_string())?;
+    Ok(folder)
+}
+
+/// `None` where there is no cache folder.
+fn wheels_folder() -> Option<PathBuf> {
+    default_folder().map(|folder| folder.join(WHEELS))
+}
