@@ -38,6 +38,7 @@ pub mod engine;
 pub mod files;
 pub mod interpreter;
 mod limits;
+mod module_images;
 pub mod mounts;
 pub mod owner_only_files;
 pub mod packages;
@@ -71,6 +72,7 @@ use self::admission::Admission;
 use self::capacity::Capacity;
 use self::classes::Classes;
 use self::interpreter::{Manifest, ManifestError};
+use self::module_images::ModuleImages;
 use self::packages::Packages;
 use self::pool::{COMPONENT, Pool, Start};
 use self::protocol::{Job, Outcome};
@@ -133,6 +135,7 @@ pub struct Sandbox {
     found: ArcSwapOption<Found>,
     /// What modules can import besides the interpreter's own.
     packages: ArcSwap<Packages>,
+    module_images: ModuleImages,
     /// Whether a process sets up what the last search lacked.
     is_being_set_up: AtomicBool,
     /// Held during the search for the interpreter, so that only one pool is started.
@@ -195,6 +198,7 @@ impl Sandbox {
             pipeline: OnceLock::new(),
             found: ArcSwapOption::empty(),
             packages: ArcSwap::default(),
+            module_images: ModuleImages::default(),
             is_being_set_up: AtomicBool::new(false),
             looking: tokio::sync::Mutex::default(),
             config: config.clone(),
@@ -326,9 +330,12 @@ impl Sandbox {
 
     /// A sum of what instances of a profile begin with; `None` where its sessions cannot be stored, or it cannot run yet.
     fn snapshot_of(&self, profile: &str) -> Option<String> {
-        let found = self.found.load();
-        let ready = found.as_ref()?.profiles().iter().find(|ready| ready.name == profile)?;
-        ready.snapshot.clone()
+        self.found.load().as_ref()?.profile(profile)?.snapshot.clone()
+    }
+
+    /// The same for modules, which see packages and data files while they are executed.
+    fn module_base_of(&self, profile: &str) -> Option<String> {
+        self.found.load().as_ref()?.profile(profile)?.module_base.clone()
     }
 
     fn lacks(&self, what: &str) -> CallError {
@@ -347,6 +354,10 @@ impl Found {
             Self::Prepared(available) => &available.profiles,
             Self::Missing => &[],
         }
+    }
+
+    fn profile(&self, name: &str) -> Option<&ReadyProfile> {
+        self.profiles().iter().find(|ready| ready.name == name)
     }
 
     fn is_complete(&self) -> bool {

@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 pub(super) use self::image::{DamagedImageError, MAX_PART_BYTES, PART_BYTES, Pieces};
 pub use self::image::{ImageCursor, RequestId, SessionReply, SessionRequest};
-pub use self::module::{FunctionCall, ModuleTask};
+pub use self::module::{FunctionCall, ModuleImageId, ModuleImageMessage, ModuleTask, Tried};
 pub use self::session::{JobSession, SessionEntry, SessionId};
 pub use self::tools::{
     MAX_HELD_REPLY_BYTES, MAX_NESTING, MAX_OPEN_REQUESTS, MAX_VALUE_BYTES, ReadSoFar, ReadStanding, ToolQuestion,
@@ -48,6 +48,7 @@ pub enum ToWorker {
     EndSession(SessionId),
     /// The reply is a [`FromWorker::Session`].
     Session(RequestId, Box<SessionRequest>),
+    ModuleImage(Box<ModuleImageMessage>),
 }
 
 /// From a worker to the gateway.
@@ -102,6 +103,8 @@ pub struct Job {
     pub session: Option<JobSession>,
     /// Of a run that is resumed: what the program reads again.
     pub past: Option<Vec<Reading>>,
+    /// Of a call of a function: the image of its module. Where the worker has it, the module is not executed again.
+    pub image: Option<ModuleImageId>,
 }
 
 /// A file of the guest: its path is relative to `/input` for an input, to `/output` for an output.
@@ -197,6 +200,8 @@ pub struct Usage {
     /// The longest part of it without a chance for other runs: a copy of much memory is one step.
     pub longest_step: Duration,
     pub peak_memory_bytes: u64,
+    /// Whether it read the time of day or random bytes, so that another run of the same code can differ.
+    pub read_time_or_random: bool,
 }
 
 /// Maximum length: frames contain the files and pictures of one run. A longer one is an error.

@@ -47,12 +47,16 @@ impl Sandbox {
     ) -> Result<Outcome, CallError> {
         self.check_depth(call, &job)?;
         self.check_kind(&job)?;
+        if matches!(job.module, Some(ModuleTask::Try { .. })) {
+            return Box::pin(self.try_module(call, job, deadline)).await;
+        }
         let run = match &call.resumed_run {
             None => self.begin_run(call, arguments, &mut job)?,
             // Boxed, because few runs are resumed.
             Some(id) => Box::pin(self.resume_run(call, arguments, &mut job, id)).await?,
         };
         let (worker, ticket) = self.place(call, &job, deadline).await?;
+        self.give_image(&worker, &mut job).await;
         self.execute(&worker, call, job, ticket, deadline, run).await
     }
 
@@ -60,6 +64,7 @@ impl Sandbox {
     fn begin_run(&self, call: &CallContext, arguments: &Arguments, job: &mut Job) -> Result<ProgramRun, CallError> {
         let pipeline = self.pipeline_for(job);
         self.choose_profile(job)?;
+        job.image = self.known_image(job);
         let may_resume = self.interpreter.kind == Kind::Reactor;
         let Some(journals) = pipeline.as_ref().filter(|_| may_resume).and_then(|pipeline| pipeline.journals()) else {
             return Ok(ProgramRun { scope: scope_of(call, job), ..ProgramRun::without_journal(pipeline, call) });
@@ -88,13 +93,14 @@ impl Sandbox {
         let (journal, past) = journals.resume(call, arguments, id).await?;
         let input = decode(&past.start.input).map_err(CallError::internal)?;
         let ProgramInput { profile, files, keys, code } = input;
+        (job.profile, job.files) = (profile, files);
+        // It may be another interpreter by now.
+        self.choose_profile(job)?;
+        job.image = self.known_image(job);
         if code != digest_of_job(job) {
             // The journal is dropped, which leaves the run as it was.
             return Err(code_changed());
         }
-        (job.profile, job.files) = (profile, files);
-        // It may be another interpreter by now.
-        self.choose_profile(job)?;
         job.past = Some(past.readings.into());
         Ok(ProgramRun { pipeline, journal: Some(journal), keys, earlier: None, scope: scope_of(call, job) })
     }
@@ -198,8 +204,8 @@ fn scope_of(call: &CallContext, job: &Job) -> NestedScope {
 }
 
 fn code_changed() -> CallError {
-    let message =
-        "the file of this tool, its settings or packages have changed since its run stopped; call the tool anew";
+    let message = "the file of this tool, its settings, its packages or the interpreter have changed since its run stopped; \
+                   call the tool anew";
     CallError::new(ErrorCode::ReplayDiverged, message)
 }
 

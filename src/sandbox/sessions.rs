@@ -42,6 +42,7 @@ use std::sync::Arc;
 
 pub use self::describe::{SessionDetails, SessionInfo};
 pub use self::images::SessionImages;
+pub(super) use self::images::{Packer, Unpacker};
 pub(super) use self::table::{SessionLimits, Sessions};
 
 use self::describe::Variables;
@@ -71,7 +72,7 @@ pub(super) struct KeptInterpreter {
 }
 
 impl KeptInterpreter {
-    fn new(worker: Arc<WorkerHandle>, id: SessionId, profile: String) -> Self {
+    pub(super) fn new(worker: Arc<WorkerHandle>, id: SessionId, profile: String) -> Self {
         worker.begin_session();
         Self { worker, id, profile, listed: None, programs: None }
     }
@@ -82,7 +83,7 @@ impl KeptInterpreter {
         self.programs.replace(digest)
     }
 
-    fn entered_by(&self, entry: SessionEntry) -> JobSession {
+    pub(super) fn entered_by(&self, entry: SessionEntry) -> JobSession {
         JobSession { id: self.id, entry }
     }
 }

@@ -90,6 +90,8 @@ pub struct Wasi {
     stderr: Output,
     clocks: Clocks,
     random_left: u64,
+    /// Whether the program has read random bytes, or the time of day.
+    has_read_time_or_random: bool,
     recorder: Arc<ReadRecorder>,
     /// `None` outside of a worker.
     pub sleeper: Option<Sleeper>,
@@ -117,6 +119,7 @@ impl Wasi {
             stderr: Output::new(limits.stream_bytes),
             clocks: Clocks::new(),
             random_left: limits.random_bytes,
+            has_read_time_or_random: false,
             recorder: Arc::default(),
             sleeper: None,
         }
@@ -138,6 +141,11 @@ impl Wasi {
         &mut self.files
     }
 
+    /// Whether the program has read the time of day, or random bytes, in this call.
+    pub fn has_read_time_or_random(&self) -> bool {
+        self.has_read_time_or_random
+    }
+
     /// What the program has written to stdout and stderr so far.
     pub fn take_output(&mut self) -> (Captured, Captured) {
         (std::mem::take(&mut self.stdout.captured), std::mem::take(&mut self.stderr.captured))
@@ -148,7 +156,8 @@ impl Wasi {
     pub fn continued(self, stdin: Bytes, limits: Limits) -> Self {
         let output = || Output::new(limits.stream_bytes);
         let (stdout, stderr) = (output(), output());
-        Self { input: Input(stdin), stdout, stderr, random_left: limits.random_bytes, ..self }
+        let (random_left, has_read_time_or_random) = (limits.random_bytes, false);
+        Self { input: Input(stdin), stdout, stderr, random_left, has_read_time_or_random, ..self }
     }
 
     fn args_get(&mut self, memory: &mut GuestMemory<'_>, pointers: u32, bytes: u32) -> Answer {
@@ -173,6 +182,7 @@ impl Wasi {
     }
 
     fn clock_time_get(&mut self, memory: &mut GuestMemory<'_>, clock: u32, _precision: u64, out: u32) -> Answer {
+        self.has_read_time_or_random |= clocks::is_real(clock);
         memory.store(out, &self.now(clock)?.to_le_bytes())
     }
 
@@ -188,6 +198,7 @@ impl Wasi {
 
     fn random_get(&mut self, memory: &mut GuestMemory<'_>, at: u32, length: u32) -> Result<Answer, Stop> {
         self.random_left = self.random_left.checked_sub(length.into()).ok_or(Stop::RandomBytes)?;
+        self.has_read_time_or_random = true;
         let recorder = &self.recorder;
         let fill = |room: &mut [u8]| OsRng.try_fill_bytes(room).map_err(|_| Errno::Io);
         Ok(memory.bytes_mut(at, length).and_then(|room| recorder.random(room, fill)))

@@ -9,6 +9,7 @@ pub mod guest;
 pub(crate) mod hardening;
 pub mod host_call;
 mod images;
+mod module_images;
 mod profile;
 mod ticker;
 
@@ -26,6 +27,7 @@ use tokio::sync::{Notify, mpsc};
 use self::fibers::{Fibers, Run};
 use self::guest::{Remains, RestoringGuest, SessionGuest, Teardown};
 use self::host_call::ToolLink;
+use self::module_images::{MAX_READY_IMAGES, ModuleImages};
 use self::profile::Profile;
 use self::ticker::Ticker;
 use super::engine::{InstancePool, can_scan_pages, engine};
@@ -118,6 +120,7 @@ struct Worker {
     sessions: HashMap<SessionId, Box<SessionGuest>>,
     /// Those that wait for parts of their images.
     restoring: HashMap<SessionId, Box<RestoringGuest>>,
+    module_images: ModuleImages,
 }
 
 /// What becomes of a job that is received.
@@ -131,9 +134,10 @@ enum Begun {
 impl Worker {
     async fn load(load: Load) -> Result<Self, String> {
         let Load { interpreter, instances, data_files, packages } = load;
-        // Two more per profile: one that waits for its program, one that is never entered. And one that is being
-        // reset.
-        let more = u32::try_from(interpreter.profiles.len() * 2 + 1).unwrap_or(u32::MAX);
+        // Two more per profile: one that waits for its program, one that is never entered. Those that wait with an image
+        // of a module, and as many that rest while the image of their module is read. And one that is being reset.
+        let more = interpreter.profiles.len() * 2 + MAX_READY_IMAGES * 2 + 1;
+        let more = u32::try_from(more).unwrap_or(u32::MAX);
         let pool = InstancePool { instances: instances.saturating_add(more), memory_bytes: MEMORY_BYTES };
         let engine = engine(pool).map_err(|error| format!("{error:#}"))?;
         let ticker = Ticker::start(engine.clone()).map_err(|error| error.to_string())?;
@@ -149,6 +153,7 @@ impl Worker {
             teardown: None,
             sessions: HashMap::new(),
             restoring: HashMap::new(),
+            module_images: ModuleImages::default(),
         };
         // The first instance of a process makes system calls that are forbidden after hardening.
         while worker.make_one_ready().await? {}
@@ -216,6 +221,10 @@ impl Worker {
                 let reply = self.answer_about_session(*request).await;
                 self.send(&FromWorker::Session(id, Box::new(reply)))
             }
+            ToWorker::ModuleImage(message) => {
+                self.module_images.apply(*message);
+                Ok(())
+            }
             ToWorker::Load(_) => Err(WorkerError::NothingToLoad),
         }
     }
@@ -239,6 +248,10 @@ impl Worker {
     }
 
     async fn instance_for(&mut self, job: Job, link: ToolLink) -> Begun {
+        let (job, link) = match self.begin_with_image(job, link).await {
+            Ok(run) => return Begun::Runs(run),
+            Err(without_image) => *without_image,
+        };
         let Some(profile) = self.profiles.get_mut(&job.profile) else {
             return Begun::Fails(format!("there is no profile `{}`", job.profile));
         };
@@ -259,14 +272,14 @@ impl Worker {
     }
 
     fn lacks_ready(&self) -> bool {
-        self.profiles.values().any(Profile::lacks_ready)
+        self.profiles.values().any(Profile::lacks_ready) || self.module_images.lacks_ready()
     }
 
-    /// Makes an instance for a profile without a waiting one; false when each has one.
+    /// Makes an instance for a profile, or an image, without a waiting one; false when each has one.
     async fn make_one_ready(&mut self) -> Result<bool, String> {
         match self.profiles.values_mut().find(|profile| profile.lacks_ready()) {
             Some(profile) => profile.make_ready().await.map(|()| true),
-            None => Ok(false),
+            None => Ok(self.make_module_ready().await),
         }
     }
 

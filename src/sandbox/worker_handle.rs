@@ -4,6 +4,7 @@
 //! reports its end, or exits itself: a cancelled job holds its memory until it has really stopped.
 
 mod jobs;
+mod module_images;
 mod process;
 mod questions;
 
@@ -11,21 +12,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{interval, timeout};
 
+pub(super) use self::module_images::MAX_IMAGE_BYTES;
 pub(super) use self::process::{Program, WorkerStartError};
 
 use self::jobs::{JobEvents, Jobs, STOPPED_TIMEOUT};
+use self::module_images::GivenImages;
 use self::process::{out_of_memory_kills, spawn, was_killed};
 use self::questions::Questions;
 use super::admission::Ticket;
 use super::code_mode::{RunIsToEnd, ToolHost, answer_all};
 use super::protocol::{
-    End, Frames, FromWorker, Job, JobId, Outcome, SessionId, SessionReply, SessionRequest, ToWorker, ToolRequest,
-    encode,
+    End, Frames, FromWorker, Job, JobId, ModuleImageId, Outcome, SessionId, SessionReply, SessionRequest, ToWorker,
+    ToolRequest, encode,
 };
 use crate::core::call::SentFlag;
 use crate::core::error::{CallError, ErrorCode};
@@ -40,6 +44,8 @@ pub(super) struct WorkerHandle {
     sessions: AtomicUsize,
     /// What it is asked about them.
     questions: Arc<Questions>,
+    /// Images of modules that it has.
+    given_images: Mutex<GivenImages>,
     /// Number of the last job it was chosen for, counted over all workers.
     pub(super) last_chosen: AtomicU64,
     /// Protections that this kernel does not support.
@@ -95,6 +101,7 @@ impl WorkerHandle {
             next_id: AtomicU64::new(1),
             sessions: AtomicUsize::new(0),
             questions: Arc::clone(&questions),
+            given_images: Mutex::default(),
             last_chosen: AtomicU64::new(0),
             missing_protections,
             stop: Arc::clone(&stop),
@@ -204,6 +211,21 @@ impl WorkerHandle {
         let (id, answer) = self.questions.add()?;
         self.outgoing.send(ToWorker::Session(id, Box::new(request))).ok()?;
         answer.await.ok()
+    }
+
+    /// Whether it has the image of a module, which one more job uses.
+    pub(super) fn has_image(&self, id: ModuleImageId) -> bool {
+        self.given_images.lock().use_again(id)
+    }
+
+    /// Gives it the parts of an image, in place of those that were used longest ago.
+    pub(super) fn give_image(&self, id: ModuleImageId, profile: &str, parts: Vec<Vec<u8>>) {
+        // Held meanwhile: a job that finds the image there comes after its last part.
+        let mut given = self.given_images.lock();
+        for message in given.add(id, profile, parts) {
+            // Fails only when the worker has exited, and its images with it.
+            let _ = self.outgoing.send(ToWorker::ModuleImage(Box::new(message)));
+        }
     }
 
     /// Whether it has neither jobs nor sessions.

@@ -4,11 +4,13 @@
 use std::fs;
 use std::path::Path;
 
+use sha2::{Digest, Sha256};
+
 use super::engine::{InstancePool, engine};
 use super::interpreter::Manifest;
 use super::owner_only_files::Unusable;
 use super::packages::Packages;
-use super::prepare::{Interpreters, default_folder};
+use super::prepare::{Interpreters, Mount, Prepared, default_folder};
 use super::protocol::{GuestFile, Load, ToWorker, encode};
 use super::worker_handle::Program;
 use crate::config::SandboxConfig;
@@ -33,6 +35,8 @@ pub(super) struct ReadyProfile {
     pub(super) name: String,
     /// A sum of what its instances begin with, where sessions of it can be stored.
     pub(super) snapshot: Option<String>,
+    /// The same for modules: with all that they see while they are executed.
+    pub(super) module_base: Option<String>,
 }
 
 /// What is not set up.
@@ -66,18 +70,46 @@ pub(super) fn locate(config: &SandboxConfig, interpreter: &Manifest, packages: &
     let (prepared, error) = interpreters
         .find_usable(interpreter)
         .map_err(|error| missing(&interpreters, "the Python interpreter is", &error))?;
-    let ready = prepared.profiles.iter();
-    let ready = ready.map(|one| ReadyProfile { name: one.name.clone(), snapshot: one.snapshot.clone() });
+    let data_files = data_files(config)?;
+    let seen = Seen { interpreter: &prepared, packages: &packages.mounts, data_files: &data_files }.sum();
+    let ready = prepared.profiles.iter().map(|profile| {
+        let (name, snapshot) = (profile.name.clone(), profile.snapshot.clone());
+        let module_base = snapshot.as_ref().map(|snapshot| format!("{snapshot} {seen}"));
+        ReadyProfile { name, snapshot, module_base }
+    });
     let profiles: Vec<_> = ready.collect();
     let incomplete = error.map(|error| {
         let rest: Vec<_> = interpreter.profiles.iter().skip(profiles.len()).map(|one| one.name.as_str()).collect();
         missing(&interpreters, &format!("the profiles {} of the Python interpreter are", rest.join(", ")), &error)
     });
     let instances = config.max_instances.saturating_add(config.sessions.max);
-    let (data_files, mounts) = (data_files(config)?, packages.mounts.clone());
-    let load = Load { interpreter: prepared, instances, data_files, packages: mounts };
+    let load = Load { interpreter: prepared, instances, data_files, packages: packages.mounts.clone() };
     let load = encode(&ToWorker::Load(Box::new(load))).map_err(|error| error.to_string())?;
     Ok(Setup { program: program(config)?, load, profiles, incomplete, packages: packages.sum() })
+}
+
+/// What modules see while they are executed, besides the snapshot of their profile.
+struct Seen<'a> {
+    interpreter: &'a Prepared,
+    packages: &'a [Mount],
+    data_files: &'a [GuestFile],
+}
+
+/// The form of images of modules: another one has none of those before.
+const MODULE_IMAGE_FORM: u32 = 1;
+
+impl Seen<'_> {
+    fn sum(&self) -> String {
+        let Prepared { arguments, environment, mounts, .. } = self.interpreter;
+        let mut hasher = Sha256::new();
+        hasher.update(format!("{MODULE_IMAGE_FORM} {} {arguments:?} {environment:?}", env!("CARGO_PKG_VERSION")));
+        hasher.update(format!("{mounts:?} {:?}", self.packages));
+        for GuestFile { path, content } in self.data_files {
+            hasher.update(format!("{path:?} {} ", content.len()));
+            hasher.update(content);
+        }
+        hex::encode(hasher.finalize())
+    }
 }
 
 fn missing(interpreters: &Interpreters, what: &str, error: &Unusable) -> Lacking {

@@ -1,7 +1,8 @@
 //! Tools that are Python functions: the public ones with annotations in the files of a folder.
 //!
 //! A file is read in the sandbox: it is parsed there, and then executed once to see that it can be; this process reads its
-//! text alone ([`read`]). Each call executes it again in a fresh interpreter, and then its function ([`executor`]).
+//! text alone ([`read`]). Each call goes on from there in a fresh interpreter ([`executor`]), or executes the file again where
+//! the sandbox has kept no image of it.
 
 mod executor;
 mod folder;

@@ -186,6 +186,7 @@ fn job(id: JobId, profile: &str) -> Job {
         },
         session: None,
         past: None,
+        image: None,
     }
 }
 

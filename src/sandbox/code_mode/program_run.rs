@@ -10,7 +10,7 @@ use crate::core::call::CallContext;
 use crate::core::error::{CallError, Detail, ErrorCode, NeededApproval};
 use crate::core::tool_scope::NestedScope;
 use crate::journals::{NotRecordedError, RunEnd, RunJournal};
-use crate::sandbox::protocol::{End, GuestFile, Job, ModuleTask, Outcome};
+use crate::sandbox::protocol::{End, GuestFile, Job, ModuleImageId, ModuleTask, Outcome};
 
 /// What a program gets besides the arguments of its call, for when it is run again.
 #[derive(Debug, Serialize, Deserialize)]
@@ -81,11 +81,14 @@ pub(in crate::sandbox) fn digest_of(earlier: Option<[u8; 32]>, program: &str) ->
     before.chain_update(program).finalize().into()
 }
 
-/// The same of all that a job executes besides arguments: of a function it has the settings of its file, and its
-/// packages.
+/// The same of all that a job executes besides arguments: of a function it has the settings of its file, its packages, and
+/// the image from which it goes on, which decides what the run reads of clocks and random bytes.
 pub(in crate::sandbox) fn digest_of_job(job: &Job) -> [u8; 32] {
     let before = match &job.module {
-        Some(ModuleTask::Call(call)) => Some(digest_of(Some(digest_of(None, &job.packages)), &call.settings)),
+        Some(ModuleTask::Call(call)) => {
+            let packages = digest_of(job.image.map(|ModuleImageId(id)| id), &job.packages);
+            Some(digest_of(Some(packages), &call.settings))
+        }
         _ => None,
     };
     digest_of(before, &job.code)

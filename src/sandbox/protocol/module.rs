@@ -2,16 +2,47 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::whole_bytes;
+
 /// What is done with the module. The interpreter gets it as JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModuleTask {
     /// Finds the functions that are tools; nothing of it is executed.
     Read { file: String },
-    /// Executes it without calling any function. The result has those of the names that are no functions afterwards.
+    /// Executes it without calling any function. The result is a [`Tried`].
     Try { file: String, functions: Vec<String>, settings: String },
     /// Executes it, and then calls one of its functions.
     Call(FunctionCall),
+}
+
+/// The result of a [`ModuleTask::Try`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tried {
+    /// Those of the names that are no functions.
+    pub missing: Vec<String>,
+    /// Whether it left the interpreter's random numbers alone.
+    pub is_repeatable: bool,
+}
+
+/// Identifies the image of a module: by its code, and by all that it is executed with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ModuleImageId(pub [u8; 32]);
+
+/// What a worker is told of images of modules. It answers nothing: a job whose image is missing executes its module.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ModuleImageMessage {
+    /// The next part of an image, of an instance of this profile.
+    Add {
+        id: ModuleImageId,
+        profile: String,
+        #[serde(with = "whole_bytes")]
+        part: Vec<u8>,
+    },
+    /// All parts are there.
+    Complete(ModuleImageId),
+    /// No further job has it.
+    Forget(ModuleImageId),
 }
 
 /// A call of a function of a module.

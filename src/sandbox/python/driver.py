@@ -2,7 +2,7 @@
 
 `driver.py PRELUDE TURN CODE FRAMES RESULT-BYTES [CODE…]`, all but the number being files: runs the program as the sandbox
 would, and writes the frames that the harness sent, one a line. A file `CODE.module` beside a program has what is done with
-it as a module of tools. With further programs it is a session, whose variables are asked for by a program `# inspect`; a
+it as a module of tools, one or several tasks after each other. With further programs it is a session, whose variables are asked for by a program `# inspect`; a
 program that begins with `# copy` is the first of a copy. It has some tools, whose calls end in the order in which they are
 waited for, the last one first.
 """
@@ -116,7 +116,8 @@ def refuse(kind, code, message, **more):
 def main(prelude, turn, code, frames, result_bytes, *further):
     programs = [{"code": text_of(file), "result_bytes": int(result_bytes)} for file in (code, *further)]
     if os.path.exists(code + ".module"):
-        programs[0]["module"] = json.loads(text_of(code + ".module"))
+        tasks = json.loads(text_of(code + ".module"))
+        programs = [{**programs[0], "module": task} for task in (tasks if isinstance(tasks, list) else [tasks])]
     if further:
         for program in programs:
             program["session"] = "inspect" if program["code"] == "# inspect" else "call"

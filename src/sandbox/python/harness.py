@@ -116,7 +116,13 @@ def _run_once(job, encode):
 def _run_module(job):
     """A module whose functions are tools, in place of a program: its files and figures are of no use."""
     end, result = _attempt(lambda: _module.run(job["code"], job["module"]))
-    _report(_run_exit_functions() or end, result)
+    if "try" in job["module"]:
+        # Its exit functions are for the calls that go on from here, and its objects live as long as their interpreters.
+        gc.collect()
+        gc.freeze()
+    else:
+        end = _run_exit_functions() or end
+    _report(end, result)
 
 
 def _run_in_session(job, encode):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import sys
 import types
 
@@ -19,16 +20,24 @@ PACKAGE = "sekisho_tools."
 PACKAGES = "/usr/local/lib/tools"
 
 
+# The module that was tried, and its tools. The host may keep an image of the interpreter then, from which calls go on.
+_tried = None
+
+
 def run(source, task):
     """Does what the host asks for, and gives the result as JSON."""
+    global _tried
     ((kind, given),) = task.items()
     if kind == "read":
         return clean(json.dumps(read(source, given["file"]), ensure_ascii=False))
-    tools = _NeededTools(given)
-    module = _executed(source, given, tools)
     if kind == "try":
-        return json.dumps([name for name in given["functions"] if not callable(getattr(module, name, None))])
-    tools.begin()
+        before = _random_states()
+        _tried = _executed(source, given)
+        missing = [name for name in given["functions"] if not callable(getattr(_tried[0], name, None))]
+        # A module that seeds or uses them is executed anew for each call, and not kept.
+        return json.dumps({"missing": missing, "is_repeatable": _random_states() == before})
+    module, tools = _tried or _executed(source, given)
+    tools.begin(given)
     return _called(getattr(module, given["function"]), given)
 
 
@@ -48,14 +57,15 @@ def tool(function=None, **_options):
 class _NeededTools(Tools):
     """The tools that a function says it needs. The host refuses others too; here the refusal says what to write."""
 
-    def __init__(self, given):
+    def __init__(self):
         super().__init__()
-        self.__dict__["_caller"] = given.get("function")
-        self.__dict__["_needs"] = {name: name.replace("-", "_") for name in given.get("needs", ())}
+        self.__dict__["_needs"] = {}
         self.__dict__["_may_call"] = False
 
-    def begin(self):
-        """From now on the function runs."""
+    def begin(self, given):
+        """From now on this function runs."""
+        self.__dict__["_caller"] = given["function"]
+        self.__dict__["_needs"] = {name: name.replace("-", "_") for name in given["needs"]}
         self.__dict__["_may_call"] = True
 
     def __getattr__(self, attribute):
@@ -76,8 +86,9 @@ class _NeededTools(Tools):
             raise ToolError("denied", f"`{self._caller}` does not say that it needs {name}: {advice}")
 
 
-def _executed(source, given, tools):
-    file = given["file"]
+def _executed(source, given):
+    """The module, and its tools."""
+    file, tools = given["file"], _NeededTools()
     _sekisho_errors.program = file
     host = sys.modules["host"]
     host.tool, host.tools, host.settings = tool, tools, json.loads(given["settings"])
@@ -88,7 +99,14 @@ def _executed(source, given, tools):
     module.__file__ = file
     sys.modules[module.__name__] = module
     exec(compile_module(source, file), module.__dict__)
-    return module
+    return module, tools
+
+
+def _random_states():
+    """Those of the generators that each call seeds."""
+    numpy_random = sys.modules.get("numpy.random")
+    state = numpy_random.get_state() if numpy_random else ()
+    return [random.getstate(), *(part.tobytes() if hasattr(part, "tobytes") else part for part in state)]
 
 
 def _packages():

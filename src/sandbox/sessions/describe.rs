@@ -189,6 +189,7 @@ impl Sandbox {
             limits,
             session,
             past: None,
+            image: None,
         };
         let ticket = self.admission.enter(owner, LIST_BYTES, Deadline::after(LISTING_TIMEOUT)).await?;
         turn.runs();

@@ -288,7 +288,10 @@ impl KeptInterpreter {
     }
 
     /// A part of its image, and where the next one begins.
-    pub(super) async fn read_part(&self, from: ImageCursor) -> Result<(Vec<u8>, Option<ImageCursor>), NotStored> {
+    pub(in crate::sandbox) async fn read_part(
+        &self,
+        from: ImageCursor,
+    ) -> Result<(Vec<u8>, Option<ImageCursor>), NotStored> {
         let request = SessionRequest::Read { session: self.id, profile: self.profile.clone(), from };
         match self.worker.ask(request).await {
             Some(SessionReply::Part { part, next }) => Ok((part, next)),

@@ -19,6 +19,7 @@ use uuid::Uuid;
 
 use self::objects::remove_from;
 pub(super) use self::objects::{ImageReader, ImageWriter, OpenImageError};
+pub(in crate::sandbox) use self::packed::{Packer, Unpacker};
 
 use super::rights::Rights;
 use super::session::SessionKey;

@@ -164,7 +164,7 @@ impl<I: SessionInstance> Sessions<I> {
         }
     }
 
-    pub(super) fn next_id(&self) -> u64 {
+    pub(in crate::sandbox) fn next_id(&self) -> u64 {
         self.last_id.fetch_add(1, Ordering::Relaxed) + 1
     }
 

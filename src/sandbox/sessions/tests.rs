@@ -29,7 +29,8 @@ fn sandbox(sessions: InterpreterSessionsConfig) -> Sandbox {
         let (metrics, readiness) = (metrics.clone(), Arc::clone(&readiness));
         Pool::new(Start { program: stand_in(), load: load(), workers: 1, is_counted, metrics, readiness })
     };
-    let profiles = vec![ReadyProfile { name: "base".to_owned(), snapshot: Some("s1".to_owned()) }];
+    let (name, snapshot) = ("base".to_owned(), Some("s1".to_owned()));
+    let profiles = vec![ReadyProfile { name, snapshot, module_base: Some("s1 seen".to_owned()) }];
     let (pool, background, packages) = (pool(true), pool(false), String::new());
     let available = Available { pool, background, profiles, is_complete: true, packages };
     sandbox.found.store(Some(Arc::new(Found::Prepared(available))));

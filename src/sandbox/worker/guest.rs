@@ -8,6 +8,7 @@
 mod end;
 mod image;
 mod memory;
+mod module_image;
 mod output;
 mod pooled_memory;
 mod session;
@@ -26,6 +27,7 @@ use wasmtime::{Caller, Engine, Extern, Instance, InstancePre, Linker, Memory, Mo
 use self::end::{Stopped, end_of};
 pub(super) use self::image::{ImagePart, RestoreError, RestoringGuest, StateImage};
 use self::memory::MemoryLimit;
+pub(super) use self::module_image::ModuleImage;
 use self::output::output_files;
 use self::pooled_memory::{PooledMemory, Pristine};
 pub use self::session::SessionGuest;
@@ -143,6 +145,12 @@ struct State {
     waiting: Option<AwaitingJob>,
 }
 
+/// The other ends of an [`AwaitingJob`].
+struct AwaitedJob {
+    ready: oneshot::Receiver<()>,
+    hand_in: oneshot::Sender<State>,
+}
+
 /// The future in which a guest waits for its program.
 struct AwaitingJob {
     reached: oneshot::Sender<()>,
@@ -180,21 +188,8 @@ impl Template {
     /// As [`guest`](Self::guest).
     pub async fn guest_reading(&self, recorder: ReadRecorder) -> wasmtime::Result<Guest> {
         let recorder = Arc::new(recorder);
-        let (reached, ready) = oneshot::channel();
-        let (hand_in, handed_in) = oneshot::channel();
-        let waiting = Some(AwaitingJob { reached, program: handed_in });
-        let state = State { wasi: Wasi::default().reading(&recorder), waiting, ..State::default() };
-        let entered = self.instance(state).await?;
-        let (program, coming) = oneshot::channel();
-        let mut run: RunFuture = Box::pin(entered.live(coming, hand_in));
-        tokio::select! {
-            biased;
-            Ok(()) = ready => Ok(Guest { program, run, recorder }),
-            Ended { outcome, .. } = &mut run => {
-                let reported = String::from_utf8_lossy(&outcome.stderr.bytes).into_owned();
-                Err(wasmtime::Error::msg(format!("it did not request a program: {:?} {reported}", outcome.end)))
-            }
-        }
+        let (state, awaited) = State::awaiting_job(&recorder);
+        self.instance(state).await?.up_to_its_program(recorder, awaited).await
     }
 
     /// A new instance that has not been entered.
@@ -226,6 +221,21 @@ struct Entered {
 }
 
 impl Entered {
+    /// Enters the instance, which waits for its program then.
+    async fn up_to_its_program(self, recorder: Arc<ReadRecorder>, awaited: AwaitedJob) -> wasmtime::Result<Guest> {
+        let AwaitedJob { ready, hand_in } = awaited;
+        let (program, coming) = oneshot::channel();
+        let mut run: RunFuture = Box::pin(self.live(coming, hand_in));
+        tokio::select! {
+            biased;
+            Ok(()) = ready => Ok(Guest { program, run, recorder }),
+            Ended { outcome, .. } = &mut run => {
+                let reported = String::from_utf8_lossy(&outcome.stderr.bytes).into_owned();
+                Err(wasmtime::Error::msg(format!("it did not request a program: {:?} {reported}", outcome.end)))
+            }
+        }
+    }
+
     /// From before its program arrives to after its end.
     async fn live(mut self, coming: oneshot::Receiver<Program>, hand_in: oneshot::Sender<State>) -> Ended {
         let (mut output_bytes, mut session) = (0, None);
@@ -278,7 +288,8 @@ impl Entered {
             over("file_bytes");
             Vec::new()
         });
-        let usage = Usage { peak_memory_bytes: memory.peak, ..Usage::default() };
+        let read_time_or_random = wasi.has_read_time_or_random();
+        let usage = Usage { peak_memory_bytes: memory.peak, read_time_or_random, ..Usage::default() };
         let goes_on = has_returned && has_reported && matches!(end, End::Exited { .. } | End::Exception { .. });
         let host_call::Left { result, images, .. } = host_call.left;
         let outcome = Outcome { end, result, stdout, stderr, files, images, usage, session_bytes: None };
@@ -331,6 +342,15 @@ impl Default for State {
 }
 
 impl State {
+    /// Of an instance that reads from this recorder before it has its program, too.
+    fn awaiting_job(recorder: &Arc<ReadRecorder>) -> (Self, AwaitedJob) {
+        let (reached, ready) = oneshot::channel();
+        let (hand_in, handed_in) = oneshot::channel();
+        let waiting = Some(AwaitingJob { reached, program: handed_in });
+        let state = Self { wasi: Wasi::default().reading(recorder), waiting, ..Self::default() };
+        (state, AwaitedJob { ready, hand_in })
+    }
+
     fn of(program: Program) -> Self {
         let Program { wasi, host_call, memory_bytes, .. } = program;
         Self { wasi, host_call, memory: MemoryLimit::new(memory_bytes, 0), waiting: None }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use wasmtime::{Engine, Module};
 
 use super::fibers::Run;
+use crate::journals::Reading;
 use crate::sandbox::files::{FileError, Files, Quota};
 use crate::sandbox::interpreter::Kind;
 use crate::sandbox::mounts::Mounts;
@@ -16,7 +17,8 @@ use crate::sandbox::protocol::{
 use crate::sandbox::read_recorder::ReadRecorder;
 use crate::sandbox::wasi::{Limits, Start, Wasi};
 use crate::sandbox::worker::guest::{
-    Ended, Entry, Guest, Program, Remains, RestoreError, RestoringGuest, SessionGuest, StateImage, Template,
+    Ended, Entry, Guest, ModuleImage, Program, Remains, RestoreError, RestoringGuest, SessionGuest, StateImage,
+    Template,
 };
 use crate::sandbox::worker::host_call::{HostCall, ToolLink, file_channel};
 use crate::sandbox::{owner_only_files, python};
@@ -128,6 +130,33 @@ impl Profile {
         let program = self.environment.program(mounts, job, link);
         let program = program.map_err(|error| format!("the call's files cannot be placed: {error}"))?;
         Ok(self.environment.counted(guest.run(program)))
+    }
+
+    /// A fresh instance that has the image of a module, and waits for its program. `past`: as in [`Job::past`].
+    pub(super) async fn guest_with(&self, image: &ModuleImage, past: Option<Vec<Reading>>) -> Result<Guest, String> {
+        self.template.guest_with(image, past.map_or_else(ReadRecorder::default, ReadRecorder::replaying)).await
+    }
+
+    /// The system that a call of the module's functions begins with.
+    pub(super) fn system_with(&self, image: &ModuleImage, job: &Job) -> Result<Wasi, String> {
+        let GuestEnvironment { arguments, environment, data_files, .. } = &*self.environment;
+        let mounts = self.environment.mounts_of(job)?;
+        let system = image.system(mounts, data_files, arguments.clone(), environment.clone());
+        system.map_err(|error| error.to_string())
+    }
+
+    /// A run of a job in an instance that has the image of its module.
+    pub(super) fn begin_with(&self, guest: Guest, system: Wasi, mut job: Job, link: ToolLink) -> Run {
+        if job.limits.tool_calls == 0 {
+            guest.recorder.switch_off();
+        }
+        let link = ToolLink { recorder: Arc::clone(&guest.recorder), ..link };
+        let stdin = std::mem::take(&mut job.stdin).into();
+        let mut wasi = system.continued(stdin, system_limits(&job.limits)).reading(&link.recorder);
+        wasi.sleeper = Some(link.sleeper.clone());
+        // The image has what became of it.
+        job.code = String::new();
+        self.environment.counted(guest.run(self.environment.program_with(wasi, job, link)))
     }
 
     /// The instance of a session, which runs the job as soon as it is polled.

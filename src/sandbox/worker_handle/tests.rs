@@ -180,6 +180,7 @@ pub(in crate::sandbox) fn job(code: &str) -> Job {
         },
         session: None,
         past: None,
+        image: None,
     }
 }
 

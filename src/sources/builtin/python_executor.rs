@@ -267,6 +267,7 @@ impl PythonExecutor {
             limits: JobLimits::of(&self.config, attempt.memory_limit_bytes as u64, time),
             session: None,
             past: None,
+            image: None,
         })
     }
 

@@ -1,4 +1,4 @@
-//! A call of a function: a fresh interpreter executes the file, and then the function.
+//! A call of a function: a fresh interpreter goes on from where the file was executed, and executes the function.
 
 use std::sync::Arc;
 

@@ -12,7 +12,7 @@ use super::folder::FileText;
 use super::runner::FunctionRunner;
 use super::source_of;
 use crate::core::error::{CallError, ErrorCode};
-use crate::sandbox::protocol::{End, ModuleTask, Outcome};
+use crate::sandbox::protocol::{End, ModuleTask, Outcome, Tried};
 use crate::tool::{Effects, Metadata, ToolDefinition, ToolName};
 
 /// A file as it was read.
@@ -232,9 +232,9 @@ impl Reading<'_> {
         let settings = self.settings.to_string();
         let outcome = self.examined(ModuleTask::Try { file: self.file.clone(), functions, settings }).await?;
         let (line, problem) = match (&outcome.end, &outcome.result) {
-            (End::Exited { code: 0 }, Some(missing)) => {
-                let missing = serde_json::from_str(missing);
-                return missing.map_err(|error| self.broken(None, &format!("it cannot be executed: {error}")));
+            (End::Exited { code: 0 }, Some(tried)) => {
+                let tried = serde_json::from_str(tried).map(|Tried { missing, .. }| missing);
+                return tried.map_err(|error| self.broken(None, &format!("it cannot be executed: {error}")));
             }
             (End::Exited { code }, _) => {
                 (None, format!("it ends the interpreter with exit({code}) when it is executed: leave that out"))

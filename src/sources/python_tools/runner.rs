@@ -90,6 +90,7 @@ impl FunctionRunner {
     pub(super) fn job(&self, code: &str, task: ModuleTask, limits: JobLimits) -> Job {
         let (code, module, packages) = (code.to_owned(), Some(task), Arc::clone(&self.packages));
         let (profile, stdin, files) = (String::new(), Vec::new(), Vec::new());
-        Job { id: 0, profile, code, module, packages, stdin, files, limits, session: None, past: None }
+        let (session, past, image) = (None, None, None);
+        Job { id: 0, profile, code, module, packages, stdin, files, limits, session, past, image }
     }
 }

@@ -20,6 +20,9 @@ use crate::sandbox::protocol::{Captured, End, FunctionCall, Job, ModuleTask, Out
 use crate::sandbox::{CallSession, Changing, RunPython, Running};
 use crate::tool::{Attempt, ToolDefinition};
 
+/// The result of a file whose functions are all there.
+const TRIED: &str = r#"{"missing": [], "is_repeatable": true}"#;
+
 /// Keeps the jobs that it was given, and answers with what it was made with, or as for a file with one function.
 #[derive(Default)]
 struct StandIn {
@@ -35,7 +38,7 @@ impl RunPython for StandIn {
     fn run<'a>(&'a self, _: &'a CallContext, _: &'a Arguments, job: Job, _: Deadline) -> Running<'a> {
         let result = match &job.module {
             Some(ModuleTask::Read { .. }) => found(&json!([function("now", &json!({}))]), &json!([])),
-            _ => "[]".to_owned(),
+            _ => TRIED.to_owned(),
         };
         self.jobs.lock().push(job);
         let answer = self.answers.lock().pop_front();
@@ -150,7 +153,7 @@ async fn a_function_is_a_tool_with_what_its_decorator_says() {
     let more = json!({"name": "current", "cost_usd": "0.001", "rate_limit": 5, "timeout_seconds": 3, "labels": ["a"],
         "dangerous": true, "needs": ["calculator"]});
     let functions = found(&json!([function("now", &more), function("later", &json!({}))]), &json!([]));
-    let mut folder = Folder::new(vec![exited(&functions), exited("[]")]);
+    let mut folder = Folder::new(vec![exited(&functions), exited(TRIED)]);
     folder.config.settings = [("weather".to_owned(), Map::from_iter([("x".to_owned(), "y".into())]))].into();
     let tools = folder.read(&PythonTools::default()).await;
     let offer = tools.tools();
@@ -198,7 +201,7 @@ async fn a_function_that_cannot_be_a_tool_leaves_the_others() {
     let long = function("long", &json!({"name": "x".repeat(60)}));
     let problems = json!([{"function": "later", "line": 9, "message": "`x` has no annotation: write x: int"}]);
     let functions = found(&json!([function("now", &json!({})), long, function("gone", &json!({}))]), &problems);
-    let folder = Folder::new(vec![exited(&functions), exited(r#"["gone"]"#)]);
+    let folder = Folder::new(vec![exited(&functions), exited(r#"{"missing": ["gone"], "is_repeatable": true}"#)]);
     let tools = folder.read(&PythonTools::default()).await;
     let offer = tools.tools();
     assert_eq!(offer.tools.iter().map(|tool| &*tool.metadata.name).collect::<Vec<_>>(), ["weather__now"]);
@@ -317,7 +320,7 @@ async fn without_a_folder_there_are_none_and_one_that_is_missing_is_reported() {
 #[tokio::test]
 async fn without_code_mode_what_needs_tools_is_no_tool() {
     let functions = found(&json!([function("now", &json!({"needs": ["calculator"]}))]), &json!([]));
-    let mut folder = Folder::new(vec![exited(&functions), exited("[]")]);
+    let mut folder = Folder::new(vec![exited(&functions), exited(TRIED)]);
     folder.sandbox.code_mode.enabled = false;
     let tools = folder.read(&PythonTools::default()).await;
     let offer = tools.tools();

@@ -308,6 +308,78 @@ async fn functions_alone_import_the_packages_that_are_pinned() {
     assert_eq!(own.call("uses__answer", json!({})).await.0, StatusCode::NOT_FOUND);
 }
 
+const SLOW: &str = r#"
+import random
+import time
+
+time.sleep(0.4)
+BEGAN = time.monotonic()
+OWN = random.Random(7)
+SEEN = []
+with open("/tmp/written", "w") as file:
+    file.write("once")
+
+def state() -> dict:
+    SEEN.append(1)
+    with open("/tmp/written") as file:
+        written = file.read()
+    with open("/tmp/written", "w") as file:
+        file.write("changed")
+    return {"seen": len(SEEN), "written": written, "own": OWN.random(), "drawn": random.random()}
+
+def clocks() -> dict:
+    return {"time": time.time(), "since": time.monotonic() - BEGAN}
+
+def uses_numpy() -> float:
+    import numpy
+    return float(numpy.random.random())
+"#;
+
+/// What a module does when it is executed is done once, and calls share nothing of it.
+#[tokio::test]
+async fn a_call_goes_on_from_the_image_of_its_module() {
+    let own = OwnTools::start(&[("slow.py", SLOW)], "").await;
+    let mut drawn = Vec::new();
+    for _ in 0..4 {
+        let (status, reply) = own.call("slow__state", json!({})).await;
+        let output = &reply["output"];
+        assert_eq!(
+            (status, &output["seen"], &output["written"]),
+            (StatusCode::OK, &json!(1), &json!("once")),
+            "{reply}"
+        );
+        assert_eq!(output["own"], 0.32383276483316237, "a generator with a seed begins with it in each call: {reply}");
+        assert!(reply["metadata"]["wall_ms"].as_f64().unwrap() < 400.0, "it is not executed again: {reply}");
+        drawn.push(output["drawn"].to_string());
+        drawn.push(own.output("slow__uses_numpy", json!({})).await.to_string());
+    }
+    let different: std::collections::BTreeSet<_> = drawn.iter().collect();
+    assert_eq!(different.len(), drawn.len(), "random numbers are not shared: {drawn:?}");
+    let clocks = own.output("slow__clocks", json!({})).await;
+    let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
+    assert!((clocks["time"].as_f64().unwrap() - now).abs() < 30.0, "{clocks}");
+    assert!((0.0..30.0).contains(&clocks["since"].as_f64().unwrap()), "{clocks}");
+
+    own.write("slow.py", &SLOW.replace("\"once\"", "\"twice\"")).await;
+    assert_eq!(own.output("slow__state", json!({})).await["written"], "twice", "other code has another image");
+}
+
+#[tokio::test]
+async fn a_module_whose_executions_differ_is_executed_in_each_call() {
+    let modules = [
+        ("bytes.py", "import os\nVALUE = os.urandom(8).hex()\n"),
+        ("day.py", "import time\nVALUE = str(time.time_ns())\n"),
+        ("number.py", "import random\nVALUE = str(random.random())\n"),
+    ];
+    let sources = modules.map(|(name, text)| (name, format!("{text}def value() -> str:\n    return VALUE\n")));
+    let files: Vec<_> = sources.iter().map(|(name, text)| (*name, text.as_str())).collect();
+    let own = OwnTools::start(&files, "").await;
+    for tool in ["bytes__value", "day__value", "number__value"] {
+        let first = own.output(tool, json!({})).await;
+        assert_ne!(first, own.output(tool, json!({})).await, "{tool}");
+    }
+}
+
 const PAYS: &str = r#"
 import random
 from host import tool, tools

@@ -166,27 +166,55 @@ impl Template {
         mounts: &Mounts,
         data_files: &DataFiles,
     ) -> Result<RestoringGuest, RestoreError> {
+        let entered = self.instance_with(&state, State::default()).await?;
+        let StateImage { system, is_copy, .. } = state;
+        let system = system.restore(mounts, data_files)?;
+        Ok(RestoringGuest { entered, system, is_copy })
+    }
+
+    /// A fresh instance with the globals of an image, and with a memory of its size.
+    ///
+    /// # Errors
+    /// As [`restore`](Self::restore).
+    pub(super) async fn instance_with(&self, image: &StateImage, state: State) -> Result<Entered, RestoreError> {
         let Some(names) = self.globals.as_ref().filter(|_| self.entry != Entry::Start) else {
             return Err(RestoreError::NoImages);
         };
-        let StateImage { globals, memory_bytes, system, is_copy } = state;
-        let system = system.restore(mounts, data_files)?;
-        let entered = self.instance(State::default()).await;
+        let entered = self.instance(state).await;
         let mut entered = entered.map_err(|error| RestoreError::NoSpace(format!("{error:#}")))?;
-        entered.grow_to(memory_bytes)?;
-        if names.len() != globals.len() {
+        entered.grow_to(image.memory_bytes)?;
+        if names.len() != image.globals.len() {
             return Err(DamagedImageError("it has other globals").into());
         }
-        for (name, value) in names.iter().zip(globals) {
+        for (name, value) in names.iter().zip(&image.globals) {
             let global = entered.instance.get_global(&mut entered.used.store, name);
-            let is_set = global.map(|global| global.set(&mut entered.used.store, value.into()));
+            let is_set = global.map(|global| global.set(&mut entered.used.store, (*value).into()));
             is_set.and_then(Result::ok).ok_or(DamagedImageError("a global has another type"))?;
         }
-        Ok(RestoringGuest { entered, system, is_copy })
+        Ok(entered)
+    }
+}
+
+impl StateImage {
+    pub(super) fn system(&self) -> &SystemImage {
+        &self.system
     }
 }
 
 impl Entered {
+    /// Writes pages of an image.
+    pub(super) fn write(&mut self, pages: &Pieces) -> Result<(), DamagedImageError> {
+        const OUTSIDE: DamagedImageError = DamagedImageError("a page is outside of its memory");
+        let memory = self.used.memory.data_mut(&mut self.used.store);
+        for page in pages.iter() {
+            let (_, offset, bytes) = page?;
+            let at = usize::try_from(offset).map_err(|_| OUTSIDE)?;
+            let place = memory.get_mut(at..).and_then(|rest| rest.get_mut(..bytes.len()));
+            place.ok_or(OUTSIDE)?.copy_from_slice(bytes);
+        }
+        Ok(())
+    }
+
     /// Gives the memory the size that it has in an image.
     fn grow_to(&mut self, bytes: u64) -> Result<(), RestoreError> {
         let memory = self.used.memory;
@@ -206,17 +234,7 @@ impl RestoringGuest {
         match part {
             ImagePart::State(_) => Err(DamagedImageError("it begins twice")),
             ImagePart::Files(pieces) => self.system.add_contents(&pieces),
-            ImagePart::Memory(pieces) => {
-                let memory = self.entered.used.memory.data_mut(&mut self.entered.used.store);
-                for piece in pieces.iter() {
-                    const OUTSIDE: DamagedImageError = DamagedImageError("a page is outside of its memory");
-                    let (_, offset, bytes) = piece?;
-                    let at = usize::try_from(offset).map_err(|_| OUTSIDE)?;
-                    let place = memory.get_mut(at..).and_then(|rest| rest.get_mut(..bytes.len()));
-                    place.ok_or(OUTSIDE)?.copy_from_slice(bytes);
-                }
-                Ok(())
-            }
+            ImagePart::Memory(pieces) => self.entered.write(&pieces),
         }
     }
 

@@ -33,8 +33,8 @@ pub(super) async fn measured_run(run: RunFuture) -> Ended {
     let begun = Instant::now();
     let mut usage = Usage::default();
     let mut ended = measured(run, &mut usage).await;
-    let peak_memory_bytes = ended.outcome.usage.peak_memory_bytes;
-    ended.outcome.usage = Usage { wall_time: begun.elapsed(), peak_memory_bytes, ..usage };
+    let Usage { peak_memory_bytes, read_time_or_random, .. } = ended.outcome.usage;
+    ended.outcome.usage = Usage { wall_time: begun.elapsed(), peak_memory_bytes, read_time_or_random, ..usage };
     ended
 }
 

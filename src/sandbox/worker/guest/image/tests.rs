@@ -8,8 +8,9 @@ use super::*;
 use crate::sandbox::engine::{InstancePool, engine};
 use crate::sandbox::files::{Quota, ROOT};
 use crate::sandbox::protocol::{End, SessionEntry};
+use crate::sandbox::read_recorder::ReadRecorder;
 use crate::sandbox::wasi::{Limits, Start, Wasi};
-use crate::sandbox::worker::guest::{Program, Remains};
+use crate::sandbox::worker::guest::{ModuleImage, Program, Remains};
 use crate::sandbox::worker::host_call::HostCall;
 
 const ID: SessionId = 7;
@@ -285,4 +286,40 @@ proptest! {
             let _ = made.restored(&parts);
         }
     }
+}
+
+#[test]
+fn each_call_begins_with_the_image_of_its_module_and_leaves_nothing_in_it() {
+    let made = Made::with(EXPORTS);
+    let mut tried = made.begun();
+    let file = tried.files_mut().create_file(ROOT, "tmp/kept").unwrap();
+    tried.files_mut().write(file, 0, b"kept").unwrap();
+    let parts = made.parts(&mut tried);
+    let mut parts = parts.iter().map(|part| postcard::from_bytes::<ImagePart>(part).unwrap());
+    let mut image = ModuleImage::beginning_with(parts.next().unwrap()).unwrap();
+    parts.for_each(|part| image.add(part).unwrap());
+    for _ in 0..3 {
+        let guest = made.runtime.block_on(made.template.guest_with(&image, ReadRecorder::default())).unwrap();
+        let mut system = image.system(&made.mounts, &[], Vec::new(), Vec::new()).unwrap();
+        let mut content = [0; 4];
+        system.files().read(file, 0, &mut content).unwrap();
+        assert_eq!(&content, b"kept");
+        system.files_mut().write(file, 0, b"lost").unwrap();
+        let program = Program { session: None, ..made.program(Some(system)) };
+        let ended = made.runtime.block_on(guest.run(program));
+        assert_eq!(ended.outcome.end, End::Exited { code: 14 }, "it goes on after the one program");
+        assert!(matches!(ended.left, Remains::Used(_)));
+    }
+}
+
+#[test]
+fn a_module_has_no_image_without_its_beginning_or_of_another_interpreter() {
+    let made = Made::with(EXPORTS);
+    let parts = made.parts(&mut made.begun());
+    let part = |at: usize| postcard::from_bytes::<ImagePart>(&parts[at]).unwrap();
+    assert!(ModuleImage::beginning_with(part(1)).is_err());
+    let mut image = ModuleImage::beginning_with(part(0)).unwrap();
+    assert!(image.add(part(0)).is_err());
+    let other = Made::with("");
+    assert!(other.runtime.block_on(other.template.guest_with(&image, ReadRecorder::default())).is_err());
 }
