@@ -101,6 +101,8 @@ pub fn router(agents: &Arc<AgentService>) -> Router {
         .routes(routes!(admin::limits::left))
         .routes(routes!(admin::policies::show))
         .routes(routes!(admin::policies::explain))
+        .routes(routes!(admin::python_tools::list))
+        .routes(routes!(admin::python_tools::show))
         .routes(routes!(admin::servers::list))
         .routes(routes!(admin::servers::show, admin::servers::remove))
         .routes(routes!(admin::servers::test))

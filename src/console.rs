@@ -37,6 +37,7 @@ mod overview;
 mod plan;
 mod plans;
 mod policies;
+mod python_tools;
 mod resources;
 mod result;
 mod results;
@@ -134,6 +135,8 @@ fn routes(gateway: &Arc<Gateway>, api: &Router, address: Option<SocketAddr>) -> 
         .route("/console/keys/{id}", get(key::page).post(key::act))
         .route("/console/sign-ins", get(upstream_sign_ins::page).post(upstream_sign_ins::act))
         .route("/console/policies", get(policies::page))
+        .route("/console/python-tools", get(python_tools::page))
+        .route("/console/python-tools/{name}", get(python_tools::one))
         .route("/console/conversations", get(conversations::page).post(conversations::create))
         .route("/console/conversations/{id}", get(conversation::page).post(conversation::act))
         .route("/console/runs/{id}/events", get(conversation::events))

@@ -10,6 +10,7 @@ pub(super) mod mcp;
 pub(super) mod openapi;
 pub(super) mod overview;
 pub(super) mod policies;
+pub(super) mod python_tools;
 pub(super) mod resources;
 pub(super) mod servers;
 pub(super) mod sign_in;

@@ -22,6 +22,7 @@ pub(super) enum Act {
     RunPlans,
     DecideApprovals,
     ChangeAgents,
+    SeeSources,
     SearchHistory,
     SeeServers,
     ChangeServers,
@@ -36,7 +37,7 @@ pub(super) enum Act {
 
 impl Act {
     #[cfg(test)]
-    const ALL: [Self; 26] = [
+    const ALL: [Self; 27] = [
         Self::SeeOverview,
         Self::SeeTools,
         Self::SeeCalls,
@@ -53,6 +54,7 @@ impl Act {
         Self::RunPlans,
         Self::DecideApprovals,
         Self::ChangeAgents,
+        Self::SeeSources,
         Self::SearchHistory,
         Self::SeeServers,
         Self::ChangeServers,
@@ -83,6 +85,7 @@ impl Act {
             Self::RunPlans => "begin and steer plans",
             Self::DecideApprovals => "approve and deny calls",
             Self::ChangeAgents => "change models, skills and tenants",
+            Self::SeeSources => "see the sources of Python functions",
             Self::SearchHistory => "search older calls",
             Self::SeeServers => "see servers",
             Self::ChangeServers => "change servers",
@@ -111,7 +114,7 @@ impl Act {
             | Self::SeeAgents
             | Self::SeeCosts
             | Self::SeeConnect => true,
-            Self::TryTool | Self::TalkToAgents | Self::RunPlans | Self::ExplainCall => {
+            Self::TryTool | Self::TalkToAgents | Self::RunPlans | Self::SeeSources | Self::ExplainCall => {
                 has(&[ConsoleRole::Operator, ConsoleRole::Admin])
             }
             Self::DecideApprovals => has(&[ConsoleRole::Approver, ConsoleRole::Admin]),

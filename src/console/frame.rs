@@ -15,6 +15,7 @@ pub(super) enum Section {
     Calls,
     Approvals,
     Tools,
+    PythonTools,
     Servers,
     Policies,
     Limits,
@@ -49,11 +50,12 @@ impl<'a> Head<'a> {
 }
 
 impl Section {
-    const ALL: [Self; 19] = [
+    const ALL: [Self; 20] = [
         Self::Overview,
         Self::Calls,
         Self::Approvals,
         Self::Tools,
+        Self::PythonTools,
         Self::Conversations,
         Self::Plans,
         Self::Results,
@@ -77,6 +79,7 @@ impl Section {
             Self::Calls => "/console/calls",
             Self::Approvals => "/console/approvals",
             Self::Tools => "/console/tools",
+            Self::PythonTools => "/console/python-tools",
             Self::Servers => "/console/servers",
             Self::Policies => "/console/policies",
             Self::Limits => "/console/limits",
@@ -101,6 +104,7 @@ impl Section {
             Self::Calls => "nav-calls",
             Self::Approvals => "nav-approvals",
             Self::Tools => "nav-tools",
+            Self::PythonTools => "nav-python-tools",
             Self::Servers => "nav-servers",
             Self::Policies => "nav-policies",
             Self::Limits => "nav-limits",
@@ -125,6 +129,7 @@ impl Section {
             Self::Calls => Act::SeeCalls,
             Self::Approvals => Act::SeeApprovals,
             Self::Tools => Act::SeeTools,
+            Self::PythonTools => Act::SeeSources,
             Self::Servers => Act::SeeServers,
             Self::Policies => Act::SeePolicies,
             Self::Limits => Act::SeeLimits,

@@ -13,13 +13,13 @@ use super::frame::{self, Head, Section};
 use super::text::Texts;
 use super::try_it::{self, Attempt};
 use super::visit::Visit;
-use super::{Console, format, schema_table, snippets, tools};
+use super::{Console, format, python_tools, schema_table, snippets, tools};
 use crate::core::breaker_state::BreakerState;
 use crate::core::call::Arguments;
 use crate::core::error::CallError;
 use crate::gateway::CallFilter;
 use crate::policy::CallerTools;
-use crate::tool::Tool;
+use crate::tool::{PYTHON_SOURCE, Tool};
 
 /// Calls that the page of a tool shows.
 const LAST_CALLS: usize = 8;
@@ -43,6 +43,7 @@ pub(super) fn show(console: &Console, visit: &Visit, tool: &Tool, attempt: &Atte
     let texts = visit.texts();
     let caller_tools = console.gateway.pipeline.tools_for(&visit.caller);
     let head = Head { state: Some(state(&texts, console, tool, &caller_tools)), ..Head::new(tool.name()) };
+    let file = tool.metadata.source.strip_prefix(PYTHON_SOURCE).filter(|_| visit.may(Act::SeeSources));
     let none = Arguments::new();
     let arguments = attempt.arguments.as_ref().unwrap_or(&none);
     frame::page(
@@ -52,6 +53,7 @@ pub(super) fn show(console: &Console, visit: &Visit, tool: &Tool, attempt: &Atte
         &html! {
             p.description { (format::text(&tool.metadata.description)) }
             p { (tools::tags(&texts, &tool.metadata)) }
+            @if let Some(file) = file { p { a href=(python_tools::path_of(file)) { (texts.get("python-tools-source")) } } }
             @if !tool.flags.is_empty() { (flags(&texts, tool)) }
             div.columns {
                 div {

@@ -158,6 +158,26 @@ impl PythonTools {
         component.strip_prefix(PYTHON_SOURCE).is_some_and(|name| self.files.contains_key(name))
     }
 
+    /// What is wrong with the folder, or with packages.
+    pub fn folder_problems(&self) -> Vec<String> {
+        self.problem.iter().chain(self.packages.problems()).cloned().collect()
+    }
+
+    /// Names and versions of what the files can import besides the interpreter's packages.
+    pub fn packages(&self) -> &[String] {
+        self.packages.names()
+    }
+
+    /// The text of a file, which is absent where it cannot be read; `None` where there is no such file.
+    pub fn text_of(&self, file: &str) -> Option<Option<&str>> {
+        self.files.get(file).map(|file| file.text())
+    }
+
+    /// All that is wrong with a file.
+    pub fn problems_of(&self, file: &str) -> Vec<String> {
+        self.files.get(file).map(|file| file.problems()).unwrap_or_default()
+    }
+
     /// The names of the files, without `.py`.
     pub fn files(&self) -> impl Iterator<Item = &String> {
         self.files.keys()
@@ -203,6 +223,7 @@ impl Source for PythonTools {
     }
 }
 
-fn source_of(file: &str) -> String {
+/// As its tools name a file, which is named without `.py`.
+pub fn source_of(file: &str) -> String {
     format!("{PYTHON_SOURCE}{file}")
 }

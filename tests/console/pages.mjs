@@ -47,6 +47,7 @@ const operation = [
     "/console/tools?source=openapi%3Amany&page=3",
     "/console/servers/mcp/gone",
     "/console/policies",
+    "/console/python-tools",
     "/console/approvals",
     "/console/approvals?status=any",
     `/console/policies?${new URLSearchParams({ tool: "echo", arguments: "{}", caller: "bob" })}`,

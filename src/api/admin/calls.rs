@@ -181,7 +181,7 @@ pub(crate) async fn show(
 }
 
 impl<'a> CallBody<'a> {
-    fn of(call: &'a RecentCall) -> Self {
+    pub(super) fn of(call: &'a RecentCall) -> Self {
         let micros = |took: std::time::Duration| took.as_nanos() as f64 / 1_000.0;
         Self {
             sequence: call.sequence,

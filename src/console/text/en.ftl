@@ -656,6 +656,25 @@ sign-ins-revoke-help = To revoke a sign-in forgets its tokens here, and revokes 
 nav-results = Results
 results-state = Your results that were too large for a model, until they expire. Nobody else can read them.
 results-none = There is no stored result.
+nav-python-tools = Python functions
+python-tools-state = { $count ->
+    [0] There is no file of Python functions.
+    [one] One file of Python functions, with problems: { $broken }.
+   *[other] { $count } files of Python functions, with problems: { $broken }.
+}
+python-tools-none = A function in a file of the folder python_tools.directory is a tool. This writes an example.
+python-tools-packages = Packages
+python-tools-problem = State
+python-tools-fine = fine
+python-tools-source = Source
+python-tools-unreadable = It cannot be read.
+python-tools-cases = Cases
+python-tools-no-cases = It has no cases.
+python-tools-case = Case
+python-tools-expected = Expected
+python-tools-fails = fails
+python-tools-failures = Last failures
+python-tools-no-failures = None of its calls in memory has failed.
 nav-sessions = Sessions
 sessions-state = { $count ->
     [0] You have no session of Python.

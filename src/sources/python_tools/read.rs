@@ -125,6 +125,19 @@ impl PythonFile {
         }
     }
 
+    /// As it was read; `None` where it cannot be.
+    pub(super) fn text(&self) -> Option<&str> {
+        self.text.as_deref().ok()
+    }
+
+    /// All that is wrong with it.
+    pub(super) fn problems(&self) -> Vec<String> {
+        match &self.state {
+            FileState::Read { problems, .. } => problems.iter().map(|(_, reason)| reason.clone()).collect(),
+            FileState::Broken(reason) | FileState::Waiting(reason) => vec![reason.clone()],
+        }
+    }
+
     /// Its tools, or all that is wrong with it.
     pub(super) fn verdict(&self) -> Result<String, String> {
         match &self.state {
@@ -132,10 +145,7 @@ impl PythonFile {
                 let names: Vec<_> = tools.iter().map(|tool| tool.metadata.name.as_str()).collect();
                 Ok(names.join(", "))
             }
-            FileState::Read { problems, .. } => {
-                Err(problems.iter().map(|(_, reason)| reason.as_str()).collect::<Vec<_>>().join("\n"))
-            }
-            FileState::Broken(reason) | FileState::Waiting(reason) => Err(reason.clone()),
+            _ => Err(self.problems().join("\n")),
         }
     }
 }

@@ -110,6 +110,8 @@ impl Things {
                 | "/admin/limits"
                 | "/admin/overview"
                 | "/admin/policies"
+                | "/admin/python-tools"
+                | "/admin/python-tools/{name}"
                 | "/admin/servers"
                 | "/admin/servers/{kind}/{name}"
                 | "/admin/usage"

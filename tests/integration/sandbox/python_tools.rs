@@ -14,6 +14,7 @@ use super::PythonApp;
 use crate::app::{answer, code, config};
 use crate::approvals::KEYS;
 use crate::cli::{sekisho, text};
+use crate::console::{Browser, KEYS as CONSOLE_KEYS, check_markup};
 use crate::mcp::NEWER;
 use crate::mcp::client::McpClient;
 use crate::slack::slack;
@@ -425,6 +426,52 @@ async fn a_function_whose_call_needs_approval_goes_on_when_it_is_approved() {
     own.write("bank.py", &format!("{PAYS}\n# changed\n")).await;
     let (_, reply) = answer(resume(&run)).await;
     assert_eq!(code(&reply), "replay_diverged", "the file is another one: {reply}");
+}
+
+#[tokio::test]
+async fn operators_see_sources_cases_and_failures_and_nobody_else_does() {
+    let keys = CONSOLE_KEYS.replace("  anonymous: never\n", "");
+    let cases = "- {name: by zero, tool: divide, arguments: {by: 0}, error: tool_error}\n";
+    let bad = "# <script>alert(1)</script>\ndef now(city) -> str:\n    return city\n";
+    let files = [("weather.py", TYPES), ("weather.cases.yaml", cases), ("bad.py", bad)];
+    let own = OwnTools::start(&files, &keys).await;
+    let app = &own.app.app;
+    let call = app.post("/tools/weather__divide/execute").bearer_auth("key-of-root");
+    let (_, reply) = answer(call.json(&json!({"arguments": {"by": 0}}))).await;
+    assert_eq!(code(&reply), "tool_error", "{reply}");
+
+    let get = async |path: &str, key: &str| answer(app.get(path).bearer_auth(key)).await;
+    let (_, listed) = get("/admin/python-tools", "key-of-root").await;
+    let names: Vec<_> = listed["files"].as_array().unwrap().iter().map(|file| file["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["bad", "weather"]);
+    assert!(listed["files"][0]["problems"][0].as_str().unwrap().contains("bad.py:2: `city` has no annotation"));
+    assert!(listed["files"][1]["tools"].to_string().contains("weather__divide"), "{listed}");
+    let (_, shown) = get("/admin/python-tools/weather", "key-of-root").await;
+    assert_eq!((&shown["source"], &shown["cases"][0]["error"]), (&json!(TYPES), &json!("tool_error")), "{shown}");
+    assert_eq!(
+        (&shown["failures"][0]["tool"], shown["failures"].as_array().unwrap().len()),
+        (&json!("weather__divide"), 1)
+    );
+    assert_eq!(get("/admin/python-tools/none", "key-of-root").await.0, StatusCode::NOT_FOUND);
+    for key in ["key-of-ann", "key-of-vic", "key-of-nobody"] {
+        for path in ["/admin/python-tools", "/admin/python-tools/weather"] {
+            let (status, reply) = get(path, key).await;
+            assert_eq!((status, code(&reply)), (StatusCode::FORBIDDEN, "denied"), "{key}: {reply}");
+            assert!(!reply.to_string().contains("forecast"), "{reply}");
+        }
+    }
+
+    let root = Browser::signed_in(app, "key-of-root").await;
+    for (path, parts) in [
+        ("/console/python-tools", &["weather.py", "weather__divide", "has no annotation"][..]),
+        ("/console/python-tools/weather", &["def divide(by: int)", "by zero", "weather__divide"]),
+        ("/console/python-tools/bad", &["&lt;script&gt;", "has no annotation"]),
+        ("/console/tools/weather__divide", &["href=\"/console/python-tools/weather\""]),
+    ] {
+        let page = root.page(path).await;
+        check_markup(&page);
+        assert!(parts.iter().all(|part| page.contains(part)), "{path}: {page}");
+    }
 }
 
 /// Each broken file of the data in a folder, beside one that is fine.

@@ -1,0 +1,91 @@
+//! `/admin/python-tools`: the files of Python functions, with their sources, cases and last failures.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::calls::CallBody;
+use crate::api::documentation::ReplyBody;
+use crate::api::parameters::Name;
+use crate::api::reply;
+use crate::api::request::RequestMeta;
+use crate::core::error::CallError;
+use crate::gateway::{FunctionFile, FunctionFolder, FunctionSource, Gateway};
+
+/// The folder of the files.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct FunctionFilesBody {
+    files: Vec<FunctionFileBody>,
+    /// Names and versions of what they import besides the interpreter's packages.
+    packages: Vec<String>,
+    /// What is wrong with the folder, or with packages.
+    problems: Vec<String>,
+}
+
+/// A file of functions.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct FunctionFileBody {
+    /// Its name without `.py`.
+    name: String,
+    /// Those that are offered.
+    tools: Vec<String>,
+    /// What is wrong with it, and what to write instead.
+    problems: Vec<String>,
+}
+
+/// All of one file.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct FunctionSourceBody<'a> {
+    #[serde(flatten)]
+    file: FunctionFileBody,
+    /// Absent for a file that cannot be read.
+    source: Option<String>,
+    /// Those that `sekisho tools test` runs.
+    #[schema(value_type = Vec<Object>)]
+    cases: Vec<Value>,
+    /// Why the cases cannot be read.
+    cases_problem: Option<String>,
+    /// Calls that failed, of the last 2000 that the caller may see; the newest first, at most 20.
+    failures: Vec<CallBody<'a>>,
+}
+
+/// The files of Python functions. Needs the role `operator` or `admin` of `console`, in the tenant `default`.
+#[utoipa::path(get, path = "/admin/python-tools", operation_id = "listPythonTools", tag = "operation",
+    responses((status = 200, body = FunctionFilesBody), (status = "4XX", body = ReplyBody)))]
+pub(crate) async fn list(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, CallError> {
+    let FunctionFolder { files, packages, problems } = gateway.function_files(&origin.caller)?;
+    let files = files.into_iter().map(FunctionFileBody::from).collect();
+    Ok(reply::json(StatusCode::OK, &FunctionFilesBody { files, packages, problems }))
+}
+
+/// One of these files. Needs the role `operator` or `admin` of `console`, in the tenant `default`.
+#[utoipa::path(get, path = "/admin/python-tools/{name}", operation_id = "getPythonTools", tag = "operation",
+    params(("name" = String, Path)),
+    responses((status = 200, body = FunctionSourceBody<'_>), (status = "4XX", body = ReplyBody)))]
+pub(crate) async fn show(
+    origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
+    Name(name): Name,
+) -> Result<Response, CallError> {
+    let FunctionSource { file, text, cases, cases_problem, failures } =
+        gateway.function_source(&origin.caller, &name).await?;
+    let body = FunctionSourceBody {
+        file: file.into(),
+        source: text,
+        cases,
+        cases_problem,
+        failures: failures.iter().map(|call| CallBody::of(call)).collect(),
+    };
+    Ok(reply::json(StatusCode::OK, &body))
+}
+
+impl From<FunctionFile> for FunctionFileBody {
+    fn from(FunctionFile { name, tools, problems }: FunctionFile) -> Self {
+        Self { name, tools, problems }
+    }
+}

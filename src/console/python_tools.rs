@@ -1,0 +1,198 @@
+//! The operator's own Python functions: the files, and one of them with its source, cases and last failures.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::response::Response;
+use maud::{Markup, html};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::acts::Act;
+use super::address::with_query;
+use super::conversations::encoded;
+use super::export::{self, Format, Rows};
+use super::frame::{self, Head, Section};
+use super::list::Page;
+use super::text::Texts;
+use super::visit::{Address, Visit};
+use super::{Console, calls, error_page, format, tools};
+use crate::core::error::CallError;
+use crate::gateway::{FunctionFile, FunctionFolder, FunctionSource};
+
+pub(super) const PATH: &str = "/console/python-tools";
+
+/// What the address says.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Wanted {
+    page: usize,
+    format: Format,
+}
+
+/// `GET /console/python-tools`.
+pub(super) async fn page(
+    State(console): State<Arc<Console>>,
+    visit: Visit,
+    Address(wanted): Address<Wanted>,
+) -> Response {
+    let found = visit.require(Act::SeeSources).and_then(|()| console.gateway.function_files(&visit.caller));
+    match found {
+        Ok(found) if wanted.format == Format::Html => visit.answer(Ok(list(&visit, &wanted, &found))),
+        Ok(found) => rows(&found.files).respond(wanted.format),
+        Err(error) => error_page::of_visit(&visit, &error),
+    }
+}
+
+/// `GET /console/python-tools/{name}`.
+pub(super) async fn one(State(console): State<Arc<Console>>, visit: Visit, Path(name): Path<String>) -> Response {
+    let found = find(&console, &visit, &name).await;
+    visit.answer(found.map(|found| show(&visit, &found)))
+}
+
+async fn find(console: &Console, visit: &Visit, name: &str) -> Result<FunctionSource, CallError> {
+    visit.require(Act::SeeSources)?;
+    console.gateway.function_source(&visit.caller, name).await
+}
+
+/// The address of a file's page.
+pub(super) fn path_of(file: &str) -> String {
+    format!("{PATH}/{}", encoded(file))
+}
+
+fn rows(files: &[FunctionFile]) -> Rows<'static, 3> {
+    let row = |FunctionFile { name, tools, problems }: &FunctionFile| {
+        [json!(name), json!(tools.join(" ")), json!(problems.join("\n"))]
+    };
+    Rows { name: "python_tools", columns: ["file", "tools", "problems"], rows: files.iter().map(row).collect() }
+}
+
+fn list(visit: &Visit, wanted: &Wanted, found: &FunctionFolder) -> Markup {
+    let texts = visit.texts();
+    let shown = Page::of(&found.files, wanted.page);
+    let broken = found.files.iter().filter(|file| !file.problems.is_empty()).count();
+    let title = texts.get("nav-python-tools");
+    let state = texts.with("python-tools-state", [("count", found.files.len().into()), ("broken", broken.into())]);
+    let head = Head { state: Some(html! { (state) }), ..Head::new(&title) };
+    frame::page(
+        visit,
+        Some(Section::PythonTools),
+        &head,
+        &html! {
+            (problems(&found.problems))
+            @if found.files.is_empty() {
+                div.empty { p { (texts.get("python-tools-none")) } p { code { "sekisho tools new weather" } } }
+            } @else {
+                (table(&texts, shown.entries))
+                (shown.links(&texts, |page| with_query(PATH, [("page", &*page.to_string())])))
+                (export::links(&texts, PATH))
+            }
+            @if !found.packages.is_empty() {
+                dl.facts { div { dt { (texts.get("python-tools-packages")) } dd { (format::text(&found.packages.join(", "))) } } }
+            }
+        },
+    )
+}
+
+fn table(texts: &Texts, files: &[FunctionFile]) -> Markup {
+    html! {
+        div.scroll tabindex="0" role="region" aria-label=(texts.get("nav-python-tools")) { table.list.cards {
+            thead { tr {
+                th scope="col" { (texts.get("policies-file")) }
+                th scope="col" { (texts.get("nav-tools")) }
+                th scope="col" { (texts.get("python-tools-problem")) }
+            } }
+            tbody { @for file in files { tr {
+                th scope="row" { a href=(path_of(&file.name)) { code { (format::text(&file.name)) ".py" } } }
+                td.text data-label=(texts.get("nav-tools")) { (links(&file.tools)) }
+                td.text data-label=(texts.get("python-tools-problem")) {
+                    @match file.problems.first() {
+                        Some(problem) => { span.bad-text { "▲ " (format::text(problem)) } },
+                        None => { span.good-text { "✓ " (texts.get("python-tools-fine")) } },
+                    }
+                }
+            } } }
+        } }
+    }
+}
+
+fn show(visit: &Visit, found: &FunctionSource) -> Markup {
+    let (texts, file) = (visit.texts(), &found.file);
+    let title = format!("{}.py", format::text(&file.name));
+    let head = Head { state: Some(links(&file.tools)), ..Head::new(&title) };
+    frame::page(
+        visit,
+        Some(Section::PythonTools),
+        &head,
+        &html! {
+            (problems(&file.problems))
+            section aria-labelledby="failures" {
+                h2 #failures { (texts.get("python-tools-failures")) }
+                @if found.failures.is_empty() { p.quiet { (texts.get("python-tools-no-failures")) } }
+                @else { (calls::table(&texts, found.failures.iter().map(|call| &**call))) }
+            }
+            section aria-labelledby="source" {
+                h2 #source { (texts.get("python-tools-source")) }
+                @match &found.text {
+                    Some(text) => { pre tabindex="0" { code { (format::text(text)) } } },
+                    None => { p.quiet { (texts.get("python-tools-unreadable")) } },
+                }
+            }
+            section aria-labelledby="cases" {
+                h2 #cases { (texts.get("python-tools-cases")) }
+                (problems(found.cases_problem.as_slice()))
+                @if found.cases.is_empty() { p.quiet { (texts.get("python-tools-no-cases")) } }
+                @else { (cases(&texts, &found.cases)) }
+                p.quiet { code { "sekisho tools test " (format::text(&file.name)) } }
+            }
+            p { a href=(PATH) { "← " (texts.get("nav-python-tools")) } }
+        },
+    )
+}
+
+fn cases(texts: &Texts, cases: &[Value]) -> Markup {
+    let text = |value: &Value| match value {
+        Value::Null => "–".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    html! {
+        div.scroll tabindex="0" role="region" aria-label=(texts.get("python-tools-cases")) { table.list {
+            thead { tr {
+                th scope="col" { (texts.get("python-tools-case")) }
+                th scope="col" { (texts.get("tool-name")) }
+                th scope="col" { (texts.get("explain-arguments")) }
+                th scope="col" { (texts.get("python-tools-expected")) }
+            } }
+            tbody { @for case in cases { tr {
+                th.text scope="row" { (format::text(&text(&case["name"]))) }
+                td { code { (format::text(&text(&case["tool"]))) } }
+                td.text { code { (format::text(&text(&case["arguments"]))) } }
+                td.text {
+                    @match (case.get("error"), case.get("output")) {
+                        (Some(error), _) => { span.tag.warn { (texts.get("python-tools-fails")) } " " (format::text(&text(error))) },
+                        (None, Some(output)) => { code { (format::text(&output.to_string())) } },
+                        (None, None) => { "–" },
+                    }
+                }
+            } } }
+        } }
+    }
+}
+
+fn links(tools: &[String]) -> Markup {
+    html! {
+        @for (at, tool) in tools.iter().enumerate() {
+            @if at > 0 { " " }
+            a href=(tools::path_of(tool)) { code { (format::text(tool)) } }
+        }
+    }
+}
+
+fn problems(problems: &[String]) -> Markup {
+    html! {
+        @if !problems.is_empty() {
+            div.notice.bad role="alert" { @for problem in problems { p { (format::text(problem)) } } }
+        }
+    }
+}
