@@ -9,6 +9,8 @@
 
 #[path = "python/beside.rs"]
 mod beside;
+#[path = "python/functions.rs"]
+mod functions;
 #[path = "python/http.rs"]
 mod http;
 #[path = "python/memory.rs"]
@@ -97,9 +99,10 @@ fn main() {
         config.tools.overrides.entry(tool.to_owned()).or_default().rate_limit = Some(u32::MAX);
     }
     let measured = Runtime::new().unwrap().block_on(async {
-        let gateway = Gateway::start(config).await.unwrap();
-        let measured = measure(&gateway, &PathBuf::from(python)).await.unwrap();
+        let gateway = Gateway::start(config.clone()).await.unwrap();
+        let mut measured = measure(&gateway, &PathBuf::from(python)).await.unwrap();
         gateway.close().await;
+        functions::measure(&config, LENGTH, &mut measured).await.unwrap();
         measured
     });
     show(&measured);
