@@ -158,6 +158,8 @@ impl<'a> ProgramTools<'a> {
         }
         let answer = match wanted {
             Wanted::Call(call) => self.make_call(number, call, approval).await?,
+            // No program can ask this.
+            Wanted::Inquiry(ToolQuestion::Fetch(_)) => return None,
             Wanted::Inquiry(ToolQuestion::Search { query, limit }) => json_of(Ok(self.search(&query, limit))),
             Wanted::Inquiry(ToolQuestion::DescribeIdentifier(name)) => json_of(self.describe_identifier(&name)),
             Wanted::Inquiry(ToolQuestion::Describe(name) | ToolQuestion::Call { tool: name, .. }) => {

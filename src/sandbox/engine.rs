@@ -26,6 +26,14 @@ const STACK_KEPT_BYTES: usize = 64 << 10;
 /// Memory images up to this size are stored in full, so that a snapshot is mapped and never copied.
 const IMAGE_BYTES: u64 = 256 << 20;
 
+/// Modules, memories and tables of one component: programs in C, Rust, Go and JavaScript have a few, one of Python some twenty
+/// modules for its libraries.
+const MAX_CORE_INSTANCES: u32 = 100;
+const MAX_MEMORIES: u32 = 4;
+const MAX_TABLES: u32 = 16;
+/// All that 32-bit WebAssembly can address: the limit of a call is separate.
+const COMPONENT_MEMORY_BYTES: usize = 4 << 30;
+
 /// What one process reserves for instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InstancePool {
@@ -59,6 +67,22 @@ pub fn compiling_engine() -> wasmtime::Result<Engine> {
     Engine::new(
         settings(InstancePool::default()).enable_incremental_compilation(Arc::new(CompiledFunctions::default()))?,
     )
+}
+
+/// An engine for components and commands, with space for so many calls at once. It compiles on the thread that asks.
+///
+/// # Errors
+/// Those of [`engine`].
+pub fn component_engine(calls: u32) -> wasmtime::Result<Engine> {
+    Engine::new(component_settings(calls).parallel_compilation(false))
+}
+
+/// The same for a process that compiles: on all cores.
+///
+/// # Errors
+/// Those of [`engine`].
+pub fn component_compiling_engine() -> wasmtime::Result<Engine> {
+    Engine::new(&component_settings(1))
 }
 
 /// Machine code by the hash of its function, in memory: as long as the engine.
@@ -125,6 +149,32 @@ fn settings(pool: InstancePool) -> Config {
         // Backtraces of the interpreter's own functions are of no use to Python authors.
         .generate_address_map(false)
         .wasm_backtrace_max_frames(None);
+    config
+}
+
+/// Every call may have the most that one component may consist of, so that no component takes what others need.
+fn component_settings(calls: u32) -> Config {
+    let mut allocation = PoolingAllocationConfig::new();
+    allocation
+        .total_component_instances(calls)
+        .total_core_instances(calls.saturating_mul(MAX_CORE_INSTANCES))
+        .max_core_instances_per_component(MAX_CORE_INSTANCES)
+        .total_memories(calls.saturating_mul(MAX_MEMORIES))
+        .max_memories_per_component(MAX_MEMORIES)
+        .total_tables(calls.saturating_mul(MAX_TABLES))
+        .max_tables_per_component(MAX_TABLES)
+        .max_tables_per_module(MAX_TABLES)
+        .total_stacks(calls.saturating_mul(2))
+        .total_gc_heaps(calls)
+        .max_memory_size(COMPONENT_MEMORY_BYTES)
+        .table_elements(TABLE_ELEMENTS)
+        .max_core_instance_size(INSTANCE_BYTES)
+        .max_component_instance_size(INSTANCE_BYTES)
+        .async_stack_keep_resident(STACK_KEPT_BYTES)
+        // A used memory is returned to the kernel: only memories of the interpreter are reset in place.
+        .linear_memory_keep_resident(0);
+    let mut config = settings(InstancePool::default());
+    config.allocation_strategy(allocation).wasm_component_model(true);
     config
 }
 
@@ -211,6 +261,28 @@ mod tests {
             let instance = Instance::new(&mut *store, &module, &[]).unwrap();
             assert_eq!(instance.get_typed_func::<(), i32>(&mut *store, "run").unwrap().call(store, ()).unwrap(), 7);
         }
+    }
+
+    #[test]
+    fn what_is_compiled_on_all_cores_runs_in_every_worker() {
+        let (compiling, running) = (component_compiling_engine().unwrap(), component_engine(3).unwrap());
+        assert_eq!(fingerprint(&compiling), fingerprint(&running));
+        let text = "(component (core module $m (memory 1)) (core instance (instantiate $m)))";
+        let compiled = compiling.precompile_component(&wat::parse_str(text).unwrap()).unwrap();
+        #[expect(unsafe_code, reason = "the bytes were compiled in the line above")]
+        // SAFETY: they come from `precompile_component`, unchanged.
+        unsafe { wasmtime::component::Component::deserialize(&running, &compiled) }.unwrap();
+    }
+
+    #[test]
+    fn a_component_of_too_many_parts_is_refused_before_it_runs() {
+        let engine = component_engine(3).unwrap();
+        let text = format!(
+            "(component (core module $m (memory 1)) {})",
+            "(core instance (instantiate $m))".repeat(MAX_MEMORIES as usize + 1)
+        );
+        let error = wasmtime::component::Component::new(&engine, wat::parse_str(text).unwrap()).unwrap_err();
+        assert!(format!("{error:#}").contains("memories"), "{error:#}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The messages between gateway and worker: length-prefixed frames over a socket pair, which is the worker's standard
 //! input. Neither side trusts the other's lengths.
 
+mod component;
 mod image;
 mod module;
 mod session;
@@ -16,6 +17,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
+pub use self::component::{
+    ComponentCall, ComponentFolder, ComponentGrants, ComponentLoad, ComponentsLoad, Examination, Examined, Export,
+    FoundExport, HttpFailure, HttpRequest, HttpResponse, MAX_HTTP_BODY_BYTES, ModuleKind,
+};
 pub(super) use self::image::{DamagedImageError, MAX_PART_BYTES, PART_BYTES, Pieces};
 pub use self::image::{ImageCursor, RequestId, SessionReply, SessionRequest};
 pub use self::module::{FunctionCall, ModuleImageId, ModuleImageMessage, ModuleTask, Tried};
@@ -36,7 +41,13 @@ pub type JobId = u64;
 pub enum ToWorker {
     /// First, and once: what the worker will run. The reply is [`FromWorker::Ready`].
     Load(Box<Load>),
+    /// In place of [`Load`](Self::Load): components and commands.
+    LoadComponents(Box<ComponentsLoad>),
+    /// In place of both: a file that is examined. The reply is [`FromWorker::Examined`], after which the process ends.
+    Examine(Box<Examination>),
     Run(Box<Job>),
+    /// A call of a component or a command; the reply is that of a [`Run`](Self::Run).
+    Call(Box<ComponentCall>),
     /// The client disconnected: the worker stops the job at once and replies with [`End::Cancelled`], after which its
     /// memory is free again.
     Cancel(JobId),
@@ -59,6 +70,8 @@ pub enum FromWorker {
     Ready {
         missing_protections: Vec<String>,
     },
+    /// What was found in a file, or why it cannot be used.
+    Examined(Box<Result<Examined, String>>),
     Done(JobId, Box<Outcome>),
     /// The job sleeps. Until it wakes, it uses these bytes of linear memory and no more.
     Sleeping(JobId, u64),
@@ -105,6 +118,42 @@ pub struct Job {
     pub past: Option<Vec<Reading>>,
     /// Of a call of a function: the image of its module. Where the worker has it, the module is not executed again.
     pub image: Option<ModuleImageId>,
+}
+
+/// What a worker runs.
+#[derive(Debug)]
+pub enum Work {
+    Program(Job),
+    Component(ComponentCall),
+}
+
+impl Work {
+    pub fn limits(&self) -> &JobLimits {
+        match self {
+            Self::Program(job) => &job.limits,
+            Self::Component(call) => &call.limits,
+        }
+    }
+
+    /// The message that has a worker run it under this id.
+    pub fn numbered(self, id: JobId) -> ToWorker {
+        match self {
+            Self::Program(job) => ToWorker::Run(Box::new(Job { id, ..job })),
+            Self::Component(call) => ToWorker::Call(Box::new(ComponentCall { id, ..call })),
+        }
+    }
+}
+
+impl From<Job> for Work {
+    fn from(job: Job) -> Self {
+        Self::Program(job)
+    }
+}
+
+impl From<ComponentCall> for Work {
+    fn from(call: ComponentCall) -> Self {
+        Self::Component(call)
+    }
 }
 
 /// A file of the guest: its path is relative to `/input` for an input, to `/output` for an output.

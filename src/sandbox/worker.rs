@@ -4,6 +4,7 @@
 //! take turns, since each yields the thread after a slice ([`ticker`]). The work that an instance needs before its
 //! program arrives is done while the worker is idle; a used instance is reset after its outcome is sent.
 
+mod components;
 mod fibers;
 pub mod guest;
 pub(crate) mod hardening;
@@ -24,6 +25,7 @@ use tokio::net::UnixStream;
 use tokio::runtime::Builder;
 use tokio::sync::{Notify, mpsc};
 
+use self::components::Components;
 use self::fibers::{Fibers, Run};
 use self::guest::{Remains, RestoringGuest, SessionGuest, Teardown};
 use self::host_call::ToolLink;
@@ -46,7 +48,7 @@ pub enum WorkerError {
     NoGateway,
     #[error("the worker cannot be set up: {0}")]
     SetUp(#[source] io::Error),
-    #[error("the first message is not a `Load` message")]
+    #[error("the first message does not say what to load")]
     NothingToLoad,
     #[error("the interpreter cannot be loaded: {0}")]
     Load(String),
@@ -81,12 +83,14 @@ pub fn main(in_background: bool) -> Result<(), WorkerError> {
         let mut gateway = connect().map_err(WorkerError::SetUp)?;
         let (incoming, outgoing) = gateway.split();
         let mut messages = Frames::new(incoming);
-        let load = match messages.next().await.map_err(WorkerError::Gateway)? {
-            Some(ToWorker::Load(load)) => load,
+        let worker = match messages.next().await.map_err(WorkerError::Gateway)? {
+            Some(ToWorker::Load(load)) => Worker::load(*load).await,
+            Some(ToWorker::LoadComponents(load)) => Worker::load_components(*load).await,
+            Some(ToWorker::Examine(examination)) => return components::answer(&examination, outgoing).await,
             Some(_) => return Err(WorkerError::NothingToLoad),
             None => return Ok(()),
         };
-        let mut worker = Worker::load(*load).await.map_err(WorkerError::Load)?;
+        let mut worker = worker.map_err(WorkerError::Load)?;
         let mut missing_protections = hardening::apply();
         missing_protections.extend(capabilities.err().map(|error| format!("capabilities: {error}")));
         missing_protections.extend(closed.err().map(|error| format!("closed_descriptors: {error}")));
@@ -104,9 +108,10 @@ fn connect() -> io::Result<UnixStream> {
     UnixStream::from_std(gateway)
 }
 
-/// The loaded interpreter, and the runs under way.
+/// What is loaded, and the runs under way: of the interpreter, or of components.
 struct Worker {
     profiles: HashMap<String, Profile>,
+    components: Components,
     fibers: Fibers,
     ticker: Ticker,
     /// Messages not sent to the gateway yet.
@@ -142,9 +147,17 @@ impl Worker {
         let engine = engine(pool).map_err(|error| format!("{error:#}"))?;
         let ticker = Ticker::start(engine.clone()).map_err(|error| error.to_string())?;
         let profiles = profile::load_all(&engine, &interpreter, data_files, &packages).await?;
+        let mut worker = Self::with(profiles, Components::default(), ticker);
+        // The first instance of a process makes system calls that are forbidden after hardening.
+        while worker.make_one_ready().await? {}
+        Ok(worker)
+    }
+
+    fn with(profiles: HashMap<String, Profile>, components: Components, ticker: Ticker) -> Self {
         let (to_gateway, of_programs) = mpsc::unbounded_channel();
-        let mut worker = Self {
+        Self {
             profiles,
+            components,
             fibers: Fibers::default(),
             ticker,
             outbox: BytesMut::new(),
@@ -154,10 +167,7 @@ impl Worker {
             sessions: HashMap::new(),
             restoring: HashMap::new(),
             module_images: ModuleImages::default(),
-        };
-        // The first instance of a process makes system calls that are forbidden after hardening.
-        while worker.make_one_ready().await? {}
-        Ok(worker)
+        }
     }
 
     async fn serve<'g>(
@@ -195,6 +205,7 @@ impl Worker {
     async fn handle(&mut self, message: ToWorker) -> Result<(), WorkerError> {
         match message {
             ToWorker::Run(job) => self.begin(*job).await,
+            ToWorker::Call(call) => self.begin_call(*call),
             // A job that has ended already was answered.
             ToWorker::Cancel(id) if self.fibers.cancel(id) => {
                 self.send(&FromWorker::Done(id, Box::new(Outcome::without_output(End::Cancelled))))
@@ -225,14 +236,13 @@ impl Worker {
                 self.module_images.apply(*message);
                 Ok(())
             }
-            ToWorker::Load(_) => Err(WorkerError::NothingToLoad),
+            ToWorker::Load(_) | ToWorker::LoadComponents(_) | ToWorker::Examine(_) => Err(WorkerError::NothingToLoad),
         }
     }
 
     async fn begin(&mut self, job: Job) -> Result<(), WorkerError> {
         let id = job.id;
-        let sleeper = Sleeper { job: id, gateway: self.to_gateway.clone(), may_continue: Arc::new(Notify::new()) };
-        let link = ToolLink { sleeper, inbox: Arc::default(), waited: Arc::default(), recorder: Arc::default() };
+        let link = self.link(id);
         let outcome = match self.instance_for(job, link.clone()).await {
             Begun::Runs(run) => {
                 self.fibers.add(id, run, link);
@@ -245,6 +255,11 @@ impl Worker {
             Begun::Fails(reason) => Box::new(Outcome::without_output(End::Trap(reason))),
         };
         self.send(&FromWorker::Done(id, outcome))
+    }
+
+    fn link(&self, job: JobId) -> ToolLink {
+        let sleeper = Sleeper { job, gateway: self.to_gateway.clone(), may_continue: Arc::new(Notify::new()) };
+        ToolLink { sleeper, inbox: Arc::default(), waited: Arc::default(), recorder: Arc::default() }
     }
 
     async fn instance_for(&mut self, job: Job, link: ToolLink) -> Begun {

@@ -19,17 +19,17 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{interval, timeout};
 
 pub(super) use self::module_images::MAX_IMAGE_BYTES;
-pub(super) use self::process::{Program, WorkerStartError};
+pub(super) use self::process::{Program, WorkerStartError, spawn};
 
 use self::jobs::{JobEvents, Jobs, STOPPED_TIMEOUT};
 use self::module_images::GivenImages;
-use self::process::{out_of_memory_kills, spawn, was_killed};
+use self::process::{out_of_memory_kills, was_killed};
 use self::questions::Questions;
 use super::admission::Ticket;
 use super::code_mode::{RunIsToEnd, ToolHost, answer_all};
 use super::protocol::{
-    End, Frames, FromWorker, Job, JobId, ModuleImageId, Outcome, SessionId, SessionReply, SessionRequest, ToWorker,
-    ToolRequest, encode,
+    End, Frames, FromWorker, JobId, ModuleImageId, Outcome, SessionId, SessionReply, SessionRequest, ToWorker,
+    ToolRequest, Work, encode,
 };
 use crate::core::call::SentFlag;
 use crate::core::error::{CallError, ErrorCode};
@@ -138,16 +138,17 @@ impl WorkerHandle {
     /// during the job, `sandbox_trap` when it exits otherwise.
     pub(super) async fn run(
         &self,
-        mut job: Job,
+        work: impl Into<Work>,
         ticket: Ticket,
         sent: &SentFlag,
         tools: Option<&dyn ToolHost>,
     ) -> Result<Outcome, CallError> {
+        let work = work.into();
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        job.id = id;
-        let JobEvents { answered, awake, asked } = self.jobs.begin(id, ticket, job.limits.memory_bytes)?;
+        let memory_bytes = work.limits().memory_bytes;
+        let JobEvents { answered, awake, asked } = self.jobs.begin(id, ticket, memory_bytes)?;
         let under_way = UnderWay { worker: self, id };
-        if self.outgoing.send(ToWorker::Run(Box::new(job))).is_err() {
+        if self.outgoing.send(work.numbered(id)).is_err() {
             return Err(self.jobs.failure());
         }
         sent.set();
@@ -274,7 +275,9 @@ async fn converse(
                 FromWorker::Waking(id) => jobs.wants_to_wake(id),
                 FromWorker::Ask(id, request) => jobs.ask(id, *request)?,
                 FromWorker::Session(id, reply) => questions.answer(id, *reply),
-                FromWorker::Ready { .. } => return Err(std::io::Error::other("the worker was ready twice")),
+                FromWorker::Ready { .. } | FromWorker::Examined(_) => {
+                    return Err(std::io::Error::other("the worker was ready twice, or examined a file"));
+                }
             }
         }
     };
@@ -283,9 +286,8 @@ async fn converse(
             match (encode(&message), message) {
                 (Ok(frame), _) => sending.write_all(&frame).await?,
                 // A job that is too long does not fail the others.
-                (Err(_), ToWorker::Run(job)) => {
-                    jobs.answer(job.id, Outcome::without_output(End::Output("frame_bytes".to_owned())));
-                }
+                (Err(_), ToWorker::Run(job)) => jobs.answer(job.id, too_long()),
+                (Err(_), ToWorker::Call(call)) => jobs.answer(call.id, too_long()),
                 (Err(error), _) => return Err(error),
             }
         }
@@ -303,6 +305,11 @@ async fn converse(
         end = telling => end,
         end = watching => end,
     }
+}
+
+/// Of a job that does not fit into a frame.
+fn too_long() -> Outcome {
+    Outcome::without_output(End::Output("frame_bytes".to_owned()))
 }
 
 /// The next message; end of stream is an error, since it means that the worker has exited.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::whole_bytes;
+use super::{HttpRequest, whole_bytes};
 use crate::journals::Reading;
 
 /// A request of a program, which the worker passes on.
@@ -51,13 +51,16 @@ pub enum ToolQuestion {
     DescribeIdentifier(String),
     /// The tools that fit a task.
     Search { query: String, limit: u32 },
+    /// Of a component: a request over HTTP.
+    Fetch(Box<HttpRequest>),
 }
 
 /// The reply to a [`ToolRequest`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolReply {
     pub number: u32,
-    /// Whether `json` is a value; otherwise it is an error of `host.call`, with `kind` and `message`.
+    /// Whether `json` is a value; otherwise it is an error of `host.call`, with `kind` and `message`. The reply to a
+    /// [`ToolQuestion::Fetch`] has a result of it instead, as it is in a frame.
     pub is_ok: bool,
     #[serde(with = "whole_bytes")]
     pub json: Vec<u8>,

@@ -5,16 +5,17 @@
 //! time on anything but its own code. The host determines how a run ended: by its own clock, its own memory limiter,
 //! the trap. The guest's own report counts only where the host observed nothing else.
 
-mod end;
+pub(super) mod end;
 mod image;
 mod memory;
 mod module_image;
 mod output;
 mod pooled_memory;
 mod session;
-mod time;
+pub(super) mod time;
 mod written_pages;
 
+use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -78,7 +79,7 @@ pub struct Guest {
     pub recorder: Arc<ReadRecorder>,
 }
 
-type RunFuture = Pin<Box<dyn Future<Output = Ended> + Send>>;
+pub(super) type RunFuture = Pin<Box<dyn Future<Output = Ended> + Send>>;
 
 /// A finished run.
 pub struct Ended {
@@ -97,7 +98,13 @@ pub enum Remains {
 /// A finished instance, which is never entered again. Dropping it resets its memory, which takes as long as a short program:
 /// send the outcome first.
 pub struct Teardown {
-    _used: PooledMemory,
+    _used: Box<dyn Any + Send>,
+}
+
+impl Teardown {
+    pub(super) fn of(used: impl Send + 'static) -> Self {
+        Self { _used: Box::new(used) }
+    }
 }
 
 impl fmt::Debug for Ended {
@@ -295,7 +302,7 @@ impl Entered {
         let outcome = Outcome { end, result, stdout, stderr, files, images, usage, session_bytes: None };
         let left = match session.filter(|_| goes_on) {
             Some(id) => Remains::Session(Box::new(SessionGuest::new(id, self, wasi))),
-            None => Remains::Used(Teardown { _used: self.used }),
+            None => Remains::Used(Teardown::of(self.used)),
         };
         Ended { outcome, left }
     }

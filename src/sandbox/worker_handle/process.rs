@@ -50,7 +50,7 @@ impl WorkerStartError {
 
 /// No environment, no descriptor but its end of the socket, and a process group of its own: a signal from the
 /// terminal is the gateway's to handle.
-pub(super) fn spawn(program: &Program) -> std::io::Result<(UnixStream, Child)> {
+pub(in crate::sandbox) fn spawn(program: &Program) -> std::io::Result<(UnixStream, Child)> {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     let mut child = Command::new(&program.file)

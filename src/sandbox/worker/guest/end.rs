@@ -9,7 +9,7 @@ use crate::sandbox::worker::host_call::Spent;
 const EXIT_CODES: std::ops::RangeInclusive<i32> = 0..=255;
 
 /// Why the host stopped running a guest.
-pub(super) enum Stopped {
+pub(in crate::sandbox::worker) enum Stopped {
     Late,
     /// The module returned, with an exit code.
     Returned(wasmtime::Result<i32>),
@@ -17,7 +17,7 @@ pub(super) enum Stopped {
 
 /// How a run ended. `reported` is the report of the guest's harness; `refused` whether the host refused to grow the
 /// memory.
-pub(super) fn end_of(stopped: Stopped, reported: Option<End>, refused: bool) -> End {
+pub(in crate::sandbox::worker) fn end_of(stopped: Stopped, reported: Option<End>, refused: bool) -> End {
     let returned = match stopped {
         Stopped::Late => return End::Timeout,
         Stopped::Returned(returned) => returned,

@@ -256,7 +256,7 @@ impl RestoringGuest {
 
     /// Gives it up.
     pub(in crate::sandbox::worker) fn end(self) -> Teardown {
-        Teardown { _used: self.entered.used }
+        Teardown::of(self.entered.used)
     }
 }
 

@@ -71,7 +71,7 @@ impl SessionGuest {
 
     /// Ends the session.
     pub fn end(self) -> Teardown {
-        Teardown { _used: self.entered.used }
+        Teardown::of(self.entered.used)
     }
 }
 

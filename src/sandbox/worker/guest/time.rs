@@ -13,7 +13,7 @@ use crate::core::call::OpenTime;
 use crate::sandbox::protocol::Usage;
 
 /// Returns when a program's time is over: its own, in which it does not wait for tools, or all of it.
-pub(super) async fn expire((wall_time, total_time, waited): (Duration, Duration, Arc<OpenTime>)) {
+pub(in crate::sandbox::worker) async fn expire((wall_time, total_time, waited): (Duration, Duration, Arc<OpenTime>)) {
     /// Shortest interval between looks at the time of a program that waits.
     const LOOK_AGAIN: Duration = Duration::from_millis(10);
     let begun = tokio::time::Instant::now();
@@ -29,7 +29,7 @@ pub(super) async fn expire((wall_time, total_time, waited): (Duration, Duration,
 }
 
 /// Runs a program, and measures what it uses.
-pub(super) async fn measured_run(run: RunFuture) -> Ended {
+pub(in crate::sandbox::worker) async fn measured_run(run: RunFuture) -> Ended {
     let begun = Instant::now();
     let mut usage = Usage::default();
     let mut ended = measured(run, &mut usage).await;

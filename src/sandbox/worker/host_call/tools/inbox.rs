@@ -6,7 +6,7 @@ use tokio::sync::Notify;
 
 use crate::sandbox::protocol::{MAX_HELD_REPLY_BYTES, ToolReply};
 
-/// In the order in which they came. One program waits at a time.
+/// In the order in which they came.
 #[derive(Debug, Default)]
 pub struct Inbox {
     replies: Mutex<Vec<ToolReply>>,
@@ -24,6 +24,8 @@ impl Inbox {
         };
         replies.push(reply);
         drop(replies);
+        // Several requests of a component may wait at once; one permit is left for a wait that begins later.
+        self.arrived.notify_waiters();
         self.arrived.notify_one();
     }
 
@@ -35,7 +37,7 @@ impl Inbox {
     }
 
     /// Waits for it. Cancel safe.
-    pub(super) async fn next(&self, numbers: &[u32]) -> ToolReply {
+    pub(in crate::sandbox::worker) async fn next(&self, numbers: &[u32]) -> ToolReply {
         loop {
             if let Some(reply) = self.take(numbers) {
                 return reply;

@@ -1,0 +1,405 @@
+//! JSON to values of WIT, and back, in the forms of [`schema`](super::schema).
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::{Map, Number, Value, json};
+use wasmtime::component::Val;
+use wasmtime::component::types::{Case, ComponentFunc, OptionType, Record, ResultType, Tuple, Type, Variant};
+
+use super::schema::member;
+
+/// A value without a counterpart, and where it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Mismatch {
+    /// JSON Pointer (RFC 6901).
+    pub(super) path: String,
+    pub(super) message: String,
+}
+
+impl Mismatch {
+    fn new(message: impl Into<String>) -> Self {
+        Self { path: String::new(), message: message.into() }
+    }
+
+    fn below(mut self, segment: impl std::fmt::Display) -> Self {
+        self.path = format!("/{segment}{}", self.path);
+        self
+    }
+}
+
+/// The arguments of a call, as the function takes them.
+///
+/// # Errors
+/// The first value that its type does not have.
+pub(super) fn parameters(function: &ComponentFunc, arguments: &Map<String, Value>) -> Result<Vec<Val>, Mismatch> {
+    function.params().map(|(name, type_)| of_member(name, &type_, arguments)).collect()
+}
+
+fn of_member(name: &str, type_: &Type, members: &Map<String, Value>) -> Result<Val, Mismatch> {
+    let name = member(name);
+    let value = match (members.get(&name), type_) {
+        (Some(value), _) => to_val(type_, value),
+        (None, Type::Option(_)) => Ok(Val::Option(None)),
+        (None, _) => Err(Mismatch::new("it is missing")),
+    };
+    value.map_err(|mismatch| mismatch.below(name))
+}
+
+fn to_val(type_: &Type, value: &Value) -> Result<Val, Mismatch> {
+    Ok(match (type_, value) {
+        (Type::Bool, Value::Bool(value)) => Val::Bool(*value),
+        (Type::S8, Value::Number(number)) => Val::S8(integer(number)?),
+        (Type::U8, Value::Number(number)) => Val::U8(integer(number)?),
+        (Type::S16, Value::Number(number)) => Val::S16(integer(number)?),
+        (Type::U16, Value::Number(number)) => Val::U16(integer(number)?),
+        (Type::S32, Value::Number(number)) => Val::S32(integer(number)?),
+        (Type::U32, Value::Number(number)) => Val::U32(integer(number)?),
+        (Type::S64, Value::Number(number)) => Val::S64(integer(number)?),
+        (Type::U64, Value::Number(number)) => Val::U64(integer(number)?),
+        (Type::Float32, Value::Number(number)) => Val::Float32(single(number)?),
+        (Type::Float64, Value::Number(number)) => Val::Float64(double(number)?),
+        (Type::Char, Value::String(text)) => {
+            let mut characters = text.chars();
+            let (Some(character), None) = (characters.next(), characters.next()) else {
+                return Err(Mismatch::new("it must be one character"));
+            };
+            Val::Char(character)
+        }
+        (Type::String, Value::String(text)) => Val::String(text.clone()),
+        (Type::List(list), value) => of_list(&list.ty(), value)?,
+        (Type::Record(record), Value::Object(members)) => of_record(record, members)?,
+        (Type::Tuple(tuple), Value::Array(items)) => of_tuple(tuple, items)?,
+        (Type::Variant(variant), Value::Object(members)) => of_variant(variant, members)?,
+        (Type::Enum(cases), Value::String(name)) if cases.names().any(|case| case == name) => Val::Enum(name.clone()),
+        (Type::Flags(flags), Value::Array(items)) => {
+            let names: Vec<_> = flags.names().collect();
+            let named = |item: &Value| item.as_str().filter(|name| names.contains(name)).map(str::to_owned);
+            let set: Option<Vec<_>> = items.iter().map(named).collect();
+            Val::Flags(set.ok_or_else(|| Mismatch::new(format!("it may have {}", names.join(", "))))?)
+        }
+        (Type::Option(option), value) => of_option(option, value)?,
+        (Type::Result(result), Value::Object(members)) => of_result(result, members)?,
+        _ => return Err(Mismatch::new(format!("it must be {}", described(type_)))),
+    })
+}
+
+fn of_list(item: &Type, value: &Value) -> Result<Val, Mismatch> {
+    match (item, value) {
+        (Type::U8, Value::String(text)) => {
+            let bytes = BASE64_STANDARD.decode(text).map_err(|_| Mismatch::new("it must be base64"))?;
+            Ok(Val::List(bytes.into_iter().map(Val::U8).collect()))
+        }
+        (Type::U8, _) => Err(Mismatch::new("it must be base64")),
+        (_, Value::Array(items)) => of_items(items, |_| item.clone()).map(Val::List),
+        _ => Err(Mismatch::new("it must be a list")),
+    }
+}
+
+fn of_tuple(tuple: &Tuple, items: &[Value]) -> Result<Val, Mismatch> {
+    let types: Vec<_> = tuple.types().collect();
+    if types.len() != items.len() {
+        return Err(Mismatch::new(format!("it must have {} values", types.len())));
+    }
+    let mut types = types.into_iter();
+    // As many as items.
+    of_items(items, |_| types.next().unwrap_or(Type::Bool)).map(Val::Tuple)
+}
+
+fn of_items(items: &[Value], mut type_at: impl FnMut(usize) -> Type) -> Result<Vec<Val>, Mismatch> {
+    let values = items.iter().enumerate();
+    values.map(|(at, item)| to_val(&type_at(at), item).map_err(|mismatch| mismatch.below(at))).collect()
+}
+
+fn of_record(record: &Record, members: &Map<String, Value>) -> Result<Val, Mismatch> {
+    let fields = record.fields().map(|field| {
+        let value = of_member(field.name, &field.ty, members)?;
+        Ok::<_, Mismatch>((field.name.to_owned(), value))
+    });
+    Ok(Val::Record(fields.collect::<Result<_, _>>()?))
+}
+
+fn of_variant(variant: &Variant, members: &Map<String, Value>) -> Result<Val, Mismatch> {
+    let tag = members.get("tag").and_then(Value::as_str).unwrap_or_default();
+    let Some(Case { name, ty }) = variant.cases().find(|case| case.name == tag) else {
+        let names: Vec<_> = variant.cases().map(|case| case.name.to_owned()).collect();
+        return Err(Mismatch::new(format!("it must be one of {}", names.join(", "))).below("tag"));
+    };
+    let value = match (ty, members.get("val")) {
+        (Some(type_), Some(value)) => Some(to_val(&type_, value).map_err(|mismatch| mismatch.below("val"))?),
+        (Some(_), None) => return Err(Mismatch::new("it is missing").below("val")),
+        (None, _) => None,
+    };
+    Ok(Val::Variant(name.to_owned(), value.map(Box::new)))
+}
+
+fn of_option(option: &OptionType, value: &Value) -> Result<Val, Mismatch> {
+    let type_ = option.ty();
+    let some = match (&type_, value) {
+        (_, Value::Null) => return Ok(Val::Option(None)),
+        (Type::Option(_), Value::Object(members)) => {
+            let some = members.get("some").ok_or_else(|| Mismatch::new("it must have `some`"))?;
+            to_val(&type_, some).map_err(|mismatch| mismatch.below("some"))?
+        }
+        _ => to_val(&type_, value)?,
+    };
+    Ok(Val::Option(Some(Box::new(some))))
+}
+
+fn of_result(result: &ResultType, members: &Map<String, Value>) -> Result<Val, Mismatch> {
+    let side = |name: &str, type_: Option<Type>, value: &Value| {
+        let value = type_.map(|type_| to_val(&type_, value).map_err(|mismatch| mismatch.below(name))).transpose()?;
+        Ok::<_, Mismatch>(value.map(Box::new))
+    };
+    match (members.get("ok"), members.get("err")) {
+        (Some(value), None) => Ok(Val::Result(Ok(side("ok", result.ok(), value)?))),
+        (None, Some(value)) => Ok(Val::Result(Err(side("err", result.err(), value)?))),
+        _ => Err(Mismatch::new("it must have either `ok` or `err`")),
+    }
+}
+
+/// JSON Schema counts 3.0 as an integer, too.
+fn integer<T: TryFrom<i128>>(number: &Number) -> Result<T, Mismatch> {
+    let whole = number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from));
+    let whole = whole.or_else(|| {
+        let number = number.as_f64().filter(|number| number.fract() == 0.0 && number.abs() < 1e19)?;
+        #[expect(clippy::cast_possible_truncation, reason = "it is whole, and in the range")]
+        Some(number as i128)
+    });
+    let fitting = whole.and_then(|whole| T::try_from(whole).ok());
+    fitting.ok_or_else(|| Mismatch::new("it must be an integer within the range of its type"))
+}
+
+fn double(number: &Number) -> Result<f64, Mismatch> {
+    number.as_f64().ok_or_else(|| Mismatch::new("it must be a number"))
+}
+
+fn single(number: &Number) -> Result<f32, Mismatch> {
+    #[expect(clippy::cast_possible_truncation, reason = "the function takes no more digits")]
+    let single = double(number)? as f32;
+    if single.is_finite() { Ok(single) } else { Err(Mismatch::new("it is too large for an f32")) }
+}
+
+fn described(type_: &Type) -> &'static str {
+    match type_ {
+        Type::Bool => "true or false",
+        Type::Char => "one character",
+        Type::String => "a text",
+        Type::Tuple(_) => "a list",
+        Type::Record(_) => "an object",
+        Type::Variant(_) => "an object with `tag`, and `val` where the case has a value",
+        Type::Enum(_) => "one of its cases",
+        Type::Flags(_) => "a list of its flags",
+        Type::Result(_) => "an object with `ok` or `err`",
+        Type::Own(_) | Type::Borrow(_) | Type::Future(_) | Type::Stream(_) | Type::ErrorContext => {
+            "a value that has no form in JSON"
+        }
+        _ => "a number",
+    }
+}
+
+/// What a function has returned, as JSON: its value, or the error that it is.
+///
+/// # Errors
+/// A number without a form in JSON.
+pub(super) fn returned(function: &ComponentFunc, results: &[Val]) -> Result<Result<Value, Value>, Mismatch> {
+    let (Some(type_), Some(value)) = (function.results().next(), results.first()) else { return Ok(Ok(Value::Null)) };
+    match (&type_, value) {
+        (Type::Result(result), Val::Result(Ok(value))) => to_side(result.ok(), value.as_deref()).map(Ok),
+        (Type::Result(result), Val::Result(Err(error))) => to_side(result.err(), error.as_deref()).map(Err),
+        _ => to_json(&type_, value).map(Ok),
+    }
+}
+
+fn to_side(type_: Option<Type>, value: Option<&Val>) -> Result<Value, Mismatch> {
+    match (type_, value) {
+        (Some(type_), Some(value)) => to_json(&type_, value),
+        _ => Ok(Value::Null),
+    }
+}
+
+fn to_json(type_: &Type, value: &Val) -> Result<Value, Mismatch> {
+    Ok(match (type_, value) {
+        (_, Val::Bool(value)) => (*value).into(),
+        (_, Val::S8(number)) => (*number).into(),
+        (_, Val::U8(number)) => (*number).into(),
+        (_, Val::S16(number)) => (*number).into(),
+        (_, Val::U16(number)) => (*number).into(),
+        (_, Val::S32(number)) => (*number).into(),
+        (_, Val::U32(number)) => (*number).into(),
+        (_, Val::S64(number)) => (*number).into(),
+        (_, Val::U64(number)) => (*number).into(),
+        (_, Val::Float32(number)) => to_number(f64::from(*number))?,
+        (_, Val::Float64(number)) => to_number(*number)?,
+        (_, Val::Char(character)) => character.to_string().into(),
+        (_, Val::String(text)) => text.as_str().into(),
+        (_, Val::Enum(name)) => name.as_str().into(),
+        (_, Val::Flags(names)) => names.iter().map(String::as_str).collect::<Vec<_>>().into(),
+        (Type::List(list), Val::List(items)) => to_list(&list.ty(), items)?,
+        (Type::Tuple(tuple), Val::Tuple(items)) => {
+            let items = tuple.types().zip(items).enumerate();
+            let items = items.map(|(at, (type_, item))| to_json(&type_, item).map_err(|error| error.below(at)));
+            Value::Array(items.collect::<Result<_, _>>()?)
+        }
+        (Type::Record(record), Val::Record(members)) => {
+            let members = record.fields().zip(members).map(|(field, (_, value))| {
+                let name = member(field.name);
+                let value = to_json(&field.ty, value).map_err(|error| error.below(&name))?;
+                Ok::<_, Mismatch>((name, value))
+            });
+            Value::Object(members.collect::<Result<_, _>>()?)
+        }
+        (Type::Variant(variant), Val::Variant(name, value)) => {
+            let type_ = variant.cases().find(|case| case.name == name.as_str()).and_then(|case| case.ty);
+            match (type_, value) {
+                (Some(type_), Some(value)) => {
+                    let value = to_json(&type_, value).map_err(|error| error.below("val"))?;
+                    json!({"tag": name, "val": value})
+                }
+                _ => json!({"tag": name}),
+            }
+        }
+        (_, Val::Option(None)) => Value::Null,
+        (Type::Option(option), Val::Option(Some(value))) => {
+            let type_ = option.ty();
+            let value = to_json(&type_, value)?;
+            if matches!(type_, Type::Option(_)) { json!({"some": value}) } else { value }
+        }
+        (Type::Result(result), Val::Result(Ok(value))) => json!({"ok": to_side(result.ok(), value.as_deref())?}),
+        (Type::Result(result), Val::Result(Err(error))) => json!({"err": to_side(result.err(), error.as_deref())?}),
+        _ => return Err(Mismatch::new("it has no form in JSON")),
+    })
+}
+
+fn to_list(item: &Type, items: &[Val]) -> Result<Value, Mismatch> {
+    if matches!(item, Type::U8) {
+        let bytes = items.iter().filter_map(|item| if let Val::U8(byte) = item { Some(*byte) } else { None });
+        return Ok(BASE64_STANDARD.encode(bytes.collect::<Vec<_>>()).into());
+    }
+    let items = items.iter().enumerate();
+    let items = items.map(|(at, value)| to_json(item, value).map_err(|error| error.below(at)));
+    Ok(Value::Array(items.collect::<Result<_, _>>()?))
+}
+
+fn to_number(number: f64) -> Result<Value, Mismatch> {
+    let finite = Number::from_f64(number).map(Value::Number);
+    finite.ok_or_else(|| Mismatch::new(format!("{number} is no number in JSON")))
+}
+
+#[cfg(test)]
+mod tests {
+    use wasmtime::component::Component;
+    use wasmtime::component::types::ComponentItem;
+
+    use super::*;
+    use crate::sandbox::engine::component_engine;
+
+    /// A function whose one parameter `v` and result are of this type.
+    fn function(types: &str, type_: &str) -> ComponentFunc {
+        let text = format!(
+            "(component
+                (import \"t\" (instance
+                    {types}
+                    (export \"f\" (func (param \"v\" {type_}) (result {type_}))))))"
+        );
+        let engine = component_engine(1).unwrap();
+        let component = Component::new(&engine, wat::parse_str(text).unwrap()).unwrap();
+        let Some(instance) = component.component_type().get_import(&engine, "t") else { panic!("no import") };
+        let ComponentItem::ComponentInstance(instance) = instance.ty else { panic!("no instance") };
+        let Some(function) = instance.get_export(&engine, "f") else { panic!("no function") };
+        let ComponentItem::ComponentFunc(function) = function.ty else { panic!("no function") };
+        function
+    }
+
+    fn there(function: &ComponentFunc, value: &Value) -> Result<Val, Mismatch> {
+        let arguments = Map::from_iter([("v".to_owned(), value.clone())]);
+        parameters(function, &arguments).map(|mut values| values.remove(0))
+    }
+
+    fn there_and_back(function: &ComponentFunc, value: &Value) -> Value {
+        let there = there(function, value).unwrap_or_else(|mismatch| panic!("{value}: {mismatch:?}"));
+        match returned(function, &[there]).unwrap() {
+            Ok(value) => value,
+            Err(error) => json!({"error": error}),
+        }
+    }
+
+    const TYPES: &str = r#"
+        (type $place' (record (field "is-north" bool) (field "name" (option string))))
+        (export "place" (type $place (eq $place')))
+        (type $shape' (variant (case "none") (case "circle" float32)))
+        (export "shape" (type $shape (eq $shape')))
+        (type $unit' (enum "celsius" "kelvin"))
+        (export "unit" (type $unit (eq $unit')))
+        (type $rights' (flags "read" "to-write"))
+        (export "rights" (type $rights (eq $rights')))"#;
+
+    #[test]
+    fn values_of_every_type_go_there_and_back() {
+        for (type_, values) in [
+            ("bool", vec![json!(true)]),
+            ("s8", vec![json!(-128), json!(127)]),
+            ("u64", vec![json!(u64::MAX), json!(0)]),
+            ("s64", vec![json!(i64::MIN)]),
+            ("float64", vec![json!(0.1), json!(-2.5)]),
+            ("char", vec![json!("é")]),
+            ("string", vec![json!(""), json!("関所")]),
+            ("(list u8)", vec![json!(""), json!("AAECAw==")]),
+            ("(list s16)", vec![json!([]), json!([1, -2])]),
+            ("(option string)", vec![json!(null), json!("x")]),
+            ("(option (option bool))", vec![json!(null), json!({"some": null}), json!({"some": true})]),
+            ("(tuple u8 string)", vec![json!([1, "x"])]),
+            ("(list (result u8 (error string)))", vec![json!([{"ok": 1}, {"err": "no"}])]),
+            ("(list (result))", vec![json!([{"ok": null}, {"err": null}])]),
+            ("$place", vec![json!({"is_north": true, "name": "Bern"}), json!({"is_north": false, "name": null})]),
+            ("$shape", vec![json!({"tag": "none"}), json!({"tag": "circle", "val": 1.5})]),
+            ("$unit", vec![json!("kelvin")]),
+            ("$rights", vec![json!([]), json!(["read", "to-write"])]),
+        ] {
+            let function = function(TYPES, type_);
+            for value in values {
+                assert_eq!(there_and_back(&function, &value), value, "{type_}");
+            }
+        }
+        let place = function(TYPES, "$place");
+        assert_eq!(there_and_back(&place, &json!({"is_north": true}))["name"], Value::Null, "it may be left out");
+        assert_eq!(there(&function("", "u8"), &json!(3.0)), Ok(Val::U8(3)));
+        let result = function("", "(result u8 (error string))");
+        assert_eq!(there_and_back(&result, &json!({"ok": 7})), 7);
+        assert_eq!(there_and_back(&result, &json!({"err": "no"})), json!({"error": "no"}));
+    }
+
+    #[test]
+    fn a_value_that_does_not_fit_is_named_with_its_place() {
+        for (type_, value, path, says) in [
+            ("u8", json!(256), "/v", "within the range"),
+            ("u8", json!(1.5), "/v", "an integer"),
+            ("u8", json!("1"), "/v", "a number"),
+            ("float32", json!(1e300), "/v", "too large"),
+            ("char", json!("ab"), "/v", "one character"),
+            ("(list u8)", json!("*"), "/v", "base64"),
+            ("(list bool)", json!([true, 1]), "/v/1", "true or false"),
+            ("(tuple u8 u8)", json!([1]), "/v", "2 values"),
+            ("$place", json!({"name": "x"}), "/v/is_north", "missing"),
+            ("$shape", json!({"tag": "square"}), "/v/tag", "none, circle"),
+            ("$shape", json!({"tag": "circle"}), "/v/val", "missing"),
+            ("$shape", json!({"tag": "circle", "val": true}), "/v/val", "a number"),
+            ("$unit", json!("rankine"), "/v", "one of its cases"),
+            ("$rights", json!(["execute"]), "/v", "read, to-write"),
+            ("(option (option bool))", json!({"none": 1}), "/v", "`some`"),
+            ("(list (result))", json!([{"ok": 1, "err": 2}]), "/v/0", "either"),
+        ] {
+            let mismatch = there(&function(TYPES, type_), &value).unwrap_err();
+            assert!(mismatch.path == path && mismatch.message.contains(says), "{type_} {value}: {mismatch:?}");
+        }
+        let missing = parameters(&function("", "bool"), &Map::new()).unwrap_err();
+        assert_eq!((&*missing.path, &*missing.message), ("/v", "it is missing"));
+    }
+
+    #[test]
+    fn numbers_that_json_does_not_have_are_refused() {
+        let function = function("", "(tuple float64 float64)");
+        let refused = returned(&function, &[Val::Tuple(vec![Val::Float64(1.0), Val::Float64(f64::NAN)])]);
+        let refused = refused.unwrap_err();
+        assert_eq!((&*refused.path, &*refused.message), ("/1", "NaN is no number in JSON"));
+    }
+}
