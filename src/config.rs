@@ -13,6 +13,7 @@ mod blobs;
 mod breaker;
 mod budget;
 mod cluster;
+mod components;
 mod console;
 mod embeddings;
 mod execution;
@@ -69,6 +70,7 @@ pub use self::blobs::BlobsConfig;
 pub use self::breaker::{BreakerConfig, BreakerOverrides};
 pub use self::budget::BudgetConfig;
 pub use self::cluster::ClusterConfig;
+pub use self::components::{ComponentGrantsConfig, ComponentsConfig};
 pub use self::console::{ConsoleConfig, ConsoleRole};
 pub use self::embeddings::EmbeddingsConfig;
 pub use self::environment::{Environment, dotenv_files};
@@ -135,6 +137,7 @@ pub struct Config {
     pub openapi: OpenApiConfig,
     pub mcp: McpConfig,
     pub python_tools: PythonToolsConfig,
+    pub components: ComponentsConfig,
     pub agent: AgentConfig,
     /// By tenant, what its agents may use.
     pub tenants: BTreeMap<String, TenantConfig>,
@@ -245,6 +248,7 @@ impl Config {
                 let (references, broken) = yaml::interpolate::interpolate(&mut document, environment);
                 errors.extend(broken);
                 errors.extend(PythonToolsConfig::find_reference(&document));
+                errors.extend(ComponentsConfig::find_reference(&document));
                 let config = yaml::reader::read(&document).unwrap_or_else(|violations| {
                     errors.extend(violations);
                     Self::default()
@@ -297,6 +301,7 @@ impl Config {
         self.openapi.check(&mut findings);
         self.mcp.check(&mut findings);
         self.python_tools.check(&mut findings);
+        self.components.check(&mut findings);
         self.agent.check(&mut findings);
         for (name, tenant) in &self.tenants {
             let at = format!("tenants.{name}");

@@ -5,6 +5,7 @@ mod background;
 mod blobs;
 mod changes;
 mod cluster;
+mod components;
 mod configuration;
 mod endpoints;
 mod function_files;
@@ -64,6 +65,7 @@ use crate::policy::unknown_names;
 use crate::registry::lock::Lock;
 use crate::sandbox::Sandbox;
 use crate::sources::builtin::Workspaces;
+use crate::sources::components::Components;
 use crate::sources::mcp::McpServers;
 use crate::sources::openapi::{Collections, Loader, Registration};
 use crate::sources::python_tools::PythonTools;
@@ -77,7 +79,7 @@ pub(crate) use self::configuration::ConfigurationCheck;
 pub(crate) use self::function_files::{FunctionFile, FunctionFolder, FunctionSource};
 pub use self::inventory::{Inventory, OfferedTools, offered_tools, take_inventory};
 pub(crate) use self::keys::{KeyAdministrator, WantedKey};
-pub use self::known_names::{configured_servers, known_names};
+pub use self::known_names::{OwnTools, configured_servers, known_names};
 pub(crate) use self::levels::{Level, LevelFilter};
 pub use self::lock::read as read_lock;
 pub(crate) use self::lock_review::{Approval, LockReview};
@@ -117,6 +119,7 @@ pub struct Gateway {
     loader: Loader,
     collections: ArcSwap<Collections>,
     python_tools: ArcSwap<PythonTools>,
+    components: ArcSwap<Components>,
     mcp_servers: McpServers,
     /// The tokens of callers who sign in on their own.
     users: Arc<UserTokens>,
@@ -224,8 +227,9 @@ impl Gateway {
         let config = self.config.load_full();
         let mut notes = self.setting_notes();
         let registered = known_names::registered_servers(&self.store).await.unwrap_or_default();
-        let (collections, python) = (self.collections.load(), self.python_tools.load());
-        let known = known_names(&config, &self.pipeline.registry.snapshot(), &collections, &python, &registered);
+        let own = OwnTools { python: &self.python_tools.load(), components: &self.components.load() };
+        let collections = self.collections.load();
+        let known = known_names(&config, &self.pipeline.registry.snapshot(), &collections, own, &registered);
         // Files that cannot be read were reported when the policies were loaded.
         let unknown = unknown_names(&config.policy, &known).unwrap_or_default();
         if !unknown.is_empty() {
@@ -302,7 +306,9 @@ impl Gateway {
     /// The files whose change should cause a reload. Those of Python functions are read apart from the configuration.
     pub fn watched_files(&self, config_file: Option<&Path>) -> Vec<PathBuf> {
         let (config, collections) = (self.config(), self.collections.load());
-        let named = config.policy.directory.iter().chain(config.openapi.files());
+        let granted = config.components.grants.values().flat_map(|granted| granted.folders.values());
+        let folders = config.policy.directory.iter().chain(&config.components.directory).chain(granted);
+        let named = folders.chain(config.openapi.files());
         let named = named.cloned().chain(config.mcp_files()).chain([config.lock_file()]);
         let named = named.chain(config.references.files.iter().cloned());
         let referred = collections.loaded.values().flat_map(|collection| &collection.files);
@@ -347,6 +353,7 @@ impl Gateway {
             metrics: &self.pipeline.settlement.metrics,
             sources: &self.sources,
             python: self.python_tools.load_full(),
+            components: self.components.load_full(),
             mcp: self.mcp_servers.tools(),
             lock,
         }

@@ -26,6 +26,9 @@
 //! A call may name a session, whose interpreter lives on after it ([`sessions`]). A job may have a module of functions that are
 //! tools in place of a program: they are found, or one of them is called ([`protocol::ModuleTask`]).
 //!
+//! Components of others run in workers of their own, whose engines differ in what an instance may consist of; what is said of
+//! workers holds for them, too ([`components`]).
+//!
 //! The gateway side loads no WebAssembly: it counts runs, queues them and exchanges frames ([`protocol`]).
 
 mod admission;
@@ -33,6 +36,7 @@ mod capacity;
 mod classes;
 mod code_mode;
 pub mod compiled;
+mod components;
 mod control_group;
 pub mod engine;
 pub mod files;
@@ -66,11 +70,13 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::admission::SandboxLoad;
 pub use self::code_mode::{HITS, MAX_HITS, PYTHON, RUN_PYTHON, SEARCH_TOOLS, ToolPipeline, model_hit, model_tools};
+pub use self::components::{ComponentHttp, ExaminedFile, FileToExamine, RunComponents, Unexamined};
 pub use self::sessions::{CallSession, SessionDetails, SessionImages, SessionInfo};
 
 use self::admission::Admission;
 use self::capacity::Capacity;
 use self::classes::Classes;
+use self::components::ComponentWorkers;
 use self::interpreter::{Manifest, ManifestError};
 use self::module_images::ModuleImages;
 use self::packages::Packages;
@@ -128,6 +134,8 @@ pub struct Sandbox {
     /// Where sessions are stored; they end when they are idle where it is not set.
     images: OnceLock<SessionImages>,
     classes: Classes,
+    /// Workers of their own.
+    components: ComponentWorkers,
     metrics: SandboxMetrics,
     readiness: Arc<Readiness>,
     /// What calls of programs pass; none where no gateway has been built around the sandbox.
@@ -190,6 +198,7 @@ impl Sandbox {
         Ok(Self {
             interpreter: Manifest::chosen(config)?,
             classes: Classes::default(),
+            components: ComponentWorkers::default(),
             admission: Admission::new(capacity, metrics.clone()),
             sessions: Sessions::new(limits, metrics.clone()),
             images: OnceLock::new(),
@@ -240,6 +249,7 @@ impl Sandbox {
     /// Stores the sessions, ends the worker processes and waits until they have exited.
     pub async fn close(&self) {
         self.store_all_sessions().await;
+        self.components.close().await;
         if let Some(Found::Prepared(available)) = self.found.load().as_deref() {
             available.background.close().await;
             available.pool.close().await;
@@ -300,6 +310,7 @@ impl Sandbox {
                 program,
                 load: load.clone(),
                 workers: self.config.workers.map_or_else(cores, |workers| workers as usize),
+                component: COMPONENT,
                 is_counted: !is_background,
                 metrics: self.metrics.clone(),
                 readiness: Arc::clone(&self.readiness),

@@ -1,6 +1,7 @@
 //! Where tools come from. Each source implements [`Source`](crate::tool::Source).
 
 pub mod builtin;
+pub mod components;
 mod credentials;
 pub mod mcp;
 pub mod openapi;

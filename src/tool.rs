@@ -20,7 +20,7 @@ use crate::core::error::{CallError, Detail};
 use crate::infra::metrics::ToolMetrics;
 use crate::transform::Transforms;
 
-pub(crate) use self::metadata::{BUILTIN, PYTHON_SOURCE};
+pub(crate) use self::metadata::{BUILTIN, COMPONENT_SOURCE, PYTHON_SOURCE};
 pub use self::metadata::{Effects, Metadata};
 pub use self::missing::Missing;
 pub use self::name::{InvalidToolName, ToolName, qualified_name};

@@ -13,11 +13,12 @@ use crate::agent::models::sampling::unused_settings;
 use crate::api;
 use crate::budget::model_prices;
 use crate::config::{AgentConfig, Config, ToolsConfig};
-use crate::gateway::{self, OfferedTools};
+use crate::gateway::{self, OfferedTools, OwnTools};
 use crate::infra::outbound::Outbound;
 use crate::policy::{self, Policy};
 use crate::registry::Snapshot;
 use crate::registry::lock::Lock;
+use crate::sources::components::Components;
 use crate::sources::openapi::Collections;
 use crate::sources::python_tools::PythonTools;
 use crate::tool::Metadata;
@@ -116,7 +117,7 @@ fn look_at(config: &Config) -> Vec<Finding> {
     progress.finish_and_clear();
     match offered {
         Err(problem) => findings.push(finding("tools", Err(problem.to_string()))),
-        Ok(OfferedTools { snapshot, collections, python_tools, out_of_reach }) => {
+        Ok(OfferedTools { snapshot, collections, python_tools, components, out_of_reach }) => {
             if policies.is_ok() {
                 findings.push(finding("policy cases", run_cases(config, &snapshot)));
             }
@@ -124,6 +125,8 @@ fn look_at(config: &Config) -> Vec<Finding> {
             findings.extend(check_collections(&collections, &config.tools));
             findings.extend(python_tools.verdicts().map(|(file, verdict)| finding(file, verdict)));
             findings.extend(unused_settings_of(&python_tools).map(warning));
+            findings.extend(components.verdicts().map(|(file, verdict)| finding(file, verdict)));
+            findings.extend(unused_grants_of(&components).map(warning));
             let servers = out_of_reach.into_iter().filter(|(source, _)| source.starts_with("mcp:"));
             findings.extend(servers.map(|(server, reason)| finding(server, Err(reason))));
             let names: Vec<_> = snapshot.tools().iter().map(|tool| tool.name()).collect();
@@ -148,7 +151,8 @@ fn look_at(config: &Config) -> Vec<Finding> {
             }
             findings.extend(unused_transforms(config, &snapshot).map(warning));
             let registered = runtime.block_on(gateway::configured_servers(config)).unwrap_or_default();
-            let known = gateway::known_names(config, &snapshot, &collections, &python_tools, &registered);
+            let own = OwnTools { python: &python_tools, components: &components };
+            let known = gateway::known_names(config, &snapshot, &collections, own, &registered);
             // Errors of the policies are reported above.
             let unknown = policy::unknown_names(&config.policy, &known).unwrap_or_default();
             if !unknown.is_empty() {
@@ -251,6 +255,12 @@ fn check_collections(collections: &Collections, settings: &ToolsConfig) -> impl 
 fn unused_settings_of(tools: &PythonTools) -> Option<(String, String)> {
     let unused = tools.unused_settings().join(", ");
     (!unused.is_empty()).then(|| ("python_tools.settings".to_owned(), format!("there are no files of these: {unused}")))
+}
+
+/// Grants of components that are not there.
+fn unused_grants_of(components: &Components) -> Option<(String, String)> {
+    let unused = components.unused_grants().join(", ");
+    (!unused.is_empty()).then(|| ("components.grants".to_owned(), format!("there are no components of these: {unused}")))
 }
 
 fn describe_lock(lock: &Option<Lock>) -> String {

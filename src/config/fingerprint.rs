@@ -24,6 +24,7 @@ impl Config {
             openapi,
             mcp,
             python_tools,
+            components,
             agent,
             tenants,
             limits,
@@ -44,7 +45,7 @@ impl Config {
         let ServerConfig { listen, metrics_listen, .. } = ServerConfig::default();
         let server = ServerConfig { listen, metrics_listen, ..server.clone() };
         let cluster = ClusterConfig { address: None, ..cluster.clone() };
-        let topics: [(&str, &dyn Debug); 23] = [
+        let topics: [(&str, &dyn Debug); 24] = [
             ("server", &server),
             ("auth", auth),
             ("console", console),
@@ -53,6 +54,7 @@ impl Config {
             ("openapi", openapi),
             ("mcp", mcp),
             ("python_tools", python_tools),
+            ("components", components),
             ("agent", agent),
             ("tenants", tenants),
             ("limits", limits),

@@ -29,6 +29,8 @@ impl Gateway {
         let gateway = Arc::clone(self);
         self.background.spawn(async move { gateway.keep_python_tools().await });
         let gateway = Arc::clone(self);
+        self.background.spawn(async move { gateway.keep_components().await });
+        let gateway = Arc::clone(self);
         self.background.spawn(async move { gateway.sandbox.look_after_sessions(gateway.closing.clone()).await });
         let gateway = Arc::clone(self);
         self.background.spawn(async move {

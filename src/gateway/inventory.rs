@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::parts::{component_error, loader, sandbox, workspaces};
 use super::tool_set::ToolSet;
-use super::{StartError, lock, mcp, openapi, python_tools};
+use super::components::ReadWith;
+use super::{StartError, components, lock, mcp, openapi, python_tools};
 use crate::config::Config;
 use crate::infra::metrics::Metrics;
 use crate::infra::outbound::Outbound;
@@ -14,6 +15,7 @@ use crate::infra::store::{Store, StoreLocation};
 use crate::registry::Snapshot;
 use crate::registry::lock::{Lock, Pin, pins};
 use crate::results::Results;
+use crate::sources::components::Components;
 use crate::sources::mcp::McpServers;
 use crate::sources::openapi::{Collections, DesiredCollections, Wait};
 use crate::sources::python_tools::PythonTools;
@@ -34,6 +36,7 @@ pub struct OfferedTools {
     pub snapshot: Snapshot,
     pub collections: Collections,
     pub python_tools: Arc<PythonTools>,
+    pub components: Arc<Components>,
     /// As in [`Inventory`].
     pub out_of_reach: BTreeMap<String, String>,
 }
@@ -53,7 +56,8 @@ struct Surveyed {
 /// Names and schemas that cannot be registered, or a store or lock that cannot be read.
 pub async fn offered_tools(config: &Config) -> Result<OfferedTools, StartError> {
     let lock = lock::read(config).await?.map(Arc::new);
-    Ok(survey(config, lock).await?.offered)
+    let has_lock = lock.is_some();
+    Ok(survey(config, lock, has_lock).await?.offered)
 }
 
 /// The same as pins, whatever the lock.
@@ -61,13 +65,14 @@ pub async fn offered_tools(config: &Config) -> Result<OfferedTools, StartError> 
 /// # Errors
 /// As [`offered_tools`].
 pub async fn take_inventory(config: &Config) -> Result<Inventory, StartError> {
-    let Surveyed { offered, definitions, words } = survey(config, None).await?;
+    let Surveyed { offered, definitions, words } = survey(config, None, true).await?;
     let mut pins = pins(&definitions, &config.tools, &offered.snapshot);
     pins.extend(words);
     Ok(Inventory { pins, out_of_reach: offered.out_of_reach })
 }
 
-async fn survey(config: &Config, lock: Option<Arc<Lock>>) -> Result<Surveyed, StartError> {
+/// `has_lock`: whether components are offered, which are not without a lock.
+async fn survey(config: &Config, lock: Option<Arc<Lock>>, has_lock: bool) -> Result<Surveyed, StartError> {
     let readiness = Arc::new(Readiness::default());
     let metrics = Arc::new(Metrics::new(&config.telemetry.metrics_namespace).map_err(component_error("telemetry"))?);
     let outbound = Outbound::new(&config.outbound).map_err(component_error("outbound"))?;
@@ -88,6 +93,8 @@ async fn survey(config: &Config, lock: Option<Arc<Lock>>) -> Result<Surveyed, St
     servers.close().await;
     let sandbox = sandbox(config, &metrics, &readiness)?;
     let python_tools = python_tools::read(config, &sandbox, &PythonTools::default()).await;
+    let with = ReadWith { sandbox: &sandbox, outbound: &outbound, has_lock, may_compile: true };
+    let components = components::read(config, with, &Components::default()).await;
     sandbox.close().await;
     let tools = ToolSet {
         outbound: &outbound,
@@ -98,13 +105,15 @@ async fn survey(config: &Config, lock: Option<Arc<Lock>>) -> Result<Surveyed, St
         metrics: &metrics,
         sources: &[],
         python: Arc::clone(&python_tools),
+        components: Arc::clone(&components),
         mcp: found,
         lock,
     };
     let fixed = tools.fixed(config, &collections).tools;
-    let definitions = fixed.into_iter().chain(tools.mcp.tools.iter().cloned()).collect();
+    let outside = tools.mcp.tools.iter().cloned().chain(components.tools().tools);
+    let definitions = fixed.into_iter().chain(outside).collect();
     let snapshot = tools.rebuild(config, &collections, &Snapshot::default())?;
-    let offered = OfferedTools { snapshot, collections, python_tools, out_of_reach };
+    let offered = OfferedTools { snapshot, collections, python_tools, components, out_of_reach };
     Ok(Surveyed { offered, definitions, words })
 }
 

@@ -6,6 +6,7 @@ use crate::config::{Config, McpPrefix};
 use crate::infra::store::{Registrations, Store, StoreError, StoreLocation};
 use crate::policy::KnownNames;
 use crate::registry::Snapshot;
+use crate::sources::components::Components;
 use crate::sources::openapi::Collections;
 use crate::sources::python_tools::PythonTools;
 use crate::tool::{OfferKind, qualified_name};
@@ -13,25 +14,33 @@ use crate::tool::{OfferKind, qualified_name};
 /// The role that the gateway itself requires.
 const ADMINISTRATOR: &str = "admin";
 
+/// The tools in folders.
+#[derive(Debug, Clone, Copy)]
+pub struct OwnTools<'a> {
+    pub python: &'a PythonTools,
+    pub components: &'a Components,
+}
+
 /// The names of a configuration. `registered` are MCP servers that were registered over HTTP. MCP servers are not
 /// queried for their tools: any name with their prefix is accepted.
 pub fn known_names(
     config: &Config,
     snapshot: &Snapshot,
     collections: &Collections,
-    python: &PythonTools,
+    own: OwnTools<'_>,
     registered: &BTreeSet<String>,
 ) -> KnownNames {
     let servers = &config.mcp.servers;
     let unprefixed = servers.values().any(|server| server.prefix == Some(McpPrefix::Never));
     let aliases = servers.iter().map(|(name, server)| server.alias.as_deref().unwrap_or(name));
     // Sources without tools, which may get tools later.
-    let absent = collections.broken.keys().chain(collections.pending.keys()).chain(python.files()).map(String::as_str);
+    let absent = collections.broken.keys().chain(collections.pending.keys());
+    let absent = absent.chain(own.python.files()).chain(own.components.files()).map(String::as_str);
     let prefixes = aliases.chain(registered.iter().map(String::as_str)).chain(absent);
     KnownNames {
         tools: (!unprefixed).then(|| tools(config, snapshot)),
         tool_prefixes: prefixes.map(prefix).collect(),
-        sources: sources(config, collections, python, registered),
+        sources: sources(config, collections, own, registered),
         roles: config.auth.jwt.is_empty().then(|| roles(config, snapshot)),
     }
 }
@@ -70,13 +79,14 @@ fn tools(config: &Config, snapshot: &Snapshot) -> BTreeSet<String> {
 fn sources(
     config: &Config,
     collections: &Collections,
-    python: &PythonTools,
+    own: OwnTools<'_>,
     registered: &BTreeSet<String>,
 ) -> BTreeSet<String> {
     let servers = config.mcp.servers.keys().chain(registered).map(|name| format!("mcp:{name}"));
     let Collections { loaded, broken, pending } = collections;
     let collections = loaded.keys().chain(broken.keys()).chain(pending.keys()).map(|name| format!("openapi:{name}"));
-    servers.chain(collections).chain(python.sources()).chain(["builtin".to_owned()]).collect()
+    let own = own.python.sources().chain(own.components.sources());
+    servers.chain(collections).chain(own).chain(["builtin".to_owned()]).collect()
 }
 
 fn roles(config: &Config, snapshot: &Snapshot) -> BTreeSet<String> {

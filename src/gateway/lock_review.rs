@@ -105,7 +105,8 @@ impl Gateway {
     fn present_pins(&self) -> Result<BTreeMap<String, Pin>, StartError> {
         let (config, collections) = (self.config.load(), self.collections.load());
         let fixed = self.tool_set(None).fixed(&config, &collections).tools;
-        let definitions: Vec<_> = fixed.into_iter().chain(self.mcp_servers.tools().tools).collect();
+        let outside = self.mcp_servers.tools().tools.into_iter().chain(self.components.load().tools().tools);
+        let definitions: Vec<_> = fixed.into_iter().chain(outside).collect();
         let snapshot = self.tool_set(None).rebuild(&config, &collections, &Snapshot::default())?;
         let mut pins = pins(&definitions, &config.tools, &snapshot);
         pins.extend(self.mcp_servers.words());

@@ -7,7 +7,7 @@ use super::parts::{
     require_key_for_tokens, restart_required,
 };
 use super::tool_set::ToolSet;
-use super::{Gateway, StartError, mcp, python_tools, tenants};
+use super::{Gateway, StartError, components, mcp, python_tools, tenants};
 use crate::config::Config;
 use crate::registry::Snapshot;
 use crate::sources::mcp::Change;
@@ -56,7 +56,12 @@ impl Gateway {
         let (collections, _changing) = self.collections_for(&config).await;
         let before = self.collections.load_full();
         let lock = self.next_lock(&config).await;
-        let tools = ToolSet { python: Arc::clone(&python), ..self.tool_set(lock.clone()) };
+        let own_components = self.components_for(&config, lock.is_some()).await;
+        let tools = ToolSet {
+            python: Arc::clone(&python),
+            components: Arc::clone(&own_components),
+            ..self.tool_set(lock.clone())
+        };
         let snapshot = tools.rebuild(&config, &collections, &Snapshot::default())?;
         let mut authenticator = authenticator(&config, &self.outbound, &self.keys).await?;
         authenticator.keep_keys_of(&self.authenticator());
@@ -79,6 +84,8 @@ impl Gateway {
         report_broken_collections(&self.readiness, &before, &collections);
         python_tools::report(&self.readiness, &self.python_tools.load(), &python);
         self.python_tools.store(python);
+        components::report(&self.readiness, &self.components.load(), &own_components);
+        self.components.store(own_components);
         report_unpriced_models(&self.readiness, &config);
         log_dangerous_operations(&config.tools, &before, &collections);
         self.collections.store(Arc::new(collections));

@@ -7,13 +7,14 @@ use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::components::ReadWith;
 use super::openapi::FetchLocks;
 use super::parts::{
     authenticator, component_error, loader, log_dangerous_operations, pipeline, report_broken_collections,
     report_unpriced_models, results, sandbox, user_tokens, workspaces,
 };
 use super::tool_set::ToolSet;
-use super::{Gateway, StartError, blobs, cluster, lock, mcp, openapi, python_tools, tenants};
+use super::{Gateway, StartError, blobs, cluster, components, lock, mcp, openapi, python_tools, tenants};
 use crate::budget::WriteBehind;
 use crate::config::Config;
 use crate::infra::auth::ManagedKeys;
@@ -24,6 +25,7 @@ use crate::infra::state_lock::StateLock;
 use crate::infra::store::{Store, StoreLocation};
 use crate::registry::Snapshot;
 use crate::sandbox::ToolPipeline;
+use crate::sources::components::Components;
 use crate::sources::mcp::McpServers;
 use crate::sources::openapi::{Collections, DesiredCollections, Wait};
 use crate::sources::python_tools::PythonTools;
@@ -72,6 +74,8 @@ impl Gateway {
         let sandbox = sandbox(&config, &metrics, &readiness)?;
         let python = python_tools::read(&config, &sandbox, &PythonTools::default()).await;
         let lock = lock::read(&config).await?.map(Arc::new);
+        let with = ReadWith { sandbox: &sandbox, outbound: &outbound, has_lock: lock.is_some(), may_compile: false };
+        let own_components = components::read(&config, with, &Components::default()).await;
         let shared_lock = Arc::new(ArcSwapOption::from(lock.clone()));
         let mcp_servers = McpServers::new(
             outbound.clone(),
@@ -90,12 +94,14 @@ impl Gateway {
             metrics: &metrics,
             sources: &sources,
             python: Arc::clone(&python),
+            components: Arc::clone(&own_components),
             mcp: SourceTools::default(),
             lock,
         };
         let snapshot = tools.rebuild(&config, &collections, &Snapshot::default())?;
         report_broken_collections(&readiness, &none, &collections);
         python_tools::report(&readiness, &PythonTools::default(), &python);
+        components::report(&readiness, &Components::default(), &own_components);
         report_unpriced_models(&readiness, &config);
         log_dangerous_operations(&config.tools, &none, &collections);
         lock::report_quarantine(&Snapshot::default(), &snapshot, &[], &readiness, &metrics);
@@ -129,6 +135,7 @@ impl Gateway {
             loader,
             collections: ArcSwap::from_pointee(collections),
             python_tools: ArcSwap::new(python),
+            components: ArcSwap::new(own_components),
             mcp_servers,
             users,
             mcp_registrations: Mutex::default(),

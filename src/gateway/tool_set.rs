@@ -12,6 +12,7 @@ use crate::registry::lock::Lock;
 use crate::results::Results;
 use crate::sandbox::Sandbox;
 use crate::sources::builtin::{Builtin, Workspaces};
+use crate::sources::components::Components;
 use crate::sources::openapi::Collections;
 use crate::sources::python_tools::PythonTools;
 use crate::tool::{Source, SourceTools};
@@ -26,13 +27,14 @@ pub(super) struct ToolSet<'a> {
     /// Sources of a program that embeds the gateway.
     pub sources: &'a [Box<dyn Source>],
     pub python: Arc<PythonTools>,
+    pub components: Arc<Components>,
     /// The tools of the MCP servers.
     pub mcp: SourceTools,
     pub lock: Option<Arc<Lock>>,
 }
 
 impl ToolSet<'_> {
-    /// The tools that an operator names: all but those of Python functions and of MCP servers.
+    /// The tools that an operator names: all but those of Python functions, of components and of MCP servers.
     pub(super) fn fixed(&self, config: &Config, collections: &Collections) -> SourceTools {
         let (outbound, workspaces) = (self.outbound.clone(), self.workspaces.clone());
         let (sandbox, results) = (Arc::clone(self.sandbox), Arc::clone(self.results));
@@ -58,8 +60,10 @@ impl ToolSet<'_> {
         let fixed = self.fixed(config, collections);
         // One that cannot be registered leaves the others. Of two with one name, the operator's own counts.
         let mut found = self.python.tools();
-        found.tools.extend(self.mcp.tools);
-        found.unavailable.extend(self.mcp.unavailable);
+        for more in [self.components.tools(), self.mcp] {
+            found.tools.extend(more.tools);
+            found.unavailable.extend(more.unavailable);
+        }
         Snapshot::build_with(fixed, found, &config.tools, self.metrics, self.lock, before)
             .map_err(|errors| component_error("tools")(lines(&errors)))
     }

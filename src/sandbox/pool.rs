@@ -33,6 +33,8 @@ pub(super) struct Start {
     /// The first frame sent to each worker.
     pub(super) load: Vec<u8>,
     pub(super) workers: usize,
+    /// Its name in `/readyz`.
+    pub(super) component: &'static str,
     /// Whether the metric of ready workers counts them: those of the first class.
     pub(super) is_counted: bool,
     pub(super) metrics: SandboxMetrics,
@@ -201,7 +203,7 @@ impl Shared {
 
     fn take_in(&self, worker: &Arc<WorkerHandle>) {
         let readiness = &self.start.readiness;
-        readiness.restore(COMPONENT);
+        readiness.restore(self.start.component);
         let missing = worker.missing_protections.join("; ");
         for component in PROCESS_SANDBOX {
             match missing.is_empty() {
@@ -225,7 +227,7 @@ impl Shared {
     fn record_failure(&self, reason: String) {
         // Running workers matter more than one that does not start.
         if self.standing.borrow().ready.is_empty() {
-            self.start.readiness.degrade(COMPONENT, format!("no worker can be started: {reason}"));
+            self.start.readiness.degrade(self.start.component, format!("no worker can be started: {reason}"));
         }
         self.change(|standing| standing.failure = Some(reason));
     }

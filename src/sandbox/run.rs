@@ -18,7 +18,7 @@ use crate::infra::metrics::{RunEnd, SandboxMetrics};
 use crate::journals::{MAX_JOURNAL_BYTES, decode, encode};
 
 /// The run ends this long before its call, so that the reply can report why.
-const TIME_TO_ANSWER: Duration = Duration::from_millis(100);
+pub(super) const TIME_TO_ANSWER: Duration = Duration::from_millis(100);
 
 /// How many functions that are tools may run inside each other, or inside a program: each holds the capacity of a run.
 const MAX_FUNCTION_DEPTH: u32 = 4;
@@ -150,7 +150,7 @@ impl Sandbox {
         let ends = Deadline::after(job.limits.total_time);
         let tools = ProgramTools::new(run, call, &job.code, job.limits.tool_calls, ends);
         let host = tools.as_ref().map(|tools| tools as &dyn ToolHost);
-        let mut ending = Ending { metrics: &self.metrics, end: RunEnd::Cancelled, cpu_time: Duration::ZERO };
+        let mut ending = Ending::new(&self.metrics);
         let outcome = worker.run(job, ticket, &call.sending.flag(), host).await;
         if !tools.as_ref().is_some_and(ProgramTools::is_to_end) {
             ending.record(&outcome);
@@ -247,14 +247,18 @@ pub(super) fn queue_deadline(call: &CallContext, deadline: Deadline) -> Deadline
 }
 
 /// Counts a run when it is dropped: a run without an outcome was cancelled.
-struct Ending<'a> {
+pub(super) struct Ending<'a> {
     metrics: &'a SandboxMetrics,
     end: RunEnd,
     cpu_time: Duration,
 }
 
-impl Ending<'_> {
-    fn record(&mut self, outcome: &Result<Outcome, CallError>) {
+impl<'a> Ending<'a> {
+    pub(super) fn new(metrics: &'a SandboxMetrics) -> Self {
+        Self { metrics, end: RunEnd::Cancelled, cpu_time: Duration::ZERO }
+    }
+
+    pub(super) fn record(&mut self, outcome: &Result<Outcome, CallError>) {
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(error) => {

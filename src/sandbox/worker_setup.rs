@@ -121,7 +121,7 @@ fn missing(interpreters: &Interpreters, what: &str, error: &Unusable) -> Lacking
 }
 
 /// Our own binary, as a worker.
-fn program(config: &SandboxConfig) -> Result<Program, String> {
+pub(super) fn program(config: &SandboxConfig) -> Result<Program, String> {
     let file = match &config.program {
         Some(program) => program.clone(),
         None => std::env::current_exe().map_err(|error| format!("the running program cannot be found: {error}"))?,

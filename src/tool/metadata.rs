@@ -12,6 +12,9 @@ pub(crate) const BUILTIN: &str = "builtin";
 /// Begins the source name of a tool that is a Python function; its file follows.
 pub(crate) const PYTHON_SOURCE: &str = "python:";
 
+/// The same for a tool of a component.
+pub(crate) const COMPONENT_SOURCE: &str = "component:";
+
 /// The metadata of a tool, with the specification's defaults.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Metadata {
@@ -24,7 +27,7 @@ pub struct Metadata {
     pub description: String,
     pub category: String,
     pub author: String,
-    /// `builtin`, `mcp:<server>`, `openapi:<collection>`, `python:<file>`.
+    /// `builtin`, `mcp:<server>`, `openapi:<collection>`, `python:<file>`, `component:<file>`.
     pub source: String,
     pub labels: Vec<String>,
     pub timeout_seconds: u32,

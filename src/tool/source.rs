@@ -11,7 +11,7 @@ use super::{BUILTIN, Metadata, Parameters, SharedSchema};
 use crate::core::call::{Arguments, CallContext, Caller, Deadline, ToolOutput, Upstream};
 use crate::core::error::CallError;
 
-/// A supplier of tools: the built-in ones, an MCP server, an OpenAPI document, a folder of Python functions.
+/// A supplier of tools: the built-in ones, an MCP server, an OpenAPI document, a folder of Python functions or components.
 pub trait Source: Send + Sync {
     /// The value of `source` in the source's tools and in reports.
     fn name(&self) -> &str;

@@ -9,6 +9,7 @@ mod docs;
 mod examine;
 mod folders;
 mod growth;
+mod host_folders;
 mod printed;
 mod requests;
 mod schema;
@@ -102,7 +103,6 @@ impl Worker {
             }
         }
     }
-
 }
 
 impl Components {

@@ -9,8 +9,9 @@ use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wasi_config::{WasiConfig, WasiConfigVariables};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
-use super::folders::{self, FolderView, Folders};
+use super::folders::{self, FolderView};
 use super::growth::Growth;
+use super::host_folders::Folders;
 use super::printed::Printed;
 use super::requests::Requests;
 use crate::sandbox::protocol::{ComponentGrants, JobLimits};

@@ -1,0 +1,187 @@
+//! The gateway's side of components: files are examined in a process of their own, and calls run in workers that have loaded
+//! all components that are offered. When those are others, other workers take over, as with an interpreter.
+
+mod examine;
+
+use std::fmt;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+
+pub use self::examine::{ExaminedFile, FileToExamine, Unexamined};
+
+use super::code_mode::ToolHost;
+use super::pool::{Pool, Start};
+use super::protocol::{
+    ComponentCall, ComponentLoad, ComponentsLoad, HttpFailure, HttpRequest, HttpResponse, JobLimits,
+    MAX_HELD_REPLY_BYTES, Outcome, ToWorker, ToolQuestion, ToolReply, ToolRequest, encode,
+};
+use super::run::{Ending, TIME_TO_ANSWER, queue_deadline};
+use super::{Running, Sandbox, worker_setup};
+use crate::core::call::{CallContext, Deadline};
+use crate::core::error::{CallError, ErrorCode};
+
+/// In `/readyz`: the workers for components.
+const COMPONENT: &str = "components";
+
+/// Sends the requests of one call of a component.
+pub trait ComponentHttp: Send + Sync {
+    fn send(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, HttpFailure>>;
+}
+
+/// Examines and runs components: the sandbox, or a substitute in tests.
+pub trait RunComponents: Send + Sync {
+    /// What is in a file, and where its compiled form is.
+    ///
+    /// # Errors
+    /// Why that is not known.
+    fn examine(&self, file: FileToExamine) -> BoxFuture<'_, Result<ExaminedFile, Unexamined>>;
+
+    /// What calls may name from now on.
+    ///
+    /// # Errors
+    /// No worker can be started with them.
+    fn offer(&self, components: Vec<ComponentLoad>) -> Result<(), String>;
+
+    /// Runs one call once capacity is free, and ends before `deadline`. Marks the call as sent when a worker receives it. Fails
+    /// with `overloaded`, `warming_up`, `sandbox_trap` and `internal`; a component that fails is not an error here.
+    fn call<'a>(
+        &'a self,
+        call: &'a CallContext,
+        component_call: ComponentCall,
+        http: Option<&'a dyn ComponentHttp>,
+        deadline: Deadline,
+    ) -> Running<'a>;
+}
+
+/// The workers for what is offered now.
+#[derive(Default)]
+pub(super) struct ComponentWorkers(Mutex<Option<Offered>>);
+
+struct Offered {
+    components: Vec<ComponentLoad>,
+    pool: Pool,
+}
+
+impl fmt::Debug for ComponentWorkers {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let offered = self.0.lock().as_ref().map(|offered| offered.components.len());
+        formatter.debug_tuple("ComponentWorkers").field(&offered).finish()
+    }
+}
+
+impl ComponentWorkers {
+    fn pool(&self) -> Option<Pool> {
+        self.0.lock().as_ref().map(|offered| offered.pool.clone())
+    }
+
+    fn has(&self, components: &[ComponentLoad]) -> bool {
+        self.0.lock().as_ref().map_or(components.is_empty(), |offered| offered.components == components)
+    }
+
+    /// Those of before end once their calls have ended.
+    fn replace(&self, offered: Option<Offered>) {
+        let before = std::mem::replace(&mut *self.0.lock(), offered);
+        if let Some(before) = before {
+            before.pool.retire();
+        }
+    }
+
+    pub(super) async fn close(&self) {
+        if let Some(pool) = self.pool() {
+            pool.close().await;
+        }
+    }
+}
+
+impl Sandbox {
+    fn offer_components(&self, components: Vec<ComponentLoad>) -> Result<(), String> {
+        if self.components.has(&components) {
+            return Ok(());
+        }
+        if components.is_empty() {
+            self.components.replace(None);
+            return Ok(());
+        }
+        let load = ComponentsLoad { components: components.clone(), instances: self.config.max_instances };
+        let load = encode(&ToWorker::LoadComponents(Box::new(load))).map_err(|error| error.to_string())?;
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        let pool = Pool::new(Start {
+            program: worker_setup::program(&self.config)?,
+            load,
+            workers: self.config.workers.map_or_else(cores, |workers| workers as usize),
+            component: COMPONENT,
+            is_counted: false,
+            metrics: self.metrics.clone(),
+            readiness: Arc::clone(&self.readiness),
+        });
+        self.components.replace(Some(Offered { components, pool }));
+        Ok(())
+    }
+
+    async fn run_component(
+        &self,
+        call: &CallContext,
+        mut component_call: ComponentCall,
+        http: Option<&dyn ComponentHttp>,
+        deadline: Deadline,
+    ) -> Result<Outcome, CallError> {
+        let memory = memory_of_call(&component_call.limits);
+        let ticket = self.admission.enter(&call.caller.owner, memory, queue_deadline(call, deadline)).await?;
+        let gone = || CallError::new(ErrorCode::Internal, "no component is offered any more; call the tool again");
+        let worker = self.components.pool().ok_or_else(gone)?.worker(deadline).await?;
+        let limits = &mut component_call.limits;
+        // Subtract the time spent waiting.
+        limits.total_time = limits.total_time.min(deadline.remaining().saturating_sub(TIME_TO_ANSWER));
+        limits.wall_time = limits.wall_time.min(limits.total_time);
+        let host = http.map(Requests);
+        let host = host.as_ref().map(|host| host as &dyn ToolHost);
+        let mut ending = Ending::new(&self.metrics);
+        let outcome = worker.run(component_call, ticket, &call.sending.flag(), host).await;
+        ending.record(&outcome);
+        outcome
+    }
+}
+
+/// As of a run of the interpreter: what a call may use in the component's memory, and in the worker's beside it.
+fn memory_of_call(limits: &JobLimits) -> u64 {
+    let replies = if limits.tool_calls > 0 { MAX_HELD_REPLY_BYTES } else { 0 };
+    [limits.result_bytes, replies].into_iter().fold(limits.memory_bytes, u64::saturating_add)
+}
+
+impl RunComponents for Sandbox {
+    fn examine(&self, file: FileToExamine) -> BoxFuture<'_, Result<ExaminedFile, Unexamined>> {
+        examine::examine(&self.config, file).boxed()
+    }
+
+    fn offer(&self, components: Vec<ComponentLoad>) -> Result<(), String> {
+        self.offer_components(components)
+    }
+
+    fn call<'a>(
+        &'a self,
+        call: &'a CallContext,
+        component_call: ComponentCall,
+        http: Option<&'a dyn ComponentHttp>,
+        deadline: Deadline,
+    ) -> Running<'a> {
+        Box::pin(self.run_component(call, component_call, http, deadline))
+    }
+}
+
+/// Answers what the worker asks for a component: requests over HTTP, and nothing else.
+struct Requests<'a>(&'a dyn ComponentHttp);
+
+impl ToolHost for Requests<'_> {
+    fn answer(&self, request: ToolRequest) -> BoxFuture<'_, Option<ToolReply>> {
+        let ToolRequest { number, question, .. } = request;
+        Box::pin(async move {
+            let ToolQuestion::Fetch(request) = question else { return None };
+            let answer = self.0.send(*request).await;
+            let (is_ok, json) = postcard::to_stdvec(&answer).map_or((false, Vec::new()), |answer| (true, answer));
+            Some(ToolReply { number, is_ok, json })
+        })
+    }
+}

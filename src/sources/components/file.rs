@@ -1,0 +1,267 @@
+//! One file of the folder: what is found in it.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::executor::{ResultPlace, ComponentExecutor};
+use super::folder::{FileContent, Found};
+use super::outgoing::HttpAccess;
+use super::{ComponentReader, grants, source_of};
+use crate::config::{ComponentGrantsConfig, Secret};
+use crate::sandbox::protocol::{ComponentLoad, Export, FoundExport, ModuleKind};
+use crate::sandbox::{ExaminedFile, FileToExamine, Unexamined};
+use crate::tool::{Effects, Metadata, ToolDefinition, ToolName};
+
+/// Headers by host and name.
+type Credentials = BTreeMap<String, BTreeMap<String, Secret>>;
+
+/// The sandbox has its own fair queue between callers, so calls wait there and not before it.
+const MAX_CONCURRENT: u32 = 1_000;
+
+/// The function of a command.
+const RUN: &str = "run";
+
+/// A file as it was read.
+#[derive(Debug)]
+pub(super) struct ComponentFile {
+    /// What it was read from.
+    content: FileContent,
+    granted: ComponentGrantsConfig,
+    credentials: Credentials,
+    has_lock: bool,
+    /// With those of its folders.
+    id: Option<String>,
+    pub(super) state: FileState,
+}
+
+#[derive(Debug)]
+pub(super) enum FileState {
+    Read {
+        load: ComponentLoad,
+        tools: Vec<ToolDefinition>,
+        /// Name of the tool → why there is none.
+        problems: Vec<(String, String)>,
+    },
+    /// It, or its grants, have to be changed.
+    Broken(String),
+    /// It is not compiled yet, or could not be read.
+    Waiting(String),
+}
+
+/// The file beside a command.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CommandDescription {
+    description: String,
+    parameters: Value,
+    output: Option<Value>,
+}
+
+impl ComponentFile {
+    /// What workers load of it.
+    pub(super) fn load(&self) -> Option<ComponentLoad> {
+        match &self.state {
+            FileState::Read { load, tools, .. } if !tools.is_empty() => Some(load.clone()),
+            _ => None,
+        }
+    }
+
+    /// Why nothing of it is offered.
+    pub(super) fn problem(&self) -> Option<&str> {
+        match &self.state {
+            FileState::Read { .. } => None,
+            FileState::Broken(reason) | FileState::Waiting(reason) => Some(reason),
+        }
+    }
+
+    /// Its tools, or all that is wrong with it.
+    pub(super) fn verdict(&self) -> Result<String, String> {
+        match &self.state {
+            FileState::Read { tools, problems, .. } if problems.is_empty() => {
+                let names: Vec<_> = tools.iter().map(|tool| tool.metadata.name.as_str()).collect();
+                Ok(names.join(", "))
+            }
+            FileState::Read { problems, .. } => {
+                Err(problems.iter().map(|(_, reason)| reason.as_str()).collect::<Vec<_>>().join("\n"))
+            }
+            FileState::Broken(reason) | FileState::Waiting(reason) => Err(reason.clone()),
+        }
+    }
+}
+
+/// A file that is to be read.
+pub(super) struct Reading<'a> {
+    pub(super) name: &'a str,
+    pub(super) content: FileContent,
+    pub(super) granted: ComponentGrantsConfig,
+    pub(super) credentials: Credentials,
+    pub(super) reader: &'a ComponentReader,
+}
+
+impl Reading<'_> {
+    /// Whether the file was read, from what this one is read from.
+    pub(super) fn is_of(&self, file: &ComponentFile) -> bool {
+        !matches!(file.state, FileState::Waiting(_))
+            && file.content == self.content
+            && file.granted == self.granted
+            && file.credentials == self.credentials
+            && file.has_lock == self.reader.has_lock
+            && file.id == self.id()
+    }
+
+    pub(super) async fn file(self) -> ComponentFile {
+        let state = self.read().await.unwrap_or_else(|unread| unread);
+        ComponentFile {
+            id: self.id(),
+            has_lock: self.reader.has_lock,
+            content: self.content,
+            granted: self.granted,
+            credentials: self.credentials,
+            state,
+        }
+    }
+
+    fn id(&self) -> Option<String> {
+        let found = self.content.as_ref().ok()?;
+        Some(grants::id_of(&found.sum, &grants::for_worker(&self.granted).ok()?))
+    }
+
+    /// # Errors
+    /// The state of a file of which nothing can be offered.
+    async fn read(&self) -> Result<FileState, FileState> {
+        let found = self.content.as_ref().map_err(|problem| FileState::Broken(problem.clone()))?;
+        if !self.reader.has_lock {
+            return Err(self.broken(&format!(
+                "it is not pinned: run `sekisho lock`, which pins its tools with sha256:{} in `tools.lock`",
+                found.sum
+            )));
+        }
+        let ExaminedFile { examined, compiled } = self.examined(found).await?;
+        grants::check(self.name, &examined.imports, &self.granted).map_err(|problem| self.broken(&problem))?;
+        let for_worker = grants::for_worker(&self.granted).map_err(|problem| self.broken(&problem))?;
+        let http = HttpAccess::new(self.name, &self.reader.outbound, &self.granted, &self.credentials);
+        let http = http.map_err(|problem| self.broken(&problem))?.map(Arc::new);
+        let id = grants::id_of(&found.sum, &for_worker);
+        let load = ComponentLoad { id, kind: examined.kind, compiled, grants: for_worker };
+        let functions = match examined.kind {
+            ModuleKind::Component => examined.functions,
+            ModuleKind::Command => vec![self.command(found).map_err(|problem| self.broken(&problem))?],
+        };
+        let problems = examined.problems.into_iter().map(|(export, problem)| {
+            (self.tool_name(&export), self.at(&format!("`{}`: {problem}", export.function)))
+        });
+        let (mut problems, mut tools): (Vec<_>, BTreeMap<String, ToolDefinition>) = (problems.collect(), BTreeMap::new());
+        for function in functions {
+            let name = self.tool_name(&function.export);
+            let defined = self.definition(&name, found, function, &load, http.as_ref());
+            match (defined, tools.entry(name.clone())) {
+                (Ok(tool), Entry::Vacant(entry)) => _ = entry.insert(tool),
+                (Ok(_), Entry::Occupied(_)) => {
+                    problems.push((name.clone(), self.at(&format!("two of its functions are {name}: rename one"))));
+                }
+                (Err(problem), _) => problems.push((name, self.at(&problem))),
+            }
+        }
+        Ok(FileState::Read { load, tools: tools.into_values().collect(), problems })
+    }
+
+    async fn examined(&self, found: &Found) -> Result<ExaminedFile, FileState> {
+        let file = FileToExamine {
+            sum: found.sum.clone(),
+            wasm: found.wasm.to_vec(),
+            wit: found.wit.clone(),
+            may_compile: self.reader.may_compile,
+        };
+        self.reader.run.examine(file).await.map_err(|unexamined| match unexamined {
+            Unexamined::Broken(problem) => self.broken(&problem),
+            Unexamined::NotCompiled => {
+                FileState::Waiting(self.at("it is being compiled, which takes up to a minute"))
+            }
+            Unexamined::Failed(problem) => FileState::Waiting(self.at(&format!("it is not read yet: {problem}"))),
+        })
+    }
+
+    /// The one function of a command, from the file beside it.
+    fn command(&self, found: &Found) -> Result<FoundExport, String> {
+        let Some(text) = &found.json else {
+            let example = json!({"description": "…", "parameters": {"type": "object", "properties": {}}, "output": {}});
+            return Err(format!("it is a command, and nothing says what it takes: write {}.json: {example}", self.name));
+        };
+        let described: CommandDescription =
+            serde_json::from_str(text).map_err(|error| format!("{}.json: {error}", self.name))?;
+        Ok(FoundExport {
+            export: Export { interface: None, function: RUN.to_owned() },
+            description: described.description,
+            parameters: described.parameters.to_string(),
+            output: described.output.map(|schema| schema.to_string()),
+        })
+    }
+
+    /// # Errors
+    /// Why it cannot be a tool here.
+    fn definition(
+        &self,
+        name: &str,
+        found: &Found,
+        function: FoundExport,
+        load: &ComponentLoad,
+        http: Option<&Arc<HttpAccess>>,
+    ) -> Result<ToolDefinition, String> {
+        ToolName::parse(name).map_err(|problem| format!("{problem}: give the file a shorter name"))?;
+        let schema = |text: &str| serde_json::from_str::<Value>(text).map_err(|error| error.to_string());
+        let parameters = schema(&function.parameters)?;
+        let output_schema = function.output.as_deref().map(schema).transpose()?;
+        let config = &self.reader.sandbox;
+        // Without requests it has its arguments alone, and leaves its result alone.
+        let is_alone = http.is_none();
+        let alone = Effects { read_only: true, destructive: Some(false), open_world: false };
+        let metadata = Metadata {
+            name: name.to_owned(),
+            version: format!("1.0.0+{}", &found.sum[..16]),
+            description: function.description,
+            category: "component".into(),
+            author: format!("{}.wasm", self.name),
+            source: source_of(self.name),
+            memory_limit_mb: config.memory_limit_mb,
+            idempotent: is_alone,
+            effects: is_alone.then_some(alone),
+            max_concurrent: Some(MAX_CONCURRENT),
+            ..Metadata::default()
+        };
+        let executor = ComponentExecutor {
+            run: Arc::clone(&self.reader.run),
+            sandbox: config.clone(),
+            component: load.id.clone(),
+            export: function.export,
+            sum: found.sum.clone(),
+            http: http.cloned(),
+            result: match load.kind {
+                ModuleKind::Component => ResultPlace::Returned,
+                ModuleKind::Command => ResultPlace::Printed,
+            },
+        };
+        Ok(ToolDefinition { metadata, parameters: parameters.into(), output_schema, executor: Arc::new(executor) })
+    }
+
+    /// `FILE__FUNCTION`, or `FILE__INTERFACE__FUNCTION`, with `_` where WIT has `-`.
+    fn tool_name(&self, export: &Export) -> String {
+        let interface = export.interface.as_deref().map(|interface| {
+            let name = interface.rsplit_once('/').map_or(interface, |(_, name)| name);
+            name.split_once('@').map_or(name, |(name, _)| name)
+        });
+        let parts = [Some(self.name), interface, Some(export.function.as_str())];
+        parts.into_iter().flatten().collect::<Vec<_>>().join("__").replace('-', "_")
+    }
+
+    fn broken(&self, problem: &str) -> FileState {
+        FileState::Broken(self.at(problem))
+    }
+
+    fn at(&self, problem: &str) -> String {
+        format!("{}.wasm: {problem}", self.name)
+    }
+}
