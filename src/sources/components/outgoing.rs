@@ -22,15 +22,13 @@ use crate::sources::credentials::sensitive;
 /// Requests of one call.
 pub(super) const MAX_REQUESTS: u32 = 100;
 
-/// Of a request: those that are about its connection or its body, which others set. Of a response, too: its body is decoded.
-const LEFT_OUT: [HeaderName; 6] = [
-    header::HOST,
-    header::CONNECTION,
-    header::CONTENT_LENGTH,
-    header::CONTENT_ENCODING,
-    header::TRANSFER_ENCODING,
-    header::ACCEPT_ENCODING,
-];
+/// Headers of a request that are about its connection and its length, which are the client's.
+const NOT_SENT: [HeaderName; 5] =
+    [header::HOST, header::CONNECTION, header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::ACCEPT_ENCODING];
+
+/// Headers of a response that are not those of its body any more, which is whole and decoded.
+const NOT_PASSED_ON: [HeaderName; 4] =
+    [header::CONNECTION, header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::CONTENT_ENCODING];
 
 /// What one component may reach.
 pub(super) struct HttpAccess {
@@ -87,12 +85,15 @@ impl HttpAccess {
         for (name, value) in sent {
             let pair = HeaderName::try_from(name.as_str()).ok().zip(HeaderValue::from_bytes(value).ok());
             let (name, value) = pair.ok_or_else(|| HttpFailure::Failed(format!("{name:?} is no valid header")))?;
-            if !LEFT_OUT.contains(&name) {
+            if !NOT_SENT.contains(&name) {
                 headers.append(name, value);
             }
         }
         let own = url.host_str().and_then(|host| self.credentials.get(host));
-        headers.extend(own.into_iter().flatten().map(|(name, value)| (name.clone(), value.clone())));
+        for (name, value) in own.into_iter().flatten() {
+            // In place of what the component has sent.
+            headers.insert(name.clone(), value.clone());
+        }
         Ok(headers)
     }
 }
@@ -143,7 +144,7 @@ impl ComponentHttp for OutgoingRequests<'_> {
 
 fn response_of(response: OutboundResponse) -> HttpResponse {
     let OutboundResponse { status, headers, body, .. } = response;
-    let kept = headers.iter().filter(|(name, _)| !LEFT_OUT.contains(name));
+    let kept = headers.iter().filter(|(name, _)| !NOT_PASSED_ON.contains(name));
     let headers = kept.map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec())).collect();
     HttpResponse { status: status.as_u16(), headers, body: body.to_vec() }
 }

@@ -1,0 +1,136 @@
+//! Against components that were compiled a moment ago, in this process.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::sync::{Notify, mpsc};
+
+use super::*;
+use crate::config::SandboxConfig;
+use crate::sandbox::compiled::CompiledFolder;
+use crate::sandbox::engine::{component_compiling_engine, fingerprint};
+use crate::sandbox::protocol::{ComponentFolder, ComponentGrants, End, JobLimits};
+use crate::sandbox::wasi::Sleeper;
+
+const TOOLS: &str = include_str!("../../../../tests/components/tools.wat");
+const COMMAND: &str = include_str!("../../../../tests/components/command.wat");
+
+/// One component, loaded.
+struct Running {
+    components: Components,
+    _ticker: Ticker,
+    _folder: TempDir,
+}
+
+impl Running {
+    async fn start(text: &str, kind: ModuleKind, grants: ComponentGrants) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let compiling = component_compiling_engine().unwrap();
+        let wasm = wat::parse_str(text).unwrap();
+        let code = match kind {
+            ModuleKind::Component => compiling.precompile_component(&wasm).unwrap(),
+            ModuleKind::Command => compiling.precompile_module(&wasm).unwrap(),
+        };
+        let compiled = CompiledFolder::open(&folder.path().join("compiled"), &fingerprint(&compiling)).unwrap();
+        let compiled = compiled.store("sum", &code).unwrap();
+        let engine = component_engine(4).unwrap();
+        let ticker = Ticker::start(engine.clone()).unwrap();
+        ticker.run(true);
+        let load = ComponentLoad { id: "own".to_owned(), kind, compiled, grants };
+        let load = ComponentsLoad { components: vec![load], instances: 4 };
+        let components = Components::load(&engine, load).await.unwrap();
+        Self { components, _ticker: ticker, _folder: folder }
+    }
+
+    async fn tools() -> Self {
+        Self::start(TOOLS, ModuleKind::Component, ComponentGrants::default()).await
+    }
+
+    async fn call(&self, interface: Option<&str>, function: &str, arguments: Value) -> Outcome {
+        let memory = 4 << 20;
+        let limits = JobLimits {
+            wall_time: Duration::from_millis(300),
+            result_bytes: 10_000,
+            tool_calls: 0,
+            ..JobLimits::of(&SandboxConfig::default(), memory, Duration::from_secs(20))
+        };
+        let export = Export { interface: interface.map(str::to_owned), function: function.to_owned() };
+        let call =
+            ComponentCall { id: 1, component: "own".to_owned(), export, arguments: arguments.to_string(), limits };
+        let (gateway, _heard) = mpsc::unbounded_channel();
+        let sleeper = Sleeper { job: 1, gateway, may_continue: Arc::new(Notify::new()) };
+        let link = ToolLink { sleeper, inbox: Arc::default(), waited: Arc::default(), tape: Arc::default() };
+        self.components.begin(call, link).unwrap().await.outcome
+    }
+
+    async fn result(&self, function: &str, arguments: Value) -> Value {
+        let outcome = self.call(None, function, arguments).await;
+        let result = outcome.result.as_deref().unwrap_or_else(|| panic!("{function}: {outcome:?}"));
+        serde_json::from_str(result).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn functions_take_and_return_values_and_errors() {
+    let running = Running::tools().await;
+    for _ in 0..3 {
+        let echoed = running.result("echo", json!({"the_text": "関所"})).await;
+        assert_eq!(echoed, json!({"value": "関所"}), "each call has an instance of its own");
+    }
+    let invalid = running.result("echo", json!({"the_text": 7})).await;
+    assert_eq!(invalid, json!({"invalid": {"path": "/the_text", "message": "it must be a text"}}));
+    for (number, expected) in [(8, json!({"value": 4})), (7, json!({"error": "odd"}))] {
+        let outcome = running.call(Some("own:tools/maths@0.1.0"), "half", json!({"number": number})).await;
+        assert_eq!((outcome.end, outcome.result), (End::Exited { code: 0 }, Some(expected.to_string())));
+        assert!(outcome.usage.peak_memory_bytes > 0 && outcome.usage.wall_time > Duration::ZERO);
+    }
+    assert_eq!(running.result("count-variables", json!({})).await, json!({"value": 0}), "nothing of this process");
+    let outcome = running.call(None, "nowhere", json!({})).await;
+    assert!(matches!(&outcome.end, End::Trap(reason) if reason.contains("no such function")), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn what_is_granted_is_there() {
+    let environment = vec![("A".to_owned(), "1".to_owned()), ("B".to_owned(), "2".to_owned())];
+    let grants = ComponentGrants { environment, ..ComponentGrants::default() };
+    let running = Running::start(TOOLS, ModuleKind::Component, grants).await;
+    assert_eq!(running.result("count-variables", json!({})).await, json!({"value": 2}));
+}
+
+#[tokio::test]
+async fn hostile_functions_are_stopped_and_the_next_call_is_fine() {
+    let running = Running::tools().await;
+    for (function, arguments, is_expected) in [
+        ("spin", json!({}), (|end| *end == End::Timeout) as fn(&End) -> bool),
+        ("hoard", json!({}), |end| *end == End::Memory),
+        ("deep", json!({"n": 1}), |end| matches!(end, End::Trap(reason) if reason.contains("stack"))),
+        ("crash", json!({}), |end| matches!(end, End::Trap(reason) if reason.contains("unreachable"))),
+        ("long", json!({"bytes": 20_000}), |end| *end == End::Output("result_bytes".to_owned())),
+        ("outside", json!({}), |end| matches!(end, End::Trap(_))),
+    ] {
+        let outcome = running.call(None, function, arguments).await;
+        assert!(is_expected(&outcome.end) && outcome.result.is_none(), "{function}: {outcome:?}");
+        assert_eq!(running.result("echo", json!({"the_text": "fine"})).await["value"], "fine", "{function}");
+    }
+    assert_eq!(running.result("grow", json!({"pages": 1_000})).await, json!({"value": -1}), "it is told so");
+    assert_eq!(running.result("grow", json!({"pages": 1})).await, json!({"value": 1}));
+}
+
+#[tokio::test]
+async fn a_command_reads_its_arguments_and_prints_its_result() {
+    let running = Running::start(COMMAND, ModuleKind::Command, ComponentGrants::default()).await;
+    let outcome = running.call(None, "run", json!({"city": "Bern"})).await;
+    assert_eq!((outcome.end, &*outcome.stdout.bytes), (End::Exited { code: 0 }, &br#"{"city":"Bern"}"#[..]));
+    let outcome = running.call(None, "run", json!({})).await;
+    assert_eq!((outcome.end, &*outcome.stderr.bytes), (End::Exited { code: 3 }, &b"no arguments\n"[..]));
+}
+
+#[tokio::test]
+async fn one_that_cannot_be_loaded_fails_its_own_calls() {
+    let folders = vec![ComponentFolder { guest_path: "/data".to_owned(), host_path: "/nowhere".into() }];
+    let grants = ComponentGrants { folders, ..ComponentGrants::default() };
+    let running = Running::start(TOOLS, ModuleKind::Component, grants).await;
+    let Err(reason) = running.components.0["own"].as_ref() else { panic!("it was loaded") };
+    assert!(reason.contains("cannot be loaded") && reason.contains("/nowhere"), "{reason}");
+}
