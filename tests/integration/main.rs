@@ -24,6 +24,7 @@ mod cli;
 mod client_tools;
 mod clients;
 mod cluster;
+mod components;
 mod connections;
 mod console;
 mod console_agents;

@@ -101,14 +101,16 @@ async fn what_is_granted_is_there() {
 #[tokio::test]
 async fn hostile_functions_are_stopped_and_the_next_call_is_fine() {
     let running = Running::tools().await;
-    for (function, arguments, is_expected) in [
-        ("spin", json!({}), (|end| *end == End::Timeout) as fn(&End) -> bool),
+    type Check = fn(&End) -> bool;
+    let cases: [(&str, Value, Check); 6] = [
+        ("spin", json!({}), |end| *end == End::Timeout),
         ("hoard", json!({}), |end| *end == End::Memory),
         ("deep", json!({"n": 1}), |end| matches!(end, End::Trap(reason) if reason.contains("stack"))),
         ("crash", json!({}), |end| matches!(end, End::Trap(reason) if reason.contains("unreachable"))),
         ("long", json!({"bytes": 20_000}), |end| *end == End::Output("result_bytes".to_owned())),
         ("outside", json!({}), |end| matches!(end, End::Trap(_))),
-    ] {
+    ];
+    for (function, arguments, is_expected) in cases {
         let outcome = running.call(None, function, arguments).await;
         assert!(is_expected(&outcome.end) && outcome.result.is_none(), "{function}: {outcome:?}");
         assert_eq!(running.result("echo", json!({"the_text": "fine"})).await["value"], "fine", "{function}");
