@@ -1,5 +1,7 @@
 //! Tools that are components: in real worker processes, over REST and MCP, pinned, changed, hostile and broken.
 
+mod real;
+
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -10,7 +12,8 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::app::{TestApp, answer, code, config, degraded};
+use crate::app::{TestApp, code, config, degraded};
+use crate::approvals::run_example;
 use crate::cli::{sekisho, text};
 use crate::mcp::NEWER;
 use crate::mcp::client::McpClient;
@@ -92,7 +95,7 @@ impl OwnComponents {
 async fn a_component_is_called_over_rest_and_mcp_changed_and_approved_again() {
     let directory = TempDir::new().unwrap();
     write(&directory, "own.wasm", TOOLS);
-    let wit = "package own:tools@0.1.0;\ninterface maths {\n  /// Half of an even number.\n  half: func(number: u32) -> result<u32, string>;\n}\n";
+    let wit = "package my:tools@0.1.0;\ninterface maths {\n  /// Half of an even number.\n  half: func(number: u32) -> result<u32, string>;\n}\n";
     fs::write(folder(&directory).join("own.wit"), wit).unwrap();
     let own = OwnComponents::start(directory, ", grants: {own: {env: {UNITS: metric}}}").await;
     for _ in 0..2 {
@@ -130,6 +133,14 @@ async fn a_component_is_called_over_rest_and_mcp_changed_and_approved_again() {
     own.reload().await;
     let (status, reply) = own.app.call("own__echo", json!({"the_text": ""})).await;
     assert_eq!((status, code(&reply)), (StatusCode::NOT_FOUND, "unknown_tool"), "{reply}");
+}
+
+/// The first example of the page. Without jq it is not run.
+#[test]
+fn the_first_component_of_the_page_can_be_called() {
+    const PAGE: &str = include_str!("../../docs/components.md");
+    let Some(printed) = run_example(PAGE, "jq --version && curl --version") else { return };
+    assert!(printed.lines().any(|line| line == "3"), "{printed}");
 }
 
 #[tokio::test]

@@ -62,14 +62,15 @@ const PAGES: [(&str, &str); 21] = [
     ("tools.md", TOOLS),
 ];
 
-/// Pages with tests elsewhere: `approvals.rs`, `sandbox/` (code mode), below as a whole (Python functions), `hooks.rs`, `issuers.rs` and
+/// Pages with tests elsewhere: `approvals.rs`, `sandbox/` (code mode), `components.rs`, below as a whole (Python functions), `hooks.rs`, `issuers.rs` and
 /// `user_sign_in.rs` (identity), `tests/tidy.rs` (architecture), `deploy.rs` and `examples.rs` (deployment), `deploy.rs` (security), `src/infra/store/tenant_keys.rs` and
 /// `tests/cluster/cells_test.py` (cells).
-const TESTED_ELSEWHERE: [&str; 9] = [
+const TESTED_ELSEWHERE: [&str; 10] = [
     "approvals.md",
     "architecture.md",
     "cells.md",
     "code-mode.md",
+    "components.md",
     "deployment.md",
     "hooks.md",
     "identity.md",

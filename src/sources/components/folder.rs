@@ -105,7 +105,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let write = |name: &str, content: &[u8]| fs::write(folder.path().join(name), content).unwrap();
         write("adder.wasm", b"code");
-        write("adder.wit", b"package own:tools;");
+        write("adder.wit", b"package my:tools;");
         write("adder.json", b"{}");
         write("broken.wasm", b"code");
         write("broken.wit", b"\xff");
@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(found.keys().collect::<Vec<_>>(), ["a-b", "adder", "broken", "large"]);
         let adder = found["adder"].as_ref().unwrap();
         assert_eq!((&*adder.wasm, adder.sum.len(), adder.json.as_deref()), (&b"code"[..], 64, Some("{}")));
-        assert_eq!(adder.wit.as_deref(), Some("package own:tools;"));
+        assert_eq!(adder.wit.as_deref(), Some("package my:tools;"));
         for (name, says) in [
             ("a-b", "a-b.wasm: its name gives no names of tools"),
             ("broken", "broken.wasm: the .wit beside it: it is not UTF-8"),

@@ -119,7 +119,7 @@ mod tests {
             let says = refused.zip(line).is_none_or(|(refused, line)| refused.contains(line));
             assert!(says && check("own", &import, &everything).is_ok(), "{import:?}");
         }
-        for import in ["wasi:keyvalue/store@0.2.0", "own:keys/store", "env.memory", "wasi_unstable.fd_write", "log"] {
+        for import in ["wasi:keyvalue/store@0.2.0", "my:keys/store", "env.memory", "wasi_unstable.fd_write", "log"] {
             let refused = check("own", &[import.to_owned()], &everything).unwrap_err();
             assert!(refused.contains("no component is granted"), "{import}: {refused}");
         }

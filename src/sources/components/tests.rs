@@ -132,7 +132,7 @@ async fn call(tool: &ToolDefinition) -> Result<ToolOutput, CallError> {
 
 #[tokio::test]
 async fn each_exported_function_is_a_tool_of_this_content() {
-    let functions = [function(None, "now"), function(Some("own:weather/last-days@0.1.0"), "mean-value")];
+    let functions = [function(None, "now"), function(Some("my:weather/last-days@0.1.0"), "mean-value")];
     let folder = Folder::new(vec![Ok(examined(&functions, &["wasi:cli/environment@0.2.3"]))]);
     let components = folder.read(&Components::default()).await;
     let offer = components.tools();
@@ -167,7 +167,7 @@ async fn a_file_that_cannot_be_used_says_why() {
     for (examined, says) in [
         (Err(Unexamined::Broken("it is malformed".to_owned())), "weather.wasm: it is malformed"),
         (Ok(examined(&[function(None, "now")], &["wasi:clocks/wall-clock@0.2.0"])), "grants.weather.clocks: true"),
-        (Ok(examined(&[function(None, "now")], &["own:keys/store"])), "no component is granted"),
+        (Ok(examined(&[function(None, "now")], &["my:keys/store"])), "no component is granted"),
         (Ok(Examined { kind: ModuleKind::Command, ..examined(&[], &[]) }), "write weather.json"),
     ] {
         let problem = Folder::new(vec![examined]).problem().await;
@@ -186,7 +186,7 @@ async fn a_file_that_cannot_be_used_says_why() {
 #[tokio::test]
 async fn functions_that_are_no_tools_leave_the_others() {
     let broken = Export { interface: None, function: "size".to_owned() };
-    let functions = [function(None, "a-b"), function(Some("own:a/b"), "c"), function(Some("own:d/b"), "c")];
+    let functions = [function(None, "a-b"), function(Some("my:a/b"), "c"), function(Some("my:d/b"), "c")];
     let found = Examined {
         problems: vec![(broken, "it belongs to the resource `blob`".to_owned())],
         ..examined(&functions, &[])

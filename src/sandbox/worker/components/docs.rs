@@ -146,10 +146,10 @@ mod tests {
 
     #[test]
     fn descriptions_are_those_of_the_wit_beside() {
-        let wit = "package own:tools@0.1.0;\ninterface maths {\n  /// Adds two numbers.\n  add: func(a: u32, b: u32) -> u32;\n}\n\
+        let wit = "package my:tools@0.1.0;\ninterface maths {\n  /// Adds two numbers.\n  add: func(a: u32, b: u32) -> u32;\n}\n\
             world tools {\n  export maths;\n  /// The time.\n  export now: func() -> string;\n  import other: func();\n}\n";
         let docs = Docs::of_wit(wit).unwrap();
-        assert_eq!(docs.text(&export(Some("own:tools/maths@0.1.0"), "add")), "Adds two numbers.");
+        assert_eq!(docs.text(&export(Some("my:tools/maths@0.1.0"), "add")), "Adds two numbers.");
         assert_eq!(docs.text(&export(None, "now")), "The time.");
         assert_eq!(docs.text(&export(None, "add")), "");
         assert!(Docs::of_wit("interface {").unwrap_err().contains("expected"));
@@ -158,8 +158,9 @@ mod tests {
     #[test]
     fn descriptions_in_a_component_are_found_and_taken_out() {
         let text = r#"(component
-            (@custom "package-docs" "\01{\"interfaces\": {\"maths\": {\"funcs\": {\"add\": {\"docs\": \" Adds. \"}}}},
-                \"worlds\": {\"tools\": {\"func_exports\": {\"now\": {\"docs\": \"The time.\"}}, \"funcs\": {\"old\": \"Of old.\"}}}}")
+            (@custom "package-docs"
+                "\01{\"interfaces\": {\"maths\": {\"funcs\": {\"add\": {\"docs\": \" Adds. \"}}}}, \"worlds\": {\"tools\": {"
+                "\"func_exports\": {\"now\": {\"docs\": \"The time.\"}}, \"funcs\": {\"old\": \"Of old.\"}}}}")
             (core module)
             (@custom "other" "kept"))"#;
         let wasm = wat::parse_str(text).unwrap();

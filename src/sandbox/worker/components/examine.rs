@@ -190,35 +190,35 @@ mod tests {
             (type $time (record (field "seconds" u64)))
             (export "datetime" (type (eq $time)))))
         (import "wasi:random/random@0.2.3" (instance (export "get-random-u64" (func (result u64)))))
-        (import "own:keys/store" (instance (export "get" (func (result string)))))
+        (import "my:keys/store" (instance (export "get" (func (result string)))))
         (core module $m (func (export "add") (param i32 i32) (result i32) (i32.add (local.get 0) (local.get 1))))
         (core instance $i (instantiate $m))
         (func $add (param "first-one" u32) (param "b" u32) (result u32) (canon lift (core func $i "add")))
         (export "add-both" (func $add))
         (instance $maths (export "add" (func $add)))
-        (export "own:tools/maths@0.1.0" (instance $maths)))"#;
+        (export "my:tools/maths@0.1.0" (instance $maths)))"#;
 
     #[test]
     fn functions_and_imports_of_a_component_are_found() {
         let wit =
-            "package own:tools@0.1.0;\ninterface maths {\n /// Adds.\n add: func(first-one: u32, b: u32) -> u32;\n}\n";
+            "package my:tools@0.1.0;\ninterface maths {\n /// Adds.\n add: func(first-one: u32, b: u32) -> u32;\n}\n";
         let examined = examined(&wat::parse_str(ADDER).unwrap(), Some(wit)).unwrap();
         assert_eq!((examined.kind, &*examined.problems), (ModuleKind::Component, &[][..]));
         let names: Vec<_> = examined.functions.iter().map(|found| &found.export).collect();
         let whole = Export { interface: None, function: "add-both".to_owned() };
-        let inner = Export { interface: Some("own:tools/maths@0.1.0".to_owned()), function: "add".to_owned() };
+        let inner = Export { interface: Some("my:tools/maths@0.1.0".to_owned()), function: "add".to_owned() };
         assert_eq!(names, [&whole, &inner]);
         let found = &examined.functions[1];
         let parameters: Value = serde_json::from_str(&found.parameters).unwrap();
         assert_eq!((&*found.description, &parameters["required"]), ("Adds.", &json!(["first_one", "b"])));
         assert!(found.output.as_ref().unwrap().contains("integer"));
-        assert_eq!(examined.imports, ["wasi:random/random@0.2.3", "own:keys/store"], "types alone are no capability");
+        assert_eq!(examined.imports, ["wasi:random/random@0.2.3", "my:keys/store"], "types alone are no capability");
         assert!(!examined.compiled.is_empty());
     }
 
     #[test]
     fn functions_of_resources_are_refused_by_name() {
-        let wit = "package own:tools;\ninterface files {\n  resource blob {\n    size: func() -> u32;\n    make: static func() -> u32;\n  }\n\
+        let wit = "package my:tools;\ninterface files {\n  resource blob {\n    size: func() -> u32;\n    make: static func() -> u32;\n  }\n\
             free: func(b: borrow<blob>);\n  later: async func();\n}\n";
         let mut resolve = Resolve::default();
         resolve.push_source("wit", wit).unwrap();

@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     fn resolve(types: &str, function: &str) -> (Resolve, Function) {
-        let wit = format!("package own:tools;\ninterface all {{\n{types}\n  f: {function};\n}}\n");
+        let wit = format!("package my:tools;\ninterface all {{\n{types}\n  f: {function};\n}}\n");
         let mut resolve = Resolve::default();
         resolve.push_source("all.wit", &wit).unwrap();
         let (_, interface) = resolve.interfaces.iter().next().unwrap();

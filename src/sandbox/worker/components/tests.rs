@@ -81,7 +81,7 @@ async fn functions_take_and_return_values_and_errors() {
     let invalid = running.result("echo", json!({"the_text": 7})).await;
     assert_eq!(invalid, json!({"invalid": {"path": "/the_text", "message": "it must be a text"}}));
     for (number, expected) in [(8, json!({"value": 4})), (7, json!({"error": "odd"}))] {
-        let outcome = running.call(Some("own:tools/maths@0.1.0"), "half", json!({"number": number})).await;
+        let outcome = running.call(Some("my:tools/maths@0.1.0"), "half", json!({"number": number})).await;
         assert_eq!((outcome.end, outcome.result), (End::Exited { code: 0 }, Some(expected.to_string())));
         assert!(outcome.usage.peak_memory_bytes > 0 && outcome.usage.wall_time > Duration::ZERO);
     }
