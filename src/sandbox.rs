@@ -26,8 +26,7 @@
 //! A call may name a session, whose interpreter lives on after it ([`sessions`]). A job may have a module of functions that are
 //! tools in place of a program: they are found, or one of them is called ([`protocol::ModuleTask`]).
 //!
-//! Components of others run in workers of their own, whose engines differ in what an instance may consist of; what is said of
-//! workers holds for them, too ([`components`]).
+//! Components run in workers of their own, like programs ([`components`]).
 //!
 //! The gateway side loads no WebAssembly: it counts runs, queues them and exchanges frames ([`protocol`]).
 
@@ -134,7 +133,6 @@ pub struct Sandbox {
     /// Where sessions are stored; they end when they are idle where it is not set.
     images: OnceLock<SessionImages>,
     classes: Classes,
-    /// Workers of their own.
     components: ComponentWorkers,
     metrics: SandboxMetrics,
     readiness: Arc<Readiness>,
@@ -174,7 +172,7 @@ struct Available {
 /// In `/readyz`: the profiles that are still being compiled.
 const PROFILES: &str = "sandbox_profiles";
 
-/// Interval of the search for an interpreter that is not set up yet.
+/// Interval of the search for an interpreter.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
 impl fmt::Debug for Sandbox {
