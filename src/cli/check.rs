@@ -260,7 +260,8 @@ fn unused_settings_of(tools: &PythonTools) -> Option<(String, String)> {
 /// Grants of components that are not there.
 fn unused_grants_of(components: &Components) -> Option<(String, String)> {
     let unused = components.unused_grants().join(", ");
-    (!unused.is_empty()).then(|| ("components.grants".to_owned(), format!("there are no components of these: {unused}")))
+    (!unused.is_empty())
+        .then(|| ("components.grants".to_owned(), format!("there are no components of these: {unused}")))
 }
 
 fn describe_lock(lock: &Option<Lock>) -> String {

@@ -47,7 +47,8 @@ pub struct ComponentGrantsConfig {
 
 impl ComponentsConfig {
     pub(super) fn check(&self, findings: &mut Findings) {
-        let named = [(GRANTS, self.grants.keys().collect::<Vec<_>>()), (CREDENTIALS, self.credentials.keys().collect())];
+        let named =
+            [(GRANTS, self.grants.keys().collect::<Vec<_>>()), (CREDENTIALS, self.credentials.keys().collect())];
         for (setting, files) in named {
             if self.directory.is_none() && !files.is_empty() {
                 findings.add(setting, "is for files of a folder, and there is none", "set `components.directory`");
@@ -78,7 +79,7 @@ impl ComponentsConfig {
         let (grants, _) = document.find(GRANTS).filter(|(_, is_exact)| *is_exact)?;
         let value = grants.first_reference()?;
         let message =
-            "a component reads this value in the sandbox, which no secret enters, and what `${…}` stands for may be one";
+            "a component reads this value in the sandbox, which no secret enters, and `${…}` may stand for one";
         let advice = "write the value itself; a secret that a host asks for belongs in `components.credentials`";
         Some(document.error(value.position, false, message).advise(advice))
     }

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::components::ReadWith;
 use super::parts::{component_error, loader, sandbox, workspaces};
 use super::tool_set::ToolSet;
-use super::components::ReadWith;
 use super::{StartError, components, lock, mcp, openapi, python_tools};
 use crate::config::Config;
 use crate::infra::metrics::Metrics;

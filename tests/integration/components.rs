@@ -113,7 +113,10 @@ async fn a_component_is_called_over_rest_and_mcp_changed_and_approved_again() {
     let tools = listed["tools"].as_array().unwrap();
     let half = tools.iter().find(|tool| tool["name"] == "own__maths__half").unwrap();
     assert_eq!(half["description"], "Half of an even number.");
-    assert_eq!((&half["inputSchema"]["required"], &half["annotations"]["readOnlyHint"]), (&json!(["number"]), &json!(true)));
+    assert_eq!(
+        (&half["inputSchema"]["required"], &half["annotations"]["readOnlyHint"]),
+        (&json!(["number"]), &json!(true))
+    );
     let call = json!({"name": "own__echo", "arguments": {"the_text": "by MCP"}});
     let called = client.result("tools/call", call, "CallToolResult").await;
     assert!(called.to_string().contains("by MCP"), "{called}");
@@ -151,7 +154,10 @@ async fn a_component_that_is_not_pinned_is_refused_with_what_to_run() {
     let app = TestApp::in_directory(directory, &yaml).await;
     let degraded = degraded(&app).await;
     let reason = degraded["component:own"].as_str().unwrap_or_else(|| panic!("{degraded}"));
-    assert!(reason.contains("own.wasm: it is not pinned: run `sekisho lock`") && reason.contains("sha256:"), "{reason}");
+    assert!(
+        reason.contains("own.wasm: it is not pinned: run `sekisho lock`") && reason.contains("sha256:"),
+        "{reason}"
+    );
     assert_eq!(app.call("own__echo", json!({"the_text": ""})).await.0, StatusCode::NOT_FOUND);
 }
 
@@ -164,7 +170,10 @@ async fn a_command_takes_json_and_prints_json() {
     let own = OwnComponents::start(directory, "").await;
     assert_eq!(own.output("mirror__run", json!({"city": "Bern"})).await, json!({"city": "Bern"}));
     let (_, reply) = own.app.call("mirror__run", json!({})).await;
-    assert_eq!((code(&reply), &reply["error"]), ("tool_error", &json!("the command failed with exit(3): no arguments")));
+    assert_eq!(
+        (code(&reply), &reply["error"]),
+        ("tool_error", &json!("the command failed with exit(3): no arguments"))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

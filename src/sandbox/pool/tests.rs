@@ -23,15 +23,8 @@ fn made(workers: usize, program: Program) -> Made {
     let room = Capacity { instances: 100, memory_bytes: 100, sleeping_bytes: 50, session_bytes: 0, max_queued: 0 };
     let admission = Admission::new(room, metrics.clone());
     let (component, readiness_of_pool) = (COMPONENT, Arc::clone(&readiness));
-    let start = Start {
-        program,
-        load: load(),
-        workers,
-        component,
-        is_counted: true,
-        metrics,
-        readiness: readiness_of_pool,
-    };
+    let start =
+        Start { program, load: load(), workers, component, is_counted: true, metrics, readiness: readiness_of_pool };
     Made { pool: Pool::new(start), admission, readiness }
 }
 

@@ -98,9 +98,7 @@ impl Worker {
                 self.fibers.add(id, run, link);
                 Ok(())
             }
-            Err(reason) => {
-                self.send(&FromWorker::Done(id, Box::new(Outcome::without_output(End::Trap(reason)))))
-            }
+            Err(reason) => self.send(&FromWorker::Done(id, Box::new(Outcome::without_output(End::Trap(reason))))),
         }
     }
 }
@@ -245,12 +243,7 @@ impl Linked {
 }
 
 /// The outcome of a call.
-fn ended(
-    stopped: Stopped,
-    result: Option<String>,
-    (stdout, stderr): (Captured, Captured),
-    growth: &Growth,
-) -> Outcome {
+fn ended(stopped: Stopped, result: Option<String>, (stdout, stderr): (Captured, Captured), growth: &Growth) -> Outcome {
     let usage = Usage { peak_memory_bytes: growth.used, ..Usage::default() };
     let end = end_of(stopped, None, growth.refused);
     Outcome { end, result, stdout, stderr, files: Vec::new(), images: Vec::new(), usage, session_bytes: None }

@@ -131,7 +131,9 @@ impl ComponentExecutor {
             },
             (End::Exited { code }, _) => {
                 let function = &self.export.function;
-                Err(CallError::tool(format!("`{function}` ended the component with exit({code}), and returned nothing")))
+                Err(CallError::tool(format!(
+                    "`{function}` ended the component with exit({code}), and returned nothing"
+                )))
             }
             _ => Err(self.stopped(outcome)),
         }
@@ -145,9 +147,8 @@ impl ComponentExecutor {
                 let message = format!("the command printed {total} bytes, and its result may have {most}; print less");
                 Err(CallError::new(ErrorCode::SandboxOutput, message))
             }
-            End::Exited { code: 0 } => json::parse(bytes).map_err(|error| {
-                CallError::tool(format!("the command printed no JSON to standard output: {error}"))
-            }),
+            End::Exited { code: 0 } => json::parse(bytes)
+                .map_err(|error| CallError::tool(format!("the command printed no JSON to standard output: {error}"))),
             End::Exited { code } => {
                 let kept = &outcome.stderr.bytes[..outcome.stderr.bytes.len().min(MAX_MESSAGE_BYTES)];
                 let text = String::from_utf8_lossy(kept);

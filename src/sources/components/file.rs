@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::executor::{ResultPlace, ComponentExecutor};
+use super::executor::{ComponentExecutor, ResultPlace};
 use super::folder::{FileContent, Found};
 use super::outgoing::HttpAccess;
 use super::{ComponentReader, grants, source_of};
@@ -151,10 +151,12 @@ impl Reading<'_> {
             ModuleKind::Component => examined.functions,
             ModuleKind::Command => vec![self.command(found).map_err(|problem| self.broken(&problem))?],
         };
-        let problems = examined.problems.into_iter().map(|(export, problem)| {
-            (self.tool_name(&export), self.at(&format!("`{}`: {problem}", export.function)))
-        });
-        let (mut problems, mut tools): (Vec<_>, BTreeMap<String, ToolDefinition>) = (problems.collect(), BTreeMap::new());
+        let problems = examined
+            .problems
+            .into_iter()
+            .map(|(export, problem)| (self.tool_name(&export), self.at(&format!("`{}`: {problem}", export.function))));
+        let (mut problems, mut tools): (Vec<_>, BTreeMap<String, ToolDefinition>) =
+            (problems.collect(), BTreeMap::new());
         for function in functions {
             let name = self.tool_name(&function.export);
             let defined = self.definition(&name, found, function, &load, http.as_ref());
@@ -178,9 +180,7 @@ impl Reading<'_> {
         };
         self.reader.run.examine(file).await.map_err(|unexamined| match unexamined {
             Unexamined::Broken(problem) => self.broken(&problem),
-            Unexamined::NotCompiled => {
-                FileState::Waiting(self.at("it is being compiled, which takes up to a minute"))
-            }
+            Unexamined::NotCompiled => FileState::Waiting(self.at("it is being compiled, which takes up to a minute")),
             Unexamined::Failed(problem) => FileState::Waiting(self.at(&format!("it is not read yet: {problem}"))),
         })
     }
@@ -189,7 +189,10 @@ impl Reading<'_> {
     fn command(&self, found: &Found) -> Result<FoundExport, String> {
         let Some(text) = &found.json else {
             let example = json!({"description": "…", "parameters": {"type": "object", "properties": {}}, "output": {}});
-            return Err(format!("it is a command, and nothing says what it takes: write {}.json: {example}", self.name));
+            return Err(format!(
+                "it is a command, and nothing says what it takes: write {}.json: {example}",
+                self.name
+            ));
         };
         let described: CommandDescription =
             serde_json::from_str(text).map_err(|error| format!("{}.json: {error}", self.name))?;

@@ -79,9 +79,8 @@ fn beside(path: &Path, extension: &str) -> Result<Option<String>, String> {
     if !path.is_file() {
         return Ok(None);
     }
-    let text = bytes(&path, MAX_TEXT_BYTES).and_then(|bytes| {
-        String::from_utf8(bytes).map_err(|_| "it is not UTF-8; save the file as UTF-8".to_owned())
-    });
+    let text = bytes(&path, MAX_TEXT_BYTES)
+        .and_then(|bytes| String::from_utf8(bytes).map_err(|_| "it is not UTF-8; save the file as UTF-8".to_owned()));
     text.map(Some).map_err(|problem| format!("the .{extension} beside it: {problem}"))
 }
 

@@ -283,7 +283,8 @@ async fn how_calls_end() {
 #[tokio::test]
 async fn the_result_of_a_command_is_what_it_prints() {
     let folder = Folder::new(vec![Ok(Examined { kind: ModuleKind::Command, ..examined(&[], &[]) })]);
-    let description = json!({"description": "Measures.", "parameters": {"type": "object"}, "output": {"type": "object"}});
+    let description =
+        json!({"description": "Measures.", "parameters": {"type": "object"}, "output": {"type": "object"}});
     fs::write(folder.folder.path().join("weather.json"), description.to_string()).unwrap();
     let components = folder.read(&Components::default()).await;
     let tool = &components.tools().tools[0];

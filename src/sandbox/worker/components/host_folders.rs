@@ -42,7 +42,8 @@ impl Folders {
         let mut reading = Reading { files: Files::new(NOTHING), contents: HashMap::new(), left: MAX_BYTES };
         let mut roots = Vec::new();
         for ComponentFolder { guest_path, host_path } in folders {
-            let root = reading.files.place_folder(guest_path, true).map_err(|error| format!("{guest_path}: {error}"))?;
+            let root =
+                reading.files.place_folder(guest_path, true).map_err(|error| format!("{guest_path}: {error}"))?;
             roots.push((Arc::from(guest_path.as_str()), root));
             reading.add(host_path, guest_path.trim_end_matches('/'))?;
         }
@@ -70,7 +71,9 @@ impl Reading {
             let entry = entry.map_err(unreadable)?;
             let kind = entry.file_type().map_err(unreadable)?;
             let name = entry.file_name();
-            let Some(name) = name.to_str() else { return Err(format!("{shown} has a name that is not UTF-8: {name:?}")) };
+            let Some(name) = name.to_str() else {
+                return Err(format!("{shown} has a name that is not UTF-8: {name:?}"));
+            };
             let path = format!("{inside}/{name}");
             if kind.is_dir() {
                 self.files.place_folder(&path, true).map_err(|error| format!("{path}: {error}"))?;
