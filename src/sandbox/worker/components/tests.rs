@@ -60,7 +60,7 @@ impl Running {
             ComponentCall { id: 1, component: "own".to_owned(), export, arguments: arguments.to_string(), limits };
         let (gateway, _heard) = mpsc::unbounded_channel();
         let sleeper = Sleeper { job: 1, gateway, may_continue: Arc::new(Notify::new()) };
-        let link = ToolLink { sleeper, inbox: Arc::default(), waited: Arc::default(), tape: Arc::default() };
+        let link = ToolLink { sleeper, inbox: Arc::default(), waited: Arc::default(), recorder: Arc::default() };
         self.components.begin(call, link).unwrap().await.outcome
     }
 
