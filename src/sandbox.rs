@@ -51,6 +51,7 @@ pub mod protocol;
 mod python;
 mod read_recorder;
 mod run;
+mod search;
 mod sessions;
 pub mod wasi;
 pub mod worker;
@@ -60,12 +61,11 @@ mod worker_setup;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use tokio_util::sync::CancellationToken;
 
 pub use self::admission::SandboxLoad;
 pub use self::code_mode::{HITS, MAX_HITS, PYTHON, RUN_PYTHON, SEARCH_TOOLS, ToolPipeline, model_hit, model_tools};
@@ -79,10 +79,9 @@ use self::components::ComponentWorkers;
 use self::interpreter::{Manifest, ManifestError};
 use self::module_images::ModuleImages;
 use self::packages::Packages;
-use self::pool::{COMPONENT, Pool, Start};
 use self::protocol::{Job, Outcome};
+use self::search::Found;
 use self::sessions::{KeptInterpreter, SessionLimits, Sessions};
-use self::worker_setup::{ReadyProfile, Setup};
 use crate::config::SandboxConfig;
 use crate::core::call::{Arguments, CallContext, Deadline};
 use crate::core::error::{CallError, ErrorCode};
@@ -148,33 +147,6 @@ pub struct Sandbox {
     looking: tokio::sync::Mutex<()>,
 }
 
-/// The result of searching for the interpreter.
-#[derive(Debug)]
-enum Found {
-    Prepared(Available),
-    Missing,
-}
-
-/// What can run programs.
-#[derive(Debug)]
-struct Available {
-    pool: Pool,
-    /// The workers of the second class ([`classes`]), which start with the first run in them.
-    background: Pool,
-    /// Those that are compiled, from the lightest on.
-    profiles: Vec<ReadyProfile>,
-    /// Whether these are all profiles.
-    is_complete: bool,
-    /// Identifies the packages that modules can import.
-    packages: String,
-}
-
-/// In `/readyz`: the profiles that are still being compiled.
-const PROFILES: &str = "sandbox_profiles";
-
-/// Interval of the search for an interpreter.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
-
 impl fmt::Debug for Sandbox {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Sandbox").field("interpreter", &self.interpreter.name).finish_non_exhaustive()
@@ -232,18 +204,6 @@ impl Sandbox {
         self.interpreter.profiles.iter().map(|profile| profile.name.as_str()).collect()
     }
 
-    /// Searches until the interpreter is set up with all its profiles; readiness reports while it is not.
-    pub async fn look_for_interpreter(&self, closing: CancellationToken) {
-        loop {
-            if self.locate().await.is_complete() {
-                return;
-            }
-            if closing.run_until_cancelled(tokio::time::sleep(LOOK_AGAIN)).await.is_none() {
-                return;
-            }
-        }
-    }
-
     /// Stores the sessions, ends the worker processes and waits until they have exited.
     pub async fn close(&self) {
         self.store_all_sessions().await;
@@ -252,129 +212,6 @@ impl Sandbox {
             available.background.close().await;
             available.pool.close().await;
         }
-    }
-
-    async fn locate(&self) -> Arc<Found> {
-        let _nobody_else = self.looking.lock().await;
-        let (before, packages) = (self.found.load_full(), self.packages.load_full());
-        let sum = packages.sum();
-        if let Some(found) = before.as_ref().filter(|found| found.is_complete() && found.has_packages(&sum)) {
-            return Arc::clone(found);
-        }
-        let (config, interpreter) = (self.config.clone(), self.interpreter.clone());
-        // Reads files, and computes the names of the engine's compiled files.
-        let looked = tokio::task::spawn_blocking(move || worker_setup::locate(&config, &interpreter, &packages)).await;
-        let looked =
-            looked.unwrap_or_else(|panic| Err(format!("the search for the interpreter failed: {panic}").into()));
-        let lacking = looked.as_ref().map_or_else(Some, |setup| setup.incomplete.as_ref());
-        self.is_being_set_up.store(lacking.is_some_and(|lacking| lacking.is_being_set_up), Ordering::Relaxed);
-        let found = match looked {
-            Ok(setup) => {
-                match &setup.incomplete {
-                    Some(lacking) => self.readiness.degrade(PROFILES, lacking.reason.clone()),
-                    None => self.readiness.restore(PROFILES),
-                }
-                let is_enough =
-                    |found: &Found| found.profiles().len() >= setup.profiles.len() && found.has_packages(&sum);
-                if let Some(before) = before.filter(|found| is_enough(found)) {
-                    return before;
-                }
-                self.readiness.restore(COMPONENT);
-                Found::Prepared(self.available(setup))
-            }
-            Err(missing) => {
-                // Workers that run are kept: a search that fails later says nothing about them.
-                if let Some(before) = before.filter(|found| matches!(**found, Found::Prepared(_))) {
-                    return before;
-                }
-                self.readiness.degrade(COMPONENT, missing.reason);
-                Found::Missing
-            }
-        };
-        let found = Arc::new(found);
-        if let Some(Found::Prepared(before)) = self.found.swap(Some(Arc::clone(&found))).as_deref() {
-            before.pool.retire();
-            before.background.retire();
-        }
-        found
-    }
-
-    fn available(&self, Setup { program, load, profiles, incomplete, packages }: Setup) -> Available {
-        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        let pool = |is_background: bool| {
-            let mut program = program.clone();
-            program.arguments.extend(is_background.then(|| "--background".into()));
-            Pool::new(Start {
-                program,
-                load: load.clone(),
-                workers: self.config.workers.map_or_else(cores, |workers| workers as usize),
-                component: COMPONENT,
-                is_counted: !is_background,
-                metrics: self.metrics.clone(),
-                readiness: Arc::clone(&self.readiness),
-            })
-        };
-        let (pool, background) = (pool(false), pool(true));
-        Available { pool, background, profiles, is_complete: incomplete.is_none(), packages }
-    }
-
-    /// The workers; `packages`: for a module that was read with these. While they cannot run this profile: `warming_up` if it
-    /// is being set up, else `internal`. The first call searches itself if no search has run yet.
-    async fn pool(&self, profile: &str, packages: Option<&str>, is_background: bool) -> Result<Pool, CallError> {
-        let found = match self.found.load_full() {
-            Some(found) => found,
-            None => self.locate().await,
-        };
-        match &*found {
-            Found::Prepared(available) if packages.is_some_and(|packages| packages != available.packages) => {
-                Err(warming_up("the packages of tools have changed, and this tool is read anew"))
-            }
-            Found::Prepared(available) if available.profiles.iter().any(|ready| ready.name == profile) => {
-                Ok(if is_background { available.background.clone() } else { available.pool.clone() })
-            }
-            Found::Prepared(_) => Err(self.lacks(&format!("the profile `{profile}` of the Python interpreter"))),
-            Found::Missing => Err(self.lacks("the Python interpreter")),
-        }
-    }
-
-    /// A sum of what instances of a profile begin with; `None` where its sessions cannot be stored, or it cannot run yet.
-    fn snapshot_of(&self, profile: &str) -> Option<String> {
-        self.found.load().as_ref()?.profile(profile)?.snapshot.clone()
-    }
-
-    /// The same for modules, which see packages and data files while they are executed.
-    fn module_base_of(&self, profile: &str) -> Option<String> {
-        self.found.load().as_ref()?.profile(profile)?.module_base.clone()
-    }
-
-    fn lacks(&self, what: &str) -> CallError {
-        if self.is_being_set_up.load(Ordering::Relaxed) {
-            return warming_up(&format!("{what} is being set up, which takes some minutes"));
-        }
-        let message =
-            format!("{what} is not set up here, and nothing sets it up; /readyz tells the operator what to do");
-        CallError::new(ErrorCode::Internal, message)
-    }
-}
-
-impl Found {
-    fn profiles(&self) -> &[ReadyProfile] {
-        match self {
-            Self::Prepared(available) => &available.profiles,
-            Self::Missing => &[],
-        }
-    }
-
-    fn profile(&self, name: &str) -> Option<&ReadyProfile> {
-        self.profiles().iter().find(|ready| ready.name == name)
-    }
-
-    fn is_complete(&self) -> bool {
-        matches!(self, Self::Prepared(available) if available.is_complete)
-    }
-
-    fn has_packages(&self, sum: &str) -> bool {
-        matches!(self, Self::Prepared(available) if available.packages == sum)
     }
 }
 

@@ -230,7 +230,10 @@ impl RunPython for Sandbox {
 
     fn use_packages<'a>(&'a self, packages: &'a Packages) -> Changing<'a> {
         Box::pin(async move {
-            if **self.packages.load() == *packages {
+            let is_known = **self.packages.load() == *packages;
+            let found = self.found.load_full();
+            // A search that failed has left workers that have others.
+            if is_known && !found.is_some_and(|found| found.has_other_packages(&packages.sum())) {
                 return;
             }
             self.packages.store(Arc::new(packages.clone()));

@@ -14,11 +14,12 @@ use crate::core::error::{CallError, ErrorCode};
 use crate::core::until::until;
 use crate::infra::metrics::SandboxMetrics;
 use crate::infra::readiness::Readiness;
-use crate::sandbox::pool::{Pool, Start};
+use crate::sandbox::pool::{COMPONENT, Pool, Start};
 use crate::sandbox::protocol::Outcome;
+use crate::sandbox::search::{Available, Found};
 use crate::sandbox::worker_handle::tests::{job, load, stand_in};
 use crate::sandbox::worker_setup::ReadyProfile;
-use crate::sandbox::{Available, CallSession, Found, Sandbox};
+use crate::sandbox::{CallSession, Sandbox};
 
 /// A sandbox whose workers are substitutes.
 fn sandbox(sessions: InterpreterSessionsConfig) -> Sandbox {
@@ -27,7 +28,8 @@ fn sandbox(sessions: InterpreterSessionsConfig) -> Sandbox {
     let sandbox = Sandbox::new(&config, metrics.clone(), Arc::clone(&readiness)).unwrap();
     let pool = |is_counted| {
         let (metrics, readiness) = (metrics.clone(), Arc::clone(&readiness));
-        Pool::new(Start { program: stand_in(), load: load(), workers: 1, is_counted, metrics, readiness })
+        let (program, load, component) = (stand_in(), load(), COMPONENT);
+        Pool::new(Start { program, load, workers: 1, component, is_counted, metrics, readiness })
     };
     let (name, snapshot) = ("base".to_owned(), Some("s1".to_owned()));
     let profiles = vec![ReadyProfile { name, snapshot, module_base: Some("s1 seen".to_owned()) }];

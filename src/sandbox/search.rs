@@ -1,0 +1,187 @@
+//! The search for the interpreter, and the workers that run it: what they load is found in files of this machine, which another
+//! process may be making.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::pool::{COMPONENT, Pool, Start};
+use super::worker_setup::{self, ReadyProfile, Setup};
+use super::{Sandbox, warming_up};
+use crate::core::error::{CallError, ErrorCode};
+
+/// The result of searching for the interpreter.
+#[derive(Debug)]
+pub(super) enum Found {
+    Prepared(Available),
+    Missing,
+}
+
+/// What can run programs.
+#[derive(Debug)]
+pub(super) struct Available {
+    pub(super) pool: Pool,
+    /// The workers of the second class ([`classes`](super::classes)), which start with the first run in them.
+    pub(super) background: Pool,
+    /// Those that are compiled, from the lightest on.
+    pub(super) profiles: Vec<ReadyProfile>,
+    /// Whether these are all profiles.
+    pub(super) is_complete: bool,
+    /// Identifies the packages that modules can import.
+    pub(super) packages: String,
+}
+
+/// In `/readyz`: the profiles that are still being compiled.
+const PROFILES: &str = "sandbox_profiles";
+
+/// Interval of the search for an interpreter that is not set up yet.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
+
+impl Sandbox {
+    /// Searches until the interpreter is set up with all its profiles; readiness reports while it is not.
+    pub async fn look_for_interpreter(&self, closing: CancellationToken) {
+        loop {
+            if self.locate().await.is_complete() {
+                return;
+            }
+            if closing.run_until_cancelled(tokio::time::sleep(LOOK_AGAIN)).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    pub(super) async fn locate(&self) -> Arc<Found> {
+        let _nobody_else = self.looking.lock().await;
+        let (before, packages) = (self.found.load_full(), self.packages.load_full());
+        let sum = packages.sum();
+        if let Some(found) = before.as_ref().filter(|found| found.is_complete() && found.has_packages(&sum)) {
+            return Arc::clone(found);
+        }
+        let (config, interpreter) = (self.config.clone(), self.interpreter.clone());
+        // Reads files, and computes the names of the engine's compiled files.
+        let looked = tokio::task::spawn_blocking(move || worker_setup::locate(&config, &interpreter, &packages)).await;
+        let looked =
+            looked.unwrap_or_else(|panic| Err(format!("the search for the interpreter failed: {panic}").into()));
+        let lacking = looked.as_ref().map_or_else(Some, |setup| setup.incomplete.as_ref());
+        self.is_being_set_up.store(lacking.is_some_and(|lacking| lacking.is_being_set_up), Ordering::Relaxed);
+        let found = match looked {
+            Ok(setup) => {
+                match &setup.incomplete {
+                    Some(lacking) => self.readiness.degrade(PROFILES, lacking.reason.clone()),
+                    None => self.readiness.restore(PROFILES),
+                }
+                let is_enough =
+                    |found: &Found| found.profiles().len() >= setup.profiles.len() && found.has_packages(&sum);
+                if let Some(before) = before.filter(|found| is_enough(found)) {
+                    return before;
+                }
+                self.readiness.restore(COMPONENT);
+                Found::Prepared(self.available(setup))
+            }
+            Err(missing) => {
+                // Workers that run are kept: a search that fails later says nothing about them.
+                if let Some(before) = before.filter(|found| matches!(**found, Found::Prepared(_))) {
+                    return before;
+                }
+                self.readiness.degrade(COMPONENT, missing.reason);
+                Found::Missing
+            }
+        };
+        let found = Arc::new(found);
+        if let Some(Found::Prepared(before)) = self.found.swap(Some(Arc::clone(&found))).as_deref() {
+            before.pool.retire();
+            before.background.retire();
+        }
+        found
+    }
+
+    fn available(&self, Setup { program, load, profiles, incomplete, packages }: Setup) -> Available {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        let pool = |is_background: bool| {
+            let mut program = program.clone();
+            program.arguments.extend(is_background.then(|| "--background".into()));
+            Pool::new(Start {
+                program,
+                load: load.clone(),
+                workers: self.config.workers.map_or_else(cores, |workers| workers as usize),
+                component: COMPONENT,
+                is_counted: !is_background,
+                metrics: self.metrics.clone(),
+                readiness: Arc::clone(&self.readiness),
+            })
+        };
+        let (pool, background) = (pool(false), pool(true));
+        Available { pool, background, profiles, is_complete: incomplete.is_none(), packages }
+    }
+
+    /// The workers; `packages`: for a module that was read with these. While they cannot run this profile: `warming_up` if it
+    /// is being set up, else `internal`. The first call searches itself if no search has run yet.
+    pub(super) async fn pool(
+        &self,
+        profile: &str,
+        packages: Option<&str>,
+        is_background: bool,
+    ) -> Result<Pool, CallError> {
+        let found = match self.found.load_full() {
+            Some(found) => found,
+            None => self.locate().await,
+        };
+        match &*found {
+            Found::Prepared(available) if packages.is_some_and(|packages| packages != available.packages) => {
+                Err(warming_up("the packages of tools have changed, and this tool is read anew"))
+            }
+            Found::Prepared(available) if available.profiles.iter().any(|ready| ready.name == profile) => {
+                Ok(if is_background { available.background.clone() } else { available.pool.clone() })
+            }
+            Found::Prepared(_) => Err(self.lacks(&format!("the profile `{profile}` of the Python interpreter"))),
+            Found::Missing => Err(self.lacks("the Python interpreter")),
+        }
+    }
+
+    /// A sum of what instances of a profile begin with; `None` where its sessions cannot be stored, or it cannot run yet.
+    pub(super) fn snapshot_of(&self, profile: &str) -> Option<String> {
+        self.found.load().as_ref()?.profile(profile)?.snapshot.clone()
+    }
+
+    /// The same for modules, which see packages and data files while they are executed.
+    pub(super) fn module_base_of(&self, profile: &str) -> Option<String> {
+        self.found.load().as_ref()?.profile(profile)?.module_base.clone()
+    }
+
+    fn lacks(&self, what: &str) -> CallError {
+        if self.is_being_set_up.load(Ordering::Relaxed) {
+            return warming_up(&format!("{what} is being set up, which takes some minutes"));
+        }
+        let message =
+            format!("{what} is not set up here, and nothing sets it up; /readyz tells the operator what to do");
+        CallError::new(ErrorCode::Internal, message)
+    }
+}
+
+impl Found {
+    fn profiles(&self) -> &[ReadyProfile] {
+        match self {
+            Self::Prepared(available) => &available.profiles,
+            Self::Missing => &[],
+        }
+    }
+
+    fn profile(&self, name: &str) -> Option<&ReadyProfile> {
+        self.profiles().iter().find(|ready| ready.name == name)
+    }
+
+    fn is_complete(&self) -> bool {
+        matches!(self, Self::Prepared(available) if available.is_complete)
+    }
+
+    fn has_packages(&self, sum: &str) -> bool {
+        matches!(self, Self::Prepared(available) if available.packages == sum)
+    }
+
+    /// Whether its workers have other packages than those with this sum.
+    pub(super) fn has_other_packages(&self, sum: &str) -> bool {
+        matches!(self, Self::Prepared(available) if available.packages != sum)
+    }
+}
