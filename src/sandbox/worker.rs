@@ -11,6 +11,7 @@ pub(crate) mod hardening;
 pub mod host_call;
 mod images;
 mod module_images;
+mod outcomes;
 mod profile;
 mod ticker;
 
@@ -30,12 +31,11 @@ use self::fibers::{Fibers, Run};
 use self::guest::{Remains, RestoringGuest, SessionGuest, Teardown};
 use self::host_call::ToolLink;
 use self::module_images::{MAX_READY_IMAGES, ModuleImages};
+use self::outcomes::{done_frame, not_placed};
 use self::profile::Profile;
 use self::ticker::Ticker;
 use super::engine::{InstancePool, can_scan_pages, engine};
-use super::protocol::{
-    Captured, End, Frames, FromWorker, Job, JobId, Load, Outcome, SessionEntry, SessionId, ToWorker, Usage, encode,
-};
+use super::protocol::{End, Frames, FromWorker, Job, JobId, Load, Outcome, SessionEntry, SessionId, ToWorker, encode};
 use super::wasi::Sleeper;
 
 /// All that 32-bit WebAssembly can address: the limit of a run is separate.
@@ -308,54 +308,5 @@ impl Worker {
         let frame = encode(message).map_err(WorkerError::Gateway)?;
         self.outbox.extend_from_slice(&frame);
         Ok(())
-    }
-}
-
-/// Of a job whose files cannot be where its session has something else.
-fn not_placed(message: String) -> End {
-    let (kind, traceback) = ("FileExistsError".to_owned(), String::new());
-    End::Exception { kind, message, traceback, line: None, column: None }
-}
-
-/// An outcome too long for a frame fails that run alone: all others of the process continue.
-fn done_frame(id: JobId, outcome: Outcome) -> io::Result<Vec<u8>> {
-    let usage = outcome.usage.clone();
-    encode(&FromWorker::Done(id, Box::new(outcome))).or_else(|_| {
-        let end = End::Output("frame_bytes".to_owned());
-        encode(&FromWorker::Done(id, Box::new(Outcome { usage, ..Outcome::without_output(end) })))
-    })
-}
-
-impl Outcome {
-    /// The outcome of a run without output.
-    pub(super) fn without_output(end: End) -> Self {
-        Self {
-            end,
-            result: None,
-            stdout: Captured::default(),
-            stderr: Captured::default(),
-            files: Vec::new(),
-            images: Vec::new(),
-            usage: Usage::default(),
-            session_bytes: None,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn an_outcome_too_long_for_a_frame_is_reported_as_that_runs_failure() {
-        let usage = Usage { wall_time: Duration::from_millis(7), ..Usage::default() };
-        let stdout = Captured { bytes: vec![b'x'; 256 << 20], total: 256 << 20 };
-        let outcome = Outcome { stdout, usage: usage.clone(), ..Outcome::without_output(End::Exited { code: 0 }) };
-        let frame = done_frame(5, outcome).unwrap();
-        let reported = Frames::new(&frame[..]).next::<FromWorker>().await.unwrap();
-        let Some(FromWorker::Done(5, reported)) = reported else { panic!("{reported:?}") };
-        assert_eq!(*reported, Outcome { usage, ..Outcome::without_output(End::Output("frame_bytes".to_owned())) });
     }
 }

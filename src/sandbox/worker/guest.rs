@@ -12,6 +12,7 @@ mod module_image;
 mod output;
 mod pooled_memory;
 mod session;
+mod state;
 pub(super) mod time;
 mod written_pages;
 
@@ -23,15 +24,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use wasmtime::{Caller, Engine, Extern, Instance, InstancePre, Linker, Memory, Module, Store};
+use wasmtime::{Caller, Engine, Instance, InstancePre, Linker, Memory, Module, Store};
 
 use self::end::{Stopped, end_of};
 pub(super) use self::image::{ImagePart, RestoreError, RestoringGuest, StateImage};
-use self::memory::MemoryLimit;
 pub(super) use self::module_image::ModuleImage;
 use self::output::output_files;
 use self::pooled_memory::{PooledMemory, Pristine};
 pub use self::session::SessionGuest;
+use self::state::{AwaitedJob, State, await_program};
 use self::time::{expire, measured_run};
 pub(super) use self::written_pages::PAGEMAP_SCAN;
 use super::host_call;
@@ -141,27 +142,6 @@ pub struct Program {
     pub output_bytes: u64,
     /// The session that keeps its instance.
     pub session: Option<SessionId>,
-}
-
-/// By default without a program, and without a limit on memory.
-struct State {
-    wasi: Wasi,
-    host_call: HostCall,
-    memory: MemoryLimit,
-    /// Until the program arrives.
-    waiting: Option<AwaitingJob>,
-}
-
-/// The other ends of an [`AwaitingJob`].
-struct AwaitedJob {
-    ready: oneshot::Receiver<()>,
-    hand_in: oneshot::Sender<State>,
-}
-
-/// The future in which a guest waits for its program.
-struct AwaitingJob {
-    reached: oneshot::Sender<()>,
-    program: oneshot::Receiver<State>,
 }
 
 impl Template {
@@ -335,54 +315,6 @@ impl Entered {
         start.call_async(&mut self.used.store, ()).await?;
         Ok(0)
     }
-}
-
-impl Default for State {
-    fn default() -> Self {
-        Self {
-            wasi: Wasi::default(),
-            host_call: HostCall::default(),
-            memory: MemoryLimit::new(u64::MAX, 0),
-            waiting: None,
-        }
-    }
-}
-
-impl State {
-    /// Of an instance that reads from this recorder before it has its program, too.
-    fn awaiting_job(recorder: &Arc<ReadRecorder>) -> (Self, AwaitedJob) {
-        let (reached, ready) = oneshot::channel();
-        let (hand_in, handed_in) = oneshot::channel();
-        let waiting = Some(AwaitingJob { reached, program: handed_in });
-        let state = Self { wasi: Wasi::default().reading(recorder), waiting, ..Self::default() };
-        (state, AwaitedJob { ready, hand_in })
-    }
-
-    fn of(program: Program) -> Self {
-        let Program { wasi, host_call, memory_bytes, .. } = program;
-        Self { wasi, host_call, memory: MemoryLimit::new(memory_bytes, 0), waiting: None }
-    }
-}
-
-impl AwaitingJob {
-    /// # Errors
-    /// When no program will arrive, or its limit is less than the guest's current memory.
-    async fn program(self, memory_bytes: u64) -> wasmtime::Result<State> {
-        // The owner may have dropped the guest meanwhile, and with it all of this.
-        let _ = self.reached.send(());
-        let mut state = self.program.await?;
-        state.memory = state.memory.beginning_at(memory_bytes)?;
-        Ok(state)
-    }
-}
-
-/// The first `host.call` waits here until a program arrives, and applies its limits.
-async fn await_program(caller: &mut Caller<'_, State>) -> wasmtime::Result<()> {
-    let Some(waiting) = caller.data_mut().waiting.take() else { return Ok(()) };
-    let Some(Extern::Memory(memory)) = caller.get_export("memory") else { return Ok(()) };
-    let memory_bytes = memory.data_size(&*caller) as u64;
-    *caller.data_mut() = waiting.program(memory_bytes).await?;
-    Ok(())
 }
 
 fn memory_of(instance: &Instance, store: &mut Store<State>) -> wasmtime::Result<Memory> {
