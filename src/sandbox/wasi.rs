@@ -36,6 +36,7 @@ mod poll;
 mod records;
 mod sleep;
 mod streams;
+mod strings;
 
 /// Name of the module that the guest imports these calls from.
 const MODULE: &str = "wasi_snapshot_preview1";
@@ -160,22 +161,6 @@ impl Wasi {
         Self { input: Input(stdin), stdout, stderr, random_left, has_read_time_or_random, ..self }
     }
 
-    fn args_get(&mut self, memory: &mut GuestMemory<'_>, pointers: u32, bytes: u32) -> Answer {
-        put_strings(memory, &self.arguments, pointers, bytes)
-    }
-
-    fn args_sizes_get(&mut self, memory: &mut GuestMemory<'_>, count: u32, bytes: u32) -> Answer {
-        put_sizes(memory, &self.arguments, count, bytes)
-    }
-
-    fn environ_get(&mut self, memory: &mut GuestMemory<'_>, pointers: u32, bytes: u32) -> Answer {
-        put_strings(memory, &self.environment, pointers, bytes)
-    }
-
-    fn environ_sizes_get(&mut self, memory: &mut GuestMemory<'_>, count: u32, bytes: u32) -> Answer {
-        put_sizes(memory, &self.environment, count, bytes)
-    }
-
     fn clock_res_get(&mut self, memory: &mut GuestMemory<'_>, clock: u32, out: u32) -> Answer {
         self.clocks.now(clock)?;
         memory.store(out, &u64::from(clocks::TICK.subsec_nanos()).to_le_bytes())
@@ -211,24 +196,6 @@ impl Default for Wasi {
         let nothing = Limits { stream_bytes: 0, max_open_files: 0, random_bytes: WAITING_RANDOM_BYTES };
         Self::with(Files::new(Quota { bytes: 0, nodes: 0 }), Start::default(), nothing)
     }
-}
-
-fn put_sizes(memory: &mut GuestMemory<'_>, strings: &[Vec<u8>], count: u32, bytes: u32) -> Answer {
-    let size = |length: usize| u32::try_from(length).map_err(|_| Errno::Overflow);
-    memory.store(count, &size(strings.len())?.to_le_bytes())?;
-    memory.store(bytes, &size(strings.iter().map(Vec::len).sum())?.to_le_bytes())
-}
-
-fn put_strings(memory: &mut GuestMemory<'_>, strings: &[Vec<u8>], pointers: u32, bytes: u32) -> Answer {
-    let (mut pointer, mut at) = (pointers, bytes);
-    for string in strings {
-        memory.store(pointer, &at.to_le_bytes())?;
-        memory.store(at, string)?;
-        pointer = pointer.checked_add(4).ok_or(Errno::Fault)?;
-        let length = u32::try_from(string.len()).map_err(|_| Errno::Overflow)?;
-        at = at.checked_add(length).ok_or(Errno::Fault)?;
-    }
-    Ok(())
 }
 
 /// Defines calls that complete at once and return an error number.
