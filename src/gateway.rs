@@ -2,6 +2,7 @@
 
 mod approvals;
 mod background;
+mod background_work;
 mod blobs;
 mod changes;
 mod cluster;
@@ -44,7 +45,6 @@ use tokio::sync::{Mutex, Notify};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::Instrument;
 
 use self::offer_problems::offer_problems;
 use self::openapi::FetchLocks;
@@ -59,7 +59,7 @@ use crate::infra::outbound::Outbound;
 use crate::infra::readiness::Readiness;
 use crate::infra::replica::Replica;
 use crate::infra::state_lock::StateLock;
-use crate::infra::store::{AgentRun, Store};
+use crate::infra::store::Store;
 use crate::pipeline::Pipeline;
 use crate::policy::unknown_names;
 use crate::registry::lock::Lock;
@@ -260,43 +260,6 @@ impl Gateway {
 
     pub(crate) fn store(&self) -> &Store {
         &self.store
-    }
-
-    /// Records the usage of an agent run in the background. Shutdown waits for it.
-    pub(crate) fn keep_run(&self, run: AgentRun) {
-        let store = self.store.clone();
-        self.background.spawn(async move {
-            if let Err(error) = store.add_run(&run).await {
-                tracing::warn!(%error, "the usage of an agent run could not be recorded");
-            }
-        });
-    }
-
-    /// Runs a background task, which is aborted when the service stops.
-    pub(crate) fn in_background(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let closing = self.closing.clone();
-        self.background.spawn(async move {
-            closing.run_until_cancelled(work).await;
-        });
-    }
-
-    /// Runs a background task to its end. Shutdown waits for it: it ends soon after [`closing`](Self::closing).
-    pub(crate) fn run_behind(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.background.spawn(work.in_current_span());
-    }
-
-    /// Cancelled when background tasks are to end.
-    pub(crate) fn closing(&self) -> &CancellationToken {
-        &self.closing
-    }
-
-    /// Runs work to its end, even when the request that waits for it is gone. Shutdown waits for it.
-    pub(crate) async fn run_to_end<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
-        match self.background.spawn(work.in_current_span()).await {
-            Ok(result) => result,
-            // It is never aborted, so it panicked.
-            Err(error) => std::panic::resume_unwind(error.into_panic()),
-        }
     }
 
     pub fn authenticator(&self) -> Guard<Arc<Authenticator>> {
