@@ -4,6 +4,7 @@
 mod modules;
 mod session;
 mod tools;
+mod tried_modules;
 
 use std::fs;
 use std::process::{Command, Output};
