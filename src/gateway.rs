@@ -119,6 +119,9 @@ pub struct Gateway {
     loader: Loader,
     collections: ArcSwap<Collections>,
     python_tools: ArcSwap<PythonTools>,
+    /// Held while files of Python functions are read, until they count or do not: the sandbox has the packages of one state of
+    /// the folder at a time.
+    reading_python_tools: Mutex<()>,
     components: ArcSwap<Components>,
     mcp_servers: McpServers,
     /// The tokens of callers who sign in on their own.

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::{Instant, MissedTickBehavior};
+
 use super::Gateway;
 use super::tool_set::ToolSet;
 use crate::config::Config;
@@ -13,6 +15,12 @@ use crate::sources::components::{ComponentReader, Components};
 
 /// How often it is looked for files that are not compiled.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Longest pause before files are read again that could not be read or stored: each attempt may compile them.
+const MAX_PAUSE: Duration = Duration::from_secs(600);
+
+/// In `/readyz`: the workers.
+const WORKERS: &str = "component_workers";
 
 /// What files are read with.
 pub(super) struct ReadWith<'a> {
@@ -44,14 +52,31 @@ pub(super) fn report(readiness: &Readiness, before: &Components, now: &Component
     }
 }
 
+/// Has calls run what these load. Whoever changes the tools calls this when they count: workers of a state that did not come
+/// to count would not have the components of the tools.
+pub(super) fn offer(sandbox: &Sandbox, readiness: &Readiness, components: &Components) {
+    match sandbox.offer_components(components.loads()) {
+        Ok(()) => readiness.restore(WORKERS),
+        Err(problem) => readiness.degrade(WORKERS, format!("no worker can be started: {problem}")),
+    }
+}
+
 impl Gateway {
     /// Compiles the files that are not compiled, until the gateway closes.
     pub(super) async fn keep_components(&self) {
         let mut moments = tokio::time::interval(LOOK_AGAIN);
+        moments.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut tried, mut pause, mut again_at) = (None, LOOK_AGAIN, Instant::now());
         while self.closing.run_until_cancelled(moments.tick()).await.is_some() {
-            if self.components.load().is_waiting() {
-                self.closing.run_until_cancelled(self.read_components()).await;
+            let components = self.components.load_full();
+            let is_new = !tried.as_ref().is_some_and(|tried| Arc::ptr_eq(tried, &components));
+            if !components.is_waiting() || (!is_new && Instant::now() < again_at) {
+                continue;
             }
+            pause = if is_new { LOOK_AGAIN } else { (pause * 2).min(MAX_PAUSE) };
+            self.closing.run_until_cancelled(self.read_components()).await;
+            again_at = Instant::now() + pause;
+            tried = Some(self.components.load_full());
         }
     }
 
@@ -66,6 +91,10 @@ impl Gateway {
         let has_lock = self.lock.load().is_some();
         let with = ReadWith { sandbox: &self.sandbox, outbound: &self.outbound, has_lock, may_compile: true };
         let now = read(&config, with, &before).await;
+        // Otherwise clients would be told each time that the tools have changed.
+        if now.is_as(&before) {
+            return;
+        }
         let _changing = self.changing.lock().await;
         // A reload may have read the files meanwhile.
         if !Arc::ptr_eq(&config, &self.config.load()) || !Arc::ptr_eq(&before, &self.components.load()) {
@@ -74,6 +103,7 @@ impl Gateway {
         let tools = ToolSet { components: Arc::clone(&now), ..self.tool_set(self.lock.load_full()) };
         match tools.rebuild(&config, &self.collections.load(), &self.pipeline.registry.snapshot()) {
             Ok(snapshot) => {
+                offer(&self.sandbox, &self.readiness, &now);
                 self.offer_snapshot(snapshot);
                 report(&self.readiness, &before, &now);
                 self.components.store(now);

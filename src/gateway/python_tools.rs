@@ -48,6 +48,8 @@ impl Gateway {
         moments.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut seen, mut read_at) = (None, Instant::now());
         while self.closing.run_until_cancelled(moments.tick()).await.is_some() {
+            // A reload reads them.
+            let Ok(_reading) = self.reading_python_tools.try_lock() else { continue };
             let config = self.config.load_full();
             let found = FolderContent::of(&config.python_tools).await;
             let has_settled = found == seen;
@@ -58,6 +60,9 @@ impl Gateway {
             if has_changed || is_due {
                 self.closing.run_until_cancelled(self.read_python_tools()).await;
                 read_at = Instant::now();
+            } else {
+                // A reload that failed may have left those of another folder.
+                self.sandbox.use_packages(tools.used_packages()).await;
             }
         }
     }

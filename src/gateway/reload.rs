@@ -52,6 +52,7 @@ impl Gateway {
         config.server = running.server.clone();
         config.sandbox = running.sandbox.clone();
         require_key_for_tokens(&config, self.users.can_keep_tokens())?;
+        let _reading = self.reading_python_tools.lock().await;
         let python = python_tools::read(&config, &self.sandbox, &self.python_tools.load_full()).await;
         let (collections, _changing) = self.collections_for(&config).await;
         let before = self.collections.load_full();
@@ -79,6 +80,7 @@ impl Gateway {
             self.lock.store(lock);
             self.mcp_servers.announce(Change::Prompts);
         }
+        components::offer(&self.sandbox, &self.readiness, &own_components);
         self.offer_snapshot(snapshot);
         self.mcp_servers.configure(&config);
         report_broken_collections(&self.readiness, &before, &collections);

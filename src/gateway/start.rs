@@ -101,6 +101,7 @@ impl Gateway {
         let snapshot = tools.rebuild(&config, &collections, &Snapshot::default())?;
         report_broken_collections(&readiness, &none, &collections);
         python_tools::report(&readiness, &PythonTools::default(), &python);
+        components::offer(&sandbox, &readiness, &own_components);
         components::report(&readiness, &Components::default(), &own_components);
         report_unpriced_models(&readiness, &config);
         log_dangerous_operations(&config.tools, &none, &collections);
@@ -135,6 +136,7 @@ impl Gateway {
             loader,
             collections: ArcSwap::from_pointee(collections),
             python_tools: ArcSwap::new(python),
+            reading_python_tools: Mutex::default(),
             components: ArcSwap::new(own_components),
             mcp_servers,
             users,

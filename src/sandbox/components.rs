@@ -19,12 +19,12 @@ use super::protocol::{
     MAX_HELD_REPLY_BYTES, Outcome, ToWorker, ToolQuestion, ToolReply, ToolRequest, encode,
 };
 use super::run::{Ending, TIME_TO_ANSWER, queue_deadline};
-use super::{Running, Sandbox, worker_setup};
+use super::{Running, Sandbox, warming_up, worker_setup};
 use crate::core::call::{CallContext, Deadline};
-use crate::core::error::{CallError, ErrorCode};
+use crate::core::error::CallError;
 
 /// In `/readyz`: the workers for components.
-const COMPONENT: &str = "components";
+const COMPONENT: &str = "component_workers";
 
 /// Sends the requests of one call of a component.
 pub trait ComponentHttp: Send + Sync {
@@ -39,14 +39,8 @@ pub trait RunComponents: Send + Sync {
     /// Why that is not known.
     fn examine(&self, file: FileToExamine) -> BoxFuture<'_, Result<ExaminedFile, Unexamined>>;
 
-    /// What calls may name from now on.
-    ///
-    /// # Errors
-    /// No worker can be started with them.
-    fn offer(&self, components: Vec<ComponentLoad>) -> Result<(), String>;
-
     /// Runs one call once capacity is free, and ends before `deadline`. Marks the call as sent when a worker receives it. Fails
-    /// with `overloaded`, `warming_up`, `sandbox_trap` and `internal`; a component that fails is not an error here.
+    /// with `overloaded`, `warming_up` and `sandbox_trap`; a component that fails is not an error here.
     fn call<'a>(
         &'a self,
         call: &'a CallContext,
@@ -73,8 +67,11 @@ impl fmt::Debug for ComponentWorkers {
 }
 
 impl ComponentWorkers {
-    fn pool(&self) -> Option<Pool> {
-        self.0.lock().as_ref().map(|offered| offered.pool.clone())
+    /// The workers that have this component.
+    fn pool_with(&self, component: &str) -> Option<Pool> {
+        let offered = self.0.lock();
+        let offered = offered.as_ref().filter(|offered| offered.components.iter().any(|one| one.id == component));
+        offered.map(|offered| offered.pool.clone())
     }
 
     fn has(&self, components: &[ComponentLoad]) -> bool {
@@ -90,14 +87,19 @@ impl ComponentWorkers {
     }
 
     pub(super) async fn close(&self) {
-        if let Some(pool) = self.pool() {
+        let pool = self.0.lock().as_ref().map(|offered| offered.pool.clone());
+        if let Some(pool) = pool {
             pool.close().await;
         }
     }
 }
 
 impl Sandbox {
-    fn offer_components(&self, components: Vec<ComponentLoad>) -> Result<(), String> {
+    /// Has calls run these from now on. The workers of before end with their calls.
+    ///
+    /// # Errors
+    /// No worker can be started with them.
+    pub fn offer_components(&self, components: Vec<ComponentLoad>) -> Result<(), String> {
         if self.components.has(&components) {
             return Ok(());
         }
@@ -130,8 +132,8 @@ impl Sandbox {
     ) -> Result<Outcome, CallError> {
         let memory = memory_of_call(&component_call.limits);
         let ticket = self.admission.enter(&call.caller.owner, memory, queue_deadline(call, deadline)).await?;
-        let gone = || CallError::new(ErrorCode::Internal, "no component is offered any more; call the tool again");
-        let worker = self.components.pool().ok_or_else(gone)?.worker(deadline).await?;
+        let changes = || warming_up("the component of this tool has changed, and is being offered anew");
+        let worker = self.components.pool_with(&component_call.component).ok_or_else(changes)?.worker(deadline).await?;
         let limits = &mut component_call.limits;
         // Subtract the time spent waiting.
         limits.total_time = limits.total_time.min(deadline.remaining().saturating_sub(TIME_TO_ANSWER));
@@ -154,10 +156,6 @@ fn memory_of_call(limits: &JobLimits) -> u64 {
 impl RunComponents for Sandbox {
     fn examine(&self, file: FileToExamine) -> BoxFuture<'_, Result<ExaminedFile, Unexamined>> {
         examine::examine(&self.config, file).boxed()
-    }
-
-    fn offer(&self, components: Vec<ComponentLoad>) -> Result<(), String> {
-        self.offer_components(components)
     }
 
     fn call<'a>(

@@ -24,6 +24,7 @@ use self::folder::FileContent;
 use crate::config::{ComponentGrantsConfig, ComponentsConfig, SandboxConfig};
 use crate::infra::outbound::Outbound;
 use crate::sandbox::RunComponents;
+use crate::sandbox::protocol::ComponentLoad;
 use crate::tool::{COMPONENT_SOURCE, Source, SourceTools, Unavailable};
 
 /// One state of the folder.
@@ -31,7 +32,7 @@ use crate::tool::{COMPONENT_SOURCE, Source, SourceTools, Unavailable};
 pub struct Components {
     /// By name, without `.wasm`.
     files: BTreeMap<String, Arc<ComponentFile>>,
-    /// Why the folder cannot be read, or nothing of it can run.
+    /// Why the folder cannot be read.
     problem: Option<String>,
     /// Files that have grants or credentials, and are not there.
     unused_grants: Vec<String>,
@@ -49,7 +50,7 @@ pub struct ComponentReader {
     may_compile: bool,
 }
 
-/// In `/readyz`: the folder. Its workers have the name, too.
+/// In `/readyz`: the folder.
 const COMPONENT: &str = "components";
 
 /// Files that are read at the same time: compiling uses all cores.
@@ -77,9 +78,7 @@ impl ComponentReader {
 impl Components {
     /// Reads the folder of the configuration, and those of its files that differ from `before`.
     pub async fn read(config: &ComponentsConfig, reader: &ComponentReader, before: &Self) -> Self {
-        let Some(directory) = config.directory.clone() else {
-            return Self { problem: reader.run.offer(Vec::new()).err(), ..Self::default() };
-        };
+        let Some(directory) = config.directory.clone() else { return Self::default() };
         let found = match tokio::task::spawn_blocking(move || folder::read(&directory)).await {
             Ok(Ok(found)) => found,
             Ok(Err(problem)) => return Self { problem: Some(problem), ..Self::default() },
@@ -100,9 +99,7 @@ impl Components {
         while let Some((name, file)) = reading.next().await {
             files.insert(name, file);
         }
-        let loads = files.values().filter_map(|file| file.load());
-        let problem = reader.run.offer(loads.collect()).err();
-        Self { files, problem, unused_grants }
+        Self { files, problem: None, unused_grants }
     }
 
     /// A file as it is now, which is not read again where it and what it is granted are as they were.
@@ -122,6 +119,21 @@ impl Components {
             None => Arc::new(read.file().await),
         };
         (name, file)
+    }
+
+    /// What workers load for its tools.
+    pub fn loads(&self) -> Vec<ComponentLoad> {
+        self.files.values().filter_map(|file| file.load()).collect()
+    }
+
+    /// Whether it is what `before` was: nothing is to be offered anew.
+    pub fn is_as(&self, before: &Self) -> bool {
+        let is_same =
+            |file: &Arc<ComponentFile>, other: &Arc<ComponentFile>| Arc::ptr_eq(file, other) || file.waits_as(other);
+        let mut files = self.files.iter().zip(&before.files);
+        self.problem == before.problem
+            && self.files.len() == before.files.len()
+            && files.all(|((name, file), (other_name, other))| name == other_name && is_same(file, other))
     }
 
     /// Whether there are files that could not be read, and may be read later.

@@ -163,6 +163,11 @@ impl PythonTools {
         self.problem.iter().chain(self.packages.problems()).cloned().collect()
     }
 
+    /// What the files were read with.
+    pub fn used_packages(&self) -> &Packages {
+        &self.packages
+    }
+
     /// Names and versions of what the files can import besides the interpreter's packages.
     pub fn packages(&self) -> &[String] {
         self.packages.names()

@@ -70,6 +70,13 @@ impl ComponentFile {
         }
     }
 
+    /// Whether both are the same file, and wait for the same.
+    pub(super) fn waits_as(&self, other: &Self) -> bool {
+        let states = (&self.state, &other.state);
+        let wait = matches!(states, (FileState::Waiting(one), FileState::Waiting(two)) if one == two);
+        wait && self.content == other.content
+    }
+
     /// Why nothing of it is offered.
     pub(super) fn problem(&self) -> Option<&str> {
         match &self.state {
@@ -172,12 +179,11 @@ impl Reading<'_> {
     }
 
     async fn examined(&self, found: &Found) -> Result<ExaminedFile, FileState> {
-        let file = FileToExamine {
-            sum: found.sum.clone(),
-            wasm: found.wasm.to_vec(),
-            wit: found.wit.clone(),
-            may_compile: self.reader.may_compile,
-        };
+        let (read, sum) = (found.clone(), found.sum.clone());
+        let wasm = tokio::task::spawn_blocking(move || read.wasm()).await;
+        let wasm = wasm.unwrap_or_else(|panic| Err(panic.to_string()));
+        let wasm = wasm.map_err(|problem| FileState::Waiting(self.at(&problem)))?;
+        let file = FileToExamine { sum, wasm, wit: found.wit.clone(), may_compile: self.reader.may_compile };
         self.reader.run.examine(file).await.map_err(|unexamined| match unexamined {
             Unexamined::Broken(problem) => self.broken(&problem),
             Unexamined::NotCompiled => FileState::Waiting(self.at("it is being compiled, which takes up to a minute")),

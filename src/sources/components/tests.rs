@@ -15,7 +15,7 @@ use crate::config::OutboundConfig;
 use crate::core::call::{CallContext, Caller, Deadline, ToolOutput, Via};
 use crate::core::error::{CallError, ErrorCode};
 use crate::sandbox::protocol::{
-    Captured, ComponentCall, ComponentLoad, End, Examined, Export, FoundExport, ModuleKind, Outcome, Usage,
+    Captured, ComponentCall, End, Examined, Export, FoundExport, ModuleKind, Outcome, Usage,
 };
 use crate::sandbox::{ComponentHttp, ExaminedFile, FileToExamine, Running, Unexamined};
 use crate::tool::{Attempt, ToolDefinition};
@@ -25,7 +25,6 @@ use crate::tool::{Attempt, ToolDefinition};
 struct StandIn {
     examined: Mutex<VecDeque<Result<Examined, Unexamined>>>,
     outcomes: Mutex<VecDeque<Outcome>>,
-    offered: Mutex<Vec<ComponentLoad>>,
     examinations: Mutex<usize>,
     calls: Mutex<Vec<(ComponentCall, bool)>>,
 }
@@ -36,11 +35,6 @@ impl RunComponents for StandIn {
         let examined = self.examined.lock().pop_front().unwrap_or_else(|| Ok(examined(&[function(None, "now")], &[])));
         let file = examined.map(|examined| ExaminedFile { examined, compiled: PathBuf::from("/compiled") });
         Box::pin(async { file })
-    }
-
-    fn offer(&self, components: Vec<ComponentLoad>) -> Result<(), String> {
-        *self.offered.lock() = components;
-        Ok(())
     }
 
     fn call<'a>(
@@ -113,7 +107,7 @@ impl Folder {
     async fn problem(&self) -> String {
         let components = self.read(&Components::default()).await;
         let offer = components.tools();
-        assert!(offer.tools.is_empty() && self.stand_in.offered.lock().is_empty());
+        assert!(offer.tools.is_empty() && components.loads().is_empty());
         assert_eq!(offer.unavailable[0].name, "weather__*");
         components.problems()["component:weather"].clone()
     }
@@ -150,7 +144,7 @@ async fn each_exported_function_is_a_tool_of_this_content() {
     let calls = folder.stand_in.calls.lock();
     let (sent, has_http) = &calls[0];
     assert_eq!((&*sent.arguments, sent.limits.tool_calls, *has_http), (r#"{"city":"Bern"}"#, 0, false));
-    assert_eq!(folder.stand_in.offered.lock()[0].id, sent.component);
+    assert_eq!(components.loads()[0].id, sent.component);
 }
 
 #[tokio::test]
@@ -218,7 +212,7 @@ async fn only_what_has_changed_is_read_again() {
     assert!(executor(&third).reaches() != executor(&fourth).reaches());
     fs::remove_file(folder.folder.path().join("weather.wasm")).unwrap();
     let fifth = folder.read(&fourth).await;
-    assert!(fifth.tools().tools.is_empty() && folder.stand_in.offered.lock().is_empty());
+    assert!(fifth.tools().tools.is_empty() && fifth.loads().is_empty());
     assert_eq!(fifth.unused_grants(), ["weather"]);
 }
 
@@ -229,8 +223,13 @@ async fn what_is_not_compiled_yet_is_read_later() {
     assert!(first.is_waiting() && first.problems()["component:weather"].contains("is being compiled"));
     let second = folder.read(&first).await;
     assert!(second.is_waiting() && second.problems()["component:weather"].contains("no memory"));
-    let third = folder.read(&second).await;
-    assert!(!third.is_waiting() && third.tools().tools.len() == 1);
+    assert!(!second.is_as(&first));
+    folder.stand_in.examined.lock().push_back(Err(Unexamined::Failed("no memory".to_owned())));
+    let same = folder.read(&second).await;
+    assert!(same.is_as(&second), "clients are not told of the same problem again");
+    let third = folder.read(&same).await;
+    assert!(!third.is_waiting() && third.tools().tools.len() == 1 && !third.is_as(&same));
+    assert!(folder.read(&third).await.is_as(&third));
 }
 
 #[tokio::test]
