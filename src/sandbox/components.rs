@@ -16,7 +16,7 @@ use super::code_mode::ToolHost;
 use super::pool::{Pool, Start};
 use super::protocol::{
     ComponentCall, ComponentLoad, ComponentsLoad, HttpFailure, HttpRequest, HttpResponse, JobLimits,
-    MAX_HELD_REPLY_BYTES, Outcome, ToWorker, ToolQuestion, ToolReply, ToolRequest, encode,
+    MAX_HELD_REPLY_BYTES, Outcome, ToWorker, ToolQuestion, ToolReply, ToolRequest, encode, max_copied_bytes,
 };
 use super::run::{Ending, TIME_TO_ANSWER, queue_deadline};
 use super::{Running, Sandbox, warming_up, worker_setup};
@@ -147,10 +147,12 @@ impl Sandbox {
     }
 }
 
-/// As of a run of the interpreter: what a call may use in the component's memory, and in the worker's beside it.
+/// As of a run of the interpreter: what a call may use in the component's memory, and in the worker's beside it: its result, as
+/// values and as JSON, and of requests their headers, their bodies, and replies that were not taken.
 fn memory_of_call(limits: &JobLimits) -> u64 {
-    let replies = if limits.tool_calls > 0 { MAX_HELD_REPLY_BYTES } else { 0 };
-    [limits.result_bytes, replies].into_iter().fold(limits.memory_bytes, u64::saturating_add)
+    let requests = if limits.tool_calls > 0 { 3 * MAX_HELD_REPLY_BYTES } else { 0 };
+    let copied = max_copied_bytes(limits).saturating_mul(2);
+    [limits.result_bytes, copied, requests].into_iter().fold(limits.memory_bytes, u64::saturating_add)
 }
 
 impl RunComponents for Sandbox {

@@ -159,7 +159,8 @@ fn component_settings(calls: u32) -> Config {
         .total_component_instances(calls)
         .total_core_instances(calls.saturating_mul(MAX_CORE_INSTANCES))
         .max_core_instances_per_component(MAX_CORE_INSTANCES)
-        .total_memories(calls.saturating_mul(MAX_MEMORIES))
+        // One more for the exceptions that it throws, which have a heap of their own.
+        .total_memories(calls.saturating_mul(MAX_MEMORIES + 1))
         .max_memories_per_component(MAX_MEMORIES)
         .total_tables(calls.saturating_mul(MAX_TABLES))
         .max_tables_per_component(MAX_TABLES)

@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 pub use self::component::{
     ComponentCall, ComponentFolder, ComponentGrants, ComponentLoad, ComponentsLoad, Examination, Examined, Export,
-    FoundExport, HttpFailure, HttpRequest, HttpResponse, MAX_HTTP_BODY_BYTES, ModuleKind,
+    FoundExport, HttpFailure, HttpRequest, HttpResponse, MAX_HTTP_BODY_BYTES, ModuleKind, max_copied_bytes,
 };
 pub(super) use self::image::{DamagedImageError, MAX_PART_BYTES, PART_BYTES, Pieces};
 pub use self::image::{ImageCursor, RequestId, SessionReply, SessionRequest};

@@ -136,5 +136,12 @@ pub enum HttpFailure {
     Failed(String),
 }
 
+/// What the host copies out of a component at once, at most: a byte of a list is a value of some 32 bytes there.
+pub fn max_copied_bytes(limits: &JobLimits) -> u64 {
+    const BYTES_OF_VALUE: u64 = 32;
+    const LEAST: u64 = 4 << 20;
+    limits.result_bytes.saturating_mul(BYTES_OF_VALUE).max(LEAST)
+}
+
 /// Maximum length of the body of a request or a response.
 pub const MAX_HTTP_BODY_BYTES: usize = 8 << 20;

@@ -4,6 +4,7 @@
 //! for a call; `folders`, `printed` and `requests` are parts of it without a file or a socket. `examine` finds what is in a
 //! file, in a process of its own.
 
+mod bounded_json;
 mod commands;
 mod docs;
 mod examine;
@@ -29,6 +30,7 @@ use wasmtime::component::{Component, InstancePre, Linker, Val};
 use wasmtime::{Engine, Instance, Module, Store};
 use wasmtime_wasi::I32Exit;
 
+use self::bounded_json::json_within;
 use self::commands::Command;
 pub(super) use self::examine::answer;
 use self::growth::Growth;
@@ -45,13 +47,11 @@ use crate::sandbox::engine::component_engine;
 use crate::sandbox::owner_only_files;
 use crate::sandbox::protocol::{
     Captured, ComponentCall, ComponentLoad, ComponentsLoad, End, Export, FromWorker, ModuleKind, Outcome, Usage,
+    max_copied_bytes,
 };
 
 /// Epochs until a call yields to another.
 const SLICE_EPOCHS: u64 = 1;
-
-/// What the host copies out of a component at once: a list of a million bytes is 32 MiB of values.
-const MAX_COPIED_BYTES: usize = 64 << 20;
 
 /// `(module (memory 1) (func (export "run")))`: the first instance of a process makes system calls that are forbidden after
 /// hardening, and a component may not run before.
@@ -84,7 +84,8 @@ impl fmt::Debug for Linked {
 
 impl Worker {
     pub(super) async fn load_components(load: ComponentsLoad) -> Result<Self, String> {
-        let engine = component_engine(load.instances).map_err(|error| format!("{error:#}"))?;
+        // One more, which is being reset.
+        let engine = component_engine(load.instances.saturating_add(1)).map_err(|error| format!("{error:#}"))?;
         let ticker = Ticker::start(engine.clone()).map_err(|error| error.to_string())?;
         let components = Components::load(&engine, load).await?;
         Ok(Self::with(HashMap::new(), components, ticker))
@@ -172,7 +173,7 @@ impl Linked {
         store.limiter(|state| &mut state.growth);
         store.set_epoch_deadline(SLICE_EPOCHS);
         store.epoch_deadline_async_yield_and_update(SLICE_EPOCHS);
-        store.set_hostcall_fuel(MAX_COPIED_BYTES);
+        store.set_hostcall_fuel(usize::try_from(max_copied_bytes(&call.limits)).unwrap_or(usize::MAX));
         let mut result = None;
         let stopped = {
             let mut running = pin!(self.enter(&mut store, &call, &mut result));
@@ -197,11 +198,8 @@ impl Linked {
     ) -> wasmtime::Result<i32> {
         match self.call(store, call).await {
             Ok(returned) => {
-                let returned = returned.to_string();
-                if returned.len() as u64 > call.limits.result_bytes {
-                    return Err(Spent("result_bytes").into());
-                }
-                *result = Some(returned);
+                let returned = json_within(&returned, call.limits.result_bytes);
+                *result = Some(returned.ok_or(Spent("result_bytes"))?);
                 Ok(0)
             }
             Err(error) => match error.downcast_ref() {

@@ -1,5 +1,7 @@
 //! `wasi:filesystem` over the folders that a component reads. Nothing of them can be changed.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use wasmtime::component::{HasData, Resource, ResourceTable};
 use wasmtime_wasi::filesystem::Descriptor;
@@ -11,7 +13,7 @@ use wasmtime_wasi::p2::bindings::filesystem::{preopens, types};
 use wasmtime_wasi::p2::pipe::MemoryInputPipe;
 use wasmtime_wasi::p2::{DynInputStream, DynOutputStream, FsError, FsResult, ReaddirIterator};
 
-use super::host_folders::Folders;
+use super::host_folders::{Folders, Listed};
 use crate::sandbox::files::{FileError, NodeId};
 
 /// Maximum length of one read.
@@ -34,8 +36,8 @@ pub(super) struct FolderView<'a> {
 /// An opened file or folder.
 struct Opened(NodeId);
 
-/// What is left of a list of a folder.
-struct Listed(std::vec::IntoIter<DirectoryEntry>);
+/// A list of a folder, and how much of it was read.
+struct Listing(Arc<[Listed]>, usize);
 
 type Handle = Resource<Descriptor>;
 
@@ -174,11 +176,8 @@ impl HostDescriptor for FolderView<'_> {
 
     async fn read_directory(&mut self, handle: Handle) -> FsResult<Resource<ReaddirIterator>> {
         let node = self.node(&handle)?;
-        let entries = self.folders.files.list(node).map_err(code_of)?;
-        let entries =
-            entries.map(|(name, status)| DirectoryEntry { type_: type_of(status.is_folder), name: name.to_owned() });
-        let entries: Vec<_> = entries.collect();
-        Ok(Resource::new_own(self.table.push(Listed(entries.into_iter()))?.rep()))
+        let listed = self.folders.lists.get(&node).ok_or(ErrorCode::NotDirectory)?;
+        Ok(Resource::new_own(self.table.push(Listing(Arc::clone(listed), 0))?.rep()))
     }
 
     async fn sync(&mut self, _handle: Handle) -> FsResult<()> {
@@ -286,12 +285,14 @@ impl HostDescriptor for FolderView<'_> {
 
 impl HostDirectoryEntryStream for FolderView<'_> {
     async fn read_directory_entry(&mut self, listed: Resource<ReaddirIterator>) -> FsResult<Option<DirectoryEntry>> {
-        let listed = self.table.get_mut(&Resource::<Listed>::new_borrow(listed.rep()))?;
-        Ok(listed.0.next())
+        let Listing(entries, at) = self.table.get_mut(&Resource::<Listing>::new_borrow(listed.rep()))?;
+        let Some(Listed { name, is_folder }) = entries.get(*at) else { return Ok(None) };
+        *at += 1;
+        Ok(Some(DirectoryEntry { type_: type_of(*is_folder), name: name.clone() }))
     }
 
     fn drop(&mut self, listed: Resource<ReaddirIterator>) -> wasmtime::Result<()> {
-        self.table.delete(Resource::<Listed>::new_own(listed.rep()))?;
+        self.table.delete(Resource::<Listing>::new_own(listed.rep()))?;
         Ok(())
     }
 }

@@ -17,8 +17,11 @@ use super::requests::Requests;
 use crate::sandbox::protocol::{ComponentGrants, JobLimits};
 use crate::sandbox::worker::host_call::ToolLink;
 
-/// Resources that the host has for a call: streams, timers, descriptors, requests.
-const MAX_RESOURCES: usize = 10_000;
+/// Resources that the host has for a call: streams, timers, descriptors, requests. Each may hold as much as headers may have.
+const MAX_RESOURCES: usize = 1_000;
+
+/// Headers of one request, in memory.
+const MAX_HEADER_BYTES: usize = 32 << 10;
 
 /// What every call of a component gets.
 pub(super) struct Granted {
@@ -75,12 +78,13 @@ impl State {
             .allow_udp(false)
             .allow_ip_name_lookup(false)
             .max_random_size(limits.random_bytes);
-        let mut table = ResourceTable::new();
+        let (mut table, mut http) = (ResourceTable::new(), WasiHttpCtx::new());
         table.set_max_capacity(MAX_RESOURCES);
+        http.set_field_size_limit(MAX_HEADER_BYTES);
         Self {
             wasi: wasi.build(),
             table,
-            http: WasiHttpCtx::new(),
+            http,
             requests: Requests::new(link, limits.tool_calls),
             granted: Arc::clone(granted),
             growth: Growth::new(limits.memory_bytes),
