@@ -21,7 +21,8 @@ pub struct ComponentsConfig {
     pub directory: Option<PathBuf>,
     /// By the name of a file without `.wasm`: what it may use. Without an entry, nothing.
     pub grants: BTreeMap<String, ComponentGrantsConfig>,
-    /// By the name of a file, and by host: headers of its requests to that host, which it does not see.
+    /// By the name of a file, and by host, which is asked over HTTPS, or by origin: headers of its requests there, which it does
+    /// not see.
     pub credentials: BTreeMap<String, BTreeMap<String, BTreeMap<String, Secret>>>,
 }
 

@@ -56,7 +56,8 @@ pub enum WorkerError {
     Gateway(#[source] io::Error),
 }
 
-/// How much nicer workers of the second class are: the kernel gives them a tenth of the time while others need it.
+/// How much nicer workers of the second class are, and processes that examine components: the kernel gives them a tenth of the
+/// time while others need it.
 const NICER: i32 = 10;
 
 /// Serves the gateway at the other end of standard input until it disconnects. `in_background` makes it a worker of the

@@ -67,13 +67,13 @@ impl OwnComponents {
 
     /// Waits until all files are compiled.
     async fn settle(&self) {
-        let patience = tokio::time::Instant::now() + slack(Duration::from_secs(60));
+        let deadline = tokio::time::Instant::now() + slack(Duration::from_secs(60));
         loop {
             let degraded = degraded(&self.app).await;
             if !degraded.to_string().contains("is being compiled") {
                 return;
             }
-            assert!(tokio::time::Instant::now() < patience, "{degraded}");
+            assert!(tokio::time::Instant::now() < deadline, "{degraded}");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }

@@ -22,6 +22,9 @@ type Credentials = BTreeMap<String, BTreeMap<String, Secret>>;
 /// The sandbox has its own fair queue between callers, so calls wait there and not before it.
 const MAX_CONCURRENT: u32 = 1_000;
 
+/// Begins a label for policies; a host that the component may send requests to follows.
+const HTTP_LABEL: &str = "http:";
+
 /// The function of a command.
 const RUN: &str = "run";
 
@@ -235,6 +238,7 @@ impl Reading<'_> {
             category: "component".into(),
             author: format!("{}.wasm", self.name),
             source: source_of(self.name),
+            labels: self.granted.http.iter().map(|host| format!("{HTTP_LABEL}{}", host.to_lowercase())).collect(),
             memory_limit_mb: config.memory_limit_mb,
             idempotent: is_alone,
             effects: is_alone.then_some(alone),

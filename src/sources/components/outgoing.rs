@@ -34,7 +34,7 @@ const NOT_PASSED_ON: [HeaderName; 4] =
 pub(super) struct HttpAccess {
     outbound: Outbound,
     hosts: DomainList,
-    /// Headers by host.
+    /// Headers by origin: a secret goes to no other port, and over no connection that others can read.
     credentials: BTreeMap<String, HeaderMap>,
 }
 
@@ -62,17 +62,26 @@ impl HttpAccess {
         let hosts = DomainList::parse(&granted.http).map_err(|error| format!("{}: {error}", key("http")))?;
         let outbound = outbound.for_source(&granted.allow_networks, &key("allow_networks"));
         let outbound = outbound.map_err(|error| error.to_string())?;
-        let mut of_hosts = BTreeMap::new();
-        for (host, headers) in credentials {
-            let mut of_host = HeaderMap::new();
+        let mut of_origins = BTreeMap::new();
+        for (place, headers) in credentials {
+            let key = format!("components.credentials.{name}.{place}");
+            let url = origin_of(place).ok_or_else(|| {
+                format!("{key}: it is no host and no origin; write api.example.com, or http://localhost:8080")
+            })?;
+            if !hosts.allows(&url) {
+                return Err(format!(
+                    "{key}: it may send no requests there; list the host in components.grants.{name}.http"
+                ));
+            }
+            let mut of_origin = HeaderMap::new();
             for (header, value) in headers {
                 let (header, value) = sensitive(header, value.expose())
-                    .ok_or_else(|| format!("components.credentials.{name}.{host}.{header}: it is no valid header"))?;
-                of_host.insert(header, value);
+                    .ok_or_else(|| format!("{key}.{header}: it is no valid header"))?;
+                of_origin.insert(header, value);
             }
-            of_hosts.insert(host.to_lowercase(), of_host);
+            of_origins.insert(url.origin().ascii_serialization(), of_origin);
         }
-        Ok(Some(Self { outbound, hosts, credentials: of_hosts }))
+        Ok(Some(Self { outbound, hosts, credentials: of_origins }))
     }
 
     /// For one call.
@@ -89,13 +98,21 @@ impl HttpAccess {
                 headers.append(name, value);
             }
         }
-        let own = url.host_str().and_then(|host| self.credentials.get(host));
+        let own = self.credentials.get(&url.origin().ascii_serialization());
         for (name, value) in own.into_iter().flatten() {
             // In place of what the component has sent.
             headers.insert(name.clone(), value.clone());
         }
         Ok(headers)
     }
+}
+
+/// What a key of the credentials names: a host, which is asked over HTTPS, or an origin.
+fn origin_of(key: &str) -> Option<Url> {
+    let url = if key.contains("://") { Url::parse(key) } else { Url::parse(&format!("https://{key}")) }.ok()?;
+    let is_web = matches!(url.scheme(), "http" | "https");
+    // Nothing but scheme, host and port.
+    (is_web && url.as_str() == format!("{}/", url.origin().ascii_serialization())).then_some(url)
 }
 
 /// The requests of one call.
@@ -147,4 +164,52 @@ fn response_of(response: OutboundResponse) -> HttpResponse {
     let kept = headers.iter().filter(|(name, _)| !NOT_PASSED_ON.contains(name));
     let headers = kept.map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec())).collect();
     HttpResponse { status: status.as_u16(), headers, body: body.to_vec() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::OutboundConfig;
+
+    fn access(place: &str) -> Result<HttpAccess, String> {
+        let granted =
+            ComponentGrantsConfig { http: vec!["example.com".to_owned()], ..ComponentGrantsConfig::default() };
+        let headers = BTreeMap::from([("X-Api-Key".to_owned(), Secret::new("the key"))]);
+        let credentials = BTreeMap::from([(place.to_owned(), headers)]);
+        let outbound = Outbound::new(&OutboundConfig::default()).unwrap();
+        HttpAccess::new("own", &outbound, &granted, &credentials).map(Option::unwrap)
+    }
+
+    fn key_sent(access: &HttpAccess, url: &str) -> String {
+        let sent = [("x-api-key".to_owned(), b"of the component".to_vec()), ("host".to_owned(), b"other".to_vec())];
+        let headers = access.headers(&Url::parse(url).unwrap(), &sent).unwrap();
+        assert!(!headers.contains_key(header::HOST));
+        headers["x-api-key"].to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn credentials_go_to_their_origin_alone() {
+        let of_host = access("API.example.com").unwrap();
+        assert_eq!(key_sent(&of_host, "https://api.example.com/a"), "the key", "in place of what the component sends");
+        for url in ["http://api.example.com/", "https://api.example.com:8443/", "https://example.com/"] {
+            assert_eq!(key_sent(&of_host, url), "of the component", "{url}");
+        }
+        let of_origin = access("http://example.com:8080").unwrap();
+        assert_eq!(key_sent(&of_origin, "http://example.com:8080/"), "the key");
+        assert_eq!(key_sent(&of_origin, "https://example.com/"), "of the component");
+    }
+
+    #[test]
+    fn credentials_for_what_is_no_origin_are_refused() {
+        for (place, says) in [
+            ("api.example.com/path", "no host and no origin"),
+            ("ftp://api.example.com", "no host and no origin"),
+            ("https://user@api.example.com", "no host and no origin"),
+            ("", "no host and no origin"),
+            ("other.test", "list the host in components.grants.own.http"),
+        ] {
+            let problem = access(place).unwrap_err();
+            assert!(problem.contains(says), "{place}: {problem}");
+        }
+    }
 }

@@ -235,10 +235,12 @@ async fn what_is_not_compiled_yet_is_read_later() {
 #[tokio::test]
 async fn a_component_with_hosts_sends_requests_and_may_have_effects() {
     let mut folder = Folder::new(vec![Ok(examined(&[function(None, "now")], &["wasi:http/outgoing-handler@0.2.3"]))]);
-    folder.grant(ComponentGrantsConfig { http: vec!["example.com".to_owned()], ..ComponentGrantsConfig::default() });
+    let hosts = ["api.example.com", "Example.org"].map(str::to_owned).to_vec();
+    folder.grant(ComponentGrantsConfig { http: hosts, ..ComponentGrantsConfig::default() });
     let components = folder.read(&Components::default()).await;
     let tool = &components.tools().tools[0];
     assert!(!tool.metadata.idempotent && tool.metadata.effects.is_none());
+    assert_eq!(tool.metadata.labels, ["http:api.example.com", "http:example.org"], "for policies");
     call(tool).await.unwrap();
     let calls = folder.stand_in.calls.lock();
     assert!(calls[0].1 && calls[0].0.limits.tool_calls == 100);

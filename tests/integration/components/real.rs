@@ -57,9 +57,11 @@ async fn real_components_are_called_and_may_do_only_what_they_are_granted() {
     let directory = TempDir::new().unwrap();
     build(&tools, &directory);
     let (url, keys) = server().await;
-    let grants = ", grants: {js: {clocks: true, random: true, http: [127.0.0.1], allow_networks: [127.0.0.1/32]}, \
-        py: {clocks: true, random: true}}, credentials: {js: {127.0.0.1: {X-Api-Key: of the gateway}}}";
-    let own = OwnComponents::start(directory, grants).await;
+    let grants = format!(
+        ", grants: {{js: {{clocks: true, random: true, http: [127.0.0.1], allow_networks: [127.0.0.1/32]}}, \
+        py: {{clocks: true, random: true}}}}, credentials: {{js: {{'{url}': {{X-Api-Key: of the gateway}}}}}}"
+    );
+    let own = OwnComponents::start(directory, &grants).await;
     assert_eq!(own.output("js__shout", json!({"text": "bern"})).await, "BERN!");
     let (_, reply) = own.app.call("js__shout", json!({"text": ""})).await;
     assert_eq!((code(&reply), &reply["error"]), ("tool_error", &json!("nothing to shout")), "{reply}");

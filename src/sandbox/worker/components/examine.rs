@@ -10,7 +10,7 @@ use super::docs::{self, Docs};
 use super::schema;
 use crate::sandbox::engine::component_compiling_engine;
 use crate::sandbox::protocol::{Examination, Examined, Export, FoundExport, FromWorker, ModuleKind, encode};
-use crate::sandbox::worker::{WorkerError, hardening};
+use crate::sandbox::worker::{NICER, WorkerError, hardening};
 
 /// Begins each module and each component; four bytes with version and kind follow.
 const MAGIC: &[u8] = b"\0asm";
@@ -25,6 +25,9 @@ pub(in crate::sandbox::worker) async fn answer(
     examination: &Examination,
     mut gateway: impl AsyncWrite + Unpin,
 ) -> Result<(), WorkerError> {
+    // Others come first, for the processor and when memory runs out.
+    let _ = rustix::process::nice(NICER);
+    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     let engine = component_compiling_engine().map_err(|error| WorkerError::Load(format!("{error:#}")))?;
     // The threads that compile start now: they cannot after hardening.
     rayon::broadcast(|_| ());
