@@ -31,11 +31,11 @@ pub(super) fn run(common: &Common, config: &Config, command: &LockCommand) -> Ex
         None => WheelSource::Pip(vec![command.python.clone()]),
     };
     let locked = Manifest::chosen(&config.sandbox).map_err(|error| error.to_string()).and_then(|interpreter| {
-        lock_packages(directory, &interpreter.python, &source, &present::info).map_err(|error| error.to_string())
+        lock_packages(directory, &interpreter.python, &source, &inform).map_err(|error| error.to_string())
     });
     match locked {
         Ok(LockedPackages { packages, needs }) => {
-            needs.iter().for_each(|needed| present::info(needed));
+            needs.iter().for_each(|needed| inform(needed));
             if common.json {
                 return present::json(&json!({"packages": packages, "needs": needs}));
             }
@@ -43,8 +43,13 @@ pub(super) fn run(common: &Common, config: &Config, command: &LockCommand) -> Ex
             Exit::Done
         }
         Err(problem) => {
-            present::problem(&problem);
+            present::problem(&present::harmless(&problem));
             Exit::Failed
         }
     }
+}
+
+/// Names of files and lists of what is needed are those of packages.
+fn inform(text: &str) {
+    present::info(&present::harmless(text));
 }

@@ -1,6 +1,6 @@
 //! Fetches the wheels that are not on this machine yet, compares them with their pins, and unpacks them.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -162,8 +162,10 @@ impl Fetching<'_> {
     fn download(&self, python: &[OsString], line: usize, wanted: &str, folder: &Path) -> Result<PathBuf, PackageError> {
         let (program, leading) =
             python.split_first().map_or((OsString::from("python3"), &[][..]), |(first, rest)| (first.clone(), rest));
-        let output = Command::new(&program)
+        let output = Command::new(wherever_it_starts(&program))
             .args(leading)
+            // Python imports from the folder that it starts in: this one has no `pip.py`.
+            .current_dir(folder)
             .args(["-m", "pip", "--disable-pip-version-check", "--no-input", "download", "--quiet", "--no-deps"])
             // A source package would run its own set-up code.
             .args(["--only-binary", ":all:", "--implementation", "py", "--abi", "none", "--platform", "any"])
@@ -193,6 +195,13 @@ impl Fetching<'_> {
         }
         needs
     }
+}
+
+/// A path as it is from any folder; a name is searched for in `PATH`.
+fn wherever_it_starts(program: &OsStr) -> PathBuf {
+    let path = Path::new(program);
+    let is_name = !program.as_encoded_bytes().contains(&b'/');
+    if is_name { path.to_owned() } else { std::path::absolute(path).unwrap_or_else(|_| path.to_owned()) }
 }
 
 /// The wheel of an exact version: versions are compared by pip alone.

@@ -46,10 +46,12 @@ impl Place {
     fn pip(&self) -> WheelSource {
         let script = format!(
             r#"echo "$*" >> {asked}
+            pwd -P > {started_in}
             while [ "$1" != --dest ]; do shift; done
             name=$(echo "$3" | sed 's/[=<>].*//' | tr A-Z- a-z_)
             cp {index}/$name-*.whl "$2" || {{ echo "ERROR: No matching distribution found for $3" >&2; exit 1; }}"#,
             asked = self.path("asked").display(),
+            started_in = self.path("started_in").display(),
             index = self.path("index").display(),
         );
         fs::write(self.path("python.sh"), script).unwrap();
@@ -109,6 +111,9 @@ fn wheels_are_fetched_once_pinned_and_mounted() {
     let asked = fs::read_to_string(place.path("asked")).unwrap();
     let options = "--no-deps --only-binary :all: --implementation py --abi none --platform any --python-version 3.15";
     assert!(asked.starts_with("-m pip ") && asked.contains(options), "{asked}");
+    let started_in = fs::read_to_string(place.path("started_in")).unwrap();
+    let wheels = fs::canonicalize(place.path("cache/wheels")).unwrap();
+    assert!(Path::new(&started_in).starts_with(wheels), "a `pip.py` in the folder of tools is not run: {started_in}");
 
     let found = place.found();
     assert_eq!((found.names(), found.problems()), (&["small-one 1.2".to_owned()][..], &[][..]));
