@@ -1,25 +1,21 @@
 //! Tools that are Python functions: called over REST, MCP and by programs, broken, and corrected.
 
+mod modules;
+mod operators;
+
 use std::fs;
-use std::io::{Cursor, Write};
 use std::time::Duration;
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use zip::ZipWriter;
-use zip::write::SimpleFileOptions;
 
 use super::PythonApp;
 use crate::app::{answer, code, config};
 use crate::approvals::KEYS;
-use crate::cli::{sekisho, text};
-use crate::console::{Browser, KEYS as CONSOLE_KEYS, check_markup};
 use crate::mcp::NEWER;
 use crate::mcp::client::McpClient;
 use crate::slack::slack;
-
-const BROKEN: &str = include_str!("../../python_tools/broken.yaml");
 
 /// A gateway with files of tools.
 struct OwnTools {
@@ -65,11 +61,11 @@ impl OwnTools {
         reply["output"].take()
     }
 
-    /// Waits until a call of `weather__now` ends so.
-    async fn until(&self, is_so: impl Fn(StatusCode, &Value) -> bool) {
+    /// Waits until a call ends so.
+    async fn until(&self, tool: &str, arguments: Value, is_so: impl Fn(StatusCode, &Value) -> bool) {
         let waiting = async {
             loop {
-                let (status, reply) = self.call("weather__now", json!({"city": "Bern"})).await;
+                let (status, reply) = self.call(tool, arguments.clone()).await;
                 if is_so(status, &reply) {
                     return;
                 }
@@ -144,12 +140,13 @@ async fn a_changed_file_counts_without_a_reload() {
     own.app.app.gateway.refuse_reload("it is broken");
     let path = own.app.app.directory.path().join("tools/weather.py");
     fs::write(&path, WEATHER.replace("days: int = 1", "days: int = 2")).unwrap();
-    own.until(|_, reply| reply["output"]["days"] == 2).await;
+    let of_bern = || json!({"city": "Bern"});
+    own.until("weather__now", of_bern(), |_, reply| reply["output"]["days"] == 2).await;
     fs::write(&path, "").unwrap();
-    own.until(|status, _| status == StatusCode::NOT_FOUND).await;
+    own.until("weather__now", of_bern(), |status, _| status == StatusCode::NOT_FOUND).await;
     assert!(own.degraded().await["python:weather"].as_str().unwrap().contains("no function with annotations"));
     fs::write(&path, WEATHER).unwrap();
-    own.until(|_, reply| reply["output"]["days"] == 1).await;
+    own.until("weather__now", of_bern(), |_, reply| reply["output"]["days"] == 1).await;
 }
 
 const TYPES: &str = r#"
@@ -258,129 +255,6 @@ async fn a_function_calls_the_tools_that_it_needs_and_no_others() {
     assert!(result[0].as_str().unwrap().contains('4') && result[1].as_str().unwrap().contains('9'), "{result}");
 }
 
-/// A wheel with one module.
-fn wheel(source: &str) -> Vec<u8> {
-    let mut writer = ZipWriter::new(Cursor::new(Vec::new()));
-    for (name, content) in
-        [("sekisho_small/__init__.py", source), ("sekisho_small-1.0.dist-info/METADATA", "Name: s\n")]
-    {
-        writer.start_file(name, SimpleFileOptions::default()).unwrap();
-        writer.write_all(content.as_bytes()).unwrap();
-    }
-    writer.finish().unwrap().into_inner()
-}
-
-#[tokio::test]
-async fn functions_alone_import_the_packages_that_are_pinned() {
-    let own = OwnTools::start(&[("weather.py", WEATHER)], "").await;
-    let directory = &own.app.app.directory;
-    let wheels = directory.path().join("wheels");
-    fs::create_dir(&wheels).unwrap();
-    fs::write(wheels.join("sekisho_small-1.0-py3-none-any.whl"), wheel("ANSWER = 42\n")).unwrap();
-    fs::write(directory.path().join("tools/requirements.txt"), "sekisho-small==1.0\n").unwrap();
-    fs::write(directory.path().join("sekisho.yaml"), "python_tools: {directory: tools}\n").unwrap();
-    let uses = "import sekisho_small\ndef answer() -> int:\n    return sekisho_small.ANSWER\n\
-                def writes() -> str:\n    try:\n        open(sekisho_small.__file__, 'w')\n    \
-                except OSError as error:\n        return str(error)\n";
-    own.write("uses.py", uses).await;
-    let degraded = own.degraded().await;
-    let reason = degraded["python_packages"].as_str().unwrap_or_else(|| panic!("{degraded}"));
-    assert!(reason.contains("requirements.txt:1: `sekisho-small==1.0` is not pinned"), "{reason}");
-    let reason = degraded["python:uses"].as_str().unwrap_or_else(|| panic!("{degraded}"));
-    assert!(reason.contains("uses.py:1: ModuleNotFoundError"), "{reason}");
-
-    let arguments = ["--config", "sekisho.yaml", "--json", "tools", "lock", "--wheels", "wheels"];
-    let locked = sekisho(directory).args(arguments).output().unwrap();
-    assert_eq!(locked.status.code(), Some(0), "{}", text(&locked));
-    let locked: Value = serde_json::from_slice(&locked.stdout).unwrap();
-    assert_eq!(locked, json!({"packages": ["sekisho-small 1.0"], "needs": []}));
-    own.write("uses.py", uses).await;
-    assert_eq!(own.output("uses__answer", json!({})).await, 42);
-    let refused = own.output("uses__writes", json!({})).await;
-    assert!(refused.as_str().unwrap().contains("Read-only"), "{refused}");
-    assert_eq!(own.output("weather__now", json!({"city": "Bern"})).await["city"], "Bern");
-    let program = "try:\n    import sekisho_small\n    found = True\nexcept ImportError:\n    found = False\nfound";
-    assert_eq!(own.app.run(program).await["result"], false, "programs of callers do not see them");
-
-    fs::write(directory.path().join("tools/requirements.txt"), "sekisho-small==2.0\n").unwrap();
-    own.write("uses.py", uses).await;
-    let degraded = own.degraded().await;
-    assert!(degraded["python_packages"].is_string() && degraded["python:uses"].is_string(), "{degraded}");
-    assert_eq!(own.call("uses__answer", json!({})).await.0, StatusCode::NOT_FOUND);
-}
-
-const SLOW: &str = r#"
-import random
-import time
-
-time.sleep(0.4)
-BEGAN = time.monotonic()
-OWN = random.Random(7)
-SEEN = []
-with open("/tmp/written", "w") as file:
-    file.write("once")
-
-def state() -> dict:
-    SEEN.append(1)
-    with open("/tmp/written") as file:
-        written = file.read()
-    with open("/tmp/written", "w") as file:
-        file.write("changed")
-    return {"seen": len(SEEN), "written": written, "own": OWN.random(), "drawn": random.random()}
-
-def clocks() -> dict:
-    return {"time": time.time(), "since": time.monotonic() - BEGAN}
-
-def uses_numpy() -> float:
-    import numpy
-    return float(numpy.random.random())
-"#;
-
-/// What a module does when it is executed is done once, and calls share nothing of it.
-#[tokio::test]
-async fn a_call_goes_on_from_the_image_of_its_module() {
-    let own = OwnTools::start(&[("slow.py", SLOW)], "").await;
-    let mut drawn = Vec::new();
-    for _ in 0..4 {
-        let (status, reply) = own.call("slow__state", json!({})).await;
-        let output = &reply["output"];
-        assert_eq!(
-            (status, &output["seen"], &output["written"]),
-            (StatusCode::OK, &json!(1), &json!("once")),
-            "{reply}"
-        );
-        assert_eq!(output["own"], 0.32383276483316237, "a generator with a seed begins with it in each call: {reply}");
-        assert!(reply["metadata"]["wall_ms"].as_f64().unwrap() < 400.0, "it is not executed again: {reply}");
-        drawn.push(output["drawn"].to_string());
-        drawn.push(own.output("slow__uses_numpy", json!({})).await.to_string());
-    }
-    let different: std::collections::BTreeSet<_> = drawn.iter().collect();
-    assert_eq!(different.len(), drawn.len(), "random numbers are not shared: {drawn:?}");
-    let clocks = own.output("slow__clocks", json!({})).await;
-    let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
-    assert!((clocks["time"].as_f64().unwrap() - now).abs() < 30.0, "{clocks}");
-    assert!((0.0..30.0).contains(&clocks["since"].as_f64().unwrap()), "{clocks}");
-
-    own.write("slow.py", &SLOW.replace("\"once\"", "\"twice\"")).await;
-    assert_eq!(own.output("slow__state", json!({})).await["written"], "twice", "other code has another image");
-}
-
-#[tokio::test]
-async fn a_module_whose_executions_differ_is_executed_in_each_call() {
-    let modules = [
-        ("bytes.py", "import os\nVALUE = os.urandom(8).hex()\n"),
-        ("day.py", "import time\nVALUE = str(time.time_ns())\n"),
-        ("number.py", "import random\nVALUE = str(random.random())\n"),
-    ];
-    let sources = modules.map(|(name, text)| (name, format!("{text}def value() -> str:\n    return VALUE\n")));
-    let files: Vec<_> = sources.iter().map(|(name, text)| (*name, text.as_str())).collect();
-    let own = OwnTools::start(&files, "").await;
-    for tool in ["bytes__value", "day__value", "number__value"] {
-        let first = own.output(tool, json!({})).await;
-        assert_ne!(first, own.output(tool, json!({})).await, "{tool}");
-    }
-}
-
 const PAYS: &str = r#"
 import random
 from host import tool, tools
@@ -426,161 +300,4 @@ async fn a_function_whose_call_needs_approval_goes_on_when_it_is_approved() {
     own.write("bank.py", &format!("{PAYS}\n# changed\n")).await;
     let (_, reply) = answer(resume(&run)).await;
     assert_eq!(code(&reply), "replay_diverged", "the file is another one: {reply}");
-}
-
-#[tokio::test]
-async fn operators_see_sources_cases_and_failures_and_nobody_else_does() {
-    let keys = CONSOLE_KEYS.replace("  anonymous: never\n", "");
-    let cases = "- {name: by zero, tool: divide, arguments: {by: 0}, error: tool_error}\n";
-    let bad = "# <script>alert(1)</script>\ndef now(city) -> str:\n    return city\n";
-    let files = [("weather.py", TYPES), ("weather.cases.yaml", cases), ("bad.py", bad)];
-    let own = OwnTools::start(&files, &keys).await;
-    let app = &own.app.app;
-    let call = app.post("/tools/weather__divide/execute").bearer_auth("key-of-root");
-    let (_, reply) = answer(call.json(&json!({"arguments": {"by": 0}}))).await;
-    assert_eq!(code(&reply), "tool_error", "{reply}");
-
-    let get = async |path: &str, key: &str| answer(app.get(path).bearer_auth(key)).await;
-    let (_, listed) = get("/admin/python-tools", "key-of-root").await;
-    let names: Vec<_> = listed["files"].as_array().unwrap().iter().map(|file| file["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["bad", "weather"]);
-    assert!(listed["files"][0]["problems"][0].as_str().unwrap().contains("bad.py:2: `city` has no annotation"));
-    assert!(listed["files"][1]["tools"].to_string().contains("weather__divide"), "{listed}");
-    let (_, shown) = get("/admin/python-tools/weather", "key-of-root").await;
-    assert_eq!((&shown["source"], &shown["cases"][0]["error"]), (&json!(TYPES), &json!("tool_error")), "{shown}");
-    assert_eq!(
-        (&shown["failures"][0]["tool"], shown["failures"].as_array().unwrap().len()),
-        (&json!("weather__divide"), 1)
-    );
-    assert_eq!(get("/admin/python-tools/none", "key-of-root").await.0, StatusCode::NOT_FOUND);
-    for key in ["key-of-ann", "key-of-vic", "key-of-nobody"] {
-        for path in ["/admin/python-tools", "/admin/python-tools/weather"] {
-            let (status, reply) = get(path, key).await;
-            assert_eq!((status, code(&reply)), (StatusCode::FORBIDDEN, "denied"), "{key}: {reply}");
-            assert!(!reply.to_string().contains("forecast"), "{reply}");
-        }
-    }
-
-    let root = Browser::signed_in(app, "key-of-root").await;
-    for (path, parts) in [
-        ("/console/python-tools", &["weather.py", "weather__divide", "has no annotation"][..]),
-        ("/console/python-tools/weather", &["def divide(by: int)", "by zero", "weather__divide"]),
-        ("/console/python-tools/bad", &["&lt;script&gt;", "has no annotation"]),
-        ("/console/tools/weather__divide", &["href=\"/console/python-tools/weather\""]),
-    ] {
-        let page = root.page(path).await;
-        check_markup(&page);
-        assert!(parts.iter().all(|part| page.contains(part)), "{path}: {page}");
-    }
-}
-
-/// Each broken file of the data in a folder, beside one that is fine.
-#[tokio::test]
-async fn broken_files_are_named_and_leave_the_others() {
-    let cases: Vec<Value> = serde_saphyr::from_str(BROKEN).unwrap();
-    let named: Vec<_> = (0..).map(|at| format!("broken{at}")).zip(&cases).collect();
-    let files: Vec<_> = named.iter().map(|(name, case)| (format!("{name}.py"), source(case))).collect();
-    let mut files: Vec<_> = files.iter().map(|(name, source)| (name.as_str(), source.as_str())).collect();
-    files.push(("weather.py", WEATHER));
-    files.push(("clash.py", "def one() -> int:\n    return 1\ndef two() -> int:\n    return 2\n"));
-    let own = OwnTools::with(&files, "{}", "echo: {rename: clash__one}", "").await;
-    let degraded = own.degraded().await;
-    for (name, case) in &named {
-        let reason = degraded[format!("python:{name}")].as_str().unwrap_or_else(|| panic!("{name} {case}: {degraded}"));
-        let place = case["line"].as_u64().map_or_else(|| format!("{name}.py"), |line| format!("{name}.py:{line}: "));
-        assert!(reason.contains(&place), "{case}\n{reason}");
-        for says in case["says"].as_array().unwrap() {
-            assert!(reason.contains(says.as_str().unwrap()), "{case}\n{reason}");
-        }
-    }
-    assert_eq!(own.output("weather__now", json!({"city": "Bern"})).await["city"], "Bern");
-    let clash = degraded["python:clash"].as_str().unwrap();
-    assert!(clash.contains("clash__one (two tools have the name"), "{clash}");
-    assert_eq!(own.output("clash__two", json!({})).await, 2);
-}
-
-fn source(case: &Value) -> String {
-    let repeated = &case["repeat"];
-    match repeated["times"].as_u64() {
-        Some(times) => {
-            let text = |name: &str| repeated[name].as_str().unwrap();
-            text("before").to_owned() + &text("text").repeat(usize::try_from(times).unwrap())
-        }
-        None => case["source"].as_str().unwrap().to_owned(),
-    }
-}
-
-#[tokio::test]
-async fn the_check_and_the_list_name_what_is_broken() {
-    let directory = TempDir::new().unwrap();
-    let tools = directory.path().join("tools");
-    fs::create_dir(&tools).unwrap();
-    fs::write(tools.join("weather.py"), WEATHER).unwrap();
-    fs::write(tools.join("bad.py"), "def now(city) -> str:\n    return city\ndef fine() -> int:\n    return 1\n")
-        .unwrap();
-    fs::write(tools.join("worse.py"), "def now() -> str\n").unwrap();
-    let yaml = "python_tools: {directory: tools, settings: {wether: {}}}\n";
-    fs::write(directory.path().join("sekisho.yaml"), yaml).unwrap();
-    let run = |arguments: &[&str]| {
-        let output = sekisho(&directory).args(["--config", "sekisho.yaml", "--json"]).args(arguments).output();
-        output.unwrap()
-    };
-    let checked = run(&["check"]);
-    assert_eq!(checked.status.code(), Some(1), "{}", text(&checked));
-    let findings: Value = serde_json::from_slice(&checked.stdout).unwrap();
-    let of = |part: &str| {
-        let found = findings.as_array().unwrap().iter().find(|finding| finding["part"] == part);
-        found.unwrap_or_else(|| panic!("{part}: {findings}")).clone()
-    };
-    assert_eq!(of("python:weather"), json!({"part": "python:weather", "ok": true, "says": "weather__now"}));
-    for (part, says) in
-        [("python:bad", "bad.py:1: `city` has no annotation"), ("python:worse", "worse.py:1: expected ':'")]
-    {
-        let finding = of(part);
-        assert!(finding["ok"] == false && finding["says"].as_str().unwrap().contains(says), "{finding}");
-    }
-    assert!(of("python_tools.settings")["says"].as_str().unwrap().contains("wether"));
-    let listed = run(&["tools"]);
-    let tools: Value = serde_json::from_slice(&listed.stdout).unwrap();
-    let names: Vec<_> = tools.as_array().unwrap().iter().filter_map(|tool| tool["name"].as_str()).collect();
-    assert!(
-        names.contains(&"weather__now") && names.contains(&"bad__fine") && !names.contains(&"bad__now"),
-        "{names:?}"
-    );
-    assert!(text(&listed).contains("bad__now is not offered: bad.py:1"), "{}", text(&listed));
-    let called = run(&["call", "weather__now", r#"{"city": "Bern"}"#]);
-    assert_eq!(called.status.code(), Some(0), "{}", text(&called));
-}
-
-#[test]
-fn an_example_is_written_and_its_cases_run() {
-    let directory = TempDir::new().unwrap();
-    let run = |arguments: &[&str]| sekisho(&directory).args(arguments).output().unwrap();
-    let written = run(&["tools", "new", "weather"]);
-    assert_eq!(written.status.code(), Some(0), "{}", text(&written));
-    assert!(text(&written).contains("tools/weather.py") && text(&written).contains("python_tools: {directory: tools}"));
-    assert_eq!(run(&["tools", "new", "weather"]).status.code(), Some(1), "nothing is replaced");
-    assert_eq!(run(&["tools", "new", "a-b"]).status.code(), Some(2));
-    for command in ["test", "lock"] {
-        assert_eq!(run(&["tools", command]).status.code(), Some(4), "no folder is configured");
-    }
-
-    fs::write(directory.path().join("sekisho.yaml"), "python_tools: {directory: tools}\n").unwrap();
-    let test =
-        |arguments: &[&str]| run(&[&["--config", "sekisho.yaml", "--json", "tools", "test"], arguments].concat());
-    let tested = test(&["weather"]);
-    assert_eq!(tested.status.code(), Some(0), "{}", text(&tested));
-    let cases: Vec<Value> = serde_json::from_slice(&tested.stdout).unwrap();
-    assert!(cases.len() == 4 && cases.iter().all(|case| case["ok"] == true), "{cases:?}");
-    assert!(cases[0]["wall_ms"].as_f64().unwrap() > 0.0 && cases[0]["peak_memory_bytes"].as_u64().unwrap() > 0);
-
-    let wrong = "- {name: wrong, tool: convert, arguments: {degrees: 32}, output: 1}\n\
-                 - {name: slow, tool: convert, arguments: {degrees: 32}, max_seconds: 0.0000001}\n";
-    fs::write(directory.path().join("tools/weather.cases.yaml"), wrong).unwrap();
-    let tested = test(&[]);
-    let cases: Vec<Value> = serde_json::from_slice(&tested.stdout).unwrap();
-    assert_eq!((tested.status.code(), cases.len()), (Some(1), 2), "{cases:?}");
-    assert!(cases[0]["problem"].as_str().unwrap().contains("and not 1"), "{cases:?}");
-    assert!(cases[1]["problem"].as_str().unwrap().contains("should take"), "{cases:?}");
-    assert_eq!(test(&["other"]).status.code(), Some(1), "no such file");
 }
