@@ -4,7 +4,6 @@
 mod modules;
 mod session;
 mod tools;
-mod tried_modules;
 
 use std::fs;
 use std::process::{Command, Output};

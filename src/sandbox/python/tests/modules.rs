@@ -1,5 +1,7 @@
 //! Modules whose functions are tools: what is read of them, and calls of their functions.
 
+mod tried;
+
 use super::*;
 use crate::sandbox::protocol::{FunctionCall, ModuleTask};
 

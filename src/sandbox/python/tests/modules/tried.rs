@@ -1,9 +1,6 @@
 //! Modules that were executed once, whose functions are called several times in the same interpreter.
 
 use super::*;
-use crate::sandbox::protocol::{FunctionCall, ModuleTask};
-
-const FILE: &str = "weather.py";
 
 /// Tries a module, and then calls a function of it several times, as in an interpreter that goes on from its image.
 fn tried_and_called(code: &str, calls: &[(&str, &[&str])]) -> Vec<Value> {
