@@ -9,6 +9,8 @@
 
 #[path = "python/beside.rs"]
 mod beside;
+#[path = "python/components.rs"]
+mod components;
 #[path = "python/functions.rs"]
 mod functions;
 #[path = "python/http.rs"]
@@ -103,6 +105,7 @@ fn main() {
         let mut measured = measure(&gateway, &PathBuf::from(python)).await.unwrap();
         gateway.close().await;
         functions::measure(&config, LENGTH, &mut measured).await.unwrap();
+        components::measure(&config, LENGTH, &mut measured).await.unwrap();
         measured
     });
     show(&measured);
