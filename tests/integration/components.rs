@@ -1,5 +1,6 @@
 //! Tools that are components: in real worker processes, over REST and MCP, pinned, changed, hostile and broken.
 
+mod attacks;
 mod real;
 
 use std::fs;
