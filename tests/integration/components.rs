@@ -13,7 +13,7 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::app::{TestApp, code, config, degraded};
+use crate::app::{TestApp, answer, code, config, degraded};
 use crate::approvals::run_example;
 use crate::cli::{sekisho, text};
 use crate::mcp::NEWER;
@@ -39,11 +39,11 @@ fn write(directory: &TempDir, name: &str, wat: &str) {
     fs::write(folder(directory).join(name), wat::parse_str(wat).unwrap()).unwrap();
 }
 
-/// The configuration, in the file that commands read.
-fn yaml(directory: &TempDir, more: &str) -> String {
+/// The configuration, in the file that commands read: more about components, and other topics.
+fn yaml(directory: &TempDir, more: &str, topics: &str) -> String {
     let (folder, lock) = (folder(directory), directory.path().join("tools.lock"));
     let yaml = format!(
-        "components: {{directory: '{}'{more}}}\ntools: {{lock: '{}'}}\nsandbox: {{workers: 2}}\n",
+        "components: {{directory: '{}'{more}}}\ntools: {{lock: '{}'}}\nsandbox: {{workers: 2}}\n{topics}",
         folder.display(),
         lock.display()
     );
@@ -58,7 +58,11 @@ fn run(directory: &TempDir, arguments: &[&str]) -> std::process::Output {
 impl OwnComponents {
     /// Approves what is in the folder, and starts.
     async fn start(directory: TempDir, more: &str) -> Self {
-        let yaml = yaml(&directory, more);
+        Self::with_topics(directory, more, "").await
+    }
+
+    async fn with_topics(directory: TempDir, more: &str, topics: &str) -> Self {
+        let yaml = yaml(&directory, more, topics);
         let locked = run(&directory, &["lock"]);
         assert!(locked.status.success(), "{}", text(&locked));
         let own = Self { app: TestApp::in_directory(directory, &yaml).await, yaml };
@@ -151,7 +155,7 @@ fn the_first_component_of_the_page_can_be_called() {
 async fn a_component_that_is_not_pinned_is_refused_with_what_to_run() {
     let directory = TempDir::new().unwrap();
     write(&directory, "own.wasm", TOOLS);
-    let yaml = yaml(&directory, "").replace("tools: {lock:", "# tools: {lock:");
+    let yaml = yaml(&directory, "", "").replace("tools: {lock:", "# tools: {lock:");
     let app = TestApp::in_directory(directory, &yaml).await;
     let degraded = degraded(&app).await;
     let reason = degraded["component:own"].as_str().unwrap_or_else(|| panic!("{degraded}"));
@@ -160,6 +164,29 @@ async fn a_component_that_is_not_pinned_is_refused_with_what_to_run() {
         "{reason}"
     );
     assert_eq!(app.call("own__echo", json!({"the_text": ""})).await.0, StatusCode::NOT_FOUND);
+}
+
+const ASKS: &str = r#"
+turns:
+  - calls: [{id: a, tool: own__maths__half, arguments: '{"number": 8}'}]
+  - calls: [{id: b, tool: own__maths__half, arguments: '{"number": 7}'}]
+  - text: ["Half of 8 is 4."]
+"#;
+
+#[tokio::test]
+async fn an_agent_calls_a_component() {
+    let directory = TempDir::new().unwrap();
+    write(&directory, "own.wasm", TOOLS);
+    let script = directory.path().join("script.yaml");
+    fs::write(&script, ASKS).unwrap();
+    let profiles = format!("{{own: {{provider: replay, model: '{}'}}}}", script.display());
+    let topics = format!("agent: {{default_profile: own, profiles: {profiles}}}\n");
+    let own = OwnComponents::with_topics(directory, "", &topics).await;
+    let (status, reply) = answer(own.app.post("/api/chat").json(&json!({"message": "What is half of 8?"}))).await;
+    assert_eq!((status, &reply["reply"]), (StatusCode::OK, &json!("Half of 8 is 4.")), "{reply}");
+    let calls = &reply["tool_calls"];
+    assert_eq!((&calls[0]["text"], &calls[0]["success"]), (&json!("4"), &json!(true)), "{reply}");
+    assert!(calls[1]["success"] == false && calls[1].to_string().contains("odd"), "{reply}");
 }
 
 #[tokio::test]
