@@ -104,8 +104,8 @@ fn main() {
         let gateway = Gateway::start(config.clone()).await.unwrap();
         let mut measured = measure(&gateway, &PathBuf::from(python)).await.unwrap();
         gateway.close().await;
-        functions::measure(&config, LENGTH, &mut measured).await.unwrap();
-        components::measure(&config, LENGTH, &mut measured).await.unwrap();
+        Box::pin(functions::measure(&config, LENGTH, &mut measured)).await.unwrap();
+        Box::pin(components::measure(&config, LENGTH, &mut measured)).await.unwrap();
         measured
     });
     show(&measured);
