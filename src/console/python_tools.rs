@@ -157,7 +157,7 @@ fn cases(texts: &Texts, cases: &[Value]) -> Markup {
         other => other.to_string(),
     };
     html! {
-        div.scroll tabindex="0" role="region" aria-label=(texts.get("python-tools-cases")) { table.list {
+        div.scroll tabindex="0" role="group" aria-labelledby="cases" { table.list {
             thead { tr {
                 th scope="col" { (texts.get("python-tools-case")) }
                 th scope="col" { (texts.get("tool-name")) }
