@@ -8,6 +8,9 @@ use crate::sandbox::protocol::{ComponentFolder, ComponentGrants};
 /// What every component gets: streams of what it prints, an empty environment, folders without an entry, sockets that refuse.
 const ALWAYS: [&str; 5] = ["wasi:io/", "wasi:cli/", "wasi:filesystem/", "wasi:sockets/", "wasi_snapshot_preview1."];
 
+/// The version of these interfaces.
+const VERSION: &str = "0.2";
+
 /// The functions of preview 1 that are one of the capabilities below.
 const CLOCKS: [&str; 3] = [
     "wasi_snapshot_preview1.clock_time_get",
@@ -20,6 +23,7 @@ const RANDOM: [&str; 1] = ["wasi_snapshot_preview1.random_get"];
 #[derive(Debug, PartialEq, Eq)]
 enum Missing {
     Grant(&'static str),
+    Version,
     Unknown,
 }
 
@@ -33,6 +37,7 @@ pub(super) fn check(name: &str, imports: &[String], granted: &ComponentGrantsCon
             Missing::Grant(line) => {
                 format!("it imports {import}, which is not granted: set `components.grants.{name}.{line}` if it may")
             }
+            Missing::Version => format!("it imports {import}, which is not of WASI {VERSION}: build it for that"),
             Missing::Unknown => format!("it imports {import}, which no component is granted: build it without"),
         })
     });
@@ -50,10 +55,15 @@ fn missing(import: &str, granted: &ComponentGrantsConfig) -> Option<Missing> {
         (!granted.http.is_empty(), "http: [HOST]")
     } else if begins("wasi:config/") {
         (!granted.config.is_empty(), "config: {NAME: VALUE}")
+    } else if ALWAYS.iter().any(|name| begins(name)) {
+        (true, "")
     } else {
-        return (!ALWAYS.iter().any(|name| begins(name))).then_some(Missing::Unknown);
+        return Some(Missing::Unknown);
     };
-    (!is_granted).then_some(Missing::Grant(line))
+    match is_granted {
+        false => Some(Missing::Grant(line)),
+        true => (begins("wasi:") && !import.contains(&format!("@{VERSION}."))).then_some(Missing::Version),
+    }
 }
 
 /// As a worker gets them.
@@ -118,6 +128,10 @@ mod tests {
             assert_eq!(refused.is_some(), line.is_some(), "{import:?}");
             let says = refused.zip(line).is_none_or(|(refused, line)| refused.contains(line));
             assert!(says && check("own", &import, &everything).is_ok(), "{import:?}");
+        }
+        for import in ["wasi:cli/environment@0.3.0", "wasi:random/random", "wasi:random/random@1.0.2"] {
+            let refused = check("own", &[import.to_owned()], &everything).unwrap_err();
+            assert!(refused.contains("not of WASI 0.2"), "{import}: {refused}");
         }
         for import in ["wasi:keyvalue/store@0.2.0", "my:keys/store", "env.memory", "wasi_unstable.fd_write", "log"] {
             let refused = check("own", &[import.to_owned()], &everything).unwrap_err();
