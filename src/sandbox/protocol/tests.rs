@@ -46,13 +46,30 @@ fn hostile_bytes_as_frames() {
     let read = SessionReply::Part { part, next: Some(ImageCursor::Files { node: 1, offset: 2 }) };
     let read = encode(&FromWorker::Session(9, Box::new(read))).unwrap();
     let two = [ready.clone(), cancel.clone()].concat();
-    let seeds: [&[u8]; 7] = [&ready, &cancel, &ask, &answer, &restore, &read, &two];
+    let [examined, fetch] = of_components();
+    let seeds: [&[u8]; 9] = [&ready, &cancel, &ask, &answer, &restore, &read, &two, &examined, &fetch];
     crate::core::fuzz::feed(&seeds, |bytes| {
         let mut frames = Frames::new(bytes);
         while let Some(Ok(Some(_))) = frames.next::<FromWorker>().now_or_never() {}
         let mut frames = Frames::new(bytes);
         while let Some(Ok(Some(_))) = frames.next::<ToWorker>().now_or_never() {}
     });
+}
+
+/// What is found in a file, and a request.
+fn of_components() -> [Vec<u8>; 2] {
+    let export = Export { interface: Some("my:tools/maths".to_owned()), function: "half".to_owned() };
+    let (description, parameters, output) = ("Half.".to_owned(), "{}".to_owned(), Some("true".to_owned()));
+    let problems = vec![(export.clone(), "it is `async`".to_owned())];
+    let functions = vec![FoundExport { export, description, parameters, output }];
+    let (kind, imports, compiled) = (ModuleKind::Component, vec!["wasi:io/poll@0.2.3".to_owned()], vec![1, 2, 3]);
+    let examined = Examined { kind, functions, problems, imports, compiled };
+    let (method, url) = ("GET".to_owned(), "https://example.com/".to_owned());
+    let headers = vec![("accept".to_owned(), b"*/*".to_vec())];
+    let question = ToolQuestion::Fetch(Box::new(HttpRequest { method, url, headers, body: vec![1] }));
+    let request = ToolRequest { number: 1, question, read: ReadSoFar::default() };
+    [FromWorker::Examined(Box::new(Ok(examined))), FromWorker::Ask(1, Box::new(request))]
+        .map(|message| encode(&message).unwrap())
 }
 
 #[tokio::test]
