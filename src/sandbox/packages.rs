@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-pub use self::fetch::{LockedPackages, PackageError, WheelSource, lock_packages};
+pub use self::fetch::{LockedPackages, WheelSource, lock_packages};
 
 use self::requirements::{Listed, Pin, Requirement};
 use super::owner_only_files;

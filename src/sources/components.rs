@@ -21,7 +21,7 @@ use futures_util::stream::FuturesUnordered;
 
 use self::file::{ComponentFile, FileState, Reading};
 use self::folder::FileContent;
-use crate::config::{ComponentGrantsConfig, ComponentsConfig, SandboxConfig};
+use crate::config::{ComponentsConfig, SandboxConfig};
 use crate::infra::outbound::Outbound;
 use crate::sandbox::RunComponents;
 use crate::sandbox::protocol::ComponentLoad;
