@@ -56,7 +56,7 @@ pub(super) async fn measure(config: &Config, length: Duration, measured: &mut Me
         measured.lines.push(Line::new("  pass, beside it".to_owned(), 1, passes, None));
         started.gateway.close().await;
     }
-    measured.sizes.extend(many(config).await?);
+    measured.sizes.extend(Box::pin(many(config)).await?);
     Ok(())
 }
 

@@ -123,8 +123,8 @@ pub struct Job {
 /// What a worker runs.
 #[derive(Debug)]
 pub enum Work {
-    Program(Job),
-    Component(ComponentCall),
+    Program(Box<Job>),
+    Component(Box<ComponentCall>),
 }
 
 impl Work {
@@ -138,21 +138,21 @@ impl Work {
     /// The message that has a worker run it under this id.
     pub fn numbered(self, id: JobId) -> ToWorker {
         match self {
-            Self::Program(job) => ToWorker::Run(Box::new(Job { id, ..job })),
-            Self::Component(call) => ToWorker::Call(Box::new(ComponentCall { id, ..call })),
+            Self::Program(job) => ToWorker::Run(Box::new(Job { id, ..*job })),
+            Self::Component(call) => ToWorker::Call(Box::new(ComponentCall { id, ..*call })),
         }
     }
 }
 
 impl From<Job> for Work {
     fn from(job: Job) -> Self {
-        Self::Program(job)
+        Self::Program(Box::new(job))
     }
 }
 
 impl From<ComponentCall> for Work {
     fn from(call: ComponentCall) -> Self {
-        Self::Component(call)
+        Self::Component(Box::new(call))
     }
 }
 

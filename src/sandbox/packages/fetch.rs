@@ -61,7 +61,7 @@ pub enum PackageError {
         line: usize,
         file: String,
         #[source]
-        reason: PrepareError,
+        reason: Box<PrepareError>,
     },
     #[error("cannot {doing} {path}: {source}")]
     Io {
@@ -153,7 +153,7 @@ impl Fetching<'_> {
         let target = self.wheels.join(&wheel.sha256);
         if owner_only_files::check_folder(&target).is_err() {
             let unpacked = unpack_wheel(&wheel.path, &wheel.content, &target);
-            unpacked.map_err(|reason| PackageError::Unpack { line: *line, file, reason })?;
+            unpacked.map_err(|reason| PackageError::Unpack { line: *line, file, reason: reason.into() })?;
         }
         Ok(Pin { name: wheel.name, version: wheel.version, sha256: wheel.sha256, requirement: text.clone() })
     }

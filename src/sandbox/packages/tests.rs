@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
-use super::fetch::Fetching;
+use super::fetch::{Fetching, PackageError};
 use super::*;
 
 /// A folder of tools, and one for wheels.

@@ -221,7 +221,7 @@ impl Linked {
             Some(Some(interface)) => component.get_export_index(Some(interface), function.as_str()),
             None => component.get_export_index(None, function.as_str()),
         };
-        let function = index.and_then(|index| instance.get_func(&mut *store, &index));
+        let function = index.and_then(|index| instance.get_func(&mut *store, index));
         let function = function.ok_or_else(|| wasmtime::Error::msg("the component has no such function"))?;
         let type_ = function.ty(&*store);
         let parameters = match values::parameters(&type_, &arguments) {

@@ -18,7 +18,7 @@ use crate::core::caller::Owner;
 use crate::infra::metrics::SandboxMetrics;
 use crate::sandbox::capacity::Capacity;
 use crate::sandbox::protocol::{
-    Captured, End, ImageCursor, JobLimits, JobSession, Load, ReadSoFar, ToolQuestion, ToolReply, Usage,
+    Captured, End, ImageCursor, Job, JobLimits, JobSession, Load, ReadSoFar, ToolQuestion, ToolReply, Usage,
 };
 
 /// Not a test: the process that `WorkerHandle::start` starts below. Run directly, its standard input is not a socket, and
@@ -104,7 +104,11 @@ fn as_a_worker() {
                 let told = outcome(End::Exited { code: 0 }, format!("{} {}", call.component, call.arguments));
                 say(&mut gateway, &FromWorker::Done(call.id, Box::new(told)));
             }
-            ToWorker::Cancel(_) | ToWorker::Load(_) | ToWorker::LoadComponents(_) | ToWorker::Examine(_) => {}
+            ToWorker::Cancel(_)
+            | ToWorker::Load(_)
+            | ToWorker::LoadComponents(_)
+            | ToWorker::Examine(_)
+            | ToWorker::ModuleImage(_) => {}
         }
     }
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::config::OutboundConfig;
+use crate::config::{ComponentGrantsConfig, OutboundConfig};
 use crate::core::call::{CallContext, Caller, Deadline, ToolOutput, Via};
 use crate::core::error::{CallError, ErrorCode};
 use crate::sandbox::protocol::{

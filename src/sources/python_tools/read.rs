@@ -153,7 +153,7 @@ impl PythonFile {
 /// Approvals are for a version of a tool: with other code, settings or packages it is another one.
 fn version_of(code: &str, settings: &str, packages: &str) -> String {
     let parts = [code, settings, packages].into_iter().map(Sha256::digest);
-    let digest = parts.fold(Sha256::new(), |hash, part| hash.chain_update(part)).finalize();
+    let digest = parts.fold(Sha256::new(), Digest::chain_update).finalize();
     format!("1.0.0+{}", hex::encode(&digest[..8]))
 }
 

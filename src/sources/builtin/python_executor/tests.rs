@@ -69,6 +69,7 @@ fn outcome(end: End) -> Outcome {
             cpu_time: Duration::from_micros(1250),
             longest_step: Duration::from_millis(1),
             peak_memory_bytes: 40 << 20,
+            read_time_or_random: false,
         },
         session_bytes: None,
     }

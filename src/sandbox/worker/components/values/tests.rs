@@ -14,7 +14,8 @@ fn function(types: &str, type_: &str) -> ComponentFunc {
     );
     let engine = component_engine(1).unwrap();
     let component = Component::new(&engine, wat::parse_str(text).unwrap()).unwrap();
-    let Some(instance) = component.component_type().get_import(&engine, "t") else { panic!("no import") };
+    let type_ = component.component_type();
+    let Some(instance) = type_.get_import(&engine, "t") else { panic!("no import") };
     let ComponentItem::ComponentInstance(instance) = instance.ty else { panic!("no instance") };
     let Some(function) = instance.get_export(&engine, "f") else { panic!("no function") };
     let ComponentItem::ComponentFunc(function) = function.ty else { panic!("no function") };
