@@ -26,8 +26,6 @@ struct HeldImage {
     image: ModuleImage,
     is_complete: bool,
     ready: Option<Guest>,
-    /// Set when no instance could be made in advance: the next call says why.
-    is_not_made_ready: bool,
 }
 
 impl ModuleImages {
@@ -53,7 +51,7 @@ impl ModuleImages {
             Entry::Occupied(mut held) => held.get_mut().image.add(part),
             Entry::Vacant(place) => {
                 let image = ModuleImage::beginning_with(part)?;
-                place.insert(HeldImage { profile, image, is_complete: false, ready: None, is_not_made_ready: false });
+                place.insert(HeldImage { profile, image, is_complete: false, ready: None });
                 Ok(())
             }
         }
@@ -81,15 +79,15 @@ impl ModuleImages {
         self.recent.iter().filter_map(|id| self.held.get(id)).any(HeldImage::lacks_ready)
     }
 
-    fn without_ready(&mut self) -> Option<&mut HeldImage> {
+    fn without_ready(&mut self) -> Option<(ModuleImageId, &mut HeldImage)> {
         let id = *self.recent.iter().find(|id| self.held.get(id).is_some_and(HeldImage::lacks_ready))?;
-        self.held.get_mut(&id)
+        Some((id, self.held.get_mut(&id)?))
     }
 }
 
 impl HeldImage {
     fn lacks_ready(&self) -> bool {
-        self.ready.is_none() && !self.is_not_made_ready
+        self.ready.is_none()
     }
 }
 
@@ -99,35 +97,41 @@ impl Worker {
     /// # Errors
     /// The job, where this worker has no image that can be used: the module is executed then.
     pub(super) async fn begin_with_image(&mut self, job: Job, link: ToolLink) -> Result<Run, Box<(Job, ToolLink)>> {
-        let held = match job.image {
-            Some(id) => self.module_images.used(id),
-            None => None,
-        };
-        let Some(held) = held else { return Err(Box::new((job, link))) };
+        let Some(id) = job.image else { return Err(Box::new((job, link))) };
+        let Some(held) = self.module_images.used(id) else { return Err(Box::new((job, link))) };
         let Some(profile) = self.profiles.get(&held.profile) else { return Err(Box::new((job, link))) };
         let guest = match (&job.past, held.ready.take()) {
             (None, Some(guest)) => Ok(guest),
             (past, ready) => {
                 // One that is ready has not read what a run that is resumed has.
                 held.ready = ready;
+                // An instance yields to the clock only while it ticks.
+                self.ticker.run(true);
                 profile.guest_with(&held.image, past.clone()).await
             }
         };
-        match (guest, profile.system_with(&held.image, &job)) {
-            (Ok(guest), Ok(system)) => Ok(profile.begin_with(guest, system, job, link)),
-            _ => Err(Box::new((job, link))),
+        if let (Ok(guest), Ok(system)) = (guest, profile.system_with(&held.image, &job)) {
+            return Ok(profile.begin_with(guest, system, job, link));
         }
+        // Each further call would fail alike, and may take long to.
+        self.module_images.forget(id);
+        Err(Box::new((job, link)))
     }
 
-    /// Makes an instance for an image without a waiting one; false when each has one.
+    /// Makes an instance for an image without a waiting one, or forgets the image if there can be none; false when each has
+    /// one.
     pub(super) async fn make_module_ready(&mut self) -> bool {
-        let Some(held) = self.module_images.without_ready() else { return false };
+        let Some((id, held)) = self.module_images.without_ready() else { return false };
+        // As above.
+        self.ticker.run(true);
         let made = match self.profiles.get(&held.profile) {
             Some(profile) => profile.guest_with(&held.image, None).await.ok(),
             None => None,
         };
-        held.is_not_made_ready = made.is_none();
-        held.ready = made;
+        match made {
+            Some(guest) => held.ready = Some(guest),
+            None => self.module_images.forget(id),
+        }
         true
     }
 }

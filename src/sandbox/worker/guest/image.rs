@@ -196,6 +196,10 @@ impl Template {
 }
 
 impl StateImage {
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.memory_bytes
+    }
+
     pub(super) fn system(&self) -> &SystemImage {
         &self.system
     }

@@ -2,14 +2,25 @@
 //! with a fresh instance that has the image, and leaves nothing in it.
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
 
 use super::image::{ImagePart, StateImage};
+use super::memory::MemoryLimit;
 use super::{Guest, State, Template};
 use crate::sandbox::files::DataFiles;
 use crate::sandbox::mounts::Mounts;
 use crate::sandbox::protocol::{DamagedImageError, Pieces};
 use crate::sandbox::read_recorder::ReadRecorder;
 use crate::sandbox::wasi::Wasi;
+
+/// How long an instance may take until it requests its program. What the module did is untrusted: it may have changed the
+/// code that runs until then, when no limits of a job apply yet.
+const MAX_ENTRY: Duration = Duration::from_millis(500);
+
+/// Memory that it may take meanwhile, beside that of the image.
+pub(super) const ENTRY_BYTES: u64 = 4 << 20;
 
 /// An image of which any number of instances are made.
 #[derive(Debug)]
@@ -65,7 +76,8 @@ impl Template {
     /// A new instance that has the image, and waits for its program.
     ///
     /// # Errors
-    /// The image is of another interpreter or damaged, or there is no space for the instance.
+    /// The image is of another interpreter or damaged, its module keeps the instance from requesting a program, or there is
+    /// no space for the instance.
     pub(in crate::sandbox::worker) async fn guest_with(
         &self,
         image: &ModuleImage,
@@ -73,9 +85,14 @@ impl Template {
     ) -> Result<Guest, String> {
         let recorder = Arc::new(recorder);
         let (state, awaited) = State::awaiting_job(&recorder);
+        let memory = MemoryLimit::new(image.state.memory_bytes().saturating_add(ENTRY_BYTES), 0);
+        let state = State { memory, ..state };
         let mut entered = self.instance_with(&image.state, state).await.map_err(|error| error.to_string())?;
         let written = image.memory.iter().try_for_each(|pages| entered.write(pages));
         written.map_err(|error| error.to_string())?;
-        entered.up_to_its_program(recorder, awaited).await.map_err(|error| format!("{error:#}"))
+        match timeout(MAX_ENTRY, entered.up_to_its_program(recorder, awaited)).await {
+            Ok(guest) => guest.map_err(|error| format!("{error:#}")),
+            Err(_) => Err("its module keeps the instance from requesting a program".to_owned()),
+        }
     }
 }

@@ -25,10 +25,10 @@ const WRONG_VALUE: (u32, &str) =
     (1792, r#"{"v":1,"op":"done","end":{"kind":"exception","type":"ValueError","message":"","traceback":""}}"#);
 
 /// Advances the engine's epoch, like the worker's ticker, until it is dropped.
-struct Ticker(Arc<AtomicBool>);
+pub(super) struct Ticker(Arc<AtomicBool>);
 
 impl Ticker {
-    fn new(engine: &Engine) -> Self {
+    pub(super) fn new(engine: &Engine) -> Self {
         let (done, engine) = (Arc::new(AtomicBool::new(false)), engine.clone());
         let stop = Arc::clone(&done);
         thread::spawn(move || {

@@ -175,3 +175,15 @@ async fn a_module_whose_executions_differ_is_executed_in_each_call() {
         assert_ne!(first, own.output(tool, json!({})).await, "{tool}");
     }
 }
+
+/// What it changes runs in each instance before a program arrives.
+#[tokio::test]
+async fn a_module_that_keeps_its_image_from_being_used_is_executed_in_each_call() {
+    let hangs = "import random\n\ndef forever(*_):\n    while True:\n        pass\n\nrandom.seed = forever\n\n";
+    let hangs = format!("{hangs}def value() -> int:\n    return 7\n");
+    let own = OwnTools::start(&[("hangs.py", &hangs), ("weather.py", WEATHER)], "").await;
+    for _ in 0..3 {
+        assert_eq!(own.output("hangs__value", json!({})).await, 7);
+        assert_eq!(own.output("weather__now", json!({"city": "Bern"})).await["city"], "Bern");
+    }
+}

@@ -1,3 +1,5 @@
+mod modules;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -10,7 +12,7 @@ use crate::sandbox::files::{Quota, ROOT};
 use crate::sandbox::protocol::{End, SessionEntry};
 use crate::sandbox::read_recorder::ReadRecorder;
 use crate::sandbox::wasi::{Limits, Start, Wasi};
-use crate::sandbox::worker::guest::{ModuleImage, Program, Remains};
+use crate::sandbox::worker::guest::{Guest, ModuleImage, Program, Remains};
 use crate::sandbox::worker::host_call::HostCall;
 
 const ID: SessionId = 7;
@@ -29,6 +31,7 @@ const COUNTS: &str = r#"(module
         (i32.load8_u (local.get $at)))
     (func (export "host_alloc") (param i32) (result i32) (i32.const 4096))
     (func (export "turn") (param i32 i32) (result i32) (local $code i32)
+        ENTRY
         (drop (call $call (i32.const 1024) (i32.const 18) (i32.const 512) (i32.const 516)))
         (global.set $count (i32.add (global.get $count) (i32.const 1)))
         (if (i32.eq (memory.size) (i32.const 8)) (then (drop (memory.grow (i32.const 2)))))
@@ -51,9 +54,14 @@ struct Made {
 
 impl Made {
     fn with(exports: &str) -> Self {
+        Self::entered_with("", exports)
+    }
+
+    /// Does this before it requests its program.
+    fn entered_with(entry: &str, exports: &str) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let engine = engine(InstancePool { instances: 8, memory_bytes: 8 << 20 }).unwrap();
-        let text = COUNTS.replace("EXPORTS", exports);
+        let text = COUNTS.replace("EXPORTS", exports).replace("ENTRY", entry);
         let module = Module::new(&engine, wat::parse_str(text).unwrap()).unwrap();
         let template = runtime.block_on(Template::new(&engine, &module, Entry::Turn("0".to_owned()))).unwrap();
         Self { runtime, template, mounts: Mounts::open(&[]).unwrap() }
@@ -102,6 +110,23 @@ impl Made {
             from = next;
         }
         parts
+    }
+
+    /// The image of a module that was executed.
+    fn module(&self) -> ModuleImage {
+        self.module_of(&mut self.begun())
+    }
+
+    fn module_of(&self, tried: &mut SessionGuest) -> ModuleImage {
+        let parts = self.parts(tried);
+        let mut parts = parts.iter().map(|part| postcard::from_bytes::<ImagePart>(part).unwrap());
+        let mut image = ModuleImage::beginning_with(parts.next().unwrap()).unwrap();
+        parts.for_each(|part| image.add(part).unwrap());
+        image
+    }
+
+    fn entered(&self, image: &ModuleImage) -> Result<Guest, String> {
+        self.runtime.block_on(self.template.guest_with(image, ReadRecorder::default()))
     }
 
     fn restored(&self, parts: &[Vec<u8>]) -> Result<SessionGuest, String> {
@@ -286,40 +311,4 @@ proptest! {
             let _ = made.restored(&parts);
         }
     }
-}
-
-#[test]
-fn each_call_begins_with_the_image_of_its_module_and_leaves_nothing_in_it() {
-    let made = Made::with(EXPORTS);
-    let mut tried = made.begun();
-    let file = tried.files_mut().create_file(ROOT, "tmp/kept").unwrap();
-    tried.files_mut().write(file, 0, b"kept").unwrap();
-    let parts = made.parts(&mut tried);
-    let mut parts = parts.iter().map(|part| postcard::from_bytes::<ImagePart>(part).unwrap());
-    let mut image = ModuleImage::beginning_with(parts.next().unwrap()).unwrap();
-    parts.for_each(|part| image.add(part).unwrap());
-    for _ in 0..3 {
-        let guest = made.runtime.block_on(made.template.guest_with(&image, ReadRecorder::default())).unwrap();
-        let mut system = image.system(&made.mounts, &[], Vec::new(), Vec::new()).unwrap();
-        let mut content = [0; 4];
-        system.files().read(file, 0, &mut content).unwrap();
-        assert_eq!(&content, b"kept");
-        system.files_mut().write(file, 0, b"lost").unwrap();
-        let program = Program { session: None, ..made.program(Some(system)) };
-        let ended = made.runtime.block_on(guest.run(program));
-        assert_eq!(ended.outcome.end, End::Exited { code: 14 }, "it goes on after the one program");
-        assert!(matches!(ended.left, Remains::Used(_)));
-    }
-}
-
-#[test]
-fn a_module_has_no_image_without_its_beginning_or_of_another_interpreter() {
-    let made = Made::with(EXPORTS);
-    let parts = made.parts(&mut made.begun());
-    let part = |at: usize| postcard::from_bytes::<ImagePart>(&parts[at]).unwrap();
-    assert!(ModuleImage::beginning_with(part(1)).is_err());
-    let mut image = ModuleImage::beginning_with(part(0)).unwrap();
-    assert!(image.add(part(0)).is_err());
-    let other = Made::with("");
-    assert!(other.runtime.block_on(other.template.guest_with(&image, ReadRecorder::default())).is_err());
 }
