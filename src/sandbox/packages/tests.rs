@@ -163,6 +163,8 @@ fn an_unpacked_wheel_that_others_can_change_is_not_mounted() {
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
     let found = place.found();
     assert!(found.mounts.is_empty() && found.problems()[0].contains("can be changed by other users"), "{found:?}");
+    place.lock().unwrap();
+    assert_eq!((place.found().mounts.len(), place.found().problems()), (1, &[][..]), "it is replaced");
 }
 
 #[test]
@@ -171,6 +173,10 @@ fn wheels_that_cannot_be_used_are_refused_by_name() {
     let many: Vec<_> = (0..20_001).map(|number| format!("{number}")).collect();
     let many: Vec<_> = many.iter().map(|name| (name.as_str(), &b""[..])).collect();
     let long = format!("{}/x.py", "d".repeat(300));
+    let deep = format!("{}x.py", "d/".repeat(65));
+    // Few files, each in 60 folders of its own.
+    let wide: Vec<_> = (0..340).map(|number| format!("{number}/{}x.py", "d/".repeat(59))).collect();
+    let wide: Vec<_> = wide.iter().map(|name| (name.as_str(), &b""[..])).collect();
     for (name, files, says) in [
         (
             "bad-1-cp313-cp313-manylinux_2_17_x86_64.whl",
@@ -183,6 +189,8 @@ fn wheels_that_cannot_be_used_are_refused_by_name() {
         ("bad-1-py3-none-any.whl", &[("/escaped.py", b""), ("bad/../../escaped.py", b"")], "leads out of its folder"),
         ("bad-1-py3-none-any.whl", &[("bomb", &big)], "unpacks to more than"),
         ("bad-1-py3-none-any.whl", &many, "it has more than 20000 files"),
+        ("bad-1-py3-none-any.whl", &[(&deep, b"")], "a file is in more than 64 folders"),
+        ("bad-1-py3-none-any.whl", &wide, "it has more than 20000 folders"),
         ("bad-1-py3-none-any.whl", &[(&long, b"")], "cannot make the folder"),
         ("bad-1-py3-none-any.whl", &[("a", b""), ("a/b", b"")], "cannot make the folder"),
     ] {

@@ -1,7 +1,7 @@
 //! Extracts files from a wheel and from the archives inside it. A file gets its name only after its hash was
 //! verified.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
 use std::path::Path;
@@ -21,8 +21,10 @@ const MAX_FILE_BYTES: u64 = 1 << 30;
 const MAX_ARCHIVE_BYTES: u64 = 256 << 20;
 /// The same of a wheel with a package for functions.
 const MAX_WHEEL_BYTES: u64 = 128 << 20;
-/// Files and folders in one archive.
+/// Files and folders in one archive; and the folders around them, which need no entries.
 const MAX_ENTRIES: usize = 20_000;
+/// Folders around one entry.
+const MAX_DEPTH: usize = 64;
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// Why copying stopped; the caller adds the place.
@@ -154,6 +156,8 @@ fn into_folder(target: &Path, fill: impl FnOnce(&Path) -> Result<(), PrepareErro
         let _ = clear(&unfinished);
     }
     filled?;
+    // A folder that others can change is replaced.
+    clear(target).map_err(doing("clear", target))?;
     fs::rename(&unfinished, target).map_err(doing("finish", target))
 }
 
@@ -183,10 +187,7 @@ fn unpack_all(
     is_wanted: impl Fn(&str) -> bool,
 ) -> Result<(), PrepareError> {
     let mut archive = ZipArchive::new(io::Cursor::new(content)).map_err(|error| unusable(outer, &error))?;
-    if archive.len() > MAX_ENTRIES {
-        let reason = format!("it has more than {MAX_ENTRIES} files");
-        return Err(PrepareError::Archive { path: outer.to_owned(), reason });
-    }
+    check_counts(&archive).map_err(|reason| PrepareError::Archive { path: outer.to_owned(), reason })?;
     let mut left = max_bytes;
     for index in 0..archive.len() {
         let entry = archive.by_index(index).map_err(|error| unusable(outer, &error))?;
@@ -213,6 +214,27 @@ fn unpack_all(
         })?;
         left = left.saturating_sub(bytes);
         file.sync_all().map_err(doing("write", &target))?;
+    }
+    Ok(())
+}
+
+/// # Errors
+/// It has too many files, or folders.
+fn check_counts(archive: &ZipArchive<io::Cursor<&[u8]>>) -> Result<(), String> {
+    if archive.len() > MAX_ENTRIES {
+        return Err(format!("it has more than {MAX_ENTRIES} files"));
+    }
+    let mut folders = HashSet::new();
+    for name in archive.file_names() {
+        let name = name.map_err(|error| error.to_string())?;
+        let ends: Vec<_> = name.match_indices(['/', '\\']).map(|(end, _)| end).take(MAX_DEPTH + 1).collect();
+        if ends.len() > MAX_DEPTH {
+            return Err(format!("a file is in more than {MAX_DEPTH} folders"));
+        }
+        folders.extend(ends.into_iter().filter_map(|end| name.get(..end)).map(str::to_owned));
+        if folders.len() > MAX_ENTRIES {
+            return Err(format!("it has more than {MAX_ENTRIES} folders"));
+        }
     }
     Ok(())
 }
