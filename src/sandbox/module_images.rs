@@ -84,6 +84,11 @@ impl Sandbox {
     /// Has the worker have the job's image; without it, the job executes its module.
     pub(super) async fn give_image(&self, worker: &WorkerHandle, job: &mut Job) {
         let Some(id) = job.image.filter(|id| !worker.has_image(*id)) else { return };
+        // Calls that come together would each hold all of it.
+        let _one_at_a_time = worker.giving_image().await;
+        if worker.has_image(id) {
+            return;
+        }
         match self.module_images.read(id).await {
             Some(parts) => worker.give_image(id, &job.profile, parts),
             None => job.image = None,
@@ -118,4 +123,39 @@ fn may_be_kept(outcome: &Outcome) -> bool {
         && outcome.session_bytes.is_some()
         && !outcome.usage.read_time_or_random
         && tried.is_some_and(|tried| tried.is_repeatable)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::config::SandboxConfig;
+    use crate::infra::metrics::SandboxMetrics;
+    use crate::infra::readiness::Readiness;
+    use crate::sandbox::worker_handle::tests::{job, load, stand_in};
+
+    #[tokio::test]
+    async fn an_image_that_another_call_gives_is_not_read_again() {
+        let (config, readiness) = (SandboxConfig::default(), Arc::new(Readiness::default()));
+        let sandbox = Sandbox::new(&config, SandboxMetrics::for_tests(), readiness).unwrap();
+        let worker = WorkerHandle::start(&stand_in(), &load()).await.unwrap();
+        // None is on the disk.
+        let id = ModuleImageId([0; 32]);
+        let mut job = Job { image: Some(id), ..job("") };
+        let other_call = worker.giving_image().await;
+        {
+            let mut giving = pin!(sandbox.give_image(&worker, &mut job));
+            assert!(giving.as_mut().now_or_never().is_none());
+            worker.give_image(id, "base", vec![vec![1]]);
+            drop(other_call);
+            giving.await;
+        }
+        assert_eq!(job.image, Some(id));
+        job.image = Some(ModuleImageId([1; 32]));
+        sandbox.give_image(&worker, &mut job).await;
+        assert_eq!(job.image, None, "without an image the module is executed");
+    }
 }

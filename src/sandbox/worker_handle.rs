@@ -46,6 +46,8 @@ pub(super) struct WorkerHandle {
     questions: Arc<Questions>,
     /// Images of modules that it has.
     given_images: Mutex<GivenImages>,
+    /// Held by the call that reads an image for it.
+    giving_image: tokio::sync::Mutex<()>,
     /// Number of the last job it was chosen for, counted over all workers.
     pub(super) last_chosen: AtomicU64,
     /// Protections that this kernel does not support.
@@ -102,6 +104,7 @@ impl WorkerHandle {
             sessions: AtomicUsize::new(0),
             questions: Arc::clone(&questions),
             given_images: Mutex::default(),
+            giving_image: tokio::sync::Mutex::default(),
             last_chosen: AtomicU64::new(0),
             missing_protections,
             stop: Arc::clone(&stop),
@@ -217,6 +220,11 @@ impl WorkerHandle {
     /// Whether it has the image of a module, which one more job uses.
     pub(super) fn has_image(&self, id: ModuleImageId) -> bool {
         self.given_images.lock().use_again(id)
+    }
+
+    /// Waits until no other call reads an image for it.
+    pub(super) async fn giving_image(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.giving_image.lock().await
     }
 
     /// Gives it the parts of an image, in place of those that were used longest ago.
