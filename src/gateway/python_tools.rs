@@ -46,12 +46,12 @@ impl Gateway {
     pub(super) async fn keep_python_tools(&self) {
         let mut moments = tokio::time::interval(LOOK_AGAIN);
         moments.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut seen, mut read_at) = (None, Instant::now());
+        let (mut seen, mut read_at) = (None::<FolderContent>, Instant::now());
         while self.closing.run_until_cancelled(moments.tick()).await.is_some() {
             // A reload reads them.
             let Ok(_reading) = self.reading_python_tools.try_lock() else { continue };
             let config = self.config.load_full();
-            let found = FolderContent::of(&config.python_tools).await;
+            let found = FolderContent::after(seen.as_ref(), &config.python_tools).await;
             let has_settled = found == seen;
             seen = found;
             let tools = self.python_tools.load_full();

@@ -13,14 +13,16 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use serde_json::{Map, Value};
+use tokio::task::JoinError;
 
 pub use self::runner::FunctionRunner;
 
-use self::folder::{FileText, Texts};
+use self::folder::{FileText, KnownTexts, Texts};
 use self::read::{FileState, PythonFile};
 use crate::config::PythonToolsConfig;
 use crate::sandbox::packages::Packages;
@@ -40,11 +42,13 @@ pub struct PythonTools {
 }
 
 /// What is in the folder.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 pub struct FolderContent {
     /// Of its files, or why it cannot be read.
     texts: Result<Texts, String>,
     packages: Packages,
+    /// For the next look at the folder.
+    known: KnownTexts,
 }
 
 /// In `/readyz`: the folder.
@@ -58,7 +62,9 @@ const MAX_AT_ONCE: usize = 4;
 impl PythonTools {
     /// Reads the folder of the configuration, and those of its files in the sandbox that differ from `before`.
     pub async fn read(config: &PythonToolsConfig, runner: &FunctionRunner, before: &Self) -> Self {
-        let Some(FolderContent { texts, packages }) = FolderContent::of(config).await else { return Self::default() };
+        let Some(FolderContent { texts, packages, .. }) = FolderContent::of(config).await else {
+            return Self::default();
+        };
         let found = match texts {
             Ok(found) => found,
             Err(problem) => return Self { problem: Some(problem), packages, ..Self::default() },
@@ -197,10 +203,28 @@ impl PythonTools {
 impl FolderContent {
     /// Of the folder as it is now; `None` where the configuration has none.
     pub async fn of(config: &PythonToolsConfig) -> Option<Self> {
+        Self::after(None, config).await
+    }
+
+    /// The same. Files that are as they were `before` are not read again.
+    pub async fn after(before: Option<&Self>, config: &PythonToolsConfig) -> Option<Self> {
         let directory = config.directory.clone()?;
-        let read = move || Self { texts: folder::read(&directory), packages: Packages::find(&directory) };
-        let found = tokio::task::spawn_blocking(read).await;
-        Some(found.unwrap_or_else(|panic| Self { texts: Err(panic.to_string()), packages: Packages::default() }))
+        let mut known = before.map(|before| before.known.clone()).unwrap_or_default();
+        let read = move || {
+            let texts = folder::read(&directory, &mut known, SystemTime::now());
+            Self { texts, packages: Packages::find(&directory), known }
+        };
+        let failed = |panic: JoinError| {
+            let (texts, packages) = (Err(panic.to_string()), Packages::default());
+            Self { texts, packages, known: KnownTexts::new() }
+        };
+        Some(tokio::task::spawn_blocking(read).await.unwrap_or_else(failed))
+    }
+}
+
+impl PartialEq for FolderContent {
+    fn eq(&self, other: &Self) -> bool {
+        self.texts == other.texts && self.packages == other.packages
     }
 }
 
