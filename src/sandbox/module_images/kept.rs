@@ -1,14 +1,16 @@
 //! The files with images, in a folder that only our user can access, beside the compiled interpreter: whoever can write
 //! there can replace that. Each begins with the SHA-256 sum of the rest.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use dashmap::DashSet;
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
+use tokio::time::Instant;
 
 use crate::sandbox::owner_only_files;
 use crate::sandbox::prepare::default_folder;
@@ -23,8 +25,11 @@ const MAX_FILE_BYTES: usize = 64 << 20;
 
 const SUM_BYTES: usize = 32;
 
-/// Images that no file was read with for this long are removed.
+/// Images that no file was read with, and no function called with, for this long are removed.
 const UNUSED_FOR: Duration = Duration::from_secs(14 * 24 * 60 * 60);
+
+/// How often those are looked for, at most: when an image is written.
+const TIDY_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The images that are kept.
 #[derive(Debug)]
@@ -32,8 +37,10 @@ pub(in crate::sandbox) struct ModuleImages {
     /// `None` where there is no cache folder.
     folder: Option<PathBuf>,
     known: DashSet<ModuleImageId>,
-    /// Whether old files were removed since the start.
-    is_tidy: AtomicBool,
+    /// Those that were used since old files were removed.
+    used: DashSet<ModuleImageId>,
+    /// When old files were removed.
+    tidied: Mutex<Option<Instant>>,
 }
 
 impl Default for ModuleImages {
@@ -44,12 +51,16 @@ impl Default for ModuleImages {
 
 impl ModuleImages {
     fn in_folder(folder: Option<PathBuf>) -> Self {
-        Self { folder, known: DashSet::new(), is_tidy: AtomicBool::new(false) }
+        Self { folder, known: DashSet::new(), used: DashSet::new(), tidied: Mutex::default() }
     }
 
-    /// Whether one is known that can be read. Takes no file.
+    /// Whether one is known that can be read, which counts as used then. Takes no file.
     pub(in crate::sandbox) fn has(&self, id: ModuleImageId) -> bool {
-        self.known.contains(&id)
+        let is_known = self.known.contains(&id);
+        if is_known {
+            self.used.insert(id);
+        }
+        is_known
     }
 
     /// Whether there is one, here or on disk.
@@ -74,11 +85,11 @@ impl ModuleImages {
     /// Keeps an image. Where it cannot be written, it is as if there was none.
     pub(super) async fn keep(&self, id: ModuleImageId, parts: Vec<Vec<u8>>) {
         let Some((folder, path)) = self.folder.clone().zip(self.path_of(id)) else { return };
-        let is_tidy = self.is_tidy.swap(true, Ordering::Relaxed);
+        let used = self.used_if_untidy();
         let writing = move || {
             owner_only_files::make_folder(&folder)?;
-            if !is_tidy {
-                remove_unused(&folder)?;
+            if let Some(used) = used {
+                remove_unused(&folder, &used)?;
             }
             write(&path, &parts)
         };
@@ -106,9 +117,25 @@ impl ModuleImages {
         parts
     }
 
-    fn path_of(&self, ModuleImageId(id): ModuleImageId) -> Option<PathBuf> {
-        Some(self.folder.as_ref()?.join(hex::encode(id)))
+    /// The names of the images that were used, when it is time to remove the others.
+    fn used_if_untidy(&self) -> Option<HashSet<String>> {
+        let mut tidied = self.tidied.lock();
+        if tidied.is_some_and(|at| at.elapsed() < TIDY_EVERY) {
+            return None;
+        }
+        *tidied = Some(Instant::now());
+        let used = self.used.iter().map(|id| name_of(*id)).collect();
+        self.used.clear();
+        Some(used)
     }
+
+    fn path_of(&self, id: ModuleImageId) -> Option<PathBuf> {
+        Some(self.folder.as_ref()?.join(name_of(id)))
+    }
+}
+
+fn name_of(ModuleImageId(id): ModuleImageId) -> String {
+    hex::encode(id)
 }
 
 /// Not synchronised with the disk: what a crash leaves of it has another sum.
@@ -142,9 +169,14 @@ fn read(path: &Path) -> Option<Vec<Vec<u8>>> {
     Some(parts)
 }
 
-fn remove_unused(folder: &Path) -> io::Result<()> {
+fn remove_unused(folder: &Path, used: &HashSet<String>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
+        if entry.file_name().to_str().is_some_and(|name| used.contains(name)) {
+            // For other processes. If it cannot be recorded, the file counts as unused some day.
+            let _ = owner_only_files::open(&entry.path()).map(|file| file.set_modified(SystemTime::now()));
+            continue;
+        }
         // Another process may remove it, too.
         let modified = entry.metadata().and_then(|found| found.modified());
         if modified.is_ok_and(|at| at.elapsed().is_ok_and(|ago| ago > UNUSED_FOR)) {
@@ -215,5 +247,25 @@ mod tests {
         fs::File::open(&path).unwrap().set_modified(SystemTime::now() - UNUSED_FOR * 2).unwrap();
         images(&place).keep(ID, vec![vec![1]]).await;
         assert!(!path.exists() && first.path_of(ID).unwrap().exists());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn images_of_functions_that_are_called_are_kept_and_those_of_earlier_files_are_not() {
+        let place = tempfile::tempdir().unwrap();
+        let images = images(&place);
+        let [called, earlier] = [1, 2].map(|byte| ModuleImageId([byte; SUM_BYTES]));
+        for id in [called, earlier] {
+            images.keep(id, vec![vec![1]]).await;
+            let file = fs::File::open(images.path_of(id).unwrap()).unwrap();
+            file.set_modified(SystemTime::now() - UNUSED_FOR * 2).unwrap();
+        }
+        assert!(images.has(called));
+        images.keep(ID, vec![vec![1]]).await;
+        assert!(images.path_of(earlier).unwrap().exists(), "not each time");
+        tokio::time::advance(TIDY_EVERY).await;
+        images.keep(ID, vec![vec![1]]).await;
+        assert!(!images.path_of(earlier).unwrap().exists());
+        let age = fs::metadata(images.path_of(called).unwrap()).unwrap().modified().unwrap().elapsed();
+        assert!(age.unwrap_or_default() < UNUSED_FOR, "{age:?}");
     }
 }
