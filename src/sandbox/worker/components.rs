@@ -36,6 +36,7 @@ pub(super) use self::examine::answer;
 use self::growth::Growth;
 use self::printed::Printed;
 use self::state::{Granted, State};
+use self::values::Unwritten;
 use super::fibers::Run;
 use super::guest::end::{Stopped, end_of};
 use super::guest::time::{expire, measured_run};
@@ -230,10 +231,11 @@ impl Linked {
         };
         let mut results = vec![Val::Bool(false); type_.results().len()];
         function.call_async(&mut *store, &parameters, &mut results).await?;
-        Ok(match values::returned(&type_, &results) {
+        Ok(match values::returned(&type_, &results, call.limits.result_bytes) {
             Ok(Ok(value)) => json!({"value": value}),
             Ok(Err(error)) => json!({"error": error}),
-            Err(mismatch) => {
+            Err(Unwritten::TooLong) => return Err(Spent("result_bytes").into()),
+            Err(Unwritten::Mismatch(mismatch)) => {
                 json!({"error": format!("the result has no form in JSON at {:?}: {}", mismatch.path, mismatch.message)})
             }
         })

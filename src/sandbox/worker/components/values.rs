@@ -197,87 +197,137 @@ fn described(type_: &Type) -> &'static str {
     }
 }
 
+/// Why a result has no JSON.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Unwritten {
+    TooLong,
+    /// A number that JSON does not have.
+    Mismatch(Mismatch),
+}
+
+impl Unwritten {
+    fn below(self, segment: impl std::fmt::Display) -> Self {
+        match self {
+            Self::TooLong => Self::TooLong,
+            Self::Mismatch(mismatch) => Self::Mismatch(mismatch.below(segment)),
+        }
+    }
+}
+
+impl From<Mismatch> for Unwritten {
+    fn from(mismatch: Mismatch) -> Self {
+        Self::Mismatch(mismatch)
+    }
+}
+
 /// What a function has returned, as JSON: its value, or the error that it is.
 ///
 /// # Errors
-/// A number without a form in JSON.
-pub(super) fn returned(function: &ComponentFunc, results: &[Val]) -> Result<Result<Value, Value>, Mismatch> {
+/// A number without a form in JSON, or a result that would have more bytes than `max_bytes`.
+pub(super) fn returned(
+    function: &ComponentFunc,
+    results: &[Val],
+    max_bytes: u64,
+) -> Result<Result<Value, Value>, Unwritten> {
     let (Some(type_), Some(value)) = (function.results().next(), results.first()) else { return Ok(Ok(Value::Null)) };
+    let mut writer = Writer { left: max_bytes };
     match (&type_, value) {
-        (Type::Result(result), Val::Result(Ok(value))) => to_side(result.ok(), value.as_deref()).map(Ok),
-        (Type::Result(result), Val::Result(Err(error))) => to_side(result.err(), error.as_deref()).map(Err),
-        _ => to_json(&type_, value).map(Ok),
+        (Type::Result(result), Val::Result(Ok(value))) => writer.side(result.ok(), value.as_deref()).map(Ok),
+        (Type::Result(result), Val::Result(Err(error))) => writer.side(result.err(), error.as_deref()).map(Err),
+        _ => writer.value(&type_, value).map(Ok),
     }
 }
 
-fn to_side(type_: Option<Type>, value: Option<&Val>) -> Result<Value, Mismatch> {
-    match (type_, value) {
-        (Some(type_), Some(value)) => to_json(&type_, value),
-        _ => Ok(Value::Null),
-    }
+/// A value in JSON takes many times the memory of what it was made from: a flag has one bit. So what cannot fit into
+/// the result is not made. Values count with bytes that their JSON has at least, separators included.
+struct Writer {
+    left: u64,
 }
 
-fn to_json(type_: &Type, value: &Val) -> Result<Value, Mismatch> {
-    Ok(match (type_, value) {
-        (_, Val::Bool(value)) => (*value).into(),
-        (_, Val::S8(number)) => (*number).into(),
-        (_, Val::U8(number)) => (*number).into(),
-        (_, Val::S16(number)) => (*number).into(),
-        (_, Val::U16(number)) => (*number).into(),
-        (_, Val::S32(number)) => (*number).into(),
-        (_, Val::U32(number)) => (*number).into(),
-        (_, Val::S64(number)) => (*number).into(),
-        (_, Val::U64(number)) => (*number).into(),
-        (_, Val::Float32(number)) => to_number(f64::from(*number))?,
-        (_, Val::Float64(number)) => to_number(*number)?,
-        (_, Val::Char(character)) => character.to_string().into(),
-        (_, Val::String(text)) => text.as_str().into(),
-        (_, Val::Enum(name)) => name.as_str().into(),
-        (_, Val::Flags(names)) => names.iter().map(String::as_str).collect::<Vec<_>>().into(),
-        (Type::List(list), Val::List(items)) => to_list(&list.ty(), items)?,
-        (Type::Tuple(tuple), Val::Tuple(items)) => {
-            let items = tuple.types().zip(items).enumerate();
-            let items = items.map(|(at, (type_, item))| to_json(&type_, item).map_err(|error| error.below(at)));
-            Value::Array(items.collect::<Result<_, _>>()?)
-        }
-        (Type::Record(record), Val::Record(members)) => {
-            let members = record.fields().zip(members).map(|(field, (_, value))| {
-                let name = member(field.name);
-                let value = to_json(&field.ty, value).map_err(|error| error.below(&name))?;
-                Ok::<_, Mismatch>((name, value))
-            });
-            Value::Object(members.collect::<Result<_, _>>()?)
-        }
-        (Type::Variant(variant), Val::Variant(name, value)) => {
-            let type_ = variant.cases().find(|case| case.name == name.as_str()).and_then(|case| case.ty);
-            match (type_, value) {
-                (Some(type_), Some(value)) => {
-                    let value = to_json(&type_, value).map_err(|error| error.below("val"))?;
-                    json!({"tag": name, "val": value})
-                }
-                _ => json!({"tag": name}),
+impl Writer {
+    fn take(&mut self, bytes: usize) -> Result<(), Unwritten> {
+        self.left = self.left.checked_sub(bytes as u64).ok_or(Unwritten::TooLong)?;
+        Ok(())
+    }
+
+    fn value(&mut self, type_: &Type, value: &Val) -> Result<Value, Unwritten> {
+        self.take(1)?;
+        Ok(match (type_, value) {
+            (_, Val::Bool(value)) => (*value).into(),
+            (_, Val::S8(number)) => (*number).into(),
+            (_, Val::U8(number)) => (*number).into(),
+            (_, Val::S16(number)) => (*number).into(),
+            (_, Val::U16(number)) => (*number).into(),
+            (_, Val::S32(number)) => (*number).into(),
+            (_, Val::U32(number)) => (*number).into(),
+            (_, Val::S64(number)) => (*number).into(),
+            (_, Val::U64(number)) => (*number).into(),
+            (_, Val::Float32(number)) => to_number(f64::from(*number))?,
+            (_, Val::Float64(number)) => to_number(*number)?,
+            (_, Val::Char(character)) => character.to_string().into(),
+            (_, Val::String(text) | Val::Enum(text)) => self.text(text)?,
+            (_, Val::Flags(names)) => Value::Array(names.iter().map(|name| self.text(name)).collect::<Result<_, _>>()?),
+            (Type::List(list), Val::List(items)) => self.list(&list.ty(), items)?,
+            (Type::Tuple(tuple), Val::Tuple(items)) => {
+                let items = tuple.types().zip(items).enumerate();
+                let items = items.map(|(at, (type_, item))| self.value(&type_, item).map_err(|error| error.below(at)));
+                Value::Array(items.collect::<Result<_, _>>()?)
             }
-        }
-        (_, Val::Option(None)) => Value::Null,
-        (Type::Option(option), Val::Option(Some(value))) => {
-            let type_ = option.ty();
-            let value = to_json(&type_, value)?;
-            if matches!(type_, Type::Option(_)) { json!({"some": value}) } else { value }
-        }
-        (Type::Result(result), Val::Result(Ok(value))) => json!({"ok": to_side(result.ok(), value.as_deref())?}),
-        (Type::Result(result), Val::Result(Err(error))) => json!({"err": to_side(result.err(), error.as_deref())?}),
-        _ => return Err(Mismatch::new("it has no form in JSON")),
-    })
-}
-
-fn to_list(item: &Type, items: &[Val]) -> Result<Value, Mismatch> {
-    if matches!(item, Type::U8) {
-        let bytes = items.iter().filter_map(|item| if let Val::U8(byte) = item { Some(*byte) } else { None });
-        return Ok(BASE64_STANDARD.encode(bytes.collect::<Vec<_>>()).into());
+            (Type::Record(record), Val::Record(members)) => {
+                let members = record.fields().zip(members).map(|(field, (_, value))| {
+                    let name = member(field.name);
+                    self.take(name.len() + 3)?;
+                    let value = self.value(&field.ty, value).map_err(|error| error.below(&name))?;
+                    Ok::<_, Unwritten>((name, value))
+                });
+                Value::Object(members.collect::<Result<_, _>>()?)
+            }
+            (Type::Variant(variant), Val::Variant(name, value)) => self.variant(variant, name, value.as_deref())?,
+            (_, Val::Option(None)) => Value::Null,
+            (Type::Option(option), Val::Option(Some(value))) => {
+                let type_ = option.ty();
+                let value = self.value(&type_, value)?;
+                if matches!(type_, Type::Option(_)) { json!({"some": value}) } else { value }
+            }
+            (Type::Result(result), Val::Result(Ok(value))) => json!({"ok": self.side(result.ok(), value.as_deref())?}),
+            (Type::Result(result), Val::Result(Err(error))) => {
+                json!({"err": self.side(result.err(), error.as_deref())?})
+            }
+            _ => return Err(Mismatch::new("it has no form in JSON").into()),
+        })
     }
-    let items = items.iter().enumerate();
-    let items = items.map(|(at, value)| to_json(item, value).map_err(|error| error.below(at)));
-    Ok(Value::Array(items.collect::<Result<_, _>>()?))
+
+    fn text(&mut self, text: &str) -> Result<Value, Unwritten> {
+        self.take(text.len() + 1)?;
+        Ok(text.into())
+    }
+
+    fn side(&mut self, type_: Option<Type>, value: Option<&Val>) -> Result<Value, Unwritten> {
+        match (type_, value) {
+            (Some(type_), Some(value)) => self.value(&type_, value),
+            _ => Ok(Value::Null),
+        }
+    }
+
+    fn variant(&mut self, variant: &Variant, name: &str, value: Option<&Val>) -> Result<Value, Unwritten> {
+        self.take(name.len() + 9)?;
+        // There may be thousands of cases: they are not searched for one without a value.
+        let Some(value) = value else { return Ok(json!({"tag": name})) };
+        let type_ = variant.cases().find(|case| case.name == name).and_then(|case| case.ty);
+        let value = self.side(type_, Some(value)).map_err(|error| error.below("val"))?;
+        Ok(json!({"tag": name, "val": value}))
+    }
+
+    fn list(&mut self, item: &Type, items: &[Val]) -> Result<Value, Unwritten> {
+        if matches!(item, Type::U8) {
+            self.take(items.len())?;
+            let bytes = items.iter().filter_map(|item| if let Val::U8(byte) = item { Some(*byte) } else { None });
+            return Ok(BASE64_STANDARD.encode(bytes.collect::<Vec<_>>()).into());
+        }
+        let items = items.iter().enumerate();
+        let items = items.map(|(at, value)| self.value(item, value).map_err(|error| error.below(at)));
+        Ok(Value::Array(items.collect::<Result<_, _>>()?))
+    }
 }
 
 fn to_number(number: f64) -> Result<Value, Mismatch> {

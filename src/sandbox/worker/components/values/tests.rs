@@ -29,7 +29,9 @@ fn there(function: &ComponentFunc, value: &Value) -> Result<Val, Mismatch> {
 
 fn there_and_back(function: &ComponentFunc, value: &Value) -> Value {
     let there = there(function, value).unwrap_or_else(|mismatch| panic!("{value}: {mismatch:?}"));
-    match returned(function, &[there]).unwrap() {
+    // What fits is not refused.
+    let length = json!({"value": value}).to_string().len() as u64;
+    match returned(function, &[there], length).unwrap() {
         Ok(value) => value,
         Err(error) => json!({"error": error}),
     }
@@ -110,7 +112,19 @@ fn a_value_that_does_not_fit_is_named_with_its_place() {
 #[test]
 fn numbers_that_json_does_not_have_are_refused() {
     let function = function("", "(tuple float64 float64)");
-    let refused = returned(&function, &[Val::Tuple(vec![Val::Float64(1.0), Val::Float64(f64::NAN)])]);
-    let refused = refused.unwrap_err();
+    let result = [Val::Tuple(vec![Val::Float64(1.0), Val::Float64(f64::NAN)])];
+    let Err(Unwritten::Mismatch(refused)) = returned(&function, &result, 1_000) else { panic!("it was taken") };
     assert_eq!((&*refused.path, &*refused.message), ("/1", "NaN is no number in JSON"));
+}
+
+#[test]
+fn results_that_cannot_fit_are_not_made() {
+    let (flag, case) = (Val::Flags(vec!["read".to_owned()]), Val::Variant("none".to_owned(), None));
+    let (text, byte) = (Val::String("text".to_owned()), Val::U8(7));
+    for (type_, item) in [("$rights", flag), ("$shape", case), ("string", text), ("u8", byte)] {
+        let function = function(TYPES, &format!("(list {type_})"));
+        let list = |items: usize| [Val::List(vec![item.clone(); items])];
+        assert!(returned(&function, &list(10), 1_000).is_ok(), "{type_}");
+        assert_eq!(returned(&function, &list(1_000), 1_000), Err(Unwritten::TooLong), "{type_}");
+    }
 }
