@@ -15,8 +15,11 @@
 use serde_json::{Map, Number, Value, json};
 use wit_parser::{Docs, Function, Handle, Resolve, Type, TypeDefKind, TypeId, Variant};
 
-/// Types in one schema. Types of WIT are not recursive, but each may name another one several times.
+/// Types and names in one schema. Types of WIT are not recursive, but each may name another one several times.
 const MAX_TYPES: usize = 2_000;
+
+/// Maximum length of a name. Each value of a record has those of its members.
+const MAX_NAME_BYTES: usize = 100;
 
 /// Maximum depth of types in one another, as that of values that programs exchange with tools.
 const MAX_DEPTH: usize = 60;
@@ -106,10 +109,10 @@ impl Writer<'_> {
             }
             TypeDefKind::Variant(variant) => self.variant(variant, inside)?,
             TypeDefKind::Enum(cases) => {
-                json!({"type": "string", "enum": cases.cases.iter().map(|case| &*case.name).collect::<Vec<_>>()})
+                json!({"type": "string", "enum": self.names(cases.cases.iter().map(|case| &case.name))?})
             }
             TypeDefKind::Flags(flags) => {
-                let names: Vec<_> = flags.flags.iter().map(|flag| &*flag.name).collect();
+                let names = self.names(flags.flags.iter().map(|flag| &flag.name))?;
                 json!({"type": "array", "items": {"type": "string", "enum": names}, "uniqueItems": true})
             }
             TypeDefKind::Option(some) => {
@@ -143,6 +146,7 @@ impl Writer<'_> {
     ) -> Result<Value, String> {
         let (mut properties, mut required) = (Map::new(), Vec::new());
         for (name, type_, docs) in members {
+            self.name(name)?;
             let mut schema = self.of(type_, depth)?;
             describe(&mut schema, docs);
             if !self.is_option(type_) {
@@ -156,6 +160,7 @@ impl Writer<'_> {
     fn variant(&mut self, variant: &Variant, depth: usize) -> Result<Value, String> {
         let mut cases = Vec::new();
         for case in &variant.cases {
+            self.name(&case.name)?;
             let mut properties = Map::from_iter([("tag".to_owned(), json!({"const": case.name}))]);
             let mut required = vec!["tag"];
             if let Some(type_) = &case.ty {
@@ -169,6 +174,16 @@ impl Writer<'_> {
             cases.push(schema);
         }
         Ok(json!({"oneOf": cases}))
+    }
+
+    /// Counts a name.
+    fn name<'n>(&mut self, name: &'n str) -> Result<&'n str, String> {
+        self.left = self.left.checked_sub(1).filter(|_| name.len() <= MAX_NAME_BYTES).ok_or_else(too_large)?;
+        Ok(name)
+    }
+
+    fn names<'n>(&mut self, names: impl Iterator<Item = &'n String>) -> Result<Vec<&'n str>, String> {
+        names.map(|name| self.name(name)).collect()
     }
 
     /// The type that an alias stands for.
@@ -211,127 +226,11 @@ fn describe(schema: &mut Value, docs: &Docs) {
 }
 
 fn too_large() -> String {
-    format!("more than {MAX_TYPES} types, or more than {MAX_DEPTH} inside each other")
+    format!(
+        "more than {MAX_TYPES} types and names, more than {MAX_DEPTH} inside each other, or a name with more than \
+         {MAX_NAME_BYTES} bytes"
+    )
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn resolve(types: &str, function: &str) -> (Resolve, Function) {
-        let wit = format!("package my:tools;\ninterface all {{\n{types}\n  f: {function};\n}}\n");
-        let mut resolve = Resolve::default();
-        resolve.push_source("all.wit", &wit).unwrap();
-        let (_, interface) = resolve.interfaces.iter().next().unwrap();
-        let function = interface.functions["f"].clone();
-        (resolve, function)
-    }
-
-    fn schemas(types: &str, function: &str) -> Result<FunctionSchemas, String> {
-        let (resolve, function) = resolve(types, function);
-        of_function(&resolve, &function)
-    }
-
-    #[test]
-    fn each_type_has_its_form() {
-        for (types, type_, expected) in [
-            ("", "bool", json!({"type": "boolean"})),
-            ("", "s8", json!({"type": "integer", "minimum": -128, "maximum": 127})),
-            ("", "u64", json!({"type": "integer", "minimum": 0, "maximum": u64::MAX})),
-            ("", "f32", json!({"type": "number"})),
-            ("", "char", json!({"type": "string", "minLength": 1, "maxLength": 1})),
-            ("", "list<u8>", json!({"type": "string", "contentEncoding": "base64"})),
-            ("", "list<u16>", json!({"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 65_535}})),
-            ("", "option<string>", json!({"anyOf": [{"type": "string"}, {"type": "null"}]})),
-            (
-                "",
-                "option<option<bool>>",
-                json!({"anyOf": [
-                    {"type": "object", "properties": {"some": {"anyOf": [{"type": "boolean"}, {"type": "null"}]}},
-                        "required": ["some"], "additionalProperties": false},
-                    {"type": "null"},
-                ]}),
-            ),
-            (
-                "",
-                "tuple<bool, string>",
-                json!({"type": "array", "prefixItems": [{"type": "boolean"}, {"type": "string"}],
-                "items": false, "minItems": 2, "maxItems": 2}),
-            ),
-            ("enum unit { celsius, kelvin }", "unit", json!({"type": "string", "enum": ["celsius", "kelvin"]})),
-            (
-                "flags rights { read, to-write }",
-                "rights",
-                json!({"type": "array",
-                "items": {"type": "string", "enum": ["read", "to-write"]}, "uniqueItems": true}),
-            ),
-            (
-                "variant shape { none, circle(f32) }",
-                "shape",
-                json!({"oneOf": [
-                    {"type": "object", "properties": {"tag": {"const": "none"}}, "required": ["tag"],
-                        "additionalProperties": false},
-                    {"type": "object", "properties": {"tag": {"const": "circle"}, "val": {"type": "number"}},
-                        "required": ["tag", "val"], "additionalProperties": false},
-                ]}),
-            ),
-            (
-                "",
-                "list<result<_, string>>",
-                json!({"type": "array", "items": {"oneOf": [
-                    {"type": "object", "properties": {"ok": {"type": "null"}}, "required": ["ok"],
-                        "additionalProperties": false},
-                    {"type": "object", "properties": {"err": {"type": "string"}}, "required": ["err"],
-                        "additionalProperties": false},
-                ]}}),
-            ),
-            (
-                "/// Where it is.\nrecord place {\n  /// North of the equator.\n  is-north: bool,\n  name: option<string>,\n}",
-                "place",
-                json!({"type": "object", "properties": {
-                    "is_north": {"type": "boolean", "description": "North of the equator."},
-                    "name": {"anyOf": [{"type": "string"}, {"type": "null"}]},
-                }, "required": ["is_north"], "additionalProperties": false, "description": "Where it is."}),
-            ),
-        ] {
-            let FunctionSchemas { parameters, output } =
-                schemas(types, &format!("func(the-value: {type_}) -> {type_}")).unwrap();
-            assert_eq!(output.unwrap(), expected, "{type_}");
-            let is_required = !type_.starts_with("option");
-            let required = if is_required { json!(["the_value"]) } else { json!([]) };
-            assert_eq!((&parameters["properties"]["the_value"], &parameters["required"]), (&expected, &required));
-        }
-    }
-
-    #[test]
-    fn the_result_of_a_function_is_its_good_value() {
-        let output = |function: &str| schemas("", function).unwrap().output;
-        assert_eq!(output("func()"), None);
-        assert_eq!(output("func() -> result"), None);
-        assert_eq!(output("func() -> result<_, string>"), None);
-        assert_eq!(output("func() -> result<string, u8>"), Some(json!({"type": "string"})));
-        let aliased = schemas("type outcome = result<bool, string>;", "func() -> outcome").unwrap();
-        assert_eq!(aliased.output, Some(json!({"type": "boolean"})));
-    }
-
-    #[test]
-    fn what_has_no_form_is_named() {
-        for (types, function, says) in [
-            ("resource blob;", "func(b: borrow<blob>)", "a parameter has the resource `blob`"),
-            ("resource blob;", "func() -> list<blob>", "the result has the resource `blob`"),
-            ("resource blob;", "func() -> result<bool, blob>", "the error has the resource `blob`"),
-            ("", "func() -> stream<u8>", "the result has a `stream`"),
-            ("", "func() -> future<u8>", "the result has a `future`"),
-        ] {
-            assert_eq!(schemas(types, function).unwrap_err(), says);
-        }
-        let mut types = "type t0 = u32;\n".to_owned();
-        for n in 1..20 {
-            types += &format!("type t{n} = tuple<t{}, t{}>;\n", n - 1, n - 1);
-        }
-        assert!(schemas(&types, "func() -> t19").unwrap_err().contains("more than 2000 types"));
-        assert!(schemas(&types, "func() -> t8").is_ok());
-        let deep = format!("{}u32{}", "list<".repeat(70), ">".repeat(70));
-        assert!(schemas("", &format!("func() -> {deep}")).unwrap_err().contains("60 inside each other"));
-    }
-}
+mod tests;
