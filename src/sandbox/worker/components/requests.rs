@@ -7,7 +7,10 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinSet;
-use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpHooks};
+use wasmtime::StoreContextMut;
+use wasmtime::component::{Linker, Resource};
+use wasmtime_wasi_http::p2::bindings::http::types::{HostOutgoingRequest as _, Method, OutgoingRequest};
+use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpHooks, WasiHttpView};
 
 use crate::sandbox::protocol::{
     FromWorker, HttpFailure, HttpRequest, HttpResponse, MAX_HTTP_BODY_BYTES, ReadSoFar, ToolQuestion, ToolReply,
@@ -21,6 +24,15 @@ const MAX_OPEN: usize = 16;
 /// Bytes of requests that are written, and of responses that the component has not dropped, together: they are outside of its
 /// memory.
 const MAX_HELD_BYTES: usize = 32 << 20;
+
+/// Maximum length of one write to a body. A body holds two of them, which is as much as headers may have.
+const MAX_WRITE_BYTES: usize = 16 << 10;
+
+/// Maximum length of a method and of an authority.
+const MAX_TEXT_BYTES: usize = 1 << 10;
+
+/// The interface of [`bound_texts`], as the library names it: components may import other versions of 0.2.
+const TYPES: &str = "wasi:http/types@0.2.12";
 
 /// What goes on beside a response.
 type Beside = Box<dyn Future<Output = Result<(), Error>> + Send>;
@@ -50,7 +62,38 @@ impl Requests {
     }
 }
 
+/// Has requests refuse methods and authorities that are too long: the library bounds their other parts. Call it when the
+/// interface is in the linker, and may be shadowed.
+///
+/// # Errors
+/// When the linker has the name for something else.
+pub(super) fn bound_texts<T: WasiHttpView + 'static>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
+    let mut types = linker.instance(TYPES)?;
+    types.func_wrap(
+        "[method]outgoing-request.set-method",
+        |mut store: StoreContextMut<'_, T>, (request, method): (Resource<OutgoingRequest>, Method)| {
+            if matches!(&method, Method::Other(name) if name.len() > MAX_TEXT_BYTES) {
+                return Ok((Err(()),));
+            }
+            Ok((store.data_mut().http().set_method(request, method)?,))
+        },
+    )?;
+    types.func_wrap(
+        "[method]outgoing-request.set-authority",
+        |mut store: StoreContextMut<'_, T>, (request, authority): (Resource<OutgoingRequest>, Option<String>)| {
+            if authority.as_ref().is_some_and(|authority| authority.len() > MAX_TEXT_BYTES) {
+                return Ok((Err(()),));
+            }
+            Ok((store.data_mut().http().set_authority(request, authority)?,))
+        },
+    )
+}
+
 impl WasiHttpHooks for Requests {
+    fn p2_outgoing_body_chunk_size(&mut self) -> usize {
+        MAX_WRITE_BYTES
+    }
+
     fn send_request(
         &mut self,
         request: http::Request<WasiBody>,
@@ -220,6 +263,13 @@ mod tests {
         assert_eq!(asked(&mut heard), 3);
         let denied = Box::into_pin(requests.send_request(request(), None, Box::new(async { Ok(()) }))).await;
         assert!(matches!(denied, Err(Error::HttpRequestDenied)), "a call sends 100 at most");
+    }
+
+    #[tokio::test]
+    async fn bodies_that_are_not_sent_hold_no_more_than_headers() {
+        let (mut requests, _link, _heard) = requests();
+        let pieces = requests.p2_outgoing_body_buffer_chunks() + 1;
+        assert_eq!(pieces * requests.p2_outgoing_body_chunk_size(), 32 << 10);
     }
 
     #[tokio::test]

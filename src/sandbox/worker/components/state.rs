@@ -13,7 +13,7 @@ use super::folders::{self, FolderView};
 use super::growth::Growth;
 use super::host_folders::Folders;
 use super::printed::Printed;
-use super::requests::Requests;
+use super::requests::{self, Requests};
 use crate::sandbox::protocol::{ComponentGrants, JobLimits};
 use crate::sandbox::worker::host_call::ToolLink;
 
@@ -118,8 +118,9 @@ pub(super) fn linker(engine: &Engine) -> wasmtime::Result<Linker<State>> {
     wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
     wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
     wasmtime_wasi_config::add_to_linker(&mut linker, |state: &mut State| WasiConfig::from(&state.granted.config))?;
-    // In place of those for files of the host.
     linker.allow_shadowing(true);
+    requests::bound_texts(&mut linker)?;
+    // In place of those for files of the host.
     folders::add_to_linker(&mut linker, State::folders)?;
     Ok(linker)
 }

@@ -16,6 +16,46 @@ use crate::sandbox::wasi::Sleeper;
 const TOOLS: &str = include_str!("../../../../tests/components/tools.wat");
 const COMMAND: &str = include_str!("../../../../tests/components/command.wat");
 
+/// Counts which of a method and an authority of so many bytes are refused.
+const TEXTS_OF_REQUESTS: &str = r#"(component
+    (import "wasi:http/types@0.2.3" (instance $types
+        (export "fields" (type $fields (sub resource)))
+        (export "outgoing-request" (type $request (sub resource)))
+        (type $method' (variant (case "get") (case "head") (case "post") (case "put") (case "delete") (case "connect")
+            (case "options") (case "trace") (case "patch") (case "other" string)))
+        (export "method" (type $method (eq $method')))
+        (export "[constructor]fields" (func (result (own $fields))))
+        (export "[constructor]outgoing-request" (func (param "headers" (own $fields)) (result (own $request))))
+        (export "[method]outgoing-request.set-method"
+            (func (param "self" (borrow $request)) (param "method" $method) (result (result))))
+        (export "[method]outgoing-request.set-authority"
+            (func (param "self" (borrow $request)) (param "authority" (option string)) (result (result))))))
+    (core module $libc (memory (export "memory") 1))
+    (core instance $libc (instantiate $libc))
+    (core func $fields (canon lower (func $types "[constructor]fields")))
+    (core func $request (canon lower (func $types "[constructor]outgoing-request")))
+    (core func $method (canon lower (func $types "[method]outgoing-request.set-method")
+        (memory (core memory $libc "memory"))))
+    (core func $authority (canon lower (func $types "[method]outgoing-request.set-authority")
+        (memory (core memory $libc "memory"))))
+    (core module $code
+        (import "libc" "memory" (memory 1))
+        (import "http" "fields" (func $fields (result i32)))
+        (import "http" "request" (func $request (param i32) (result i32)))
+        (import "http" "method" (func $method (param i32 i32 i32 i32) (result i32)))
+        (import "http" "authority" (func $authority (param i32 i32 i32 i32) (result i32)))
+        (func (export "refused") (param i32) (result i32) (local $at i32)
+            (memory.fill (i32.const 0) (i32.const 97) (local.get 0))
+            (local.set $at (call $request (call $fields)))
+            (i32.add
+                (call $method (local.get $at) (i32.const 9) (i32.const 0) (local.get 0))
+                (call $authority (local.get $at) (i32.const 1) (i32.const 0) (local.get 0)))))
+    (core instance $code (instantiate $code
+        (with "libc" (instance $libc))
+        (with "http" (instance (export "fields" (func $fields)) (export "request" (func $request))
+            (export "method" (func $method)) (export "authority" (func $authority))))))
+    (func (export "refused") (param "bytes" u32) (result u32) (canon lift (core func $code "refused"))))"#;
+
 /// One component, loaded.
 struct Running {
     components: Components,
@@ -117,6 +157,14 @@ async fn hostile_functions_are_stopped_and_the_next_call_is_fine() {
     }
     assert_eq!(running.result("grow", json!({"pages": 1_000})).await, json!({"value": -1}), "it is told so");
     assert_eq!(running.result("grow", json!({"pages": 1})).await, json!({"value": 1}));
+}
+
+#[tokio::test]
+async fn texts_of_requests_are_bounded() {
+    let running = Running::start(TEXTS_OF_REQUESTS, ModuleKind::Component, ComponentGrants::default()).await;
+    for (bytes, refused) in [(1_000, 0), (2_000, 2)] {
+        assert_eq!(running.result("refused", json!({"bytes": bytes})).await, json!({"value": refused}), "{bytes}");
+    }
 }
 
 #[tokio::test]
