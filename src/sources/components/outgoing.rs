@@ -22,6 +22,9 @@ use crate::sources::credentials::sensitive;
 /// Requests of one call.
 pub(super) const MAX_REQUESTS: u32 = 100;
 
+/// What follows a CONNECT is no HTTP any more, and the response to a TRACE repeats credentials.
+const NOT_ADMITTED: [Method; 2] = [Method::CONNECT, Method::TRACE];
+
 /// Headers of a request that are about its connection and its length, which are the client's.
 const NOT_SENT: [HeaderName; 5] =
     [header::HOST, header::CONNECTION, header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::ACCEPT_ENCODING];
@@ -128,6 +131,9 @@ impl OutgoingRequests<'_> {
         let invalid = |what: &str| HttpFailure::Failed(format!("{what} of the request is not valid"));
         let url = Url::parse(&url).map_err(|_| invalid("the address"))?;
         let method = Method::from_bytes(method.as_bytes()).map_err(|_| invalid("the method"))?;
+        if NOT_ADMITTED.contains(&method) {
+            return Err(HttpFailure::Denied);
+        }
         if !self.access.hosts.allows(&url) {
             return Err(HttpFailure::Denied);
         }
@@ -168,8 +174,12 @@ fn response_of(response: OutboundResponse) -> HttpResponse {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
     use super::*;
     use crate::config::OutboundConfig;
+    use crate::core::call::{Caller, Via};
 
     fn access(place: &str) -> Result<HttpAccess, String> {
         let granted =
@@ -210,6 +220,18 @@ mod tests {
         ] {
             let problem = access(place).unwrap_err();
             assert!(problem.contains(says), "{place}: {problem}");
+        }
+    }
+
+    #[tokio::test]
+    async fn methods_that_leave_http_or_repeat_credentials_are_refused() {
+        let access = access("example.com").unwrap();
+        let call = CallContext::new("own__get", Arc::new(Caller::anonymous()), Via::Rest);
+        let requests = access.for_call(&call, Deadline::after(Duration::from_secs(10)));
+        for method in ["CONNECT", "TRACE"] {
+            let (method, url) = (method.to_owned(), "https://example.com/".to_owned());
+            let request = HttpRequest { method, url, headers: Vec::new(), body: Vec::new() };
+            assert_eq!(requests.exchange(request).await, Err(HttpFailure::Denied));
         }
     }
 }
