@@ -18,7 +18,7 @@ use crate::tool::{Attempt, Execution, Executor};
 /// Of what was printed, the part that the reply has of each stream.
 const MAX_PRINTED_BYTES: usize = 4 << 10;
 
-/// Of the standard error of a command that has failed, the part of the message.
+/// Of the error of a function, and of the standard error of a command that has failed, the part of the message.
 const MAX_MESSAGE_BYTES: usize = 1 << 10;
 
 /// Where the result is.
@@ -166,12 +166,19 @@ impl ComponentExecutor {
     }
 }
 
-/// A text is the message; anything else is in the reply, and its JSON is the message.
+/// A text is the message; anything else, and a long text, is in the reply, and the beginning of its JSON is the message.
 fn failed(error: Value) -> CallError {
     match error {
-        Value::String(message) => CallError::tool(message),
+        Value::String(message) if message.len() <= MAX_MESSAGE_BYTES => CallError::tool(message),
         Value::Null => CallError::tool("the function has failed, and says no more"),
-        error => CallError::tool(error.to_string()).with_output(error),
+        error => {
+            let mut message = error.to_string();
+            if message.len() > MAX_MESSAGE_BYTES {
+                message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
+                message.push('…');
+            }
+            CallError::tool(message).with_output(error)
+        }
     }
 }
 

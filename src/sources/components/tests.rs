@@ -279,6 +279,12 @@ async fn how_calls_end() {
             assert!(stdout.ends_with("x… (4096 of 6000 bytes)"));
         }
     }
+    // Nothing else bounds the message of an error, which models read.
+    let long = json!("é".repeat(2_000));
+    folder.stand_in.outcomes.lock().push_back(returned(&json!({"error": long})));
+    let error = call(&offer.tools[0]).await.unwrap_err();
+    assert!(error.message().ends_with("é…") && error.message().len() < 1_100, "{}", error.message());
+    assert_eq!(error.output(), Some(&long));
 }
 
 #[tokio::test]
