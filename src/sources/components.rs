@@ -86,6 +86,7 @@ impl Components {
         };
         let named = config.grants.keys().chain(config.credentials.keys());
         let mut unused_grants: Vec<_> = named.filter(|file| !found.contains_key(*file)).cloned().collect();
+        unused_grants.sort_unstable();
         unused_grants.dedup();
         let (mut files, mut reading) = (BTreeMap::new(), FuturesUnordered::new());
         for (name, content) in found {

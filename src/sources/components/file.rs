@@ -25,6 +25,9 @@ const MAX_CONCURRENT: u32 = 1_000;
 /// Begins a label for policies; a host that the component may send requests to follows.
 const HTTP_LABEL: &str = "http:";
 
+/// Of a description, the part that is kept: all who list tools get it.
+const MAX_DESCRIPTION_BYTES: usize = 16 << 10;
+
 /// The function of a command.
 const RUN: &str = "run";
 
@@ -124,9 +127,11 @@ impl Reading<'_> {
     }
 
     pub(super) async fn file(self) -> ComponentFile {
+        // First: where a folder changes while the file is read, it is read once more.
+        let id = self.id();
         let state = self.read().await.unwrap_or_else(|unread| unread);
         ComponentFile {
-            id: self.id(),
+            id,
             has_lock: self.reader.has_lock,
             content: self.content,
             granted: self.granted,
@@ -227,6 +232,8 @@ impl Reading<'_> {
         let schema = |text: &str| serde_json::from_str::<Value>(text).map_err(|error| error.to_string());
         let parameters = schema(&function.parameters)?;
         let output_schema = function.output.as_deref().map(schema).transpose()?;
+        let mut description = function.description;
+        description.truncate(description.floor_char_boundary(MAX_DESCRIPTION_BYTES));
         let config = &self.reader.sandbox;
         // Without requests it has its arguments alone, and leaves its result alone.
         let is_alone = http.is_none();
@@ -234,7 +241,7 @@ impl Reading<'_> {
         let metadata = Metadata {
             name: name.to_owned(),
             version: format!("1.0.0+{}", &found.sum[..16]),
-            description: function.description,
+            description,
             category: "component".into(),
             author: format!("{}.wasm", self.name),
             source: source_of(self.name),

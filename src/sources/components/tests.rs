@@ -27,11 +27,16 @@ struct StandIn {
     outcomes: Mutex<VecDeque<Outcome>>,
     examinations: Mutex<usize>,
     calls: Mutex<Vec<(ComponentCall, bool)>>,
+    /// Written while a file is examined.
+    written: Mutex<Option<PathBuf>>,
 }
 
 impl RunComponents for StandIn {
     fn examine(&self, _: FileToExamine) -> BoxFuture<'_, Result<ExaminedFile, Unexamined>> {
         *self.examinations.lock() += 1;
+        if let Some(path) = self.written.lock().take() {
+            fs::write(path, "new").unwrap();
+        }
         let examined = self.examined.lock().pop_front().unwrap_or_else(|| Ok(examined(&[function(None, "now")], &[])));
         let file = examined.map(|examined| ExaminedFile { examined, compiled: PathBuf::from("/compiled") });
         Box::pin(async { file })
@@ -214,6 +219,30 @@ async fn only_what_has_changed_is_read_again() {
     let fifth = folder.read(&fourth).await;
     assert!(fifth.tools().tools.is_empty() && fifth.loads().is_empty());
     assert_eq!(fifth.unused_grants(), ["weather"]);
+    let two = ["a", "b"];
+    folder.config.grants = two.map(|name| (name.to_owned(), ComponentGrantsConfig::default())).into();
+    folder.config.credentials = two.map(|name| (name.to_owned(), BTreeMap::new())).into();
+    assert_eq!(folder.read(&fifth).await.unused_grants(), two, "each once");
+}
+
+#[tokio::test]
+async fn a_file_is_read_once_more_where_its_folder_changes_meanwhile() {
+    let (mut folder, data) = (Folder::new(Vec::new()), tempfile::tempdir().unwrap());
+    let folders = [("/data".to_owned(), data.path().to_owned())].into();
+    folder.grant(ComponentGrantsConfig { folders, ..ComponentGrantsConfig::default() });
+    *folder.stand_in.written.lock() = Some(data.path().join("late.txt"));
+    let first = folder.read(&Components::default()).await;
+    let second = folder.read(&first).await;
+    folder.read(&second).await;
+    assert_eq!(*folder.stand_in.examinations.lock(), 2);
+}
+
+#[tokio::test]
+async fn a_description_is_bounded() {
+    let described = FoundExport { description: "é".repeat(20_000), ..function(None, "now") };
+    let folder = Folder::new(vec![Ok(examined(&[described], &[]))]);
+    let components = folder.read(&Components::default()).await;
+    assert_eq!(components.tools().tools[0].metadata.description.len(), 16 << 10);
 }
 
 #[tokio::test]
