@@ -130,7 +130,7 @@ impl Sandbox {
         http: Option<&dyn ComponentHttp>,
         deadline: Deadline,
     ) -> Result<Outcome, CallError> {
-        let memory = memory_of_call(&component_call.limits);
+        let memory = memory_to_reserve(&component_call.limits, self.admission.load().max_memory_bytes);
         let ticket = self.admission.enter(&call.caller.owner, memory, queue_deadline(call, deadline)).await?;
         let changes = || warming_up("the component of this tool has changed, and is being offered anew");
         let worker = self.components.pool_with(&component_call.component).ok_or_else(changes)?.worker(deadline).await?;
@@ -153,6 +153,11 @@ fn memory_of_call(limits: &JobLimits) -> u64 {
     let requests = if limits.tool_calls > 0 { 3 * MAX_HELD_REPLY_BYTES } else { 0 };
     let copied = max_copied_bytes(limits).saturating_mul(2);
     [limits.result_bytes, copied, requests].into_iter().fold(limits.memory_bytes, u64::saturating_add)
+}
+
+/// Where all calls together have less, one runs alone: hardly any call uses the most that it may use beside its memory.
+fn memory_to_reserve(limits: &JobLimits, capacity: u64) -> u64 {
+    memory_of_call(limits).min(capacity.max(limits.memory_bytes))
 }
 
 impl RunComponents for Sandbox {
@@ -183,5 +188,25 @@ impl ToolHost for Requests<'_> {
             let (is_ok, json) = postcard::to_stdvec(&answer).map_or((false, Vec::new()), |answer| (true, answer));
             Some(ToolReply { number, is_ok, json })
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::SandboxConfig;
+    use crate::sandbox::capacity::Capacity;
+
+    #[test]
+    fn a_machine_that_has_memory_for_one_run_has_it_for_one_call() {
+        let config = SandboxConfig { max_memory_mb: Some(512), ..SandboxConfig::default() };
+        let limits = JobLimits::of(&config, 512 << 20, Duration::from_secs(1));
+        let capacity = Capacity::of(&config).memory_bytes;
+        assert!(memory_of_call(&limits) > capacity);
+        assert_eq!(memory_to_reserve(&limits, capacity), capacity);
+        assert_eq!(memory_to_reserve(&limits, 8 << 30), memory_of_call(&limits));
+        assert_eq!(memory_to_reserve(&limits, 256 << 20), 512 << 20, "its own memory must fit");
     }
 }
