@@ -25,6 +25,9 @@ pub(super) const MAX_REQUESTS: u32 = 100;
 /// What follows a CONNECT is no HTTP any more, and the response to a TRACE repeats credentials.
 const NOT_ADMITTED: [Method; 2] = [Method::CONNECT, Method::TRACE];
 
+/// Headers of a request.
+const MAX_HEADERS: usize = 1_000;
+
 /// Headers of a request that are about its connection and its length, which are the client's.
 const NOT_SENT: [HeaderName; 5] =
     [header::HOST, header::CONNECTION, header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::ACCEPT_ENCODING];
@@ -93,6 +96,10 @@ impl HttpAccess {
     }
 
     fn headers(&self, url: &Url, sent: &[(String, Vec<u8>)]) -> Result<HeaderMap, HttpFailure> {
+        // A map that is full panics, and the client adds headers of its own.
+        if sent.len() > MAX_HEADERS {
+            return Err(HttpFailure::Failed(format!("the request has more than {MAX_HEADERS} headers")));
+        }
         let mut headers = HeaderMap::new();
         for (name, value) in sent {
             let pair = HeaderName::try_from(name.as_str()).ok().zip(HeaderValue::from_bytes(value).ok());
@@ -221,6 +228,14 @@ mod tests {
             let problem = access(place).unwrap_err();
             assert!(problem.contains(says), "{place}: {problem}");
         }
+    }
+
+    #[test]
+    fn more_headers_than_there_may_be_are_an_error() {
+        let access = access("example.com").unwrap();
+        let sent: Vec<_> = (0..40_000).map(|number| (format!("x-{number}"), Vec::new())).collect();
+        let refused = access.headers(&Url::parse("https://example.com/").unwrap(), &sent).unwrap_err();
+        assert!(matches!(refused, HttpFailure::Failed(reason) if reason.contains("more than 1000 headers")));
     }
 
     #[tokio::test]
