@@ -107,14 +107,17 @@ impl ComponentExecutor {
             ResultPlace::Returned => self.returned(outcome),
             ResultPlace::Printed => self.printed(outcome),
         };
-        let printed = printed_of(outcome, self.result);
+        let mut printed = printed_of(outcome, self.result);
         match answered {
             Ok(value) => {
                 let metadata = outcome.usage_metadata().into_iter().chain(printed).collect();
                 Ok(ToolOutput { value, metadata, ..ToolOutput::default() })
             }
             Err(error) if printed.is_empty() => Err(error),
-            Err(error) => Err(error.with_output(printed.into())),
+            Err(error) => {
+                printed.extend(error.output().map(|output| ("error".to_owned(), output.clone())));
+                Err(error.with_output(printed.into()))
+            }
         }
     }
 

@@ -314,6 +314,10 @@ async fn how_calls_end() {
     let error = call(&offer.tools[0]).await.unwrap_err();
     assert!(error.message().ends_with("é…") && error.message().len() < 1_100, "{}", error.message());
     assert_eq!(error.output(), Some(&long));
+    let stderr = Captured { bytes: b"why".to_vec(), total: 3 };
+    folder.stand_in.outcomes.lock().push_back(Outcome { stderr, ..returned(&json!({"error": {"code": 7}})) });
+    let error = call(&offer.tools[0]).await.unwrap_err();
+    assert_eq!(error.output(), Some(&json!({"stderr": "why", "error": {"code": 7}})));
 }
 
 #[tokio::test]
