@@ -1,6 +1,6 @@
 //! Tools that are WebAssembly components, or commands of WASI preview 1, in a folder.
 //!
-//! A file is examined in a process of its own, which compiles it once for each content ([`file`]); calls run in workers of the
+//! A file is examined in a process of its own, which compiles it once for each content ([`mod@file`]); calls run in workers of the
 //! sandbox ([`executor`]). What a component may use beside its arguments, the configuration grants it ([`grants`]). With a
 //! lock, its tools are offered as they were approved; without one they are not offered at all.
 

@@ -1,6 +1,6 @@
 //! Commands: core modules of WASI preview 1. The arguments are JSON on standard input, and the result on standard output.
 //!
-//! They run on the system that the interpreter has, in memory and with quotas ([`wasi`](crate::sandbox::wasi)).
+//! They run on the system that the interpreter has, in memory and with quotas ([`wasi`]).
 
 use std::fmt;
 use std::pin::pin;
