@@ -145,8 +145,8 @@ const MOODS: [(&str, Option<&str>, u64); 8] = [
 async fn each_bad_server_fails_in_its_own_way_in_time_and_harms_no_other() {
     let mut servers: Vec<_> = MOODS
         .iter()
-        .map(|(mood, _, seconds)| {
-            let timeout = if mood == &"flood" { *seconds } else { 1 };
+        .map(|(mood, expected, seconds)| {
+            let timeout = if *expected == Some("timeout") { 1 } else { *seconds };
             (*mood, server(mood, &format!("timeout_seconds: {timeout}, max_message_bytes: 1000000")))
         })
         .collect();
