@@ -40,16 +40,7 @@ pub(super) async fn read(config: &Config, with: ReadWith<'_>, before: &Component
 
 /// Reports files of which nothing is offered: they degrade the service, but do not stop it.
 pub(super) fn report(readiness: &Readiness, before: &Components, now: &Components) {
-    let problems = now.problems();
-    for component in before.problems().keys().filter(|component| !problems.contains_key(*component)) {
-        match now.has_file(component) {
-            true => readiness.restore(component),
-            false => readiness.forget(component),
-        }
-    }
-    for (component, problem) in problems {
-        readiness.degrade(&component, problem);
-    }
+    readiness.replace(&before.problems(), now.problems(), |component| now.has_file(component));
 }
 
 /// Has calls run what these load. Whoever changes the tools calls this when they count: workers of a state that did not come

@@ -62,6 +62,24 @@ impl Readiness {
         self.remove(component);
     }
 
+    /// Degrades what is in `now`. What is in `before` alone works again, or is removed where it is not there any more.
+    pub fn replace(
+        &self,
+        before: &BTreeMap<String, String>,
+        now: BTreeMap<String, String>,
+        is_there: impl Fn(&str) -> bool,
+    ) {
+        for component in before.keys().filter(|component| !now.contains_key(*component)) {
+            match is_there(component) {
+                true => self.restore(component),
+                false => self.forget(component),
+            }
+        }
+        for (component, reason) in now {
+            self.degrade(&component, reason);
+        }
+    }
+
     /// Component → reason, empty when all is well.
     pub fn degraded(&self) -> BTreeMap<String, String> {
         let components = self.components.lock();
@@ -102,5 +120,15 @@ mod tests {
         readiness.degrade("mcp:gone", "it does not answer");
         readiness.forget("mcp:gone");
         assert!(readiness.degraded().is_empty());
+    }
+
+    #[test]
+    fn what_works_again_or_is_gone_is_not_named() {
+        let problems = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), "bad".to_owned())).collect();
+        let (readiness, before) = (Readiness::default(), problems(&["mended", "gone", "bad"]));
+        readiness.replace(&BTreeMap::new(), problems(&["mended", "gone", "bad"]), |_| true);
+        readiness.degrade("other", "of somebody else");
+        readiness.replace(&before, problems(&["bad", "new"]), |component| component != "gone");
+        assert_eq!(readiness.degraded().into_keys().collect::<Vec<_>>(), ["bad", "new", "other"]);
     }
 }
