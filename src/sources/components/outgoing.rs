@@ -85,7 +85,11 @@ impl HttpAccess {
                     .ok_or_else(|| format!("{key}.{header}: it is no valid header"))?;
                 of_origin.insert(header, value);
             }
-            of_origins.insert(url.origin().ascii_serialization(), of_origin);
+            let origin = url.origin().ascii_serialization();
+            if of_origins.contains_key(&origin) {
+                return Err(format!("{key}: another entry names the same origin, {origin}; write one of them"));
+            }
+            of_origins.insert(origin, of_origin);
         }
         Ok(Some(Self { outbound, hosts, credentials: of_origins }))
     }
@@ -189,10 +193,14 @@ mod tests {
     use crate::core::call::{Caller, Via};
 
     fn access(place: &str) -> Result<HttpAccess, String> {
+        access_to(&[place])
+    }
+
+    fn access_to(places: &[&str]) -> Result<HttpAccess, String> {
         let granted =
             ComponentGrantsConfig { http: vec!["example.com".to_owned()], ..ComponentGrantsConfig::default() };
-        let headers = BTreeMap::from([("X-Api-Key".to_owned(), Secret::new("the key"))]);
-        let credentials = BTreeMap::from([(place.to_owned(), headers)]);
+        let headers = || BTreeMap::from([("X-Api-Key".to_owned(), Secret::new("the key"))]);
+        let credentials = places.iter().map(|place| ((*place).to_owned(), headers())).collect();
         let outbound = Outbound::new(&OutboundConfig::default()).unwrap();
         HttpAccess::new("own", &outbound, &granted, &credentials).map(Option::unwrap)
     }
@@ -228,6 +236,8 @@ mod tests {
             let problem = access(place).unwrap_err();
             assert!(problem.contains(says), "{place}: {problem}");
         }
+        let problem = access_to(&["api.example.com", "https://API.example.com"]).unwrap_err();
+        assert!(problem.contains("names the same origin, https://api.example.com"), "{problem}");
     }
 
     #[test]
