@@ -29,7 +29,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use jiff::civil::Date;
 use jiff::tz::Offset;
-use jiff::{SignedDuration, Timestamp, ToSpan};
+use jiff::{Timestamp, ToSpan};
 use rust_decimal::{Decimal, RoundingStrategy};
 
 pub use self::account::Amount;
@@ -103,10 +103,10 @@ impl Budgets {
         Self { leasing: Some(Leasing::new()), ..Self::new(config) }
     }
 
-    /// Sets what to add to this machine's clock to get the database's, in microseconds: by it the day begins.
-    pub fn set_clock_offset(&self, micros: i64) {
+    /// Sets the database's time, by which the day of replicas begins.
+    pub fn set_database_time(&self, now: Timestamp) {
         if let Some(leasing) = &self.leasing {
-            leasing.set_clock_offset(micros);
+            leasing.clock().set(now);
         }
     }
 
@@ -287,11 +287,7 @@ impl Budgets {
 
     /// The day (UTC), where replicas share it by the database's clock.
     pub fn today(&self) -> Date {
-        let own = Timestamp::now();
-        let now = match &self.leasing {
-            None => own,
-            Some(leasing) => own.checked_add(SignedDuration::from_micros(leasing.clock_offset())).unwrap_or(own),
-        };
+        let now = self.leasing.as_ref().map_or_else(Timestamp::now, |leasing| leasing.clock().now());
         Offset::UTC.to_datetime(now).date()
     }
 

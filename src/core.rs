@@ -11,6 +11,7 @@ pub mod caller;
 pub(crate) mod checkout;
 pub mod client_request;
 pub mod coercion;
+pub mod database_clock;
 pub mod error;
 pub mod failpoint;
 #[cfg(test)]

@@ -68,7 +68,7 @@ impl ForwardedRequest {
         let keys = replica.keys().ok_or_else(not_forwarded)?;
         let forwarded = keys.in_force().find_map(|keys| Self::signed(&keys.requests, request));
         let forwarded = forwarded.ok_or_else(not_forwarded)?;
-        if (forwarded.time - replica.database_time()).abs() > TOLERANCE {
+        if (forwarded.time - replica.database_time().as_microsecond()).abs() > TOLERANCE {
             return Err(not_forwarded());
         }
         match forwarded.to == **replica.id() {

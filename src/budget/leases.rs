@@ -5,7 +5,7 @@
 //! in the store, it leaves the lease.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -17,6 +17,7 @@ use super::scope::MaxUsage;
 use super::{Budgets, Hold};
 use crate::core::boot_clock;
 use crate::core::call::{CallContext, Caller};
+use crate::core::database_clock::DatabaseClock;
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::lease::budget::{AccountLimit, may_spend};
 use crate::infra::readiness::Readiness;
@@ -45,8 +46,7 @@ pub(super) struct Leasing {
     rounds: watch::Sender<u64>,
     /// The last exchange had no answer.
     is_away: AtomicBool,
-    /// The database's time less this machine's, in microseconds.
-    clock_offset: AtomicI64,
+    clock: DatabaseClock,
     /// The last heartbeat that was answered.
     confirmed: Mutex<Option<Confirmed>>,
 }
@@ -68,17 +68,14 @@ impl Leasing {
             wake: Notify::new(),
             rounds: watch::Sender::default(),
             is_away: AtomicBool::default(),
-            clock_offset: AtomicI64::default(),
+            clock: DatabaseClock::new(),
             confirmed: Mutex::default(),
         }
     }
 
-    pub(super) fn clock_offset(&self) -> i64 {
-        self.clock_offset.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn set_clock_offset(&self, micros: i64) {
-        self.clock_offset.store(micros, Ordering::Relaxed);
+    /// By it the day begins.
+    pub(super) fn clock(&self) -> &DatabaseClock {
+        &self.clock
     }
 
     /// Holds within what is leased, after waiting for more if necessary.

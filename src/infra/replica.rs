@@ -5,7 +5,6 @@ mod key;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -18,6 +17,7 @@ use super::metrics::ReplicaState;
 use super::readiness::Readiness;
 use super::store::{ReplicaIdentity, Store, StoreError, StoredReplica};
 use crate::core::boot_clock;
+use crate::core::database_clock::DatabaseClock;
 
 pub use self::key::{ClusterKeys, SecretKeys, SigningKey};
 
@@ -45,8 +45,7 @@ pub struct Replica {
     readiness: Arc<Readiness>,
     /// By the last heartbeat, this one included.
     listed: ArcSwap<Vec<StoredReplica>>,
-    /// The database's time less this machine's, in microseconds.
-    clock_offset: AtomicI64,
+    clock: DatabaseClock,
     confirmed: Mutex<Confirmed>,
     differs_since: Mutex<Option<Instant>>,
     /// `None` if replicas forward nothing to each other.
@@ -103,7 +102,7 @@ impl Replica {
             store,
             readiness,
             listed: ArcSwap::default(),
-            clock_offset: AtomicI64::default(),
+            clock: DatabaseClock::new(),
             confirmed: Mutex::default(),
             differs_since: Mutex::default(),
             keys: ArcSwapOption::from_pointee(keys),
@@ -143,14 +142,9 @@ impl Replica {
         u32::try_from(live).unwrap_or(u32::MAX).max(1)
     }
 
-    /// What to add to this machine's clock to get the database's, in microseconds.
-    pub fn clock_offset(&self) -> i64 {
-        self.clock_offset.load(Ordering::Relaxed)
-    }
-
-    /// The database's time, in microseconds since 1970, as far as it is known.
-    pub fn database_time(&self) -> i64 {
-        Timestamp::now().as_microsecond() + self.clock_offset()
+    /// The database's time, as the last heartbeat found it.
+    pub fn database_time(&self) -> Timestamp {
+        self.clock.now()
     }
 
     /// The keys that sign what replicas forward to each other, if they do.
@@ -261,8 +255,7 @@ impl Replica {
         let sent = boot_clock::now();
         let found = self.store.beat(identity, LOST_AFTER).await?;
         *self.confirmed.lock() = Confirmed { sent, releases: found.releases };
-        let offset = found.now.as_microsecond() - Timestamp::now().as_microsecond();
-        self.clock_offset.store(offset, Ordering::Relaxed);
+        self.clock.set(found.now);
         let live = || found.replicas.iter().filter(|replica| replica.is_live);
         let configurations = live().map(|replica| &replica.configuration).collect::<BTreeSet<_>>().len();
         let policy_sets = live().map(|replica| &replica.policies).collect::<BTreeSet<_>>().len();
@@ -315,7 +308,8 @@ mod tests {
         assert_eq!((one.live(), other.live()), (1, 2));
         one.beat(&files("c"), &[]).await;
         assert_eq!(one.live(), 2);
-        assert!(one.clock_offset().abs() < 300_000_000, "{}", one.clock_offset());
+        let ahead = one.database_time().duration_since(Timestamp::now());
+        assert!(ahead.abs() < jiff::SignedDuration::from_mins(5), "{ahead}");
         let degraded: Vec<_> = (0..60).map(|n| format!("mcp:{n}")).collect();
         one.beat(&files("c"), &degraded).await;
         assert_eq!(one.states()[0].degraded, degraded[..MAX_DEGRADED]);

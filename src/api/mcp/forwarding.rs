@@ -176,7 +176,8 @@ impl Forwarding {
     ) -> Result<Response, CallError> {
         let connection = Connection::of(parts)?;
         let place = self.requests.try_acquire(&connection.caller()?.owner, 1).ok_or_else(too_many)?;
-        let forwarded = ForwardedRequest::new(self.replica.database_time(), &to.id, connection.client.ip, &body);
+        let forwarded =
+            ForwardedRequest::new(self.replica.database_time().as_microsecond(), &to.id, connection.client.ip, &body);
         let answered = self.send(to, &forwarded, parts, body, answer).await?;
         if answered.headers().contains_key(FORWARDED) {
             match answered.status() {

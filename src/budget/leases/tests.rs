@@ -237,3 +237,10 @@ async fn without_a_limit_nothing_is_leased() {
     let spent: Decimal = replica.budgets.of_today(10).iter().map(|day| day.spent).sum();
     assert_eq!(spent, cents(10), "of the caller and of the tenant");
 }
+
+#[tokio::test]
+async fn the_day_begins_by_the_databases_clock() {
+    let replica = Running::on(&test_store().await, &limited(100)).await;
+    replica.budgets.set_database_time("2126-03-04T12:00:00Z".parse().unwrap());
+    assert_eq!(replica.budgets.today(), jiff::civil::date(2126, 3, 4));
+}
