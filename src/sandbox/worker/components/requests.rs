@@ -18,8 +18,8 @@ use crate::sandbox::protocol::{
 };
 use crate::sandbox::worker::host_call::ToolLink;
 
-/// Requests that a component may have open at once: fewer than a program may ask of tools.
-const MAX_OPEN: usize = 16;
+/// Requests that a component may have open at once: what they are answered is outside of its memory, too, before it has room.
+const MAX_OPEN: usize = MAX_HELD_BYTES / MAX_HTTP_BODY_BYTES;
 
 /// Bytes of requests that are written, and of responses that the component has not dropped, together: they are outside of its
 /// memory.
