@@ -3,6 +3,7 @@
 
 mod examine;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ use super::protocol::{
     MAX_HELD_REPLY_BYTES, Outcome, ToWorker, ToolQuestion, ToolReply, ToolRequest, encode, max_copied_bytes,
 };
 use super::run::{Ending, TIME_TO_ANSWER, queue_deadline};
+use super::worker_handle::StartedWorker;
 use super::{Running, Sandbox, warming_up, worker_setup};
 use crate::core::call::{CallContext, Deadline};
 use crate::core::error::CallError;
@@ -38,6 +40,9 @@ pub trait RunComponents: Send + Sync {
     /// # Errors
     /// Why that is not known.
     fn examine(&self, file: FileToExamine) -> BoxFuture<'_, Result<ExaminedFile, Unexamined>>;
+
+    /// The ids of those that a worker cannot load, and why. None where no worker can be started, which has other reasons.
+    fn unloadable(&self, components: Vec<ComponentLoad>) -> BoxFuture<'_, BTreeMap<String, String>>;
 
     /// Runs one call once capacity is free, and ends before `deadline`. Marks the call as sent when a worker receives it. Fails
     /// with `overloaded`, `warming_up` and `sandbox_trap`; a component that fails is not an error here.
@@ -107,8 +112,7 @@ impl Sandbox {
             self.components.replace(None);
             return Ok(());
         }
-        let load = ComponentsLoad { components: components.clone(), instances: self.config.max_instances };
-        let load = encode(&ToWorker::LoadComponents(Box::new(load))).map_err(|error| error.to_string())?;
+        let load = load_frame(components.clone(), self.config.max_instances)?;
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let pool = Pool::new(Start {
             program: worker_setup::program(&self.config)?,
@@ -121,6 +125,12 @@ impl Sandbox {
         });
         self.components.replace(Some(Offered { components, pool }));
         Ok(())
+    }
+
+    /// As a worker does that calls run in. That one would start with the tools already offered.
+    async fn load_once(&self, components: Vec<ComponentLoad>) -> Result<StartedWorker, String> {
+        let (program, load) = (worker_setup::program(&self.config)?, load_frame(components, 1)?);
+        StartedWorker::new(&program, &load).await.map_err(|error| error.reason)
     }
 
     async fn run_component(
@@ -147,6 +157,11 @@ impl Sandbox {
     }
 }
 
+fn load_frame(components: Vec<ComponentLoad>, instances: u32) -> Result<Vec<u8>, String> {
+    let load = ComponentsLoad { components, instances };
+    encode(&ToWorker::LoadComponents(Box::new(load))).map_err(|error| error.to_string())
+}
+
 /// As of a run of the interpreter: what a call may use in the component's memory, and in the worker's beside it: its result, as
 /// values and as JSON, and of requests their headers, their bodies, and replies that were not taken.
 fn memory_of_call(limits: &JobLimits) -> u64 {
@@ -163,6 +178,19 @@ fn memory_to_reserve(limits: &JobLimits, capacity: u64) -> u64 {
 impl RunComponents for Sandbox {
     fn examine(&self, file: FileToExamine) -> BoxFuture<'_, Result<ExaminedFile, Unexamined>> {
         examine::examine(&self.config, file).boxed()
+    }
+
+    fn unloadable(&self, components: Vec<ComponentLoad>) -> BoxFuture<'_, BTreeMap<String, String>> {
+        let loaded = async move {
+            match self.load_once(components).await {
+                Ok(worker) => worker.greeting.unloadable.into_iter().collect(),
+                Err(error) => {
+                    tracing::warn!(%error, "components could not be loaded before they are offered");
+                    BTreeMap::new()
+                }
+            }
+        };
+        loaded.boxed()
     }
 
     fn call<'a>(

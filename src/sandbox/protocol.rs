@@ -19,7 +19,8 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 pub use self::component::{
     ComponentCall, ComponentFolder, ComponentGrants, ComponentLoad, ComponentsLoad, Examination, Examined, Export,
-    FoundExport, HttpFailure, HttpRequest, HttpResponse, MAX_HTTP_BODY_BYTES, ModuleKind, max_copied_bytes,
+    FoundExport, HttpFailure, HttpRequest, HttpResponse, MAX_FOLDER_ENTRIES, MAX_HTTP_BODY_BYTES, ModuleKind,
+    max_copied_bytes,
 };
 pub(super) use self::image::{DamagedImageError, MAX_PART_BYTES, PART_BYTES, Pieces};
 pub use self::image::{ImageCursor, RequestId, SessionReply, SessionRequest};
@@ -65,11 +66,8 @@ pub enum ToWorker {
 /// From a worker to the gateway.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum FromWorker {
-    /// The interpreter is loaded and the process is hardened; lists the protections that this kernel does not
-    /// support.
-    Ready {
-        missing_protections: Vec<String>,
-    },
+    /// What is to run is loaded, and the process is hardened.
+    Ready(Box<Greeting>),
     /// What was found in a file, or why it cannot be used.
     Examined(Box<Result<Examined, String>>),
     Done(JobId, Box<Outcome>),
@@ -81,6 +79,15 @@ pub enum FromWorker {
     Ask(JobId, Box<ToolRequest>),
     /// The reply to a [`ToWorker::Session`].
     Session(RequestId, Box<SessionReply>),
+}
+
+/// What a worker says first.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Greeting {
+    /// The protections that this kernel does not support.
+    pub missing_protections: Vec<String>,
+    /// The ids of components that cannot be loaded, and why.
+    pub unloadable: Vec<(String, String)>,
 }
 
 /// What a worker needs before it is hardened.

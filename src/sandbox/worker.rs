@@ -35,7 +35,9 @@ use self::outcomes::{done_frame, not_placed};
 use self::profile::Profile;
 use self::ticker::Ticker;
 use super::engine::{InstancePool, can_scan_pages, engine};
-use super::protocol::{End, Frames, FromWorker, Job, JobId, Load, Outcome, SessionEntry, SessionId, ToWorker, encode};
+use super::protocol::{
+    End, Frames, FromWorker, Greeting, Job, JobId, Load, Outcome, SessionEntry, SessionId, ToWorker, encode,
+};
 use super::wasi::Sleeper;
 
 /// All that 32-bit WebAssembly can address: the limit of a run is separate.
@@ -98,7 +100,8 @@ pub fn main(in_background: bool) -> Result<(), WorkerError> {
         if !can_scan_pages() {
             missing_protections.push("pagemap_scan: not before Linux 6.7; runs take longer without".to_owned());
         }
-        worker.send(&FromWorker::Ready { missing_protections })?;
+        let greeting = Greeting { missing_protections, unloadable: worker.components.unloadable() };
+        worker.send(&FromWorker::Ready(Box::new(greeting)))?;
         worker.serve(messages, outgoing).await
     })
 }

@@ -7,19 +7,20 @@ mod jobs;
 mod module_images;
 mod process;
 mod questions;
+mod start;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Notify, mpsc, watch};
-use tokio::time::{interval, timeout};
+use tokio::time::interval;
 
 pub(super) use self::module_images::MAX_IMAGE_BYTES;
 pub(super) use self::process::{Program, WorkerStartError, spawn};
+pub(super) use self::start::StartedWorker;
 
 use self::jobs::{JobEvents, Jobs, STOPPED_TIMEOUT};
 use self::module_images::GivenImages;
@@ -63,10 +64,6 @@ struct UnderWay<'a> {
     id: JobId,
 }
 
-/// A worker maps its interpreter in a fraction of a second, or a few seconds on a loaded machine; one that takes this
-/// long is stuck.
-const READY_TIMEOUT: Duration = Duration::from_secs(30);
-
 impl WorkerHandle {
     /// Starts a worker, sends it what to load, and waits until it is ready. `load` is the frame of a
     /// [`ToWorker::Load`], encoded once for all workers.
@@ -74,25 +71,7 @@ impl WorkerHandle {
     /// # Errors
     /// Why it could not be started, for the log.
     pub(super) async fn start(program: &Program, load: &[u8]) -> Result<Arc<Self>, WorkerStartError> {
-        let (stream, mut child) =
-            spawn(program).map_err(|error| WorkerStartError::broken(format!("{}: {error}", program.file.display())))?;
-        let (incoming, mut sending) = stream.into_split();
-        let mut incoming = Frames::new(incoming);
-        let greeting = timeout(READY_TIMEOUT, async {
-            sending.write_all(load).await?;
-            next(&mut incoming).await
-        });
-        let missing_protections = match greeting.await {
-            Ok(Ok(FromWorker::Ready { missing_protections })) => missing_protections,
-            Ok(Ok(_)) => {
-                return Err(WorkerStartError::broken("the worker sent a message before it was ready"));
-            }
-            Ok(Err(error)) => return Err(WorkerStartError::ended(&mut child, &error).await),
-            Err(_) => {
-                let limit = READY_TIMEOUT.as_secs();
-                return Err(WorkerStartError::broken(format!("the worker was not ready within {limit} s")));
-            }
-        };
+        let StartedWorker { mut child, incoming, sending, greeting } = StartedWorker::new(program, load).await?;
         let (jobs, questions) = (Arc::new(Jobs::new()), Arc::new(Questions::default()));
         let (outgoing, queue) = mpsc::unbounded_channel();
         let (alive, gone) = watch::channel(());
@@ -106,7 +85,7 @@ impl WorkerHandle {
             given_images: Mutex::default(),
             giving_image: tokio::sync::Mutex::default(),
             last_chosen: AtomicU64::new(0),
-            missing_protections,
+            missing_protections: greeting.missing_protections,
             stop: Arc::clone(&stop),
             gone,
         };
@@ -283,7 +262,7 @@ async fn converse(
                 FromWorker::Waking(id) => jobs.wants_to_wake(id),
                 FromWorker::Ask(id, request) => jobs.ask(id, *request)?,
                 FromWorker::Session(id, reply) => questions.answer(id, *reply),
-                FromWorker::Ready { .. } | FromWorker::Examined(_) => {
+                FromWorker::Ready(_) | FromWorker::Examined(_) => {
                     return Err(std::io::Error::other("the worker was ready twice, or examined a file"));
                 }
             }

@@ -100,7 +100,25 @@ impl Components {
         while let Some((name, file)) = reading.next().await {
             files.insert(name, file);
         }
+        before.leave_out_unloadable(&mut files, reader).await;
         Self { files, problem: None, unused_grants }
+    }
+
+    /// Has a worker load the files that are new: what it cannot load, with what it is granted, is not offered.
+    async fn leave_out_unloadable(&self, files: &mut BTreeMap<String, Arc<ComponentFile>>, reader: &ComponentReader) {
+        let is_known = |(name, file): &(&String, &Arc<ComponentFile>)| {
+            self.files.get(*name).is_some_and(|known| Arc::ptr_eq(known, file))
+        };
+        let new: Vec<_> = files.iter().filter(|file| !is_known(file)).filter_map(|(_, file)| file.load()).collect();
+        if new.is_empty() {
+            return;
+        }
+        let unloadable = reader.run.unloadable(new).await;
+        for (name, file) in files {
+            if let Some(reason) = file.load().and_then(|load| unloadable.get(&load.id)) {
+                *file = Arc::new(file.broken(format!("{name}.wasm: it cannot be loaded: {reason}")));
+            }
+        }
     }
 
     /// A file as it is now, which is not read again where it and what it is granted are as they were.
@@ -113,7 +131,8 @@ impl Components {
     ) -> (String, Arc<ComponentFile>) {
         let granted = config.grants.get(&name).cloned().unwrap_or_default();
         let credentials = config.credentials.get(&name).cloned().unwrap_or_default();
-        let read = Reading { name: &name, content, granted, credentials, reader };
+        let id = file::id_of(&content, &granted).await;
+        let read = Reading { name: &name, id, content, granted, credentials, reader };
         let known = self.files.get(&name).filter(|file| read.is_of(file));
         let file = match known {
             Some(file) => Arc::clone(file),

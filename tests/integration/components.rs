@@ -152,6 +152,27 @@ fn the_first_component_of_the_page_can_be_called() {
 }
 
 #[tokio::test]
+async fn a_component_whose_folder_cannot_be_read_is_named_and_not_offered() {
+    let (directory, data) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    write(&directory, "own.wasm", TOOLS);
+    let inner = data.path().join("inner");
+    fs::create_dir(&inner).unwrap();
+    let grants = format!(", grants: {{own: {{folders: {{/data: '{}'}}}}}}", data.path().display());
+    let own = OwnComponents::start(directory, &grants).await;
+    assert_eq!(own.output("own__echo", json!({"the_text": "a"})).await, "a");
+    std::os::unix::fs::symlink("/etc/passwd", inner.join("link")).unwrap();
+    own.reload().await;
+    let degraded = degraded(&own.app).await;
+    let reason = degraded["component:own"].as_str().unwrap_or_else(|| panic!("{degraded}"));
+    assert!(reason.contains("inner/link: links and devices are not read"), "{reason}");
+    let (status, reply) = own.app.call("own__echo", json!({"the_text": "a"})).await;
+    assert_ne!(status, StatusCode::OK, "{reply}");
+    fs::remove_file(inner.join("link")).unwrap();
+    own.reload().await;
+    assert_eq!(own.output("own__echo", json!({"the_text": "a"})).await, "a");
+}
+
+#[tokio::test]
 async fn a_component_that_is_not_pinned_is_refused_with_what_to_run() {
     let directory = TempDir::new().unwrap();
     write(&directory, "own.wasm", TOOLS);

@@ -92,6 +92,9 @@ pub struct ComponentFolder {
     pub host_path: PathBuf,
 }
 
+/// Files and folders that one component reads, at most: every worker has them in memory.
+pub const MAX_FOLDER_ENTRIES: usize = 10_000;
+
 /// A call of a component's function, or of a command.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ComponentCall {

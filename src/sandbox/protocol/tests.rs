@@ -32,7 +32,8 @@ async fn frames_are_complete_however_the_bytes_are_split() {
 fn hostile_bytes_as_frames() {
     use futures_util::FutureExt;
 
-    let ready = encode(&FromWorker::Ready { missing_protections: vec!["a protection".into()] }).unwrap();
+    let greeting = Greeting { missing_protections: vec!["a protection".into()], ..Greeting::default() };
+    let ready = encode(&FromWorker::Ready(Box::new(greeting))).unwrap();
     let cancel = encode(&ToWorker::Cancel(300)).unwrap();
     let question = ToolQuestion::Call { ordinal: 1, tool: "t".into(), arguments: r#"{"x":1}"#.into() };
     let readings = vec![Reading::Real(1), Reading::Random(vec![1, 2, 3]), Reading::Waited(Some(2))];

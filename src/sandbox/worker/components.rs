@@ -115,17 +115,24 @@ impl Components {
         let linker = state::linker(engine).map_err(|error| format!("{error:#}"))?;
         let loaded = load.components.into_iter().map(|one| {
             let loaded = load_one(engine, &linker, &one);
-            (one.id, loaded.map_err(|error| format!("the component cannot be loaded: {error}")))
+            (one.id, loaded)
         });
         Ok(Self(loaded.collect()))
+    }
+
+    /// The ids of those that cannot be loaded, and why.
+    pub(super) fn unloadable(&self) -> Vec<(String, String)> {
+        let unloadable = self.0.iter().filter_map(|(id, loaded)| Some((id.clone(), loaded.as_ref().err()?.clone())));
+        unloadable.collect()
     }
 
     /// A call that runs as soon as it is polled.
     ///
     /// # Errors
-    /// There is no such component.
+    /// There is no such component, or it cannot be loaded.
     fn begin(&self, call: ComponentCall, link: ToolLink) -> Result<Run, String> {
-        let loaded = self.0.get(&call.component).ok_or("the component has changed; call the tool again")?.clone()?;
+        let loaded = self.0.get(&call.component).ok_or("the component has changed; call the tool again")?;
+        let loaded = loaded.clone().map_err(|error| format!("the component cannot be loaded: {error}"))?;
         Ok(match loaded {
             Loaded::Component(linked) => Box::pin(measured_run(Box::pin(linked.run(call, link)))),
             Loaded::Command(command) => Box::pin(measured_run(Box::pin(command.run(call, link)))),

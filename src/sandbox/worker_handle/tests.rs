@@ -18,7 +18,7 @@ use crate::core::caller::Owner;
 use crate::infra::metrics::SandboxMetrics;
 use crate::sandbox::capacity::Capacity;
 use crate::sandbox::protocol::{
-    Captured, End, ImageCursor, Job, JobLimits, JobSession, Load, ReadSoFar, ToolQuestion, ToolReply, Usage,
+    Captured, End, Greeting, ImageCursor, Job, JobLimits, JobSession, Load, ReadSoFar, ToolQuestion, ToolReply, Usage,
 };
 
 /// Not a test: the process that `WorkerHandle::start` starts below. Run directly, its standard input is not a socket, and
@@ -32,7 +32,8 @@ fn as_a_worker() {
         return;
     }
     let Some(ToWorker::Load(load)) = hear(&mut gateway) else { return };
-    say(&mut gateway, &FromWorker::Ready { missing_protections: load.interpreter.arguments });
+    let greeting = Greeting { missing_protections: load.interpreter.arguments, ..Greeting::default() };
+    say(&mut gateway, &FromWorker::Ready(Box::new(greeting)));
     let (mut deaf, mut is_full, mut sessions, mut looks) = (false, false, HashSet::new(), 0);
     while let Some(message) = hear(&mut gateway) {
         match message {

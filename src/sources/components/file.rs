@@ -91,6 +91,18 @@ impl ComponentFile {
         }
     }
 
+    /// The same file, of which nothing can be offered.
+    pub(super) fn broken(&self, reason: String) -> Self {
+        Self {
+            content: self.content.clone(),
+            granted: self.granted.clone(),
+            credentials: self.credentials.clone(),
+            has_lock: self.has_lock,
+            id: self.id.clone(),
+            state: FileState::Broken(reason),
+        }
+    }
+
     /// Its tools, or all that is wrong with it.
     pub(super) fn verdict(&self) -> Result<String, String> {
         match &self.state {
@@ -106,9 +118,18 @@ impl ComponentFile {
     }
 }
 
+/// The id of what workers load, with the state of its folders. `None`: a file or a folder cannot be read.
+pub(super) async fn id_of(content: &FileContent, granted: &ComponentGrantsConfig) -> Option<String> {
+    let (sum, granted) = (content.as_ref().ok()?.sum.clone(), granted.clone());
+    let id = tokio::task::spawn_blocking(move || Some(grants::id_of(&sum, &grants::for_worker(&granted).ok()?)));
+    id.await.ok()?
+}
+
 /// A file that is to be read.
 pub(super) struct Reading<'a> {
     pub(super) name: &'a str,
+    /// What [`id_of`] gave before it is read: where a folder changes meanwhile, it is read once more.
+    pub(super) id: Option<String>,
     pub(super) content: FileContent,
     pub(super) granted: ComponentGrantsConfig,
     pub(super) credentials: Credentials,
@@ -123,26 +144,19 @@ impl Reading<'_> {
             && file.granted == self.granted
             && file.credentials == self.credentials
             && file.has_lock == self.reader.has_lock
-            && file.id == self.id()
+            && file.id == self.id
     }
 
     pub(super) async fn file(self) -> ComponentFile {
-        // First: where a folder changes while the file is read, it is read once more.
-        let id = self.id();
         let state = self.read().await.unwrap_or_else(|unread| unread);
         ComponentFile {
-            id,
+            id: self.id,
             has_lock: self.reader.has_lock,
             content: self.content,
             granted: self.granted,
             credentials: self.credentials,
             state,
         }
-    }
-
-    fn id(&self) -> Option<String> {
-        let found = self.content.as_ref().ok()?;
-        Some(grants::id_of(&found.sum, &grants::for_worker(&self.granted).ok()?))
     }
 
     /// # Errors
@@ -160,7 +174,8 @@ impl Reading<'_> {
         let for_worker = grants::for_worker(&self.granted).map_err(|problem| self.broken(&problem))?;
         let http = HttpAccess::new(self.name, &self.reader.outbound, &self.granted, &self.credentials);
         let http = http.map_err(|problem| self.broken(&problem))?.map(Arc::new);
-        let id = grants::id_of(&found.sum, &for_worker);
+        // A folder was not there before, and is now: the next reading has an id.
+        let id = self.id.clone().ok_or_else(|| FileState::Waiting(self.at("its folders have just changed")))?;
         let load = ComponentLoad { id, kind: examined.kind, compiled, grants: for_worker };
         let functions = match examined.kind {
             ModuleKind::Component => examined.functions,

@@ -1,9 +1,12 @@
 //! What a component imports, and what it is granted.
 
+use std::fs;
+use std::path::Path;
+
 use sha2::{Digest, Sha256};
 
 use crate::config::ComponentGrantsConfig;
-use crate::sandbox::protocol::{ComponentFolder, ComponentGrants};
+use crate::sandbox::protocol::{ComponentFolder, ComponentGrants, MAX_FOLDER_ENTRIES};
 
 /// What every component gets: streams of what it prints, an empty environment, folders without an entry, sockets that refuse.
 const ALWAYS: [&str; 5] = ["wasi:io/", "wasi:cli/", "wasi:filesystem/", "wasi:sockets/", "wasi_snapshot_preview1."];
@@ -84,19 +87,31 @@ pub(super) fn for_worker(granted: &ComponentGrantsConfig) -> Result<ComponentGra
     Ok(ComponentGrants { environment: pairs(&granted.env), config: pairs(&granted.config), folders })
 }
 
-/// Another one once anything of it is another, and once a file directly in a folder that it reads has changed: workers read folders
-/// when they start.
+/// Another one once anything of it is another, and once a file in a folder that it reads has changed: workers read folders when they
+/// start.
 pub(super) fn id_of(sum: &str, grants: &ComponentGrants) -> String {
     let mut hash = Sha256::new().chain_update(sum).chain_update(format!("{grants:?}"));
+    let mut left = MAX_FOLDER_ENTRIES;
     for folder in &grants.folders {
-        let mut entries: Vec<_> = std::fs::read_dir(&folder.host_path).into_iter().flatten().flatten().collect();
-        entries.sort_unstable_by_key(std::fs::DirEntry::file_name);
-        for entry in entries {
-            let changed = entry.metadata().and_then(|metadata| Ok((metadata.len(), metadata.modified()?)));
-            hash.update(format!("{:?} {:?}", entry.file_name(), changed.ok()));
-        }
+        add_folder(&mut hash, &folder.host_path, &mut left);
     }
     hex::encode(&hash.finalize()[..16])
+}
+
+/// Adds the state of each file in a folder, and in those inside. Links are not followed. Of more entries than workers read, the
+/// rest is left out: they refuse all of them.
+fn add_folder(hash: &mut Sha256, folder: &Path, left: &mut usize) {
+    let mut entries: Vec<_> = fs::read_dir(folder).into_iter().flatten().flatten().take(*left).collect();
+    *left -= entries.len();
+    entries.sort_unstable_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        let metadata = entry.metadata();
+        let changed = metadata.as_ref().ok().and_then(|metadata| Some((metadata.len(), metadata.modified().ok()?)));
+        hash.update(format!("{:?} {changed:?}", entry.path()));
+        if metadata.is_ok_and(|metadata| metadata.is_dir()) {
+            add_folder(hash, &entry.path(), left);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -150,6 +165,10 @@ mod tests {
         std::fs::write(folder.path().join("a"), "b").unwrap();
         let filled = id(&granted);
         assert!(bare != empty && empty != filled && filled == id(&granted));
+        std::fs::create_dir(folder.path().join("inner")).unwrap();
+        let with_folder = id(&granted);
+        std::fs::write(folder.path().join("inner/b"), "c").unwrap();
+        assert!(filled != with_folder && with_folder != id(&granted), "also in folders inside");
         granted.folders.insert("/other".to_owned(), folder.path().join("nowhere"));
         assert!(for_worker(&granted).unwrap_err().contains("is not there"));
     }

@@ -27,6 +27,8 @@ struct StandIn {
     outcomes: Mutex<VecDeque<Outcome>>,
     examinations: Mutex<usize>,
     calls: Mutex<Vec<(ComponentCall, bool)>>,
+    /// Why no component can be loaded.
+    unloadable: Mutex<Option<String>>,
     /// Written while a file is examined.
     written: Mutex<Option<PathBuf>>,
 }
@@ -40,6 +42,12 @@ impl RunComponents for StandIn {
         let examined = self.examined.lock().pop_front().unwrap_or_else(|| Ok(examined(&[function(None, "now")], &[])));
         let file = examined.map(|examined| ExaminedFile { examined, compiled: PathBuf::from("/compiled") });
         Box::pin(async { file })
+    }
+
+    fn unloadable(&self, components: Vec<ComponentLoad>) -> BoxFuture<'_, BTreeMap<String, String>> {
+        let reason = self.unloadable.lock().clone();
+        let unloadable = reason.map(|reason| components.into_iter().map(|load| (load.id, reason.clone())).collect());
+        Box::pin(async { unloadable.unwrap_or_default() })
     }
 
     fn call<'a>(
@@ -150,6 +158,23 @@ async fn each_exported_function_is_a_tool_of_this_content() {
     let (sent, has_http) = &calls[0];
     assert_eq!((&*sent.arguments, sent.limits.tool_calls, *has_http), (r#"{"city":"Bern"}"#, 0, false));
     assert_eq!(components.loads()[0].id, sent.component);
+}
+
+#[tokio::test]
+async fn a_component_that_workers_cannot_load_is_named_and_not_offered() {
+    let folder = Folder::new(Vec::new());
+    *folder.stand_in.unloadable.lock() = Some("/data/link: links are not read".to_owned());
+    let before = folder.read(&Components::default()).await;
+    assert_eq!(
+        before.problems()["component:weather"],
+        "weather.wasm: it cannot be loaded: /data/link: links are not read"
+    );
+    assert!(before.loads().is_empty() && before.tools().tools.is_empty() && !before.is_waiting());
+    // It is not tried again as long as nothing changes.
+    *folder.stand_in.unloadable.lock() = None;
+    assert!(folder.read(&before).await.loads().is_empty());
+    fs::write(folder.folder.path().join("weather.wasm"), "other").unwrap();
+    assert_eq!(folder.read(&before).await.loads().len(), 1);
 }
 
 #[tokio::test]

@@ -10,11 +10,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::sandbox::files::{Files, FrozenFiles, NodeId, Quota};
-use crate::sandbox::protocol::ComponentFolder;
+use crate::sandbox::protocol::{ComponentFolder, MAX_FOLDER_ENTRIES};
 
-/// All files and folders of one component: every worker holds them in memory.
+/// All files of one component: every worker holds them in memory.
 const MAX_BYTES: u64 = 64 << 20;
-const MAX_ENTRIES: usize = 10_000;
 
 const NOTHING: Quota = Quota { bytes: 0, nodes: 0 };
 
@@ -53,7 +52,7 @@ impl Folders {
             contents: HashMap::new(),
             folders: Vec::new(),
             bytes_left: MAX_BYTES,
-            entries_left: MAX_ENTRIES,
+            entries_left: MAX_FOLDER_ENTRIES,
         };
         let mut roots = Vec::new();
         for ComponentFolder { guest_path, host_path } in folders {
@@ -129,7 +128,7 @@ impl Reading {
 
 fn too_much(host: &Path) -> String {
     format!(
-        "the folders of a component may have {} MiB and {MAX_ENTRIES} files and folders together; {} is too much",
+        "the folders of a component may have {} MiB and {MAX_FOLDER_ENTRIES} files and folders together; {} is too much",
         MAX_BYTES >> 20,
         host.display()
     )
@@ -175,7 +174,7 @@ mod tests {
         fs::File::create(host.path().join("large")).unwrap().set_len(MAX_BYTES + 1).unwrap();
         assert!(read(host.path()).unwrap_err().contains("64 MiB"));
         fs::remove_file(host.path().join("large")).unwrap();
-        (0..=MAX_ENTRIES).for_each(|number| fs::create_dir(host.path().join(number.to_string())).unwrap());
+        (0..=MAX_FOLDER_ENTRIES).for_each(|number| fs::create_dir(host.path().join(number.to_string())).unwrap());
         assert!(read(host.path()).unwrap_err().contains("10000 files and folders"));
     }
 }
