@@ -47,8 +47,8 @@ use super::{Worker, WorkerError};
 use crate::sandbox::engine::component_engine;
 use crate::sandbox::owner_only_files;
 use crate::sandbox::protocol::{
-    Captured, ComponentCall, ComponentLoad, ComponentsLoad, End, Export, FromWorker, ModuleKind, Outcome, Usage,
-    max_copied_bytes,
+    Captured, ComponentCall, ComponentLoad, ComponentsLoad, End, Export, FromWorker, JobLimits, ModuleKind, Outcome,
+    Usage, max_copied_bytes,
 };
 
 /// Epochs until a call yields to another.
@@ -58,6 +58,9 @@ const SLICE_EPOCHS: u64 = 1;
 /// hardening, and a component may not run before.
 const FIRST: &[u8] = b"\0asm\x01\0\0\0\x01\x04\x01\x60\0\0\x03\x02\x01\0\x05\x03\x01\0\x01\
     \x07\x07\x01\x03run\0\0\x0a\x04\x01\x02\0\x0b";
+
+/// A flag that is set counts with the bytes of its name, of which it has one at least, and takes this many as a value.
+const BYTES_OF_FLAG: usize = 32;
 
 /// Those that a worker has, by their ids: linked, or why one cannot be.
 #[derive(Debug, Default)]
@@ -181,7 +184,7 @@ impl Linked {
         store.limiter(|state| &mut state.growth);
         store.set_epoch_deadline(SLICE_EPOCHS);
         store.epoch_deadline_async_yield_and_update(SLICE_EPOCHS);
-        store.set_hostcall_fuel(usize::try_from(max_copied_bytes(&call.limits)).unwrap_or(usize::MAX));
+        store.set_hostcall_fuel(fuel(&call.limits));
         let mut result = None;
         let stopped = {
             let mut running = pin!(self.enter(&mut store, &call, &mut result));
@@ -212,6 +215,7 @@ impl Linked {
             }
             Err(error) => match error.downcast_ref() {
                 Some(I32Exit(code)) => Ok(*code),
+                None if is_of_copying(&error) => Err(Spent("result_bytes").into()),
                 None => Err(error),
             },
         }
@@ -236,6 +240,9 @@ impl Linked {
             Ok(parameters) => parameters,
             Err(mismatch) => return Ok(json!({"invalid": {"path": mismatch.path, "message": mismatch.message}})),
         };
+        if values::returns_lists_of_flags(&type_) {
+            store.set_hostcall_fuel(fuel(&call.limits) / BYTES_OF_FLAG);
+        }
         let mut results = vec![Val::Bool(false); type_.results().len()];
         function.call_async(&mut *store, &parameters, &mut results).await?;
         Ok(match values::returned(&type_, &results, call.limits.result_bytes) {
@@ -247,6 +254,15 @@ impl Linked {
             }
         })
     }
+}
+
+fn fuel(limits: &JobLimits) -> usize {
+    usize::try_from(max_copied_bytes(limits)).unwrap_or(usize::MAX)
+}
+
+/// Whether more was copied out of the component than [`max_copied_bytes`]. The library's error has no type of its own.
+fn is_of_copying(error: &wasmtime::Error) -> bool {
+    error.root_cause().to_string().contains("fuel allocated for hostcalls")
 }
 
 /// The outcome of a call.

@@ -159,6 +159,28 @@ async fn hostile_functions_are_stopped_and_the_next_call_is_fine() {
     assert_eq!(running.result("grow", json!({"pages": 1})).await, json!({"value": 1}));
 }
 
+/// Returns a list of so many flags, of which none is set.
+const LIST_OF_FLAGS: &str = r#"(component
+    (type $flags' (flags "a" "b"))
+    (export $flags "marks" (type $flags'))
+    (core module $code
+        (memory (export "memory") 2)
+        (func (export "list") (param i32) (result i32)
+            (i32.store (i32.const 0) (i32.const 8))
+            (i32.store (i32.const 4) (local.get 0))
+            (i32.const 0)))
+    (core instance $code (instantiate $code))
+    (func (export "list") (param "length" u32) (result (list $flags))
+        (canon lift (core func $code "list") (memory (core memory $code "memory")))))"#;
+
+#[tokio::test]
+async fn a_list_whose_values_take_too_much_memory_is_too_long() {
+    let running = Running::start(LIST_OF_FLAGS, ModuleKind::Component, ComponentGrants::default()).await;
+    assert_eq!(running.result("list", json!({"length": 2})).await, json!({"value": [[], []]}));
+    let outcome = running.call(None, "list", json!({"length": 100_000})).await;
+    assert_eq!(outcome.end, End::Output("result_bytes".to_owned()));
+}
+
 #[tokio::test]
 async fn texts_of_requests_are_bounded() {
     let running = Running::start(TEXTS_OF_REQUESTS, ModuleKind::Component, ComponentGrants::default()).await;
@@ -181,6 +203,6 @@ async fn one_that_cannot_be_loaded_fails_its_own_calls() {
     let folders = vec![ComponentFolder { guest_path: "/data".to_owned(), host_path: "/nowhere".into() }];
     let grants = ComponentGrants { folders, ..ComponentGrants::default() };
     let running = Running::start(TOOLS, ModuleKind::Component, grants).await;
-    let Err(reason) = running.components.0["own"].as_ref() else { panic!("it was loaded") };
-    assert!(reason.contains("cannot be loaded") && reason.contains("/nowhere"), "{reason}");
+    let [(id, reason)] = &running.components.unloadable()[..] else { panic!("it was loaded") };
+    assert!(id == "own" && reason.contains("/nowhere"), "{id}: {reason}");
 }

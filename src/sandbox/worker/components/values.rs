@@ -220,6 +220,25 @@ impl From<Mismatch> for Unwritten {
     }
 }
 
+/// Whether a result may have lists with flags: these take many times the memory that their bytes in the component take.
+pub(super) fn returns_lists_of_flags(function: &ComponentFunc) -> bool {
+    function.results().any(|type_| has_flags(&type_, false))
+}
+
+/// Types of WIT are finite, and those of a function are 2,000 at most.
+fn has_flags(type_: &Type, is_listed: bool) -> bool {
+    match type_ {
+        Type::Flags(_) => is_listed,
+        Type::List(list) => has_flags(&list.ty(), true),
+        Type::Record(record) => record.fields().any(|field| has_flags(&field.ty, is_listed)),
+        Type::Tuple(tuple) => tuple.types().any(|type_| has_flags(&type_, is_listed)),
+        Type::Variant(variant) => variant.cases().filter_map(|case| case.ty).any(|type_| has_flags(&type_, is_listed)),
+        Type::Option(option) => has_flags(&option.ty(), is_listed),
+        Type::Result(result) => [result.ok(), result.err()].iter().flatten().any(|type_| has_flags(type_, is_listed)),
+        _ => false,
+    }
+}
+
 /// What a function has returned, as JSON: its value, or the error that it is.
 ///
 /// # Errors

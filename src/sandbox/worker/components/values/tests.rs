@@ -128,3 +128,20 @@ fn results_that_cannot_fit_are_not_made() {
         assert_eq!(returned(&function, &list(1_000), 1_000), Err(Unwritten::TooLong), "{type_}");
     }
 }
+
+#[test]
+fn flags_are_found_inside_of_lists_alone() {
+    for (type_, expected) in [
+        ("string", false),
+        ("(list string)", false),
+        ("$rights", false),
+        ("(option $rights)", false),
+        ("(list $rights)", true),
+        ("(list (tuple u8 (option $rights)))", true),
+        ("(result (list $rights) (error string))", true),
+        ("(result u8 (error (list $rights)))", true),
+        ("(tuple (list u8) $rights)", false),
+    ] {
+        assert_eq!(returns_lists_of_flags(&function(TYPES, type_)), expected, "{type_}");
+    }
+}
