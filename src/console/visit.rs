@@ -25,6 +25,7 @@ use crate::api::PageRequest;
 use crate::config::ConsoleRole;
 use crate::core::call::Caller;
 use crate::core::error::{CallError, ErrorCode};
+use crate::gateway::NO_TENANT;
 
 /// The cookie of a session. Browsers keep one with this prefix only if it is secure, of this host alone, and for all paths.
 pub(super) const COOKIE_NAME: &str = "__Host-sekisho-console";
@@ -99,8 +100,9 @@ impl Visit {
         self.guest.texts
     }
 
+    /// Whether the page has what leads there. Sources are for all tenants, so that those of one do not see them.
     pub(super) fn may(&self, act: Act) -> bool {
-        act.is_open_to(&self.roles)
+        act.is_open_to(&self.roles) && (act != Act::SeeSources || *self.caller.tenant == *NO_TENANT)
     }
 
     pub(super) fn require(&self, act: Act) -> Result<(), CallError> {

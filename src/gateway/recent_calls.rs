@@ -10,7 +10,7 @@ use crate::core::error::{CallError, ErrorCode};
 use crate::infra::recent_calls::RecentCall;
 
 /// The tenant of callers whose key or token names none.
-pub(super) const NO_TENANT: &str = "default";
+pub(crate) const NO_TENANT: &str = "default";
 
 /// Whose calls a caller sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -57,6 +57,11 @@ async fn operators_see_sources_cases_and_failures_and_nobody_else_does() {
         check_markup(&page);
         assert!(parts.iter().all(|part| page.contains(part)), "{path}: {page}");
     }
+    // An operator of another tenant is led to no page that is refused.
+    let ann = Browser::signed_in(app, "key-of-ann").await;
+    for (browser, is_led) in [(&root, true), (&ann, false)] {
+        assert_eq!(browser.page("/console").await.contains("href=\"/console/python-tools\""), is_led);
+    }
 }
 
 /// Each broken file of the data in a folder, beside one that is fine.
