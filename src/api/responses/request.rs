@@ -1,23 +1,24 @@
 //! Parses requests of clients of OpenAI's Responses API into the gateway's own form.
 
+mod text;
+mod tools;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+pub(super) use self::tools::name_in;
+
+use self::text::{TextFormat, TextOptions};
+use self::tools::{NAMESPACE, RequestTool, RequestedToolChoice, SEPARATOR};
 use super::input::{Input, InputReader};
 use super::kept::{Conversation, KeptResponses};
 use crate::agent::toolbox::ToolDescription;
-use crate::agent::{Message, ModelOptions, OutputFormat, ToolChoice};
-use crate::api::model_api::client_tools::{self, DescribedTool};
-use crate::api::model_api::{ClientRun, check_range, check_results, invalid, refuse_options};
-use crate::api::openai::terms::{ReasoningEffort, ToolChoiceMode, schema_format};
+use crate::agent::{Message, ModelOptions, ToolChoice};
+use crate::api::model_api::{ClientRun, check_range, check_results, client_tools, invalid, refuse_options};
+use crate::api::openai::terms::{ReasoningEffort, ToolChoiceMode};
 use crate::core::caller::Caller;
 use crate::core::error::CallError;
-
-/// The type of a tool that stands for several functions, as Codex sends them.
-const NAMESPACE: &str = "namespace";
-
-const SEPARATOR: &str = "__";
 
 /// `POST /v1/responses`. What it asks of the answer is kept, or refused by name. Fields that are not listed here (`user`,
 /// `service_tier`, `prompt_cache_key`, …) change no answer, and are ignored.
@@ -77,58 +78,6 @@ struct Impossible {
     top_logprobs: Option<u32>,
     /// `reasoning.encrypted_content` changes nothing; others are refused.
     include: Option<Vec<String>>,
-}
-
-#[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
-#[schema(as = FunctionTool)]
-pub(in crate::api) struct RequestTool {
-    /// `function`, or `namespace` for several functions.
-    r#type: String,
-    #[schema(pattern = "^[A-Za-z0-9_-]{1,64}$")]
-    name: Option<String>,
-    description: Option<String>,
-    #[schema(value_type = Option<Object>)]
-    parameters: Option<Value>,
-    strict: Option<bool>,
-    /// The functions of a `namespace`. A call of one has its `namespace`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schema(value_type = Vec<Object>)]
-    tools: Vec<RequestTool>,
-}
-
-#[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
-#[serde(untagged)]
-#[schema(as = FunctionChoice)]
-enum RequestedToolChoice {
-    Mode(ToolChoiceMode),
-    /// `function` is the only type.
-    Function {
-        r#type: String,
-        name: Option<String>,
-    },
-}
-
-#[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
-struct TextOptions {
-    format: Option<TextFormat>,
-    /// Refused unless `medium`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    verbosity: Option<String>,
-}
-
-/// The form of the answer, which the gateway checks: an answer in another form is asked for once more, then refused with
-/// `invalid_output`.
-#[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
-#[serde(tag = "type", rename_all = "snake_case")]
-enum TextFormat {
-    Text,
-    JsonObject,
-    JsonSchema {
-        name: String,
-        #[schema(value_type = Object)]
-        schema: Value,
-        strict: Option<bool>,
-    },
 }
 
 #[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
@@ -252,65 +201,12 @@ impl Impossible {
     }
 }
 
-impl RequestTool {
-    /// The function, or those of a namespace.
-    fn described(&self) -> Vec<DescribedTool> {
-        match self.r#type.as_str() {
-            NAMESPACE => {
-                let within = |tool: &Self| {
-                    let (name, description, parameters) = tool.function()?;
-                    Ok((name_in(self.name.as_deref().ok_or("it has no `name`")?, &name), description, parameters))
-                };
-                self.tools.iter().map(within).collect()
-            }
-            _ => vec![self.function()],
-        }
-    }
-
-    fn function(&self) -> DescribedTool {
-        if self.r#type != "function" {
-            return Err(client_tools::not_of_the_client(&self.r#type, "`function` or `namespace`"));
-        }
-        let name = self.name.clone().ok_or("it has no `name`")?;
-        Ok((name, self.description.clone(), self.parameters.clone()))
-    }
-}
-
-/// The model's name for a function of a namespace.
-pub(super) fn name_in(namespace: &str, function: &str) -> String {
-    format!("{namespace}{SEPARATOR}{function}")
-}
-
-impl RequestedToolChoice {
-    fn read(&self) -> Result<ToolChoice, CallError> {
-        match self {
-            Self::Mode(mode) => Ok((*mode).into()),
-            Self::Function { r#type, name: Some(name) } if r#type == "function" => Ok(ToolChoice::Tool(name.clone())),
-            Self::Function { r#type, .. } => {
-                let shown: String = r#type.chars().take(40).collect();
-                Err(invalid(format!("`tool_choice` of the type {shown:?} is not supported; name a `function`")))
-            }
-        }
-    }
-}
-
-impl TextFormat {
-    fn read(self) -> Result<Option<OutputFormat>, CallError> {
-        match self {
-            Self::Text => Ok(None),
-            Self::JsonObject => Ok(Some(OutputFormat::object())),
-            Self::JsonSchema { name, schema, strict } => {
-                schema_format("text.format.schema", name, schema, strict).map(Some)
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::agent::OutputFormat;
     use crate::config::{Effort, Thinking};
     use crate::core::error::ErrorCode;
 

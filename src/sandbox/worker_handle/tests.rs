@@ -1,24 +1,24 @@
 //! The worker of these tests is the test binary itself, running [`as_a_worker`].
 
+mod jobs;
+mod questions;
+
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream as BlockingStream;
 
-use futures_util::future::BoxFuture;
-use tokio::time::Instant;
-
 use super::super::admission::Admission;
 use super::super::interpreter::Kind;
 use super::super::prepare::Prepared;
 use super::*;
-use crate::core::call::{Deadline, SentFlag};
+use crate::core::call::Deadline;
 use crate::core::caller::Owner;
 use crate::infra::metrics::SandboxMetrics;
 use crate::sandbox::capacity::Capacity;
 use crate::sandbox::protocol::{
-    Captured, End, Greeting, ImageCursor, Job, JobLimits, JobSession, Load, ReadSoFar, ToolQuestion, ToolReply, Usage,
+    Captured, End, Greeting, ImageCursor, Job, JobLimits, JobSession, Load, ReadSoFar, ToolQuestion, Usage,
 };
 
 /// Not a test: the process that `WorkerHandle::start` starts below. Run directly, its standard input is not a socket, and
@@ -206,10 +206,6 @@ pub(in crate::sandbox) fn load() -> Vec<u8> {
         .unwrap()
 }
 
-fn program(file: &str) -> Program {
-    Program { file: file.into(), arguments: Vec::new() }
-}
-
 /// This test binary, running [`as_a_worker`].
 pub(in crate::sandbox) fn stand_in() -> Program {
     let name = concat!(module_path!(), "::as_a_worker").split_once("::").unwrap().1;
@@ -228,186 +224,4 @@ fn admission() -> Admission {
 
 async fn room(admission: &Admission) -> Ticket {
     admission.enter(Owner::gateway(), 1, Deadline::after(Duration::from_secs(1))).await.unwrap()
-}
-
-/// Waits for a condition in another process; fails when it does not occur.
-async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
-#[tokio::test]
-async fn each_job_gets_its_own_answer() {
-    let (worker, admission) = (worker().await, admission());
-    assert_eq!(worker.missing_protections, ["seccomp"]);
-    let (left, right) = tokio::join!(
-        async { worker.run(job("left"), room(&admission).await, &SentFlag::default(), None).await.unwrap() },
-        async { worker.run(job("right"), room(&admission).await, &SentFlag::default(), None).await.unwrap() },
-    );
-    assert_eq!((left.result.unwrap(), right.result.unwrap()), ("LEFT".into(), "RIGHT".into()));
-    assert_eq!((worker.in_flight(), admission.in_use()), (Some(0), (0, 0)));
-}
-
-#[tokio::test]
-async fn a_job_too_long_for_a_frame_fails_alone() {
-    let (worker, admission) = (worker().await, admission());
-    let (long, sent) = (job(&"x".repeat(256 << 20)), SentFlag::default());
-    let (long, short) =
-        tokio::join!(async { worker.run(long, room(&admission).await, &sent, None).await.unwrap() }, async {
-            worker.run(job("short"), room(&admission).await, &SentFlag::default(), None).await.unwrap()
-        },);
-    assert_eq!(long.end, End::Output("frame_bytes".to_owned()));
-    assert_eq!(short.result.unwrap(), "SHORT");
-    let next = worker.run(job("next"), room(&admission).await, &SentFlag::default(), None).await.unwrap();
-    assert_eq!(next.result.unwrap(), "NEXT", "the worker continues");
-    assert_eq!((worker.in_flight(), admission.in_use()), (Some(0), (0, 0)));
-}
-
-#[tokio::test]
-async fn a_worker_has_no_environment() {
-    let worker = worker().await;
-    let seen = worker.run(job("environment"), room(&admission()).await, &SentFlag::default(), None).await.unwrap();
-    assert_eq!(seen.result.unwrap(), "");
-}
-
-#[tokio::test]
-async fn a_worker_that_exits_fails_its_jobs_and_frees_their_capacity() {
-    let (worker, admission) = (worker().await, admission());
-    let (hanging, dying) = tokio::join!(
-        async { worker.run(job("hang"), room(&admission).await, &SentFlag::default(), None).await },
-        async { worker.run(job("die"), room(&admission).await, &SentFlag::default(), None).await },
-    );
-    for end in [hanging, dying] {
-        assert_eq!(end.unwrap_err().code(), ErrorCode::SandboxTrap);
-    }
-    timeout(Duration::from_secs(10), worker.gone()).await.expect("it is gone");
-    assert_eq!((worker.in_flight(), admission.in_use()), (None, (0, 0)));
-    let late = worker.run(job("late"), room(&admission).await, &SentFlag::default(), None).await;
-    assert_eq!(late.unwrap_err().code(), ErrorCode::SandboxTrap, "no further job is taken");
-}
-
-#[tokio::test]
-async fn a_cancelled_job_keeps_its_capacity_until_it_has_stopped() {
-    let (worker, admission) = (worker().await, admission());
-    let ticket = room(&admission).await;
-    let waited = timeout(Duration::from_millis(50), worker.run(job("hang"), ticket, &SentFlag::default(), None)).await;
-    assert!(waited.is_err());
-    assert_eq!(admission.in_use(), (1, 0), "the worker has not confirmed yet that it stopped");
-    eventually("the capacity of a cancelled job is free", || admission.in_use() == (0, 0)).await;
-    let next = worker.run(job("next"), room(&admission).await, &SentFlag::default(), None).await.unwrap();
-    assert_eq!(next.result.unwrap(), "NEXT", "the worker continues");
-}
-
-#[tokio::test]
-async fn a_worker_that_does_not_stop_a_cancelled_job_is_ended() {
-    let (worker, admission) = (worker().await, admission());
-    let ticket = room(&admission).await;
-    assert!(
-        timeout(Duration::from_millis(50), worker.run(job("hang, deaf"), ticket, &SentFlag::default(), None))
-            .await
-            .is_err()
-    );
-    timeout(Duration::from_secs(10), worker.gone()).await.expect("it is ended");
-    assert_eq!(admission.in_use(), (0, 0));
-}
-
-#[tokio::test]
-async fn a_stopped_worker_is_gone_with_its_jobs() {
-    let (worker, admission) = (worker().await, admission());
-    let ticket = room(&admission).await;
-    let sent = SentFlag::default();
-    let (end, ()) = tokio::join!(worker.run(job("hang"), ticket, &sent, None), async { worker.stop() });
-    assert_eq!(end.unwrap_err().code(), ErrorCode::SandboxTrap);
-    timeout(Duration::from_secs(10), worker.gone()).await.expect("it is gone");
-}
-
-#[tokio::test]
-async fn a_program_that_does_not_exist_or_exits_at_once_is_named() {
-    let arguments = ["-c", "kill -9 $$"].map(OsString::from).to_vec();
-    let killed = Program { file: "/bin/sh".into(), arguments };
-    let cases = [
-        (program("/no/such/program"), "/no/such/program", false),
-        (program("/bin/true"), "before it was ready", false),
-        (killed, "signal: 9", true),
-    ];
-    for (program, says, was_killed) in cases {
-        let error = WorkerHandle::start(&program, &load()).await.unwrap_err();
-        assert!(error.reason.contains(says) && error.was_killed == was_killed, "{error:?}");
-    }
-}
-
-#[tokio::test]
-async fn a_job_that_sleeps_gives_memory_back_and_goes_on_when_there_is_memory_again() {
-    let (worker, admission) = (worker().await, admission());
-    let deadline = Deadline::after(Duration::from_secs(10));
-    let ticket = admission.enter(Owner::gateway(), 5, deadline).await.unwrap();
-    let mut job = job("sleep");
-    job.limits.memory_bytes = 4;
-    let sent = SentFlag::default();
-    let others = admission.enter(Owner::gateway(), 5, deadline).await.unwrap();
-    let freed = async {
-        // Before the job runs, all is taken: these three units are the job's.
-        let of_job = admission.enter(Owner::gateway(), 3, deadline).await.unwrap();
-        assert_eq!(worker.in_flight(), Some(1), "it waits for them");
-        drop((others, of_job));
-    };
-    // In this order: the request is in the queue before the job begins.
-    let (freed, run) = (Box::pin(freed), Box::pin(worker.run(job, ticket, &sent, None)));
-    let ((), outcome) = tokio::join!(biased; freed, run);
-    assert_eq!(outcome.unwrap().result.unwrap(), "AWAKE");
-    assert_eq!((admission.in_use(), admission.load().memory_bytes), ((0, 0), 0));
-}
-
-/// Answers the question with its number, once all questions of `expected` have been asked.
-struct Tools {
-    expected: tokio::sync::Barrier,
-    answered: u32,
-}
-
-impl ToolHost for Tools {
-    fn answer(&self, request: ToolRequest) -> BoxFuture<'_, Option<ToolReply>> {
-        Box::pin(async move {
-            self.expected.wait().await;
-            match request.number == self.answered {
-                true => Some(ToolReply { number: request.number, is_ok: true, json: b"\"answered\"".to_vec() }),
-                false => std::future::pending().await,
-            }
-        })
-    }
-}
-
-#[tokio::test]
-async fn questions_of_a_program_are_answered_at_the_same_time() {
-    let (worker, admission) = (worker().await, admission());
-    let tools = Tools { expected: tokio::sync::Barrier::new(3), answered: 1 };
-    let sent = SentFlag::default();
-    let ended = worker.run(job("ask 3"), room(&admission).await, &sent, Some(&tools)).await.unwrap();
-    assert_eq!(ended.result.unwrap(), "\"answered\"");
-    assert_eq!(admission.in_use(), (0, 0));
-}
-
-#[tokio::test]
-async fn what_is_asked_about_sessions_is_answered_until_the_worker_exits() {
-    let worker = worker().await;
-    let read = || SessionRequest::Read { session: 7, profile: "base".into(), from: ImageCursor::State };
-    let finish = |session| SessionRequest::Restored { session, profile: "base".into(), is_copy: false };
-    let (none, restored) = tokio::join!(worker.ask(read()), worker.ask(finish(7)));
-    assert_eq!((none, restored), (Some(SessionReply::Failed("none".into())), Some(SessionReply::Rests(10))));
-    assert!(matches!(worker.ask(read()).await, Some(SessionReply::Part { next: Some(_), .. })));
-    worker.stop();
-    timeout(Duration::from_secs(10), worker.gone()).await.expect("it is gone");
-    assert_eq!(worker.ask(read()).await, None);
-}
-
-#[tokio::test]
-async fn a_worker_that_asks_more_than_programs_may_is_ended() {
-    let (worker, admission) = (worker().await, admission());
-    let tools = Tools { expected: tokio::sync::Barrier::new(1_000), answered: 0 };
-    let sent = SentFlag::default();
-    let ended = worker.run(job("ask 200"), room(&admission).await, &sent, Some(&tools)).await;
-    assert_eq!(ended.unwrap_err().code(), ErrorCode::SandboxTrap);
-    timeout(Duration::from_secs(10), worker.gone()).await.expect("it is ended");
 }

@@ -1,6 +1,10 @@
 //! Budgets: never overspent, in whatever order replicas are killed and messages are late; and spent to 95 % where nothing goes
 //! wrong. Where an administrator releases what lost replicas lease, only what these spent and could not say is missing.
 
+mod ledger;
+mod replica;
+mod tests;
+
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
@@ -8,11 +12,10 @@ use rand::Rng;
 use rust_decimal::Decimal;
 use rust_decimal::prelude::ToPrimitive;
 
-use super::{Clock, Conditions, Events, random_of, seeds};
+use self::replica::Replica;
+use super::{Clock, Conditions, Events, random_of};
 use crate::core::amount::Amount;
-use crate::core::lease::budget::{
-    AccountLimit, BudgetLease, LeaseAnswer, LeaseRequest, RELEASED_AFTER, StoredLease, decide, may_spend,
-};
+use crate::core::lease::budget::{AccountLimit, LeaseAnswer, LeaseRequest, StoredLease};
 
 /// A rule that a run breaks.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -77,48 +80,6 @@ enum Event {
     Release,
     Resumed { at: usize, life: u64 },
     Burst { at: usize },
-}
-
-/// One process. A restart is another one, with nothing of the first.
-struct Replica {
-    life: u64,
-    clock: Clock,
-    lease: BudgetLease,
-    /// When the last heartbeat was sent that was answered.
-    heartbeat: Duration,
-    /// Its messages are lost until then.
-    cut_off_until: u64,
-    /// Until then it does nothing.
-    suspended_until: u64,
-    held: Decimal,
-    /// Spent and not known to be in the ledger.
-    outstanding: Decimal,
-    /// Of that, what is on its way.
-    flushing: Decimal,
-    next_flush: u64,
-    waiting: Vec<Decimal>,
-}
-
-impl Replica {
-    fn new(life: u64, clock: Clock, now: u64) -> Self {
-        Self {
-            life,
-            clock,
-            lease: BudgetLease::default(),
-            heartbeat: clock.at(now),
-            cut_off_until: 0,
-            suspended_until: 0,
-            held: Decimal::ZERO,
-            outstanding: Decimal::ZERO,
-            flushing: Decimal::ZERO,
-            next_flush: 0,
-            waiting: Vec::new(),
-        }
-    }
-
-    fn in_use(&self) -> Amount {
-        money(self.held + self.outstanding)
-    }
 }
 
 struct Run {
@@ -304,27 +265,6 @@ impl Run {
         self.replicas[at].cut_off_until <= self.events.now && self.events.send(&conditions, event)
     }
 
-    /// The administrator releases what lost replicas lease.
-    fn release_lost(&mut self) {
-        let lost_for = u64::try_from(RELEASED_AFTER.as_micros()).unwrap();
-        let lost_for = if self.broken == Broken::LiveReleased { 0 } else { lost_for };
-        let now = self.events.now;
-        for (&(at, life), (heard, releases)) in &mut self.known {
-            let Some(lease) = self.leases.get_mut(&(at, life)).filter(|_| *heard + lost_for <= now) else { continue };
-            if lease.amount.is_zero() {
-                continue;
-            }
-            *releases += 1;
-            lease.releases = *releases;
-            self.leased -= std::mem::take(&mut lease.amount).cost_usd;
-            let alive = Some(&self.replicas[at]).filter(|replica| replica.life == life);
-            self.unknown += alive.map_or_else(
-                || self.unsaid.remove(&(at, life)).unwrap_or_default(),
-                |replica| replica.in_use().cost_usd,
-            );
-        }
-    }
-
     fn exchange(&mut self, event: Event) {
         match event {
             Event::Asked { at, life, request } => self.ask(at, life, request),
@@ -372,91 +312,6 @@ impl Run {
         }
     }
 
-    fn call_at_some_price(&mut self, at: usize) {
-        let price = Decimal::new(PRICES[self.events.random.random_range(0..PRICES.len())], 2);
-        if !self.is_suspended(at) {
-            self.call(at, price);
-        }
-    }
-
-    fn call(&mut self, at: usize, price: Decimal) {
-        let now = self.now(at);
-        let is_fenced = self.broken != Broken::SpentAfterRelease && !may_spend(now, self.replicas[at].heartbeat);
-        let replica = &mut self.replicas[at];
-        let in_use = replica.in_use();
-        if !is_fenced && replica.lease.free(in_use).covers(money(price)) {
-            replica.lease.use_up(now, money(price));
-            replica.held += price;
-            self.really_held += price;
-            let (life, most) = (replica.life, self.limit.cost_usd.unwrap() + self.unknown);
-            let total = self.really_spent + self.really_held;
-            if total > most {
-                self.overspent = Some(total - most);
-            }
-            let spent = if self.events.random.random_bool(0.9) { price } else { Decimal::ZERO };
-            let duration = self.events.random.random_range(0..300_000);
-            self.events.add(duration, Event::Ended { at, life, price, spent });
-        } else if replica.lease.await_more(now, in_use, money(price)) {
-            replica.waiting.push(price);
-            self.send_request(at);
-        }
-    }
-
-    fn serve(&mut self, at: usize) {
-        for price in std::mem::take(&mut self.replicas[at].waiting) {
-            self.call(at, price);
-        }
-    }
-
-    fn tick(&mut self, at: usize) {
-        let broken = self.broken;
-        let replica = &mut self.replicas[at];
-        let (life, amount) = (replica.life, replica.outstanding);
-        if replica.flushing.is_zero() && !amount.is_zero() && self.events.now >= replica.next_flush {
-            replica.flushing = amount;
-            replica.next_flush = self.events.now + FLUSH;
-            if broken == Broken::SettledEarly {
-                replica.lease.settle(money(amount));
-                replica.outstanding -= amount;
-            }
-            if !self.send(at, Event::Flushed { at, life, amount }) {
-                self.events.add(TIMEOUT, Event::Unsaved { at, life });
-            }
-        }
-        self.send_request(at);
-    }
-
-    /// Asks the ledger, if there is something to ask.
-    fn send_request(&mut self, at: usize) {
-        let now = self.now(at);
-        let replica = &mut self.replicas[at];
-        let in_use = replica.in_use();
-        let Some(request) = replica.lease.request(now, in_use) else { return };
-        let life = replica.life;
-        self.send(at, Event::Asked { at, life, request });
-        self.events.add(TIMEOUT, Event::Unanswered { at, life, sequence: request.sequence });
-    }
-
-    fn ask(&mut self, at: usize, life: u64, request: LeaseRequest) {
-        let mut own = self.leases.get(&(at, life)).copied().unwrap_or_default();
-        if self.broken == Broken::Sequence {
-            own.sequence = i64::MIN;
-        }
-        if self.broken == Broken::ReleaseForgotten {
-            own.releases = 0;
-        }
-        let others = match self.broken {
-            Broken::OthersForgotten => Decimal::ZERO,
-            _ => self.leased - own.amount.cost_usd,
-        };
-        let Some((stored, answer)) = decide(self.limit, (money(self.spent), money(others)), own, &request) else {
-            return;
-        };
-        self.leased += stored.amount.cost_usd - own.amount.cost_usd;
-        self.leases.insert((at, life), stored);
-        self.send(at, Event::Answered { at, life, request, answer });
-    }
-
     fn kill(&mut self, at: usize) {
         let life = self.replicas[at].life;
         if self.broken == Broken::FreedAtLoss {
@@ -481,65 +336,4 @@ fn between(limit: Decimal, replicas: usize, demand: f64, seconds: u64) -> u64 {
 
 fn seconds_of(conditions: &Conditions) -> u64 {
     if conditions.cut_off > 0.0 { SECONDS_WITH_RELEASES } else { SECONDS }
-}
-
-/// A few replicas, some of which are cut off or killed, and whose leases are released.
-fn with_releases(random: &mut rand::rngs::StdRng) -> Conditions {
-    Conditions { replicas: random.random_range(2..=5), cut_off: 0.02, ..Conditions::of(random) }
-}
-
-#[test]
-fn a_budget_is_never_overspent_whatever_is_lost() {
-    for seed in seeds() {
-        let run = Run::new(seed, Conditions::of, Broken::Nothing).run();
-        assert_eq!(run.overspent, None, "seed {seed}: {:?}", run.conditions);
-    }
-}
-
-#[test]
-fn with_releases_no_more_is_overspent_than_lost_replicas_could_not_say() {
-    let mut released = 0;
-    for seed in seeds() {
-        let run = Run::new(seed, with_releases, Broken::Nothing).run();
-        assert_eq!(run.overspent, None, "seed {seed}: {:?}", run.conditions);
-        released += run.known.values().filter(|(_, releases)| *releases > 0).count();
-    }
-    assert!(released > 10, "{released} leases were released");
-}
-
-#[test]
-fn a_broken_rule_of_releases_overspends_in_some_run() {
-    for broken in [Broken::SpentAfterRelease, Broken::ReleaseForgotten, Broken::LiveReleased] {
-        let found = (0..2_000).find(|seed| Run::new(*seed, with_releases, broken).run().overspent.is_some());
-        assert!(found.is_some(), "{broken:?} was not found");
-    }
-}
-
-#[test]
-fn a_budget_that_is_asked_for_evenly_is_spent() {
-    let mut asked = 0;
-    for seed in seeds() {
-        let run = Run::new(seed, Conditions::fair, Broken::Nothing).run();
-        let limit = run.limit.cost_usd.unwrap();
-        assert_eq!(run.overspent, None, "seed {seed}");
-        // Those with less demand have nothing to show, nor those in which a replica has fewer than ten calls.
-        if run.is_short && run.between < SECONDS * 50_000 {
-            asked += 1;
-            // Less than the dearest call may be left, too: it is refused where a cheap one would fit.
-            let most_left = (limit * Decimal::new(5, 2)).max(Decimal::new(PRICES[3], 2));
-            let left = limit - run.really_spent;
-            assert!(left <= most_left, "seed {seed}: {left} of {limit} is left, {:?}", run.conditions);
-        }
-    }
-    assert!(asked > 10, "{asked} runs");
-}
-
-#[test]
-fn a_broken_rule_overspends_in_some_run() {
-    let rules =
-        [Broken::Sequence, Broken::SpentTwice, Broken::SettledEarly, Broken::FreedAtLoss, Broken::OthersForgotten];
-    for broken in rules {
-        let found = (0..2_000).find(|seed| Run::new(*seed, Conditions::of, broken).run().overspent.is_some());
-        assert!(found.is_some(), "{broken:?} was not found");
-    }
 }

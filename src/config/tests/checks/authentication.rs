@@ -1,0 +1,75 @@
+//! Who may call: issuers, keys, and servers that others reach.
+
+use super::*;
+
+#[test]
+fn a_reachable_server_requires_authentication() {
+    let elsewhere = [("SEKISHO_LISTEN", "0.0.0.0:8080")];
+    insta::assert_snapshot!(errors_with("", &elsewhere), @r#"
+    environment variable SEKISHO_LISTEN: `server.listen`: 0.0.0.0:8080 can be reached from other machines without authentication
+      add `auth.api_keys` or `auth.jwt`, listen on 127.0.0.1, accept managed keys alone with `auth.anonymous: never`, or all callers with `always`
+    "#);
+    for text in ["server: {listen: '[::]:8080'}", "server: {listen: '192.168.1.5:80'}"] {
+        assert!(load(text).is_err(), "{text}");
+    }
+    for text in [
+        "auth: {anonymous: always}",
+        "auth: {anonymous: never}",
+        "auth: {api_keys: [{id: a, key: k}]}",
+        "auth: {jwt: {issuer: i, audience: a, jwks_file: f}}",
+    ] {
+        assert!(load_with(text, &elsewhere).is_ok(), "{text}");
+    }
+    for listen in ["127.0.0.2:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+        assert!(load_with("", &[("SEKISHO_LISTEN", listen)]).is_ok(), "{listen}");
+    }
+}
+
+#[test]
+fn issuers_are_one_or_a_list() {
+    let issuers = |text: &str| load(text).map(|config| config.auth.jwt);
+    let one = issuers("auth: {jwt: {issuer: 'https://a.example', audience: a}}").unwrap();
+    assert_eq!((one.len(), &*one[0].issuer, &one[0].audience[..]), (1, "https://a.example", &["a".to_owned()][..]));
+    assert_eq!(issuers("auth: {jwt: [{issuer: 'https://a.example', audience: [a]}]}").unwrap(), one);
+    let both = issuers(
+        "auth: {jwt: [{issuer: 'https://a.example', audience: [a, b]}, {issuer: 'https://b.example', audience: c}]}",
+    );
+    assert_eq!(both.unwrap().iter().map(|jwt| jwt.audience.len()).collect::<Vec<_>>(), [2, 1]);
+    for none in ["auth: {}", "auth: {jwt: }", "auth: {jwt: []}"] {
+        assert!(issuers(none).unwrap().is_empty(), "{none}");
+    }
+    insta::assert_snapshot!(errors("
+auth:
+  jwt:
+    issuer: https://a.example
+    audience: 7
+    jwks_uri: https://a.example/keys
+"), @r#"
+    sekisho.yaml:5:15: `auth.jwt.audience`: expected a string
+      5 |     audience: 7
+        |               ^
+      put the value in quotes
+    sekisho.yaml:6:5: unknown key `jwks_uri` in `auth.jwt`
+      6 |     jwks_uri: …
+        |     ^
+      did you mean `jwks_url`?
+    "#);
+    insta::assert_snapshot!(errors("
+auth:
+  jwt:
+    - issuer: https://a.example
+      audience: a
+    - audience: b
+"), @r#"
+    sekisho.yaml:6:7: `auth.jwt[1]`: `issuer` is missing
+      6 |     - audience: …
+        |       ^
+      add `issuer:` here
+    "#);
+}
+
+#[test]
+fn one_id_may_exist_in_two_tenants() {
+    let text = "auth: {api_keys: [{id: a, tenant: x, key: k}, {id: a, tenant: y, key: l}]}";
+    assert_eq!(load(text).unwrap().auth.api_keys.len(), 2);
+}
