@@ -1,7 +1,7 @@
 //! Fetches the wheels that are not on this machine yet, compares them with their pins, and unpacks them.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -74,7 +74,7 @@ pub enum PackageError {
 
 /// Pins the wheels of `requirements.txt` in `requirements.lock`, and unpacks those that are missing on this machine. A
 /// requirement that was pinned keeps its wheel until its line changes. `python` is the interpreter's version; `report` is
-/// told what is fetched. Blocks while it fetches.
+/// told what is done. Blocks while it fetches, and while another process does.
 ///
 /// # Errors
 /// [`PackageError`]; `requirements.lock` is as it was.
@@ -98,12 +98,13 @@ pub(super) struct Fetching<'a> {
 
 impl Fetching<'_> {
     pub(super) fn lock(&self, tools: &Path) -> Result<LockedPackages, PackageError> {
+        owner_only_files::make_folder(self.wheels).map_err(doing("make the folder", self.wheels))?;
+        // The lists are read after that: whoever held the lock may have written one of them.
+        let _one_at_a_time = self.one_at_a_time()?;
         let listed = Listed::read(tools).map_err(PackageError::List)?;
         if listed.requirements.is_empty() {
             return Err(PackageError::NothingListed(tools.to_owned()));
         }
-        owner_only_files::make_folder(self.wheels).map_err(doing("make the folder", self.wheels))?;
-        let _one_at_a_time = self.one_at_a_time()?;
         let mut pins = Vec::new();
         for requirement in &listed.requirements {
             let pinned = listed.pin_of(requirement);
@@ -120,14 +121,11 @@ impl Fetching<'_> {
         Ok(LockedPackages { packages, needs: self.needs(&pins) })
     }
 
-    /// The kernel releases it when the process exits.
+    /// Held until it is dropped.
     fn one_at_a_time(&self) -> Result<File, PackageError> {
         let path = self.wheels.join("lock");
-        let locked = OpenOptions::new().write(true).create(true).truncate(false).open(&path).and_then(|file| {
-            file.lock()?;
-            Ok(file)
-        });
-        locked.map_err(doing("lock", &path))
+        let waits = || (self.report)("another process fetches packages: waiting for it");
+        owner_only_files::lock(&path, waits).map_err(doing("lock", &path))
     }
 
     fn fetch(&self, requirement: &Requirement, pinned: Option<&Pin>) -> Result<Pin, PackageError> {
