@@ -63,6 +63,10 @@ pub enum PackageError {
         #[source]
         reason: Box<PrepareError>,
     },
+    #[error(
+        "there is no space left for {0}: its disk is full, or a quota is used up. Free some there (a package takes up to 160 MiB while it is unpacked) and run `sekisho tools lock` again"
+    )]
+    DiskFull(PathBuf),
     #[error("cannot {doing} {path}: {source}")]
     Io {
         doing: &'static str,
@@ -151,7 +155,7 @@ impl Fetching<'_> {
         let target = self.wheels.join(&wheel.sha256);
         if owner_only_files::check_folder(&target).is_err() {
             let unpacked = unpack_wheel(&wheel.path, &wheel.content, &target);
-            unpacked.map_err(|reason| PackageError::Unpack { line: *line, file, reason: reason.into() })?;
+            unpacked.map_err(|reason| not_unpacked(self.wheels, *line, file, reason))?;
         }
         Ok(Pin { name: wheel.name, version: wheel.version, sha256: wheel.sha256, requirement: text.clone() })
     }
@@ -247,6 +251,19 @@ fn write_lock(path: &Path, text: &str) -> Result<(), PackageError> {
     fs::write(&unfinished, text).and_then(|()| fs::rename(&unfinished, path)).map_err(doing("write", path))
 }
 
-fn doing(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PackageError {
-    move |source| PackageError::Io { doing, path: path.to_owned(), source }
+/// Why a wheel is not unpacked in the folder of wheels.
+pub(super) fn not_unpacked(wheels: &Path, line: usize, file: String, reason: PrepareError) -> PackageError {
+    match reason {
+        // Its own message is about interpreters.
+        PrepareError::DiskFull { .. } => PackageError::DiskFull(wheels.to_owned()),
+        reason => PackageError::Unpack { line, file, reason: reason.into() },
+    }
+}
+
+/// Adds the path to an I/O error.
+pub(super) fn doing(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PackageError {
+    move |source| match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => PackageError::DiskFull(path.to_owned()),
+        _ => PackageError::Io { doing, path: path.to_owned(), source },
+    }
 }

@@ -1,10 +1,13 @@
-//! Who fetches wheels at a time.
+//! Who fetches wheels at a time, and what a full disk says.
 
 use std::fs::File;
+use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::super::fetch::{doing, not_unpacked};
 use super::*;
+use crate::sandbox::prepare::PrepareError;
 
 #[test]
 fn lists_are_read_when_nobody_else_writes_them() {
@@ -25,4 +28,22 @@ fn lists_are_read_when_nobody_else_writes_them() {
         drop(held);
         assert_eq!(waiting.join().unwrap().unwrap().packages, ["small 1"]);
     });
+}
+
+#[test]
+fn a_full_disk_is_named_with_what_a_package_takes() {
+    let full = || io::Error::from(io::ErrorKind::StorageFull);
+    let in_wheel = PrepareError::DiskFull { doing: "unpack", path: "/cache/wheels/ab.new/small.py".into() };
+    let unpacking = not_unpacked(Path::new("/cache/wheels"), 1, "small-1-py3-none-any.whl".to_owned(), in_wheel);
+    let errors = [
+        (unpacking, "/cache/wheels"),
+        (doing("make a folder in", Path::new("/cache/wheels"))(full()), "/cache/wheels"),
+        (doing("write", Path::new("/tools/requirements.lock"))(full()), "/tools/requirements.lock"),
+    ];
+    for (error, path) in errors {
+        let says = format!("there is no space left for {path}: ");
+        let text = error.to_string();
+        assert!(text.starts_with(&says) && text.contains("160 MiB") && !text.contains("interpreter"), "{text}");
+        assert!(text.ends_with("run `sekisho tools lock` again"), "{text}");
+    }
 }
