@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::requirements::{LOCK, Listed, Pin, Requirement, lock_text, name_in, normalized};
+use super::size::{KnownSizes, Room};
 use super::wheel::Wheel;
 use super::wheels_folder;
 use crate::sandbox::owner_only_files;
@@ -109,15 +110,7 @@ impl Fetching<'_> {
         if listed.requirements.is_empty() {
             return Err(PackageError::NothingListed(tools.to_owned()));
         }
-        let mut pins = Vec::new();
-        for requirement in &listed.requirements {
-            let pinned = listed.pin_of(requirement);
-            let here = pinned.filter(|pin| owner_only_files::check_folder(&self.wheels.join(&pin.sha256)).is_ok());
-            pins.push(match here {
-                Some(pin) => pin.clone(),
-                None => self.fetch(requirement, pinned)?,
-            });
-        }
+        let pins = self.pins(&listed)?;
         if pins != listed.pins {
             write_lock(&tools.join(LOCK), &lock_text(&pins))?;
         }
@@ -130,6 +123,24 @@ impl Fetching<'_> {
         let path = self.wheels.join("lock");
         let waits = || (self.report)("another process fetches packages: waiting for it");
         owner_only_files::lock(&path, waits).map_err(doing("lock", &path))
+    }
+
+    /// The pin of each requirement, whose wheel is unpacked then.
+    fn pins(&self, listed: &Listed) -> Result<Vec<Pin>, PackageError> {
+        let (mut pins, mut sizes) = (Vec::new(), KnownSizes::new());
+        let mut room = Room::new(&mut sizes);
+        for requirement in &listed.requirements {
+            let pinned = listed.pin_of(requirement);
+            let here = pinned.filter(|pin| owner_only_files::check_folder(&self.wheels.join(&pin.sha256)).is_ok());
+            let pin = match here {
+                Some(pin) => pin.clone(),
+                None => self.fetch(requirement, pinned)?,
+            };
+            let unusable = |reason| PackageError::Unusable { line: requirement.line, reason };
+            room.take(&pin, &self.wheels.join(&pin.sha256)).map_err(unusable)?;
+            pins.push(pin);
+        }
+        Ok(pins)
     }
 
     fn fetch(&self, requirement: &Requirement, pinned: Option<&Pin>) -> Result<Pin, PackageError> {

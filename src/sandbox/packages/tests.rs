@@ -71,7 +71,7 @@ impl Place {
     }
 
     fn found(&self) -> Packages {
-        Packages::find_in(&self.path("tools"), Some(&self.path("cache/wheels")))
+        Packages::find_in(&self.path("tools"), Some(&self.path("cache/wheels")), &mut KnownSizes::new())
     }
 
     /// What was reported besides waiting: a process that another test is just starting holds a lock too.
@@ -236,7 +236,7 @@ fn what_cannot_be_fetched_says_what_to_do() {
     fs::write(place.path("tools/requirements.lock"), "damaged").unwrap();
     assert!(matches!(place.lock().unwrap_err(), PackageError::List(_)));
     assert!(place.found().problems()[0].contains("requirements.lock:1: "));
-    assert_eq!(Packages::find_in(&place.path("nowhere"), None), Packages::default());
+    assert_eq!(Packages::find_in(&place.path("nowhere"), None, &mut KnownSizes::new()), Packages::default());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Who fetches wheels at a time, and what a full disk says.
+//! How much wheels have together, and who fetches them at a time.
 
 use std::fs::File;
 use std::io;
@@ -28,6 +28,31 @@ fn lists_are_read_when_nobody_else_writes_them() {
         drop(held);
         assert_eq!(waiting.join().unwrap().unwrap().packages, ["small 1"]);
     });
+}
+
+#[test]
+fn packages_that_are_too_large_together_are_refused_by_name() {
+    let place = Place::new("one\ntwo\n");
+    for name in ["one", "two"] {
+        place.offer(&format!("{name}-1-py3-none-any.whl"), &[("x.py", name.as_bytes())]);
+    }
+    place.lock().unwrap();
+    let (pinned, found) = (place.pinned(), place.found());
+    let mut sizes = KnownSizes::new();
+    let mut find = || Packages::find_in(&place.path("tools"), Some(&place.path("cache/wheels")), &mut sizes);
+    assert_eq!(find(), found);
+    for mount in &found.mounts {
+        // Without content on the disk.
+        File::create(mount.host_path.join("large")).unwrap().set_len(65 << 20).unwrap();
+    }
+    assert_eq!(find(), found, "a sum is measured once");
+    let found = place.found();
+    assert_eq!((found.names(), found.mounts.len()), (&["one 1".to_owned()][..], 1), "the others can be imported");
+    let says = "two 1 cannot be used: with it, the packages have more than 128 MiB together";
+    assert!(found.problems()[0].starts_with(says), "{found:?}");
+    let refused = place.lock().unwrap_err().to_string();
+    assert!(refused.starts_with(&format!("requirements.txt:2: {says}")), "{refused}");
+    assert_eq!(place.pinned(), pinned);
 }
 
 #[test]
