@@ -7,6 +7,7 @@ mod requirements;
 mod size;
 #[cfg(test)]
 mod tests;
+mod unused;
 mod wheel;
 
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ pub use self::size::KnownSizes;
 
 use self::requirements::{Listed, Pin, Requirement};
 use self::size::Room;
+use self::unused::record_use;
 use super::owner_only_files;
 use super::prepare::{Mount, default_folder};
 
@@ -93,7 +95,7 @@ fn not_pinned(Requirement { line, text, .. }: &Requirement) -> String {
     format!("requirements.txt:{line}: `{text}` is not pinned in requirements.lock: run `sekisho tools lock`")
 }
 
-/// The folder of an unpacked wheel.
+/// The folder of an unpacked wheel, which counts as used.
 ///
 /// # Errors
 /// Why it cannot be used, and what to do.
@@ -104,6 +106,7 @@ fn place_of(pin: &Pin, wheels: Option<&Path>, room: &mut Room<'_>) -> Result<Pat
     };
     let folder = wheels.ok_or_else(|| missing("there is no cache folder; set HOME"))?.join(sha256);
     owner_only_files::check_folder(&folder).map_err(|error| missing(&error.to_string()))?;
+    record_use(&folder);
     room.take(pin, &folder)?;
     Ok(folder)
 }

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 
 use super::requirements::{LOCK, Listed, Pin, Requirement, lock_text, name_in, normalized};
 use super::size::{KnownSizes, Room};
+use super::unused::{DOWNLOAD, remove_unused};
 use super::wheel::Wheel;
 use super::wheels_folder;
 use crate::sandbox::owner_only_files;
@@ -78,8 +79,9 @@ pub enum PackageError {
 }
 
 /// Pins the wheels of `requirements.txt` in `requirements.lock`, and unpacks those that are missing on this machine. A
-/// requirement that was pinned keeps its wheel until its line changes. `python` is the interpreter's version; `report` is
-/// told what is done. Blocks while it fetches, and while another process does.
+/// requirement that was pinned keeps its wheel until its line changes. Then it removes wheels that nobody used for weeks.
+/// `python` is the interpreter's version; `report` is told what is done. Blocks while it fetches, and while another process
+/// does.
 ///
 /// # Errors
 /// [`PackageError`]; `requirements.lock` is as it was.
@@ -113,6 +115,10 @@ impl Fetching<'_> {
         let pins = self.pins(&listed)?;
         if pins != listed.pins {
             write_lock(&tools.join(LOCK), &lock_text(&pins))?;
+        }
+        let removed = remove_unused(self.wheels, &pins);
+        if removed > 0 {
+            (self.report)(&format!("unpacked wheels that nobody used for weeks were removed: {removed}"));
         }
         let packages = pins.iter().map(|pin| format!("{} {}", pin.name, pin.version)).collect();
         Ok(LockedPackages { packages, needs: self.needs(&pins) })
@@ -148,7 +154,8 @@ impl Fetching<'_> {
         let exact = |pin: &Pin| format!("{}=={}", pin.name, pin.version);
         let wanted = pinned.map_or_else(|| text.clone(), exact);
         (self.report)(&format!("fetching {wanted}"));
-        let download = tempfile::tempdir_in(self.wheels).map_err(doing("make a folder in", self.wheels))?;
+        let download = tempfile::Builder::new().prefix(DOWNLOAD).tempdir_in(self.wheels);
+        let download = download.map_err(doing("make a folder in", self.wheels))?;
         let unusable = |reason| PackageError::Unusable { line: *line, reason };
         let path = match self.source {
             WheelSource::Pip(python) => self.download(python, *line, &wanted, download.path())?,

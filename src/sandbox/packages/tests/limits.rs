@@ -1,13 +1,75 @@
-//! How much wheels have together, and who fetches them at a time.
+//! How long wheels stay on the machine, how much they have together, and who fetches them at a time.
 
 use std::fs::File;
 use std::io;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::super::fetch::{doing, not_unpacked};
 use super::*;
 use crate::sandbox::prepare::PrepareError;
+
+const HOUR: Duration = Duration::from_secs(60 * 60);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+fn set_age(path: &Path, age: Duration) {
+    File::open(path).unwrap().set_modified(SystemTime::now() - age).unwrap();
+}
+
+fn age_of(path: &Path) -> Duration {
+    fs::metadata(path).unwrap().modified().unwrap().elapsed().unwrap_or_default()
+}
+
+#[test]
+fn what_nobody_uses_is_removed_from_the_folder_of_wheels() {
+    let place = Place::new("small");
+    place.offer("small-1-py3-none-any.whl", &[("small.py", b"")]);
+    place.lock().unwrap();
+    let pinned = place.found().mounts[0].host_path.clone();
+    set_age(&pinned, 15 * DAY);
+    let cases = [
+        ("ab".repeat(32), 13 * DAY, true),
+        ("cd".repeat(32), 15 * DAY, false),
+        (format!("{}.new", "ab".repeat(32)), HOUR / 2, true),
+        (format!("{}.new", "ef".repeat(32)), 2 * HOUR, false),
+        (".tmpfetching".to_owned(), HOUR / 2, true),
+        (".tmpkilled".to_owned(), 2 * HOUR, false),
+        ("another".to_owned(), 15 * DAY, true),
+    ];
+    let wheels = place.path("cache/wheels");
+    for (name, age, _) in &cases {
+        let folder = wheels.join(name);
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("file"), "").unwrap();
+        set_age(&folder, *age);
+    }
+    place.lock().unwrap();
+    for (name, _, stays) in cases {
+        assert_eq!(wheels.join(&name).exists(), stays, "{name}");
+    }
+    assert!(age_of(&pinned) < DAY, "what is pinned here is used");
+    assert_eq!(place.reports()[1], "unpacked wheels that nobody used for weeks were removed: 1");
+}
+
+#[test]
+fn a_wheel_that_another_configuration_uses_stays() {
+    let place = Place::new("small");
+    place.offer("small-1-py3-none-any.whl", &[("small.py", b"")]);
+    place.lock().unwrap();
+    let folder = place.found().mounts[0].host_path.clone();
+    set_age(&folder, 15 * DAY);
+    place.found();
+    assert!(age_of(&folder) < DAY, "whoever mounts it uses it");
+    place.require("other");
+    place.offer("other-1-py3-none-any.whl", &[("other.py", b"")]);
+    place.lock().unwrap();
+    assert!(folder.exists());
+    place.require("small");
+    place.lock().unwrap();
+    set_age(&folder, DAY / 2);
+    place.found();
+    assert!(age_of(&folder) > DAY / 3, "it is not recorded each time");
+}
 
 #[test]
 fn lists_are_read_when_nobody_else_writes_them() {
