@@ -1,7 +1,7 @@
 //! Files that only our user can access, in folders that only our user can access, and replaced atomically. Those that
 //! are read may also belong to root, and be readable by others: an image may contain them for any user.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -104,6 +104,24 @@ pub fn write<E: From<io::Error>>(path: &Path, fill: impl FnOnce(&mut File) -> Re
 /// Those of creating it.
 pub fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path)
+}
+
+/// A lock that one process has at a time, until it drops the file; the kernel releases it when the process exits. `waits` is
+/// called where another one has it.
+///
+/// # Errors
+/// Those of opening and locking the file, which is made if it is missing.
+pub fn lock(path: &Path, waits: impl FnOnce()) -> io::Result<File> {
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            waits();
+            file.lock()?;
+        }
+        Err(TryLockError::Error(error)) => return Err(error),
+    }
+    Ok(file)
 }
 
 fn write_new<E: From<io::Error>>(path: &Path, fill: impl FnOnce(&mut File) -> Result<(), E>) -> Result<(), E> {

@@ -4,8 +4,10 @@
 
 mod fetch;
 mod requirements;
+mod size;
 #[cfg(test)]
 mod tests;
+mod unused;
 mod wheel;
 
 use std::path::{Path, PathBuf};
@@ -13,8 +15,11 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 pub use self::fetch::{LockedPackages, WheelSource, lock_packages};
+pub use self::size::KnownSizes;
 
 use self::requirements::{Listed, Pin, Requirement};
+use self::size::Room;
+use self::unused::record_use;
 use super::owner_only_files;
 use super::prepare::{Mount, default_folder};
 
@@ -33,31 +38,30 @@ pub struct Packages {
 }
 
 impl Packages {
-    /// Those that are pinned, and were fetched on this machine.
-    pub fn find(tools: &Path) -> Self {
-        Self::find_in(tools, wheels_folder().as_deref())
+    /// Those that are pinned, were fetched on this machine, and are not too large together. Sizes that are not known yet are
+    /// added.
+    pub fn find(tools: &Path, sizes: &mut KnownSizes) -> Self {
+        Self::find_in(tools, wheels_folder().as_deref(), sizes)
     }
 
-    fn find_in(tools: &Path, wheels: Option<&Path>) -> Self {
+    fn find_in(tools: &Path, wheels: Option<&Path>, sizes: &mut KnownSizes) -> Self {
         let listed = match Listed::read(tools) {
             Ok(listed) => listed,
             Err(problem) => return Self { problems: vec![problem], ..Self::default() },
         };
-        let mut packages = Self::default();
+        let (mut packages, mut room) = (Self::default(), Room::new(sizes));
         for requirement in &listed.requirements {
             let Some(pin) = listed.pin_of(requirement) else {
                 packages.problems.push(not_pinned(requirement));
                 continue;
             };
             let Pin { name, version, .. } = pin;
-            match place_of(pin, wheels) {
+            match place_of(pin, wheels, &mut room) {
                 Ok(host_path) => {
                     packages.names.push(format!("{name} {version}"));
                     packages.mounts.push(Mount { guest_path: format!("{GUEST_FOLDER}/{name}"), host_path });
                 }
-                Err(reason) => packages.problems.push(format!(
-                    "{name} {version} of requirements.lock is not on this machine ({reason}): run `sekisho tools lock`"
-                )),
+                Err(problem) => packages.problems.push(problem),
             }
         }
         packages
@@ -91,13 +95,19 @@ fn not_pinned(Requirement { line, text, .. }: &Requirement) -> String {
     format!("requirements.txt:{line}: `{text}` is not pinned in requirements.lock: run `sekisho tools lock`")
 }
 
-/// The folder of an unpacked wheel.
+/// The folder of an unpacked wheel, which counts as used.
 ///
 /// # Errors
-/// Why it cannot be used.
-fn place_of(pin: &Pin, wheels: Option<&Path>) -> Result<PathBuf, String> {
-    let folder = wheels.ok_or("there is no cache folder; set HOME")?.join(&pin.sha256);
-    owner_only_files::check_folder(&folder).map_err(|error| error.to_string())?;
+/// Why it cannot be used, and what to do.
+fn place_of(pin: &Pin, wheels: Option<&Path>, room: &mut Room<'_>) -> Result<PathBuf, String> {
+    let Pin { name, version, sha256, .. } = pin;
+    let missing = |reason: &str| {
+        format!("{name} {version} of requirements.lock is not on this machine ({reason}): run `sekisho tools lock`")
+    };
+    let folder = wheels.ok_or_else(|| missing("there is no cache folder; set HOME"))?.join(sha256);
+    owner_only_files::check_folder(&folder).map_err(|error| missing(&error.to_string()))?;
+    record_use(&folder);
+    room.take(pin, &folder)?;
     Ok(folder)
 }
 

@@ -301,21 +301,11 @@ impl Interpreters {
         }
     }
 
-    /// Held until it is dropped; the kernel releases it when its process exits.
+    /// Held until it is dropped.
     fn lock(&self, progress: &Progress) -> Result<File, PrepareError> {
         let path = self.path.join("lock");
-        let locked = fs::OpenOptions::new().write(true).create(true).truncate(false).open(&path).and_then(|file| {
-            match file.try_lock() {
-                Ok(()) => {}
-                Err(TryLockError::WouldBlock) => {
-                    progress.report("another process prepares an interpreter: waiting for it");
-                    file.lock()?;
-                }
-                Err(TryLockError::Error(error)) => return Err(error),
-            }
-            Ok(file)
-        });
-        locked.map_err(doing("lock", &path))
+        let waits = || progress.report("another process prepares an interpreter: waiting for it");
+        owner_only_files::lock(&path, waits).map_err(doing("lock", &path))
     }
 
     fn file_path(&self, digest: &Digest) -> PathBuf {

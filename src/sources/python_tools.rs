@@ -25,7 +25,7 @@ pub use self::runner::FunctionRunner;
 use self::folder::{FileText, KnownTexts, Texts};
 use self::read::{FileState, PythonFile};
 use crate::config::PythonToolsConfig;
-use crate::sandbox::packages::Packages;
+use crate::sandbox::packages::{KnownSizes, Packages};
 use crate::tool::{PYTHON_SOURCE, Source, SourceTools, Unavailable};
 
 /// One state of the folder.
@@ -49,6 +49,8 @@ pub struct FolderContent {
     packages: Packages,
     /// For the next look at the folder.
     known: KnownTexts,
+    /// The same.
+    sizes: KnownSizes,
 }
 
 /// In `/readyz`: the folder.
@@ -209,14 +211,16 @@ impl FolderContent {
     /// The same. Files that are as they were `before` are not read again.
     pub async fn after(before: Option<&Self>, config: &PythonToolsConfig) -> Option<Self> {
         let directory = config.directory.clone()?;
-        let mut known = before.map(|before| before.known.clone()).unwrap_or_default();
+        let (mut known, mut sizes) =
+            before.map(|before| (before.known.clone(), before.sizes.clone())).unwrap_or_default();
         let read = move || {
             let texts = folder::read(&directory, &mut known, SystemTime::now());
-            Self { texts, packages: Packages::find(&directory), known }
+            let packages = Packages::find(&directory, &mut sizes);
+            Self { texts, packages, known, sizes }
         };
         let failed = |panic: JoinError| {
             let (texts, packages) = (Err(panic.to_string()), Packages::default());
-            Self { texts, packages, known: KnownTexts::new() }
+            Self { texts, packages, known: KnownTexts::new(), sizes: KnownSizes::new() }
         };
         Some(tokio::task::spawn_blocking(read).await.unwrap_or_else(failed))
     }

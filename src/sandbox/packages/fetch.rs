@@ -1,12 +1,14 @@
 //! Fetches the wheels that are not on this machine yet, compares them with their pins, and unpacks them.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::requirements::{LOCK, Listed, Pin, Requirement, lock_text, name_in, normalized};
+use super::size::{KnownSizes, Room};
+use super::unused::{DOWNLOAD, remove_unused};
 use super::wheel::Wheel;
 use super::wheels_folder;
 use crate::sandbox::owner_only_files;
@@ -63,6 +65,10 @@ pub enum PackageError {
         #[source]
         reason: Box<PrepareError>,
     },
+    #[error(
+        "there is no space left for {0}: its disk is full, or a quota is used up. Free some there (a package takes up to 160 MiB while it is unpacked) and run `sekisho tools lock` again"
+    )]
+    DiskFull(PathBuf),
     #[error("cannot {doing} {path}: {source}")]
     Io {
         doing: &'static str,
@@ -73,8 +79,9 @@ pub enum PackageError {
 }
 
 /// Pins the wheels of `requirements.txt` in `requirements.lock`, and unpacks those that are missing on this machine. A
-/// requirement that was pinned keeps its wheel until its line changes. `python` is the interpreter's version; `report` is
-/// told what is fetched. Blocks while it fetches.
+/// requirement that was pinned keeps its wheel until its line changes. Then it removes wheels that nobody used for weeks.
+/// `python` is the interpreter's version; `report` is told what is done. Blocks while it fetches, and while another process
+/// does.
 ///
 /// # Errors
 /// [`PackageError`]; `requirements.lock` is as it was.
@@ -98,36 +105,48 @@ pub(super) struct Fetching<'a> {
 
 impl Fetching<'_> {
     pub(super) fn lock(&self, tools: &Path) -> Result<LockedPackages, PackageError> {
+        owner_only_files::make_folder(self.wheels).map_err(doing("make the folder", self.wheels))?;
+        // The lists are read after that: whoever held the lock may have written one of them.
+        let _one_at_a_time = self.one_at_a_time()?;
         let listed = Listed::read(tools).map_err(PackageError::List)?;
         if listed.requirements.is_empty() {
             return Err(PackageError::NothingListed(tools.to_owned()));
         }
-        owner_only_files::make_folder(self.wheels).map_err(doing("make the folder", self.wheels))?;
-        let _one_at_a_time = self.one_at_a_time()?;
-        let mut pins = Vec::new();
-        for requirement in &listed.requirements {
-            let pinned = listed.pin_of(requirement);
-            let here = pinned.filter(|pin| owner_only_files::check_folder(&self.wheels.join(&pin.sha256)).is_ok());
-            pins.push(match here {
-                Some(pin) => pin.clone(),
-                None => self.fetch(requirement, pinned)?,
-            });
-        }
+        let pins = self.pins(&listed)?;
         if pins != listed.pins {
             write_lock(&tools.join(LOCK), &lock_text(&pins))?;
+        }
+        let removed = remove_unused(self.wheels, &pins);
+        if removed > 0 {
+            (self.report)(&format!("unpacked wheels that nobody used for weeks were removed: {removed}"));
         }
         let packages = pins.iter().map(|pin| format!("{} {}", pin.name, pin.version)).collect();
         Ok(LockedPackages { packages, needs: self.needs(&pins) })
     }
 
-    /// The kernel releases it when the process exits.
+    /// Held until it is dropped.
     fn one_at_a_time(&self) -> Result<File, PackageError> {
         let path = self.wheels.join("lock");
-        let locked = OpenOptions::new().write(true).create(true).truncate(false).open(&path).and_then(|file| {
-            file.lock()?;
-            Ok(file)
-        });
-        locked.map_err(doing("lock", &path))
+        let waits = || (self.report)("another process fetches packages: waiting for it");
+        owner_only_files::lock(&path, waits).map_err(doing("lock", &path))
+    }
+
+    /// The pin of each requirement, whose wheel is unpacked then.
+    fn pins(&self, listed: &Listed) -> Result<Vec<Pin>, PackageError> {
+        let (mut pins, mut sizes) = (Vec::new(), KnownSizes::new());
+        let mut room = Room::new(&mut sizes);
+        for requirement in &listed.requirements {
+            let pinned = listed.pin_of(requirement);
+            let here = pinned.filter(|pin| owner_only_files::check_folder(&self.wheels.join(&pin.sha256)).is_ok());
+            let pin = match here {
+                Some(pin) => pin.clone(),
+                None => self.fetch(requirement, pinned)?,
+            };
+            let unusable = |reason| PackageError::Unusable { line: requirement.line, reason };
+            room.take(&pin, &self.wheels.join(&pin.sha256)).map_err(unusable)?;
+            pins.push(pin);
+        }
+        Ok(pins)
     }
 
     fn fetch(&self, requirement: &Requirement, pinned: Option<&Pin>) -> Result<Pin, PackageError> {
@@ -135,7 +154,8 @@ impl Fetching<'_> {
         let exact = |pin: &Pin| format!("{}=={}", pin.name, pin.version);
         let wanted = pinned.map_or_else(|| text.clone(), exact);
         (self.report)(&format!("fetching {wanted}"));
-        let download = tempfile::tempdir_in(self.wheels).map_err(doing("make a folder in", self.wheels))?;
+        let download = tempfile::Builder::new().prefix(DOWNLOAD).tempdir_in(self.wheels);
+        let download = download.map_err(doing("make a folder in", self.wheels))?;
         let unusable = |reason| PackageError::Unusable { line: *line, reason };
         let path = match self.source {
             WheelSource::Pip(python) => self.download(python, *line, &wanted, download.path())?,
@@ -153,7 +173,7 @@ impl Fetching<'_> {
         let target = self.wheels.join(&wheel.sha256);
         if owner_only_files::check_folder(&target).is_err() {
             let unpacked = unpack_wheel(&wheel.path, &wheel.content, &target);
-            unpacked.map_err(|reason| PackageError::Unpack { line: *line, file, reason: reason.into() })?;
+            unpacked.map_err(|reason| not_unpacked(self.wheels, *line, file, reason))?;
         }
         Ok(Pin { name: wheel.name, version: wheel.version, sha256: wheel.sha256, requirement: text.clone() })
     }
@@ -249,6 +269,19 @@ fn write_lock(path: &Path, text: &str) -> Result<(), PackageError> {
     fs::write(&unfinished, text).and_then(|()| fs::rename(&unfinished, path)).map_err(doing("write", path))
 }
 
-fn doing(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PackageError {
-    move |source| PackageError::Io { doing, path: path.to_owned(), source }
+/// Why a wheel is not unpacked in the folder of wheels.
+pub(super) fn not_unpacked(wheels: &Path, line: usize, file: String, reason: PrepareError) -> PackageError {
+    match reason {
+        // Its own message is about interpreters.
+        PrepareError::DiskFull { .. } => PackageError::DiskFull(wheels.to_owned()),
+        reason => PackageError::Unpack { line, file, reason: reason.into() },
+    }
+}
+
+/// Adds the path to an I/O error.
+pub(super) fn doing(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PackageError {
+    move |source| match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => PackageError::DiskFull(path.to_owned()),
+        _ => PackageError::Io { doing, path: path.to_owned(), source },
+    }
 }

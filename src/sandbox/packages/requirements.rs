@@ -136,6 +136,11 @@ pub(super) fn is_version(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(is_of_version)
 }
 
+/// Whether it is a SHA-256 sum in lower-case hexadecimal.
+pub(super) fn is_sum(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
 /// # Errors
 /// The first line that `sekisho tools lock` did not write.
 fn parse_lock(text: &str) -> Result<Vec<Pin>, String> {
@@ -154,9 +159,8 @@ impl Pin {
         let (package, hash) = pin.split_once(' ')?;
         let (name, version) = package.split_once("==")?;
         let sha256 = hash.strip_prefix(HASH)?;
-        let is_sum = sha256.len() == 64 && sha256.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         let is_name = !name.is_empty() && normalized(name) == name;
-        (is_sum && is_name && is_comparison(package.strip_prefix(name)?)).then(|| Self {
+        (is_sum(sha256) && is_name && is_comparison(package.strip_prefix(name)?)).then(|| Self {
             name: name.to_owned(),
             version: version.to_owned(),
             sha256: sha256.to_owned(),
