@@ -1,5 +1,5 @@
 """Programs through sekisho, FastMCP's code mode and pydantic-monty, in turns: a first line, calls of tools, and sessions
-that are stored. scripts/bench-code-mode runs it: beside.py SEKISHO, or `beside.py -` for the others alone.
+that are stored; and the same Python function as a tool of sekisho and of FastMCP. scripts/bench-code-mode runs it: beside.py SEKISHO, or `beside.py -` for the others alone.
 """
 import asyncio
 import contextlib
@@ -26,8 +26,11 @@ RUNS = 20
 CALLS = 40
 ROWS = 10_000
 TABLE = f"rows = [{{'n': n, 's': str(n)}} for n in range({ROWS})]"
-YAML = """sandbox: {sessions: {max_per_caller: 2}}
-tools: {overrides: {python_executor: {rate_limit: 100000000}, calculator: {rate_limit: 100000000}}}"""
+FUNCTIONS = pathlib.Path(__file__).with_name("functions")
+YAML = f"""sandbox: {{sessions: {{max_per_caller: 2}}}}
+python_tools: {{directory: '{FUNCTIONS}'}}
+tools: {{overrides: {{python_executor: {{rate_limit: 100000000}}, calculator: {{rate_limit: 100000000}},
+    weather__frost: {{rate_limit: 100000000}}}}}}"""
 # With one fewer in memory than a caller may have, each of three in turn was stored when its next call comes.
 STORED = ["one", "two", "three"]
 
@@ -67,6 +70,11 @@ class Rest:
 async def over_mcp(client, tool, code):
     result = await client.call_tool(tool, {"code": code})
     assert not result.is_error, result
+
+
+async def function_over_mcp(client, tool):
+    result = await client.call_tool(tool, {"celsius": 1, "wind_kmh": 30})
+    assert not result.is_error and "true" in str(result.content).lower(), result
 
 
 async def in_new_monty(calls):
@@ -122,6 +130,11 @@ async def programs(ways):
         row("  a nested call", (all_calls[name] - time_of_first) / CALLS)
 
 
+async def functions(ways):
+    for name, found in (await measured(ways)).items():
+        row(f"a function as a tool, {name}", found)
+
+
 async def sessions(rest, pool, monty_session):
     monty_session.feed_run("x = 1")
     with pool.checkout() as session:
@@ -156,15 +169,17 @@ def sekisho(program):
         gateway = Gateway(program, pathlib.Path(folder), {}, yaml=YAML)
         try:
             gateway.until(lambda: gateway.call("python_executor", {"code": ""})["success"], 120, "the interpreter is ready")
+            gateway.until(lambda: gateway.call("weather__frost", {"celsius": 1})["success"], 120, "the function is a tool")
             yield gateway.port
         finally:
             gateway.process.kill()
 
 
 @contextlib.contextmanager
-def fastmcp():
+def fastmcp(tools):
     port = free_port()
-    process = subprocess.Popen([sys.executable, str(pathlib.Path(__file__).with_name("fastmcp_server.py")), str(port)])
+    server = pathlib.Path(__file__).with_name("fastmcp_server.py")
+    process = subprocess.Popen([sys.executable, str(server), str(port), tools])
     try:
         while process.poll() is None:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
@@ -184,19 +199,23 @@ async def main():
     program = sys.argv[1]
     async with contextlib.AsyncExitStack() as opened:
         pool = opened.enter_context(Monty())
-        beside = await opened.enter_async_context(client_at(opened.enter_context(fastmcp())))
+        beside = await opened.enter_async_context(client_at(opened.enter_context(fastmcp("code"))))
+        plain = await opened.enter_async_context(client_at(opened.enter_context(fastmcp("function"))))
         ways = {
             "FastMCP over MCP": lambda calls: over_mcp(beside, "execute", theirs(calls)),
             "pydantic-monty, a new worker": in_new_monty,
             "pydantic-monty, a kept worker": lambda calls: in_monty(pool, calls),
         }
+        of_functions = {"FastMCP over MCP": lambda: function_over_mcp(plain, "frost")}
         rest = None
         if program != "-":
             port = opened.enter_context(sekisho(program))
             rest, client = Rest(port), await opened.enter_async_context(client_at(port))
             ways["sekisho over MCP"] = lambda calls: over_mcp(client, "python_executor", ours(calls))
             ways["sekisho over REST"] = lambda calls: rest.run(code=ours(calls))
+            of_functions["sekisho over MCP"] = lambda: function_over_mcp(client, "weather__frost")
         await programs(ways)
+        await functions(of_functions)
         await sessions(rest, pool, opened.enter_context(pool.checkout()))
 
 
