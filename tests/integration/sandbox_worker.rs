@@ -130,8 +130,8 @@ impl Worker {
         let mut messages = Frames::new(messages);
         gateway.write_all(&load(interpreter)).await.unwrap();
         let ready = timeout(PATIENCE, messages.next()).await.unwrap().unwrap();
-        let Some(FromWorker::Ready { missing_protections }) = ready else { panic!("{ready:?}") };
-        Self { child, messages, gateway, missing_protections, _files: files }
+        let Some(FromWorker::Ready(greeting)) = ready else { panic!("{ready:?}") };
+        Self { child, messages, gateway, missing_protections: greeting.missing_protections, _files: files }
     }
 
     async fn tell(&mut self, message: &ToWorker) {

@@ -8,6 +8,9 @@ use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream as BlockingStream;
+use std::time::Duration;
+
+use tokio::time::timeout;
 
 use super::super::admission::Admission;
 use super::super::interpreter::Kind;
