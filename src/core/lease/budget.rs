@@ -120,6 +120,12 @@ pub fn decide(
     Some((stored, LeaseAnswer { granted, left, releases }))
 }
 
+/// What is leased ahead of need: three seconds of recent use. What was spent is settled every two seconds, which asks the ledger
+/// anew; so a replica in use does not ask in between.
+fn ahead_of(recent: Amount) -> Amount {
+    recent.plus(recent).plus(recent)
+}
+
 /// To the decimals of a price.
 fn rounded_down(cost_usd: Decimal) -> Decimal {
     cost_usd.trunc_with_scale(PRICE_DECIMALS)
@@ -221,7 +227,7 @@ impl BudgetLease {
             wanted = std::mem::take(&mut self.waiting);
         }
         if !gives_back {
-            wanted = wanted.plus(recent).plus(recent).minus(free).max(needed);
+            wanted = wanted.plus(ahead_of(recent)).minus(free).max(needed);
         }
         self.sequence += 1;
         self.is_asking = true;
