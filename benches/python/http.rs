@@ -44,6 +44,10 @@ impl Served {
         Ok(Self { gateway: Arc::clone(gateway), root, done, serving })
     }
 
+    pub(super) fn root(&self) -> &Url {
+        &self.root
+    }
+
     /// Afterwards the gateway is stopped too.
     pub(super) async fn stop(self) -> Result<(), String> {
         self.done.cancel();

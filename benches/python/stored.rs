@@ -19,8 +19,8 @@ const CHANGED: [(usize, &str); 3] = [(2, "p50 ≤ 7 ms"), (20, "p50 ≤ 43 ms"),
 /// Copies of one, one after the other.
 const COPIES: usize = 10;
 
-/// Sessions that the gateway has stored, before and while its memory is measured.
-const FIRST: usize = 200;
+/// Sessions that the gateway has stored, before and while its memory is measured. The first ones also fill the database's cache.
+const FIRST: usize = 2_000;
 const STORED: usize = 1_000;
 
 const KIB: f64 = 1_024.0;
