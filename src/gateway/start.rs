@@ -112,11 +112,15 @@ impl Gateway {
         let pipeline = pipeline(&config, snapshot, metrics, &readiness, (&store, results), &outbound).await?;
         sandbox.connect(&(Arc::clone(&pipeline) as Arc<dyn ToolPipeline>));
         tenants::limit(&pipeline.budget, &config, &store).await.map_err(component_error("store"))?;
+        let replica = cluster::register(&config, &pipeline.policy, &store, &readiness).await?;
+        if let Some(replica) = &replica {
+            // Before the usage of today is read.
+            pipeline.budget.set_database_time(replica.database_time());
+        }
         let usage = WriteBehind::start(Arc::clone(&pipeline.budget), store.clone(), Arc::clone(&readiness))
             .await
             .map_err(component_error("store"))?;
         let blobs = blobs::open(&config, &outbound)?;
-        let replica = cluster::register(&config, &pipeline.policy, &store, &readiness).await?;
         if let Some(images) = blobs::session_images(&config, &store, blobs.as_ref(), replica.as_ref())? {
             sandbox.store_sessions_in(images);
         }

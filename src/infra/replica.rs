@@ -27,6 +27,9 @@ pub const HEARTBEAT: Duration = Duration::from_secs(3);
 /// How long ago the last heartbeat of a lost replica was, at least.
 pub const LOST_AFTER: Duration = Duration::from_secs(12);
 
+/// The database's time is taken over from an answer to a heartbeat that took less.
+const MAX_CLOCK_AGE: Duration = Duration::from_secs(1);
+
 /// How long a lost replica is listed.
 const LISTED_LOST: Duration = Duration::from_secs(86_400);
 
@@ -254,8 +257,11 @@ impl Replica {
         };
         let sent = boot_clock::now();
         let found = self.store.beat(identity, LOST_AFTER).await?;
-        *self.confirmed.lock() = Confirmed { sent, releases: found.releases };
-        self.clock.set(found.now);
+        let before = std::mem::replace(&mut *self.confirmed.lock(), Confirmed { sent, releases: found.releases });
+        // What the database said a while ago is less than what is known, but for the first time.
+        if before == Confirmed::default() || boot_clock::now().saturating_sub(sent) < MAX_CLOCK_AGE {
+            self.clock.set(found.now);
+        }
         let live = || found.replicas.iter().filter(|replica| replica.is_live);
         let configurations = live().map(|replica| &replica.configuration).collect::<BTreeSet<_>>().len();
         let policy_sets = live().map(|replica| &replica.policies).collect::<BTreeSet<_>>().len();
