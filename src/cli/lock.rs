@@ -188,7 +188,7 @@ impl LockReview<'_> {
     /// Scripts must see that not all sources were compared.
     fn report_unreachable(&self, consequence: &str) -> Exit {
         for (source, reason) in &self.inventory.out_of_reach {
-            terminal::problem(&format!("{source} cannot be reached, and {consequence}: {reason}"));
+            terminal::problem(&format!("{source} cannot be reached or used, and {consequence}: {reason}"));
         }
         if self.inventory.out_of_reach.is_empty() { Exit::Done } else { Exit::Failed }
     }

@@ -68,7 +68,9 @@ pub async fn take_inventory(config: &Config) -> Result<Inventory, StartError> {
     let Surveyed { offered, definitions, words } = survey(config, None, true).await?;
     let mut pins = pins(&definitions, &config.tools, &offered.snapshot);
     pins.extend(words);
-    Ok(Inventory { pins, out_of_reach: offered.out_of_reach })
+    let mut out_of_reach = offered.out_of_reach;
+    out_of_reach.extend(offered.components.problems());
+    Ok(Inventory { pins, out_of_reach })
 }
 
 /// `has_lock`: whether components are offered, which are not without a lock.

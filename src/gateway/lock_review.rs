@@ -114,6 +114,8 @@ impl Gateway {
     }
 
     fn sources_out_of_reach(&self) -> BTreeMap<String, String> {
-        super::inventory::out_of_reach(&self.collections.load(), &self.mcp_servers)
+        let mut out_of_reach = super::inventory::out_of_reach(&self.collections.load(), &self.mcp_servers);
+        out_of_reach.extend(self.components.load().problems());
+        out_of_reach
     }
 }
