@@ -41,8 +41,11 @@ pub trait RunComponents: Send + Sync {
     /// Why that is not known.
     fn examine(&self, file: FileToExamine) -> BoxFuture<'_, Result<ExaminedFile, Unexamined>>;
 
-    /// The ids of those that a worker cannot load, and why. None where no worker can be started, which has other reasons.
-    fn unloadable(&self, components: Vec<ComponentLoad>) -> BoxFuture<'_, BTreeMap<String, String>>;
+    /// The ids of those that a worker cannot load, and why.
+    ///
+    /// # Errors
+    /// Why that is not known: no worker can be started.
+    fn unloadable(&self, components: Vec<ComponentLoad>) -> BoxFuture<'_, Result<BTreeMap<String, String>, String>>;
 
     /// Runs one call once capacity is free, and ends before `deadline`. Marks the call as sent when a worker receives it. Fails
     /// with `overloaded`, `warming_up` and `sandbox_trap`; a component that fails is not an error here.
@@ -180,17 +183,8 @@ impl RunComponents for Sandbox {
         examine::examine(&self.config, file).boxed()
     }
 
-    fn unloadable(&self, components: Vec<ComponentLoad>) -> BoxFuture<'_, BTreeMap<String, String>> {
-        let loaded = async move {
-            match self.load_once(components).await {
-                Ok(worker) => worker.greeting.unloadable.into_iter().collect(),
-                Err(error) => {
-                    tracing::warn!(%error, "components could not be loaded before they are offered");
-                    BTreeMap::new()
-                }
-            }
-        };
-        loaded.boxed()
+    fn unloadable(&self, components: Vec<ComponentLoad>) -> BoxFuture<'_, Result<BTreeMap<String, String>, String>> {
+        Box::pin(async { Ok(self.load_once(components).await?.greeting.unloadable.into_iter().collect()) })
     }
 
     fn call<'a>(

@@ -113,6 +113,7 @@ fn at_limit(limit: &str, config: &SandboxConfig) -> String {
                 "the program called the host more than {most} times; call fewer tools, and wait for them less often"
             )
         }
+        "copied_bytes" => "the component hands over too many values at once; return or send less at a time".to_owned(),
         _ => "the program's output is too long to be handed over; return less".to_owned(),
     }
 }

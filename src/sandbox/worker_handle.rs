@@ -72,6 +72,9 @@ impl WorkerHandle {
     /// Why it could not be started, for the log.
     pub(super) async fn start(program: &Program, load: &[u8]) -> Result<Arc<Self>, WorkerStartError> {
         let StartedWorker { mut child, incoming, sending, greeting } = StartedWorker::new(program, load).await?;
+        for (component, reason) in &greeting.unloadable {
+            tracing::warn!(component, reason, "a worker cannot load a component");
+        }
         let (jobs, questions) = (Arc::new(Jobs::new()), Arc::new(Questions::default()));
         let (outgoing, queue) = mpsc::unbounded_channel();
         let (alive, gone) = watch::channel(());

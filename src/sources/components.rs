@@ -114,10 +114,14 @@ impl Components {
             return;
         }
         let unloadable = reader.run.unloadable(new).await;
-        for (name, file) in files {
-            if let Some(reason) = file.load().and_then(|load| unloadable.get(&load.id)) {
-                *file = Arc::new(file.broken(format!("{name}.wasm: it cannot be loaded: {reason}")));
-            }
+        for (name, file) in files.iter_mut() {
+            let Some(load) = file.load().filter(|_| !is_known(&(name, &*file))) else { continue };
+            let state = match unloadable.as_ref().map(|unloadable| unloadable.get(&load.id)) {
+                Ok(None) => continue,
+                Ok(Some(reason)) => FileState::Unloadable(format!("{name}.wasm: it cannot be loaded: {reason}")),
+                Err(problem) => FileState::Waiting(format!("{name}.wasm: it could not be loaded yet: {problem}")),
+            };
+            *file = Arc::new(file.with_state(state));
         }
     }
 
@@ -210,7 +214,7 @@ impl Source for Components {
                     let missing = problems.iter().map(|(tool, reason)| Unavailable::new(&source, tool, reason));
                     offer.unavailable.extend(missing);
                 }
-                FileState::Broken(reason) | FileState::Waiting(reason) => {
+                FileState::Broken(reason) | FileState::Unloadable(reason) | FileState::Waiting(reason) => {
                     offer.unavailable.push(Unavailable::new(&source, format!("{name}__*"), reason));
                 }
             }

@@ -25,7 +25,7 @@ const INTERRUPTED_FOR: Duration = Duration::from_secs(60 * 60);
 /// Records that somebody uses an unpacked wheel.
 pub(super) fn record_use(folder: &Path) {
     if is_older(folder, RECORD_EVERY) {
-        // If it cannot be recorded, the wheel counts as unused some day, and is fetched again.
+        // If it cannot be recorded, the wheel counts as unused some day, and another `sekisho tools lock` fetches it again.
         let _ = File::open(folder).and_then(|opened| opened.set_modified(SystemTime::now()));
     }
 }

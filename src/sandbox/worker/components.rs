@@ -59,9 +59,6 @@ const SLICE_EPOCHS: u64 = 1;
 const FIRST: &[u8] = b"\0asm\x01\0\0\0\x01\x04\x01\x60\0\0\x03\x02\x01\0\x05\x03\x01\0\x01\
     \x07\x07\x01\x03run\0\0\x0a\x04\x01\x02\0\x0b";
 
-/// A flag that is set counts with the bytes of its name, of which it has one at least, and takes this many as a value.
-const BYTES_OF_FLAG: usize = 32;
-
 /// Those that a worker has, by their ids: linked, or why one cannot be.
 #[derive(Debug, Default)]
 pub(super) struct Components(HashMap<String, Result<Loaded, String>>);
@@ -135,7 +132,9 @@ impl Components {
     /// There is no such component, or it cannot be loaded.
     fn begin(&self, call: ComponentCall, link: ToolLink) -> Result<Run, String> {
         let loaded = self.0.get(&call.component).ok_or("the component has changed; call the tool again")?;
-        let loaded = loaded.clone().map_err(|error| format!("the component cannot be loaded: {error}"))?;
+        // The gateway logs why: the reason names files of this machine.
+        let cannot = |_| "it cannot be loaded; the gateway's log says why, and a reload tries again";
+        let loaded = loaded.clone().map_err(cannot)?;
         Ok(match loaded {
             Loaded::Component(linked) => Box::pin(measured_run(Box::pin(linked.run(call, link)))),
             Loaded::Command(command) => Box::pin(measured_run(Box::pin(command.run(call, link)))),
@@ -184,7 +183,6 @@ impl Linked {
         store.limiter(|state| &mut state.growth);
         store.set_epoch_deadline(SLICE_EPOCHS);
         store.epoch_deadline_async_yield_and_update(SLICE_EPOCHS);
-        store.set_hostcall_fuel(fuel(&call.limits));
         let mut result = None;
         let stopped = {
             let mut running = pin!(self.enter(&mut store, &call, &mut result));
@@ -215,7 +213,7 @@ impl Linked {
             }
             Err(error) => match error.downcast_ref() {
                 Some(I32Exit(code)) => Ok(*code),
-                None if is_of_copying(&error) => Err(Spent("result_bytes").into()),
+                None if is_of_copying(&error) => Err(Spent("copied_bytes").into()),
                 None => Err(error),
             },
         }
@@ -240,9 +238,7 @@ impl Linked {
             Ok(parameters) => parameters,
             Err(mismatch) => return Ok(json!({"invalid": {"path": mismatch.path, "message": mismatch.message}})),
         };
-        if values::returns_lists_of_flags(&type_) {
-            store.set_hostcall_fuel(fuel(&call.limits) / BYTES_OF_FLAG);
-        }
+        store.set_hostcall_fuel(fuel(&call.limits) / values::expansion(&type_));
         let mut results = vec![Val::Bool(false); type_.results().len()];
         function.call_async(&mut *store, &parameters, &mut results).await?;
         Ok(match values::returned(&type_, &results, call.limits.result_bytes) {

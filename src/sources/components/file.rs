@@ -54,6 +54,8 @@ pub(super) enum FileState {
     },
     /// It, or its grants, have to be changed.
     Broken(String),
+    /// A worker cannot load it, with what it is granted. Not all reasons are seen from outside, so that each reading tries again.
+    Unloadable(String),
     /// It is not compiled yet, or could not be read.
     Waiting(String),
 }
@@ -76,30 +78,33 @@ impl ComponentFile {
         }
     }
 
-    /// Whether both are the same file, and wait for the same.
+    /// Whether both are the same file, and wait for the same, or cannot be loaded for the same reason.
     pub(super) fn waits_as(&self, other: &Self) -> bool {
         let states = (&self.state, &other.state);
-        let wait = matches!(states, (FileState::Waiting(one), FileState::Waiting(two)) if one == two);
-        wait && self.content == other.content
+        let is_same = match states {
+            (FileState::Waiting(one), FileState::Waiting(other)) => one == other,
+            (FileState::Unloadable(one), FileState::Unloadable(other)) => one == other,
+            _ => false,
+        };
+        is_same && self.content == other.content
     }
 
     /// Why nothing of it is offered.
     pub(super) fn problem(&self) -> Option<&str> {
         match &self.state {
             FileState::Read { .. } => None,
-            FileState::Broken(reason) | FileState::Waiting(reason) => Some(reason),
+            FileState::Broken(reason) | FileState::Unloadable(reason) | FileState::Waiting(reason) => Some(reason),
         }
     }
 
-    /// The same file, of which nothing can be offered.
-    pub(super) fn broken(&self, reason: String) -> Self {
+    pub(super) fn with_state(&self, state: FileState) -> Self {
         Self {
             content: self.content.clone(),
             granted: self.granted.clone(),
             credentials: self.credentials.clone(),
             has_lock: self.has_lock,
             id: self.id.clone(),
-            state: FileState::Broken(reason),
+            state,
         }
     }
 
@@ -113,7 +118,9 @@ impl ComponentFile {
             FileState::Read { problems, .. } => {
                 Err(problems.iter().map(|(_, reason)| reason.as_str()).collect::<Vec<_>>().join("\n"))
             }
-            FileState::Broken(reason) | FileState::Waiting(reason) => Err(reason.clone()),
+            FileState::Broken(reason) | FileState::Unloadable(reason) | FileState::Waiting(reason) => {
+                Err(reason.clone())
+            }
         }
     }
 }
@@ -139,7 +146,7 @@ pub(super) struct Reading<'a> {
 impl Reading<'_> {
     /// Whether the file was read, from what this one is read from.
     pub(super) fn is_of(&self, file: &ComponentFile) -> bool {
-        !matches!(file.state, FileState::Waiting(_))
+        !matches!(file.state, FileState::Waiting(_) | FileState::Unloadable(_))
             && file.content == self.content
             && file.granted == self.granted
             && file.credentials == self.credentials

@@ -27,8 +27,8 @@ struct StandIn {
     outcomes: Mutex<VecDeque<Outcome>>,
     examinations: Mutex<usize>,
     calls: Mutex<Vec<(ComponentCall, bool)>>,
-    /// Why no component can be loaded.
-    unloadable: Mutex<Option<String>>,
+    /// Why no component can be loaded, or why that is not known.
+    unloadable: Mutex<Option<Result<String, String>>>,
     /// Written while a file is examined.
     written: Mutex<Option<PathBuf>>,
 }
@@ -44,10 +44,13 @@ impl RunComponents for StandIn {
         Box::pin(async { file })
     }
 
-    fn unloadable(&self, components: Vec<ComponentLoad>) -> BoxFuture<'_, BTreeMap<String, String>> {
-        let reason = self.unloadable.lock().clone();
-        let unloadable = reason.map(|reason| components.into_iter().map(|load| (load.id, reason.clone())).collect());
-        Box::pin(async { unloadable.unwrap_or_default() })
+    fn unloadable(&self, components: Vec<ComponentLoad>) -> BoxFuture<'_, Result<BTreeMap<String, String>, String>> {
+        let unloadable = match self.unloadable.lock().clone() {
+            None => Ok(BTreeMap::new()),
+            Some(Ok(reason)) => Ok(components.into_iter().map(|load| (load.id, reason.clone())).collect()),
+            Some(Err(problem)) => Err(problem),
+        };
+        Box::pin(async { unloadable })
     }
 
     fn call<'a>(
@@ -163,18 +166,22 @@ async fn each_exported_function_is_a_tool_of_this_content() {
 #[tokio::test]
 async fn a_component_that_workers_cannot_load_is_named_and_not_offered() {
     let folder = Folder::new(Vec::new());
-    *folder.stand_in.unloadable.lock() = Some("/data/link: links are not read".to_owned());
+    *folder.stand_in.unloadable.lock() = Some(Ok("/data/link: links are not read".to_owned()));
     let before = folder.read(&Components::default()).await;
     assert_eq!(
         before.problems()["component:weather"],
         "weather.wasm: it cannot be loaded: /data/link: links are not read"
     );
     assert!(before.loads().is_empty() && before.tools().tools.is_empty() && !before.is_waiting());
-    // It is not tried again as long as nothing changes.
+    assert!(folder.read(&before).await.is_as(&before), "clients are not told each time that the tools have changed");
+    // A mode of a file is not seen from outside, so that each reading tries again.
     *folder.stand_in.unloadable.lock() = None;
-    assert!(folder.read(&before).await.loads().is_empty());
-    fs::write(folder.folder.path().join("weather.wasm"), "other").unwrap();
     assert_eq!(folder.read(&before).await.loads().len(), 1);
+    // Where no worker can be started, it is not known whether one could load it.
+    *folder.stand_in.unloadable.lock() = Some(Err("no process can be started".to_owned()));
+    let waiting = folder.read(&Components::default()).await;
+    assert!(waiting.is_waiting() && waiting.loads().is_empty(), "{waiting:?}");
+    assert!(waiting.problems()["component:weather"].contains("not be loaded yet: no process can be started"));
 }
 
 #[tokio::test]

@@ -159,13 +159,14 @@ async fn hostile_functions_are_stopped_and_the_next_call_is_fine() {
     assert_eq!(running.result("grow", json!({"pages": 1})).await, json!({"value": 1}));
 }
 
-/// Returns a list of so many flags, of which none is set.
+/// Returns a list of so many flags, all of which are set.
 const LIST_OF_FLAGS: &str = r#"(component
-    (type $flags' (flags "a" "b"))
+    (type $flags' (flags "a" "b" "c" "d" "e" "f" "g" "h" "i" "j" "k" "l" "m" "n" "o" "p"))
     (export $flags "marks" (type $flags'))
     (core module $code
         (memory (export "memory") 2)
         (func (export "list") (param i32) (result i32)
+            (memory.fill (i32.const 8) (i32.const 255) (i32.const 100000))
             (i32.store (i32.const 0) (i32.const 8))
             (i32.store (i32.const 4) (local.get 0))
             (i32.const 0)))
@@ -176,9 +177,12 @@ const LIST_OF_FLAGS: &str = r#"(component
 #[tokio::test]
 async fn a_list_whose_values_take_too_much_memory_is_too_long() {
     let running = Running::start(LIST_OF_FLAGS, ModuleKind::Component, ComponentGrants::default()).await;
-    assert_eq!(running.result("list", json!({"length": 2})).await, json!({"value": [[], []]}));
-    let outcome = running.call(None, "list", json!({"length": 100_000})).await;
-    assert_eq!(outcome.end, End::Output("result_bytes".to_owned()));
+    let listed = running.result("list", json!({"length": 100})).await;
+    assert_eq!((listed["value"].as_array().unwrap().len(), &listed["value"][99][15]), (100, &json!("p")));
+    for (length, limit) in [(1_000, "result_bytes"), (10_000, "copied_bytes")] {
+        let outcome = running.call(None, "list", json!({"length": length})).await;
+        assert_eq!(outcome.end, End::Output(limit.to_owned()), "{length}");
+    }
 }
 
 #[tokio::test]

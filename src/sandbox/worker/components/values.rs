@@ -220,23 +220,34 @@ impl From<Mismatch> for Unwritten {
     }
 }
 
-/// Whether a result may have lists with flags: these take many times the memory that their bytes in the component take.
-pub(super) fn returns_lists_of_flags(function: &ComponentFunc) -> bool {
-    function.results().any(|type_| has_flags(&type_, false))
+/// How many bytes a result takes as values, at most, for each that it counts with while it is read. A flag that is set is a text of
+/// its own, and counts with its name alone; in a list there can be many.
+pub(super) fn expansion(function: &ComponentFunc) -> usize {
+    function.results().map(|type_| expansion_of(&type_, false)).max().unwrap_or(1)
 }
 
 /// Types of WIT are finite, and those of a function are 2,000 at most.
-fn has_flags(type_: &Type, is_listed: bool) -> bool {
-    match type_ {
-        Type::Flags(_) => is_listed,
-        Type::List(list) => has_flags(&list.ty(), true),
-        Type::Record(record) => record.fields().any(|field| has_flags(&field.ty, is_listed)),
-        Type::Tuple(tuple) => tuple.types().any(|type_| has_flags(&type_, is_listed)),
-        Type::Variant(variant) => variant.cases().filter_map(|case| case.ty).any(|type_| has_flags(&type_, is_listed)),
-        Type::Option(option) => has_flags(&option.ty(), is_listed),
-        Type::Result(result) => [result.ok(), result.err()].iter().flatten().any(|type_| has_flags(type_, is_listed)),
-        _ => false,
-    }
+fn expansion_of(type_: &Type, is_listed: bool) -> usize {
+    let of = |type_: Type| expansion_of(&type_, is_listed);
+    let largest = match type_ {
+        Type::Flags(flags) if is_listed => Some(expansion_of_flags(flags.names())),
+        Type::List(list) => Some(expansion_of(&list.ty(), true)),
+        Type::Record(record) => record.fields().map(|field| of(field.ty)).max(),
+        Type::Tuple(tuple) => tuple.types().map(of).max(),
+        Type::Variant(variant) => variant.cases().filter_map(|case| case.ty).map(of).max(),
+        Type::Option(option) => Some(of(option.ty())),
+        Type::Result(result) => [result.ok(), result.err()].into_iter().flatten().map(of).max(),
+        _ => None,
+    };
+    largest.unwrap_or(1)
+}
+
+/// With all of them set. The texts are in a vector that grows by doubling, each in an allocation of its own.
+fn expansion_of_flags<'a>(names: impl Iterator<Item = &'a str>) -> usize {
+    const LEAST_ALLOCATION: usize = 32;
+    let (flags, bytes) = names.fold((0_usize, 0), |(flags, bytes), name| (flags + 1, bytes + name.len()));
+    let texts = flags.next_power_of_two() * size_of::<String>() + flags * LEAST_ALLOCATION + bytes;
+    (size_of::<Val>() + texts).div_ceil(size_of::<Val>() + bytes)
 }
 
 /// What a function has returned, as JSON: its value, or the error that it is.
