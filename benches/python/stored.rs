@@ -21,7 +21,7 @@ const COPIES: usize = 10;
 
 /// Sessions that the gateway has stored, before and while its memory is measured. The first ones also fill the database's cache.
 const FIRST: usize = 2_000;
-const STORED: usize = 1_000;
+const STORED: usize = 5_000;
 
 const KIB: f64 = 1_024.0;
 
