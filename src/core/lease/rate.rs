@@ -18,6 +18,9 @@ pub const SLICE_TTL: Duration = Duration::from_secs(2);
 /// The slowest rate of which slices are taken: 20 calls a second. Of others each call asks.
 const MIN_LEASED_RATE: u32 = 20 * 60;
 
+/// A replica asks for more when it has less than this part of a second's use: time enough for an answer.
+const LOW_DIVISOR: u64 = 4;
+
 const NANOS_A_MINUTE: u64 = 60_000_000_000;
 const MINUTE: Duration = Duration::from_nanos(NANOS_A_MINUTE);
 
@@ -144,7 +147,7 @@ impl RateLease {
 
     /// Whether something is to be asked of the ledger before the next call waits for it.
     pub fn is_low(&mut self, now: Duration) -> bool {
-        !self.is_asking && now >= self.refused_until && self.available(now) * 2 < self.ahead(now)
+        !self.is_asking && now >= self.refused_until && self.available(now) * LOW_DIVISOR < self.ahead(now)
     }
 
     /// Gives back a call that was admitted and did not run.
