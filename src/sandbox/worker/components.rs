@@ -114,8 +114,8 @@ impl Components {
         run_first(engine).await.map_err(|error| format!("{error:#}"))?;
         let linker = state::linker(engine).map_err(|error| format!("{error:#}"))?;
         let loaded = load.components.into_iter().map(|one| {
-            let loaded = load_one(engine, &linker, &one);
-            (one.id, loaded)
+            let outcome = load_one(engine, &linker, &one);
+            (one.id, outcome)
         });
         Ok(Self(loaded.collect()))
     }
@@ -183,6 +183,7 @@ impl Linked {
         store.limiter(|state| &mut state.growth);
         store.set_epoch_deadline(SLICE_EPOCHS);
         store.epoch_deadline_async_yield_and_update(SLICE_EPOCHS);
+        store.set_hostcall_fuel(fuel(&call.limits));
         let mut result = None;
         let stopped = {
             let mut running = pin!(self.enter(&mut store, &call, &mut result));

@@ -18,7 +18,7 @@ use crate::sandbox::protocol::{
 };
 use crate::sandbox::worker::host_call::ToolLink;
 
-/// Requests that a component may have open at once: what they are answered is outside of its memory, too, before it has room.
+/// Requests that a component may have open at once: their responses are in memory before they count below.
 const MAX_OPEN: usize = MAX_HELD_BYTES / MAX_HTTP_BODY_BYTES;
 
 /// Bytes of requests that are written, and of responses that the component has not dropped, together: they are outside of its

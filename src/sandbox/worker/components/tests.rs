@@ -185,6 +185,35 @@ async fn a_list_whose_values_take_too_much_memory_is_too_long() {
     }
 }
 
+/// Hands 200,000 headers over while it is instantiated: 48 bytes each as values.
+const COPIES_AT_ITS_START: &str = r#"(component
+    (import "wasi:http/types@0.2.3" (instance $types
+        (export "fields" (type $fields (sub resource)))
+        (type $error' (variant (case "invalid-syntax") (case "forbidden") (case "immutable")))
+        (export "header-error" (type $error (eq $error')))
+        (export "[static]fields.from-list" (func (param "entries" (list (tuple string (list u8))))
+            (result (result (own $fields) (error $error)))))))
+    (core module $libc (memory (export "memory") 50))
+    (core instance $libc (instantiate $libc))
+    (core func $from (canon lower (func $types "[static]fields.from-list") (memory (core memory $libc "memory"))))
+    (core module $code
+        (import "libc" "memory" (memory 50))
+        (import "http" "from" (func $from (param i32 i32 i32)))
+        (func $begin (call $from (i32.const 16) (i32.const 200000) (i32.const 0)))
+        (start $begin)
+        (func (export "run") (result i32) (i32.const 1)))
+    (core instance $code (instantiate $code
+        (with "libc" (instance $libc))
+        (with "http" (instance (export "from" (func $from))))))
+    (func (export "run") (result u32) (canon lift (core func $code "run"))))"#;
+
+#[tokio::test]
+async fn what_is_copied_while_a_component_is_instantiated_is_bounded_too() {
+    let running = Running::start(COPIES_AT_ITS_START, ModuleKind::Component, ComponentGrants::default()).await;
+    let outcome = running.call(None, "run", json!({})).await;
+    assert_eq!(outcome.end, End::Output("copied_bytes".to_owned()), "{outcome:?}");
+}
+
 #[tokio::test]
 async fn texts_of_requests_are_bounded() {
     let running = Running::start(TEXTS_OF_REQUESTS, ModuleKind::Component, ComponentGrants::default()).await;
