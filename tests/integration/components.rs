@@ -168,6 +168,16 @@ async fn a_component_whose_folder_cannot_be_read_is_named_and_not_offered() {
     assert!(reason.contains("inner/link: links and devices are not read"), "{reason}");
     let (status, reply) = own.app.call("own__echo", json!({"the_text": "a"})).await;
     assert_ne!(status, StatusCode::OK, "{reply}");
+    for arguments in [&["lock", "diff"][..], &["lock", "approve"]] {
+        let compared = run(&own.app.directory, arguments);
+        assert!(
+            !compared.status.success() && text(&compared).contains("component:own cannot be"),
+            "{}",
+            text(&compared)
+        );
+    }
+    let lock = fs::read_to_string(own.app.directory.path().join("tools.lock")).unwrap();
+    assert!(lock.contains("own__echo"), "its pins are left alone: {lock}");
     fs::remove_file(inner.join("link")).unwrap();
     own.reload().await;
     assert_eq!(own.output("own__echo", json!({"the_text": "a"})).await, "a");
