@@ -22,7 +22,6 @@ mod sweep;
 mod tests;
 mod waiting;
 
-use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -31,6 +30,7 @@ use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use crate::config::{ApprovalsConfig, Config};
+use crate::core::bounded::BoundedMap;
 use crate::core::call::{Arguments, CallContext, Via};
 use crate::core::error::CallError;
 use crate::core::json;
@@ -74,7 +74,7 @@ pub struct Approvals {
     process: Arc<str>,
     replica: OnceLock<Arc<str>>,
     waiting: Waiting,
-    known_uses: Mutex<HashSet<String>>,
+    known_uses: Mutex<BoundedMap<String, ()>>,
     notices: mpsc::Sender<Notice>,
     notices_to_send: Mutex<Option<mpsc::Receiver<Notice>>>,
 }
@@ -108,7 +108,7 @@ impl Approvals {
             process: Uuid::new_v4().to_string().into(),
             replica: OnceLock::new(),
             waiting: Waiting::default(),
-            known_uses: Mutex::default(),
+            known_uses: Mutex::new(BoundedMap::new(MAX_KNOWN_USES)),
             notices,
             notices_to_send: Mutex::new(Some(to_send)),
         }
@@ -173,11 +173,7 @@ impl Approvals {
         }
         let was = self.store.was_approved_before(&binding.tool).await.map_err(|error| refusal::unavailable(&error))?;
         if was {
-            let mut known = self.known_uses.lock();
-            if known.len() >= MAX_KNOWN_USES {
-                known.clear();
-            }
-            known.insert(binding.tool.clone());
+            self.known_uses.lock().insert_or_clear(binding.tool.clone(), (), |()| false);
         }
         Ok(was)
     }

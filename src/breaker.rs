@@ -15,11 +15,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use dashmap::DashMap;
-use parking_lot::Mutex;
+use parking_lot::RwLock;
 
 use self::circuit::{Circuit, Outcome, Ticket};
 use crate::config::BreakerConfig;
+use crate::core::bounded::BoundedMap;
 use crate::core::breaker_state::BreakerState;
 use crate::core::call::Upstream;
 use crate::core::caller::Owner;
@@ -50,12 +50,11 @@ const OTHER: &str = "other";
 #[derive(Debug)]
 pub struct Breakers {
     chosen: PerOwner<Upstream, Arc<Circuit>>,
-    circuits: DashMap<Upstream, Arc<Circuit>>,
+    /// Its write lock is held while any breaker is created or removed, and while rules change.
+    circuits: RwLock<BoundedMap<Upstream, Arc<Circuit>>>,
     other: OnceLock<Arc<Circuit>>,
     rules: ArcSwap<BreakerRules>,
     metrics: Arc<Metrics>,
-    /// Held while breakers are created or removed, so that the maximum holds.
-    changing: Mutex<()>,
 }
 
 /// The rules for all upstreams, and those of upstreams with their own.
@@ -93,26 +92,24 @@ impl Breakers {
     pub fn new(rules: BreakerRules, metrics: Arc<Metrics>) -> Self {
         Self {
             chosen: PerOwner::new(MAX_CHOSEN, MAX_CHOSEN_OF_A_CALLER),
-            circuits: DashMap::new(),
+            circuits: RwLock::new(BoundedMap::new(MAX_LIVE)),
             other: OnceLock::new(),
             rules: ArcSwap::from_pointee(rules),
             metrics,
-            changing: Mutex::new(()),
         }
     }
 
     /// Changed rules apply from now on. Counts are reset; an open breaker stays open for its original time.
     pub fn reconfigure(&self, rules: BreakerRules) {
-        self.exclusively(|| {
-            for circuit in &self.circuits {
-                circuit.adopt(rules.of(circuit.key()));
-            }
-            if let Some(other) = self.other.get() {
-                other.adopt(&rules.all);
-            }
-            self.chosen.for_each(|circuit| circuit.adopt(&rules.all));
-            self.rules.store(Arc::new(rules));
-        });
+        let circuits = self.circuits.write();
+        for (upstream, circuit) in circuits.iter() {
+            circuit.adopt(rules.of(upstream));
+        }
+        if let Some(other) = self.other.get() {
+            other.adopt(&rules.all);
+        }
+        self.chosen.for_each(|circuit| circuit.adopt(&rules.all));
+        self.rules.store(Arc::new(rules));
     }
 
     /// Whether the upstream may be tried. A call without one, of a local tool, always may.
@@ -132,36 +129,33 @@ impl Breakers {
     pub fn state(&self, upstream: &Upstream) -> BreakerState {
         let state = match upstream.chosen_by {
             Some(_) => self.chosen.with(upstream, |circuit| circuit.state()),
-            None => self.circuits.get(upstream).map(|circuit| circuit.state()),
+            None => self.circuits.read().get(upstream).map(|circuit| circuit.state()),
         };
         state.unwrap_or(BreakerState::Closed)
     }
 
     /// Sets the gauges to the present states: a breaker whose time has passed is half-open, also without a call.
     pub fn report(&self) {
-        for circuit in &self.circuits {
-            circuit.report();
-        }
+        self.circuits.read().iter().for_each(|(_, circuit)| circuit.report());
     }
 
     /// The upstreams that are not called now.
     pub fn open(&self) -> Vec<Upstream> {
-        let open = self.circuits.iter().filter(|circuit| circuit.state() == BreakerState::Open);
-        open.map(|circuit| circuit.key().clone()).collect()
+        let circuits = self.circuits.read();
+        let open = circuits.iter().filter(|(_, circuit)| circuit.state() == BreakerState::Open);
+        open.map(|(upstream, _)| upstream.clone()).collect()
     }
 
     /// Removes unused breakers; run every minute.
     pub fn evict_idle(&self) {
         let is_idle = |circuit: &Arc<Circuit>| spare_since(circuit).is_some_and(|since| since.elapsed() >= IDLE_AFTER);
         drop(self.chosen.take_if(is_idle));
-        self.exclusively(|| {
-            self.circuits.retain(|upstream, circuit| {
-                let idle = is_idle(circuit);
-                if idle {
-                    self.metrics.forget_breaker(&upstream.name);
-                }
-                !idle
-            });
+        self.circuits.write().retain(|upstream, circuit| {
+            let idle = is_idle(circuit);
+            if idle {
+                self.metrics.forget_breaker(&upstream.name);
+            }
+            !idle
         });
     }
 
@@ -175,51 +169,35 @@ impl Breakers {
     fn circuit_of_caller(&self, upstream: &Upstream, owner: &Owner) -> Arc<Circuit> {
         let known = || self.chosen.with(upstream, |circuit| Arc::clone(circuit));
         known().unwrap_or_else(|| {
-            self.exclusively(|| {
-                known().unwrap_or_else(|| {
-                    let circuit = Arc::new(Circuit::new(&upstream.name, &self.rules.load().all, None));
-                    drop(self.chosen.insert(owner, upstream.clone(), Arc::clone(&circuit), |_, _| true));
-                    circuit
-                })
+            let _changing = self.circuits.write();
+            known().unwrap_or_else(|| {
+                let circuit = Arc::new(Circuit::new(&upstream.name, &self.rules.load().all, None));
+                drop(self.chosen.insert(owner, upstream.clone(), Arc::clone(&circuit), |_, _| true));
+                circuit
             })
         })
     }
 
     fn circuit_of_configuration(&self, upstream: &Upstream) -> Arc<Circuit> {
-        let known = || self.circuits.get(upstream).map(|circuit| Arc::clone(&circuit));
-        known().unwrap_or_else(|| {
-            self.exclusively(|| {
-                known().unwrap_or_else(|| {
-                    if self.circuits.len() >= MAX_LIVE && !self.evict_longest_idle() {
-                        return Arc::clone(self.other.get_or_init(|| self.new_circuit(OTHER, &self.rules.load().all)));
-                    }
-                    let circuit = self.new_circuit(&upstream.name, self.rules.load().of(upstream));
-                    self.circuits.insert(upstream.clone(), Arc::clone(&circuit));
-                    circuit
-                })
-            })
-        })
+        let known = self.circuits.read().get(upstream).map(Arc::clone);
+        known.unwrap_or_else(|| self.create(upstream))
+    }
+
+    /// The breaker of an upstream that had none; another call may have come first.
+    fn create(&self, upstream: &Upstream) -> Arc<Circuit> {
+        let (mut circuits, rules) = (self.circuits.write(), self.rules.load());
+        if let Some((idle_longest, _)) = circuits.evict_for(upstream, |_, circuit| spare_since(circuit)) {
+            self.metrics.forget_breaker(&idle_longest.name);
+        }
+        let new = || self.new_circuit(&upstream.name, rules.of(upstream));
+        match circuits.get_or_try_insert_with(upstream.clone(), new) {
+            Some(circuit) => Arc::clone(circuit),
+            None => Arc::clone(self.other.get_or_init(|| self.new_circuit(OTHER, &rules.all))),
+        }
     }
 
     fn new_circuit(&self, label: &str, rules: &Arc<BreakerConfig>) -> Arc<Circuit> {
         Arc::new(Circuit::new(label, rules, Some(self.metrics.for_breaker(label))))
-    }
-
-    /// Removes the breaker that has been idle longest, if one can be removed.
-    fn evict_longest_idle(&self) -> bool {
-        let spare = self.circuits.iter().filter_map(|circuit| Some((spare_since(&circuit)?, circuit.key().clone())));
-        let Some((_, upstream)) = spare.min_by_key(|(since, _)| *since) else { return false };
-        // It may have been called again by now.
-        let dropped = self.circuits.remove_if(&upstream, |_, circuit| spare_since(circuit).is_some()).is_some();
-        if dropped {
-            self.metrics.forget_breaker(&upstream.name);
-        }
-        dropped
-    }
-
-    fn exclusively<T>(&self, change: impl FnOnce() -> T) -> T {
-        let _changing = self.changing.lock();
-        change()
     }
 }
 

@@ -4,6 +4,7 @@
 pub mod amount;
 pub mod approval;
 pub mod boot_clock;
+pub mod bounded;
 pub mod breaker_state;
 pub mod call;
 pub mod caller;

@@ -41,6 +41,7 @@ use std::sync::Arc;
 
 use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use thiserror::Error;
+use tokio::runtime::Handle;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -194,6 +195,10 @@ impl Gateway {
         metrics.set_budgets(&self.pipeline.budget.of_today(MAX_BUDGET_GAUGES));
         if let Some(replica) = &self.replica {
             metrics.set_replicas(&replica.states());
+        }
+        // Outside of a runtime there are none.
+        if let Ok(runtime) = Handle::try_current() {
+            metrics.set_runtime_tasks(runtime.metrics().num_alive_tasks());
         }
         metrics.render()
     }

@@ -150,6 +150,12 @@ impl Snapshot {
         self.quarantined.values()
     }
 
+    /// Whether a tool or operation of that name is offered, or waits for approval.
+    pub fn knows(&self, name: &str) -> bool {
+        let is_operation = || self.operations().any(|operation| operation.name() == name);
+        self.by_name.contains_key(name) || self.quarantined.contains_key(name) || is_operation()
+    }
+
     /// The tool of that name, if it is visible to the caller. For a tool that is hidden from the caller, the error is the
     /// same as for a missing one; only its cause, which is logged, differs.
     ///

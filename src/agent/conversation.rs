@@ -22,7 +22,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dashmap::DashMap;
 use futures_util::StreamExt;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
@@ -56,7 +55,8 @@ const LOCK_PAUSE: Duration = Duration::from_millis(50);
 pub struct ConversationRuns {
     agents: Arc<AgentService>,
     logs: EventLogs,
-    live: DashMap<Arc<str>, Arc<LiveRun>>,
+    #[expect(clippy::disallowed_types, reason = "only runs that are on, whose logs are bounded")]
+    live: dashmap::DashMap<Arc<str>, Arc<LiveRun>>,
     /// Names this process in locks.
     holder: Arc<str>,
 }
@@ -67,7 +67,7 @@ impl ConversationRuns {
         let runs = Arc::new(Self {
             agents: Arc::clone(agents),
             logs: EventLogs::default(),
-            live: DashMap::new(),
+            live: Default::default(),
             holder: Uuid::now_v7().to_string().into(),
         });
         let (gateway, process) = (agents.gateway(), agents.plans().process());

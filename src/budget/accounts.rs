@@ -7,7 +7,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dashmap::DashMap;
 use jiff::ToSpan;
 use jiff::civil::Date;
 use parking_lot::{Mutex, MutexGuard};
@@ -37,9 +36,11 @@ type SharedAccount = Arc<Mutex<Account>>;
 /// Every account there is.
 #[derive(Debug, Default)]
 pub(super) struct AccountStore {
-    days: DashMap<DayKey, SharedAccount>,
+    #[expect(clippy::disallowed_types, reason = "money: none goes before it is saved, and its day is over")]
+    days: dashmap::DashMap<DayKey, SharedAccount>,
     /// By [`Caller::key`](crate::core::call::Caller).
-    named: DashMap<Arc<str>, NamedScopes>,
+    #[expect(clippy::disallowed_types, reason = "money: each caller's are bounded, and go when they are idle")]
+    named: dashmap::DashMap<Arc<str>, NamedScopes>,
 }
 
 /// One day of one caller or tenant. A call belongs to the day on which it was reserved.

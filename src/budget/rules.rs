@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwapOption;
-use dashmap::DashMap;
 use jiff::ToSpan;
 use jiff::civil::Date;
 use parking_lot::Mutex;
@@ -31,7 +30,8 @@ const KEPT_DAYS: i32 = 7;
 pub(super) struct RuleBudgets {
     /// `None`: there is no such rule.
     rules: ArcSwapOption<Vec<Arc<LimitRule>>>,
-    accounts: DashMap<RuleDay, Arc<Mutex<RuleAccount>>>,
+    #[expect(clippy::disallowed_types, reason = "money: none goes before it is saved, and its day is over")]
+    accounts: dashmap::DashMap<RuleDay, Arc<Mutex<RuleAccount>>>,
     /// What the store had when these rules began is known.
     is_known: AtomicBool,
 }

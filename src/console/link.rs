@@ -18,6 +18,7 @@ use super::sign_in::{begin, require_encryption};
 use super::visit::Guest;
 use super::{Console, error_page, redirect};
 use crate::api::administrator_on_socket;
+use crate::core::bounded::Ring;
 use crate::core::call::Caller;
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::auth::SignedIn;
@@ -29,8 +30,8 @@ const LIFETIME: Duration = Duration::from_secs(30);
 const MAX_LINKS: usize = 16;
 
 /// The links that were made and not used.
-#[derive(Debug, Default)]
-pub(super) struct Links(Mutex<Vec<Link>>);
+#[derive(Debug)]
+pub(super) struct Links(Mutex<Ring<Link>>);
 
 #[derive(Debug)]
 struct Link {
@@ -46,14 +47,17 @@ pub(super) struct LinkQuery {
     code: String,
 }
 
+impl Default for Links {
+    fn default() -> Self {
+        Self(Mutex::new(Ring::new(MAX_LINKS)))
+    }
+}
+
 impl Links {
     fn create(&self, caller: Arc<Caller>) -> SessionSecret {
         let code = SessionSecret::random();
         let mut links = self.0.lock();
         links.retain(|link| link.until > Instant::now());
-        if links.len() >= MAX_LINKS {
-            links.remove(0);
-        }
         links.push(Link { hash: code.hash(), caller, until: Instant::now() + LIFETIME });
         code
     }
@@ -62,8 +66,7 @@ impl Links {
         let hash = code.hash();
         let mut links = self.0.lock();
         links.retain(|link| link.until > Instant::now());
-        let at = links.iter().position(|link| link.hash == hash)?;
-        Some(links.remove(at).caller)
+        links.take_first(|link| link.hash == hash).map(|link| link.caller)
     }
 }
 

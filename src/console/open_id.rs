@@ -15,6 +15,7 @@ use super::sessions::{SecretHash, SessionSecret};
 use super::sign_in::{Destination, begin, local_path, require_encryption};
 use super::visit::{Address, Guest};
 use super::{Console, error_page, redirect};
+use crate::core::bounded::Ring;
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::open_id::{self, PendingSignIn, ProviderReply};
 
@@ -28,8 +29,8 @@ const LIFETIME: Duration = Duration::from_secs(600);
 const MAX_PENDING: usize = 1_000;
 
 /// The sign-ins that have begun and not ended.
-#[derive(Debug, Default)]
-pub(super) struct OpenIdSignIns(Mutex<Vec<Begun>>);
+#[derive(Debug)]
+pub(super) struct OpenIdSignIns(Mutex<Ring<Begun>>);
 
 #[derive(Debug)]
 struct Begun {
@@ -40,15 +41,18 @@ struct Begun {
     until: Instant,
 }
 
+impl Default for OpenIdSignIns {
+    fn default() -> Self {
+        Self(Mutex::new(Ring::new(MAX_PENDING)))
+    }
+}
+
 impl OpenIdSignIns {
     fn add(&self, pending: PendingSignIn, to: &str) -> SessionSecret {
         let secret = SessionSecret::random();
         let begun = Begun { hash: secret.hash(), pending, to: to.to_owned(), until: Instant::now() + LIFETIME };
         let mut all = self.0.lock();
         all.retain(|begun| begun.until > Instant::now());
-        if all.len() >= MAX_PENDING {
-            all.remove(0);
-        }
         all.push(begun);
         secret
     }
@@ -58,8 +62,7 @@ impl OpenIdSignIns {
         let hash = secret.hash();
         let mut all = self.0.lock();
         all.retain(|begun| begun.until > Instant::now());
-        let at = all.iter().position(|begun| begun.hash == hash)?;
-        Some(all.remove(at))
+        all.take_first(|begun| begun.hash == hash)
     }
 }
 

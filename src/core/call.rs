@@ -10,6 +10,7 @@ mod result_handles;
 mod sending;
 mod stage;
 mod target;
+mod undo;
 mod upload;
 
 use std::borrow::Cow;
@@ -34,6 +35,7 @@ pub use self::result_handles::{READ_RESULT, ResultHandles};
 pub use self::sending::{OnBehalf, Sending, SendingState, SentFlag};
 pub use self::stage::{Stage, StageTimes};
 pub use self::target::{CallKind, Target};
+pub use self::undo::Undo;
 pub use self::upload::Upload;
 pub use crate::core::caller::Caller;
 use crate::core::caller::Owner;

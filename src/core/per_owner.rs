@@ -22,6 +22,14 @@ pub struct PerOwner<K, V> {
     state: Mutex<State<K, V>>,
 }
 
+/// An entry that was not added: the map is full, and nothing may go any more.
+#[derive(Debug, PartialEq, Eq)]
+pub struct NotAdded<K, V> {
+    pub value: V,
+    /// What went for it before. It is not in the map any more.
+    pub gone: Vec<(K, V)>,
+}
+
 #[derive(Debug)]
 struct State<K, V> {
     entries: HashMap<K, Entry<V>>,
@@ -67,15 +75,21 @@ impl<K: Clone + Eq + Hash, V> PerOwner<K, V> {
     /// is true.
     ///
     /// # Errors
-    /// The value, when the map is full and nothing may go.
-    pub fn insert(&self, owner: &Owner, key: K, value: V, may_go: impl Fn(&K, &V) -> bool) -> Result<Vec<(K, V)>, V> {
+    /// [`NotAdded`], when the map is full and nothing may go.
+    pub fn insert(
+        &self,
+        owner: &Owner,
+        key: K,
+        value: V,
+        may_go: impl Fn(&K, &V) -> bool,
+    ) -> Result<Vec<(K, V)>, NotAdded<K, V>> {
         self.insert_into(&mut self.state.lock(), owner, key, value, may_go)
     }
 
     /// Marks the entry as used and returns what is read of it. Without an entry, or if nothing is read, adds the value.
     ///
     /// # Errors
-    /// As [`PerOwner::insert`].
+    /// The value, as [`PerOwner::insert`].
     pub fn find_or_insert<R>(
         &self,
         owner: &Owner,
@@ -89,11 +103,10 @@ impl<K: Clone + Eq + Hash, V> PerOwner<K, V> {
         if let Some(found) = state.entries.get_mut(key).and_then(|entry| find(&mut entry.value)) {
             return Ok(Some(found));
         }
-        let gone = self.insert_into(&mut state, owner, key.clone(), value, may_go)?;
+        let added = self.insert_into(&mut state, owner, key.clone(), value, may_go);
         // Values are dropped without the lock.
         drop(state);
-        drop(gone);
-        Ok(None)
+        added.map(|_gone| None).map_err(|NotAdded { value, .. }| value)
     }
 
     fn insert_into(
@@ -103,18 +116,22 @@ impl<K: Clone + Eq + Hash, V> PerOwner<K, V> {
         key: K,
         value: V,
         may_go: impl Fn(&K, &V) -> bool,
-    ) -> Result<Vec<(K, V)>, V> {
+    ) -> Result<Vec<(K, V)>, NotAdded<K, V>> {
         let mut gone: Vec<(K, V)> = state.remove(&key).map(|value| (key.clone(), value)).into_iter().collect();
         let max_of_caller = self.max_of_caller.load(Ordering::Relaxed);
         while state.of_caller(owner) >= max_of_caller {
-            let Some(own) = state.oldest_of(&owner.caller, &may_go) else { return Err(value) };
+            let Some(own) = state.oldest_of(&owner.caller, &may_go) else {
+                return Err(NotAdded { value, gone });
+            };
             gone.extend(state.remove(&own).map(|value| (own, value)));
         }
         let lease = loop {
             if let Some(lease) = self.share.try_acquire(owner, 1) {
                 break lease;
             }
-            let Some(other) = state.next_to_go(owner, &may_go) else { return Err(value) };
+            let Some(other) = state.next_to_go(owner, &may_go) else {
+                return Err(NotAdded { value, gone });
+            };
             gone.extend(state.remove(&other).map(|value| (other, value)));
         };
         state.add(owner, key, value, lease);
@@ -191,11 +208,11 @@ impl<K: Clone + Eq + Hash, V> PerOwner<K, V> {
     }
 
     /// Removes all entries for which this is true, and returns them.
-    pub fn take_if(&self, is_to_go: impl Fn(&V) -> bool) -> Vec<V> {
+    pub fn take_if(&self, is_to_go: impl Fn(&V) -> bool) -> Vec<(K, V)> {
         let mut state = self.state.lock();
         let of_entry = |(key, entry): (&K, &Entry<V>)| is_to_go(&entry.value).then(|| key.clone());
         let keys: Vec<K> = state.entries.iter().filter_map(of_entry).collect();
-        keys.iter().filter_map(|key| state.remove(key)).collect()
+        keys.into_iter().filter_map(|key| state.remove(&key).map(|value| (key, value))).collect()
     }
 
     pub fn len(&self) -> usize {
@@ -308,10 +325,25 @@ mod tests {
         assert_eq!(map.by_use(), [90, 20, 10]);
         assert_eq!(map.insert(&ann, 3, 30, any), Ok(vec![(2, 20)]));
         assert_eq!(map.insert(&ann, 4, 40, |key, _| *key != 1), Ok(vec![(3, 30)]));
-        assert_eq!(map.insert(&ann, 5, 50, |_, _| false), Err(50));
+        assert_eq!(map.insert(&ann, 5, 50, |_, _| false), Err(NotAdded { value: 50, gone: vec![] }));
         assert_eq!((map.remove(&1), map.remove(&1), map.len()), (Some(10), None, 2));
-        assert_eq!(map.take_if(|value| *value == 40), [40]);
+        assert_eq!(map.take_if(|value| *value == 40), [(4, 40)]);
         assert_eq!(map.remove_if(&9, |value| *value == 1), None);
+    }
+
+    #[test]
+    fn what_went_for_an_entry_that_was_not_added_is_given_to_the_caller() {
+        let map = PerOwner::new(100, 4);
+        let ann = owner(0, 0);
+        for key in 0..4 {
+            assert_eq!(map.insert(&ann, key, key * 10, any), Ok(vec![]));
+        }
+        map.set_max_of_caller(1);
+        let gone = vec![(0, 0), (2, 20)];
+        assert_eq!(map.insert(&ann, 4, 40, |key, _| key % 2 == 0), Err(NotAdded { value: 40, gone }));
+        let gone = vec![(3, 30)];
+        assert_eq!(map.insert(&ann, 3, 31, |_, _| false), Err(NotAdded { value: 31, gone }), "of the same key");
+        assert_eq!(map.by_use(), [10]);
     }
 
     #[test]

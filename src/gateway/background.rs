@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use tokio::time::Interval;
+
 use super::Gateway;
 use crate::core::session::workspace_of;
 use crate::pipeline::REFUSALS_WINDOW;
@@ -13,6 +15,13 @@ const KEPT_RUNS: jiff::SignedDuration = jiff::SignedDuration::from_hours(90 * 24
 
 /// Interval between searches for idle sessions and expired records.
 pub(super) const HOUSEKEEPING: Duration = Duration::from_secs(60);
+
+/// What housekeeping is to do.
+enum Housekeeping {
+    All,
+    /// Many sessions were evicted since.
+    Workspaces,
+}
 
 impl Gateway {
     pub(super) fn start_background(self: &Arc<Self>) {
@@ -47,16 +56,28 @@ impl Gateway {
         let gateway = Arc::clone(self);
         self.background.spawn(async move {
             let mut tick = tokio::time::interval(HOUSEKEEPING);
-            while gateway.closing.run_until_cancelled(tick.tick()).await.is_some() {
-                gateway.evict_idle_entries().await;
+            while let Some(due) = gateway.closing.run_until_cancelled(gateway.next_housekeeping(&mut tick)).await {
+                match due {
+                    Housekeeping::All => gateway.evict_idle_entries().await,
+                    Housekeeping::Workspaces => gateway.delete_unused_workspaces().await,
+                }
             }
         });
+    }
+
+    /// Waits until something is to be done.
+    async fn next_housekeeping(&self, tick: &mut Interval) -> Housekeeping {
+        tokio::select! {
+            _ = tick.tick() => Housekeeping::All,
+            () = self.pipeline.sessions.many_evicted() => Housekeeping::Workspaces,
+        }
     }
 
     async fn evict_idle_entries(&self) {
         self.pipeline.limits.evict_idle();
         self.pipeline.budget.evict_idle();
         self.pipeline.breakers.evict_idle();
+        self.pipeline.sessions.evict_idle();
         self.pipeline.settlement.figures.evict_idle(SystemTime::now());
         self.forget_lost_replicas().await;
         self.forget_ended_keys().await;
@@ -79,31 +100,39 @@ impl Gateway {
         if let Err(error) = self.store.forget_runs_before(jiff::Timestamp::now() - KEPT_RUNS).await {
             tracing::warn!(%error, "cannot remove old agent runs from the store");
         }
-        let kept = jiff::SignedDuration::from_hours(24 * i64::from(self.config().agent.conversations.retention_days));
-        let oldest = jiff::Timestamp::now().checked_sub(kept).unwrap_or(jiff::Timestamp::MIN);
-        if let Err(error) = self.store.forget_conversation_logs_before(oldest).await {
+        if let Err(error) = self.store.forget_conversation_logs_before(self.oldest_conversation()).await {
             tracing::warn!(%error, "cannot remove old logs of conversations from the store");
         }
         if let Err(error) = self.store.forget_plans_before(jiff::Timestamp::now() - KEPT_RUNS).await {
             tracing::warn!(%error, "cannot remove old plans from the store");
         }
-        match self.store.conversations_with_workspaces(oldest).await {
-            Ok(kept) => self.delete_idle_workspaces(&kept).await,
-            Err(error) => {
-                tracing::warn!(%error, "no workspace is deleted: it cannot be seen which have a conversation");
-            }
-        }
+        self.delete_unused_workspaces().await;
     }
 
-    /// Deletes the workspaces of idle sessions and of sessions of earlier processes. Those of conversations stay as long as
-    /// their messages.
-    async fn delete_idle_workspaces(&self, conversations: &[(String, String)]) {
-        let kept: HashSet<_> = conversations.iter().map(|(caller_key, id)| workspace_of(caller_key, id)).collect();
-        for workspace in self.pipeline.sessions.evict_idle().into_iter().filter(|name| !kept.contains(name)) {
+    /// Conversations whose last message is older are not kept.
+    fn oldest_conversation(&self) -> jiff::Timestamp {
+        let kept = jiff::SignedDuration::from_hours(24 * i64::from(self.config().agent.conversations.retention_days));
+        jiff::Timestamp::now().checked_sub(kept).unwrap_or(jiff::Timestamp::MIN)
+    }
+
+    /// Deletes the workspaces of evicted sessions, of sessions of earlier processes, and of conversations that are no more.
+    /// Those of conversations stay as long as their messages.
+    async fn delete_unused_workspaces(&self) {
+        let conversations = match self.store.conversations_with_workspaces(self.oldest_conversation()).await {
+            Ok(conversations) => conversations,
+            Err(error) => {
+                tracing::warn!(%error, "no workspace is deleted: it cannot be seen which have a conversation");
+                return;
+            }
+        };
+        let mut kept: HashSet<_> = conversations.iter().map(|(caller_key, id)| workspace_of(caller_key, id)).collect();
+        for workspace in self.pipeline.sessions.take_evicted().into_iter().filter(|name| !kept.contains(name)) {
             if let Err(error) = self.workspaces.remove_idle(&workspace).await {
                 tracing::warn!(%error, workspace, "cannot delete the workspace of an expired session");
             }
         }
+        // Calls may use a session without writing to its workspace.
+        kept.extend(self.pipeline.sessions.workspaces());
         let idle = Duration::from_secs(self.config().session.idle_seconds);
         if let Err(error) = self.workspaces.remove_older_than(idle, kept).await {
             tracing::warn!(%error, "cannot delete old workspaces");
@@ -113,9 +142,12 @@ impl Gateway {
 
 #[cfg(test)]
 mod tests {
+    use std::path::{Path, PathBuf};
+
     use super::*;
     use crate::config::{Config, SessionConfig};
     use crate::core::call::Caller;
+    use crate::core::until::until;
     use crate::infra::store::test_support::conversation;
     use crate::infra::store::{Conversation, Store};
 
@@ -126,12 +158,73 @@ mod tests {
         assert!(store.add_conversation(&conversation, 10).await.unwrap());
     }
 
+    async fn gateway(folder: &Path, idle_seconds: u64) -> Arc<Gateway> {
+        let session = SessionConfig { idle_seconds, ..SessionConfig::default() };
+        let config = Config { state_directory: Some(folder.to_owned()), session, ..Config::default() };
+        Gateway::start(config).await.unwrap()
+    }
+
+    /// Writes a file into the workspace of a session, which is opened if it is to be.
+    async fn write(gateway: &Gateway, id: &str, opens: bool) -> PathBuf {
+        let caller = Caller::new("ann", "acme", Vec::new());
+        let session = gateway.pipeline.sessions.prepare(&caller, id).unwrap();
+        if opens {
+            gateway.pipeline.sessions.open(&caller, &session).unwrap();
+        }
+        let files = vec![("a.txt".to_owned(), "text".to_owned())];
+        gateway.workspaces.write_files(session.workspace_name(), files).await.unwrap();
+        gateway.config().workspaces_directory().join(session.workspace_name())
+    }
+
+    #[tokio::test]
+    async fn a_workspace_that_was_used_goes_after_its_conversation() {
+        let folder = tempfile::tempdir().unwrap();
+        let gateway = gateway(folder.path(), 0).await;
+        add(&gateway.store, "kept", true).await;
+        // A run of a conversation writes to the workspace of a session that no call has opened.
+        let written = write(&gateway, "kept", false).await;
+        gateway.evict_idle_entries().await;
+        assert!(written.exists());
+        gateway.store.change_rows("DELETE FROM conversations").await;
+        // The gateway's own housekeeping may be about to delete it.
+        let is_deleted = async || {
+            gateway.evict_idle_entries().await;
+            !written.exists()
+        };
+        until("it is deleted", is_deleted).await;
+    }
+
+    #[tokio::test]
+    async fn the_workspace_of_an_open_session_stays_however_long_ago_it_was_written_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let gateway = gateway(folder.path(), 3_600).await;
+        let written = [write(&gateway, "open", true).await, write(&gateway, "prepared", false).await];
+        for folder in &written {
+            let then = SystemTime::now() - Duration::from_secs(7_200);
+            std::fs::File::open(folder).unwrap().set_modified(then).unwrap();
+        }
+        let is_deleted = async || {
+            gateway.evict_idle_entries().await;
+            !written[1].exists()
+        };
+        until("the other one is deleted", is_deleted).await;
+        assert!(written[0].exists());
+    }
+
+    #[tokio::test]
+    async fn idle_sessions_end_while_the_store_is_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let gateway = gateway(folder.path(), 0).await;
+        gateway.store.close().await;
+        write(&gateway, "s", true).await;
+        gateway.evict_idle_entries().await;
+        assert!(gateway.pipeline.sessions.is_empty());
+    }
+
     #[tokio::test]
     async fn the_workspace_of_a_conversation_outlives_its_idle_session_and_its_process() {
         let folder = tempfile::tempdir().unwrap();
-        let session = SessionConfig { idle_seconds: 0, ..SessionConfig::default() };
-        let config = Config { state_directory: Some(folder.path().to_owned()), session, ..Config::default() };
-        let gateway = Gateway::start(config).await.unwrap();
+        let gateway = gateway(folder.path(), 0).await;
         add(&gateway.store, "kept", true).await;
         add(&gateway.store, "without", false).await;
         let caller = Caller::new("ann", "acme", Vec::new());
@@ -144,10 +237,7 @@ mod tests {
         gateway.evict_idle_entries().await;
         assert_eq!(["kept", "without", "of no conversation"].map(written), [true, false, false]);
         for id in ["kept", "without"] {
-            let session = gateway.pipeline.sessions.prepare(&caller, id).unwrap();
-            gateway.pipeline.sessions.open(&caller, &session).unwrap();
-            let files = vec![("a.txt".to_owned(), "text".to_owned())];
-            gateway.workspaces.write_files(session.workspace_name(), files).await.unwrap();
+            write(&gateway, id, true).await;
         }
         gateway.evict_idle_entries().await;
         assert!(gateway.pipeline.sessions.is_empty());

@@ -85,6 +85,8 @@ impl Gateway {
             }
         }
         self.pipeline.registry.replace(snapshot);
+        let snapshot = self.pipeline.registry.snapshot();
+        self.pipeline.settlement.metrics.forget_tools(|name| snapshot.knows(name));
     }
 }
 

@@ -80,9 +80,7 @@ impl Gateway {
         if config.mcp.servers.contains_key(&name) {
             return Err(AddServerError::Configured(name));
         }
-        if self.mcp_servers.added_count() >= MAX_REGISTERED && !self.mcp_servers.added(&name) {
-            return Err(AddServerError::TooMany);
-        }
+        self.check_room_for_server(&name)?;
         let registered = registration.read(&config.mcp.secrets)?;
         let source = format!("mcp:{name}");
         if matches!(registered, Registered::Function(_))
@@ -96,6 +94,8 @@ impl Gateway {
         tried.map_err(|reason| AddServerError::Unusable { name: name.clone(), reason })?;
         {
             let _registrations = self.mcp_registrations.lock().await;
+            // Others may have been registered while this one was tried out.
+            self.check_room_for_server(&name)?;
             self.store.keep_registration(Registrations::McpServers, &name, &text).await?;
             self.mcp_servers.add(&name, registered);
             self.mcp_servers.configure(&self.config.load());
@@ -105,6 +105,15 @@ impl Gateway {
         let snapshot = self.pipeline.registry.snapshot();
         let tools = snapshot.tools().iter().filter(|tool| tool.metadata.source == source);
         Ok(tools.map(|tool| tool.name().to_owned()).collect())
+    }
+
+    /// # Errors
+    /// [`AddServerError::TooMany`]: there are [`MAX_REGISTERED`] others.
+    fn check_room_for_server(&self, name: &str) -> Result<(), AddServerError> {
+        match self.mcp_servers.added_count() >= MAX_REGISTERED && !self.mcp_servers.added(name) {
+            true => Err(AddServerError::TooMany),
+            false => Ok(()),
+        }
     }
 
     /// Removes a registered server and its tools; returns whether it existed.
@@ -155,5 +164,62 @@ impl Gateway {
             }
             Err(problem) => tracing::error!(%problem, "the tools of MCP servers could not be applied"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::join_all;
+    use serde_json::json;
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::config::OutboundConfig;
+    use crate::core::call::{Arguments, CallContext, Caller, Via};
+
+    fn function(name: &str) -> McpRegistration {
+        let body = json!({"name": name, "url": "https://a.example/", "func_name": "f"});
+        serde_json::from_value(body).unwrap()
+    }
+
+    async fn gateway(state: &TempDir) -> Arc<Gateway> {
+        let outbound =
+            OutboundConfig { mcp_allowed_domains: vec!["a.example".to_owned()], ..OutboundConfig::default() };
+        let state_directory = Some(state.path().to_owned());
+        Gateway::start(Config { outbound, state_directory, ..Config::default() }).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn registrations_at_once_do_not_pass_the_maximum() {
+        let directory = TempDir::new().unwrap();
+        let gateway = gateway(&directory).await;
+        for number in 1..MAX_REGISTERED {
+            let name = format!("f{number}");
+            gateway.mcp_servers.add(&name, function(&name).read(&BTreeMap::new()).unwrap());
+        }
+        let names: Vec<_> = (0..8).map(|number| format!("new{number}")).collect();
+        let ended = join_all(names.iter().map(|name| gateway.register_mcp(function(name)))).await;
+        let refused = ended.iter().filter(|ended| matches!(ended, Err(AddServerError::TooMany))).count();
+        assert_eq!((ended.iter().filter(|ended| ended.is_ok()).count(), refused), (1, 7), "{ended:?}");
+        assert_eq!(gateway.mcp_servers.added_count(), MAX_REGISTERED);
+        let stored = gateway.store.registrations(Registrations::McpServers).await.unwrap();
+        assert_eq!(stored.len(), 1, "nor is one stored that would be restored at the next start");
+        gateway.register_mcp(function("f1")).await.expect("one that is replaced needs no room");
+    }
+
+    #[tokio::test]
+    async fn the_metrics_of_a_tool_go_with_it() {
+        let directory = TempDir::new().unwrap();
+        let gateway = gateway(&directory).await;
+        for name in ["stays", "goes"] {
+            gateway.register_mcp(function(name)).await.unwrap();
+            let call =
+                CallContext { dry_run: true, ..CallContext::new(name, Arc::new(Caller::anonymous()), Via::Rest) };
+            gateway.pipeline.call(call, Arguments::new()).await;
+        }
+        let is_shown = |name: &str| gateway.metrics_text().contains(&format!("tool_name=\"{name}\""));
+        assert_eq!(["stays", "goes"].map(is_shown), [true, true]);
+        assert!(gateway.unregister_mcp("goes").await.unwrap());
+        assert_eq!(["stays", "goes"].map(is_shown), [true, false]);
     }
 }

@@ -4,7 +4,7 @@
 //! A call adds to counters under two locks, of its tenant and of its tool there, that nobody holds for long. Memory is taken
 //! with the first call of a tenant or tool only.
 
-mod ring;
+mod periods;
 mod times;
 
 use std::collections::{BTreeMap, HashMap};
@@ -17,8 +17,9 @@ use rust_decimal::Decimal;
 
 pub use self::times::Times;
 
-use self::ring::Ring;
+use self::periods::Periods;
 use super::recent_calls::RecentCall;
+use crate::core::bounded::BoundedMap;
 use crate::core::call::Stage;
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::record::{CallRecord, Status, was_executed};
@@ -40,9 +41,9 @@ const PARTS: usize = 12;
 const PART_SECONDS: u64 = 300;
 
 /// The figures of all tenants.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Figures {
-    tenants: RwLock<HashMap<Arc<str>, TenantFigures>>,
+    tenants: RwLock<BoundedMap<Arc<str>, TenantFigures>>,
     /// Of tenants beyond the maximum.
     others: TenantFigures,
     /// Tools that have figures, of all tenants.
@@ -85,13 +86,13 @@ pub struct LastHour {
 #[derive(Debug)]
 struct TenantFigures {
     totals: Mutex<TenantTotals>,
-    tools: RwLock<HashMap<Box<str>, Mutex<Ring<ToolTotals>>>>,
+    tools: RwLock<HashMap<Box<str>, Mutex<Periods<ToolTotals>>>>,
 }
 
 #[derive(Debug)]
 struct TenantTotals {
-    seconds: Ring<u32>,
-    minutes: Ring<Totals>,
+    seconds: Periods<u32>,
+    minutes: Periods<Totals>,
 }
 
 /// What counts of a call.
@@ -105,6 +106,13 @@ struct Sample<'a> {
     took: Option<Duration>,
     cost_usd: Decimal,
     tokens: u64,
+}
+
+impl Default for Figures {
+    fn default() -> Self {
+        let tenants = RwLock::new(BoundedMap::new(MAX_TENANTS));
+        Self { tenants, others: TenantFigures::default(), tools: AtomicUsize::new(0) }
+    }
 }
 
 impl Figures {
@@ -125,7 +133,9 @@ impl Figures {
     /// The hour before this moment, of all tenants.
     pub fn of_all(&self, now: SystemTime) -> LastHour {
         let (mut hour, second) = (LastHour::empty(), unix_seconds(now));
-        self.tenants.read().values().chain([&self.others]).for_each(|figures| hour.add(figures, second));
+        let tenants = self.tenants.read();
+        let all = tenants.iter().map(|(_, figures)| figures).chain([&self.others]);
+        all.for_each(|figures| hour.add(figures, second));
         hour
     }
 
@@ -160,12 +170,10 @@ impl Figures {
                 return self.others.add(sample, &self.tools);
             }
         }
-        let mut tenants = self.tenants.write();
-        // Others may have come first.
-        let is_full = tenants.len() >= MAX_TENANTS && !tenants.contains_key(tenant);
-        match is_full {
-            true => self.others.add(sample, &self.tools),
-            false => tenants.entry(Arc::clone(tenant)).or_default().add(sample, &self.tools),
+        // Others may have come first, and filled it.
+        match self.tenants.write().get_or_try_insert_with(Arc::clone(tenant), TenantFigures::default) {
+            Some(figures) => figures.add(sample, &self.tools),
+            None => self.others.add(sample, &self.tools),
         }
     }
 }
@@ -227,7 +235,7 @@ impl LastHour {
 
 impl Default for TenantFigures {
     fn default() -> Self {
-        let totals = TenantTotals { seconds: Ring::new(SECONDS, 1), minutes: Ring::new(MINUTES, 60) };
+        let totals = TenantTotals { seconds: Periods::new(SECONDS, 1), minutes: Periods::new(MINUTES, 60) };
         Self { totals: Mutex::new(totals), tools: RwLock::default() }
     }
 }
@@ -244,7 +252,7 @@ impl TenantFigures {
             return;
         }
         let mut known = self.tools.write();
-        let parts = known.entry(name.into()).or_insert_with(|| Mutex::new(Ring::new(PARTS, PART_SECONDS)));
+        let parts = known.entry(name.into()).or_insert_with(|| Mutex::new(Periods::new(PARTS, PART_SECONDS)));
         parts.get_mut().at(sample.second).count(sample);
     }
 

@@ -1,9 +1,10 @@
 //! Metrics in the Prometheus text format, under a namespace of the operator's choice (default `shannon`).
 //!
 //! All families are in [`families`], each with its help as doc comment, and all are exported from the start. Labels
-//! are bounded: registered tools, existing breakers, fixed lists of values; an unregistered tool name counts as
+//! are bounded: offered tools, existing breakers, as many agents, fixed lists of values; a tool name that is not offered counts as
 //! `unknown`.
 
+mod agents;
 mod approvals;
 mod families;
 mod large_results;
@@ -11,7 +12,6 @@ mod sandbox;
 mod tool;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{Encoder, IntCounter, IntGauge, Registry, TextEncoder};
@@ -19,11 +19,13 @@ use rust_decimal::Decimal;
 use rust_decimal::prelude::ToPrimitive;
 use thiserror::Error;
 
+use self::agents::AgentLabels;
 use self::families::Families;
+use self::tool::CountedTools;
 use crate::core::breaker_state::BreakerState;
 use crate::core::call::Stage;
 use crate::core::error::ErrorCode;
-use crate::core::record::{CallRecord, FinishReason, RunUsage};
+use crate::core::record::CallRecord;
 use crate::core::transform_finding::TransformFinding;
 
 pub use self::approvals::ApprovalEvent;
@@ -36,6 +38,8 @@ pub use self::tool::ToolMetrics;
 pub struct Metrics {
     registry: Registry,
     families: Arc<Families>,
+    counted_tools: Arc<CountedTools>,
+    agents: AgentLabels,
     /// The counters for calls of unknown tools.
     unknown: ToolMetrics,
     /// Looked up once, since every call is counted.
@@ -102,7 +106,15 @@ impl Metrics {
 
     /// The metrics of a registered tool; the same ones when it is registered again.
     pub fn for_tool(&self, name: &str) -> Arc<ToolMetrics> {
-        Arc::new(ToolMetrics::new(&self.families, name))
+        Arc::new(ToolMetrics::new(&self.families, &self.counted_tools, name))
+    }
+
+    /// Removes the metrics of tools that were called and are not offered any more. If a call of such a tool ends later, they are
+    /// there until this is called again.
+    pub fn forget_tools(&self, is_offered: impl Fn(&str) -> bool) {
+        for name in self.counted_tools.take_if(|name| name != UNKNOWN && !is_offered(name)) {
+            tool::forget(&self.families, &name);
+        }
     }
 
     /// The metrics of the sandbox; the same ones each time.
@@ -168,26 +180,6 @@ impl Metrics {
         tool.unwrap_or(&self.unknown).record(record);
     }
 
-    /// Counts tools that a run's model is not offered.
-    pub fn record_tools_left_out(&self, agent: &str, tools: usize) {
-        self.families.agent_tools_left_out.with_label_values(&[agent]).inc_by(tools as u64);
-    }
-
-    /// Counts a run of an agent that is over.
-    pub fn record_run(&self, agent: &str, reason: FinishReason, used: &RunUsage) {
-        let families = &self.families;
-        families.agent_runs.with_label_values(&[agent, reason.as_str()]).inc();
-        families
-            .agent_duration
-            .with_label_values(&[agent])
-            .observe(Duration::from_millis(used.duration_ms).as_secs_f64());
-        families.agent_cost.with_label_values(&[agent]).observe(used.cost_usd.to_f64().unwrap_or_default());
-        families.agent_tokens.with_label_values(&[agent, "input"]).inc_by(used.prompt_tokens);
-        families.agent_tokens.with_label_values(&[agent, "output"]).inc_by(used.completion_tokens);
-        families.agent_turns.with_label_values(&[agent]).inc_by(used.turns.into());
-        families.agent_tool_calls.with_label_values(&[agent]).inc_by(used.tool_calls.into());
-    }
-
     pub fn configuration_reloaded(&self, accepted: bool) {
         self.families.configuration_reloads.with_label_values(&[reload_result(accepted)]).inc();
         self.families.configuration_last_reload_successful.set(accepted.into());
@@ -240,6 +232,11 @@ impl Metrics {
         self.families.audit_segments_waiting.set(i64::try_from(segments).unwrap_or(i64::MAX));
     }
 
+    /// Tasks of the asynchronous runtime that have not ended.
+    pub fn set_runtime_tasks(&self, tasks: usize) {
+        self.families.runtime_tasks.set(i64::try_from(tasks).unwrap_or(i64::MAX));
+    }
+
     /// The text exposition format, version 0.0.4.
     pub fn render(&self) -> String {
         let gathered = self.registry.gather();
@@ -259,6 +256,7 @@ impl Metrics {
     fn register(namespace: &str) -> prometheus::Result<Self> {
         let registry = Registry::new();
         let families = Arc::new(Families::register(namespace, &registry)?);
+        let counted_tools = Arc::default();
         registry.register(Box::new(ProcessCollector::for_self()))?;
         let version = [env!("CARGO_PKG_VERSION"), std::env::consts::OS, std::env::consts::ARCH];
         families.build_info.with_label_values(&version).set(1);
@@ -281,7 +279,9 @@ impl Metrics {
             families.policy_reloads.with_label_values(&[result]);
         }
         Ok(Self {
-            unknown: ToolMetrics::new(&families, UNKNOWN),
+            unknown: ToolMetrics::new(&families, &counted_tools, UNKNOWN),
+            counted_tools,
+            agents: AgentLabels::default(),
             stages: Stage::ALL.map(|stage| families.stage_duration.with_label_values(&[stage.as_str()])),
             allowed: families.policy_decisions.with_label_values(&[ALLOW]),
             registry,

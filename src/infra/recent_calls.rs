@@ -1,6 +1,5 @@
 //! The calls that ended last, for the console: what their receipts say, without arguments and outputs.
 
-use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -8,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use parking_lot::Mutex;
 use rust_decimal::Decimal;
 
+use crate::core::bounded::Ring;
 use crate::core::breaker_state::BreakerState;
 use crate::core::call::{CallId, RateState, Stage, StageTimes, Via};
 use crate::core::caller::Owner;
@@ -17,6 +17,9 @@ use crate::core::record::{CallRecord, Status};
 /// Maximum calls.
 const MAX_CALLS: usize = 2_000;
 
+/// Maximum calls whose memory waits for the next ones: about as many calls end at once.
+const MAX_SPARES: usize = 16;
+
 /// Maximum bytes of a name or id.
 const MAX_NAME: usize = 256;
 
@@ -24,9 +27,9 @@ const MAX_NAME: usize = 256;
 const MAX_REASON: usize = 1_024;
 
 /// All calls together take at most 8 MiB, besides what they share with others.
-const _: () = assert!(MAX_CALLS * (size_of::<RecentCall>() + 3 * MAX_NAME + MAX_REASON) <= 8 << 20);
+const _: () = assert!((MAX_CALLS + MAX_SPARES) * (size_of::<RecentCall>() + 3 * MAX_NAME + MAX_REASON) <= 8 << 20);
 
-/// One call that has ended. The next call takes over its memory when it is the oldest: memory that is freed long after
+/// One call that has ended. A later call takes over its memory when it has been the oldest: memory that is freed long after
 /// it was taken, and on another thread, costs more than all else here.
 #[derive(Debug, Clone)]
 pub struct RecentCall {
@@ -76,35 +79,36 @@ pub struct RecentCalls {
 
 #[derive(Debug)]
 struct Kept {
-    calls: VecDeque<Arc<RecentCall>>,
+    calls: Ring<Arc<RecentCall>>,
+    /// Calls that have been the oldest, for their memory.
+    spares: Ring<Arc<RecentCall>>,
     last: u64,
 }
 
 impl Default for Kept {
     fn default() -> Self {
-        // It never grows while calls wait for the lock.
-        Self { calls: VecDeque::with_capacity(MAX_CALLS), last: 0 }
+        Self { calls: Ring::with_room(MAX_CALLS), spares: Ring::with_room(MAX_SPARES), last: 0 }
     }
 }
 
 impl RecentCalls {
     pub fn keep(&self, record: &CallRecord<'_>, ended: SystemTime, breaker: Option<(Arc<str>, BreakerState)>) {
-        let oldest = {
-            let mut kept = self.kept.lock();
-            if kept.calls.len() == MAX_CALLS { kept.calls.pop_front() } else { None }
-        };
-        let mut call = match oldest {
-            Some(mut oldest) => {
+        let spare = self.kept.lock().spares.pop_newest();
+        let mut call = match spare {
+            Some(mut spare) => {
                 // A copy only while somebody reads it.
-                Arc::make_mut(&mut oldest).overwrite(record, ended, breaker);
-                oldest
+                Arc::make_mut(&mut spare).overwrite(record, ended, breaker);
+                spare
             }
             None => Arc::new(RecentCall::new(record, ended, breaker)),
         };
         let mut kept = self.kept.lock();
         kept.last += 1;
         Arc::make_mut(&mut call).sequence = kept.last;
-        kept.calls.push_back(call);
+        let gone = kept.calls.push(call).and_then(|oldest| kept.spares.push(oldest));
+        // Memory is freed without the lock.
+        drop(kept);
+        drop(gone);
     }
 
     /// The calls that `wanted` accepts, newest first.
@@ -126,7 +130,7 @@ impl RecentCalls {
     pub fn begins(&self) -> Option<SystemTime> {
         let kept = self.kept.lock();
         let has_dropped = kept.last > kept.calls.len() as u64;
-        kept.calls.front().filter(|_| has_dropped).map(|oldest| oldest.time)
+        kept.calls.oldest().filter(|_| has_dropped).map(|oldest| oldest.time)
     }
 
     /// The number of the call that ended last; zero before the first.
@@ -204,6 +208,9 @@ fn reason(error: &CallError) -> Option<Box<str>> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
     use super::*;
     use crate::core::call::{CallContext, Caller};
 
@@ -254,6 +261,33 @@ mod tests {
         let last = &recent.newest(|_| true)[0];
         assert_eq!((last.tool.len(), last.reason.as_ref().unwrap().len()), (MAX_NAME, MAX_REASON));
         assert_eq!(last.agent_call, None);
+    }
+
+    /// Calls of many threads end at once, before the list is full and while it is.
+    #[test]
+    fn calls_that_end_at_once_never_pass_the_maximum() {
+        const THREADS: usize = 8;
+        const CALLS: usize = 2_000;
+        let (recent, ended) = (RecentCalls::default(), AtomicBool::new(false));
+        let kept = || recent.kept.lock().calls.len();
+        thread::scope(|scope| {
+            let watching = scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    assert!(kept() <= MAX_CALLS);
+                }
+            });
+            let keep = || {
+                let call = call("tool");
+                (0..CALLS).for_each(|_| recent.keep(&record(&call, None), SystemTime::UNIX_EPOCH, None));
+            };
+            let ending: Vec<_> = (0..THREADS).map(|_| scope.spawn(keep)).collect();
+            ending.into_iter().for_each(|thread| thread.join().unwrap());
+            ended.store(true, Ordering::Relaxed);
+            watching.join().unwrap();
+        });
+        let sequences: Vec<_> = recent.newest(|_| true).iter().map(|call| call.sequence).collect();
+        assert_eq!(recent.last_sequence(), (THREADS * CALLS) as u64);
+        assert!(sequences.iter().copied().eq((0..MAX_CALLS as u64).map(|ago| recent.last_sequence() - ago)));
     }
 
     #[test]

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use dashmap::DashMap;
 use tokio::time::Instant;
 
 use super::Numbers;
@@ -26,7 +25,8 @@ pub(super) struct Concurrency {
     numbers: ArcSwap<Numbers>,
     gateway: Arc<Share>,
     /// By the tool's name: a tool rebuilt by a reload keeps its slots.
-    tools: DashMap<String, Arc<Share>>,
+    #[expect(clippy::disallowed_types, reason = "one entry for each registered tool, whose slots must be found")]
+    tools: dashmap::DashMap<String, Arc<Share>>,
 }
 
 /// The slots of one running call.
@@ -40,7 +40,7 @@ pub(super) struct ConcurrencyPermit {
 impl Concurrency {
     pub(super) fn new(numbers: Numbers) -> Self {
         let gateway = Share::new(numbers.max_concurrent.get().into());
-        Self { numbers: ArcSwap::from_pointee(numbers), gateway, tools: DashMap::new() }
+        Self { numbers: ArcSwap::from_pointee(numbers), gateway, tools: Default::default() }
     }
 
     /// Tools apply a new limit at their next call.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use dashmap::DashMap;
 
 use super::buckets::Buckets;
 use super::{BucketLevel, BucketOwner, CallBucket, Limit, Numbers};
@@ -103,7 +102,8 @@ impl Limit for SharedRateLimit {
 /// rebuilds tools, resets no counts.
 #[derive(Debug, Default)]
 pub(super) struct PerToolRateLimit {
-    tools: DashMap<String, Buckets>,
+    #[expect(clippy::disallowed_types, reason = "evicted early, one gives calls away; full ones go each minute")]
+    tools: dashmap::DashMap<String, Buckets>,
 }
 
 impl Limit for PerToolRateLimit {

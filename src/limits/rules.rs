@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use dashmap::DashMap;
 use tokio::time::Instant;
 
 use super::buckets::Buckets;
@@ -46,7 +45,8 @@ struct Rule {
     /// Of a gateway alone; replicas count in [`SharedRates`].
     buckets: Option<Arc<Buckets>>,
     /// By subject; of this process.
-    slots: Arc<DashMap<Arc<str>, Arc<Share>>>,
+    #[expect(clippy::disallowed_types, reason = "slots that calls hold must be found; others go each minute")]
+    slots: Arc<dashmap::DashMap<Arc<str>, Arc<Share>>>,
 }
 
 /// The rules that match a call, each with one of those for whom it is counted.

@@ -6,12 +6,12 @@
 //! that it knew. Nothing is saved up for that: what the database said last may have been used by others since. What it admitted
 //! leaves the bucket once the database is back.
 
+use std::collections::HashSet;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use dashmap::DashMap;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout, timeout_at};
@@ -36,9 +36,10 @@ const MAX_BUCKETS: usize = 500;
 #[derive(Debug)]
 pub(super) struct SharedRates {
     store: Store,
-    buckets: DashMap<BucketOwner, Arc<Mutex<Bucket>>>,
-    /// Those of which something is to be asked.
-    due: Mutex<Vec<BucketOwner>>,
+    #[expect(clippy::disallowed_types, reason = "evicted early, one gives calls away; full ones go each minute")]
+    buckets: dashmap::DashMap<BucketOwner, Arc<Mutex<Bucket>>>,
+    /// Those of which something is to be asked, however many calls want it.
+    due: Mutex<HashSet<BucketOwner>>,
     wake: Notify,
     /// Exchanges so far.
     rounds: watch::Sender<u64>,
@@ -72,7 +73,7 @@ impl SharedRates {
     pub(super) fn new(store: Store) -> Self {
         Self {
             store,
-            buckets: DashMap::new(),
+            buckets: Default::default(),
             due: Mutex::default(),
             wake: Notify::new(),
             rounds: watch::Sender::default(),
@@ -165,7 +166,7 @@ impl SharedRates {
         loop {
             let due = tokio::select! {
                 _ = ticks.tick() => self.buckets.iter().map(|entry| entry.key().clone()).collect(),
-                () = self.wake.notified() => std::mem::take(&mut *self.due.lock()),
+                () = self.wake.notified() => std::mem::take(&mut *self.due.lock()).into_iter().collect(),
                 () = shutdown.cancelled() => break,
             };
             if self.is_away.load(Ordering::Relaxed) && !self.is_back().await {
@@ -202,7 +203,7 @@ impl SharedRates {
     }
 
     fn ask(&self, owner: &BucketOwner) {
-        self.due.lock().push(owner.clone());
+        self.due.lock().insert(owner.clone());
         self.wake.notify_one();
     }
 
@@ -233,7 +234,6 @@ impl SharedRates {
 
     async fn exchange(&self, mut due: Vec<BucketOwner>, now: Duration) {
         due.sort_unstable();
-        due.dedup();
         for due in due.chunks(MAX_BUCKETS) {
             let mut asked: Vec<(AskedCalls, Asking)> =
                 due.iter().filter_map(|owner| self.request(owner, now)).collect();

@@ -31,7 +31,7 @@ pub(super) struct Refusals {
 
 #[derive(Debug, Default)]
 struct Windows {
-    /// By caller and code, then by tool.
+    /// By caller and code, then by tool. None of these is empty: each window counts.
     by_caller: HashMap<(Arc<str>, ErrorCode), HashMap<Box<str>, Window>>,
     count: usize,
 }
@@ -52,8 +52,8 @@ impl Refusals {
         let (now, tool) = (Instant::now(), record.tool.unwrap_or(&record.call.tool));
         let mut windows = self.windows.lock();
         let Windows { by_caller, count } = &mut *windows;
-        let of_caller = by_caller.entry((Arc::clone(&record.call.caller.key), code)).or_default();
-        match of_caller.get_mut(tool) {
+        let whose = (Arc::clone(&record.call.caller.key), code);
+        match by_caller.get_mut(&whose).and_then(|of_caller| of_caller.get_mut(tool)) {
             Some(window) if window.ends > now => window.count(slot, record),
             Some(window) => {
                 window.write();
@@ -61,7 +61,7 @@ impl Refusals {
                 Some(slot)
             }
             None if *count < MAX_WINDOWS => {
-                of_caller.insert(tool.into(), Window::starting(now));
+                by_caller.entry(whose).or_default().insert(tool.into(), Window::starting(now));
                 *count += 1;
                 Some(slot)
             }
@@ -117,4 +117,57 @@ impl Window {
 /// for approval, out of budget.
 fn is_counted(code: ErrorCode) -> bool {
     matches!(code, ErrorCode::RateLimited | ErrorCode::Unauthenticated | ErrorCode::Overloaded | ErrorCode::CircuitOpen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::AuditConfig;
+    use crate::core::call::{CallContext, Caller, Via};
+    use crate::core::record::Status;
+    use crate::infra::audit::Audit;
+
+    fn refusal<'a>(call: &'a CallContext, error: &'a CallError) -> CallRecord<'a> {
+        CallRecord {
+            call,
+            tool: None,
+            category: None,
+            status: Status::Refused,
+            error: Some(error),
+            duration: Duration::ZERO,
+            stages: &[],
+            cost_usd: 0.into(),
+            tokens: 0,
+            attempts: 0,
+            rate: None,
+            arguments_digest: [0; 32],
+            arguments: None,
+            trace_id: None,
+            flags: &[],
+            registry_version: None,
+            policy_version: None,
+            output_schema_violation: false,
+            transforms: &[],
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn callers_beyond_the_maximum_leave_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let audit = Audit::open(folder.path().join("audit.jsonl"), &AuditConfig::default(), Arc::default()).unwrap();
+        let (refusals, error) = (Refusals::default(), CallError::new(ErrorCode::RateLimited, "too many"));
+        let count = |number: usize| {
+            let caller = Arc::new(Caller::new(&format!("caller {number}"), "acme", Vec::new()));
+            let call = CallContext::new("tool", caller, Via::Rest);
+            refusals.count(audit.reserve().unwrap(), &refusal(&call, &error)).is_some()
+        };
+        assert!((0..2 * MAX_WINDOWS).all(count), "each has a line");
+        {
+            let windows = refusals.windows.lock();
+            assert_eq!((windows.count, windows.by_caller.len()), (MAX_WINDOWS, MAX_WINDOWS));
+        }
+        tokio::time::advance(WINDOW).await;
+        refusals.write(false);
+        assert!(refusals.windows.lock().by_caller.is_empty() && count(0));
+    }
 }

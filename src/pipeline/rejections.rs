@@ -2,7 +2,6 @@
 //! fill the disk: of one address, [`MAX_LINES`] in [`WINDOW`] have lines of their own, and those that follow have one
 //! line when the window ends.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -10,6 +9,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::refusals::WINDOW;
+use crate::core::bounded::BoundedMap;
 use crate::core::call::{ClientRequest, TraceParent};
 use crate::core::error::CallError;
 use crate::infra::audit::{Audit, AuditEvent, AuditSlot, EventKind};
@@ -20,10 +20,17 @@ const MAX_LINES: usize = 10;
 /// Maximum addresses at once; further ones are counted together.
 const MAX_ADDRESSES: usize = 1_000;
 
-/// The rejected requests of the last moments, by address.
-#[derive(Debug, Default)]
+/// The rejected requests of the last moments.
+#[derive(Debug)]
 pub(super) struct Rejections {
-    windows: Mutex<HashMap<Option<IpAddr>, Window>>,
+    windows: Mutex<Windows>,
+}
+
+#[derive(Debug)]
+struct Windows {
+    by_address: BoundedMap<IpAddr, Window>,
+    /// Of requests without an address, and of the further addresses.
+    others: Option<Window>,
 }
 
 #[derive(Debug)]
@@ -32,6 +39,13 @@ struct Window {
     lines: usize,
     /// The further ones, as one.
     repeated: Option<AuditEvent>,
+}
+
+impl Default for Rejections {
+    fn default() -> Self {
+        let windows = Windows { by_address: BoundedMap::new(MAX_ADDRESSES), others: None };
+        Self { windows: Mutex::new(windows) }
+    }
 }
 
 impl Rejections {
@@ -49,9 +63,12 @@ impl Rejections {
             ..AuditEvent::new(EventKind::Unauthenticated).of_request(request, trace)
         };
         let mut windows = self.windows.lock();
-        let key = if windows.len() < MAX_ADDRESSES || windows.contains_key(&address) { address } else { None };
+        let Windows { by_address, others } = &mut *windows;
         let starting = || Window { ends: Instant::now() + WINDOW, lines: 0, repeated: None };
-        let window = windows.entry(key).or_insert_with(starting);
+        let window = match address.and_then(|address| by_address.get_or_try_insert_with(address, starting)) {
+            Some(window) => window,
+            None => others.get_or_insert_with(starting),
+        };
         let slot = if window.lines < MAX_LINES { audit.reserve().ok() } else { None };
         match (slot, &mut window.repeated) {
             (Some(slot), _) => {
@@ -68,7 +85,7 @@ impl Rejections {
     pub(super) fn write(&self, audit: &Audit, all: bool) {
         let now = Instant::now();
         let mut ended = Vec::new();
-        self.windows.lock().retain(|_, window| {
+        let mut goes_on = |window: &mut Window| {
             if !all && window.ends > now {
                 return true;
             }
@@ -77,7 +94,11 @@ impl Rejections {
                 ended.extend(window.repeated.take().map(|event| (slot, event)));
             }
             false
-        });
+        };
+        let mut windows = self.windows.lock();
+        windows.by_address.retain(|_, window| goes_on(window));
+        windows.others.take_if(|window| !goes_on(window));
+        drop(windows);
         ended.into_iter().for_each(|(slot, event)| write(slot, event));
     }
 }
@@ -130,5 +151,27 @@ mod tests {
         assert_eq!(of("192.0.2.1")[10]["count"], 990);
         assert_eq!(of("192.0.2.1")[10]["request_id"], "10", "the first of them");
         assert_eq!((&lines[0]["event"], &lines[0]["success"]), (&"unauthenticated".into(), &false.into()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_addresses_are_counted_together() {
+        let folder = tempfile::tempdir().unwrap();
+        let audit = Audit::open(folder.path().join("audit.jsonl"), &AuditConfig::default(), Arc::default()).unwrap();
+        let (rejections, error) =
+            (Rejections::default(), CallError::new(ErrorCode::Unauthenticated, "unknown API key"));
+        for number in 0..u16::try_from(2 * MAX_ADDRESSES).unwrap() {
+            let [high, low] = number.to_be_bytes();
+            let request = ClientRequest { address: Some([10, 0, high, low].into()), id: "r".into() };
+            rejections.count(&audit, &error, Some(&Arc::new(request)), None);
+        }
+        {
+            let windows = rejections.windows.lock();
+            let of_others = windows.others.as_ref().map(|window| (window.lines, window.repeated.is_some()));
+            assert_eq!((windows.by_address.len(), of_others), (MAX_ADDRESSES, Some((MAX_LINES, true))));
+        }
+        tokio::time::advance(WINDOW).await;
+        rejections.write(&audit, false);
+        let windows = rejections.windows.lock();
+        assert!(windows.by_address.len() == 0 && windows.others.is_none());
     }
 }

@@ -9,19 +9,25 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::config::SessionConfig;
+use crate::core::bounded::Ring;
 use crate::core::call::{CallContext, Caller};
 use crate::core::error::{CallError, ErrorCode};
-use crate::core::per_owner::PerOwner;
-use crate::core::session::Session;
+use crate::core::per_owner::{NotAdded, PerOwner};
+use crate::core::session::{Session, workspace_of};
 
 /// Maximum length of a session id, in characters.
 const MAX_ID_CHARS: usize = 128;
 
 /// Maximum open sessions of all callers: some 50 MB.
 const MAX_SESSIONS: usize = 100_000;
+
+/// Maximum evicted sessions that are known by name until their workspaces are deleted. Those that went before are deleted when they
+/// are old enough, as those of earlier processes are.
+const MAX_EVICTED: usize = 10_000;
 
 /// The sessions of all callers. A session whose `Arc` is held elsewhere is not evicted. The least recently used one of
 /// a caller is, for one more than the maximum.
@@ -32,7 +38,8 @@ pub struct Sessions {
     /// key.
     prepared: Mutex<HashMap<Key, Weak<Session>>>,
     /// Evicted sessions whose workspaces are not deleted yet.
-    evicted: Mutex<Vec<(Key, Arc<Session>)>>,
+    evicted: Mutex<Ring<Key>>,
+    many_evicted: Notify,
     idle_seconds: AtomicU64,
 }
 
@@ -44,7 +51,8 @@ impl Sessions {
         Self {
             open: PerOwner::new(MAX_SESSIONS, config.max_per_caller),
             prepared: Mutex::default(),
-            evicted: Mutex::default(),
+            evicted: Mutex::new(Ring::new(MAX_EVICTED)),
+            many_evicted: Notify::new(),
             idle_seconds: config.idle_seconds.into(),
         }
     }
@@ -99,24 +107,57 @@ impl Sessions {
             return Ok(());
         }
         let is_idle = |_: &Key, session: &Arc<Session>| Arc::strong_count(session) == 1;
-        let evicted = self.open.insert(&caller.owner, key.clone(), Arc::clone(session), is_idle);
-        let evicted = evicted.map_err(|_| all_in_use())?;
+        let added = self.open.insert(&caller.owner, key.clone(), Arc::clone(session), is_idle);
+        let is_added = added.is_ok();
+        let evicted = added.unwrap_or_else(|NotAdded { gone, .. }| gone);
+        self.remember_evicted(evicted.iter().map(|(key, _)| key.clone()));
+        if !is_added {
+            return Err(all_in_use());
+        }
         prepared.remove(&key);
-        self.evicted.lock().extend(evicted);
         Ok(())
     }
 
-    /// Removes sessions that are idle and not in use, and returns their workspaces, which must be deleted.
-    pub fn evict_idle(&self) -> Vec<String> {
+    fn remember_evicted(&self, keys: impl Iterator<Item = Key>) {
+        let mut evicted = self.evicted.lock();
+        for key in keys {
+            evicted.push(key);
+            if evicted.len() == MAX_EVICTED / 2 {
+                self.many_evicted.notify_one();
+            }
+        }
+    }
+
+    /// Waits until half as many evicted sessions as are remembered have workspaces that are not deleted.
+    pub async fn many_evicted(&self) {
+        self.many_evicted.notified().await;
+    }
+
+    /// Removes sessions that are idle and not in use.
+    pub fn evict_idle(&self) {
         let (now, idle) = (Instant::now(), self.idle());
         // No caller can get it at the same time, because the map is locked.
         let is_idle =
             |session: &Arc<Session>| Arc::strong_count(session) == 1 && now.duration_since(session.last_used()) >= idle;
         let expired = self.open.take_if(is_idle);
-        let evicted = std::mem::take(&mut *self.evicted.lock());
+        self.remember_evicted(expired.into_iter().map(|(key, _)| key));
+    }
+
+    /// Returns the workspaces of evicted sessions, which must be deleted.
+    pub fn take_evicted(&self) -> Vec<String> {
+        let evicted = std::mem::replace(&mut *self.evicted.lock(), Ring::new(MAX_EVICTED));
         // Another call may have opened it again.
-        let evicted = evicted.into_iter().filter(|(key, _)| !self.open.contains(key)).map(|(_, session)| session);
-        expired.into_iter().chain(evicted).map(|session| session.workspace_name().to_owned()).collect()
+        let evicted = evicted.iter().filter(|key| !self.open.contains(key));
+        evicted.map(|(caller_key, id)| workspace_of(caller_key, id)).collect()
+    }
+
+    /// The workspaces of sessions that are open, or named by a call that runs.
+    pub fn workspaces(&self) -> Vec<String> {
+        let mut workspaces = Vec::with_capacity(self.open.len());
+        let mut add = |session: &Arc<Session>| workspaces.push(session.workspace_name().to_owned());
+        self.prepared.lock().values().filter_map(Weak::upgrade).for_each(|session| add(&session));
+        self.open.for_each(|session| add(session));
+        workspaces
     }
 
     /// The number of open sessions of all callers.
@@ -161,6 +202,7 @@ fn all_in_use() -> CallError {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
     use rust_decimal::Decimal;
 
     use super::*;
@@ -172,6 +214,12 @@ mod tests {
 
     fn sessions(max_per_caller: usize) -> Sessions {
         Sessions::new(&SessionConfig { max_per_caller, idle_seconds: 60, ..SessionConfig::default() })
+    }
+
+    /// Of all that are evicted until now.
+    fn evicted(sessions: &Sessions) -> Vec<String> {
+        sessions.evict_idle();
+        sessions.take_evicted()
     }
 
     fn open(sessions: &Sessions, caller: &Caller, id: &str) -> Result<Arc<Session>, CallError> {
@@ -231,7 +279,7 @@ mod tests {
         let first = open(&sessions, &ann, "one").unwrap();
         let gone = open(&sessions, &ann, "two").unwrap().workspace_name().to_owned();
         open(&sessions, &ann, "three").unwrap();
-        assert_eq!(sessions.evict_idle(), [gone]);
+        assert_eq!(evicted(&sessions), [gone]);
         let third = sessions.prepare(&ann, "three").unwrap();
         let error = open(&sessions, &ann, "four").unwrap_err();
         assert_eq!(error.code(), ErrorCode::Overloaded, "both are in use");
@@ -241,7 +289,33 @@ mod tests {
         drop(third);
         open(&sessions, &ann, "one").unwrap();
         let gone = sessions.prepare(&ann, "three").unwrap().workspace_name().to_owned();
-        assert_eq!(sessions.evict_idle(), [gone], "the other one was opened again");
+        assert_eq!(evicted(&sessions), [gone], "the other one was opened again");
+    }
+
+    #[test]
+    fn however_many_sessions_are_evicted_their_names_are_bounded_and_somebody_is_told() {
+        let (sessions, ann) = (sessions(2), caller("acme", "ann"));
+        let evict = |from: usize, count: usize| {
+            (from..from + count).for_each(|n| drop(open(&sessions, &ann, &n.to_string()).unwrap()));
+        };
+        evict(0, MAX_EVICTED / 2 + 1);
+        assert!(sessions.many_evicted().now_or_never().is_none());
+        evict(MAX_EVICTED, 1);
+        assert!(sessions.many_evicted().now_or_never().is_some());
+        evict(2 * MAX_EVICTED, 2 * MAX_EVICTED);
+        assert_eq!(sessions.evicted.lock().len(), MAX_EVICTED);
+        assert!(sessions.many_evicted().now_or_never().is_none(), "once, until they are taken");
+        let names = [workspace_of(&ann.key, "0"), workspace_of(&ann.key, &(4 * MAX_EVICTED - 3).to_string())];
+        let taken = sessions.take_evicted();
+        assert_eq!((taken.len(), names.map(|name| taken.contains(&name))), (MAX_EVICTED, [false, true]));
+        assert!(evicted(&sessions).is_empty());
+        let mut workspaces = sessions.workspaces();
+        let named = sessions.prepare(&ann, "named by a call").unwrap();
+        workspaces.push(named.workspace_name().to_owned());
+        let mut all = sessions.workspaces();
+        workspaces.sort_unstable();
+        all.sort_unstable();
+        assert_eq!((all.len(), all), (3, workspaces));
     }
 
     #[test]
@@ -264,13 +338,13 @@ mod tests {
         let idle = open(&sessions, &ann, "idle").unwrap().workspace_name().to_owned();
         tokio::time::advance(Duration::from_secs(59)).await;
         open(&sessions, &ann, "fresh").unwrap();
-        assert!(sessions.evict_idle().is_empty());
+        assert!(evicted(&sessions).is_empty());
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert_eq!(sessions.evict_idle(), [idle]);
+        assert_eq!(evicted(&sessions), [idle]);
         assert!(Arc::ptr_eq(&in_use, &sessions.prepare(&ann, "in use").unwrap()));
         drop(in_use);
         tokio::time::advance(Duration::from_secs(60)).await;
-        assert_eq!(sessions.evict_idle().len(), 2);
+        assert_eq!(evicted(&sessions).len(), 2);
         assert!(sessions.is_empty());
     }
 
@@ -281,7 +355,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(600)).await;
         session.settle(Decimal::ZERO);
         drop(session);
-        assert!(sessions.evict_idle().is_empty());
+        assert!(evicted(&sessions).is_empty());
     }
 
     #[test]

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
-use dashmap::DashMap;
 use regorus::Value;
 
 use super::set::{PolicySet, Verdict};
 use super::{input, refusal};
+use crate::core::bounded::BoundedCache;
 use crate::core::call::{CallKind, Caller};
 use crate::core::error::{CallError, ErrorCode};
 use crate::registry::Snapshot;
@@ -151,7 +151,7 @@ pub(super) struct Listings {
 struct Listing {
     set: Arc<PolicySet>,
     snapshot: Arc<Snapshot>,
-    by_caller: DashMap<Arc<Caller>, Arc<[Access]>>,
+    by_caller: BoundedCache<Arc<Caller>, Arc<[Access]>>,
 }
 
 /// Maximum (tool, caller) pairs, about 16 bytes each; and maximum callers.
@@ -165,14 +165,10 @@ const RULES_TIMEOUT: Duration = Duration::from_millis(250);
 impl Listings {
     pub(super) fn tools_for(&self, set: Arc<PolicySet>, snapshot: &Arc<Snapshot>, caller: &Arc<Caller>) -> CallerTools {
         let listing = self.of(&set, snapshot);
-        let known = listing.by_caller.get(caller).map(|known| Arc::clone(&known));
+        let known = listing.by_caller.get(caller, |known| Some(Arc::clone(known)));
         let access = known.unwrap_or_else(|| {
             let access = access_to_all(&set, snapshot, caller);
-            let max_callers = (MAX_KEPT / snapshot.tools().len().max(1)).clamp(1, MAX_CALLERS);
-            if listing.by_caller.len() >= max_callers {
-                listing.by_caller.clear();
-            }
-            listing.by_caller.insert(Arc::clone(caller), Arc::clone(&access));
+            listing.by_caller.insert(Arc::clone(caller), Arc::clone(&access), |_| false);
             access
         });
         CallerTools { set, snapshot: Arc::clone(snapshot), caller: Arc::clone(caller), access }
@@ -182,7 +178,8 @@ impl Listings {
         let is_of = |kept: &Arc<Listing>| Arc::ptr_eq(&kept.set, set) && Arc::ptr_eq(&kept.snapshot, snapshot);
         self.present.load_full().filter(is_of).unwrap_or_else(|| {
             let (set, snapshot) = (Arc::clone(set), Arc::clone(snapshot));
-            let fresh = Arc::new(Listing { set, snapshot, by_caller: DashMap::new() });
+            let max_callers = (MAX_KEPT / snapshot.tools().len().max(1)).clamp(1, MAX_CALLERS);
+            let fresh = Arc::new(Listing { set, snapshot, by_caller: BoundedCache::new(max_callers) });
             self.present.store(Some(Arc::clone(&fresh)));
             fresh
         })

@@ -5,19 +5,19 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::{Arc, OnceLock};
 
-use dashmap::DashMap;
 use regorus::Value;
 
 use super::input;
 use super::set::Verdict;
+use crate::core::bounded::BoundedCache;
 use crate::core::call::Caller;
 use crate::tool::Tool;
 
 /// Belongs to one policy set and is dropped with it, so that a reload clears it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Cache {
     /// By a hash of tool and caller; [`Known::is_of`] detects collisions.
-    pairs: DashMap<u64, Arc<Known>>,
+    pairs: BoundedCache<u64, Arc<Known>>,
     hasher: RandomState,
 }
 
@@ -32,9 +32,15 @@ pub(super) struct Known {
     pub(super) verdict: OnceLock<Verdict>,
 }
 
-/// Maximum pairs, about 2 KB each. When it is reached, the cache is cleared: this is simpler than an LRU
+/// Maximum pairs, about 2 KB each. When it is reached, a part of the cache is cleared: this is simpler than an LRU
 /// order, and a pair takes only microseconds to compute again.
 const MAX_PAIRS: usize = 4_096;
+
+impl Default for Cache {
+    fn default() -> Self {
+        Self { pairs: BoundedCache::new(MAX_PAIRS), hasher: RandomState::new() }
+    }
+}
 
 impl Cache {
     pub(super) fn known(&self, tool: &Tool, caller: &Arc<Caller>) -> Arc<Known> {
@@ -43,8 +49,7 @@ impl Cache {
     }
 
     fn find(&self, hash: u64, tool: &Tool, caller: &Arc<Caller>) -> Option<Arc<Known>> {
-        let known = self.pairs.get(&hash)?;
-        known.is_of(tool, caller).then(|| known.clone())
+        self.pairs.get(&hash, |known| known.is_of(tool, caller).then(|| known.clone()))
     }
 
     #[cfg(test)]
@@ -60,10 +65,7 @@ impl Cache {
             subject: input::subject(&tool.metadata, &tool.flags, caller),
             verdict: OnceLock::new(),
         });
-        if self.pairs.len() >= MAX_PAIRS {
-            self.pairs.clear();
-        }
-        self.pairs.insert(hash, known.clone());
+        self.pairs.insert(hash, known.clone(), |_| false);
         known
     }
 }

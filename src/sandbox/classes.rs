@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-use dashmap::DashMap;
 use tokio::time::Instant;
 
 use super::protocol::Usage;
+use crate::core::bounded::BoundedCache;
 use crate::core::caller::Owner;
 
 /// A step that is longer than this delays others noticeably: a time slice has 1 ms.
@@ -16,29 +16,30 @@ const LONG_STEP: Duration = Duration::from_millis(20);
 /// How long a caller stays in the second class after its last long step.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
-/// Callers remembered at once; beyond, those of the past are forgotten.
+/// Callers remembered at once. Beyond, those of the past are forgotten; while there are none, further callers stay in the
+/// first class.
 const MAX_CALLERS: usize = 10_000;
 
 /// The callers of the second class.
-#[derive(Debug, Default)]
-pub(super) struct Classes(DashMap<Owner, Instant>);
+#[derive(Debug)]
+pub(super) struct Classes(BoundedCache<Owner, Instant>);
+
+impl Default for Classes {
+    fn default() -> Self {
+        Self(BoundedCache::new(MAX_CALLERS))
+    }
+}
 
 impl Classes {
     /// Whether the caller's next run is in a worker of the second class.
     pub(super) fn is_background(&self, caller: &Owner) -> bool {
-        self.0.get(caller).is_some_and(|since| since.elapsed() < REMEMBERED)
+        self.0.get(caller, |since| Some(since.elapsed() < REMEMBERED)).unwrap_or(false)
     }
 
     /// Takes in what a run of the caller used.
     pub(super) fn record(&self, caller: &Owner, usage: &Usage) {
-        if usage.longest_step <= LONG_STEP {
-            return;
-        }
-        if self.0.len() >= MAX_CALLERS {
-            self.0.retain(|_, since| since.elapsed() < REMEMBERED);
-        }
-        if self.0.len() < MAX_CALLERS {
-            self.0.insert(caller.clone(), Instant::now());
+        if usage.longest_step > LONG_STEP {
+            self.0.try_insert(caller.clone(), Instant::now(), |_, since| since.elapsed() >= REMEMBERED);
         }
     }
 }
@@ -60,5 +61,21 @@ mod tests {
         classes.record(&owner("again"), &step(300));
         tokio::time::advance(REMEMBERED / 2).await;
         assert_eq!(["heavy", "again"].map(|name| classes.is_background(&owner(name))), [false, true]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn further_callers_displace_none_and_one_that_is_known_is_renewed() {
+        let classes = Classes::default();
+        let owner = |number: usize| Owner { tenant: "tenant".into(), caller: number.to_string().into() };
+        let heavy = Usage { longest_step: LONG_STEP * 2, ..Usage::default() };
+        (0..2 * MAX_CALLERS).for_each(|number| classes.record(&owner(number), &heavy));
+        let remembered = classes.0.len();
+        assert!(remembered <= MAX_CALLERS && classes.is_background(&owner(0)));
+        tokio::time::advance(REMEMBERED / 2).await;
+        classes.record(&owner(0), &heavy);
+        tokio::time::advance(REMEMBERED / 2).await;
+        assert!(classes.is_background(&owner(0)) && !classes.is_background(&owner(1)));
+        (MAX_CALLERS..2 * MAX_CALLERS).for_each(|number| classes.record(&owner(number), &heavy));
+        assert!(classes.0.len() <= MAX_CALLERS && classes.is_background(&owner(MAX_CALLERS)), "those of the past go");
     }
 }

@@ -6,7 +6,6 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use dashmap::DashMap;
 use wasmtime::{CacheStore, Config, Enabled, Engine, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig};
 
 /// Stack that CPython's build for WASI assumes it has.
@@ -87,7 +86,10 @@ pub fn component_compiling_engine() -> wasmtime::Result<Engine> {
 
 /// Machine code by the hash of its function, in memory: as long as the engine.
 #[derive(Default)]
-struct CompiledFunctions(DashMap<Vec<u8>, Vec<u8>>);
+struct CompiledFunctions(
+    #[expect(clippy::disallowed_types, reason = "the process ends once it has compiled")]
+    dashmap::DashMap<Vec<u8>, Vec<u8>>,
+);
 
 impl CacheStore for CompiledFunctions {
     fn get(&self, key: &[u8]) -> Option<Cow<'_, [u8]>> {

@@ -158,6 +158,7 @@ impl Worker {
     }
 
     fn with(profiles: HashMap<String, Profile>, components: Components, ticker: Ticker) -> Self {
+        #[expect(clippy::disallowed_methods, reason = "open calls of programs send, which are bounded")]
         let (to_gateway, of_programs) = mpsc::unbounded_channel();
         Self {
             profiles,

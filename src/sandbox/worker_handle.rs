@@ -76,6 +76,7 @@ impl WorkerHandle {
             tracing::warn!(component, reason, "a worker cannot load a component");
         }
         let (jobs, questions) = (Arc::new(Jobs::new()), Arc::new(Questions::default()));
+        #[expect(clippy::disallowed_methods, reason = "jobs and their open calls send, which are bounded")]
         let (outgoing, queue) = mpsc::unbounded_channel();
         let (alive, gone) = watch::channel(());
         let stop = Arc::new(Notify::new());
@@ -149,14 +150,16 @@ impl WorkerHandle {
     }
 
     /// Lets a job go on after each sleep, when there is memory for it. Without memory it sleeps until its time is over.
-    async fn wake_when_asked(&self, id: JobId, mut awake: mpsc::UnboundedReceiver<()>) -> ! {
+    async fn wake_when_asked(&self, id: JobId, mut awake: mpsc::Receiver<()>) -> ! {
         while let Some(()) = awake.recv().await {
             if let Some(missing) = self.jobs.missing_memory(id) {
                 let Some(memory) = missing.await else { continue };
                 self.jobs.wake(id, memory);
             }
-            // Fails only when the worker has exited, and the job with it.
-            let _ = self.outgoing.send(ToWorker::Continue(id));
+            if self.jobs.is_to_continue(id) {
+                // Fails only when the worker has exited, and the job with it.
+                let _ = self.outgoing.send(ToWorker::Continue(id));
+            }
         }
         std::future::pending().await
     }
@@ -273,6 +276,9 @@ async fn converse(
     };
     let telling = async {
         while let Some(message) = queue.recv().await {
+            if let ToWorker::Continue(id) = message {
+                jobs.continues(id);
+            }
             match (encode(&message), message) {
                 (Ok(frame), _) => sending.write_all(&frame).await?,
                 // A job that is too long does not fail the others.

@@ -327,6 +327,25 @@ async fn a_cancelled_call_is_taken_back_in_its_own_session() {
     }
 }
 
+/// Otherwise it would have its place, and keep its session, for ever: nobody knows of it who could end it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subscription_whose_request_is_cancelled_is_ended() {
+    for server in Server::both_kinds("unsubscribes").await {
+        let app = app_of(server.settings("")).await;
+        let client = McpClient::connect_as(&app, OLDER, Some("key-of-alice")).await;
+        let touched = async || Client::Mcp(client.clone()).call(&app, "touch", json!({})).await;
+        let id = client.last_id() + 1;
+        let subscribing = client.send("resources/subscribe", json!({"uri": "st+note://never-answered"}));
+        let cancelling = async {
+            until("its server has the request", async || touched().await == "1").await;
+            client.notify("notifications/cancelled", json!({"requestId": id})).await;
+        };
+        in_time(async { tokio::join!(subscribing, cancelling) }).await;
+        until("its server is told", async || touched().await == "0").await;
+        app.stop().await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_the_subscribed_session_is_notified_of_a_resource() {
     for server in Server::both_kinds("subscribes").await {

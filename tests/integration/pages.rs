@@ -18,6 +18,7 @@ use crate::slack::slack;
 const README: &str = include_str!("../../README.md");
 const AGENTS: &str = include_str!("../../docs/agents.md");
 const BENCHMARKS: &str = include_str!("../../docs/benchmarks.md");
+const BOUNDS: &str = include_str!("../../docs/bounds.md");
 const CONFIGURATION: &str = include_str!("../../docs/configuration.md");
 const CONSOLE: &str = include_str!("../../docs/console.md");
 const CONVERSATIONS: &str = include_str!("../../docs/conversations.md");
@@ -38,10 +39,11 @@ const TENANTS: &str = include_str!("../../docs/tenants.md");
 const TOOLS: &str = include_str!("../../docs/tools.md");
 
 /// The README and the pages in docs/ whose commands are run here.
-const PAGES: [(&str, &str); 21] = [
+const PAGES: [(&str, &str); 22] = [
     ("README.md", README),
     ("agents.md", AGENTS),
     ("benchmarks.md", BENCHMARKS),
+    ("bounds.md", BOUNDS),
     ("configuration.md", CONFIGURATION),
     ("console.md", CONSOLE),
     ("conversations.md", CONVERSATIONS),
@@ -527,6 +529,52 @@ fn the_glossary_defines_each_word_in_one_sentence() {
         assert!(words.insert(word), "defined twice: {word}");
     }
     assert!((35..=90).contains(&words.len()), "{} words", words.len());
+}
+
+/// The files in `src/` of each row are there, and each number beside the name of a constant is that of the constant.
+#[test]
+fn the_bounds_are_those_of_the_code() {
+    let mut compared = 0;
+    for row in rows(BOUNDS).into_iter().filter(|row| row[0].contains(".rs`")) {
+        let files = code_spans(row[0]).into_iter().map(|file| checkout().join("src").join(file));
+        let code = files.map(|file| std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{file:?}: {error}")));
+        let code: String = code.collect();
+        for cell in &row[1..] {
+            let parts: Vec<_> = cell.split('`').collect();
+            for [before, name] in parts.as_chunks::<2>().0 {
+                if name.chars().all(|c| c.is_ascii_uppercase() || c == '_') {
+                    let value = value_of_constant(&code, name).unwrap_or_else(|| panic!("no {name} for {row:?}"));
+                    let rest = before.trim_end().strip_suffix(&*value);
+                    let is_whole = rest.is_some_and(|rest| !rest.trim_end().ends_with(|c: char| c.is_ascii_digit()));
+                    assert!(is_whole, "{name} is {value}: {row:?}");
+                    compared += 1;
+                }
+            }
+        }
+    }
+    assert!(compared >= 60, "only {compared} numbers were found");
+}
+
+/// As the page writes it: `2 000`, `64 MiB`.
+fn value_of_constant(code: &str, name: &str) -> Option<String> {
+    let (_, rest) = code.split_once(&format!("const {name}: "))?;
+    let (_, value) = rest.split_once(';')?.0.split_once("= ")?;
+    let value = value.replace('_', "");
+    let is_bytes = value.contains("<<") || value.contains("* 1024");
+    let number = match value.split_once(" << ") {
+        Some((number, shift)) => number.parse::<u64>().ok()? << shift.parse::<u32>().ok()?,
+        None => value.split(" * ").map(|factor| factor.parse::<u64>().ok()).product::<Option<_>>()?,
+    };
+    Some(match is_bytes {
+        true if number.is_multiple_of(1 << 20) => format!("{} MiB", number >> 20),
+        true => format!("{} KiB", number >> 10),
+        false => {
+            let digits = number.to_string();
+            let first = (digits.len() + 2) % 3 + 1;
+            let rest = digits.as_bytes()[first..].chunks(3).map(|three| String::from_utf8_lossy(three));
+            rest.fold(digits[..first].to_owned(), |text, three| format!("{text} {three}"))
+        }
+    })
 }
 
 /// Requirements that a comment cites: `E68`, those of `E79–E86`, and `fault 2`.

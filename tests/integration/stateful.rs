@@ -102,6 +102,7 @@ impl Server {
 
 impl Seen {
     fn open(&self, id: String) {
+        #[expect(clippy::disallowed_methods, reason = "a test sends few, and ends")]
         let (out, reported) = unbounded_channel();
         self.standing.lock().unwrap().insert(id.clone(), reported);
         self.sessions.lock().unwrap().insert(id.clone(), Session::new(id, out));
@@ -128,6 +129,7 @@ async fn speak(State(seen): State<Arc<Seen>>, headers: HeaderMap, Json(message):
     }
     let session = seen.sessions.lock().unwrap().get(&named).cloned();
     let Some(session) = session else { return StatusCode::NOT_FOUND.into_response() };
+    #[expect(clippy::disallowed_methods, reason = "a test sends few, and ends")]
     let (out, mut reported) = unbounded_channel();
     let is_request = message.get("id").is_some() && message.get("method").is_some();
     tokio::spawn(session.handle(message, out, seen.both));

@@ -57,6 +57,7 @@ impl AgentService {
             (toolbox, tools, None)
         } else {
             let models = self.catalog.models(&tenant).await?;
+            #[expect(clippy::disallowed_methods, reason = "one task sends and receives, and receives first")]
             let (events, started) = mpsc::unbounded_channel();
             let with_task = SubAgents::new(self, request, types, models, toolbox, events);
             let tools = iter::once(with_task.description()).chain(tools).collect();

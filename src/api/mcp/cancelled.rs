@@ -1,6 +1,5 @@
 //! Recently cancelled requests of a session: on a separate connection a cancellation may arrive before its request.
 
-use std::collections::VecDeque;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -9,18 +8,24 @@ use rmcp::model::RequestId;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::core::bounded::Ring;
+
 /// How many cancellations of a session are kept, and for how long: a client's connections differ by less. An id is
 /// used only once in a session, so a kept cancellation matches no other request.
 const MAX_CANCELLATIONS: usize = 64;
 const CANCELLATION_TTL: Duration = Duration::from_secs(10);
 
-/// In order of arrival.
-type Cancellations = VecDeque<(RequestId, Instant)>;
-
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Cancelled {
-    cancellations: Mutex<Cancellations>,
+    /// In order of arrival.
+    cancellations: Mutex<Ring<(RequestId, Instant)>>,
     more: Notify,
+}
+
+impl Default for Cancelled {
+    fn default() -> Self {
+        Self { cancellations: Mutex::new(Ring::new(MAX_CANCELLATIONS)), more: Notify::new() }
+    }
 }
 
 impl Cancelled {
@@ -28,10 +33,7 @@ impl Cancelled {
     pub(super) fn record(&self, id: RequestId) {
         let mut cancellations = self.cancellations.lock();
         cancellations.retain(|(_, noted)| noted.elapsed() < CANCELLATION_TTL);
-        if cancellations.len() >= MAX_CANCELLATIONS {
-            cancellations.pop_front();
-        }
-        cancellations.push_back((id, Instant::now()));
+        cancellations.push((id, Instant::now()));
         drop(cancellations);
         self.more.notify_waiters();
     }

@@ -11,6 +11,7 @@ use rmcp::model::{ErrorCode, ErrorData, InputRequests, InputRequiredResult, Requ
 use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::client::{ClientQuestion, fits};
 use super::replica_ids::ReplicaIds;
@@ -18,7 +19,7 @@ use super::running_request::RunningRequest;
 use crate::core::call::{Arguments, Caller};
 use crate::core::json;
 use crate::core::peer::{ANSWER_TIMEOUT, Answers, Questions, Unanswered};
-use crate::core::per_owner::PerOwner;
+use crate::core::per_owner::{NotAdded, PerOwner};
 
 /// Maximum number of parked calls: of all callers, and of one.
 const MAX_WAITING: usize = 256;
@@ -43,6 +44,8 @@ struct ParkedCall {
     running: RunningRequest,
     questions: Questions,
     pending: Vec<PendingAnswer>,
+    /// What removes it when its time has passed. Ends when the call is resumed or evicted.
+    _expiry: AbortOnDropHandle<()>,
 }
 
 /// A question that waits for its answers.
@@ -99,20 +102,20 @@ impl ParkedCalls {
                 return Err(running);
             }
         };
-        let until = Instant::now() + ANSWER_TIMEOUT;
-        let parked = ParkedCall { running: running.in_background(), questions, pending };
-        let evicted = match self.calls.insert(&caller.owner, id.clone(), parked, |_, _| true) {
-            Ok(evicted) => evicted,
-            Err(ParkedCall { running, pending, .. }) => {
+        let expiry = expire(Arc::downgrade(&self.calls), id.clone(), Instant::now() + ANSWER_TIMEOUT);
+        let expiry = AbortOnDropHandle::new(tokio::spawn(expiry));
+        let parked = ParkedCall { running: running.in_background(), questions, pending, _expiry: expiry };
+        let (parked, evicted) = match self.calls.insert(&caller.owner, id, parked, |_, _| true) {
+            Ok(evicted) => (Ok(result), evicted),
+            Err(NotAdded { value: ParkedCall { running, pending, .. }, gone }) => {
                 refuse(pending, &Unanswered::TooMany);
-                return Err(running);
+                (Err(running), gone)
             }
         };
         for (_, ParkedCall { pending, .. }) in evicted {
             refuse(pending, &Unanswered::TooMany);
         }
-        forget_later(Arc::downgrade(&self.calls), id, until);
-        Ok(result)
+        parked
     }
 
     /// Continues the call that `state` names.
@@ -202,14 +205,12 @@ fn refuse(pending: Vec<PendingAnswer>, why: &Unanswered) {
     }
 }
 
-/// Dropping a parked call cancels it.
-fn forget_later(calls: Weak<PerOwner<String, ParkedCall>>, id: String, until: Instant) {
-    tokio::spawn(async move {
-        tokio::time::sleep_until(until).await;
-        if let Some(calls) = calls.upgrade() {
-            drop(calls.remove(&id));
-        }
-    });
+/// Removes a parked call at a time. Dropping it cancels it.
+async fn expire(calls: Weak<PerOwner<String, ParkedCall>>, id: String, at: Instant) {
+    tokio::time::sleep_until(at).await;
+    if let Some(calls) = calls.upgrade() {
+        drop(calls.remove(&id));
+    }
 }
 
 /// One message for every reason, so that it reveals nothing of other callers.
@@ -221,8 +222,46 @@ fn not_ours() -> ErrorData {
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
+
+    use futures_util::FutureExt;
+    use tokio::runtime::Handle;
+
+    use super::super::client::ClientEvents;
     use super::*;
     use crate::core::peer::{Question, QuestionMethod};
+    use crate::core::until::until;
+
+    fn asking(key: &str, method: QuestionMethod) -> ClientQuestion {
+        let questions = Questions::from([(key.to_owned(), Question { method, params: json!({}) })]);
+        ClientQuestion { questions, answer: oneshot::channel().0 }
+    }
+
+    fn running() -> RunningRequest {
+        RunningRequest { work: pending().boxed(), client_events: ClientEvents::none() }
+    }
+
+    /// A parked call has the task of its work, and the one that removes it.
+    #[tokio::test]
+    async fn no_task_is_left_of_a_call_that_was_resumed_or_evicted() {
+        let parked = ParkedCalls::new(ReplicaIds::new(None));
+        let caller = Caller::new("ann", "acme", Vec::new());
+        let binding = Binding::new(&caller, "tools/call", "t", &Arguments::default());
+        let park = || {
+            let questions = vec![asking("question", QuestionMethod::Roots)];
+            parked.park(&caller, &binding, running(), questions).expect("a place")
+        };
+        for _ in 0..3 * MAX_WAITING_OF_A_CALLER {
+            park();
+        }
+        let tasks = || Handle::current().metrics().num_alive_tasks();
+        until("those that were evicted have ended", async || tasks() == 2 * MAX_WAITING_OF_A_CALLER).await;
+        let state = park().request_state.expect("a state");
+        let answers = Answers::from([("question".to_owned(), json!({"roots": []}))]);
+        let Ok(Resumed::Running(resumed)) = parked.resume(&binding, &state, answers) else { panic!("it is resumed") };
+        drop(resumed);
+        until("the resumed one has ended", async || tasks() == 2 * (MAX_WAITING_OF_A_CALLER - 1)).await;
+    }
 
     #[tokio::test]
     async fn concurrent_questions_get_unique_keys_and_their_own_answers() {

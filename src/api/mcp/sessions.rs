@@ -9,7 +9,7 @@ use crate::config::McpServerConfig;
 use crate::core::call::Caller;
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::peer::ClientSession;
-use crate::core::per_owner::PerOwner;
+use crate::core::per_owner::{NotAdded, PerOwner};
 use crate::core::tool_scope::ToolScope;
 
 /// All sessions of the process.
@@ -50,13 +50,20 @@ impl Sessions {
         let insert = |entry, may_go: fn(&Entry) -> bool| {
             self.by_id.insert(&caller.owner, id.clone(), entry, |_, entry| may_go(entry))
         };
-        let ended = insert(entry, |entry| entry.session.is_idle()).or_else(|entry| insert(entry, |_| true));
-        let ended = ended.map_err(|_| {
-            let message = "there are too many MCP sessions; end one, or try again later";
-            CallError::new(ErrorCode::Overloaded, message)
-        })?;
+        let mut ended = Vec::new();
+        let mut added = insert(entry, |entry| entry.session.is_idle());
+        if let Err(NotAdded { value, gone }) = added {
+            ended.extend(gone);
+            added = insert(value, |_| true);
+        }
+        let is_added = added.is_ok();
+        ended.extend(added.unwrap_or_else(|NotAdded { gone, .. }| gone));
         for (_, entry) in ended {
             entry.session.end();
+        }
+        if !is_added {
+            let message = "there are too many MCP sessions; end one, or try again later";
+            return Err(CallError::new(ErrorCode::Overloaded, message));
         }
         tokio::spawn(end_when_idle(Arc::downgrade(self), id.clone(), Arc::downgrade(&session), self.idle));
         Ok((id, session))

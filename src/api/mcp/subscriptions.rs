@@ -1,14 +1,15 @@
 //! Notifies clients of changes: to lists of tools, resources and prompts, and to resources that they subscribed to.
 
-use std::collections::{BTreeSet, HashMap};
+mod of_session;
+
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use parking_lot::Mutex;
 use rmcp::model::{
-    CustomNotification, ErrorData, GetMeta, Implementation, PromptListChangedNotification, RequestId,
+    CustomNotification, GetMeta, Implementation, PromptListChangedNotification, RequestId,
     ResourceListChangedNotification, ResourceUpdatedNotification, ResourceUpdatedNotificationParam,
     ServerJsonRpcMessage, ServerNotification, ServerResult, SubscriptionFilter, SubscriptionsAcknowledgedNotification,
     SubscriptionsAcknowledgedNotificationParams, SubscriptionsListenResult, ToolListChangedNotification,
@@ -18,95 +19,32 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 
+pub(super) use self::of_session::Subscriptions;
 use super::McpServer;
 use super::client::{Client, log_notification};
 use super::headers::Era;
-use super::methods::{error_data, run_operation};
+use super::methods::run_operation;
 use super::running_request::Outcome;
 use super::session::McpSession;
 use super::tasks::TaskState;
-use crate::core::call::{CallContext, Caller};
+use crate::core::call::{CallContext, Caller, Undo};
 use crate::core::error::CallError;
 use crate::core::peer::ClientSession;
 use crate::gateway::Gateway;
-use crate::sources::mcp::{Change, McpServers, ResourceOwner};
+use crate::sources::mcp::{Change, ResourceOwner};
 
 /// Maximum number of resources that one client may watch.
 const MAX_SUBSCRIPTIONS: usize = 256;
 
-/// The resources that a client subscribed to.
-#[derive(Debug, Default)]
-pub(super) struct Subscriptions {
-    by_uri: Mutex<HashMap<String, Subscribed>>,
-}
-
-/// One resource: its subscriber, and the owner of the server session that reports its changes.
-#[derive(Debug)]
-struct Subscribed {
-    caller: Arc<Caller>,
-    owner: ResourceOwner,
-}
-
-impl Subscriptions {
-    /// # Errors
-    /// The resource does not exist, the caller may not read it, its server refuses, or the client watches too many.
-    pub(super) async fn add(&self, gateway: &Gateway, call: CallContext, uri: String) -> Result<(), ErrorData> {
-        {
-            let by_uri = self.by_uri.lock();
-            if by_uri.contains_key(&uri) {
-                return Ok(());
-            }
-            if by_uri.len() >= MAX_SUBSCRIPTIONS {
-                let message = format!("{MAX_SUBSCRIPTIONS} resources are watched already; unsubscribe from one first");
-                return Err(ErrorData::invalid_request(message, None));
-            }
-        }
-        let owner = subscribe(gateway, &call, &uri).await.map_err(|error| error_data(&error))?;
-        let subscribed = Subscribed { caller: call.caller, owner };
-        let before = self.by_uri.lock().insert(uri.clone(), subscribed);
-        // Two concurrent requests: one subscription is superfluous.
-        if let Some(before) = before {
-            before.unsubscribe(gateway.mcp_servers(), &uri).await.map_err(|error| error_data(&error))?;
-        }
-        Ok(())
-    }
-
-    pub(super) async fn remove(&self, servers: &McpServers, uri: &str) -> Result<(), ErrorData> {
-        let subscribed = self.by_uri.lock().remove(uri);
-        match subscribed {
-            Some(subscribed) => subscribed.unsubscribe(servers, uri).await.map_err(|error| error_data(&error)),
-            None => Ok(()),
-        }
-    }
-
-    /// Whether the client subscribed to the resource, through the server session that reports the change.
-    fn hold(&self, uri: &str, owner: &ResourceOwner) -> bool {
-        let by_uri = self.by_uri.lock();
-        by_uri.get(uri).is_some_and(|subscribed| subscribed.owner == *owner)
-    }
-
-    async fn end(&self, servers: &McpServers) {
-        let all = std::mem::take(&mut *self.by_uri.lock());
-        for (uri, subscribed) in all {
-            if let Err(error) = subscribed.unsubscribe(servers, &uri).await {
-                tracing::debug!(%error, uri, "a subscription of a disconnected client could not be ended at its server");
-            }
-        }
-    }
-}
-
-impl Subscribed {
-    async fn unsubscribe(&self, servers: &McpServers, uri: &str) -> Result<(), CallError> {
-        servers.unsubscribe(&self.caller, uri, &self.owner).await
-    }
-}
-
 /// Subscribes to a resource at its server, through the session whose owner is returned. Limits and policies treat it
-/// as a read of the resource.
+/// as a read of the resource. If this is dropped or fails, no subscription is left.
 async fn subscribe(gateway: &Gateway, call: &CallContext, uri: &str) -> Result<ResourceOwner, CallError> {
-    let servers = gateway.mcp_servers();
-    run_operation(gateway, call.repeated(), servers.subscribe(&call.caller, uri)).await?;
-    servers.subscriber(&call.repeated(), uri).await
+    let (servers, undo) = (gateway.mcp_servers(), Arc::new(Undo::default()));
+    let subscribing = CallContext { undo: Some(Arc::clone(&undo)), ..call.repeated() };
+    run_operation(gateway, subscribing, servers.subscribe(&call.caller, uri)).await?;
+    let owner = servers.subscriber(&call.repeated(), uri).await?;
+    undo.keep();
+    Ok(owner)
 }
 
 /// Changes to a client's lists: the registry and the policies for tools, and the MCP servers.

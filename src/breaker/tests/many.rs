@@ -49,9 +49,9 @@ async fn a_new_breaker_replaces_the_one_idle_longest() {
     for added in ["http://a", "http://b"] {
         fail(&breakers, &upstream(added), 5);
         assert_eq!(breakers.state(&upstream(added)), BreakerState::Open);
-        assert_eq!(breakers.circuits.len(), MAX_LIVE);
+        assert_eq!(breakers.circuits.read().len(), MAX_LIVE);
     }
-    let gone = |upstream: &Upstream| !breakers.circuits.contains_key(upstream);
+    let gone = |upstream: &Upstream| !breakers.circuits.read().contains(upstream);
     assert!(gone(&old) && gone(&upstream("http://2")));
     assert!(!gone(used.upstream().unwrap()), "a call is under way");
 }
@@ -63,7 +63,7 @@ async fn beyond_the_maximum_new_upstreams_share_one_breaker_until_one_can_be_rep
         fail(&breakers, &upstream(&format!("http://{at}")), 5);
     }
     fail(&breakers, &upstream("http://a"), 5);
-    assert_eq!(breakers.circuits.len(), MAX_LIVE);
+    assert_eq!(breakers.circuits.read().len(), MAX_LIVE);
     assert_eq!(call(&breakers, &upstream("http://b"), Ok(())), Err(ErrorCode::CircuitOpen));
     assert_eq!(call(&breakers, &upstream("http://0"), Ok(())), Err(ErrorCode::CircuitOpen));
     advance(RECOVERY).await;
@@ -81,13 +81,13 @@ async fn idle_breakers_are_removed_and_those_in_use_or_open_are_not() {
     call(&breakers, &upstream("mcp:recent"), Ok(())).unwrap();
     advance(IDLE_AFTER / 2).await;
     breakers.evict_idle();
-    let left =
-        ["mcp:idle", "mcp:recent", "mcp:used", &host().name].map(|it| breakers.circuits.contains_key(&upstream(it)));
+    let is_left = |name| breakers.circuits.read().contains(&upstream(name));
+    let left = ["mcp:idle", "mcp:recent", "mcp:used", &host().name].map(is_left);
     assert_eq!(left, [false, true, true, true]);
     drop(used);
     advance(Duration::from_secs(10_000)).await;
     breakers.evict_idle();
-    assert!(breakers.circuits.is_empty());
+    assert_eq!(breakers.circuits.read().len(), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,7 +1,6 @@
 //! `${file:PATH}` and `${exec: [PROGRAM, …]}`: values that are in a file, or that a program prints. Only in the operator's own
 //! configuration file: whatever came over an API never names a file or a program of this machine.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::os::unix::process::CommandExt;
@@ -17,6 +16,7 @@ use serde_json::Deserializer;
 
 use super::interpolate::Problem;
 use crate::config::Secret;
+use crate::core::bounded::BoundedMap;
 
 /// Bytes of a value: a key, a token, a certificate.
 const MAX_BYTES: u64 = 64 << 10;
@@ -27,6 +27,10 @@ const MAX_TIMEOUT: u64 = 60;
 
 /// Seconds after which a program is run again, by default.
 const DEFAULT_TTL: u64 = 300;
+
+/// Maximum programs whose values are kept. Then those go that ran more than a day ago, or all: they are run again.
+const MAX_PRINTED: usize = 1_000;
+const OLD: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Interval at which output and end of a program are looked for.
 const POLL: Duration = Duration::from_millis(10);
@@ -56,7 +60,8 @@ struct Printed {
 }
 
 /// Values of programs, by their arguments.
-static PRINTED: LazyLock<Mutex<BTreeMap<Vec<String>, Printed>>> = LazyLock::new(Mutex::default);
+static PRINTED: LazyLock<Mutex<BoundedMap<Vec<String>, Printed>>> =
+    LazyLock::new(|| Mutex::new(BoundedMap::new(MAX_PRINTED)));
 
 /// Whether the text after `${` names a file or a program.
 pub(super) fn is_reference(text: &str) -> bool {
@@ -145,7 +150,7 @@ impl Program {
             problem(format!("the program {name} gave no value: {why}"), "run it by hand, as the user of the gateway")
         })?;
         let printed = Printed { at: Instant::now(), value: Secret::new(value.clone()) };
-        PRINTED.lock().insert(self.arguments.clone(), printed);
+        PRINTED.lock().insert_or_clear(self.arguments.clone(), printed, |printed| printed.at.elapsed() > OLD);
         Ok(value)
     }
 

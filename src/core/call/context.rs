@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::{
     BudgetScopes, CallId, ChargeSink, Deadline, InterpreterNote, NestedCalls, OnBehalf, OpenTime, ParentCall,
-    ResultHandles, Sending, Target, TraceParent, Upload, Via,
+    ResultHandles, Sending, Target, TraceParent, Undo, Upload, Via,
 };
 use crate::core::caller::Caller;
 use crate::core::client_request::ClientRequest;
@@ -87,6 +87,8 @@ pub struct CallContext {
     pub upstream_key: Option<Arc<str>>,
     /// Who stores its charge; otherwise it is written in the background.
     pub charges: Option<Arc<dyn ChargeSink>>,
+    /// What is undone if its caller leaves before it has the result.
+    pub undo: Option<Arc<Undo>>,
 }
 
 impl CallContext {
@@ -129,6 +131,7 @@ impl CallContext {
             agent_call: None,
             upstream_key: None,
             charges: None,
+            undo: None,
         }
     }
 
@@ -159,6 +162,7 @@ impl CallContext {
             client_session: self.client_session.clone(),
             upstream_key: self.upstream_key.clone(),
             charges: self.charges.clone(),
+            undo: self.undo.clone(),
             ..Self::new(self.tool.clone(), Arc::clone(&self.caller), self.via)
         }
     }

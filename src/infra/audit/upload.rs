@@ -29,9 +29,9 @@ pub struct SegmentUploads {
     /// The replica that copies, and its host.
     replica: String,
     host: String,
-    /// The names of the segments that the storage has; `None` until they are listed.
+    /// The names of the segments that the storage had when they were listed, without those in `done`; `None` until then.
     stored: Option<BTreeSet<String>>,
-    /// Segments that are there, whose file was looked at.
+    /// Segments that are there, whose file was looked at. They are forgotten with their files.
     done: BTreeSet<PathBuf>,
 }
 
@@ -107,7 +107,7 @@ impl SegmentUploads {
             host: self.host.clone(),
         };
         let name = record.name();
-        if self.stored.as_ref().is_some_and(|stored| stored.contains(&name)) {
+        if self.stored.as_mut().is_some_and(|stored| stored.remove(&name)) {
             return Ok(last.seq);
         }
         let text = blocking(move || fs::read(&path).map_err(AuditError::unusable(&path))).await?;
@@ -117,8 +117,13 @@ impl SegmentUploads {
         self.blobs.put(&self.folder.child(&format!("{name}.jsonl")), Bytes::from(text)).await?;
         self.blobs.put(&self.folder.child(&format!("{name}.json")), Bytes::from(record)).await?;
         tracing::info!(segment = name, "a segment of the audit trail was copied to object storage");
-        self.stored.get_or_insert_default().insert(name);
         Ok(last.seq)
+    }
+
+    /// The segments of which it knows that the storage has them, and those of them whose files are here.
+    #[cfg(test)]
+    pub(super) fn known(&self) -> (usize, usize) {
+        (self.stored.as_ref().map_or(0, BTreeSet::len) + self.done.len(), self.done.len())
     }
 }
 

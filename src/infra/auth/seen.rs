@@ -3,15 +3,14 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use dashmap::DashMap;
 use tokio::time::Instant;
 
 use super::SecretDigest;
+use crate::core::bounded::BoundedCache;
 use crate::core::call::Caller;
 
 /// The verified tokens of one issuer, by their digests.
-#[derive(Default)]
-pub(super) struct SeenTokens(DashMap<SecretDigest, Seen>);
+pub(super) struct SeenTokens(BoundedCache<SecretDigest, Seen>);
 
 struct Seen {
     caller: Arc<Caller>,
@@ -29,34 +28,35 @@ pub(super) enum Basis {
     Answer(Instant),
 }
 
-/// Tokens remembered at once.
+/// Tokens remembered at once; then some of those that have expired make room, otherwise others.
 const MAX_SEEN: usize = 10_000;
+
+impl Default for SeenTokens {
+    fn default() -> Self {
+        Self(BoundedCache::new(MAX_SEEN))
+    }
+}
 
 impl SeenTokens {
     /// The caller of a token, if what it was verified by still counts. `generation`: of the current keys.
     pub(super) fn get(&self, digest: &SecretDigest, generation: impl FnOnce() -> u64) -> Option<Arc<Caller>> {
-        let seen = self.0.get(digest)?;
-        let counts = match seen.basis {
-            Basis::Keys(of) => of == generation(),
-            Basis::Answer(until) => Instant::now() < until,
-        };
-        (counts && now() < seen.until).then(|| Arc::clone(&seen.caller))
+        self.0.get(digest, |seen| {
+            let counts = match seen.basis {
+                Basis::Keys(of) => of == generation(),
+                Basis::Answer(until) => Instant::now() < until,
+            };
+            (counts && now() < seen.until).then(|| Arc::clone(&seen.caller))
+        })
     }
 
     /// The expiry of a token, including the leeway.
     pub(super) fn until(&self, digest: &SecretDigest) -> Option<u64> {
-        self.0.get(digest).map(|seen| seen.until)
+        self.0.get(digest, |seen| Some(seen.until))
     }
 
     pub(super) fn insert(&self, digest: SecretDigest, caller: Arc<Caller>, basis: Basis, until: u64) {
-        if self.0.len() >= MAX_SEEN {
-            let now = now();
-            self.0.retain(|_, seen| now < seen.until);
-            if self.0.len() >= MAX_SEEN {
-                self.0.clear();
-            }
-        }
-        self.0.insert(digest, Seen { caller, basis, until });
+        let now = now();
+        self.0.insert(digest, Seen { caller, basis, until }, |seen| seen.until <= now);
     }
 }
 
@@ -96,12 +96,13 @@ mod tests {
             digest[..8].copy_from_slice(&number.to_be_bytes());
             digest
         };
-        for number in 0..MAX_SEEN {
-            let until = if number == 0 { now() + 60 } else { now() };
+        let last = 2 * MAX_SEEN;
+        for number in 0..=last {
+            let until = if number == 0 || number == last { now() + 60 } else { now() };
             seen.insert(digest(number), Arc::clone(&ann), Basis::Keys(0), until);
+            assert!(seen.until(&digest(number)) == Some(until));
         }
-        seen.insert(digest(MAX_SEEN), Arc::clone(&ann), Basis::Keys(0), now() + 60);
-        assert_eq!(seen.0.len(), 2);
-        assert!(seen.get(&digest(0), || 0).is_some() && seen.get(&digest(MAX_SEEN), || 0).is_some());
+        assert!(seen.0.len() <= MAX_SEEN);
+        assert!(seen.get(&digest(0), || 0).is_some() && seen.get(&digest(last), || 0).is_some());
     }
 }

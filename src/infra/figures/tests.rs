@@ -64,7 +64,8 @@ fn what_is_kept_is_bounded_and_idle_tools_make_room() {
     }
     let kept = || {
         let tenants = figures.tenants.read();
-        tenants.values().chain([&figures.others]).map(|tenant| tenant.tools.read().len()).sum::<usize>()
+        let all = tenants.iter().map(|(_, tenant)| tenant).chain([&figures.others]);
+        all.map(|tenant| tenant.tools.read().len()).sum::<usize>()
     };
     assert_eq!((figures.tenants.read().len(), kept()), (MAX_TENANTS, MAX_TOOLS));
     let calls = figures.of_all(at(NOW)).totals().outcomes.calls();

@@ -142,6 +142,8 @@ families! {
     approvals_pending: IntGauge = "approvals_pending" {},
     /// Callers that wait until their calls are approved.
     approval_waiters: IntGauge = "approval_waiters" {},
+    /// Tasks of the asynchronous runtime that have not ended: connections, calls, sessions and background work.
+    runtime_tasks: IntGauge = "runtime_tasks" {},
     /// Always 1; its labels describe the build.
     build_info: IntGaugeVec = "build_info" { version, os, arch },
 }

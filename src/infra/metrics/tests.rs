@@ -170,6 +170,7 @@ const MOVES: &[Move] = &[
     (|m, _| m.tools_to_look_at(1, 0), "tools_quarantined"),
     (|m, _| m.tools_to_look_at(0, 1), "tools_flagged"),
     (|m, _| m.set_segments_waiting(1), "audit_segments_waiting"),
+    (|m, _| m.set_runtime_tasks(1), "runtime_tasks"),
 ];
 
 fn found() -> TransformFinding {
@@ -273,6 +274,30 @@ fn a_forgotten_breaker_leaves_no_labels_behind() {
     assert_eq!(value(&metrics, "ns_circuit_breaker_state{base_url=\"https://api.example.com\"}"), Some(2.0));
     metrics.forget_breaker("https://api.example.com");
     assert!(!metrics.render().contains("api.example.com"));
+}
+
+#[test]
+fn a_tool_that_is_not_offered_any_more_leaves_no_labels_behind() {
+    let metrics = Metrics::new("ns").unwrap();
+    let call_all = |tool: &ToolMetrics| {
+        metrics.record(Some(tool), &success(&call()));
+        ErrorCode::ALL.into_iter().for_each(|code| refuse(&metrics, tool, code, Stage::Limits));
+    };
+    for name in ["calculator", "renamed"] {
+        call_all(&metrics.for_tool(name));
+    }
+    metrics.record(None, &success(&call()));
+    let (late, later) = (metrics.for_tool("renamed"), metrics.for_tool("renamed"));
+    metrics.record(Some(&late), &success(&call()));
+    metrics.forget_tools(|name| name == "calculator");
+    let is_shown = |name: &str| metrics.render().contains(&format!("tool_name=\"{name}\""));
+    assert_eq!(["calculator", "renamed", UNKNOWN].map(is_shown), [true, false, true]);
+    // Of calls that were under way, the one with a metric that it did not have yet, the other with all of them.
+    refuse(&metrics, &late, ErrorCode::RateLimited, Stage::Limits);
+    call_all(&later);
+    assert!(is_shown("renamed"));
+    metrics.forget_tools(|name| name == "calculator");
+    assert!(!is_shown("renamed"));
 }
 
 #[test]

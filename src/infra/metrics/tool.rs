@@ -1,7 +1,10 @@
 //! The metrics of one tool, looked up once, with its first call: counting a call is then a few atomic additions.
 
+use std::collections::BTreeSet;
+use std::mem;
 use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use prometheus::{Histogram, IntCounter, IntGauge};
 use rust_decimal::prelude::ToPrimitive;
 
@@ -16,8 +19,13 @@ use crate::core::record::{CallRecord, Status};
 pub struct ToolMetrics {
     name: Box<str>,
     families: Arc<Families>,
+    counted_tools: Arc<CountedTools>,
     counted: OnceLock<Box<Counted>>,
 }
+
+/// The names of tools that have metrics. A name is added after a metric was made, so that none is left of a name that is taken.
+#[derive(Debug, Default)]
+pub(super) struct CountedTools(Mutex<BTreeSet<Box<str>>>);
 
 #[derive(Debug)]
 struct Counted {
@@ -37,14 +45,33 @@ struct Counted {
 
 const ERROR_CODES: usize = ErrorCode::ALL.len();
 
+impl CountedTools {
+    fn add(&self, name: &str) {
+        let mut names = self.0.lock();
+        if !names.contains(name) {
+            names.insert(name.into());
+        }
+    }
+
+    /// Takes the names for which this is true.
+    pub(super) fn take_if(&self, is_to_go: impl Fn(&str) -> bool) -> BTreeSet<Box<str>> {
+        let mut names = self.0.lock();
+        let (gone, left) = mem::take(&mut *names).into_iter().partition(|name| is_to_go(name));
+        *names = left;
+        gone
+    }
+}
+
 impl ToolMetrics {
-    pub(super) fn new(families: &Arc<Families>, name: &str) -> Self {
-        Self { name: name.into(), families: Arc::clone(families), counted: OnceLock::new() }
+    pub(super) fn new(families: &Arc<Families>, counted_tools: &Arc<CountedTools>, name: &str) -> Self {
+        let (families, counted_tools) = (Arc::clone(families), Arc::clone(counted_tools));
+        Self { name: name.into(), families, counted_tools, counted: OnceLock::new() }
     }
 
     fn counted(&self) -> &Counted {
         self.counted.get_or_init(|| {
             let counted = Box::new(Counted::new(&self.families, &self.name));
+            self.counted_tools.add(&self.name);
             // So that the rate of errors over calls starts at zero.
             self.errors_of(&counted, ErrorCode::ToolError);
             counted
@@ -67,7 +94,7 @@ impl ToolMetrics {
         }
         if let Some(rate) = record.rate {
             let all = &self.families.rate_limit_tokens;
-            let tokens = counted.rate_limit_tokens.get_or_init(|| all.with_label_values(&[&*self.name]));
+            let tokens = counted.rate_limit_tokens.get_or_init(|| self.made(all.with_label_values(&[&*self.name])));
             tokens.set(rate.remaining.into());
         }
         if let Some(error) = record.error {
@@ -80,8 +107,37 @@ impl ToolMetrics {
 
     fn errors_of<'a>(&self, counted: &'a Counted, code: ErrorCode) -> &'a IntCounter {
         let all = &self.families.tool_errors;
-        counted.errors[code as usize].get_or_init(|| all.with_label_values(&[&*self.name, code.as_str()]))
+        counted.errors[code as usize].get_or_init(|| self.made(all.with_label_values(&[&*self.name, code.as_str()])))
     }
+
+    /// A metric that was made after the others. They may have been removed meanwhile, since the tool is not offered any more.
+    fn made<T>(&self, metric: T) -> T {
+        self.counted_tools.add(&self.name);
+        metric
+    }
+}
+
+/// Removes all metrics of a tool.
+pub(super) fn forget(families: &Families, name: &str) {
+    // Each fails only for a metric that was not made.
+    for status in Status::ALL {
+        let _ = families.tool_executions.remove_label_values(&[name, status.as_str()]);
+    }
+    for code in ErrorCode::ALL {
+        let _ = families.tool_errors.remove_label_values(&[name, code.as_str()]);
+    }
+    for counters in [
+        &families.tool_cancellations,
+        &families.tool_output_schema_violations,
+        &families.tool_output_misfits,
+        &families.rate_limit_exceeded,
+    ] {
+        let _ = counters.remove_label_values(&[name]);
+    }
+    for histograms in [&families.tool_duration, &families.tool_cost] {
+        let _ = histograms.remove_label_values(&[name]);
+    }
+    let _ = families.rate_limit_tokens.remove_label_values(&[name]);
 }
 
 impl Counted {

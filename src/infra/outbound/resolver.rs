@@ -2,7 +2,6 @@
 //! addresses from here, so that the checked address is the one connected to, even when a name's address changes in
 //! between (DNS rebinding).
 
-use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -16,6 +15,7 @@ use thiserror::Error;
 use tokio::time::Instant;
 
 use super::guard::AddressGuard;
+use crate::core::bounded::BoundedMap;
 use crate::core::call::Deadline;
 use crate::core::caller::Owner;
 use crate::core::share::{Lease, Share};
@@ -92,7 +92,7 @@ const MIN_KEPT: Duration = Duration::from_secs(1);
 pub(super) struct Names {
     lookup: Lookup,
     keep: Duration,
-    cached: Mutex<HashMap<String, CachedName>>,
+    cached: Mutex<BoundedMap<String, CachedName>>,
     /// The right to look a name up. Callers share it fairly.
     running: Arc<Share>,
 }
@@ -113,7 +113,8 @@ struct CachedName {
 impl Names {
     pub(super) fn new(lookup: Lookup, keep: Duration) -> Arc<Self> {
         let keep = keep.max(MIN_KEPT);
-        Arc::new(Self { lookup, keep, cached: Mutex::default(), running: Share::new(MAX_LOOKUPS) })
+        let cached = Mutex::new(BoundedMap::new(MAX_NAMES));
+        Arc::new(Self { lookup, keep, cached, running: Share::new(MAX_LOOKUPS) })
     }
 
     /// Looks a name up, so that its addresses are cached when the connection is made, and returns them. Waiting for
@@ -168,14 +169,8 @@ impl Names {
     /// Caches what a look-up found; nothing, for a name that could not be resolved.
     pub(super) fn remember(&self, host: String, addresses: Vec<IpAddr>) {
         let mut cached = self.cached.lock();
-        if cached.len() >= MAX_NAMES {
-            cached.retain(|_, entry| entry.looked_up.elapsed() < self.keep);
-        }
-        if cached.len() >= MAX_NAMES {
-            let oldest = cached.iter().min_by_key(|(_, entry)| entry.looked_up).map(|(host, _)| host.clone());
-            oldest.and_then(|host| cached.remove(&host));
-        }
-        cached.insert(host, CachedName { addresses, looked_up: Instant::now() });
+        cached.evict_for(&host, |_, entry| Some(entry.looked_up));
+        _ = cached.try_insert(host, CachedName { addresses, looked_up: Instant::now() });
     }
 }
 

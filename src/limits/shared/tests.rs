@@ -145,3 +145,10 @@ async fn idle_buckets_are_forgotten() {
         assert!(bucket.lock().is_idle(late));
     }
 }
+
+#[tokio::test]
+async fn a_bucket_is_due_once_however_many_calls_ask() {
+    let rates = SharedRates::new(test_store().await);
+    (0..1_000).for_each(|_| rates.ask(&owner()));
+    assert_eq!(rates.due.lock().len(), 1);
+}

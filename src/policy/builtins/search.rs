@@ -1,7 +1,6 @@
 //! Builtins that search all matches of a regular expression. If each search reads the text to its end, the time grows
 //! with the square of its length, so the clock is checked between two searches.
 
-use std::collections::HashMap;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
@@ -10,6 +9,7 @@ use regex::{Regex, RegexBuilder};
 use regorus::Value;
 
 use super::{Checked, MAX_BYTES, MAX_BYTES_READ, MAX_ELEMENTS, allow_bytes, allow_elements, allow_work, checks};
+use crate::core::bounded::BoundedMap;
 
 /// Maximum time of all searches of one call.
 const TIMEOUT: Duration = Duration::from_millis(50);
@@ -114,17 +114,13 @@ impl Clock {
 
 /// The expression, compiled as regorus does it.
 fn compiled(pattern: &str) -> Checked<Regex> {
-    static KEPT: LazyLock<Mutex<HashMap<String, Regex>>> = LazyLock::new(Mutex::default);
+    static KEPT: LazyLock<Mutex<BoundedMap<String, Regex>>> = LazyLock::new(|| Mutex::new(BoundedMap::new(MAX_KEPT)));
     checks::pattern(&[pattern.into()])?;
     if let Some(expression) = KEPT.lock().get(pattern) {
         return Ok(expression.clone());
     }
     let compiled = RegexBuilder::new(pattern).size_limit(MAX_COMPILED_BYTES).build();
     let compiled = compiled.map_err(|error| format!("the pattern is not a valid regular expression: {error}"))?;
-    let mut kept = KEPT.lock();
-    if kept.len() >= MAX_KEPT {
-        kept.clear();
-    }
-    kept.insert(pattern.to_owned(), compiled.clone());
+    KEPT.lock().insert_or_clear(pattern.to_owned(), compiled.clone(), |_| false);
     Ok(compiled)
 }

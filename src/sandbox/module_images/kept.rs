@@ -7,11 +7,11 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use dashmap::DashSet;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
+use crate::core::bounded::BoundedMap;
 use crate::sandbox::owner_only_files;
 use crate::sandbox::prepare::default_folder;
 use crate::sandbox::protocol::ModuleImageId;
@@ -31,14 +31,18 @@ const UNUSED_FOR: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 /// How often those are looked for, at most: when an image is written.
 const TIDY_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// Maximum images that are known without a look at the disk, and maximum that count as used, 32 bytes each. Then all are
+/// forgotten: calls execute the module until its file is read again, and an image that nobody calls meanwhile counts as unused.
+const MAX_KNOWN: usize = 100_000;
+
 /// The images that are kept.
 #[derive(Debug)]
 pub(in crate::sandbox) struct ModuleImages {
     /// `None` where there is no cache folder.
     folder: Option<PathBuf>,
-    known: DashSet<ModuleImageId>,
+    known: Mutex<BoundedMap<ModuleImageId, ()>>,
     /// Those that were used since old files were removed.
-    used: DashSet<ModuleImageId>,
+    used: Mutex<BoundedMap<ModuleImageId, ()>>,
     /// When old files were removed.
     tidied: Mutex<Option<Instant>>,
 }
@@ -51,14 +55,15 @@ impl Default for ModuleImages {
 
 impl ModuleImages {
     fn in_folder(folder: Option<PathBuf>) -> Self {
-        Self { folder, known: DashSet::new(), used: DashSet::new(), tidied: Mutex::default() }
+        let none = || Mutex::new(BoundedMap::new(MAX_KNOWN));
+        Self { folder, known: none(), used: none(), tidied: Mutex::default() }
     }
 
     /// Whether one is known that can be read, which counts as used then. Takes no file.
     pub(in crate::sandbox) fn has(&self, id: ModuleImageId) -> bool {
-        let is_known = self.known.contains(&id);
+        let is_known = self.known.lock().contains(&id);
         if is_known {
-            self.used.insert(id);
+            self.used.lock().insert_or_clear(id, (), |()| false);
         }
         is_known
     }
@@ -77,7 +82,7 @@ impl ModuleImages {
         };
         let is_there = tokio::task::spawn_blocking(is_there).await.ok().flatten().is_some();
         if is_there {
-            self.known.insert(id);
+            self.know(id);
         }
         is_there
     }
@@ -94,7 +99,7 @@ impl ModuleImages {
             write(&path, &parts)
         };
         match tokio::task::spawn_blocking(writing).await.unwrap_or_else(|panic| Err(io::Error::other(panic))) {
-            Ok(()) => _ = self.known.insert(id),
+            Ok(()) => self.know(id),
             Err(error) => tracing::warn!(%error, "the image of a module cannot be written; its calls execute it"),
         }
     }
@@ -112,7 +117,7 @@ impl ModuleImages {
         };
         let parts = tokio::task::spawn_blocking(reading).await.ok().flatten();
         if parts.is_none() {
-            self.known.remove(&id);
+            self.known.lock().remove(&id);
         }
         parts
     }
@@ -124,9 +129,12 @@ impl ModuleImages {
             return None;
         }
         *tidied = Some(Instant::now());
-        let used = self.used.iter().map(|id| name_of(*id)).collect();
-        self.used.clear();
-        Some(used)
+        let used = self.used.lock().take();
+        Some(used.into_keys().map(name_of).collect())
+    }
+
+    fn know(&self, id: ModuleImageId) {
+        self.known.lock().insert_or_clear(id, (), |()| false);
     }
 
     fn path_of(&self, id: ModuleImageId) -> Option<PathBuf> {

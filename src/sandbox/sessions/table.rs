@@ -16,10 +16,11 @@ use super::rights::Rights;
 use super::session::{Ended, Session, SessionKey, Snapshot, StoredStanding};
 use super::turn::{SessionUse, Turn};
 use crate::config::InterpreterSessionsConfig;
+use crate::core::bounded::BoundedMap;
 use crate::core::call::{Deadline, SessionEnd};
 use crate::core::caller::Owner;
 use crate::core::error::{CallError, ErrorCode};
-use crate::core::per_owner::PerOwner;
+use crate::core::per_owner::{NotAdded, PerOwner};
 use crate::core::share::{Lease, Share};
 use crate::infra::metrics::SandboxMetrics;
 
@@ -42,8 +43,8 @@ pub(in crate::sandbox) struct Sessions<I> {
     last_id: AtomicU64,
     /// Whether idle sessions are stored, so that they do not end.
     stores_idle: AtomicBool,
-    /// Those whose ends the store does not know yet.
-    to_record: Mutex<Vec<EndToRecord>>,
+    /// Ends that the store does not know yet, by the session and its fence, as in [`EndToRecord`].
+    to_record: Mutex<BoundedMap<(SessionKey, i64), Option<SessionEnd>>>,
     metrics: SandboxMetrics,
 }
 
@@ -58,6 +59,9 @@ pub(in crate::sandbox) struct SessionLimits {
 
 /// How many ended sessions are remembered, for each that may be open.
 const REMEMBERED: usize = 10;
+
+/// How many ends the store may not know yet, for each session that may be open: none begins while it does not answer.
+const UNRECORDED: usize = 2;
 
 impl SessionLimits {
     pub(in crate::sandbox) fn new(config: &InterpreterSessionsConfig, memory_bytes: u64) -> Self {
@@ -82,7 +86,7 @@ impl<I: SessionInstance> Sessions<I> {
             changing: Mutex::new(()),
             last_id: AtomicU64::new(0),
             stores_idle: AtomicBool::new(false),
-            to_record: Mutex::default(),
+            to_record: Mutex::new(BoundedMap::new(max.saturating_mul(UNRECORDED))),
             metrics,
         }
     }
@@ -180,11 +184,15 @@ impl<I: SessionInstance> Sessions<I> {
             }
         }
         let session = Arc::new(Session::new(key.clone(), self.ended.with(&key, |ended| *ended)));
-        let gone = self.open.insert(owner, key, Arc::clone(&session), |_, other| other.is_unused());
-        for (_, other) in gone.map_err(|_| all_in_use())? {
+        let added = self.open.insert(owner, key, Arc::clone(&session), |_, other| other.is_unused());
+        let is_added = added.is_ok();
+        for (_, other) in added.unwrap_or_else(|NotAdded { gone, .. }| gone) {
             self.end_now(&other, SessionEnd::Evicted);
         }
-        Ok(self.used_by_one_more(session))
+        match is_added {
+            true => Ok(self.used_by_one_more(session)),
+            false => Err(all_in_use()),
+        }
     }
 
     fn used_by_one_more(&self, session: Arc<Session<I>>) -> SessionUse<'_, I> {

@@ -26,8 +26,8 @@ pub(super) struct Jobs {
 #[derive(Debug)]
 pub(super) struct JobEvents {
     pub(super) answered: oneshot::Receiver<Outcome>,
-    /// It has slept, and waits for its memory.
-    pub(super) awake: mpsc::UnboundedReceiver<()>,
+    /// It has slept, and waits for its memory. At most one: a worker says it again only after it was let go on.
+    pub(super) awake: mpsc::Receiver<()>,
     /// What its program asks of tools.
     pub(super) asked: mpsc::Receiver<ToolRequest>,
 }
@@ -41,7 +41,9 @@ struct JobUnderWay {
     /// Of its linear memory.
     max_memory_bytes: u64,
     /// It has slept, and waits for its memory.
-    waking: mpsc::UnboundedSender<()>,
+    waking: mpsc::Sender<()>,
+    /// Whether the message that lets it go on is in the worker's queue.
+    continues: bool,
     /// What its program asks of tools.
     asking: mpsc::Sender<ToolRequest>,
 }
@@ -61,9 +63,9 @@ impl Jobs {
     /// The worker has exited.
     pub(super) fn begin(&self, id: JobId, ticket: Ticket, max_memory_bytes: u64) -> Result<JobEvents, CallError> {
         let (answer, answered) = oneshot::channel();
-        let (waking, awake) = mpsc::unbounded_channel();
+        let (waking, awake) = mpsc::channel(1);
         let (asking, asked) = mpsc::channel(MAX_OPEN_REQUESTS);
-        let begun = JobUnderWay { answer, cancelled: None, ticket, max_memory_bytes, waking, asking };
+        let begun = JobUnderWay { answer, cancelled: None, ticket, max_memory_bytes, waking, continues: false, asking };
         match self.under_way.lock().as_mut() {
             Some(jobs) => drop(jobs.insert(id, begun)),
             None => return Err(self.failure()),
@@ -116,8 +118,23 @@ impl Jobs {
 
     pub(super) fn wants_to_wake(&self, id: JobId) {
         if let Some(job) = self.under_way.lock().as_ref().and_then(|jobs| jobs.get(&id)) {
-            // Nobody waits for a job whose client has disconnected.
-            let _ = job.waking.send(());
+            // Fails when the worker has said so already, and when the job's client has disconnected: nobody waits for it then.
+            let _ = job.waking.try_send(());
+        }
+    }
+
+    /// Whether the worker is to be sent that a job goes on: not while the message before it is in its queue. So a worker that
+    /// does not read, and says again and again that a job wants to wake, has one message for each job at most.
+    pub(super) fn is_to_continue(&self, id: JobId) -> bool {
+        let mut jobs = self.under_way.lock();
+        let job = jobs.as_mut().and_then(|jobs| jobs.get_mut(&id));
+        job.is_some_and(|job| !std::mem::replace(&mut job.continues, true))
+    }
+
+    /// The message that lets a job go on has left the queue.
+    pub(super) fn continues(&self, id: JobId) {
+        if let Some(job) = self.under_way.lock().as_mut().and_then(|jobs| jobs.get_mut(&id)) {
+            job.continues = false;
         }
     }
 

@@ -6,6 +6,7 @@
 
 mod file_tool;
 mod folder;
+mod folder_entries;
 mod listing;
 mod path;
 mod shared;
@@ -21,7 +22,6 @@ use std::time::{Duration, SystemTime};
 use cap_fs_ext::DirExt;
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, DirBuilder, DirBuilderExt};
-use dashmap::DashMap;
 use parking_lot::Mutex;
 
 pub(super) use self::file_tool::{FileRequest, FileTool, Reach};
@@ -29,6 +29,7 @@ pub(super) use self::folder::{Content, Part, Workspace};
 pub(super) use self::listing::Kind;
 pub(super) use self::path::WorkspacePath;
 
+use self::folder_entries::FolderEntries;
 use self::shared::Shared;
 use crate::config::WorkspaceConfig;
 use crate::core::error::CallError;
@@ -44,8 +45,8 @@ struct Inner {
     /// Without those that replicas share.
     directory: PathBuf,
     limits: WorkspaceConfig,
-    /// Of the workspaces used by this process. The lock of a workspace is held while it is written to.
-    in_use: DashMap<String, Arc<Mutex<Option<Usage>>>>,
+    /// The count of each one's contents, which calls hold while they work in it. It is locked while it is written to.
+    in_use: FolderEntries<Mutex<Option<Usage>>>,
     /// If replicas share them: the folders are copies then.
     shared: OnceLock<Arc<Shared>>,
 }
@@ -61,7 +62,8 @@ struct Usage {
 impl Workspaces {
     /// `directory` is created when the first file is written.
     pub fn new(directory: PathBuf, limits: &WorkspaceConfig) -> Self {
-        Self(Arc::new(Inner { directory, limits: limits.clone(), in_use: DashMap::new(), shared: OnceLock::new() }))
+        let (limits, in_use) = (limits.clone(), FolderEntries::new());
+        Self(Arc::new(Inner { directory, limits, in_use, shared: OnceLock::new() }))
     }
 
     /// Shares them with other replicas from now on.
@@ -105,8 +107,8 @@ impl Workspaces {
         }
     }
 
-    /// Deletes the workspaces that this process has not used and nobody has written to for `age`:
-    /// those of sessions of earlier processes, except for `kept`. Returns how many.
+    /// Deletes the workspaces in which no call works, and to which nobody has written for `age`, except for `kept`: those of
+    /// sessions of earlier processes, and of conversations that are no more. Returns how many.
     ///
     /// # Errors
     /// Errors of the file system. Workspaces deleted until then stay deleted.
@@ -190,7 +192,7 @@ impl Inner {
 
     fn open(&self, name: &str, reach: Reach) -> io::Result<Workspace> {
         check_name(name)?;
-        let usage = Arc::clone(&self.in_use.entry(name.to_owned()).or_default());
+        let usage = self.in_use.entry(name)?;
         let root = match (self.base().and_then(|base| base.open_dir_nofollow(name)), reach) {
             (Ok(root), _) => Some(root),
             (Err(error), Reach::Read) if error.kind() == io::ErrorKind::NotFound => None,
@@ -224,15 +226,14 @@ impl Inner {
 
     fn remove(&self, name: &str) -> io::Result<()> {
         check_name(name)?;
-        let usage = Arc::clone(&self.in_use.entry(name.to_owned()).or_default());
+        let usage = self.in_use.entry(name)?;
         let removed = {
             let mut usage = usage.lock();
             *usage = None;
             self.base().and_then(|base| base.remove_dir_all(name))
         };
         drop(usage);
-        // A waiter keeps the entry alive: two locks for one folder would not exclude each other.
-        self.in_use.remove_if(name, |_, usage| Arc::strong_count(usage) == 1);
+        self.in_use.remove_unheld(name);
         match removed {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             other => other,
@@ -253,12 +254,20 @@ impl Inner {
             // Every write changes the folder itself, so its modification time is that of the last write.
             let written = entry.metadata()?.modified()?.into_std();
             let idle = now.duration_since(written).unwrap_or_default();
-            if idle >= age && !self.in_use.contains_key(name) && !kept.contains(name) {
-                self.remove(name)?;
+            if idle >= age && !kept.contains(name) && self.remove_unused(name)? {
                 removed += 1;
             }
         }
         Ok(removed)
+    }
+
+    /// Removes a folder unless a call works in it; returns whether it did.
+    fn remove_unused(&self, name: &str) -> io::Result<bool> {
+        match self.shared.get() {
+            Some(shared) => shared.remove_copy(self, name),
+            None if self.in_use.is_held(name) => Ok(false),
+            None => self.remove(name).map(|()| true),
+        }
     }
 }
 

@@ -18,5 +18,5 @@ pub enum Change {
 }
 
 /// The owner of the session with a server that receives changes of a resource.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResourceOwner(pub(super) Option<OwnerKey>);

@@ -1,7 +1,6 @@
 //! Tokens for an upstream that are made of the callers' own: exchanged (RFC 8693), granted for an assertion (RFC 7523), or
 //! forwarded as they are. Nothing of it is stored.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,6 +12,7 @@ use tokio::time::Instant;
 use super::client::TokenError;
 use super::{TokenClient, TokenRequests};
 use crate::config::{ExchangeGrant, ExchangeSettings, Identity, Secret};
+use crate::core::bounded::BoundedMap;
 use crate::core::call::{Caller, Deadline};
 use crate::core::caller::SubjectToken;
 use crate::core::error::{Blame, CallError, ErrorCode};
@@ -38,7 +38,7 @@ pub(in crate::sources) struct TokenExchange {
     settings: ExchangeSettings,
     requests: TokenRequests,
     how: How,
-    kept: Mutex<HashMap<[u8; 32], (Token, Instant)>>,
+    kept: Mutex<BoundedMap<[u8; 32], (Token, Instant)>>,
 }
 
 enum How {
@@ -67,7 +67,8 @@ impl TokenExchange {
             Identity::Forward => How::Forward,
             Identity::Exchange => How::exchange(settings)?,
         };
-        Some(Arc::new(Self { name, settings: settings.clone(), requests, how, kept: Mutex::default() }))
+        let kept = Mutex::new(BoundedMap::new(MAX_KEPT));
+        Some(Arc::new(Self { name, settings: settings.clone(), requests, how, kept }))
     }
 
     /// The token to send for a caller.
@@ -141,15 +142,9 @@ impl TokenExchange {
     }
 
     fn keep(&self, key: [u8; 32], token: &Token, lifetime: Duration) {
-        let mut kept = self.kept.lock();
-        if kept.len() >= MAX_KEPT {
-            let now = Instant::now();
-            kept.retain(|_, (_, until)| now < *until);
-            if kept.len() >= MAX_KEPT {
-                kept.clear();
-            }
-        }
-        kept.insert(key, (token.clone(), Instant::now() + lifetime.min(MAX_AGE)));
+        let now = Instant::now();
+        let token = (token.clone(), now + lifetime.min(MAX_AGE));
+        self.kept.lock().insert_or_clear(key, token, |(_, until)| *until <= now);
     }
 
     /// Issuer, subject and token, upstream, audience and scopes. Each part is preceded by its length.

@@ -7,7 +7,6 @@ use std::time::{Duration, SystemTime};
 
 use aws_credential_types::Credentials;
 use bytes::Bytes;
-use dashmap::DashMap;
 use http::{HeaderValue, Method, header};
 use jiff::Timestamp;
 use tokio::sync::Mutex;
@@ -15,6 +14,7 @@ use url::{Url, form_urlencoded};
 
 use crate::agent::models::ModelError;
 use crate::config::AwsConfig;
+use crate::core::bounded::BoundedMap;
 use crate::core::call::Deadline;
 use crate::core::redaction::SentSecrets;
 use crate::infra::outbound::{Outbound, OutboundRequest, Trust};
@@ -30,8 +30,16 @@ const MARGIN: Duration = Duration::from_secs(300);
 /// Maximum bytes of the service's answer.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
 
+/// Maximum roles whose keys are kept; then those that no request waits for go, or all. They are made again.
+const MAX_ROLES: usize = 1_000;
+
 /// The keys of all roles of the configuration, which live longer than a run.
-static KEYS: LazyLock<DashMap<WebIdentity, Arc<Mutex<Option<Credentials>>>>> = LazyLock::new(DashMap::new);
+static KEYS: LazyLock<RoleKeys> = LazyLock::new(RoleKeys::default);
+
+/// Keys by role. Whoever has the lock of some makes new ones for all who wait.
+struct RoleKeys(parking_lot::Mutex<BoundedMap<WebIdentity, SharedKeys>>);
+
+type SharedKeys = Arc<Mutex<Option<Credentials>>>;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct WebIdentity {
@@ -41,6 +49,24 @@ pub(super) struct WebIdentity {
     /// `None`: AWS's own in the region.
     sts_url: Option<Url>,
     region: String,
+}
+
+impl Default for RoleKeys {
+    fn default() -> Self {
+        Self(parking_lot::Mutex::new(BoundedMap::new(MAX_ROLES)))
+    }
+}
+
+impl RoleKeys {
+    fn of(&self, role: &WebIdentity) -> SharedKeys {
+        let mut all = self.0.lock();
+        if let Some(keys) = all.get(role) {
+            return Arc::clone(keys);
+        }
+        let keys = SharedKeys::default();
+        all.insert_or_clear(role.clone(), Arc::clone(&keys), |keys| Arc::strong_count(keys) == 1);
+        keys
+    }
 }
 
 impl WebIdentity {
@@ -64,7 +90,7 @@ impl WebIdentity {
     /// # Errors
     /// The token cannot be read, or the service gives no keys.
     pub(super) async fn credentials(&self, outbound: &Outbound) -> Result<Credentials, ModelError> {
-        let keys = Arc::clone(&KEYS.entry(self.clone()).or_default());
+        let keys = KEYS.of(self);
         // One request at a time: others wait for its keys.
         let mut keys = keys.lock().await;
         let is_fresh = |keys: &Credentials| keys.expiry().is_some_and(|expiry| expiry > SystemTime::now() + MARGIN);
@@ -141,4 +167,20 @@ fn element(xml: &str, name: &str) -> Option<String> {
     let (_, rest) = xml.split_once(&format!("<{name}>"))?;
     let (text, _) = rest.split_once(&format!("</{name}>"))?;
     Some(html_escape::decode_html_entities(text.trim()).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_many_roles_are_bounded_and_those_that_are_waited_for_stay() {
+        let (aws, keys) = (AwsConfig::default(), RoleKeys::default());
+        let of = |number: usize| {
+            keys.of(&WebIdentity::new(&aws, &format!("role {number}"), Path::new("/token"), "eu-west-1"))
+        };
+        let waited_for = of(0);
+        (1..3 * MAX_ROLES).for_each(|number| drop(of(number)));
+        assert!(keys.0.lock().len() <= MAX_ROLES && Arc::ptr_eq(&waited_for, &of(0)));
+    }
 }

@@ -17,6 +17,10 @@ use crate::core::share::Lease;
 /// The task that a message is about.
 const RELATED: &str = "io.modelcontextprotocol/related-task";
 
+/// Maximum questions of one task that wait for its client, without those that its call has withdrawn. One upstream asks at
+/// most half as many at the same time, and a program may make several calls.
+const MAX_PENDING: usize = 64;
+
 #[derive(Debug)]
 pub(in crate::api::mcp) struct TaskState {
     pub(in crate::api::mcp) id: String,
@@ -32,7 +36,7 @@ struct Progress {
     updated: Timestamp,
     /// Questions that the client of a session was sent and has not answered.
     asked: usize,
-    /// Questions that a client without a session gets when it polls.
+    /// Questions that a client without a session gets when it polls; at most [`MAX_PENDING`].
     pending: Vec<PendingQuestion>,
     /// Questions so far: their keys are unique.
     numbered: usize,
@@ -190,9 +194,16 @@ impl TaskState {
         self.update(&mut progress);
     }
 
-    /// Keeps a question until the client polls and answers it.
+    /// Keeps a question until the client polls and answers it. One too many is refused.
     pub(super) fn ask(&self, question: ClientQuestion) {
         let mut progress = self.progress.lock();
+        progress.forget_withdrawn();
+        if progress.pending.len() >= MAX_PENDING {
+            drop(progress);
+            // A call that no longer waits ends with its own error.
+            _ = question.answer.send(Err(Unanswered::TooMany));
+            return;
+        }
         let (mut questions, mut keys) = (Questions::new(), Vec::with_capacity(question.questions.len()));
         for (own, question) in question.questions {
             progress.numbered += 1;
@@ -356,5 +367,24 @@ mod tests {
         assert_eq!(open(&state).len(), 2);
         drop(waiting);
         assert_eq!((open(&state).len(), status(&state, Era::Stateless)), (0, "working".to_owned()), "withdrawn");
+    }
+
+    #[test]
+    fn questions_that_wait_are_bounded_and_withdrawn_ones_go_without_a_poll() {
+        let state = state();
+        let ask = || {
+            let (answer, answered) = oneshot::channel();
+            let question = Question { method: QuestionMethod::Roots, params: json!({}) };
+            state.ask(ClientQuestion { questions: Questions::from([("where".to_owned(), question)]), answer });
+            answered
+        };
+        (0..1_000).for_each(|_| drop(ask()));
+        assert!(state.progress.lock().pending.len() <= 1, "the others were withdrawn");
+        let mut waiting: Vec<_> = (0..MAX_PENDING).map(|_| ask()).collect();
+        assert!(matches!(ask().try_recv(), Ok(Err(Unanswered::TooMany))));
+        assert!(waiting.iter_mut().all(|answered| answered.try_recv().is_err()), "those before it wait");
+        waiting.pop();
+        assert!(ask().try_recv().is_err(), "there is a place again");
+        assert_eq!(state.progress.lock().pending.len(), MAX_PENDING);
     }
 }

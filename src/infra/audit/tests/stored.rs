@@ -74,6 +74,7 @@ async fn closed_segments_are_copied_once_also_after_a_restart() {
     copied.uploads.copy_closed(&copied.audit).await.unwrap();
     let two = Verified { lines: 3, segments: 2, ..Verified::default() };
     assert_eq!(copied.verified().await, [Ok(two)]);
+    assert_eq!(copied.uploads.known(), (2, 2), "each is known once, as long as it is here");
 
     // Closed, and the process ends before it is copied.
     copied.close_segment().await;
@@ -83,6 +84,7 @@ async fn closed_segments_are_copied_once_also_after_a_restart() {
     copied.uploads.copy_closed(&copied.audit).await.unwrap();
     let three = Verified { lines: 5, segments: 3, ..Verified::default() };
     assert_eq!(copied.verified().await, [Ok(three)]);
+    assert_eq!(copied.uploads.known(), (3, 3));
     assert_eq!(copied.objects("").await.len(), before.len() + 2, "under the same id");
     assert_eq!(fs::metadata(segments::id_path(&copied.file)).unwrap().permissions().mode() & 0o777, 0o600);
 }

@@ -254,6 +254,7 @@ async fn encrypted_server(acceptor: TlsAcceptor, begun: mpsc::UnboundedSender<Op
 #[tokio::test]
 async fn web_fetch_sends_the_gateway_itself_nothing_that_others_chose() {
     let (acceptor, trusting) = encryption();
+    #[expect(clippy::disallowed_methods, reason = "a test sends few, and ends")]
     let (begun, mut kinds) = mpsc::unbounded_channel();
     let address = encrypted_server(acceptor, begun).await;
     let target = Url::parse(&format!("https://{address}/")).unwrap();

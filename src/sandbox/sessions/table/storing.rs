@@ -91,14 +91,17 @@ impl<I: SessionInstance> Sessions<I> {
         self.record_later(EndToRecord { key: key.clone(), fence, end: None });
     }
 
-    /// Has the store told of an end.
-    pub(in crate::sandbox::sessions) fn record_later(&self, ended: EndToRecord) {
-        self.to_record.lock().push(ended);
+    /// Has the store told of an end. What was said first of a session and its fence counts.
+    pub(in crate::sandbox::sessions) fn record_later(&self, EndToRecord { key, fence, end }: EndToRecord) {
+        if self.to_record.lock().get_or_try_insert_with((key, fence), || end).is_none() {
+            tracing::warn!("the end of a session is not recorded: too many wait for the store");
+        }
     }
 
     /// The ends that the store does not know yet.
     pub(in crate::sandbox::sessions) fn take_ends_to_record(&self) -> Vec<EndToRecord> {
-        std::mem::take(&mut self.to_record.lock())
+        let ends = self.to_record.lock().take();
+        ends.into_iter().map(|((key, fence), end)| EndToRecord { key, fence, end }).collect()
     }
 
     /// Removes a session from the memory of this process, which can go on: the next call finds it in the store.

@@ -293,3 +293,17 @@ async fn a_session_that_is_deleted_ends_at_once_also_during_a_call() {
     assert_eq!((made.living(), made.sessions.memory.used()), (0, 0));
     assert_eq!(call(&made, "ann", "a", 1).await, (true, Some(SessionEnd::Deleted), true));
 }
+
+#[test]
+fn an_end_that_the_store_does_not_know_is_kept_once_and_up_to_a_number() {
+    let sessions = made(3, 3, 1_000).sessions;
+    let key = SessionKey { owner: owner("ann"), name: "a".into() };
+    let end = |fence, end| sessions.record_later(EndToRecord { key: key.clone(), fence, end });
+    end(1, Some(SessionEnd::Deleted));
+    // As often as another replica wants it, while the store does not answer.
+    (0..100).for_each(|_| sessions.give_back(&key, 1));
+    let ends = sessions.take_ends_to_record();
+    assert_eq!(ends.iter().map(|end| (end.fence, end.end)).collect::<Vec<_>>(), [(1, Some(SessionEnd::Deleted))]);
+    (0..100).for_each(|fence| end(fence, None));
+    assert_eq!((sessions.take_ends_to_record().len(), sessions.take_ends_to_record().len()), (3 * UNRECORDED, 0));
+}

@@ -222,6 +222,7 @@ mod tests {
 
     /// The requests of a call, and what the gateway hears of them.
     fn requests() -> (Requests, ToolLink, mpsc::UnboundedReceiver<FromWorker>) {
+        #[expect(clippy::disallowed_methods, reason = "a test sends few, and ends")]
         let (gateway, heard) = mpsc::unbounded_channel();
         let sleeper = Sleeper { job: 1, gateway, may_continue: Arc::new(Notify::new()) };
         let link = ToolLink { sleeper, inbox: Arc::default(), waited: Arc::default(), recorder: Arc::default() };

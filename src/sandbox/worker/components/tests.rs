@@ -98,6 +98,7 @@ impl Running {
         let export = Export { interface: interface.map(str::to_owned), function: function.to_owned() };
         let call =
             ComponentCall { id: 1, component: "own".to_owned(), export, arguments: arguments.to_string(), limits };
+        #[expect(clippy::disallowed_methods, reason = "a test sends few, and ends")]
         let (gateway, _heard) = mpsc::unbounded_channel();
         let sleeper = Sleeper { job: 1, gateway, may_continue: Arc::new(Notify::new()) };
         let link = ToolLink { sleeper, inbox: Arc::default(), waited: Arc::default(), recorder: Arc::default() };

@@ -138,3 +138,16 @@ async fn a_job_that_sleeps_gives_memory_back_and_goes_on_when_there_is_memory_ag
     assert_eq!(outcome.unwrap().result.unwrap(), "AWAKE");
     assert_eq!((admission.in_use(), admission.load().memory_bytes), ((0, 0), 0));
 }
+
+#[tokio::test]
+async fn a_worker_that_says_again_and_again_that_a_job_wants_to_wake_fills_no_queue() {
+    let (jobs, admission) = (Jobs::new(), admission());
+    let mut events = jobs.begin(1, room(&admission).await, 1).unwrap();
+    (0..1_000).for_each(|_| jobs.wants_to_wake(1));
+    assert_eq!(events.awake.len(), 1);
+    assert_eq!(events.awake.recv().await, Some(()));
+    let queued = (0..1_000).filter(|_| jobs.is_to_continue(1)).count();
+    assert_eq!(queued, 1, "it is let go on once while it does not read");
+    jobs.continues(1);
+    assert!(jobs.is_to_continue(1) && !jobs.is_to_continue(2), "after each sleep");
+}

@@ -16,7 +16,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dashmap::DashMap;
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -26,6 +25,7 @@ use uuid::Uuid;
 use self::call::SharedCall;
 use self::files::{Files, parse};
 use super::folder::Workspace;
+use super::folder_entries::FolderEntries;
 use super::{Inner, Reach};
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::blobs::{BlobError, BlobKey, Blobs};
@@ -49,12 +49,12 @@ pub(super) struct Shared {
     store: Store,
     blobs: Blobs,
     /// The version that the folder here has, by name; `None`: not known. Locked while a call works in it.
-    folders: DashMap<String, Arc<Mutex<Option<String>>>>,
+    folders: FolderEntries<Mutex<Option<String>>>,
 }
 
 impl Shared {
     pub(super) fn new(store: Store, blobs: Blobs) -> Self {
-        Self { store, blobs, folders: DashMap::new() }
+        Self { store, blobs, folders: FolderEntries::new() }
     }
 
     /// Runs `job` in a workspace while no other call, at any replica, works in it. Once it runs, it and what it changed is
@@ -70,7 +70,7 @@ impl Shared {
         let _abandons = abandoned.clone().drop_guard();
         let (shared, inner, name) = (Arc::clone(self), Arc::clone(inner), name.to_owned());
         let work = async move {
-            let folder = Arc::clone(&shared.folders.entry(name.clone()).or_default());
+            let folder = shared.folders.entry(&name).map_err(CallError::internal)?;
             let mut folder = abandoned.run_until_cancelled(folder.lock_owned()).await.ok_or_else(too_long)?;
             let lock = shared.lock(&name, &abandoned).await?;
             let call = SharedCall { shared: &shared, inner: &inner, lock: &lock, abandoned: &abandoned };
@@ -84,14 +84,26 @@ impl Shared {
 
     /// Removes the folder here, which other replicas do not need.
     pub(super) async fn forget(&self, inner: &Arc<Inner>, name: &str) -> io::Result<()> {
-        let folder = Arc::clone(&self.folders.entry(name.to_owned()).or_default());
+        let folder = self.folders.entry(name)?;
         let mut version = folder.lock().await;
         *version = None;
         inner.remove_folder(name).await?;
         drop(version);
         drop(folder);
-        self.folders.remove_if(name, |_, folder| Arc::strong_count(folder) == 1);
+        self.folders.remove_unheld(name);
         Ok(())
+    }
+
+    /// As [`forget`](Self::forget), on a blocking thread, unless a call works in the folder; returns whether it did.
+    pub(super) fn remove_copy(&self, inner: &Inner, name: &str) -> io::Result<bool> {
+        let folder = self.folders.entry(name)?;
+        let Ok(mut version) = folder.try_lock() else { return Ok(false) };
+        *version = None;
+        inner.remove(name)?;
+        drop(version);
+        drop(folder);
+        self.folders.remove_unheld(name);
+        Ok(true)
     }
 
     /// Removes a workspace at all replicas: its row, by which folders are no copies of it any more, and its objects.

@@ -71,7 +71,7 @@ impl Place {
     }
 
     fn usage(&self) -> Option<Usage> {
-        self.workspaces.0.in_use.get(OURS).and_then(|usage| *usage.lock())
+        *self.workspaces.0.in_use.entry(OURS).unwrap().lock()
     }
 }
 
@@ -267,7 +267,7 @@ async fn removing_takes_everything_and_starts_the_count_anew() {
     place.write("a/b", &"x".repeat(600)).await.unwrap();
     place.workspaces.remove(OURS).await.unwrap();
     assert!(!place.path().exists());
-    assert!(place.workspaces.0.in_use.is_empty());
+    assert_eq!(place.workspaces.0.in_use.len(), 0);
     place.workspaces.remove(OURS).await.unwrap();
     place.write("c", &"x".repeat(600)).await.unwrap();
     assert_eq!(place.usage(), Some(Usage { bytes: 600, entries: 1 }));
@@ -297,7 +297,7 @@ async fn removing_goes_by_name_and_never_elsewhere() {
 }
 
 #[tokio::test]
-async fn only_old_unused_workspaces_are_deleted() {
+async fn only_old_workspaces_in_which_no_call_works_are_deleted() {
     let place = Place::small();
     assert_eq!(
         place.workspaces.remove_older_than(Duration::ZERO, HashSet::new()).await.unwrap(),
@@ -314,9 +314,15 @@ async fn only_old_unused_workspaces_are_deleted() {
         0,
         "too young"
     );
+    let a_call_works = place.workspaces.0.in_use.entry(OURS).unwrap();
     place.workspaces.remove_older_than(Duration::ZERO, HashSet::new()).await.unwrap();
-    assert!(!base.join(THEIRS).exists());
-    assert!(place.path().exists(), "in use by this process");
+    assert!(!base.join(THEIRS).exists() && place.path().exists());
+    drop(a_call_works);
+    let kept = HashSet::from([OURS.to_owned()]);
+    place.workspaces.remove_older_than(Duration::ZERO, kept).await.unwrap();
+    assert!(place.path().exists(), "of a conversation");
+    place.workspaces.remove_older_than(Duration::ZERO, HashSet::new()).await.unwrap();
+    assert!(!place.path().exists() && place.workspaces.0.in_use.len() == 0, "used before");
     assert!(base.join("something else").exists() && Path::new(place.directory.path()).exists());
 }
 

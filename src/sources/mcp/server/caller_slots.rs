@@ -96,7 +96,7 @@ impl CallerSlots {
     /// Removes all sessions. Returns a token that is cancelled when they have ended.
     pub(super) fn forget_all(&self) -> Vec<CancellationToken> {
         let all = self.sessions.take_if(|_| true);
-        all.iter().filter_map(|known| known.place.get()).map(|session| session.ended.clone()).collect()
+        all.iter().filter_map(|(_, known)| known.place.get()).map(|session| session.ended.clone()).collect()
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Map, Value, json};
+use tokio::runtime::Handle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::Server;
@@ -99,8 +100,25 @@ impl Subscriptions {
     }
 }
 
+/// A client that is counted for a resource while its request is with the server. If the request is dropped there, it is counted
+/// no more: its place would be taken for ever.
+struct Subscribing<'a> {
+    server: &'a Arc<Server>,
+    resource: &'a Resource,
+    has_ended: bool,
+}
+
+impl Drop for Subscribing<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.server.unsubscribe_later(self.resource);
+        }
+    }
+}
+
 impl Server {
-    /// Subscribes over the session for the call.
+    /// Subscribes over the session for the call. If the call has an [`Undo`](crate::core::call::Undo), the subscription ends
+    /// with that, unless its caller keeps it.
     pub(crate) async fn subscribe(
         self: &Arc<Self>,
         call: &CallContext,
@@ -109,17 +127,48 @@ impl Server {
     ) -> Result<(), CallError> {
         let session = self.session(call).await?;
         let resource = Resource { owner: session.owner.clone(), uri: uri.to_owned() };
-        if !self.subscriptions.add(&call.caller.owner, &resource)? {
-            return Ok(());
+        if self.subscriptions.add(&call.caller.owner, &resource)? {
+            self.begin_subscription(&session, call, deadline, &resource).await?;
         }
+        if let Some(undo) = &call.undo {
+            let server = Arc::clone(self);
+            undo.add(move || server.unsubscribe_later(&resource));
+        }
+        Ok(())
+    }
+
+    /// Has the server tell of a resource, for the first client that wants it.
+    async fn begin_subscription(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        call: &CallContext,
+        deadline: Deadline,
+        resource: &Resource,
+    ) -> Result<(), CallError> {
         if session.is_modern() {
-            self.listen_to(&session, &resource);
+            self.listen_to(session, resource);
             return Ok(());
         }
-        let asked = self.ask_over(&session, call, deadline, "resources/subscribe", params(uri)).await;
+        let mut subscribing = Subscribing { server: self, resource, has_ended: false };
+        let asked = self.ask_over(session, call, deadline, "resources/subscribe", params(&resource.uri)).await;
+        subscribing.has_ended = true;
         asked.map(drop).inspect_err(|_| {
-            self.subscriptions.remove(&resource);
+            self.subscriptions.remove(resource);
         })
+    }
+
+    /// Counts one client less, which cannot wait. After the last one the server is told in the background.
+    fn unsubscribe_later(self: &Arc<Self>, resource: &Resource) {
+        if self.subscriptions.remove(resource)
+            && let Ok(runtime) = Handle::try_current()
+        {
+            let (server, resource) = (Arc::clone(self), resource.clone());
+            runtime.spawn(async move {
+                if let Err(error) = server.end_subscription(&resource).await {
+                    tracing::debug!(%error, "a subscription that nobody waits for could not be ended at its server");
+                }
+            });
+        }
     }
 
     /// Whose session tells of what the call subscribes to.
@@ -129,14 +178,19 @@ impl Server {
 
     pub(crate) async fn unsubscribe(&self, uri: &str, owner: &ResourceOwner) -> Result<(), CallError> {
         let resource = Resource { owner: owner.0.clone(), uri: uri.to_owned() };
-        if !self.subscriptions.remove(&resource) {
-            return Ok(());
+        match self.subscriptions.remove(&resource) {
+            true => self.end_subscription(&resource).await,
+            false => Ok(()),
         }
+    }
+
+    /// Tells the server that nobody wants to know of a resource any more.
+    async fn end_subscription(&self, resource: &Resource) -> Result<(), CallError> {
         // A session that has ended tells nothing any more.
         let Some(session) = self.known_of(resource.owner.as_ref()).filter(|session| !session.is_modern()) else {
             return Ok(());
         };
-        let asked = session.ask("resources/unsubscribe", params(uri));
+        let asked = session.ask("resources/unsubscribe", params(&resource.uri));
         match tokio::time::timeout(SUBSCRIBE_TIMEOUT, asked).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => {

@@ -177,13 +177,13 @@ impl Connection {
         source: &mut impl Source,
         request: Option<Answering<'_>>,
     ) -> Result<Value, Failure> {
-        let mut pending = PendingAnswers::default();
+        let mut pending = PendingAnswers::new();
         loop {
             let message = {
                 let mut next = std::pin::pin!(source.next());
                 loop {
                     tokio::select! {
-                        message = &mut next => break message?,
+                        message = &mut next, if pending.has_room() => break message?,
                         () = pending.progress() => {}
                     }
                 }

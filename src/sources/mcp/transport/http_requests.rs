@@ -123,23 +123,28 @@ async fn refused_discovery(http: &HttpChannel, answer: OutboundStream) -> Failur
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use arc_swap::ArcSwapOption;
     use axum::Router;
+    use axum::response::IntoResponse;
     use axum::routing::post;
     use futures_util::future::BoxFuture;
     use http::header;
     use parking_lot::Mutex;
     use rmcp::model::{ProtocolVersion, ServerCapabilities, ServerNotification, ServerPeerInfo, ServerRequest};
-    use serde_json::Map;
+    use serde_json::{Map, json};
+    use tokio_util::sync::CancellationToken;
     use url::Url;
 
     use super::*;
     use crate::config::OutboundConfig;
     use crate::core::peer::ClientPeer;
+    use crate::core::until::until;
     use crate::infra::outbound::{DomainList, Outbound, Trust, test_server};
     use crate::sources::mcp::transport::authorized_http::{AuthorizedHttp, Tokens};
     use crate::sources::mcp::transport::in_flight::InFlight;
-    use crate::sources::mcp::transport::inbound::Inbound;
+    use crate::sources::mcp::transport::inbound::{Inbound, MAX_PENDING_ANSWERS};
 
     /// Handles nothing.
     #[derive(Debug)]
@@ -161,8 +166,41 @@ mod tests {
         }
     }
 
-    /// A connection whose handshake has ended.
+    /// Answers no request before it may.
+    #[derive(Debug, Default)]
+    struct SlowInbound {
+        open: AtomicUsize,
+        most: AtomicUsize,
+        may_answer: CancellationToken,
+    }
+
+    impl Inbound for SlowInbound {
+        fn notification(&self, _notification: ServerNotification, _peer: Option<&dyn ClientPeer>) {}
+
+        fn answer<'a>(
+            &'a self,
+            _request: &'a ServerRequest,
+            _peer: Option<Arc<dyn ClientPeer>>,
+        ) -> BoxFuture<'a, Result<Value, ErrorData>> {
+            Box::pin(async {
+                self.most.fetch_max(1 + self.open.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+                self.may_answer.cancelled().await;
+                self.open.fetch_sub(1, Ordering::Relaxed);
+                Ok(json!({"roots": []}))
+            })
+        }
+
+        fn client(&self, _in_flight: &InFlight) -> Option<Arc<dyn ClientPeer>> {
+            None
+        }
+    }
+
     async fn connection_to(router: Router) -> Arc<Connection> {
+        connection_with(router, Arc::new(NoInbound)).await
+    }
+
+    /// A connection whose handshake has ended.
+    async fn connection_with(router: Router, inbound: Arc<dyn Inbound>) -> Arc<Connection> {
         let address = test_server::serve(router).await;
         let access = AuthorizedHttp {
             outbound: Outbound::new(&OutboundConfig::default()).unwrap(),
@@ -174,7 +212,7 @@ mod tests {
             trust: Trust::Operator,
             max_message_bytes: 1_000,
         };
-        let connection = Connection::http(Arc::new(access), Arc::new(NoInbound));
+        let connection = Connection::http(Arc::new(access), inbound);
         let revision = ProtocolVersion::LATEST_WITH_INITIALIZE;
         let Channel::Http(http) = &connection.channel else { panic!("it is over HTTP") };
         http.agree(Heading::of(Some("session".parse().unwrap()), &revision));
@@ -199,6 +237,41 @@ mod tests {
         connection.heard().await;
         assert!(connection.request(Outgoing::of("tools/call", &Map::new())).await.is_err());
         assert_eq!(*seen.lock(), ["listening", "called"]);
+        connection.close.cancel();
+    }
+
+    #[tokio::test]
+    async fn a_server_that_asks_without_end_is_read_no_faster_than_it_is_answered() {
+        const ASKED: usize = 1_000;
+        let answered = Arc::new(AtomicUsize::new(0));
+        let answers = Arc::clone(&answered);
+        let handle = async move |body: String| {
+            let message: Value = serde_json::from_str(&body).unwrap();
+            if message["method"] != "tools/call" {
+                answers.fetch_add(1, Ordering::Relaxed);
+                return StatusCode::ACCEPTED.into_response();
+            }
+            let asked = (0..ASKED).map(|n| json!({"jsonrpc": "2.0", "id": n, "method": "roots/list"}));
+            let result = json!({"jsonrpc": "2.0", "id": message["id"], "result": {"found": true}});
+            let events: String = asked.chain([result]).map(|message| format!("data: {message}\n\n")).collect();
+            ([(header::CONTENT_TYPE, "text/event-stream")], events).into_response()
+        };
+        let inbound = Arc::new(SlowInbound::default());
+        let connection = connection_with(Router::new().route("/mcp", post(handle)), inbound.clone()).await;
+        let arguments = Map::new();
+        let released = async {
+            let open = async || inbound.open.load(Ordering::Relaxed) >= MAX_PENDING_ANSWERS;
+            until("as many wait as may", open).await;
+            // Whatever else of the stream can be read comes meanwhile.
+            for _ in 0..1_000 {
+                tokio::task::yield_now().await;
+            }
+            inbound.may_answer.cancel();
+        };
+        let (result, ()) = tokio::join!(connection.request(Outgoing::of("tools/call", &arguments)), released);
+        assert_eq!(result.unwrap()["found"], true);
+        assert_eq!(inbound.most.load(Ordering::Relaxed), MAX_PENDING_ANSWERS);
+        assert!(answered.load(Ordering::Relaxed) >= ASKED - MAX_PENDING_ANSWERS, "the others were answered before");
         connection.close.cancel();
     }
 

@@ -4,15 +4,18 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use futures_util::StreamExt;
 use futures_util::future::{AbortHandle, Abortable, BoxFuture};
-use futures_util::stream::FuturesUnordered;
 use rmcp::model::{ErrorData, RequestId, ServerNotification, ServerRequest};
 use serde_json::Value;
 
 use super::in_flight::InFlight;
 use super::message::{Failure, Message};
+use crate::core::bounded::BoundedFutures;
 use crate::core::peer::ClientPeer;
+
+/// Maximum requests of a server that are being answered by one task. Twice as many as wait for answers of clients, so that the
+/// others end as soon as their answers are written.
+pub(super) const MAX_PENDING_ANSWERS: usize = 64;
 
 /// Handles the notifications and requests of one connection's server.
 pub(crate) trait Inbound: fmt::Debug + Send + Sync {
@@ -42,19 +45,29 @@ pub(super) trait Source: Send {
     fn next(&mut self) -> impl Future<Output = Result<Message, Failure>> + Send;
 }
 
-/// The requests of a server that are being answered by the task that reads its messages.
-#[derive(Default)]
+/// The requests of a server that are being answered by the task that reads its messages; at most [`MAX_PENDING_ANSWERS`].
 pub(super) struct PendingAnswers<'a> {
-    answering: FuturesUnordered<Abortable<BoxFuture<'a, RequestId>>>,
+    answering: BoundedFutures<Abortable<BoxFuture<'a, RequestId>>>,
     handles: HashMap<RequestId, AbortHandle>,
 }
 
 impl<'a> PendingAnswers<'a> {
-    /// `answer` gives the id when the answer is sent.
+    pub(super) fn new() -> Self {
+        Self { answering: BoundedFutures::new(MAX_PENDING_ANSWERS), handles: HashMap::new() }
+    }
+
+    /// Whether a further request can be answered. While it cannot, the server is not read: it waits, as for any reader that
+    /// is slow.
+    pub(super) fn has_room(&self) -> bool {
+        self.answering.has_room()
+    }
+
+    /// `answer` gives the id when the answer is sent. Without room the request is not answered.
     pub(super) fn push(&mut self, id: RequestId, answer: BoxFuture<'a, RequestId>) {
         let (handle, registration) = AbortHandle::new_pair();
-        self.handles.insert(id, handle);
-        self.answering.push(Abortable::new(answer, registration));
+        if self.answering.push(Abortable::new(answer, registration)).is_ok() {
+            self.handles.insert(id, handle);
+        }
     }
 
     /// The server no longer wants an answer.

@@ -25,6 +25,7 @@ impl Run {
     }
 
     fn with(calls: u32, recorder: ReadRecorder) -> Self {
+        #[expect(clippy::disallowed_methods, reason = "a test sends few, and ends")]
         let (gateway, asked) = unbounded_channel();
         let sleeper = Sleeper { job: 1, gateway, may_continue: Arc::default() };
         let link = ToolLink { sleeper, inbox: Arc::default(), waited: Arc::default(), recorder: Arc::new(recorder) };

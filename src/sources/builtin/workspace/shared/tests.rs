@@ -237,6 +237,24 @@ async fn a_workspace_is_removed_at_all_replicas_and_when_it_is_idle_at_all() {
 }
 
 #[tokio::test]
+async fn a_copy_to_which_nobody_writes_goes_and_is_fetched_again() {
+    let (replicas, hour) = (Replicas::new().await, Duration::from_secs(3_600));
+    let one = replicas.replica("one");
+    write(&one, "a", "a").await;
+    fs::File::open(replicas.place("one")).unwrap().set_modified(SystemTime::now() - 2 * hour).unwrap();
+    let shared = Arc::clone(one.0.shared.get().unwrap());
+    let folder = shared.folders.entry(OURS).unwrap();
+    let a_call_works = folder.lock().await;
+    assert_eq!(one.remove_older_than(hour, HashSet::new()).await.unwrap(), 0);
+    drop(a_call_works);
+    drop(folder);
+    assert_eq!(one.remove_older_than(hour, HashSet::new()).await.unwrap(), 1);
+    assert!(!replicas.place("one").exists());
+    assert_eq!((shared.folders.len(), one.0.in_use.len()), (0, 0));
+    assert_eq!(all(&one).await, files(&[("a", "a")]), "its row was used within the hour");
+}
+
+#[tokio::test]
 async fn objects_that_no_row_names_are_removed_when_they_are_old() {
     let replicas = Replicas::new().await;
     let one = replicas.replica("one");

@@ -2,7 +2,7 @@
 
 /// The values of the last periods of a length.
 #[derive(Debug)]
-pub(super) struct Ring<T> {
+pub(super) struct Periods<T> {
     seconds: u64,
     slots: Box<[Slot<T>]>,
 }
@@ -14,7 +14,7 @@ struct Slot<T> {
     value: T,
 }
 
-impl<T: Default> Ring<T> {
+impl<T: Default> Periods<T> {
     /// `slots` periods of so many seconds.
     pub(super) fn new(slots: usize, seconds: u64) -> Self {
         Self { seconds, slots: (0..slots).map(|_| Slot { period: 0, value: T::default() }).collect() }
@@ -53,11 +53,11 @@ mod tests {
 
     #[test]
     fn old_values_make_room_and_periods_without_one_are_empty() {
-        let mut ring = Ring::<u32>::new(3, 10);
+        let mut periods = Periods::<u32>::new(3, 10);
         for second in [1_000, 1_005, 1_010, 1_035] {
-            *ring.at(second) += 1;
+            *periods.at(second) += 1;
         }
-        let values = |second| ring.until(second).map(Option::<&u32>::copied).collect::<Vec<_>>();
+        let values = |second| periods.until(second).map(Option::<&u32>::copied).collect::<Vec<_>>();
         assert_eq!(values(1_039), [Some(1), None, Some(1)], "the calls of 1000 to 1009 are gone");
         assert_eq!(values(1_045), [None, Some(1), None]);
         assert_eq!(values(9_000), [None, None, None]);

@@ -1,0 +1,90 @@
+//! What a process knows of folders.
+
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::core::bounded::BoundedMap;
+
+/// Maximum folders of which something is known: as many as sessions that may be open, some 20 MB.
+const MAX_FOLDERS: usize = 100_000;
+
+/// An entry for each folder, by its name. Whoever works in a folder holds its entry, so that all who do have the same one. An entry
+/// that nobody holds goes when there are too many, and is made anew: what it said has to be found out again then.
+#[derive(Debug)]
+pub(super) struct FolderEntries<T>(Mutex<BoundedMap<String, Arc<T>>>);
+
+impl<T: Default> FolderEntries<T> {
+    pub(super) fn new() -> Self {
+        Self::with_max(MAX_FOLDERS)
+    }
+
+    fn with_max(max: usize) -> Self {
+        Self(Mutex::new(BoundedMap::new(max)))
+    }
+
+    /// The entry of a folder.
+    ///
+    /// # Errors
+    /// All entries that there may be are held.
+    pub(super) fn entry(&self, name: &str) -> io::Result<Arc<T>> {
+        let mut entries = self.0.lock();
+        if let Some(entry) = entries.get(name) {
+            return Ok(Arc::clone(entry));
+        }
+        let entry = Arc::new(T::default());
+        match entries.insert_after(name.to_owned(), Arc::clone(&entry), |_, other| !is_held(other)) {
+            Ok(_) => Ok(entry),
+            Err(_) => Err(io::Error::other("too many workspaces are in use")),
+        }
+    }
+
+    pub(super) fn is_held(&self, name: &str) -> bool {
+        self.0.lock().get(name).is_some_and(is_held)
+    }
+
+    /// Removes an entry that nobody holds. Another one for the same folder beside it would not exclude those who wait for it.
+    pub(super) fn remove_unheld(&self, name: &str) {
+        let mut entries = self.0.lock();
+        if entries.get(name).is_some_and(|entry| !is_held(entry)) {
+            entries.remove(name);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.0.lock().len()
+    }
+}
+
+/// Whether somebody has it beside the map. Nobody else can get it while the map is locked.
+fn is_held<T>(entry: &Arc<T>) -> bool {
+    Arc::strong_count(entry) > 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_that_nobody_holds_go_for_others() {
+        let entries = FolderEntries::<Mutex<u32>>::with_max(3);
+        let held = entries.entry("held").unwrap();
+        *held.lock() = 7;
+        for number in 0..100 {
+            entries.entry(&number.to_string()).unwrap();
+            assert!(entries.len() <= 3);
+        }
+        assert_eq!(*entries.entry("held").unwrap().lock(), 7, "the same one");
+        entries.remove_unheld("held");
+        assert!(entries.is_held("held"));
+        let others = ["a", "b"].map(|name| entries.entry(name).unwrap());
+        assert!(entries.entry("c").is_err());
+        drop(others);
+        assert!(entries.entry("c").is_ok() && !entries.is_held("c") && !entries.is_held("d"));
+        drop(held);
+        entries.remove_unheld("held");
+        assert_eq!(*entries.entry("held").unwrap().lock(), 0);
+    }
+}
