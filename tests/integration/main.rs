@@ -102,6 +102,7 @@ mod select;
 mod sign_in;
 #[path = "../../src/core/slack.rs"]
 mod slack;
+mod soak;
 mod stateful;
 mod store_database;
 mod tls;
