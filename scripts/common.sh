@@ -85,11 +85,58 @@ node_packages() {
     fi
 }
 
-# built_program: the path of the program: what PROGRAM says, or one that is built now.
+# duration SECONDS: a duration as people read it.
+duration() { printf '%d:%02d min' "$(($1 / 60))" "$(($1 % 60))"; }
+
+# build_release: builds the program that scripts/serve runs, and says how far it is: in place on a terminal, as a line a minute
+# elsewhere.
+build_release() {
+    local total
+    total="$(cargo tree --locked --edges normal,build --prefix none | sed 's/ (.*//' | sort -u | wc -l)"
+    cargo build --release --locked --bin sekisho --quiet --message-format json-render-diagnostics | build_progress "$total"
+}
+
+# build_progress TOTAL: reads what cargo says of each artifact, and prints how many of the packages are compiled.
+build_progress() {
+    local total="$1" begun=$SECONDS said=$SECONDS line="" package text interval=60
+    local -A packages
+    [ -t 2 ] && interval=1
+    while true; do
+        # A time-out keeps the part of a line that was read.
+        if IFS= read -r -t 1 part; then
+            line="$line$part"
+            package="$(sed -n 's/.*"reason":"compiler-artifact".*"package_id":"\([^"]*\)".*/\1/p' <<<"$line")"
+            [ -z "$package" ] || packages[$package]=1
+            line=""
+        elif [ $? -gt 128 ]; then
+            line="$line$part"
+        else
+            break
+        fi
+        [ $((SECONDS - said)) -ge "$interval" ] || continue
+        said=$SECONDS
+        text="compiled: ${#packages[@]} of $total packages, $(duration $((SECONDS - begun)))"
+        [ "${#packages[@]}" -lt "$((total - 1))" ] || text="$text; the last, sekisho itself, takes the longest"
+        if [ -t 2 ]; then printf '\r\033[K%s' "$text" >&2; else say "$text"; fi
+    done
+    [ ! -t 2 ] || printf '\r\033[K' >&2
+    [ $((SECONDS - begun)) -lt 5 ] || say "compiled in $(duration $((SECONDS - begun)))"
+}
+
+# built_tests: builds the integration tests and the programs that they start, unless a suite of scripts/test runs this: then
+# PROGRAM says which program, and it is built.
+built_tests() {
+    [ -n "${PROGRAM:-}" ] || cargo build --quiet --locked --features test-programs --test integration --example conformance_server
+}
+
+# built_program: the path of the program of the tests: what PROGRAM says, or one that is built now.
 built_program() {
-    [ -n "${PROGRAM:-}" ] || cargo build --quiet --locked --bin sekisho || return 1
+    built_tests || return 1
     printf '%s\n' "${PROGRAM:-$target/debug/sekisho}"
 }
+
+# integration ARGUMENT...: runs integration tests.
+integration() { cargo test --locked --quiet --features test-programs --test integration -- "$@"; }
 
 # lasting_names: names of functions as in scripts/release/functions.ld: with `*` in place of the hash that each build
 # changes.

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 program="${1:-}"
 if [ -z "$program" ]; then
     need cargo "curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh"
-    cargo build --release --locked --bin sekisho
+    build_release
     program="$target/release/sekisho"
 fi
 need python3 "sudo apt-get install python3 python3-pip"

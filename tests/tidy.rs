@@ -152,33 +152,28 @@ fn the_architecture_page_shows_every_module_and_none_that_is_missing() {
 /// Names of tests are chosen by a part of their path, so a new test may fall into the filter of another suite.
 #[test]
 fn every_ignored_test_is_run_by_exactly_one_suite() {
-    let script = read("scripts/test");
-    let filters = script.lines().filter_map(|line| line.split_once(" -- --ignored ")?.1.split_whitespace().last());
-    // The end of a command in quotes.
-    let filters: Vec<_> = filters.map(|filter| filter.trim_end_matches('\'')).collect();
+    let filters = filters_of_ignored_tests();
     let tests = ignored_tests();
     for test in &tests {
-        let suites: Vec<_> = filters.iter().filter(|filter| test.contains(**filter)).collect();
+        let suites: Vec<_> = filters.iter().filter(|filter| test.contains(&***filter)).collect();
         assert_eq!(suites.len(), 1, "{test} is selected by {suites:?}");
     }
     for filter in filters {
-        assert!(tests.iter().any(|test| test.contains(filter)), "{filter} in scripts/test selects nothing");
+        assert!(tests.iter().any(|test| test.contains(&*filter)), "{filter} in scripts/suites.ini selects nothing");
     }
 }
 
-/// One that hangs must not take the time of all others.
-#[test]
-fn every_suite_has_a_time_limit() {
-    let script = read("scripts/test").replace("\\\n", " ");
-    let lines = script.lines().map(str::trim);
-    let suites = lines.filter(|line| line.starts_with("suite ") || line.starts_with("outside "));
-    // These functions limit each of their commands.
-    let functions = ["has_interpreter", "tests_without_python"];
-    let is_limited = |line: &str| {
-        line.contains(" timeout ") || line.contains("\"$@\"") || functions.iter().any(|name| line.ends_with(name))
+/// The last words of the commands that run ignored tests: in the table of suites, and in the script of one of them.
+fn filters_of_ignored_tests() -> Vec<String> {
+    let commands = read("scripts/suites.ini") + &read("scripts/soak");
+    let lines = commands.lines().filter(|line| !line.starts_with('#'));
+    let words_of_line = |line: &str| {
+        let commands = line.split("&&").filter_map(|command| command.split_once("--ignored "));
+        commands
+            .filter_map(|(_, rest)| Some(rest.split_whitespace().last()?.trim_end_matches('\'').to_owned()))
+            .collect()
     };
-    let unlimited: Vec<_> = suites.filter(|line| !is_limited(line)).collect();
-    assert!(unlimited.is_empty(), "suites of scripts/test without `timeout`:\n{}", unlimited.join("\n"));
+    lines.flat_map::<Vec<_>, _>(words_of_line).collect()
 }
 
 /// The integration tests with `#[ignore]`, by their paths as the test program names them.

@@ -432,6 +432,7 @@ async fn an_mcp_client_that_opens_no_pages_calls_again() {
 
 #[tokio::test]
 async fn a_receiver_of_webhooks_is_told_what_waits_and_what_was_decided() {
+    #[expect(clippy::disallowed_methods, reason = "a test sends few, and ends")]
     let (sender, mut received) = tokio::sync::mpsc::unbounded_channel();
     let take = move |headers: axum::http::HeaderMap, body: String| {
         sender.send((headers, serde_json::from_str::<Value>(&body).unwrap())).unwrap();

@@ -1,4 +1,4 @@
-//! Third-party clients and model servers with the agents. Ignored by default: `scripts/test`
+//! Third-party clients and model servers with the agents. Ignored by default: `scripts/compat`
 //! installs what they need and names the folder in the variable CLIENTS.
 
 use std::path::PathBuf;

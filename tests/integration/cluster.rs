@@ -87,7 +87,7 @@ async fn call(client: &Client, url: &str) -> Option<StatusCode> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_three_replicas_spend_one_budget_also_when_one_is_killed() {
     let database = TestDatabase::new().await;
     // 300 calls.
@@ -134,7 +134,7 @@ async fn on_postgresql_three_replicas_spend_one_budget_also_when_one_is_killed()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_three_replicas_keep_one_rate() {
     for per_minute in [60_u32, 1_800] {
         let database = TestDatabase::new().await;
@@ -154,7 +154,7 @@ async fn on_postgresql_three_replicas_keep_one_rate() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_replicas_are_listed_until_they_leave() {
     let database = TestDatabase::new().await;
     let (one, mut other) = (Replica::start(&database, ""), Replica::start(&database, "limits: {max_concurrent: 7}"));
@@ -186,7 +186,7 @@ async fn on_postgresql_replicas_are_listed_until_they_leave() {
 }
 
 #[tokio::test]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_while_the_database_is_away_replicas_use_up_what_they_leased() {
     let database = TestDatabase::new().await;
     let settings = clustered("budget: {max_cost_per_caller_per_day: '20'}");
@@ -215,7 +215,7 @@ async fn on_postgresql_while_the_database_is_away_replicas_use_up_what_they_leas
 
 /// Of two replicas that are asked at once one runs the call, and both have its reply.
 #[tokio::test]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_a_call_with_a_key_runs_at_one_replica_while_others_wait_for_its_reply() {
     let database = TestDatabase::new().await;
     let settings = database.settings(&clustered(""));
@@ -240,7 +240,7 @@ async fn on_postgresql_a_call_with_a_key_runs_at_one_replica_while_others_wait_f
 
 /// A key of a call whose replica was killed is answered at another one once that counts as lost: 12 s.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_a_call_whose_replica_was_killed_has_no_known_outcome_and_does_not_run_again() {
     let database = TestDatabase::new().await;
     let host = SlowUpstream::start().await;
@@ -261,7 +261,7 @@ async fn on_postgresql_a_call_whose_replica_was_killed_has_no_known_outcome_and_
 }
 
 #[tokio::test]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_what_one_replica_registers_is_at_the_others_within_two_seconds() {
     let database = TestDatabase::new().await;
     let upstream = TestApp::start().await;

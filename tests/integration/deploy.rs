@@ -1,5 +1,5 @@
 //! The files in `deploy/` match the program: names, paths, versions, configurations. Third-party programs check them
-//! where they are installed (`scripts/test`).
+//! where they are installed (`scripts/compat`).
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Nothing is left of MCP servers: tasks, sockets, programs, memory. Minutes long, so run by `scripts/test`.
+//! Nothing is left of MCP servers: tasks, sockets, programs, memory. Minutes long, so run by `scripts/compat`.
 
 use std::fs;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ const CALLS: [(&str, usize, usize); 10] = [
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "minutes long; run by scripts/test"]
+#[ignore = "minutes long; run by scripts/compat"]
 async fn ten_thousand_calls_of_servers_in_every_mood_leave_nothing() {
     let settings = format!("timeout_seconds: 1, max_message_bytes: 1000000, {UNLIMITED}");
     let servers: Vec<_> = CALLS.iter().map(|(mood, ..)| (*mood, server(mood, &settings))).collect();
@@ -122,7 +122,7 @@ async fn ten_thousand_calls_of_servers_in_every_mood_leave_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "minutes long; run by scripts/test"]
+#[ignore = "minutes long; run by scripts/compat"]
 async fn a_thousand_crashes_and_restarts_leave_no_program() {
     const MOOD: &str = "dies-counted-a-thousand-times";
     const ROUNDS: usize = 500;

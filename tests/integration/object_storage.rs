@@ -89,20 +89,20 @@ async fn replicas_share(database: &TestDatabase, blobs: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_replicas_share_a_folder() {
     let shared = TempDir::new().unwrap();
     replicas_share(&TestDatabase::new().await, &folder(&shared)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs PostgreSQL and a server that speaks S3: scripts/with-object-storage scripts/with-postgresql cargo test --test integration -- --ignored on_s3"]
+#[ignore = "needs PostgreSQL and a server that speaks S3: scripts/with-object-storage scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_s3"]
 async fn on_s3_replicas_share_a_bucket() {
     replicas_share(&TestDatabase::new().await, &bucket()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_a_gateway_without_its_object_storage_serves_and_says_so() {
     let database = TestDatabase::new().await;
     let away = "{url: 's3://bucket', endpoint: 'http://127.0.0.1:1', access_key_id: a, secret_access_key: hunter2}";

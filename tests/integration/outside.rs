@@ -1,4 +1,4 @@
-//! Checks by third-party programs. Ignored by default: `scripts/test` installs what they need.
+//! Checks by third-party programs. Ignored by default: `scripts/compat` installs what they need.
 
 use std::io::Write;
 use std::process::{Command, Stdio};

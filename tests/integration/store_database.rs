@@ -62,7 +62,7 @@ impl TestDatabase {
 }
 
 #[tokio::test]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_spending_and_replies_survive_the_state_directory() {
     let database = TestDatabase::new().await;
     let yaml = database.settings("budget: {max_cost_per_caller_per_day: '0.25'}");
@@ -86,7 +86,7 @@ async fn on_postgresql_spending_and_replies_survive_the_state_directory() {
 }
 
 #[tokio::test]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_a_call_with_a_key_runs_once_at_two_gateways() {
     let database = TestDatabase::new().await;
     let (one, other) = (TestApp::with(&database.settings("")).await, TestApp::with(&database.settings("")).await);
@@ -100,7 +100,7 @@ async fn on_postgresql_a_call_with_a_key_runs_once_at_two_gateways() {
 
 /// The server of the other tests stays.
 #[tokio::test]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_calls_go_on_while_the_database_fails_and_nothing_spent_is_lost() {
     let database = TestDatabase::new().await;
     let yaml = database.settings("budget: {max_cost_per_caller_per_day: '0.25'}");
@@ -122,7 +122,7 @@ async fn on_postgresql_calls_go_on_while_the_database_fails_and_nothing_spent_is
 }
 
 #[tokio::test]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_commands_read_the_database_and_write_nothing() {
     let database = TestDatabase::new().await;
     let directory = TempDir::new().unwrap();

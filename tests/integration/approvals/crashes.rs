@@ -113,7 +113,7 @@ async fn a_program_that_is_killed_between_requests_keeps_each_state() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_a_program_that_is_killed_between_requests_keeps_each_state() {
     Program::new(&of_postgresql().await).killed_between_requests().await;
 }
@@ -124,7 +124,7 @@ async fn a_killed_program_never_makes_an_approved_call_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_a_killed_program_never_makes_an_approved_call_twice() {
     a_crash_leaves_an_approval_as_it_was(of_postgresql).await;
 }

@@ -44,7 +44,7 @@ async fn a_hundred_retries_of_each_of_fifty_approvals_run_the_tool_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_a_hundred_retries_of_each_of_fifty_approvals_at_two_replicas_run_the_tool_once() {
     let database = TestDatabase::new().await;
     let yaml = settings(&database, &key());

@@ -19,7 +19,7 @@ pub(super) fn key() -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_a_waiting_caller_gets_the_decision_of_another_replica() {
     let database = TestDatabase::new().await;
     let yaml = settings(&database, &key());
@@ -37,7 +37,7 @@ async fn on_postgresql_a_waiting_caller_gets_the_decision_of_another_replica() {
 }
 
 #[tokio::test]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_approvals_need_a_key_for_secrets() {
     let database = TestDatabase::new().await;
     let directory = TempDir::new().unwrap();

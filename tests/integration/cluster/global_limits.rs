@@ -43,7 +43,7 @@ async fn counting() -> (SlowUpstream, Arc<AtomicUsize>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_replicas_together_run_no_more_calls_than_the_limit_has() {
     let database = TestDatabase::new().await;
     let (host, most) = counting().await;
@@ -57,7 +57,7 @@ async fn on_postgresql_replicas_together_run_no_more_calls_than_the_limit_has() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_a_slot_of_a_killed_replica_comes_free() {
     let database = TestDatabase::new().await;
     let host = SlowUpstream::start().await;
@@ -85,7 +85,7 @@ async fn on_postgresql_a_slot_of_a_killed_replica_comes_free() {
 }
 
 #[tokio::test]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_while_the_database_is_away_calls_with_a_limit_of_all_replicas_are_refused() {
     let database = TestDatabase::new().await;
     let (host, _most) = counting().await;

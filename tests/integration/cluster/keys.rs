@@ -44,7 +44,7 @@ impl Replica {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_a_key_is_known_and_revoked_at_all_replicas_within_two_seconds() {
     let database = TestDatabase::new().await;
     let (one, other) = (Replica::start(&database, CLOSED), Replica::start(&database, CLOSED));
@@ -70,7 +70,7 @@ async fn on_postgresql_a_key_is_known_and_revoked_at_all_replicas_within_two_sec
 
 /// The copy in memory answers without the database for a minute; then it is not known what was revoked elsewhere.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_keys_are_accepted_for_a_minute_without_the_database() {
     let database = TestDatabase::new().await;
     let one = Replica::start(&database, CLOSED);

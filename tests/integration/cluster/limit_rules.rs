@@ -9,7 +9,7 @@ use crate::slack::slack;
 use crate::store_database::TestDatabase;
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_replicas_count_the_rate_of_a_rule_together() {
     let database = TestDatabase::new().await;
     let settings = "limits: {rules: [{name: calm, per: caller, rate: 20}]}\n\
@@ -26,7 +26,7 @@ async fn on_postgresql_replicas_count_the_rate_of_a_rule_together() {
 
 /// Each replica knows what the others spent two seconds later.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_replicas_know_what_the_others_spent_by_a_rule() {
     let database = TestDatabase::new().await;
     let settings = "limits: {rules: [{name: daily, per: caller, cost_per_day: '0.03'}]}\n\

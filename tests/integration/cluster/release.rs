@@ -34,7 +34,7 @@ impl Replica {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_what_a_killed_replica_leases_is_released_by_an_administrator_once() {
     let database = TestDatabase::new().await;
     let host = SlowUpstream::start().await;

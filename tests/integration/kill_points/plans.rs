@@ -61,7 +61,7 @@ async fn a_plan_that_is_killed_at_any_node_goes_on_there_and_repeats_nothing() {
 }
 
 #[tokio::test]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_a_plan_that_is_killed_at_any_node_goes_on_there_and_repeats_nothing() {
     play_all(CASES, |case| play(Engine::PostgreSql, case)).await;
 }
@@ -72,7 +72,7 @@ async fn a_plan_of_a_conversation_that_is_killed_at_any_node_goes_on_there_and_t
 }
 
 #[tokio::test]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_a_plan_of_a_conversation_that_is_killed_at_any_node_goes_on_there() {
     play_all(CASES, |case| play_in_conversation(Engine::PostgreSql, case)).await;
 }

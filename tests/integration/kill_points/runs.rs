@@ -83,7 +83,7 @@ async fn a_run_that_is_killed_at_any_step_leaves_whole_transactions_and_repeats_
 }
 
 #[tokio::test]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_a_run_that_is_killed_at_any_step_leaves_whole_transactions_and_repeats_nothing() {
     play_all(CASES, |case| play(Engine::PostgreSql, case)).await;
 }

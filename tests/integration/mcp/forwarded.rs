@@ -67,7 +67,7 @@ pub(super) fn calculation() -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_a_session_is_used_at_any_replica() {
     let database = TestDatabase::new().await;
     let [one, other] = replicas(&database).await;
@@ -103,7 +103,7 @@ async fn on_postgresql_a_session_is_used_at_any_replica() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_a_changed_list_reaches_clients_at_every_replica() {
     let database = TestDatabase::new().await;
     let [one, two, three] = replicas(&database).await;
@@ -127,7 +127,7 @@ async fn on_postgresql_a_changed_list_reaches_clients_at_every_replica() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_a_session_is_of_its_caller_at_every_replica() {
     let database = TestDatabase::new().await;
     let [one, other] = replicas(&database).await;
@@ -201,7 +201,7 @@ impl Hop<'_> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_the_address_for_replicas_takes_only_what_a_replica_forwards_to_it() {
     let database = TestDatabase::new().await;
     let ((one, address), (other, _)) = (replica(&database).await, replica(&database).await);
@@ -263,7 +263,7 @@ async fn on_postgresql_the_address_for_replicas_takes_only_what_a_replica_forwar
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_clients_of_many_sessions_go_from_replica_to_replica() {
     let database = TestDatabase::new().await;
     let apps = replicas::<3>(&database).await;
@@ -326,7 +326,7 @@ async fn until_unknown(client: &McpClient) -> Vec<StatusCode> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_a_client_of_a_dead_replica_begins_anew() {
     let database = TestDatabase::new().await;
     let (app, _) = replica(&database).await;
@@ -354,7 +354,7 @@ async fn on_postgresql_a_client_of_a_dead_replica_begins_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_replicas_list_their_addresses() {
     let database = TestDatabase::new().await;
     let (one, address) = replica(&database).await;

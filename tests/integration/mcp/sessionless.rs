@@ -13,7 +13,7 @@ use crate::store_database::TestDatabase;
 const TASKS: &str = "io.modelcontextprotocol/tasks";
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_the_answer_to_a_question_may_come_to_any_replica() {
     let database = TestDatabase::new().await;
     let [one, other] = replicas(&database).await;
@@ -47,7 +47,7 @@ async fn on_postgresql_the_answer_to_a_question_may_come_to_any_replica() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_a_task_is_found_from_any_replica() {
     let database = TestDatabase::new().await;
     let one = TestApp::with(&settings(&database, &address())).await;
@@ -84,7 +84,7 @@ async fn on_postgresql_a_task_is_found_from_any_replica() {
 
 /// The steps of `docs/replicas.md`: whatever began before or in between is used at both replicas at each moment.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_the_secret_of_replicas_is_changed_without_an_end_of_sessions() {
     const NEXT: &str = "the next secret of the replicas of a test";
     let database = TestDatabase::new().await;

@@ -244,7 +244,7 @@ async fn copies_have_what_the_session_had_and_go_ways_of_their_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --test integration -- --ignored on_postgresql"]
+#[ignore = "needs PostgreSQL: scripts/with-postgresql cargo test --features test-programs --test integration -- --ignored on_postgresql"]
 async fn on_postgresql_a_session_goes_on_at_another_replica() {
     let _alone = ALONE.lock().await;
     let (database, shared) = (TestDatabase::new().await, TempDir::new().unwrap());
