@@ -161,6 +161,10 @@ class Runner:
             if failed := [name for name in before if not self.results[name].passed]:
                 self._record(suite, Result(f"not run: {failed[0]} did not pass"))
                 continue
+            if self.deadline is not None and time.monotonic() >= self.deadline:
+                # Others, or what it needs, took longer than they should.
+                self._record(suite, Result("not run: no time left"))
+                continue
             decided, missing = self.tools.wanted_by(suite)
             if not decided:
                 continue

@@ -74,6 +74,10 @@ class Runs(unittest.TestCase):
         texts, _ = self.run_suites(suite("hangs", "sleep 1000"), deadline=time.monotonic() + 2)
         self.assertTrue(texts["hangs"].startswith("FAILED: time limit"), texts)
 
+    def test_nothing_begins_after_the_deadline(self):
+        texts, _ = self.run_suites(suite("late"), deadline=time.monotonic() - 1)
+        self.assertEqual(texts, {"late": "not run: no time left"})
+
     def test_suites_share_the_processors(self):
         both = f"touch {self.folder}/$NAME; for _ in $(seq 200); do [ -e {self.folder}/a ] && [ -e {self.folder}/b ] && exit; sleep 0.05; done; exit 1"
         texts, _ = self.run_suites(suite("a", f"NAME=a; {both}"), suite("b", f"NAME=b; {both}"))
