@@ -7,6 +7,7 @@ use sekisho::{CallContext, Caller, Via};
 use serde_json::json;
 
 use crate::app::TestApp;
+use crate::slack::slack;
 
 /// Ten thousand calls, a third of them cancelled half-way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -46,12 +47,15 @@ async fn a_flood_of_calls_with_a_third_cancelled_leaves_nothing() {
 async fn hanging_up_cancels_the_work() {
     let app = TestApp::start().await;
     let request = app.post("/tools/sleep/execute").json(&json!({"arguments": {"ms": 60_000}}));
-    assert!(tokio::time::timeout(Duration::from_millis(300), request.send()).await.is_err());
-    let gone = async {
-        while app.gateway.pipeline.limits.in_flight() > 0 {
+    let caller = tokio::spawn(request.send());
+    let in_flight = async |expected: usize| {
+        while app.gateway.pipeline.limits.in_flight() != expected {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(5), gone).await.expect("the call goes on without its caller");
+    let bound = slack(Duration::from_secs(5));
+    tokio::time::timeout(bound, in_flight(1)).await.expect("the call begins");
+    caller.abort();
+    tokio::time::timeout(bound, in_flight(0)).await.expect("the call goes on without its caller");
     assert_eq!(app.metric("shannon_tool_executions_total{status=\"cancelled\",tool_name=\"sleep\"}").await, 1.0);
 }
