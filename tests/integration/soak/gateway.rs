@@ -30,7 +30,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 const TENANTS: usize = 5;
 
 /// High limits where a sort needs success, low ones where a refusal is wanted. Whatever is kept for a time is kept for
-/// 8 s, and results, whose rows tell that all else is gone, for 10 s.
+/// 8 s, and results, whose rows tell that all else is gone, for 10 s. Policies have time also where other suites run.
 const SETTINGS: &str = "
 server: {mcp: {session_idle_seconds: 8}}
 console: {roles: {viewer: [support]}}
@@ -39,7 +39,7 @@ budget: {scope_idle_seconds: 8}
 results: {max_inline_bytes: 8192, lifetime_seconds: 10}
 breaker: {consecutive_failures: 4000000000, min_requests: 4000000000}
 outbound: {allow_networks: [127.0.0.0/8], openapi_allowed_domains: [127.0.0.1]}
-policy: {directory: policies}
+policy: {directory: policies, timeout_ms: 2000}
 sandbox: {workers: 2, sessions: {idle_seconds: 8}}
 tools:
   overrides:
