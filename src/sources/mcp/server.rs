@@ -22,6 +22,7 @@ pub(crate) mod output;
 pub(crate) mod session;
 pub(crate) mod session_owner;
 mod sign_in_tool;
+mod subscribing;
 pub(crate) mod subscriptions;
 pub(crate) mod task;
 mod user_listing;

@@ -2,29 +2,19 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
-use serde_json::{Map, Value, json};
-use tokio::runtime::Handle;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio::sync::Mutex as AsyncMutex;
+use tokio_util::sync::DropGuard;
 
-use super::Server;
-use super::output;
-use super::session::{Session, listen};
 use super::session_owner::OwnerKey;
-use crate::core::call::{CallContext, Deadline};
 use crate::core::caller::Owner;
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::share::{Lease, Share};
-use crate::sources::mcp::changes::ResourceOwner;
 
 /// Resources of one server that may be subscribed to at once, divided between callers; and over one session.
 const MAX_SUBSCRIPTIONS: u64 = 1_000;
 const MAX_SUBSCRIPTIONS_OF_SESSION: usize = 250;
-
-/// Timeout to end or to renew a subscription at the server.
-const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(crate) struct Subscriptions {
@@ -39,26 +29,42 @@ impl Default for Subscriptions {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Resource {
+pub(super) struct Resource {
     /// Whose session tells of it.
-    owner: Option<OwnerKey>,
+    pub(super) owner: Option<OwnerKey>,
     /// The server's own.
-    uri: String,
+    pub(super) uri: String,
 }
 
 #[derive(Debug)]
-struct Subscribed {
-    clients: usize,
+pub(super) struct Subscribed {
+    pub(super) clients: usize,
     /// Of the caller that subscribed first.
     _place: Lease,
+    pub(super) turn: Turn,
+    asked: Asked,
     /// Ends the listening, in revisions where a subscription is one.
-    listening: Option<DropGuard>,
+    pub(super) listening: Option<DropGuard>,
+}
+
+/// Held while the server is asked about a resource. Requests to subscribe and to unsubscribe would overtake each other
+/// otherwise, and the server would not report although somebody waits for it.
+pub(super) type Turn = Arc<AsyncMutex<()>>;
+
+/// Whether the server has been asked to report changes of a resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    No,
+    /// The answer is not known, or nobody waited for it.
+    Perhaps,
+    Yes,
 }
 
 impl Subscriptions {
     /// Whether anything is subscribed to over the owner's session.
     pub(crate) fn has_any(&self, owner: &OwnerKey) -> bool {
-        self.lock().keys().any(|resource| resource.owner.as_ref() == Some(owner))
+        let is_of_owner = |resource: &Resource| resource.owner.as_ref() == Some(owner);
+        self.lock().iter().any(|(resource, known)| known.clients > 0 && is_of_owner(resource))
     }
 
     /// The owner's client has gone: nobody is left to be told.
@@ -66,16 +72,16 @@ impl Subscriptions {
         self.lock().retain(|resource, _| resource.owner.as_ref() != Some(owner));
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Resource, Subscribed>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<Resource, Subscribed>> {
         self.resources.lock()
     }
 
-    /// Counts one more client; `true` for the first.
-    fn add(&self, caller: &Owner, resource: &Resource) -> Result<bool, CallError> {
+    /// Counts one more client.
+    pub(super) fn add(&self, caller: &Owner, resource: &Resource) -> Result<Turn, CallError> {
         let mut subscribed = self.lock();
         if let Some(known) = subscribed.get_mut(resource) {
             known.clients += 1;
-            return Ok(false);
+            return Ok(Arc::clone(&known.turn));
         }
         let of_session = subscribed.keys().filter(|known| known.owner == resource.owner).count();
         let has_room = resource.owner.is_none() || of_session < MAX_SUBSCRIPTIONS_OF_SESSION;
@@ -83,160 +89,86 @@ impl Subscriptions {
             let problem = "too many resources of this MCP server are subscribed to; end some of your subscriptions";
             CallError::new(ErrorCode::Overloaded, problem)
         })?;
-        subscribed.insert(resource.clone(), Subscribed { clients: 1, _place: place, listening: None });
-        Ok(true)
+        let turn = Turn::default();
+        let known =
+            Subscribed { clients: 1, _place: place, turn: Arc::clone(&turn), asked: Asked::No, listening: None };
+        subscribed.insert(resource.clone(), known);
+        Ok(turn)
     }
 
-    /// Counts one client less; `true` for the last.
-    fn remove(&self, resource: &Resource) -> bool {
+    /// Counts one client less. If that was the last one and the server may have been asked, it is to be asked to
+    /// [`end`](Self::end), and the place stays taken until then.
+    pub(super) fn remove(&self, resource: &Resource) -> Option<Turn> {
         let mut subscribed = self.lock();
-        let Some(known) = subscribed.get_mut(resource) else { return false };
-        known.clients -= 1;
-        let last = known.clients == 0;
-        if last {
+        let known = subscribed.get_mut(resource)?;
+        known.clients = known.clients.checked_sub(1)?;
+        if known.clients > 0 {
+            return None;
+        }
+        if known.asked != Asked::No {
+            return Some(Arc::clone(&known.turn));
+        }
+        subscribed.remove(resource);
+        None
+    }
+
+    /// Has the server asked to report by `ask`, unless it reports already.
+    pub(super) async fn begin(
+        &self,
+        resource: &Resource,
+        turn: &Turn,
+        ask: impl Future<Output = Result<(), CallError>>,
+    ) -> Result<(), CallError> {
+        let _turn = turn.lock().await;
+        if self.lock().get(resource).is_some_and(|known| known.asked == Asked::Yes || known.listening.is_some()) {
+            return Ok(());
+        }
+        self.set_asked(resource, turn, Asked::Perhaps);
+        let asked = ask.await;
+        self.set_asked(resource, turn, if asked.is_ok() { Asked::Yes } else { Asked::No });
+        asked
+    }
+
+    /// Has the server asked to report no more by `ask`, unless somebody has subscribed again meanwhile.
+    pub(super) async fn end(
+        &self,
+        resource: &Resource,
+        turn: &Turn,
+        ask: impl Future<Output = Result<(), CallError>>,
+    ) -> Result<(), CallError> {
+        let _turn = turn.lock().await;
+        if self.with(resource, turn, |known| known.clients) != Some(0) {
+            return Ok(());
+        }
+        // Whoever subscribes now waits for the turn and then asks.
+        self.set_asked(resource, turn, Asked::No);
+        let asked = ask.await;
+        let mut subscribed = self.lock();
+        if subscribed.get(resource).is_some_and(|known| known.clients == 0 && Arc::ptr_eq(&known.turn, turn)) {
             subscribed.remove(resource);
         }
-        last
-    }
-}
-
-/// A client that is counted for a resource while its request is with the server. If the request is dropped there, it is counted
-/// no more: its place would be taken for ever.
-struct Subscribing<'a> {
-    server: &'a Arc<Server>,
-    resource: &'a Resource,
-    has_ended: bool,
-}
-
-impl Drop for Subscribing<'_> {
-    fn drop(&mut self) {
-        if !self.has_ended {
-            self.server.unsubscribe_later(self.resource);
-        }
-    }
-}
-
-impl Server {
-    /// Subscribes over the session for the call. If the call has an [`Undo`](crate::core::call::Undo), the subscription ends
-    /// with that, unless its caller keeps it.
-    pub(crate) async fn subscribe(
-        self: &Arc<Self>,
-        call: &CallContext,
-        deadline: Deadline,
-        uri: &str,
-    ) -> Result<(), CallError> {
-        let session = self.session(call).await?;
-        let resource = Resource { owner: session.owner.clone(), uri: uri.to_owned() };
-        if self.subscriptions.add(&call.caller.owner, &resource)? {
-            self.begin_subscription(&session, call, deadline, &resource).await?;
-        }
-        if let Some(undo) = &call.undo {
-            let server = Arc::clone(self);
-            undo.add(move || server.unsubscribe_later(&resource));
-        }
-        Ok(())
+        asked
     }
 
-    /// Has the server tell of a resource, for the first client that wants it.
-    async fn begin_subscription(
-        self: &Arc<Self>,
-        session: &Arc<Session>,
-        call: &CallContext,
-        deadline: Deadline,
+    fn set_asked(&self, resource: &Resource, turn: &Turn, asked: Asked) {
+        self.with(resource, turn, |known| known.asked = asked);
+    }
+
+    /// Changes what is known of a resource, unless it was forgotten since `turn` was taken.
+    pub(super) fn with<R>(
+        &self,
         resource: &Resource,
-    ) -> Result<(), CallError> {
-        if session.is_modern() {
-            self.listen_to(session, resource);
-            return Ok(());
-        }
-        let mut subscribing = Subscribing { server: self, resource, has_ended: false };
-        let asked = self.ask_over(session, call, deadline, "resources/subscribe", params(&resource.uri)).await;
-        subscribing.has_ended = true;
-        asked.map(drop).inspect_err(|_| {
-            self.subscriptions.remove(resource);
-        })
+        turn: &Turn,
+        change: impl FnOnce(&mut Subscribed) -> R,
+    ) -> Option<R> {
+        self.lock().get_mut(resource).filter(|known| Arc::ptr_eq(&known.turn, turn)).map(change)
     }
-
-    /// Counts one client less, which cannot wait. After the last one the server is told in the background.
-    fn unsubscribe_later(self: &Arc<Self>, resource: &Resource) {
-        if self.subscriptions.remove(resource)
-            && let Ok(runtime) = Handle::try_current()
-        {
-            let (server, resource) = (Arc::clone(self), resource.clone());
-            runtime.spawn(async move {
-                if let Err(error) = server.end_subscription(&resource).await {
-                    tracing::debug!(%error, "a subscription that nobody waits for could not be ended at its server");
-                }
-            });
-        }
-    }
-
-    /// Whose session tells of what the call subscribes to.
-    pub(crate) async fn resource_owner(self: &Arc<Self>, call: &CallContext) -> Result<ResourceOwner, CallError> {
-        Ok(ResourceOwner(self.session(call).await?.owner.clone()))
-    }
-
-    pub(crate) async fn unsubscribe(&self, uri: &str, owner: &ResourceOwner) -> Result<(), CallError> {
-        let resource = Resource { owner: owner.0.clone(), uri: uri.to_owned() };
-        match self.subscriptions.remove(&resource) {
-            true => self.end_subscription(&resource).await,
-            false => Ok(()),
-        }
-    }
-
-    /// Tells the server that nobody wants to know of a resource any more.
-    async fn end_subscription(&self, resource: &Resource) -> Result<(), CallError> {
-        // A session that has ended tells nothing any more.
-        let Some(session) = self.known_of(resource.owner.as_ref()).filter(|session| !session.is_modern()) else {
-            return Ok(());
-        };
-        let asked = session.ask("resources/unsubscribe", params(&resource.uri));
-        match tokio::time::timeout(SUBSCRIBE_TIMEOUT, asked).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => {
-                let refused = output::refused(self.name(), error);
-                Err(refused.redacted(&self.connector.secrets_of(&session)))
-            }
-            Err(_) => Err(CallError::new(ErrorCode::Timeout, "the MCP server did not answer in time")),
-        }
-    }
-
-    /// Renews the subscriptions of a lost session over a new one.
-    pub(crate) async fn subscribe_again(&self, session: &Arc<Session>) {
-        let resources: Vec<_> =
-            self.subscriptions.lock().keys().filter(|resource| resource.owner == session.owner).cloned().collect();
-        for resource in resources {
-            if session.is_modern() {
-                self.listen_to(session, &resource);
-                continue;
-            }
-            let asked = session.ask("resources/subscribe", params(&resource.uri));
-            if !matches!(tokio::time::timeout(SUBSCRIBE_TIMEOUT, asked).await, Ok(Ok(_))) {
-                tracing::warn!(server = self.name(), "a resource of an MCP server could not be subscribed to again");
-            }
-        }
-    }
-
-    fn listen_to(&self, session: &Arc<Session>, resource: &Resource) {
-        let stop = CancellationToken::new();
-        // The session would be kept by a reference to it.
-        let (connection, uri) = (Arc::clone(&session.connection), resource.uri.clone());
-        tokio::spawn({
-            let stop = stop.clone();
-            async move { stop.run_until_cancelled(listen(&connection, json!({"resourceSubscriptions": [uri]}))).await }
-        });
-        if let Some(known) = self.subscriptions.lock().get_mut(resource) {
-            known.listening = Some(stop.drop_guard());
-        }
-    }
-}
-
-fn params(uri: &str) -> Map<String, Value> {
-    Map::from_iter([("uri".to_owned(), Value::String(uri.to_owned()))])
 }
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
     use crate::core::call::Caller;
 
@@ -246,12 +178,87 @@ mod tests {
         let caller = |tenant: &str| Caller::new("a", tenant, Vec::new()).owner;
         let (greedy, other) = (caller("greedy"), caller("other"));
         let resource = |n: u64| Resource { owner: None, uri: n.to_string() };
-        assert_eq!(subscriptions.add(&other, &resource(0)).ok(), Some(true));
+        assert!(subscriptions.add(&other, &resource(0)).is_ok());
         let taken = (1..=MAX_SUBSCRIPTIONS).filter(|n| subscriptions.add(&greedy, &resource(*n)).is_ok()).count();
         assert_eq!(taken, 750);
-        assert_eq!(subscriptions.add(&other, &resource(5_000)).ok(), Some(true));
-        assert_eq!(subscriptions.add(&other, &resource(1)).ok(), Some(false), "it is subscribed to already");
-        assert!(!subscriptions.remove(&resource(1)) && subscriptions.remove(&resource(1)));
-        assert_eq!(subscriptions.add(&greedy, &resource(6_000)).ok(), Some(true), "its place is free again");
+        assert!(subscriptions.add(&other, &resource(5_000)).is_ok());
+        let (first, again) = (resource(1), subscriptions.add(&other, &resource(1)).unwrap());
+        assert!(Arc::ptr_eq(&again, &subscriptions.lock()[&first].turn), "it is subscribed to already");
+        for clients in [1, 0] {
+            assert!(subscriptions.remove(&first).is_none(), "the server was not asked");
+            assert_eq!(subscriptions.lock().get(&first).map_or(0, |known| known.clients), clients);
+        }
+        assert!(subscriptions.add(&greedy, &resource(6_000)).is_ok(), "its place is free again");
+    }
+
+    /// What the server was asked, in that order.
+    #[derive(Default)]
+    struct Requests(Mutex<Vec<&'static str>>);
+
+    impl Requests {
+        async fn ask(&self, request: &'static str) -> Result<(), CallError> {
+            self.0.lock().push(request);
+            // Others run before the answer comes.
+            tokio::task::yield_now().await;
+            Ok(())
+        }
+
+        fn take(&self) -> Vec<&'static str> {
+            std::mem::take(&mut self.0.lock())
+        }
+    }
+
+    #[tokio::test]
+    async fn what_ends_a_subscription_does_not_overtake_the_next_one() {
+        let (subscriptions, requests) = (Subscriptions::default(), Requests::default());
+        let caller = Caller::new("a", "t", Vec::new()).owner;
+        let resource = Resource { owner: None, uri: "note://mine".to_owned() };
+        let begin = async |turn: &Turn| subscriptions.begin(&resource, turn, requests.ask("subscribe")).await.unwrap();
+        let end = async |turn: &Turn| subscriptions.end(&resource, turn, requests.ask("unsubscribe")).await.unwrap();
+        // Its caller cancels it while the server has the request.
+        let turn = subscriptions.add(&caller, &resource).unwrap();
+        assert!(begin(&turn).now_or_never().is_none());
+        let ending = subscriptions.remove(&resource).unwrap();
+        // The caller asks again before the background task runs.
+        let turn = subscriptions.add(&caller, &resource).unwrap();
+        begin(&turn).await;
+        end(&ending).await;
+        assert_eq!(requests.take(), ["subscribe", "subscribe"]);
+        // And while the server is asked to end it.
+        let ending = subscriptions.remove(&resource).unwrap();
+        let again = async {
+            let turn = subscriptions.add(&caller, &resource).unwrap();
+            begin(&turn).await;
+        };
+        tokio::join!(end(&ending), again);
+        assert_eq!(requests.take(), ["unsubscribe", "subscribe"]);
+        // One that nobody subscribes to again.
+        let ending = subscriptions.remove(&resource).unwrap();
+        end(&ending).await;
+        assert_eq!((requests.take(), subscriptions.lock().len()), (vec!["unsubscribe"], 0));
+        end(&ending).await;
+        assert_eq!(requests.take(), Vec::<&str>::new(), "it is over");
+    }
+
+    #[tokio::test]
+    async fn one_request_is_for_all_clients_and_one_that_failed_for_none() {
+        let (subscriptions, requests) = (Subscriptions::default(), Requests::default());
+        let caller = Caller::new("a", "t", Vec::new()).owner;
+        let resource = Resource { owner: None, uri: "note://mine".to_owned() };
+        let turn = subscriptions.add(&caller, &resource).unwrap();
+        let refused = async {
+            tokio::task::yield_now().await;
+            Err(CallError::new(ErrorCode::UpstreamError, "no"))
+        };
+        let second = async {
+            subscriptions.add(&caller, &resource).unwrap();
+            subscriptions.begin(&resource, &turn, requests.ask("by the second")).await
+        };
+        let (first, second) = tokio::join!(subscriptions.begin(&resource, &turn, refused), second);
+        assert!(first.is_err() && second.is_ok());
+        assert!(subscriptions.remove(&resource).is_none(), "the second client has it");
+        subscriptions.add(&caller, &resource).unwrap();
+        subscriptions.begin(&resource, &turn, requests.ask("by the third")).await.unwrap();
+        assert_eq!(requests.take(), ["by the second"]);
     }
 }
