@@ -49,7 +49,7 @@ pub use self::explain::StageVerdict;
 pub use self::idempotency::Replies;
 pub use self::receipt::{Answer, Answered, ErrorInfo, Reply};
 pub use self::refusals::WINDOW as REFUSALS_WINDOW;
-pub use self::sessions::Sessions;
+pub use self::sessions::{EvictedSession, Sessions};
 pub use self::settle::{CallScope, Settlement};
 
 /// Everything that a call passes through. Built by [`crate::gateway`].

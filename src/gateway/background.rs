@@ -4,11 +4,11 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tokio::time::Interval;
+use tokio::time::{Instant, Interval};
 
 use super::Gateway;
 use crate::core::session::workspace_of;
-use crate::pipeline::REFUSALS_WINDOW;
+use crate::pipeline::{EvictedSession, REFUSALS_WINDOW};
 
 /// How long the store keeps the usage of agent runs.
 const KEPT_RUNS: jiff::SignedDuration = jiff::SignedDuration::from_hours(90 * 24);
@@ -16,11 +16,17 @@ const KEPT_RUNS: jiff::SignedDuration = jiff::SignedDuration::from_hours(90 * 24
 /// Interval between searches for idle sessions and expired records.
 pub(super) const HOUSEKEEPING: Duration = Duration::from_secs(60);
 
+/// Least interval between deletions of the workspaces of evicted sessions, however many are evicted.
+const EVICTED_PAUSE: Duration = Duration::from_secs(10);
+
+/// Evicted sessions of which it is looked up at once whether they have a conversation.
+const LOOKED_UP: usize = 500;
+
 /// What housekeeping is to do.
 enum Housekeeping {
     All,
     /// Many sessions were evicted since.
-    Workspaces,
+    Evicted,
 }
 
 impl Gateway {
@@ -56,24 +62,31 @@ impl Gateway {
         let gateway = Arc::clone(self);
         self.background.spawn(async move {
             let mut tick = tokio::time::interval(HOUSEKEEPING);
-            while let Some(due) = gateway.closing.run_until_cancelled(gateway.next_housekeeping(&mut tick)).await {
+            let mut pause = Instant::now();
+            while let Some(due) = gateway.closing.run_until_cancelled(gateway.next_housekeeping(&mut tick, pause)).await
+            {
                 match due {
                     Housekeeping::All => gateway.evict_idle_entries().await,
-                    Housekeeping::Workspaces => gateway.delete_unused_workspaces().await,
+                    Housekeeping::Evicted => gateway.delete_evicted_workspaces().await,
                 }
+                pause = Instant::now() + EVICTED_PAUSE;
             }
         });
     }
 
-    /// Waits until something is to be done.
-    async fn next_housekeeping(&self, tick: &mut Interval) -> Housekeeping {
+    /// Waits until something is to be done; for evicted sessions not before `pause` is over.
+    async fn next_housekeeping(&self, tick: &mut Interval, pause: Instant) -> Housekeeping {
+        let many_evicted = async {
+            tokio::time::sleep_until(pause).await;
+            self.pipeline.sessions.many_evicted().await;
+        };
         tokio::select! {
             _ = tick.tick() => Housekeeping::All,
-            () = self.pipeline.sessions.many_evicted() => Housekeeping::Workspaces,
+            () = many_evicted => Housekeeping::Evicted,
         }
     }
 
-    async fn evict_idle_entries(&self) {
+    async fn evict_idle_entries(self: &Arc<Self>) {
         self.pipeline.limits.evict_idle();
         self.pipeline.budget.evict_idle();
         self.pipeline.breakers.evict_idle();
@@ -115,22 +128,47 @@ impl Gateway {
         jiff::Timestamp::now().checked_sub(kept).unwrap_or(jiff::Timestamp::MIN)
     }
 
+    /// Deletes the workspaces of evicted sessions. Those of conversations stay as long as their messages.
+    async fn delete_evicted_workspaces(self: &Arc<Self>) {
+        let mut evicted = self.pipeline.sessions.take_evicted();
+        while !evicted.is_empty() {
+            let some = evicted.split_off(evicted.len().saturating_sub(LOOKED_UP));
+            let ids: Vec<_> = some.iter().map(EvictedSession::id).collect();
+            let oldest = self.oldest_conversation();
+            match self.store.conversations_with_workspaces_among(&ids, oldest).await {
+                Ok(conversations) => self.delete_workspaces(some, &names_of(&conversations)).await,
+                Err(error) => {
+                    tracing::warn!(%error, "workspaces of expired sessions stay: it cannot be seen which have a conversation");
+                    return self.pipeline.sessions.give_back(evicted.into_iter().chain(some));
+                }
+            }
+        }
+    }
+
+    async fn delete_workspaces(self: &Arc<Self>, evicted: Vec<EvictedSession>, kept: &HashSet<String>) {
+        for session in evicted {
+            let (name, gateway) = (session.workspace(), Arc::clone(self));
+            if kept.contains(&name) {
+                continue;
+            }
+            // Another call may open it at any time.
+            let is_used = move || gateway.pipeline.sessions.is_used(&session);
+            if let Err(error) = self.workspaces.remove_idle(&name, is_used).await {
+                tracing::warn!(%error, workspace = name, "cannot delete the workspace of an expired session");
+            }
+        }
+    }
+
     /// Deletes the workspaces of evicted sessions, of sessions of earlier processes, and of conversations that are no more.
-    /// Those of conversations stay as long as their messages.
-    async fn delete_unused_workspaces(&self) {
-        let conversations = match self.store.conversations_with_workspaces(self.oldest_conversation()).await {
-            Ok(conversations) => conversations,
+    async fn delete_unused_workspaces(self: &Arc<Self>) {
+        self.delete_evicted_workspaces().await;
+        let mut kept = match self.store.conversations_with_workspaces(self.oldest_conversation()).await {
+            Ok(conversations) => names_of(&conversations),
             Err(error) => {
-                tracing::warn!(%error, "no workspace is deleted: it cannot be seen which have a conversation");
+                tracing::warn!(%error, "no old workspace is deleted: it cannot be seen which have a conversation");
                 return;
             }
         };
-        let mut kept: HashSet<_> = conversations.iter().map(|(caller_key, id)| workspace_of(caller_key, id)).collect();
-        for workspace in self.pipeline.sessions.take_evicted().into_iter().filter(|name| !kept.contains(name)) {
-            if let Err(error) = self.workspaces.remove_idle(&workspace).await {
-                tracing::warn!(%error, workspace, "cannot delete the workspace of an expired session");
-            }
-        }
         // Calls may use a session without writing to its workspace.
         kept.extend(self.pipeline.sessions.workspaces());
         let idle = Duration::from_secs(self.config().session.idle_seconds);
@@ -138,6 +176,11 @@ impl Gateway {
             tracing::warn!(%error, "cannot delete old workspaces");
         }
     }
+}
+
+/// The names of the workspaces of conversations: the key of the caller and the id of each.
+fn names_of(conversations: &[(String, String)]) -> HashSet<String> {
+    conversations.iter().map(|(caller_key, id)| workspace_of(caller_key, id)).collect()
 }
 
 #[cfg(test)]

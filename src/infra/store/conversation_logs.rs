@@ -9,6 +9,9 @@ use super::conversation_runs::message_log;
 use super::{Conversation, MessageLog, ModelUsageRow, Store, StoreError, ToolExecution, retried};
 use crate::core::record::RunUsage;
 
+/// Conversations that are looked up by one statement.
+const MAX_IDS: usize = 500;
+
 /// Which rows of a log: those of a caller, from the oldest on.
 #[derive(Debug, Clone)]
 pub struct LogFilter<'a> {
@@ -184,6 +187,33 @@ impl Store {
             .fetch_all(&self.pool)
             .await
             .map_err(|error| self.failed(error))
+    }
+
+    /// As [`conversations_with_workspaces`](Self::conversations_with_workspaces), of conversations with these ids alone; some of them
+    /// may be listed twice.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn conversations_with_workspaces_among(
+        &self,
+        ids: &[&str],
+        since: Timestamp,
+    ) -> Result<Vec<(String, String)>, StoreError> {
+        let mut found = Vec::new();
+        for ids in ids.chunks(MAX_IDS) {
+            let places: Vec<_> = (2..MAX_IDS + 2).map(|number| format!("${number}")).collect();
+            let sql = format!(
+                "SELECT caller_key, id FROM conversations WHERE workspace = 1 AND changed >= $1 AND id IN ({})",
+                places.join(", ")
+            );
+            // Filled up with the last one, so that the statement has one text.
+            let filled = (0..MAX_IDS).filter_map(|number| ids.get(number).or_else(|| ids.last()));
+            let query = sqlx::query_as(AssertSqlSafe(sql)).bind(since.as_microsecond());
+            let query = filled.fold(query, |query, id| query.bind(*id));
+            let rows: Vec<(String, String)> = query.fetch_all(&self.pool).await.map_err(|error| self.failed(error))?;
+            found.extend(rows);
+        }
+        Ok(found)
     }
 
     /// Removes a conversation with its runs and all that they stored, unless a run is on. False when one is, or there is no

@@ -21,8 +21,9 @@ use std::time::{Duration, SystemTime};
 
 use cap_fs_ext::DirExt;
 use cap_std::ambient_authority;
-use cap_std::fs::{Dir, DirBuilder, DirBuilderExt};
+use cap_std::fs::{Dir, DirBuilder, DirBuilderExt, DirEntry, Metadata};
 use parking_lot::Mutex;
+use uuid::Uuid;
 
 pub(super) use self::file_tool::{FileRequest, FileTool, Reach};
 pub(super) use self::folder::{Content, Part, Workspace};
@@ -95,23 +96,25 @@ impl Workspaces {
         }
     }
 
-    /// Deletes the workspace of a session that is idle here. One that replicas share is deleted when it is idle at all of
-    /// them ([`remove_older_than`](Self::remove_older_than)).
+    /// Deletes the workspace of a session that is idle here, unless a call works in it or `is_used`, which must not take long:
+    /// nobody begins to work in a workspace while it is asked. One that replicas share is deleted when it is idle at all of them
+    /// ([`remove_older_than`](Self::remove_older_than)); its copy here goes.
     ///
     /// # Errors
     /// As [`remove`](Self::remove).
-    pub async fn remove_idle(&self, name: &str) -> io::Result<()> {
-        match self.0.shared.get() {
-            Some(shared) => shared.forget(&self.0, name).await,
-            None => self.0.remove_folder(name).await,
+    pub async fn remove_idle(&self, name: &str, is_used: impl FnOnce() -> bool + Send + 'static) -> io::Result<()> {
+        if let Some(shared) = self.0.shared.get() {
+            return shared.forget(&self.0, name).await;
         }
+        let (inner, name) = (Arc::clone(&self.0), name.to_owned());
+        in_background(move || inner.remove_unless(&name, |_| Ok(is_used())).map(drop)).await?
     }
 
     /// Deletes the workspaces in which no call works, and to which nobody has written for `age`, except for `kept`: those of
     /// sessions of earlier processes, and of conversations that are no more. Returns how many.
     ///
     /// # Errors
-    /// Errors of the file system. Workspaces deleted until then stay deleted.
+    /// The folder of all workspaces cannot be read. A single workspace that cannot be deleted is logged, and stays.
     pub async fn remove_older_than(&self, age: Duration, kept: HashSet<String>) -> io::Result<usize> {
         if let Some(shared) = self.0.shared.get() {
             shared.remove_idle(age, &kept).await.map_err(io::Error::other)?;
@@ -181,7 +184,17 @@ impl Inner {
         job: impl FnOnce(&Workspace) -> Result<T, CallError> + Send + 'static,
     ) -> Result<T, CallError> {
         let (inner, name) = (Arc::clone(self), name.to_owned());
-        let work = move || job(&inner.open(&name, reach).map_err(CallError::internal)?);
+        let work = move || {
+            let workspace = inner.open(&name, reach).map_err(CallError::internal)?;
+            let done = job(&workspace);
+            let is_missing = workspace.is_missing();
+            drop(workspace);
+            if is_missing {
+                // Nothing is to be known of a folder that was only looked for.
+                inner.in_use.remove_unheld(&name);
+            }
+            done
+        };
         in_background(work).await.map_err(CallError::internal)?
     }
 
@@ -245,31 +258,71 @@ impl Inner {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
             other => other?,
         };
-        let now = SystemTime::now();
+        let before = SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
         let mut removed = 0;
         for entry in base.entries()? {
-            let entry = entry?;
-            let name = entry.file_name();
-            let Some(name) = name.to_str().filter(|name| check_name(name).is_ok()) else { continue };
-            // Every write changes the folder itself, so its modification time is that of the last write.
-            let written = entry.metadata()?.modified()?.into_std();
-            let idle = now.duration_since(written).unwrap_or_default();
-            if idle >= age && !kept.contains(name) && self.remove_unused(name)? {
-                removed += 1;
+            match entry.and_then(|entry| self.remove_if_old(&base, &entry, before, kept)) {
+                Ok(is_removed) => removed += usize::from(is_removed),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => tracing::warn!(%error, "cannot delete an old workspace"),
             }
         }
         Ok(removed)
     }
 
-    /// Removes a folder unless a call works in it; returns whether it did.
-    fn remove_unused(&self, name: &str) -> io::Result<bool> {
+    /// Removes a folder if nobody has written to it since `before` and no call works in it; returns whether it did.
+    fn remove_if_old(
+        &self,
+        base: &Dir,
+        entry: &DirEntry,
+        before: SystemTime,
+        kept: &HashSet<String>,
+    ) -> io::Result<bool> {
+        let (name, metadata) = (entry.file_name(), entry.metadata()?);
+        let Some(name) = name.to_str().filter(|_| metadata.is_dir()) else { return Ok(false) };
+        if name.starts_with(REMOVED) {
+            // The process ended while it was deleted.
+            return base.remove_dir_all(name).map(|()| false);
+        }
+        // Every write changes the folder itself, so its modification time is that of the last write.
+        let is_fresh = |metadata: Metadata| Ok::<_, io::Error>(metadata.modified()?.into_std() > before);
+        if check_name(name).is_err() || kept.contains(name) || is_fresh(metadata)? {
+            return Ok(false);
+        }
         match self.shared.get() {
             Some(shared) => shared.remove_copy(self, name),
-            None if self.in_use.is_held(name) => Ok(false),
-            None => self.remove(name).map(|()| true),
+            // Somebody may have written to it meanwhile.
+            None => self.remove_unless(name, |base| is_fresh(base.symlink_metadata(name)?)),
         }
     }
+
+    /// Removes a folder unless a call works in it or `is_used`; returns whether it did. It first gets another name, so that a call
+    /// that begins meanwhile gets a folder of its own, and not one that is being deleted.
+    fn remove_unless(&self, name: &str, is_used: impl FnOnce(&Dir) -> io::Result<bool>) -> io::Result<bool> {
+        check_name(name)?;
+        let base = match self.base() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            other => other?,
+        };
+        let removed = format!("{REMOVED}{}", Uuid::new_v4());
+        let rename = || {
+            if is_used(&base)? {
+                return Ok(false);
+            }
+            match base.rename(name, &base, &removed) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+                other => other.map(|()| true),
+            }
+        };
+        if !self.in_use.remove_if(name, rename)? {
+            return Ok(false);
+        }
+        base.remove_dir_all(&removed).map(|()| true)
+    }
 }
+
+/// How the name of a folder begins that is being deleted.
+const REMOVED: &str = "removed-";
 
 /// For the service's own user alone.
 const PRIVATE: u32 = 0o700;

@@ -335,3 +335,20 @@ async fn the_latest_messages_of_a_session_are_read_as_far_as_they_are_wanted() {
     assert!(store.delete_conversation("c", at(200)).await.unwrap());
     assert_eq!(store.session_summary("c", "s").await.unwrap(), None);
 }
+
+#[tokio::test]
+async fn of_many_ids_those_are_found_whose_conversations_have_workspaces() {
+    let store = test_store().await;
+    for (id, workspace, changed) in
+        [("kept", true, 100), ("old", true, 10), ("without", false, 100), ("other", true, 100)]
+    {
+        let conversation = Conversation { workspace, changed: at(changed), ..conversation(id, "ann", 1) };
+        store.add_conversation(&conversation, 10).await.unwrap();
+    }
+    let unknown: Vec<_> = (0..MAX_IDS).map(|number| number.to_string()).collect();
+    let mut ids: Vec<_> = unknown.iter().map(String::as_str).collect();
+    ids.extend(["kept", "old", "without"]);
+    let found = store.conversations_with_workspaces_among(&ids, at(50)).await.unwrap();
+    assert_eq!(found, [("ann".to_owned(), "kept".to_owned())]);
+    assert_eq!(store.conversations_with_workspaces_among(&[], at(50)).await.unwrap(), []);
+}

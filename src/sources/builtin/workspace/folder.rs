@@ -64,6 +64,11 @@ impl Workspace {
         Self { root, limits, usage }
     }
 
+    /// Whether there is no folder of it.
+    pub(super) fn is_missing(&self) -> bool {
+        self.root.is_none()
+    }
+
     /// At most `at_most` bytes of a file, from the byte `from` on.
     ///
     /// # Errors

@@ -40,8 +40,18 @@ impl<T: Default> FolderEntries<T> {
         }
     }
 
-    pub(super) fn is_held(&self, name: &str) -> bool {
-        self.0.lock().get(name).is_some_and(is_held)
+    /// Runs `remove` and removes the entry of the folder if it returns true, unless somebody holds the entry. Whoever wants to work
+    /// in a folder waits meanwhile, so that it must not take long. Returns whether it was removed.
+    ///
+    /// # Errors
+    /// Those of `remove`.
+    pub(super) fn remove_if(&self, name: &str, remove: impl FnOnce() -> io::Result<bool>) -> io::Result<bool> {
+        let mut entries = self.0.lock();
+        if entries.get(name).is_some_and(is_held) || !remove()? {
+            return Ok(false);
+        }
+        entries.remove(name);
+        Ok(true)
     }
 
     /// Removes an entry that nobody holds. Another one for the same folder beside it would not exclude those who wait for it.
@@ -50,6 +60,11 @@ impl<T: Default> FolderEntries<T> {
         if entries.get(name).is_some_and(|entry| !is_held(entry)) {
             entries.remove(name);
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_held(&self, name: &str) -> bool {
+        self.0.lock().get(name).is_some_and(is_held)
     }
 
     #[cfg(test)]
@@ -86,5 +101,19 @@ mod tests {
         drop(held);
         entries.remove_unheld("held");
         assert_eq!(*entries.entry("held").unwrap().lock(), 0);
+    }
+
+    #[test]
+    fn nobody_gets_an_entry_while_its_folder_is_removed() {
+        let entries = FolderEntries::<Mutex<u32>>::new();
+        *entries.entry("a").unwrap().lock() = 7;
+        let held = entries.entry("a").unwrap();
+        assert!(!entries.remove_if("a", || panic!("it is held")).unwrap());
+        drop(held);
+        assert!(!entries.remove_if("a", || Ok(false)).unwrap());
+        assert_eq!(*entries.entry("a").unwrap().lock(), 7);
+        let is_locked = || Ok(entries.0.try_lock().is_none());
+        assert!(entries.remove_if("a", is_locked).unwrap());
+        assert_eq!(*entries.entry("a").unwrap().lock(), 0);
     }
 }

@@ -327,6 +327,77 @@ async fn only_old_workspaces_in_which_no_call_works_are_deleted() {
 }
 
 #[tokio::test]
+async fn a_call_that_begins_while_its_workspace_is_deleted_gets_a_new_one() {
+    let place = Place::small();
+    place.write("old", "x").await.unwrap();
+    let workspaces = place.workspaces.clone();
+    let (begins, has_begun) = std::sync::mpsc::channel();
+    let writing = std::thread::spawn(move || {
+        has_begun.recv().unwrap();
+        let workspace = workspaces.0.open(OURS, Reach::Write).unwrap();
+        workspace.write(&WorkspacePath::parse("new").unwrap(), Content::Bytes(b"x"), false).unwrap();
+    });
+    let is_used = move || {
+        begins.send(()).unwrap();
+        // It waits for the entry of the folder, if it has come so far.
+        std::thread::yield_now();
+        false
+    };
+    place.workspaces.remove_idle(OURS, is_used).await.unwrap();
+    writing.join().unwrap();
+    assert_eq!(place.list(json!({})).await, ["new file"]);
+    let base = place.directory.path().join("workspaces");
+    assert_eq!(fs::read_dir(&base).unwrap().count(), 1, "what was deleted is gone under its other name, too");
+}
+
+#[tokio::test]
+async fn a_workspace_that_is_used_again_is_not_deleted() {
+    let place = Place::small();
+    place.write("a", "x").await.unwrap();
+    place.workspaces.remove_idle(OURS, || true).await.unwrap();
+    assert_eq!(place.list(json!({})).await, ["a file"], "its session is open again");
+    let a_call_works = place.workspaces.0.in_use.entry(OURS).unwrap();
+    place.workspaces.remove_idle(OURS, || false).await.unwrap();
+    assert!(place.path().exists());
+    drop(a_call_works);
+    // Somebody writes to it after it was found to be old.
+    let inner = &place.workspaces.0;
+    let writes = |_: &Dir| inner.base().map(|base| base.symlink_metadata(OURS).is_ok());
+    assert!(!inner.remove_unless(OURS, writes).unwrap() && place.path().exists());
+    place.workspaces.remove_idle(OURS, || false).await.unwrap();
+    assert!(!place.path().exists());
+    place.workspaces.remove_idle(OURS, || false).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_cannot_be_deleted_does_not_keep_old_workspaces() {
+    let place = Place::small();
+    place.write("a", "x").await.unwrap();
+    let base = place.directory.path().join("workspaces");
+    // Neither is a workspace. The second is what a process left that ended while it deleted one.
+    fs::write(base.join("0".repeat(64)), "x").unwrap();
+    fs::create_dir_all(base.join("removed-1/a/b")).unwrap();
+    for letter in ['b', 'c', 'd', 'e'] {
+        fs::create_dir(base.join(letter.to_string().repeat(64))).unwrap();
+    }
+    assert_eq!(place.workspaces.remove_older_than(Duration::ZERO, HashSet::new()).await.unwrap(), 5);
+    assert_eq!(fs::read_dir(&base).unwrap().count(), 1);
+}
+
+#[tokio::test]
+async fn looking_for_files_where_there_are_none_leaves_nothing() {
+    let place = Place::small();
+    for number in 0..10 {
+        let name = format!("{number:064}");
+        assert!(place.workspaces.files(&name, 10).await.unwrap().is_empty());
+    }
+    assert_eq!(place.workspaces.0.in_use.len(), 0);
+    place.write("a", "x").await.unwrap();
+    place.list(json!({})).await;
+    assert_eq!(place.workspaces.0.in_use.len(), 1, "what is counted of a folder stays known");
+}
+
+#[tokio::test]
 async fn the_gateway_writes_and_lists_files_within_the_limits_of_the_workspace() {
     let place = Place::small();
     assert!(place.workspaces.files(OURS, 10).await.unwrap().is_empty());
