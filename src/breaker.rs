@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use self::circuit::{Circuit, Outcome, Ticket};
 use crate::config::BreakerConfig;
@@ -50,7 +50,10 @@ const OTHER: &str = "other";
 #[derive(Debug)]
 pub struct Breakers {
     chosen: PerOwner<Upstream, Arc<Circuit>>,
-    /// Its write lock is held while any breaker is created or removed, and while rules change.
+    /// Held while one of `chosen` is created, and while rules change. Not a lock that calls to configured upstreams take: callers
+    /// choose new addresses as often as they like.
+    choosing: Mutex<()>,
+    /// Its write lock is held while one of these is created or removed, and while rules change.
     circuits: RwLock<BoundedMap<Upstream, Arc<Circuit>>>,
     other: OnceLock<Arc<Circuit>>,
     rules: ArcSwap<BreakerRules>,
@@ -92,6 +95,7 @@ impl Breakers {
     pub fn new(rules: BreakerRules, metrics: Arc<Metrics>) -> Self {
         Self {
             chosen: PerOwner::new(MAX_CHOSEN, MAX_CHOSEN_OF_A_CALLER),
+            choosing: Mutex::new(()),
             circuits: RwLock::new(BoundedMap::new(MAX_LIVE)),
             other: OnceLock::new(),
             rules: ArcSwap::from_pointee(rules),
@@ -101,7 +105,7 @@ impl Breakers {
 
     /// Changed rules apply from now on. Counts are reset; an open breaker stays open for its original time.
     pub fn reconfigure(&self, rules: BreakerRules) {
-        let circuits = self.circuits.write();
+        let (circuits, _choosing) = (self.circuits.write(), self.choosing.lock());
         for (upstream, circuit) in circuits.iter() {
             circuit.adopt(rules.of(upstream));
         }
@@ -169,7 +173,7 @@ impl Breakers {
     fn circuit_of_caller(&self, upstream: &Upstream, owner: &Owner) -> Arc<Circuit> {
         let known = || self.chosen.with(upstream, |circuit| Arc::clone(circuit));
         known().unwrap_or_else(|| {
-            let _changing = self.circuits.write();
+            let _choosing = self.choosing.lock();
             known().unwrap_or_else(|| {
                 let circuit = Arc::new(Circuit::new(&upstream.name, &self.rules.load().all, None));
                 drop(self.chosen.insert(owner, upstream.clone(), Arc::clone(&circuit), |_, _| true));

@@ -38,6 +38,17 @@ async fn an_address_that_a_caller_chooses_is_guarded_for_that_caller_alone() {
     assert!(breakers.chosen.is_empty());
 }
 
+#[test]
+fn a_new_address_of_a_caller_waits_for_no_breaker_of_the_configuration() {
+    let breakers = Arc::new(breakers(|_| {}));
+    let (sender, admitted) = std::sync::mpsc::channel();
+    let calls = breakers.circuits.read();
+    let choosing = Arc::clone(&breakers);
+    std::thread::spawn(move || _ = sender.send(choosing.admit(Some(chosen_by("eve", "http://new"))).is_ok()));
+    assert_eq!(admitted.recv_timeout(slack(Duration::from_secs(10))), Ok(true), "a call reads the breakers meanwhile");
+    drop(calls);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_new_breaker_replaces_the_one_idle_longest() {
     let breakers = breakers(|_| {});
