@@ -7,9 +7,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
 use rmcp::model::{ErrorData, RequestId, ServerJsonRpcMessage, ServerNotification, ServerResult};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
@@ -23,11 +22,15 @@ use super::parked_calls::Binding;
 use super::result;
 use super::session::McpSession;
 use super::tasks::{self, TaskOwner};
+use crate::core::bounded::BoundedFutures;
 use crate::core::call::Caller;
 use crate::core::peer::ClientSession;
 
 /// A call of a client that supports tasks becomes one when it takes longer, or when its upstream makes it one.
 const TASK_AFTER: Duration = Duration::from_millis(500);
+
+/// Maximum questions of one request that its client was sent and has not answered. Further ones wait for those.
+pub(super) const MAX_OPEN_QUESTIONS: usize = 64;
 
 /// The result of a request.
 pub(super) type Outcome = Result<ServerResult, ErrorData>;
@@ -50,10 +53,15 @@ pub(super) enum Step {
 impl RunningRequest {
     /// Notifications come before the outcome that follows them. Cancel-safe. Must not be called after the end.
     pub(super) async fn next(&mut self) -> Step {
+        self.next_with(true).await
+    }
+
+    /// As [`next`](Self::next); questions stay where they are unless `takes_questions`.
+    pub(super) async fn next_with(&mut self, takes_questions: bool) -> Step {
         let outcome = tokio::select! {
             biased;
             Some(notification) = self.client_events.events.recv() => return Step::Notify(notification),
-            Some(question) = self.client_events.questions.recv() => return Step::Ask(question),
+            Some(question) = self.client_events.questions.recv(), if takes_questions => return Step::Ask(question),
             outcome = &mut self.work => outcome,
         };
         self.work = std::future::ready(outcome).boxed();
@@ -86,25 +94,27 @@ impl RunningRequest {
         session: &McpSession,
         stream: &EventStream,
     ) {
-        let mut asking = FuturesUnordered::new();
+        let mut asking = BoundedFutures::new(MAX_OPEN_QUESTIONS);
         let mut step = first;
         loop {
             match step.take() {
                 Some(Step::Notify(notification)) => {
                     stream.send(&ServerJsonRpcMessage::notification(notification));
                 }
-                Some(Step::Ask(question)) => asking.push(ask(session, stream, question)),
+                // There is room: it was taken for that.
+                Some(Step::Ask(question)) => _ = asking.push(ask(session, stream, question)),
                 Some(Step::End(outcome)) => {
                     return stream.finish(&result::message(Era::Sessions, id, outcome));
                 }
                 None => {}
             }
+            let has_room = asking.has_room();
             tokio::select! {
                 biased;
                 () = session.cancelled.until(&id) => return,
                 () = session.ended().cancelled() => return,
                 Some(()) = asking.next() => {}
-                next = self.next() => step = Some(next),
+                next = self.next_with(has_room) => step = Some(next),
             }
         }
     }
@@ -216,12 +226,14 @@ impl StatelessRequest {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::StreamExt;
+    use futures_util::future::join_all;
     use serde_json::json;
 
     use super::super::client::Client;
     use super::*;
     use crate::core::caller::Owner;
-    use crate::core::peer::{Answers, ClientPeer, LogLevel, LogMessage};
+    use crate::core::peer::{Answers, ClientPeer, LogLevel, LogMessage, Question, QuestionMethod, Questions};
 
     fn line(text: &str) -> LogMessage {
         LogMessage { level: LogLevel::Warning, logger: None, data: json!(text) }
@@ -244,5 +256,33 @@ mod tests {
         let mut of_session = session.is_ready().unwrap();
         let received: Vec<_> = std::iter::from_fn(|| of_session.try_recv().ok()).collect();
         assert_eq!(received, [line("late"), line("later")]);
+    }
+
+    #[tokio::test]
+    async fn a_call_that_asks_without_end_has_a_bounded_number_of_open_questions() {
+        let session = McpSession::new(Owner::gateway());
+        let (client, client_events) = Client::new(Owner::gateway(), json!({"roots": {}}), None, None, Answers::new());
+        let running = RunningRequest { work: std::future::pending().boxed(), client_events };
+        let question = || Question { method: QuestionMethod::Roots, params: json!({}) };
+        let asking =
+            join_all((0..3 * MAX_OPEN_QUESTIONS).map(|_| client.ask(Questions::from([("q".into(), question())]))));
+        let stream = EventStream::new(Arc::clone(&session.events), session.events.open());
+        let mut received = Box::pin(stream.connect().expect("a stream"));
+        stream.begin();
+        let first = received.next().await.and_then(|event| event.id).expect("an id").to_string();
+        let quiet = async {
+            for _ in 0..1_000 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = asking => panic!("nobody answers"),
+            () = running.finish_in_session(RequestId::Number(1), None, &session, &stream) => panic!("it runs"),
+            () = quiet => {}
+        }
+        stream.close();
+        let sent = session.events.replay_after(&first).expect("the events").count().await;
+        assert_eq!(sent, MAX_OPEN_QUESTIONS);
     }
 }

@@ -2,17 +2,16 @@
 
 use std::sync::{Arc, Weak};
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use rmcp::model::{ErrorData, ServerJsonRpcMessage};
 use serde_json::{Value, json};
 
 use super::super::catalogue::size;
 use super::super::headers::Era;
-use super::super::running_request::{Outcome, RunningRequest, Step, ask};
+use super::super::running_request::{MAX_OPEN_QUESTIONS, Outcome, RunningRequest, Step, ask};
 use super::super::session::McpSession;
 use super::{Task, TaskState};
 use crate::api::mcp::client::ClientQuestion;
+use crate::core::bounded::BoundedFutures;
 use crate::core::per_owner::PerOwner;
 use crate::core::share::{Lease, Share};
 
@@ -27,15 +26,16 @@ pub(super) async fn run(state: Arc<TaskState>, mut running: RunningRequest, kept
     let session = state.owner.session.as_ref().and_then(Weak::upgrade);
     // The session is not idle while its task runs.
     let _active = session.as_ref().map(McpSession::active);
-    let mut asking = FuturesUnordered::new();
+    let mut asking = BoundedFutures::new(MAX_OPEN_QUESTIONS);
     let outcome = loop {
+        let has_room = asking.has_room();
         let step = tokio::select! {
             biased;
             Some(()) = asking.next() => {
                 state.asks(false);
                 continue;
             }
-            step = running.next() => step,
+            step = running.next_with(has_room) => step,
         };
         match (step, &session) {
             (Step::End(outcome), _) => break outcome,
@@ -46,7 +46,8 @@ pub(super) async fn run(state: Arc<TaskState>, mut running: RunningRequest, kept
                 relate(&state, &mut question);
                 state.asks(true);
                 notify(&state, Some(session));
-                asking.push(ask(session, &session.outside, question));
+                // There is room: it was taken for that.
+                _ = asking.push(ask(session, &session.outside, question));
             }
             // The client gets it when it polls.
             (Step::Ask(question), None) => state.ask(question),
