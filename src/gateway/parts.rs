@@ -7,7 +7,8 @@ use crate::approval::Approvals;
 use crate::breaker::Breakers;
 use crate::budget::Budgets;
 use crate::budget::model_prices;
-use crate::config::{ApprovalRule, Config, Identity, ToolOverride, ToolsConfig};
+use crate::config::{ApprovalRule, Config, Identity, ToolOverride, ToolsConfig, TransformConfig};
+use crate::core::transform_finding::TransformedPart;
 use crate::infra::audit::Audit;
 use crate::infra::auth::{Authenticator, ManagedKeys};
 use crate::infra::metrics::Metrics;
@@ -33,6 +34,14 @@ use crate::sources::user_tokens::UserTokens;
 pub fn loader_of(config: &Config) -> Result<Loader, StartError> {
     let outbound = Outbound::new(&config.outbound).map_err(component_error("outbound"))?;
     loader(config, &outbound)
+}
+
+/// Removes the metrics of rules that another configuration does not have.
+pub(super) fn forget_removed_rules(metrics: &Metrics, rules: &TransformConfig) {
+    metrics.forget_transform_rules(|part, name| {
+        let of_part = if part == TransformedPart::Arguments.as_str() { &rules.arguments } else { &rules.results };
+        of_part.iter().any(|rule| rule.name == name)
+    });
 }
 
 pub(super) fn workspaces(config: &Config) -> Workspaces {

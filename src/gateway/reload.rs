@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::parts::{
-    authenticator, component_error, lines, log_dangerous_operations, report_broken_collections, report_unpriced_models,
-    require_key_for_tokens, restart_required,
+    authenticator, component_error, forget_removed_rules, lines, log_dangerous_operations, report_broken_collections,
+    report_unpriced_models, require_key_for_tokens, restart_required,
 };
 use super::tool_set::ToolSet;
 use super::{Gateway, StartError, components, mcp, python_tools, tenants};
@@ -82,6 +82,7 @@ impl Gateway {
         }
         components::offer(&self.sandbox, &self.readiness, &own_components);
         self.offer_snapshot(snapshot);
+        forget_removed_rules(&self.pipeline.settlement.metrics, &config.tools.transform);
         self.mcp_servers.configure(&config);
         report_broken_collections(&self.readiness, &before, &collections);
         python_tools::report(&self.readiness, &self.python_tools.load(), &python);

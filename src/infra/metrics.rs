@@ -13,7 +13,9 @@ mod tool;
 
 use std::sync::Arc;
 
+use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
+use prometheus::proto::LabelPair;
 use prometheus::{Encoder, IntCounter, IntGauge, Registry, TextEncoder};
 use rust_decimal::Decimal;
 use rust_decimal::prelude::ToPrimitive;
@@ -114,6 +116,23 @@ impl Metrics {
     pub fn forget_tools(&self, is_offered: impl Fn(&str) -> bool) {
         for name in self.counted_tools.take_if(|name| name != UNKNOWN && !is_offered(name)) {
             tool::forget(&self.families, &name);
+        }
+    }
+
+    /// Removes the metrics of rules of `tools.transform` that are not configured any more: part and name. If a call that such a rule
+    /// changes ends later, they are there until this is called again.
+    pub fn forget_transform_rules(&self, is_configured: impl Fn(&str, &str) -> bool) {
+        let findings = &self.families.transform_findings;
+        for family in findings.collect() {
+            for metric in family.get_metric() {
+                let label = |name| metric.get_label().iter().find(|label| label.name() == name).map(LabelPair::value);
+                if let (Some(part), Some(rule)) = (label("part"), label("rule"))
+                    && !is_configured(part, rule)
+                {
+                    // Fails only if it was removed meanwhile.
+                    let _ = findings.remove_label_values(&[part, rule]);
+                }
+            }
         }
     }
 

@@ -301,6 +301,23 @@ fn a_tool_that_is_not_offered_any_more_leaves_no_labels_behind() {
 }
 
 #[test]
+fn a_transform_rule_that_is_not_configured_any_more_leaves_no_labels_behind() {
+    let metrics = Metrics::new("ns").unwrap();
+    let tool = metrics.for_tool("calculator");
+    let of = |part, rule: &str| TransformFinding { part, rule: rule.into(), ..found() };
+    let transforms = [
+        of(TransformedPart::Results, "mail"),
+        of(TransformedPart::Arguments, "mail"),
+        of(TransformedPart::Results, "removed"),
+    ];
+    metrics.record(Some(&tool), &CallRecord { transforms: &transforms, ..success(&call()) });
+    metrics.forget_transform_rules(|part, rule| (part, rule) == ("results", "mail"));
+    let text = metrics.render();
+    let left: Vec<_> = text.lines().filter(|line| line.starts_with("ns_transform_findings_total{")).collect();
+    assert_eq!(left, ["ns_transform_findings_total{part=\"results\",rule=\"mail\"} 1"]);
+}
+
+#[test]
 fn a_call_is_in_flight_until_its_guard_is_dropped() {
     let metrics = Metrics::new("ns").unwrap();
     let guards = [metrics.enter(), metrics.enter()];
