@@ -198,7 +198,11 @@ impl Connection {
                 }
                 Message::Notification(notification) => self.notified(notification, request),
                 Message::Request(question) => {
-                    pending.push(question.id.clone(), self.answer(question, request).boxed());
+                    let (id, answer) = (question.id.clone(), self.answer(question, request).boxed());
+                    if let Err(id) = pending.push(id, answer) {
+                        let refused = ErrorData::internal_error("too many requests wait for their answers", None);
+                        self.send(message::reply(&id, Err(refused))).await;
+                    }
                 }
             }
         }

@@ -62,12 +62,17 @@ impl<'a> PendingAnswers<'a> {
         self.answering.has_room()
     }
 
-    /// `answer` gives the id when the answer is sent. Without room the request is not answered.
-    pub(super) fn push(&mut self, id: RequestId, answer: BoxFuture<'a, RequestId>) {
+    /// `answer` gives the id when the answer is sent.
+    ///
+    /// # Errors
+    /// The id: there is no room, and the request must be answered with an error.
+    pub(super) fn push(&mut self, id: RequestId, answer: BoxFuture<'a, RequestId>) -> Result<(), RequestId> {
         let (handle, registration) = AbortHandle::new_pair();
-        if self.answering.push(Abortable::new(answer, registration)).is_ok() {
-            self.handles.insert(id, handle);
+        if self.answering.push(Abortable::new(answer, registration)).is_err() {
+            return Err(id);
         }
+        self.handles.insert(id, handle);
+        Ok(())
     }
 
     /// The server no longer wants an answer.
@@ -85,5 +90,27 @@ impl<'a> PendingAnswers<'a> {
             Some(Err(_)) => {}
             None => std::future::pending().await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn a_request_without_room_is_given_back_to_be_refused() {
+        let mut pending = PendingAnswers::new();
+        let id = |number| RequestId::Number(number);
+        let max = i64::try_from(MAX_PENDING_ANSWERS).unwrap();
+        for number in 0..max {
+            assert!(pending.has_room());
+            assert_eq!(pending.push(id(number), std::future::ready(id(number)).boxed()), Ok(()));
+        }
+        assert_eq!(pending.push(id(max), std::future::ready(id(max)).boxed()), Err(id(max)));
+        assert!(pending.progress().now_or_never().is_some() && pending.has_room());
+        assert_eq!(pending.push(id(max), std::future::ready(id(max)).boxed()), Ok(()));
+        assert_eq!(pending.handles.len(), MAX_PENDING_ANSWERS);
     }
 }
