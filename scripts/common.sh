@@ -98,7 +98,7 @@ build_release() {
 
 # build_progress TOTAL: reads what cargo says of each artifact, and prints how many of the packages are compiled.
 build_progress() {
-    local total="$1" begun=$SECONDS said=$SECONDS line="" package text interval=60
+    local total="$1" begun=$SECONDS said=$SECONDS line="" part="" package text interval=60
     local -A packages
     [ -t 2 ] && interval=1
     while true; do

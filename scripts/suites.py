@@ -29,6 +29,8 @@ TAIL = 60
 PROGRESS, GRACE = 60, 10
 # A suite is begun if one and a half times the time that it took before is left: machines differ.
 RESERVE = 1.5
+# The result of a suite for which the time of the run is too short.
+NO_TIME = "not run: no time left"
 # The exit status of a suite that cannot run here, which is neither a success nor a failure.
 UNCHECKED = 77
 
@@ -123,13 +125,15 @@ class Tools:
 class Runner:
     """Runs suites side by side, in the order given as far as processors and tools allow."""
 
-    def __init__(self, suites, logs, environment, cores=None, tools=None, deadline=None, say=print):
+    def __init__(self, suites, logs, environment, cores=None, tools=None, deadline=None, expected=None, say=print):
         self.suites, self.logs, self.environment, self.say = suites, logs, environment, say
         self.cores = cores or os.cpu_count() or 2
         logs.mkdir(parents=True, exist_ok=True)
         names = dict.fromkeys(name for suite in suites for name in suite.needs)
         self.tools = tools or Tools(names, environment, logs / "install.log")
         self.deadline = deadline
+        # Seconds that a suite takes.
+        self.expected = expected or (lambda suite: suite.takes)
         self.results, self.running = {}, {}
         self.changed = threading.Condition()
 
@@ -146,7 +150,10 @@ class Runner:
                         under_way = (f"{name} ({minutes(said - begun)})" for name, (_, begun, _) in self.running.items())
                         self.say(f"   ... running: {', '.join(under_way)}")
         finally:
-            for process, _, _ in self.running.values():
+            # Those that end now are removed by their threads.
+            with self.changed:
+                left = list(self.running.values())
+            for process, _, _ in left:
                 end(process, signal.SIGKILL)
         return {suite.name: self.results[suite.name] for suite in self.suites}
 
@@ -161,9 +168,9 @@ class Runner:
             if failed := [name for name in before if not self.results[name].passed]:
                 self._record(suite, Result(f"not run: {failed[0]} did not pass"))
                 continue
-            if self.deadline is not None and time.monotonic() >= self.deadline:
+            if self.deadline is not None and time.monotonic() + self.expected(suite) > self.deadline:
                 # Others, or what it needs, took longer than they should.
-                self._record(suite, Result("not run: no time left"))
+                self._record(suite, Result(NO_TIME))
                 continue
             decided, missing = self.tools.wanted_by(suite)
             if not decided:
@@ -195,9 +202,21 @@ class Runner:
         threading.Thread(target=self._wait, args=(suite, process, begun, log), daemon=True).start()
 
     def _wait(self, suite, process, begun, log):
-        limit = suite.limit
-        if self.deadline is not None:
-            limit = max(1, min(limit, self.deadline - begun))
+        try:
+            result = self._result(suite, process, begun, log)
+        except BaseException as error:  # The run waits until there is a result.
+            end(process, signal.SIGKILL)
+            result = Result(f"FAILED: {error!r}", time.monotonic() - begun)
+        with self.changed:
+            del self.running[suite.name]
+            self.changed.notify()
+            self._record(suite, result)
+
+    def _result(self, suite, process, begun, log):
+        """Waits until a suite has ended, and ends it when it takes too long."""
+        limit, at_limit = suite.limit, f"FAILED: time limit of {minutes(suite.limit)}"
+        if self.deadline is not None and self.deadline - begun < limit:
+            limit, at_limit = max(1, self.deadline - begun), NO_TIME
         late = threading.Event()
 
         def stop():
@@ -220,14 +239,10 @@ class Runner:
         seconds = time.monotonic() - begun
         text = {0: "passed", UNCHECKED: "not run: see its log"}.get(process.returncode, "FAILED")
         if late.is_set():
-            text = f"FAILED: time limit of {minutes(limit)}"
+            text = at_limit
         output = (self.logs / f"{suite.name}.log").read_text(encoding="utf-8", errors="replace")
         tests = sum(int(found) for found in re.findall(r"^test result: ok\. (\d+) passed", output, re.MULTILINE))
-        result = Result(text, seconds, usage.ru_utime + usage.ru_stime, tests)
-        with self.changed:
-            del self.running[suite.name]
-            self._record(suite, result)
-            self.changed.notify()
+        return Result(text, seconds, usage.ru_utime + usage.ru_stime, tests)
 
     def _record(self, suite, result):
         self.results[suite.name] = result
@@ -319,7 +334,7 @@ def print_results(results, not_chosen, logs):
         tests = str(result.tests or "")
         print(f"{name:<18} {result.text:<34} {tests:>6} {minutes(result.seconds):>9} {minutes(result.processor):>10}")
     for suite in not_chosen:
-        print(f"{suite.name:<18} {'not run: no time left':<34}")
+        print(f"{suite.name:<18} {NO_TIME:<34}")
     passed = sum(result.passed for result in results.values())
     failed = sum(result.failed for result in results.values())
     print(f"\nsuites: {passed} passed, {failed} failed, {len(results) - passed - failed + len(not_chosen)} skipped")
@@ -338,10 +353,13 @@ def run(suites, not_chosen, logs, deadline=None):
     """Runs them, prints the table, and gives the exit code."""
     begun = time.monotonic()
     print(f"logs: {logs}")
-    results = Runner(suites, logs, environment(), deadline=deadline, say=lambda line: print(line, flush=True)).run()
+    records = Records(CACHE / "suites.json")
+    runner = Runner(
+        suites, logs, environment(), deadline=deadline, expected=records.expected, say=lambda line: print(line, flush=True)
+    )
+    results = runner.run()
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
     clean = not subprocess.run(["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, text=True).stdout
-    records = Records(CACHE / "suites.json")
     # What was not committed has no name that a later run could compare with.
     records.store(results, head if clean else None, int(time.time()))
     print_results(results, not_chosen, logs)

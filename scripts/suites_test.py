@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 import time
@@ -70,13 +71,28 @@ class Runs(unittest.TestCase):
         self.assertLess(time.monotonic() - begun, 30)
         self.assertFalse(is_running(pid.read_text().strip()))
 
-    def test_a_deadline_ends_a_suite_before_its_limit(self):
-        texts, _ = self.run_suites(suite("hangs", "sleep 1000"), deadline=time.monotonic() + 2)
-        self.assertTrue(texts["hangs"].startswith("FAILED: time limit"), texts)
+    def test_what_a_deadline_cuts_has_not_failed(self):
+        begun = time.monotonic()
+        texts, results = self.run_suites(suite("long", "sleep 1000", takes=1), deadline=begun + 2)
+        self.assertEqual(texts, {"long": "not run: no time left"})
+        self.assertFalse(results["long"].failed)
+        self.assertLess(time.monotonic() - begun, 30)
+        texts, _ = self.run_suites(suite("hangs", "sleep 1000", takes=0, limit=1), deadline=time.monotonic() + 60)
+        self.assertEqual(texts, {"hangs": "FAILED: time limit of 1 s"}, "its own limit came first")
 
-    def test_nothing_begins_after_the_deadline(self):
-        texts, _ = self.run_suites(suite("late"), deadline=time.monotonic() - 1)
-        self.assertEqual(texts, {"late": "not run: no time left"})
+    def test_nothing_begins_that_would_not_end_before_the_deadline(self):
+        ran = self.folder / "ran"
+        deadline = time.monotonic() + 30
+        texts, _ = self.run_suites(suite("late", f"touch {ran}", takes=31), suite("short", takes=1), deadline=deadline)
+        self.assertEqual((texts, ran.exists()), ({"late": "not run: no time left", "short": "passed"}, False))
+        # What it took here counts more than the table.
+        texts, _ = self.run_suites(suite("late", takes=31), deadline=deadline, expected=lambda suite: 1)
+        self.assertEqual(texts, {"late": "passed"})
+
+    def test_a_run_ends_although_the_result_of_a_suite_cannot_be_read(self):
+        texts, _ = self.run_suites(suite("broken", f"rm {self.folder}/broken.log"), suite("next", after=()))
+        self.assertTrue(texts["broken"].startswith("FAILED: FileNotFoundError"), texts)
+        self.assertEqual(texts["next"], "passed")
 
     def test_suites_share_the_processors(self):
         both = f"touch {self.folder}/$NAME; for _ in $(seq 200); do [ -e {self.folder}/a ] && [ -e {self.folder}/b ] && exit; sleep 0.05; done; exit 1"
@@ -126,6 +142,19 @@ class Choice(unittest.TestCase):
             self.assertEqual(Records(path).rows, {"good": {"commit": "abc", "passed": 7, "seconds": 12}})
             path.write_text("{broken")
             self.assertEqual(Records(path).rows, {})
+
+
+class Check(unittest.TestCase):
+    def test_a_step_says_its_time_where_decimals_have_a_comma(self):
+        script = """
+            . <(sed -n '/^step()/,/^}/p' scripts/check)
+            say() { echo "$*"; }
+            unset EPOCHREALTIME
+            EPOCHREALTIME=1700000000,500000
+            step lint eval EPOCHREALTIME=1700000002,400000
+        """
+        done = subprocess.run(["bash", "-c", script], cwd=suites.ROOT, capture_output=True, text=True)
+        self.assertEqual((done.stdout, done.stderr), ("lint   passed, 1.9 s\n", ""))
 
 
 class Table(unittest.TestCase):
