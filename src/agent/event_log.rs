@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::core::caller::Owner;
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::per_owner::PerOwner;
-use crate::core::share::{Lease, Share};
+use crate::core::share::{HeldBytes, Share};
 
 /// Maximum bytes of kept events of one run; the oldest are dropped first.
 const MAX_BYTES: usize = 1024 * 1024;
@@ -63,14 +63,7 @@ struct Log {
     last: u64,
     closed: Option<Instant>,
     /// What it takes of the memory for all logs; `None` for one outside of them.
-    memory: Option<Memory>,
-}
-
-#[derive(Debug)]
-struct Memory {
-    share: Arc<Share>,
-    owner: Owner,
-    units: Vec<Lease>,
+    memory: Option<HeldBytes>,
 }
 
 /// What follows an event.
@@ -154,16 +147,10 @@ impl Log {
         self.last
     }
 
-    /// Takes as many units as the events need, or gives those back that they do not; false where there are too few.
+    /// Whether the memory for all logs has what the events need. An event that is larger than the log is not counted in full.
     fn has_memory(&mut self) -> bool {
-        let wanted = self.bytes.min(MAX_BYTES).div_ceil(UNIT_BYTES);
-        let Some(memory) = &mut self.memory else { return true };
-        memory.units.truncate(wanted);
-        while memory.units.len() < wanted {
-            let Some(unit) = memory.share.try_acquire(&memory.owner, 1) else { return false };
-            memory.units.push(unit);
-        }
-        true
+        let wanted = self.bytes.min(MAX_BYTES);
+        self.memory.as_mut().is_none_or(|memory| memory.hold(wanted))
     }
 
     fn after(&self, id: u64) -> Next {
@@ -204,8 +191,7 @@ impl EventLogs {
         self.remove_expired();
         self.leave_half(owner);
         let log = EventLog::default();
-        log.log.lock().memory =
-            Some(Memory { share: Arc::clone(&self.memory), owner: owner.clone(), units: Vec::new() });
+        log.log.lock().memory = Some(HeldBytes::new(&self.memory, owner, UNIT_BYTES));
         let entry = (Arc::clone(key), log.clone());
         let gone = self.logs.insert(owner, Arc::clone(run), entry, |_, (_, log)| log.is_closed());
         gone.map_err(|_| CallError::new(ErrorCode::Overloaded, "too many runs are on at once; try again later"))?;
@@ -236,7 +222,8 @@ impl EventLogs {
         {}
     }
 
-    fn remove_expired(&self) {
+    /// Removes logs of runs that ended ten minutes ago; run every minute.
+    pub(super) fn remove_expired(&self) {
         let now = Instant::now();
         self.logs.take_if(|(_, log)| log.is_expired(now));
     }

@@ -8,6 +8,7 @@
 //! is given more than three quarters of the capacity, and the rest is left to owners that hold less. Capacities below
 //! [`MIN_RESERVED`] have no reserve.
 
+mod bytes;
 mod lease;
 
 use std::collections::{HashMap, VecDeque};
@@ -18,6 +19,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
+pub use self::bytes::HeldBytes;
 pub use self::lease::Lease;
 
 use super::caller::Owner;

@@ -11,9 +11,18 @@ use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::sync::watch;
 
+use crate::core::caller::Owner;
+use crate::core::share::{HeldBytes, Share};
+
 /// Maximum bytes of stored events of one session. The oldest are dropped first; a larger event is not stored.
 const MAX_BYTES: usize = 512 * 1024;
 const MAX_EVENTS: usize = 1_000;
+
+/// Bytes that a session takes at once of those for the events of all sessions.
+const UNIT_BYTES: usize = 4 * 1024;
+
+/// Units for the events of all sessions together, whose callers share them fairly: 64 MiB.
+const UNITS: u64 = 16_384;
 
 /// Open streams of one session; each open request has one.
 const MAX_STREAMS: usize = 256;
@@ -49,6 +58,8 @@ pub(super) struct Position {
 struct Log {
     events: VecDeque<StoredEvent>,
     bytes: usize,
+    /// What they take of the memory for all sessions; `None` outside of them.
+    memory: Option<HeldBytes>,
     /// Open stream → index of its next event.
     open: BTreeMap<u64, u64>,
     /// Number of streams so far.
@@ -79,9 +90,33 @@ enum Next {
 
 impl Default for EventLog {
     fn default() -> Self {
-        let log =
-            Log { events: VecDeque::new(), bytes: 0, open: BTreeMap::from([(STANDALONE, 0)]), streams: STANDALONE };
+        let log = Log {
+            events: VecDeque::new(),
+            bytes: 0,
+            memory: None,
+            open: BTreeMap::from([(STANDALONE, 0)]),
+            streams: STANDALONE,
+        };
         Self { log: Arc::new(Mutex::new(log)), grown: watch::Sender::new(()) }
+    }
+}
+
+/// The memory for the events of all sessions.
+#[derive(Debug)]
+pub(super) struct EventMemory(Arc<Share>);
+
+impl Default for EventMemory {
+    fn default() -> Self {
+        Self(Share::new(UNITS))
+    }
+}
+
+impl EventMemory {
+    /// The events of a session of this owner.
+    pub(super) fn log_of(&self, owner: &Owner) -> EventLog {
+        let log = EventLog::default();
+        log.log.lock().memory = Some(HeldBytes::new(&self.0, owner, UNIT_BYTES));
+        log
     }
 }
 
@@ -167,10 +202,18 @@ impl Log {
     }
 
     fn drop_the_oldest(&mut self) {
-        while self.bytes > MAX_BYTES || self.events.len() > MAX_EVENTS {
+        while self.bytes > MAX_BYTES || self.events.len() > MAX_EVENTS || !self.has_memory() {
             let Some(dropped) = self.events.pop_front() else { return };
             self.bytes -= dropped.event.bytes();
         }
+    }
+}
+
+impl Log {
+    /// Whether the memory for all sessions has what the events need.
+    fn has_memory(&mut self) -> bool {
+        let bytes = self.bytes;
+        self.memory.as_mut().is_none_or(|memory| memory.hold(bytes))
     }
 }
 
@@ -269,6 +312,34 @@ mod tests {
         let log = events.log.lock();
         assert!(log.events.len() <= MAX_EVENTS && log.open.len() <= MAX_STREAMS);
         assert_eq!(log.bytes, log.events.iter().map(|kept| kept.event.bytes()).sum::<usize>());
+    }
+
+    #[tokio::test]
+    async fn the_events_of_all_sessions_are_bounded_and_shared_by_callers() {
+        let memory = EventMemory::default();
+        let of = |caller: &str| Owner { tenant: caller.into(), caller: caller.into() };
+        let text = "x".repeat(MAX_BYTES / 2);
+        let fill = |caller: &str| {
+            let log = memory.log_of(&of(caller));
+            append(&log, STANDALONE, &text, false);
+            append(&log, STANDALONE, &text, false);
+            log
+        };
+        let bytes = |logs: &[EventLog]| logs.iter().map(|log| log.log.lock().bytes).sum::<usize>();
+        let modest = fill("bob");
+        let logs: Vec<_> = (0..200).map(|_| fill("ann")).collect();
+        let all = usize::try_from(UNITS).expect("a number") * UNIT_BYTES;
+        assert!(bytes(&logs) + MAX_BYTES <= all && bytes(&logs) > all / 2, "{}", bytes(&logs));
+        assert_eq!(bytes(&[modest, fill("bob")]), 2 * MAX_BYTES, "another caller has a part of its own");
+        // An event for which there is no memory is sent, and ends what can be resumed.
+        let full = &logs[199];
+        let last = append(full, STANDALONE, &text, false);
+        assert!(
+            full.log.lock().events.is_empty() && ids(full, &last).now_or_never().is_none(),
+            "it goes on from there"
+        );
+        drop(logs);
+        assert_eq!(memory.0.used(), 0);
     }
 
     #[tokio::test]

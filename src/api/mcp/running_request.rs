@@ -231,6 +231,7 @@ mod tests {
     use serde_json::json;
 
     use super::super::client::Client;
+    use super::super::event_log::EventLog;
     use super::*;
     use crate::core::caller::Owner;
     use crate::core::peer::{Answers, ClientPeer, LogLevel, LogMessage, Question, QuestionMethod, Questions};
@@ -241,7 +242,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_log_line_that_comes_after_the_end_of_its_call_is_for_the_session() {
-        let session = McpSession::new(Owner::gateway());
+        let session = McpSession::new(Owner::gateway(), EventLog::default());
         let level = Some(LogLevel::Info);
         let (client, client_events) = Client::new(Owner::gateway(), json!({}), None, level, Answers::new());
         let client = client.in_session(&session);
@@ -260,7 +261,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_that_asks_without_end_has_a_bounded_number_of_open_questions() {
-        let session = McpSession::new(Owner::gateway());
+        let session = McpSession::new(Owner::gateway(), EventLog::default());
         let (client, client_events) = Client::new(Owner::gateway(), json!({"roots": {}}), None, None, Answers::new());
         let running = RunningRequest { work: std::future::pending().boxed(), client_events };
         let question = || Question { method: QuestionMethod::Roots, params: json!({}) };

@@ -76,9 +76,9 @@ struct Activity {
 pub(super) struct Active(Arc<McpSession>);
 
 impl McpSession {
-    pub(super) fn new(owner: &Owner) -> Arc<Self> {
+    pub(super) fn new(owner: &Owner, events: EventLog) -> Arc<Self> {
         static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
-        let events = Arc::<EventLog>::default();
+        let events = Arc::new(events);
         let (logs, pending_logs) = mpsc::channel(MAX_PENDING_LOGS);
         Arc::new(Self {
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
@@ -303,7 +303,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_session_has_its_own_log_level_and_asks_only_supported_questions() {
-        let (quiet, other) = (McpSession::new(Owner::gateway()), McpSession::new(Owner::gateway()));
+        let (quiet, other) = (
+            McpSession::new(Owner::gateway(), EventLog::default()),
+            McpSession::new(Owner::gateway(), EventLog::default()),
+        );
         assert_ne!(quiet.id(), other.id());
         quiet.set_level(LogLevel::Error);
         for session in [&quiet, &other] {
@@ -320,7 +323,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_reaches_its_own_question_once() {
-        let session = McpSession::new(Owner::gateway());
+        let session = McpSession::new(Owner::gateway(), EventLog::default());
         let mut sent = Box::pin(session.outside.connect().expect("a stream"));
         session.initialize(json!({"roots": {}}));
         session.is_ready();
@@ -343,7 +346,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_session_is_idle_when_no_request_was_served_for_a_while() {
-        let session = McpSession::new(Owner::gateway());
+        let session = McpSession::new(Owner::gateway(), EventLog::default());
         let idle = Duration::from_secs(40);
         let active = session.active();
         tokio::time::advance(2 * idle).await;

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use super::event_log::EventMemory;
 use super::replica_ids::ReplicaIds;
 use super::session::McpSession;
 use crate::config::McpServerConfig;
@@ -18,6 +19,8 @@ pub(super) struct Sessions {
     by_id: PerOwner<String, Entry>,
     ids: ReplicaIds,
     idle: Duration,
+    /// The memory for what their clients may have missed.
+    events: EventMemory,
 }
 
 #[derive(Debug)]
@@ -35,6 +38,7 @@ impl Sessions {
             ids,
             by_id: PerOwner::new(config.max_sessions, config.max_sessions_per_caller),
             idle: Duration::from_secs(config.session_idle_seconds),
+            events: EventMemory::default(),
         }
     }
 
@@ -44,7 +48,7 @@ impl Sessions {
     /// # Errors
     /// `overloaded`: every caller has as few sessions.
     pub(super) fn start(self: &Arc<Self>, caller: &Caller) -> Result<(String, Arc<McpSession>), CallError> {
-        let (id, session) = (self.ids.create(), McpSession::new(&caller.owner));
+        let (id, session) = (self.ids.create(), McpSession::new(&caller.owner, self.events.log_of(&caller.owner)));
         let (owner, tools) = (Arc::clone(&caller.key), caller.tools.clone());
         let entry = Entry { owner, tools, session: Arc::clone(&session) };
         let insert = |entry, may_go: fn(&Entry) -> bool| {
