@@ -41,6 +41,7 @@ mod tls;
 use std::sync::Arc;
 
 use axum::{Extension, Router};
+use tokio::time::Instant;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -184,8 +185,10 @@ pub fn router(agents: &Arc<AgentService>) -> Router {
         .route("/openapi.json", documentation::route(&document))
         .fallback(reply::no_such_route)
         .method_not_allowed_fallback(reply::no_such_method);
+    let responses = Arc::<responses::KeptResponses>::default();
+    gateway.each_minute(&responses, |responses| responses.remove_expired(Instant::now()));
     router
-        .layer(Extension(Arc::<responses::KeptResponses>::default()))
+        .layer(Extension(responses))
         .layer(Extension(ConversationRuns::new(agents)))
         .layer(Extension(Arc::clone(agents)))
         .with_state(Arc::clone(gateway))

@@ -73,6 +73,7 @@ impl ConversationRuns {
         let (gateway, process) = (agents.gateway(), agents.plans().process());
         let (store, budgets) = (gateway.store().clone(), Arc::clone(&gateway.pipeline.budget));
         gateway.in_background(recovery::keep_recovering(store, budgets, process));
+        gateway.each_minute(&runs, |runs| runs.logs.remove_expired());
         runs
     }
 

@@ -66,14 +66,16 @@ impl AgentService {
     /// A configured folder of prompts, skills or sub-agents, or a file in it, cannot be used.
     pub fn new(gateway: &Arc<Gateway>) -> Result<Arc<Self>, AgentFileError> {
         let directory = gateway.config().agent.prompts_directory.clone();
-        Ok(Arc::new(Self {
+        let agents = Arc::new(Self {
             gateway: Arc::clone(gateway),
             catalog: Catalog::load(gateway)?,
             prompts: directory.as_deref().map_or_else(|| Ok(Prompts::default()), Prompts::load)?,
             slots: Arc::new(Semaphore::new(MAX_RUNS)),
             summaries: Arc::new(Semaphore::new(MAX_SUMMARIES)),
             plans: Plans::default(),
-        }))
+        });
+        gateway.each_minute(&agents, |agents| agents.plans.logs.remove_expired());
+        Ok(agents)
     }
 
     /// The gateway whose tools its agents use.

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use super::account::{Account, Amount, Balance};
 use super::leases::{LeasedReserve, NoLease};
 use super::scope::{Limits, MaxUsage, PerScope, Scope};
+use crate::core::bounded::shrink;
 use crate::core::call::{BudgetScopes, CallContext};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::lease::budget::AccountLimit;
@@ -196,6 +197,12 @@ impl AccountStore {
         self.days.len() + self.named.iter().flat_map(|named| named.0.each_ref().map(HashMap::len)).sum::<usize>()
     }
 
+    /// Room of the maps of ids of all callers.
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.named.iter().flat_map(|named| named.0.each_ref().map(HashMap::capacity)).sum()
+    }
+
     fn open_day(&self, key: DayKey) -> SharedAccount {
         if let Some(account) = self.days.get(&key) {
             return Arc::clone(&account);
@@ -219,6 +226,8 @@ impl NamedScopes {
     fn keep(&mut self, mut wanted: impl FnMut(&SharedAccount) -> bool) {
         for accounts in &mut self.0 {
             accounts.retain(|_, account| wanted(account));
+            // It may have had 20 000, and is kept while one of them is used.
+            shrink(accounts);
         }
     }
 }

@@ -252,6 +252,20 @@ async fn idle_scopes_are_removed_but_never_while_an_amount_is_held() {
     assert_eq!(named(), 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn scopes_that_are_removed_give_their_memory_back() {
+    let budgets = Budgets::new(&BudgetConfig::default());
+    let held = budgets.reserve_on(MONDAY, &call(agent("held")), &max_usage(0, 1)).unwrap();
+    for number in 0..5_000 {
+        budgets.reserve_on(MONDAY, &call(agent(&number.to_string())), &max_usage(0, 1)).unwrap().charge(1);
+    }
+    tokio::time::advance(Duration::from_secs(3_600)).await;
+    budgets.accounts.evict(MONDAY, Duration::from_secs(3_600));
+    assert!(budgets.accounts.capacity() < 100, "{}", budgets.accounts.capacity());
+    held.charge(1);
+    assert_eq!(budgets.check_on(MONDAY, &call(agent("held")), &max_usage(0, 1)).unwrap().tokens, 4_999);
+}
+
 #[test]
 fn a_day_that_is_over_stays_until_it_is_saved_or_given_up() {
     let budgets = Budgets::new(&BudgetConfig::default());

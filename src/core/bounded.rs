@@ -121,6 +121,11 @@ impl<K: Eq + Hash, V> BoundedMap<K, V> {
         self.entries.retain(keep);
     }
 
+    /// Gives memory back, if it has four times what its keys need.
+    pub fn shrink(&mut self) {
+        shrink(&mut self.entries);
+    }
+
     /// In no order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&K, &V)> {
         self.entries.iter()
@@ -195,6 +200,13 @@ impl<K: Eq + Hash, V> BoundedMap<K, V> {
     }
 }
 
+/// Gives memory of a map back, if it has more than four times what its keys need: it may have been much larger.
+pub fn shrink<K: Eq + Hash, V>(map: &mut HashMap<K, V>) {
+    if map.capacity() > 4 * map.len().max(MIN_OF_PART) {
+        map.shrink_to(2 * map.len());
+    }
+}
+
 /// A cache that many calls read at once: parts with a lock each. A part is full by itself, and makes room by itself, so that
 /// the cache never has more than `max` entries and may have a few less.
 #[derive(Debug)]
@@ -227,6 +239,15 @@ impl<K: Eq + Hash, V> BoundedCache<K, V> {
     /// may. False: none may.
     pub fn try_insert(&self, key: K, value: V, may_go: impl FnMut(&K, &V) -> bool) -> bool {
         self.part(&key).write().insert_after(key, value, may_go).is_ok()
+    }
+
+    /// Removes the entries for which this is false, a part at a time, and gives memory back that few entries need.
+    pub fn retain(&self, mut keep: impl FnMut(&K, &mut V) -> bool) {
+        for part in &self.parts {
+            let mut part = part.write();
+            part.retain(&mut keep);
+            part.shrink();
+        }
     }
 
     #[cfg(test)]

@@ -117,6 +117,15 @@ impl Caller {
         Self { token: CallerToken(Some(Arc::new(token))), ..self }
     }
 
+    /// The same caller without the token that it sent: what is kept of a caller for longer than its call need not have that.
+    #[must_use]
+    pub fn without_token(self: &Arc<Self>) -> Arc<Self> {
+        match self.token.get() {
+            Some(_) => Arc::new(Self { token: CallerToken::default(), ..(**self).clone() }),
+            None => Arc::clone(self),
+        }
+    }
+
     /// Who this is among approvers: two callers of one person are one approver. Otherwise the id, and for a token its issuer
     /// too.
     pub fn person(&self) -> &str {

@@ -92,6 +92,7 @@ impl Gateway {
         self.pipeline.breakers.evict_idle();
         self.pipeline.sessions.evict_idle();
         self.pipeline.settlement.figures.evict_idle(SystemTime::now());
+        self.authenticator().forget_expired_tokens();
         self.forget_lost_replicas().await;
         self.forget_ended_keys().await;
         self.revoke_unused_sign_ins().await;

@@ -1,9 +1,12 @@
 //! Work that requests begin and do not wait for.
 
+use std::sync::Arc;
+
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::Gateway;
+use super::background::HOUSEKEEPING;
 use crate::infra::store::AgentRun;
 
 impl Gateway {
@@ -22,6 +25,19 @@ impl Gateway {
         let closing = self.closing.clone();
         self.background.spawn(async move {
             closing.run_until_cancelled(work).await;
+        });
+    }
+
+    /// Has this run each minute, as long as there is `kept`: to remove what has expired, also where nothing comes after it.
+    pub(crate) fn each_minute<T: Send + Sync + 'static>(&self, kept: &Arc<T>, work: impl Fn(&T) + Send + 'static) {
+        let kept = Arc::downgrade(kept);
+        self.in_background(async move {
+            let mut tick = tokio::time::interval(HOUSEKEEPING);
+            loop {
+                tick.tick().await;
+                let Some(kept) = kept.upgrade() else { return };
+                work(&kept);
+            }
         });
     }
 

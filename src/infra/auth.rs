@@ -140,6 +140,11 @@ impl Authenticator {
         })
     }
 
+    /// Removes what is known of tokens that have expired; run every minute.
+    pub fn forget_expired_tokens(&self) {
+        self.issuers.iter().for_each(Issuers::forget_expired_tokens);
+    }
+
     /// Accepts these managed keys too.
     pub fn use_managed_keys(&mut self, keys: &Arc<ManagedKeys>) {
         self.managed = Arc::clone(keys);

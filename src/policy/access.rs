@@ -168,7 +168,8 @@ impl Listings {
         let known = listing.by_caller.get(caller, |known| Some(Arc::clone(known)));
         let access = known.unwrap_or_else(|| {
             let access = access_to_all(&set, snapshot, caller);
-            listing.by_caller.insert(Arc::clone(caller), Arc::clone(&access), |_| false);
+            // A token is no part of who a caller is, and would stay here for as long as the policies and tools do.
+            listing.by_caller.insert(caller.without_token(), Arc::clone(&access), |_| false);
             access
         });
         CallerTools { set, snapshot: Arc::clone(snapshot), caller: Arc::clone(caller), access }

@@ -25,6 +25,7 @@ pub(super) struct Cache {
 #[derive(Debug)]
 pub(super) struct Known {
     tool: u64,
+    /// Without its token.
     caller: Arc<Caller>,
     /// The policy input's `tool`, `metadata` and `user`.
     pub(super) subject: Value,
@@ -61,7 +62,7 @@ impl Cache {
     fn learn(&self, hash: u64, tool: &Tool, caller: &Arc<Caller>) -> Arc<Known> {
         let known = Arc::new(Known {
             tool: tool.id,
-            caller: caller.clone(),
+            caller: caller.without_token(),
             subject: input::subject(&tool.metadata, &tool.flags, caller),
             verdict: OnceLock::new(),
         });
@@ -83,6 +84,7 @@ impl Known {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::caller::SubjectToken;
     use crate::policy::tests::plain_tool;
 
     #[test]
@@ -95,5 +97,23 @@ mod tests {
         assert!(cache.find(1, &one, &caller(&["admin"])).is_some());
         assert!(cache.find(1, &one, &caller(&[])).is_none());
         assert!(cache.find(1, &other, &caller(&["admin"])).is_none());
+    }
+
+    #[test]
+    fn no_token_of_a_caller_is_kept() {
+        let (cache, tool) = (Cache::default(), plain_tool("one"));
+        let caller = |text: &str| {
+            let token = SubjectToken {
+                text: text.to_owned(),
+                issuer: "https://issuer".to_owned(),
+                subject: "alice".to_owned(),
+                audiences: Vec::new(),
+                expires: 0,
+            };
+            Arc::new(Caller::new("alice", "acme", Vec::new()).with_token(token))
+        };
+        let known = cache.known(&tool, &caller("first"));
+        assert!(known.caller.token.get().is_none());
+        assert!(Arc::ptr_eq(&known, &cache.known(&tool, &caller("second"))), "another token of the same caller");
     }
 }

@@ -26,7 +26,7 @@ use crate::infra::store::{PlanWish, StoredPlan};
 pub struct Plans {
     /// The name of this process in the rows of its plans.
     pub(super) process: Arc<str>,
-    pub(super) logs: EventLogs,
+    pub(in crate::agent) logs: EventLogs,
     pub(super) running: Mutex<HashMap<Arc<str>, CancellationToken>>,
 }
 

@@ -77,6 +77,11 @@ impl Default for KeptResponses {
 }
 
 impl KeptResponses {
+    /// Removes responses that cannot be continued any more; run every minute.
+    pub(in crate::api) fn remove_expired(&self, now: Instant) {
+        drop(self.responses.take_if(|response| response.until <= now));
+    }
+
     /// Keeps a response that added these messages to a conversation. Responses of the same caller go for it, if there is no
     /// memory; where that is not enough, it is not kept.
     pub(super) fn keep(
@@ -88,7 +93,7 @@ impl KeptResponses {
         output: Vec<OutputPart>,
     ) {
         let now = Instant::now();
-        drop(self.responses.take_if(|response| response.until <= now));
+        self.remove_expired(now);
         let bytes = messages.iter().map(|message| message.bytes() + OVERHEAD_BYTES).sum::<usize>()
             + output.iter().map(OutputPart::bytes).sum::<usize>()
             + conversation.exchanges.len() * size_of::<Arc<Exchange>>()
@@ -178,6 +183,10 @@ mod tests {
         assert!(texts("resp_2").unwrap_err().message().contains("60 minutes"));
         keep(&kept, &bob, "resp_4", None, "four");
         assert_eq!(kept.responses.len(), 1, "expired ones are removed");
+        kept.remove_expired(Instant::now());
+        assert_eq!(kept.responses.len(), 1);
+        kept.remove_expired(Instant::now() + TTL);
+        assert_eq!((kept.responses.len(), kept.memory.used()), (0, 0), "also when no other one comes");
     }
 
     #[test]

@@ -199,3 +199,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_is_removed_from_a_cache_gives_its_memory_back() {
+    let cache = BoundedCache::new(100_000);
+    (0..50_000).for_each(|number| cache.insert(number, number, |_| false));
+    cache.retain(|key, _| *key % 1_000 == 0);
+    assert_eq!(
+        (cache.len(), cache.get(&3_000, |value| Some(*value)), cache.get(&1, |value| Some(*value))),
+        (50, Some(3_000), None)
+    );
+    let room: usize = cache.parts.iter().map(|part| part.read().entries.capacity()).sum();
+    assert!(room < 5_000, "{room}");
+    let mut small = HashMap::from([(1, 1)]);
+    let room = small.capacity();
+    shrink(&mut small);
+    assert_eq!(small.capacity(), room);
+}

@@ -42,6 +42,11 @@ impl Issuers {
         }
     }
 
+    /// Removes what is known of tokens that have expired.
+    pub(super) fn forget_expired_tokens(&self) {
+        self.0.iter().for_each(Tokens::forget_expired);
+    }
+
     /// Takes over the keys of the same issuers.
     pub(super) fn keep_keys_of(&mut self, before: &Self) {
         for tokens in &mut self.0 {

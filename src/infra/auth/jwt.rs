@@ -227,6 +227,11 @@ impl Tokens {
     }
 
     /// The caller of an earlier request with the token.
+    /// Removes what is known of tokens that have expired.
+    pub(super) fn forget_expired(&self) {
+        self.seen.forget_expired();
+    }
+
     fn remembered(&self, digest: &SecretDigest) -> Option<Arc<Caller>> {
         self.seen.get(digest, || self.keys.current().generation)
     }

@@ -54,6 +54,12 @@ impl SeenTokens {
         self.0.get(digest, |seen| Some(seen.until))
     }
 
+    /// Removes those that do not count any more: their callers hold the texts of the tokens.
+    pub(super) fn forget_expired(&self) {
+        let (now, instant) = (now(), Instant::now());
+        self.0.retain(|_, seen| seen.until > now && !matches!(seen.basis, Basis::Answer(until) if until <= instant));
+    }
+
     pub(super) fn insert(&self, digest: SecretDigest, caller: Arc<Caller>, basis: Basis, until: u64) {
         let now = now();
         self.0.insert(digest, Seen { caller, basis, until }, |seen| seen.until <= now);
@@ -84,8 +90,12 @@ mod tests {
         }
         assert_eq!([1, 2, 3, 4, 5].map(|number| counts(number, 7)), [true, false, true, false, false]);
         assert_eq!([1, 3].map(|number| counts(number, 8)), [false, true], "other keys are no other answer");
+        seen.forget_expired();
+        assert_eq!(seen.0.len(), 2, "those that count stay");
         tokio::time::advance(Duration::from_secs(30)).await;
         assert_eq!([1, 3].map(|number| counts(number, 7)), [true, false]);
+        seen.forget_expired();
+        assert_eq!((seen.0.len(), counts(1, 7)), (1, true));
     }
 
     #[test]

@@ -1,4 +1,5 @@
 use super::*;
+use crate::core::caller::SubjectToken;
 use crate::core::slack::slack;
 use crate::core::token_scopes::TokenScopes;
 use crate::policy::Policy;
@@ -166,6 +167,30 @@ fn cached_access_applies_to_one_policy_set_and_one_snapshot() {
     assert_eq!(usable(&policy.tools_for(&all, &caller(&["sre"]))), ["deploy", "mailbox", "plain"]);
     let one = Arc::new(snapshot(vec![Metadata { name: "other".into(), ..Metadata::default() }]));
     assert_eq!(usable(&policy.tools_for(&one, &anonymous)), ["other"]);
+}
+
+#[test]
+fn cached_access_keeps_no_token_of_a_caller() {
+    let (policy, all) = (Policy::load(&Default::default()).unwrap(), tools());
+    let caller = || {
+        let token = SubjectToken {
+            text: "secret".to_owned(),
+            issuer: "https://issuer".to_owned(),
+            subject: "alice".to_owned(),
+            audiences: Vec::new(),
+            expires: 0,
+        };
+        Arc::new(Caller::new("alice", "acme", Vec::new()).with_token(token))
+    };
+    let first = policy.tools_for(&all, &caller());
+    assert!(Arc::ptr_eq(&first.access, &policy.tools_for(&all, &caller()).access), "kept");
+    let kept = policy.listings.present.load_full().unwrap();
+    let mut tokens = Vec::new();
+    kept.by_caller.retain(|caller, _| {
+        tokens.push(caller.token.get().is_some());
+        true
+    });
+    assert_eq!(tokens, [false]);
 }
 
 #[test]
