@@ -270,6 +270,12 @@ pub async fn copy(original: &StoreLocation, to: &Path) -> Result<(), StoreError>
     }
 }
 
+/// Whether a statement with so many rows stays prepared. A connection keeps the last hundred texts, and each number of rows is
+/// another one, of up to 250 KB, which would take the place of one that every call needs.
+const fn stays_prepared(rows: usize) -> bool {
+    rows <= 4
+}
+
 /// The parameters of so many rows of a statement: `($1, $2), ($3, $4)`, each with fixed values in front.
 fn parameters_of_rows(rows: usize, fixed: &str, columns: usize) -> String {
     let row = |row: usize| {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::civil::Date;
 use sqlx::{AnyConnection, AssertSqlSafe};
 
-use super::{DailyScope, MAX_ROWS, Store, StoreError, parameters_of_rows, retried};
+use super::{DailyScope, MAX_ROWS, Store, StoreError, parameters_of_rows, retried, stays_prepared};
 use crate::core::amount::Amount;
 use crate::core::lease::budget::{AccountLimit, LeaseAnswer, LeaseRequest, StoredLease, decide};
 
@@ -136,7 +136,7 @@ impl Store {
              WHERE (day, scope, scope_key) IN (VALUES {})",
             parameters_of_rows(accounts.len(), "", 3)
         );
-        let mut statement = sqlx::query_as(AssertSqlSafe(sql));
+        let mut statement = sqlx::query_as(AssertSqlSafe(sql)).persistent(stays_prepared(accounts.len()));
         for (day, scope, key) in accounts {
             statement = statement.bind(day.to_string()).bind(scope.as_str()).bind(*key);
         }
@@ -168,7 +168,7 @@ impl Store {
              releases = excluded.releases, cost_usd = excluded.cost_usd, tokens = excluded.tokens",
             parameters_of_rows(decided.len(), "", 8)
         );
-        let mut statement = sqlx::query(AssertSqlSafe(sql));
+        let mut statement = sqlx::query(AssertSqlSafe(sql)).persistent(stays_prepared(decided.len()));
         for (asked, stored) in decided {
             let (day, scope, key) = asked.row();
             statement = statement

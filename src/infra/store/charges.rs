@@ -10,7 +10,7 @@ use sqlx::{AnyConnection, AssertSqlSafe};
 
 use super::conversation_runs::add_usage;
 use super::usage::DailyScope;
-use super::{DailyUsage, MAX_ROWS, ModelUsageRow, Store, StoreError, parameters_of_rows, retried};
+use super::{DailyUsage, MAX_ROWS, ModelUsageRow, Store, StoreError, parameters_of_rows, retried, stays_prepared};
 use crate::core::call::{Reservation, ReservedTurn};
 use crate::core::record::RunUsage;
 
@@ -132,7 +132,8 @@ impl Store {
         for known in known.chunks(MAX_ROWS) {
             let ids = parameters_of_rows(known.len(), "", 1);
             let sql = format!("DELETE FROM stored_charges WHERE id IN ({ids})");
-            let removed = known.iter().fold(sqlx::query(AssertSqlSafe(sql)), |removed, id| removed.bind(&**id));
+            let removed = sqlx::query(AssertSqlSafe(sql)).persistent(stays_prepared(known.len()));
+            let removed = known.iter().fold(removed, |removed, id| removed.bind(&**id));
             removed.execute(&mut *transaction).await.map_err(failed)?;
         }
         let totals = self.charge_within(&mut transaction, charges).await?;

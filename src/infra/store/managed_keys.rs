@@ -7,7 +7,7 @@ use sqlx::query::QueryAs;
 use sqlx::{Any, AssertSqlSafe, Database};
 
 use super::replicas::micros;
-use super::{MAX_ROWS, Store, StoreError, parameters_of_rows, retried};
+use super::{MAX_ROWS, Store, StoreError, parameters_of_rows, retried, stays_prepared};
 use crate::config::Secret;
 
 /// Keys that count at most, those of all tenants together: each gateway has all of them in memory.
@@ -218,7 +218,7 @@ impl Store {
              WHERE managed_keys.id = used.column1 AND (last_used IS NULL OR last_used < used.column2)",
             parameters_of_rows(uses.len(), "", 2)
         );
-        let mut statement = sqlx::query(AssertSqlSafe(sql));
+        let mut statement = sqlx::query(AssertSqlSafe(sql)).persistent(stays_prepared(uses.len()));
         for (id, used) in uses {
             statement = statement.bind(id).bind(used.as_microsecond());
         }

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use sqlx::AssertSqlSafe;
 
 use super::text::storable;
-use super::{Store, StoreError, retried};
+use super::{Store, StoreError, retried, stays_prepared};
 
 /// Calls that one statement looks for; engines bound the parameters of a statement.
 const MAX_CALLS: usize = 500;
@@ -90,7 +90,10 @@ impl Store {
                 "SELECT call, run FROM paused_runs WHERE caller_key = $1 AND expires > $2 AND call IN ({})",
                 places.join(", ")
             );
-            let query = sqlx::query_as(AssertSqlSafe(sql)).bind(caller_key).bind(now.as_microsecond());
+            let query = sqlx::query_as(AssertSqlSafe(sql))
+                .persistent(stays_prepared(calls.len()))
+                .bind(caller_key)
+                .bind(now.as_microsecond());
             let query = calls.iter().fold(query, |query, call| query.bind(*call));
             let rows: Vec<(String, String)> = query.fetch_all(&self.pool).await.map_err(|error| self.failed(error))?;
             found.extend(rows);

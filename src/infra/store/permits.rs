@@ -9,7 +9,7 @@ use std::time::Duration;
 use sqlx::AssertSqlSafe;
 
 use super::replicas::micros;
-use super::{Store, StoreError, retried};
+use super::{Store, StoreError, retried, stays_prepared};
 
 /// Slots of one statement that are given back.
 const MAX_GIVEN_BACK: usize = 200;
@@ -115,7 +115,7 @@ impl Store {
     }
 
     async fn try_give_back(&self, sql: &str, permits: &[StoredPermit]) -> Result<(), StoreError> {
-        let mut statement = sqlx::query(AssertSqlSafe(sql.to_owned()));
+        let mut statement = sqlx::query(AssertSqlSafe(sql.to_owned())).persistent(stays_prepared(permits.len()));
         for StoredPermit { tool, slot, holder } in permits {
             statement = statement.bind(tool).bind(*slot).bind(holder);
         }

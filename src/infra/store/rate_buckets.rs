@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sqlx::AssertSqlSafe;
 
-use super::{Store, StoreError, retried};
+use super::{Store, StoreError, retried, stays_prepared};
 use crate::core::lease::rate::{refill_nanos, wait};
 
 /// Calls that are asked of one bucket.
@@ -63,7 +63,7 @@ impl Store {
         sql: &str,
         asked: &[AskedCalls],
     ) -> Result<Vec<(String, i64, i64, i64)>, StoreError> {
-        let mut statement = sqlx::query_as(AssertSqlSafe(sql.to_owned()));
+        let mut statement = sqlx::query_as(AssertSqlSafe(sql.to_owned())).persistent(stays_prepared(asked.len()));
         for AskedCalls { bucket, per_minute, wanted } in asked {
             let refill = i64::try_from(refill_nanos(*per_minute)).unwrap_or(i64::MAX);
             let capacity = refill.saturating_mul(per_minute.get().into());

@@ -7,7 +7,7 @@ use rust_decimal::Decimal;
 use rust_decimal::prelude::ToPrimitive;
 use sqlx::AssertSqlSafe;
 
-use super::{MAX_ROWS, Store, StoreError, parameters_of_rows, retried};
+use super::{MAX_ROWS, Store, StoreError, parameters_of_rows, retried, stays_prepared};
 use crate::core::amount::{Amount, PRICE_DECIMALS};
 
 /// Money and tokens of one subject of a rule on one day (UTC).
@@ -69,7 +69,7 @@ impl Store {
              ON CONFLICT (day, rule, subject) DO UPDATE SET cost = u.cost + excluded.cost, tokens = u.tokens + excluded.tokens",
             parameters_of_rows(usage.len(), "", 5)
         );
-        let mut statement = sqlx::query(AssertSqlSafe(sql));
+        let mut statement = sqlx::query(AssertSqlSafe(sql)).persistent(stays_prepared(usage.len()));
         for RuleUsage { day, rule, subject, amount } in usage {
             statement = statement.bind(day.to_string()).bind(&**rule).bind(&**subject).bind(cost_of(*amount));
             statement = statement.bind(i64::try_from(amount.tokens).unwrap_or(i64::MAX));

@@ -24,7 +24,9 @@ pub(super) const CONNECTIONS: u32 = 4;
 
 /// Readers do not wait for a writer, and a commit needs no fsync: a crash of the machine may undo the last ones, never a
 /// part of one.
-const ON_DISK: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL";
+/// Each connection caches 512 KiB of pages, 2 MiB in all, instead of 2 MB each: what calls read is indexed and small, and
+/// the system caches the file, too.
+const ON_DISK: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA cache_size = -512";
 
 /// Connects to a file, which is created if it is missing.
 pub(super) async fn connect(path: &Path) -> sqlx::Result<AnyPool> {

@@ -278,3 +278,35 @@ async fn a_store_that_is_away_is_not_an_internal_error() {
     let damaged = CallError::from(Store::open_file(&path).await.unwrap_err());
     assert_eq!(damaged.code(), ErrorCode::Internal);
 }
+
+#[tokio::test]
+async fn the_connections_to_a_file_cache_few_pages() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open_file(&folder.path().join("sekisho.db")).await.unwrap();
+    let mut connections = Vec::new();
+    for _ in 0..sqlite::CONNECTIONS {
+        let mut connection = store.pool.acquire().await.unwrap();
+        let kibibytes: i64 = sqlx::query_scalar("PRAGMA cache_size").fetch_one(&mut *connection).await.unwrap();
+        assert_eq!(kibibytes, -512);
+        connections.push(connection);
+    }
+}
+
+/// Otherwise each connection would keep a hundred texts of up to 250 KB.
+#[test]
+fn each_statement_with_a_variable_number_of_rows_says_whether_it_stays_prepared() {
+    assert_eq!([1, 4, 5, MAX_ROWS].map(stays_prepared), [true, true, false, false]);
+    let mut statements = 0;
+    for entry in std::fs::read_dir(crate::core::checkout::checkout().join("src/infra/store")).unwrap() {
+        let path = entry.unwrap().path();
+        let Some("rs") = path.extension().and_then(std::ffi::OsStr::to_str) else { continue };
+        if path.ends_with("tests.rs") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        let count = |word: &str| text.matches(word).count() - text.matches(&format!("fn {word}")).count();
+        assert!(count("parameters_of_rows(") <= count("persistent(stays_prepared("), "{}", path.display());
+        statements += count("parameters_of_rows(");
+    }
+    assert!(statements > 5);
+}

@@ -7,7 +7,7 @@ use jiff::civil::Date;
 use rust_decimal::Decimal;
 use sqlx::{AnyConnection, AssertSqlSafe};
 
-use super::{MAX_ROWS, Store, StoreError, parameters_of_rows};
+use super::{MAX_ROWS, Store, StoreError, parameters_of_rows, stays_prepared};
 use crate::core::amount::Amount;
 
 /// The scopes of daily usage.
@@ -122,7 +122,7 @@ impl Store {
              RETURNING day, scope, scope_key, cost_usd, tokens",
             parameters_of_rows(accounts.len(), "'0', 0, ", 3)
         );
-        let mut statement = sqlx::query_as(AssertSqlSafe(sql));
+        let mut statement = sqlx::query_as(AssertSqlSafe(sql)).persistent(stays_prepared(accounts.len()));
         for (day, scope, key) in accounts {
             statement = statement.bind(day.to_string()).bind(scope.as_str()).bind(*key);
         }
@@ -146,7 +146,7 @@ impl Store {
              ON CONFLICT (day, scope, scope_key) DO UPDATE SET cost_usd = excluded.cost_usd, tokens = excluded.tokens",
             parameters_of_rows(totals.len(), "", 5)
         );
-        let mut statement = sqlx::query(AssertSqlSafe(sql));
+        let mut statement = sqlx::query(AssertSqlSafe(sql)).persistent(stays_prepared(totals.len()));
         for total in totals {
             statement = statement
                 .bind(total.day.to_string())

@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, Row};
 
 use super::{COLUMNS, StoredApproval, micros};
 use crate::core::approval::{ApprovalScope, ApprovalState};
-use crate::infra::store::{Store, StoreError};
+use crate::infra::store::{MAX_ROWS, Store, StoreError, stays_prepared};
 
 /// What an approver decided.
 #[derive(Debug, Clone, Copy)]
@@ -168,11 +168,12 @@ impl Store {
     /// [`StoreError`].
     pub async fn decided_among(&self, ids: &[String]) -> Result<Vec<String>, StoreError> {
         let mut decided = Vec::new();
-        for ids in ids.chunks(crate::infra::store::MAX_ROWS) {
+        for ids in ids.chunks(MAX_ROWS) {
             let parameters: Vec<_> = (1..=ids.len()).map(|number| format!("${number}")).collect();
             let sql =
                 format!("SELECT id FROM approvals WHERE state <> 'pending' AND id IN ({})", parameters.join(", "));
-            let query = ids.iter().fold(sqlx::query(AssertSqlSafe(sql)), sqlx::query::Query::bind);
+            let query = sqlx::query(AssertSqlSafe(sql)).persistent(stays_prepared(ids.len()));
+            let query = ids.iter().fold(query, sqlx::query::Query::bind);
             let rows = query.fetch_all(&self.pool).await.map_err(|error| self.failed(error))?;
             for row in rows {
                 decided.push(row.try_get(0).map_err(|error| self.failed(error))?);
