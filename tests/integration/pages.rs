@@ -555,6 +555,22 @@ fn the_bounds_are_those_of_the_code() {
     assert!(compared >= 60, "only {compared} numbers were found");
 }
 
+/// The summary of the page has each of its tables, with the number of its rows.
+#[test]
+fn the_bounds_are_counted() {
+    let (summary, sections) = BOUNDS.split_once("\n## ").unwrap();
+    let said: BTreeSet<_> = rows(summary).into_iter().map(|row| (row[0].to_owned(), row[1].to_owned())).collect();
+    let counted: BTreeSet<_> = sections
+        .split("\n## ")
+        .filter_map(|section| {
+            let name = section.lines().next().unwrap();
+            let count = rows(section).into_iter().filter(|row| row[0].contains(".rs`")).count();
+            (count > 0).then(|| (name.to_owned(), count.to_string()))
+        })
+        .collect();
+    assert_eq!(said, counted);
+}
+
 /// As the page writes it: `2 000`, `64 MiB`.
 fn value_of_constant(code: &str, name: &str) -> Option<String> {
     let (_, rest) = code.split_once(&format!("const {name}: "))?;

@@ -49,13 +49,14 @@ impl Server {
         let resource = Resource { owner: session.owner.clone(), uri: uri.to_owned() };
         let turn = self.subscriptions.add(&call.caller.owner, &resource)?;
         let mut subscribing = Subscribing { server: self, resource: &resource, has_begun: false };
-        let ask = async {
+        // Boxed, because it is large and rare.
+        let ask = Box::pin(async {
             if session.is_modern() {
                 self.listen_to(&session, &resource);
                 return Ok(());
             }
             self.ask_over(&session, call, deadline, "resources/subscribe", params(&resource.uri)).await.map(drop)
-        };
+        });
         // Others may be asking about it until the call's deadline.
         let begun = call.within(deadline, self.subscriptions.begin(&resource, &turn, ask)).await;
         begun.unwrap_or_else(|| {

@@ -218,7 +218,7 @@ async fn a_workspace_is_removed_at_all_replicas_and_when_it_is_idle_at_all() {
     write(&one, "a", "a").await;
     all(&other).await;
     // Idle at one: its folder goes, and what is shared stays.
-    one.remove_idle(OURS).await.unwrap();
+    one.remove_idle(OURS, || false).await.unwrap();
     assert!(!replicas.place("one").exists());
     assert_eq!(all(&one).await, files(&[("a", "a")]));
     other.remove(OURS).await.unwrap();
