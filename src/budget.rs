@@ -287,7 +287,7 @@ impl Budgets {
 
     /// The day (UTC), where replicas share it by the database's clock.
     pub fn today(&self) -> Date {
-        let now = self.leasing.as_ref().map_or_else(Timestamp::now, |leasing| leasing.clock().now());
+        let now = self.leasing.as_ref().map_or_else(Timestamp::now, |leasing| *leasing.clock().now());
         Offset::UTC.to_datetime(now).date()
     }
 

@@ -6,6 +6,7 @@ pub mod auth;
 pub mod backup;
 pub(crate) mod batch_queue;
 pub mod blobs;
+pub mod clock_difference;
 pub mod descriptors;
 pub mod figures;
 pub mod local_socket;

@@ -42,6 +42,19 @@ fn only_the_execute_stage_runs_tools() {
     assert_eq!(files.map(|(file, _)| file).collect::<Vec<_>>(), ["src/pipeline/execute.rs"]);
 }
 
+/// What is stored, or compared with what is stored, has the time of the database: a machine's clock may be wrong.
+#[test]
+fn moments_of_the_store_are_those_of_its_clock() {
+    let files = product_files().into_iter().filter(|(file, _)| file.starts_with("src/infra/store"));
+    let by_machine = files.filter(|(_, text)| {
+        ["Timestamp::now()", "SystemTime::now()", "Zoned::now()"].iter().any(|now| text.contains(now))
+    });
+    assert_eq!(by_machine.map(|(file, _)| file).collect::<Vec<_>>(), ["src/infra/store.rs"], "it compares the two");
+    let makers = product_files().into_iter().filter(|(_, text)| text.contains("DatabaseTime::of_database"));
+    let makers = makers.map(|(file, _)| file).filter(|file| !file.starts_with("src/infra/store"));
+    assert_eq!(makers.collect::<Vec<_>>(), ["src/infra/auth/managed.rs"]);
+}
+
 /// Words that nobody outside can look up, as names of types, functions and constants. The glossary has the field's.
 const BANNED_TYPES: [&str; 22] = [
     "AtTheDoor",

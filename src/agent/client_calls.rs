@@ -6,9 +6,8 @@
 //! same messages. Everything else in a transcript is used unchanged.
 
 use std::collections::{HashMap, HashSet};
-use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -19,10 +18,10 @@ use crate::core::error::{CallError, ErrorCode};
 use crate::infra::store::{self, Store};
 
 /// How long a client may take to run its calls.
-const RUN_TTL: Duration = Duration::from_hours(1);
+const RUN_TTL: SignedDuration = SignedDuration::from_hours(1);
 
 /// How long a run is kept that waits for an approver: longer than any approval waits and can be used.
-const APPROVAL_TTL: Duration = Duration::from_hours(24);
+const APPROVAL_TTL: SignedDuration = SignedDuration::from_hours(24);
 
 /// Maximum bytes of one caller's paused runs; above it the oldest are deleted.
 const MAX_BYTES: usize = 64 << 20;
@@ -64,7 +63,7 @@ pub(super) async fn keep(
 /// The store cannot be used.
 pub(super) async fn keep_answer(store: &Store, caller_key: &str, answer: &ToolMessage) -> Result<(), CallError> {
     let found =
-        store.paused_runs(caller_key, &[answer.call_id.as_str()], Timestamp::now()).await.map_err(CallError::from)?;
+        store.paused_runs(caller_key, &[answer.call_id.as_str()], store.now()).await.map_err(CallError::from)?;
     for (_, run) in found {
         let mut run: PausedRun = serde_json::from_str(&run).map_err(CallError::internal)?;
         let mut added = run.read()?;
@@ -129,7 +128,7 @@ async fn runs_of(
     messages: &[Message],
 ) -> Result<HashMap<String, PausedRun>, CallError> {
     let calls: Vec<_> = calls_of(messages).map(|call| call.id.as_str()).collect();
-    let found = store.paused_runs(caller_key, &calls, Timestamp::now()).await.map_err(CallError::from)?;
+    let found = store.paused_runs(caller_key, &calls, store.now()).await.map_err(CallError::from)?;
     let read = |(call, run): (String, String)| Ok((call, serde_json::from_str(&run)?));
     found.into_iter().map(read).collect::<Result<_, serde_json::Error>>().map_err(CallError::internal)
 }
@@ -139,8 +138,8 @@ impl PausedRun {
     async fn store(&self, store: &Store, caller_key: &str, added: &[Message]) -> Result<(), CallError> {
         let paused: Vec<_> = last_turn(added).into_iter().flat_map(AssistantTurn::paused_calls).collect();
         let ttl = if paused.is_empty() { RUN_TTL } else { APPROVAL_TTL };
-        let now = Timestamp::now();
-        let expires = now.saturating_add(ttl).map_err(CallError::internal)?;
+        let now = store.now();
+        let expires = now.later(ttl);
         let run = serde_json::to_string(self).map_err(CallError::internal)?;
         let calls = self.expected_calls.first().into_iter().chain(paused.into_iter().map(|call| &call.id));
         for call in calls.map(String::as_str) {

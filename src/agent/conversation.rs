@@ -166,7 +166,7 @@ impl ConversationRuns {
                 return Err(CallError::new(ErrorCode::Cancelled, live.cause().message()));
             }
             let asked = Instant::now();
-            let now = self.store().now().await.map_err(CallError::from)?;
+            let now = self.store().now();
             let taken = self.store().lock_conversation(id, &self.holder, now, LEASE).await;
             if let Some(lock) = taken.map_err(CallError::from)? {
                 return Ok(HeldLock::new(lock, asked, self.store().clone(), Arc::clone(live)));

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use tokio::time::Instant;
 use tracing::Span;
 
 use super::{AgentRequest, Event, FinishReason, Meter};
+use crate::core::database_clock::DatabaseTime;
 use crate::gateway::Gateway;
 use crate::infra::store::AgentRun;
 use crate::infra::telemetry;
@@ -17,7 +17,7 @@ pub(super) struct RunRecorder {
     gateway: Arc<Gateway>,
     meter: Arc<Meter>,
     span: Span,
-    begun: Timestamp,
+    begun: DatabaseTime,
     clock: Instant,
     agent: Arc<str>,
     model: String,
@@ -34,7 +34,7 @@ impl RunRecorder {
             gateway: Arc::clone(gateway),
             meter,
             span: telemetry::run_span(&request.agent, &request.profile, conversation, request.trace.as_ref()),
-            begun: Timestamp::now(),
+            begun: gateway.store().now(),
             clock: Instant::now(),
             agent: Arc::clone(&request.agent),
             model: request.profile.model().to_owned(),

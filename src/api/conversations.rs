@@ -12,7 +12,6 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use jiff::Timestamp;
 use uuid::Uuid;
 
 use self::bodies::{
@@ -71,7 +70,7 @@ pub(super) async fn create(
     JsonBody(new, _memory): JsonBody<NewConversation>,
 ) -> Result<Response, CallError> {
     let agent = agents.catalog().model(&origin.caller.tenant, new.agent.as_deref()).await?.name.to_string();
-    let now = Timestamp::now();
+    let now = gateway.store().now();
     let conversation = Conversation {
         id: Uuid::now_v7().to_string(),
         caller_key: Arc::clone(&origin.caller.key),
@@ -126,7 +125,7 @@ pub(super) async fn change(
     }
     let change = StoredChange::from(change);
     check(change.title.as_ref().and_then(Option::as_deref), change.labels.as_ref().unwrap_or(&before.labels))?;
-    let now = gateway.store().now().await.map_err(CallError::from)?;
+    let now = gateway.store().now();
     let is_changed = gateway.store().change_conversation(&id, &change, now).await.map_err(CallError::from)?;
     let after = find(&gateway, &origin, &id).await?;
     match is_changed {
@@ -145,7 +144,7 @@ pub(super) async fn delete(
     Name(id): Name,
 ) -> Result<StatusCode, CallError> {
     let conversation = find(&gateway, &origin, &id).await?;
-    if !gateway.store().delete_conversation(&id, Timestamp::now()).await.map_err(CallError::from)? {
+    if !gateway.store().delete_conversation(&id, gateway.store().now()).await.map_err(CallError::from)? {
         return Err(locked());
     }
     if conversation.workspace {
@@ -238,7 +237,7 @@ pub(super) async fn fork(
 ) -> Result<Response, CallError> {
     let original = find(&gateway, &origin, &id).await?;
     let (copied, session_id) = copied_runs(&gateway, &id, request.message_id.as_deref()).await?;
-    let now = Timestamp::now();
+    let now = gateway.store().now();
     let fork = Conversation {
         id: Uuid::now_v7().to_string(),
         title: request.title.or(original.title.clone()),

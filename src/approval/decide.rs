@@ -3,11 +3,10 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use jiff::Timestamp;
-
 use super::{Approval, Approvals, Decision, refusal};
 use crate::core::approval::{ApprovalScope, ApprovalState};
 use crate::core::call::{Arguments, Caller};
+use crate::core::database_clock::DatabaseTime;
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::metrics::ApprovalEvent;
 use crate::infra::store::DecidedApproval;
@@ -73,7 +72,7 @@ impl Approvals {
             self.check_decision(&approval, approver, judgement)?;
             self.check_looked_at(&approval, judgement)?;
             let mut decisions = approval.decisions.clone();
-            decisions.push(judgement.by(approver));
+            decisions.push(judgement.by(approver, self.store.now()));
             let decided = Outcome::of(&approval, &decisions, judgement.approved);
             let text = serde_json::to_string(&decisions).map_err(CallError::internal)?;
             let changed =
@@ -171,7 +170,7 @@ impl Judgement {
         }
     }
 
-    fn by(&self, approver: &Caller) -> Decision {
+    fn by(&self, approver: &Caller, now: DatabaseTime) -> Decision {
         Decision {
             person: approver.person().to_owned(),
             approver: approver.id.to_string(),
@@ -180,7 +179,7 @@ impl Judgement {
             scope: self.scope,
             minutes: self.minutes,
             changed_arguments: self.arguments.is_some(),
-            at: Timestamp::now().to_string(),
+            at: now.to_string(),
         }
     }
 }

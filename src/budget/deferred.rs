@@ -199,7 +199,7 @@ fn new_id() -> Arc<str> {
 
 #[cfg(test)]
 mod tests {
-    use jiff::{Timestamp, ToSpan};
+    use jiff::SignedDuration;
     use rust_decimal::Decimal;
 
     use super::*;
@@ -297,7 +297,7 @@ mod tests {
         drop(released);
 
         let budgets = Arc::new(Budgets::new(&BudgetConfig::default()));
-        let later = Timestamp::now() + 1.second();
+        let later = store.now().later(SignedDuration::from_secs(1));
         budgets.learn(&store.charge_reserved_before(later).await.unwrap());
         assert_eq!((spent(&budgets), written(&budgets, &store).await), (cents(20), cents(20)));
         assert!(store.charge_reserved_before(later).await.unwrap().is_empty());

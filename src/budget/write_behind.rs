@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::civil::Date;
-use jiff::{Timestamp, ToSpan};
+use jiff::{SignedDuration, ToSpan};
 use tokio::sync::Mutex;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
@@ -96,7 +96,8 @@ impl WriteBehind {
         self.budgets.rules.save(&self.store, day, self.budgets.leasing().is_some()).await?;
         if *pruned != Some(day) {
             self.store.forget_usage_before(day.saturating_sub(KEPT_DAYS.days())).await?;
-            self.store.forget_charges_before(Timestamp::now() - (24 * KEPT_DAYS).hours()).await?;
+            let kept = SignedDuration::from_hours(24 * i64::from(KEPT_DAYS));
+            self.store.forget_charges_before(self.store.now().earlier(kept)).await?;
             self.budgets.rules.forget_old(&self.store, day).await?;
             *pruned = Some(day);
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::http::Method;
 use axum::response::Response;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -19,6 +19,7 @@ use super::submitted::Submitted;
 use super::text::Texts;
 use super::visit::{Address, TOKEN_FIELD, Visit};
 use super::{Console, error_page, format, key, list};
+use crate::core::database_clock::DatabaseTime;
 use crate::core::error::{CallError, ErrorCode};
 
 pub(super) const PATH: &str = "/console/keys";
@@ -94,7 +95,7 @@ pub(super) async fn create(State(console): State<Arc<Console>>, request: Request
         Ok(form) => form,
         Err(response) => return response,
     };
-    let created = match new_key(&form) {
+    let created = match new_key(&form, console.gateway.store().now()) {
         Ok(body) => form.visit.change(&console, Method::POST, "/admin/keys", Some(&body)).await,
         Err(error) => Err(error),
     };
@@ -129,14 +130,14 @@ async fn fetch(console: &Console, visit: &Visit, wanted: &Wanted) -> Result<KeyL
 }
 
 /// The body for the route: fields that are empty have their defaults.
-fn new_key(form: &Submitted) -> Result<Value, CallError> {
+fn new_key(form: &Submitted, now: DatabaseTime) -> Result<Value, CallError> {
     let entries = |name: &str| {
         let entries = form.field(name).split(',').map(str::trim).filter(|entry| !entry.is_empty());
         entries.map(str::to_owned).collect::<Vec<_>>()
     };
     let expires = match form.text("expires_in_days").map(str::parse::<u32>) {
         None => None,
-        Some(Ok(days @ 1..=MAX_DAYS)) => Some(Timestamp::now() + SignedDuration::from_hours(24 * i64::from(days))),
+        Some(Ok(days @ 1..=MAX_DAYS)) => Some(now.later(SignedDuration::from_hours(24 * i64::from(days)))),
         Some(_) => {
             let message = format!("a key expires in 1 to {MAX_DAYS} days: write a number, or nothing for never");
             return Err(CallError::new(ErrorCode::InvalidRequest, message));

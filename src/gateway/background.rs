@@ -7,7 +7,9 @@ use std::time::{Duration, SystemTime};
 use tokio::time::{Instant, Interval};
 
 use super::Gateway;
+use crate::core::database_clock::DatabaseTime;
 use crate::core::session::workspace_of;
+use crate::infra::clock_difference;
 use crate::pipeline::{EvictedSession, REFUSALS_WINDOW};
 
 /// How long the store keeps the usage of agent runs.
@@ -93,6 +95,7 @@ impl Gateway {
         self.pipeline.sessions.evict_idle();
         self.pipeline.settlement.figures.evict_idle(SystemTime::now());
         self.authenticator().forget_expired_tokens();
+        self.follow_database_clock().await;
         self.forget_lost_replicas().await;
         self.forget_ended_keys().await;
         self.revoke_unused_sign_ins().await;
@@ -111,22 +114,33 @@ impl Gateway {
         if let Err(error) = self.pipeline.approvals.sweep().await {
             tracing::warn!(%error, "cannot write down which approvals have expired");
         }
-        if let Err(error) = self.store.forget_runs_before(jiff::Timestamp::now() - KEPT_RUNS).await {
+        if let Err(error) = self.store.forget_runs_before(self.store.now().earlier(KEPT_RUNS)).await {
             tracing::warn!(%error, "cannot remove old agent runs from the store");
         }
         if let Err(error) = self.store.forget_conversation_logs_before(self.oldest_conversation()).await {
             tracing::warn!(%error, "cannot remove old logs of conversations from the store");
         }
-        if let Err(error) = self.store.forget_plans_before(jiff::Timestamp::now() - KEPT_RUNS).await {
+        if let Err(error) = self.store.forget_plans_before(self.store.now().earlier(KEPT_RUNS)).await {
             tracing::warn!(%error, "cannot remove old plans from the store");
         }
         self.delete_unused_workspaces().await;
     }
 
+    /// A gateway without heartbeats asks for the database's time.
+    async fn follow_database_clock(&self) {
+        if self.replica.is_some() {
+            return;
+        }
+        if let Err(error) = self.store.set_clock().await {
+            tracing::warn!(%error, "the database's time cannot be read");
+        }
+        clock_difference::report(&self.store, &self.readiness);
+    }
+
     /// Conversations whose last message is older are not kept.
-    fn oldest_conversation(&self) -> jiff::Timestamp {
+    fn oldest_conversation(&self) -> DatabaseTime {
         let kept = jiff::SignedDuration::from_hours(24 * i64::from(self.config().agent.conversations.retention_days));
-        jiff::Timestamp::now().checked_sub(kept).unwrap_or(jiff::Timestamp::MIN)
+        self.store.now().earlier(kept)
     }
 
     /// Deletes the workspaces of evicted sessions. Those of conversations stay as long as their messages.
@@ -197,7 +211,7 @@ mod tests {
 
     async fn add(store: &Store, id: &str, workspace: bool) {
         let caller = Caller::new("ann", "acme", Vec::new());
-        let changed = jiff::Timestamp::now();
+        let changed = store.now();
         let conversation = Conversation { workspace, changed, ..conversation(id, &caller.key) };
         assert!(store.add_conversation(&conversation, 10).await.unwrap());
     }

@@ -202,7 +202,7 @@ impl Gateway {
     }
 
     fn apply_membership(&self, replica: &Replica) {
-        self.pipeline.budget.set_database_time(replica.database_time());
+        self.pipeline.budget.set_database_time(*replica.database_time());
         self.pipeline.budget.confirm_leases(replica.confirmed());
         self.pipeline.limits.set_replicas(replica.live());
     }

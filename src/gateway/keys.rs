@@ -11,6 +11,7 @@ use super::{Gateway, Reach};
 use crate::config::Secret;
 use crate::core::boot_clock;
 use crate::core::call::Caller;
+use crate::core::database_clock::DatabaseTime;
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::auth::{check_identity, new_token};
 use crate::infra::store::{MAX_KEYS, NewManagedKey, StoreError, StoredKey};
@@ -82,7 +83,7 @@ impl Gateway {
             created_by: format!("{}/{}", by.caller.tenant, by.caller.id),
             expires: key.expires,
         };
-        check_form(&key)?;
+        check_form(&key, self.store.now())?;
         let rights =
             KeyRights { tenant: &key.tenant, roles: &key.roles, tools: key.tools.as_deref(), expires: key.expires };
         self.check_rights(by, rights)?;
@@ -137,7 +138,7 @@ impl Gateway {
     /// # Errors
     /// `denied`; `invalid_request` for a key that has ended.
     pub(crate) fn check_rotation(&self, by: KeyAdministrator<'_>, key: &StoredKey) -> Result<(), CallError> {
-        if key.has_ended() {
+        if key.has_ended(self.store.now()) {
             return Err(invalid("this key was revoked or has expired, and gets no other token; create a new one"));
         }
         let rights =
@@ -296,7 +297,7 @@ struct KeyRights<'a> {
     expires: Option<Timestamp>,
 }
 
-fn check_form(key: &NewManagedKey) -> Result<(), CallError> {
+fn check_form(key: &NewManagedKey, now: DatabaseTime) -> Result<(), CallError> {
     check_identity(&key.person, &key.tenant, &key.roles).map_err(invalid)?;
     if key.description.len() > MAX_TEXT || key.description.chars().any(char::is_control) {
         return Err(invalid(format!("`description` has control characters, or more than {MAX_TEXT} bytes")));
@@ -315,7 +316,7 @@ fn check_form(key: &NewManagedKey) -> Result<(), CallError> {
         )));
     }
     match key.expires {
-        Some(expires) if expires <= Timestamp::now() => Err(invalid("`expires_at` must be in the future")),
+        Some(expires) if expires <= *now => Err(invalid("`expires_at` must be in the future")),
         _ => Ok(()),
     }
 }

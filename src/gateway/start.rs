@@ -107,7 +107,7 @@ impl Gateway {
         log_dangerous_operations(&config.tools, &none, &collections);
         lock::report_quarantine(&Snapshot::default(), &snapshot, &[], &readiness, &metrics);
         let keys = store.managed_keys().await.map_err(component_error("store"))?;
-        let keys = Arc::new(ManagedKeys::new(&keys, config.cluster.enabled));
+        let keys = Arc::new(ManagedKeys::new(&keys, config.cluster.enabled, store.clock()));
         let authenticator = authenticator(&config, &outbound, &keys).await?;
         let pipeline = pipeline(&config, snapshot, metrics, &readiness, (&store, results), &outbound).await?;
         sandbox.connect(&(Arc::clone(&pipeline) as Arc<dyn ToolPipeline>));
@@ -115,7 +115,7 @@ impl Gateway {
         let replica = cluster::register(&config, &pipeline.policy, &store, &readiness).await?;
         if let Some(replica) = &replica {
             // Before the usage of today is read.
-            pipeline.budget.set_database_time(replica.database_time());
+            pipeline.budget.set_database_time(*replica.database_time());
         }
         let usage = WriteBehind::start(Arc::clone(&pipeline.budget), store.clone(), Arc::clone(&readiness))
             .await

@@ -32,6 +32,7 @@ use self::managed::ManagedToken;
 use crate::config::{AnonymousAccess, AuthConfig};
 use crate::core::call::Caller;
 use crate::core::caller::Owner;
+use crate::core::database_clock::DatabaseClock;
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::headers::{HeaderError, single};
 use crate::core::token_scopes::TokenScopes;
@@ -133,7 +134,7 @@ impl Authenticator {
         let anonymous = Caller::anonymous().with_scopes(TokenScopes::new(&config.scopes, &[]));
         Ok(Self {
             keys,
-            managed: Arc::new(ManagedKeys::new(&[], false)),
+            managed: Arc::new(ManagedKeys::new(&[], false, &Arc::new(DatabaseClock::of_this_machine()))),
             issuers: issuers.ok().flatten(),
             anonymous: Arc::new(anonymous),
             anonymous_access: config.anonymous,

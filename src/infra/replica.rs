@@ -8,16 +8,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::clock_difference;
 use super::metrics::ReplicaState;
 use super::readiness::Readiness;
 use super::store::{ReplicaIdentity, Store, StoreError, StoredReplica};
 use crate::core::boot_clock;
-use crate::core::database_clock::DatabaseClock;
+use crate::core::database_clock::DatabaseTime;
 
 pub use self::key::{ClusterKeys, SecretKeys, SigningKey};
 
@@ -48,7 +48,6 @@ pub struct Replica {
     readiness: Arc<Readiness>,
     /// By the last heartbeat, this one included.
     listed: ArcSwap<Vec<StoredReplica>>,
-    clock: DatabaseClock,
     confirmed: Mutex<Confirmed>,
     differs_since: Mutex<Option<Instant>>,
     /// `None` if replicas forward nothing to each other.
@@ -105,7 +104,6 @@ impl Replica {
             store,
             readiness,
             listed: ArcSwap::default(),
-            clock: DatabaseClock::new(),
             confirmed: Mutex::default(),
             differs_since: Mutex::default(),
             keys: ArcSwapOption::from_pointee(keys),
@@ -146,8 +144,8 @@ impl Replica {
     }
 
     /// The database's time, as the last heartbeat found it.
-    pub fn database_time(&self) -> Timestamp {
-        self.clock.now()
+    pub fn database_time(&self) -> DatabaseTime {
+        self.store.now()
     }
 
     /// The keys that sign what replicas forward to each other, if they do.
@@ -216,7 +214,9 @@ impl Replica {
 
     /// Says that this replica is there, and what does not work here, and reports in readiness what is wrong.
     pub async fn beat(&self, files: &Files, degraded: &[String]) {
-        match self.try_beat(files, degraded).await {
+        let beat = self.try_beat(files, degraded).await;
+        clock_difference::report(&self.store, &self.readiness);
+        match beat {
             Ok(None) => self.readiness.restore(COMPONENT),
             Ok(Some(difference)) => self.readiness.degrade(COMPONENT, difference),
             Err(error) => {
@@ -260,7 +260,7 @@ impl Replica {
         let before = std::mem::replace(&mut *self.confirmed.lock(), Confirmed { sent, releases: found.releases });
         // What the database said a while ago is less than what is known, but for the first time.
         if before == Confirmed::default() || boot_clock::now().saturating_sub(sent) < MAX_CLOCK_AGE {
-            self.clock.set(found.now);
+            self.store.clock().set(found.now);
         }
         let live = || found.replicas.iter().filter(|replica| replica.is_live);
         let configurations = live().map(|replica| &replica.configuration).collect::<BTreeSet<_>>().len();
@@ -314,7 +314,7 @@ mod tests {
         assert_eq!((one.live(), other.live()), (1, 2));
         one.beat(&files("c"), &[]).await;
         assert_eq!(one.live(), 2);
-        let ahead = one.database_time().duration_since(Timestamp::now());
+        let ahead = one.database_time().duration_since(jiff::Timestamp::now());
         assert!(ahead.abs() < jiff::SignedDuration::from_mins(5), "{ahead}");
         let degraded: Vec<_> = (0..60).map(|n| format!("mcp:{n}")).collect();
         one.beat(&files("c"), &degraded).await;

@@ -52,12 +52,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use sqlx::migrate::MigrateError;
 use sqlx::{AnyPool, AssertSqlSafe};
 use tokio::time::Instant;
 
 use super::temporary_folder::private_folder;
+use crate::core::database_clock::{DatabaseClock, DatabaseTime};
 
 pub use self::approvals::{ApprovalFilter, Asked, DecidedApproval, NewApproval, PENDING_OF_CALLER, StoredApproval};
 pub use self::budget_leases::{AccountLease, AskedLease};
@@ -100,6 +101,7 @@ pub struct Store {
     engine: Engine,
     /// As in errors.
     place: Arc<str>,
+    clock: Arc<DatabaseClock>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -177,8 +179,13 @@ impl Store {
 
     async fn migrated(engine: Engine, place: &str, pool: sqlx::Result<AnyPool>) -> Result<Self, StoreError> {
         let pool = pool.map_err(|error| StoreError::new(engine, place, error))?;
-        let store = Self { pool, engine, place: place.into() };
+        let clock = match engine {
+            Engine::Sqlite => DatabaseClock::of_this_machine(),
+            Engine::PostgreSql => DatabaseClock::new(),
+        };
+        let store = Self { pool, engine, place: place.into(), clock: Arc::new(clock) };
         store.migrate().await?;
+        store.set_clock().await?;
         Ok(store)
     }
 
@@ -211,20 +218,43 @@ impl Store {
         StoreError::new(self.engine, &self.place, error)
     }
 
-    /// The time by the clock that all processes of the store share: the database's, or this machine's.
+    /// The time by the clock that all processes of the store share: the database's as it was last heard, or, of a file, this
+    /// machine's. Whatever is stored, or compared with what is stored, has its moment from here or from the database.
+    pub fn now(&self) -> DatabaseTime {
+        self.clock.now()
+    }
+
+    /// The clock of [`now`](Self::now).
+    pub fn clock(&self) -> &Arc<DatabaseClock> {
+        &self.clock
+    }
+
+    /// How far the clock of this machine is ahead of the database's.
+    pub fn machine_is_ahead_by(&self) -> SignedDuration {
+        Timestamp::now().duration_since(*self.clock.now())
+    }
+
+    /// Asks the database for its time. A replica hears it with each heartbeat.
     ///
     /// # Errors
-    /// [`StoreError`].
-    pub async fn now(&self) -> Result<Timestamp, StoreError> {
+    /// [`StoreError`]; the clock goes on as before.
+    pub async fn set_clock(&self) -> Result<(), StoreError> {
         if self.engine == Engine::Sqlite {
-            return Ok(Timestamp::now());
+            return Ok(());
         }
         let statement = format!("SELECT {}", self.engine.now_expression());
         let micros: i64 = sqlx::query_scalar(AssertSqlSafe(statement))
             .fetch_one(&self.pool)
             .await
             .map_err(|error| self.failed(error))?;
-        Timestamp::from_microsecond(micros).map_err(|error| self.damaged(error.to_string()))
+        self.clock.set(*self.moment(micros)?);
+        Ok(())
+    }
+
+    /// A moment as the database has it.
+    fn moment(&self, microsecond: i64) -> Result<DatabaseTime, StoreError> {
+        let moment = Timestamp::from_microsecond(microsecond);
+        moment.map(DatabaseTime::of_database).map_err(|_| self.damaged(format!("a moment is {microsecond}")))
     }
 
     fn damaged(&self, problem: impl Into<String>) -> StoreError {

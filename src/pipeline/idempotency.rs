@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -38,6 +38,7 @@ use super::receipt::Reply;
 use crate::approval::Binding;
 use crate::config::SessionConfig;
 use crate::core::call::{Arguments, CallContext, Caller, Deadline};
+use crate::core::database_clock::DatabaseTime;
 use crate::core::error::CallError;
 use crate::infra::blobs::Blobs;
 use crate::infra::replica::LOST_AFTER;
@@ -141,7 +142,7 @@ impl Replies {
     /// The store cannot be written.
     pub async fn forget_expired(&self) -> Result<(), StoreError> {
         let mut counts = self.counts.lock().await;
-        for (owner, reply) in self.store.forget_idempotency_records_until(self.expired_at(Timestamp::now())).await? {
+        for (owner, reply) in self.store.forget_idempotency_records_until(self.expired_at(self.store.now())).await? {
             counts.remove_record(&owner, reply.bytes);
             self.remove_object(reply.object);
         }
@@ -274,7 +275,7 @@ impl Replies {
         let Some(IdempotencyRecord { request: recorded, kept_since, outcome, runner }) = record else {
             return Ok(Found::Nothing);
         };
-        let now = Timestamp::now();
+        let now = self.store.now();
         if kept_since <= self.expired_at(now) {
             // Removes all other expired records too.
             self.forget_expired().await.map_err(|error| unavailable(&error))?;
@@ -344,7 +345,7 @@ impl Replies {
     async fn keep(&self, guard: &InFlightGuard, reply: &Reply) -> Result<(), StoreError> {
         let kept = self.kept(guard, reply).await;
         let mut counts = self.counts.lock().await;
-        if self.store.end_idempotent_call(&guard.id.hash, kept.in_store(), Timestamp::now()).await? {
+        if self.store.end_idempotent_call(&guard.id.hash, kept.in_store(), self.store.now()).await? {
             counts.add_bytes(&guard.owner, kept.bytes_in_store());
         } else {
             self.remove_object(kept.into_object());
@@ -370,9 +371,9 @@ impl Replies {
     }
 
     /// Records stored at or before this time have expired.
-    fn expired_at(&self, now: Timestamp) -> Timestamp {
+    fn expired_at(&self, now: DatabaseTime) -> DatabaseTime {
         let seconds = i64::try_from(self.ttl_seconds.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
-        now.checked_sub(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MIN)
+        now.earlier(SignedDuration::from_secs(seconds))
     }
 }
 

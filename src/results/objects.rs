@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 
 use super::{Results, unavailable};
 use crate::core::call::Caller;
@@ -38,9 +38,9 @@ impl Results {
     /// The first of them that cannot be removed, or they cannot be listed.
     pub async fn remove_orphans(&self) -> Result<(), BlobError> {
         let Some(blobs) = self.blobs.get() else { return Ok(()) };
-        let until = Timestamp::now().checked_sub(CLOCK_MARGIN).unwrap_or(Timestamp::MIN);
+        let until = self.store.now().earlier(CLOCK_MARGIN);
         let listed = blobs.list(&BlobKey::of([FOLDER])).await?;
-        for object in listed.into_iter().filter(|object| object.modified < until) {
+        for object in listed.into_iter().filter(|object| object.modified < *until) {
             match self.store.has_result_in(&object.key).await {
                 Ok(true) => {}
                 Ok(false) => blobs.delete(&object.key).await?,

@@ -86,7 +86,7 @@ class Faults:
 
     def move_clock(self, replica):
         # Half a day away it is another day for one of the two, whenever the test runs.
-        replica.clock.set(self.random.choice([-43_200, -20, 20, 43_200]))
+        replica.clock.set(self.random.choice([-93_600, -20, 20, 93_600]))
         time.sleep(self.random.uniform(1.0, 6.0))
         replica.clock.set(0)
 

@@ -3,7 +3,6 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use tokio::time::Sleep;
 use uuid::Uuid;
 
@@ -20,6 +19,7 @@ use crate::agent::toolbox::ToolboxLayer;
 use crate::agent::usage::UsageByAgent;
 use crate::agent::{AgentRequest, Event, Message, Pauses, Toolbox};
 use crate::budget::DeferredCharges;
+use crate::core::database_clock::DatabaseTime;
 use crate::core::error::CallError;
 use crate::core::failpoint;
 use crate::infra::store::{ConversationRun, RunStatus};
@@ -66,7 +66,7 @@ impl ConversationRuns {
         let usage = UsageByAgent::stored_with_charges(Arc::clone(&charges));
         let (history, compacted) = self.history(&request, &conversation, &usage).await?;
         self.check_resumes(&request, &history.open).await?;
-        let begun = store.now().await.map_err(CallError::from)?;
+        let begun = store.now();
         let mut run = new_run(&request, &live, conversation.session_id, begun);
         run.number = store.begin_conversation_run(&run).await.map_err(CallError::from)?;
         failpoint::reach("run.begun");
@@ -133,7 +133,7 @@ impl Context {
     }
 }
 
-fn new_run(request: &RunRequest, live: &LiveRun, session_id: Option<String>, begun: Timestamp) -> ConversationRun {
+fn new_run(request: &RunRequest, live: &LiveRun, session_id: Option<String>, begun: DatabaseTime) -> ConversationRun {
     ConversationRun {
         id: live.id.to_string(),
         conversation: live.conversation.clone(),

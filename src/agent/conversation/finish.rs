@@ -45,7 +45,7 @@ impl ConversationRuns {
         let Context { request, mut run, live, log, journal, mut answers, paused, title, usage, kept_usage, .. } =
             context;
         (run.status, run.error) = outcome.status(&live);
-        run.ended = Some(until_stored(&run.id, || self.store().now()).await?);
+        run.ended = Some(self.store().now());
         let mut added = outcome.messages.clone();
         // Of a run that pauses, the loop has reported all.
         if !matches!(run.status, RunStatus::Succeeded | RunStatus::Paused) {

@@ -149,6 +149,7 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
+    use crate::core::database_clock::DatabaseTime;
     use crate::infra::store::ToolOutcome;
 
     fn call(id: &str) -> RequestedCall {
@@ -205,7 +206,7 @@ mod tests {
 
     fn execution(id: &str, turn: i64, output: Option<&str>) -> ToolExecution {
         let output = output.map(|text| ToolOutcome { text: text.into(), images: None, is_error: false });
-        let (begun, position) = (Timestamp::UNIX_EPOCH, 0);
+        let (begun, position) = (DatabaseTime::from(Timestamp::UNIX_EPOCH), 0);
         let (tool_name, tool_input) = ("add".into(), "{}".into());
         ToolExecution { tool_use_id: id.into(), position, turn, tool_name, tool_input, output, begun, ended: None }
     }

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::task::JoinHandle;
@@ -151,7 +150,7 @@ impl Journal {
             tool_name: call.tool.clone(),
             tool_input: Value::Object(call.arguments.clone()).to_string(),
             output: None,
-            begun: Timestamp::now(),
+            begun: self.store.now(),
             ended: None,
         };
         let (rows, charges) = self.take_charges();
@@ -220,7 +219,7 @@ impl Journal {
     /// `pauses` has not ended.
     async fn end(self: &Arc<Self>, id: &str, answer: &ToolAnswer, charges: TakenCharges, pauses: bool) {
         let outcome = outcome(answer, self.max_result_bytes);
-        let ended = (!pauses).then(Timestamp::now);
+        let ended = (!pauses).then(|| self.store.now());
         let (store, run, id) = (self.store.clone(), self.run.clone(), id.to_owned());
         let written = self.writes.spawn(async move {
             failpoint::reach("call.answered");

@@ -71,7 +71,7 @@ async fn renew(lock: ConversationLock, taken: Instant, store: Store, run: Arc<Li
     loop {
         sleep(pause).await;
         let asked = Instant::now();
-        let state = async { store.renew_conversation_lock(&lock, store.now().await?, LEASE).await };
+        let state = store.renew_conversation_lock(&lock, store.now(), LEASE);
         match timeout_at(renewed + GIVE_UP, state).await {
             Ok(Ok(LockState::Held)) if asked < taken + MAX_HOLD => (renewed, pause) = (asked, RENEWAL),
             Ok(Ok(LockState::Held)) => return run.stop(StopCause::TimeOut),
@@ -92,8 +92,6 @@ async fn renew(lock: ConversationLock, taken: Instant, store: Store, run: Arc<Li
 
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
-
     use super::*;
     use crate::infra::store::test_support::{conversation, test_store};
 
@@ -101,7 +99,7 @@ mod tests {
     async fn a_run_whose_lock_cannot_be_renewed_is_stopped_before_another_process_takes_it() {
         let store = test_store().await;
         store.add_conversation(&conversation("c", "ann"), 1).await.unwrap();
-        let lock = store.lock_conversation("c", &Arc::from("p"), Timestamp::now(), LEASE).await.unwrap().unwrap();
+        let lock = store.lock_conversation("c", &Arc::from("p"), store.now(), LEASE).await.unwrap().unwrap();
         store.close().await;
         tokio::time::pause();
         let (run, begun) = (LiveRun::for_tests(), Instant::now());
@@ -116,7 +114,7 @@ mod tests {
     async fn a_lock_is_given_back_also_by_a_run_that_panics() {
         let store = test_store().await;
         store.add_conversation(&conversation("c", "ann"), 10).await.unwrap();
-        let take = async || store.lock_conversation("c", &Arc::from("p"), Timestamp::now(), LEASE).await.unwrap();
+        let take = async || store.lock_conversation("c", &Arc::from("p"), store.now(), LEASE).await.unwrap();
         let held = HeldLock::new(take().await.unwrap(), Instant::now(), store.clone(), LiveRun::for_tests());
         assert!(take().await.is_none());
         let panicked = tokio::spawn(async move {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::SignedDuration;
 
 use super::history::{self, History};
 use super::{finish, resume, session, stored};
@@ -16,7 +16,7 @@ use crate::infra::store::{ConversationLock, ConversationRun, RunEnd, RunStatus, 
 const INTERVAL: Duration = Duration::from_secs(60);
 
 /// No call lasts so long: what is still reserved then is of a call whose process was killed after the run's end.
-const MAX_RESERVATION: Duration = Duration::from_secs(24 * 60 * 60);
+const MAX_RESERVATION: SignedDuration = SignedDuration::from_hours(24);
 
 /// Characters of stored messages that are read for the end of a run: its last turn has fewer.
 const READ_CHARACTERS: u64 = 16 << 20;
@@ -30,7 +30,7 @@ pub(super) async fn keep_recovering(store: Store, budgets: Arc<Budgets>, process
         if let Err(error) = charge_plans(&store, &budgets, &process).await {
             tracing::warn!(cause = error.cause(), "what interrupted plans had reserved could not be charged");
         }
-        match store.charge_reserved_before(Timestamp::now() - MAX_RESERVATION).await {
+        match store.charge_reserved_before(store.now().earlier(MAX_RESERVATION)).await {
             Ok(totals) => budgets.learn(&totals),
             Err(error) => tracing::warn!(%error, "old reservations could not be charged"),
         }
@@ -39,7 +39,7 @@ pub(super) async fn keep_recovering(store: Store, budgets: Arc<Budgets>, process
 }
 
 async fn interrupted_runs(store: &Store) -> Result<Vec<ConversationRun>, StoreError> {
-    store.interrupted_runs(None, store.now().await?).await
+    store.interrupted_runs(None, store.now()).await
 }
 
 async fn charge_plans(store: &Store, budgets: &Budgets, process: &str) -> Result<(), CallError> {
@@ -64,8 +64,7 @@ async fn end_each(store: &Store, budgets: &Budgets, runs: Vec<ConversationRun>) 
 /// # Errors
 /// `internal`: the store cannot be used, or has messages of a newer program.
 pub(super) async fn recover(store: &Store, budgets: &Budgets, lock: &ConversationLock) -> Result<(), CallError> {
-    let now = store.now().await.map_err(CallError::from)?;
-    for run in store.interrupted_runs(Some(lock), now).await.map_err(CallError::from)? {
+    for run in store.interrupted_runs(Some(lock), store.now()).await.map_err(CallError::from)? {
         end(store, budgets, run, Some(lock)).await?;
     }
     Ok(())
@@ -86,7 +85,7 @@ async fn end(
     let messages = answers.into_iter().map(Message::Tool).chain(input).chain(added);
     let messages: Vec<_> = messages.map(|message| stored::write(&message)).collect();
     run.status = RunStatus::Interrupted;
-    run.ended = Some(store.now().await.map_err(CallError::from)?);
+    run.ended = Some(store.now());
     let message = "the gateway's process ended before the run did".to_owned();
     run.error = Some(StoredError { code: RunStatus::Interrupted.as_str().to_owned(), message });
     let end = RunEnd { run: &run, lock, keeps_lock: true, messages: &messages, title: None, used: Used::default() };
@@ -121,7 +120,7 @@ mod tests {
     #[tokio::test]
     async fn a_run_that_cannot_be_read_does_not_keep_the_others_back() {
         let store = test_store().await;
-        let begun = Timestamp::now();
+        let begun = store.now();
         for id in ["a", "b", "c"] {
             store.add_conversation(&conversation(id, "ann"), 9).await.unwrap();
             let lock =
@@ -146,7 +145,7 @@ mod tests {
             }
             store.unlock_conversation(&lock).await.unwrap();
         }
-        let runs = store.interrupted_runs(None, Timestamp::now()).await.unwrap();
+        let runs = store.interrupted_runs(None, store.now()).await.unwrap();
         end_each(&store, &Budgets::new(&BudgetConfig::default()), runs).await;
         let status = async |id| store.conversation_run("ann", id).await.unwrap().unwrap().status;
         let all = [status("a").await, status("b").await, status("c").await];

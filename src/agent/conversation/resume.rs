@@ -4,8 +4,6 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
-
 use super::context::Context;
 use super::history::{MAY_HAVE_HAPPENED, NOT_MADE, OpenCall};
 use super::journal::{Journaled, message_of};
@@ -54,7 +52,7 @@ pub(super) async fn end_calls_not_made(
         }
         let text = answer.text.strip_prefix("Error: ").unwrap_or(&answer.text).to_owned();
         let outcome = ToolOutcome { text, images: None, is_error: true };
-        let ended = store.end_tool_execution((&open.run, &open.call.id), &outcome, &[], Some(Timestamp::now())).await;
+        let ended = store.end_tool_execution((&open.run, &open.call.id), &outcome, &[], Some(store.now())).await;
         ended.map_err(CallError::from)?;
     }
     Ok(())

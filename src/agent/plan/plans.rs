@@ -226,7 +226,7 @@ impl AgentService {
     async fn replace(&self, found: &StoredPlan, status: PlanStatus, state: &PlanState) -> Result<(), CallError> {
         let text = serde_json::to_string(state).map_err(CallError::internal)?;
         let (store, process) = (self.gateway().store(), &self.plans().process);
-        let replaced = store.replace_plan(found, status.as_str(), &text, process, Timestamp::now()).await;
+        let replaced = store.replace_plan(found, status.as_str(), &text, process, store.now()).await;
         if replaced.map_err(CallError::from)? {
             return Ok(());
         }
@@ -244,8 +244,8 @@ impl Plan {
             agent: stored.agent.clone(),
             session: stored.session.clone(),
             status: if stored.is_interrupted { PlanStatus::Paused } else { status },
-            created: stored.created,
-            changed: stored.changed,
+            created: *stored.created,
+            changed: *stored.changed,
             state,
         })
     }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use async_stream::stream;
 use futures_util::stream::Stream;
-use jiff::Timestamp;
 use tokio::sync::mpsc;
 
 use super::nodes;
@@ -164,7 +163,7 @@ impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         let Some((store, key)) = self.0.take() else { return };
         self.1.gateway().in_background(async move {
-            if let Err(error) = store.end_plan(&key, PlanStatus::Cancelled.as_str(), Timestamp::now()).await {
+            if let Err(error) = store.end_plan(&key, PlanStatus::Cancelled.as_str(), store.now()).await {
                 tracing::warn!(%error, plan = %key.id, "a cancelled plan could not be stored as such");
             }
         });

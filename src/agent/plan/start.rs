@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use futures_util::stream::{Stream, StreamExt};
-use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::plans::{NewPlan, invalid};
@@ -37,7 +36,7 @@ impl AgentService {
         let (goal, context, attachments) = goal_of(&request.messages)?;
         let mut state = PlanState::new(goal, context, planner, approve)?;
         state.attachments = attachments;
-        let now = Timestamp::now();
+        let now = self.gateway().store().now();
         let stored = StoredPlan {
             id: Uuid::now_v7().to_string().into(),
             caller_key: Arc::clone(&request.caller.key),
@@ -86,7 +85,8 @@ impl AgentService {
             Err(error) => {
                 let key = PlanKey { id, holder: self.plans().process() };
                 let paused = PlanStatus::Paused.as_str();
-                self.gateway().store().end_plan(&key, paused, Timestamp::now()).await.map_err(CallError::from)?;
+                let store = self.gateway().store();
+                store.end_plan(&key, paused, store.now()).await.map_err(CallError::from)?;
                 return Err(error);
             }
         };

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::stream::{BoxStream, StreamExt};
-use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -165,7 +164,7 @@ impl Work {
         // too.
         let saving = tokio::spawn(async move {
             let additions = charges.as_ref().map(TakenCharges::charges).unwrap_or_default();
-            let saved = store.save_plan(&key, (status.as_str(), &text), additions, Timestamp::now()).await?;
+            let saved = store.save_plan(&key, (status.as_str(), &text), additions, store.now()).await?;
             let Some((wish, totals)) = saved else { return Ok(None) };
             if let Some(charges) = charges {
                 charges.stored(&totals);

@@ -18,6 +18,7 @@ use crate::api::parameters::{Name, Parameters};
 use crate::api::reply;
 use crate::api::request::RequestMeta;
 use crate::config::Secret;
+use crate::core::database_clock::DatabaseTime;
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::{Gateway, KeyAdministrator, WantedKey};
 use crate::infra::audit::EventKind;
@@ -117,7 +118,7 @@ pub(crate) async fn list(
     let has_more = keys.len() > limit;
     keys.truncate(limit);
     let next = keys.last().filter(|_| has_more).map(|key| key.id.clone());
-    let items = keys.into_iter().map(KeyBody::from).collect();
+    let items = keys.into_iter().map(|key| KeyBody::of(key, gateway.store().now())).collect();
     Ok(reply::json(StatusCode::OK, &KeyPage { items, next }))
 }
 
@@ -133,7 +134,7 @@ pub(crate) async fn create(
     // A refusal is in the trail too.
     let change = async move { service.create_key(checked?).await };
     let created = recorded(&gateway, &origin, EventKind::KeyCreated, &id, change).await?;
-    Ok(reply::json(StatusCode::CREATED, &KeyWithToken::from(created)))
+    Ok(reply::json(StatusCode::CREATED, &KeyWithToken::of(created, gateway.store().now())))
 }
 
 /// Shows a key, without its token.
@@ -146,7 +147,7 @@ pub(crate) async fn show(
 ) -> Result<Response, CallError> {
     origin.require_role("admin")?;
     let key = gateway.managed_key(administrator(&origin), &id).await?;
-    Ok(reply::json(StatusCode::OK, &KeyBody::from(key)))
+    Ok(reply::json(StatusCode::OK, &KeyBody::of(key, gateway.store().now())))
 }
 
 /// Revokes a key, for ever: it is refused at once, and by other replicas within two seconds.
@@ -162,7 +163,7 @@ pub(crate) async fn revoke(
     let (service, subject) = (Arc::clone(&gateway), id.clone());
     let change = async move { service.revoke_key(&id).await };
     let revoked = recorded(&gateway, &origin, EventKind::KeyRevoked, &subject, change).await?;
-    Ok(reply::json(StatusCode::OK, &KeyBody::from(revoked)))
+    Ok(reply::json(StatusCode::OK, &KeyBody::of(revoked, gateway.store().now())))
 }
 
 /// Gives a key another token, which is in the answer and nowhere else. The one before is accepted for a time, so that clients
@@ -184,7 +185,7 @@ pub(crate) async fn rotate(
         service.rotate_key(&key.id, overlap).await
     };
     let rotated = recorded(&gateway, &origin, EventKind::KeyRotated, &subject, change).await?;
-    Ok(reply::json(StatusCode::OK, &KeyWithToken::from(rotated)))
+    Ok(reply::json(StatusCode::OK, &KeyWithToken::of(rotated, gateway.store().now())))
 }
 
 fn administrator(origin: &RequestMeta) -> KeyAdministrator<'_> {
@@ -212,12 +213,12 @@ impl Rotation {
     }
 }
 
-impl From<StoredKey> for KeyBody {
-    fn from(key: StoredKey) -> Self {
+impl KeyBody {
+    fn of(key: StoredKey, now: DatabaseTime) -> Self {
         let text = |moment: Timestamp| moment.to_string();
-        let previous = key.previous.as_ref().map(|(_, until)| *until).filter(|until| *until > Timestamp::now());
+        let previous = key.previous.as_ref().map(|(_, until)| *until).filter(|until| *until > *now);
         Self {
-            status: match (key.revoked, key.has_ended()) {
+            status: match (key.revoked, key.has_ended(now)) {
                 (Some(_), _) => "revoked",
                 (None, true) => "expired",
                 (None, false) => "active",
@@ -238,9 +239,9 @@ impl From<StoredKey> for KeyBody {
     }
 }
 
-impl From<(StoredKey, Secret)> for KeyWithToken {
-    fn from((key, token): (StoredKey, Secret)) -> Self {
-        Self { token: token.expose().to_owned(), key: key.into() }
+impl KeyWithToken {
+    fn of((key, token): (StoredKey, Secret), now: DatabaseTime) -> Self {
+        Self { token: token.expose().to_owned(), key: KeyBody::of(key, now) }
     }
 }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt};
-use jiff::Timestamp;
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
@@ -94,7 +93,7 @@ async fn new(
     message: &str,
 ) -> Result<Conversation, CallError> {
     let agent = agents.catalog().model(&origin.caller.tenant, model).await?.name.to_string();
-    let now = Timestamp::now();
+    let now = agents.gateway().store().now();
     Ok(Conversation {
         id: Uuid::now_v7().to_string(),
         caller_key: Arc::clone(&origin.caller.key),
@@ -114,7 +113,7 @@ async fn keep(store: &Store, conversation: &Conversation) -> Result<(), CallErro
     if store.add_conversation(conversation, MAX_CONVERSATIONS).await.map_err(CallError::from)? {
         return Ok(());
     }
-    let now = store.now().await.map_err(CallError::from)?;
+    let now = store.now();
     let oldest = store.oldest_conversation(&conversation.caller_key, &labels(), now).await.map_err(CallError::from)?;
     if let Some(oldest) = oldest {
         store.delete_conversation(&oldest, now).await.map_err(CallError::from)?;

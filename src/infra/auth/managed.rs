@@ -20,6 +20,7 @@ use super::{Refusal, SecretDigest, UNKNOWN_KEY, identity};
 use crate::config::Secret;
 use crate::core::boot_clock;
 use crate::core::call::Caller;
+use crate::core::database_clock::{DatabaseClock, DatabaseTime};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::tool_scope::ToolScope;
 use crate::infra::store::StoredKey;
@@ -37,6 +38,8 @@ pub struct ManagedKeys {
     /// When the database last said that the copy is current, in milliseconds of the [`boot_clock`]. `None`: nobody else changes
     /// keys.
     confirmed: Option<AtomicU64>,
+    /// That by which they expire.
+    clock: Arc<DatabaseClock>,
 }
 
 type Known = HashMap<Arc<str>, Arc<ManagedKey>>;
@@ -100,11 +103,12 @@ pub fn check_identity(person: &str, tenant: &str, roles: &[String]) -> Result<()
 
 impl ManagedKeys {
     /// `is_shared`: other replicas change them too, and it must be [confirmed](Self::confirm) that the copy is current.
-    pub fn new(stored: &[StoredKey], is_shared: bool) -> Self {
+    pub fn new(stored: &[StoredKey], is_shared: bool, clock: &Arc<DatabaseClock>) -> Self {
         let keys = Self {
             known: ArcSwap::default(),
             changing: Mutex::new(()),
             confirmed: is_shared.then(|| AtomicU64::new(0)),
+            clock: Arc::clone(clock),
         };
         keys.replace(stored, boot_clock::now());
         keys
@@ -120,8 +124,8 @@ impl ManagedKeys {
 
     /// Whether the key with this id is known not to be revoked, and has not expired.
     pub fn is_active(&self, id: &str) -> bool {
-        let now = Timestamp::now();
-        let is_active = |key: Arc<ManagedKey>| !key.is_revoked && key.expires.is_none_or(|expires| expires > now);
+        let now = self.clock.now();
+        let is_active = |key: Arc<ManagedKey>| !key.is_revoked && key.expires.is_none_or(|expires| expires > *now);
         self.check_age().is_ok() && self.get(id).is_some_and(is_active)
     }
 
@@ -155,7 +159,7 @@ impl ManagedKeys {
     /// # Errors
     /// `unauthenticated` with the reason; `overloaded` when it is not known whether the key was revoked.
     pub(super) fn recognize(&self, id: &str, digest: &SecretDigest) -> Result<Arc<Caller>, CallError> {
-        let now = Timestamp::now();
+        let now = self.clock.now();
         let key = self.accepted(id, digest, now)?;
         key.use_of.used.fetch_max(now.as_microsecond(), Ordering::Relaxed);
         Ok(Arc::clone(&key.caller))
@@ -163,21 +167,21 @@ impl ManagedKeys {
 
     /// The caller of a token that was accepted before; `None` once it is no longer.
     pub(super) fn still_accepted(&self, id: &str, digest: &SecretDigest) -> Option<Arc<Caller>> {
-        self.accepted(id, digest, Timestamp::now()).ok().map(|key| Arc::clone(&key.caller))
+        self.accepted(id, digest, self.clock.now()).ok().map(|key| Arc::clone(&key.caller))
     }
 
     /// The keys that were used since the store had their uses.
-    pub fn new_uses(&self) -> Vec<(String, Timestamp)> {
+    pub fn new_uses(&self) -> Vec<(String, DatabaseTime)> {
         let known = self.known.load();
         let uses = known.iter().filter_map(|(id, key)| {
             let (used, stored) = (key.use_of.used.load(Ordering::Relaxed), key.use_of.stored.load(Ordering::Relaxed));
-            (used > stored).then(|| Some((id.to_string(), Timestamp::from_microsecond(used).ok()?)))?
+            (used > stored).then(|| Some((id.to_string(), moment(used)?)))?
         });
         uses.collect()
     }
 
     /// The store has these uses.
-    pub fn uses_stored(&self, uses: &[(String, Timestamp)]) {
+    pub fn uses_stored(&self, uses: &[(String, DatabaseTime)]) {
         let known = self.known.load();
         for (id, used) in uses {
             if let Some(key) = known.get(id.as_str()) {
@@ -186,7 +190,7 @@ impl ManagedKeys {
         }
     }
 
-    fn accepted(&self, id: &str, digest: &SecretDigest, now: Timestamp) -> Result<Arc<ManagedKey>, CallError> {
+    fn accepted(&self, id: &str, digest: &SecretDigest, now: DatabaseTime) -> Result<Arc<ManagedKey>, CallError> {
         self.check_age()?;
         let key = self.get(id).ok_or(UNKNOWN_KEY)?;
         key.check(digest, now)?;
@@ -207,7 +211,7 @@ impl ManagedKeys {
 
 impl ManagedKey {
     /// Only who knows a token learns what became of it.
-    fn check(&self, digest: &SecretDigest, now: Timestamp) -> Result<(), Refusal> {
+    fn check(&self, digest: &SecretDigest, now: DatabaseTime) -> Result<(), Refusal> {
         let is = |known: &SecretDigest| bool::from(known.ct_eq(digest));
         let until = match &self.previous {
             _ if is(&self.digest) => None,
@@ -216,9 +220,9 @@ impl ManagedKey {
         };
         if self.is_revoked {
             Err(Refusal("this API key was revoked; ask the operators of this service for another"))
-        } else if self.expires.is_some_and(|expires| expires <= now) {
+        } else if self.expires.is_some_and(|expires| expires <= *now) {
             Err(Refusal("this API key has expired; ask the operators of this service for another"))
-        } else if until.is_some_and(|until| until <= now) {
+        } else if until.is_some_and(|until| until <= *now) {
             Err(Refusal("this API key was rotated, and this token of it is no longer accepted; use the new one"))
         } else {
             Ok(())
@@ -228,7 +232,7 @@ impl ManagedKey {
     /// When it was used last at this gateway.
     pub fn last_used(&self) -> Option<Timestamp> {
         let used = Some(self.use_of.used.load(Ordering::Relaxed)).filter(|used| *used > 0)?;
-        Timestamp::from_microsecond(used).ok()
+        moment(used).map(|used| *used)
     }
 }
 
@@ -273,6 +277,11 @@ fn read(stored: &StoredKey, before: &Known) -> Result<ManagedKey, &'static str> 
         is_revoked: stored.revoked.is_some(),
         use_of: before.map(|key| Arc::clone(&key.use_of)).unwrap_or_default(),
     })
+}
+
+/// A moment that was one of the database's clock.
+fn moment(microsecond: i64) -> Option<DatabaseTime> {
+    Timestamp::from_microsecond(microsecond).ok().map(DatabaseTime::of_database)
 }
 
 fn millis(duration: Duration) -> u64 {

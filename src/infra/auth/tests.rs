@@ -189,7 +189,8 @@ async fn managed_keys_are_accepted_beside_those_of_the_configuration() {
         revoked: None,
         last_used: None,
     };
-    let managed = Arc::new(ManagedKeys::new(std::slice::from_ref(&key), false));
+    let managed =
+        Arc::new(ManagedKeys::new(std::slice::from_ref(&key), false, &Arc::new(DatabaseClock::of_this_machine())));
     let mut authenticator = Authenticator::new(&with_keys(AnonymousAccess::Never), None).await.unwrap();
     authenticator.use_managed_keys(&managed);
     for (secret, id) in [("first-key", "alice"), (token.expose(), "carol")] {

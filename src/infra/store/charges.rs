@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use jiff::civil::Date;
 use rust_decimal::Decimal;
 use sqlx::{AnyConnection, AssertSqlSafe};
@@ -12,6 +11,7 @@ use super::conversation_runs::add_usage;
 use super::usage::DailyScope;
 use super::{DailyUsage, MAX_ROWS, ModelUsageRow, Store, StoreError, parameters_of_rows, retried, stays_prepared};
 use crate::core::call::{Reservation, ReservedTurn};
+use crate::core::database_clock::DatabaseTime;
 use crate::core::record::RunUsage;
 
 /// A charge to be stored, at most once.
@@ -110,7 +110,7 @@ impl Store {
         .bind(turn.as_ref().map(|turn| &*turn.model))
         .bind(turn.as_ref().map_or(0, |turn| count(turn.prompt_tokens)))
         .bind(turn.as_ref().map_or(0, |turn| count(turn.completion_tokens)))
-        .bind(Timestamp::now().as_microsecond())
+        .bind(self.now().as_microsecond())
         .execute(&self.pool)
         .await
         .map(drop)
@@ -149,7 +149,7 @@ impl Store {
     ) -> Result<Vec<DailyUsage>, StoreError> {
         let mut due = Vec::new();
         for charge in charges {
-            let is_new = claim(connection, charge).await.map_err(|error| self.failed(error))?;
+            let is_new = claim(connection, charge, self.now()).await.map_err(|error| self.failed(error))?;
             let nothing = |usage: &DailyUsage| DailyUsage { cost_usd: Decimal::ZERO, tokens: 0, ..usage.clone() };
             due.extend(charge.usage.iter().map(|usage| if is_new { usage.clone() } else { nothing(usage) }));
         }
@@ -189,11 +189,11 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]; nothing is charged then.
-    pub async fn charge_reserved_before(&self, moment: Timestamp) -> Result<Vec<DailyUsage>, StoreError> {
+    pub async fn charge_reserved_before(&self, moment: DatabaseTime) -> Result<Vec<DailyUsage>, StoreError> {
         retried(|| self.try_charge_reserved_before(moment)).await
     }
 
-    async fn try_charge_reserved_before(&self, moment: Timestamp) -> Result<Vec<DailyUsage>, StoreError> {
+    async fn try_charge_reserved_before(&self, moment: DatabaseTime) -> Result<Vec<DailyUsage>, StoreError> {
         let failed = |error| self.failed(error);
         let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
         let (which, moment) = ("reserved < CAST($1 AS BIGINT)", moment.as_microsecond().to_string());
@@ -207,7 +207,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn forget_charges_before(&self, moment: Timestamp) -> Result<(), StoreError> {
+    pub async fn forget_charges_before(&self, moment: DatabaseTime) -> Result<(), StoreError> {
         let forgotten = sqlx::query("DELETE FROM stored_charges WHERE stored < $1").bind(moment.as_microsecond());
         forgotten.execute(&self.pool).await.map(drop).map_err(|error| self.failed(error))
     }
@@ -224,7 +224,7 @@ impl Store {
         let rows = rows.map_err(|error| self.failed(error))?;
         let reserved = rows.into_iter().map(|row| self.reserved_charge(row)).collect::<Result<Vec<_>, _>>()?;
         for charge in reserved.iter().filter(|charge| charge.turn.is_none()) {
-            remember(connection, &charge.id).await.map_err(|error| self.failed(error))?;
+            remember(connection, &charge.id, self.now()).await.map_err(|error| self.failed(error))?;
         }
         Ok(reserved)
     }
@@ -261,19 +261,19 @@ impl Store {
 }
 
 /// Whether the charge is to be made: nobody made it before.
-async fn claim(connection: &mut AnyConnection, charge: &StoredCharge) -> sqlx::Result<bool> {
+async fn claim(connection: &mut AnyConnection, charge: &StoredCharge, now: DatabaseTime) -> sqlx::Result<bool> {
     if !charge.is_reserved {
-        return remember(connection, &charge.id).await;
+        return remember(connection, &charge.id, now).await;
     }
     let taken = sqlx::query("DELETE FROM reserved_charges WHERE id = $1").bind(&*charge.id).execute(connection).await?;
     Ok(taken.rows_affected() > 0)
 }
 
 /// Whether no charge with that id was remembered.
-async fn remember(connection: &mut AnyConnection, id: &str) -> sqlx::Result<bool> {
+async fn remember(connection: &mut AnyConnection, id: &str, now: DatabaseTime) -> sqlx::Result<bool> {
     let added = sqlx::query("INSERT INTO stored_charges (id, stored) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING")
         .bind(id)
-        .bind(Timestamp::now().as_microsecond())
+        .bind(now.as_microsecond())
         .execute(connection)
         .await?;
     Ok(added.rows_affected() > 0)

@@ -1,11 +1,10 @@
 //! What a run of a conversation does, written while it goes on: turns with tool calls, each call before it is sent, and its
 //! answer.
 
-use jiff::Timestamp;
-
 use super::conversation_runs::add_usage;
 use super::text::storable;
 use super::{ConversationLock, DailyUsage, ModelUsageRow, Store, StoreError, StoredCharge, retried};
+use crate::core::database_clock::DatabaseTime;
 
 /// A tool call of a run. Without `output` no answer is known: it was about to be sent, and may have been.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,9 +16,9 @@ pub struct ToolExecution {
     /// JSON.
     pub tool_input: String,
     pub output: Option<ToolOutcome>,
-    pub begun: Timestamp,
+    pub begun: DatabaseTime,
     /// `None` with an output: it was refused, since a person must approve it, and is to be made later.
-    pub ended: Option<Timestamp>,
+    pub ended: Option<DatabaseTime>,
 }
 
 /// The answer of a tool call.
@@ -156,7 +155,7 @@ impl Store {
         (run, tool_use_id): (&str, &str),
         outcome: &ToolOutcome,
         charges: &[StoredCharge],
-        ended: Option<Timestamp>,
+        ended: Option<DatabaseTime>,
     ) -> Result<Vec<DailyUsage>, StoreError> {
         retried(|| self.try_end_tool_execution((run, tool_use_id), outcome, charges, ended)).await
     }
@@ -166,7 +165,7 @@ impl Store {
         (run, tool_use_id): (&str, &str),
         outcome: &ToolOutcome,
         charges: &[StoredCharge],
-        ended: Option<Timestamp>,
+        ended: Option<DatabaseTime>,
     ) -> Result<Vec<DailyUsage>, StoreError> {
         let failed = |error| self.failed(error);
         let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
@@ -179,7 +178,7 @@ impl Store {
         .bind(storable(&outcome.text))
         .bind(&outcome.images)
         .bind(i64::from(outcome.is_error))
-        .bind(ended.map(Timestamp::as_microsecond))
+        .bind(ended.map(|moment| moment.as_microsecond()))
         .execute(&mut *transaction)
         .await
         .map_err(failed)?;

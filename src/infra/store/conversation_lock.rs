@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
-
 use super::{Engine, Store, StoreError};
+use crate::core::database_clock::DatabaseTime;
 
 /// The right to run a conversation, for its holder alone until it expires.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +35,7 @@ impl Store {
         &self,
         id: &str,
         holder: &Arc<str>,
-        now: Timestamp,
+        now: DatabaseTime,
         lease: Duration,
     ) -> Result<Option<ConversationLock>, StoreError> {
         let fence: Option<i64> = sqlx::query_scalar(
@@ -60,7 +59,7 @@ impl Store {
     pub async fn renew_conversation_lock(
         &self,
         lock: &ConversationLock,
-        now: Timestamp,
+        now: DatabaseTime,
         lease: Duration,
     ) -> Result<LockState, StoreError> {
         let stop_fence: Option<i64> = sqlx::query_scalar(
@@ -113,12 +112,14 @@ impl Store {
     }
 }
 
-fn end(now: Timestamp, lease: Duration) -> i64 {
+fn end(now: DatabaseTime, lease: Duration) -> i64 {
     now.as_microsecond().saturating_add(i64::try_from(lease.as_micros()).unwrap_or(i64::MAX))
 }
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+
     use super::*;
     use crate::infra::store::conversations::tests::conversation;
     use crate::infra::store::test_support::test_store;
@@ -127,7 +128,7 @@ mod tests {
     async fn one_holder_at_a_time_has_the_lock_until_it_expires() {
         let store = test_store().await;
         store.add_conversation(&conversation("a", "ann", 1), 10).await.unwrap();
-        let at = |second| Timestamp::from_second(second).unwrap();
+        let at = |second| DatabaseTime::from(Timestamp::from_second(second).unwrap());
         let (one, other): (Arc<str>, Arc<str>) = ("one".into(), "other".into());
         let lease = Duration::from_secs(15);
         let lock = async |holder, now| store.lock_conversation("a", holder, at(now), lease).await.unwrap();
@@ -152,7 +153,7 @@ mod tests {
     async fn locks_of_an_earlier_process_are_freed_where_there_is_one_process() {
         let store = test_store().await;
         store.add_conversation(&conversation("a", "ann", 1), 10).await.unwrap();
-        let (now, lease) = (Timestamp::from_second(100).unwrap(), Duration::from_secs(15));
+        let (now, lease) = (DatabaseTime::from(Timestamp::from_second(100).unwrap()), Duration::from_secs(15));
         store.lock_conversation("a", &"earlier".into(), now, lease).await.unwrap().unwrap();
         store.free_conversation_locks().await.unwrap();
         let lock = store.lock_conversation("a", &"this".into(), now, lease).await.unwrap();

@@ -1,12 +1,12 @@
 //! The logs of conversations: read over several runs, removed when they are old or their conversation is, and copied for a
 //! fork.
 
-use jiff::Timestamp;
 use sqlx::{AnyConnection, AssertSqlSafe};
 
 use super::conversation_journal::{EXECUTION, ExecutionRow};
 use super::conversation_runs::message_log;
 use super::{Conversation, MessageLog, ModelUsageRow, Store, StoreError, ToolExecution, retried};
+use crate::core::database_clock::DatabaseTime;
 use crate::core::record::RunUsage;
 
 /// Conversations that are looked up by one statement.
@@ -157,7 +157,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn forget_conversation_logs_before(&self, moment: Timestamp) -> Result<(), StoreError> {
+    pub async fn forget_conversation_logs_before(&self, moment: DatabaseTime) -> Result<(), StoreError> {
         for table in TABLES {
             let sql = format!(
                 "DELETE FROM {table} WHERE run IN (SELECT r.id FROM conversation_runs r JOIN conversations c
@@ -181,7 +181,10 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn conversations_with_workspaces(&self, since: Timestamp) -> Result<Vec<(String, String)>, StoreError> {
+    pub async fn conversations_with_workspaces(
+        &self,
+        since: DatabaseTime,
+    ) -> Result<Vec<(String, String)>, StoreError> {
         sqlx::query_as("SELECT caller_key, id FROM conversations WHERE workspace = 1 AND changed >= $1")
             .bind(since.as_microsecond())
             .fetch_all(&self.pool)
@@ -221,11 +224,11 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]; nothing is removed then.
-    pub async fn delete_conversation(&self, id: &str, now: Timestamp) -> Result<bool, StoreError> {
+    pub async fn delete_conversation(&self, id: &str, now: DatabaseTime) -> Result<bool, StoreError> {
         retried(|| self.try_delete_conversation(id, now)).await
     }
 
-    async fn try_delete_conversation(&self, id: &str, now: Timestamp) -> Result<bool, StoreError> {
+    async fn try_delete_conversation(&self, id: &str, now: DatabaseTime) -> Result<bool, StoreError> {
         let failed = |error| self.failed(error);
         let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
         let removed = sqlx::query("DELETE FROM conversations WHERE id = $1 AND (holder IS NULL OR held_until <= $2)");

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use sqlx::AnyConnection;
 
 use super::conversation_lock::ConversationLock;
 use super::text::storable;
 use super::{DailyUsage, Store, StoreError, Used, retried};
+use crate::core::database_clock::DatabaseTime;
 use crate::core::failpoint;
 use crate::core::record::RunUsage;
 
@@ -26,8 +26,8 @@ pub struct ConversationRun {
     pub user_input: Arc<str>,
     pub status: RunStatus,
     pub error: Option<StoredError>,
-    pub begun: Timestamp,
-    pub ended: Option<Timestamp>,
+    pub begun: DatabaseTime,
+    pub ended: Option<DatabaseTime>,
 }
 
 /// Why a run did not end with an answer.
@@ -259,7 +259,7 @@ impl Store {
     pub async fn interrupted_runs(
         &self,
         lock: Option<&ConversationLock>,
-        now: Timestamp,
+        now: DatabaseTime,
     ) -> Result<Vec<ConversationRun>, StoreError> {
         let sql = format!(
             "SELECT {RUN} FROM conversation_runs WHERE status = 'running' AND conversation IN
@@ -335,7 +335,7 @@ async fn end_run(connection: &mut AnyConnection, run: &ConversationRun) -> sqlx:
     .bind(run.status.as_str())
     .bind(run.error.as_ref().map(|error| &error.code))
     .bind(run.error.as_ref().map(|error| storable(&error.message)))
-    .bind(run.ended.map(Timestamp::as_microsecond))
+    .bind(run.ended.map(|moment| moment.as_microsecond()))
     .execute(connection)
     .await?;
     Ok(ended.rows_affected() > 0)
@@ -346,7 +346,7 @@ async fn is_stored(connection: &mut AnyConnection, run: &ConversationRun) -> sql
     let found = sqlx::query("SELECT 1 FROM conversation_runs WHERE id = $1 AND status = $2 AND ended = $3")
         .bind(&run.id)
         .bind(run.status.as_str())
-        .bind(run.ended.map(Timestamp::as_microsecond))
+        .bind(run.ended.map(|moment| moment.as_microsecond()))
         .fetch_optional(connection)
         .await?;
     Ok(found.is_some())

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use serde_json::Value;
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, AssertSqlSafe, Row as _};
 
 use super::text::storable;
 use super::{Store, StoreError};
+use crate::core::database_clock::DatabaseTime;
 
 /// A conversation of one caller, whose runs continue each other.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,9 +26,9 @@ pub struct Conversation {
     /// Whether runs know of the session's files.
     pub workspace: bool,
     pub labels: BTreeMap<String, String>,
-    pub created: Timestamp,
+    pub created: DatabaseTime,
     /// When it was last changed, or a run ended.
-    pub changed: Timestamp,
+    pub changed: DatabaseTime,
 }
 
 /// What is to change of a conversation; `None` stays.
@@ -113,7 +113,7 @@ impl Store {
         &self,
         caller_key: &str,
         of_labels: &BTreeMap<String, String>,
-        now: Timestamp,
+        now: DatabaseTime,
     ) -> Result<Option<String>, StoreError> {
         let found = sqlx::query_scalar(
             "SELECT id FROM conversations WHERE caller_key = $1 AND labels = $2 AND (holder IS NULL OR held_until <= $3)
@@ -132,7 +132,7 @@ impl Store {
         &self,
         id: &str,
         change: &ConversationChange,
-        now: Timestamp,
+        now: DatabaseTime,
     ) -> Result<bool, StoreError> {
         let changed = sqlx::query(
             "UPDATE conversations SET title = CASE WHEN $2 = 1 THEN $3 ELSE title END, status = COALESCE($4, status),
@@ -185,10 +185,6 @@ impl Store {
             changed: self.moment(changed)?,
         })
     }
-
-    pub(super) fn moment(&self, microsecond: i64) -> Result<Timestamp, StoreError> {
-        Timestamp::from_microsecond(microsecond).map_err(|_| self.damaged(format!("a moment is {microsecond}")))
-    }
 }
 
 /// False, and nothing is inserted, if the caller has `max` conversations.
@@ -228,11 +224,13 @@ fn labels(labels: &BTreeMap<String, String>) -> String {
 pub(in crate::infra::store) mod tests {
     use std::time::Duration;
 
+    use jiff::Timestamp;
+
     use super::*;
     use crate::infra::store::test_support::test_store;
 
     pub(in crate::infra::store) fn conversation(id: &str, caller_key: &str, created: i64) -> Conversation {
-        let moment = Timestamp::from_microsecond(created).unwrap();
+        let moment = DatabaseTime::from(Timestamp::from_microsecond(created).unwrap());
         Conversation {
             id: id.into(),
             caller_key: caller_key.into(),
@@ -271,7 +269,7 @@ pub(in crate::infra::store) mod tests {
             labels: Some(BTreeMap::new()),
             ..ConversationChange::default()
         };
-        let now = Timestamp::from_second(9).unwrap();
+        let now = DatabaseTime::from(Timestamp::from_second(9).unwrap());
         assert!(store.change_conversation("a", &change, now).await.unwrap());
         let changed = Conversation {
             title: Some("a title".into()),
@@ -294,13 +292,13 @@ pub(in crate::infra::store) mod tests {
     async fn the_session_of_a_conversation_does_not_change_while_a_run_is_on() {
         let store = test_store().await;
         store.add_conversation(&conversation("a", "ann", 1), 10).await.unwrap();
-        let now = Timestamp::from_second(100).unwrap();
+        let now = DatabaseTime::from(Timestamp::from_second(100).unwrap());
         store.lock_conversation("a", &"p".into(), now, Duration::from_secs(15)).await.unwrap().unwrap();
         let reset = ConversationChange { session_id: Some(None), ..ConversationChange::default() };
         assert!(!store.change_conversation("a", &reset, now).await.unwrap());
         let name = ConversationChange { title: Some(Some("t".into())), ..ConversationChange::default() };
         assert!(store.change_conversation("a", &name, now).await.unwrap());
-        assert!(store.change_conversation("a", &reset, Timestamp::from_second(116).unwrap()).await.unwrap());
+        assert!(store.change_conversation("a", &reset, Timestamp::from_second(116).unwrap().into()).await.unwrap());
     }
 
     #[tokio::test]
@@ -324,7 +322,7 @@ pub(in crate::infra::store) mod tests {
             let conversation = Conversation { labels, ..conversation(id, key, changed) };
             assert!(store.add_conversation(&conversation, 10).await.unwrap());
         }
-        let (now, lease) = (Timestamp::from_second(100).unwrap(), Duration::from_secs(15));
+        let (now, lease) = (DatabaseTime::from(Timestamp::from_second(100).unwrap()), Duration::from_secs(15));
         let oldest = async |key| store.oldest_conversation(key, &of_chat, now).await.unwrap();
         assert_eq!((oldest("ann").await.as_deref(), oldest("eve").await), (Some("c"), None));
         store.lock_conversation("c", &"p".into(), now, lease).await.unwrap().unwrap();

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
-
 use super::{Store, StoreError};
+use crate::core::database_clock::DatabaseTime;
 use crate::infra::blobs::{BlobKey, StoredBlob};
 
 /// Whose records push out each other.
@@ -29,7 +28,7 @@ pub struct StartedCall<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdempotencyRecord {
     pub request: String,
-    pub kept_since: Timestamp,
+    pub kept_since: DatabaseTime,
     pub outcome: RecordedOutcome,
     /// The replica that ran it, if it was one.
     pub runner: Option<String>,
@@ -97,8 +96,7 @@ impl Store {
             }
             (_, None, None) => RecordedOutcome::ReplyDropped,
         };
-        let kept_since = Timestamp::from_microsecond(kept_since)
-            .map_err(|_| self.damaged(format!("a record is kept since {kept_since}")))?;
+        let kept_since = self.moment(kept_since)?;
         Ok(Some(IdempotencyRecord { request, kept_since, outcome, runner }))
     }
 
@@ -106,7 +104,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]; nothing is recorded then.
-    pub async fn start_idempotent_call(&self, call: StartedCall<'_>, now: Timestamp) -> Result<bool, StoreError> {
+    pub async fn start_idempotent_call(&self, call: StartedCall<'_>, now: DatabaseTime) -> Result<bool, StoreError> {
         let added = sqlx::query(
             "INSERT INTO idempotency_records (id, tenant, caller_key, request, answered, bytes, kept_since, last_used, runner)
              VALUES ($1, $2, $3, $4, 0, 0, $5, $5, $6) ON CONFLICT (id) DO NOTHING",
@@ -131,7 +129,7 @@ impl Store {
         &self,
         id: &str,
         reply: KeptReply<'_>,
-        now: Timestamp,
+        now: DatabaseTime,
     ) -> Result<bool, StoreError> {
         let (text, object) = match reply {
             KeptReply::Text(text) => (Some(text), None),
@@ -161,7 +159,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn use_idempotency_record(&self, id: &str, now: Timestamp) -> Result<(), StoreError> {
+    pub async fn use_idempotency_record(&self, id: &str, now: DatabaseTime) -> Result<(), StoreError> {
         let used = sqlx::query("UPDATE idempotency_records SET last_used = $2 WHERE id = $1");
         let used = used.bind(id).bind(now.as_microsecond()).execute(&self.pool).await;
         used.map(drop).map_err(|error| self.failed(error))
@@ -230,7 +228,7 @@ impl Store {
     /// [`StoreError`].
     pub async fn forget_idempotency_records_until(
         &self,
-        moment: Timestamp,
+        moment: DatabaseTime,
     ) -> Result<Vec<(RecordOwner, RemovedReply)>, StoreError> {
         let removed: Vec<(String, String, i64, Option<String>)> = sqlx::query_as(
             "DELETE FROM idempotency_records WHERE kept_since <= $1 RETURNING tenant, caller_key, bytes, object",
@@ -279,11 +277,13 @@ fn count(number: i64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+
     use super::*;
     use crate::infra::store::test_support::{fill_the_disk, free_disk, test_store};
 
-    fn at(microsecond: i64) -> Timestamp {
-        Timestamp::from_microsecond(microsecond).unwrap()
+    fn at(microsecond: i64) -> DatabaseTime {
+        Timestamp::from_microsecond(microsecond).unwrap().into()
     }
 
     fn owner(caller: &str) -> RecordOwner {

@@ -9,6 +9,7 @@ use sqlx::{Any, AssertSqlSafe, Database};
 use super::replicas::micros;
 use super::{MAX_ROWS, Store, StoreError, parameters_of_rows, retried, stays_prepared};
 use crate::config::Secret;
+use crate::core::database_clock::DatabaseTime;
 
 /// Keys that count at most, those of all tenants together: each gateway has all of them in memory.
 pub const MAX_KEYS: i64 = 10_000;
@@ -52,9 +53,9 @@ pub struct StoredKey {
 }
 
 impl StoredKey {
-    /// Whether it was revoked or has expired, by the clock of this machine.
-    pub fn has_ended(&self) -> bool {
-        self.revoked.is_some() || self.expires.is_some_and(|expires| expires <= Timestamp::now())
+    /// Whether it was revoked or has expired.
+    pub fn has_ended(&self, now: DatabaseTime) -> bool {
+        self.revoked.is_some() || self.expires.is_some_and(|expires| expires <= *now)
     }
 }
 
@@ -193,7 +194,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]. Those recorded until then stay recorded.
-    pub async fn record_uses_of_keys(&self, uses: &[(String, Timestamp)]) -> Result<(), StoreError> {
+    pub async fn record_uses_of_keys(&self, uses: &[(String, DatabaseTime)]) -> Result<(), StoreError> {
         for uses in uses.chunks(MAX_ROWS) {
             retried(|| self.record_uses(uses)).await?;
         }
@@ -211,7 +212,7 @@ impl Store {
         removed.map(drop).map_err(|error| self.failed(error))
     }
 
-    async fn record_uses(&self, uses: &[(String, Timestamp)]) -> Result<(), StoreError> {
+    async fn record_uses(&self, uses: &[(String, DatabaseTime)]) -> Result<(), StoreError> {
         // Both engines name the columns of VALUES so.
         let sql = format!(
             "UPDATE managed_keys SET last_used = used.column2 FROM (VALUES {}) AS used
@@ -258,12 +259,12 @@ impl Store {
         let list = |text: &str| {
             serde_json::from_str(text).map_err(|error| self.damaged(format!("a list of the key {id} is {error}")))
         };
-        let moment = |moment: Option<i64>| moment.map(|moment| self.moment(moment)).transpose();
+        let moment = |moment: Option<i64>| moment.map(|moment| Ok::<_, StoreError>(*self.moment(moment)?)).transpose();
         Ok(StoredKey {
             roles: list(&roles)?,
             tools: tools.as_deref().map(list).transpose()?,
             previous: previous.map(Secret::new).zip(moment(until)?),
-            created: self.moment(created)?,
+            created: *self.moment(created)?,
             created_by: by,
             expires: moment(expires)?,
             revoked: moment(revoked)?,
@@ -341,11 +342,11 @@ mod tests {
             store.add_managed_key(&key(id, "acme")).await.unwrap();
         }
         let version = store.managed_keys_version().await.unwrap();
-        let moment = |second| Timestamp::from_second(second).unwrap();
+        let moment = |second| DatabaseTime::from(Timestamp::from_second(second).unwrap());
         store.record_uses_of_keys(&[("a".into(), moment(20)), ("b".into(), moment(30))]).await.unwrap();
         store.record_uses_of_keys(&[("a".into(), moment(10)), ("gone".into(), moment(10))]).await.unwrap();
         let used = store.managed_keys_after("", None, 10).await.unwrap().into_iter().map(|key| key.last_used);
-        assert_eq!(used.collect::<Vec<_>>(), [Some(moment(20)), Some(moment(30))]);
+        assert_eq!(used.collect::<Vec<_>>(), [Some(*moment(20)), Some(*moment(30))]);
         assert_eq!(store.managed_keys_version().await.unwrap(), version);
     }
 

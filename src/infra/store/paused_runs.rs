@@ -1,10 +1,10 @@
 //! Runs that wait until their clients have run their own tools.
 
-use jiff::Timestamp;
 use sqlx::AssertSqlSafe;
 
 use super::text::storable;
 use super::{Store, StoreError, retried, stays_prepared};
+use crate::core::database_clock::DatabaseTime;
 
 /// Calls that one statement looks for; engines bound the parameters of a statement.
 const MAX_CALLS: usize = 500;
@@ -16,7 +16,7 @@ pub struct PausedRun<'a> {
     pub call: &'a str,
     /// JSON.
     pub run: &'a str,
-    pub expires: Timestamp,
+    pub expires: DatabaseTime,
 }
 
 impl Store {
@@ -27,7 +27,7 @@ impl Store {
     pub async fn keep_paused_run(
         &self,
         run: PausedRun<'_>,
-        now: Timestamp,
+        now: DatabaseTime,
         max_bytes: usize,
     ) -> Result<(), StoreError> {
         retried(|| self.try_keep_paused_run(run, now, max_bytes)).await
@@ -36,7 +36,7 @@ impl Store {
     async fn try_keep_paused_run(
         &self,
         run: PausedRun<'_>,
-        now: Timestamp,
+        now: DatabaseTime,
         max_bytes: usize,
     ) -> Result<(), StoreError> {
         let failed = |error| self.failed(error);
@@ -81,7 +81,7 @@ impl Store {
         &self,
         caller_key: &str,
         calls: &[&str],
-        now: Timestamp,
+        now: DatabaseTime,
     ) -> Result<Vec<(String, String)>, StoreError> {
         let mut found = Vec::new();
         for calls in calls.chunks(MAX_CALLS) {
@@ -104,13 +104,15 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+
     use super::*;
     use crate::infra::store::test_support::test_store;
 
     #[tokio::test]
     async fn a_run_is_found_by_its_caller_and_call_until_it_expires() {
         let store = test_store().await;
-        let at = |second| Timestamp::from_second(second).unwrap();
+        let at = |second| DatabaseTime::from(Timestamp::from_second(second).unwrap());
         let run = |caller_key, call, expires| PausedRun { caller_key, call, run: "{}", expires: at(expires) };
         for run in [run("ann", "a", 100), run("ann", "b", 200), run("bob", "a", 300)] {
             store.keep_paused_run(run, at(1), 1_000).await.unwrap();
@@ -133,7 +135,7 @@ mod tests {
     #[tokio::test]
     async fn the_oldest_runs_of_a_caller_go_beyond_its_bytes() {
         let store = test_store().await;
-        let at = |second| Timestamp::from_second(second).unwrap();
+        let at = |second| DatabaseTime::from(Timestamp::from_second(second).unwrap());
         let text = "x".repeat(40);
         for (caller_key, call, expires) in [("bob", "a", 10), ("ann", "a", 11), ("ann", "b", 12), ("ann", "c", 13)] {
             let run = PausedRun { caller_key, call, run: &text, expires: at(expires) };

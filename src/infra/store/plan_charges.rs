@@ -48,7 +48,7 @@ impl Store {
             .bind(state)
             .bind(&*found.id)
             .bind(&found.status)
-            .bind(text_of(found.changed))
+            .bind(text_of(*found.changed))
             .execute(&mut *transaction)
             .await
             .map_err(failed)?;

@@ -76,7 +76,6 @@ fn numbers_of(text: &str) -> Option<Vec<f32>> {
 
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
 
     use super::*;
     use crate::infra::store::test_support::test_store;
@@ -90,7 +89,7 @@ mod tests {
         assert_eq!(store.plan_vectors("p", "m").await.unwrap(), HashMap::from([("a".to_owned(), vector.to_vec())]));
         assert_eq!(store.plan_vectors("p", "n").await.unwrap(), HashMap::from([("b".to_owned(), vec![3.0])]));
         assert!(store.plan_vectors("q", "m").await.unwrap().is_empty());
-        store.forget_plans_before(Timestamp::now()).await.unwrap();
+        store.forget_plans_before(store.now()).await.unwrap();
         assert!(store.plan_vectors("p", "m").await.unwrap().is_empty(), "there is no such plan");
     }
 

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use sqlx::AssertSqlSafe;
 
 use super::{DailyUsage, Engine, Store, StoreError, StoredCharge, retried};
+use crate::core::database_clock::DatabaseTime;
 
 /// How long after its last sign the process of a plan counts as alive, where several processes share a store.
 const ALIVE_MS: i64 = 15_000;
@@ -27,8 +28,8 @@ pub struct StoredPlan {
     pub status: String,
     /// Whether its process is gone while it ran.
     pub is_interrupted: bool,
-    pub created: Timestamp,
-    pub changed: Timestamp,
+    pub created: DatabaseTime,
+    pub changed: DatabaseTime,
     /// JSON.
     pub state: String,
 }
@@ -69,8 +70,8 @@ impl Store {
             .bind(plan.session.as_deref().unwrap_or_default())
             .bind(&plan.status)
             .bind(holder)
-            .bind(text_of(plan.created))
-            .bind(text_of(plan.changed))
+            .bind(text_of(*plan.created))
+            .bind(text_of(*plan.changed))
             .bind(&plan.state)
             .execute(&self.pool)
             .await
@@ -128,7 +129,7 @@ impl Store {
         key: &PlanKey,
         (status, state): (&str, &str),
         charges: &[StoredCharge],
-        now: Timestamp,
+        now: DatabaseTime,
     ) -> Result<Option<(PlanWish, Vec<DailyUsage>)>, StoreError> {
         retried(|| self.try_save_plan(key, (status, state), charges, now)).await
     }
@@ -138,7 +139,7 @@ impl Store {
         key: &PlanKey,
         (status, state): (&str, &str),
         charges: &[StoredCharge],
-        now: Timestamp,
+        now: DatabaseTime,
     ) -> Result<Option<(PlanWish, Vec<DailyUsage>)>, StoreError> {
         let failed = |error| self.failed(error);
         let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
@@ -149,7 +150,7 @@ impl Store {
         )))
         .bind(status)
         .bind(state)
-        .bind(text_of(now))
+        .bind(text_of(*now))
         .bind(&*key.id)
         .bind(&*key.holder)
         .bind(RUNNING)
@@ -185,10 +186,10 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn end_plan(&self, key: &PlanKey, status: &str, now: Timestamp) -> Result<(), StoreError> {
+    pub async fn end_plan(&self, key: &PlanKey, status: &str, now: DatabaseTime) -> Result<(), StoreError> {
         sqlx::query("UPDATE plans SET status = $1, changed = $2 WHERE id = $3 AND holder = $4 AND status = $5")
             .bind(status)
-            .bind(text_of(now))
+            .bind(text_of(*now))
             .bind(&*key.id)
             .bind(&*key.holder)
             .bind(RUNNING)
@@ -224,7 +225,7 @@ impl Store {
         status: &str,
         state: &str,
         process: &str,
-        now: Timestamp,
+        now: DatabaseTime,
     ) -> Result<bool, StoreError> {
         // An interrupted plan still says that it runs; nobody changes it, unless its process is alive after all.
         let seen = self.now_in_millis();
@@ -235,10 +236,10 @@ impl Store {
         .bind(status)
         .bind(state)
         .bind(process)
-        .bind(text_of(now))
+        .bind(text_of(*now))
         .bind(&*found.id)
         .bind(&found.status)
-        .bind(text_of(found.changed))
+        .bind(text_of(*found.changed))
         .execute(&self.pool)
         .await
         .map_err(|error| self.failed(error))?;
@@ -268,9 +269,9 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn forget_plans_before(&self, moment: Timestamp) -> Result<(), StoreError> {
+    pub async fn forget_plans_before(&self, moment: DatabaseTime) -> Result<(), StoreError> {
         sqlx::query("DELETE FROM plans WHERE changed < $1")
-            .bind(text_of(moment))
+            .bind(text_of(*moment))
             .execute(&self.pool)
             .await
             .map_err(|error| self.failed(error))?;
@@ -289,7 +290,10 @@ impl Store {
 
     pub(super) fn stored_plan(&self, row: Row, process: &str) -> Result<StoredPlan, StoreError> {
         let (id, caller_key, agent, session, status, holder, unseen_for, created, changed, state) = row;
-        let moment = |text: &str| text.parse().map_err(|_| self.damaged(format!("a plan has the time {text:?}")));
+        let moment = |text: &str| {
+            let moment = text.parse().map_err(|_| self.damaged(format!("a plan has the time {text:?}")));
+            moment.map(DatabaseTime::of_database)
+        };
         // A SQLite file has one process, so that any other one is gone.
         let is_alive = holder == process || self.engine == Engine::PostgreSql && unseen_for < ALIVE_MS;
         Ok(StoredPlan {
@@ -334,8 +338,8 @@ mod tests {
     use super::*;
     use crate::infra::store::test_support::test_store;
 
-    fn moment(second: i64) -> Timestamp {
-        Timestamp::from_second(1_800_000_000 + second).unwrap()
+    fn moment(second: i64) -> DatabaseTime {
+        Timestamp::from_second(1_800_000_000 + second).unwrap().into()
     }
 
     fn plan(id: &str, caller_key: &str, created: i64) -> StoredPlan {
@@ -401,7 +405,7 @@ mod tests {
             store.add_plan(&plan, "p").await.unwrap();
         }
         let ids = async |caller: &str, before| {
-            let plans = store.plans_of(caller, moment(before), 10, "p").await.unwrap();
+            let plans = store.plans_of(caller, *moment(before), 10, "p").await.unwrap();
             plans.iter().map(|plan| plan.id.to_string()).collect::<Vec<_>>()
         };
         assert_eq!(ids("ann", 9).await, ["2", "1"]);

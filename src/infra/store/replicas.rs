@@ -83,7 +83,7 @@ impl Store {
             .fetch_one(&self.pool)
             .await
             .map_err(|error| self.failed(error))?;
-        Ok(Heartbeat { now: self.moment(now)?, releases, replicas: self.replicas(lost_after).await? })
+        Ok(Heartbeat { now: *self.moment(now)?, releases, replicas: self.replicas(lost_after).await? })
     }
 
     /// All replicas that did not leave, the one started first at the beginning.
@@ -104,7 +104,7 @@ impl Store {
             .map_err(|error| self.failed(error))?;
         let replicas = rows.into_iter().map(
             |(id, host, version, configuration, policies, address, degraded, started, heartbeat, is_live)| -> Result<_, StoreError> {
-                let (started, heartbeat) = (self.moment(started)?, self.moment(heartbeat)?);
+                let (started, heartbeat) = (*self.moment(started)?, *self.moment(heartbeat)?);
                 let (address, is_live) = (parsed(&address), is_live == 1);
                 Ok(StoredReplica {
                     id,

@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
-
 use super::{Store, StoreError};
+use crate::core::database_clock::DatabaseTime;
 use crate::core::record::RunUsage;
 
 /// A finished run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentRun {
-    pub begun: Timestamp,
+    pub begun: DatabaseTime,
     pub caller_key: Arc<str>,
     /// The profile's name.
     pub agent: String,
@@ -72,7 +71,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn forget_runs_before(&self, moment: Timestamp) -> Result<(), StoreError> {
+    pub async fn forget_runs_before(&self, moment: DatabaseTime) -> Result<(), StoreError> {
         sqlx::query("DELETE FROM agent_runs WHERE begun < $1")
             .bind(text_of(moment))
             .execute(&self.pool)
@@ -97,6 +96,7 @@ impl Store {
             duration_ms,
         ) = row;
         let begun = begun.parse().map_err(|_| self.damaged(format!("a run began at {begun:?}")))?;
+        let begun = DatabaseTime::of_database(begun);
         let count = |count: i64| u64::try_from(count).map_err(|_| self.damaged(format!("a count of a run is {count}")));
         let small = |count: i64| u32::try_from(count).map_err(|_| self.damaged(format!("a count of a run is {count}")));
         let used = RunUsage {
@@ -114,8 +114,8 @@ impl Store {
 }
 
 /// With as many decimals always, so that texts are in the order of their moments.
-fn text_of(moment: Timestamp) -> String {
-    format!("{moment:.6}")
+fn text_of(moment: DatabaseTime) -> String {
+    format!("{:.6}", *moment)
 }
 
 #[cfg(test)]
@@ -134,7 +134,7 @@ mod tests {
             cache_write_tokens: 30,
             duration_ms: 7,
         };
-        let begun = begun.parse().unwrap();
+        let begun = DatabaseTime::of_database(begun.parse().unwrap());
         let (agent, model, reason) = ("weather".into(), "m".into(), "stop".into());
         AgentRun { begun, caller_key: caller_key.into(), agent, model, reason, used }
     }
@@ -152,7 +152,7 @@ mod tests {
         }
         assert_eq!(store.runs_of("ann", 10).await.unwrap(), [runs[1].clone(), runs[0].clone()]);
         assert_eq!(store.runs_of("ann", 1).await.unwrap(), [runs[1].clone()]);
-        store.forget_runs_before("2026-11-21T10:00:00.5Z".parse().unwrap()).await.unwrap();
+        store.forget_runs_before(runs[1].begun).await.unwrap();
         assert_eq!(store.runs_of("ann", 10).await.unwrap(), [runs[1].clone()]);
         assert_eq!(store.runs_of("bob", 10).await.unwrap().len(), 1);
     }

@@ -1,10 +1,13 @@
 //! Stores for tests.
 
+use std::sync::Arc;
+
 use sqlx::{AnyPool, AssertSqlSafe};
 use uuid::Uuid;
 
 use super::{DailyUsage, Store, StoreError, StoreLocation, StoredCharge, sqlite};
 use crate::config::Secret;
+use crate::core::database_clock::DatabaseClock;
 
 /// The URL of a PostgreSQL database for tests: where it is set, the tests run on that engine.
 const DATABASE: &str = "TEST_DATABASE_URL";
@@ -36,6 +39,11 @@ impl Store {
         let charge = StoredCharge { id: Uuid::new_v4().to_string().into(), is_reserved: false, usage: usage.to_vec() };
         self.charge(&[charge], &[]).await
     }
+}
+
+/// The same store, with another clock.
+pub(crate) fn with_clock(store: &Store, clock: &Arc<DatabaseClock>) -> Store {
+    Store { clock: Arc::clone(clock), ..store.clone() }
 }
 
 impl Store {

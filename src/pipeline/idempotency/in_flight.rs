@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -41,7 +40,7 @@ impl InFlightGuard {
         replies.evict_for(&mut counts, &self.owner.tenant).await?;
         let runner = replies.replica.get().map(|id| &**id);
         let call = StartedCall { id: &self.id.hash, owner: &self.owner, request: &self.request.0, runner };
-        let added = replies.store.start_idempotent_call(call, Timestamp::now()).await;
+        let added = replies.store.start_idempotent_call(call, replies.store.now()).await;
         if !added.map_err(|error| unavailable(&error))? {
             drop(counts);
             return Err(self.wait_elsewhere(deadline).await);

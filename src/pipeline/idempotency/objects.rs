@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 
 use super::errors::reply_out_of_reach;
 use super::key::RecordKind;
@@ -45,9 +45,9 @@ impl Replies {
     /// The first of them that cannot be removed, or they cannot be listed.
     pub async fn remove_orphans(&self) -> Result<(), BlobError> {
         let Some(blobs) = self.blobs.get() else { return Ok(()) };
-        let until = self.expired_at(Timestamp::now()).checked_sub(CLOCK_MARGIN).unwrap_or(Timestamp::MIN);
+        let until = self.expired_at(self.store.now()).earlier(CLOCK_MARGIN);
         for object in blobs.list(&BlobKey::of([FOLDER])).await? {
-            if object.modified < until {
+            if object.modified < *until {
                 blobs.delete(&object.key).await?;
             }
         }

@@ -60,7 +60,7 @@ async fn a_call_is_in_the_journal_before_it_is_sent_and_with_its_answer_after() 
 
     // A run that lost the lock, since its process was suspended, sends nothing more.
     store.unlock_conversation(&lock).await.unwrap();
-    let later = store.lock_conversation("c", &lock.holder, Timestamp::now(), Duration::from_secs(15)).await.unwrap();
+    let later = store.lock_conversation("c", &lock.holder, store.now(), Duration::from_secs(15)).await.unwrap();
     assert!(later.is_some());
     let refused = toolbox.call(call("3", "add")).await;
     assert!(!refused.success && refused.text.contains("another run"), "{refused:?}");
@@ -115,6 +115,6 @@ async fn a_call_for_which_its_run_pauses_has_not_ended_and_a_later_run_makes_the
 
 async fn locked(store: &Store) -> ConversationLock {
     store.add_conversation(&conversation("c", "ann"), 1).await.unwrap();
-    let lock = store.lock_conversation("c", &Arc::from("p"), Timestamp::now(), Duration::from_secs(15)).await;
+    let lock = store.lock_conversation("c", &Arc::from("p"), store.now(), Duration::from_secs(15)).await;
     lock.unwrap().unwrap()
 }

@@ -4,6 +4,10 @@ use jiff::SignedDuration;
 
 use super::*;
 
+fn machine() -> Arc<DatabaseClock> {
+    Arc::new(DatabaseClock::of_this_machine())
+}
+
 /// A stored key, and its token.
 fn stored(id: &str) -> (StoredKey, Secret) {
     let (token, sha256) = new_token(id);
@@ -63,7 +67,7 @@ fn a_token_names_its_key_and_is_random() {
 fn a_key_gives_its_person_its_roles_and_its_tools() {
     let id = new_key_id();
     let (key, token) = stored(&id);
-    let keys = ManagedKeys::new(&[key], false);
+    let keys = ManagedKeys::new(&[key], false, &machine());
     let caller = sign_in(&keys, &token).unwrap();
     assert_eq!((&*caller.id, &*caller.tenant, &*caller.roles), ("ann", "acme", &["operator".to_owned()][..]));
     assert_eq!(caller.key_id.as_deref(), Some(&*id));
@@ -76,7 +80,7 @@ fn a_wrong_token_of_a_key_says_nothing_about_the_key() {
     let id = new_key_id();
     let (mut key, _) = stored(&id);
     key.revoked = Some(Timestamp::now());
-    let keys = ManagedKeys::new(&[key], false);
+    let keys = ManagedKeys::new(&[key], false, &machine());
     for token in [new_token(&id).0, new_token(&new_key_id()).0] {
         assert!(refusal(&keys, &token).contains("unknown API key"));
     }
@@ -87,7 +91,7 @@ fn ended_keys_and_tokens_are_refused_with_the_reason() {
     let ago = Timestamp::now() - SignedDuration::from_secs(1);
     let later = Timestamp::now() + SignedDuration::from_secs(60);
     let (key, token) = stored(&new_key_id());
-    let keys = ManagedKeys::new(&[StoredKey { expires: Some(later), ..key.clone() }], false);
+    let keys = ManagedKeys::new(&[StoredKey { expires: Some(later), ..key.clone() }], false, &machine());
     assert!(sign_in(&keys, &token).is_ok());
     assert!(keys.is_active(&key.id) && !keys.is_active(&new_key_id()));
     keys.put(&StoredKey { expires: Some(ago), ..key.clone() });
@@ -110,7 +114,7 @@ fn ended_keys_and_tokens_are_refused_with_the_reason() {
 #[test]
 fn a_copy_that_is_not_confirmed_for_too_long_accepts_no_key() {
     let (key, token) = stored(&new_key_id());
-    let shared = ManagedKeys::new(std::slice::from_ref(&key), true);
+    let shared = ManagedKeys::new(std::slice::from_ref(&key), true, &machine());
     assert!(sign_in(&shared, &token).is_ok());
     let age = |age: Duration| {
         let at = millis(boot_clock::now()).saturating_sub(millis(age));
@@ -132,13 +136,13 @@ fn a_copy_that_is_not_confirmed_for_too_long_accepts_no_key() {
 #[test]
 fn uses_are_handed_over_until_they_are_stored_also_after_keys_were_read_again() {
     let (key, token) = stored(&new_key_id());
-    let keys = ManagedKeys::new(std::slice::from_ref(&key), true);
+    let keys = ManagedKeys::new(std::slice::from_ref(&key), true, &machine());
     assert!(keys.new_uses().is_empty());
     sign_in(&keys, &token).unwrap();
     keys.replace(std::slice::from_ref(&key), boot_clock::now());
     let uses = keys.new_uses();
     assert_eq!(uses.iter().map(|(id, _)| &**id).collect::<Vec<_>>(), [&*key.id]);
-    assert_eq!(keys.get(&key.id).unwrap().last_used(), Some(uses[0].1));
+    assert_eq!(keys.get(&key.id).unwrap().last_used(), Some(*uses[0].1));
     assert_eq!(keys.new_uses(), uses, "they are not stored yet");
     keys.uses_stored(&uses);
     assert!(keys.new_uses().is_empty());
@@ -148,7 +152,7 @@ fn uses_are_handed_over_until_they_are_stored_also_after_keys_were_read_again() 
 fn a_key_that_is_not_in_the_store_any_more_is_unknown_and_one_that_cannot_be_used_is_left_out() {
     let ((key, token), (bad, bad_token)) = (stored(&new_key_id()), stored(&new_key_id()));
     let bad = StoredKey { person: "anonymous".into(), tenant: "public".into(), ..bad };
-    let keys = ManagedKeys::new(&[key, bad], false);
+    let keys = ManagedKeys::new(&[key, bad], false, &machine());
     assert!(sign_in(&keys, &token).is_ok());
     assert!(refusal(&keys, &bad_token).contains("unknown API key"));
     keys.replace(&[], boot_clock::now());
@@ -158,7 +162,20 @@ fn a_key_that_is_not_in_the_store_any_more_is_unknown_and_one_that_cannot_be_use
 #[test]
 fn no_token_and_no_digest_shows_in_debug() {
     let (key, token) = stored(&new_key_id());
-    let shown = format!("{:?} {key:?} {token:?}", ManagedKeys::new(std::slice::from_ref(&key), true));
+    let shown = format!("{:?} {key:?} {token:?}", ManagedKeys::new(std::slice::from_ref(&key), true, &machine()));
     let secret = token.expose().rsplit('_').next().unwrap();
     assert!(!shown.contains(secret) && !shown.contains(key.sha256.expose()), "{shown}");
+}
+
+#[test]
+fn a_key_ends_by_the_databases_clock() {
+    let clock = Arc::new(DatabaseClock::new());
+    let expires: Timestamp = "2126-03-04T10:00:00Z".parse().unwrap();
+    let (key, token) = stored("0000000000000001");
+    let keys = ManagedKeys::new(&[StoredKey { expires: Some(expires), ..key }], false, &clock);
+    clock.set(expires - SignedDuration::from_secs(60));
+    assert!(sign_in(&keys, &token).is_ok() && keys.is_active("0000000000000001"));
+    assert!(keys.new_uses().iter().all(|(_, used)| **used > expires - SignedDuration::from_secs(61)));
+    clock.set(expires);
+    assert!(sign_in(&keys, &token).is_err() && !keys.is_active("0000000000000001"));
 }

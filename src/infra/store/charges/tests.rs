@@ -1,6 +1,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use jiff::civil::date;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -38,7 +39,7 @@ async fn spent(store: &Store) -> Decimal {
 
 async fn begun(store: &Store) -> (ConversationRun, super::super::ConversationLock) {
     store.add_conversation(&conversation("c", "ann"), 9).await.unwrap();
-    let begun = Timestamp::now();
+    let begun = store.now();
     let lock = store.lock_conversation("c", &Arc::from("p"), begun, Duration::from_secs(60)).await.unwrap().unwrap();
     let run = ConversationRun {
         id: "r".into(),
@@ -70,7 +71,7 @@ async fn a_charge_is_made_once_and_one_that_was_reserved_only_while_it_is() {
     store.charge(&[charge("c", false, 1)], &["a".into()]).await.unwrap();
     let left: Vec<String> = sqlx::query_scalar("SELECT id FROM stored_charges").fetch_all(&store.pool).await.unwrap();
     assert_eq!((left, spent(&store).await), (vec!["c".to_owned()], cents(31)));
-    store.forget_charges_before(Timestamp::now() + Duration::from_secs(1)).await.unwrap();
+    store.forget_charges_before(store.now().later(SignedDuration::from_secs(1))).await.unwrap();
     let left: Vec<String> = sqlx::query_scalar("SELECT id FROM stored_charges").fetch_all(&store.pool).await.unwrap();
     assert!(left.is_empty());
 }
@@ -92,7 +93,7 @@ async fn an_interrupted_run_is_charged_what_it_had_reserved_with_the_usage_of_it
     store.reserve_charge("r", &reservation("child", turn("child"), 3)).await.unwrap();
     store.reserve_charge("r", &reservation("call", None, 4)).await.unwrap();
     store.reserve_charge("another", &reservation("other", None, 50)).await.unwrap();
-    let run = ConversationRun { status: RunStatus::Interrupted, ended: Some(Timestamp::now()), ..run };
+    let run = ConversationRun { status: RunStatus::Interrupted, ended: Some(store.now()), ..run };
     let end =
         RunEnd { run: &run, lock: Some(&lock), keeps_lock: true, messages: &[], title: None, used: Used::default() };
     for _ in 0..2 {
@@ -153,7 +154,7 @@ async fn the_end_of_a_run_whose_commit_loses_its_answer_is_stored_once() {
     let store = Store::open(&StoreLocation::PostgreSql(Secret::new(url.as_str()))).await.unwrap();
     let (run, lock) = begun(&store).await;
     store.reserve_charge("r", &reservation("turn", None, 20)).await.unwrap();
-    let run = ConversationRun { status: RunStatus::Succeeded, ended: Some(Timestamp::now()), ..run };
+    let run = ConversationRun { status: RunStatus::Succeeded, ended: Some(store.now()), ..run };
     let charges = [charge("turn", true, 15), charge("free", false, 1)];
     let messages = [r#"{"user":"hello"}"#.to_owned()];
     let used = Used { rows: &[], charges: &charges };

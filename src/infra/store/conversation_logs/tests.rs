@@ -1,6 +1,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use super::super::conversations::tests::conversation;
 use super::super::test_support::{fill_the_disk, free_disk, test_store};
 use super::super::{
@@ -11,8 +13,8 @@ use super::*;
 
 const LEASE: Duration = Duration::from_secs(15);
 
-fn at(second: i64) -> Timestamp {
-    Timestamp::from_second(second).unwrap()
+fn at(second: i64) -> DatabaseTime {
+    Timestamp::from_second(second).unwrap().into()
 }
 
 fn run(id: &str, conversation: &str) -> ConversationRun {

@@ -1,8 +1,12 @@
 //! Records after a restart, and calls that run when the process ends.
 
 use futures_util::FutureExt;
+use jiff::Timestamp;
 
 use super::*;
+use crate::core::database_clock::DatabaseClock;
+use crate::infra::replica::{Files, Replica};
+use crate::infra::store::test_support::{test_store, with_clock};
 
 #[tokio::test]
 async fn a_reply_is_the_same_after_a_restart() {
@@ -62,4 +66,46 @@ async fn shutdown_waits_for_running_calls_and_aborts_them_at_its_deadline() {
     assert_eq!(send(&checkpoint, "b").await, (Err(ErrorCode::UnknownOutcome), false));
     let statuses: Vec<_> = checkpoint.lines().await.iter().map(|line| line["status"].clone()).collect();
     assert_eq!(statuses, [json!("success"), json!("cancelled"), json!("refused")]);
+}
+
+/// The machine's clock is a hundred years behind at both.
+#[tokio::test]
+async fn a_key_expires_by_the_databases_clock() {
+    let clock = Arc::new(DatabaseClock::new());
+    let store = with_clock(&test_store().await, &clock);
+    let began: Timestamp = "2126-03-04T10:00:00Z".parse().unwrap();
+    let after = |seconds| clock.set(began + SignedDuration::from_secs(seconds));
+    let config = SessionConfig { idempotency_seconds: 300, ..SessionConfig::default() };
+    let replica = async || Arc::new(Replies::open(&config, store.clone()).await.unwrap());
+    after(0);
+    let (one, other) = (replica().await, replica().await);
+    assert_eq!(keep(&one, "k", 10).await, Ok(true));
+    after(290);
+    assert_eq!(keep(&other, "k", 10).await, Ok(false));
+    other.forget_expired().await.unwrap();
+    assert_eq!(keep(&one, "k", 10).await, Ok(false), "it is not expired");
+    after(310);
+    assert_eq!(keep(&other, "k", 10).await, Ok(true));
+}
+
+/// The machine of the other replica is seven minutes ahead, until the database says what time it is.
+#[tokio::test]
+async fn five_keys_have_five_effects_at_two_replicas_whose_machines_differ() {
+    let store = test_store().await;
+    let config = SessionConfig { idempotency_seconds: 300, ..SessionConfig::default() };
+    let ahead = Arc::new(DatabaseClock::new());
+    ahead.set(Timestamp::now() + SignedDuration::from_mins(7));
+    let other = with_clock(&store, &ahead);
+    let files = Files { configuration: "c".to_owned(), policies: "p".into() };
+    let registered = Replica::register(other.clone(), Arc::default(), &files, None).await.unwrap();
+    let mut effects = 0;
+    for store in [store, other] {
+        let replies = Arc::new(Replies::open(&config, store).await.unwrap());
+        for key in ["a", "b", "c", "d", "e"] {
+            effects += usize::from(keep(&replies, key, 10).await.unwrap());
+        }
+        replies.forget_expired().await.unwrap();
+    }
+    assert_eq!(effects, 5);
+    registered.leave().await;
 }

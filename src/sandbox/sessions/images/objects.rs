@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 
 use super::packed::{Packer, TooLargeError, Unpacker};
 use super::{FOLDER, ImageBase, PastPrograms, SessionImages};
@@ -121,9 +121,9 @@ impl SessionImages {
     /// # Errors
     /// The first of them that cannot be removed, or they cannot be listed.
     pub async fn remove_orphans(&self) -> Result<(), BlobError> {
-        let until = Timestamp::now().checked_sub(CLOCK_MARGIN).unwrap_or(Timestamp::MIN);
+        let until = self.store.now().earlier(CLOCK_MARGIN);
         let listed = self.blobs.list(&BlobKey::of([FOLDER])).await?;
-        for object in listed.into_iter().filter(|object| object.modified < until) {
+        for object in listed.into_iter().filter(|object| object.modified < *until) {
             match self.store.has_session_in(&object.key).await {
                 Ok(true) => {}
                 Ok(false) => self.blobs.delete(&object.key).await?,

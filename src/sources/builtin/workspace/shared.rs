@@ -16,7 +16,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -126,10 +126,10 @@ impl Shared {
 
     /// Removes objects that no row names: those of removed workspaces, and of calls that ended before they named them.
     pub(super) async fn remove_orphans(&self) -> Result<(), CallError> {
-        let until = Timestamp::now().checked_sub(UNNAMED).unwrap_or(Timestamp::MIN);
+        let until = self.store.now().earlier(UNNAMED);
         let mut objects: HashMap<String, Vec<BlobKey>> = HashMap::new();
         for object in self.blobs.list(&BlobKey::of([FOLDER])).await.map_err(|error| unavailable(&error))? {
-            if let Some(name) = object.key.parent_name().filter(|_| object.modified < until) {
+            if let Some(name) = object.key.parent_name().filter(|_| object.modified < *until) {
                 objects.entry(name.to_owned()).or_default().push(object.key);
             }
         }
