@@ -98,6 +98,9 @@ pub use self::workspaces::{WORKSPACE_LEASE, WorkspaceLock};
 #[derive(Debug, Clone)]
 pub struct Store {
     pool: AnyPool,
+    /// For what must be on the disk before a call is sent: that a call with a key begins, and what became of an approval. Of a
+    /// SQLite file it is a connection that waits for the disk; otherwise `pool`.
+    durable: AnyPool,
     engine: Engine,
     /// As in errors.
     place: Arc<str>,
@@ -144,7 +147,10 @@ impl Store {
         }
         sqlite::make_private_file(path).map_err(|source| StoreError::NotPrivate { path: path.to_owned(), source })?;
         sqlx::any::install_default_drivers();
-        Self::migrated(Engine::Sqlite, &path.display().to_string(), sqlite::connect(path).await).await
+        let place = path.display().to_string();
+        let store = Self::migrated(Engine::Sqlite, &place, sqlite::connect(path).await).await?;
+        let durable = sqlite::connect_durably(path).await.map_err(|error| store.failed(error))?;
+        Ok(Self { durable, ..store })
     }
 
     /// Opens a private copy of what is there now: nothing is written to the original, and what is written to the copy is
@@ -174,6 +180,7 @@ impl Store {
 
     /// Waits for running statements and disconnects. Of a file, the write-ahead log is folded into it.
     pub async fn close(&self) {
+        self.durable.close().await;
         self.pool.close().await;
     }
 
@@ -183,7 +190,7 @@ impl Store {
             Engine::Sqlite => DatabaseClock::of_this_machine(),
             Engine::PostgreSql => DatabaseClock::new(),
         };
-        let store = Self { pool, engine, place: place.into(), clock: Arc::new(clock) };
+        let store = Self { durable: pool.clone(), pool, engine, place: place.into(), clock: Arc::new(clock) };
         store.migrate().await?;
         store.set_clock().await?;
         Ok(store)

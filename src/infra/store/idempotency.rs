@@ -100,7 +100,8 @@ impl Store {
         Ok(Some(IdempotencyRecord { request, kept_since, outcome, runner }))
     }
 
-    /// Records a call before it is sent. False when there is such a record already.
+    /// Records a call before it is sent, also for the time after a crash of the machine. False when there is such a record
+    /// already.
     ///
     /// # Errors
     /// [`StoreError`]; nothing is recorded then.
@@ -115,7 +116,7 @@ impl Store {
         .bind(call.request)
         .bind(now.as_microsecond())
         .bind(call.runner)
-        .execute(&self.pool)
+        .execute(&self.durable)
         .await
         .map_err(|error| self.failed(error))?;
         Ok(added.rows_affected() > 0)
@@ -323,6 +324,20 @@ mod tests {
         assert_eq!(outcome(&store, "c").await, None);
         let owned = OwnedRecords { owner: owner("ann"), records: 2, bytes: 10 };
         assert_eq!(store.owned_idempotency_records().await.unwrap(), [owned]);
+    }
+
+    #[tokio::test]
+    async fn a_call_with_a_key_waits_for_the_disk_and_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open_file(&folder.path().join("sekisho.db")).await.unwrap();
+        let mode = async |pool| sqlx::query_scalar("PRAGMA synchronous").fetch_one(pool).await;
+        let (normal, full): (i64, i64) = (1, 2);
+        assert_eq!((mode(&store.durable).await.unwrap(), mode(&store.pool).await.unwrap()), (full, normal));
+        assert!(start(&store, "a", "ann", 1).await.unwrap());
+        assert_eq!(outcome(&store, "a").await, Some(RecordedOutcome::Unknown), "all connections see it");
+        store.durable.close().await;
+        assert!(start(&store, "b", "ann", 1).await.is_err(), "it is recorded there alone");
+        assert!(store.end_idempotent_call("a", KeptReply::Nothing, at(5)).await.unwrap());
     }
 
     #[tokio::test]

@@ -28,11 +28,23 @@ pub(super) const CONNECTIONS: u32 = 4;
 /// the system caches the file, too.
 const ON_DISK: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA cache_size = -512";
 
+/// A commit is on the disk when it is answered, and with it all that was committed before.
+const DURABLE: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL";
+
 /// Connects to a file, which is created if it is missing.
 pub(super) async fn connect(path: &Path) -> sqlx::Result<AnyPool> {
+    connect_with(path, CONNECTIONS, ON_DISK).await
+}
+
+/// Another connection to the same file, for what must outlast a crash of the machine.
+pub(super) async fn connect_durably(path: &Path) -> sqlx::Result<AnyPool> {
+    connect_with(path, 1, DURABLE).await
+}
+
+async fn connect_with(path: &Path, connections: u32, settings: &'static str) -> sqlx::Result<AnyPool> {
     let pool = AnyPoolOptions::new()
-        .max_connections(CONNECTIONS)
-        .after_connect(|connection, _| Box::pin(async move { connection.execute(ON_DISK).await.map(drop) }))
+        .max_connections(connections)
+        .after_connect(move |connection, _| Box::pin(async move { connection.execute(settings).await.map(drop) }))
         .before_acquire(|connection, _| {
             // On a full disk SQLite ends a transaction itself, while sqlx assumes it is still open: such a connection
             // would refuse every further transaction.

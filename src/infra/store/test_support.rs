@@ -68,6 +68,7 @@ async fn bound_the_file(store: &Store, bound: &'static str) {
     for connection in every_one {
         sqlx::raw_sql(bound).execute(&mut *connection.unwrap()).await.unwrap();
     }
+    sqlx::raw_sql(bound).execute(&store.durable).await.unwrap();
 }
 
 /// As if an approval had been asked and decided so much earlier.

@@ -234,7 +234,7 @@ async fn tables_are_not_migrated_while_replicas_use_them_that_could_not_go_on() 
     let pool = postgresql::connect(url.expose()).await.unwrap();
     migrations::migrator().run_to(migrations::OLDEST - 1, &pool).await.unwrap();
     let clock = Arc::new(DatabaseClock::new());
-    let store = Store { pool, engine: Engine::PostgreSql, place: "older".into(), clock };
+    let store = Store { durable: pool.clone(), pool, engine: Engine::PostgreSql, place: "older".into(), clock };
     // As a replica of that version does.
     let now = store.engine.now_expression();
     let beat = format!("INSERT INTO replicas VALUES ('a', 'host', '0', 'c', 'p', {now}, {now})");

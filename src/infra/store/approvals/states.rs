@@ -46,7 +46,7 @@ impl Store {
             .bind(decided.scope.map(ApprovalScope::as_str))
             .bind(decided.ttl.map_or(0, micros))
             .bind(decided.arguments)
-            .execute(&self.pool)
+            .execute(&self.durable)
             .await
             .map_err(|error| self.failed(error))?;
         Ok(stored.rows_affected() > 0)
@@ -65,7 +65,7 @@ impl Store {
              RETURNING fence"
         );
         let started = sqlx::query_scalar(AssertSqlSafe(sql)).bind(id).bind(runner);
-        started.fetch_optional(&self.pool).await.map_err(|error| self.failed(error))
+        started.fetch_optional(&self.durable).await.map_err(|error| self.failed(error))
     }
 
     /// The call has ended, or was not sent and may be made again. False: somebody else found it lost.
@@ -94,7 +94,7 @@ impl Store {
              WHERE id = $1 AND state = 'approved' AND scope <> 'once' AND expires > {}",
             self.engine.now_expression()
         );
-        let used = sqlx::query(AssertSqlSafe(sql)).bind(id).execute(&self.pool).await;
+        let used = sqlx::query(AssertSqlSafe(sql)).bind(id).execute(&self.durable).await;
         Ok(used.map_err(|error| self.failed(error))?.rows_affected() > 0)
     }
 
@@ -108,7 +108,7 @@ impl Store {
              WHERE id = $1 AND fence = $2 AND state = 'executing'",
             self.engine.now_expression()
         );
-        let lost = sqlx::query(AssertSqlSafe(sql)).bind(id).bind(fence).execute(&self.pool).await;
+        let lost = sqlx::query(AssertSqlSafe(sql)).bind(id).bind(fence).execute(&self.durable).await;
         Ok(lost.map_err(|error| self.failed(error))?.rows_affected() > 0)
     }
 
