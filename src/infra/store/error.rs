@@ -99,7 +99,7 @@ impl StoreError {
 
     /// By SQLSTATE (<https://www.postgresql.org/docs/current/errcodes-appendix.html>).
     fn from_postgresql(place: String, source: sqlx::Error) -> Self {
-        use sqlx::Error::{Io, PoolTimedOut, Tls};
+        use sqlx::Error::{Io, PoolTimedOut, Protocol, Tls};
         let code = source.as_database_error().and_then(DatabaseError::code);
         match code.as_deref() {
             Some("53100") => Self::Full { place },
@@ -108,7 +108,10 @@ impl StoreError {
             Some(code) if ["08", "28", "3D", "53", "57P"].iter().any(|class| code.starts_with(class)) => {
                 Self::Unreachable { place, source }
             }
-            None if matches!(source, Io(_) | PoolTimedOut | Tls(_)) => Self::Unreachable { place, source },
+            // What ends a connection in between, such as a balancer without a database behind it.
+            None if matches!(source, Io(_) | PoolTimedOut | Protocol(_) | Tls(_)) => {
+                Self::Unreachable { place, source }
+            }
             _ => Self::Failed { place, source },
         }
     }
@@ -131,4 +134,45 @@ impl From<StoreError> for CallError {
 pub(super) fn sqlite_code(error: &sqlx::Error) -> Option<u32> {
     let extended = error.as_database_error()?.code()?.parse::<u32>().ok()?;
     Some(extended & 0xff)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::config::Secret;
+    use crate::infra::store::{Store, StoreLocation};
+
+    #[test]
+    fn what_the_network_does_to_a_connection_is_an_outage() {
+        let reset = || io::Error::from(io::ErrorKind::ConnectionReset);
+        for (source, expected) in [
+            (sqlx::Error::Protocol("expected to read 5 bytes, got 0 bytes at EOF".into()), true),
+            (sqlx::Error::Io(reset()), true),
+            (sqlx::Error::PoolTimedOut, true),
+            (sqlx::Error::PoolClosed, true),
+            (sqlx::Error::RowNotFound, false),
+        ] {
+            let error = StoreError::new(Engine::PostgreSql, "db", source);
+            assert_eq!(error.is_outage(), expected, "{error}");
+            let refused = CallError::from(error);
+            let retry = expected.then_some(RETRY_AFTER);
+            assert_eq!((refused.code() == ErrorCode::Overloaded, refused.wait()), (expected, retry));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_balancer_without_a_database_behind_it_is_an_outage() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("postgres://sekisho@{}/sekisho", listener.local_addr().unwrap());
+        let closing = tokio::spawn(async move {
+            loop {
+                drop(listener.accept().await.unwrap());
+            }
+        });
+        let error = Store::open(&StoreLocation::PostgreSql(Secret::new(&url))).await.unwrap_err();
+        closing.abort();
+        assert!(error.is_outage(), "{error:?}");
+    }
 }
