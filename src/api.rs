@@ -15,6 +15,7 @@ mod documentation;
 mod event_stream;
 mod forwarded_request;
 mod internal_routes;
+mod keyed_turn;
 mod listener;
 mod local;
 pub mod mcp;

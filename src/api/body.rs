@@ -16,6 +16,7 @@ use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::HeaderMap;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
+use sha2::{Digest, Sha256};
 use tokio::time::{Instant, timeout_at};
 
 pub(super) use self::upload::FileBody;
@@ -71,6 +72,10 @@ pub(super) struct FromAdministrator<T> {
 /// Handlers take their [`RequestMeta`] first.
 #[derive(Debug)]
 pub(super) struct JsonBody<T>(pub T, pub HeldMemory);
+
+/// As [`JsonBody`], with the SHA-256 of its bytes in hex.
+#[derive(Debug)]
+pub(super) struct DigestedBody<T>(pub T, pub HeldMemory, pub String);
 
 /// The limits of one body.
 #[derive(Debug, Clone, Copy)]
@@ -163,7 +168,7 @@ impl BodyMemory {
         body: Body,
         owner: &Owner,
         limits: BodyLimits,
-    ) -> Result<(T, HeldMemory), CallError> {
+    ) -> Result<(T, HeldMemory, Bytes), CallError> {
         if !declares_json(headers) {
             let message = "the body must be JSON; send `content-type: application/json`";
             return Err(CallError::new(ErrorCode::UnsupportedMediaType, message));
@@ -171,7 +176,8 @@ impl BodyMemory {
         let bytes = self.read(body, owner, limits).await?;
         let checked = limits.check(&bytes).map_err(unacceptable)?;
         let memory = self.hold(checked, owner, limits).await?;
-        Ok((checked.read().map_err(wrong_form)?, memory))
+        let value = checked.read().map_err(wrong_form)?;
+        Ok((value, memory, bytes))
     }
 }
 
@@ -199,7 +205,7 @@ impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for FromAdministrator<T> {
         let limits = BodyLimits::of(&gateway.config().server);
         let limits = BodyLimits { bytes: limits.bytes.max(MAX_OF_ADMINISTRATORS), ..limits };
         let connection = Connection::of(&parts)?;
-        let (body, memory) = connection.memory.json(&parts.headers, body, &origin.caller.owner, limits).await?;
+        let (body, memory, _) = connection.memory.json(&parts.headers, body, &origin.caller.owner, limits).await?;
         Ok(Self { origin, body, _memory: memory })
     }
 }
@@ -208,16 +214,32 @@ impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for JsonBody<T> {
     type Rejection = CallError;
 
     async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, CallError> {
-        let (parts, body) = request.into_parts();
-        let connection = Connection::of(&parts)?;
-        let caller = connection.caller()?;
-        let limits = BodyLimits::of(&gateway.config().server);
-        if body.size_hint().lower() > UNCOUNTED_BYTES as u64 {
-            gateway.pipeline.limits.check(caller)?;
-        }
-        let (value, memory) = connection.memory.json(&parts.headers, body, &caller.owner, limits).await?;
+        let (value, memory, _) = read_json(request, gateway).await?;
         Ok(Self(value, memory))
     }
+}
+
+impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for DigestedBody<T> {
+    type Rejection = CallError;
+
+    async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, CallError> {
+        let (value, memory, bytes) = read_json(request, gateway).await?;
+        Ok(Self(value, memory, hex::encode(Sha256::digest(&bytes))))
+    }
+}
+
+async fn read_json<T: DeserializeOwned>(
+    request: Request,
+    gateway: &Gateway,
+) -> Result<(T, HeldMemory, Bytes), CallError> {
+    let (parts, body) = request.into_parts();
+    let connection = Connection::of(&parts)?;
+    let caller = connection.caller()?;
+    let limits = BodyLimits::of(&gateway.config().server);
+    if body.size_hint().lower() > UNCOUNTED_BYTES as u64 {
+        gateway.pipeline.limits.check(caller)?;
+    }
+    connection.memory.json(&parts.headers, body, &caller.owner, limits).await
 }
 
 async fn hold(share: &Arc<Share>, owner: &Owner, bytes: u64, deadline: Instant) -> Result<Option<Lease>, CallError> {

@@ -18,10 +18,11 @@ use utoipa::{IntoParams, ToSchema};
 
 use self::reply::ChatReply;
 use self::session::ChatRun;
-use super::body::JsonBody;
+use super::body::{DigestedBody, JsonBody};
 use super::conversations::execute::RUN_ID;
 use super::documentation::ReplyBody;
 use super::event_stream;
+use super::keyed_turn::{self, Progress, Turn};
 use super::parameters::Parameters;
 use super::request::{RequestMeta, forbid_other_sites};
 use crate::agent::conversation::ConversationRuns;
@@ -60,11 +61,27 @@ pub(super) struct ToolSettings {
     responses((status = 200, body = ChatReply), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn chat(
     origin: RequestMeta,
+    State(gateway): State<Arc<Gateway>>,
     Extension(runs): Extension<Arc<ConversationRuns>>,
-    JsonBody(request, _memory): JsonBody<ChatRequest>,
+    DigestedBody(request, memory, body): DigestedBody<ChatRequest>,
+) -> Result<Response, CallError> {
+    let turn = Turn { route: "/api/chat".to_owned(), body };
+    keyed_turn::answer(&gateway, origin, turn, move |origin, progress| async move {
+        let _memory = memory;
+        answer(&origin, &runs, request, &progress).await
+    })
+    .await
+}
+
+async fn answer(
+    origin: &RequestMeta,
+    runs: &Arc<ConversationRuns>,
+    request: ChatRequest,
+    progress: &Progress,
 ) -> Result<Response, CallError> {
     let question = request.message.clone();
-    let run = ChatRun::begin(request, &origin, &runs, false).await?;
+    let run = ChatRun::begin(request, origin, runs, false).await?;
+    progress.is_run(&run.run_id);
     let mut reply = ChatReply::of(run.session_id, run.events.collect().await)?;
     let calls: Vec<_> = reply
         .tool_calls

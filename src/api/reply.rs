@@ -16,7 +16,7 @@ use crate::pipeline::{Answered, Reply};
 const RATE_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const RATE_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const RATE_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
-const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+pub(super) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 /// The scheme of the challenge of callers who must sign in to an upstream.
 const SIGN_IN_SCHEME: &str = "Sekisho-Sign-In";
 const JSON: HeaderValue = HeaderValue::from_static("application/json");

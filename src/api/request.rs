@@ -169,6 +169,11 @@ pub(super) struct RequestMeta {
 }
 
 impl RequestMeta {
+    /// The key of a turn of an agent, which is not run again when it is sent again.
+    pub(super) fn turn_key(&self) -> Option<&str> {
+        self.idempotency_key.as_deref()
+    }
+
     /// Only a request with one call may have an idempotency key or an approval.
     pub(super) fn forbid_headers_of_one_call(&self) -> Result<(), CallError> {
         let header = match (&self.idempotency_key, &self.approval) {

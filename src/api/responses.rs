@@ -19,9 +19,10 @@ use self::events::EventEncoder;
 use self::kept::Conversation;
 use self::request::{ReadRequest, ResponseRequest};
 use self::response::ResponseBody;
-use super::body::JsonBody;
+use super::body::DigestedBody;
 use super::documentation::OpenAiErrorBody;
 use super::event_stream;
+use super::keyed_turn::{self, Progress, Turn};
 use super::model_api::output::Output;
 use super::model_api::{NamedAgent, session_of_thread};
 use super::openai::OpenAiError;
@@ -46,7 +47,22 @@ pub(super) async fn create(
     request: Request,
 ) -> Result<Response, OpenAiError> {
     let origin = origin?;
-    let JsonBody(request, _memory) = JsonBody::<ResponseRequest>::from_request(request, &gateway).await?;
+    let DigestedBody(request, memory, body) = DigestedBody::<ResponseRequest>::from_request(request, &gateway).await?;
+    let turn = Turn { route: "/v1/responses".to_owned(), body };
+    let serving = (Arc::clone(&gateway), agents, kept);
+    keyed_turn::answer(&gateway, origin, turn, move |origin, progress| async move {
+        let _memory = memory;
+        answer(&origin, serving, request, &progress).await
+    })
+    .await
+}
+
+async fn answer(
+    origin: &RequestMeta,
+    (gateway, agents, kept): (Arc<Gateway>, Arc<AgentService>, Arc<KeptResponses>),
+    request: ResponseRequest,
+    progress: &Progress,
+) -> Result<Response, OpenAiError> {
     let agent = NamedAgent::find(&agents, &origin.caller, request.model.as_deref()).await?;
     let streams = request.streams();
     let begun = ResponseBody::begun(&agent.name, request.asked.clone());
@@ -56,13 +72,13 @@ pub(super) async fn create(
         true => Some(continued.unwrap_or_else(|| Conversation::new(&begun.id))),
         false => continued,
     };
-    let session = match (session_of_thread(&origin, &gateway), &conversation) {
+    let session = match (session_of_thread(origin, &gateway), &conversation) {
         (None, Some(conversation)) => {
             Some(gateway.pipeline.sessions.prepare(&origin.caller, &conversation.session_id)?)
         }
         (session, _) => session,
     };
-    run.place_files(&agent, &origin, &gateway, session.as_ref()).await?;
+    run.place_files(&agent, origin, &gateway, session.as_ref()).await?;
     let own = run.messages.split_at(run.messages.len() - own_messages).1.to_vec();
     let keeper = conversation.filter(|_| is_kept).map(|conversation| Keeper {
         kept,
@@ -71,7 +87,7 @@ pub(super) async fn create(
         conversation,
         own,
     });
-    let events = run.begin(&agent, &origin, &agents, session).await?;
+    let events = progress.watch(run.begin(&agent, origin, &agents, session).await?).boxed();
     match streams {
         true => Ok(stream(begun, events, keeper).await?),
         false => {

@@ -16,6 +16,7 @@ mod key;
 mod objects;
 mod record_counts;
 mod stored;
+mod turns;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -28,6 +29,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+
+pub use self::turns::{EnteredTurn, KeyedTurn, TurnGuard};
 
 pub(super) use self::in_flight::InFlightGuard;
 

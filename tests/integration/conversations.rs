@@ -5,6 +5,7 @@ mod bounds;
 mod bounds_of_time;
 mod command;
 mod isolation;
+mod keys;
 mod kills;
 mod logs;
 mod runs;

@@ -87,7 +87,7 @@ async fn an_unknown_tool_is_settled_also_with_a_key() {
 }
 
 /// Sends a call and closes the connection once it runs.
-async fn lose_connection(app: &TestApp, request: RequestBuilder) {
+pub(crate) async fn lose_connection(app: &TestApp, request: RequestBuilder) {
     let runs = async {
         while app.gateway.pipeline.limits.in_flight() == 0 {
             tokio::task::yield_now().await;

@@ -19,10 +19,11 @@ use crate::agent::catalog::ResolvedModel;
 use crate::agent::conversation::run_event::RunEvent;
 use crate::agent::conversation::{ConversationRuns, Decision, OnBusy, OnUnknown, RunReply, RunRequest, unknown_run};
 use crate::agent::event_log::LoggedEvent;
-use crate::api::body::JsonBody;
+use crate::api::body::{DigestedBody, JsonBody};
 use crate::api::connected_client::{ConnectedClient, OnDisconnect};
 use crate::api::documentation::ReplyBody;
 use crate::api::event_stream::LoggedFrame;
+use crate::api::keyed_turn::{self, Progress, Turn};
 use crate::api::parameters::{Name, Parameters};
 use crate::api::request::RequestMeta;
 use crate::api::{event_stream, reply};
@@ -63,6 +64,7 @@ pub(crate) struct ExecuteConversation {
     on_busy: OnBusy,
     #[serde(default)]
     on_unknown: OnUnknown,
+    /// With an `Idempotency-Key` the run goes on always.
     #[serde(default)]
     on_disconnect: OnDisconnect,
 }
@@ -95,14 +97,30 @@ pub(crate) async fn execute(
     State(gateway): State<Arc<Gateway>>,
     Extension(runs): Extension<Arc<ConversationRuns>>,
     Name(id): Name,
-    JsonBody(request, _memory): JsonBody<ExecuteConversation>,
+    DigestedBody(request, memory, body): DigestedBody<ExecuteConversation>,
 ) -> Result<Response, CallError> {
     failpoint::reach("run.received");
     let conversation = find(&gateway, &origin, &id).await?;
     let is_stream = request.stream.unwrap_or_else(|| accepts_events(&headers));
+    let turn = Turn { route: format!("/api/conversations/{id}/execute"), body };
+    keyed_turn::answer(&gateway, origin, turn, move |origin, progress| async move {
+        let _memory = memory;
+        run(&origin, &runs, (request, conversation), is_stream, &progress).await
+    })
+    .await
+}
+
+async fn run(
+    origin: &RequestMeta,
+    runs: &Arc<ConversationRuns>,
+    (request, conversation): (ExecuteConversation, Conversation),
+    is_stream: bool,
+    progress: &Progress,
+) -> Result<Response, CallError> {
     let on_disconnect = request.on_disconnect;
-    let started = runs.start(request.into_run(&origin, runs.agents(), conversation).await?)?;
+    let started = runs.start(request.into_run(origin, runs.agents(), conversation).await?)?;
     let run_id = started.id();
+    progress.is_run(&run_id);
     let client = ConnectedClient::new(&started.run, on_disconnect);
     let mut response = match is_stream {
         true => event_stream::respond_logged(until_done(started.log.follow(None), client)),

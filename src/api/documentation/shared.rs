@@ -22,6 +22,9 @@ const RUNS: [&str; 7] = [
 /// Of these, the routes of agents.
 const AGENTS: [&str; 5] = ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/api/chat", "/api/chat/stream"];
 
+/// Routes that run one turn of an agent, and so accept an `Idempotency-Key`.
+const TURNS: [&str; 3] = ["/v1/responses", "/api/chat", "/api/conversations/{id}/execute"];
+
 /// Routes without authentication.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 
@@ -31,7 +34,7 @@ const REQUEST: [(&str, &str, &str); 8] = [
     ("X-Agent-Id", "agent_id", "The agent whose token budget the calls count against."),
     ("X-Task-Id", "task_id", "The task whose token budget the calls count against."),
     ("traceparent", "traceparent", "The caller's span (W3C Trace Context)."),
-    ("Idempotency-Key", "idempotency_key", "A call sent twice with the same key runs once."),
+    ("Idempotency-Key", "idempotency_key", "A call or turn sent twice with the same key runs once."),
     (
         "X-Approval-Id",
         "approval_id",
@@ -94,9 +97,10 @@ fn describe_operation(path: &str, operation: &mut Value) {
         operation["security"] = json!([]);
         return;
     }
-    let (is_call, is_run) = (CALLS.contains(&path), RUNS.contains(&path));
+    let (is_call, is_run, is_turn) = (CALLS.contains(&path), RUNS.contains(&path), TURNS.contains(&path));
     let takes = |name: &str| match name {
-        "idempotency_key" | "approval_id" | "prefer" => is_call,
+        "idempotency_key" => is_call || is_turn,
+        "approval_id" | "prefer" => is_call,
         "chat_id" => AGENTS.contains(&path),
         _ => is_call || is_run,
     };
@@ -110,10 +114,12 @@ fn describe_operation(path: &str, operation: &mut Value) {
     }
     for (status, response) in operation["responses"].as_object_mut().into_iter().flatten() {
         let refused = matches!(status.as_str(), "4XX" | "5XX");
-        let headers =
-            [("retry_after", "Retry-After", refused), ("idempotency_replayed", "Idempotency-Replayed", is_call)]
-                .into_iter()
-                .chain(RATE.map(|(header, name, _)| (name, header, is_call)));
+        let headers = [
+            ("retry_after", "Retry-After", refused),
+            ("idempotency_replayed", "Idempotency-Replayed", is_call || is_turn),
+        ]
+        .into_iter()
+        .chain(RATE.map(|(header, name, _)| (name, header, is_call)));
         let headers: Map<_, _> = headers
             .filter(|(_, _, is_sent)| *is_sent)
             .map(|(name, header, _)| (header.to_owned(), json!({"$ref": format!("#/components/headers/{name}")})))
@@ -146,7 +152,7 @@ fn headers() -> Value {
     headers.insert("retry_after".to_owned(), number("Seconds to wait before a retry; with 429 and 503."));
     headers.insert(
         "idempotency_replayed".to_owned(),
-        json!({"description": "`true`: the reply is that of an earlier call with the same key.", "schema": {"type": "string", "enum": ["true"]}}),
+        json!({"description": "`true`: the reply is that of an earlier request with the same key.", "schema": {"type": "string", "enum": ["true"]}}),
     );
     headers.into()
 }

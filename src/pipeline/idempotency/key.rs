@@ -34,18 +34,31 @@ impl RecordId {
     /// # Errors
     /// `invalid_request` unless the key is 1 to 255 visible ASCII characters.
     pub(super) fn new(caller: &Caller, tool: &str, key: &str) -> Result<Self, CallError> {
-        if key.is_empty() || key.len() > MAX_KEY_LENGTH || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
-            let message =
-                format!("an Idempotency-Key must be 1 to {MAX_KEY_LENGTH} visible ASCII characters without spaces");
-            return Err(CallError::new(ErrorCode::InvalidRequest, message));
-        }
+        check(key)?;
         Ok(Self { hash: hash_of(&[&caller.key, tool, key]), kind: RecordKind::IdempotencyKey })
+    }
+
+    /// Of a turn of an agent at a route. It has two parts more.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub(super) fn of_turn(caller: &Caller, route: &str, key: &str) -> Result<Self, CallError> {
+        check(key)?;
+        Ok(Self { hash: hash_of(&[&caller.key, "", "turn", route, key]), kind: RecordKind::IdempotencyKey })
     }
 
     /// Of the call of an approval. It has a part more, so that no key has the same hash.
     pub(super) fn of_approval(caller: &Caller, tool: &str, approval: &str) -> Self {
         Self { hash: hash_of(&[&caller.key, tool, "approval", approval]), kind: RecordKind::Approval }
     }
+}
+
+fn check(key: &str) -> Result<(), CallError> {
+    if !key.is_empty() && key.len() <= MAX_KEY_LENGTH && key.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Ok(());
+    }
+    let message = format!("an Idempotency-Key must be 1 to {MAX_KEY_LENGTH} visible ASCII characters without spaces");
+    Err(CallError::new(ErrorCode::InvalidRequest, message))
 }
 
 fn hash_of(parts: &[&str]) -> String {
@@ -87,6 +100,13 @@ impl RequestDigest {
             .chain_update(session)
             .finalize();
         Self(hex::encode(digest))
+    }
+
+    /// The same body with another key of the same person, which may have fewer rights, is a different request.
+    pub(super) fn of_turn(caller: &Caller, body: &str) -> Self {
+        // Never fails: none of them has a map.
+        let rights = serde_json::to_string(&(&caller.key_id, &caller.roles, &caller.tools, &caller.scopes));
+        Self(hash_of(&[body, &rights.unwrap_or_default()]))
     }
 
     /// What an approval binds.

@@ -121,13 +121,19 @@ impl Bank {
 
     /// Runs until the upstream has these requests, and kills the program.
     async fn kill_when(&self, serving: Serving, id: &str, counts: (usize, usize)) {
+        let request = self.execute(&serving, id, "Pay.");
+        self.kill_during(serving, request, counts).await;
+    }
+
+    /// Sends a request, and kills the program once the upstream has these requests.
+    async fn kill_during(&self, serving: Serving, request: RequestBuilder, counts: (usize, usize)) {
         let reached = async {
             while self.counter.counts() != counts {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
         tokio::select! {
-            answer = self.execute(&serving, id, "Pay.").send() => panic!("{answer:?}"),
+            answer = request.send() => panic!("{answer:?}"),
             () = reached => {}
         }
         // Its process is killed with SIGKILL.
@@ -182,6 +188,28 @@ async fn a_call_between_intent_and_outcome_is_not_repeated_and_the_model_is_told
     let calls = bank.get(&serving, "/api/logs/tool_executions").await;
     let contents: Vec<_> = calls["rows"].as_array().unwrap().iter().map(|row| &row["content"]).collect();
     assert_eq!(contents, [&json!("42"), &Value::Null]);
+}
+
+/// Whether it was made is not known, and nothing is done again.
+#[tokio::test]
+async fn a_turn_with_a_key_whose_process_was_killed_is_not_run_again() {
+    let bank = Bank::with_script(PAY).await;
+    bank.counter.is_silent.store(true, Ordering::SeqCst);
+    let serving = bank.start();
+    let id = bank.create(&serving).await;
+    let keyed = |serving: &Serving, key: &str| bank.execute(serving, &id, "Pay.").header("idempotency-key", key);
+    let request = keyed(&serving, "k-1");
+    bank.kill_during(serving, request, (1, 0)).await;
+    bank.counter.is_silent.store(false, Ordering::SeqCst);
+    let serving = bank.start();
+    for _ in 0..2 {
+        let (status, reply) = answer(keyed(&serving, "k-1")).await;
+        assert_eq!((status, &reply["error_info"]["code"]), (StatusCode::CONFLICT, &json!("unknown_outcome")));
+    }
+    assert_eq!(bank.counter.counts(), (1, 0), "no effect is repeated");
+    bank.wait_for_recovery(&serving, &id).await;
+    let runs = bank.get(&serving, &format!("/api/conversations/{id}/runs")).await;
+    assert_eq!(runs["runs"].as_array().unwrap().len(), 1, "{runs}");
 }
 
 /// Reading twice does no harm.
