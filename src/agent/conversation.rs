@@ -38,6 +38,7 @@ use crate::core::failpoint;
 use crate::gateway::Gateway;
 use crate::infra::store::{Conversation, ConversationRun, ConversationStatus, RunStatus, Store};
 
+pub use self::history::MAY_HAVE_HAPPENED;
 pub use self::live::{Decision, LiveRun, StopCause, UnknownCall};
 pub use self::request::{OnBusy, OnUnknown, RunReply, RunRequest, StartedRun};
 pub use self::title::first_line;

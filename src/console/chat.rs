@@ -12,6 +12,7 @@ use super::text::Texts;
 use super::try_it;
 use super::visit::Visit;
 use super::{Console, format};
+use crate::agent::conversation::MAY_HAVE_HAPPENED;
 use crate::gateway::CallFilter;
 use crate::infra::recent_calls::RecentCall;
 
@@ -99,12 +100,7 @@ fn tool_call(console: &Console, visit: &Visit, call: &Value, answer: Option<&Val
     let texts = visit.texts();
     let name = call["tool"].as_str().unwrap_or_default();
     let recent = call["id"].as_str().and_then(|id| receipt(console, visit, id));
-    let failed = recent.as_ref().is_some_and(|call| call.code.is_some());
-    let (sign, class) = match (answer, failed) {
-        (None, _) => ("…", "quiet"),
-        (Some(_), true) => ("✕", "bad-text"),
-        (Some(_), false) => ("✓", "good-text"),
-    };
+    let (sign, class) = outcome(answer);
     html! {
         details.tool-call {
             summary {
@@ -131,6 +127,18 @@ fn tool_call(console: &Console, visit: &Visit, call: &Value, answer: Option<&Val
     }
 }
 
+/// The sign of how a call ended, and its class, from the answer as it is stored: the receipt is gone after a restart.
+fn outcome(answer: Option<&Value>) -> (&'static str, &'static str) {
+    let Some(answer) = answer else { return ("…", "quiet") };
+    let text = answer["text"].as_str().unwrap_or_default();
+    match answer["is_error"].as_bool() {
+        Some(true) if text != MAY_HAVE_HAPPENED => ("✕", "bad-text"),
+        // Messages of earlier versions say in their text alone that the call failed.
+        None | Some(false) if !text.starts_with("Error: ") => ("✓", "good-text"),
+        _ => ("?", "warn-text"),
+    }
+}
+
 /// The call that an agent's run has this id for, while it is in memory.
 pub(super) fn receipt(console: &Console, visit: &Visit, id: &str) -> Option<Arc<RecentCall>> {
     let filter = CallFilter { agent_call: Some(id.to_owned()), ..CallFilter::default() };
@@ -146,4 +154,31 @@ pub(super) fn pretty(json: &str) -> String {
 
 fn picture(image: &Value) -> Option<String> {
     try_it::picture(image["media_type"].as_str()?, image["base64"].as_str()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::agent::Message;
+    use crate::agent::message::ToolMessage;
+
+    #[test]
+    fn how_a_call_ended_is_read_from_its_stored_answer() {
+        let stored = |text: &str, is_error| {
+            let message = Message::Tool(ToolMessage { text: text.into(), is_error, ..ToolMessage::default() });
+            serde_json::to_value(message).unwrap()["tool"].clone()
+        };
+        for (answer, expected) in [
+            (Some(stored("3", false)), "✓"),
+            (Some(stored("Error: 503", true)), "✕"),
+            (Some(stored("any text", true)), "✕"),
+            (Some(stored(MAY_HAVE_HAPPENED, true)), "?"),
+            (Some(json!({"text": "Error: of an earlier version"})), "?"),
+            (None, "…"),
+        ] {
+            assert_eq!(outcome(answer.as_ref()).0, expected, "{answer:?}");
+        }
+    }
 }

@@ -133,6 +133,29 @@ async fn a_conversation_is_begun_read_changed_and_deleted_by_its_caller_alone() 
 }
 
 #[tokio::test]
+async fn how_calls_ended_is_shown_also_after_a_restart() {
+    let app = app().await;
+    let ann = Browser::signed_in(&app, "key-of-ann").await;
+    let address = submitted(&ann, "/console/conversations", &[("user_input", "x")]).await;
+    let path = address.split_once("?run=").unwrap().0.to_owned();
+    let ends = |page: &str| {
+        let calls = page.split("<details class=\"tool-call\"><summary>").skip(1);
+        let end = |call: &str| {
+            ["✓", "✕", "?", "…"].into_iter().find(|sign| call.split("</span>").next().unwrap().contains(sign))
+        };
+        calls.map(end).collect::<Vec<_>>()
+    };
+    let page = page_with(&ann, &path, "It is 42.").await;
+    assert_eq!(ends(&page), [Some("✓"), Some("✕")], "{page}");
+    drop(ann);
+    let yaml = configuration(&app.directory, TALK);
+    let app = TestApp::in_directory(app.stop().await, &yaml).await;
+    let ann = Browser::signed_in(&app, "key-of-ann").await;
+    let page = page_with(&ann, &path, "It is 42.").await;
+    assert_eq!(ends(&page), [Some("✓"), Some("✕")], "{page}");
+}
+
+#[tokio::test]
 async fn the_events_of_a_run_end_with_the_session() {
     let directory = TempDir::new().unwrap();
     let yaml = configuration(&directory, "turns: [{text: [slow], delay_seconds: 60}]");

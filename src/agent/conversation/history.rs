@@ -9,7 +9,7 @@ use crate::agent::message::{AssistantTurn, RequestedCall, ToolMessage, UserMessa
 use crate::infra::store::{ToolExecution, TurnMessage};
 
 /// What the model reads in place of an answer that is not known.
-pub(super) const MAY_HAVE_HAPPENED: &str = "Error: the call was sent, and no answer arrived before the run was interrupted: \
+pub const MAY_HAVE_HAPPENED: &str = "Error: the call was sent, and no answer arrived before the run was interrupted: \
      it may have happened. Find out before you repeat it.";
 
 /// What the model reads in place of the answer of a call for which its run paused, and which cannot be made any more.
