@@ -16,6 +16,7 @@ mod managed;
 mod seen;
 #[cfg(test)]
 mod tests;
+mod token_kind;
 
 use std::sync::Arc;
 

@@ -17,7 +17,7 @@ use super::introspection::{self, ANSWER_TTL, Introspection};
 use super::issuer_client::IssuerClient;
 use super::jwks::{IssuerKeys, KeySource, message};
 use super::seen::{Basis, SeenTokens, now};
-use super::{AuthConfigError, Refusal, SecretDigest, identity};
+use super::{AuthConfigError, Refusal, SecretDigest, identity, token_kind};
 use crate::config::{AuthConfig, JwtConfig};
 use crate::core::call::Caller;
 use crate::core::caller::{Owner, SubjectToken};
@@ -112,7 +112,9 @@ impl Tokens {
         }
         let header = decode_header(token).map_err(|error| refusal(error.kind()))?;
         check_header(&header)?;
+        token_kind::check_type(&header)?;
         let (claims, generation) = self.check_signature(token, &header, &self.config.audience).await?;
+        token_kind::check_claims(&header, &claims)?;
         let caller = self.caller(&claims, self.scopes(&claims))?;
         Ok(self.remember(token, *digest, caller, &claims, Basis::Keys(generation)))
     }

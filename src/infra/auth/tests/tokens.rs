@@ -265,6 +265,42 @@ async fn an_id_token_counts_for_its_client_and_its_sign_in_alone() {
 }
 
 #[tokio::test]
+async fn a_token_of_another_kind_is_no_access_token() {
+    let pair = rsa("r");
+    let authenticator = trusting(&Issuer::publishing(&[pair.public()])).await;
+    let of_type = |typ: Option<&str>| Header {
+        kid: Some("r".into()),
+        typ: typ.map(str::to_owned),
+        ..Header::new(Algorithm::RS256)
+    };
+    let logout = json!({"http://schemas.openid.net/event/backchannel-logout": {}});
+    for (typ, changes, why) in [
+        (None, json!({}), None),
+        (Some("at+jwt"), json!({"nonce": "n"}), None),
+        (Some("JWT"), json!({"typ": "Bearer", "nonce": "n"}), None),
+        (Some("logout+jwt"), json!({}), Some("its type (`typ`)")),
+        (Some("dpop+jwt"), json!({}), Some("its type (`typ`)")),
+        (Some("JWT"), json!({"nonce": "n"}), Some("is an ID token")),
+        (Some("JWT"), json!({"at_hash": "h"}), Some("is an ID token")),
+        (Some("JWT"), json!({"typ": "ID"}), Some("its claim `typ`")),
+        (Some("JWT"), json!({"events": logout}), Some("`events`")),
+    ] {
+        let token = pair.sign_as(&of_type(typ), &claims(changes.clone()));
+        for _ in 0..2 {
+            match (present(&authenticator, &token).await, why) {
+                (Ok(caller), None) => assert_eq!(&*caller.id, "carol"),
+                (Err(error), Some(why)) => {
+                    assert_eq!(error.code(), ErrorCode::Unauthenticated);
+                    assert!(error.message().contains(why), "{typ:?} {changes}: {error}");
+                }
+                (result, _) => panic!("{typ:?} {changes}: {result:?}"),
+            }
+        }
+        assert_eq!(authenticator.sign_in(&token).await.is_ok(), why.is_none(), "{typ:?} {changes}: in the console");
+    }
+}
+
+#[tokio::test]
 async fn a_forged_token_is_refused() {
     let pair = rsa("r");
     let authenticator = trusting(&Issuer::publishing(&[pair.public()])).await;
