@@ -64,6 +64,7 @@ use self::yaml::document::Document;
 pub use self::agent::{AgentConfig, AgentProfile, ProfilePrompt, Provider};
 pub use self::approvals::{ApprovalRule, ApprovalsConfig, WebhookConfig};
 pub use self::audit::{AuditArguments, AuditConfig, Durability, OnDamage};
+pub(crate) use self::auth::is_secure;
 pub use self::auth::{AnonymousAccess, ApiKeyConfig, AuthConfig, IntrospectionConfig, JwtConfig, OidcConfig};
 pub use self::aws::AwsConfig;
 pub use self::blobs::BlobsConfig;

@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use url::Url;
 
-use self::jwt::is_secure;
 use super::check::Findings;
 use super::{OneOrMany, Secret};
 
+pub(crate) use self::jwt::is_secure;
 pub use self::jwt::{IntrospectionConfig, JwtConfig};
 
 /// Authentication: API keys, tokens of issuers, or anonymous access.

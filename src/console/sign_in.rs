@@ -8,8 +8,9 @@ use axum::http::header::{CONTENT_TYPE, SET_COOKIE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use maud::html;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde::Deserialize;
+use url::{Position, Url};
 
 use super::visit::{Address, COOKIE_NAME, Guest, Visit, no_role};
 use super::{Console, error_page, format, frame, headers, redirect};
@@ -52,7 +53,7 @@ pub(super) async fn sign_in(State(console): State<Arc<Console>>, request: Reques
     let field = |name: &str| fields.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value.as_str());
     match start(&console, &guest, field("key")).await {
         Ok(cookie) => {
-            let mut response = redirect(local_path(field("to")));
+            let mut response = redirect(&local_path(field("to")));
             response.headers_mut().insert(SET_COOKIE, cookie);
             response
         }
@@ -132,7 +133,7 @@ fn form(console: &Console, guest: &Guest, status: StatusCode, to: &str, error: O
     let texts = guest.texts;
     let config = console.gateway.config();
     let provider = config.auth.jwt.first().filter(|_| config.auth.oidc.is_some());
-    let title = texts.get("sign-in-title");
+    let (title, to) = (texts.get("sign-in-title"), local_path(to));
     let page = frame::narrow(
         guest,
         &title,
@@ -143,7 +144,7 @@ fn form(console: &Console, guest: &Guest, status: StatusCode, to: &str, error: O
                 div.notice.bad #failure role="alert" { p { (format::text(error.message())) } p.quiet { code { (guest.request_id()) } } }
             }
             form.stack method="post" action="/console/sign-in" {
-                input type="hidden" name="to" value=(local_path(to));
+                input type="hidden" name="to" value=(to);
                 div.field {
                     label for="key" { (texts.get("sign-in-key")) }
                     input #key type="password" name="key" required autocomplete="current-password" spellcheck="false"
@@ -153,7 +154,7 @@ fn form(console: &Console, guest: &Guest, status: StatusCode, to: &str, error: O
                 button.main { (texts.get("sign-in-button")) }
             }
             @if let Some(jwt) = provider {
-                p { a href={ "/console/sign-in/provider?to=" (utf8_percent_encode(local_path(to), NON_ALPHANUMERIC)) } {
+                p { a href={ "/console/sign-in/provider?to=" (utf8_percent_encode(&to, NON_ALPHANUMERIC)) } {
                     (texts.with("sign-in-provider", [("issuer", jwt.issuer.clone().into())]))
                 } }
             }
@@ -163,10 +164,22 @@ fn form(console: &Console, guest: &Guest, status: StatusCode, to: &str, error: O
 }
 
 /// Only a page of the console follows a sign-in: never an address that somebody else wrote into a link.
-pub(super) fn local_path(to: &str) -> &str {
-    let is_page = to == "/console" || to.starts_with("/console/") || to.starts_with("/console?");
-    let is_plain = to.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\') && !to.contains("..");
-    if is_page && is_plain && to.len() <= 2_048 { to } else { "/console" }
+pub(super) fn local_path(to: &str) -> String {
+    page_of_console(to).filter(|page| page.len() <= 2_048).unwrap_or_else(|| "/console".to_owned())
+}
+
+/// As browsers read it: for them `%2e%2e` is `..` too.
+fn page_of_console(to: &str) -> Option<String> {
+    // Browsers leave out tabs and line breaks, and read `\` as `/`.
+    let is_plain = to.starts_with("/console") && to.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
+    // No browser gets this host: it stands for the gateway's own.
+    let own = Url::parse("https://gateway.invalid/").ok()?;
+    let url = own.join(to).ok().filter(|url| is_plain && url.origin() == own.origin())?;
+    let is_page = url.path() == "/console" || url.path().starts_with("/console/");
+    // A proxy in front may decode what browsers do not.
+    let decoded = percent_decode_str(url.path()).collect::<Vec<u8>>();
+    let leads_up = decoded.split(|byte| matches!(byte, b'/' | b'\\')).any(|step| step == b"..");
+    (is_page && !leads_up).then(|| url[Position::BeforePath..].to_owned())
 }
 
 fn cookie(secret: &str, end: &str) -> HeaderValue {
@@ -177,12 +190,31 @@ fn cookie(secret: &str, end: &str) -> HeaderValue {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
     fn a_sign_in_leads_to_a_page_of_the_console_alone() {
-        for kept in ["/console", "/console/tools?q=a%20b", "/console?x=1"] {
+        for kept in [
+            "/console",
+            "/console/",
+            "/console/tools?q=a%20b",
+            "/console?x=1",
+            "/console/calls?q=a..b#end",
+            "/console/tools/a%2Fb",
+            "/console/..calls",
+            "/console/a..",
+        ] {
             assert_eq!(local_path(kept), kept);
+        }
+        for (to, page) in [
+            ("/console/tools/../calls", "/console/calls"),
+            ("/console/tools/%2e%2E/calls?q=1", "/console/calls?q=1"),
+            ("/console/./calls", "/console/calls"),
+            ("/console/calls/..", "/console/"),
+        ] {
+            assert_eq!(local_path(to), page, "{to}");
         }
         for other in [
             "",
@@ -191,12 +223,66 @@ mod tests {
             "/console.evil",
             "/consolex",
             "/console/../mcp",
+            "/console/%2e%2e/api/chat/stream?message=x",
+            "/console/%2E%2e/mcp",
+            "/console/.%2e/mcp",
+            "/console/%2e./mcp",
+            "/console/a/../../mcp",
+            "/console/tools/%2e%2e/%2e%2e/mcp",
+            "/console/%2e%2e//evil.example",
+            "/console/%2e%2e/console.evil",
+            "/console/..",
+            "/console/%2e%2e",
+            "/console/..%2fmcp",
+            "/console/..%2Fmcp",
+            "/console/..%5cmcp",
+            "/console/%2e%2e%2fmcp",
+            "/console/%2e%2e%5Cmcp",
+            "/console/.\t./mcp",
+            "/console/\n../mcp",
+            "/\t/evil.example",
+            "\t//evil.example",
+            "/\\evil.example",
+            "\\\\evil.example",
+            "///evil.example",
+            "/console@evil.example",
+            "console",
+            "./console",
+            "?/console",
+            "javascript:alert(1)//console",
+            "https:/console",
+            "https:console",
+            "/Console",
+            "/console/\u{00e9}",
             "/console/\\evil",
             "/console/ a",
             "/console/\r\nx: y",
             "/tools/list",
         ] {
             assert_eq!(local_path(other), "/console", "{other:?}");
+        }
+        assert_eq!(local_path(&format!("/console?q={}", "a".repeat(2_048))), "/console", "long");
+    }
+
+    proptest! {
+        /// Whatever it is made of, what a browser makes of it is below the console.
+        #[test]
+        fn no_address_leads_out_of_the_console(
+            parts in prop::collection::vec(
+                prop::sample::select(vec![
+                    "/", "\\", "..", ".", "%2e", "%2E", "%2f", "%5c", "console", "mcp", "//evil.example", "@", ":", "?", "#",
+                    "\t", "\n", "%09", "%00", ";", "a", "https:", " ",
+                ]),
+                0..12,
+            ),
+        ) {
+            let to = format!("/console{}", parts.concat());
+            let page = local_path(&to);
+            let own = Url::parse("https://gateway.invalid/console/sign-in").unwrap();
+            let seen = own.join(&page).unwrap();
+            prop_assert_eq!(seen.origin(), own.origin());
+            prop_assert!(seen.path() == "/console" || seen.path().starts_with("/console/"), "{:?}: {}", to, seen);
+            prop_assert_eq!(&seen[Position::BeforePath..], &page, "it is read as it is written");
         }
     }
 }

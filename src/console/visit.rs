@@ -69,6 +69,11 @@ impl Guest {
         secret(&self.headers, name)
     }
 
+    /// The text of a cookie; `None` for none or more than one.
+    pub(super) fn cookie_text(&self, name: &str) -> Option<&str> {
+        cookie_text(&self.headers, name)
+    }
+
     /// The address of this page in another language.
     pub(super) fn address_in(&self, language: Language) -> String {
         language::address_in(&self.uri, language)
@@ -236,11 +241,15 @@ pub(super) fn no_role() -> CallError {
 
 /// The secret of a cookie; `None` for none or more than one.
 fn secret(headers: &HeaderMap, cookie: &str) -> Option<SessionSecret> {
+    SessionSecret::read(cookie_text(headers, cookie)?)
+}
+
+fn cookie_text<'a>(headers: &'a HeaderMap, cookie: &str) -> Option<&'a str> {
     let texts = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     let pairs = texts.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    let mut found = pairs.filter(|(name, _)| *name == cookie).map(|(_, secret)| secret);
+    let mut found = pairs.filter(|(name, _)| *name == cookie).map(|(_, text)| text);
     match (found.next(), found.next()) {
-        (Some(secret), None) => SessionSecret::read(secret),
+        (Some(text), None) => Some(text),
         _ => None,
     }
 }

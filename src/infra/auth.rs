@@ -27,7 +27,7 @@ use thiserror::Error;
 
 use self::issuer_client::IssuerClient;
 use self::issuers::Issuers;
-use self::jwt::Lifetime;
+use self::jwt::{Lifetime, Tokens};
 use self::keys::ApiKeys;
 use self::managed::ManagedToken;
 use crate::config::{AnonymousAccess, AuthConfig};
@@ -38,6 +38,7 @@ use crate::core::error::{CallError, ErrorCode};
 use crate::core::headers::{HeaderError, single};
 use crate::core::token_scopes::TokenScopes;
 
+pub use self::discovery::SignInEndpoints;
 pub use self::managed::{ManagedKeys, check_identity, new_key_id, new_token};
 
 /// The configured credentials, and the managed keys.
@@ -205,6 +206,20 @@ impl Authenticator {
             _ => Proof::Key(digest),
         };
         Ok(SignedIn { caller, proof })
+    }
+
+    /// Where the first issuer signs people in. What it publishes is kept for minutes.
+    ///
+    /// # Errors
+    /// `upstream_error`: it does not answer, or publishes what cannot be used.
+    pub async fn sign_in_endpoints(&self) -> Result<SignInEndpoints, CallError> {
+        let unusable = |cause: String| {
+            let message = "the metadata of the sign-in provider (`auth.jwt.issuer`) cannot be used";
+            CallError::new(ErrorCode::UpstreamError, message).caused_by(cause)
+        };
+        let discovery = self.issuers.as_ref().and_then(Issuers::first).and_then(Tokens::discovery);
+        let discovery = discovery.ok_or_else(|| unusable("the issuer is no address".to_owned()))?;
+        discovery.sign_in().await.map_err(|error| unusable(error.cause))
     }
 
     /// Accepts the ID token of a sign-in at the first issuer. The session that begins with it ends by its own limits.

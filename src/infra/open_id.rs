@@ -11,43 +11,31 @@ use oauth2::{
     PkceCodeChallenge, PkceCodeVerifier, RedirectUrl, Scope, StandardRevocableToken, StandardTokenResponse, TokenUrl,
 };
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use url::Url;
 
-use super::auth::{Authenticator, SignedIn};
+use super::auth::{Authenticator, SignInEndpoints, SignedIn};
 use super::outbound::{Outbound, OutboundRequest, Trust};
 use crate::config::{OidcConfig, Secret};
 use crate::core::call::Deadline;
 use crate::core::error::{CallError, ErrorCode};
 
-/// For each request to the provider.
+/// For a request to the provider.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum bytes of the provider's metadata, and of its token response.
+/// Maximum bytes of the provider's token response.
 const MAX_BYTES: usize = 256 << 10;
 
-/// Where a provider publishes its metadata (OpenID Connect Discovery 1.0 §4).
-const METADATA_PATH: &str = "/.well-known/openid-configuration";
-
-/// What a provider publishes.
-#[derive(Debug, Deserialize)]
-struct ProviderMetadata {
-    issuer: String,
-    authorization_endpoint: Url,
-    token_endpoint: Url,
-    #[serde(default)]
-    authorization_response_iss_parameter_supported: bool,
-}
-
-/// A sign-in whose browser is at the provider.
+/// A sign-in whose browser is at the provider: what must come back with it, and what the provider is told then. It is a secret of
+/// the browser and the gateway.
+#[derive(Serialize, Deserialize)]
 pub struct PendingSignIn {
-    state: CsrfToken,
+    state: String,
     nonce: String,
-    verifier: PkceCodeVerifier,
-    issuer: String,
-    token_endpoint: Url,
-    redirect: RedirectUrl,
-    names_issuer: bool,
+    verifier: String,
+    /// The address that the browser comes back to.
+    redirect: String,
 }
 
 /// With what the browser comes back.
@@ -81,20 +69,17 @@ type ProviderClient = Client<
 /// the browser comes back to.
 ///
 /// # Errors
-/// `upstream_error`: the provider does not answer, or publishes what cannot be used.
-pub async fn begin(
+/// `internal`: `redirect` is no address.
+pub fn begin(
     config: &OidcConfig,
-    issuer: &str,
+    endpoints: &SignInEndpoints,
     redirect: String,
-    outbound: &Outbound,
 ) -> Result<(Url, PendingSignIn), CallError> {
-    let metadata = metadata(issuer, outbound).await?;
-    let redirect = RedirectUrl::new(redirect).map_err(CallError::internal)?;
     let (challenge, verifier) = PkceCodeChallenge::new_random_sha256();
     let nonce = CsrfToken::new_random();
     let client = client(config)
-        .set_auth_uri(AuthUrl::from_url(metadata.authorization_endpoint))
-        .set_redirect_uri(redirect.clone());
+        .set_auth_uri(AuthUrl::from_url(endpoints.authorization.clone()))
+        .set_redirect_uri(RedirectUrl::new(redirect.clone()).map_err(CallError::internal)?);
     let scopes = config.scopes.iter().filter(|scope| *scope != "openid").cloned().map(Scope::new);
     let (url, state) = client
         .authorize_url(CsrfToken::new_random)
@@ -103,20 +88,22 @@ pub async fn begin(
         .add_extra_param("nonce", nonce.secret())
         .set_pkce_challenge(challenge)
         .url();
-    let pending = PendingSignIn {
-        state,
-        nonce: nonce.into_secret(),
-        verifier,
-        issuer: metadata.issuer,
-        token_endpoint: metadata.token_endpoint,
-        redirect,
-        names_issuer: metadata.authorization_response_iss_parameter_supported,
-    };
-    Ok((url, pending))
+    let verifier = verifier.secret().clone();
+    Ok((url, PendingSignIn { state: state.into_secret(), nonce: nonce.into_secret(), verifier, redirect }))
 }
 
 impl PendingSignIn {
-    /// Ends a sign-in with what the browser brought back.
+    /// Whether this is the end of this sign-in. Any page can send a browser to the address at which one ends.
+    pub fn ends_with(&self, reply: &ProviderReply) -> bool {
+        reply.state.as_bytes().ct_eq(self.state.as_bytes()).into()
+    }
+
+    /// A name of this sign-in alone.
+    pub fn id(&self) -> [u8; 32] {
+        Sha256::digest(&self.state).into()
+    }
+
+    /// Ends a sign-in with what the browser brought back. `endpoints`: those of the issuer at which it began.
     ///
     /// # Errors
     /// `unauthenticated`: it is of another sign-in, or the provider or the ID token says no; `upstream_error`: the provider
@@ -125,17 +112,18 @@ impl PendingSignIn {
         self,
         reply: ProviderReply,
         config: &OidcConfig,
+        endpoints: SignInEndpoints,
         authenticator: &Authenticator,
         outbound: &Outbound,
     ) -> Result<SignedIn, CallError> {
-        let code = self.code(reply)?;
-        let client =
-            client(config).set_token_uri(TokenUrl::from_url(self.token_endpoint)).set_redirect_uri(self.redirect);
+        let code = self.code(reply, &endpoints)?;
+        let redirect = RedirectUrl::new(self.redirect).map_err(CallError::internal)?;
+        let client = client(config).set_token_uri(TokenUrl::from_url(endpoints.token)).set_redirect_uri(redirect);
         let send = |request| {
             let outbound = outbound.clone();
             async move { send(request, &outbound).await }
         };
-        let request = client.exchange_code(code).set_pkce_verifier(self.verifier);
+        let request = client.exchange_code(code).set_pkce_verifier(PkceCodeVerifier::new(self.verifier));
         let response = request.request_async(&send).await.map_err(|error| {
             let message = "the sign-in provider gave no token for this sign-in; sign in again";
             CallError::new(ErrorCode::Unauthenticated, message).caused_by(error)
@@ -145,12 +133,12 @@ impl PendingSignIn {
         authenticator.sign_in_with_id_token(token, &config.client_id, &self.nonce).await
     }
 
-    fn code(&self, reply: ProviderReply) -> Result<AuthorizationCode, CallError> {
-        if !bool::from(reply.state.as_bytes().ct_eq(self.state.secret().as_bytes())) {
+    fn code(&self, reply: ProviderReply, endpoints: &SignInEndpoints) -> Result<AuthorizationCode, CallError> {
+        if !self.ends_with(&reply) {
             return Err(unauthenticated("this is the end of another sign-in; sign in again"));
         }
         // RFC 9207: another provider must not bring its code here.
-        let is_issuer = reply.iss.as_ref().map_or(!self.names_issuer, |issuer| *issuer == self.issuer);
+        let is_issuer = reply.iss.as_ref().map_or(!endpoints.names_issuer, |issuer| *issuer == endpoints.issuer);
         if !is_issuer {
             return Err(unauthenticated("the sign-in came back from another provider; sign in again"));
         }
@@ -167,7 +155,7 @@ impl PendingSignIn {
 
 impl fmt::Debug for PendingSignIn {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("PendingSignIn").field("issuer", &self.issuer).finish_non_exhaustive()
+        formatter.debug_struct("PendingSignIn").field("redirect", &self.redirect).finish_non_exhaustive()
     }
 }
 
@@ -177,26 +165,6 @@ fn client(config: &OidcConfig) -> ProviderClient {
         Some(secret) => client.set_client_secret(ClientSecret::new(secret.expose().to_owned())),
         None => client,
     }
-}
-
-async fn metadata(issuer: &str, outbound: &Outbound) -> Result<ProviderMetadata, CallError> {
-    let unusable = |cause: String| {
-        let message = "the metadata of the sign-in provider (`auth.jwt.issuer`) cannot be used";
-        CallError::new(ErrorCode::UpstreamError, message).caused_by(cause)
-    };
-    let address = format!("{}{METADATA_PATH}", issuer.trim_end_matches('/'));
-    let url = Url::parse(&address).map_err(|error| unusable(error.to_string()))?;
-    let document = outbound.fetch_trusted(url, Deadline::after(REQUEST_TIMEOUT), MAX_BYTES).await?;
-    let metadata: ProviderMetadata = serde_json::from_slice(&document).map_err(|error| unusable(error.to_string()))?;
-    // OpenID Connect Discovery 1.0 §4.3.
-    if metadata.issuer != issuer {
-        return Err(unusable(format!("its issuer is {:?}", metadata.issuer)));
-    }
-    let is_encrypted = |url: &Url| url.scheme() == "https" || issuer.starts_with("http://");
-    if ![&metadata.authorization_endpoint, &metadata.token_endpoint].into_iter().all(is_encrypted) {
-        return Err(unusable("an endpoint is not https".to_owned()));
-    }
-    Ok(metadata)
 }
 
 /// A request to the token endpoint. What it sends is in no error.
@@ -226,14 +194,16 @@ fn unauthenticated(message: &str) -> CallError {
 mod tests {
     use super::*;
 
-    fn pending(names_issuer: bool) -> PendingSignIn {
-        PendingSignIn {
-            state: CsrfToken::new("s".into()),
-            nonce: "n".into(),
-            verifier: PkceCodeVerifier::new("v".into()),
+    fn pending() -> PendingSignIn {
+        let redirect = "https://here.example/back".to_owned();
+        PendingSignIn { state: "s".into(), nonce: "n".into(), verifier: "v".into(), redirect }
+    }
+
+    fn endpoints(names_issuer: bool) -> SignInEndpoints {
+        SignInEndpoints {
             issuer: "https://login.example".into(),
-            token_endpoint: "https://login.example/token".parse().unwrap(),
-            redirect: RedirectUrl::new("https://here.example/back".into()).unwrap(),
+            authorization: "https://login.example/authorize".parse().unwrap(),
+            token: "https://login.example/token".parse().unwrap(),
             names_issuer,
         }
     }
@@ -257,9 +227,12 @@ mod tests {
             (false, reply("s", Some("c"), None, Some("access_denied")), false),
         ] {
             let debug = format!("{names_issuer} {reply:?}");
-            assert_eq!(pending(names_issuer).code(reply).is_ok(), has_code, "{debug}");
+            let is_ours = reply.state == "s";
+            assert_eq!(pending().ends_with(&reply), is_ours, "{debug}");
+            assert_eq!(pending().code(reply, &endpoints(names_issuer)).is_ok(), has_code, "{debug}");
         }
-        let refused = pending(false).code(reply("s", None, None, Some("access_denied <b>\u{202e}"))).unwrap_err();
+        let denied = reply("s", None, None, Some("access_denied <b>\u{202e}"));
+        let refused = pending().code(denied, &endpoints(false)).unwrap_err();
         assert!(refused.message().ends_with(": access_denied<b>"), "{}", refused.message());
     }
 }

@@ -64,6 +64,12 @@ impl Sealer {
         Self { keys: Mutex::new(keys), file: may_generate.then(|| file::path_of(&config.state_directory())) }
     }
 
+    /// With a key of this process, for what no other process opens, also not after a restart.
+    pub fn of_process() -> Self {
+        let keys = SealingKey::new(&rand::random()).map(|current| Arc::new(Keys { current, previous: None }));
+        Self { keys: Mutex::new(keys), file: None }
+    }
+
     /// Whether there is a key, or can be.
     pub fn is_available(&self) -> bool {
         self.file.is_some() || self.keys.lock().is_some()
@@ -228,6 +234,14 @@ mod tests {
         ] {
             assert!(matches!(sealer.open(other, &sealed), Err(SealingError::Damaged)), "{other:?}");
         }
+    }
+
+    #[test]
+    fn what_a_process_seals_no_other_opens() {
+        let (one, other) = (Sealer::of_process(), Sealer::of_process());
+        let sealed = one.seal(ANN, b"x").unwrap();
+        assert_eq!(one.open(ANN, &sealed).unwrap(), b"x");
+        assert!(matches!(other.open(ANN, &sealed), Err(SealingError::UnknownKey { .. })));
     }
 
     #[test]

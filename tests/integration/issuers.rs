@@ -22,27 +22,34 @@ use crate::mcp::{NEWER, OLDER};
 /// `gateway` and `the secret`, each form-encoded and then made Basic credentials (RFC 6749 §2.3.1).
 const AUTHORIZATION: &str = "Basic Z2F0ZXdheTp0aGUrc2VjcmV0";
 
-/// An authorization server that publishes where its keys are, and says what a token is.
+/// The client as which the gateway signs people in.
+pub(crate) const CLIENT: &str = "console";
+
+/// An authorization server that publishes where its keys are, says what a token is, and signs people in.
 #[derive(Clone)]
-struct Issuer {
+pub(crate) struct Issuer {
     /// What its tokens call it.
-    url: String,
+    pub(crate) url: String,
     path: &'static str,
     pair: Arc<(Algorithm, EncodingKey)>,
     said: Arc<Mutex<Said>>,
 }
 
 #[derive(Default)]
-struct Said {
+pub(crate) struct Said {
     /// What it says of each token that only it can read.
     opaque: BTreeMap<String, Value>,
     questions: usize,
     is_down: bool,
+    /// How often it was asked for its metadata.
+    pub(crate) published: usize,
+    /// Where it says that people sign in; without it at itself.
+    pub(crate) authorization_endpoint: Option<String>,
 }
 
 impl Issuer {
     /// With OpenID Connect, as the issuer of its origin.
-    async fn with_open_id() -> Self {
+    pub(crate) async fn with_open_id() -> Self {
         let pem = include_bytes!("../fixtures/auth/ed25519.pem");
         Self::start("", (Algorithm::EdDSA, EncodingKey::from_ed_pem(pem).unwrap())).await
     }
@@ -62,7 +69,7 @@ impl Issuer {
         issuer
     }
 
-    fn said(&self) -> MutexGuard<'_, Said> {
+    pub(crate) fn said(&self) -> MutexGuard<'_, Said> {
         self.said.lock().unwrap()
     }
 
@@ -76,10 +83,14 @@ impl Issuer {
         claims
     }
 
-    fn token(&self, subject: &str, changes: &Value) -> String {
+    pub(crate) fn token(&self, subject: &str, changes: &Value) -> String {
+        self.token_of_type("JWT", subject, changes)
+    }
+
+    pub(crate) fn token_of_type(&self, typ: &str, subject: &str, changes: &Value) -> String {
         let (algorithm, key) = &*self.pair;
-        encode(&Header { kid: Some("k".into()), ..Header::new(*algorithm) }, &self.claims(subject, changes), key)
-            .unwrap()
+        let header = Header { kid: Some("k".into()), typ: Some(typ.into()), ..Header::new(*algorithm) };
+        encode(&header, &self.claims(subject, changes), key).unwrap()
     }
 
     /// A token that it has given, as it answers questions about it.
@@ -101,9 +112,20 @@ async fn respond(State(issuer): State<Issuer>, uri: Uri, headers: HeaderMap, bod
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
     }
     match uri.path() {
-        path if path == metadata => Json(json!({"issuer": issuer.url, "jwks_uri": format!("{origin}/keys"),
-            "introspection_endpoint": format!("{origin}/introspect")}))
-        .into_response(),
+        path if path == metadata => {
+            said.published += 1;
+            let authorization = said.authorization_endpoint.clone().unwrap_or_else(|| format!("{origin}/authorize"));
+            Json(json!({"issuer": issuer.url, "jwks_uri": format!("{origin}/keys"),
+                "introspection_endpoint": format!("{origin}/introspect"), "authorization_endpoint": authorization,
+                "token_endpoint": format!("{origin}/token")}))
+            .into_response()
+        }
+        // The code is the nonce of the sign-in.
+        "/token" => {
+            let form: BTreeMap<_, _> = url::form_urlencoded::parse(&body).into_owned().collect();
+            let token = issuer.token("ann", &json!({"aud": CLIENT, "nonce": form["code"]}));
+            Json(json!({"access_token": "x", "token_type": "Bearer", "id_token": token})).into_response()
+        }
         "/keys" => {
             let (algorithm, key) = &*issuer.pair;
             let mut public = serde_json::to_value(Jwk::from_encoding_key(key, *algorithm).unwrap()).unwrap();
@@ -294,6 +316,27 @@ async fn an_mcp_client_is_asked_for_further_scopes_and_goes_on_in_its_session() 
     let refused = client.response("tools/list", json!({})).await;
     let challenge = refused.headers()[WWW_AUTHENTICATE].to_str().unwrap();
     assert!(challenge.starts_with("Bearer error=\"invalid_token\", resource_metadata=\""), "{challenge}");
+}
+
+#[tokio::test]
+async fn a_token_for_another_purpose_opens_nothing_although_its_audience_is_ours() {
+    let issuer = Issuer::with_open_id().await;
+    let app =
+        TestApp::with(&format!("auth: {{anonymous: never, jwt: {{issuer: '{}', audience: sekisho}}}}", issuer.url))
+            .await;
+    for (typ, changes, is_accepted) in [
+        ("JWT", json!({}), true),
+        ("at+jwt", json!({}), true),
+        ("logout+jwt", json!({}), false),
+        ("dpop+jwt", json!({}), false),
+        ("JWT", json!({"nonce": "n"}), false),
+        ("JWT", json!({"at_hash": "h"}), false),
+    ] {
+        let token = issuer.token_of_type(typ, "ada", &changes);
+        let (status, reply) = call(&app, &token, "calculator", json!({"expression": "1"})).await;
+        let expected = if is_accepted { StatusCode::OK } else { StatusCode::UNAUTHORIZED };
+        assert_eq!(status, expected, "{typ} {changes}: {reply}");
+    }
 }
 
 #[tokio::test]

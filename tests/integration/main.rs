@@ -31,6 +31,7 @@ mod console_agents;
 mod console_approvals;
 mod console_browser;
 mod console_exports;
+mod console_issuer;
 mod console_keys;
 mod console_link;
 mod console_open_id;

@@ -117,7 +117,7 @@ impl IntrospectionConfig {
 }
 
 /// Whether nobody in between can read and change what is sent: over TLS, or within this machine.
-pub(super) fn is_secure(url: &Url) -> bool {
+pub(crate) fn is_secure(url: &Url) -> bool {
     let is_this_machine = || match url.host() {
         Some(Host::Domain(name)) => name == "localhost",
         Some(Host::Ipv4(address)) => address.is_loopback(),

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use url::Url;
 
 use super::issuer_client::{IssuerClient, IssuerError, IssuerFailure, IssuerRequest};
+use crate::config::is_secure;
 use crate::core::json;
 use crate::infra::outbound::Trust;
 
@@ -44,6 +45,23 @@ pub(super) struct IssuerMetadata {
     jwks_uri: Option<Url>,
     #[serde(default)]
     introspection_endpoint: Option<Url>,
+    /// Texts: an issuer that signs nobody in may write what is no address.
+    #[serde(default)]
+    authorization_endpoint: Option<String>,
+    #[serde(default)]
+    token_endpoint: Option<String>,
+    #[serde(default)]
+    authorization_response_iss_parameter_supported: bool,
+}
+
+/// Where an issuer signs people in (OpenID Connect Discovery 1.0 §3).
+#[derive(Debug, Clone)]
+pub struct SignInEndpoints {
+    pub issuer: String,
+    pub authorization: Url,
+    pub token: Url,
+    /// It names itself in the address by which a browser comes back (RFC 9207).
+    pub names_issuer: bool,
 }
 
 impl Discovery {
@@ -72,6 +90,24 @@ impl Discovery {
         let url = url.ok_or_else(|| IssuerError::wrong("its metadata has no `introspection_endpoint`"))?;
         let trust = self.trust_in(&url);
         Ok((url, trust))
+    }
+
+    /// Where the issuer signs people in.
+    ///
+    /// # Errors
+    /// Why that is not known.
+    pub(super) async fn sign_in(&self) -> Result<SignInEndpoints, IssuerError> {
+        let metadata = self.metadata().await?;
+        let endpoint = |name: &str, text: Option<&String>| {
+            let url = text.and_then(|text| Url::parse(text).ok()).filter(|url| is_permitted(url, &self.issuer));
+            url.ok_or_else(|| IssuerError::wrong(format!("its metadata has no `{name}` that is an https address")))
+        };
+        Ok(SignInEndpoints {
+            authorization: endpoint("authorization_endpoint", metadata.authorization_endpoint.as_ref())?,
+            token: endpoint("token_endpoint", metadata.token_endpoint.as_ref())?,
+            issuer: metadata.issuer.clone(),
+            names_issuer: metadata.authorization_response_iss_parameter_supported,
+        })
     }
 
     /// If there is no new metadata, the earlier one counts.
@@ -139,9 +175,14 @@ fn read(issuer: &str, document: &[u8]) -> Result<IssuerMetadata, IssuerError> {
     if metadata.issuer != issuer {
         return Err(IssuerError::wrong(format!("it is of the issuer {:?}", metadata.issuer)));
     }
-    let is_secure = |url: &Url| url.scheme() == "https" || (url.scheme() == "http" && issuer.starts_with("http://"));
-    let are_secure = [&metadata.jwks_uri, &metadata.introspection_endpoint].into_iter().flatten().all(is_secure);
-    are_secure.then_some(metadata).ok_or_else(|| IssuerError::wrong("an address in it is not https"))
+    let addresses = [&metadata.jwks_uri, &metadata.introspection_endpoint];
+    let are_permitted = addresses.into_iter().flatten().all(|url| is_permitted(url, issuer));
+    are_permitted.then_some(metadata).ok_or_else(|| IssuerError::wrong("an address in it is not https"))
+}
+
+/// Whether an issuer may name this address: over TLS, or like the issuer itself on this machine.
+fn is_permitted(url: &Url, issuer: &str) -> bool {
+    url.scheme() == "https" || (issuer.starts_with("http://") && is_secure(url))
 }
 
 #[cfg(test)]
@@ -194,6 +235,7 @@ mod tests {
             (json!({"jwks_uri": "http://login.example/keys"}), "not https"),
             (json!({"introspection_endpoint": "http://login.example/introspect"}), "not https"),
             (json!({"jwks_uri": "file:///etc/passwd"}), "not https"),
+            (json!({"jwks_uri": "http://127.0.0.1/keys"}), "not https"),
             (json!({"jwks_uri": "keys"}), "not metadata"),
         ] {
             let problem = read(changes.clone()).unwrap_err();
@@ -201,6 +243,68 @@ mod tests {
         }
         let twice = br#"{"issuer": "https://login.example/tenant", "issuer": "https://login.example/tenant"}"#;
         assert!(super::read("https://login.example/tenant", twice).is_err());
+    }
+
+    /// An issuer that answers with one document, and counts how often it is asked.
+    struct Publishing(Vec<u8>, std::sync::atomic::AtomicUsize);
+
+    impl IssuerClient for Publishing {
+        fn ask(&self, _request: IssuerRequest) -> futures_util::future::BoxFuture<'_, Result<Vec<u8>, IssuerError>> {
+            self.1.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            Box::pin(async { Ok(self.0.clone()) })
+        }
+    }
+
+    fn publishing(issuer: &str, changes: &serde_json::Value) -> (Arc<Publishing>, Discovery) {
+        let mut all = json!({"issuer": issuer, "authorization_endpoint": format!("{issuer}/authorize")});
+        changes.as_object().unwrap().iter().for_each(|(name, value)| all[name] = value.clone());
+        let client = Arc::new(Publishing(document(&all), std::sync::atomic::AtomicUsize::default()));
+        (Arc::clone(&client), Discovery::new(issuer, client))
+    }
+
+    #[tokio::test]
+    async fn a_browser_is_sent_to_an_encrypted_address_or_one_of_this_machine() {
+        let (of_web, of_machine) = ("https://login.example", "http://127.0.0.1:8080");
+        for (issuer, endpoint, is_permitted) in [
+            (of_web, "https://login.example/authorize", true),
+            (of_web, "https://other.example/authorize", true),
+            (of_web, "http://login.example/authorize", false),
+            (of_web, "http://127.0.0.1/authorize", false),
+            (of_web, "javascript:alert(1)", false),
+            (of_machine, "http://127.0.0.1:9090/authorize", true),
+            (of_machine, "http://[::1]/authorize", true),
+            (of_machine, "http://localhost/authorize", true),
+            (of_machine, "https://login.example/authorize", true),
+            (of_machine, "http://login.example/authorize", false),
+            (of_machine, "http://10.0.0.1/authorize", false),
+            (of_machine, "javascript:alert(1)", false),
+            (of_machine, "JavaScript://127.0.0.1/%0Aalert(1)", false),
+            (of_machine, "file:///etc/passwd", false),
+            (of_machine, "data:text/html,<script>alert(1)</script>", false),
+            (of_machine, "/authorize", false),
+            (of_machine, "", false),
+        ] {
+            for name in ["authorization_endpoint", "token_endpoint"] {
+                let (_, discovery) = publishing(issuer, &json!({name: endpoint}));
+                let found = discovery.sign_in().await;
+                assert_eq!(found.is_ok(), is_permitted, "{issuer}: {name}: {endpoint}: {found:?}");
+            }
+        }
+        let (_, discovery) = publishing(of_web, &json!({"authorization_endpoint": null}));
+        assert!(discovery.sign_in().await.unwrap_err().cause.contains("authorization_endpoint"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn metadata_is_fetched_once_for_many_sign_ins_and_again_after_minutes() {
+        let (client, discovery) = publishing("https://login.example", &json!({}));
+        let fetched = || client.1.load(std::sync::atomic::Ordering::SeqCst);
+        for _ in 0..1_000 {
+            discovery.sign_in().await.unwrap();
+        }
+        assert_eq!(fetched(), 1);
+        tokio::time::advance(OLD).await;
+        discovery.sign_in().await.unwrap();
+        assert_eq!(fetched(), 2);
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub(super) struct Tokens {
     /// Others may have the same subjects.
     is_one_of_several: bool,
     keys: Arc<IssuerKeys>,
+    /// Of an issuer that is an address.
+    discovery: Option<Arc<Discovery>>,
     introspection: Option<Introspection>,
     seen: SeenTokens,
 }
@@ -62,7 +64,7 @@ impl Tokens {
             problems.extend(problem_of_file(keys).await);
         }
         let introspection = match (&config.introspection, client) {
-            (Some(settings), Some(client)) => Some(Introspection::new(settings, Arc::clone(client), discovery)),
+            (Some(settings), Some(client)) => Some(Introspection::new(settings, Arc::clone(client), discovery.clone())),
             (Some(_), None) => {
                 problems.push((".introspection", "the issuer cannot be asked here; remove it".to_owned()));
                 None
@@ -75,6 +77,7 @@ impl Tokens {
                 needed_scopes: auth.scopes.clone(),
                 is_one_of_several: auth.jwt.len() > 1,
                 keys,
+                discovery,
                 introspection,
                 seen: SeenTokens::default(),
             }),
@@ -89,6 +92,11 @@ impl Tokens {
 
     pub(super) fn issuer(&self) -> &str {
         &self.config.issuer
+    }
+
+    /// What the issuer publishes about itself.
+    pub(super) fn discovery(&self) -> Option<&Discovery> {
+        self.discovery.as_deref()
     }
 
     /// Itself, with the way to ask the issuer, if it is asked about tokens.
