@@ -27,6 +27,7 @@ mod outbound;
 mod planner;
 mod policy;
 mod python_tools;
+mod reload;
 mod results;
 mod sandbox;
 mod secret;
@@ -45,6 +46,7 @@ mod transform;
 mod check;
 mod environment;
 mod fingerprint;
+mod opening;
 mod overrides;
 mod schema;
 mod settings;
@@ -88,10 +90,12 @@ pub use self::openapi::{
     AdapterConfig, AuthSettings, AuthType, CollectionSettings, DangerousOperations, OpenApiConfig, PaginationSettings,
     SchemeCredentials,
 };
+pub use self::opening::Opening;
 pub use self::outbound::{OutboundConfig, ProxyConfig};
 pub use self::planner::{Branch, Condition, Evaluate, Move, PlanPreset, PlannerConfig};
 pub use self::policy::{ExternalPolicyConfig, PolicyConfig};
 pub use self::python_tools::{PythonToolsConfig, TOOL_FILE_RULE, is_tool_file};
+pub use self::reload::{ReloadConfig, ReloadMode};
 pub use self::results::ResultsConfig;
 pub use self::sandbox::{InterpreterSessionsConfig, SandboxConfig};
 pub use self::schema::json_schema;
@@ -130,6 +134,7 @@ pub struct Config {
     /// Folder of the audit trail, the store and the workspaces, unless they set paths of their own. Default:
     /// `$XDG_STATE_HOME/sekisho`, or `~/.local/state/sekisho` (`SEKISHO_STATE_DIRECTORY`).
     pub state_directory: Option<PathBuf>,
+    pub config: ReloadConfig,
     pub server: ServerConfig,
     pub auth: AuthConfig,
     pub console: ConsoleConfig,
@@ -168,6 +173,21 @@ impl Config {
         let document = file.map(Document::open).transpose().map_err(|error| vec![error])?;
         let config = Self::from_document(document, environment, None)?;
         Ok(Self { file: file.map(Path::to_owned), ..config })
+    }
+
+    /// Itself, as read after a change of its file.
+    ///
+    /// # Errors
+    /// The file is empty. At a start the defaults apply then, while a file that becomes empty is one
+    /// that was cut off.
+    pub fn refuse_empty_file(self) -> Result<Self, Vec<ConfigError>> {
+        match &self.file {
+            Some(file) if self.set.is_empty_file() => {
+                let error = ConfigError::of_file(file, "is empty: it was cut off, or is not yet written");
+                Err(vec![error.advise("write the settings; for the defaults, remove the file and start again")])
+            }
+            _ => Ok(self),
+        }
     }
 
     /// Reads a text as if it were the content of `file`, to check it. Values of variables, files and programs that it names are not

@@ -50,6 +50,7 @@ use tokio_util::task::TaskTracker;
 use self::offer_problems::offer_problems;
 use self::openapi::FetchLocks;
 use self::parts::lines;
+use self::reload::WaitingConfiguration;
 use self::tool_set::ToolSet;
 use crate::budget::WriteBehind;
 use crate::config::{Config, dotenv_files};
@@ -107,6 +108,8 @@ pub struct Gateway {
     started_with: Config,
     /// Those topics that have changed since.
     restart_required: ArcSwap<Vec<&'static str>>,
+    /// A changed configuration that waits for a person.
+    waiting: ArcSwapOption<WaitingConfiguration>,
     authenticator: ArcSwap<Authenticator>,
     /// Of all authenticators.
     keys: Arc<ManagedKeys>,
@@ -274,17 +277,21 @@ impl Gateway {
         self.authenticator.load()
     }
 
-    /// The files whose change should cause a reload. Those of Python functions are read apart from the configuration.
-    pub fn watched_files(&self, config_file: Option<&Path>) -> Vec<PathBuf> {
+    /// The files that are the configuration, and its policies.
+    pub fn configuration_files(&self, config_file: Option<&Path>) -> Vec<PathBuf> {
+        let config = self.config();
+        let own = config_file.into_iter().map(Path::to_owned).chain(dotenv_files(config_file));
+        let named = config.mcp_files().into_iter().chain(config.references.files.iter().cloned());
+        own.chain(named).chain(config.policy.directory.clone()).collect()
+    }
+
+    /// Further files whose change should cause a reload. Those of Python functions are read apart from the configuration.
+    pub fn watched_files(&self) -> Vec<PathBuf> {
         let (config, collections) = (self.config(), self.collections.load());
         let granted = config.components.grants.values().flat_map(|granted| granted.folders.values());
-        let folders = config.policy.directory.iter().chain(&config.components.directory).chain(granted);
-        let named = folders.chain(config.openapi.files());
-        let named = named.cloned().chain(config.mcp_files()).chain([config.lock_file()]);
-        let named = named.chain(config.references.files.iter().cloned());
+        let named = config.components.directory.iter().chain(granted).chain(config.openapi.files());
         let referred = collections.loaded.values().flat_map(|collection| &collection.files);
-        let own = config_file.into_iter().map(Path::to_owned).chain(dotenv_files(config_file));
-        own.chain(named).chain(referred.cloned()).collect()
+        named.cloned().chain([config.lock_file()]).chain(referred.cloned()).collect()
     }
 
     /// Checks in the background whether the sandbox's interpreter is installed, and reports it in readiness.

@@ -14,6 +14,7 @@ mod cache;
 pub mod cases;
 mod checks;
 mod external;
+mod fewer;
 mod input;
 mod load;
 mod names;
@@ -31,6 +32,7 @@ use tokio::sync::watch;
 
 pub use self::access::{Access, CallerTools};
 pub use self::approvers::ApproverInput;
+pub use self::fewer::FewerRules;
 pub use self::load::PolicyError;
 pub use self::names::{KnownNames, unknown_names};
 pub use self::needs_approval::{Authorized, NeedsApproval};
@@ -56,6 +58,10 @@ pub struct Policy {
     listings: Listings,
     changes: watch::Sender<()>,
 }
+
+/// A set that is not active yet.
+#[derive(Debug)]
+pub struct LoadedPolicies(PolicySet);
 
 /// Proof that the checks and a policy set permit the call; holds its arguments until the tool is executed.
 #[derive(Debug)]
@@ -131,10 +137,28 @@ impl Policy {
     /// # Errors
     /// As [`Policy::load`]; the active set does not change.
     pub fn reload(&self, config: &PolicyConfig) -> Result<(), Vec<PolicyError>> {
-        self.current.store(Arc::new(load_set(config)?));
+        self.replace(LoadedPolicies(load_set(config)?), config);
+        Ok(())
+    }
+
+    /// Loads the policies, and leaves the active set in force.
+    ///
+    /// # Errors
+    /// As [`Policy::load`].
+    pub fn read(config: &PolicyConfig) -> Result<LoadedPolicies, Vec<PolicyError>> {
+        load_set(config).map(LoadedPolicies)
+    }
+
+    /// The kinds of rules of which a loaded set has fewer than the active one.
+    pub fn fewer_rules(&self, loaded: &LoadedPolicies) -> Vec<FewerRules> {
+        fewer::fewer(&self.current.load().rules, &loaded.0.rules)
+    }
+
+    /// Replaces the active set by one that was loaded with the same configuration.
+    pub fn replace(&self, LoadedPolicies(set): LoadedPolicies, config: &PolicyConfig) {
+        self.current.store(Arc::new(set));
         self.external.reconfigure(config.external.as_ref());
         self.changes.send_replace(());
-        Ok(())
     }
 
     /// A receiver that is notified when the set is replaced.

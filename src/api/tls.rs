@@ -48,7 +48,7 @@ impl Tls {
     /// A file that cannot be read, or a key that is not the certificate's.
     pub(super) fn load(files: &TlsConfig) -> Result<Arc<Self>, TlsError> {
         let TlsConfig { certificate, key, client_ca } = files.clone();
-        let watcher = Watcher::new([certificate, key].into_iter().chain(client_ca).collect());
+        let watcher = Watcher::new([certificate, key].into_iter().chain(client_ca).collect(), Vec::new());
         let current = ArcSwap::from_pointee(read(files)?);
         Ok(Arc::new(Self { files: files.clone(), current, watcher: Mutex::new(watcher) }))
     }

@@ -307,7 +307,7 @@ fn other_configuration(status: &GatewayStatus, differing: &[String]) -> String {
         .map_or_else(|| "without a configuration file".to_owned(), |file| format!("with --config {file}"));
     format!(
         "a gateway with another configuration uses this state directory (process {}, version {}, started {file}). \
-         Different: {}. Use the same configuration and variables, restart that gateway, or name another folder in \
+         Different: {}. Use the same configuration and variables, send that gateway SIGHUP if its file has changed, restart it, or name another folder in \
          SEKISHO_STATE_DIRECTORY",
         status.process_id,
         status.version,

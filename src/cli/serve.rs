@@ -221,6 +221,13 @@ async fn shutdown(gateway: &Gateway, mut signals: StopSignals) {
     }
 }
 
+/// How often a configuration is read whose files change meanwhile.
+const MAX_READS: usize = 5;
+
+/// Why such a configuration is not applied.
+const RESTLESS: &str =
+    "the files of the configuration keep changing, so that none of their states counts; once they rest, send SIGHUP";
+
 /// Loads the configuration on a thread where programs that give values may block.
 async fn load_apart(file: Option<&PathBuf>, options: &ServeOptions) -> Result<Config, Vec<ConfigError>> {
     let (file, options) = (file.cloned(), options.clone());
@@ -228,40 +235,67 @@ async fn load_apart(file: Option<&PathBuf>, options: &ServeOptions) -> Result<Co
     loading.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
 }
 
+/// Loads the configuration as its files are once they rest: as two looks agree that they are, and a third after it was read.
+/// `rests`: two looks have agreed.
+///
+/// The error is the reason, for an operator.
+async fn load_at_rest(
+    watcher: &mut Watcher,
+    rests: bool,
+    file: Option<&PathBuf>,
+    options: &ServeOptions,
+) -> Result<Config, String> {
+    let mut rests = rests || watcher.settle().await;
+    for _ in 0..MAX_READS {
+        if !rests {
+            break;
+        }
+        let loaded = load_apart(file, options).await.and_then(Config::refuse_empty_file);
+        if watcher.is_as_seen().await {
+            return loaded.map_err(|errors| describe(&errors));
+        }
+        rests = watcher.settle().await;
+    }
+    Err(RESTLESS.to_owned())
+}
+
 /// Whether the same configuration was loaded. What cannot be loaded is not: it is reported.
 fn is_unchanged(gateway: &Gateway, loaded: Option<&Config>) -> bool {
     loaded.is_some_and(|loaded| *loaded == **gateway.config())
 }
 
-/// Applies a changed configuration or policy on SIGHUP and when a file changes. SIGHUP also starts a segment of the
-/// audit trail.
+/// Applies a changed configuration or policy on SIGHUP and, unless it opens something, when a file changes. SIGHUP also starts a
+/// segment of the audit trail.
 async fn reload_on_change(gateway: Arc<Gateway>, file: Option<PathBuf>, options: ServeOptions) {
     let Ok(mut hang_up) = signal(SignalKind::hangup()) else {
         tracing::warn!("SIGHUP cannot be handled; changed files are still detected");
         return;
     };
-    let mut watched = gateway.watched_files(file.as_deref());
-    let mut watcher = Watcher::new(watched.clone());
+    let watch = || Watcher::new(gateway.configuration_files(file.as_deref()), gateway.watched_files());
+    let mut watcher = watch();
     loop {
         let renew_after = gateway.config().references.renew_after;
-        tokio::select! {
-            _ = hang_up.recv() => gateway.pipeline.settlement.audit.start_segment(),
-            () = watcher.changed() => {}
+        let (is_asked, rests) = tokio::select! {
+            _ = hang_up.recv() => {
+                gateway.pipeline.settlement.audit.start_segment();
+                (true, false)
+            }
+            () = watcher.changed() => (false, true),
             () = tokio::time::sleep(renew_after.unwrap_or(Duration::MAX)), if renew_after.is_some() => {
                 // Programs that give values (`${exec: …}`) are run again; without another value nothing changes.
                 if is_unchanged(&gateway, load_apart(file.as_ref(), &options).await.as_ref().ok()) {
                     continue;
                 }
+                (false, false)
             }
+        };
+        match (load_at_rest(&mut watcher, rests, file.as_ref(), &options).await, is_asked) {
+            (Ok(config), true) => gateway.reload(config).await,
+            (Ok(config), false) => gateway.reload_found(config).await,
+            (Err(problem), _) => gateway.refuse_reload(&problem),
         }
-        match load_apart(file.as_ref(), &options).await {
-            Ok(config) => gateway.reload(config).await,
-            Err(errors) => gateway.refuse_reload(&describe(&errors)),
-        }
-        let to_watch = gateway.watched_files(file.as_deref());
-        if to_watch != watched {
-            watcher = Watcher::new(to_watch.clone());
-            watched = to_watch;
+        if !watcher.watches(&gateway.configuration_files(file.as_deref()), &gateway.watched_files()) {
+            watcher = watch();
         }
     }
 }

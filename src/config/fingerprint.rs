@@ -9,13 +9,14 @@ use super::{ClusterConfig, Config, ServerConfig};
 
 impl Config {
     /// The topics, each with a digest of its settings. Not included: where a gateway listens and what it logs, which
-    /// matter to no command; the state directory, by which processes find each other; and the values of secrets.
+    /// matter to no command; the state directory, by which processes find each other; when a change is applied; and the values of secrets.
     pub fn fingerprint(&self) -> BTreeMap<String, String> {
         let Self {
             file: _,
             set: _,
             references: _,
             state_directory: _,
+            config: _,
             server,
             auth,
             console,

@@ -3,6 +3,7 @@ mod rules;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+pub(super) use self::rules::RuleMatch;
 pub use self::rules::{LimitRule, RuleSubject};
 use super::check::Findings;
 use super::overrides::Overrides;

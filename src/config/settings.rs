@@ -82,6 +82,28 @@ impl SetValues {
         Self(Arc::new(Read { document, variables: variables.collect() }))
     }
 
+    /// Whether the text of a setting may be shown: no variable, file or program gave a part of it, which may be a secret.
+    pub(super) fn may_show(&self, setting: &str, text: &str) -> bool {
+        let Some(document) = &self.0.document else { return true };
+        // A server of another file: what is a secret there is not known here.
+        let server = setting.strip_prefix("mcp.servers.").and_then(|rest| rest.split('.').next());
+        let is_here = |name: &str| document.find(&format!("mcp.servers.{name}")).is_some_and(|(_, is_exact)| is_exact);
+        if server.is_some_and(|name| !is_here(name)) {
+            return false;
+        }
+        match document.find(setting) {
+            Some((node, true)) => node.first_reference().is_none(),
+            // An entry that is named in place of its index, or a default.
+            Some((node, false)) => !repeats_reference(node, text.trim_end_matches('…')),
+            None => true,
+        }
+    }
+
+    /// Whether a file was read that sets nothing: it is empty, or has only comments.
+    pub(super) fn is_empty_file(&self) -> bool {
+        self.0.document.as_ref().is_some_and(|document| matches!(document.root.content, Content::Null))
+    }
+
     /// Whether a value of a topic is not known: that of a variable, a file or a program, in a text that is only checked.
     pub fn has_unread(&self, topic: &str) -> bool {
         let found = self.0.document.as_ref().and_then(|document| document.find(topic));
@@ -151,6 +173,20 @@ fn collect(node: &Node, key: &mut String, schema: &Value, set: &mut BTreeMap<Str
     }
 }
 
+/// Whether a text may have something of a value that is not in the file itself.
+fn repeats_reference(node: &Node, text: &str) -> bool {
+    match &node.content {
+        Content::Text { value, interpolated: true } if !value.is_empty() => {
+            let address = shown(value);
+            // A short text is in many others.
+            text.contains(value) || text.contains(&address) || (text.len() >= 8 && value.contains(text))
+        }
+        Content::List(items) => items.iter().any(|item| repeats_reference(item, text)),
+        Content::Mapping(entries) => entries.iter().any(|(_, value)| repeats_reference(value, text)),
+        _ => false,
+    }
+}
+
 fn text_of(content: &Content) -> Option<String> {
     match content {
         Content::Null => Some("null".to_owned()),
@@ -166,7 +202,7 @@ fn text_of(content: &Content) -> Option<String> {
 }
 
 /// An address without what often is a secret in it.
-fn shown(text: &str) -> String {
+pub(super) fn shown(text: &str) -> String {
     let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
     let rest = rest.split(['?', '#']).next().unwrap_or_default();
     let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));

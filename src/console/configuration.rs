@@ -17,7 +17,7 @@ use super::submitted::Submitted;
 use super::text::Texts;
 use super::visit::{Address, TOKEN_FIELD, Visit};
 use super::{Console, error_page, format};
-use crate::config::{Setting, SettingSource};
+use crate::config::{Opening, Setting, SettingSource};
 use crate::gateway::ConfigurationCheck;
 
 const PATH: &str = "/console/configuration";
@@ -88,6 +88,7 @@ fn show(
     let found = wanted.choose(all);
     let shown = Page::of(&found, wanted.page);
     let title = texts.get("nav-configuration");
+    let waiting = console.gateway.waiting_openings();
     let file = console.gateway.configuration_file().map(|file| file.display().to_string());
     let head = Head {
         state: Some(html! {
@@ -101,6 +102,12 @@ fn show(
         Some(Section::Configuration),
         &head,
         &html! {
+            @if !waiting.is_empty() {
+                div.notice.warn #waiting role="status" {
+                    p { "▲ " (texts.get("configuration-waiting")) }
+                    (openings(&texts, &waiting))
+                }
+            }
             section aria-labelledby="check" {
                 h2 #check { (texts.get("configuration-check")) }
                 @if let Some((_, check)) = checked { (result(&texts, check)) }
@@ -163,6 +170,12 @@ fn result(texts: &Texts, check: &ConfigurationCheck) -> Markup {
                 @for problem in &check.problems { pre tabindex="0" { code { (format::text(problem)) } } }
             }
         }
+        @if !check.opens.is_empty() {
+            div.notice.warn {
+                p { "▲ " (texts.get("configuration-opens")) }
+                (openings(texts, &check.opens))
+            }
+        }
         @for topic in &check.restart_required {
             p.notice.warn { "▲ " code { (topic) } " " (texts.get("configuration-restart")) }
         }
@@ -170,11 +183,7 @@ fn result(texts: &Texts, check: &ConfigurationCheck) -> Markup {
         @if !check.changes.is_empty() {
             div.scroll tabindex="0" role="region" aria-label=(texts.get("configuration-changes")) {
                 table.compare {
-                    thead { tr {
-                        th scope="col" { (texts.get("configuration-key")) }
-                        th scope="col" { (texts.get("configuration-before")) }
-                        th scope="col" { (texts.get("configuration-after")) }
-                    } }
+                    (heads(texts))
                     tbody { @for (before, after) in &check.changes {
                         tr {
                             th scope="row" { @if let Some(setting) = before.as_ref().or(after.as_ref()) { code { (format::text(&setting.key)) } } }
@@ -183,6 +192,33 @@ fn result(texts: &Texts, check: &ConfigurationCheck) -> Markup {
                         }
                     } }
                 }
+            }
+        }
+    }
+}
+
+fn heads(texts: &Texts) -> Markup {
+    html! {
+        thead { tr {
+            th scope="col" { (texts.get("configuration-key")) }
+            th scope="col" { (texts.get("configuration-before")) }
+            th scope="col" { (texts.get("configuration-after")) }
+        } }
+    }
+}
+
+fn openings(texts: &Texts, opens: &[Opening]) -> Markup {
+    html! {
+        div.scroll tabindex="0" role="region" aria-label=(texts.get("configuration-opening")) {
+            table.compare {
+                (heads(texts))
+                tbody { @for Opening { setting, before, after } in opens {
+                    tr {
+                        th scope="row" { code { (format::text(setting)) } }
+                        td.before { code { (format::text(before)) } }
+                        td.after { code { (format::text(after)) } }
+                    }
+                } }
             }
         }
     }

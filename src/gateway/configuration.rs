@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::parts::{lines, restart_required};
+use super::reload::openings;
 use super::{Gateway, Reach};
-use crate::config::{Config, Environment, Setting, SettingSource};
+use crate::config::{Config, Environment, Opening, Setting, SettingSource};
 use crate::core::caller::Caller;
 use crate::core::error::{CallError, ErrorCode};
 use crate::policy::Policy;
@@ -17,6 +19,8 @@ pub(crate) struct ConfigurationCheck {
     pub problems: Vec<String>,
     /// The settings that would change: before and after.
     pub changes: Vec<(Option<Setting>, Option<Setting>)>,
+    /// What it would open, for which it would wait for a person.
+    pub opens: Vec<Opening>,
     /// Topics of which a change takes effect at the next start.
     pub restart_required: Vec<&'static str>,
     /// Setting → advice.
@@ -51,11 +55,12 @@ impl Gateway {
         self.require_all_tenants(caller)?;
         let file = self.configuration_file();
         let (running, started) = (self.config.load_full(), self.started_with.clone());
+        let pipeline = Arc::clone(&self.pipeline);
         // Reads files.
         let checked = tokio::task::spawn_blocking(move || {
             let config = read(file.as_deref(), text, &running.mcp_files())?;
             Ok(match config {
-                Ok(config) => compare(&running, &started, &config),
+                Ok(config) => compare(&running, &started, &config, Some(&pipeline.policy)),
                 Err(problems) => ConfigurationCheck { problems, ..ConfigurationCheck::default() },
             })
         });
@@ -93,10 +98,11 @@ fn read(
             return Err(CallError::new(ErrorCode::NotFound, message));
         }
     };
-    Ok(read.map_err(|errors| errors.iter().map(ToString::to_string).collect()))
+    Ok(read.and_then(Config::refuse_empty_file).map_err(|errors| errors.iter().map(ToString::to_string).collect()))
 }
 
-fn compare(running: &Config, started: &Config, next: &Config) -> ConfigurationCheck {
+/// `policy`: the active set.
+fn compare(running: &Config, started: &Config, next: &Config, policy: Option<&Policy>) -> ConfigurationCheck {
     let by_key = |config: &Config| -> BTreeMap<String, Setting> {
         config.set.with_defaults().into_iter().map(|setting| (setting.key.clone(), setting)).collect()
     };
@@ -109,7 +115,14 @@ fn compare(running: &Config, started: &Config, next: &Config) -> ConfigurationCh
     };
     let changed = keys.into_iter().filter(|key| says(before.get(*key)) != says(after.get(*key)));
     let changes = changed.map(|key| (before.get(key).cloned(), after.get(key).cloned())).collect();
-    let policies = if next.set.has_unread("policy") { None } else { Policy::load(&next.policy).err() };
+    let policies = (!next.set.has_unread("policy")).then(|| Policy::read(&next.policy));
+    let mut opens = match (policy, &policies) {
+        (Some(policy), Some(policies)) => openings(running, next, policy, policies),
+        _ => next.opens(running),
+    };
+    // A value that is not read counts as the one in force.
+    opens.retain(|opening| !next.set.has_unread(&opening.setting));
+    let policies = policies.and_then(Result::err);
     // Of a topic with a value that is not read, only the settings that are shown can be compared.
     let shown = by_key(started);
     let is_changed = |topic: &str| {
@@ -122,6 +135,7 @@ fn compare(running: &Config, started: &Config, next: &Config) -> ConfigurationCh
     ConfigurationCheck {
         problems: policies.map(|errors| lines(&errors).lines().map(str::to_owned).collect()).unwrap_or_default(),
         changes,
+        opens,
         restart_required,
         notes: next.notes(),
     }
@@ -146,12 +160,14 @@ mod tests {
         let before = running(&format!("{secrets}limits: {{max_queued: '${{QUEUED}}'}}\n"), &environment);
         let check = |text: &str| {
             let name = Path::new("sekisho.yaml");
-            compare(&before, &before, &Config::load_text(name, text.to_owned(), &environment, &[]).unwrap())
+            compare(&before, &before, &Config::load_text(name, text.to_owned(), &environment, &[]).unwrap(), None)
         };
         let same = check(&format!("{secrets}limits: {{max_queued: '${{QUEUED}}'}}\n"));
         assert_eq!((same.problems.len(), same.changes.len(), same.restart_required.len()), (0, 0, 0), "{same:?}");
         let other = check(&format!("{secrets}limits: {{max_queued: 71}}\nstore: {{url: '${{SECRETS_KEY}}'}}\n"));
         let keys: Vec<_> = other.changes.iter().filter_map(|(_, after)| Some(after.as_ref()?.key.as_str())).collect();
         assert_eq!((keys, other.restart_required), (vec!["limits.max_queued", "store.url"], vec!["store"]));
+        assert!(same.opens.is_empty(), "{same:?}");
+        assert_eq!(other.opens, [Opening::new("limits.max_queued", 70, 71)]);
     }
 }

@@ -8,34 +8,137 @@ use super::parts::{
 };
 use super::tool_set::ToolSet;
 use super::{Gateway, StartError, components, mcp, python_tools, tenants};
-use crate::config::Config;
+use crate::config::{Config, Opening, ReloadMode};
+use crate::policy::{FewerRules, LoadedPolicies, Policy, PolicyError};
 use crate::registry::Snapshot;
 use crate::sources::mcp::Change;
+
+/// A changed configuration that is not applied, because it opens something.
+#[derive(Debug)]
+pub(super) struct WaitingConfiguration {
+    config: Config,
+    pub(super) opens: Vec<Opening>,
+}
+
+/// Maximum settings in a log line and in readiness.
+const MAX_NAMED: usize = 20;
+
+impl WaitingConfiguration {
+    /// For operators.
+    fn reason(&self) -> String {
+        let named: Vec<_> = self.opens.iter().take(MAX_NAMED).map(ToString::to_string).collect();
+        let more = self.opens.len().saturating_sub(MAX_NAMED);
+        let more = if more == 0 { String::new() } else { format!("; and {more} more") };
+        format!(
+            "a changed configuration waits for SIGHUP, since it opens what the one in force keeps closed: {}{more}",
+            named.join("; ")
+        )
+    }
+}
+
+/// What a configuration and its policies open.
+pub(super) fn openings(
+    running: &Config,
+    next: &Config,
+    policy: &Policy,
+    loaded: &Result<LoadedPolicies, Vec<PolicyError>>,
+) -> Vec<Opening> {
+    let mut opens = next.opens(running);
+    // A set that does not load is not applied.
+    let fewer = loaded.iter().flat_map(|loaded| policy.fewer_rules(loaded));
+    let line = |fewer: FewerRules| {
+        let rules = |count: usize| format!("{count} rules");
+        Opening::new(format!("policy rules `{}`", fewer.name), rules(fewer.before), rules(fewer.after))
+    };
+    opens.extend(fewer.map(line));
+    opens
+}
 
 impl Gateway {
     /// Applies another configuration. If a part cannot be applied, the active one stays, and readiness reports the
     /// reason. Policies are applied separately, so that an invalid set does not block the rest.
     pub async fn reload(&self, config: Config) {
-        let policies = self.pipeline.policy.reload(&config.policy);
-        self.pipeline.settlement.metrics.policy_reloaded(policies.is_ok());
-        let broken = policies.err().map(|errors| lines(&errors));
-        match &broken {
-            None => self.readiness.restore("policy"),
-            Some(problem) => self.readiness.degrade("policy", problem),
+        let policies = Policy::read(&config.policy);
+        Box::pin(self.take_over(config, policies)).await;
+    }
+
+    /// Applies a configuration that nobody asked to apply: its files, or the policies, were found changed. Where it opens something it
+    /// waits for [`reload`](Self::reload), unless the one in force has `config.reload: immediate`.
+    pub async fn reload_found(&self, config: Config) {
+        let running = self.config.load_full();
+        let policies = Policy::read(&config.policy);
+        let opens = match running.config.reload {
+            ReloadMode::Immediate => Vec::new(),
+            ReloadMode::Guarded => openings(&running, &config, &self.pipeline.policy, &policies),
+        };
+        match opens.is_empty() {
+            true => Box::pin(self.take_over(config, policies)).await,
+            false => Box::pin(self.hold(&running, WaitingConfiguration { config, opens })).await,
         }
-        match self.apply(config).await {
+    }
+
+    /// What opens something in the configuration that waits, if one does.
+    pub(crate) fn waiting_openings(&self) -> Vec<Opening> {
+        self.waiting.load().as_ref().map(|waiting| waiting.opens.clone()).unwrap_or_default()
+    }
+
+    /// The configuration in force stays, with documents, functions and policies as they are now.
+    async fn hold(&self, running: &Config, waiting: WaitingConfiguration) {
+        let policies = Policy::read(&running.policy);
+        let has_fewer = policies.as_ref().is_ok_and(|loaded| !self.pipeline.policy.fewer_rules(loaded).is_empty());
+        if !has_fewer {
+            self.replace_policies(policies, running);
+        }
+        if let Err(problem) = Box::pin(self.apply(running.clone())).await {
+            tracing::warn!(%problem, "changed files were not applied with the configuration in force");
+        }
+        let is_known = self.waiting.load().as_ref().is_some_and(|known| known.config == waiting.config);
+        let reason = waiting.reason();
+        self.waiting.store(Some(Arc::new(waiting)));
+        match is_known {
+            true => self.readiness.degrade("configuration", reason),
+            false => self.report_refusal(&reason),
+        }
+    }
+
+    async fn take_over(&self, config: Config, policies: Result<LoadedPolicies, Vec<PolicyError>>) {
+        self.waiting.store(None);
+        let broken = self.replace_policies(policies, &config);
+        match Box::pin(self.apply(config)).await {
             Ok(()) => {
                 self.record_reload(broken.map(|problem| format!("applied without its policies: {problem}")));
                 self.pipeline.settlement.metrics.configuration_reloaded(true);
                 self.readiness.restore("configuration");
                 tracing::info!("the configuration was applied");
             }
-            Err(problem) => self.refuse_reload(&problem.to_string()),
+            Err(problem) => self.report_refusal(&problem.to_string()),
+        }
+    }
+
+    /// Why the set is broken, if it is.
+    fn replace_policies(&self, policies: Result<LoadedPolicies, Vec<PolicyError>>, config: &Config) -> Option<String> {
+        self.pipeline.settlement.metrics.policy_reloaded(policies.is_ok());
+        match policies {
+            Ok(loaded) => {
+                self.pipeline.policy.replace(loaded, &config.policy);
+                self.readiness.restore("policy");
+                None
+            }
+            Err(errors) => {
+                let problem = lines(&errors);
+                self.readiness.degrade("policy", &*problem);
+                Some(problem)
+            }
         }
     }
 
     /// Reports a configuration that could not be read: the active one stays.
     pub fn refuse_reload(&self, problem: &str) {
+        self.waiting.store(None);
+        self.report_refusal(problem);
+    }
+
+    fn report_refusal(&self, problem: &str) {
         self.pipeline.settlement.metrics.configuration_reloaded(false);
         self.readiness.degrade("configuration", problem);
         self.record_reload(Some(problem.to_owned()));

@@ -129,6 +129,7 @@ impl Gateway {
             readiness,
             started_with: config.clone(),
             restart_required: ArcSwap::default(),
+            waiting: ArcSwapOption::default(),
             config: ArcSwap::from_pointee(config),
             authenticator: ArcSwap::from_pointee(authenticator),
             keys,

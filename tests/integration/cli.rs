@@ -390,6 +390,52 @@ fn a_changed_file_is_taken_over_while_it_runs() {
     assert!(until("/tools/list", &|names| names.starts_with('[') && !names.contains("json_query")));
 }
 
+/// A file that becomes empty, and one that opens the gateway, are not applied by themselves; SIGHUP applies the latter alone.
+#[test]
+fn a_file_that_lost_its_guards_waits_and_an_empty_one_never_counts() {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("sekisho.yaml");
+    let guarded = "auth: {anonymous: never, api_keys: [{id: ann, key: k}]}\n";
+    std::fs::write(&file, guarded).unwrap();
+    let serving = Serving::start_with(&directory, &["--config", "sekisho.yaml"]);
+    let ask = |path: &str, header: &str| {
+        let url = format!("{}{path}", serving.url);
+        text(&Command::new("curl").args(["-s", "-H", header, &url]).output().unwrap())
+    };
+    let eventually = |path: &str, header: &str, wanted: &str| {
+        let started = std::time::Instant::now();
+        while !ask(path, header).contains(wanted) {
+            assert!(started.elapsed().as_secs() < 20, "{wanted}: {}", ask(path, header));
+            std::thread::yield_now();
+        }
+    };
+    let (with_key, anonymous) = ("X-API-Key: k", "Accept: */*");
+    let hang_up = || {
+        let pid = serving.child.id().to_string();
+        assert!(Command::new("kill").args(["-HUP", &pid]).status().unwrap().success());
+    };
+    let is_guarded = || assert!(ask("/tools/list", anonymous).contains("unauthenticated"));
+    for empty in ["", "\n\n", "# nothing\n", "---\n"] {
+        std::fs::write(&file, empty).unwrap();
+        eventually("/readyz", with_key, "is empty");
+        is_guarded();
+        // Another error, so that the next one is seen.
+        std::fs::write(&file, "no_such_key: 1\n").unwrap();
+        eventually("/readyz", with_key, "no_such_key");
+    }
+    // Also where a person asks for it.
+    std::fs::write(&file, "").unwrap();
+    hang_up();
+    eventually("/readyz", with_key, "is empty");
+    is_guarded();
+
+    std::fs::write(&file, "limits: {max_queued: 9}\n").unwrap();
+    eventually("/readyz", with_key, "auth.anonymous: never → loopback");
+    is_guarded();
+    hang_up();
+    eventually("/tools/list", anonymous, "calculator");
+}
+
 #[test]
 fn a_rotated_key_in_the_env_file_and_a_setting_for_the_next_start_are_noticed() {
     let directory = TempDir::new().unwrap();

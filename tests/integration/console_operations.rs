@@ -473,6 +473,9 @@ async fn the_configuration_is_shown_without_secrets_and_a_change_is_checked() {
     };
     let page = check(&changed).await;
     assert!(page.contains("changes one setting") && page.contains("78"), "{page}");
+    assert!(page.contains("would wait for SIGHUP") && page.contains("limits.max_queued"), "{page}");
+    let page = check(&format!("{KEYS}limits: {{max_queued: 76}}\n")).await;
+    assert!(page.contains("changes one setting") && !page.contains("SIGHUP"), "it opens nothing: {page}");
     assert!(check("limits: {max_queued: many}\n").await.contains("would not be taken over"));
     for text in markup() {
         check(&text).await;
@@ -481,6 +484,16 @@ async fn the_configuration_is_shown_without_secrets_and_a_change_is_checked() {
     let (_, checked) =
         answer(app.post("/admin/configuration/check").bearer_auth("key-of-root").json(&json!({"text": changed}))).await;
     assert!(checked["valid"] == true && checked["changes"][0]["after"]["value"] == "78", "{checked}");
+    let opening = json!({"setting": "limits.max_queued", "before": "77", "after": "78"});
+    assert_eq!(checked["opens"], json!([opening]), "{checked}");
+    assert!(check("# nothing\n").await.contains("is empty"), "as a file it would be refused");
+    // Found in the file, it waits for a person.
+    app.gateway.reload_found(crate::app::config(&app.directory, &changed)).await;
+    let (_, body) = answer(app.get("/admin/configuration").bearer_auth("key-of-root")).await;
+    assert_eq!(body["waiting"], json!([opening]), "{body}");
+    let page = root.page("/console/configuration").await;
+    check_markup(&page);
+    assert!(page.contains("id=\"waiting\"") && page.contains("waits for SIGHUP"), "{page}");
     // A text from elsewhere gets no value of this machine.
     let text = format!("{KEYS}telemetry: {{metrics_namespace: '${{PATH}}'}}\npolicy: {{directory: '${{PATH}}'}}\n");
     let (_, checked) =

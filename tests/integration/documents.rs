@@ -61,7 +61,7 @@ async fn an_api_in_several_files_is_one_and_each_of_them_is_watched() {
     let pet = &found["output_schema"]["$defs"]["pet-Output"]["properties"];
     assert_eq!(pet["mother"]["$ref"], "#/$defs/pet-Output", "{found}");
 
-    let watched = app.gateway.watched_files(None);
+    let watched = app.gateway.watched_files();
     let shared = app.directory.path().canonicalize().unwrap().join("api/shared/pet.yaml");
     assert!(watched.contains(&shared), "{watched:?}");
     std::fs::write(&shared, PET.replace("type: integer", "type: string")).unwrap();

@@ -226,7 +226,7 @@ fn a_background_gateway_that_cannot_start_says_why() {
 fn a_command_with_another_configuration_says_so() {
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("sekisho.yaml");
-    std::fs::write(&file, "budget: {max_cost_per_request: 1}\n").unwrap();
+    std::fs::write(&file, "budget: {max_cost_per_request: 2}\n").unwrap();
     let serving = Serving::start_with(&directory, &["--config", "sekisho.yaml"]);
     assert_eq!(run(&directory, &["--config", "sekisho.yaml", "call", "calculator", SUM]).status.code(), Some(0));
     let others = [&["call", "calculator", SUM][..], &["mcp", "serve"], &["chat", "--model", "replay:x", "hi"]];
@@ -240,7 +240,7 @@ fn a_command_with_another_configuration_says_so() {
         assert!(said.contains("Different: budget.") && said.contains("sekisho.yaml"), "{said}");
     }
     // The command waits until the gateway has read the change.
-    std::fs::write(&file, "budget: {max_cost_per_request: 2}\n").unwrap();
+    std::fs::write(&file, "budget: {max_cost_per_request: 1}\n").unwrap();
     assert_eq!(run(&directory, &["--config", "sekisho.yaml", "call", "calculator", SUM]).status.code(), Some(0));
     drop(serving);
 }

@@ -116,7 +116,7 @@ async fn a_reload_loads_changed_documents_and_keeps_the_tools_of_a_broken_one() 
     let yaml = settings(&directory, "http://127.0.0.1:9");
     let app = TestApp::in_directory(directory, &yaml).await;
     let file = app.directory.path().join("itself.json");
-    assert!(app.gateway.watched_files(None).contains(&file));
+    assert!(app.gateway.watched_files().contains(&file));
     let names = async || {
         let (_, names) = answer(app.get("/tools/list?category=api")).await;
         names

@@ -13,7 +13,7 @@ use crate::api::body::FromAdministrator;
 use crate::api::documentation::ReplyBody;
 use crate::api::reply;
 use crate::api::request::RequestMeta;
-use crate::config::Setting;
+use crate::config::{Opening, Setting};
 use crate::core::error::CallError;
 use crate::gateway::{ConfigurationCheck, Gateway};
 
@@ -21,6 +21,8 @@ use crate::gateway::{ConfigurationCheck, Gateway};
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ConfigurationBody {
     settings: Vec<Setting>,
+    /// What opens something in a changed configuration that waits for SIGHUP; empty where none waits.
+    waiting: Vec<Opening>,
 }
 
 /// What to check.
@@ -40,6 +42,8 @@ pub(super) struct CheckBody {
     /// Why not.
     problems: Vec<String>,
     changes: Vec<ChangeBody>,
+    /// What it would open: found in its file, it would wait for SIGHUP.
+    opens: Vec<Opening>,
     /// Topics of which a change takes effect at the next start.
     restart_required: Vec<&'static str>,
     /// Setting → advice.
@@ -58,7 +62,7 @@ pub(super) struct ChangeBody {
     responses((status = 200, body = ConfigurationBody), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn show(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, CallError> {
     let settings = gateway.settings(&origin.caller)?;
-    Ok(reply::json(StatusCode::OK, &ConfigurationBody { settings }))
+    Ok(reply::json(StatusCode::OK, &ConfigurationBody { settings, waiting: gateway.waiting_openings() }))
 }
 
 /// Checks a configuration, and takes nothing over. For administrators of the tenant `default`.
@@ -75,8 +79,8 @@ pub(crate) async fn check(
 
 impl From<ConfigurationCheck> for CheckBody {
     fn from(check: ConfigurationCheck) -> Self {
-        let ConfigurationCheck { problems, changes, restart_required, notes } = check;
+        let ConfigurationCheck { problems, changes, opens, restart_required, notes } = check;
         let changes = changes.into_iter().map(|(before, after)| ChangeBody { before, after }).collect();
-        Self { valid: problems.is_empty(), problems, changes, restart_required, notes }
+        Self { valid: problems.is_empty(), problems, changes, opens, restart_required, notes }
     }
 }

@@ -191,6 +191,9 @@ configuration-valid = { $count ->
    *[other] It is valid, and changes { $count } settings.
 }
 configuration-invalid = It would not be taken over:
+configuration-waiting = A changed configuration waits for SIGHUP, since it opens what the one in force keeps closed:
+configuration-opens = Found in its file, this would wait for SIGHUP, since it opens:
+configuration-opening = What it opens
 configuration-restart = takes effect at the next start
 configuration-changes = Settings that would change
 configuration-key = Setting

@@ -180,6 +180,9 @@ configuration-valid = { $count ->
    *[other] 有効です。{ $count } 件の設定が変わります。
 }
 configuration-invalid = この設定は反映されません：
+configuration-waiting = 変更された設定は、現在閉じているものを開くため、SIGHUP を待っています：
+configuration-opens = ファイルにあれば、次のものを開くため SIGHUP を待ちます：
+configuration-opening = 開かれるもの
 configuration-restart = は次の起動時に有効になります
 configuration-changes = 変わる設定
 configuration-key = 設定

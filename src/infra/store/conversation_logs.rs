@@ -200,7 +200,7 @@ impl Store {
     pub async fn conversations_with_workspaces_among(
         &self,
         ids: &[&str],
-        since: Timestamp,
+        since: DatabaseTime,
     ) -> Result<Vec<(String, String)>, StoreError> {
         let mut found = Vec::new();
         for ids in ids.chunks(MAX_IDS) {
