@@ -4,9 +4,13 @@
 //! (E55). Only outcomes of calls that passed count, never a refusal, and only failures of the upstream or the network
 //! ([`Blame`]): a response that rejects the call, a 4xx and also a 429, proves that the upstream works. Nothing here
 //! sleeps.
+//!
+//! An upstream of the configuration has a circuit for each tenant, and is refused to all once those of two are open
+//! ([`tenants`]).
 
 mod circuit;
 mod error_rate;
+mod tenants;
 #[cfg(test)]
 mod tests;
 
@@ -17,7 +21,8 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock};
 
-use self::circuit::{Circuit, Outcome, Ticket};
+use self::circuit::{Circuit, Outcome, Phases};
+use self::tenants::{Admission, TenantCircuits, spare_since};
 use crate::config::BreakerConfig;
 use crate::core::bounded::BoundedMap;
 use crate::core::breaker_state::BreakerState;
@@ -54,8 +59,8 @@ pub struct Breakers {
     /// choose new addresses as often as they like.
     choosing: Mutex<()>,
     /// Its write lock is held while one of these is created or removed, and while rules change.
-    circuits: RwLock<BoundedMap<Upstream, Arc<Circuit>>>,
-    other: OnceLock<Arc<Circuit>>,
+    upstreams: RwLock<BoundedMap<Upstream, Arc<TenantCircuits>>>,
+    other: OnceLock<Arc<TenantCircuits>>,
     rules: ArcSwap<BreakerRules>,
     metrics: Arc<Metrics>,
 }
@@ -76,8 +81,17 @@ pub struct BreakerPermit(Option<Admitted>);
 #[derive(Debug)]
 struct Admitted {
     upstream: Upstream,
-    circuit: Arc<Circuit>,
-    pass: Ticket,
+    /// `None` for an address that a caller chose.
+    tenants: Option<Arc<TenantCircuits>>,
+    admission: Admission,
+}
+
+/// An upstream that calls are refused for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenUpstream {
+    pub name: Arc<str>,
+    /// Whether those of every tenant are.
+    pub is_for_all: bool,
 }
 
 impl BreakerRules {
@@ -96,7 +110,7 @@ impl Breakers {
         Self {
             chosen: PerOwner::new(MAX_CHOSEN, MAX_CHOSEN_OF_A_CALLER),
             choosing: Mutex::new(()),
-            circuits: RwLock::new(BoundedMap::new(MAX_LIVE)),
+            upstreams: RwLock::new(BoundedMap::new(MAX_LIVE)),
             other: OnceLock::new(),
             rules: ArcSwap::from_pointee(rules),
             metrics,
@@ -105,9 +119,9 @@ impl Breakers {
 
     /// Changed rules apply from now on. Counts are reset; an open breaker stays open for its original time.
     pub fn reconfigure(&self, rules: BreakerRules) {
-        let (circuits, _choosing) = (self.circuits.write(), self.choosing.lock());
-        for (upstream, circuit) in circuits.iter() {
-            circuit.adopt(rules.of(upstream));
+        let (upstreams, _choosing) = (self.upstreams.write(), self.choosing.lock());
+        for (upstream, circuits) in upstreams.iter() {
+            circuits.adopt(rules.of(upstream));
         }
         if let Some(other) = self.other.get() {
             other.adopt(&rules.all);
@@ -116,58 +130,65 @@ impl Breakers {
         self.rules.store(Arc::new(rules));
     }
 
-    /// Whether the upstream may be tried. A call without one, of a local tool, always may.
+    /// Whether the upstream may be tried for a call of the tenant. A call without one, of a local tool, always may.
     ///
     /// # Errors
     /// `circuit_open` with the time after which to call again.
-    pub fn admit(&self, upstream: Option<Upstream>) -> Result<BreakerPermit, CallError> {
+    pub fn admit(&self, upstream: Option<Upstream>, tenant: &str) -> Result<BreakerPermit, CallError> {
         let Some(upstream) = upstream else { return Ok(BreakerPermit(None)) };
-        let circuit = self.circuit_of(&upstream);
-        match circuit.admit() {
-            Ok(pass) => Ok(BreakerPermit(Some(Admitted { upstream, circuit, pass }))),
+        let (tenants, admission) = match &upstream.chosen_by {
+            Some(owner) => {
+                let circuit = self.circuit_of_caller(&upstream, owner);
+                (None, circuit.admit().map(|pass| Admission { circuit, pass }))
+            }
+            None => {
+                let tenants = self.circuits_of(&upstream);
+                let admission = tenants.admit(tenant);
+                (Some(tenants), admission)
+            }
+        };
+        match admission {
+            Ok(admission) => Ok(BreakerPermit(Some(Admitted { upstream, tenants, admission }))),
             Err(wait) => Err(circuit_open(&upstream, wait)),
         }
     }
 
-    /// The state, without changes: for explain, dry runs and receipts.
-    pub fn state(&self, upstream: &Upstream) -> BreakerState {
+    /// The state for a tenant, without changes: for explain, dry runs and receipts.
+    pub fn state(&self, upstream: &Upstream, tenant: &str) -> BreakerState {
         let state = match upstream.chosen_by {
             Some(_) => self.chosen.with(upstream, |circuit| circuit.state()),
-            None => self.circuits.read().get(upstream).map(|circuit| circuit.state()),
+            None => self.upstreams.read().get(upstream).map(|circuits| circuits.state(tenant)),
         };
         state.unwrap_or(BreakerState::Closed)
     }
 
     /// Sets the gauges to the present states: a breaker whose time has passed is half-open, also without a call.
     pub fn report(&self) {
-        self.circuits.read().iter().for_each(|(_, circuit)| circuit.report());
+        self.upstreams.read().iter().for_each(|(_, circuits)| circuits.report());
     }
 
-    /// The upstreams that are not called now.
-    pub fn open(&self) -> Vec<Upstream> {
-        let circuits = self.circuits.read();
-        let open = circuits.iter().filter(|(_, circuit)| circuit.state() == BreakerState::Open);
-        open.map(|(upstream, _)| upstream.clone()).collect()
+    /// The upstreams that are not called now, for one tenant at least.
+    pub fn open(&self) -> Vec<OpenUpstream> {
+        let upstreams = self.upstreams.read();
+        let open = upstreams.iter().filter_map(|(upstream, circuits)| {
+            Some(OpenUpstream { name: Arc::clone(&upstream.name), is_for_all: circuits.is_open()? })
+        });
+        open.collect()
     }
 
     /// Removes unused breakers; run every minute.
     pub fn evict_idle(&self) {
         let is_idle = |circuit: &Arc<Circuit>| spare_since(circuit).is_some_and(|since| since.elapsed() >= IDLE_AFTER);
         drop(self.chosen.take_if(is_idle));
-        self.circuits.write().retain(|upstream, circuit| {
-            let idle = is_idle(circuit);
+        self.upstreams.write().retain(|upstream, circuits| {
+            let idle = unused_since(circuits).is_some_and(|since| since.elapsed() >= IDLE_AFTER);
             if idle {
                 self.metrics.forget_breaker(&upstream.name);
+            } else {
+                circuits.evict_idle(IDLE_AFTER);
             }
             !idle
         });
-    }
-
-    fn circuit_of(&self, upstream: &Upstream) -> Arc<Circuit> {
-        match &upstream.chosen_by {
-            Some(owner) => self.circuit_of_caller(upstream, owner),
-            None => self.circuit_of_configuration(upstream),
-        }
     }
 
     fn circuit_of_caller(&self, upstream: &Upstream, owner: &Owner) -> Arc<Circuit> {
@@ -175,33 +196,34 @@ impl Breakers {
         known().unwrap_or_else(|| {
             let _choosing = self.choosing.lock();
             known().unwrap_or_else(|| {
-                let circuit = Arc::new(Circuit::new(&upstream.name, &self.rules.load().all, None));
+                let (rules, phases) = (self.rules.load(), Arc::new(Phases::new(None)));
+                let circuit = Arc::new(Circuit::new(&upstream.name, &owner.tenant, &rules.all, phases));
                 drop(self.chosen.insert(owner, upstream.clone(), Arc::clone(&circuit), |_, _| true));
                 circuit
             })
         })
     }
 
-    fn circuit_of_configuration(&self, upstream: &Upstream) -> Arc<Circuit> {
-        let known = self.circuits.read().get(upstream).map(Arc::clone);
+    fn circuits_of(&self, upstream: &Upstream) -> Arc<TenantCircuits> {
+        let known = self.upstreams.read().get(upstream).map(Arc::clone);
         known.unwrap_or_else(|| self.create(upstream))
     }
 
     /// The breaker of an upstream that had none; another call may have come first.
-    fn create(&self, upstream: &Upstream) -> Arc<Circuit> {
-        let (mut circuits, rules) = (self.circuits.write(), self.rules.load());
-        if let Some((idle_longest, _)) = circuits.evict_for(upstream, |_, circuit| spare_since(circuit)) {
+    fn create(&self, upstream: &Upstream) -> Arc<TenantCircuits> {
+        let (mut upstreams, rules) = (self.upstreams.write(), self.rules.load());
+        if let Some((idle_longest, _)) = upstreams.evict_for(upstream, |_, circuits| unused_since(circuits)) {
             self.metrics.forget_breaker(&idle_longest.name);
         }
-        let new = || self.new_circuit(&upstream.name, rules.of(upstream));
-        match circuits.get_or_try_insert_with(upstream.clone(), new) {
-            Some(circuit) => Arc::clone(circuit),
-            None => Arc::clone(self.other.get_or_init(|| self.new_circuit(OTHER, &rules.all))),
+        let new = || self.new_circuits(&upstream.name, rules.of(upstream));
+        match upstreams.get_or_try_insert_with(upstream.clone(), new) {
+            Some(circuits) => Arc::clone(circuits),
+            None => Arc::clone(self.other.get_or_init(|| self.new_circuits(OTHER, &rules.all))),
         }
     }
 
-    fn new_circuit(&self, label: &str, rules: &Arc<BreakerConfig>) -> Arc<Circuit> {
-        Arc::new(Circuit::new(label, rules, Some(self.metrics.for_breaker(label))))
+    fn new_circuits(&self, label: &str, rules: &Arc<BreakerConfig>) -> Arc<TenantCircuits> {
+        Arc::new(TenantCircuits::new(label, rules, self.metrics.for_breaker(label)))
     }
 }
 
@@ -212,7 +234,7 @@ impl BreakerPermit {
 
     /// The breaker's state when this call passed; `None` for a local tool.
     pub fn state(&self) -> Option<BreakerState> {
-        self.0.as_ref().map(|admitted| admitted.pass.state())
+        self.0.as_ref().map(|admitted| admitted.admission.pass.state())
     }
 
     /// For use before a retry: whether the breaker has opened since.
@@ -220,8 +242,12 @@ impl BreakerPermit {
     /// # Errors
     /// `circuit_open`, if so.
     pub fn still_permitted(&self) -> Result<(), CallError> {
-        let Some(Admitted { upstream, circuit, pass }) = &self.0 else { return Ok(()) };
-        circuit.still_permits(pass).map_err(|wait| circuit_open(upstream, wait))
+        let Some(Admitted { upstream, tenants, admission }) = &self.0 else { return Ok(()) };
+        let permitted = match tenants {
+            Some(tenants) => tenants.still_permits(admission),
+            None => admission.circuit.still_permits(&admission.pass),
+        };
+        permitted.map_err(|wait| circuit_open(upstream, wait))
     }
 
     /// Records how the call ended, once, by the error's blame.
@@ -229,14 +255,14 @@ impl BreakerPermit {
         if let Some(admitted) = self.0
             && let Some(outcome) = outcome(error)
         {
-            admitted.circuit.record(&admitted.pass, outcome);
+            admitted.admission.circuit.record(&admitted.admission.pass, outcome);
         }
     }
 }
 
 impl Drop for Admitted {
     fn drop(&mut self) {
-        self.circuit.withdraw(&self.pass);
+        self.admission.circuit.withdraw(&self.admission.pass);
     }
 }
 
@@ -254,9 +280,9 @@ fn outcome(error: Option<&CallError>) -> Option<Outcome> {
     }
 }
 
-/// Since when a breaker could be removed without effect: it has no calls and refuses none.
-fn spare_since(circuit: &Arc<Circuit>) -> Option<tokio::time::Instant> {
-    (Arc::strong_count(circuit) == 1).then(|| circuit.idle_since()).flatten()
+/// Since when those of an upstream could be removed without effect: they have no calls and refuse none.
+fn unused_since(circuits: &Arc<TenantCircuits>) -> Option<tokio::time::Instant> {
+    (Arc::strong_count(circuits) == 1).then(|| circuits.idle_since()).flatten()
 }
 
 fn circuit_open(upstream: &Upstream, wait: Duration) -> CallError {

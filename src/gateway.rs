@@ -217,7 +217,11 @@ impl Gateway {
             problems.push_str(&problem);
         }
         degraded.extend(self.pipeline.breakers.open().into_iter().map(|upstream| {
-            (format!("circuit:{}", upstream.name), "it keeps failing and is not called for now".to_owned())
+            let problem = match upstream.is_for_all {
+                true => "it keeps failing and is not called for now",
+                false => "it keeps failing for a tenant and is not called for it now",
+            };
+            (format!("circuit:{}", upstream.name), problem.to_owned())
         }));
         degraded
     }

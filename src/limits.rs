@@ -218,12 +218,14 @@ impl Limits {
         })
     }
 
-    /// Admits one call, after waiting in a queue if necessary, at most until the call's deadline.
+    /// Admits one call, after waiting in a queue if necessary, at most until the call [must begin](CallContext::begin_by). That
+    /// wait is not counted as the tool's time.
     ///
     /// # Errors
     /// `rate_limited` with the state of the limit that refused; `overloaded` when the queue is full;
     /// `timeout` when no slot came free in time.
     pub async fn admit(&self, call: &CallContext, tool: &Arc<Tool>) -> Result<Slots, CallError> {
+        let _waiting = call.queueing.begin();
         let rules = self.rules.of(&call.caller, tool.name());
         let rate = match &self.shared {
             None => self.take_of_each(&call.caller, tool),
@@ -280,7 +282,7 @@ impl Limits {
         call: &CallContext,
         tool: &Tool,
     ) -> Result<Option<RateState>, CallError> {
-        let until = call.deadline(tool.timeout()).0;
+        let until = call.begin_by(tool.timeout());
         let mut nearest_to_empty: Option<RateState> = None;
         let mut taken = Vec::new();
         for limit in &self.rates {

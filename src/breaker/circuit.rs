@@ -4,6 +4,7 @@
 //! uses a clock of its own; so only its policies are used.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use failsafe::backoff::{self, Constant};
@@ -20,7 +21,17 @@ use crate::infra::metrics::BreakerMetrics;
 #[derive(Debug)]
 pub(super) struct Circuit {
     label: Box<str>,
+    /// Whose calls it passes: a tenant.
+    tenant: Box<str>,
     inside: Mutex<Inside>,
+    phases: Arc<Phases>,
+}
+
+/// How many circuits of an upstream are open and half-open, and its metrics.
+#[derive(Debug)]
+pub(super) struct Phases {
+    open: AtomicUsize,
+    half_open: AtomicUsize,
     /// `None` for an address that a caller chose.
     metrics: Option<BreakerMetrics>,
 }
@@ -65,10 +76,8 @@ const WHILE_PROBING: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
 
 impl Circuit {
-    pub(super) fn new(label: &str, rules: &Arc<BreakerConfig>, metrics: Option<BreakerMetrics>) -> Self {
-        if let Some(metrics) = &metrics {
-            metrics.set_state(BreakerState::Closed);
-        }
+    /// `label`: the upstream in the log.
+    pub(super) fn new(label: &str, tenant: &str, rules: &Arc<BreakerConfig>, phases: Arc<Phases>) -> Self {
         let inside = Inside {
             phase: Phase::Closed,
             generation: 0,
@@ -76,7 +85,7 @@ impl Circuit {
             rules: Arc::clone(rules),
             last_asked: Instant::now(),
         };
-        Self { label: label.into(), inside: Mutex::new(inside), metrics }
+        Self { label: label.into(), tenant: tenant.into(), inside: Mutex::new(inside), phases }
     }
 
     /// Passes a call, or returns how long it should wait. The request itself is not counted.
@@ -100,7 +109,7 @@ impl Circuit {
         if inside.generation != pass.generation {
             return;
         }
-        if let Some(metrics) = self.metrics.as_ref().filter(|_| outcome == Outcome::Failed) {
+        if let Some(metrics) = self.phases.metrics.as_ref().filter(|_| outcome == Outcome::Failed) {
             metrics.failed();
         }
         match (inside.phase, outcome) {
@@ -150,10 +159,13 @@ impl Circuit {
         }
     }
 
-    /// Sets the gauge.
-    pub(super) fn report(&self) {
-        if let Some(metrics) = &self.metrics {
-            metrics.set_state(self.state());
+    /// How long it stays open; `None` unless it is.
+    pub(super) fn open_for(&self) -> Option<Duration> {
+        match self.inside.lock().phase {
+            Phase::Open { until } => {
+                Some(until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
+            }
+            Phase::Closed | Phase::HalfOpen { .. } => None,
         }
     }
 
@@ -175,6 +187,7 @@ impl Circuit {
         self.enter(inside, Phase::Open { until: Instant::now() + pause });
         tracing::warn!(
             upstream = %self.label,
+            tenant = %self.tenant,
             pause_seconds = pause.as_secs(),
             "the circuit breaker opened: the upstream keeps failing and is not called for a while"
         );
@@ -183,17 +196,55 @@ impl Circuit {
     fn close(&self, inside: &mut Inside) {
         inside.policy.revived();
         self.enter(inside, Phase::Closed);
-        tracing::info!(upstream = %self.label, "the circuit breaker closed: the upstream answers again");
+        tracing::info!(upstream = %self.label, tenant = %self.tenant, "the circuit breaker closed: the upstream answers again");
     }
 
     fn enter(&self, inside: &mut Inside, phase: Phase) {
+        self.phases.replace(inside.phase, Some(phase));
         inside.phase = phase;
         inside.generation += 1;
-        let Some(metrics) = &self.metrics else { return };
-        metrics.set_state(match phase {
-            Phase::Closed => BreakerState::Closed,
-            Phase::Open { .. } => BreakerState::Open,
-            Phase::HalfOpen { .. } => BreakerState::HalfOpen,
+    }
+}
+
+impl Drop for Circuit {
+    fn drop(&mut self) {
+        self.phases.replace(self.inside.get_mut().phase, None);
+    }
+}
+
+impl Phases {
+    pub(super) fn new(metrics: Option<BreakerMetrics>) -> Self {
+        Self { open: AtomicUsize::new(0), half_open: AtomicUsize::new(0), metrics }
+    }
+
+    /// Circuits that opened and have passed no call since: their time may have passed.
+    pub(super) fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_gauge(&self, state: BreakerState) {
+        if let Some(metrics) = &self.metrics {
+            metrics.set_state(state);
+        }
+    }
+
+    /// A circuit enters another phase, or is removed. The gauge shows the worst.
+    fn replace(&self, before: Phase, after: Option<Phase>) {
+        let count = |phase| match phase {
+            Phase::Closed => None,
+            Phase::Open { .. } => Some(&self.open),
+            Phase::HalfOpen { .. } => Some(&self.half_open),
+        };
+        if let Some(count) = after.and_then(count) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        if let Some(count) = count(before) {
+            count.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.set_gauge(match (self.open(), self.half_open.load(Ordering::Relaxed)) {
+            (0, 0) => BreakerState::Closed,
+            (0, _) => BreakerState::HalfOpen,
+            _ => BreakerState::Open,
         });
     }
 }
@@ -205,6 +256,10 @@ impl Inside {
 }
 
 impl Ticket {
+    pub(super) fn is_probe(&self) -> bool {
+        self.probe
+    }
+
     pub(super) fn state(&self) -> BreakerState {
         if self.probe { BreakerState::HalfOpen } else { BreakerState::Closed }
     }

@@ -1,4 +1,5 @@
 mod many;
+mod tenants;
 
 use std::future::pending;
 
@@ -8,6 +9,9 @@ use tokio::time::{Instant, advance};
 
 use super::*;
 use crate::core::slack::slack;
+
+/// The tenant of calls whose tenant does not matter.
+const ACME: &str = "acme";
 
 const RECOVERY: Duration = Duration::from_secs(60);
 
@@ -35,7 +39,16 @@ fn failure() -> CallError {
 
 /// One call through the breaker with the given outcome.
 fn call(breakers: &Breakers, upstream: &Upstream, end: Result<(), CallError>) -> Result<(), ErrorCode> {
-    let trial = breakers.admit(Some(upstream.clone())).map_err(|refusal| refusal.code())?;
+    call_of(ACME, breakers, upstream, end)
+}
+
+fn call_of(
+    tenant: &str,
+    breakers: &Breakers,
+    upstream: &Upstream,
+    end: Result<(), CallError>,
+) -> Result<(), ErrorCode> {
+    let trial = breakers.admit(Some(upstream.clone()), tenant).map_err(|refusal| refusal.code())?;
     trial.record(end.as_ref().err());
     end.map_err(|error| error.code())
 }
@@ -48,7 +61,7 @@ fn fail(breakers: &Breakers, upstream: &Upstream, times: usize) {
 
 fn opened(breakers: &Breakers) -> Upstream {
     fail(breakers, &host(), 5);
-    assert_eq!(breakers.state(&host()), BreakerState::Open);
+    assert_eq!(breakers.state(&host(), ACME), BreakerState::Open);
     host()
 }
 
@@ -56,7 +69,7 @@ fn opened(breakers: &Breakers) -> Upstream {
 async fn ready_to_probe(breakers: &Breakers) -> Upstream {
     let host = opened(breakers);
     advance(RECOVERY).await;
-    assert_eq!(breakers.state(&host), BreakerState::HalfOpen);
+    assert_eq!(breakers.state(&host, ACME), BreakerState::HalfOpen);
     host
 }
 
@@ -66,9 +79,9 @@ async fn five_failures_in_a_row_open_it_and_a_success_between_starts_the_count_a
     fail(&breakers, &host(), 4);
     call(&breakers, &host(), Ok(())).unwrap();
     fail(&breakers, &host(), 4);
-    assert_eq!(breakers.state(&host()), BreakerState::Closed);
+    assert_eq!(breakers.state(&host(), ACME), BreakerState::Closed);
     fail(&breakers, &host(), 1);
-    assert_eq!(breakers.state(&host()), BreakerState::Open);
+    assert_eq!(breakers.state(&host(), ACME), BreakerState::Open);
 }
 
 #[tokio::test(start_paused = true)]
@@ -79,7 +92,7 @@ async fn half_of_twenty_calls_failing_opens_it_and_less_or_fewer_do_not() {
             let end = if at % failing == 0 { Err(failure()) } else { Ok(()) };
             let _ = call(&breakers, &host(), end);
         }
-        breakers.state(&host())
+        breakers.state(&host(), ACME)
     };
     assert_eq!(every(2, 18), BreakerState::Closed, "half of 18");
     assert_eq!(every(2, 20), BreakerState::Open, "half of 20");
@@ -92,7 +105,7 @@ async fn an_open_circuit_answers_at_once_with_the_time_left() {
     let host = opened(&breakers);
     advance(Duration::from_millis(17_400)).await;
     let attempt = std::time::Instant::now();
-    let refusals: Vec<_> = (0..100).map(|_| breakers.admit(Some(host.clone())).unwrap_err()).collect();
+    let refusals: Vec<_> = (0..100).map(|_| breakers.admit(Some(host.clone()), ACME).unwrap_err()).collect();
     assert!(attempt.elapsed() < slack(Duration::from_millis(100)), "each in under a millisecond");
     for refusal in &refusals {
         assert_eq!((refusal.code(), refusal.wait()), (ErrorCode::CircuitOpen, Some(Duration::from_secs(43))));
@@ -111,9 +124,9 @@ async fn refusals_under_traffic_neither_keep_it_open_nor_count() {
         advance(Duration::from_millis(50)).await;
     }
     call(&breakers, &host, Ok(())).unwrap();
-    assert_eq!(breakers.state(&host), BreakerState::Closed);
+    assert_eq!(breakers.state(&host, ACME), BreakerState::Closed);
     fail(&breakers, &host, 4);
-    assert_eq!(breakers.state(&host), BreakerState::Closed, "counts are reset");
+    assert_eq!(breakers.state(&host, ACME), BreakerState::Closed, "counts are reset");
 }
 
 /// Fault 1 of the specification: half-open that lets everything through.
@@ -122,7 +135,7 @@ async fn of_a_hundred_calls_after_the_recovery_time_exactly_one_probes() {
     let breakers = breakers(|_| {});
     let host = ready_to_probe(&breakers).await;
     let (probes, refusals): (Vec<_>, Vec<_>) =
-        (0..100).map(|_| breakers.admit(Some(host.clone()))).partition(Result::is_ok);
+        (0..100).map(|_| breakers.admit(Some(host.clone()), ACME)).partition(Result::is_ok);
     assert_eq!((probes.len(), refusals.len()), (1, 99));
     for refusal in refusals {
         let refusal = refusal.unwrap_err();
@@ -131,7 +144,7 @@ async fn of_a_hundred_calls_after_the_recovery_time_exactly_one_probes() {
     let probe = probes.into_iter().next().unwrap().unwrap();
     assert_eq!(probe.state(), Some(BreakerState::HalfOpen));
     probe.record(None);
-    assert_eq!(breakers.state(&host), BreakerState::Closed);
+    assert_eq!(breakers.state(&host, ACME), BreakerState::Closed);
 }
 
 #[tokio::test(start_paused = true)]
@@ -139,10 +152,10 @@ async fn a_probe_that_fails_opens_it_for_as_long_again() {
     let breakers = breakers(|_| {});
     let host = ready_to_probe(&breakers).await;
     fail(&breakers, &host, 1);
-    assert_eq!(breakers.admit(Some(host.clone())).unwrap_err().wait(), Some(RECOVERY));
+    assert_eq!(breakers.admit(Some(host.clone()), ACME).unwrap_err().wait(), Some(RECOVERY));
     advance(RECOVERY).await;
     call(&breakers, &host, Ok(())).unwrap();
-    assert_eq!(breakers.state(&host), BreakerState::Closed);
+    assert_eq!(breakers.state(&host, ACME), BreakerState::Closed);
 }
 
 #[tokio::test(start_paused = true)]
@@ -150,23 +163,23 @@ async fn a_cancelled_probe_permits_another() {
     let breakers = breakers(|_| {});
     let host = ready_to_probe(&breakers).await;
     for _ in 0..3 {
-        let probe = breakers.admit(Some(host.clone())).unwrap();
+        let probe = breakers.admit(Some(host.clone()), ACME).unwrap();
         let work = async move {
             pending::<()>().await;
             probe.record(None);
         };
         assert!(work.now_or_never().is_none());
-        assert_eq!(breakers.state(&host), BreakerState::HalfOpen, "a disconnected client has no effect");
+        assert_eq!(breakers.state(&host, ACME), BreakerState::HalfOpen, "a disconnected client has no effect");
     }
     call(&breakers, &host, Ok(())).unwrap();
-    assert_eq!(breakers.state(&host), BreakerState::Closed);
+    assert_eq!(breakers.state(&host, ACME), BreakerState::Closed);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_probe_that_panics_permits_another() {
     let breakers = Arc::new(breakers(|_| {}));
     let host = ready_to_probe(&breakers).await;
-    let probe = breakers.admit(Some(host.clone())).unwrap();
+    let probe = breakers.admit(Some(host.clone()), ACME).unwrap();
     let work = async move {
         let _probe = probe;
         panic!("as the test says");
@@ -193,7 +206,7 @@ async fn only_failures_of_the_upstream_or_the_network_count() {
         for _ in 0..100 {
             let _ = call(&breakers, &host(), Err(error(code, blame)));
         }
-        assert_eq!(breakers.state(&host()), expected, "after 100 times {code} by {blame:?}");
+        assert_eq!(breakers.state(&host(), ACME), expected, "after 100 times {code} by {blame:?}");
     }
 }
 
@@ -210,35 +223,35 @@ async fn an_answer_proves_that_the_upstream_works_and_a_refusal_on_our_side_prov
         let breakers = breakers(|_| {});
         let host = ready_to_probe(&breakers).await;
         assert_eq!(call(&breakers, &host, Err(error(code, Blame::Call))), Err(code));
-        assert_eq!(breakers.state(&host), expected, "after {code}");
+        assert_eq!(breakers.state(&host, ACME), expected, "after {code}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn outcomes_from_before_the_breaker_moved_on_are_dropped() {
     let breakers = breakers(|_| {});
-    let early: Vec<_> = (0..20).map(|_| breakers.admit(Some(host())).unwrap()).collect();
+    let early: Vec<_> = (0..20).map(|_| breakers.admit(Some(host()), ACME).unwrap()).collect();
     let mut early = early.into_iter();
     let host = ready_to_probe(&breakers).await;
     early.next().unwrap().record(None);
-    assert_eq!(breakers.state(&host), BreakerState::HalfOpen, "a late success is no probe");
+    assert_eq!(breakers.state(&host, ACME), BreakerState::HalfOpen, "a late success is no probe");
     call(&breakers, &host, Ok(())).unwrap();
     for late in early {
         late.record(Some(&failure()));
     }
-    assert_eq!(breakers.state(&host), BreakerState::Closed, "late failures are of another time");
+    assert_eq!(breakers.state(&host, ACME), BreakerState::Closed, "late failures are of another time");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_retry_is_refused_once_the_breaker_has_opened_except_to_the_probe() {
     let breakers = breakers(|_| {});
-    let early = breakers.admit(Some(host())).unwrap();
+    let early = breakers.admit(Some(host()), ACME).unwrap();
     early.still_permitted().unwrap();
     let host = opened(&breakers);
     let refusal = early.still_permitted().unwrap_err();
     assert_eq!((refusal.code(), refusal.wait()), (ErrorCode::CircuitOpen, Some(RECOVERY)));
     advance(RECOVERY).await;
-    let probe = breakers.admit(Some(host)).unwrap();
+    let probe = breakers.admit(Some(host), ACME).unwrap();
     assert!(early.still_permitted().is_err());
     probe.still_permitted().unwrap();
     probe.record(None);
@@ -264,7 +277,7 @@ async fn the_metrics_follow_each_change_count_each_failure_and_go_with_the_break
     fail(&breakers, &host(), 9);
     assert_eq!(shown(), lines(2, 5), "what it refused is not counted");
     advance(RECOVERY).await;
-    let probe = breakers.admit(Some(host())).unwrap();
+    let probe = breakers.admit(Some(host()), ACME).unwrap();
     assert_eq!(shown(), lines(1, 5));
     probe.record(Some(&failure()));
     assert_eq!(shown(), lines(2, 6));
@@ -280,7 +293,7 @@ async fn the_metrics_follow_each_change_count_each_failure_and_go_with_the_break
 async fn a_local_tool_has_no_breaker() {
     let breakers = breakers(|_| {});
     for _ in 0..100 {
-        let trial = breakers.admit(None).unwrap();
+        let trial = breakers.admit(None, ACME).unwrap();
         assert_eq!((trial.upstream(), trial.state()), (None, None));
         trial.still_permitted().unwrap();
         trial.record(Some(&failure()));
@@ -294,14 +307,14 @@ async fn changed_rules_hold_at_once_and_the_same_rules_reset_nothing() {
     fail(&breakers, &host(), 4);
     breakers.reconfigure(BreakerRules::new(&config(5), []));
     fail(&breakers, &host(), 1);
-    assert_eq!(breakers.state(&host()), BreakerState::Open, "the fifth in a row");
+    assert_eq!(breakers.state(&host(), ACME), BreakerState::Open, "the fifth in a row");
     breakers.reconfigure(BreakerRules::new(&config(2), []));
-    assert_eq!(breakers.state(&host()), BreakerState::Open);
+    assert_eq!(breakers.state(&host(), ACME), BreakerState::Open);
     advance(RECOVERY).await;
     call(&breakers, &host(), Ok(())).unwrap();
     for host in [host(), upstream("mcp:new")] {
         fail(&breakers, &host, 2);
-        assert_eq!(breakers.state(&host), BreakerState::Open);
+        assert_eq!(breakers.state(&host, ACME), BreakerState::Open);
     }
 }
 
@@ -335,8 +348,8 @@ proptest! {
             for step in steps {
                 match step {
                     Step::Ask => {
-                        let before = breakers.state(&host());
-                        let attempt = breakers.admit(Some(host()));
+                        let before = breakers.state(&host(), ACME);
+                        let attempt = breakers.admit(Some(host()), ACME);
                         prop_assert!(before != BreakerState::Closed || attempt.is_ok());
                         prop_assert!(before != BreakerState::Open || attempt.is_err());
                         prop_assert!(attempt.as_ref().err().is_none_or(|refusal| refusal.wait() <= Some(RECOVERY)));
@@ -350,7 +363,7 @@ proptest! {
                     Step::End { .. } => {}
                     Step::Wait { seconds } => advance(Duration::from_secs(seconds)).await,
                 }
-                if breakers.state(&host()) != BreakerState::Closed {
+                if breakers.state(&host(), ACME) != BreakerState::Closed {
                     let probes = trials.iter().filter(|trial| {
                         trial.state() == Some(BreakerState::HalfOpen) && trial.still_permitted().is_ok()
                     });
@@ -360,7 +373,7 @@ proptest! {
             trials.clear();
             advance(RECOVERY).await;
             prop_assert!(call(&breakers, &host(), Ok(())).is_ok());
-            prop_assert_eq!(breakers.state(&host()), BreakerState::Closed);
+            prop_assert_eq!(breakers.state(&host(), ACME), BreakerState::Closed);
             Ok(())
         })?;
     }

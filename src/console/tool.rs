@@ -64,7 +64,7 @@ pub(super) fn show(console: &Console, visit: &Visit, tool: &Tool, attempt: &Atte
                     @if let Some(output) = &tool.output {
                         details { summary { (texts.get("tool-output")) } (schema_table::table(&texts, output.document())) }
                     }
-                    section aria-labelledby="limits" { h2 #limits { (texts.get("tool-limits")) } (limits(&texts, console, tool)) }
+                    section aria-labelledby="limits" { h2 #limits { (texts.get("tool-limits")) } (limits(&texts, console, tool, &visit.caller.tenant)) }
                 }
                 section.try aria-labelledby="try" {
                     h2 #try { (texts.get("try-title")) }
@@ -101,10 +101,10 @@ fn flags(texts: &Texts, tool: &Tool) -> Markup {
     }
 }
 
-fn limits(texts: &Texts, console: &Console, tool: &Tool) -> Markup {
+fn limits(texts: &Texts, console: &Console, tool: &Tool, tenant: &str) -> Markup {
     let metadata = &tool.metadata;
     let circuit = tool.upstream().map(|upstream| {
-        let state = console.gateway.pipeline.breakers.state(&upstream);
+        let state = console.gateway.pipeline.breakers.state(&upstream, tenant);
         (upstream.name, state)
     });
     let rows = [

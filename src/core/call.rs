@@ -6,6 +6,7 @@ mod interpreter_session;
 mod nested;
 mod open_time;
 mod output;
+mod queue_time;
 mod result_handles;
 mod sending;
 mod stage;
@@ -31,6 +32,7 @@ pub use self::interpreter_session::{InterpreterNote, InterpreterSession, NotStor
 pub use self::nested::{NestedCall, NestedCallList, NestedCalls, ParentCall};
 pub use self::open_time::OpenTime;
 pub use self::output::{McpResult, ToolOutput};
+pub use self::queue_time::QueueTime;
 pub use self::result_handles::{READ_RESULT, ResultHandles};
 pub use self::sending::{OnBehalf, Sending, SendingState, SentFlag};
 pub use self::stage::{Stage, StageTimes};

@@ -105,12 +105,21 @@ impl Share {
         Arc::new(Self { state: Mutex::new(state) })
     }
 
+    /// Remembers that the owner may soon want units: the reserve for others counts it. For who has what it needs without.
+    pub fn see(&self, owner: &Owner) {
+        self.state.lock().see(owner, Instant::now());
+    }
+
+    /// Whether any owner counts still. One that nobody holds units of and for which this is false can be replaced by a new one.
+    pub fn was_seen(&self) -> bool {
+        self.state.lock().recent_callers.has_any(Instant::now())
+    }
+
     /// Takes units if that is possible without waiting and without overtaking anybody who waits.
     pub fn try_acquire(self: &Arc<Self>, owner: &Owner, amount: u64) -> Option<Lease> {
         let now = Instant::now();
         let mut state = self.state.lock();
-        state.recent_callers.see(&owner.caller, now);
-        state.recent_tenants.see(&owner.tenant, now);
+        state.see(owner, now);
         let is_free = state.fits(owner, amount, now) && (state.waiting == 0 || state.next(now).is_none());
         is_free.then(|| {
             state.take(owner, amount);
@@ -221,6 +230,11 @@ impl Drop for Place<'_> {
 }
 
 impl State {
+    fn see(&mut self, owner: &Owner, now: Instant) {
+        self.recent_callers.see(&owner.caller, now);
+        self.recent_tenants.see(&owner.tenant, now);
+    }
+
     /// Whether the units are free, and not in the reserve for others.
     fn fits(&self, owner: &Owner, amount: u64, now: Instant) -> bool {
         let held = self.callers.get(&owner.caller).map_or(0, |caller| caller.held);
@@ -360,6 +374,10 @@ impl Recent {
             [Some((latest, at)), _] if latest == name => *at = now,
             [latest, previous] => *previous = latest.replace((Arc::clone(name), now)),
         }
+    }
+
+    fn has_any(&self, now: Instant) -> bool {
+        self.0.iter().flatten().any(|(_, at)| now.duration_since(*at) < SEEN)
     }
 
     /// Whether another one has been seen.

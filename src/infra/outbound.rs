@@ -42,7 +42,7 @@ use self::failure::{Failure, host_of};
 use self::own::OwnListeners;
 use self::proxy::{InvalidProxy, Proxy};
 use self::resolver::{GuardedResolver, Lookup, Names, system_lookup};
-use self::slots::Slots;
+use self::slots::{Slot, Slots};
 use crate::config::{OutboundConfig, WebFetchConfig};
 use crate::core::call::{Deadline, OnBehalf, TraceParent, Upstream};
 use crate::core::error::CallError;
@@ -136,7 +136,8 @@ pub struct OutboundRequest<'a> {
     /// Credentials outside of the headers.
     pub secrets: Option<Arc<[String]>>,
     pub body: Option<Bytes>,
-    /// For everything together: waiting for a slot, redirects, the last byte of the body.
+    /// For everything together: redirects, the last byte of the body. What a call waits for slots and look-ups is not part of
+    /// it; without a call it is.
     pub deadline: Deadline,
     /// Maximum bytes of the body, decompressed.
     pub max_response_bytes: usize,
@@ -318,11 +319,14 @@ impl Outbound {
     /// `tool_error` for an address that may not be reached, `upstream_error` for a connection that
     /// fails, `timeout` at the deadline, `output_too_large` for a body that exceeds the limit.
     pub async fn send(&self, request: OutboundRequest<'_>) -> Result<OutboundResponse, CallError> {
-        let host = host_of(&request.url);
-        match tokio::time::timeout_at(request.deadline.0, Box::pin(self.follow(request))).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(Failure::Deadline { host }.into()),
-        }
+        let (host, deadline) = (host_of(&request.url), request.deadline);
+        let queueing = request.on_behalf.as_ref().map(|call| Arc::clone(&call.queueing));
+        let exchange = Box::pin(self.follow(request));
+        let outcome = match queueing {
+            Some(queueing) => queueing.within(deadline, exchange).await,
+            None => tokio::time::timeout_at(deadline.0, exchange).await.ok(),
+        };
+        outcome.unwrap_or_else(|| Err(Failure::Deadline { host }.into()))
     }
 
     /// Fetches a document from an address of the configuration, such as a key set: private addresses are permitted,
@@ -375,10 +379,8 @@ impl Outbound {
     }
 
     /// One request and its response; the slot is held until the body has ended.
-    async fn exchange(&self, request: &OutboundRequest<'_>) -> Result<Answer, Failure> {
-        let owner = OnBehalf::owner_of(request.on_behalf.as_ref());
-        let slot = self.slots.acquire(owner, origin_of(&request.url), request.deadline).await;
-        let _slot = slot.map_err(|_| Failure::Overloaded { what: "a slot" })?;
+    async fn exchange(&self, request: &mut OutboundRequest<'_>) -> Result<Answer, Failure> {
+        let _slot = self.slot(request).await?;
         self.look_up(request).await?;
         let response = self.client(request).send(request, request.headers.clone()).await?;
         if request.max_redirects > 0
@@ -387,6 +389,16 @@ impl Outbound {
             return Ok(ControlFlow::Continue((response.status, location)));
         }
         body::read(response, request).await.map(ControlFlow::Break)
+    }
+}
+
+impl Outbound {
+    /// Waits for a slot of calls.
+    async fn slot(&self, request: &mut OutboundRequest<'_>) -> Result<Slot, Failure> {
+        let (call, origin) = (request.on_behalf.as_ref(), origin_of(&request.url));
+        let acquire = |until| self.slots.acquire(OnBehalf::owner_of(call), origin, until);
+        let slot = OnBehalf::queued(call, &mut request.deadline, acquire).await;
+        slot.map_err(|_| Failure::Overloaded { what: "a slot" })
     }
 }
 

@@ -65,7 +65,7 @@ impl Concurrency {
             return Ok(ConcurrencyPermit { _tool: slot, _global: global, _gateway: None });
         }
         let max_waiting = self.numbers.load().max_queued as usize;
-        let deadline = call.deadline(tool.timeout()).0;
+        let deadline = call.begin_by(tool.timeout());
         let tool_slot = of_tool.acquire(owner, 1, max_waiting, deadline).await;
         let tool_slot = tool_slot.map_err(|why| refused(&of_tool, tool.name(), why))?;
         let global = take_global(permits, &of_tool, tool.name(), Some(deadline)).await?;
@@ -82,9 +82,10 @@ impl Concurrency {
         usize::try_from(running).unwrap_or(usize::MAX)
     }
 
-    /// Removes tools without running or waiting calls: those hold a reference to the slots.
+    /// Removes tools without running or waiting calls, which hold a reference to the slots, and without callers who count for
+    /// the reserve.
     pub(super) fn evict_idle(&self) {
-        self.tools.retain(|_, slots| Arc::strong_count(slots) > 1);
+        self.tools.retain(|_, slots| Arc::strong_count(slots) > 1 || slots.was_seen());
         self.tools.shrink_to_fit();
     }
 

@@ -124,7 +124,7 @@ impl Rules {
             if let Some(buckets) = &rule.buckets {
                 buckets.evict_idle();
             }
-            rule.slots.retain(|_, slots| Arc::strong_count(slots) > 1);
+            rule.slots.retain(|_, slots| Arc::strong_count(slots) > 1 || slots.was_seen());
             rule.slots.shrink_to_fit();
         }
     }

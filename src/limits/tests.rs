@@ -213,9 +213,12 @@ async fn eviction_drops_idle_tools_and_keeps_counts() {
     assert_eq!(admitted(&limits, &call, &rated("busy", 60), 60).await, 60);
     advance(Duration::from_secs(5)).await;
     limits.evict_idle();
-    assert_eq!(limits.concurrency.tools_known(), 0, "no call runs");
+    assert_eq!(limits.concurrency.tools_known(), 2, "their callers count for the reserve");
     assert_eq!(admitted(&limits, &call, &rated("busy", 60), 60).await, 5);
     assert_eq!(admitted(&limits, &call, &rated("idle", 60), 70).await, 60);
+    advance(Duration::from_secs(60)).await;
+    limits.evict_idle();
+    assert_eq!(limits.concurrency.tools_known(), 0, "no call runs");
 }
 
 #[tokio::test(start_paused = true)]
@@ -281,7 +284,7 @@ async fn a_caller_with_many_calls_waiting_does_not_delay_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_for_a_slot_ends_with_the_calls_deadline() {
+async fn waiting_for_a_slot_ends_while_half_of_the_time_is_left() {
     let limits = limits(|config| config.max_concurrent = 1);
     let (slow, other, call) = (capped("slow", 1), capped("other", 1), call_by("a", "t"));
     let _running = limits.admit(&call, &slow).await.unwrap();
@@ -289,7 +292,8 @@ async fn waiting_for_a_slot_ends_with_the_calls_deadline() {
         let call = CallContext { must_end_by: Some(Instant::now() + Duration::from_secs(3)), ..call_by("a", "t") };
         let refusal = limits.admit(&call, tool).await.unwrap_err();
         assert_eq!(refusal.code(), ErrorCode::Overloaded);
-        assert_eq!(call.received.elapsed(), Duration::from_secs(3));
+        assert_eq!(call.received.elapsed(), Duration::from_millis(1_500));
+        assert_eq!(call.queueing.total(), Duration::from_millis(1_500), "it is not the tool's time");
     }
     assert_eq!(limits.in_flight(), 1);
 }
@@ -412,6 +416,4 @@ async fn a_flood_of_ten_thousand_half_of_them_cancelled_leaves_no_slot_in_use() 
     assert_eq!(ended, [5_000, 5_000]);
     assert_eq!(limits.in_flight(), 0);
     assert_eq!(limits.concurrency.gateway_state(), (0, 0));
-    limits.evict_idle();
-    assert_eq!(limits.concurrency.tools_known(), 0);
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use rand::Rng;
+use tokio::time::Instant;
 
 use crate::breaker::BreakerPermit;
 use crate::config::ExecutionConfig;
@@ -60,21 +61,24 @@ impl Retries {
         breaker: &BreakerPermit,
     ) -> (Result<ToolOutput, CallError>, u32) {
         let config = self.config.load();
-        let deadline = call.deadline(tool.timeout());
         let max_attempts = if tool.metadata.idempotent { config.max_attempts } else { 1 };
         let mut attempts = 1;
         loop {
             // An attempt may use the whole deadline when the tool is local (no packet can be lost) or when there is
             // only one attempt (no time needs to be saved for another).
-            let attempt_deadline = match (breaker.upstream(), config.attempt_timeout_seconds) {
-                (Some(_), Some(timeout)) if max_attempts > 1 => deadline.at_most(seconds(timeout)),
-                _ => deadline,
+            let time = match (breaker.upstream(), config.attempt_timeout_seconds) {
+                (Some(_), Some(timeout)) if max_attempts > 1 => tool.timeout().min(seconds(timeout)),
+                _ => tool.timeout(),
             };
+            let attempt_deadline = call.deadline(tool.timeout()).at_most(time);
+            let (began, paused) = (Instant::now(), call.paused());
             let error = match attempt(call, tool, permit, attempt_deadline).await {
                 Ok(output) => return (Ok(output), attempts),
                 Err(error) => error,
             };
-            let wait = backoff(&config, attempts);
+            let had = began.elapsed().saturating_sub(call.paused().saturating_sub(paused));
+            let error = if attempts == 1 { judged(error, had, time) } else { error };
+            let (wait, deadline) = (backoff(&config, attempts), call.deadline(tool.timeout()));
             if !may_retry(&error, attempts, max_attempts, wait, deadline) || breaker.still_permitted().is_err() {
                 return (Err(error), attempts);
             }
@@ -114,6 +118,13 @@ async fn attempt(
     }
     let execution = executor.execute(attempt, permit.arguments());
     call.within(deadline, execution).await.unwrap_or_else(|| Err(timed_out(tool)))
+}
+
+/// An upstream is blamed for no answer only if it had at least half of the tool's time: the deadline of the caller, or what
+/// the gateway did before, may have left less.
+fn judged(error: CallError, had: Duration, time: Duration) -> CallError {
+    let is_early = error.code() == ErrorCode::Timeout && error.blame() == Blame::Network && had < time / 2;
+    if is_early { error.blaming(Blame::Call) } else { error }
 }
 
 fn timed_out(tool: &Tool) -> CallError {

@@ -73,7 +73,7 @@ impl Pipeline {
                 tool.metadata.cost_per_use, left.cost_usd, left.tokens
             )
         }));
-        verdicts.push(self.breaker_verdict(permit.and_then(|permit| upstream_of(call, tool, &permit))));
+        verdicts.push(self.breaker_verdict(call, permit.and_then(|permit| upstream_of(call, tool, &permit))));
         verdicts.extend(result.map(|result| result_verdict(call, tool, result)));
         verdicts
     }
@@ -111,9 +111,9 @@ impl Pipeline {
         }
     }
 
-    fn breaker_verdict(&self, upstream: Option<crate::core::call::Upstream>) -> StageVerdict {
+    fn breaker_verdict(&self, call: &CallContext, upstream: Option<crate::core::call::Upstream>) -> StageVerdict {
         let Some(upstream) = upstream else { return StageVerdict::passes(Stage::Breaker, "the tool has no upstream") };
-        let state = self.breakers.state(&upstream);
+        let state = self.breakers.state(&upstream, &call.caller.tenant);
         let because = format!("the circuit breaker of {} is {}", upstream.name, state.as_str());
         StageVerdict {
             stage: Stage::Breaker,

@@ -166,17 +166,21 @@ impl Checkpoint {
 
     /// The stage `execute`, with the proofs of the stages before it.
     pub(super) async fn execute(&self) -> Result<super::execute::Executed, CallError> {
+        self.execute_call(call()).await
+    }
+
+    pub(super) async fn execute_call(&self, call: CallContext) -> Result<super::execute::Executed, CallError> {
         let Pipeline { policy, breakers, retries, .. } = &*self.pipeline;
-        let (call, tool) = (call(), self.tool());
+        let tool = self.tool();
         let arguments = tool.input.validate(Arguments::new()).unwrap();
         let permit = policy.authorize(&call, &tool, arguments).unwrap().without_approval().unwrap();
-        let breaker = breakers.admit(upstream_of(&call, &tool, &permit)).unwrap();
+        let breaker = breakers.admit(upstream_of(&call, &tool, &permit), &call.caller.tenant).unwrap();
         retries.execute(&call, &tool, &permit, breaker).await
     }
 
     /// Records the failure of another call.
     pub(super) fn fail_upstream(&self) {
-        self.pipeline.breakers.admit(Some(upstream())).unwrap().record(Some(&failure(Blame::Network)));
+        self.pipeline.breakers.admit(Some(upstream()), "acme").unwrap().record(Some(&failure(Blame::Network)));
     }
 
     /// Closes the audit trail and returns its lines.

@@ -92,7 +92,8 @@ impl ExternalPolicy {
         let mut input = input::complete(&known.subject, call, arguments, reads)?;
         input::add_digest(&mut input, arguments);
         // Not the call's own flag: it is not sent to its tool yet.
-        let on_behalf = OnBehalf { owner: call.caller.owner.clone(), sent: SentFlag::default() };
+        let on_behalf =
+            OnBehalf { owner: call.caller.owner.clone(), sent: SentFlag::default(), queueing: Arc::default() };
         let request = OutboundRequest {
             trace: telemetry::outgoing(call),
             on_behalf: Some(on_behalf),

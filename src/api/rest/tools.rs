@@ -17,6 +17,7 @@ use crate::api::documentation::ReplyBody;
 use crate::api::parameters::{Name, Parameters};
 use crate::api::reply;
 use crate::api::request::{ExecuteNamedRequest, ExecuteRequest, Incoming, RequestMeta};
+use crate::core::breaker_state::BreakerState;
 use crate::core::call::{CallContext, Via};
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
@@ -86,9 +87,11 @@ pub(crate) async fn list(
     let chosen = filter.choose(&tools);
     Ok(match detail {
         Some(Detail::Full) => {
-            let (servers, open_circuits) = (gateway.mcp_servers(), gateway.pipeline.breakers.open());
+            let (servers, breakers) = (gateway.mcp_servers(), &gateway.pipeline.breakers);
             let listed = chosen.map(|(tool, access)| {
-                let is_open = tool.upstream().is_some_and(|upstream| open_circuits.contains(&upstream));
+                let is_open = tool
+                    .upstream()
+                    .is_some_and(|upstream| breakers.state(&upstream, &caller.tenant) == BreakerState::Open);
                 let circuit = is_open.then(|| "its circuit breaker is open".into());
                 let degraded = servers.degraded(&tool.metadata.source).or(circuit);
                 ToolSummary::of(tool).degraded(degraded).missing(tools.missing(tool, access))

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::{
     BudgetScopes, CallId, ChargeSink, Deadline, InterpreterNote, NestedCalls, OnBehalf, OpenTime, ParentCall,
-    ResultHandles, Sending, Target, TraceParent, Undo, Upload, Via,
+    QueueTime, ResultHandles, Sending, Target, TraceParent, Undo, Upload, Via,
 };
 use crate::core::caller::Caller;
 use crate::core::client_request::ClientRequest;
@@ -75,6 +75,8 @@ pub struct CallContext {
     pub client_session: Option<Arc<dyn ClientSession>>,
     /// How long it has waited for sessions of MCP servers to start: not counted as the tool's time.
     pub starting: OpenTime,
+    /// How long it has waited for slots, queues and look-ups of the gateway: not counted as the tool's time either.
+    pub queueing: Arc<QueueTime>,
     /// What its arguments take of the memory for bodies.
     pub memory: Option<Arc<Lease>>,
     /// The file that its arguments name, where the request's body is one.
@@ -125,6 +127,7 @@ impl CallContext {
             sending: Sending::default(),
             client_session: None,
             starting: OpenTime::default(),
+            queueing: Arc::default(),
             memory: None,
             upload: None,
             corrections: Vec::new(),
@@ -167,15 +170,33 @@ impl CallContext {
         }
     }
 
-    /// The deadline of the call, given the timeout of its tool, which counts from its arrival.
+    /// The deadline of the call, given the timeout of its tool, which counts from its arrival, without the time that it has
+    /// waited in queues of the gateway.
     pub fn deadline(&self, tool_timeout: Duration) -> Deadline {
-        let own = self.received + tool_timeout;
+        let own = self.received + tool_timeout + self.queueing.total();
         Deadline(self.must_end_by.map_or(own, |outer| own.min(outer)))
+    }
+
+    /// The end of its waits in queues of the gateway, given the timeout of its tool. An outer deadline leaves the tool half of
+    /// the time that it gives, so that nothing is sent that cannot be answered.
+    pub fn begin_by(&self, tool_timeout: Duration) -> Instant {
+        let own = self.received + tool_timeout;
+        self.must_end_by.map_or(own, |outer| {
+            let given = outer.saturating_duration_since(self.received).min(tool_timeout);
+            own.min(outer - given / 2)
+        })
+    }
+
+    /// The time until now in which the tool's time was paused: queues of the gateway, sessions that start, questions to the
+    /// client.
+    pub fn paused(&self) -> Duration {
+        self.queueing.total() + self.paused_elsewhere()
     }
 
     /// For the requests that are sent for this call.
     pub fn on_behalf(&self) -> OnBehalf {
-        OnBehalf { owner: self.caller.owner.clone(), sent: self.sending.flag() }
+        let (owner, queueing) = (self.caller.owner.clone(), Arc::clone(&self.queueing));
+        OnBehalf { owner, sent: self.sending.flag(), queueing }
     }
 
     /// The session whose stored results it may read.
@@ -192,15 +213,18 @@ impl CallContext {
     }
 
     /// Waits for `work` until the deadline; `None` when it is not done by then. The tool's time is paused while the
-    /// client considers a question, or a session of the tool's server starts: both have limits of their own, which
-    /// may be longer than the tool's.
+    /// client considers a question, a session of the tool's server starts, or the call waits in a queue of the gateway: all
+    /// have limits of their own, which may be longer than the tool's.
     pub async fn within<T>(&self, deadline: Deadline, work: impl Future<Output = T>) -> Option<T> {
         let mut work = std::pin::pin!(work);
-        let mut end = deadline.0;
+        let (queued_before, mut end) = (self.queueing.total(), deadline.0);
         loop {
             match tokio::time::timeout_at(end, work.as_mut()).await {
                 Ok(done) => return Some(done),
-                Err(_) => end = self.later_end(deadline, end)?,
+                Err(_) => {
+                    let queued = self.queueing.total().saturating_sub(queued_before);
+                    end = self.later_end(self.queueing.later(deadline, queued), end)?;
+                }
             }
         }
     }
@@ -208,9 +232,14 @@ impl CallContext {
     fn later_end(&self, deadline: Deadline, end: Instant) -> Option<Instant> {
         /// Maximum interval between checks of what is still open.
         const LOOK_AGAIN: Duration = Duration::from_millis(100);
-        let asking = self.peer.as_ref().map_or(Duration::ZERO, |peer| peer.time_asking());
-        let later = deadline.0 + asking + self.starting.total();
+        let later = deadline.0 + self.paused_elsewhere();
         (later > end).then(|| later.max(Instant::now() + LOOK_AGAIN))
+    }
+
+    /// Paused for what is not the gateway's own.
+    fn paused_elsewhere(&self) -> Duration {
+        let asking = self.peer.as_ref().map_or(Duration::ZERO, |peer| peer.time_asking());
+        asking + self.starting.total()
     }
 }
 
@@ -268,6 +297,37 @@ mod tests {
         assert_eq!(began.elapsed(), seconds(140), "its own thirty seconds, and those of the client");
         let answered = call.within(call.deadline(seconds(30)), std::future::ready(7)).await;
         assert_eq!(answered, Some(7));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_tools_time_begins_after_the_queues_of_the_gateway() {
+        let seconds = Duration::from_secs;
+        let call = CallContext::new("t", Arc::new(Caller::anonymous()), Via::Rest);
+        call.queueing.set_ends(call.begin_by(seconds(30)), None);
+        let waiting = call.queueing.begin();
+        tokio::time::sleep(seconds(28)).await;
+        drop(waiting);
+        assert_eq!(call.deadline(seconds(30)), Deadline(call.received + seconds(58)));
+        let work = async {
+            let waiting = call.queueing.begin();
+            tokio::time::sleep(seconds(1)).await;
+            drop(waiting);
+            std::future::pending::<()>().await;
+        };
+        assert_eq!(call.within(call.deadline(seconds(30)), work).await, None);
+        assert_eq!((call.received.elapsed(), call.paused()), (seconds(59), seconds(29)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_leaves_the_tool_half_of_what_an_outer_deadline_gives() {
+        let seconds = Duration::from_secs;
+        let mut call = CallContext::new("t", Arc::new(Caller::anonymous()), Via::Sandbox);
+        for (outer, begin_by) in
+            [(None, 30), (Some(100), 30), (Some(45), 30), (Some(30), 15), (Some(4), 2), (Some(0), 0)]
+        {
+            call.must_end_by = outer.map(|outer| call.received + seconds(outer));
+            assert_eq!(call.begin_by(seconds(30)), call.received + seconds(begin_by), "{outer:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

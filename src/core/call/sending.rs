@@ -3,6 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use tokio::time::Instant;
+
+use super::{Deadline, QueueTime};
 use crate::core::caller::Owner;
 
 /// Part of each [`CallContext`](super::CallContext). It only moves forward: a further attempt does not reset it.
@@ -33,6 +36,8 @@ pub struct SentFlag(Arc<AtomicBool>);
 pub struct OnBehalf {
     pub owner: Owner,
     pub sent: SentFlag,
+    /// What it waits for slots and look-ups.
+    pub queueing: Arc<QueueTime>,
 }
 
 impl OnBehalf {
@@ -42,6 +47,22 @@ impl OnBehalf {
             Some(call) => &call.owner,
             None => Owner::gateway(),
         }
+    }
+
+    /// Waits for what the gateway itself has, until the time that `wait` is given. For a call the deadline is later then by
+    /// what was waited, unless a part of it was sent before: then its tool's time has begun.
+    pub async fn queued<T, F: Future<Output = T>>(
+        call: Option<&Self>,
+        deadline: &mut Deadline,
+        wait: impl FnOnce(Deadline) -> F,
+    ) -> T {
+        let waiting_call = call.filter(|call| !call.sent.is_set());
+        let Some(queueing) = waiting_call.map(|call| &call.queueing) else { return wait(*deadline).await };
+        let (began, waiting) = (Instant::now(), queueing.begin());
+        let got = wait(queueing.until(*deadline)).await;
+        drop(waiting);
+        *deadline = queueing.later(*deadline, began.elapsed());
+        got
     }
 }
 
@@ -78,7 +99,28 @@ impl SentFlag {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn only_what_is_waited_before_the_first_byte_moves_the_deadline() {
+        let second = Duration::from_secs(1);
+        let (began, owner) = (Instant::now(), Owner::gateway().clone());
+        let call = OnBehalf { owner, sent: SentFlag::default(), queueing: Arc::default() };
+        call.queueing.set_ends(began + second * 5, None);
+        let mut deadline = Deadline(began + second * 9);
+        let wait = |until: Deadline| async move {
+            tokio::time::sleep(second * 2).await;
+            until
+        };
+        assert_eq!(OnBehalf::queued(Some(&call), &mut deadline, wait).await, Deadline(began + second * 5));
+        assert_eq!((deadline, call.queueing.total()), (Deadline(began + second * 11), second * 2));
+        call.sent.set();
+        assert_eq!(OnBehalf::queued(Some(&call), &mut deadline, wait).await, Deadline(began + second * 11));
+        assert_eq!((deadline, call.queueing.total()), (Deadline(began + second * 11), second * 2));
+        assert_eq!(OnBehalf::queued(None, &mut deadline, wait).await, Deadline(began + second * 11));
+    }
 
     #[test]
     fn it_only_moves_forward_and_clones_of_the_flag_are_one() {

@@ -45,6 +45,16 @@ async fn a_quarter_is_left_to_others_while_they_are_seen() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_is_seen_without_taking_a_unit_has_a_reserve_too() {
+    let (share, flood, other) = (Share::new(8), owner("acme", "flood"), owner("acme", "other"));
+    assert!(!share.was_seen());
+    share.see(&other);
+    assert_eq!(std::iter::from_fn(|| share.try_acquire(&flood, 1)).collect::<Vec<_>>().len(), 6);
+    tokio::time::advance(SEEN).await;
+    assert!(!share.was_seen());
+}
+
+#[tokio::test(start_paused = true)]
 async fn many_callers_of_one_tenant_leave_a_quarter_to_other_tenants() {
     let (share, other) = (Share::new(8), owner("rival", "bob"));
     drop(share.try_acquire(&other, 1).expect("free"));

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::guard::AddressGuard;
 use crate::core::bounded::BoundedMap;
-use crate::core::call::Deadline;
+use crate::core::call::{Deadline, OnBehalf};
 use crate::core::caller::Owner;
 use crate::core::share::{Lease, Share};
 
@@ -118,18 +118,21 @@ impl Names {
     }
 
     /// Looks a name up, so that its addresses are cached when the connection is made, and returns them. Waiting for
-    /// others' look-ups is not part of `timeout`.
+    /// others' look-ups is not part of `timeout`, nor of a call's time. Who needs none now is remembered for the reserve.
     pub(super) async fn prepare(
         self: &Arc<Self>,
-        owner: &Owner,
+        call: Option<&OnBehalf>,
         host: &str,
-        deadline: Deadline,
+        deadline: &mut Deadline,
         timeout: Duration,
     ) -> Result<Vec<IpAddr>, LookUpError> {
+        let owner = OnBehalf::owner_of(call);
         if let Some(addresses) = self.cached(host) {
+            self.running.see(owner);
             return Ok(addresses);
         }
-        let lease = self.running.acquire(owner, 1, usize::MAX, deadline.0).await;
+        let acquire = |until: Deadline| self.running.acquire(owner, 1, usize::MAX, until.0);
+        let lease = OnBehalf::queued(call, deadline, acquire).await;
         let looked_up = tokio::time::timeout(timeout, self.look_up(lease.map_err(|_| LookUpError::NotBegun)?, host));
         match looked_up.await {
             Ok(Ok(addresses)) => Ok(addresses),
@@ -185,6 +188,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+    use crate::core::call::SentFlag;
 
     /// Answers with the result of `answer` for the number of the look-up, and counts them.
     fn names(keep: Duration, answer: fn(usize) -> Vec<&'static str>) -> (Arc<Names>, Arc<AtomicUsize>) {
@@ -195,6 +199,11 @@ mod tests {
             Box::pin(async move { Ok(addresses.into_iter().map(|text| text.parse().unwrap()).collect()) })
         });
         (Names::new(lookup, keep), count)
+    }
+
+    fn for_call(caller: &str) -> OnBehalf {
+        let owner = Owner { tenant: caller.into(), caller: caller.into() };
+        OnBehalf { owner, sent: SentFlag::default(), queueing: Arc::default() }
     }
 
     async fn resolve(names: &Arc<Names>, host: &str) -> Result<Vec<String>, String> {
@@ -219,15 +228,41 @@ mod tests {
     async fn waiting_for_the_look_ups_of_others_is_no_failure_of_the_name() {
         let lookup: Lookup = Box::new(|_| Box::pin(std::future::pending()));
         let names = Names::new(lookup, Duration::ZERO);
-        let (busy, modest) = (Owner::gateway(), Owner::of_address([192, 0, 2, 1].into()));
-        let timeout = Duration::from_secs(3);
-        let prepare = |owner, seconds| names.prepare(owner, "slow.example", Deadline::after(seconds), timeout);
+        let modest = for_call("modest");
+        let prepare = async |call, mut deadline| {
+            names.prepare(call, "slow.example", &mut deadline, Duration::from_secs(3)).await.map(|_| ())
+        };
         for _ in 0..MAX_LOOKUPS {
-            let error = prepare(busy, Duration::from_secs(9)).await.unwrap_err();
+            let error = prepare(None, Deadline::after(Duration::from_secs(9))).await.unwrap_err();
             assert!(matches!(error, LookUpError::Failed(_)), "its own look-up takes too long: {error:?}");
         }
-        let error = prepare(&modest, Duration::from_secs(9)).await.unwrap_err();
+        let error = prepare(Some(&modest), Deadline::after(Duration::from_secs(9))).await.unwrap_err();
         assert!(matches!(error, LookUpError::NotBegun), "{error:?}");
+        assert_eq!(modest.queueing.total(), Duration::from_secs(9), "it is not its tool's time");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_uses_a_cached_name_keeps_a_reserve_of_look_ups() {
+        let lookup: Lookup = Box::new(|host| match &*host {
+            "known.example" => Box::pin(async { Ok(vec![[192, 0, 2, 1].into()]) }),
+            _ => Box::pin(std::future::pending()),
+        });
+        let names = Names::new(lookup, Duration::from_secs(300));
+        let (busy, modest) = (for_call("busy"), for_call("modest"));
+        let prepare = async |call, host: &str, timeout| {
+            names.prepare(Some(call), host, &mut Deadline::after(Duration::from_secs(9)), timeout).await.map(|_| ())
+        };
+        let second = Duration::from_secs(1);
+        prepare(&modest, "known.example", second).await.unwrap();
+        tokio::time::advance(Duration::from_secs(200)).await;
+        prepare(&modest, "known.example", second).await.unwrap();
+        let mut begun = 0;
+        while let Err(LookUpError::Failed(_)) = prepare(&busy, "slow.example", Duration::from_millis(1)).await {
+            begun += 1;
+        }
+        assert_eq!(begun, MAX_LOOKUPS * 3 / 4, "the rest is for the other one");
+        let own = prepare(&modest, "slow.example", second).await.unwrap_err();
+        assert!(matches!(own, LookUpError::Failed(_)), "it began at once: {own:?}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -10,7 +10,6 @@ use super::failure::{Failure, host_of};
 use super::proxy::Proxy;
 use super::resolver::LookUpError;
 use super::{Dialing, Outbound, OutboundRequest, Trust};
-use crate::core::call::OnBehalf;
 
 impl Outbound {
     /// The checks before a request is sent. A host name's addresses are checked by the resolver; an address in the
@@ -49,15 +48,15 @@ impl Outbound {
 
     /// Looks the name of the host up before the client does, whose timeouts would count the time spent waiting for
     /// the look-ups of others.
-    pub(super) async fn look_up(&self, request: &OutboundRequest<'_>) -> Result<(), Failure> {
+    pub(super) async fn look_up(&self, request: &mut OutboundRequest<'_>) -> Result<(), Failure> {
         let Some(Host::Domain(host)) = request.url.host() else { return Ok(()) };
         let is_proxied = self.proxy_for(&request.url).is_some();
         if is_proxied && request.trust == Trust::Operator {
             return Ok(());
         }
-        let owner = OnBehalf::owner_of(request.on_behalf.as_ref());
+        let call = request.on_behalf.as_ref();
         let Dialing { names, connect_timeout, .. } = &*self.dialing;
-        match names.prepare(owner, host, request.deadline, *connect_timeout).await {
+        match names.prepare(call, host, &mut request.deadline, *connect_timeout).await {
             Ok(addresses) if is_proxied => self.check_all(host, &addresses),
             Ok(_) => Ok(()),
             Err(LookUpError::NotBegun) => Err(Failure::Overloaded { what: "the look-up of a name" }),

@@ -4,18 +4,30 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
+use crate::core::bounded::BoundedMap;
 use crate::core::call::Deadline;
 use crate::core::caller::Owner;
 use crate::core::share::{Lease, NoLease, Share};
+
+/// Maximum origins without requests whose callers are remembered: a reserve is left for them.
+const MAX_REMEMBERED: usize = 1_024;
 
 /// Slots for requests.
 #[derive(Debug)]
 pub(super) struct Slots {
     total: Arc<Share>,
     per_origin: u64,
-    /// Only origins with a slot held or waited for.
-    origins: Mutex<HashMap<Arc<str>, Arc<Share>>>,
+    origins: Mutex<Origins>,
+}
+
+#[derive(Debug)]
+struct Origins {
+    /// Only those with a slot held or waited for.
+    used: HashMap<Arc<str>, Arc<Share>>,
+    /// Those that were used before, and since when they are not.
+    remembered: BoundedMap<Arc<str>, (Arc<Share>, Instant)>,
 }
 
 /// The right to one request, given back when dropped.
@@ -29,7 +41,9 @@ pub(super) struct Slot {
 
 impl Slots {
     pub(super) fn new(total: usize, per_origin: usize) -> Arc<Self> {
-        Arc::new(Self { total: Share::new(total as u64), per_origin: per_origin as u64, origins: Mutex::default() })
+        let origins = Origins { used: HashMap::new(), remembered: BoundedMap::new(MAX_REMEMBERED) };
+        let (total, origins) = (Share::new(total as u64), Mutex::new(origins));
+        Arc::new(Self { total, per_origin: per_origin as u64, origins })
     }
 
     /// Waits for a slot. The origin's comes first: requests in line for a busy origin must not keep slots from the
@@ -59,14 +73,32 @@ impl Slots {
 
     fn entry(self: &Arc<Self>, origin: &str) -> OriginEntry {
         let origin = Arc::<str>::from(origin);
-        let mut origins = self.origins.lock();
-        let slots = origins.entry(Arc::clone(&origin)).or_insert_with(|| Share::new(self.per_origin));
-        OriginEntry { slots: Arc::clone(slots), origin, all: Arc::clone(self) }
+        let slots = self.origins.lock().slots_of(&origin, self.per_origin);
+        OriginEntry { slots, origin, all: Arc::clone(self) }
     }
 
     #[cfg(test)]
     pub(super) fn idle(&self) -> bool {
-        self.total.used() == 0 && self.origins.lock().is_empty()
+        self.total.used() == 0 && self.origins.lock().used.is_empty()
+    }
+}
+
+impl Origins {
+    fn slots_of(&mut self, origin: &Arc<str>, capacity: u64) -> Arc<Share> {
+        if let Some(slots) = self.used.get(origin) {
+            return Arc::clone(slots);
+        }
+        let slots = self.remembered.remove(origin).map_or_else(|| Share::new(capacity), |(slots, _)| slots);
+        self.used.insert(Arc::clone(origin), Arc::clone(&slots));
+        slots
+    }
+
+    /// Its last request has ended.
+    fn remember(&mut self, origin: &Arc<str>) {
+        let Some(slots) = self.used.remove(origin) else { return };
+        self.remembered.evict_for(origin, |_, (_, since)| Some(*since));
+        // There is space for it.
+        _ = self.remembered.try_insert(Arc::clone(origin), (slots, Instant::now()));
     }
 }
 
@@ -83,7 +115,7 @@ impl Drop for OriginEntry {
         let mut origins = self.all.origins.lock();
         // Entries are made under the lock: two references are the map's and this one.
         if Arc::strong_count(&self.slots) == 2 {
-            origins.remove(&self.origin);
+            origins.remember(&self.origin);
         }
     }
 }
@@ -114,7 +146,31 @@ mod tests {
         let third = slots.acquire(&ann, "b", later()).now_or_never().expect("one is left in all");
         assert!(slots.acquire(&ann, "c", later()).now_or_never().is_none(), "three in all");
         drop((first, second, third));
-        assert!(slots.idle(), "idle origins are forgotten");
+        assert!(slots.idle(), "nothing is used");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_was_seen_in_the_last_minute_keeps_a_reserve_of_an_idle_origin() {
+        for (seconds, most) in [(1, 8), (59, 8), (61, 10)] {
+            let slots = Slots::new(100, 10);
+            drop(slots.acquire(&owner("ann"), "a", later()).await.unwrap());
+            tokio::time::advance(Duration::from_secs(seconds)).await;
+            let flood: Vec<_> = (0..20).map_while(|_| slots.try_acquire(&owner("busy"), "a")).collect();
+            assert_eq!(flood.len(), most, "{seconds} s later");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_origin_that_is_idle_longest_is_forgotten_first() {
+        let (slots, ann) = (Slots::new(10, 10), owner("ann"));
+        for at in 0..=MAX_REMEMBERED {
+            drop(slots.try_acquire(&ann, &format!("o{at}")).unwrap());
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
+        let origins = slots.origins.lock();
+        assert_eq!(origins.remembered.len(), MAX_REMEMBERED);
+        let is_known = |origin: &str| origins.remembered.contains(origin);
+        assert_eq!(["o0", "o1"].map(is_known), [false, true]);
     }
 
     #[tokio::test(start_paused = true)]

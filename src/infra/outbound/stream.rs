@@ -41,15 +41,15 @@ impl fmt::Debug for OutboundStream {
 
 impl Outbound {
     /// Sends the request and gives the answer as soon as its head is there. No redirect is followed. The
-    /// deadline is that of the head; the body ends when the answer is dropped, or with `max_response_bytes`
+    /// deadline is that of the head, from when the request is sent; the body ends when the answer is dropped, or with `max_response_bytes`
     /// where it is read [whole](OutboundStream::whole).
     ///
     /// # Errors
     /// As [`Outbound::send`], and `overloaded` when too many such requests are under way.
     pub async fn open(&self, mut request: OutboundRequest<'_>) -> Result<OutboundStream, CallError> {
         self.check(&request)?;
-        let place = self.place_for(&request).await?;
-        self.look_up(&request).await?;
+        let place = self.place_for(&mut request).await?;
+        self.look_up(&mut request).await?;
         let headers = std::mem::take(&mut request.headers);
         let head = self.client(&request).send(&request, headers);
         let deadline = |_| Failure::Deadline { host: host_of(&request.url) };
@@ -61,12 +61,11 @@ impl Outbound {
 
 impl Outbound {
     /// The request of a call counts among all requests of calls, for as long as its answer takes (E69, E70).
-    async fn place_for(&self, request: &OutboundRequest<'_>) -> Result<Slot, CallError> {
-        let origin = origin_of(&request.url);
-        if let Some(call) = &request.on_behalf {
-            let slot = self.slots.acquire(&call.owner, origin, request.deadline).await;
-            return slot.map_err(|_| Failure::Overloaded { what: "a slot" }.into());
+    async fn place_for(&self, request: &mut OutboundRequest<'_>) -> Result<Slot, CallError> {
+        if request.on_behalf.is_some() {
+            return Ok(self.slot(request).await?);
         }
+        let origin = origin_of(&request.url);
         let places = match request.trust {
             Trust::Caller => &self.streams,
             Trust::Operator => &self.streams_of_operator,

@@ -9,6 +9,7 @@ mod sent;
 use std::convert::Infallible;
 use std::io::Write;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use axum::Router;
@@ -63,7 +64,11 @@ fn request(url: Url) -> OutboundRequest<'static> {
 
 /// The request, sent for a call.
 fn for_call(request: OutboundRequest<'static>) -> (OutboundRequest<'static>, SentFlag) {
-    let call = OnBehalf { owner: Owner::of_address([192, 0, 2, 1].into()), sent: SentFlag::default() };
+    let call = OnBehalf {
+        owner: Owner::of_address([192, 0, 2, 1].into()),
+        sent: SentFlag::default(),
+        queueing: Arc::default(),
+    };
     let sent = call.sent.clone();
     (OutboundRequest { on_behalf: Some(call), ..request }, sent)
 }

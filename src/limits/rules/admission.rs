@@ -18,7 +18,7 @@ impl Limits {
         tool: &Tool,
         rate: Option<RateState>,
     ) -> Result<(Option<RateState>, Option<Arc<str>>, Vec<Lease>), CallError> {
-        let deadline = call.deadline(tool.timeout()).0;
+        let deadline = call.begin_by(tool.timeout());
         let of_rules = match &self.shared {
             None => rules.take(),
             Some(shared) => rules.take_shared(shared, deadline).await,

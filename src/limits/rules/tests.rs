@@ -114,6 +114,7 @@ async fn calls_at_once_wait_for_each_other_and_give_their_slots_back() {
     drop(first);
     let again = call_by("ann", "acme");
     assert!(limits.admit(&again, &tool).await.is_ok());
+    tokio::time::advance(Duration::from_secs(60)).await;
     limits.evict_idle();
     assert!(limits.slots_of_rules().is_empty());
 }

@@ -10,7 +10,7 @@ use crate::core::breaker_state::BreakerState;
 use crate::core::call::{Arguments, Caller, Via};
 use crate::core::error::ErrorCode;
 use crate::core::slack::slack;
-use crate::pipeline::tests::{Checkpoint, Scripted, failure, upstream};
+use crate::pipeline::tests::{Checkpoint, Scripted, call as a_call, failure, upstream};
 use crate::policy::Policy;
 use crate::tool::tests::tool_run_by;
 use crate::tool::{Execution, Executor, Metadata};
@@ -38,7 +38,7 @@ async fn attempts_go_on_until_one_succeeds() {
     // The backoff is 0.5 to 1 second, then 1 to 2 seconds.
     let waited = started.elapsed().as_secs_f64();
     assert!((1.5..=3.01).contains(&waited), "{waited} s");
-    assert_eq!(checkpoint.pipeline.breakers.state(&upstream()), BreakerState::Closed);
+    assert_eq!(checkpoint.pipeline.breakers.state(&upstream(), "acme"), BreakerState::Closed);
 }
 
 /// An error that is not a network failure is not retried.
@@ -70,7 +70,7 @@ async fn no_retry_is_sent_after_the_circuit_has_opened() {
     let (result, ()) = join(checkpoint.execute(), others).await;
     assert_eq!(result.unwrap_err().code(), ErrorCode::UpstreamError, "the upstream's failure, not the circuit's");
     assert_eq!(checkpoint.runs(), 1);
-    assert_eq!(checkpoint.pipeline.breakers.state(&upstream()), BreakerState::Open);
+    assert_eq!(checkpoint.pipeline.breakers.state(&upstream(), "acme"), BreakerState::Open);
 }
 
 #[tokio::test(start_paused = true)]
@@ -127,7 +127,35 @@ async fn the_breaker_records_no_outcome_of_a_dropped_execution() {
         () = sleep(Duration::from_secs(1)) => {}
         () = pending() => {}
     }
-    assert_eq!(checkpoint.pipeline.breakers.state(&upstream()), BreakerState::Closed);
+    assert_eq!(checkpoint.pipeline.breakers.state(&upstream(), "acme"), BreakerState::Closed);
+}
+
+/// Calls that end early because of their caller are no failures of the upstream; others are.
+#[tokio::test(start_paused = true)]
+async fn a_timeout_counts_only_if_the_upstream_had_half_of_its_time() {
+    let silent = || Scripted { takes: Duration::from_secs(3_600), ..Scripted::answering(|_| Ok(answer())) };
+    let mut config = Config::default();
+    config.breaker.consecutive_failures = 1;
+    for (leaves, state) in [(14, BreakerState::Closed), (15, BreakerState::Open), (60, BreakerState::Open)] {
+        let checkpoint = Checkpoint::with(&config, with_timeout(30), silent());
+        let mut call = a_call();
+        call.must_end_by = Some(call.received + Duration::from_secs(leaves));
+        let error = checkpoint.execute_call(call).await.unwrap_err();
+        assert_eq!((error.code(), checkpoint.runs()), (ErrorCode::Timeout, 1));
+        assert_eq!(checkpoint.pipeline.breakers.state(&upstream(), "acme"), state, "{leaves} s");
+    }
+}
+
+/// What the gateway needs for itself is not taken from the tool's time.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_waited_has_its_whole_time() {
+    let slow = Scripted { takes: Duration::from_secs(29), ..Scripted::answering(|_| Ok(answer())) };
+    let checkpoint = Checkpoint::with(&Config::default(), with_timeout(30), slow);
+    let call = a_call();
+    let waiting = call.queueing.begin();
+    sleep(Duration::from_secs(28)).await;
+    drop(waiting);
+    assert_eq!(checkpoint.execute_call(call).await.unwrap().attempts, 1);
 }
 
 /// Never answers.

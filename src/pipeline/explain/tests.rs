@@ -42,7 +42,7 @@ async fn every_stage_is_checked_and_nothing_is_spent() {
     }
     let Pipeline { budget, limits, breakers, .. } = &*checkpoint.pipeline;
     assert_eq!((budget.held().tokens, limits.in_flight(), checkpoint.runs()), (0, 0, 0));
-    assert!(breakers.admit(Some(upstream())).is_ok());
+    assert!(breakers.admit(Some(upstream()), "acme").is_ok());
     assert!(
         limits.admit(&call(), &checkpoint.tool()).await.is_ok(),
         "explaining more than sixty calls does not use up the rate limit"
