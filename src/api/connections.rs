@@ -26,13 +26,13 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::head_timeout::HeadTimeout;
 use super::poll_inline::PollInline;
-use super::preface_timeout::PrefaceTimeout;
 use super::request_guard::RequestGuard;
 use crate::core::share::{Lease, Share};
 
 /// How long an HTTP/2 connection without a request stays open, at least, and at most twice as long. PING frames keep
-/// none open. For HTTP/1.1, the timeout for the head of a request applies.
+/// none open. For HTTP/1.1, the timeout for the head of a request applies. A head that does not come whole ends both.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 
 /// Connections that answer only probes.
@@ -144,7 +144,7 @@ impl Connections {
                 opened = timeout(read_timeout, opening) => opened.map_err(io::Error::from)??,
                 () = draining.cancelled() => return Ok(()),
             };
-            let stream = TokioIo::new(PrefaceTimeout::new(stream, read_timeout));
+            let stream = TokioIo::new(HeadTimeout::new(stream, read_timeout));
             let mut connection = pin!(http.serve_connection(stream, service));
             tokio::select! {
                 biased;

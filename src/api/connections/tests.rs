@@ -6,7 +6,7 @@ use http_body_util::Empty;
 use hyper::StatusCode;
 use hyper::body::Bytes;
 use hyper::client::conn::{http1, http2};
-use tokio::io::duplex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
 use super::*;
 use crate::api::body::BodyMemory;
@@ -71,6 +71,38 @@ async fn a_connection_that_only_answers_pings_ends() {
     connections.tasks.close();
     connections.tasks.wait().await;
     assert_eq!(connections.slots.used(), 0);
+}
+
+/// A frame of HTTP/2 of the first stream.
+fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(payload.len()).expect("a short one");
+    [&[0, 0, length, kind, flags, 0, 0, 0, 1], payload].concat()
+}
+
+/// A head may come in any number of frames, which hyper waits for without a limit.
+#[tokio::test(start_paused = true)]
+async fn a_head_over_http_2_that_does_not_end_closes_the_connection() {
+    const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    let second = Duration::from_secs(1);
+    for further_frames in [false, true] {
+        let connections = connections(1);
+        let (mut client, server) = duplex(1 << 16);
+        connections.serve(ready(Ok(server)), peer("192.0.2.1"), &routes());
+        client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.expect("open");
+        client.write_all(&SETTINGS).await.expect("open");
+        sleep(second * 10).await;
+        let began = Instant::now();
+        // The method, `GET`; the flags lack the end of the head.
+        client.write_all(&frame(1, 1, &[0x82])).await.expect("open");
+        if further_frames {
+            sleep(second * 10).await;
+            client.write_all(&frame(9, 0, &[0x86])).await.expect("open");
+        }
+        client.read_to_end(&mut Vec::new()).await.expect("closed in order");
+        let (open, least) = (began.elapsed(), second * 15);
+        assert!(least <= open && open < least + second, "{open:?}");
+        assert_eq!(connections.slots.used(), 0);
+    }
 }
 
 #[tokio::test(start_paused = true)]
