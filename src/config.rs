@@ -376,7 +376,7 @@ impl Config {
         let open = lists.into_iter().filter(|(_, hosts, _)| hosts.iter().any(|host| host.trim() == "*"));
         let open =
             open.map(|(setting, _, means)| (setting.to_owned(), format!("it contains `*`: {means}; list the hosts")));
-        open.chain(self.server.notes()).collect()
+        open.chain(self.server.notes()).chain(self.auth.notes()).collect()
     }
 }
 

@@ -287,7 +287,7 @@ impl FromRequestParts<Arc<Gateway>> for RequestMeta {
             telemetry::incoming(parent, headers.get(&TRACE_STATE).and_then(|value| value.to_str().ok()))
         });
         let caller = caller_of(parts, gateway).await.inspect_err(|error| {
-            if error.code() == ErrorCode::Unauthenticated {
+            if matches!(error.code(), ErrorCode::Unauthenticated | ErrorCode::RateLimited) {
                 gateway.pipeline.settlement.unauthenticated(error, request.as_ref(), trace.as_ref());
             }
         })?;

@@ -13,6 +13,10 @@ use super::{OneOrMany, Secret};
 pub(crate) use self::jwt::is_secure;
 pub use self::jwt::{IntrospectionConfig, JwtConfig};
 
+/// Characters, and different ones, that a key has without a warning.
+const MIN_KEY: usize = 16;
+const MIN_DIFFERENT: usize = 6;
+
 /// Authentication: API keys, tokens of issuers, or anonymous access.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -41,6 +45,19 @@ impl AuthConfig {
             1 => "auth.jwt".to_owned(),
             _ => format!("auth.jwt[{index}]"),
         }
+    }
+
+    /// Warnings about keys that can be guessed.
+    pub(super) fn notes(&self) -> impl Iterator<Item = (String, String)> {
+        let weak = self.api_keys.iter().enumerate().filter(|(_, key)| key.is_weak());
+        weak.map(|(index, key)| {
+            let note = format!(
+                "the key of {:?} can be guessed: it has less than {MIN_KEY} characters, or few different ones; take a random \
+                 one, as of `openssl rand -hex 24`",
+                key.id
+            );
+            (format!("auth.api_keys[{index}].key"), note)
+        })
     }
 
     pub(super) fn check(&self, findings: &mut Findings) {
@@ -148,6 +165,11 @@ impl ApiKeyConfig {
     pub(super) fn hash(&self) -> Option<String> {
         let of_key = self.key.as_ref().map(|key| hex::encode(Sha256::digest(key.expose())));
         of_key.or_else(|| self.key_sha256.clone())
+    }
+
+    fn is_weak(&self) -> bool {
+        let different = |key: &str| key.bytes().collect::<BTreeSet<_>>().len();
+        self.key.as_ref().map(Secret::expose).is_some_and(|key| key.len() < MIN_KEY || different(key) < MIN_DIFFERENT)
     }
 
     fn check(&self, setting: &str, findings: &mut Findings) {

@@ -148,6 +148,7 @@ fn make_room(kept: &mut HashMap<SecretHash, Session>, max: usize, counts: impl F
 mod tests {
     use super::*;
     use crate::config::{ApiKeyConfig, AuthConfig, Secret};
+    use crate::core::caller::Owner;
 
     async fn authenticator(keys: &[(&str, &str)]) -> Authenticator {
         let key = |(id, key): &(&str, &str)| ApiKeyConfig {
@@ -166,7 +167,7 @@ mod tests {
     async fn a_session_ends_when_it_is_idle_or_old_or_its_key_is_revoked() {
         let accepts = authenticator(&[("ann", "key-of-ann"), ("bob", "key-of-bob")]).await;
         let sessions = Sessions::default();
-        let ann = || async { accepts.sign_in("key-of-ann").await.unwrap() };
+        let ann = || async { accepts.sign_in("key-of-ann", Owner::gateway()).await.unwrap() };
         let id = |secret: &SessionSecret| sessions.caller(secret, &accepts).map(|caller| caller.id.to_string());
 
         let secret = sessions.start(ann().await, None);
@@ -190,7 +191,7 @@ mod tests {
     async fn a_sign_in_has_a_secret_of_its_own_and_ends_the_session_before() {
         let accepts = authenticator(&[("ann", "key-of-ann")]).await;
         let sessions = Sessions::default();
-        let ann = accepts.sign_in("key-of-ann").await.unwrap();
+        let ann = accepts.sign_in("key-of-ann", Owner::gateway()).await.unwrap();
         let planted = SessionSecret::random();
         let first = sessions.start(ann.clone(), Some(&planted));
         assert!(first != planted && sessions.caller(&planted, &accepts).is_none());
@@ -200,6 +201,9 @@ mod tests {
         let more: Vec<_> = (0..MAX_OF_A_CALLER).map(|_| sessions.start(ann.clone(), None)).collect();
         assert!(sessions.caller(&second, &accepts).is_none(), "the oldest made room");
         assert!(more.iter().all(|secret| sessions.caller(secret, &accepts).is_some()));
-        assert!(accepts.sign_in("other").await.is_err() && accepts.sign_in("").await.is_err());
+        assert!(
+            accepts.sign_in("other", Owner::gateway()).await.is_err()
+                && accepts.sign_in("", Owner::gateway()).await.is_err()
+        );
     }
 }

@@ -86,7 +86,7 @@ pub(super) async fn sign_out(State(console): State<Arc<Console>>, request: Reque
 /// Starts a session, and gives its cookie.
 async fn start(console: &Console, guest: &Guest, key: &str) -> Result<HeaderValue, CallError> {
     require_encryption(guest)?;
-    let accepted = console.gateway.authenticator().sign_in(key).await;
+    let accepted = console.gateway.authenticator().sign_in(key, &guest.request.client_owner).await;
     let signed_in = accepted.inspect_err(|error| {
         console.gateway.pipeline.settlement.unauthenticated(error, guest.request.request.as_ref(), None);
     })?;

@@ -3,6 +3,7 @@
 //! Credentials must be valid if they are sent: a wrong key is refused even where callers without credentials are
 //! accepted. No secret appears in an error, a log line or `Debug`.
 
+mod attempts;
 mod claims;
 mod discovery;
 mod identity;
@@ -25,6 +26,7 @@ use http::{HeaderMap, HeaderName};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
+use self::attempts::Attempts;
 use self::issuer_client::IssuerClient;
 use self::issuers::Issuers;
 use self::jwt::{Lifetime, Tokens};
@@ -50,6 +52,7 @@ pub struct Authenticator {
     /// The caller of a request without credentials, and when such requests are accepted.
     anonymous: Arc<Caller>,
     anonymous_access: AnonymousAccess,
+    attempts: Arc<Attempts>,
 }
 
 /// Why the `auth` configuration is invalid.
@@ -140,6 +143,7 @@ impl Authenticator {
             issuers: issuers.ok().flatten(),
             anonymous: Arc::new(anonymous),
             anonymous_access: config.anonymous,
+            attempts: Arc::default(),
         })
     }
 
@@ -153,8 +157,10 @@ impl Authenticator {
         self.managed = Arc::clone(keys);
     }
 
-    /// Keeps the issuers' current keys: a reload while an issuer is down locks no caller out.
+    /// Keeps the issuers' current keys: a reload while an issuer is down locks no caller out. Who has sent wrong keys is kept,
+    /// too.
     pub fn keep_keys_of(&mut self, before: &Self) {
+        self.attempts = Arc::clone(&before.attempts);
         if let (Some(issuers), Some(before)) = (&mut self.issuers, &before.issuers) {
             issuers.keep_keys_of(before);
         }
@@ -164,8 +170,8 @@ impl Authenticator {
     /// a loopback listener, and not through a proxy. `client`: who waits while an issuer is asked about a token.
     ///
     /// # Errors
-    /// `unauthenticated`: credentials that are wrong, ambiguous or missing. `overloaded`: it is not known whether a managed key
-    /// was revoked.
+    /// `unauthenticated`: credentials that are wrong, ambiguous or missing; `rate_limited`: the client's address has sent too
+    /// many wrong ones. `overloaded`: it is not known whether a managed key was revoked.
     pub async fn authenticate(
         &self,
         headers: &HeaderMap,
@@ -182,23 +188,23 @@ impl Authenticator {
             Some(credential) => match anonymous {
                 // Without keys and an issuer, credentials are not checked: clients of model APIs always send some.
                 Some(anonymous) if self.accepts_any(&credential) => Ok(Arc::clone(anonymous)),
-                _ => self.recognize(&credential, Some(client)).await,
+                _ => self.recognize_of(client, &credential, Some(client)).await,
             },
             None => Ok(anonymous.cloned().ok_or(Refusal(self.how_to_sign_in()))?),
         }
     }
 
     /// Accepts an API key or a JSON Web Token for a session. A token that only its issuer can read begins none: it may be
-    /// revoked meanwhile.
+    /// revoked meanwhile. `client`: who sent it.
     ///
     /// # Errors
-    /// `unauthenticated`.
-    pub async fn sign_in(&self, secret: &str) -> Result<SignedIn, CallError> {
+    /// `unauthenticated`; `rate_limited`: the client's address has sent too many wrong ones.
+    pub async fn sign_in(&self, secret: &str, client: &Owner) -> Result<SignedIn, CallError> {
         let secret = secret.trim();
         if secret.is_empty() || !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(Refusal("the key is empty, or has characters that no key has").into());
         }
-        let caller = self.recognize(&Credential { secret, bearer: true }, None).await?;
+        let caller = self.recognize_of(client, &Credential { secret, bearer: true }, None).await?;
         let digest: SecretDigest = Sha256::digest(secret).into();
         let proof = match (&caller.key_id, &self.issuers, self.keys.find(&digest)) {
             (Some(id), ..) => Proof::ManagedKey { id: (&**id).into(), digest },
@@ -244,18 +250,47 @@ impl Authenticator {
         is_valid.then(|| Arc::clone(&earlier.caller))
     }
 
-    /// `client`: who may have an issuer asked.
-    async fn recognize(&self, credential: &Credential<'_>, client: Option<&Owner>) -> Result<Arc<Caller>, CallError> {
+    /// Slows down clients that send wrong ones.
+    async fn recognize_of(
+        &self,
+        client: &Owner,
+        credential: &Credential<'_>,
+        asking: Option<&Owner>,
+    ) -> Result<Arc<Caller>, CallError> {
         let digest: SecretDigest = Sha256::digest(credential.secret).into();
-        if let Some(caller) = self.keys.find(&digest) {
+        // Nobody guesses a signature, and a new token must not wait for clients that send expired ones.
+        if self.issuers.is_some() && credential.bearer && jsonwebtoken::decode_header(credential.secret).is_ok() {
+            return self.recognize(credential, &digest, asking).await;
+        }
+        let Some(attempt) = self.attempts.begin(client, &digest).await? else {
+            return self.recognize(credential, &digest, asking).await;
+        };
+        match self.recognize(credential, &digest, asking).await {
+            Ok(caller) => {
+                self.attempts.accept(&digest);
+                Ok(caller)
+            }
+            Err(error) if error.code() == ErrorCode::Unauthenticated => Err(attempt.fail(error)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// `client`: who may have an issuer asked.
+    async fn recognize(
+        &self,
+        credential: &Credential<'_>,
+        digest: &SecretDigest,
+        client: Option<&Owner>,
+    ) -> Result<Arc<Caller>, CallError> {
+        if let Some(caller) = self.keys.find(digest) {
             return Ok(caller);
         }
         if let Some(token) = ManagedToken::read(credential.secret) {
-            return self.managed.recognize(token.id, &digest);
+            return self.managed.recognize(token.id, digest);
         }
         match &self.issuers {
             // A token is accepted only as a bearer.
-            Some(issuers) if credential.bearer => Ok(issuers.verify(credential.secret, &digest, client).await?),
+            Some(issuers) if credential.bearer => Ok(issuers.verify(credential.secret, digest, client).await?),
             _ => Err(UNKNOWN_KEY.into()),
         }
     }

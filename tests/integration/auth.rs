@@ -6,10 +6,11 @@ use std::time::SystemTime;
 
 use axum::routing::get;
 use axum::{Json, Router};
+use futures_util::future::join_all;
 use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use reqwest::StatusCode;
-use reqwest::header::HOST;
+use reqwest::header::{CONTENT_TYPE, HOST, ORIGIN};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
@@ -26,6 +27,34 @@ async fn a_wrong_key_is_not_an_anonymous_caller() {
     }
     let (status, _) = answer(app.get("/tools/list").header("x-api-key", "key-of-ada")).await;
     assert_eq!(status, StatusCode::OK);
+}
+
+/// Who guesses is slowed, and keeps nobody from signing in, also at the same address.
+#[tokio::test]
+async fn wrong_keys_of_one_address_are_slowed() {
+    let keys = "{id: ada, key: key-of-ada, roles: [admin]}, {id: bob, key: key-of-bob}";
+    let app = TestApp::with(&format!("auth: {{anonymous: never, api_keys: [{keys}]}}")).await;
+    let status = async |key: &str| answer(app.get("/tools/list").bearer_auth(key)).await.0;
+    assert_eq!(status("key-of-ada").await, StatusCode::OK);
+    let guesses: Vec<_> = (0..200).map(|number| format!("guess-{number}")).collect();
+    let answers = join_all(guesses.iter().map(|guess| status(guess))).await;
+    let unknown = answers.iter().filter(|status| **status == StatusCode::UNAUTHORIZED).count();
+    let refused = answers.iter().filter(|status| **status == StatusCode::TOO_MANY_REQUESTS).count();
+    // Twenty, and what the time of the test adds.
+    assert!((20..40).contains(&unknown) && unknown + refused == 200, "{unknown} unknown, {refused} refused");
+    let refused = app.get("/tools/list").bearer_auth("guess").send().await.unwrap();
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(refused.headers()["retry-after"], "1");
+    assert_eq!(status("key-of-ada").await, StatusCode::OK, "it was accepted before");
+    assert_eq!(status("key-of-bob").await, StatusCode::OK, "the first time it takes a second");
+    let forms = (0..40).map(|number| {
+        let form = app.post("/console/sign-in").header(ORIGIN, &app.url);
+        form.header(CONTENT_TYPE, "application/x-www-form-urlencoded").body(format!("key=guess-{number}")).send()
+    });
+    let statuses: Vec<_> = join_all(forms).await.into_iter().map(|answer| answer.unwrap().status()).collect();
+    let refused = statuses.iter().filter(|status| **status == StatusCode::TOO_MANY_REQUESTS).count();
+    let unknown = statuses.iter().filter(|status| **status == StatusCode::UNAUTHORIZED).count();
+    assert!(refused > 20 && refused + unknown == 40, "{statuses:?}");
 }
 
 #[tokio::test]

@@ -318,6 +318,21 @@ fn a_variable_that_names_a_gateway_is_no_more_ignored_than_the_command_line() {
     assert_eq!(with(&["completions", "bash"], "http://127.0.0.1:1").status.code(), Some(0));
 }
 
+#[test]
+fn a_key_that_can_be_guessed_is_named_and_not_shown() {
+    let directory = TempDir::new().unwrap();
+    let long = "4f6c1d0a9b8e7f3c2d1e5a6b";
+    let yaml = format!("auth: {{api_keys: [{{id: ann, key: hunter2}}, {{id: bob, key: '{long}'}}]}}\n");
+    std::fs::write(directory.path().join("sekisho.yaml"), yaml).unwrap();
+    let checked = run(&directory, &["--json", "check", "--config", "sekisho.yaml"]);
+    assert_eq!(checked.status.code(), Some(0), "{}", text(&checked));
+    let findings: Vec<Value> = serde_json::from_slice(&checked.stdout).unwrap();
+    let warnings: Vec<_> = findings.iter().filter(|finding| finding["warning"] == true).collect();
+    assert_eq!((warnings.len(), &warnings[0]["part"]), (1, &json!("auth.api_keys[0].key")), "{findings:#?}");
+    assert!(warnings[0]["says"].as_str().unwrap().contains("\"ann\""), "{findings:#?}");
+    assert!(!text(&checked).contains("hunter2"));
+}
+
 /// `/readyz` and `check` name what is open to everything, and policies that name what nobody has.
 #[test]
 fn status_commands_query_a_gateway_and_list_what_needs_attention() {

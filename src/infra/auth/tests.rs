@@ -198,7 +198,7 @@ async fn managed_keys_are_accepted_beside_those_of_the_configuration() {
         let caller = authenticator.authenticate(&headers, false, Owner::gateway()).await.unwrap();
         assert_eq!(&*caller.id, id);
     }
-    let signed_in = authenticator.sign_in(token.expose()).await.unwrap();
+    let signed_in = authenticator.sign_in(token.expose(), Owner::gateway()).await.unwrap();
     assert!(authenticator.still_signed_in(&signed_in).is_some());
     managed.put(&StoredKey { revoked: Some(key.created), ..key });
     assert!(authenticator.still_signed_in(&signed_in).is_none());

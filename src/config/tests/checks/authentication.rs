@@ -26,6 +26,22 @@ fn a_reachable_server_requires_authentication() {
 }
 
 #[test]
+fn keys_that_can_be_guessed_are_named_by_their_id() {
+    for (key, is_named) in [
+        ("key: hunter2", true),
+        ("key: aaaaaaaaaaaaaaaaaaaaaaaa", true),
+        ("key: 0123456789abcde", true),
+        ("key: 0123456789abcdef", false),
+        (&format!("key_sha256: {A_HASH}"), false),
+    ] {
+        let notes = load(&format!("auth: {{api_keys: [{{id: ann, {key}}}]}}")).unwrap().notes();
+        let note = notes.get("auth.api_keys[0].key");
+        assert_eq!(note.is_some(), is_named, "{key}");
+        assert!(note.is_none_or(|note| note.contains("\"ann\"") && !note.contains("hunter")), "{note:?}");
+    }
+}
+
+#[test]
 fn issuers_are_one_or_a_list() {
     let issuers = |text: &str| load(text).map(|config| config.auth.jwt);
     let one = issuers("auth: {jwt: {issuer: 'https://a.example', audience: a}}").unwrap();

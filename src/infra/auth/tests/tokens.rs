@@ -296,7 +296,11 @@ async fn a_token_of_another_kind_is_no_access_token() {
                 (result, _) => panic!("{typ:?} {changes}: {result:?}"),
             }
         }
-        assert_eq!(authenticator.sign_in(&token).await.is_ok(), why.is_none(), "{typ:?} {changes}: in the console");
+        assert_eq!(
+            authenticator.sign_in(&token, Owner::gateway()).await.is_ok(),
+            why.is_none(),
+            "{typ:?} {changes}: in the console"
+        );
     }
 }
 

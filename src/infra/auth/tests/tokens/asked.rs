@@ -84,7 +84,7 @@ async fn only_what_nobody_else_can_check_is_asked_about() {
     assert!(present(&authenticator, &rsa("r").sign(&claims(json!({"exp": 1})))).await.is_err());
     let key = headers(&[("x-api-key", "opaque")]);
     assert!(authenticator.authenticate(&key, true, Owner::gateway()).await.is_err());
-    assert!(authenticator.sign_in("opaque").await.is_err(), "no session begins with it");
+    assert!(authenticator.sign_in("opaque", Owner::gateway()).await.is_err(), "no session begins with it");
     assert_eq!(issuer.times(), 0);
     for opaque in ["opaque", "a.b.c", "a.b.c.d.e"] {
         assert!(present(&authenticator, opaque).await.is_err());
@@ -97,7 +97,7 @@ async fn no_session_begins_with_an_answer_that_is_remembered() {
     let authenticator = asking(&Asked::saying(active(json!({})))).await;
     for opaque in ["opaque", "a.b.c"] {
         assert!(present(&authenticator, opaque).await.is_ok(), "{opaque}");
-        assert!(authenticator.sign_in(opaque).await.is_err(), "{opaque}");
+        assert!(authenticator.sign_in(opaque, Owner::gateway()).await.is_err(), "{opaque}");
     }
 }
 
