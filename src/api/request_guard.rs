@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::header::{HOST, X_CONTENT_TYPE_OPTIONS};
+use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HOST, X_CONTENT_TYPE_OPTIONS};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, Request};
 use axum::response::{IntoResponse, Response};
@@ -152,7 +152,12 @@ impl RequestGuard {
     }
 
     fn refused(&self, refusal: CallError) -> Response {
+        let is_of_coding = refusal.code() == ErrorCode::UnsupportedMediaType;
         let mut response = refusal.into_response();
+        if is_of_coding {
+            // RFC 9110 §12.5.3: what would be taken.
+            response.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        }
         if self.replica.is_some() {
             response.headers_mut().insert(FORWARDED, REFUSED);
         }
@@ -170,6 +175,11 @@ impl RequestGuard {
             Some(forwarded) => ClientAddress { ip: forwarded.client, is_local: false },
             None => self.address.client(self.peer, request.uri(), request.headers())?,
         };
+        // RFC 9110 §8.4: decoding what is not declared as such would be wrong, and so is reading it as it is.
+        if !request.headers().get_all(CONTENT_ENCODING).iter().all(is_identity) {
+            let message = "the body is in a content coding, and none is decoded; send it without `Content-Encoding`";
+            return Err(CallError::new(ErrorCode::UnsupportedMediaType, message));
+        }
         if self.only_probes && !PROBES.contains(&request.uri().path()) {
             return Err(too_many_connections());
         }
@@ -195,6 +205,12 @@ const REFUSED: HeaderValue = HeaderValue::from_static("refused");
 fn too_many_connections() -> CallError {
     let message = "there are too many connections (`server.max_connections`); close some, or try again later";
     CallError::new(ErrorCode::Overloaded, message).retry_after(Duration::from_secs(1))
+}
+
+fn is_identity(codings: &HeaderValue) -> bool {
+    codings.to_str().is_ok_and(|text| {
+        text.split(',').map(str::trim).all(|coding| coding.is_empty() || coding.eq_ignore_ascii_case("identity"))
+    })
 }
 
 fn invalid(message: &str) -> CallError {

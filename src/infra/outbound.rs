@@ -9,6 +9,7 @@
 
 mod body;
 mod client;
+mod coding;
 mod domains;
 mod failure;
 mod guard;

@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body as _, Frame, SizeHint};
 use hyper_util::client::legacy::connect::HttpInfo;
@@ -27,7 +27,8 @@ use tower::{Service, ServiceExt};
 use tower_http::decompression::{Decompression, DecompressionBody};
 use url::Url;
 
-use super::failure::{Failure, chain};
+use super::coding::{self, UnknownCoding};
+use super::failure::{Failure, chain, host_of};
 use super::own::{OwnListeners, RefuseOwnListeners};
 use super::resolver::{GuardedResolver, Names};
 use super::{OutboundError, OutboundRequest};
@@ -224,13 +225,23 @@ impl Client {
     /// Dropping the future closes the connection.
     ///
     /// # Errors
-    /// Of the connection, and a request that cannot be written as HTTP.
+    /// Of the connection, a request that cannot be written as HTTP, and an answer in a content coding that was not asked for.
     pub(super) async fn send(&self, request: &OutboundRequest<'_>, headers: HeaderMap) -> Result<Response, Failure> {
         let url = &request.url;
         let pool = if url.scheme() == "https" { &self.0.encrypted } else { &self.0.plain };
-        let pool = pool.map_request(|wire| addressed(wire, url)).map_response(http::Response::<reqwest::Body>::from);
+        let pool = pool
+            .map_request(|wire| addressed(wire, url))
+            .map_response(|answer| coding::normalize(http::Response::<reqwest::Body>::from(answer)));
         let answer = Decompression::new(pool).call(wire_request(request, headers)).await;
         let (head, bytes) = answer.map_err(|error| Failure::of_connection(error, url, self.0.is_proxied))?.into_parts();
+        // Nothing is coded where nothing comes.
+        let has_body = request.method != Method::HEAD
+            && !matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+            && bytes.size_hint().exact() != Some(0);
+        if let Some(UnknownCoding(coding)) = head.extensions.get().filter(|_| has_body) {
+            let (host, status, coding) = (host_of(url), head.status.as_u16(), coding.clone());
+            return Err(Failure::UnknownCoding { host, status, coding });
+        }
         Ok(Response {
             status: head.status,
             headers: head.headers,

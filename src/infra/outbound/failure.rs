@@ -49,6 +49,8 @@ pub(super) enum Failure {
     BrokenOff { host: String, cause: String },
     #[error("the response of {host} cannot be decoded")]
     Garbled { host: String, cause: String },
+    #[error("{host} answered {status} in the content coding {coding}, which was not asked for")]
+    UnknownCoding { host: String, status: u16, coding: String },
     #[error("too many requests of this gateway wait for {what}; call again in 1 s")]
     Overloaded { what: &'static str },
     #[error("the request to {host} cannot be written as HTTP")]
@@ -104,9 +106,11 @@ impl Failure {
             Self::TooLarge { .. } => ErrorCode::OutputTooLarge,
             Self::Deadline { .. } => ErrorCode::Timeout,
             Self::Overloaded { .. } => ErrorCode::Overloaded,
-            Self::NoConnection { .. } | Self::BrokenOff { .. } | Self::Garbled { .. } | Self::BadRedirect { .. } => {
-                ErrorCode::UpstreamError
-            }
+            Self::NoConnection { .. }
+            | Self::BrokenOff { .. }
+            | Self::Garbled { .. }
+            | Self::UnknownCoding { .. }
+            | Self::BadRedirect { .. } => ErrorCode::UpstreamError,
             // What the gateway's own guard stops.
             Self::Scheme { .. }
             | Self::UserInfo
@@ -124,7 +128,7 @@ impl Failure {
     fn blame(&self) -> Blame {
         match self {
             Self::Deadline { .. } | Self::NoConnection { .. } | Self::BrokenOff { .. } => Blame::Network,
-            Self::Garbled { .. } | Self::BadRedirect { .. } => Blame::Upstream,
+            Self::Garbled { .. } | Self::UnknownCoding { .. } | Self::BadRedirect { .. } => Blame::Upstream,
             _ => Blame::Call,
         }
     }

@@ -124,7 +124,7 @@ async fn what_a_server_may_send_is_what_can_be_read() {
 
 #[tokio::test]
 async fn the_response_to_head_has_no_body_despite_its_content_length() {
-    for encoding in ["identity", "gzip"] {
+    for encoding in ["identity", "gzip", "zstd"] {
         let answer = move || async move { ([("content-encoding", encoding)], [b'x'; 5_000]) };
         let address = serve(Router::new().route("/", get(answer))).await;
         let head = OutboundRequest { method: Method::HEAD, max_response_bytes: 10, ..request(url(address, "/")) };
@@ -346,6 +346,18 @@ async fn a_body_that_cannot_be_decoded_is_the_upstreams_fault() {
     let error = outbound().send(request(url(address, "/"))).await.unwrap_err();
     assert_eq!((error.code(), error.blame()), (ErrorCode::UpstreamError, Blame::Upstream));
     assert_eq!(error.message(), "the response of 127.0.0.1 cannot be decoded");
+}
+
+#[tokio::test]
+async fn an_answer_in_a_coding_that_was_not_asked_for_is_the_upstreams_fault() {
+    for (sent, named) in [("zstd", "zstd"), ("gzip, gzip", "gzip, gzip")] {
+        let answer = move || async move { ([("content-encoding", sent)], "(\u{b5}/\u{fd} ") };
+        let address = serve(Router::new().route("/", get(answer))).await;
+        let error = outbound().send(request(url(address, "/"))).await.unwrap_err();
+        assert_eq!((error.code(), error.blame()), (ErrorCode::UpstreamError, Blame::Upstream));
+        let expected = format!("127.0.0.1 answered 200 in the content coding {named}, which was not asked for");
+        assert_eq!(error.message(), expected);
+    }
 }
 
 #[tokio::test]
