@@ -27,7 +27,7 @@ use crate::config::ServerConfig;
 use crate::core::caller::Owner;
 use crate::core::error::{CallError, Detail, ErrorCode};
 use crate::core::headers::content_type;
-use crate::core::json::{CheckedJson, InvalidJson, InvalidJsonKind};
+use crate::core::json::{CheckedJson, InvalidJson, InvalidJsonKind, MAX_VALUES};
 use crate::core::share::{Lease, Share};
 use crate::gateway::Gateway;
 use crate::sources::openapi::load::document::MAX_DOCUMENT_BYTES;
@@ -203,7 +203,8 @@ impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for FromAdministrator<T> {
         let origin = RequestMeta::from_request_parts(&mut parts, gateway).await?;
         origin.require_role("admin")?;
         let limits = BodyLimits::of(&gateway.config().server);
-        let limits = BodyLimits { bytes: limits.bytes.max(MAX_OF_ADMINISTRATORS), ..limits };
+        let (bytes, values) = (limits.bytes.max(MAX_OF_ADMINISTRATORS), limits.values.max(MAX_VALUES));
+        let limits = BodyLimits { bytes, values, ..limits };
         let connection = Connection::of(&parts)?;
         let (body, memory, _) = connection.memory.json(&parts.headers, body, &origin.caller.owner, limits).await?;
         Ok(Self { origin, body, _memory: memory })
@@ -244,6 +245,8 @@ async fn read_json<T: DeserializeOwned>(
 
 async fn hold(share: &Arc<Share>, owner: &Owner, bytes: u64, deadline: Instant) -> Result<Option<Lease>, CallError> {
     if bytes <= UNCOUNTED_BYTES as u64 {
+        // Who sends small ones keeps a reserve for a large one.
+        share.see(owner);
         return Ok(None);
     }
     share.acquire(owner, bytes.min(share.capacity()), MAX_WAITING, deadline).await.map(Some).map_err(|_| {
@@ -257,7 +260,10 @@ pub(super) fn unacceptable(problem: InvalidJson) -> CallError {
     let error = format!("the body is not acceptable JSON: {problem}");
     let path = match problem.kind {
         InvalidJsonKind::Malformed => return invalid(error),
-        InvalidJsonKind::TooManyValues => return CallError::new(ErrorCode::TooLarge, error),
+        InvalidJsonKind::TooManyValues => {
+            let message = format!("{error} (`server.max_json_values`)");
+            return CallError::new(ErrorCode::TooLarge, message);
+        }
         InvalidJsonKind::LargeInteger { path } => path,
     };
     // Locations of other errors in a call begin at its arguments too.

@@ -8,7 +8,6 @@ use url::Url;
 use super::check::Findings;
 use super::overrides::Overrides;
 use crate::core::host::HostAndPort;
-use crate::core::json::MAX_VALUES;
 
 /// The HTTP server.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
@@ -28,7 +27,8 @@ pub struct ServerConfig {
     pub metrics_listen: Option<SocketAddr>,
     /// Maximum request body, in bytes.
     pub max_body_bytes: usize,
-    /// Maximum JSON values in one body: small ones take far more memory than text.
+    /// Maximum JSON values in one body: small ones take far more memory than text, and each body is checked at one go while
+    /// other calls wait. For bodies of administrators 500,000 at least.
     pub max_json_values: usize,
     /// Maximum connections at once. Once a second address was seen, none has more than three quarters of them. A
     /// further connection is answered with 503, except for `/healthz`, `/readyz` and `/metrics`.
@@ -53,7 +53,7 @@ impl Default for ServerConfig {
             trusted_proxies: Vec::new(),
             metrics_listen: None,
             max_body_bytes: 4 << 20,
-            max_json_values: MAX_VALUES,
+            max_json_values: 50_000,
             max_connections: 10_000,
             read_timeout_seconds: 15,
             shutdown_delay_seconds: 0,

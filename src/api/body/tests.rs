@@ -1,3 +1,4 @@
+use futures_util::FutureExt;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -45,6 +46,19 @@ async fn values_wait_for_memory_and_are_refused_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_sends_small_bodies_keeps_a_reserve_for_a_large_one() {
+    let memory = memory(1 << 20);
+    let (ann, quarter) = (owner("ann"), text(200 << 10));
+    hold(&memory, &owner("bob"), &text(1_000)).await.expect("few values");
+    let mut held = Vec::new();
+    while let Some(Ok(lease)) = hold(&memory, &ann, &quarter).now_or_never() {
+        held.push(lease);
+    }
+    assert_eq!(held.len(), 3, "three quarters");
+    assert!(hold(&memory, &owner("bob"), &quarter).now_or_never().is_some(), "the rest is for others");
+}
+
+#[tokio::test(start_paused = true)]
 async fn memory_for_bytes_is_held_while_they_are_read() {
     let memory = memory(1 << 20);
     let (ann, size) = (owner("ann"), 900 << 10);
@@ -73,5 +87,8 @@ async fn too_many_values_are_refused_without_memory() {
     let headers =
         HeaderMap::from_iter([(axum::http::header::CONTENT_TYPE, "application/json".parse().expect("a type"))]);
     let refused = memory.json::<Value>(&headers, Body::from(zeros), &owner("ann"), limits()).await;
-    assert_eq!(refused.expect_err("too many").code(), ErrorCode::TooLarge);
+    let refused = refused.expect_err("too many");
+    assert_eq!(refused.code(), ErrorCode::TooLarge);
+    assert!(refused.message().contains("more than 50000 JSON values"), "{refused}");
+    assert!(refused.message().contains("`server.max_json_values`"), "{refused}");
 }
