@@ -230,12 +230,22 @@ impl AgentService {
         Ok(usable)
     }
 
+    /// Whether [`usable_models`](Self::usable_models) has the model.
+    ///
     /// # Errors
-    /// `invalid_request`: there is no such model or profile, it is inactive, or the caller's tenant may not use it;
-    /// `upstream_error`: it cannot be used, for example without a key.
+    /// `not_found`: there is no such model or profile, it is inactive, the caller's tenant may not use it, or it cannot be
+    /// used, for example without a key; `invalid_request`: the tenant is inactive.
     pub async fn check_model(&self, caller: &Caller, name: &str) -> Result<(), CallError> {
-        let found = self.catalog.model(&caller.tenant, Some(name)).await?;
-        open(&found.profile, &self.gateway).map(drop)
+        let tenant = self.catalog.active_tenant(&caller.tenant).await?;
+        let found = self.catalog.model_of(&tenant, Some(name)).await;
+        let opened = found.and_then(|found| open(&found.profile, &self.gateway).map(drop));
+        opened.map_err(|error| match error.code() {
+            ErrorCode::InvalidRequest | ErrorCode::UpstreamError => {
+                let alternatives = error.alternatives().to_vec();
+                CallError::new(ErrorCode::NotFound, error.message()).with_alternatives(alternatives)
+            }
+            _ => error,
+        })
     }
 
     /// The estimated tokens of the first request to the model in a run.

@@ -26,7 +26,7 @@ use super::parameters::Name;
 use super::reply;
 use super::request::RequestMeta;
 use crate::agent::{AgentService, Event};
-use crate::core::error::CallError;
+use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
 
 /// The agents' profiles and models.
@@ -59,7 +59,7 @@ pub(super) async fn models(
     Ok(reply::json(StatusCode::OK, &Models { object: "list", data }))
 }
 
-/// Describes one agent.
+/// Describes one agent of the list. Every other name is answered as unknown (404, `model_not_found`).
 #[utoipa::path(get, path = "/v1/models/{name}", operation_id = "getModel", tag = "agents", params(("name" = String, Path)),
     responses((status = 200, body = ModelEntry<'_>), (status = "4XX", body = OpenAiErrorBody)))]
 pub(super) async fn model(
@@ -69,7 +69,7 @@ pub(super) async fn model(
 ) -> Result<Response, OpenAiError> {
     let origin = origin?;
     let Name(name) = name?;
-    agents.check_model(&origin.caller, &name).await?;
+    agents.check_model(&origin.caller, &name).await.map_err(OpenAiError::of_model)?;
     Ok(reply::json(StatusCode::OK, &entry(&name)))
 }
 
@@ -128,18 +128,32 @@ fn entry(id: &str) -> ModelEntry<'_> {
 
 /// An error that both kinds of clients can read: a gateway reply, with OpenAI's object as its `error`.
 #[derive(Debug)]
-pub(super) struct OpenAiError(CallError);
+pub(super) struct OpenAiError {
+    error: CallError,
+    /// OpenAI's own, where it is not that of the gateway.
+    code: Option<&'static str>,
+}
 
 impl From<CallError> for OpenAiError {
     fn from(error: CallError) -> Self {
-        Self(error)
+        Self { error, code: None }
+    }
+}
+
+impl OpenAiError {
+    /// For the description of a model.
+    fn of_model(error: CallError) -> Self {
+        let code = (error.code() == ErrorCode::NotFound).then_some("model_not_found");
+        Self { error, code }
     }
 }
 
 impl IntoResponse for OpenAiError {
     fn into_response(self) -> Response {
-        let error = json!(OpenAiProblem::of(&self.0));
-        should_retry::refused(self.0, |body| body["error"] = error)
+        let mut problem = OpenAiProblem::of(&self.error);
+        problem.code = self.code.unwrap_or(problem.code);
+        let problem = json!(problem);
+        should_retry::refused(self.error, |body| body["error"] = problem)
     }
 }
 

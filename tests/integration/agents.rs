@@ -200,7 +200,9 @@ async fn the_agents_are_listed_and_others_are_named_unknown() {
     assert!(models["data"].as_array().unwrap().contains(&entry), "{models}");
     assert_eq!(answer(app.get("/v1/models/weather")).await.1, entry);
     let (status, reply) = answer(app.get("/v1/models/nobody")).await;
-    assert_eq!((status.as_u16(), &reply["error"]["type"]), (400, &json!("invalid_request_error")));
+    let (kind, code_of_openai) = (&reply["error"]["type"], &reply["error"]["code"]);
+    assert_eq!((status.as_u16(), kind), (404, &json!("invalid_request_error")));
+    assert_eq!(code_of_openai, &json!("model_not_found"));
     let (status, reply) = answer(app.post("/v1/chat/completions").json(&asked("nobody"))).await;
     assert_eq!((status.as_u16(), code(&reply)), (400, "invalid_request"));
     assert!(reply["error"]["message"].as_str().unwrap().contains("weather"), "the names that there are: {reply}");
