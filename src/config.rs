@@ -46,6 +46,7 @@ mod transform;
 mod check;
 mod environment;
 mod fingerprint;
+mod names;
 mod opening;
 mod overrides;
 mod schema;
@@ -85,6 +86,7 @@ pub use self::mcp::{
     McpTransport,
 };
 pub use self::models::ModelConfig;
+pub use self::names::{ExistingNames, NameKind, UnknownName, adapter_names};
 pub use self::one_or_many::OneOrMany;
 pub use self::openapi::{
     AdapterConfig, AuthSettings, AuthType, CollectionSettings, DangerousOperations, OpenApiConfig, PaginationSettings,
@@ -109,7 +111,7 @@ pub use self::subagents::SubAgentType;
 pub use self::telemetry::{LogFormat, TelemetryConfig};
 pub use self::tenants::{ResourceStatus, TenantConfig};
 pub use self::thinking::{Effort, Thinking};
-pub use self::tool_filter::ToolFilter;
+pub use self::tool_filter::{SKILL, TASK, ToolFilter};
 pub use self::tools::{
     OutputCheck, SearchProvider, ToolOverride, ToolsConfig, WebFetchConfig, WebSearchConfig, WorkspaceConfig,
 };
@@ -285,12 +287,12 @@ impl Config {
         mcp_files.retain(|file| !config.mcp.files.is_empty() || file.exists());
         mcp_files.retain(|file| may_read.is_none_or(|known| known.contains(file)));
         errors.extend(config.mcp.read_files(&mcp_files, environment));
+        config.set = SetValues::of(document, &overrides, environment);
         if errors.is_empty() {
-            let findings = config.findings().into_iter().filter(|finding| is_known(finding, document.as_ref()));
-            errors.extend(findings.map(|finding| place(finding, &overrides, document.as_ref())));
+            let findings = config.findings().into_iter().filter(|finding| config.set.is_known(finding));
+            errors.extend(findings.map(|finding| config.set.place(finding)));
         }
         errors.sort_by(|one, other| one.place.cmp(&other.place));
-        config.set = SetValues::of(document, &overrides, environment);
         if errors.is_empty() { Ok(config) } else { Err(errors) }
     }
 
@@ -385,29 +387,6 @@ fn sentences(name: &str, check: impl FnOnce(&mut Findings)) -> Vec<String> {
     findings.name("name", name);
     check(&mut findings);
     findings.found.into_iter().map(Finding::sentence).collect()
-}
-
-/// Whether a finding is about what is known: not about a value that was not read, or the lack of a setting beside one.
-fn is_known(finding: &Finding, document: Option<&Document>) -> bool {
-    match document.and_then(|document| document.find(&finding.setting)) {
-        Some((node, true)) => !node.has_unread(),
-        Some((node, false)) => !node.has_unread_member(),
-        None => true,
-    }
-}
-
-/// The variable that set the setting, otherwise its place in the file, otherwise its name.
-fn place(finding: Finding, overrides: &Overrides<'_>, document: Option<&Document>) -> ConfigError {
-    if let Some(variable) = overrides.origins.get(&finding.setting) {
-        return finding.into_error(ConfigLocation::Variable((*variable).to_owned()));
-    }
-    match document.and_then(|document| Some((document, document.find(&finding.setting)?))) {
-        Some((document, (node, is_exact))) => document.place(node, is_exact && !finding.secret, finding),
-        None => {
-            let setting = finding.setting.clone();
-            finding.into_error(ConfigLocation::Setting(setting))
-        }
-    }
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ pub mod host;
 pub mod json;
 pub mod lease;
 pub mod mcp_headers;
+pub mod nearest_name;
 pub mod peer;
 pub mod per_owner;
 pub mod record;

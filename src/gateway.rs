@@ -9,6 +9,7 @@ mod cluster;
 mod components;
 mod configuration;
 mod endpoints;
+mod existing_names;
 mod function_files;
 mod history;
 mod inventory;
@@ -18,6 +19,7 @@ mod levels;
 mod lock;
 mod lock_review;
 mod mcp;
+mod name_notes;
 mod offer_problems;
 mod openapi;
 mod overview;
@@ -47,6 +49,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::name_notes::NameNotes;
 use self::offer_problems::offer_problems;
 use self::openapi::FetchLocks;
 use self::parts::lines;
@@ -78,10 +81,11 @@ pub(crate) use self::approvals::{APPROVER, WaitedAnswer};
 pub use self::blobs::{probe_blobs, verify_stored_trails};
 pub use self::cluster::live_replicas;
 pub(crate) use self::configuration::ConfigurationCheck;
+pub use self::existing_names::{NameSources, RegisteredNames, existing_names};
 pub(crate) use self::function_files::{FunctionFile, FunctionFolder, FunctionSource};
 pub use self::inventory::{Inventory, OfferedTools, offered_tools, take_inventory};
 pub(crate) use self::keys::{KeyAdministrator, WantedKey};
-pub use self::known_names::{OwnTools, configured_servers, known_names};
+pub use self::known_names::{OwnTools, known_names};
 pub(crate) use self::levels::{Level, LevelFilter};
 pub use self::lock::read as read_lock;
 pub(crate) use self::lock_review::{Approval, LockReview};
@@ -132,6 +136,8 @@ pub struct Gateway {
     users: Arc<UserTokens>,
     /// Held while a registered MCP server is stored or removed.
     mcp_registrations: Mutex<()>,
+    /// Names in the configuration that match nothing.
+    names: NameNotes,
     /// The approved state of every tool, if a lock is configured.
     lock: Arc<ArcSwapOption<Lock>>,
     /// Collections registered over HTTP, as in the store.
@@ -230,6 +236,7 @@ impl Gateway {
     pub fn setting_notes(&self) -> BTreeMap<String, String> {
         let config = self.config.load();
         let mut notes = config.notes();
+        notes.extend(self.names.current());
         notes.extend(descriptors::shortage(&config).map(|note| ("server.max_connections".to_owned(), note)));
         let pending = self.restart_required.load();
         let note = "it was changed; the change takes effect at the next start";
@@ -241,10 +248,10 @@ impl Gateway {
     pub async fn notes(&self) -> BTreeMap<String, String> {
         let config = self.config.load_full();
         let mut notes = self.setting_notes();
-        let registered = known_names::registered_servers(&self.store).await.unwrap_or_default();
+        let registered = RegisteredNames::read(&self.store).await.unwrap_or_default();
         let own = OwnTools { python: &self.python_tools.load(), components: &self.components.load() };
         let collections = self.collections.load();
-        let known = known_names(&config, &self.pipeline.registry.snapshot(), &collections, own, &registered);
+        let known = known_names(&config, &self.pipeline.registry.snapshot(), &collections, own, registered.servers());
         // Files that cannot be read were reported when the policies were loaded.
         let unknown = unknown_names(&config.policy, &known).unwrap_or_default();
         if !unknown.is_empty() {

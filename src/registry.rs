@@ -8,7 +8,7 @@ mod search;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -49,6 +49,8 @@ pub struct Snapshot {
     /// By name; no offered tool has the same name.
     quarantined: BTreeMap<String, Quarantined>,
     lock: Option<Arc<Lock>>,
+    /// The names in `tools.overrides` that a source has a tool or operation of.
+    overridden: BTreeSet<String>,
     /// Whether rules of `tools.transform` may change results.
     changes_results: bool,
 }
@@ -148,6 +150,11 @@ impl Snapshot {
     /// Quarantined tools, sorted by name: not offered and not run until they are approved.
     pub fn quarantined(&self) -> impl Iterator<Item = &Quarantined> {
         self.quarantined.values()
+    }
+
+    /// The names in `tools.overrides` that a source has a tool or operation of, also those that it hides.
+    pub fn overridden(&self) -> &BTreeSet<String> {
+        &self.overridden
     }
 
     /// Whether a tool or operation of that name is offered, or waits for approval.

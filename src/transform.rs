@@ -59,14 +59,6 @@ impl TransformRules {
     pub fn change_results(&self) -> bool {
         !self.results.is_empty()
     }
-
-    /// The names of rules that are for none of these tools, each with its list.
-    pub fn for_none_of<'a>(&'a self, tools: &'a [&'a str]) -> impl Iterator<Item = (TransformedPart, &'a str)> {
-        let parts = [(TransformedPart::Arguments, &self.arguments), (TransformedPart::Results, &self.results)];
-        let all = parts.into_iter().flat_map(|(part, rules)| rules.iter().map(move |rule| (part, rule)));
-        let idle = all.filter(move |(_, rule)| !tools.iter().any(|tool| rule.is_for(tool)));
-        idle.map(|(part, rule)| (part, rule.name()))
-    }
 }
 
 impl Transforms {

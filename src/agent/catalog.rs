@@ -50,6 +50,7 @@ impl Catalog {
     pub fn load(gateway: &Arc<Gateway>) -> Result<Self, UnusableFile> {
         let config = gateway.config();
         let (skills, subagents) = read_folders(&config.agent)?;
+        gateway.know_skills(skills.keys().cloned().collect());
         Ok(Self { gateway: Arc::clone(gateway), skills, subagents })
     }
 

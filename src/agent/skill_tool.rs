@@ -12,11 +12,9 @@ use serde_json::{Value, json};
 use super::conversation_prompt::folder_of;
 use super::skills::Skill;
 use super::toolbox::{ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
+use crate::config::SKILL;
 use crate::core::call::Arguments;
 use crate::sources::builtin::Workspaces;
-
-/// The name of the tool.
-pub(super) const SKILL: &str = "Skill";
 
 /// A toolbox with the tool `Skill`.
 pub(super) struct WithSkills {

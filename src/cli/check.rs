@@ -3,6 +3,7 @@
 mod remote;
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use serde_json::json;
 use tokio::runtime::Runtime;
@@ -13,16 +14,13 @@ use crate::agent::models::sampling::unused_settings;
 use crate::api;
 use crate::budget::model_prices;
 use crate::config::{AgentConfig, Config, ToolsConfig};
-use crate::gateway::{self, OfferedTools, OwnTools};
+use crate::gateway::{self, NameSources, OfferedTools, OwnTools, RegisteredNames};
 use crate::infra::outbound::Outbound;
 use crate::policy::{self, Policy};
 use crate::registry::Snapshot;
 use crate::registry::lock::Lock;
-use crate::sources::components::Components;
 use crate::sources::openapi::Collections;
-use crate::sources::python_tools::PythonTools;
 use crate::tool::Metadata;
-use crate::transform::TransformRules;
 
 /// The result of one check.
 struct Finding {
@@ -117,18 +115,16 @@ fn look_at(config: &Config) -> Vec<Finding> {
     progress.finish_and_clear();
     match offered {
         Err(problem) => findings.push(finding("tools", Err(problem.to_string()))),
-        Ok(OfferedTools { snapshot, collections, python_tools, components, out_of_reach }) => {
+        Ok(OfferedTools { snapshot, collections, python_tools, components, servers, out_of_reach }) => {
             if policies.is_ok() {
                 findings.push(finding("policy cases", run_cases(config, &snapshot)));
             }
             findings.push(finding("checks", Ok(describe_checks(config, &snapshot))));
             findings.extend(check_collections(&collections, &config.tools));
             findings.extend(python_tools.verdicts().map(|(file, verdict)| finding(file, verdict)));
-            findings.extend(unused_settings_of(&python_tools).map(warning));
             findings.extend(components.verdicts().map(|(file, verdict)| finding(file, verdict)));
-            findings.extend(unused_grants_of(&components).map(warning));
-            let servers = out_of_reach.into_iter().filter(|(source, _)| source.starts_with("mcp:"));
-            findings.extend(servers.map(|(server, reason)| finding(server, Err(reason))));
+            let down = out_of_reach.into_iter().filter(|(source, _)| source.starts_with("mcp:"));
+            findings.extend(down.map(|(server, reason)| finding(server, Err(reason))));
             let names: Vec<_> = snapshot.tools().iter().map(|tool| tool.name()).collect();
             findings.push(finding("tools", Ok(names.join(", "))));
             let waiting: Vec<_> =
@@ -149,10 +145,21 @@ fn look_at(config: &Config) -> Vec<Finding> {
             if !unchecked.is_empty() {
                 findings.push(finding("outputs not checked", Ok(unchecked.join("\n"))));
             }
-            findings.extend(unused_transforms(config, &snapshot).map(warning));
-            let registered = runtime.block_on(gateway::configured_servers(config)).unwrap_or_default();
+            let registered = runtime.block_on(RegisteredNames::of_configured_store(config)).unwrap_or_default();
             let own = OwnTools { python: &python_tools, components: &components };
-            let known = gateway::known_names(config, &snapshot, &collections, own, &registered);
+            let skills =
+                read_folders(&config.agent).ok().map(|(skills, _)| skills.into_keys().collect::<BTreeSet<_>>());
+            let (collections, skills) = (&collections, skills.as_ref());
+            let names = NameSources {
+                snapshot: &snapshot,
+                collections,
+                own,
+                servers: &servers,
+                registered: &registered,
+                skills,
+            };
+            findings.extend(check_names(config, names));
+            let known = gateway::known_names(config, &snapshot, collections, own, registered.servers());
             // Errors of the policies are reported above.
             let unknown = policy::unknown_names(&config.policy, &known).unwrap_or_default();
             if !unknown.is_empty() {
@@ -163,15 +170,13 @@ fn look_at(config: &Config) -> Vec<Finding> {
     findings
 }
 
-/// Rules of `tools.transform` that change nothing: those for tools that are not offered.
-fn unused_transforms(config: &Config, snapshot: &Snapshot) -> Option<(String, String)> {
-    // Paths that cannot be used are reported with the configuration.
-    let rules = TransformRules::compile(&config.tools.transform).ok()?;
-    let tools: Vec<_> = snapshot.tools().iter().chain(snapshot.operations()).map(|tool| tool.name()).collect();
-    let unused: Vec<_> =
-        rules.for_none_of(&tools).map(|(part, rule)| format!("{rule} of `{}`", part.as_str())).collect();
-    let problem = format!("these rules are for no tool that is offered: {}", unused.join(", "));
-    (!unused.is_empty()).then(|| ("tools.transform".to_owned(), problem))
+/// The names in the configuration that match nothing.
+fn check_names(config: &Config, existing: NameSources<'_>) -> Vec<Finding> {
+    let unknown = config.unknown_names(&gateway::existing_names(config, existing));
+    let errors = config.name_errors(&unknown);
+    let refused = (!errors.is_empty()).then(|| finding("names", Err(describe(&errors))));
+    let notes = unknown.iter().filter(|unknown| !unknown.is_error);
+    refused.into_iter().chain(notes.map(|unknown| warning((unknown.setting.clone(), unknown.sentence())))).collect()
 }
 
 /// The key for what is kept sealed, where it is missing.
@@ -249,19 +254,6 @@ fn check_collections(collections: &Collections, settings: &ToolsConfig) -> impl 
         finding(name, Ok(details + &dangerous.unwrap_or_default()))
     });
     loaded.chain(collections.broken.iter().map(move |(name, reason)| finding(name, Err(reason.clone()))))
-}
-
-/// Settings of files with Python functions that are not there.
-fn unused_settings_of(tools: &PythonTools) -> Option<(String, String)> {
-    let unused = tools.unused_settings().join(", ");
-    (!unused.is_empty()).then(|| ("python_tools.settings".to_owned(), format!("there are no files of these: {unused}")))
-}
-
-/// Grants of components that are not there.
-fn unused_grants_of(components: &Components) -> Option<(String, String)> {
-    let unused = components.unused_grants().join(", ");
-    (!unused.is_empty())
-        .then(|| ("components.grants".to_owned(), format!("there are no components of these: {unused}")))
 }
 
 fn describe_lock(lock: &Option<Lock>) -> String {

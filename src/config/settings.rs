@@ -9,10 +9,12 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use super::check::Finding;
 use super::environment::Environment;
 use super::overrides::Overrides;
 use super::schema::json_schema;
 use super::yaml::document::{Content, Document, Node};
+use super::yaml::error::{ConfigError, ConfigLocation};
 
 /// One setting in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
@@ -108,6 +110,38 @@ impl SetValues {
     pub fn has_unread(&self, topic: &str) -> bool {
         let found = self.0.document.as_ref().and_then(|document| document.find(topic));
         found.is_some_and(|(node, is_exact)| is_exact && node.has_unread())
+    }
+
+    /// Whether the value of a setting is known: it does not stand for that of a variable, a file or a program, in a text that is only
+    /// checked.
+    pub(super) fn is_read(&self, setting: &str) -> bool {
+        let found = self.0.document.as_ref().and_then(|document| document.find(setting));
+        found.is_none_or(|(node, _)| !matches!(node.content, Content::Unread(_)))
+    }
+
+    /// Whether a finding is about what is known: not about a value that was not read, or the lack of a setting beside one.
+    pub(super) fn is_known(&self, finding: &Finding) -> bool {
+        match self.0.document.as_ref().and_then(|document| document.find(&finding.setting)) {
+            Some((node, true)) => !node.has_unread(),
+            Some((node, false)) => !node.has_unread_member(),
+            None => true,
+        }
+    }
+
+    /// The finding as an error at the place of its setting: the variable that set it, otherwise its line in the file, otherwise its
+    /// name.
+    pub(super) fn place(&self, finding: Finding) -> ConfigError {
+        let place = match self.0.variables.get(&finding.setting) {
+            Some((variable, _)) => ConfigLocation::Variable((*variable).to_owned()),
+            None => ConfigLocation::Setting(finding.setting.clone()),
+        };
+        match (&place, &self.0.document) {
+            (ConfigLocation::Setting(setting), Some(document)) => match document.find(setting) {
+                Some((node, is_exact)) => document.place(node, is_exact && !finding.secret, finding),
+                None => finding.into_error(place),
+            },
+            _ => finding.into_error(place),
+        }
     }
 
     /// All settings, those that were not set with their defaults, sorted by key.

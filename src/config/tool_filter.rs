@@ -4,6 +4,12 @@ use serde::Deserialize;
 use crate::core::call::READ_RESULT;
 use crate::core::tool_scope::matches;
 
+/// The tool of agents that loads a skill.
+pub const SKILL: &str = "Skill";
+
+/// The tool of agents that starts a sub-agent.
+pub const TASK: &str = "Task";
+
 /// Names of tools; a final `*` matches any rest.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]

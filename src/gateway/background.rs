@@ -48,6 +48,8 @@ impl Gateway {
         let gateway = Arc::clone(self);
         self.background.spawn(async move { gateway.keep_components().await });
         let gateway = Arc::clone(self);
+        self.background.spawn(async move { gateway.follow_names().await });
+        let gateway = Arc::clone(self);
         self.background.spawn(async move { gateway.sandbox.look_after_sessions(gateway.closing.clone()).await });
         let gateway = Arc::clone(self);
         self.background.spawn(async move {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::parts::{lines, restart_required};
 use super::reload::openings;
 use super::{Gateway, Reach};
-use crate::config::{Config, Environment, Opening, Setting, SettingSource};
+use crate::config::{Config, Environment, Opening, Setting, SettingSource, UnknownName};
 use crate::core::caller::Caller;
 use crate::core::error::{CallError, ErrorCode};
 use crate::policy::Policy;
@@ -59,12 +59,16 @@ impl Gateway {
         // Reads files.
         let checked = tokio::task::spawn_blocking(move || {
             let config = read(file.as_deref(), text, &running.mcp_files())?;
-            Ok(match config {
-                Ok(config) => compare(&running, &started, &config, Some(&pipeline.policy)),
-                Err(problems) => ConfigurationCheck { problems, ..ConfigurationCheck::default() },
+            Ok::<_, CallError>(match config {
+                Ok(config) => (compare(&running, &started, &config, Some(&pipeline.policy)), Some(config)),
+                Err(problems) => (ConfigurationCheck { problems, ..ConfigurationCheck::default() }, None),
             })
         });
-        checked.await.map_err(CallError::internal)?
+        let (mut check, config) = checked.await.map_err(CallError::internal)??;
+        if let Some(config) = config {
+            check.add_names(&config, self.unknown_names(&config));
+        }
+        Ok(check)
     }
 
     fn require_all_tenants(&self, caller: &Caller) -> Result<(), CallError> {
@@ -74,6 +78,15 @@ impl Gateway {
         let message =
             "the configuration is about all tenants: it is shown to administrators of the tenant `default` alone";
         Err(CallError::new(ErrorCode::Denied, message))
+    }
+}
+
+impl ConfigurationCheck {
+    /// Adds the names of the configuration that match nothing.
+    fn add_names(&mut self, config: &Config, unknown: Vec<UnknownName>) {
+        self.problems.extend(config.name_errors(&unknown).iter().map(ToString::to_string));
+        let notes = unknown.into_iter().filter(|unknown| !unknown.is_error);
+        self.notes.extend(notes.map(|unknown| (unknown.setting.clone(), unknown.sentence())));
     }
 }
 
@@ -168,6 +181,6 @@ mod tests {
         let keys: Vec<_> = other.changes.iter().filter_map(|(_, after)| Some(after.as_ref()?.key.as_str())).collect();
         assert_eq!((keys, other.restart_required), (vec!["limits.max_queued", "store.url"], vec!["store"]));
         assert!(same.opens.is_empty(), "{same:?}");
-        assert_eq!(other.opens, [Opening::new("limits.max_queued", 70, 71)]);
+        assert_eq!(other.opens, [Opening::new("limits.max_queued", "***", 71)], "a variable's value may be a secret");
     }
 }

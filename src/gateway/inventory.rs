@@ -16,7 +16,7 @@ use crate::registry::Snapshot;
 use crate::registry::lock::{Lock, Pin, pins};
 use crate::results::Results;
 use crate::sources::components::Components;
-use crate::sources::mcp::McpServers;
+use crate::sources::mcp::{McpServers, ServerNames};
 use crate::sources::openapi::{Collections, DesiredCollections, Wait};
 use crate::sources::python_tools::PythonTools;
 use crate::tool::{Source, ToolDefinition};
@@ -37,6 +37,8 @@ pub struct OfferedTools {
     pub collections: Collections,
     pub python_tools: Arc<PythonTools>,
     pub components: Arc<Components>,
+    /// What the MCP servers listed.
+    pub servers: Vec<ServerNames>,
     /// As in [`Inventory`].
     pub out_of_reach: BTreeMap<String, String>,
 }
@@ -90,7 +92,7 @@ async fn survey(config: &Config, lock: Option<Arc<Lock>>, has_lock: bool) -> Res
     let (loader, none) = (loader(config, &outbound)?, Collections::default());
     let (collections, ()) =
         tokio::join!(Collections::load(wanted, &config.openapi, &loader, Wait::ForAll, &none), servers.settled());
-    let (found, words) = (servers.tools(), servers.words());
+    let (found, words, listed) = (servers.tools(), servers.words(), servers.listed_names());
     let out_of_reach = out_of_reach(&collections, &servers);
     servers.close().await;
     let sandbox = sandbox(config, &metrics, &readiness)?;
@@ -115,7 +117,7 @@ async fn survey(config: &Config, lock: Option<Arc<Lock>>, has_lock: bool) -> Res
     let outside = tools.mcp.tools.iter().cloned().chain(components.tools().tools);
     let definitions = fixed.into_iter().chain(outside).collect();
     let snapshot = tools.rebuild(config, &collections, &Snapshot::default())?;
-    let offered = OfferedTools { snapshot, collections, python_tools, components, out_of_reach };
+    let offered = OfferedTools { snapshot, collections, python_tools, components, servers: listed, out_of_reach };
     Ok(Surveyed { offered, definitions, words })
 }
 

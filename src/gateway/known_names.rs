@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use crate::config::{Config, McpPrefix};
-use crate::infra::store::{Registrations, Store, StoreError, StoreLocation};
 use crate::policy::KnownNames;
 use crate::registry::Snapshot;
 use crate::sources::components::Components;
@@ -43,21 +42,6 @@ pub fn known_names(
         sources: sources(config, collections, own, registered),
         roles: config.auth.jwt.is_empty().then(|| roles(config, snapshot)),
     }
-}
-
-/// The MCP servers registered in the configured store; empty when the store does not exist.
-///
-/// # Errors
-/// The store cannot be read.
-pub async fn configured_servers(config: &Config) -> Result<BTreeSet<String>, StoreError> {
-    let store = Store::open_copy(&StoreLocation::of(config)).await?;
-    let registered = registered_servers(&store).await;
-    store.close().await;
-    registered
-}
-
-pub(super) async fn registered_servers(store: &Store) -> Result<BTreeSet<String>, StoreError> {
-    Ok(store.registrations(Registrations::McpServers).await?.into_iter().map(|(name, _)| name).collect())
 }
 
 /// `NAME__`, the prefix of the names of its tools.

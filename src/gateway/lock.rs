@@ -85,6 +85,7 @@ impl Gateway {
             }
         }
         self.pipeline.registry.replace(snapshot);
+        self.names.tools_changed();
         let snapshot = self.pipeline.registry.snapshot();
         self.pipeline.settlement.metrics.forget_tools(|name| snapshot.knows(name));
     }

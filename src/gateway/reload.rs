@@ -7,7 +7,7 @@ use super::parts::{
     report_unpriced_models, require_key_for_tokens, restart_required,
 };
 use super::tool_set::ToolSet;
-use super::{Gateway, StartError, components, mcp, python_tools, tenants};
+use super::{Gateway, OwnTools, StartError, components, mcp, python_tools, tenants};
 use crate::config::{Config, Opening, ReloadMode};
 use crate::policy::{FewerRules, LoadedPolicies, Policy, PolicyError};
 use crate::registry::Snapshot;
@@ -167,6 +167,8 @@ impl Gateway {
             ..self.tool_set(lock.clone())
         };
         let snapshot = tools.rebuild(&config, &collections, &Snapshot::default())?;
+        let own = OwnTools { python: &python, components: &own_components };
+        self.refuse_misspelled(&config, &snapshot, &collections, own)?;
         let mut authenticator = authenticator(&config, &self.outbound, &self.keys).await?;
         authenticator.keep_keys_of(&self.authenticator());
         self.pipeline.limits.reconfigure(&config.limits).map_err(component_error("limits"))?;
@@ -199,6 +201,7 @@ impl Gateway {
         tenants::limit(&self.pipeline.budget, &config, &self.store).await.map_err(component_error("store"))?;
         self.renew_cluster_keys(&config);
         self.config.store(Arc::new(config));
+        self.look_for_unknown_names();
         self.documents_pending.notify_one();
         Ok(())
     }

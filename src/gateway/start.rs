@@ -8,13 +8,17 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::components::ReadWith;
+use super::name_notes::{NameNotes, refuse_misspelled};
 use super::openapi::FetchLocks;
 use super::parts::{
     authenticator, component_error, loader, log_dangerous_operations, pipeline, report_broken_collections,
     report_unpriced_models, results, sandbox, user_tokens, workspaces,
 };
 use super::tool_set::ToolSet;
-use super::{Gateway, StartError, blobs, cluster, components, lock, mcp, openapi, python_tools, tenants};
+use super::{
+    Gateway, NameSources, OwnTools, RegisteredNames, StartError, blobs, cluster, components, existing_names, lock, mcp,
+    openapi, python_tools, tenants,
+};
 use crate::budget::WriteBehind;
 use crate::config::Config;
 use crate::infra::auth::ManagedKeys;
@@ -99,6 +103,18 @@ impl Gateway {
             lock,
         };
         let snapshot = tools.rebuild(&config, &collections, &Snapshot::default())?;
+        let registered_names = RegisteredNames::read(&store).await.map_err(component_error("store"))?;
+        let own = OwnTools { python: &python, components: &own_components };
+        let names = NameSources {
+            snapshot: &snapshot,
+            collections: &collections,
+            own,
+            // None has listed its tools yet.
+            servers: &[],
+            registered: &registered_names,
+            skills: None,
+        };
+        refuse_misspelled(&config, &existing_names(&config, names))?;
         report_broken_collections(&readiness, &none, &collections);
         python_tools::report(&readiness, &PythonTools::default(), &python);
         components::offer(&sandbox, &readiness, &own_components);
@@ -146,6 +162,7 @@ impl Gateway {
             mcp_servers,
             users,
             mcp_registrations: Mutex::default(),
+            names: NameNotes::of(registered_names),
             lock: shared_lock,
             registered: ArcSwap::from_pointee(registered),
             changing: Mutex::default(),
@@ -162,6 +179,7 @@ impl Gateway {
             state_lock: ArcSwapOption::from_pointee(state_lock),
         });
         gateway.mcp_servers.configure(&gateway.config());
+        gateway.look_for_unknown_names();
         gateway.start_background();
         Ok(gateway)
     }

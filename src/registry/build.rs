@@ -1,7 +1,7 @@
 //! How a snapshot is built: the configuration is applied to the definitions of the sources, and names, schemas and the lock
 //! are checked.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::lock::{self, Lock, LockViolation, Pin, Quarantined};
@@ -53,6 +53,7 @@ impl Snapshot {
             by_name: HashMap::new(),
             operations: HashMap::new(),
             quarantined: BTreeMap::new(),
+            overridden: BTreeSet::new(),
             is_discovering: false,
         };
         let errors: Vec<_> = fixed.tools.into_iter().filter_map(|definition| building.add(definition).err()).collect();
@@ -69,12 +70,12 @@ impl Snapshot {
                 unavailable.push(Unavailable::new(&source, tool, error.to_string()).for_roles(&roles));
             }
         }
-        let Building { by_name, operations, quarantined, lock, transforms, .. } = building;
+        let Building { by_name, operations, quarantined, overridden, lock, transforms, .. } = building;
         let mut tools: Vec<_> = by_name.values().cloned().collect();
         tools.sort_by(|a, b| a.name().cmp(b.name()));
         let index = SearchIndex::build(tools.iter().map(|tool| Searchable::from(&**tool)));
         let changes_results = transforms.change_results();
-        Ok(Self { tools, by_name, operations, index, unavailable, quarantined, lock, changes_results })
+        Ok(Self { tools, by_name, operations, index, unavailable, quarantined, overridden, lock, changes_results })
     }
 }
 
@@ -88,6 +89,7 @@ pub(super) struct Building<'a> {
     by_name: HashMap<String, Arc<Tool>>,
     pub(super) operations: HashMap<String, Vec<Arc<Tool>>>,
     quarantined: BTreeMap<String, Quarantined>,
+    overridden: BTreeSet<String>,
     /// Whether the definitions come from sources that were discovered at run time.
     is_discovering: bool,
 }
@@ -96,6 +98,9 @@ impl Building<'_> {
     fn add(&mut self, mut definition: ToolDefinition) -> Result<(), RegistryError> {
         definition.metadata.sandboxed = definition.executor.sandboxed();
         let changes = self.config.overrides.get(&definition.metadata.name);
+        if changes.is_some() {
+            self.overridden.insert(definition.metadata.name.clone());
+        }
         if changes.is_some_and(|changes| changes.hidden == Some(true)) {
             return Ok(());
         }

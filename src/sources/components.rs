@@ -34,8 +34,6 @@ pub struct Components {
     files: BTreeMap<String, Arc<ComponentFile>>,
     /// Why the folder cannot be read.
     problem: Option<String>,
-    /// Files that have grants or credentials, and are not there.
-    unused_grants: Vec<String>,
 }
 
 /// How files are read, and what their calls need. Cheap to clone.
@@ -84,10 +82,6 @@ impl Components {
             Ok(Err(problem)) => return Self { problem: Some(problem), ..Self::default() },
             Err(panic) => return Self { problem: Some(panic.to_string()), ..Self::default() },
         };
-        let named = config.grants.keys().chain(config.credentials.keys());
-        let mut unused_grants: Vec<_> = named.filter(|file| !found.contains_key(*file)).cloned().collect();
-        unused_grants.sort_unstable();
-        unused_grants.dedup();
         let (mut files, mut reading) = (BTreeMap::new(), FuturesUnordered::new());
         for (name, content) in found {
             reading.push(before.read_file(name, content, config, reader));
@@ -101,7 +95,7 @@ impl Components {
             files.insert(name, file);
         }
         before.leave_out_unloadable(&mut files, reader).await;
-        Self { files, problem: None, unused_grants }
+        Self { files, problem: None }
     }
 
     /// Has a worker load the files that are new: what it cannot load, with what it is granted, is not offered.
@@ -176,11 +170,6 @@ impl Components {
     pub fn verdicts(&self) -> impl Iterator<Item = (String, Result<String, String>)> {
         let of_folder = self.problem.iter().map(|problem| (COMPONENT.to_owned(), Err(problem.clone())));
         of_folder.chain(self.files.iter().map(|(name, file)| (source_of(name), file.verdict())))
-    }
-
-    /// The files that have grants, and are not there.
-    pub fn unused_grants(&self) -> &[String] {
-        &self.unused_grants
     }
 
     /// Whether it is the name in `/readyz` of a file that is there.

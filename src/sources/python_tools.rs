@@ -35,8 +35,6 @@ pub struct PythonTools {
     files: BTreeMap<String, Arc<PythonFile>>,
     /// Why the folder cannot be read.
     problem: Option<String>,
-    /// Files that have settings, and are not there.
-    unused_settings: Vec<String>,
     /// What the files can import besides what the interpreter has.
     packages: Packages,
 }
@@ -73,7 +71,6 @@ impl PythonTools {
         };
         runner.run.use_packages(&packages).await;
         let runner = &runner.with_packages(&packages);
-        let unused_settings = config.settings.keys().filter(|file| !found.contains_key(*file)).cloned().collect();
         let (mut files, mut reading) = (BTreeMap::new(), FuturesUnordered::new());
         for (name, text) in found {
             let settings = config.settings.get(&name).cloned().unwrap_or_default();
@@ -87,7 +84,7 @@ impl PythonTools {
         while let Some((name, file)) = reading.next().await {
             files.insert(name, file);
         }
-        Self { files, problem: None, unused_settings, packages }
+        Self { files, problem: None, packages }
     }
 
     /// A file as it is now, which is not read again where it is as it was.
@@ -154,11 +151,6 @@ impl PythonTools {
         let of_packages = self.packages_problem().map(Err).or(found);
         let of_packages = of_packages.map(|verdict| (PACKAGES.to_owned(), verdict));
         of_folder.chain(of_packages).chain(self.files.iter().map(|(name, file)| (source_of(name), file.verdict())))
-    }
-
-    /// The files that have settings, and are not there.
-    pub fn unused_settings(&self) -> &[String] {
-        &self.unused_settings
     }
 
     /// Whether it is the name in `/readyz` of a file that is there.

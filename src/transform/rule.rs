@@ -64,10 +64,6 @@ impl Rule {
         })
     }
 
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
     pub(super) fn is_for(&self, tool: &str) -> bool {
         self.tools.is_empty() || self.tools.iter().any(|pattern| matches(pattern, tool))
     }

@@ -300,5 +300,5 @@ async fn broken_components_are_named_and_leave_the_others() {
     let of = |part: &str| findings.as_array().unwrap().iter().find(|finding| finding["part"] == part).unwrap().clone();
     assert_eq!(of("component:own")["ok"], true, "{findings}");
     assert!(of("component:clock")["says"].as_str().unwrap().contains("grants.clock.clocks: true"));
-    assert!(of("components.grants")["says"].as_str().unwrap().contains("wether"));
+    assert!(of("components.grants.wether")["says"].as_str().unwrap().contains("\"wether\""), "{findings}");
 }

@@ -476,6 +476,13 @@ async fn the_configuration_is_shown_without_secrets_and_a_change_is_checked() {
     assert!(page.contains("would wait for SIGHUP") && page.contains("limits.max_queued"), "{page}");
     let page = check(&format!("{KEYS}limits: {{max_queued: 76}}\n")).await;
     assert!(page.contains("changes one setting") && !page.contains("SIGHUP"), "it opens nothing: {page}");
+    let misspelled = check(&format!("{KEYS}tools: {{overrides: {{ecko: {{approval: always}}}}}}\n")).await;
+    assert!(
+        misspelled.contains("would not be taken over") && misspelled.contains("did you mean `echo`?"),
+        "{misspelled}"
+    );
+    let noted = check(&format!("{KEYS}tools: {{overrides: {{zzz: {{approval: always}}}}}}\n")).await;
+    assert!(noted.contains("tools.overrides.zzz") && noted.contains("there is no tool"), "{noted}");
     assert!(check("limits: {max_queued: many}\n").await.contains("would not be taken over"));
     for text in markup() {
         check(&text).await;

@@ -229,7 +229,7 @@ async fn a_check_asks_the_external_policy_and_names_rules_that_are_for_no_tool()
     };
     let (passed, printed) = check(&url);
     assert!(passed && printed.contains(&format!("{url} answers")), "{printed}");
-    assert!(printed.contains("idle of `results`"), "{printed}");
+    assert!(printed.contains("tools.transform.results[0].tools[0]") && printed.contains("nowhere__*"), "{printed}");
     let (passed, printed) = check(&format!("{url}/wrong"));
     assert!(!passed && printed.contains("404"), "{printed}");
 }

@@ -200,7 +200,7 @@ fn a_damaged_or_missing_lock_stops_the_start_with_a_remedy() {
     assert_eq!(place.reported(&["call", "calculator", r#"{"expression": "1"}"#]).0, Some(0));
 }
 
-async fn until<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
+pub(crate) async fn until<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let waiting = async {
         loop {
             if let Some(found) = look().await {

@@ -109,6 +109,7 @@ mod stateful;
 mod store_database;
 mod tls;
 mod token_exchange;
+mod unknown_names;
 mod upstream;
 mod usable;
 mod user_sign_in;

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use super::{AgentRequest, AgentService};
-use crate::agent::skill_tool::{SKILL, SkillWorkspace, WithSkills};
+use crate::agent::skill_tool::{SkillWorkspace, WithSkills};
 use crate::agent::subagents::{self, SubAgents};
 use crate::agent::toolbox::{CodeMode, Shortlist, shortlist};
 use crate::agent::{Event, Message, ToolDescription, Toolbox};
+use crate::config::SKILL;
 use crate::core::error::CallError;
 use crate::gateway::Gateway;
 

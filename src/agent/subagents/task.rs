@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
 
-use super::TASK;
 use crate::agent::event::{Event, RunUsage};
 use crate::agent::toolbox::{ToolAnswer, ToolDescription};
 use crate::agent::usage::UsageByAgent;
 use crate::config::SubAgentType;
+use crate::config::TASK;
 use crate::core::call::Arguments;
 use crate::core::error::{CallError, ErrorCode};
 

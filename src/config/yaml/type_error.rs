@@ -5,6 +5,7 @@ use std::fmt;
 use serde::de::{self, Expected, Unexpected};
 
 use super::document::{Content, Node};
+use crate::core::nearest_name::nearest_name;
 
 /// A type error, as reported by serde's visitors and ours.
 #[derive(Debug)]
@@ -125,8 +126,5 @@ pub(crate) fn unknown_key(name: &str, known: &[&str]) -> (String, String) {
 }
 
 fn suggestion(wrong: &str, valid: &[&str]) -> Option<String> {
-    /// Below this Jaro–Winkler similarity, a suggestion misleads more often than it helps.
-    const ALIKE: f64 = 0.8;
-    let best = valid.iter().map(|name| (strsim::jaro_winkler(wrong, name), name)).max_by(|a, b| a.0.total_cmp(&b.0))?;
-    (best.0 >= ALIKE).then(|| format!("did you mean `{}`?", best.1))
+    nearest_name(wrong, valid.iter().copied()).map(|meant| format!("did you mean `{meant}`?"))
 }

@@ -31,6 +31,11 @@ impl Names {
         Self { prefix: prefix.map(str::to_owned), scheme, app_prefix }
     }
 
+    /// What the names of its tools begin with, before the separator.
+    pub(super) fn prefix(&self) -> Option<&str> {
+        self.prefix.as_deref()
+    }
+
     pub(super) fn is_prefixed(&self) -> bool {
         self.prefix.is_some()
     }

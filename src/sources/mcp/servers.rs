@@ -1,6 +1,7 @@
 //! All MCP servers, their tools, and notifications of changes.
 
 mod aggregate;
+mod listed_names;
 mod setup;
 mod sign_in;
 
@@ -14,6 +15,7 @@ use tokio::sync::{Notify, Semaphore, broadcast};
 use tokio_util::task::TaskTracker;
 
 pub use self::aggregate::OperationRequest;
+pub use self::listed_names::ServerNames;
 use self::setup::Unusable;
 use super::changes::Change;
 use super::registration::Registered;

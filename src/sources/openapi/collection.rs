@@ -15,6 +15,7 @@ use super::load::fetch;
 use super::load::fetch::FetchError;
 use super::load::overlay::OverlayError;
 use super::loader::READ_TIMEOUT;
+use super::read::operation::Api;
 use super::read::report::Report;
 use crate::config::CollectionSettings;
 use crate::core::call::Arguments;
@@ -35,11 +36,47 @@ pub struct Collection {
     pub files: Vec<PathBuf>,
     /// Where its callers' own tokens come from, with `identity: per_user`.
     pub user_source: Option<Arc<UserSource>>,
+    /// What settings may refer to.
+    pub names: DocumentNames,
     /// When it was read.
     pub loaded: SystemTime,
 }
 
+/// The names of a document that settings may refer to.
+#[derive(Debug, Default)]
+pub struct DocumentNames {
+    /// Ids of operations.
+    pub ids: BTreeSet<String>,
+    /// Operations by `METHOD /path`.
+    pub operations: BTreeSet<String>,
+    pub paths: BTreeSet<String>,
+    pub tags: BTreeSet<String>,
+    pub methods: BTreeSet<String>,
+    pub security_schemes: BTreeSet<String>,
+}
+
+impl DocumentNames {
+    pub(super) fn of(api: &Api) -> Self {
+        let mut names = Self { security_schemes: api.security_schemes.keys().cloned().collect(), ..Self::default() };
+        for operation in &api.operations {
+            names.ids.extend(operation.id.clone());
+            names.operations.insert(format!("{} {}", operation.method, operation.path));
+            names.paths.insert(operation.path.clone());
+            names.tags.extend(operation.tags.iter().cloned());
+            names.methods.insert(operation.method.to_string());
+        }
+        names
+    }
+}
+
 impl Collection {
+    /// Whether it was read from the same document as these settings name.
+    pub fn is_of_document(&self, settings: &CollectionSettings) -> bool {
+        let CollectionSettings { spec_url, spec_file, spec_inline, overlays, .. } = &self.settings;
+        let origin = (spec_url, spec_file, spec_inline, overlays);
+        origin == (&settings.spec_url, &settings.spec_file, &settings.spec_inline, &settings.overlays)
+    }
+
     /// Whether there are no tools because no server is named.
     pub(super) fn lacks_servers(&self) -> bool {
         self.tools.is_empty() && self.report.lost.iter().any(|note| note.reason == NO_SERVER)

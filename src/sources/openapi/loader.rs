@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use url::Url;
 
 use super::call::adapter::Adapter;
-use super::collection::{Collection, CollectionError};
+use super::collection::{Collection, CollectionError, DocumentNames};
 use super::load::bundle::Bundle;
 use super::load::document;
 use super::load::document::Budget;
@@ -161,7 +161,8 @@ impl Loader {
                 access.user = UserScheme::of(&name, &api, &settings, &access, users.as_ref());
                 let user_source = access.user.as_ref().and_then(|user| user.source.clone());
                 let (tools, report) = definitions(&name, &api, &settings, &Arc::new(access))?;
-                Ok(Collection { settings, tools, report, files, user_source, loaded: SystemTime::now() })
+                let names = DocumentNames::of(&api);
+                Ok(Collection { settings, tools, report, files, user_source, names, loaded: SystemTime::now() })
             })
             .await
     }

@@ -286,9 +286,6 @@ async fn other_settings_are_another_version() {
 #[tokio::test]
 async fn without_a_folder_there_are_none_and_one_that_is_missing_is_reported() {
     let mut folder = Folder::new(Vec::new());
-    folder.config.settings = [("wether".to_owned(), Map::new())].into();
-    let tools = folder.read(&PythonTools::default()).await;
-    assert_eq!(tools.unused_settings(), ["wether"]);
     folder.config.directory = Some(folder.path().join("nowhere"));
     let tools = folder.read(&PythonTools::default()).await;
     assert!(tools.problems()["python_tools"].contains("nowhere cannot be read"));

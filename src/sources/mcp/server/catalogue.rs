@@ -13,6 +13,7 @@ use super::task::TaskSupport;
 use crate::config::McpServerSettings;
 use crate::core::call::Upstream;
 use crate::core::error::Detail;
+use crate::core::tool_scope::fits;
 use crate::registry::lock::Pin;
 use crate::registry::lock::injection_findings;
 use crate::sources::mcp::names::{Names, app_of};
@@ -202,22 +203,6 @@ pub(crate) fn repaired(schema: Option<&Value>) -> Value {
 
 fn cut(text: &str, most: usize) -> String {
     text[..text.floor_char_boundary(most)].to_owned()
-}
-
-/// Whether a name fits a pattern in which `*` stands for anything.
-fn fits(pattern: &str, name: &str) -> bool {
-    let mut parts = pattern.split('*');
-    let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else { return false };
-    let mut last = None;
-    for part in parts {
-        if let Some(middle) = last.replace(part) {
-            match rest.find(middle) {
-                Some(at) => rest = &rest[at + middle.len()..],
-                None => return false,
-            }
-        }
-    }
-    last.map_or(rest.is_empty(), |last| rest.ends_with(last))
 }
 
 #[cfg(test)]

@@ -27,6 +27,8 @@ pub(crate) struct Listing {
     pub(crate) uncallable: Vec<(String, String)>,
     /// Whether the server has more tools than the limit.
     pub(crate) tools_cut: bool,
+    /// The names of tools that `include` and `exclude` leave out, as many as tools may be offered.
+    pub(crate) left_out: Vec<String>,
     /// Lists beside the tools that could not be read whole, with the reason.
     pub(crate) incomplete: Vec<(OfferKind, String)>,
     pub(crate) resources: Vec<Value>,
@@ -51,10 +53,13 @@ impl Listing {
         let mut listing = Self { instructions: session.info.instructions.clone(), ..Self::default() };
         if capabilities.tools.is_some() {
             let pages = Pages { method: "tools/list", member: "tools", most: most_tools };
-            let mut uncallable = Vec::new();
+            let (mut uncallable, mut left_out) = (Vec::new(), Vec::new());
             let keep = |tool: Value| {
                 let name = name_of(&tool);
                 if !wanted(name) {
+                    if left_out.len() < most_tools {
+                        left_out.push(bounded(name));
+                    }
                     return None;
                 }
                 match session.can_call(&tool) {
@@ -70,6 +75,7 @@ impl Listing {
             (listing.tools, listing.tools_cut) =
                 pages.read(session, &mut room, keep).await.map_err(|failure| failure.reason)?;
             listing.uncallable = uncallable;
+            listing.left_out = left_out;
         }
         if capabilities.resources.is_some() {
             let pages = Pages { method: "resources/list", member: "resources", most: MAX_ITEMS };

@@ -74,7 +74,8 @@ impl Server {
 
     async fn list_as(&self, user: User) -> Result<Listing, String> {
         let session = self.connector.connect(&SessionOwner::listing_as(user)).await?;
-        let Listing { tools, uncallable, tools_cut, .. } = self.connector.list(&session, self.most_tools).await?;
-        Ok(Listing { tools, uncallable, tools_cut, ..Listing::default() })
+        let Listing { tools, uncallable, tools_cut, left_out, .. } =
+            self.connector.list(&session, self.most_tools).await?;
+        Ok(Listing { tools, uncallable, tools_cut, left_out, ..Listing::default() })
     }
 }

@@ -129,7 +129,7 @@ async fn the_check_and_the_list_name_what_is_broken() {
         let finding = of(part);
         assert!(finding["ok"] == false && finding["says"].as_str().unwrap().contains(says), "{finding}");
     }
-    assert!(of("python_tools.settings")["says"].as_str().unwrap().contains("wether"));
+    assert!(of("python_tools.settings.wether")["says"].as_str().unwrap().contains("did you mean `weather`?"));
     let listed = run(&["tools"]);
     let tools: Value = serde_json::from_slice(&listed.stdout).unwrap();
     let names: Vec<_> = tools.as_array().unwrap().iter().filter_map(|tool| tool["name"].as_str()).collect();
