@@ -37,3 +37,4 @@ pub mod tool_scope;
 pub mod transform_finding;
 #[cfg(test)]
 pub(crate) mod until;
+pub mod visible_text;

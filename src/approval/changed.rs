@@ -11,7 +11,7 @@ use super::{Approval, Approvals, MAX_ARGUMENTS, refusal, sealed_for};
 use crate::core::call::{Arguments, Via};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::json;
-use crate::core::text_direction::visible;
+use crate::core::visible_text::{visible, visible_name};
 
 /// What is sealed once an approver has changed the arguments.
 #[derive(Serialize, Deserialize)]
@@ -134,12 +134,10 @@ fn as_asked(asked: &Value, written: Value) -> Value {
             elements.collect()
         }
         (Value::Object(asked), Value::Object(written)) => {
-            let shown: HashMap<Cow<'_, str>, &String> = asked.keys().map(|name| (visible(name), name)).collect();
+            // No two names are shown as one.
+            let shown: HashMap<Cow<'_, str>, &String> = asked.keys().map(|name| (visible_name(name), name)).collect();
             let members = written.into_iter().map(|(name, written)| {
-                let name = match shown.get(name.as_str()) {
-                    Some(shown) if !asked.contains_key(&name) => (*shown).clone(),
-                    _ => name,
-                };
+                let name = shown.get(name.as_str()).map_or(name, |shown| (*shown).clone());
                 let written = match asked.get(&name) {
                     Some(asked) => as_asked(asked, written),
                     None => written,
@@ -166,6 +164,12 @@ mod tests {
         let expected = json!({"text": "a\nb", "k\u{200f}": ["x\u{0}", "z", "\\u000a"], "n": 2, "new": "a\\u000ab"});
         assert_eq!(as_asked(&asked, written), expected);
         let alike = json!({"k\u{200f}": "hidden", "k\\u200f": "plain"});
-        assert_eq!(as_asked(&alike, json!({"k\\u200f": "other"})), json!({"k\\u200f": "other"}));
+        for (written, expected) in [
+            (json!({"k\\u200f": "other"}), json!({"k\u{200f}": "other"})),
+            (json!({"k\\\\u200f": "other"}), json!({"k\\u200f": "other"})),
+            (json!({"k\\u200f": "hidden", "k\\\\u200f": "plain"}), alike.clone()),
+        ] {
+            assert_eq!(as_asked(&alike, written), expected);
+        }
     }
 }

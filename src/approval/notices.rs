@@ -5,7 +5,7 @@ use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use super::{Approval, Approvals};
-use crate::core::text_direction::visible;
+use crate::core::visible_text::visible;
 
 /// Notices that wait to be sent. Further ones are dropped: the lists of approvals have what they say.
 const MAX_WAITING: usize = 1_000;

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use super::{Approval, Approvals};
 use crate::core::call::Arguments;
 use crate::core::error::CallError;
-use crate::core::text_direction::visible;
+use crate::core::visible_text::{visible, visible_name};
 
 impl Approvals {
     /// What an approver sees of the arguments.
@@ -52,7 +52,7 @@ fn escape(value: Value) -> Value {
         Value::String(text) => Value::String(visible(&text).into_owned()),
         Value::Array(items) => Value::Array(items.into_iter().map(escape).collect()),
         Value::Object(members) => {
-            let escaped = members.into_iter().map(|(key, value)| (visible(&key).into_owned(), escape(value)));
+            let escaped = members.into_iter().map(|(key, value)| (visible_name(&key).into_owned(), escape(value)));
             Value::Object(escaped.collect::<Map<_, _>>())
         }
         other => other,
@@ -77,6 +77,23 @@ mod tests {
         assert_eq!(shown["card"]["name"], "A\\u0000\\u009bB\\u000a");
         assert_eq!(shown["k\\u200f"], 1);
         assert!(!shown.to_string().contains("hunter2"));
+    }
+
+    /// The tool gets both.
+    #[test]
+    fn members_that_look_alike_are_two() {
+        for (one, other, shown_as) in [
+            ("to\u{200b}", "to\\u200b", ["to\\u200b", "to\\\\u200b"]),
+            ("to", "t\u{43e}", ["to", "t\\u043e"]),
+            ("to", "to\u{e0041}", ["to", "to\\u{e0041}"]),
+        ] {
+            let arguments = json!({"m": {one: "EVIL", other: "good"}});
+            let shown = shown(arguments.as_object().cloned().unwrap(), &[]);
+            let members = shown["m"].as_object().unwrap();
+            let expected = shown_as.into_iter().zip(["EVIL", "good"]);
+            let seen: Vec<_> = members.iter().map(|(name, value)| (name.as_str(), value.as_str().unwrap())).collect();
+            assert_eq!(seen, expected.collect::<Vec<_>>());
+        }
     }
 
     #[test]

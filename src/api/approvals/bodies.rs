@@ -9,7 +9,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::approval::{Approval, Decision, Judgement};
 use crate::core::approval::{ApprovalScope, ApprovalState};
 use crate::core::call::Arguments;
-use crate::core::text_direction::visible;
+use crate::core::visible_text::visible;
 use crate::gateway::Gateway;
 
 #[derive(Debug, Deserialize, IntoParams)]

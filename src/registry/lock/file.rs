@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use super::{Lock, Pin, SERVER};
 use crate::core::json;
-use crate::registry::lock::injection_scan::is_hidden;
+use crate::core::visible_text::is_hidden;
 use crate::tool::{InvalidToolName, ToolName};
 
 const VERSION: u64 = 1;

@@ -13,7 +13,6 @@ mod tests;
 use serde_json::{Map, Value};
 
 pub use self::hidden::escape_hidden;
-pub(super) use self::hidden::is_hidden;
 
 use crate::core::error::Detail;
 

@@ -190,7 +190,7 @@ proptest! {
         let lock: Lock = pins.into_iter().collect();
         let text = lock.to_text();
         prop_assert_eq!(&Lock::parse(text.as_bytes()).unwrap(), &lock);
-        prop_assert!(!text.chars().any(|c| c != '\n' && crate::registry::lock::injection_scan::is_hidden(c)), "{}", text);
+        prop_assert!(!text.chars().any(|c| c != '\n' && crate::core::visible_text::is_hidden(c)), "{}", text);
         // Written again, the text is identical, so that version control shows no change.
         prop_assert_eq!(Lock::parse(text.as_bytes()).unwrap().to_text(), text);
     }

@@ -2,19 +2,7 @@
 
 use std::fmt::Write;
 
-/// Whether the character is invisible or displayed out of place: control characters, zero-width characters,
-/// directional marks, tags, variation selectors, blank letters.
-/// (Unicode 16: general categories Cc and Cf, and `Default_Ignorable_Code_Point`.)
-pub(in crate::registry) fn is_hidden(character: char) -> bool {
-    matches!(character,
-        '\0'..='\x08' | '\x0b'..='\x1f' | '\x7f'..='\u{9f}'
-        | '\u{ad}' | '\u{34f}' | '\u{61c}'
-        | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
-        | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
-        | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
-        | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
-        && character != '\r'
-}
+use crate::core::visible_text::is_hidden;
 
 /// Escapes every hidden character as `\u{…}`, so that it is visible and a terminal does not interpret it.
 pub fn escape_hidden(text: &str) -> String {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::hidden::is_hidden;
+use crate::core::visible_text::is_hidden;
 
 /// One phrase: a word of each list, in this order, with at most [`GAP`] other words between two of them.
 type Phrase = &'static [&'static [&'static str]];
