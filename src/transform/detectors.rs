@@ -1,6 +1,7 @@
 //! Finds secrets, e-mail addresses and card numbers in texts. A text that only looks like one is replaced too: that is the safer
 //! mistake.
 
+mod normalized;
 #[cfg(test)]
 mod tests;
 
@@ -9,6 +10,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
+use self::normalized::Normalized;
 use crate::config::Detector;
 
 /// Private keys, tokens of known forms, and passwords. Where a group is matched, only that is the secret.
@@ -73,8 +75,20 @@ pub(super) fn strike(text: &str, detectors: &[Detector], replacement: &str) -> O
     struck.map(|struck| (struck, count))
 }
 
-/// The places of what a detector finds, in order.
+/// The places of what a detector finds in a text, or in the text as a person reads it, in order. Both are searched: an invisible
+/// character may be within what is looked for, or divide two of it.
 fn find(detector: Detector, text: &str) -> Vec<Range<usize>> {
+    let mut found = find_as_written(detector, text);
+    if let Some(normalized) = Normalized::of(text) {
+        let places = find_as_written(detector, &normalized.text);
+        found.extend(places.iter().map(|place| normalized.original(place)));
+        found.sort_unstable_by_key(|place| place.start);
+        found = joined(found);
+    }
+    found
+}
+
+fn find_as_written(detector: Detector, text: &str) -> Vec<Range<usize>> {
     match detector {
         Detector::Secrets => secrets(text),
         Detector::Emails => EMAILS.find_iter(text).map(|found| found.range()).collect(),

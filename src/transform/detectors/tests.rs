@@ -81,9 +81,52 @@ fn card_numbers_have_a_valid_check_digit_and_whole_groups() {
         ("411111111111", "411111111111"),
         ("41111111111111110000", "41111111111111110000"),
         ("0.4111111111111111", "0.4111111111111111"),
-        ("4111  1111 1111 1111", "4111  1111 1111 1111"),
+        ("4111  1111 1111 1111", "#"),
+        ("4111\n1111 1111 1111", "4111\n1111 1111 1111"),
     ] {
         assert_eq!(struck(Detector::CardNumbers, text), expected);
+    }
+}
+
+/// As pages and those who evade a detector write them.
+#[test]
+fn what_a_person_reads_is_found_however_it_is_written() {
+    use Detector::{CardNumbers, Emails, Secrets};
+    for (detector, text, expected) in [
+        (CardNumbers, "card 4111\u{a0}1111\u{a0}1111\u{a0}1111, thanks", "card #, thanks"),
+        (CardNumbers, "4111\u{2009}1111\u{202f}1111\u{3000}1111.", "#."),
+        (CardNumbers, "4111 \u{a0} 1111\t1111  1111 x", "# x"),
+        (CardNumbers, "41\u{200b}11111111111111", "#"),
+        (CardNumbers, "(４１１１ １１１１ １１１１ １１１１)", "(#)"),
+        (CardNumbers, "٤١١١١١١١١١١١١١١١", "#"),
+        (CardNumbers, "4111&nbsp;1111&#160;1111&#xA0;1111<br>", "#<br>"),
+        (CardNumbers, "4111\u{2011}1111\u{2013}1111\u{2212}1111", "#"),
+        (CardNumbers, "4&#49;11111111111111", "#"),
+        // What divides two of them.
+        (CardNumbers, "4111111111111111\u{200b}5500005555555559", "#\u{200b}#"),
+        (CardNumbers, "4111\u{a0}1111\u{a0}1111\u{a0}1112", "4111\u{a0}1111\u{a0}1111\u{a0}1112"),
+        (Emails, "to ann\u{200b}@exam\u{ad}ple.org!", "to #!"),
+        (Emails, "ann＠example．org", "#"),
+        (Emails, "<a href='mailto:ann&#64;example&period;org'>", "<a href='mailto:#'>"),
+        (Emails, "ann&commat;example.org &amp; bob", "# &amp; bob"),
+        (Emails, "größe  and name", "größe  and name"),
+        (Secrets, "key AKIA\u{200b}IOSFODNN7EXAMPLE.", "key #."),
+        (Secrets, "AKIAIOSF\u{e0041}ODNN7EXAMPLE", "#"),
+        (Secrets, "ＡＫＩＡＩＯＳＦＯＤＮＮ７ＥＸＡＭＰＬＥ", "#"),
+        (Secrets, "password&#61;correct-horse", "password&#61;#"),
+    ] {
+        assert_eq!(struck(detector, text), expected, "{text:?}");
+    }
+}
+
+/// Each character is looked at once, whatever a hostile tool writes.
+#[test]
+fn texts_that_must_be_rewritten_are_searched_in_time() {
+    for part in ["&", "&#", "&#x", "&amp", "\u{200b}", "\u{a0} ", "４", "& &nbsp;", "1\u{a0}"] {
+        let text = part.repeat(100_000);
+        for detector in ALL {
+            let _ = struck(detector, &text);
+        }
     }
 }
 
