@@ -23,7 +23,6 @@ pub struct Session {
 
 #[derive(Debug)]
 struct State {
-    labels: Vec<String>,
     calls: u64,
     cost_usd: Decimal,
     /// Tools that agents may not use here (A53).
@@ -33,27 +32,8 @@ struct State {
 
 impl Session {
     pub(crate) fn new(caller: &Caller, id: &str) -> Self {
-        let state = State {
-            labels: Vec::new(),
-            calls: 0,
-            cost_usd: Decimal::ZERO,
-            tools_off: BTreeSet::new(),
-            last_used: Instant::now(),
-        };
+        let state = State { calls: 0, cost_usd: Decimal::ZERO, tools_off: BTreeSet::new(), last_used: Instant::now() };
         Self { id: id.into(), workspace_name: workspace_name(caller, id), state: Mutex::new(state) }
-    }
-
-    /// The part of the session's past that policies may read.
-    pub fn labels(&self) -> Vec<String> {
-        self.state.lock().labels.clone()
-    }
-
-    /// Adds a label; an existing one is not added again.
-    pub fn add_label(&self, label: &str) {
-        let mut state = self.state.lock();
-        if !state.labels.iter().any(|carried| carried == label) {
-            state.labels.push(label.to_owned());
-        }
     }
 
     /// Calls settled in this session.

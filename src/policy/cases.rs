@@ -210,7 +210,7 @@ fn fill_in(example: &mut Json, given: &Json, place: &str) -> Result<(), String> 
 }
 
 fn example_session() -> Result<Json, String> {
-    let session: Value = input::session("session-1", &[], 0, Decimal::ZERO);
+    let session: Value = input::session("session-1", 0, Decimal::ZERO);
     let text = session.to_json_str().map_err(|error| error.to_string())?;
     serde_json::from_str(&text).map_err(|error| error.to_string())
 }

@@ -5,7 +5,7 @@
 //!  "metadata": {"category", "version", "source", "dangerous", "requires_auth", "sandboxed", "cost_per_use", "labels": [],
 //!               "flags": []},
 //!  "arguments": {}, "user": {"id", "tenant", "roles": [], "anonymous": false},
-//!  "session": {"id", "labels": [], "calls", "cost_usd"},
+//!  "session": {"id", "calls", "cost_usd"},
 //!  "call": {"id", "via": "rest|mcp|agent|sandbox", "depth", "parent", "program", "dry_run"}}
 //! ```
 //! `target` is the URI of a resource (of a completion for a template: its URI template) or the name of a prompt, null
@@ -97,8 +97,8 @@ pub(super) fn add_digest(input: &mut Value, arguments: &Arguments) {
 }
 
 /// The `session` part of the input.
-pub(super) fn session(id: &str, labels: &[String], calls: u64, cost_usd: Decimal) -> Value {
-    object([("id", text(id)), ("labels", texts(labels)), ("calls", calls.into()), ("cost_usd", usd(cost_usd))])
+pub(super) fn session(id: &str, calls: u64, cost_usd: Decimal) -> Value {
+    object([("id", text(id)), ("calls", calls.into()), ("cost_usd", usd(cost_usd))])
 }
 
 /// The first name on a path into the input that the input does not have, with the path to it.
@@ -130,7 +130,7 @@ pub(super) const FIELDS: [(&str, &[&str]); 8] = [
     ),
     ("arguments", &[]),
     ("user", &["id", "tenant", "roles", "anonymous"]),
-    ("session", &["id", "labels", "calls", "cost_usd"]),
+    ("session", &["id", "calls", "cost_usd"]),
     ("call", &["id", "via", "depth", "parent", "program", "dry_run"]),
 ];
 
@@ -176,7 +176,7 @@ fn converted_number(number: &serde_json::Number) -> Value {
 }
 
 fn of_session(of: &Session) -> Value {
-    session(&of.id, &of.labels(), of.calls(), of.cost_usd())
+    session(&of.id, of.calls(), of.cost_usd())
 }
 
 fn of_call(call: &CallContext) -> Value {

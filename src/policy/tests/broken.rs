@@ -51,6 +51,11 @@ fn an_invalid_set_is_refused_with_the_position() {
         ("package tools\ndeny[\"no\"] { false }\nrequire_approval = true", "tools.rego:3: `require_approval` must be"),
         ("package tools\ndeny[\"no\"] { false }\nmask = \"/a\"", "tools.rego:3: `mask` must be a set of paths"),
         ("package tools\ndeny[\"no\"] { input.usr.id == \"x\" }", "tools.rego:2: the policy input has no field `usr`"),
+        // Older versions documented it, and nothing ever filled it.
+        (
+            "package tools\ndeny[\"no\"] { input.session.labels[_] == \"pii\" }",
+            "the policy input has no field `session.labels`",
+        ),
         ("package tools\ndeny[\"no\"] { input.user.role == \"x\" }", "the policy input has no field `user.role`"),
         ("package tools\ndeny[\"no\"] { data.limits.most < 1 }", "tools.rego:2: there is no `data.limits.most`"),
         ("package tools\nimport data.libb\ndeny[\"no\"] { libb.bad }", "tools.rego:2: there is no `data.libb`"),
