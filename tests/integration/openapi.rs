@@ -192,6 +192,14 @@ async fn a_document_is_validated_by_its_address_or_its_text() {
     let (_, found) = validate(json!({"spec_inline": half.to_string()})).await;
     assert_eq!((&found["operations_count"], found["errors"].as_array().unwrap().len()), (&json!(1), 1), "{found}");
 
+    // A parameter that is not there would not be sent, though it may be required.
+    let mut broken = document("https://api.example.com/v1");
+    broken["paths"]["/tools/list"]["get"]["parameters"] = json!([{"$ref": "#/components/parameters/Missing"}]);
+    let (_, found) = validate(json!({"spec_inline": broken.to_string()})).await;
+    assert_eq!((&found["valid"], &found["operations_count"]), (&json!(false), &json!(2)), "{found}");
+    let error = found["errors"][0].as_str().unwrap();
+    assert!(error.starts_with("tools: ") && error.contains("#/components/parameters/Missing"), "{error}");
+
     for text in ["{", "swagger: '1.2'", "just text", ""] {
         let (status, found) = validate(json!({"spec_inline": text})).await;
         assert_eq!((status, &found["valid"]), (StatusCode::OK, &json!(false)), "{text}: {found}");

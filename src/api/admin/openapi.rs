@@ -36,7 +36,8 @@ pub(crate) struct ValidateRequest {
 /// The result of a validation.
 #[derive(Debug, Default, Serialize, ToSchema)]
 pub(super) struct Validation {
-    /// Whether it is an OpenAPI document that can be registered: at least one operation becomes a tool.
+    /// Whether it is an OpenAPI document that can be registered as it is: at least one operation becomes a tool, and no reference of an
+    /// operation leads nowhere.
     valid: bool,
     operations_count: usize,
     operations: Vec<FoundOperation>,
@@ -86,8 +87,9 @@ impl ValidateRequest {
 
 impl Validation {
     fn of(api: Api) -> Self {
-        let lost = api.report.lost.into_iter().map(|note| format!("{}: {}", note.operation, note.reason));
-        let mut errors: Vec<_> = lost.collect();
+        let has_broken_references = !api.report.broken_references.is_empty();
+        let problems = api.report.lost.into_iter().chain(api.report.broken_references);
+        let mut errors: Vec<_> = problems.map(|note| format!("{}: {}", note.operation, note.reason)).collect();
         if api.servers.is_empty() && api.operations.iter().any(|operation| operation.servers.is_empty()) {
             errors.push(CollectionError::NoServer.to_string());
         }
@@ -102,7 +104,7 @@ impl Validation {
             })
             .collect();
         Self {
-            valid: !operations.is_empty(),
+            valid: !operations.is_empty() && !has_broken_references,
             operations_count: operations.len(),
             operations,
             base_url: api.servers.first().map(|server| server.url.to_string()),

@@ -223,7 +223,7 @@ impl<'d> Reader<'d> {
         match self.references.follow(value) {
             Ok(value) => Some(value),
             Err(broken) => {
-                self.approximated(format!("{broken}: the operation is offered without it"));
+                self.report.broken_reference(&self.place, &broken);
                 None
             }
         }

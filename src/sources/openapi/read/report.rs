@@ -20,6 +20,9 @@ pub struct Report {
     pub approximated: Vec<Note>,
     /// Operations that are offered, and require credentials that are not configured.
     pub needs_credentials: Vec<Note>,
+    /// Operations that refer to a part of the document that is not there, and are offered without it.
+    #[serde(skip)]
+    pub broken_references: Vec<Note>,
     /// Operations that require a role only because of their method.
     pub dangerous: Vec<Works>,
     /// Definitions that differ from the document's schemas, with the reason: operations that use one are approximated.
@@ -77,6 +80,13 @@ impl Report {
             distinct(needs_credentials),
             lost.len()
         )
+    }
+
+    /// A reference that leads nowhere: the operation is offered without what it stands for.
+    pub fn broken_reference(&mut self, operation: &str, broken: &impl ToString) {
+        let reason = format!("{}: the operation is offered without it", broken.to_string());
+        self.broken_references.push(Note { operation: operation.to_owned(), reason: reason.clone() });
+        self.approximated(operation, reason);
     }
 
     pub fn approximated(&mut self, operation: &str, reason: impl Into<String>) {
