@@ -22,6 +22,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::TryStreamExt;
 use jiff::Timestamp;
+use object_store::local::LocalFileSystem;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
@@ -45,6 +46,8 @@ pub struct Blobs {
     store: Arc<dyn ObjectStore>,
     /// Bucket and prefix, for messages.
     place: Arc<str>,
+    /// The same storage, where it is a folder whose objects this user alone may read.
+    private: Option<Arc<LocalFileSystem>>,
 }
 
 /// An object that a table names.
@@ -74,7 +77,7 @@ impl Blobs {
         open::open(config, outbound)
     }
 
-    /// In a folder of this machine, which exists.
+    /// In a folder of this machine, which exists. This user alone can read its objects.
     ///
     /// # Errors
     /// It cannot be used.
@@ -90,8 +93,14 @@ impl Blobs {
         if bytes.len() > MAX_OBJECT_BYTES {
             return Err(self.too_large(key, bytes.len() as u64, MAX_OBJECT_BYTES));
         }
-        let written = self.store.put(key.path(), PutPayload::from_bytes(bytes));
-        self.within(Operation::Write, key, written).await.map(drop)
+        let written = async {
+            self.store.put(key.path(), PutPayload::from_bytes(bytes)).await?;
+            match &self.private {
+                Some(folder) => open::close_to_others(folder, key.path()).await,
+                None => Ok(()),
+            }
+        };
+        self.within(Operation::Write, key, written).await
     }
 
     /// Writes a new object below `folder`.

@@ -1,6 +1,8 @@
 //! The storage that a configuration names. Settings take precedence over the variables of the cloud (`AWS_*`,
 //! `GOOGLE_*`, `AZURE_*`), which take precedence over the identity of the machine.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +25,9 @@ use crate::infra::outbound::Outbound;
 const RETRIES: usize = 3;
 const RETRY_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// The mode of an object that this user alone may read.
+const PRIVATE: u32 = 0o600;
+
 pub(super) fn open(config: &BlobsConfig, outbound: &Outbound) -> Result<Blobs, BlobError> {
     let place: Arc<str> = config.url.as_str().trim_end_matches('/').into();
     let unusable = |error: object_store::Error| BlobError::unusable(&place, &error);
@@ -37,13 +42,21 @@ pub(super) fn open(config: &BlobsConfig, outbound: &Outbound) -> Result<Blobs, B
             return Err(BlobError::Unusable { place, problem });
         }
     };
-    Ok(Blobs { store, place })
+    Ok(Blobs { store, place, private: None })
 }
 
 /// A folder of this machine.
 pub(super) fn open_folder(path: &Path) -> Result<Blobs, BlobError> {
     let place: Arc<str> = path.display().to_string().into();
-    Ok(Blobs { store: Arc::new(folder_at(path, &place)?), place })
+    let folder = Arc::new(folder_at(path, &place)?);
+    Ok(Blobs { store: Arc::clone(&folder) as Arc<dyn ObjectStore>, place, private: Some(folder) })
+}
+
+/// Gives an object of a folder the mode of a file of this user alone.
+pub(super) async fn close_to_others(folder: &LocalFileSystem, key: &ObjectPath) -> object_store::Result<()> {
+    let path = folder.path_to_filesystem(key)?;
+    let closed = tokio::fs::set_permissions(path, Permissions::from_mode(PRIVATE)).await;
+    closed.map_err(|error| object_store::Error::Generic { store: "LocalFileSystem", source: error.into() })
 }
 
 fn folder(url: &Url, place: &Arc<str>) -> Result<LocalFileSystem, BlobError> {

@@ -1,6 +1,7 @@
 //! The same over a folder and over a server that speaks S3, and what a server that fails looks like.
 
 use std::convert::Infallible;
+use std::os::unix::fs::PermissionsExt;
 
 use axum::Router;
 use axum::body::Body;
@@ -51,6 +52,21 @@ async fn behaves_as_storage(blobs: &Blobs) {
     let names: Vec<_> = blobs.list(&many).await.unwrap().iter().map(|found| found.key.name().to_owned()).collect();
     assert_eq!(names, ["0", "1", "2"]);
     assert_eq!(blobs.get(&many.child("2"), 6 << 20).await.unwrap().unwrap(), vec![2; 6 << 20]);
+}
+
+#[tokio::test]
+async fn objects_of_a_folder_of_this_machine_are_closed_to_other_users() {
+    let folder = tempfile::tempdir().unwrap();
+    let blobs = Blobs::open_folder(folder.path()).unwrap();
+    behaves_as_storage(&blobs).await;
+    let mode = |key: &BlobKey| {
+        let path = folder.path().join(key.to_string());
+        std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+    };
+    let key = BlobKey::of(["many"]).child("0");
+    assert_eq!(mode(&key), 0o600);
+    blobs.put(&key, Bytes::from_static(b"other")).await.unwrap();
+    assert_eq!(mode(&key), 0o600, "one that is replaced");
 }
 
 #[tokio::test]

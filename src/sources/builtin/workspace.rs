@@ -15,6 +15,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
@@ -79,7 +80,7 @@ impl Workspaces {
     pub async fn unnamed_file(&self) -> io::Result<File> {
         let inner = Arc::clone(&self.0);
         let create = move || {
-            std::fs::create_dir_all(inner.directory())?;
+            make_folder(&inner.directory())?;
             tempfile::tempfile_in(inner.directory())
         };
         in_background(create).await?
@@ -228,7 +229,7 @@ impl Inner {
     }
 
     fn make(&self, name: &str) -> io::Result<Dir> {
-        std::fs::create_dir_all(self.directory())?;
+        make_folder(&self.directory())?;
         let base = self.base()?;
         match base.create_dir_with(name, DirBuilder::new().mode(PRIVATE)) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -326,6 +327,11 @@ const REMOVED: &str = "removed-";
 
 /// For the service's own user alone.
 const PRIVATE: u32 = 0o700;
+
+/// Creates the folder of all workspaces, closed to others. One that is there keeps its mode.
+fn make_folder(path: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(PRIVATE).create(path)
+}
 
 /// A workspace's name is a SHA-256 in lower-case hex, as [`Session::workspace_name`] gives it.
 ///

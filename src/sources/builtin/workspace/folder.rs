@@ -4,7 +4,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
 
 use cap_fs_ext::{DirExt, FollowSymlinks, MetadataExt, OpenOptionsFollowExt, OpenOptionsSyncExt};
-use cap_std::fs::{Dir, DirBuilder, DirBuilderExt, File, OpenOptions};
+use cap_std::fs::{Dir, DirBuilder, DirBuilderExt, File, OpenOptions, OpenOptionsExt};
 use parking_lot::Mutex;
 use uuid::Uuid;
 
@@ -252,8 +252,12 @@ fn open_regular(folder: &Dir, name: &str) -> io::Result<(File, u64)> {
     Ok((file, metadata.len()))
 }
 
+/// The mode of files: their user alone reads and writes them.
+const PRIVATE_FILE: u32 = 0o600;
+
 fn write_new(folder: &Dir, name: &str, kept: &[u8], content: Content<'_>) -> io::Result<()> {
-    let mut file = folder.open_with(name, OpenOptions::new().write(true).create_new(true))?.into_std();
+    let options = OpenOptions::new().write(true).create_new(true).mode(PRIVATE_FILE).to_owned();
+    let mut file = folder.open_with(name, &options)?.into_std();
     file.write_all(kept)?;
     match content {
         Content::Bytes(bytes) => file.write_all(bytes)?,

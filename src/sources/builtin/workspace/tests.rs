@@ -1,6 +1,6 @@
 use std::collections::HashSet;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
@@ -98,6 +98,19 @@ async fn what_is_written_is_read_and_listed() {
     assert_eq!(place.list(json!({})).await, ["notes folder"]);
     assert_eq!(place.list(json!({"recursive": true})).await, ["notes folder", "notes/today.md file"]);
     assert_eq!(place.list(json!({"path": "notes"})).await, ["notes/today.md file"]);
+}
+
+#[tokio::test]
+async fn files_and_folders_are_closed_to_other_users() {
+    let place = Place::small();
+    place.write("notes/today.md", "1").await.unwrap();
+    place.write("notes/today.md", "2").await.unwrap();
+    for (path, mode) in
+        [("", 0o700), (OURS, 0o700), (&*format!("{OURS}/notes"), 0o700), (&*format!("{OURS}/notes/today.md"), 0o600)]
+    {
+        let found = fs::metadata(place.directory.path().join("workspaces").join(path)).unwrap().permissions().mode();
+        assert_eq!(found & 0o777, mode, "{path}: {found:o}");
+    }
 }
 
 #[tokio::test]
