@@ -7,6 +7,7 @@ pub mod backup;
 pub(crate) mod batch_queue;
 pub mod blobs;
 pub mod clock_difference;
+pub mod core_dumps;
 pub mod descriptors;
 pub mod figures;
 pub mod local_socket;

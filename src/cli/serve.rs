@@ -16,9 +16,11 @@ use crate::console;
 use crate::gateway::Gateway;
 use crate::infra::local_socket::{self, LocalSocket};
 use crate::infra::state_lock::StateLock;
-use crate::infra::{descriptors, telemetry};
+use crate::infra::{core_dumps, descriptors, telemetry};
 
 pub(super) fn run(common: &Common, options: &ServeOptions) -> Exit {
+    // Before the first secret is read.
+    core_dumps::forbid();
     let config = match load_config(common.config.as_deref(), options) {
         Ok(config) => config,
         Err(errors) => return misconfigured(&describe(&errors)),

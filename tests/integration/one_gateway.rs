@@ -203,6 +203,9 @@ fn a_gateway_in_the_background_ends_with_its_socket() {
     let mut client = Client::start(&directory, &["--as", "ada"]);
     assert_eq!(client.sum(1), "42");
     let id = status(&directory).unwrap()["process_id"].as_u64().unwrap();
+    let limits = std::fs::read_to_string(format!("/proc/{id}/limits")).unwrap();
+    let core = limits.lines().find_map(|line| line.strip_prefix("Max core file size")).unwrap();
+    assert_eq!(core.split_whitespace().collect::<Vec<_>>(), ["0", "0", "bytes"], "its memory has secrets");
     drop(client);
     std::fs::remove_file(socket(&directory)).unwrap();
     let ended = |process: u64| {
