@@ -111,13 +111,15 @@ impl Approvals {
         if !judgement.approved {
             return Ok(());
         }
-        let is_own = approval.details.person == approver.person() || approval.caller_key == *approver.key;
+        let is_own = approval.details.may_be_of(approver) || approval.caller_key == *approver.key;
         if is_own && !self.own.load(Ordering::Relaxed) {
-            let message = "you cannot approve your own call: ask another approver (`approvals.self` lets you)";
+            let message = "you cannot approve your own call: ask another approver (`approvals.self` lets you). A call is your own, \
+                           too, if you or the creator of your key created or rotated the key that made it";
             return Err(CallError::new(ErrorCode::Denied, message));
         }
-        if approval.decisions.iter().any(|decision| decision.person == approver.person()) {
-            let message = "you have approved this call: it needs a second person, so ask another approver";
+        if approval.decisions.iter().any(|decision| decision.may_be_of(approver)) {
+            let message = "you have approved this call: it needs a second person, so ask another approver. Keys that you or the \
+                           creator of your key created or rotated count as one person with you";
             return Err(CallError::new(ErrorCode::Denied, message));
         }
         if judgement.scope == ApprovalScope::Session && approval.stored.session_digest.is_none() {
@@ -173,6 +175,7 @@ impl Judgement {
     fn by(&self, approver: &Caller, now: DatabaseTime) -> Decision {
         Decision {
             person: approver.person().to_owned(),
+            creators: approver.creators.clone(),
             approver: approver.id.to_string(),
             approved: self.approved,
             reason: self.reason.clone(),

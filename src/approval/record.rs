@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::AskedCall;
 use crate::core::approval::{ApprovalScope, ApprovalState};
+use crate::core::caller::Caller;
 use crate::core::error::CallError;
 use crate::infra::store::StoredApproval;
 
@@ -46,6 +47,9 @@ pub struct Details {
     pub masks: Vec<String>,
     /// Who uses the caller's credentials.
     pub person: String,
+    /// Who else may: those who have had a token of its managed key.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub creators: Vec<String>,
     /// How many persons must approve it.
     pub needed: u8,
     pub schema_hash: String,
@@ -57,6 +61,9 @@ pub struct Details {
 pub struct Decision {
     /// Who uses the approver's credentials.
     pub person: String,
+    /// Who else may: those who have had a token of its managed key.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub creators: Vec<String>,
     pub approver: String,
     pub approved: bool,
     pub reason: String,
@@ -131,14 +138,32 @@ impl Details {
             reasons: reasons.to_vec(),
             masks: masks.to_vec(),
             person: call.caller.person().to_owned(),
+            creators: call.caller.creators.clone(),
             needed: tool.metadata.approvals_needed,
             schema_hash: tool.input.hash().to_owned(),
             policy_version: policy_version.to_string(),
         }
     }
 
+    /// Whether the caller may be this approver.
+    pub(super) fn may_be_of(&self, approver: &Caller) -> bool {
+        may_be_one(&self.person, &self.creators, approver)
+    }
+
     /// As JSON.
     pub(super) fn text(&self) -> Result<String, CallError> {
         serde_json::to_string(self).map_err(CallError::internal)
     }
+}
+
+impl Decision {
+    /// Whether this approver may have decided it.
+    pub(super) fn may_be_of(&self, approver: &Caller) -> bool {
+        may_be_one(&self.person, &self.creators, approver)
+    }
+}
+
+/// Whether somebody may be both. Who creates or rotates a key has its token, and so may be its holder as well as themselves.
+fn may_be_one(person: &str, creators: &[String], approver: &Caller) -> bool {
+    approver.persons().any(|one| one == person || creators.iter().any(|creator| creator == one))
 }

@@ -114,6 +114,45 @@ async fn two_distinct_persons_approve_where_two_are_needed() {
     assert_eq!(fixture.decide(&id, &caller("ann"), no()).await, Ok(ApprovalState::Denied));
 }
 
+/// Mallory creates keys for further persons, and one of these makes a key too. Whoever has had a token of a key may be its holder.
+#[tokio::test]
+async fn a_key_counts_as_those_who_have_had_a_token_of_it() {
+    let made_by =
+        |id: &str, creators: &[&str]| caller(id).created_by(creators.iter().map(|one| (*one).into()).collect());
+    let mallory = caller("mallory");
+    let (ghost, other) = (made_by("ghost0", &["mallory"]), made_by("ghost1", &["mallory"]));
+    let of_ghost = made_by("ghost2", &["ghost0", "mallory"]);
+    let all = [&mallory, &ghost, &other, &of_ghost];
+    let fixture = Fixture::new(false).await;
+    for asks in all {
+        let id = fixture.ask(asks.clone(), 1).await;
+        for approver in all {
+            let refused = fixture.decide(&id, approver, yes()).await;
+            assert_eq!(refused, Err(ErrorCode::Denied), "{} approves a call of {}", approver.id, asks.id);
+        }
+        assert_eq!(fixture.decide(&id, &made_by("bob", &["boss"]), yes()).await, Ok(ApprovalState::Approved));
+    }
+    // As one person of the two that are needed, where own calls may be approved and where they may not.
+    for own in [true, false] {
+        let fixture = Fixture::new(own).await;
+        for first in all {
+            let asks = if own { mallory.clone() } else { caller("ann") };
+            let id = fixture.ask(asks, 2).await;
+            assert_eq!(fixture.decide(&id, first, yes()).await, Ok(ApprovalState::Pending), "{}", first.id);
+            for second in all {
+                assert_eq!(fixture.decide(&id, second, yes()).await, Err(ErrorCode::Denied), "{}", second.id);
+            }
+            assert_eq!(fixture.decide(&id, &caller("eve"), yes()).await, Ok(ApprovalState::Approved));
+            // So that the next one asks anew.
+            assert_eq!(fixture.decide(&id, &caller("eve"), no()).await, Ok(ApprovalState::Denied));
+        }
+    }
+    // Of keys that nobody else has had, each counts for itself; so do those of two administrators.
+    let id = fixture.ask(caller("ann"), 2).await;
+    assert_eq!(fixture.decide(&id, &made_by("bob", &["boss"]), yes()).await, Ok(ApprovalState::Pending));
+    assert_eq!(fixture.decide(&id, &ghost, yes()).await, Ok(ApprovalState::Approved));
+}
+
 #[tokio::test]
 async fn of_two_approvals_at_once_both_count_once() {
     let fixture = Fixture::new(false).await;

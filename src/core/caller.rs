@@ -29,6 +29,8 @@ pub struct Caller {
     pub person: Option<Arc<str>>,
     /// The token that it sent, for upstreams that are called with one made of it.
     pub token: CallerToken,
+    /// The persons who have had a token of its managed key, or of a key that made this one: each may be who sends it.
+    pub creators: Vec<String>,
 }
 
 /// The token by which a caller was authenticated: in memory only, and no part of who the caller is. Two are always equal.
@@ -132,6 +134,17 @@ impl Caller {
         self.person.as_deref().unwrap_or_else(|| Self::parts_of_key(&self.key).1)
     }
 
+    /// The same caller with a managed key of which these persons have had a token.
+    #[must_use]
+    pub fn created_by(self, creators: Vec<String>) -> Self {
+        Self { creators, ..self }
+    }
+
+    /// Everybody who this may be among approvers: the [`person`](Self::person), and the creators of its key.
+    pub fn persons(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.person()).chain(self.creators.iter().map(String::as_str))
+    }
+
     /// The tenant and the rest of a [`Caller::key`], as a text for people.
     pub fn parts_of_key(key: &str) -> (&str, &str) {
         let (tenant, identity) = key.split_once(KEY_SEPARATOR).unwrap_or((key, ""));
@@ -155,6 +168,7 @@ impl Caller {
             scopes: TokenScopes::default(),
             person: None,
             token: CallerToken::default(),
+            creators: Vec::new(),
         }
     }
 

@@ -20,6 +20,11 @@ pub fn is_hidden(character: char) -> bool {
         && character != '\r'
 }
 
+/// Whether the text has neither hidden nor control characters.
+pub fn is_visible(text: &str) -> bool {
+    !text.contains(|character: char| character.is_control() || is_hidden(character))
+}
+
 /// The text with all hidden and control characters escaped, as `\u200b` or, above U+FFFF, `\u{e0041}`. No two texts become one:
 /// backslashes before an escape, or before a `u`, are doubled.
 pub fn visible(text: &str) -> Cow<'_, str> {

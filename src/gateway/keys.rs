@@ -13,6 +13,7 @@ use crate::core::boot_clock;
 use crate::core::call::Caller;
 use crate::core::database_clock::DatabaseTime;
 use crate::core::error::{CallError, ErrorCode};
+use crate::core::visible_text::is_visible;
 use crate::infra::auth::{check_identity, new_token};
 use crate::infra::store::{MAX_KEYS, NewManagedKey, StoreError, StoredKey};
 
@@ -28,7 +29,7 @@ const ENDED_KEYS_RETENTION: Duration = Duration::from_secs(90 * 24 * 3_600);
 /// Maximum of a key's description, and of each pattern of tools, in bytes.
 const MAX_TEXT: usize = 256;
 
-/// Maximum roles, and patterns of tools, of a key.
+/// Maximum roles, patterns of tools, and creators of a key.
 const MAX_ENTRIES: usize = 100;
 
 /// Who administers keys, and what they may give.
@@ -60,6 +61,30 @@ pub(crate) struct CheckedKey {
     token: Secret,
 }
 
+impl KeyAdministrator<'_> {
+    /// The creators of a key of this person once this administrator has a token of it, who may be any of the persons that it
+    /// counts as. Over the socket it counts as nobody: whoever can open that may change the configuration's keys too.
+    ///
+    /// # Errors
+    /// `invalid_request`: they are too many.
+    fn creators_with(self, person: &str, creators: &[String]) -> Result<Vec<String>, CallError> {
+        let mut creators = creators.to_vec();
+        for creator in self.caller.persons().filter(|creator| !self.over_socket && *creator != person) {
+            if !creators.iter().any(|known| known == creator) {
+                creators.push(creator.to_owned());
+            }
+        }
+        if creators.len() <= MAX_ENTRIES {
+            return Ok(creators);
+        }
+        let message = format!(
+            "more than {MAX_ENTRIES} persons would have had a token of this key, or of those by which it was made; create another \
+             one with a key of the configuration"
+        );
+        Err(invalid(message))
+    }
+}
+
 impl Gateway {
     /// Checks a new key with this id.
     ///
@@ -72,10 +97,12 @@ impl Gateway {
         key: WantedKey,
     ) -> Result<CheckedKey, CallError> {
         let (token, sha256) = new_token(id);
+        let person = key.person.unwrap_or_else(|| id.to_owned());
         let key = NewManagedKey {
             id: id.to_owned(),
             tenant: key.tenant.unwrap_or_else(|| by.caller.tenant.to_string()),
-            person: key.person.unwrap_or_else(|| id.to_owned()),
+            creators: by.creators_with(&person, &[])?,
+            person,
             description: key.description,
             roles: key.roles,
             tools: key.tools,
@@ -146,15 +173,23 @@ impl Gateway {
         self.check_rights(by, rights)
     }
 
-    /// Gives a key another token; the one before is accepted for `overlap` more.
+    /// Gives a key, as it was read, another token, which its administrator gets; the one before is accepted for `overlap` more.
     ///
     /// # Errors
-    /// `invalid_request` for a key that was revoked meanwhile; `overloaded` when the store cannot be written.
-    pub(crate) async fn rotate_key(&self, id: &str, overlap: Duration) -> Result<(StoredKey, Secret), CallError> {
-        let (token, sha256) = new_token(id);
+    /// `invalid_request` for a key that was rotated or revoked meanwhile, or that too many persons rotated; `overloaded` when the
+    /// store cannot be written.
+    pub(crate) async fn rotate_key(
+        &self,
+        by: KeyAdministrator<'_>,
+        key: &StoredKey,
+        overlap: Duration,
+    ) -> Result<(StoredKey, Secret), CallError> {
+        let (token, sha256) = new_token(&key.id);
+        let creators = by.creators_with(&key.person, &key.creators)?;
         let _changing = self.changing_keys.lock().await;
-        let rotated = self.store.rotate_managed_key(id, &sha256, overlap).await?;
-        let stored = rotated.ok_or_else(|| invalid("another request has revoked this key"))?;
+        let rotated = self.store.rotate_managed_key(key, &sha256, &creators, overlap).await?;
+        let stored =
+            rotated.ok_or_else(|| invalid("another request has rotated or revoked this key; look at it again"))?;
         self.keys.put(&stored);
         Ok((self.with_last_use(stored), token))
     }
@@ -299,8 +334,10 @@ struct KeyRights<'a> {
 
 fn check_form(key: &NewManagedKey, now: DatabaseTime) -> Result<(), CallError> {
     check_identity(&key.person, &key.tenant, &key.roles).map_err(invalid)?;
-    if key.description.len() > MAX_TEXT || key.description.chars().any(char::is_control) {
-        return Err(invalid(format!("`description` has control characters, or more than {MAX_TEXT} bytes")));
+    if key.description.len() > MAX_TEXT || !is_visible(&key.description) {
+        return Err(invalid(format!(
+            "`description` has control or invisible characters, or more than {MAX_TEXT} bytes"
+        )));
     }
     let tools = key.tools.as_deref().unwrap_or_default();
     if key.roles.len() > MAX_ENTRIES || tools.len() > MAX_ENTRIES {

@@ -3,7 +3,7 @@
 //! ```json
 //! {"approval": {"id", "tool", "arguments": {}, "reasons": [], "session",
 //!               "caller": {"id", "tenant", "person"}},
-//!  "approver": {"id", "tenant", "person", "roles": []}, "scope": "once|minutes|session"}
+//!  "approver": {"id", "tenant", "person", "creators": [], "roles": []}, "scope": "once|minutes|session"}
 //! ```
 
 use serde_json::{Value as Json, json};
@@ -58,7 +58,11 @@ impl ApproverInput<'_> {
                 "caller": {"id": id, "tenant": tenant, "person": person},
             },
             "approver": {
-                "id": approver.id, "tenant": approver.tenant, "person": approver.person(), "roles": approver.roles,
+                "id": approver.id,
+                "tenant": approver.tenant,
+                "person": approver.person(),
+                "creators": approver.creators,
+                "roles": approver.roles,
             },
             "scope": self.scope,
         })
@@ -68,7 +72,7 @@ impl ApproverInput<'_> {
 /// The fields of the input, two levels deep.
 pub(super) const FIELDS: [(&str, &[&str]); 3] = [
     ("approval", &["id", "tool", "arguments", "reasons", "session", "caller"]),
-    ("approver", &["id", "tenant", "person", "roles"]),
+    ("approver", &["id", "tenant", "person", "creators", "roles"]),
     ("scope", &[]),
 ];
 

@@ -1,6 +1,7 @@
 //! Calls that a person must approve: asked, decided, made once, also over restarts, crashes and replicas.
 
 mod crashes;
+mod creators;
 mod races;
 mod replicas;
 pub(crate) mod runs;

@@ -76,6 +76,7 @@ async fn a_key_is_used_shown_without_its_token_and_revoked_at_once() {
         ("tools", Value::Null),
         ("status", json!("active")),
         ("created_by", json!("default/ada")),
+        ("creators", json!(["ada"])),
     ] {
         assert_eq!(shown[field], value, "{field}: {shown}");
     }
@@ -163,6 +164,10 @@ async fn nobody_gives_a_key_more_than_they_have() {
         ("key-of-bob", json!({"tenant": "default"}), StatusCode::FORBIDDEN),
         ("key-of-eve", json!({}), StatusCode::FORBIDDEN),
         ("key-of-ada", json!({"person": "a\u{1f}b"}), StatusCode::BAD_REQUEST),
+        ("key-of-ada", json!({"person": "\u{202e}ada"}), StatusCode::BAD_REQUEST),
+        ("key-of-ada", json!({"person": "ada\u{200b}"}), StatusCode::BAD_REQUEST),
+        ("key-of-ada", json!({"tenant": "acme\u{2060}"}), StatusCode::BAD_REQUEST),
+        ("key-of-ada", json!({"description": "a\u{202e}b"}), StatusCode::BAD_REQUEST),
         ("key-of-ada", json!({"person": "anonymous", "tenant": "public"}), StatusCode::BAD_REQUEST),
         ("key-of-ada", json!({"tools": ["a*b"]}), StatusCode::BAD_REQUEST),
         ("key-of-ada", json!({"tools": [""]}), StatusCode::BAD_REQUEST),

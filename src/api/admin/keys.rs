@@ -73,6 +73,8 @@ pub(super) struct KeyBody {
     created_at: String,
     /// Tenant and id of who created it.
     created_by: String,
+    /// The persons who have had a token of it, or of a key by which it was made. For approvals each of them counts as its holder.
+    creators: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     expires_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -180,9 +182,10 @@ pub(crate) async fn rotate(
     let by = administrator(&origin);
     let key = gateway.managed_key(by, &id).await?;
     let (checked, service, subject) = (gateway.check_rotation(by, &key), Arc::clone(&gateway), key.id.clone());
+    let (caller, over_socket) = (Arc::clone(&origin.caller), origin.over_socket);
     let change = async move {
         checked?;
-        service.rotate_key(&key.id, overlap).await
+        service.rotate_key(KeyAdministrator { caller: &caller, over_socket }, &key, overlap).await
     };
     let rotated = recorded(&gateway, &origin, EventKind::KeyRotated, &subject, change).await?;
     Ok(reply::json(StatusCode::OK, &KeyWithToken::of(rotated, gateway.store().now())))
@@ -235,6 +238,7 @@ impl KeyBody {
             roles: key.roles,
             tools: key.tools,
             created_by: key.created_by,
+            creators: key.creators,
         }
     }
 }

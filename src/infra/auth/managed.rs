@@ -23,6 +23,7 @@ use crate::core::call::Caller;
 use crate::core::database_clock::{DatabaseClock, DatabaseTime};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::tool_scope::ToolScope;
+use crate::core::visible_text::is_visible;
 use crate::infra::store::StoredKey;
 
 /// How long the copy counts without an answer of the database.
@@ -96,9 +97,15 @@ pub fn new_token(id: &str) -> (Secret, Secret) {
 }
 
 /// # Errors
-/// What no caller may have.
+/// What no caller may have, and characters that a person does not see: with them one name reads as another.
 pub fn check_identity(person: &str, tenant: &str, roles: &[String]) -> Result<(), &'static str> {
-    identity::checked(Caller::new(person, tenant, roles.to_vec())).map(drop)
+    identity::checked(Caller::new(person, tenant, roles.to_vec()))?;
+    match [person, tenant].into_iter().chain(roles.iter().map(String::as_str)).all(is_visible) {
+        true => Ok(()),
+        false => {
+            Err("person, tenant and roles may not have characters that are invisible or change the direction of text")
+        }
+    }
 }
 
 impl ManagedKeys {
@@ -263,7 +270,8 @@ fn read(stored: &StoredKey, before: &Known) -> Result<ManagedKey, &'static str> 
     let digest = |text: &Secret| from_hex(text.expose()).ok_or("its SHA-256 is not 64 hex digits");
     let tools = stored.tools.clone().map(|tools| ToolScope::default().narrowed(tools)).unwrap_or_default();
     let caller = Caller::new(&stored.person, &stored.tenant, stored.roles.clone());
-    let caller = identity::checked(caller.with_managed_key(stored.id.as_str().into(), tools))?;
+    let caller = caller.with_managed_key(stored.id.as_str().into(), tools).created_by(stored.creators.clone());
+    let caller = identity::checked(caller)?;
     let before = before.get(&*stored.id);
     let caller = before.map(|key| &key.caller).filter(|known| **known == caller).unwrap_or(&caller);
     Ok(ManagedKey {

@@ -185,6 +185,7 @@ async fn managed_keys_are_accepted_beside_those_of_the_configuration() {
         previous: None,
         created: jiff::Timestamp::now(),
         created_by: "default/admin".into(),
+        creators: vec!["admin".into()],
         expires: None,
         revoked: None,
         last_used: None,

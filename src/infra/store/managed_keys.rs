@@ -30,6 +30,8 @@ pub struct NewManagedKey {
     /// Of its token, in hex.
     pub sha256: Secret,
     pub created_by: String,
+    /// The persons who have had a token of it, or of a key by which it is made.
+    pub creators: Vec<String>,
     pub expires: Option<Timestamp>,
 }
 
@@ -47,6 +49,8 @@ pub struct StoredKey {
     pub previous: Option<(Secret, Timestamp)>,
     pub created: Timestamp,
     pub created_by: String,
+    /// The persons who have had a token of it, or of a key by which it was made.
+    pub creators: Vec<String>,
     pub expires: Option<Timestamp>,
     pub revoked: Option<Timestamp>,
     pub last_used: Option<Timestamp>,
@@ -72,13 +76,14 @@ type Row = (
     Option<i64>,
     i64,
     String,
+    Option<String>,
     Option<i64>,
     Option<i64>,
     Option<i64>,
 );
 
 const COLUMNS: &str = "id, tenant, person, description, roles, tools, sha256, previous_sha256, previous_until, created, \
-                       created_by, expires, revoked, last_used";
+                       created_by, creators, expires, revoked, last_used";
 
 impl Store {
     /// A number that grows with each change of a key, by whatever process. Uses are no changes.
@@ -141,8 +146,9 @@ impl Store {
     pub async fn add_managed_key(&self, key: &NewManagedKey) -> Result<Option<StoredKey>, StoreError> {
         let now = self.engine.now_expression();
         let sql = format!(
-            "INSERT INTO managed_keys (id, tenant, person, description, roles, tools, sha256, created, created_by, expires)
-             SELECT $1, $2, $3, $4, $5, $6, $7, {now}, $8, CAST($9 AS BIGINT)
+            "INSERT INTO managed_keys (id, tenant, person, description, roles, tools, sha256, created, created_by, creators,
+                 expires)
+             SELECT $1, $2, $3, $4, $5, $6, $7, {now}, $8, $9, CAST($10 AS BIGINT)
              WHERE (SELECT COUNT(*) FROM managed_keys) < {MAX_KEYS}
              RETURNING {COLUMNS}"
         );
@@ -155,27 +161,34 @@ impl Store {
             .bind(key.tools.as_ref().map(|tools| json(tools)))
             .bind(key.sha256.expose())
             .bind(&key.created_by)
+            .bind(json(&key.creators))
             .bind(key.expires.map(Timestamp::as_microsecond));
         self.change_managed_key(added).await
     }
 
-    /// Gives a key another token. The one before is accepted for `overlap` more, by the database's clock. `None` if there is no
-    /// such key, or it was revoked.
+    /// Gives a key, as it was read, another token and other creators. The token before is accepted for `overlap` more, by the
+    /// database's clock. `None` if there is no such key, or it was rotated or revoked since.
     ///
     /// # Errors
     /// [`StoreError`].
     pub async fn rotate_managed_key(
         &self,
-        id: &str,
+        read: &StoredKey,
         sha256: &Secret,
+        creators: &[String],
         overlap: Duration,
     ) -> Result<Option<StoredKey>, StoreError> {
         let now = self.engine.now_expression();
         let sql = format!(
-            "UPDATE managed_keys SET previous_sha256 = sha256, previous_until = {now} + $3, sha256 = $2
-             WHERE id = $1 AND revoked IS NULL RETURNING {COLUMNS}"
+            "UPDATE managed_keys SET previous_sha256 = sha256, previous_until = {now} + $3, sha256 = $2, creators = $4
+             WHERE id = $1 AND revoked IS NULL AND sha256 = $5 RETURNING {COLUMNS}"
         );
-        let rotated = sqlx::query_as(AssertSqlSafe(sql)).bind(id).bind(sha256.expose()).bind(micros(overlap));
+        let rotated = sqlx::query_as(AssertSqlSafe(sql))
+            .bind(&read.id)
+            .bind(sha256.expose())
+            .bind(micros(overlap))
+            .bind(json(creators))
+            .bind(read.sha256.expose());
         self.change_managed_key(rotated).await
     }
 
@@ -252,6 +265,7 @@ impl Store {
             until,
             created,
             by,
+            creators,
             expires,
             revoked,
             used,
@@ -265,6 +279,7 @@ impl Store {
             tools: tools.as_deref().map(list).transpose()?,
             previous: previous.map(Secret::new).zip(moment(until)?),
             created: *self.moment(created)?,
+            creators: creators.as_deref().map(list).transpose()?.unwrap_or_else(|| creators_of_older(&by)),
             created_by: by,
             expires: moment(expires)?,
             revoked: moment(revoked)?,
@@ -276,6 +291,12 @@ impl Store {
             sha256: Secret::new(sha256),
         })
     }
+}
+
+/// Of a key that an older program stored. The user `local` of the Unix socket is no other person than the key's.
+fn creators_of_older(created_by: &str) -> Vec<String> {
+    let id = created_by.split_once('/').map_or(created_by, |(_tenant, id)| id);
+    Some(id).filter(|_| created_by != "default/local").map(str::to_owned).into_iter().collect()
 }
 
 fn json(texts: &[String]) -> String {
@@ -298,7 +319,8 @@ mod tests {
             roles: vec!["operator".into()],
             tools: Some(vec!["crm__*".into()]),
             sha256: Secret::new("first"),
-            created_by: "default admin".into(),
+            created_by: "default/admin".into(),
+            creators: vec!["admin".into()],
             expires: None,
         }
     }
@@ -313,6 +335,7 @@ mod tests {
         assert_eq!((&*added.tenant, &*added.roles, added.last_used), ("acme", &["operator".to_owned()][..], None));
         assert_eq!(added.expires.map(Timestamp::as_microsecond), Some(expires.as_microsecond()));
         assert_eq!(added.tools.as_deref(), Some(&["crm__*".to_owned()][..]));
+        assert_eq!(added.creators, ["admin"]);
         let all_tools = NewManagedKey { tools: None, ..key("b", "globex") };
         assert_eq!(store.add_managed_key(&all_tools).await.unwrap().unwrap().tools, None);
         assert!(store.add_managed_key(&key("a", "acme")).await.is_err(), "an id is used once");
@@ -321,18 +344,36 @@ mod tests {
         assert_eq!(ids(store.managed_keys_after("a", None, 10).await.unwrap()), ["b"]);
         assert_eq!(ids(store.managed_keys_after("", Some("globex"), 10).await.unwrap()), ["b"]);
 
-        let rotated = store.rotate_managed_key("a", &Secret::new("second"), HOUR).await.unwrap().unwrap();
+        let both = ["admin".to_owned(), "eve".to_owned()];
+        let rotated = store.rotate_managed_key(&added, &Secret::new("second"), &both, HOUR).await.unwrap().unwrap();
+        assert_eq!(rotated.creators, both);
+        let late = store.rotate_managed_key(&added, &Secret::new("other"), &[], HOUR).await.unwrap();
+        assert_eq!(late, None, "another request has rotated it");
         assert_eq!(rotated.sha256.expose(), "second");
-        let (before, until) = rotated.previous.unwrap();
+        let (before, until) = rotated.previous.clone().unwrap();
         assert_eq!(before.expose(), "first");
         assert!(until > rotated.created && until <= rotated.created + HOUR + HOUR, "{until}");
         let revoked = store.revoke_managed_key("a").await.unwrap().unwrap();
         assert!(revoked.revoked.is_some());
         assert_eq!(store.revoke_managed_key("a").await.unwrap().unwrap().revoked, revoked.revoked);
-        assert_eq!(store.rotate_managed_key("a", &Secret::new("third"), HOUR).await.unwrap(), None);
+        assert_eq!(store.rotate_managed_key(&rotated, &Secret::new("third"), &both, HOUR).await.unwrap(), None);
         assert_eq!(store.revoke_managed_key("c").await.unwrap(), None);
         assert!(store.managed_keys_version().await.unwrap() >= 4);
         assert_eq!(store.managed_key("a").await.unwrap().unwrap().sha256.expose(), "second");
+    }
+
+    /// Programs of the version before write no creators.
+    #[tokio::test]
+    async fn the_creator_of_an_older_key_is_who_created_it() {
+        let store = test_store().await;
+        for (by, expected) in
+            [("acme/mallory", &["mallory"][..]), ("default/local", &[]), ("acme/a/b", &["a/b"]), ("odd", &["odd"])]
+        {
+            store.add_managed_key(&NewManagedKey { created_by: by.into(), ..key(by, "acme") }).await.unwrap();
+            let older = sqlx::query("UPDATE managed_keys SET creators = NULL WHERE id = $1").bind(by);
+            older.execute(&store.pool).await.unwrap();
+            assert_eq!(store.managed_key(by).await.unwrap().unwrap().creators, expected, "{by}");
+        }
     }
 
     #[tokio::test]

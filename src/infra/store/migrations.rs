@@ -39,6 +39,7 @@ const FILES: &[(&str, &str)] = &[
     ("user tokens used", include_str!("migrations/0027_user_tokens_used.sql")),
     ("program runs", include_str!("migrations/0028_program_runs.sql")),
     ("interpreter sessions", include_str!("migrations/0029_interpreter_sessions.sql")),
+    ("creators of keys", include_str!("migrations/0030_creators_of_keys.sql")),
 ];
 
 /// The version that this program knows.

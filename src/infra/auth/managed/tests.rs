@@ -22,6 +22,7 @@ fn stored(id: &str) -> (StoredKey, Secret) {
         previous: None,
         created: Timestamp::now(),
         created_by: "default/admin".into(),
+        creators: vec!["admin".into()],
         expires: None,
         revoked: None,
         last_used: None,
@@ -157,6 +158,29 @@ fn a_key_that_is_not_in_the_store_any_more_is_unknown_and_one_that_cannot_be_use
     assert!(refusal(&keys, &bad_token).contains("unknown API key"));
     keys.replace(&[], boot_clock::now());
     assert!(refusal(&keys, &token).contains("unknown API key"));
+}
+
+#[test]
+fn the_caller_of_a_key_is_one_of_its_persons() {
+    let (key, token) = stored(&new_key_id());
+    let keys = ManagedKeys::new(std::slice::from_ref(&key), false, &machine());
+    assert_eq!(sign_in(&keys, &token).unwrap().persons().collect::<Vec<_>>(), ["ann", "admin"]);
+    keys.put(&StoredKey { creators: vec!["admin".into(), "eve".into()], ..key });
+    assert_eq!(
+        sign_in(&keys, &token).unwrap().persons().collect::<Vec<_>>(),
+        ["ann", "admin", "eve"],
+        "it was rotated"
+    );
+}
+
+#[test]
+fn the_names_of_a_key_have_no_characters_that_nobody_sees() {
+    for hidden in ["\u{202e}exe.nna", "ann\u{200b}", "\u{2066}ann\u{2069}", "a\u{ad}nn", "ann\n", "\u{feff}ann"] {
+        for (person, tenant, role) in [(hidden, "acme", "admin"), ("ann", hidden, "admin"), ("ann", "acme", hidden)] {
+            assert!(check_identity(person, tenant, &[role.to_owned()]).is_err(), "{person:?} {tenant:?} {role:?}");
+        }
+    }
+    assert_eq!(check_identity("Änn 山田 O'Hara", "acme-1", &["on-call".to_owned()]), Ok(()));
 }
 
 #[test]
