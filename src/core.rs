@@ -1,6 +1,7 @@
 //! The shared types: the caller, the call, its deadline, its result, and its errors. State and types only: no
 //! configuration, no input or output.
 
+pub mod administration;
 pub mod amount;
 pub mod approval;
 pub mod boot_clock;

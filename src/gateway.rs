@@ -94,7 +94,7 @@ pub use self::openapi::RegisterError;
 pub(crate) use self::overview::Overview;
 pub use self::parts::{loader_of, require_sealing_key};
 pub(crate) use self::policies::{DecisionCount, Explained};
-pub(crate) use self::recent_calls::{CallFilter, NO_TENANT, Reach};
+pub(crate) use self::recent_calls::{CallFilter, Reach};
 pub(crate) use self::rule_levels::RuleLevel;
 pub(crate) use self::servers::{SourceKind, SourceState, SourceStatus};
 pub(crate) use self::sign_ins::SignedInCaller;

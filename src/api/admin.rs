@@ -1,4 +1,5 @@
-//! Routes that change the gateway's tools; they need the role `admin`. Each change has a line in the audit trail.
+//! Routes for operators and administrators. What all tenants share is changed with the proof of `SharedAdministrator`. Each change
+//! has a line in the audit trail.
 
 pub(super) mod calls;
 pub(super) mod cluster;

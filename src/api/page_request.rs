@@ -169,7 +169,7 @@ pub(crate) async fn administrator_on_socket(
     if !meta.over_socket {
         return Err(CallError::new(ErrorCode::Denied, "this is for the Unix socket of the state directory alone"));
     }
-    meta.require_role("admin")?;
+    meta.caller.require_administrator()?;
     Ok(meta.caller)
 }
 

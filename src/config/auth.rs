@@ -9,6 +9,7 @@ use url::Url;
 
 use super::check::Findings;
 use super::{OneOrMany, Secret};
+use crate::core::caller::DEFAULT_TENANT;
 
 pub(crate) use self::jwt::is_secure;
 pub use self::jwt::{IntrospectionConfig, JwtConfig};
@@ -249,5 +250,5 @@ impl OidcConfig {
 }
 
 fn default_tenant() -> String {
-    "default".into()
+    DEFAULT_TENANT.into()
 }

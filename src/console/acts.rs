@@ -1,6 +1,7 @@
 //! What may be done in the console, and by whom. docs/console.md has the table, with which the tests compare.
 
 use crate::config::ConsoleRole;
+use crate::core::caller::{Caller, DEFAULT_TENANT};
 use crate::core::error::{CallError, ErrorCode};
 
 /// Something that a page shows or does.
@@ -130,6 +131,25 @@ impl Act {
         }
     }
 
+    /// Whether it is about what all tenants share, and so for callers of the tenant `default` alone.
+    fn is_about_all_tenants(self) -> bool {
+        matches!(self, Self::SeeSources | Self::ChangeServers | Self::ChangeAgents | Self::SeeConfiguration)
+    }
+
+    /// # Errors
+    /// `denied` to callers of a tenant, for what all tenants share.
+    pub(super) fn require_tenant(self, caller: &Caller) -> Result<(), CallError> {
+        if !self.is_about_all_tenants() || caller.is_of_default() {
+            return Ok(());
+        }
+        let message = format!(
+            "to {} is about what all tenants share: it requires a key of the tenant `{DEFAULT_TENANT}`, and yours is of {:?}",
+            self.as_str(),
+            caller.tenant
+        );
+        Err(CallError::new(ErrorCode::Denied, message))
+    }
+
     /// # Errors
     /// `denied`, with the role that is missing.
     pub(super) fn require(self, roles: &[ConsoleRole]) -> Result<(), CallError> {
@@ -173,5 +193,21 @@ mod tests {
             }
         }
         assert_eq!(head.len(), 2 + ConsoleRole::ALL.len());
+    }
+
+    #[test]
+    fn what_all_tenants_share_is_for_the_tenant_default() {
+        let of = |tenant: &str| Caller::new("ada", tenant, vec!["admin".to_owned()]);
+        let shared = Act::ALL.into_iter().filter(|act| act.require_tenant(&of("acme")).is_err());
+        assert_eq!(
+            shared.map(Act::as_str).collect::<Vec<_>>(),
+            [
+                "change models, skills and tenants",
+                "see the sources of Python functions",
+                "change servers",
+                "see the configuration"
+            ]
+        );
+        assert!(Act::ALL.into_iter().all(|act| act.require_tenant(&of("default")).is_ok()));
     }
 }

@@ -11,6 +11,7 @@ use super::acts::Act;
 use super::visit::Visit;
 use super::{Console, error_page};
 use crate::api::{UploadedFile, read_form_with_files};
+use crate::core::administration::SharedAdministrator;
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::audit::{AuditEvent, EventKind};
 
@@ -78,22 +79,11 @@ impl Submitted {
         Err(CallError::new(ErrorCode::InvalidRequest, message))
     }
 
-    /// See [`require_admin`].
+    /// The proof that the visitor may change what all tenants share, as over HTTP: a role of the console alone does not give it.
     ///
     /// # Errors
     /// `denied`.
-    pub(super) fn require_admin(&self) -> Result<(), CallError> {
-        require_admin(&self.visit)
+    pub(super) fn shared_administrator(&self) -> Result<SharedAdministrator, CallError> {
+        SharedAdministrator::of(&self.visit.caller)
     }
-}
-
-/// What changes the gateway needs the role `admin`, as over HTTP: a role of the console alone does not give it.
-///
-/// # Errors
-/// `denied`.
-pub(super) fn require_admin(visit: &Visit) -> Result<(), CallError> {
-    if visit.caller.has_role("admin") {
-        return Ok(());
-    }
-    Err(CallError::new(ErrorCode::Denied, "this requires the role `admin`, as the routes of the API do"))
 }

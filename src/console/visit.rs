@@ -25,7 +25,6 @@ use crate::api::PageRequest;
 use crate::config::ConsoleRole;
 use crate::core::call::Caller;
 use crate::core::error::{CallError, ErrorCode};
-use crate::gateway::NO_TENANT;
 
 /// The cookie of a session. Browsers keep one with this prefix only if it is secure, of this host alone, and for all paths.
 pub(super) const COOKIE_NAME: &str = "__Host-sekisho-console";
@@ -105,13 +104,16 @@ impl Visit {
         self.guest.texts
     }
 
-    /// Whether the page has what leads there. Sources are for all tenants, so that those of one do not see them.
+    /// Whether the page has what leads there.
     pub(super) fn may(&self, act: Act) -> bool {
-        act.is_open_to(&self.roles) && (act != Act::SeeSources || *self.caller.tenant == *NO_TENANT)
+        self.require(act).is_ok()
     }
 
+    /// # Errors
+    /// `denied`: by the roles in the console, or to a tenant about what is of all.
     pub(super) fn require(&self, act: Act) -> Result<(), CallError> {
-        act.require(&self.roles)
+        act.require(&self.roles)?;
+        act.require_tenant(&self.caller)
     }
 
     /// The token of the session's forms; `None` without a session.

@@ -56,6 +56,9 @@ pub struct Owner {
     pub caller: Arc<str>,
 }
 
+/// The tenant of callers whose key or token names none.
+pub const DEFAULT_TENANT: &str = "default";
+
 /// The tenant of callers without credentials.
 const PUBLIC: &str = "public";
 

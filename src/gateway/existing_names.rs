@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{NO_TENANT, OwnTools};
+use super::OwnTools;
 use crate::config::{Config, ConsoleConfig, ExistingNames, McpPrefix, NameKind, PolicyConfig, adapter_names};
+use crate::core::caller::DEFAULT_TENANT;
 use crate::infra::store::{Registrations, ResourceKind, Store, StoreError, StoreLocation};
 use crate::registry::Snapshot;
 use crate::sources::mcp::ServerNames;
@@ -221,7 +222,7 @@ fn add_callers(names: &mut ExistingNames, config: &Config, registered: &Register
         configured.iter().map(|key| &key.id).chain(keys.iter().map(|key| &key.caller)).cloned(),
     );
     let of_callers = configured.iter().map(|key| &key.tenant).chain(keys.iter().map(|key| &key.tenant));
-    names.add(NameKind::Tenant, "", of_callers.chain(tenants).cloned().chain([NO_TENANT.to_owned()]));
+    names.add(NameKind::Tenant, "", of_callers.chain(tenants).cloned().chain([DEFAULT_TENANT.to_owned()]));
     let of_callers = configured.iter().flat_map(|key| &key.roles).chain(keys.iter().flat_map(|key| &key.roles));
     let console = ConsoleConfig::default().roles;
     let roles =

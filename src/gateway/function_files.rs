@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::recent_calls::NO_TENANT;
 use super::{CallFilter, Gateway};
 use crate::config::ConsoleRole;
 use crate::core::caller::Caller;
@@ -108,7 +107,7 @@ impl Gateway {
     fn require_source_reader(&self, caller: &Caller) -> Result<(), CallError> {
         let roles = self.console_roles(caller);
         let is_operator = roles.iter().any(|role| matches!(role, ConsoleRole::Operator | ConsoleRole::Admin));
-        if is_operator && *caller.tenant == *NO_TENANT {
+        if is_operator && caller.is_of_default() {
             return Ok(());
         }
         let message = "the sources of Python functions are for all tenants: they are shown to the console roles operator and \

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::MissedTickBehavior;
 
-use super::{Gateway, Reach};
+use super::Gateway;
 use crate::config::Secret;
 use crate::core::boot_clock;
 use crate::core::call::Caller;
@@ -141,7 +141,7 @@ impl Gateway {
     /// `not_found`; `overloaded` when the store cannot be read.
     pub(crate) async fn managed_key(&self, by: KeyAdministrator<'_>, id: &str) -> Result<StoredKey, CallError> {
         let found = self.store.managed_key(id).await?;
-        let tenant = self.tenant_of(by);
+        let tenant = Self::tenant_of(by);
         let found = found.filter(|key| tenant.is_none_or(|tenant| tenant == key.tenant));
         found.map(|key| self.with_last_use(key)).ok_or_else(|| unknown(id))
     }
@@ -156,7 +156,7 @@ impl Gateway {
         after: &str,
         max: usize,
     ) -> Result<Vec<StoredKey>, CallError> {
-        let keys = self.store.managed_keys_after(after, self.tenant_of(by), max).await?;
+        let keys = self.store.managed_keys_after(after, Self::tenant_of(by), max).await?;
         Ok(keys.into_iter().map(|key| self.with_last_use(key)).collect())
     }
 
@@ -279,8 +279,8 @@ impl Gateway {
     }
 
     /// The tenant to which the administrator is limited.
-    fn tenant_of<'a>(&self, by: KeyAdministrator<'a>) -> Option<&'a str> {
-        match by.over_socket || self.reach(by.caller) == Reach::AllTenants {
+    fn tenant_of(by: KeyAdministrator<'_>) -> Option<&str> {
+        match by.over_socket || by.caller.administers_shared() {
             true => None,
             false => Some(&by.caller.tenant),
         }
@@ -296,7 +296,7 @@ impl Gateway {
     /// Nobody gives a key more than they have.
     fn check_rights(&self, by: KeyAdministrator<'_>, rights: KeyRights<'_>) -> Result<(), CallError> {
         let caller = by.caller;
-        if let Some(tenant) = self.tenant_of(by).filter(|tenant| *tenant != rights.tenant) {
+        if let Some(tenant) = Self::tenant_of(by).filter(|tenant| *tenant != rights.tenant) {
             return Err(denied(format!("you may give keys of your own tenant alone, {tenant:?}")));
         }
         let lacking = rights.roles.iter().find(|role| !by.over_socket && !caller.has_role(role));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::parts::component_error;
 use super::{Gateway, StartError};
+use crate::core::administration::SharedAdministrator;
 use crate::core::error::{CallError, ErrorCode};
 use crate::registry::Snapshot;
 use crate::registry::lock::{Change as Edited, Difference, Lock, Pin, differences, pins};
@@ -58,7 +59,11 @@ impl Gateway {
     /// # Errors
     /// `not_found` without a lock, `invalid_request` for what has changed since it was seen; internal: the file cannot be
     /// written. Nothing is approved then.
-    pub(crate) async fn approve(self: &Arc<Self>, approvals: &[Approval]) -> Result<(), CallError> {
+    pub(crate) async fn approve(
+        self: &Arc<Self>,
+        _by: SharedAdministrator,
+        approvals: &[Approval],
+    ) -> Result<(), CallError> {
         let _changing = self.changing.lock().await;
         let review = self.review_lock().await?;
         let (Some(review), Some(before)) = (review, self.lock.load_full()) else {

@@ -10,6 +10,7 @@ use super::Gateway;
 use super::parts::component_error;
 use crate::breaker::BreakerRules;
 use crate::config::{BreakerOverrides, Config, Secret};
+use crate::core::administration::SharedAdministrator;
 use crate::infra::store::{Registrations, Store, StoreError};
 use crate::sources::mcp::{Change, McpRegistration, McpServers, Registered, RegistrationError, upstream};
 use crate::tool::ToolName;
@@ -71,7 +72,11 @@ impl Gateway {
     ///
     /// # Errors
     /// [`AddServerError`].
-    pub async fn register_mcp(self: &Arc<Self>, registration: McpRegistration) -> Result<Vec<String>, AddServerError> {
+    pub(crate) async fn register_mcp(
+        self: &Arc<Self>,
+        _by: SharedAdministrator,
+        registration: McpRegistration,
+    ) -> Result<Vec<String>, AddServerError> {
         let name = registration.name.clone();
         let config = self.config.load_full();
         if ToolName::parse(&name).is_err() {
@@ -120,7 +125,11 @@ impl Gateway {
     ///
     /// # Errors
     /// [`StoreError`]; nothing is changed then.
-    pub(crate) async fn unregister_mcp(self: &Arc<Self>, name: &str) -> Result<bool, StoreError> {
+    pub(crate) async fn unregister_mcp(
+        self: &Arc<Self>,
+        _by: SharedAdministrator,
+        name: &str,
+    ) -> Result<bool, StoreError> {
         {
             let _registrations = self.mcp_registrations.lock().await;
             if !self.mcp_servers.added(name) {
@@ -198,13 +207,18 @@ mod tests {
             gateway.mcp_servers.add(&name, function(&name).read(&BTreeMap::new()).unwrap());
         }
         let names: Vec<_> = (0..8).map(|number| format!("new{number}")).collect();
-        let ended = join_all(names.iter().map(|name| gateway.register_mcp(function(name)))).await;
+        let ended =
+            join_all(names.iter().map(|name| gateway.register_mcp(SharedAdministrator::of_tests(), function(name))))
+                .await;
         let refused = ended.iter().filter(|ended| matches!(ended, Err(AddServerError::TooMany))).count();
         assert_eq!((ended.iter().filter(|ended| ended.is_ok()).count(), refused), (1, 7), "{ended:?}");
         assert_eq!(gateway.mcp_servers.added_count(), MAX_REGISTERED);
         let stored = gateway.store.registrations(Registrations::McpServers).await.unwrap();
         assert_eq!(stored.len(), 1, "nor is one stored that would be restored at the next start");
-        gateway.register_mcp(function("f1")).await.expect("one that is replaced needs no room");
+        gateway
+            .register_mcp(SharedAdministrator::of_tests(), function("f1"))
+            .await
+            .expect("one that is replaced needs no room");
     }
 
     #[tokio::test]
@@ -212,14 +226,14 @@ mod tests {
         let directory = TempDir::new().unwrap();
         let gateway = gateway(&directory).await;
         for name in ["stays", "goes"] {
-            gateway.register_mcp(function(name)).await.unwrap();
+            gateway.register_mcp(SharedAdministrator::of_tests(), function(name)).await.unwrap();
             let call =
                 CallContext { dry_run: true, ..CallContext::new(name, Arc::new(Caller::anonymous()), Via::Rest) };
             gateway.pipeline.call(call, Arguments::new()).await;
         }
         let is_shown = |name: &str| gateway.metrics_text().contains(&format!("tool_name=\"{name}\""));
         assert_eq!(["stays", "goes"].map(is_shown), [true, true]);
-        assert!(gateway.unregister_mcp("goes").await.unwrap());
+        assert!(gateway.unregister_mcp(SharedAdministrator::of_tests(), "goes").await.unwrap());
         assert_eq!(["stays", "goes"].map(is_shown), [true, false]);
     }
 }

@@ -14,6 +14,7 @@ use super::background::HOUSEKEEPING;
 use super::parts::{log_dangerous_operations, report_broken_collections};
 use super::{Gateway, StartError};
 use crate::config::Config;
+use crate::core::administration::SharedAdministrator;
 use crate::infra::store::{Registrations, Store, StoreError};
 use crate::sources::openapi::{
     Collection, CollectionError, Collections, DesiredCollections, Registration, RegistrationError, Wait,
@@ -61,7 +62,11 @@ impl Gateway {
     ///
     /// # Errors
     /// [`RegisterError`].
-    pub async fn register(&self, registration: Registration) -> Result<Arc<Collection>, RegisterError> {
+    pub(crate) async fn register(
+        &self,
+        _by: SharedAdministrator,
+        registration: Registration,
+    ) -> Result<Arc<Collection>, RegisterError> {
         let name = registration.name.clone();
         let config = self.config.load_full();
         self.check_free(&name)?;
@@ -91,7 +96,7 @@ impl Gateway {
     ///
     /// # Errors
     /// [`RegisterError`]: the store cannot be written, or the collection belongs to the configuration.
-    pub async fn unregister(&self, name: &str) -> Result<bool, RegisterError> {
+    pub(crate) async fn unregister(&self, _by: SharedAdministrator, name: &str) -> Result<bool, RegisterError> {
         let _changing = self.changing.lock().await;
         if !self.registered.load().contains_key(name) {
             return Ok(false);

@@ -9,9 +9,6 @@ use crate::core::caller::Caller;
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::recent_calls::RecentCall;
 
-/// The tenant of callers whose key or token names none.
-pub(crate) const NO_TENANT: &str = "default";
-
 /// Whose calls a caller sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
@@ -68,7 +65,7 @@ impl Gateway {
     pub(crate) fn reach(&self, caller: &Caller) -> Reach {
         let roles = self.console_roles(caller);
         match roles.contains(&ConsoleRole::Admin) {
-            true if *caller.tenant == *NO_TENANT => Reach::AllTenants,
+            true if caller.is_of_default() => Reach::AllTenants,
             _ if roles.is_empty() => Reach::Own,
             _ => Reach::Tenant,
         }

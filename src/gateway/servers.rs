@@ -12,6 +12,7 @@ use super::mcp::AddServerError;
 use super::openapi::RegisterError;
 use super::{Gateway, Reach};
 use crate::config::CollectionSettings;
+use crate::core::administration::SharedAdministrator;
 use crate::core::caller::Caller;
 use crate::core::error::{CallError, ErrorCode};
 use crate::sources::mcp::{McpRegistration, ServerState, ServerStatus};
@@ -125,7 +126,7 @@ impl Gateway {
     }
 
     /// Connects a server again, or fetches a document that could not be reached; returns whether there is one of that name.
-    pub(crate) fn reconnect(&self, kind: SourceKind, name: &str) -> bool {
+    pub(crate) fn reconnect(&self, _by: SharedAdministrator, kind: SourceKind, name: &str) -> bool {
         match kind {
             SourceKind::Mcp => self.mcp_servers.reconnect(name),
             SourceKind::Openapi => {
@@ -140,7 +141,11 @@ impl Gateway {
     ///
     /// # Errors
     /// [`AddServerError`].
-    pub(crate) async fn try_mcp(&self, registration: &McpRegistration) -> Result<(), AddServerError> {
+    pub(crate) async fn try_mcp(
+        &self,
+        _by: SharedAdministrator,
+        registration: &McpRegistration,
+    ) -> Result<(), AddServerError> {
         let config = self.config.load_full();
         let registered = registration.read(&config.mcp.secrets)?;
         let tried = self.mcp_servers.try_out(&registration.name, &registered, &config).await;
@@ -151,7 +156,11 @@ impl Gateway {
     ///
     /// # Errors
     /// [`RegisterError`].
-    pub(crate) async fn try_openapi(&self, registration: &Registration) -> Result<Collection, RegisterError> {
+    pub(crate) async fn try_openapi(
+        &self,
+        _by: SharedAdministrator,
+        registration: &Registration,
+    ) -> Result<Collection, RegisterError> {
         let config = self.config.load_full();
         let settings = registration.settings(&config.openapi.secrets)?;
         let collection = self.loader.load(&registration.name, settings, &config.openapi).await?;

@@ -34,7 +34,7 @@ use self::keys::ApiKeys;
 use self::managed::ManagedToken;
 use crate::config::{AnonymousAccess, AuthConfig};
 use crate::core::call::Caller;
-use crate::core::caller::Owner;
+use crate::core::caller::{DEFAULT_TENANT, Owner};
 use crate::core::database_clock::DatabaseClock;
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::headers::{HeaderError, single};
@@ -119,7 +119,7 @@ const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// # Errors
 /// `unauthenticated`: a name or role that no caller may have.
 pub fn named_caller(id: &str, roles: Vec<String>) -> Result<Arc<Caller>, CallError> {
-    let caller = Caller::new(id, "default", roles);
+    let caller = Caller::new(id, DEFAULT_TENANT, roles);
     identity::checked(caller).map_err(|problem| CallError::new(ErrorCode::Unauthenticated, problem))
 }
 

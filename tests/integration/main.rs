@@ -107,6 +107,7 @@ mod slack;
 mod soak;
 mod stateful;
 mod store_database;
+mod tenants;
 mod tls;
 mod token_exchange;
 mod unknown_names;

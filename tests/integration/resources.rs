@@ -8,12 +8,12 @@ use crate::cli::{Serving, sekisho, text};
 use crate::mcp_programs::server;
 use crate::mcp_servers::{ready, yaml as servers_yaml};
 
-/// An administrator, and a caller of each of two tenants.
+/// An administrator of all tenants, and a caller of each of two.
 const KEYS: &str = "
 auth:
   anonymous: never
   api_keys:
-    - {id: ops, key: key-of-ops, tenant: ops, roles: [admin]}
+    - {id: ops, key: key-of-ops, roles: [admin]}
     - {id: ann, key: key-of-ann, tenant: acme}
     - {id: bob, key: key-of-bob, tenant: zoo, roles: [operator]}
 tenants:
@@ -175,7 +175,7 @@ async fn agents_of_a_tenant_have_its_agents_and_the_tools_of_its_sources() {
         "
 auth:
   api_keys:
-    - {{id: ops, key: key-of-ops, tenant: ops, roles: [admin]}}
+    - {{id: ops, key: key-of-ops, roles: [admin]}}
     - {{id: ann, key: key-of-ann, tenant: acme}}
     - {{id: bob, key: key-of-bob, tenant: zoo}}
     - {{id: eve, key: key-of-eve, tenant: closed}}

@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 use super::{Catalog, file_of, invalid, shown};
 use crate::agent::skills::Skill;
 use crate::config::{Config, ModelConfig, TenantConfig};
+use crate::core::administration::SharedAdministrator;
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::store::ResourceKind;
 
@@ -28,7 +29,7 @@ pub trait Resource: Serialize + DeserializeOwned + Send + Sync + 'static {
     /// What is wrong with it, as sentences.
     fn problems(&self, config: &Config, name: &str) -> Vec<String>;
 
-    /// Whether callers of this tenant without the role `admin` may read it.
+    /// Whether callers of this tenant may read it. Administrators of the tenant `default` read all.
     fn is_visible(tenant_id: &str, tenant: &TenantConfig, name: &str) -> bool;
 }
 
@@ -109,7 +110,7 @@ impl Catalog {
     ///
     /// # Errors
     /// `invalid_request`: the name is in use, or the resource is invalid.
-    pub async fn add<R: Resource>(&self, name: &str, value: &R) -> Result<(), CallError> {
+    pub async fn add<R: Resource>(&self, _by: SharedAdministrator, name: &str, value: &R) -> Result<(), CallError> {
         let text = self.checked(name, value)?;
         if !self.gateway.store().add_resource(R::KIND, name, &text).await.map_err(CallError::from)? {
             let kind = R::KIND.as_str();
@@ -122,7 +123,7 @@ impl Catalog {
     ///
     /// # Errors
     /// `not_found`; `invalid_request` if the configuration defines it, or the new one is invalid.
-    pub async fn change<R: Resource>(&self, name: &str, value: &R) -> Result<(), CallError> {
+    pub async fn change<R: Resource>(&self, _by: SharedAdministrator, name: &str, value: &R) -> Result<(), CallError> {
         let text = self.checked(name, value)?;
         if !self.gateway.store().change_resource(R::KIND, name, &text).await.map_err(CallError::from)? {
             return Err(Self::unknown::<R>(name));
@@ -134,7 +135,7 @@ impl Catalog {
     ///
     /// # Errors
     /// `not_found`; `invalid_request` if the configuration defines it.
-    pub async fn remove<R: Resource>(&self, name: &str) -> Result<(), CallError> {
+    pub async fn remove<R: Resource>(&self, _by: SharedAdministrator, name: &str) -> Result<(), CallError> {
         self.check_not_configured::<R>(name)?;
         if !self.gateway.store().remove_resource(R::KIND, name).await.map_err(CallError::from)? {
             return Err(Self::unknown::<R>(name));

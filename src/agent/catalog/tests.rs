@@ -2,6 +2,9 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::config::{Environment, Provider};
+use crate::core::administration::SharedAdministrator;
+
+const BY: SharedAdministrator = SharedAdministrator::of_tests();
 
 /// A gateway with this configuration, and its catalog.
 async fn catalog(yaml: &str) -> (Catalog, TempDir) {
@@ -53,38 +56,38 @@ async fn a_model_is_a_name_that_the_tenant_has() {
 async fn what_is_stored_is_used_and_what_the_file_defines_stays() {
     let (catalog, directory) = catalog(YAML).await;
     let fast = ModelConfig { profile: Some("openai".into()), model: Some("gpt-5-nano".into()), ..Default::default() };
-    catalog.add("fast", &fast).await.unwrap();
+    catalog.add(BY, "fast", &fast).await.unwrap();
     let resolved = catalog.model("other", Some("fast")).await.unwrap();
     assert_eq!((resolved.profile.model(), resolved.profile.provider()), ("gpt-5-nano", Provider::Openai));
     let inactive = TenantConfig { status: ResourceStatus::Inactive, ..TenantConfig::default() };
-    catalog.add("other", &inactive).await.unwrap();
+    catalog.add(BY, "other", &inactive).await.unwrap();
     assert!(catalog.model("other", Some("fast")).await.unwrap_err().message().contains("inactive"));
-    catalog.change("other", &TenantConfig::default()).await.unwrap();
+    catalog.change(BY, "other", &TenantConfig::default()).await.unwrap();
     assert!(catalog.model("other", Some("fast")).await.is_ok());
-    catalog.remove::<TenantConfig>("other").await.unwrap();
-    assert_eq!(catalog.remove::<TenantConfig>("other").await.unwrap_err().code(), ErrorCode::NotFound);
+    catalog.remove::<TenantConfig>(BY, "other").await.unwrap();
+    assert_eq!(catalog.remove::<TenantConfig>(BY, "other").await.unwrap_err().code(), ErrorCode::NotFound);
     let file = directory.path().join("sekisho.yaml").display().to_string();
     for refused in [
-        catalog.add("acme", &inactive).await,
-        catalog.change("acme", &inactive).await,
-        catalog.remove::<TenantConfig>("acme").await,
-        catalog.change("haiku", &fast).await,
+        catalog.add(BY, "acme", &inactive).await,
+        catalog.change(BY, "acme", &inactive).await,
+        catalog.remove::<TenantConfig>(BY, "acme").await,
+        catalog.change(BY, "haiku", &fast).await,
     ] {
         let error = refused.unwrap_err();
         assert_eq!(error.code(), ErrorCode::InvalidRequest);
         assert!(error.message().contains(&file), "{error}");
     }
     let unknown = ModelConfig { profile: Some("nobody".into()), ..ModelConfig::default() };
-    let problem = catalog.add("slow", &unknown).await.unwrap_err();
+    let problem = catalog.add(BY, "slow", &unknown).await.unwrap_err();
     assert!(problem.message().contains("there is no profile \"nobody\""), "{problem}");
-    assert!(catalog.add("openai", &fast).await.unwrap_err().message().contains("is the name of a profile"));
+    assert!(catalog.add(BY, "openai", &fast).await.unwrap_err().message().contains("is the name of a profile"));
 }
 
 #[tokio::test]
 async fn skills_are_those_of_the_tenant() {
     let (catalog, _directory) = catalog(YAML).await;
     let skill = Skill { description: "Reads PDFs.".into(), instructions: "Read.".into(), files: BTreeMap::new() };
-    catalog.add("pdf", &skill).await.unwrap();
+    catalog.add(BY, "pdf", &skill).await.unwrap();
     let names = ["pdf".to_owned(), "pdf".to_owned()];
     let found = catalog.skills(&TenantConfig::default(), &names).await.unwrap();
     assert_eq!(found, [("pdf".to_owned(), skill)]);
@@ -97,7 +100,7 @@ async fn skills_are_those_of_the_tenant() {
 async fn lists_are_read_page_by_page_over_file_and_store() {
     let (catalog, _directory) = catalog(YAML).await;
     for name in ["a", "z", "b"] {
-        catalog.add(name, &TenantConfig::default()).await.unwrap();
+        catalog.add(BY, name, &TenantConfig::default()).await.unwrap();
     }
     let mut names = Vec::new();
     let mut after: Option<String> = None;
@@ -118,9 +121,9 @@ async fn a_budget_of_a_tenant_is_applied_when_it_is_stored() {
     let budgets = &catalog.gateway.pipeline.budget;
     assert!(budgets.daily_cost_limit("acme").is_some() && budgets.daily_cost_limit("new").is_none());
     let limited = TenantConfig { max_cost_per_day: Some(rust_decimal::Decimal::ONE), ..TenantConfig::default() };
-    catalog.add("new", &limited).await.unwrap();
+    catalog.add(BY, "new", &limited).await.unwrap();
     assert!(budgets.daily_cost_limit("acme").is_some() && budgets.daily_cost_limit("new").is_some());
-    catalog.remove::<TenantConfig>("new").await.unwrap();
+    catalog.remove::<TenantConfig>(BY, "new").await.unwrap();
     assert!(budgets.daily_cost_limit("new").is_none());
 }
 

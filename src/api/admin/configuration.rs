@@ -9,7 +9,7 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::api::body::FromAdministrator;
+use crate::api::body::FromSharedAdministrator;
 use crate::api::documentation::ReplyBody;
 use crate::api::reply;
 use crate::api::request::RequestMeta;
@@ -71,7 +71,7 @@ pub(crate) async fn show(origin: RequestMeta, State(gateway): State<Arc<Gateway>
     responses((status = 200, body = CheckBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn check(
     State(gateway): State<Arc<Gateway>>,
-    FromAdministrator { origin, body, .. }: FromAdministrator<CheckRequest>,
+    FromSharedAdministrator { origin, body, .. }: FromSharedAdministrator<CheckRequest>,
 ) -> Result<Response, CallError> {
     let check = gateway.check_configuration(&origin.caller, body.text).await?;
     Ok(reply::json(StatusCode::OK, &CheckBody::from(check)))

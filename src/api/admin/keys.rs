@@ -112,7 +112,7 @@ pub(crate) async fn list(
     State(gateway): State<Arc<Gateway>>,
     Parameters(query): Parameters<PageQuery>,
 ) -> Result<Response, CallError> {
-    origin.require_role("admin")?;
+    origin.caller.require_administrator()?;
     let limit = query.limit()?;
     let after = query.after.as_deref().unwrap_or_default();
     // One more than is shown says whether there is a next page.
@@ -147,7 +147,7 @@ pub(crate) async fn show(
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
 ) -> Result<Response, CallError> {
-    origin.require_role("admin")?;
+    origin.caller.require_administrator()?;
     let key = gateway.managed_key(administrator(&origin), &id).await?;
     Ok(reply::json(StatusCode::OK, &KeyBody::of(key, gateway.store().now())))
 }
@@ -160,7 +160,7 @@ pub(crate) async fn revoke(
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
 ) -> Result<Response, CallError> {
-    origin.require_role("admin")?;
+    origin.caller.require_administrator()?;
     let id = gateway.managed_key(administrator(&origin), &id).await?.id;
     let (service, subject) = (Arc::clone(&gateway), id.clone());
     let change = async move { service.revoke_key(&id).await };

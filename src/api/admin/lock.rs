@@ -10,10 +10,11 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::recorded;
-use crate::api::body::FromAdministrator;
+use crate::api::body::FromSharedAdministrator;
 use crate::api::documentation::ReplyBody;
 use crate::api::reply;
 use crate::api::request::RequestMeta;
+use crate::core::administration::SharedAdministrator;
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::{Approval, Gateway, LockReview};
 use crate::infra::audit::EventKind;
@@ -58,27 +59,27 @@ pub(super) struct Approved {
     success: bool,
 }
 
-/// Shows what differs from `tools.lock`. Needs the role `admin`.
+/// Shows what differs from `tools.lock`. For administrators of the tenant `default`.
 #[utoipa::path(get, path = "/admin/lock", operation_id = "reviewLock", tag = "operation",
     responses((status = 200, body = LockBody), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn review(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, CallError> {
-    origin.require_role("admin")?;
+    SharedAdministrator::of(&origin.caller)?;
     let review = gateway.review_lock().await?.ok_or_else(no_lock)?;
     Ok(reply::json(StatusCode::OK, &LockBody::from(review)))
 }
 
-/// Approves differences, writes `tools.lock`, and applies it. Needs the role `admin`.
+/// Approves differences, writes `tools.lock`, and applies it. For administrators of the tenant `default`.
 #[utoipa::path(post, path = "/admin/lock/approve", operation_id = "approveTools", tag = "operation",
     request_body = ApproveRequest,
     responses((status = 200, body = Approved), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn approve(
     State(gateway): State<Arc<Gateway>>,
-    FromAdministrator { origin, body, .. }: FromAdministrator<ApproveRequest>,
+    FromSharedAdministrator { by, origin, body, .. }: FromSharedAdministrator<ApproveRequest>,
 ) -> Result<Response, CallError> {
     let approvals: Vec<_> = body.approvals.into_iter().map(Approval::from).collect();
     let subject = subject_of(&approvals);
     let service = Arc::clone(&gateway);
-    let change = Box::pin(async move { service.approve(&approvals).await });
+    let change = Box::pin(async move { service.approve(by, &approvals).await });
     recorded(&gateway, &origin, EventKind::LockApproved, &subject, change).await?;
     Ok(reply::json(StatusCode::OK, &Approved { success: true }))
 }

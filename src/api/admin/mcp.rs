@@ -9,7 +9,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::recorded;
-use crate::api::body::FromAdministrator;
+use crate::api::body::FromSharedAdministrator;
 use crate::api::documentation::ReplyBody;
 use crate::api::reply;
 use crate::core::error::{CallError, ErrorCode};
@@ -29,17 +29,17 @@ pub(super) struct Added {
 }
 
 /// Offers the tools of an MCP server, and stores the registration for the next start. A server that was registered
-/// under the same name is replaced. Needs the role `admin`.
+/// under the same name is replaced. For administrators of the tenant `default`.
 #[utoipa::path(post, path = "/tools/mcp/register", operation_id = "registerMcpServer", tag = "mcp", request_body = McpRegistration,
     responses((status = 200, body = Added), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn register(
     State(gateway): State<Arc<Gateway>>,
-    FromAdministrator { origin, body, .. }: FromAdministrator<McpRegistration>,
+    FromSharedAdministrator { by, origin, body, .. }: FromSharedAdministrator<McpRegistration>,
 ) -> Result<Response, CallError> {
     let name = body.name.clone();
     let service = Arc::clone(&gateway);
     // Boxed, because it is large.
-    let register = Box::pin(async move { service.register_mcp(body).await.map_err(|error| not_added(&error)) });
+    let register = Box::pin(async move { service.register_mcp(by, body).await.map_err(|error| not_added(&error)) });
     let tools = recorded(&gateway, &origin, EventKind::McpServerRegistered, &name, register).await?;
     tracing::info!(server = name, caller = &*origin.caller.id, "an MCP server was registered");
     let mut message = match tools.len() {

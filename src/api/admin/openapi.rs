@@ -10,11 +10,12 @@ use url::Url;
 use utoipa::ToSchema;
 
 use super::recorded;
-use crate::api::body::FromAdministrator;
+use crate::api::body::FromSharedAdministrator;
 use crate::api::documentation::ReplyBody;
 use crate::api::parameters::Name;
 use crate::api::reply;
 use crate::api::request::RequestMeta;
+use crate::core::administration::SharedAdministrator;
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::{Gateway, RegisterError};
 use crate::infra::audit::EventKind;
@@ -55,13 +56,13 @@ struct FoundOperation {
     description: String,
 }
 
-/// Reads an OpenAPI document and describes it, without registering anything. Needs the role `admin`, since it makes
-/// the service fetch and parse what the caller names.
+/// Reads an OpenAPI document and describes it, without registering anything. For administrators of the tenant `default`, since it
+/// makes the service fetch and parse what the caller names.
 #[utoipa::path(post, path = "/tools/openapi/validate", operation_id = "validateOpenApi", tag = "openapi", request_body = ValidateRequest,
     responses((status = 200, body = Validation), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn validate(
     State(gateway): State<Arc<Gateway>>,
-    request: FromAdministrator<ValidateRequest>,
+    request: FromSharedAdministrator<ValidateRequest>,
 ) -> Result<Response, CallError> {
     let validation = match gateway.loader().read(request.body.origin()?, stand_in()?).await {
         Ok(api) => Validation::of(api),
@@ -139,24 +140,24 @@ pub(super) struct Registered<'a> {
 }
 
 /// Offers the operations of an OpenAPI document as tools, and stores the registration for the next start. A
-/// collection that was registered under the same name is replaced. Needs the role `admin`.
+/// collection that was registered under the same name is replaced. For administrators of the tenant `default`.
 #[utoipa::path(post, path = "/tools/openapi/register", operation_id = "registerOpenApi", tag = "openapi", request_body = Registration,
     responses((status = 200, body = Registered<'_>), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn register(
     State(gateway): State<Arc<Gateway>>,
-    FromAdministrator { origin, body, .. }: FromAdministrator<Registration>,
+    FromSharedAdministrator { by, origin, body, .. }: FromSharedAdministrator<Registration>,
 ) -> Result<Response, CallError> {
     let name = body.name.clone();
     let service = Arc::clone(&gateway);
     // Boxed, because it is large.
-    let register = Box::pin(async move { service.register(body).await.map_err(|error| not_registered(&error)) });
+    let register = Box::pin(async move { service.register(by, body).await.map_err(|error| not_registered(&error)) });
     let collection = recorded(&gateway, &origin, EventKind::CollectionRegistered, &name, register).await?;
     tracing::info!(collection = name, caller = &*origin.caller.id, "a collection was registered");
     let quarantine_note = super::mcp::quarantine_note(&gateway, &format!("openapi:{name}"));
     Ok(reply::json(StatusCode::OK, &Registered::of(&name, &collection, &quarantine_note)))
 }
 
-/// Removes a registered collection's tools. Needs the role `admin`.
+/// Removes a registered collection's tools. For administrators of the tenant `default`.
 #[utoipa::path(delete, path = "/tools/openapi/{name}", operation_id = "removeOpenApi", tag = "openapi", params(("name" = String, Path)),
     responses((status = 200, body = Removed), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn unregister(
@@ -164,10 +165,10 @@ pub(crate) async fn unregister(
     State(gateway): State<Arc<Gateway>>,
     Name(name): Name,
 ) -> Result<Response, CallError> {
-    origin.require_role("admin")?;
+    let by = SharedAdministrator::of(&origin.caller)?;
     let (service, removed) = (Arc::clone(&gateway), name.clone());
     let remove = async move {
-        if service.unregister(&removed).await.map_err(|error| not_registered(&error))? {
+        if service.unregister(by, &removed).await.map_err(|error| not_registered(&error))? {
             return Ok(());
         }
         let message = "no collection of that name is registered; remove a configured collection from the configuration";

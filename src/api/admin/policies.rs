@@ -14,6 +14,7 @@ use crate::api::documentation::ReplyBody;
 use crate::api::reply;
 use crate::api::request::RequestMeta;
 use crate::core::call::{Arguments, Stage};
+use crate::core::caller::DEFAULT_TENANT;
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::{DecisionCount, Explained, Gateway};
 use crate::pipeline::StageVerdict;
@@ -109,7 +110,7 @@ pub(crate) async fn explain(
 }
 
 fn default_tenant() -> String {
-    "default".to_owned()
+    DEFAULT_TENANT.to_owned()
 }
 
 impl From<DecisionCount> for DecisionBody {

@@ -1,5 +1,5 @@
-//! `/api/tenants`, `/api/models` and `/api/skills`: what agents are made of. Changes need the role `admin`; callers without
-//! it read what is their tenant's.
+//! `/api/tenants`, `/api/models` and `/api/skills`: what agents are made of. All tenants share them, so that administrators of the
+//! tenant `default` change them; all others read what is their tenant's.
 
 use std::sync::Arc;
 
@@ -14,12 +14,13 @@ use super::recorded;
 use crate::agent::AgentService;
 use crate::agent::catalog::{Catalog, NewResource, Page, Resource, Shown};
 use crate::agent::skills::Skill;
-use crate::api::body::FromAdministrator;
+use crate::api::body::FromSharedAdministrator;
 use crate::api::documentation::ReplyBody;
 use crate::api::parameters::{Name, Parameters};
 use crate::api::reply;
 use crate::api::request::RequestMeta;
 use crate::config::{ModelConfig, TenantConfig};
+use crate::core::administration::SharedAdministrator;
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
 use crate::infra::audit::EventKind;
@@ -77,7 +78,7 @@ macro_rules! routes_of {
         pub(crate) mod $module {
             use super::*;
 
-            /// Lists them, in the order of their names. Without the role `admin`, those of the caller's tenant.
+            /// Lists them, in the order of their names: all for administrators of the tenant `default`, otherwise those of the caller's tenant.
             #[utoipa::path(get, path = $path, operation_id = $list, tag = "agents", params(PageQuery),
                                                     responses((status = 200, body = Page<$kind>), (status = "4XX", body = ReplyBody)))]
             pub(crate) async fn list(
@@ -88,18 +89,18 @@ macro_rules! routes_of {
                 list_of::<$kind>(&origin, agents.catalog(), query).await
             }
 
-            /// Adds one. Needs the role `admin`.
+            /// Adds one. For administrators of the tenant `default`.
             #[utoipa::path(post, path = $path, operation_id = $create, tag = "agents", request_body = Named<$kind>,
                                                     responses((status = 201, body = Shown<$kind>), (status = "4XX", body = ReplyBody)))]
             pub(crate) async fn create(
                 State(gateway): State<Arc<Gateway>>,
                 Extension(agents): Extension<Arc<AgentService>>,
-                FromAdministrator { origin, body, .. }: FromAdministrator<NewResource<$kind>>,
+                FromSharedAdministrator { by, origin, body, .. }: FromSharedAdministrator<NewResource<$kind>>,
             ) -> Result<Response, CallError> {
-                add(&gateway, agents, &origin, body).await
+                add(by, &gateway, agents, &origin, body).await
             }
 
-            /// Reads one. Without the role `admin`, one of the caller's tenant.
+            /// Reads one: any for administrators of the tenant `default`, otherwise one of the caller's tenant.
             #[utoipa::path(get, path = $one, operation_id = $read, tag = "agents", params(("name" = String, Path)),
                                                     responses((status = 200, body = Shown<$kind>), (status = "4XX", body = ReplyBody)))]
             pub(crate) async fn read(
@@ -110,7 +111,7 @@ macro_rules! routes_of {
                 one_of::<$kind>(&origin, agents.catalog(), &name).await
             }
 
-            /// Replaces one that is not of the configuration. Needs the role `admin`.
+            /// Replaces one that is not of the configuration. For administrators of the tenant `default`.
             #[utoipa::path(put, path = $one, operation_id = $change, tag = "agents", params(("name" = String, Path)),
                                                     request_body = $kind,
                                                     responses((status = 200, body = Shown<$kind>), (status = "4XX", body = ReplyBody)))]
@@ -118,12 +119,12 @@ macro_rules! routes_of {
                 Name(name): Name,
                 State(gateway): State<Arc<Gateway>>,
                 Extension(agents): Extension<Arc<AgentService>>,
-                FromAdministrator { origin, body, .. }: FromAdministrator<$kind>,
+                FromSharedAdministrator { by, origin, body, .. }: FromSharedAdministrator<$kind>,
             ) -> Result<Response, CallError> {
-                replace(&gateway, agents, &origin, name, body).await
+                replace(by, &gateway, agents, &origin, (name, body)).await
             }
 
-            /// Removes one that is not of the configuration. Needs the role `admin`.
+            /// Removes one that is not of the configuration. For administrators of the tenant `default`.
             #[utoipa::path(delete, path = $one, operation_id = $remove, tag = "agents", params(("name" = String, Path)),
                                                     responses((status = 200, body = RemovedResource), (status = "4XX", body = ReplyBody)))]
             pub(crate) async fn remove(
@@ -192,6 +193,7 @@ async fn one_of<R: Resource>(origin: &RequestMeta, catalog: &Catalog, name: &str
 }
 
 async fn add<R: Resource>(
+    by: SharedAdministrator,
     gateway: &Gateway,
     agents: Arc<AgentService>,
     origin: &RequestMeta,
@@ -199,7 +201,7 @@ async fn add<R: Resource>(
 ) -> Result<Response, CallError> {
     let subject = subject::<R>(&name);
     let change = async move {
-        agents.catalog().add(&name, &value).await?;
+        agents.catalog().add(by, &name, &value).await?;
         Ok(Shown { name, configured: false, value })
     };
     let added = recorded(gateway, origin, EventKind::ResourceChanged, &subject, change).await?;
@@ -207,15 +209,15 @@ async fn add<R: Resource>(
 }
 
 async fn replace<R: Resource>(
+    by: SharedAdministrator,
     gateway: &Gateway,
     agents: Arc<AgentService>,
     origin: &RequestMeta,
-    name: String,
-    value: R,
+    (name, value): (String, R),
 ) -> Result<Response, CallError> {
     let subject = subject::<R>(&name);
     let change = async move {
-        agents.catalog().change(&name, &value).await?;
+        agents.catalog().change(by, &name, &value).await?;
         Ok(Shown { name, configured: false, value })
     };
     let changed = recorded(gateway, origin, EventKind::ResourceChanged, &subject, change).await?;
@@ -228,10 +230,10 @@ async fn remove_one<R: Resource>(
     origin: &RequestMeta,
     name: String,
 ) -> Result<Response, CallError> {
-    origin.require_role("admin")?;
+    let by = SharedAdministrator::of(&origin.caller)?;
     let subject = subject::<R>(&name);
     let change = async move {
-        agents.catalog().remove::<R>(&name).await?;
+        agents.catalog().remove::<R>(by, &name).await?;
         Ok(RemovedResource { success: true, name })
     };
     let removed = recorded(gateway, origin, EventKind::ResourceChanged, &subject, change).await?;
@@ -245,7 +247,7 @@ fn subject<R: Resource>(name: &str) -> String {
 
 impl Readable {
     async fn by(origin: &RequestMeta, catalog: &Catalog) -> Result<Self, CallError> {
-        if origin.caller.has_role("admin") {
+        if origin.caller.administers_shared() {
             return Ok(Self::All);
         }
         let id = Arc::clone(&origin.caller.tenant);

@@ -11,11 +11,12 @@ use utoipa::ToSchema;
 
 use super::recorded;
 use super::resources::PageQuery;
-use crate::api::body::FromAdministrator;
+use crate::api::body::FromSharedAdministrator;
 use crate::api::documentation::ReplyBody;
 use crate::api::parameters::{Names, Parameters};
 use crate::api::reply;
 use crate::api::request::RequestMeta;
+use crate::core::administration::SharedAdministrator;
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::{Gateway, SourceKind, SourceState, SourceStatus};
 use crate::infra::audit::EventKind;
@@ -134,20 +135,20 @@ pub(crate) async fn show(
     Ok(reply::json(StatusCode::OK, &ServerBody::from(status)))
 }
 
-/// Connects a server, or reads a document, as a registration does, and offers nothing. Needs the role `admin`.
+/// Connects a server, or reads a document, as a registration does, and offers nothing. For administrators of the tenant `default`.
 #[utoipa::path(post, path = "/admin/servers/test", operation_id = "testServer", tag = "operation", request_body = TestRequest,
     responses((status = 200, body = TestBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn test(
     State(gateway): State<Arc<Gateway>>,
-    FromAdministrator { body, .. }: FromAdministrator<TestRequest>,
+    FromSharedAdministrator { by, body, .. }: FromSharedAdministrator<TestRequest>,
 ) -> Result<Response, CallError> {
     let fidelity = match (body.mcp, body.openapi) {
         (Some(server), None) => {
-            gateway.try_mcp(&server).await.map_err(|error| super::mcp::not_added(&error))?;
+            gateway.try_mcp(by, &server).await.map_err(|error| super::mcp::not_added(&error))?;
             None
         }
         (None, Some(document)) => {
-            let read = gateway.try_openapi(&document).await;
+            let read = gateway.try_openapi(by, &document).await;
             Some(FidelityBody::of(&read.map_err(|error| super::openapi::not_registered(&error))?.report))
         }
         _ => return Err(CallError::new(ErrorCode::InvalidRequest, "send one of `mcp` and `openapi`")),
@@ -155,8 +156,8 @@ pub(crate) async fn test(
     Ok(reply::json(StatusCode::OK, &TestBody { success: true, fidelity }))
 }
 
-/// Connects an MCP server again now, or fetches a document that could not be reached. Does not wait for it. Needs the role
-/// `admin`.
+/// Connects an MCP server again now, or fetches a document that could not be reached. Does not wait for it. For administrators of
+/// the tenant `default`.
 #[utoipa::path(post, path = "/admin/servers/{kind}/{name}/reconnect", operation_id = "reconnectServer", tag = "operation",
     params(("kind" = SourceKind, Path), ("name" = String, Path)),
     responses((status = 200, body = Reconnected), (status = "4XX", body = ReplyBody)))]
@@ -165,17 +166,17 @@ pub(crate) async fn reconnect(
     State(gateway): State<Arc<Gateway>>,
     Names(kind, name): Names,
 ) -> Result<Response, CallError> {
-    origin.require_role("admin")?;
+    let by = SharedAdministrator::of(&origin.caller)?;
     let kind = read_kind(&kind)?;
     let status = gateway.source(&origin.caller, kind, &name)?;
     let (service, subject) = (Arc::clone(&gateway), status.source());
-    let change = async move { Ok(service.reconnect(kind, &name)) };
+    let change = async move { Ok(service.reconnect(by, kind, &name)) };
     let success = recorded(&gateway, &origin, EventKind::ServerReconnected, &subject, change).await?;
     Ok(reply::json(StatusCode::OK, &Reconnected { success }))
 }
 
 /// Removes a server or collection that was registered over HTTP, with its tools, also from the next start. One of the
-/// configuration is removed there. Needs the role `admin`.
+/// configuration is removed there. For administrators of the tenant `default`.
 #[utoipa::path(delete, path = "/admin/servers/{kind}/{name}", operation_id = "removeServer", tag = "operation",
     params(("kind" = SourceKind, Path), ("name" = String, Path)),
     responses((status = 200, body = RemovedServer), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
@@ -184,7 +185,7 @@ pub(crate) async fn remove(
     State(gateway): State<Arc<Gateway>>,
     Names(kind, name): Names,
 ) -> Result<Response, CallError> {
-    origin.require_role("admin")?;
+    let by = SharedAdministrator::of(&origin.caller)?;
     let status = gateway.source(&origin.caller, read_kind(&kind)?, &name)?;
     let (service, event) = (Arc::clone(&gateway), removal_event(status.kind));
     let change = async move {
@@ -194,9 +195,9 @@ pub(crate) async fn remove(
             return Err(CallError::new(ErrorCode::InvalidRequest, message));
         }
         let removed = match kind {
-            SourceKind::Mcp => service.unregister_mcp(name).await.map_err(CallError::from)?,
+            SourceKind::Mcp => service.unregister_mcp(by, name).await.map_err(CallError::from)?,
             SourceKind::Openapi => {
-                service.unregister(name).await.map_err(|error| super::openapi::not_registered(&error))?
+                service.unregister(by, name).await.map_err(|error| super::openapi::not_registered(&error))?
             }
         };
         match removed {

@@ -20,6 +20,7 @@ use crate::api::mcp::base;
 use crate::api::parameters::{Name, Parameters};
 use crate::api::reply;
 use crate::api::request::RequestMeta;
+use crate::core::administration::SharedAdministrator;
 use crate::core::call::ClientRequest;
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
@@ -56,7 +57,7 @@ pub(crate) struct CallbackParameters {
 }
 
 /// Starts a user's sign-in to an MCP server that requires one. The tokens are kept in memory only: after a restart
-/// the user must sign in again. Needs the role `admin`.
+/// the user must sign in again. All callers use it, so that it is for administrators of the tenant `default`.
 #[utoipa::path(post, path = "/tools/mcp/{name}/sign_in", operation_id = "startSignIn", tag = "mcp", params(("name" = String, Path)),
     responses((status = 200, body = SignInStarted), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn start(
@@ -65,8 +66,8 @@ pub(crate) async fn start(
     Name(name): Name,
     parts: Parts,
 ) -> Result<Response, CallError> {
-    origin.require_role("admin")?;
-    let start = begin(&gateway, &name, &parts)?;
+    let by = SharedAdministrator::of(&origin.caller)?;
+    let start = begin(by, &gateway, &name, &parts)?;
     let started = recorded(&gateway, &origin, EventKind::SignInStarted, &name, start).await?;
     tracing::info!(server = name, caller = &*origin.caller.id, "a sign-in to an MCP server was started");
     let Started { authorization_url, expires_in } = started;
@@ -80,6 +81,7 @@ pub(crate) async fn start(
 /// # Errors
 /// `invalid_request`: the request names no valid host.
 pub(crate) fn begin(
+    _by: SharedAdministrator,
     gateway: &Arc<Gateway>,
     server: &str,
     parts: &Parts,

@@ -85,19 +85,19 @@ pub(in crate::console) async fn act(
 }
 
 async fn apply(console: &Console, submitted: &Submitted, kind: &str, name: &str) -> Result<Response, CallError> {
-    submitted.require_admin()?;
+    let by = submitted.shared_administrator()?;
     let (visit, gateway) = (&submitted.visit, &console.gateway);
     let status = find(console, visit, kind, name)?;
     match submitted.field("act") {
         "reconnect" => {
             let (service, kind, name) = (Arc::clone(gateway), status.kind, status.name.clone());
-            let change = async move { Ok(service.reconnect(kind, &name)) };
+            let change = async move { Ok(service.reconnect(by, kind, &name)) };
             let event = submitted.event(EventKind::ServerReconnected, &status.source());
             record_change(gateway, event, change).await?;
             Ok(redirect(&format!("{}?done=reconnect", path_of(&status))))
         }
         "sign_in" => {
-            let start = begin_sign_in(gateway, &status.name, &submitted.parts)?;
+            let start = begin_sign_in(by, gateway, &status.name, &submitted.parts)?;
             let event = submitted.event(EventKind::SignInStarted, &status.name);
             let started = record_change(gateway, event, start).await?;
             Ok(visit.answer(Ok(show(visit, &status, &Done::default(), Some(started.authorization_url.as_str())))))

@@ -14,10 +14,11 @@ use crate::console::address::with_query;
 use crate::console::export::{self, Format, Rows};
 use crate::console::frame::{self, Head, Section};
 use crate::console::list::Page;
-use crate::console::submitted::{Submitted, require_admin};
+use crate::console::submitted::Submitted;
 use crate::console::text::Texts;
 use crate::console::visit::{Address, TOKEN_FIELD, Visit};
 use crate::console::{Console, error_page, format, redirect};
+use crate::core::administration::SharedAdministrator;
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::{Approval, LockReview};
 use crate::infra::audit::EventKind;
@@ -43,9 +44,9 @@ pub(in crate::console) async fn page(
     visit: Visit,
     Address(done): Address<Done>,
 ) -> Response {
-    let allowed = visit.require(Act::ChangeServers).and_then(|()| require_admin(&visit));
+    let allowed = visit.require(Act::ChangeServers).and_then(|()| SharedAdministrator::of(&visit.caller));
     let review = match allowed {
-        Ok(()) => console.gateway.review_lock().await,
+        Ok(_) => console.gateway.review_lock().await,
         Err(error) => Err(error),
     };
     match (review, done.format) {
@@ -84,7 +85,7 @@ pub(in crate::console) async fn approve(State(console): State<Arc<Console>>, req
 }
 
 async fn apply(console: &Console, submitted: &Submitted) -> Result<Response, CallError> {
-    submitted.require_admin()?;
+    let by = submitted.shared_administrator()?;
     let approvals: Vec<_> = submitted.all(APPROVED).map(read_approval).collect();
     if approvals.is_empty() {
         return Err(CallError::new(
@@ -94,7 +95,7 @@ async fn apply(console: &Console, submitted: &Submitted) -> Result<Response, Cal
     }
     let subject = approvals.iter().map(|approval| &*approval.tool).collect::<Vec<_>>().join(", ");
     let service = Arc::clone(&console.gateway);
-    let change = Box::pin(async move { service.approve(&approvals).await });
+    let change = Box::pin(async move { service.approve(by, &approvals).await });
     record_change(&console.gateway, submitted.event(EventKind::LockApproved, &subject), change).await?;
     Ok(redirect(&format!("{PATH}?done=approved")))
 }

@@ -20,7 +20,7 @@ use super::seen::{Basis, SeenTokens, now};
 use super::{AuthConfigError, Refusal, SecretDigest, identity, token_kind};
 use crate::config::{AuthConfig, JwtConfig};
 use crate::core::call::Caller;
-use crate::core::caller::{Owner, SubjectToken};
+use crate::core::caller::{DEFAULT_TENANT, Owner, SubjectToken};
 use crate::core::token_scopes::TokenScopes;
 
 pub(super) struct Tokens {
@@ -222,7 +222,7 @@ impl Tokens {
     fn caller(&self, claims: &Claims, scopes: TokenScopes) -> Result<Arc<Caller>, Refusal> {
         let subject = claims.get("sub").and_then(Value::as_str).ok_or(Refusal("the token's `sub` must be a string"))?;
         let tenant = match claims.get(&self.config.tenant_claim) {
-            None | Some(Value::Null) => "default",
+            None | Some(Value::Null) => DEFAULT_TENANT,
             Some(Value::String(tenant)) => tenant,
             Some(_) => return Err(Refusal("the token's tenant claim must be a string")),
         };
