@@ -12,11 +12,10 @@ use crate::user_upstream::Upstream;
 
 const PATH: &str = "/console/sign-ins";
 
-/// Besides, an administrator of all tenants, and one of another tenant.
+/// Besides, an administrator of another tenant.
 async fn app_for(upstream: &Upstream) -> TestApp {
-    let administrators = "    - {id: root, key: key-of-root, roles: [admin]}\n    \
-                          - {id: eve, key: key-of-eve, tenant: other, roles: [admin]}\nconsole: ";
-    app_with(&yaml(upstream).replace("console: ", administrators)).await
+    let administrator = "    - {id: eve, key: key-of-eve, tenant: other, roles: [admin]}\nconsole: ";
+    app_with(&yaml(upstream).replace("console: ", administrator)).await
 }
 
 async fn listed(app: &TestApp, key: &str) -> Value {

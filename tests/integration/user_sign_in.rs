@@ -32,7 +32,8 @@ pub(crate) fn yaml(upstream: &Upstream) -> String {
     format!(
         "auth:\n  api_keys:\n    - {{id: ann, key: key-of-ann, tenant: acme, roles: [support]}}\n    \
          - {{id: bob, key: key-of-bob, tenant: acme, roles: [support]}}\n    \
-         - {{id: ada, key: key-of-ada, tenant: acme, roles: [admin]}}\n\
+         - {{id: ada, key: key-of-ada, tenant: acme, roles: [admin]}}\n    \
+         - {{id: root, key: key-of-root, roles: [admin]}}\n\
          console: {{roles: {{viewer: [support], admin: [admin]}}}}\n\
          outbound: {{allow_networks: [127.0.0.0/8], mcp_allowed_domains: [127.0.0.1], openapi_allowed_domains: [127.0.0.1]}}\n\
          mcp: {{servers: {{far: {{url: '{url}/mcp', identity: per_user}}}}}}\n\
@@ -271,7 +272,7 @@ async fn a_sign_in_is_listed_and_revoked_by_its_caller_or_an_administrator() {
     assert!(text(&started).contains("/console/upstream-sign-in/"), "{}", text(&started));
     let (status, refused) = answer(app.post("/sign-ins/mcp:near").bearer_auth("key-of-ann")).await;
     assert_eq!((status, code(&refused)), (StatusCode::NOT_FOUND, "not_found"));
-    let (_, refused) = answer(app.post("/tools/mcp/far/sign_in").bearer_auth("key-of-ada")).await;
+    let (_, refused) = answer(app.post("/tools/mcp/far/sign_in").bearer_auth("key-of-root")).await;
     assert!(refused["error"].as_str().unwrap().contains("POST /sign-ins/mcp:far"), "{refused}");
     app.stop().await;
 }
