@@ -1,7 +1,7 @@
 //! Calls that a person must approve before they run.
 //!
 //! A call that needs approval ends, and what it asked is kept: who calls what with which arguments, and why a person must
-//! decide ([`binding`]). An approver decides later. The same call, sent again, passes every stage anew: the approval
+//! decide ([`binding`]). Where another form of the arguments is sent, an approver sees both ([`sent`]). An approver decides later. The same call, sent again, passes every stage anew: the approval
 //! stands for the reasons that the approver was shown, and for nothing else.
 //!
 //! An approver may change the arguments of a call that the run of an agent makes ([`changed`]). Every other caller sends its own.
@@ -16,6 +16,7 @@ mod grant;
 mod notices;
 mod record;
 mod refusal;
+mod sent;
 mod shown;
 mod sweep;
 #[cfg(test)]
@@ -31,26 +32,27 @@ use uuid::Uuid;
 
 use crate::config::{ApprovalsConfig, Config};
 use crate::core::bounded::BoundedMap;
-use crate::core::call::{Arguments, CallContext, Via};
+use crate::core::call::{CallContext, Via};
 use crate::core::error::CallError;
-use crate::core::json;
 use crate::infra::audit::{Audit, AuditEvent, AuditSlot, EventKind};
 use crate::infra::metrics::{ApprovalEvent, Metrics};
 use crate::infra::sealing::{SealedFor, Sealer};
 use crate::infra::store::{ApprovalFilter, Asked, NewApproval, Store};
-use crate::tool::Tool;
+use crate::tool::{Tool, ValidArguments};
 
 pub use self::binding::Binding;
 pub use self::decide::Judgement;
 pub use self::grant::{ApprovedCall, Grant, Standing};
 pub use self::notices::Notice;
 pub use self::record::{Approval, Decision, Details};
+pub use self::sent::SentToShow;
 pub use self::waiting::{MAX_WAIT, Waited};
 
 use self::grant::Kind;
+use self::sent::kept_text;
 use self::waiting::Waiting;
 
-/// Bytes of canonical arguments that an approval keeps.
+/// Bytes of canonical arguments that an approval keeps, and of what is sent instead.
 const MAX_ARGUMENTS: usize = 256 << 10;
 
 /// What is sealed.
@@ -84,8 +86,7 @@ pub struct Approvals {
 pub struct AskedCall<'a> {
     pub call: &'a CallContext,
     pub tool: &'a Tool,
-    /// Validated and coerced.
-    pub arguments: &'a Arguments,
+    pub arguments: &'a ValidArguments,
     pub reasons: &'a [String],
     /// The first use of the tool by the caller needs approval.
     pub first_use: bool,
@@ -181,11 +182,9 @@ impl Approvals {
     /// Adds a request, unless an equal one waits, and returns the refusal of the call.
     async fn ask(&self, asked: &AskedCall<'_>, reasons: &[String], binding: &Binding) -> Result<CallError, CallError> {
         let AskedCall { call, tool, arguments, policy_version, .. } = *asked;
-        let text = json::canonical(arguments);
-        if text.len() > MAX_ARGUMENTS {
-            return Err(refusal::too_large(text.len(), MAX_ARGUMENTS));
-        }
-        let (caller, details) = (&call.caller, Details::of(asked, reasons));
+        let sent = SentToShow::of_call(asked);
+        let text = kept_text(arguments.as_map(), sent.as_ref())?;
+        let (caller, details) = (&call.caller, Details::of(asked, reasons, sent.is_some()));
         let sealed = self.sealer.seal(sealed_for(&caller.tenant, &caller.key), &text);
         let arguments =
             sealed.map_err(|error| refusal::not_kept(reasons, &error).decided_by(policy_version.clone()))?;

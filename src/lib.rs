@@ -72,7 +72,7 @@ pub use crate::core::error::{Blame, CallError, ErrorCode};
 pub use crate::core::peer::{Progress, Question, QuestionMethod, Questions};
 pub use crate::gateway::Gateway;
 pub use crate::pipeline::{Answer, Reply};
-pub use crate::tool::{Attempt, Execution, Executor, Metadata, Source, SourceTools, ToolDefinition};
+pub use crate::tool::{Attempt, Destination, Execution, Executor, Metadata, Source, SourceTools, ToolDefinition};
 
 /// What the tests and benchmarks of this repository use besides. No promise is made about it.
 #[doc(hidden)]

@@ -170,7 +170,7 @@ impl Pipeline {
         let tool = scope.find(&self.registry, &arguments)?;
         call.queueing.set_ends(call.begin_by(tool.timeout()), call.must_end_by);
         let _slots = scope.record_stage(Stage::Limits, self.limits.admit(call, &tool).await)?;
-        let arguments = scope.validated(&tool, tool.valid_arguments(arguments))?;
+        let arguments = scope.validated(&tool, tool.valid_arguments(arguments, &call.prompt_params))?;
         let permit = self.permit(call, &tool, arguments, recorded.as_deref()).await;
         let permit = scope.record_stage(Stage::Policy, permit)?;
         let mut hold = scope.record_stage(Stage::Budget, self.budget.reserve(call, &tool).await)?;

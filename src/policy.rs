@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use regorus::Value;
 use tokio::sync::watch;
 
 pub use self::access::{Access, CallerTools};
@@ -42,6 +43,7 @@ use self::access::Listings;
 use self::cache::Known;
 use self::checks::Checks;
 use self::external::ExternalPolicy;
+use self::reads::Reads;
 use self::set::{PolicySet, Verdict};
 use crate::approval::Grant;
 use crate::config::{ApprovalRule, PolicyConfig};
@@ -74,8 +76,9 @@ pub struct Permit {
 }
 
 impl Permit {
-    pub(crate) fn arguments(&self) -> &Arguments {
-        self.arguments.as_map()
+    /// In the form in which they are sent.
+    pub(crate) fn sent_arguments(&self) -> &Arguments {
+        self.arguments.sent()
     }
 
     pub fn version(&self) -> &Arc<str> {
@@ -193,7 +196,7 @@ impl Policy {
     ) -> Result<Authorized, CallError> {
         let set = self.current.load();
         pass_checks(&set, tool, &call.caller)?;
-        let decision = decide(&set, call, tool, arguments.as_map());
+        let decision = decide(&set, call, tool, &arguments);
         if decision.allowed && tool.metadata.approval == ApprovalRule::Never {
             let Decision { version, cached, .. } = decision;
             return Ok(Authorized::Permitted(Permit { arguments, version, cached, grant: None }));
@@ -224,7 +227,7 @@ impl Policy {
     }
 
     /// The decision of the rules alone, without the checks before them.
-    pub fn decide(&self, call: &CallContext, tool: &Tool, arguments: &Arguments) -> Decision {
+    pub fn decide(&self, call: &CallContext, tool: &Tool, arguments: &ValidArguments) -> Decision {
         decide(&self.current.load(), call, tool, arguments)
     }
 
@@ -238,15 +241,33 @@ fn pass_checks(set: &PolicySet, tool: &Tool, caller: &Caller) -> Result<(), Call
     set.checks.pass(&tool.metadata, caller).map_err(|error| error.decided_by(Arc::clone(&set.version)))
 }
 
-fn decide(set: &PolicySet, call: &CallContext, tool: &Tool, arguments: &Arguments) -> Decision {
+fn decide(set: &PolicySet, call: &CallContext, tool: &Tool, arguments: &ValidArguments) -> Decision {
     let known = set.cache.known(tool, &call.caller);
     decide_all(set, &known, tool).unwrap_or_else(|| {
-        let input = input::complete(&known.subject, call, arguments, set.reads);
+        let input = input_of(&known, call, tool, arguments, set.reads);
         match input.and_then(|input| set.evaluate(input)) {
             Ok(verdict) => Decision::new(verdict, &set.version, false),
             Err(failure) => Decision::failed(failure, &set.version),
         }
     })
+}
+
+/// The input about one call, limited to what the rules read.
+///
+/// # Errors
+/// Arguments that are nested too deeply.
+fn input_of(
+    known: &Known,
+    call: &CallContext,
+    tool: &Tool,
+    arguments: &ValidArguments,
+    reads: Reads,
+) -> Result<Value, String> {
+    let mut input = input::complete(&known.subject, call, arguments.as_map(), reads)?;
+    if reads.sent {
+        input::add_sent(&mut input, &tool.sent_call(call, arguments.sent()))?;
+    }
+    Ok(input)
 }
 
 /// The decision about every call of the tool by the caller; `None` if some rule reads what differs between calls.
@@ -292,13 +313,13 @@ fn evaluate_masks(
     set: &PolicySet,
     call: &CallContext,
     tool: &Tool,
-    arguments: &Arguments,
+    arguments: &ValidArguments,
 ) -> Result<Vec<String>, String> {
     if !set.masks {
         return Ok(Vec::new());
     }
     let known = set.cache.known(tool, &call.caller);
-    set.masked_paths(input::complete(&known.subject, call, arguments, set.reads)?)
+    set.masked_paths(input_of(&known, call, tool, arguments, set.reads)?)
 }
 
 fn denied(decision: Decision) -> CallError {

@@ -1,19 +1,22 @@
-//! A tool: its [`Metadata`], its schemas, and the [`Executor`] that runs it. A [`Source`] describes tools.
+//! A tool: its [`Metadata`], its schemas, and the [`Executor`] that runs it. A [`Source`] describes tools. What is sent for a
+//! call is a [`SentCall`].
 
 mod metadata;
 mod missing;
 mod name;
 mod paging;
 pub(crate) mod schema;
+mod sent;
 mod source;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::borrow::Cow;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+
+use serde_json::{Map, Value};
 
 use crate::core::call::{Arguments, Upstream};
 use crate::core::error::{CallError, Detail};
@@ -28,6 +31,7 @@ pub use self::paging::how_to_read_on;
 pub use self::schema::{
     ArgumentSchema, Fit, InputSchema, InvalidSchema, OutputSchema, Parameters, SharedSchema, ValidArguments, is_pattern,
 };
+pub use self::sent::{Destination, FilledIn, SentCall, SentForm};
 pub use self::source::{Attempt, Execution, Executor, OfferKind, Source, SourceTools, ToolDefinition, Unavailable};
 
 /// A registered tool. Immutable: a changed configuration creates a new one.
@@ -44,6 +48,9 @@ pub struct Tool {
     /// The rules that change arguments and results of its calls, if there are any.
     pub transforms: Option<Arc<Transforms>>,
     pub metrics: Arc<ToolMetrics>,
+    /// What its source says of it, if the configuration describes it otherwise.
+    own_description: Option<String>,
+    definition_digest: OnceLock<String>,
     executor: Arc<dyn Executor>,
 }
 
@@ -59,7 +66,23 @@ impl Tool {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         metadata.sandboxed = executor.sandboxed();
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        Self { id, metadata, input, output, output_problem: None, flags, transforms: None, metrics, executor }
+        Self {
+            id,
+            metadata,
+            input,
+            output,
+            output_problem: None,
+            flags,
+            transforms: None,
+            metrics,
+            own_description: None,
+            definition_digest: OnceLock::new(),
+            executor,
+        }
+    }
+
+    pub(crate) fn with_own_description(self, own_description: Option<String>) -> Self {
+        Self { own_description, ..self }
     }
 
     pub(crate) fn with_output_problem(self, output_problem: Option<String>) -> Self {
@@ -74,26 +97,41 @@ impl Tool {
         &self.metadata.name
     }
 
-    /// The arguments as they are sent: valid, changed by the rules, and valid again.
+    /// The arguments of a call, complete and valid: with what the executor fills in, also from the `prompt_params` of the
+    /// caller's session, changed by the rules, and in the form in which they are sent.
     ///
     /// # Errors
     /// `invalid_arguments`.
-    pub fn valid_arguments(&self, arguments: Arguments) -> Result<ValidArguments, CallError> {
-        match &self.transforms {
-            None => self.input.validate(arguments),
-            Some(rules) => self.input.validate_changed(arguments, rules),
+    pub fn valid_arguments(
+        &self,
+        arguments: Arguments,
+        prompt_params: &Map<String, Value>,
+    ) -> Result<ValidArguments, CallError> {
+        let mut valid = self.input.validate(arguments)?;
+        let form = self.executor.sent_form();
+        if let Some(form) = form {
+            valid = self.input.fill_in(valid, form, prompt_params)?;
+        }
+        if let Some(rules) = &self.transforms {
+            valid = self.input.change(valid, rules)?;
+        }
+        Ok(match form {
+            Some(form) => valid.sent_in(form),
+            None => valid,
+        })
+    }
+
+    /// Arguments in the form in which they are sent. `further`: those for which the tool has no name.
+    pub fn sent_arguments(&self, arguments: &Arguments, further: &Arguments) -> Arguments {
+        match self.executor.sent_form() {
+            Some(form) => form.sent(arguments, further),
+            None => arguments.clone(),
         }
     }
 
-    /// For digests: the arguments as they are sent if a rule changes them, otherwise as they came.
-    pub fn sent_arguments<'a>(&self, arguments: &'a Arguments) -> Cow<'a, Arguments> {
-        if !self.changes_arguments() {
-            return Cow::Borrowed(arguments);
-        }
-        match self.valid_arguments(arguments.clone()) {
-            Ok(valid) if !valid.findings().is_empty() => Cow::Owned(valid.as_map().clone()),
-            _ => Cow::Borrowed(arguments),
-        }
+    /// Whether the arguments of a call name the server that it is sent to.
+    pub fn callers_choose_upstream(&self) -> bool {
+        self.executor.callers_choose_upstream()
     }
 
     /// Whether rules may change the arguments of its calls.

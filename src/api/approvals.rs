@@ -70,6 +70,7 @@ pub(super) async fn show(
         // Without the key that sealed them, the rest is shown still; the call cannot be approved then.
         let report = |error: &CallError| tracing::error!(%id, cause = error.cause(), "the arguments cannot be opened");
         body.arguments = approvals.shown_arguments(&approval).inspect_err(report).ok();
+        body.sent = approvals.shown_sent(&approval).inspect_err(report).ok().flatten();
         body.changed_arguments = approvals.shown_changed_arguments(&approval).inspect_err(report).ok().flatten();
         body.arguments_sha256 = approvals.arguments_sha256(&approval).inspect_err(report).ok();
     }

@@ -2,44 +2,37 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::core::call::{Arguments, CallContext};
+use crate::core::call::CallContext;
 use crate::core::json;
-use crate::tool::Tool;
+use crate::tool::{Tool, ValidArguments};
 
 /// The digests (hex) by which approvals are found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Binding {
-    /// Of caller, tool, its version, and all that determines the effect of the call.
+    /// Of caller, tool, its definition, and the call as it is sent: all that determines its effect.
     pub(super) call: String,
-    /// Of caller, tool and its version.
+    /// Of caller, tool and its definition, which includes where its calls go.
     pub(super) tool: String,
     /// Of these and the session, for a call in one.
     pub(super) session: Option<String>,
 }
 
 impl Binding {
-    /// `arguments` are validated and coerced: what is sent in another notation is the same.
-    pub fn of(call: &CallContext, tool: &Tool, arguments: &Arguments) -> Self {
+    /// What comes in another notation and is sent alike is the same.
+    pub fn of(call: &CallContext, tool: &Tool, arguments: &ValidArguments) -> Self {
         let target = call.target.as_deref().map_or("", |target| &target.name);
         let metadata = &tool.metadata;
         // A virtual MCP server, or a key with a part of the tools, is another place to call from.
         let scope = call.caller.tools.lists().map(|list| digest_of(list.iter().map(String::as_str)));
         let scope: Vec<_> = scope.collect();
         let scope = digest_of(scope.iter().map(String::as_str));
-        let tool = [
-            // Tenant and identity.
-            &*call.caller.key,
-            &scope,
-            metadata.kind.as_str(),
-            &metadata.name,
-            &metadata.source,
-            &metadata.version,
-            tool.input.hash(),
-        ];
+        let sent = tool.sent_call(call, arguments.sent()).digest(tool);
+        // Tenant and identity come first.
+        let tool = [&*call.caller.key, &scope, metadata.kind.as_str(), &metadata.name, tool.definition_digest()];
         let session = call.session.as_ref().map(|session| &*session.id);
         let effect = [
             &digest_of([target, call.claimed_user.as_deref().unwrap_or_default()]),
-            &hex::encode(json::digest(arguments)),
+            &sent,
             &hex::encode(json::digest(&call.prompt_params)),
             &hex::encode(json::digest(&call.tool_parameters)),
             // Files belong to a session; other tools do not know of it.
@@ -80,7 +73,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::core::call::{Caller, Via};
+    use crate::core::call::{Arguments, Caller, Via};
     use crate::tool::Metadata;
     use crate::tool::tests::tool_with;
 
@@ -96,11 +89,15 @@ mod tests {
         Arguments::from_iter([("n".to_owned(), json!(1))])
     }
 
+    fn binding(call: &CallContext, tool: &Tool, arguments: Arguments) -> Binding {
+        Binding::of(call, tool, &tool.valid_arguments(arguments, &call.prompt_params).unwrap())
+    }
+
     #[test]
     fn all_that_determines_what_a_call_does_is_bound() {
         let plain = tool(Metadata::default(), json!({}));
-        let bound = Binding::of(&call(), &plain, &some());
-        assert_eq!(Binding::of(&call(), &plain, &some()), bound);
+        let bound = binding(&call(), &plain, some());
+        assert_eq!(binding(&call(), &plain, some()), bound);
         let stranger = Arc::new(Caller::new("ann", "globex", Vec::new()));
         for other in [
             CallContext { caller: stranger, ..call() },
@@ -108,17 +105,19 @@ mod tests {
             CallContext { prompt_params: some(), ..call() },
             CallContext { tool_parameters: some(), ..call() },
         ] {
-            assert_ne!(Binding::of(&other, &plain, &some()).call, bound.call, "{other:?}");
+            assert_ne!(binding(&other, &plain, some()).call, bound.call, "{other:?}");
         }
-        assert_ne!(Binding::of(&call(), &plain, &Arguments::new()).call, bound.call);
+        assert_ne!(binding(&call(), &plain, Arguments::new()).call, bound.call);
         let version = Metadata { version: "2.0.0".into(), ..Metadata::default() };
         let source = Metadata { source: "elsewhere".into(), ..Metadata::default() };
+        let description = Metadata { description: "Pays twice".into(), ..Metadata::default() };
         for changed in [
             tool(version, json!({})),
             tool(source, json!({})),
+            tool(description, json!({})),
             tool(Metadata::default(), json!({"properties": {"n": {"description": "something else"}}})),
         ] {
-            let other = Binding::of(&call(), &changed, &some());
+            let other = binding(&call(), &changed, some());
             assert!(other.call != bound.call && other.tool != bound.tool, "{:?}", changed.metadata);
         }
     }

@@ -4,21 +4,14 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::iter::repeat;
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Approval, Approvals, MAX_ARGUMENTS, refusal, sealed_for};
+use super::sent::{Kept, check_size};
+use super::{Approval, Approvals, SentToShow, sealed_for};
 use crate::core::call::{Arguments, Via};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::json;
 use crate::core::visible_text::{visible, visible_name};
-
-/// What is sealed once an approver has changed the arguments.
-#[derive(Serialize, Deserialize)]
-struct Change {
-    asked: Arguments,
-    changed: Arguments,
-}
 
 impl Approvals {
     /// The arguments of the call that was asked for.
@@ -26,11 +19,7 @@ impl Approvals {
     /// # Errors
     /// `internal`: they cannot be opened.
     pub fn arguments(&self, approval: &Approval) -> Result<Arguments, CallError> {
-        let text = self.opened(approval)?;
-        if approval.is_changed() {
-            return serde_json::from_slice::<Change>(&text).map(|change| change.asked).map_err(CallError::internal);
-        }
-        serde_json::from_slice(&text).map_err(CallError::internal)
+        Ok(self.kept(approval)?.asked)
     }
 
     /// Those with which the call is made instead, if an approver changed them.
@@ -38,11 +27,17 @@ impl Approvals {
     /// # Errors
     /// `internal`: they cannot be opened.
     pub fn changed_arguments(&self, approval: &Approval) -> Result<Option<Arguments>, CallError> {
-        if !approval.is_changed() {
-            return Ok(None);
+        Ok(self.kept(approval)?.changed)
+    }
+
+    /// All that is sealed of it.
+    pub(super) fn kept(&self, approval: &Approval) -> Result<Kept, CallError> {
+        let text = self.opened(approval)?;
+        if approval.is_changed() || approval.details.keeps_sent {
+            return serde_json::from_slice(&text).map_err(CallError::internal);
         }
-        let change: Change = serde_json::from_slice(&self.opened(approval)?).map_err(CallError::internal)?;
-        Ok(Some(change.changed))
+        let asked = serde_json::from_slice(&text).map_err(CallError::internal)?;
+        Ok(Kept { asked, changed: None, sent: None })
     }
 
     /// The digest of the arguments with which the call is made, if it is approved as it is.
@@ -57,15 +52,19 @@ impl Approvals {
         Ok(hex::encode(json::digest(&arguments)))
     }
 
+    /// `sent`: what is sent for the changed arguments, where that is another form.
+    ///
     /// # Errors
     /// `too_large`; `internal`: what was asked cannot be opened, or nothing can be sealed.
-    pub(super) fn seal_change(&self, approval: &Approval, changed: &Arguments) -> Result<String, CallError> {
-        let bytes = json::canonical(changed).len();
-        if bytes > MAX_ARGUMENTS {
-            return Err(refusal::too_large(bytes, MAX_ARGUMENTS));
-        }
-        let change = Change { asked: self.arguments(approval)?, changed: changed.clone() };
-        let text = serde_json::to_vec(&change).map_err(CallError::internal)?;
+    pub(super) fn seal_change(
+        &self,
+        approval: &Approval,
+        changed: &Arguments,
+        sent: Option<&SentToShow>,
+    ) -> Result<String, CallError> {
+        check_size(json::canonical(changed).len())?;
+        let kept = Kept { asked: self.arguments(approval)?, changed: Some(changed.clone()), sent: sent.cloned() };
+        let text = serde_json::to_vec(&kept).map_err(CallError::internal)?;
         self.sealer.seal(sealed_for(&approval.tenant, &approval.caller_key), &text).map_err(CallError::internal)
     }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{Approval, Approvals, Decision, refusal};
+use super::{Approval, Approvals, Decision, SentToShow, refusal};
 use crate::core::approval::{ApprovalScope, ApprovalState};
 use crate::core::call::{Arguments, Caller};
 use crate::core::database_clock::DatabaseTime;
@@ -36,6 +36,8 @@ pub struct Judgement {
     pub minutes: Option<u32>,
     /// What the call is to be made with instead, as its tool takes it.
     pub arguments: Option<Arguments>,
+    /// What is sent for these, where that is another form.
+    pub sent: Option<SentToShow>,
     /// The digest of the arguments that the approver has looked at.
     pub arguments_sha256: Option<String>,
 }
@@ -75,8 +77,8 @@ impl Approvals {
             decisions.push(judgement.by(approver, self.store.now()));
             let decided = Outcome::of(&approval, &decisions, judgement.approved);
             let text = serde_json::to_string(&decisions).map_err(CallError::internal)?;
-            let changed =
-                judgement.arguments.as_ref().map(|changed| self.seal_change(&approval, changed)).transpose()?;
+            let seal = |changed| self.seal_change(&approval, changed, judgement.sent.as_ref());
+            let changed = judgement.arguments.as_ref().map(seal).transpose()?;
             let stored = DecidedApproval {
                 state: decided.state,
                 decisions: &text,

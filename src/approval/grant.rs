@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use super::{Approval, Approvals, Binding, refusal};
 use crate::core::approval::ApprovalState;
-use crate::core::call::{Arguments, CallContext};
+use crate::core::call::CallContext;
 use crate::core::error::CallError;
 use crate::core::{failpoint, json};
 use crate::infra::audit::{AuditEvent, EventKind};
 use crate::infra::metrics::ApprovalEvent;
 use crate::infra::replica::LOST_AFTER;
-use crate::tool::Tool;
+use crate::tool::{Tool, ValidArguments};
 
 /// Proof that a call needs no approval, or has one. Only [`Approvals`] makes it.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ pub struct ApprovedCall {
 }
 
 impl Approvals {
-    /// What the call binds that names an approval, if it is for this call. `arguments` are validated.
+    /// What the call binds that names an approval, if it is for this call.
     ///
     /// # Errors
     /// `not_found` for one of another caller, `approval_mismatch`.
@@ -58,7 +58,7 @@ impl Approvals {
         id: &str,
         call: &CallContext,
         tool: &Tool,
-        arguments: &Arguments,
+        arguments: &ValidArguments,
     ) -> Result<Binding, CallError> {
         self.binding_in(&self.find(id).await?, call, tool, arguments)
     }
@@ -72,7 +72,7 @@ impl Approvals {
         id: &str,
         call: &CallContext,
         tool: &Tool,
-        arguments: &Arguments,
+        arguments: &ValidArguments,
     ) -> Result<Standing, CallError> {
         let approval = self.find(id).await?;
         match approval.state {
@@ -114,7 +114,7 @@ impl Approvals {
         approval: &Approval,
         call: &CallContext,
         tool: &Tool,
-        arguments: &Arguments,
+        arguments: &ValidArguments,
     ) -> Result<Binding, CallError> {
         if approval.caller_key != *call.caller.key {
             return Err(refusal::not_found());
@@ -124,8 +124,9 @@ impl Approvals {
             None => approval.stored.call_digest == binding.call,
             // The call that was asked for, but with these arguments.
             Some(changed) => {
-                let asked = Binding::of(call, tool, &self.arguments(approval)?);
-                approval.stored.call_digest == asked.call && json::digest(&changed) == json::digest(arguments)
+                let asked = tool.valid_arguments(self.arguments(approval)?, &call.prompt_params);
+                asked.is_ok_and(|asked| approval.stored.call_digest == Binding::of(call, tool, &asked).call)
+                    && json::digest(&changed) == json::digest(arguments.as_map())
             }
         };
         let is_same_session = binding.session.is_some() && approval.stored.session_digest == binding.session;

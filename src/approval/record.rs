@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::AskedCall;
+use super::sent::ShownDestination;
 use crate::core::approval::{ApprovalScope, ApprovalState};
 use crate::core::caller::Caller;
 use crate::core::error::CallError;
@@ -54,6 +55,12 @@ pub struct Details {
     pub needed: u8,
     pub schema_hash: String,
     pub policy_version: String,
+    /// Where the call is sent, unless its arguments say it. Records of the version before have none.
+    #[serde(default)]
+    pub destination: Option<ShownDestination>,
+    /// Whether what is sealed has what is sent, besides the arguments.
+    #[serde(default)]
+    pub keeps_sent: bool,
 }
 
 /// What one approver decided.
@@ -127,7 +134,7 @@ impl Approval {
 }
 
 impl Details {
-    pub(super) fn of(asked: &AskedCall<'_>, reasons: &[String]) -> Self {
+    pub(super) fn of(asked: &AskedCall<'_>, reasons: &[String], keeps_sent: bool) -> Self {
         let AskedCall { call, tool, masks, policy_version, .. } = *asked;
         Self {
             call_id: call.id.to_string(),
@@ -142,6 +149,8 @@ impl Details {
             needed: tool.metadata.approvals_needed,
             schema_hash: tool.input.hash().to_owned(),
             policy_version: policy_version.to_string(),
+            destination: ShownDestination::of(asked),
+            keeps_sent,
         }
     }
 

@@ -27,15 +27,20 @@ impl Approvals {
     }
 }
 
-/// The arguments with what the paths name replaced by its length and digest.
+/// The arguments with what the paths name replaced by its length and digest, and without hidden characters.
 pub(super) fn shown(arguments: Arguments, masks: &[String]) -> Value {
+    escape(masked_arguments(arguments, masks))
+}
+
+/// The arguments with what the paths name replaced by its length and digest.
+pub(super) fn masked_arguments(arguments: Arguments, masks: &[String]) -> Value {
     let mut arguments = Value::Object(arguments);
     for path in masks {
         if let Some(value) = arguments.pointer_mut(path) {
             *value = masked(value);
         }
     }
-    escape(arguments)
+    arguments
 }
 
 /// Length and SHA-256 of a text, or of another value's JSON.
@@ -47,7 +52,7 @@ fn masked(value: &Value) -> Value {
     json!({"masked": true, "length": text.len(), "sha256": hex::encode(Sha256::digest(&text))})
 }
 
-fn escape(value: Value) -> Value {
+pub(super) fn escape(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(visible(&text).into_owned()),
         Value::Array(items) => Value::Array(items.into_iter().map(escape).collect()),

@@ -46,6 +46,7 @@ impl Fixture {
         let tool = tool_with(metadata, json!({"type": "object"}), None);
         let call = CallContext::new("pay", Arc::new(caller), via);
         let arguments = json!({"to": "eve", "amount": 7}).as_object().cloned().unwrap();
+        let arguments = tool.input.validate(arguments).unwrap();
         let (reasons, masks, version) = (["costly".to_owned()], ["/amount".to_owned()], Arc::from("v1"));
         let asked = AskedCall {
             call: &call,
@@ -73,7 +74,7 @@ fn caller(id: &str) -> Caller {
 
 fn yes() -> Judgement {
     let (scope, minutes, arguments, arguments_sha256) = (ApprovalScope::Once, None, None, None);
-    Judgement { approved: true, reason: "fine".into(), scope, minutes, arguments, arguments_sha256 }
+    Judgement { approved: true, reason: "fine".into(), scope, minutes, arguments, sent: None, arguments_sha256 }
 }
 
 fn no() -> Judgement {

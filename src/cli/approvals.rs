@@ -194,12 +194,14 @@ fn show(approval: &Value, as_json: bool) -> Exit {
         present::line(&format!("{what} by {approver} at {at}: {reason}"));
     }
     present::line("arguments:");
-    let shown = present::json(&approval["arguments"]);
-    if approval["changed_arguments"].is_null() {
-        return shown;
+    let mut shown = present::json(&approval["arguments"]);
+    for (title, member) in [("arguments that the approver wrote:", "changed_arguments"), ("sent:", "sent")] {
+        if !approval[member].is_null() {
+            present::line(title);
+            shown = present::json(&approval[member]);
+        }
     }
-    present::line("arguments that the approver wrote:");
-    present::json(&approval["changed_arguments"])
+    shown
 }
 
 fn decided(approval: &Value, as_json: bool) -> Exit {

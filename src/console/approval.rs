@@ -165,6 +165,10 @@ fn arguments(visit: &Visit, approval: &Approval) -> Markup {
                 p { (texts.get("approval-changed")) }
                 pre tabindex="0" { code { (format::text(&try_it::pretty(changed))) } }
             }
+            @if let Some(sent) = &approval.sent {
+                p { (texts.get("approval-sent")) }
+                pre tabindex="0" { code { (format::text(&try_it::pretty(sent))) } }
+            }
         }
     }
 }

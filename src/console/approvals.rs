@@ -47,6 +47,8 @@ pub(super) struct Approval {
     pub reasons: Vec<String>,
     /// For approvers, where they can be opened; without them in a list.
     pub arguments: Option<Value>,
+    /// What is sent; with `arguments` where they differ.
+    pub sent: Option<Value>,
     /// Those that an approver put in their place.
     pub changed_arguments: Option<Value>,
     /// Says which arguments the page shows.

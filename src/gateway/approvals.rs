@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use serde_json::Map;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::{Gateway, Reach};
-use crate::approval::{Approval, Judgement, MAX_WAIT, Waited};
+use crate::approval::{Approval, Judgement, MAX_WAIT, SentToShow, Waited};
 use crate::core::approval::ApprovalState;
 use crate::core::call::{Arguments, CallContext, Caller, Via};
 use crate::core::error::{CallError, ErrorCode, NeededApproval};
@@ -107,7 +108,7 @@ impl Gateway {
     /// The arguments with which a call is made, if they are those that an approver wrote before this approval was needed.
     fn unless_written(&self, call: &CallContext, written: Arguments, made: &Arguments) -> Option<Arguments> {
         let tool = self.pipeline.registry.find_for(call).ok()?;
-        let valid = tool.valid_arguments(written).ok()?;
+        let valid = tool.valid_arguments(written, &call.prompt_params).ok()?;
         (json::digest(valid.as_map()) != json::digest(made)).then(|| made.clone())
     }
 
@@ -208,7 +209,8 @@ impl Gateway {
         }
         let asked = approvals.arguments(&approval)?;
         let written = judgement.arguments.clone().map(|written| self.valid_change(&approval, &asked, written));
-        let judgement = Judgement { arguments: written.transpose()?, ..judgement.clone() };
+        let (arguments, sent) = written.transpose()?.unzip();
+        let judgement = Judgement { arguments, sent: sent.flatten(), ..judgement.clone() };
         let changed_before = approvals.changed_arguments(&approval)?;
         let given = ApproverInput {
             id: &approval.id,
@@ -223,11 +225,16 @@ impl Gateway {
         approvals.decide_seen(&approval, approver, &judgement).await
     }
 
-    /// The arguments that an approver writes, as the tool takes them.
+    /// The arguments that an approver writes, as the tool takes them, and what is sent for them where that is another form.
     ///
     /// # Errors
     /// `invalid_arguments`, also where something is left out that is masked; `invalid_request`: the tool is another one by now.
-    fn valid_change(&self, approval: &Approval, asked: &Arguments, written: Arguments) -> Result<Arguments, CallError> {
+    fn valid_change(
+        &self,
+        approval: &Approval,
+        asked: &Arguments,
+        written: Arguments,
+    ) -> Result<(Arguments, Option<SentToShow>), CallError> {
         let snapshot = self.pipeline.registry.snapshot();
         let tool = snapshot.get(&approval.tool).filter(|tool| tool.input.hash() == approval.details.schema_hash);
         let tool = tool.ok_or_else(|| {
@@ -235,7 +242,10 @@ impl Gateway {
                            deny the call, so that it is asked for anew";
             CallError::new(ErrorCode::InvalidRequest, message)
         })?;
-        Ok(tool.valid_arguments(approval.with_masked(asked, written)?)?.as_map().clone())
+        // The run of an agent has no `prompt_params`: what its call is sent with follows from its arguments.
+        let valid = tool.valid_arguments(approval.with_masked(asked, written)?, &Map::new())?;
+        let sent = SentToShow::of_change(tool, &valid, &approval.details.masks);
+        Ok((valid.as_map().clone(), sent))
     }
 
     /// Whose approvals a caller sees: an approver those of the tenant.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::time::{Instant, sleep_until};
 
 use super::Pipeline;
-use super::idempotency::{IdempotentOutcome, POLL};
+use super::idempotency::{IdempotentOutcome, POLL, RequestDigest};
 use super::receipt::Answered;
 use super::recorded::{Entered, Recorded};
 use crate::approval::Standing;
@@ -51,8 +51,8 @@ impl Pipeline {
     /// Whether an approval is for this call, not for one that its program makes.
     async fn is_for_itself(&self, call: &CallContext, arguments: &Arguments, approval: &str) -> bool {
         let Ok(tool) = self.registry.find_for(call) else { return false };
-        let Ok(valid) = tool.valid_arguments(arguments.clone()) else { return false };
-        self.approvals.check_binding(approval, call, &tool, valid.as_map()).await.is_ok()
+        let Ok(valid) = tool.valid_arguments(arguments.clone(), &call.prompt_params) else { return false };
+        self.approvals.check_binding(approval, call, &tool, &valid).await.is_ok()
     }
 
     /// The run of the call's program that waits for an approval.
@@ -63,8 +63,8 @@ impl Pipeline {
         approval: &str,
     ) -> Option<Arc<str>> {
         let tool = self.registry.find_for(call).ok().filter(|tool| tool.metadata.sandboxed)?;
-        let valid = tool.valid_arguments(arguments.clone()).ok()?;
-        match self.journals.awaiting(call, valid.as_map(), approval).await {
+        let valid = tool.valid_arguments(arguments.clone(), &call.prompt_params).ok()?;
+        match self.journals.awaiting(call, valid.sent(), approval).await {
             Ok(run) => run,
             Err(error) => {
                 // The approval cannot be read either, and the call is refused.
@@ -104,7 +104,7 @@ impl Pipeline {
         let deadline = call.deadline(tool.timeout());
         // What reads stored results has no effect, and is checked each time: its reply is that of another tool.
         if let Some(key) = call.idempotency_key.as_ref().filter(|_| !tool.metadata.reads_results()) {
-            match self.replies.enter(call, key, &tool.sent_arguments(arguments), deadline).await? {
+            match self.replies.enter(call, key, RequestDigest::new(call, &tool, arguments), deadline).await? {
                 IdempotentOutcome::Answered(reply) => return Ok(Entered::Answered(reply)),
                 IdempotentOutcome::First(guard) => recorded.key = Some(guard),
             }
@@ -124,15 +124,15 @@ impl Pipeline {
         deadline: Deadline,
         recorded: Recorded,
     ) -> Result<Entered, CallError> {
-        let valid = tool.valid_arguments(arguments.clone())?;
-        let binding = self.approvals.check_binding(id, call, tool, valid.as_map()).await?;
+        let valid = tool.valid_arguments(arguments.clone(), &call.prompt_params)?;
+        let binding = self.approvals.check_binding(id, call, tool, &valid).await?;
         let mut was_made = false;
         loop {
             let guard = match self.replies.enter_approved(call, id, &binding, deadline).await? {
                 IdempotentOutcome::Answered(reply) => return Ok(Entered::Answered(reply)),
                 IdempotentOutcome::First(guard) => guard,
             };
-            match self.approvals.standing(id, call, tool, valid.as_map()).await? {
+            match self.approvals.standing(id, call, tool, &valid).await? {
                 Standing::Open => return Ok(Entered::First(recorded.into())),
                 Standing::Once(approved) => {
                     let recorded = Recorded { approved: Some((approved, guard)), ..recorded };

@@ -94,7 +94,7 @@ impl Retries {
 /// The upstream of the permitted call, which its circuit breaker guards.
 pub(super) fn upstream_of(call: &CallContext, tool: &Tool, permit: &Permit) -> Option<Upstream> {
     let executor = tool.executor();
-    let upstream = executor.upstream(permit.arguments())?;
+    let upstream = executor.upstream(permit.sent_arguments())?;
     let chosen_by = executor.callers_choose_upstream().then(|| call.caller.owner.clone());
     Some(Upstream { chosen_by, ..upstream })
 }
@@ -116,7 +116,7 @@ async fn attempt(
     if !executor.marks_sent() {
         call.sending.begin();
     }
-    let execution = executor.execute(attempt, permit.arguments());
+    let execution = executor.execute(attempt, permit.sent_arguments());
     call.within(deadline, execution).await.unwrap_or_else(|| Err(timed_out(tool)))
 }
 

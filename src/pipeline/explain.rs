@@ -63,7 +63,7 @@ impl Pipeline {
         let tool = &*tool;
         let mut verdicts = vec![find_verdict(tool, &call.caller)];
         verdicts.push(StageVerdict::passes(Stage::Limits, rate(tool)));
-        let valid = tool.valid_arguments(arguments);
+        let valid = tool.valid_arguments(arguments, &call.prompt_params);
         verdicts.push(StageVerdict::of(Stage::Validate, &valid, valid_verdict));
         let (permit, verdict) = self.policy_verdict(call, tool, valid.ok()).await;
         verdicts.push(verdict);
@@ -90,7 +90,7 @@ impl Pipeline {
             let because = "not evaluated: policies need valid arguments".to_owned();
             return (None, StageVerdict { stage: Stage::Policy, passes: None, because });
         };
-        let decision = self.policy.decide(call, tool, arguments.as_map());
+        let decision = self.policy.decide(call, tool, &arguments);
         match self.authorize(call, tool, arguments).await.and_then(Authorized::without_approval) {
             Ok(permit) => {
                 let external = if self.policy.asks_external() { ", and the external policy," } else { "" };

@@ -35,12 +35,14 @@ pub use self::turns::{EnteredTurn, KeyedTurn, TurnGuard};
 pub(super) use self::in_flight::InFlightGuard;
 
 use self::errors::{all_open, conflict, no_longer_kept, outcome_unknown, still_running, unavailable};
-use self::key::{RecordId, RequestDigest};
+pub(super) use self::key::RequestDigest;
+
+use self::key::RecordId;
 use self::record_counts::{Count, RecordCounts};
 use super::receipt::Reply;
 use crate::approval::Binding;
 use crate::config::SessionConfig;
-use crate::core::call::{Arguments, CallContext, Caller, Deadline};
+use crate::core::call::{CallContext, Caller, Deadline};
 use crate::core::database_clock::DatabaseTime;
 use crate::core::error::CallError;
 use crate::infra::blobs::Blobs;
@@ -182,18 +184,18 @@ impl Replies {
     /// until `deadline`. If the first call ends without a reply to store, the next waiting call becomes the first.
     ///
     /// # Errors
-    /// `invalid_request` for an invalid key; `idempotency_conflict` when the key was used with another body, or its
+    /// `invalid_request` for an invalid key; `idempotency_conflict` when the key was used with another request, or its
     /// reply is not available; `timeout` when the first call still runs at the deadline; `overloaded` when the store
     /// cannot be read.
     pub(super) async fn enter(
         self: &Arc<Self>,
         call: &CallContext,
         key: &str,
-        arguments: &Arguments,
+        request: RequestDigest,
         deadline: Deadline,
     ) -> Result<IdempotentOutcome, CallError> {
         let id = RecordId::new(&call.caller, &call.tool, key)?;
-        self.enter_record(&id, RequestDigest::new(call, arguments), &call.caller, deadline).await
+        self.enter_record(&id, request, &call.caller, deadline).await
     }
 
     /// As [`enter`](Self::enter), for the call of an approval, whose binding was checked.
@@ -284,7 +286,7 @@ impl Replies {
             self.forget_expired().await.map_err(|error| unavailable(&error))?;
             return Ok(Found::Nothing);
         }
-        if recorded != request.0 {
+        if !request.is_recorded_as(&recorded) {
             return Err(conflict());
         }
         let text = match outcome {

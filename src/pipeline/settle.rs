@@ -162,20 +162,19 @@ impl CallScope<'_> {
         }
     }
 
-    /// The stage that makes the arguments valid. What the rules of `tools.transform` change is recorded as it is sent.
+    /// The stage that makes the arguments valid. They are recorded as they are sent.
     pub(super) fn validated(
         &mut self,
         tool: &Tool,
         result: Result<ValidArguments, CallError>,
     ) -> Result<ValidArguments, CallError> {
-        if tool.changes_arguments()
-            && let Ok(valid) = &result
-        {
-            if !valid.findings().is_empty() {
-                self.arguments_digest = json::digest(valid.as_map());
+        if let Ok(valid) = &result {
+            let is_sent_otherwise = valid.is_sent_otherwise();
+            if is_sent_otherwise {
+                self.arguments_digest = json::digest(valid.sent());
             }
-            if keeps_arguments(tool) {
-                self.arguments = kept(valid.as_map());
+            if keeps_arguments(tool) && (is_sent_otherwise || tool.changes_arguments()) {
+                self.arguments = kept(valid.sent());
             }
         }
         self.record_stage(Stage::Validate, result)

@@ -26,7 +26,7 @@ use super::{input, load_set};
 use crate::config::PolicyConfig;
 use crate::core::call::{Arguments, CallContext, Caller, Via};
 use crate::registry::Snapshot;
-use crate::tool::Metadata;
+use crate::tool::{Destination, Metadata, SentCall};
 
 /// The result of one case.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -179,7 +179,9 @@ fn read(path: &Path) -> Result<Vec<Case>, PolicyError> {
 fn example(metadata: &Metadata) -> Result<Json, String> {
     let caller = Arc::new(Caller::new("alice", "default", Vec::new()));
     let call = CallContext::new(&metadata.name, caller.clone(), Via::Rest);
-    let input = input::complete(&input::subject(metadata, &[], &caller), &call, &Arguments::new(), Reads::ALL)?;
+    let mut input = input::complete(&input::subject(metadata, &[], &caller), &call, &Arguments::new(), Reads::ALL)?;
+    let sent = SentCall { destination: Destination::local(&metadata.source), arguments: &Arguments::new() };
+    input::add_sent(&mut input, &sent)?;
     let input = input.to_json_str().map_err(|error| error.to_string())?;
     serde_json::from_str(&input).map_err(|error| error.to_string())
 }
@@ -197,7 +199,7 @@ fn fill_in(example: &mut Json, given: &Json, place: &str) -> Result<(), String> 
         let place = format!("{place}.{name}");
         let field = fields.get_mut(name).ok_or_else(|| format!("the policy input has no `{place}`"))?;
         match (place.as_str(), &mut *field) {
-            ("input.arguments", _) => *field = value.clone(),
+            ("input.arguments" | "input.sent.arguments" | "input.sent.meta", _) => *field = value.clone(),
             ("input.session", Json::Null) => {
                 *field = example_session()?;
                 fill_in(field, value, &place)?;

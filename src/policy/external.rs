@@ -2,7 +2,7 @@
 //! (<https://www.openpolicyagent.org/docs/rest-api#data-api>), asked about each call that the policy set does not deny.
 //!
 //! It only adds reasons, so that it cannot permit what the set or a check refuses. It gets the input of the set's rules, with the
-//! SHA-256 of the arguments, and the arguments themselves only if it is configured to. Without a usable answer in time the call is
+//! SHA-256 of the arguments that are sent, and the arguments themselves only if it is configured to. Without a usable answer in time the call is
 //! denied.
 
 use std::sync::{Arc, OnceLock};
@@ -16,14 +16,14 @@ use serde::{Deserialize, Serialize};
 use super::needs_approval::Authorized;
 use super::reads::Reads;
 use super::set::{PolicySet, Verdict};
-use super::{Decision, Policy, denied, input};
+use super::{Decision, Policy, denied, input, input_of};
 use crate::config::ExternalPolicyConfig;
-use crate::core::call::{Arguments, CallContext, Deadline, OnBehalf, SentFlag};
+use crate::core::call::{CallContext, Deadline, OnBehalf, SentFlag};
 use crate::core::error::CallError;
 use crate::core::json;
 use crate::infra::outbound::{Outbound, OutboundRequest, Trust, check_status};
 use crate::infra::telemetry;
-use crate::tool::Tool;
+use crate::tool::{Tool, ValidArguments};
 
 /// Maximum bytes of an answer.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
@@ -85,12 +85,12 @@ impl ExternalPolicy {
         set: &PolicySet,
         call: &CallContext,
         tool: &Tool,
-        arguments: &Arguments,
+        arguments: &ValidArguments,
     ) -> Result<Verdict, String> {
-        let reads = Reads { arguments: config.send_arguments, ..Reads::ALL };
+        let reads = Reads { arguments: config.send_arguments, sent: config.send_arguments, ..Reads::ALL };
         let known = set.cache.known(tool, &call.caller);
-        let mut input = input::complete(&known.subject, call, arguments, reads)?;
-        input::add_digest(&mut input, arguments);
+        let mut input = input_of(&known, call, tool, arguments, reads)?;
+        input::add_digest(&mut input, arguments.sent());
         // Not the call's own flag: it is not sent to its tool yet.
         let on_behalf =
             OnBehalf { owner: call.caller.owner.clone(), sent: SentFlag::default(), queueing: Arc::default() };

@@ -5,11 +5,12 @@
 //!  "metadata": {"category", "version", "source", "dangerous", "requires_auth", "sandboxed", "cost_per_use", "labels": [],
 //!               "flags": []},
 //!  "arguments": {}, "user": {"id", "tenant", "roles": [], "anonymous": false},
+//!  "sent": {"method", "address", "coding", "arguments": {}, "meta": {}, "as_task"},
 //!  "session": {"id", "calls", "cost_usd"},
 //!  "call": {"id", "via": "rest|mcp|agent|sandbox", "depth", "parent", "program", "dry_run"}}
 //! ```
 //! `target` is the URI of a resource (of a completion for a template: its URI template) or the name of a prompt, null
-//! for a tool. `flags` are the rules of suspected prompt injections in the tool's texts. `session` is null for a call
+//! for a tool. `arguments` have the tool's own names, with what is filled in; `sent` is the form that goes out. `flags` are the rules of suspected prompt injections in the tool's texts. `session` is null for a call
 //! without one. `parent` is the id of the call whose tool makes this one, and `program` the SHA-256 of the program that it
 //! runs, with those before it in a session; both are null for a call from outside. Money is a number, in USD.
 
@@ -25,7 +26,7 @@ use crate::core::call::{Arguments, CallContext, Caller};
 use crate::core::error::{Detail, rules_of};
 use crate::core::json;
 use crate::core::session::Session;
-use crate::tool::Metadata;
+use crate::tool::{Destination, Metadata, SentCall};
 
 /// The part of the input that is the same for all calls of a tool by a caller.
 pub(super) fn subject(metadata: &Metadata, flags: &[Detail], caller: &Caller) -> Value {
@@ -89,6 +90,27 @@ pub(super) fn complete(
     Ok(input)
 }
 
+/// Adds the form in which the call is sent.
+///
+/// # Errors
+/// Arguments that are nested too deeply.
+pub(super) fn add_sent(input: &mut Value, sent: &SentCall<'_>) -> Result<(), String> {
+    let SentCall { destination: Destination { method, address, coding, meta, as_task }, arguments } = sent;
+    let meta = meta.map_or_else(|| Ok(Value::new_object()), |meta| converted_object(meta, 1))?;
+    let sent = object([
+        ("method", text(method)),
+        ("address", text(address)),
+        ("coding", coding.as_deref().map_or(Value::Null, text)),
+        ("arguments", converted_object(arguments, 1)?),
+        ("meta", meta),
+        ("as_task", Value::Bool(*as_task)),
+    ]);
+    if let Ok(fields) = input.as_object_mut() {
+        fields.insert("sent".into(), sent);
+    }
+    Ok(())
+}
+
 /// Adds the digest of the arguments, for a policy that may not get them.
 pub(super) fn add_digest(input: &mut Value, arguments: &Arguments) {
     if let Ok(fields) = input.as_object_mut() {
@@ -110,7 +132,7 @@ pub(super) fn unknown_field(fields: &[(&str, &[&str])], path: &[String]) -> Opti
 }
 
 /// The fields of the input, two levels deep; the names of arguments are the tool's.
-pub(super) const FIELDS: [(&str, &[&str]); 8] = [
+pub(super) const FIELDS: [(&str, &[&str]); 9] = [
     ("tool", &[]),
     ("kind", &[]),
     ("target", &[]),
@@ -129,6 +151,7 @@ pub(super) const FIELDS: [(&str, &[&str]); 8] = [
         ],
     ),
     ("arguments", &[]),
+    ("sent", &["method", "address", "coding", "arguments", "meta", "as_task"]),
     ("user", &["id", "tenant", "roles", "anonymous"]),
     ("session", &["id", "calls", "cost_usd"]),
     ("call", &["id", "via", "depth", "parent", "program", "dry_run"]),

@@ -6,7 +6,7 @@ use super::set::{PolicySet, Verdict};
 use super::{Decision, Permit, denied, evaluate_masks, refusal};
 use crate::approval::{AskedCall, Grant};
 use crate::config::ApprovalRule;
-use crate::core::call::{Arguments, CallContext};
+use crate::core::call::CallContext;
 use crate::core::error::{CallError, ErrorCode};
 use crate::tool::{Tool, ValidArguments};
 
@@ -41,10 +41,10 @@ impl Authorized {
         }
     }
 
-    pub(super) fn arguments(&self) -> &Arguments {
+    pub(super) fn arguments(&self) -> &ValidArguments {
         match self {
-            Self::Permitted(permit) => permit.arguments(),
-            Self::NeedsApproval(needs) => needs.arguments.as_map(),
+            Self::Permitted(permit) => &permit.arguments,
+            Self::NeedsApproval(needs) => &needs.arguments,
         }
     }
 
@@ -94,7 +94,7 @@ impl NeedsApproval {
         decision: Decision,
     ) -> Result<Self, CallError> {
         let Decision { version, cached, approvals: mut reasons, .. } = decision;
-        let masks = evaluate_masks(set, call, tool, arguments.as_map())
+        let masks = evaluate_masks(set, call, tool, &arguments)
             .map_err(|failure| denied(Decision::failed(failure, &set.version)))?;
         if tool.metadata.approval == ApprovalRule::Always {
             reasons.push(format!("{} always needs approval", tool.name()));
@@ -108,7 +108,7 @@ impl NeedsApproval {
         AskedCall {
             call,
             tool,
-            arguments: self.arguments.as_map(),
+            arguments: &self.arguments,
             reasons: &self.reasons,
             first_use: self.first_use,
             masks: &self.masks,

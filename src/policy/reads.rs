@@ -14,6 +14,8 @@ pub(super) struct Reads {
     /// Always null for tools.
     pub(super) target: bool,
     pub(super) arguments: bool,
+    /// The form in which the call is sent.
+    pub(super) sent: bool,
     pub(super) session: bool,
     pub(super) call: bool,
     /// A builtin whose result changes: the clock, random numbers, the network.
@@ -25,7 +27,7 @@ const CHANGING_BUILTINS: [&str; 6] = ["time", "rand", "uuid", "http", "opa", "lo
 
 impl Reads {
     pub(super) const ALL: Self =
-        Self { target: true, arguments: true, session: true, call: true, changing_builtin: true };
+        Self { target: true, arguments: true, sent: true, session: true, call: true, changing_builtin: true };
 
     pub(super) fn of(tokens: &[Token]) -> Self {
         let mut reads = Self::default();
@@ -43,6 +45,7 @@ impl Reads {
         Self {
             target: self.target || other.target,
             arguments: self.arguments || other.arguments,
+            sent: self.sent || other.sent,
             session: self.session || other.session,
             call: self.call || other.call,
             changing_builtin: self.changing_builtin || other.changing_builtin,
@@ -65,6 +68,7 @@ impl Reads {
             Some("tool" | "kind" | "metadata" | "user") => {}
             Some("target") => self.target = true,
             Some("arguments") => self.arguments = true,
+            Some("sent") => self.sent = true,
             Some("session") => self.session = true,
             Some("call") => self.call = true,
             // `input` as a whole, `input[name]`, or an unknown field.
@@ -207,6 +211,9 @@ mod tests {
             "input.arguments.path",
             "input . arguments",
             "input[\"arguments\"]",
+            "input.sent.arguments.account_id == 1",
+            "startswith(input.sent.address, \"https://a.example\")",
+            "input[\"sent\"]",
             "input.session.cost_usd > 1",
             "input.call.depth > 0",
             "import input.call",
@@ -252,6 +259,8 @@ mod tests {
     fn only_the_parts_that_are_read_are_converted() {
         let session = reads("input.session.calls > 3; input.tool");
         assert_eq!(session, Reads { session: true, ..Reads::default() });
+        let sent = reads("input.sent.method == \"DELETE\"");
+        assert_eq!(sent, Reads { sent: true, ..Reads::default() });
         let everything = reads("walk(input)");
         assert_eq!(everything, Reads { changing_builtin: false, ..Reads::ALL });
     }

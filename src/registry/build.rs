@@ -111,6 +111,8 @@ impl Building<'_> {
             return self.add_operation(definition);
         }
         let violation = self.lock_violation(&definition);
+        let own_description = changes.filter(|changes| changes.description.is_some());
+        let own_description = own_description.map(|_| definition.metadata.description.clone());
         if let Some(changes) = changes {
             apply(changes, &mut definition);
         }
@@ -121,22 +123,24 @@ impl Building<'_> {
             return Ok(());
         }
         let known = self.before.get(&definition.metadata.name);
-        let tool = self.known_or_compiled(known, definition)?;
+        let tool = self.known_or_compiled(known, definition, own_description)?;
         self.by_name.insert(tool.name().to_owned(), tool);
         Ok(())
     }
 
+    /// `own_description`: that of the source, if the configuration describes the tool otherwise.
     pub(super) fn known_or_compiled(
         &self,
         known: Option<&Arc<Tool>>,
         definition: ToolDefinition,
+        own_description: Option<String>,
     ) -> Result<Arc<Tool>, RegistryError> {
         Ok(match known.filter(|tool| tool.is_made_of(&definition.metadata, &definition.executor)) {
             Some(tool) => Arc::clone(tool),
             None => {
                 let tool = compile(definition, self.config.coerce_arguments, self.is_discovering, self.metrics)?;
                 let transforms = self.transforms.for_tool(tool.name());
-                Arc::new(tool.with_transforms(transforms))
+                Arc::new(tool.with_transforms(transforms).with_own_description(own_description))
             }
         })
     }

@@ -14,7 +14,7 @@ use std::fmt::Write;
 use std::sync::{Arc, OnceLock};
 
 use jsonschema::{PatternOptions, ValidationError, Validator};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use thiserror::Error;
 
 use self::bounds::Bounds;
@@ -24,6 +24,7 @@ use crate::core::coercion::Coercion;
 use crate::core::error::{CallError, Detail, ErrorCode};
 use crate::core::json;
 use crate::core::transform_finding::{TransformFinding, names_of};
+use crate::tool::{FilledIn, SentForm};
 use crate::transform::Transforms;
 
 pub use self::definitions::{Fit, SharedSchema};
@@ -79,12 +80,25 @@ const MAX_SHOWN: usize = 1 << 20;
 /// tool stays in memory.
 const MAX_CHECKED: usize = 64 << 10;
 
-/// Arguments that match the schema of their tool. Only [`InputSchema::validate`] creates them.
+/// Arguments that match the schema of their tool, and the form in which they are sent. Only [`InputSchema::validate`] creates
+/// them.
 #[derive(Debug)]
 pub struct ValidArguments {
     arguments: Arguments,
+    /// Where they are sent in another form.
+    other_form: Option<Box<OtherForm>>,
+    /// Whether values were filled in that did not come with the call.
+    is_filled_in: bool,
     coercions: Vec<Coercion>,
     findings: Vec<TransformFinding>,
+}
+
+/// Arguments in another form than the tool's own.
+#[derive(Debug)]
+struct OtherForm {
+    /// Values for which the tool has no argument.
+    further: Arguments,
+    sent: Arguments,
 }
 
 impl Parameters {
@@ -195,12 +209,38 @@ impl InputSchema {
         }
     }
 
-    /// Validates the arguments, changes them by the rules, and validates what the rules made of them.
+    /// Adds to valid arguments what their form fills in, and validates what they are then.
+    ///
+    /// # Errors
+    /// As [`validate`](Self::validate).
+    pub(super) fn fill_in(
+        &self,
+        mut valid: ValidArguments,
+        form: &dyn SentForm,
+        prompt_params: &Map<String, Value>,
+    ) -> Result<ValidArguments, CallError> {
+        let FilledIn { changed, further } = form.fill_in(&mut valid.arguments, prompt_params);
+        let other_form = Some(Box::new(OtherForm { further, sent: Arguments::new() }));
+        if !changed {
+            return Ok(ValidArguments { other_form, ..valid });
+        }
+        let filled = self.validate(valid.arguments).map_err(|error| {
+            let tool = &self.tool;
+            let message = format!(
+                "what the vendor adapter fills in, from `session_context.prompt_params` or as a default, does not match the \
+                 schema of {tool}"
+            );
+            CallError::new(ErrorCode::InvalidArguments, message).with_details(error.details().to_vec())
+        })?;
+        let coercions = valid.coercions.into_iter().chain(filled.coercions).collect();
+        Ok(ValidArguments { coercions, other_form, is_filled_in: true, ..filled })
+    }
+
+    /// Changes valid arguments by the rules, and validates what the rules made of them.
     ///
     /// # Errors
     /// As [`validate`](Self::validate), naming the rules if what they made does not match the schema.
-    pub fn validate_changed(&self, arguments: Arguments, rules: &Transforms) -> Result<ValidArguments, CallError> {
-        let mut valid = self.validate(arguments)?;
+    pub(super) fn change(&self, mut valid: ValidArguments, rules: &Transforms) -> Result<ValidArguments, CallError> {
         let findings = rules.change_arguments(&mut valid.arguments);
         if findings.is_empty() {
             return Ok(valid);
@@ -215,7 +255,8 @@ impl InputSchema {
         // The values before a rule changed them are kept nowhere.
         let without_values = |coercion: Coercion| Coercion { from: Value::Null, to: Value::Null, ..coercion };
         let coercions = valid.coercions.into_iter().map(without_values).chain(changed.coercions).collect();
-        Ok(ValidArguments { arguments: changed.arguments, coercions, findings })
+        let ValidArguments { other_form, is_filled_in, .. } = valid;
+        Ok(ValidArguments { coercions, findings, other_form, is_filled_in, ..changed })
     }
 
     #[cold]
@@ -278,11 +319,35 @@ impl ValidArguments {
             Value::Object(members) => members,
             _ => Arguments::new(),
         };
-        Self { arguments, coercions, findings: Vec::new() }
+        Self { arguments, other_form: None, is_filled_in: false, coercions, findings: Vec::new() }
     }
 
+    /// Writes them in the form in which they are sent.
+    pub(super) fn sent_in(self, form: &dyn SentForm) -> Self {
+        let further = self.other_form.map(|other| other.further).unwrap_or_default();
+        let sent = form.sent(&self.arguments, &further);
+        let is_other = sent != self.arguments;
+        Self { other_form: is_other.then(|| Box::new(OtherForm { further, sent })), ..self }
+    }
+
+    /// By the names of the tool.
     pub fn as_map(&self) -> &Arguments {
         &self.arguments
+    }
+
+    /// As they are sent: by the names of who gets them.
+    pub fn sent(&self) -> &Arguments {
+        self.other_form.as_ref().map_or(&self.arguments, |other| &other.sent)
+    }
+
+    /// Those of [`sent`](Self::sent) for which the tool has no name, if they are sent in another form than the tool's.
+    pub fn further(&self) -> Option<&Arguments> {
+        self.other_form.as_ref().map(|other| &other.further)
+    }
+
+    /// Whether other values or names are sent than came.
+    pub fn is_sent_otherwise(&self) -> bool {
+        self.other_form.is_some() || self.is_filled_in || !self.coercions.is_empty() || !self.findings.is_empty()
     }
 
     /// The changes made to the arguments.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{BUILTIN, Metadata, Parameters, SharedSchema};
+use super::{BUILTIN, Destination, Metadata, Parameters, SentForm, SharedSchema};
 use crate::core::call::{Arguments, CallContext, Caller, Deadline, ToolOutput, Upstream};
 use crate::core::error::CallError;
 
@@ -129,7 +129,11 @@ pub struct Attempt<'a> {
 pub type Execution<'a> = Pin<Box<dyn Future<Output = Result<ToolOutput, CallError>> + Send + 'a>>;
 
 /// Runs a tool. Called only by the execute stage of the pipeline, which requires a permit for the arguments.
+///
+/// Of what a caller wrote, an executor sends the `arguments` and what its [`destination`](Executor::destination) says, and
+/// nothing else: policies and approvers have seen no more.
 pub trait Executor: Send + Sync {
+    /// `arguments`: valid, and in the executor's own [form](Executor::sent_form).
     fn execute<'a>(&'a self, attempt: Attempt<'a>, arguments: &'a Arguments) -> Execution<'a>;
 
     /// Whether the executor marks the call as sent ([`Sending`](crate::core::call::Sending)). Every executor that calls
@@ -152,6 +156,22 @@ pub trait Executor: Send + Sync {
     /// The target of a call, for `tools.lock`: a request's method and URL, a server's origin, or a program. Contains no
     /// credentials and nothing that differs between machines.
     fn reaches(&self) -> Option<String> {
+        None
+    }
+
+    /// Where a call with these arguments is sent, and in which form; `None` for a tool that calls no other service.
+    fn destination<'a>(&'a self, _call: &'a CallContext, _arguments: &'a Arguments) -> Option<Destination<'a>> {
+        None
+    }
+
+    /// What tells the server of all its calls from others and is not shown, since it may contain a secret or a local path.
+    /// An approval is bound to it.
+    fn identity(&self) -> Option<String> {
+        None
+    }
+
+    /// The form in which arguments are sent, if it is not that of the tool.
+    fn sent_form(&self) -> Option<&dyn SentForm> {
         None
     }
 

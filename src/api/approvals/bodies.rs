@@ -55,6 +55,11 @@ pub(in crate::api) struct ApprovalBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, value_type = Option<Object>)]
     pub arguments: Option<Value>,
+    /// For approvers: what is sent. `method`, `address` and `coding`; with `arguments` where they are sent by other names or with
+    /// other values, `meta` where the caller adds something to them, and `as_task` for one that runs as a task of MCP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, value_type = Option<Object>)]
+    pub sent: Option<Value>,
     /// Those that an approver put in their place, seen in the same way.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, value_type = Option<Object>)]
@@ -159,6 +164,7 @@ impl ApprovalBody {
             },
             reasons: details.reasons.iter().map(|reason| shown(reason)).collect(),
             arguments: None,
+            sent: None,
             changed_arguments: None,
             arguments_sha256: None,
             session_id: details.session.as_deref().map(shown),
@@ -194,14 +200,14 @@ impl DecisionBody {
 
 impl From<ApproveBody> for Judgement {
     fn from(ApproveBody { reason, scope, minutes, arguments, arguments_sha256 }: ApproveBody) -> Self {
-        Self { approved: true, reason, scope, minutes, arguments, arguments_sha256 }
+        Self { approved: true, reason, scope, minutes, arguments, sent: None, arguments_sha256 }
     }
 }
 
 impl From<DenyBody> for Judgement {
     fn from(DenyBody { reason }: DenyBody) -> Self {
         let (scope, minutes, arguments, arguments_sha256) = (ApprovalScope::Once, None, None, None);
-        Self { approved: false, reason, scope, minutes, arguments, arguments_sha256 }
+        Self { approved: false, reason, scope, minutes, arguments, sent: None, arguments_sha256 }
     }
 }
 

@@ -594,6 +594,7 @@ approval-target = Resource or prompt
 approval-reasons = Why a person must decide
 approval-arguments-help = Characters that hide others are escaped. What the policies mask has its length and SHA-256 instead.
 approval-changed = The approver put these in their place:
+approval-sent = This is sent. Arguments are in it where their names or values differ from those above:
 approval-for-approvers = Only approvers see the arguments: callers with the role approver.
 approval-sealed = The arguments cannot be opened with the key of the gateway (secrets.key), so the call cannot be approved.
 approval-unknown-help = The gateway stopped while the call ran: nobody knows what it did, and it is not run again. Check what it did.

@@ -540,6 +540,7 @@ approval-target = リソースまたはプロンプト
 approval-reasons = 人の判断が必要な理由
 approval-arguments-help = 見えない文字はエスケープされます。ポリシーが隠す値は長さと SHA-256 だけを表示します。
 approval-changed = 承認者が次の引数に変更しました：
+approval-sent = 実際に送信される内容です。名前または値が上と異なる引数だけを表示します：
 approval-for-approvers = 引数は承認者（ロール approver）だけに表示されます。
 approval-sealed = ゲートウェイの鍵（secrets.key）で引数を復号できないため、承認できません。
 approval-unknown-help = 実行中にゲートウェイが停止しました。結果は不明で、再実行されません。何が行われたか確認してください。

@@ -34,7 +34,7 @@ fn boss() -> Caller {
 
 fn yes(scope: ApprovalScope, minutes: Option<u32>) -> Judgement {
     let (reason, arguments, arguments_sha256) = (String::new(), None, None);
-    Judgement { approved: true, reason, scope, minutes, arguments, arguments_sha256 }
+    Judgement { approved: true, reason, scope, minutes, arguments, sent: None, arguments_sha256 }
 }
 
 fn arguments(n: impl Into<Value>) -> Arguments {
@@ -352,12 +352,13 @@ async fn arguments_that_were_changed_after_they_were_compared_are_not_those_that
     let tool = checkpoint.pipeline.registry.find_for(&again).unwrap();
     let asked = checkpoint.pipeline.call(of_agent(), arguments(1)).await;
     let id = Arc::clone(&asked.needed_approval().unwrap().id);
-    approvals.check_binding(&id, &again, &tool, &arguments(1)).await.unwrap();
+    let [one, two] = [1, 2].map(|n| tool.input.validate(arguments(n)).unwrap());
+    approvals.check_binding(&id, &again, &tool, &one).await.unwrap();
     let change = Judgement { arguments: Some(arguments(2)), ..yes(ApprovalScope::Once, None) };
     approvals.decide(&id, &boss(), &change).await.unwrap();
-    let refused = approvals.standing(&id, &again, &tool, &arguments(1)).await.unwrap_err();
+    let refused = approvals.standing(&id, &again, &tool, &one).await.unwrap_err();
     assert_eq!(refused.code(), ErrorCode::ApprovalMismatch, "{refused}");
-    let approved = approvals.standing(&id, &again, &tool, &arguments(2)).await.unwrap();
+    let approved = approvals.standing(&id, &again, &tool, &two).await.unwrap();
     assert!(matches!(approved, Standing::Once(_)), "{approved:?}");
 }
 

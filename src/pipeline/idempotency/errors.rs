@@ -6,7 +6,8 @@ use crate::infra::blobs::BlobError;
 use crate::infra::store::StoreError;
 
 pub(super) fn conflict() -> CallError {
-    let message = "this Idempotency-Key was used with a different body; send the same body, or a new key";
+    let message = "this Idempotency-Key was used for another call: with a different body, or before the tool changed; look what became of \
+                   that call before you send a new key";
     CallError::new(ErrorCode::IdempotencyConflict, message)
 }
 

@@ -39,7 +39,7 @@ impl InFlightGuard {
         let mut counts = timeout_at(deadline.0, replies.counts.lock()).await.map_err(|_| too_late())?;
         replies.evict_for(&mut counts, &self.owner.tenant).await?;
         let runner = replies.replica.get().map(|id| &**id);
-        let call = StartedCall { id: &self.id.hash, owner: &self.owner, request: &self.request.0, runner };
+        let call = StartedCall { id: &self.id.hash, owner: &self.owner, request: self.request.as_str(), runner };
         let added = replies.store.start_idempotent_call(call, replies.store.now()).await;
         if !added.map_err(|error| unavailable(&error))? {
             drop(counts);

@@ -8,6 +8,7 @@ use crate::approval::Binding;
 use crate::core::call::{Arguments, CallContext, Caller};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::json;
+use crate::tool::Tool;
 
 /// Longest key, in characters.
 pub(super) const MAX_KEY_LENGTH: usize = 255;
@@ -26,9 +27,17 @@ pub(super) enum RecordKind {
     Approval,
 }
 
-/// The hash of a call's arguments and of everything else that determines its effect.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct RequestDigest(pub(super) String);
+/// The hash of a call as it is sent and of everything else that determines its effect.
+#[derive(Debug, Clone)]
+pub(in crate::pipeline) struct RequestDigest {
+    digest: String,
+    /// What the version before recorded, of the arguments as they came: a call that was made before an update is answered
+    /// after it, too.
+    earlier: Option<String>,
+}
+
+/// Begins the digest of a call as it is sent, so that it is no digest of the version before.
+const OF_SENT_CALL: &str = "sent:";
 
 impl RecordId {
     /// # Errors
@@ -89,28 +98,95 @@ impl RecordKind {
 }
 
 impl RequestDigest {
-    /// The same arguments in another session, or as a dry run, are a different request.
-    pub(super) fn new(call: &CallContext, arguments: &Arguments) -> Self {
-        let session = call.session.as_ref().map_or("", |session| &session.id);
-        let digest = Sha256::new()
-            .chain_update(json::digest(arguments))
-            .chain_update(json::digest(&call.prompt_params))
-            .chain_update(json::digest(&call.tool_parameters))
-            .chain_update([u8::from(call.dry_run)])
-            .chain_update(session)
-            .finalize();
-        Self(hex::encode(digest))
+    /// The same call in another session, or as a dry run, is a different request. Of arguments that are not valid it is that of
+    /// what came: such a call is never recorded.
+    pub(in crate::pipeline) fn new(call: &CallContext, tool: &Tool, arguments: &Arguments) -> Self {
+        let earlier = digest_of_request(call, &json::digest(arguments));
+        let digest = match tool.valid_arguments(arguments.clone(), &call.prompt_params) {
+            Ok(valid) => {
+                let sent = tool.sent_call(call, valid.sent()).digest(tool);
+                format!("{OF_SENT_CALL}{}", digest_of_request(call, sent.as_bytes()))
+            }
+            Err(_) => earlier.clone(),
+        };
+        Self { digest, earlier: Some(earlier) }
     }
 
     /// The same body with another key of the same person, which may have fewer rights, is a different request.
     pub(super) fn of_turn(caller: &Caller, body: &str) -> Self {
         // Never fails: none of them has a map.
         let rights = serde_json::to_string(&(&caller.key_id, &caller.roles, &caller.tools, &caller.scopes));
-        Self(hash_of(&[body, &rights.unwrap_or_default()]))
+        Self { digest: hash_of(&[body, &rights.unwrap_or_default()]), earlier: None }
     }
 
     /// What an approval binds.
     pub(super) fn of_approval(binding: &Binding) -> Self {
-        Self(binding.call_digest().to_owned())
+        Self { digest: binding.call_digest().to_owned(), earlier: None }
+    }
+
+    /// As it is recorded.
+    pub(super) fn as_str(&self) -> &str {
+        &self.digest
+    }
+
+    pub(super) fn is_recorded_as(&self, recorded: &str) -> bool {
+        self.digest == recorded || self.earlier.as_deref() == Some(recorded)
+    }
+}
+
+impl PartialEq for RequestDigest {
+    fn eq(&self, other: &Self) -> bool {
+        self.digest == other.digest
+    }
+}
+
+/// `sent`: the digest of what is sent.
+fn digest_of_request(call: &CallContext, sent: &[u8]) -> String {
+    let session = call.session.as_ref().map_or("", |session| &session.id);
+    let digest = Sha256::new()
+        .chain_update(sent)
+        .chain_update(json::digest(&call.prompt_params))
+        .chain_update(json::digest(&call.tool_parameters))
+        .chain_update([u8::from(call.dry_run)])
+        .chain_update(session)
+        .finalize();
+    hex::encode(digest)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::core::call::Via;
+    use crate::tool::Metadata;
+    use crate::tool::tests::tool_with;
+
+    fn digest(description: &str, arguments: &serde_json::Value) -> RequestDigest {
+        let call = CallContext::new("pay", Arc::new(Caller::new("ann", "acme", Vec::new())), Via::Rest);
+        let metadata = Metadata { name: "pay".into(), description: description.into(), ..Metadata::default() };
+        let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
+        RequestDigest::new(&call, &tool_with(metadata, schema, None), arguments.as_object().unwrap())
+    }
+
+    #[test]
+    fn a_request_is_the_same_where_the_same_is_sent() {
+        let first = digest("Pays", &json!({"n": 1}));
+        assert_eq!(digest("Pays", &json!({"n": "1"})), first, "it is sent alike");
+        assert_ne!(digest("Pays", &json!({"n": 2})), first);
+        assert_ne!(digest("Pays twice", &json!({"n": 1})), first, "another tool");
+        assert_ne!(digest("Pays", &json!({"n": []})), first, "not valid");
+    }
+
+    #[test]
+    fn a_record_of_the_version_before_is_known() {
+        let call = CallContext::new("pay", Arc::new(Caller::new("ann", "acme", Vec::new())), Via::Rest);
+        let arguments = json!({"n": 1});
+        let before = digest_of_request(&call, &json::digest(arguments.as_object().unwrap()));
+        let now = digest("Pays", &arguments);
+        assert!(now.is_recorded_as(&before) && now.is_recorded_as(now.as_str()) && now.as_str() != before);
+        assert!(!digest("Pays", &json!({"n": 2})).is_recorded_as(&before));
     }
 }

@@ -14,12 +14,14 @@ use tokio::sync::Semaphore;
 
 use super::*;
 use crate::config::Config;
-use crate::core::call::{CallId, SendingState, ToolOutput};
+use crate::core::call::{Arguments, CallId, SendingState, ToolOutput};
 use crate::core::error::ErrorCode;
 use crate::core::until::until;
 use crate::pipeline::Answered;
 use crate::pipeline::receipt::{Answer, Receipt};
 use crate::pipeline::tests::{Checkpoint, Scripted, call};
+use crate::tool::Metadata;
+use crate::tool::tests::tool_with;
 
 /// Answers with the number of the run.
 fn counting() -> Scripted {
@@ -43,6 +45,11 @@ fn keyed(key: &str) -> CallContext {
 
 fn keyed_by(tenant: &str, caller: &str, key: &str) -> CallContext {
     CallContext { caller: Arc::new(Caller::new(caller, tenant, Vec::new())), ..keyed(key) }
+}
+
+/// A call of a tool without arguments.
+pub(super) fn request() -> RequestDigest {
+    RequestDigest::new(&call(), &tool_with(Metadata::default(), json!({}), None), &Arguments::new())
 }
 
 fn arguments(n: u32) -> Arguments {
@@ -82,7 +89,7 @@ pub(super) fn reply_of(bytes: usize) -> Arc<Reply> {
 /// Enters with a key and, as the first call, ends with a reply of this size. Returns whether it was the first.
 async fn keep(replies: &Arc<Replies>, key: &str, bytes: usize) -> Result<bool, ErrorCode> {
     let deadline = Deadline::after(Duration::from_secs(60));
-    match replies.enter(&call(), key, &Arguments::new(), deadline).await.map_err(|error| error.code())? {
+    match replies.enter(&call(), key, request(), deadline).await.map_err(|error| error.code())? {
         IdempotentOutcome::Answered(_) => Ok(false),
         IdempotentOutcome::First(mut guard) => {
             guard.record(deadline).await.unwrap();

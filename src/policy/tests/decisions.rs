@@ -9,6 +9,7 @@ use super::*;
 use crate::core::call::ParentCall;
 use crate::core::error::Detail;
 use crate::policy::reads::Reads;
+use crate::tool::{Destination, SentCall};
 
 #[test]
 fn the_policy_input_is_a_contract() {
@@ -28,7 +29,16 @@ fn the_policy_input_is_a_contract() {
     let given = arguments(json!({"path": "a.txt", "lines": [1, -2.5, true, null]}));
     let flag = |path: &str| Detail { path: path.into(), rule: "instructions".into(), message: "m".into() };
     let flags = [flag("description"), flag("parameters")];
-    let input = input::complete(&input::subject(&metadata, &flags, &caller), &call, &given, Reads::ALL).unwrap();
+    let mut input = input::complete(&input::subject(&metadata, &flags, &caller), &call, &given, Reads::ALL).unwrap();
+    let (sent, meta) = (arguments(json!({"file": "a.txt"})), arguments(json!({"example.com/tenant": "t"})));
+    let destination = Destination {
+        method: "PUT".into(),
+        address: "https://files.example:443/{file}".into(),
+        coding: Some("application/json".into()),
+        meta: Some(&meta),
+        as_task: false,
+    };
+    input::add_sent(&mut input, &SentCall { destination, arguments: &sent }).unwrap();
     let input: Json = serde_json::from_str(&input.to_json_str().unwrap()).unwrap();
     insta::assert_json_snapshot!(input, {".call.id" => "[id]", ".call.parent" => "[id]"}, @r#"
     {
@@ -64,6 +74,18 @@ fn the_policy_input_is_a_contract() {
         "sandboxed": false,
         "source": "builtin",
         "version": "1.0.0"
+      },
+      "sent": {
+        "address": "https://files.example:443/{file}",
+        "arguments": {
+          "file": "a.txt"
+        },
+        "as_task": false,
+        "coding": "application/json",
+        "meta": {
+          "example.com/tenant": "t"
+        },
+        "method": "PUT"
       },
       "session": null,
       "target": null,
@@ -107,12 +129,12 @@ fn a_decision_about_one_target_does_not_apply_to_another() {
     let policy = policy("deny[\"secret\"] { input.kind == \"resource\"; input.target == \"m+x://secret\" }");
     let reader = tool(Metadata { kind: CallKind::Resource, name: "m__resources_read".into(), ..Metadata::default() });
     for (uri, allowed) in [("m+x://a", true), ("m+x://secret", false), ("m+x://a", true), ("m+x://secret", false)] {
-        let decision = policy.decide(&call_for(CallKind::Resource, uri), &reader, &arguments(json!({})));
+        let decision = policy.decide(&call_for(CallKind::Resource, uri), &reader, &valid(json!({})));
         assert_eq!((decision.allowed, decision.cached), (allowed, false), "{uri}");
     }
     let plain = plain_tool("calculator");
     for cached in [false, true] {
-        let decision = policy.decide(&call_by(&[]), &plain, &arguments(json!({})));
+        let decision = policy.decide(&call_by(&[]), &plain, &valid(json!({})));
         assert_eq!((decision.allowed, decision.cached), (true, cached), "a tool has no target");
     }
 }
@@ -160,7 +182,7 @@ fn a_call_without_reasons_gets_a_permit_with_its_arguments() {
         let valid = calculator.input.validate(given.clone()).unwrap();
         let authorized = policy.authorize(&call_by(&[]), &calculator, valid).unwrap();
         let permit = authorized.without_approval().unwrap();
-        assert_eq!(permit.arguments(), &given);
+        assert_eq!(permit.sent_arguments(), &given);
         assert_eq!(permit.version(), &policy.version());
         assert_eq!(permit.cached(), cached);
     }
@@ -201,7 +223,7 @@ fn a_cached_decision_is_never_shared_between_callers_or_tools() {
             (&["operators"], &deploy, false),
             (&[], &also_deploy, true),
         ] {
-            let decision = policy.decide(&call_by(roles), tool, &Arguments::new());
+            let decision = policy.decide(&call_by(roles), tool, &valid(json!({})));
             assert_eq!((decision.allowed, decision.cached), (allowed, round > 0), "{roles:?}");
         }
     }
@@ -214,8 +236,8 @@ fn a_caller_without_credentials_never_gets_the_decision_of_a_namesake() {
     let namesake = Arc::new(Caller::new("anonymous", "public", Vec::new()));
     let signed_in = CallContext::new("calculator", namesake, Via::Rest);
     let anonymous = CallContext::new("calculator", Arc::new(Caller::anonymous()), Via::Rest);
-    assert!(policy.decide(&signed_in, &calculator, &Arguments::new()).allowed);
-    assert!(!policy.decide(&anonymous, &calculator, &Arguments::new()).allowed);
+    assert!(policy.decide(&signed_in, &calculator, &valid(json!({}))).allowed);
+    assert!(!policy.decide(&anonymous, &calculator, &valid(json!({}))).allowed);
 }
 
 #[test]
@@ -223,9 +245,23 @@ fn policies_that_read_arguments_are_evaluated_every_time() {
     let policy = policy("deny[\"too much\"] { input.arguments.amount > 10 }");
     let calculator = plain_tool("calculator");
     for (amount, allowed) in [(1, true), (11, false), (2, true), (12, false)] {
-        let decision = policy.decide(&call_by(&[]), &calculator, &arguments(json!({"amount": amount})));
+        let decision = policy.decide(&call_by(&[]), &calculator, &valid(json!({"amount": amount})));
         assert_eq!((decision.allowed, decision.cached), (allowed, false));
     }
+}
+
+#[test]
+fn a_policy_that_reads_what_is_sent_gets_it_every_time() {
+    let policy = policy(
+        "deny[\"twice\"] { input.sent.arguments.amount > 10 }\ndeny[\"moved\"] { input.sent.address != \"builtin\" }",
+    );
+    let calculator = plain_tool("calculator");
+    for (amount, allowed) in [(1, true), (11, false), (2, true)] {
+        let decision = policy.decide(&call_by(&[]), &calculator, &valid(json!({"amount": amount})));
+        assert_eq!((decision.allowed, decision.cached), (allowed, false), "{decision:?}");
+    }
+    let elsewhere = tool(Metadata { name: "calculator".into(), source: "openapi:a".into(), ..Metadata::default() });
+    assert_eq!(policy.decide(&call_by(&[]), &elsewhere, &valid(json!({}))).denials, ["moved"]);
 }
 
 #[test]
@@ -234,7 +270,7 @@ fn the_cache_is_bounded() {
     let calculator = plain_tool("calculator");
     for index in 0..10_000 {
         let caller = Arc::new(Caller::new(&format!("caller-{index}"), "acme", Vec::new()));
-        policy.decide(&CallContext::new("calculator", caller, Via::Rest), &calculator, &Arguments::new());
+        policy.decide(&CallContext::new("calculator", caller, Via::Rest), &calculator, &valid(json!({})));
     }
     assert!(policy.current.load().cache.len() <= 4_096);
 }
@@ -285,10 +321,10 @@ fn the_helpers_are_added_unless_a_folder_has_its_own() {
     let admin = call_by(&["admin"]);
     let calculator = plain_tool("calculator");
     let shipped = Policy::load(&config_of(&folder(&[rule]))).unwrap();
-    assert!(shipped.decide(&admin, &calculator, &Arguments::new()).allowed);
+    assert!(shipped.decide(&admin, &calculator, &valid(json!({}))).allowed);
     let own = ("lib.rego", "package tools\nis_admin(user) { user.id == \"root\" }");
     let replaced = Policy::load(&config_of(&folder(&[rule, own]))).unwrap();
-    assert!(!replaced.decide(&admin, &calculator, &Arguments::new()).allowed);
+    assert!(!replaced.decide(&admin, &calculator, &valid(json!({}))).allowed);
 }
 
 #[test]
@@ -304,7 +340,7 @@ fn many_calls_decide_at_once_and_each_gets_its_own_answer() {
             let (policy, calculator) = (&policy, &calculator);
             scope.spawn(move || {
                 for n in (0..200).map(|index| thread * 200 + index) {
-                    let decision = policy.decide(&call_by(&[]), calculator, &arguments(json!({"n": n})));
+                    let decision = policy.decide(&call_by(&[]), calculator, &valid(json!({"n": n})));
                     let expected = if n % 2 == 1 { vec![format!("{n} is odd")] } else { Vec::new() };
                     assert_eq!(decision.denials, expected);
                 }

@@ -17,14 +17,14 @@ use url::Url;
 
 use self::page::{Format, Page, Reading};
 use crate::config::WebFetchConfig;
-use crate::core::call::{Arguments, ToolOutput, Upstream};
+use crate::core::call::{Arguments, CallContext, ToolOutput, Upstream};
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::outbound::{
     DomainList, Outbound, OutboundRequest, OutboundResponse, TooLong, Trust, check_status, upstream_of,
 };
 use crate::infra::telemetry;
 use crate::tool::Metadata;
-use crate::tool::{Attempt, BUILTIN, Execution, Executor, ToolDefinition, Unavailable};
+use crate::tool::{Attempt, BUILTIN, Destination, Execution, Executor, ToolDefinition, Unavailable};
 
 /// Default maximum of returned characters.
 const DEFAULT_MAX_LENGTH: usize = 50_000;
@@ -148,6 +148,11 @@ impl Executor for WebFetch {
 
     fn callers_choose_upstream(&self) -> bool {
         true
+    }
+
+    fn destination<'a>(&'a self, _call: &'a CallContext, arguments: &'a Arguments) -> Option<Destination<'a>> {
+        let address = arguments.get("url")?.as_str()?.into();
+        Some(Destination { method: "GET".into(), address, ..Destination::default() })
     }
 }
 

@@ -18,12 +18,12 @@ use serde_json::{Map, Value, json};
 use url::Url;
 
 use crate::config::{SearchProvider, Secret, WebSearchConfig};
-use crate::core::call::{Arguments, ToolOutput, Upstream};
+use crate::core::call::{Arguments, CallContext, ToolOutput, Upstream};
 use crate::core::error::{Blame, CallError, ErrorCode};
 use crate::infra::outbound::{Outbound, OutboundRequest, Trust, check_status, upstream_of};
 use crate::infra::telemetry;
 use crate::tool::Metadata;
-use crate::tool::{Attempt, BUILTIN, Execution, Executor, ToolDefinition, Unavailable};
+use crate::tool::{Attempt, BUILTIN, Destination, Execution, Executor, ToolDefinition, Unavailable};
 
 /// # Errors
 /// What is missing in the configuration, and the line to add.
@@ -222,6 +222,15 @@ impl Executor for WebSearch {
 
     fn upstream(&self, _arguments: &Arguments) -> Option<Upstream> {
         Some(upstream_of(&self.engine.base))
+    }
+
+    fn destination<'a>(&'a self, _call: &'a CallContext, _arguments: &'a Arguments) -> Option<Destination<'a>> {
+        let address = upstream_of(&self.engine.base).name.to_string().into();
+        Some(Destination { address, ..Destination::local(BUILTIN) })
+    }
+
+    fn identity(&self) -> Option<String> {
+        Some(self.engine.base.to_string())
     }
 }
 

@@ -17,7 +17,7 @@ use crate::core::error::{CallError, ErrorCode};
 use crate::core::json;
 use crate::infra::outbound::upstream_of;
 use crate::tool::Metadata;
-use crate::tool::{Attempt, Execution, Executor, ToolDefinition};
+use crate::tool::{Attempt, Destination, Execution, Executor, ToolDefinition};
 
 /// The body of `POST /tools/mcp/register`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -210,6 +210,16 @@ impl Executor for FunctionTool {
 
     fn reaches(&self) -> Option<String> {
         Some(format!("{} {}", upstream_of(&self.access.url).name, self.function))
+    }
+
+    fn destination<'a>(&'a self, _call: &'a CallContext, _arguments: &'a Arguments) -> Option<Destination<'a>> {
+        let address = format!("{} {}", upstream_of(&self.access.url).name, self.function).into();
+        let coding = Some("application/json".into());
+        Some(Destination { method: "POST".into(), address, coding, ..Destination::default() })
+    }
+
+    fn identity(&self) -> Option<String> {
+        Some(self.access.url.to_string())
     }
 }
 

@@ -58,6 +58,7 @@ use crate::infra::readiness::Readiness;
 use crate::registry::lock::{Lock, LockViolation};
 use crate::sources::credentials::Template;
 use crate::sources::user_tokens::User;
+use crate::tool::Destination;
 
 /// The intervals between attempts to reach a failing server.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
@@ -357,6 +358,17 @@ impl Server {
             self.name()
         );
         CallError::new(ErrorCode::CircuitOpen, problem).retry_after(wait)
+    }
+
+    /// Where a request on behalf of a call is sent, `about` the server's own name of a tool.
+    pub(super) fn destination<'a>(&self, call: &'a CallContext, method: &'a str, about: &str) -> Destination<'a> {
+        let mut address = self.connector.reach.to_string();
+        if !about.is_empty() {
+            address.push(' ');
+            address.push_str(about);
+        }
+        let meta = Some(&call.client_meta).filter(|meta| !meta.is_empty());
+        Destination { method: method.into(), address: address.into(), meta, ..Destination::default() }
     }
 
     /// Requests a resource, prompt or completion on behalf of a call.

@@ -8,6 +8,7 @@ mod paged;
 mod public;
 mod schemes;
 mod secured;
+mod sent;
 mod uploads;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -242,5 +243,10 @@ async fn call_as(tool: &ToolDefinition, context: &CallContext, arguments: Value)
         memory_limit_bytes: 128 << 20,
         max_output_bytes: 1 << 20,
     };
-    tool.executor.execute(attempt, arguments.as_object().unwrap()).await
+    let mut arguments = arguments.as_object().cloned().unwrap();
+    if let Some(form) = tool.executor.sent_form() {
+        let filled = form.fill_in(&mut arguments, &context.prompt_params);
+        arguments = form.sent(&arguments, &filled.further);
+    }
+    tool.executor.execute(attempt, &arguments).await
 }

@@ -15,6 +15,7 @@ use url::Url;
 
 use self::choice::{configured, is_chosen, named};
 use self::dangerous::{Danger, danger_of, effects_of, is_key_of, report_unknown_methods};
+use super::call::adapter::FilledFields;
 use super::call::arguments::{ArgumentList, bounded};
 use super::call::body::{BodyPlan, is_json};
 use super::call::credentials::{Authorization, CredentialError, Credentials};
@@ -149,8 +150,10 @@ impl Maker<'_> {
         let mut arguments = ArgumentList::of(operation, body.as_ref(), &self.api.definitions, is_sent);
         notes.extend(self.approximated_definition(&arguments.schema));
         let id = operation.id.clone().unwrap_or_default();
+        let mut filled = FilledFields::default();
         if let Some(adapter) = &self.access.adapter {
             adapter.widen(&id, &mut arguments.schema);
+            filled = adapter.filled_fields(&arguments, body.as_ref().is_some_and(BodyPlan::has_members));
         }
         // One unusable schema must not prevent the other tools from being offered.
         let (parameters, cost) = match checkable(mem::take(&mut arguments.schema), &self.api.definitions) {
@@ -165,7 +168,8 @@ impl Maker<'_> {
         let metadata = self.metadata(operation, name);
         let plan = RequestPlan::new(operation, base, &arguments, body);
         let output_schema = output.as_ref().map(|output| output.alone(self.listed_output).0);
-        let executor = OperationExecutor { id, plan, authorization, trusted, access: Arc::clone(self.access), output };
+        let access = Arc::clone(self.access);
+        let executor = OperationExecutor { id, plan, authorization, trusted, access, filled, output };
         Ok(Ok(ToolDefinition { metadata, parameters, output_schema, executor: Arc::new(executor) }))
     }
 

@@ -12,11 +12,16 @@ const OF_PROTOCOL: &str = "io.modelcontextprotocol/";
 /// Prefix of the gateway's own keys.
 const OWN: &str = "sekisho/";
 
+/// Ends the names of keys that a client writes anew for each call (`claudecode/toolUseId`). Servers do not get them: an approval
+/// is for all that is sent, and the call that is sent again with it would be another one.
+const OF_ONE_CALL: [&str; 2] = ["/tooluseid", "/toolcallid"];
+
 /// The client's own keys. Progress is reported under a token of the gateway, and the place in the trace is the call's.
 pub(super) fn meta(meta: &RequestMetaObject) -> Map<String, Value> {
     let is_own = |name: &str| {
         !name.starts_with(OF_PROTOCOL)
             && !name.starts_with(OWN)
+            && !OF_ONE_CALL.iter().any(|id| name.to_ascii_lowercase().ends_with(id))
             && !["progressToken", TRACE_PARENT.as_str(), TRACE_STATE.as_str()].contains(&name)
     };
     let own = meta.0.0.iter().filter(|(name, _)| is_own(name));
@@ -41,7 +46,7 @@ mod tests {
         let all = json!({
             "progressToken": 1, "io.modelcontextprotocol/protocolVersion": "2026-07-28", "sekisho/key": "k",
             "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "congo=1",
-            "example.com/tenant": {"a": 1}, "baggage": "x=1",
+            "example.com/tenant": {"a": 1}, "baggage": "x=1", "claudecode/toolUseId": "toolu_1",
         });
         let all = RequestMetaObject(MetaObject(all.as_object().cloned().unwrap()));
         assert_eq!(Value::Object(meta(&all)), json!({"example.com/tenant": {"a": 1}, "baggage": "x=1"}));

@@ -8,13 +8,13 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::config::SessionConfig;
-use crate::core::call::{Arguments, Deadline, SendingState};
+use crate::core::call::{Deadline, SendingState};
 use crate::core::error::ErrorCode;
 use crate::infra::blobs::test_support::{folder_storage, storage_out_of_reach};
 use crate::infra::store::Store;
 use crate::infra::store::test_support::test_store;
 use crate::pipeline::idempotency::IdempotentOutcome;
-use crate::pipeline::idempotency::tests::reply_of;
+use crate::pipeline::idempotency::tests::{reply_of, request};
 use crate::pipeline::tests::call;
 
 const LARGE: usize = 6 << 20;
@@ -56,7 +56,7 @@ impl Replicas {
 /// Sends a call with the key `k`: its reply if it is the first, which ends with a reply of this size, or that of the first.
 async fn send(replies: &Arc<Replies>, bytes: usize) -> Result<(bool, String), ErrorCode> {
     let deadline = Deadline::after(std::time::Duration::from_secs(60));
-    match replies.enter(&call(), "k", &Arguments::new(), deadline).await.map_err(|error| error.code())? {
+    match replies.enter(&call(), "k", request(), deadline).await.map_err(|error| error.code())? {
         IdempotentOutcome::Answered(reply) => Ok((false, stored::text_of(&reply).unwrap())),
         IdempotentOutcome::First(mut guard) => {
             guard.record(deadline).await.unwrap();

@@ -88,7 +88,7 @@ async fn a_reply_too_large_to_store_reaches_all_waiting_calls_and_the_call_is_ne
     let checkpoint = Checkpoint::around(counting());
     let replies = &checkpoint.pipeline.replies;
     let deadline = Deadline::after(Duration::from_secs(60));
-    let Ok(IdempotentOutcome::First(mut guard)) = replies.enter(&call(), "k", &Arguments::new(), deadline).await else {
+    let Ok(IdempotentOutcome::First(mut guard)) = replies.enter(&call(), "k", request(), deadline).await else {
         panic!()
     };
     guard.record(deadline).await.unwrap();

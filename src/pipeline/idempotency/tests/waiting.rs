@@ -11,9 +11,7 @@ async fn when_the_first_call_is_refused_the_next_waiting_call_is_first() {
     let checkpoint = Checkpoint::around(counting());
     let replies = &checkpoint.pipeline.replies;
     let deadline = Deadline::after(Duration::from_secs(60));
-    let Ok(IdempotentOutcome::First(guard)) = replies.enter(&call(), "k", &Arguments::new(), deadline).await else {
-        panic!()
-    };
+    let Ok(IdempotentOutcome::First(guard)) = replies.enter(&call(), "k", request(), deadline).await else { panic!() };
     let error = CallError::new(ErrorCode::Denied, "no").at_stage(Stage::Policy);
     let refused = Arc::new(Reply::without_a_run(&call(), error));
     let ending = async { guard.end(&refused, SendingState::Pending).await };
@@ -26,10 +24,8 @@ async fn a_waiting_call_waits_until_its_own_deadline() {
     let checkpoint = Checkpoint::around(counting());
     let replies = &checkpoint.pipeline.replies;
     let deadline = Deadline::after(Duration::from_secs(60));
-    let Ok(IdempotentOutcome::First(_guard)) = replies.enter(&call(), "k", &Arguments::new(), deadline).await else {
-        panic!()
-    };
+    let Ok(IdempotentOutcome::First(_guard)) = replies.enter(&call(), "k", request(), deadline).await else { panic!() };
     let soon = Deadline::after(Duration::from_millis(20));
-    let error = replies.enter(&call(), "k", &Arguments::new(), soon).await.unwrap_err();
+    let error = replies.enter(&call(), "k", request(), soon).await.unwrap_err();
     assert_eq!(error.code(), ErrorCode::Timeout);
 }

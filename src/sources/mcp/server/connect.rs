@@ -120,6 +120,17 @@ impl Connector {
         is_per_user && matches!(&self.reach, Endpoint::Http(access) if has_none(access))
     }
 
+    /// What tells it from other servers. Not shown: a URL and the arguments of a program may contain secrets.
+    pub(crate) fn identity(&self) -> String {
+        match &self.reach {
+            Endpoint::Http(access) => access.url.to_string(),
+            Endpoint::Program(program) => {
+                let parts: Vec<_> = [program].into_iter().chain(&self.settings.args).map(String::as_str).collect();
+                parts.join("\0")
+            }
+        }
+    }
+
     /// The sign-in of a user, if the server supports one.
     pub(crate) fn sign_in(&self) -> Option<&Arc<SignIn>> {
         match &self.reach {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use super::Server;
 use super::output;
 use super::task::{self, TaskSupport};
-use crate::core::call::{Arguments, ToolOutput, Upstream};
+use crate::core::call::{Arguments, CallContext, ToolOutput, Upstream};
 use crate::core::error::{CallError, ErrorCode};
 use crate::sources::mcp::transport::request_headers::MarkedArguments;
-use crate::tool::{Attempt, Execution, Executor};
+use crate::tool::{Attempt, Destination, Execution, Executor};
 
 #[derive(Debug)]
 pub(crate) struct ServerTool {
@@ -35,6 +35,15 @@ impl Executor for ServerTool {
 
     fn reaches(&self) -> Option<String> {
         Some(format!("{} {}", self.server.connector.reach, self.name))
+    }
+
+    fn destination<'a>(&'a self, call: &'a CallContext, _arguments: &'a Arguments) -> Option<Destination<'a>> {
+        let of_tool = self.server.destination(call, "tools/call", &self.name);
+        Some(Destination { as_task: self.tasks.is_used(call), ..of_tool })
+    }
+
+    fn identity(&self) -> Option<String> {
+        Some(self.server.connector.identity())
     }
 }
 

@@ -9,10 +9,10 @@ use serde_json::{Map, Value, json};
 use super::Server;
 use super::catalogue::source;
 use crate::config::McpServerSettings;
-use crate::core::call::{Arguments, CallKind, Caller, Stage, ToolOutput, Upstream};
+use crate::core::call::{Arguments, CallContext, CallKind, Caller, Stage, ToolOutput, Upstream};
 use crate::core::error::{CallError, ErrorCode};
 use crate::registry::unknown_target;
-use crate::tool::{Attempt, Execution, Executor, ToolDefinition};
+use crate::tool::{Attempt, Destination, Execution, Executor, ToolDefinition};
 use crate::tool::{Metadata, qualified_name};
 
 /// An argument of a call that asks for a resource's changes instead of its contents. Clients do not write it.
@@ -88,6 +88,16 @@ impl Executor for ResourceReader {
     fn upstream(&self, _arguments: &Arguments) -> Option<Upstream> {
         Some(self.0.upstream.clone())
     }
+
+    fn destination<'a>(&'a self, call: &'a CallContext, arguments: &'a Arguments) -> Option<Destination<'a>> {
+        let subscribes = arguments.contains_key(SUBSCRIBE);
+        let method = if subscribes { "resources/subscribe" } else { "resources/read" };
+        Some(self.0.destination(call, method, ""))
+    }
+
+    fn identity(&self) -> Option<String> {
+        Some(self.0.connector.identity())
+    }
 }
 
 impl ResourceReader {
@@ -123,6 +133,14 @@ impl Executor for PromptGetter {
     fn upstream(&self, _arguments: &Arguments) -> Option<Upstream> {
         Some(self.0.upstream.clone())
     }
+
+    fn destination<'a>(&'a self, call: &'a CallContext, _arguments: &'a Arguments) -> Option<Destination<'a>> {
+        Some(self.0.destination(call, "prompts/get", ""))
+    }
+
+    fn identity(&self) -> Option<String> {
+        Some(self.0.connector.identity())
+    }
 }
 
 impl PromptGetter {
@@ -152,6 +170,14 @@ impl Executor for Completer {
 
     fn upstream(&self, _arguments: &Arguments) -> Option<Upstream> {
         Some(self.0.upstream.clone())
+    }
+
+    fn destination<'a>(&'a self, call: &'a CallContext, _arguments: &'a Arguments) -> Option<Destination<'a>> {
+        Some(self.0.destination(call, "completion/complete", ""))
+    }
+
+    fn identity(&self) -> Option<String> {
+        Some(self.0.connector.identity())
     }
 }
 

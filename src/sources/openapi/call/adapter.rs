@@ -1,5 +1,6 @@
 //! Vendor adapters (E39–E44): declared in the configuration, compiled once, applied to every call.
 
+mod filled;
 mod offer;
 
 use std::fmt;
@@ -9,7 +10,10 @@ use jmespath::Expression;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
+pub(crate) use self::filled::FilledFields;
+
 use crate::config::AdapterConfig;
+use crate::core::call::Arguments;
 use crate::core::error::CallError;
 
 /// Longest response expression: its parser recurses on every bracket and prefix.
@@ -52,21 +56,11 @@ impl Adapter {
         Ok(Self { config, headers, response })
     }
 
-    /// Turns a tool's arguments into the vendor's, in place: names, defaults, values, time ranges, and last
-    /// the session's values, so that a model cannot override them.
-    pub fn transform_request(
-        &self,
-        operation_id: &str,
-        arguments: &mut Map<String, Value>,
-        prompt_params: &Map<String, Value>,
-    ) {
-        if !self.applies_to(operation_id) {
-            return;
-        }
+    /// Turns the complete arguments of a tool into the vendor's, in place: names, values, time ranges. `further` are fields for
+    /// which the tool has no argument.
+    pub fn transform_request(&self, arguments: &mut Arguments, further: &Arguments) {
         rename(arguments, self.config.keys.iter());
-        for (field, value) in &self.config.defaults {
-            arguments.entry(field.as_str()).or_insert_with(|| value.clone());
-        }
+        arguments.extend(further.iter().map(|(field, value)| (field.clone(), value.clone())));
         for (field, aliases) in &self.config.values {
             for text in arguments.get_mut(field).into_iter().flat_map(texts) {
                 if let Some(meant) = text.as_str().and_then(|alias| aliases.get(alias)) {
@@ -79,26 +73,19 @@ impl Adapter {
                 rename(range, members.iter());
             }
         }
-        for (field, parameter) in &self.config.inject {
-            if let Some(value) = prompt_params.get(parameter) {
-                arguments.insert(field.clone(), value.clone());
-            }
-        }
     }
 
-    /// Headers of the operation's requests.
-    pub fn headers(&self, operation_id: &str) -> Option<&HeaderMap> {
-        self.applies_to(operation_id).then_some(&self.headers)
+    /// Headers of all requests.
+    pub fn headers(&self) -> &HeaderMap {
+        &self.headers
     }
 
     /// The part of the vendor's response that is returned; all of it without a `response` expression.
     ///
     /// # Errors
     /// `tool_error` when the response does not have the structure that the adapter expects.
-    pub fn shape_response(&self, operation_id: &str, response: Value) -> Result<Value, CallError> {
-        let Some(expression) = self.response.as_ref().filter(|_| self.applies_to(operation_id)) else {
-            return Ok(response);
-        };
+    pub fn shape_response(&self, response: Value) -> Result<Value, CallError> {
+        let Some(expression) = &self.response else { return Ok(response) };
         let failed = |error: &dyn fmt::Display| {
             CallError::tool("the response does not have the structure that the vendor adapter expects").caused_by(error)
         };
@@ -106,7 +93,8 @@ impl Adapter {
         serde_json::to_value(&*selected).map_err(|error| failed(&error))
     }
 
-    fn applies_to(&self, operation_id: &str) -> bool {
+    /// Whether it is for this operation.
+    pub fn applies_to(&self, operation_id: &str) -> bool {
         self.config.operations.is_empty() || self.config.operations.iter().any(|id| id == operation_id)
     }
 }
@@ -139,6 +127,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::sources::openapi::call::arguments::ArgumentList;
 
     fn adapter(declared: Value) -> Result<Adapter, AdapterError> {
         Adapter::compile(serde_json::from_value(declared).unwrap())
@@ -154,16 +143,20 @@ mod tests {
             let Ok(declared) = crate::core::json::parse(bytes) else { return };
             let Ok(declared) = serde_json::from_value(declared) else { return };
             if let Ok(adapter) = Adapter::compile(declared) {
-                let _ = adapter.shape_response("op", json!({"items": [{"b": 1}]}));
+                let _ = adapter.shape_response(json!({"items": [{"b": 1}]}));
             }
         });
     }
 
+    /// What is sent by an operation that takes any arguments.
     fn transformed(declared: Value, arguments: Value, prompt_params: Value) -> Value {
         let (Value::Object(mut arguments), Value::Object(prompt_params)) = (arguments, prompt_params) else {
             panic!("arguments are objects")
         };
-        adapter(declared).unwrap().transform_request("query", &mut arguments, &prompt_params);
+        let adapter = adapter(declared).unwrap();
+        let list = ArgumentList { arguments: Vec::new(), schema: json!({}) };
+        let filled = adapter.fill_in(&adapter.filled_fields(&list, false), &mut arguments, &prompt_params);
+        adapter.transform_request(&mut arguments, &filled.further);
         arguments.into()
     }
 
@@ -199,14 +192,12 @@ mod tests {
     }
 
     #[test]
-    fn other_operations_are_left_alone() {
+    fn it_is_for_the_operations_that_it_names() {
         let declared = json!({"operations": ["other"], "defaults": {"a": 1}, "response": "x", "headers": {"a": "b"}});
-        assert_eq!(transformed(declared.clone(), json!({}), json!({})), json!({}));
         let adapter = adapter(declared).unwrap();
-        assert!(adapter.headers("query").is_none());
-        assert_eq!(adapter.headers("other").unwrap()["a"], "b");
-        assert_eq!(adapter.shape_response("query", json!({"x": 1})).unwrap(), json!({"x": 1}));
-        assert_eq!(adapter.shape_response("other", json!({"x": 1})).unwrap(), json!(1));
+        assert!(!adapter.applies_to("query") && adapter.applies_to("other"));
+        assert_eq!(adapter.headers()["a"], "b");
+        assert_eq!(adapter.shape_response(json!({"x": 1})).unwrap(), json!(1));
     }
 
     #[test]

@@ -130,6 +130,27 @@ impl BodyPlan {
         self.format == Format::Json
     }
 
+    /// The media type, without a boundary, in which a body is sent: `whole`, or one of these members. `chosen` is the one that the
+    /// call chooses.
+    pub(crate) fn coding<'a>(
+        &'a self,
+        chosen: Option<&str>,
+        whole: Option<&'a Value>,
+        mut members: impl Iterator<Item = (&'a str, &'a Value)>,
+    ) -> &'a str {
+        if let Some(upload) = &self.upload {
+            let is_file = |(name, value): (&str, &Value)| upload.files.contains(name) && file::has_file(value);
+            let of_whole = whole.and_then(Value::as_object).is_some_and(|members| upload.files.are_in(members));
+            let is_upload = match chosen {
+                Some(chosen) => chosen == upload.media_type,
+                None => of_whole || members.any(is_file),
+            };
+            return if is_upload { &upload.media_type } else { &self.media_type };
+        }
+        let of_file = whole.filter(|_| self.format == Format::Binary).and_then(|file| file.get("content_type"));
+        of_file.and_then(Value::as_str).unwrap_or(&self.media_type)
+    }
+
     /// The value as bytes, with its `Content-Type`; `media_type` is the one that the call chooses.
     ///
     /// # Errors

@@ -1,28 +1,29 @@
-//! Executes one operation: builds the request, adds credentials, sends it, and converts the response.
+//! Executes one operation: builds the request, adds credentials, sends it, and converts the response. What an adapter makes of
+//! the arguments is known before: see [`SentForm`].
 
 use std::fmt;
 use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use serde_json::{Map, Value};
 use tokio::time::Instant;
 use url::Url;
 
-use super::adapter::Adapter;
+use super::adapter::{Adapter, FilledFields};
 use super::credentials::{Authorization, Token};
 use super::large_numbers;
 use super::pagination::{self, Page};
 use super::request::{Request, RequestPlan};
 use super::response;
 use crate::config::PaginationSettings;
-use crate::core::call::{Arguments, ToolOutput, Upstream};
+use crate::core::call::{Arguments, CallContext, ToolOutput, Upstream};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::redaction::SentSecrets;
 use crate::infra::outbound::{DomainList, Outbound, OutboundRequest, OutboundResponse, upstream_of};
 use crate::infra::telemetry;
 use crate::sources::openapi::user_scheme::UserScheme;
 use crate::sources::user_tokens::{TokenExchange, User, UserSource, UserToken};
-use crate::tool::SharedSchema;
-use crate::tool::{Attempt, Execution, Executor};
+use crate::tool::{Attempt, Destination, Execution, Executor, FilledIn, SentForm, SharedSchema};
 
 /// Redirects followed. Those of methods that do not only read, within the origin only and where the method stays: their
 /// body is not sent to an address that is not configured.
@@ -59,6 +60,8 @@ pub(crate) struct OperationExecutor {
     /// Whether its server may get the collection's credentials, which an adapter's headers may contain.
     pub(crate) trusted: bool,
     pub(crate) access: Arc<Access>,
+    /// What the adapter fills in.
+    pub(crate) filled: FilledFields,
     pub(crate) output: Option<Arc<SharedSchema>>,
 }
 
@@ -85,8 +88,41 @@ impl Executor for OperationExecutor {
         Some(self.plan.address())
     }
 
+    fn destination<'a>(&'a self, _call: &'a CallContext, arguments: &'a Arguments) -> Option<Destination<'a>> {
+        Some(Destination {
+            method: self.plan.method().as_str().into(),
+            address: self.plan.url_template().into(),
+            coding: self.plan.coding(arguments),
+            ..Destination::default()
+        })
+    }
+
+    /// With the server's own query, which may contain a key.
+    fn identity(&self) -> Option<String> {
+        Some(self.plan.base().to_string())
+    }
+
+    fn sent_form(&self) -> Option<&dyn SentForm> {
+        self.adapter().map(|_| self as &dyn SentForm)
+    }
+
     fn output_schema(&self) -> Option<Arc<SharedSchema>> {
         self.output.clone()
+    }
+}
+
+impl SentForm for OperationExecutor {
+    fn fill_in(&self, arguments: &mut Arguments, prompt_params: &Map<String, Value>) -> FilledIn {
+        let fill_in = |adapter: &Adapter| adapter.fill_in(&self.filled, arguments, prompt_params);
+        self.adapter().map(fill_in).unwrap_or_default()
+    }
+
+    fn sent(&self, arguments: &Arguments, further: &Arguments) -> Arguments {
+        let mut sent = self.plan.spread(arguments);
+        if let Some(adapter) = self.adapter() {
+            adapter.transform_request(&mut sent, further);
+        }
+        sent
     }
 }
 
@@ -106,9 +142,9 @@ impl OperationExecutor {
         };
         // An expression for JSON selects nothing in a text.
         let is_as_declared = !output.metadata.contains_key(response::NOTE);
-        if let Some(adapter) = self.access.adapter.as_ref().filter(|_| is_as_declared) {
+        if let Some(adapter) = self.adapter().filter(|_| is_as_declared) {
             let large = large_numbers::of(&output);
-            output.value = adapter.shape_response(&self.id, output.value)?;
+            output.value = adapter.shape_response(output.value)?;
             large_numbers::found_again(&mut output, &large);
         }
         response::show_image(&mut output);
@@ -228,20 +264,18 @@ impl OperationExecutor {
         self.access.max_response_bytes.min(attempt.memory_limit_bytes / HELD_FOR_EACH_BYTE)
     }
 
+    /// The adapter, if it is for this operation.
+    fn adapter(&self) -> Option<&Adapter> {
+        self.access.adapter.as_deref().filter(|adapter| adapter.applies_to(&self.id))
+    }
+
+    /// `arguments`: in the form that the adapter makes of them.
     fn request(&self, attempt: &Attempt<'_>, arguments: &Arguments) -> Result<Request, CallError> {
-        let mut request = match &self.access.adapter {
-            None => self.plan.request(arguments)?,
-            Some(adapter) => {
-                let mut arguments = self.plan.spread(arguments);
-                adapter.transform_request(&self.id, &mut arguments, &attempt.call.prompt_params);
-                let mut request = self.plan.request(&arguments)?;
-                let headers = adapter.headers(&self.id).filter(|_| self.trusted);
-                for (name, value) in headers.into_iter().flatten() {
-                    request.headers.insert(name, value.clone());
-                }
-                request
-            }
-        };
+        let mut request = self.plan.request(arguments)?;
+        let headers = self.adapter().filter(|_| self.trusted).map(Adapter::headers);
+        for (name, value) in headers.into_iter().flatten() {
+            request.headers.insert(name, value.clone());
+        }
         self.authorization.apply(&mut request.url, &mut request.headers, &attempt.call.tool_parameters)?;
         // Of a request that only reads, a repetition does no harm; one that the caller names counts.
         if !request.method.is_safe()

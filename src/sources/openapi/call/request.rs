@@ -1,5 +1,6 @@
 //! Builds one operation's requests from its arguments (path, query, headers, cookies, body).
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 use bytes::Bytes;
@@ -77,10 +78,32 @@ impl RequestPlan {
         &self.base
     }
 
+    pub(crate) fn method(&self) -> &Method {
+        &self.method
+    }
+
     /// Method and address, with `{templates}` in its path.
     pub(crate) fn address(&self) -> String {
+        format!("{} {}", self.method, self.url_template())
+    }
+
+    /// The server and the path, with `{templates}`. Without the server's own query, which may contain a key.
+    pub(crate) fn url_template(&self) -> String {
         let base = self.base.path().trim_end_matches('/');
-        format!("{} {}{base}{}", self.method, upstream_of(&self.base).name, self.path)
+        format!("{}{base}{}", upstream_of(&self.base).name, self.path)
+    }
+
+    /// The media type of the body that these arguments make; `None` for an operation without one.
+    pub(crate) fn coding<'a>(&'a self, arguments: &'a Arguments) -> Option<Cow<'a, str>> {
+        let body = self.body.as_ref()?;
+        let given = || self.arguments.iter().filter_map(|(name, place)| Some((place, arguments.get(name)?)));
+        let chosen = given().find_map(|(place, value)| value.as_str().filter(|_| *place == Place::MediaType));
+        let whole = given().find_map(|(place, value)| (*place == Place::Body).then_some(value));
+        let members = given().filter_map(|(place, value)| match place {
+            Place::Member(member) => Some((member.as_str(), value)),
+            _ => None,
+        });
+        Some(body.coding(chosen, whole, members).into())
     }
 
     /// The arguments in the form that an adapter changes: flat, including the members of a body that is one
