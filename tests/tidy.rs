@@ -55,6 +55,31 @@ fn moments_of_the_store_are_those_of_its_clock() {
     assert_eq!(makers.collect::<Vec<_>>(), ["src/infra/auth/managed.rs"]);
 }
 
+/// What a caller writes besides arguments, and the files of the sources that may read it. Policies and approvers see what is sent
+/// before, so that nothing else that a caller wrote may be added to it where it is sent.
+const WRITTEN_BY_CALLERS: [(&str, &[&str]); 7] = [
+    ("prompt_params", &[]),
+    ("claimed_user", &[]),
+    ("idempotency_key", &[]),
+    ("resumed_run", &[]),
+    // Credentials, by their names.
+    ("tool_parameters", &["src/sources/mcp/server/caller_sessions.rs", "src/sources/openapi/call/executor.rs"]),
+    // A part of the destination, which is judged.
+    ("client_meta", &["src/sources/mcp/server.rs", "src/sources/mcp/server/session.rs"]),
+    ("as_task", &["src/sources/mcp/server/task.rs"]),
+];
+
+#[test]
+fn executors_read_nothing_of_a_call_that_was_not_judged() {
+    let files = product_files();
+    let of_sources = || files.iter().filter(|(file, _)| file.starts_with("src/sources/"));
+    for (field, may_read) in WRITTEN_BY_CALLERS {
+        let read = format!("call.{field}");
+        let readers: Vec<_> = of_sources().filter(|(_, text)| text.contains(&read)).map(|(file, _)| file).collect();
+        assert_eq!(readers, may_read, "{field}");
+    }
+}
+
 /// Words that nobody outside can look up, as names of types, functions and constants. The glossary has the field's.
 const BANNED_TYPES: [&str; 22] = [
     "AtTheDoor",

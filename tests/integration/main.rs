@@ -100,6 +100,7 @@ mod sandbox;
 mod sandbox_worker;
 mod secrecy;
 mod select;
+mod sent_calls;
 mod shared_upstreams;
 mod sign_in;
 #[path = "../../src/core/slack.rs"]
