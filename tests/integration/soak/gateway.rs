@@ -30,8 +30,8 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 const TENANTS: usize = 5;
 
 /// High limits where a sort needs success, low ones where a refusal is wanted. Whatever is kept for a time is kept for
-/// 8 s, and results, whose rows tell that all else is gone, for 10 s. A policy may
-/// take 2 s, so that no call is refused because the machine is busy.
+/// 8 s, and results, whose rows tell that all else is gone, for 10 s. A policy may take 2 s, so that no call is refused
+/// because the machine is busy.
 const SETTINGS: &str = "
 server: {mcp: {session_idle_seconds: 8}}
 console: {roles: {viewer: [support]}}
