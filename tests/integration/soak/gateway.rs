@@ -130,8 +130,12 @@ impl SoakGateway {
             assert_eq!(status, StatusCode::OK, "{reply}");
         }
         // A server that is down refuses with the same code, at another stage.
-        let is_open = async || self.call("root", "broken__echo", json!({})).await.1["error_info"]["stage"] == "breaker";
-        until("the circuit is open", START_TIMEOUT, is_open).await;
+        // To all tenants, once it is open to two.
+        for caller in ["caller-0", "caller-1"] {
+            let is_open =
+                async || self.call(caller, "broken__echo", json!({})).await.1["error_info"]["stage"] == "breaker";
+            until("the circuit is open", START_TIMEOUT, is_open).await;
+        }
         let (status, reply) = self.call("limited", "shared__pid", json!({})).await;
         assert_eq!(status, StatusCode::OK, "{reply}");
     }
