@@ -299,7 +299,7 @@ fn load_config(file: Option<&Path>, options: &ServeOptions) -> Result<Config, Ve
     if let Some(prefix) = &options.mcp.mcp_prefix {
         environment.set("SEKISHO_MCP_PREFIX", prefix.as_str());
     }
-    let config = Config::load(file, &environment)?;
+    let config = Config::load(file, &environment)?.refuse_empty_file()?;
     // In code it has a default in the working directory, which no operator would look at.
     match config.state_directory {
         Some(_) => Ok(config),

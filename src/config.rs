@@ -177,16 +177,15 @@ impl Config {
         Ok(Self { file: file.map(Path::to_owned), ..config })
     }
 
-    /// Itself, as read after a change of its file.
+    /// Itself, unless its file sets nothing: one that was cut off would open what it had closed, at a start as after a change.
     ///
     /// # Errors
-    /// The file is empty. At a start the defaults apply then, while a file that becomes empty is one
-    /// that was cut off.
+    /// The file is empty, or has only comments.
     pub fn refuse_empty_file(self) -> Result<Self, Vec<ConfigError>> {
         match &self.file {
             Some(file) if self.set.is_empty_file() => {
                 let error = ConfigError::of_file(file, "is empty: it was cut off, or is not yet written");
-                Err(vec![error.advise("write the settings; for the defaults, remove the file and start again")])
+                Err(vec![error.advise("write the settings; for the defaults, start without a file")])
             }
             _ => Ok(self),
         }

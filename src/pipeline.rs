@@ -168,16 +168,14 @@ impl Pipeline {
         recorded: Option<&mut Recorded>,
     ) -> Result<Accepted, CallError> {
         let tool = scope.find(&self.registry, &arguments)?;
-        call.queueing.set_ends(call.begin_by(tool.timeout()), call.must_end_by);
+        call.limit_queueing(tool.timeout());
         let _slots = scope.record_stage(Stage::Limits, self.limits.admit(call, &tool).await)?;
         let arguments = scope.validated(&tool, tool.valid_arguments(arguments, &call.prompt_params))?;
         let permit = self.permit(call, &tool, arguments, recorded.as_deref()).await;
         let permit = scope.record_stage(Stage::Policy, permit)?;
         let mut hold = scope.record_stage(Stage::Budget, self.budget.reserve(call, &tool).await)?;
-        let breaker = scope.record_stage(
-            Stage::Breaker,
-            self.breakers.admit(upstream_of(call, &tool, &permit), &call.caller.tenant),
-        )?;
+        let upstream = upstream_of(call, &tool, &permit);
+        let breaker = scope.record_stage(Stage::Breaker, self.breakers.admit(upstream, &call.caller.tenant))?;
         if call.dry_run {
             return Ok(Accepted::not_run(&hold));
         }

@@ -227,7 +227,7 @@ async fn shutdown(gateway: &Gateway, mut signals: StopSignals) {
 const MAX_READS: usize = 5;
 
 /// Why such a configuration is not applied.
-const RESTLESS: &str =
+const KEEPS_CHANGING: &str =
     "the files of the configuration keep changing, so that none of their states counts; once they rest, send SIGHUP";
 
 /// Loads the configuration on a thread where programs that give values may block.
@@ -237,8 +237,8 @@ async fn load_apart(file: Option<&PathBuf>, options: &ServeOptions) -> Result<Co
     loading.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
 }
 
-/// Loads the configuration as its files are once they rest: as two looks agree that they are, and a third after it was read.
-/// `rests`: two looks have agreed.
+/// Loads the configuration as its files are once they rest: as two readings agree that they are, and a third one after it was read.
+/// `rests`: two readings have agreed.
 ///
 /// The error is the reason, for an operator.
 async fn load_at_rest(
@@ -252,13 +252,13 @@ async fn load_at_rest(
         if !rests {
             break;
         }
-        let loaded = load_apart(file, options).await.and_then(Config::refuse_empty_file);
+        let loaded = load_apart(file, options).await;
         if watcher.is_as_seen().await {
             return loaded.map_err(|errors| describe(&errors));
         }
         rests = watcher.settle().await;
     }
-    Err(RESTLESS.to_owned())
+    Err(KEEPS_CHANGING.to_owned())
 }
 
 /// Whether the same configuration was loaded. What cannot be loaded is not: it is reported.

@@ -382,7 +382,7 @@ fn a_gateway_that_is_degraded_fails_the_check() {
 fn a_changed_file_is_taken_over_while_it_runs() {
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("sekisho.yaml");
-    std::fs::write(&file, "").unwrap();
+    std::fs::write(&file, "tools: {overrides: {json_query: {hidden: false}}}").unwrap();
     let serving = Serving::start_with(&directory, &["--config", "sekisho.yaml"]);
     let until = |path: &str, wanted: &dyn Fn(&str) -> bool| {
         let started = std::time::Instant::now();
@@ -438,11 +438,15 @@ fn a_file_that_lost_its_guards_waits_and_an_empty_one_never_counts() {
         std::fs::write(&file, "no_such_key: 1\n").unwrap();
         eventually("/readyz", with_key, "no_such_key");
     }
-    // Also where a person asks for it.
+    // Also where a person asks for it, and at a start.
     std::fs::write(&file, "").unwrap();
     hang_up();
     eventually("/readyz", with_key, "is empty");
     is_guarded();
+    for command in ["check", "serve"] {
+        let refused = sekisho(&directory).args(["--config", "sekisho.yaml", command]).output().unwrap();
+        assert!(!refused.status.success() && text(&refused).contains("is empty"), "{command}: {}", text(&refused));
+    }
 
     std::fs::write(&file, "limits: {max_queued: 9}\n").unwrap();
     eventually("/readyz", with_key, "auth.anonymous: never → loopback");

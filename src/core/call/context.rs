@@ -177,6 +177,11 @@ impl CallContext {
         Deadline(self.must_end_by.map_or(own, |outer| own.min(outer)))
     }
 
+    /// From now on its waits in queues of the gateway end while its tool, with this timeout, can still answer.
+    pub fn limit_queueing(&self, tool_timeout: Duration) {
+        self.queueing.set_ends(self.begin_by(tool_timeout), self.must_end_by);
+    }
+
     /// The end of its waits in queues of the gateway, given the timeout of its tool. An outer deadline leaves the tool half of
     /// the time that it gives, so that nothing is sent that cannot be answered.
     pub fn begin_by(&self, tool_timeout: Duration) -> Instant {

@@ -27,7 +27,7 @@ impl Server {
 
     /// One that passes messages on to the gateway at an address.
     fn bridge_to(url: &str, key: &str) -> Self {
-        Self::start_with("", &["--server", url], &[("SEKISHO_API_KEY", key)])
+        Self::start_with("{}", &["--server", url], &[("SEKISHO_API_KEY", key)])
     }
 
     fn start_with(yaml: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
@@ -126,7 +126,7 @@ impl Drop for Server {
 #[test]
 fn a_client_that_starts_the_gateway_itself_uses_its_tools_until_it_closes_the_input() {
     for revision in [OLDER, NEWER] {
-        let mut server = Server::start("");
+        let mut server = Server::start("{}");
         server.begin(revision);
         let listed = server.ask(revision, 2, "tools/list", json!({}));
         check(revision, "ListToolsResult", &listed);
@@ -144,7 +144,7 @@ fn a_client_that_starts_the_gateway_itself_uses_its_tools_until_it_closes_the_in
 
 #[test]
 fn a_message_that_is_too_long_is_answered_with_an_error() {
-    let mut server = Server::start("");
+    let mut server = Server::start("{}");
     server.begin(OLDER);
     for megabytes in [5, 60] {
         let text = "x".repeat(megabytes << 20);
