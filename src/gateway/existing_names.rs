@@ -152,8 +152,13 @@ fn add_pending(names: &mut ExistingNames, config: &Config, sources: NameSources<
     for source in absent.chain(unread.map(|(file, _)| file)) {
         names.add_pending(beginning(source));
     }
-    let is_listed = |name: &str| servers.iter().any(|server| server.name == *name && server.is_listed);
-    for server in servers.iter().filter(|server| !server.is_listed) {
+    let registered_sources = sources_of(snapshot);
+    // A server lists its tools before the registry has them.
+    let has_all = |server: &&ServerNames| {
+        server.is_listed && (!server.has_tools || registered_sources.contains(&*format!("mcp:{}", server.name)))
+    };
+    let is_listed = |name: &str| servers.iter().filter(has_all).any(|server| server.name == *name);
+    for server in servers.iter().filter(|server| !has_all(server)) {
         names.add_pending(server.prefix.as_deref().map(beginning).unwrap_or_default());
     }
     for (name, settings) in config.mcp.servers.iter().filter(|(name, _)| !is_listed(name)) {
@@ -164,6 +169,13 @@ fn add_pending(names: &mut ExistingNames, config: &Config, sources: NameSources<
     for name in registered.servers.iter().filter(|name| !is_listed(name)) {
         names.add_pending(beginning(name));
     }
+}
+
+/// The sources with tools that the registry has, also quarantined and unavailable ones.
+fn sources_of(snapshot: &Snapshot) -> BTreeSet<&str> {
+    let offered = snapshot.tools().iter().chain(snapshot.operations()).map(|tool| tool.metadata.source.as_str());
+    let quarantined = snapshot.quarantined().map(|tool| tool.metadata.source.as_str());
+    offered.chain(quarantined).chain(snapshot.unavailable().iter().map(|missing| missing.source.as_str())).collect()
 }
 
 fn add_servers(
@@ -235,4 +247,36 @@ fn beginning(source: &str) -> String {
     let mut beginning = format!("{source}__");
     beginning.truncate(beginning.floor_char_boundary(MAX_BEGINNING));
     beginning
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sources::components::Components;
+    use crate::sources::python_tools::PythonTools;
+
+    #[test]
+    fn names_of_a_server_are_judged_when_the_registry_has_its_tools() {
+        let mut config = Config::default();
+        config.tools.overrides.insert("m__fial".to_owned(), Default::default());
+        let unknown = |has_tools| {
+            let server = ServerNames {
+                name: "m".to_owned(),
+                prefix: Some("m".to_owned()),
+                is_listed: true,
+                has_tools,
+                tools: None,
+            };
+            let sources = NameSources {
+                snapshot: &Snapshot::default(),
+                collections: &Collections::default(),
+                own: OwnTools { python: &PythonTools::default(), components: &Components::default() },
+                servers: &[server],
+                registered: &RegisteredNames::default(),
+                skills: None,
+            };
+            config.unknown_names(&existing_names(&config, sources)).len()
+        };
+        assert_eq!((unknown(true), unknown(false)), (0, 1));
+    }
 }

@@ -31,7 +31,8 @@ impl Running {
     async fn new_segment(&self) {
         let before = closed(&self.file).len();
         self.audit.start_segment();
-        until(|| closed(&self.file).len() > before).await;
+        // There is no file between closing a segment and opening the next one.
+        until(|| closed(&self.file).len() > before && self.file.exists()).await;
     }
 
     async fn restart(&mut self) {

@@ -57,7 +57,7 @@ async fn close_segment(audit: &Audit, file: &Path) {
     let before = closed(file).len();
     audit.reserve().unwrap().write(&record(&call("calculator"))).wait().await.unwrap();
     audit.start_segment();
-    until(|| closed(file).len() > before).await;
+    until(|| closed(file).len() > before && file.exists()).await;
 }
 
 fn closed(file: &Path) -> Vec<PathBuf> {

@@ -15,6 +15,8 @@ pub struct ServerNames {
     pub prefix: Option<String>,
     /// Whether the server has listed its tools.
     pub is_listed: bool,
+    /// Whether tools of it are offered, or will be as soon as the registry has them.
+    pub has_tools: bool,
     /// Its own names of all its tools, where `include` or `exclude` may leave some out. `None` while it has not listed them, and where
     /// they are too many.
     pub tools: Option<BTreeSet<String>>,
@@ -45,6 +47,12 @@ impl Server {
             let uncallable = listing.uncallable.iter().map(|(name, _)| name.clone());
             named.map(|tool| tool.name).chain(uncallable).chain(listing.left_out.iter().cloned()).collect()
         });
-        ServerNames { name: self.name().to_owned(), prefix: self.names().prefix().map(str::to_owned), is_listed, tools }
+        ServerNames {
+            name: self.name().to_owned(),
+            prefix: self.names().prefix().map(str::to_owned),
+            is_listed,
+            has_tools: !self.catalogue.load().tools.is_empty(),
+            tools,
+        }
     }
 }
