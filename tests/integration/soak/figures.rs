@@ -1,7 +1,7 @@
 //! What the process holds, and when that is read: once nothing runs, what expires has been removed, and nothing falls
 //! any more.
 //!
-//! The allocator (mimalloc) returns memory a second after it was freed, and only while it is asked for more; threads
+//! The allocator (jemalloc) returns memory in the ten seconds after it was freed, and only while it is asked for more; threads
 //! for blocking work end after ten seconds. So it is read again and again, each time by a request that makes the
 //! process allocate.
 
