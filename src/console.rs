@@ -56,6 +56,7 @@ mod upstream_sign_in;
 mod upstream_sign_ins;
 mod visit;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -72,6 +73,7 @@ use self::open_id::OpenIdSignIns;
 use self::overview::LiveOverviews;
 use self::resources::Kind;
 use self::sessions::Sessions;
+use self::text::Texts;
 use crate::agent::AgentService;
 use crate::api::{BoundListeners, InternalRoutes, router, serve_with};
 use crate::gateway::Gateway;
@@ -178,6 +180,14 @@ async fn root(headers: HeaderMap) -> Response {
         return redirect("/console");
     }
     (StatusCode::OK, "sekisho: the API is described at /openapi.json, the console is at /console\n").into_response()
+}
+
+/// Whose something is: of one tenant, or of all.
+fn owner(texts: &Texts, tenant: Option<&str>) -> Cow<'static, str> {
+    match tenant {
+        Some(tenant) => texts.with("calls-tenant", [("tenant", tenant.to_owned().into())]),
+        None => texts.get("calls-all"),
+    }
 }
 
 /// To a path of this server, with a GET.

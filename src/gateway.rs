@@ -72,7 +72,7 @@ use crate::sandbox::Sandbox;
 use crate::sources::builtin::Workspaces;
 use crate::sources::components::Components;
 use crate::sources::mcp::McpServers;
-use crate::sources::openapi::{Collections, Loader, Registration};
+use crate::sources::openapi::{Collections, Loader, OwnedRegistration};
 use crate::sources::python_tools::PythonTools;
 use crate::sources::user_tokens::UserTokens;
 use crate::tool::Source;
@@ -141,7 +141,7 @@ pub struct Gateway {
     /// The approved state of every tool, if a lock is configured.
     lock: Arc<ArcSwapOption<Lock>>,
     /// Collections registered over HTTP, as in the store.
-    registered: ArcSwap<BTreeMap<String, Registration>>,
+    registered: ArcSwap<BTreeMap<String, OwnedRegistration>>,
     /// Held while the offered tools are changed.
     changing: Mutex<()>,
     fetch_locks: FetchLocks,
@@ -212,9 +212,11 @@ impl Gateway {
         metrics.render()
     }
 
-    /// The degraded components, by name, and open circuit breakers.
+    /// The degraded components, by name, and open circuit breakers. Callers of all tenants read this, so that it has no server or
+    /// collection of a tenant; [`sources`](Self::sources) has these for their administrators.
     pub fn degraded(&self) -> BTreeMap<String, String> {
         let mut degraded = self.readiness.degraded();
+        degraded.retain(|component, _| !self.is_source_of_tenant(component));
         for (source, problem) in offer_problems(&self.pipeline.registry.snapshot()) {
             let problems: &mut String = degraded.entry(source).or_default();
             if !problems.is_empty() {
@@ -222,7 +224,8 @@ impl Gateway {
             }
             problems.push_str(&problem);
         }
-        degraded.extend(self.pipeline.breakers.open().into_iter().map(|upstream| {
+        let open = self.pipeline.breakers.open().into_iter();
+        degraded.extend(open.filter(|upstream| !self.is_source_of_tenant(&upstream.name)).map(|upstream| {
             let problem = match upstream.is_for_all {
                 true => "it keeps failing and is not called for now",
                 false => "it keeps failing for a tenant and is not called for it now",

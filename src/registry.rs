@@ -22,7 +22,7 @@ pub use self::search::{SearchIndex, Searchable};
 
 use crate::core::call::{CallContext, Caller};
 use crate::core::error::{CallError, ErrorCode};
-use crate::tool::{InvalidSchema, InvalidToolName, Tool, Unavailable};
+use crate::tool::{InvalidSchema, InvalidToolName, Metadata, Tool, Unavailable};
 use crate::transform::InvalidRule;
 
 use self::lock::{Lock, Quarantined};
@@ -60,6 +60,8 @@ pub struct Snapshot {
 pub enum RegistryError {
     #[error("two tools have the name {name:?}: one from {first}, one from {second}; rename one in `tools.overrides`")]
     NameClash { name: String, first: String, second: String },
+    #[error("tool {name:?} from {source_name}: the name is in use; register the source under another name")]
+    NameInUse { name: String, source_name: String },
     #[error("tool {name:?} from {source_name}: {problem}")]
     InvalidName { name: String, source_name: String, problem: InvalidToolName },
     #[error("tool {name:?} from {source_name}: {problem}")]
@@ -99,6 +101,7 @@ impl Registry {
         };
         let source = target.source.as_deref();
         let operation = source.and_then(|source| snapshot.operation(source, target.kind));
+        let operation = operation.filter(|operation| !operation.metadata.is_of_another_tenant(&call.caller));
         operation.cloned().ok_or_else(|| unknown_target(target.kind, &target.name))
     }
 
@@ -180,6 +183,7 @@ impl Snapshot {
         let unknown = self.unknown_among(name, |tool| !tool.metadata.is_hidden_from(caller));
         let hidden = found.map(|tool| &tool.metadata).or_else(|| quarantined.map(|tool| &tool.metadata));
         Err(match hidden {
+            Some(tool) if tool.is_of_another_tenant(caller) => unknown.caused_by("the tool is of another tenant"),
             Some(tool) if !tool.lacks_role(caller) => {
                 unknown.caused_by("the caller's key, or the endpoint of the request, leaves the tool out")
             }
@@ -198,9 +202,11 @@ impl Snapshot {
             .caused_by("the agent's profile, or its session, leaves the tool out")
     }
 
-    /// Why no tool of that name is offered: `tool_changed` or `unknown_tool`. For operators: also suggests hidden tools.
-    pub fn missing(&self, name: &str) -> CallError {
-        self.quarantined.get(name).map_or_else(|| self.unknown_among(name, |_| true), Quarantined::refusal)
+    /// Why no tool of that name is offered: `tool_changed` or `unknown_tool`. For operators: also suggests hidden tools, those of which
+    /// `may_be_named` holds.
+    pub fn missing(&self, name: &str, may_be_named: impl Fn(&Metadata) -> bool) -> CallError {
+        let quarantined = self.quarantined.get(name).filter(|tool| may_be_named(&tool.metadata));
+        quarantined.map_or_else(|| self.unknown_among(name, |tool| may_be_named(&tool.metadata)), Quarantined::refusal)
     }
 
     /// The tools that match a query best, with their scores.

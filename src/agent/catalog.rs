@@ -2,7 +2,7 @@
 
 mod resources;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::config::{AgentConfig, AgentProfile, Config, ModelConfig, ResourceStat
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::{Gateway, limits_of_tenant};
 
-pub use self::resources::{NewResource, Page, Resource, Shown};
+pub use self::resources::{NewResource, Page, Resource, Shown, Viewer};
 
 /// Finds them by name. What the configuration defines hides what is stored under the same name.
 ///
@@ -33,6 +33,13 @@ const MAX_SKILLS: usize = 100;
 
 /// In place of a model's name: that of the agent that starts a sub-agent.
 pub const INHERIT: &str = "inherit";
+
+/// A tenant, and its settings.
+#[derive(Debug, Clone)]
+pub struct Tenant {
+    pub id: Arc<str>,
+    pub settings: TenantConfig,
+}
 
 /// A model that a tenant may use.
 #[derive(Debug, Clone)]
@@ -59,7 +66,7 @@ impl Catalog {
     /// # Errors
     /// `internal` if the store fails.
     pub async fn tenant(&self, id: &str) -> Result<TenantConfig, CallError> {
-        let tenant = self.find::<TenantConfig>(id).await?.unwrap_or_default();
+        let tenant = self.find::<TenantConfig>(Viewer::OfTenant(id), id).await?.unwrap_or_default();
         // Another process may have changed it.
         self.gateway.pipeline.budget.limit_tenant(id, limits_of_tenant(&tenant));
         Ok(tenant)
@@ -69,10 +76,10 @@ impl Catalog {
     ///
     /// # Errors
     /// `invalid_request` for an inactive one.
-    pub async fn active_tenant(&self, id: &str) -> Result<TenantConfig, CallError> {
-        let tenant = self.tenant(id).await?;
-        if tenant.status.is_active() {
-            return Ok(tenant);
+    pub async fn active_tenant(&self, id: &str) -> Result<Tenant, CallError> {
+        let settings = self.tenant(id).await?;
+        if settings.status.is_active() {
+            return Ok(Tenant { id: id.into(), settings });
         }
         Err(invalid(format!("the tenant {id:?} is inactive; an administrator can activate it")))
     }
@@ -90,11 +97,11 @@ impl Catalog {
     ///
     /// # Errors
     /// As [`Catalog::model`].
-    pub async fn model_of(&self, tenant: &TenantConfig, name: Option<&str>) -> Result<ResolvedModel, CallError> {
+    pub async fn model_of(&self, tenant: &Tenant, name: Option<&str>) -> Result<ResolvedModel, CallError> {
         let config = self.gateway.config().clone();
-        let name = name.unwrap_or_else(|| default_model(&config.agent, tenant));
-        let known = match tenant.has_model(name) {
-            true => self.known_model(&config.agent, name).await?,
+        let name = name.unwrap_or_else(|| default_model(&config.agent, &tenant.settings));
+        let known = match tenant.settings.has_model(name) {
+            true => self.known_model(&config.agent, tenant, name).await?,
             false => None,
         };
         match known {
@@ -127,7 +134,9 @@ impl Catalog {
         let config = self.gateway.config().clone();
         let general = config.agent.subagents.model.as_deref().filter(|name| *name != INHERIT);
         let Some(named) = name.or(general) else { return Ok(parent.clone()) };
-        let is_name = config.agent.profiles.contains_key(named) || self.find::<ModelConfig>(named).await?.is_some();
+        let viewer = Viewer::OfTenant(tenant_id);
+        let is_name =
+            config.agent.profiles.contains_key(named) || self.find::<ModelConfig>(viewer, named).await?.is_some();
         if name.is_none() && !is_name {
             let id = ModelConfig { model: Some(named.to_owned()), ..ModelConfig::default() };
             return Ok(id.over(parent));
@@ -139,10 +148,11 @@ impl Catalog {
     ///
     /// # Errors
     /// `internal` if the store fails.
-    pub async fn models(&self, tenant: &TenantConfig) -> Result<Vec<String>, CallError> {
-        let mut names = self.names::<ModelConfig>().await?;
+    pub async fn models(&self, tenant: &Tenant) -> Result<Vec<String>, CallError> {
+        let mut names: BTreeSet<_> =
+            self.names::<ModelConfig>(Viewer::OfTenant(&tenant.id)).await?.into_keys().collect();
         names.extend(self.gateway.config().agent.profiles.keys().cloned());
-        names.retain(|name| tenant.has_model(name));
+        names.retain(|name| tenant.settings.has_model(name));
         Ok(names.into_iter().collect())
     }
 
@@ -150,18 +160,19 @@ impl Catalog {
     ///
     /// # Errors
     /// `invalid_request` for a skill that the tenant does not have.
-    pub async fn skills(&self, tenant: &TenantConfig, names: &[String]) -> Result<Vec<(String, Skill)>, CallError> {
+    pub async fn skills(&self, tenant: &Tenant, names: &[String]) -> Result<Vec<(String, Skill)>, CallError> {
+        let viewer = Viewer::OfTenant(&tenant.id);
         let mut skills = Vec::with_capacity(names.len());
         for name in names {
-            let skill = match tenant.has_skill(name) {
-                true => self.find::<Skill>(name).await?,
+            let skill = match tenant.settings.has_skill(name) {
+                true => self.find::<Skill>(viewer, name).await?,
                 false => None,
             };
             let Some(skill) = skill else {
-                let mut known = self.names::<Skill>().await?;
-                known.retain(|name| tenant.has_skill(name));
+                let mut known = self.names::<Skill>(viewer).await?;
+                known.retain(|name, _| tenant.settings.has_skill(name));
                 let message = format!("there is no skill {:?} for this tenant; leave it out", shown(name));
-                return Err(invalid(message).with_alternatives(known.into_iter().collect()));
+                return Err(invalid(message).with_alternatives(known.into_keys().collect()));
             };
             if !skills.iter().any(|(known, _)| known == name) {
                 skills.push((name.clone(), skill));
@@ -174,8 +185,9 @@ impl Catalog {
     ///
     /// # Errors
     /// `overloaded` if the store is away.
-    pub async fn skills_of(&self, tenant: &TenantConfig) -> Result<BTreeMap<String, Skill>, CallError> {
-        let found = self.list::<Skill>(None, MAX_SKILLS, |name| tenant.has_skill(name)).await?;
+    pub async fn skills_of(&self, tenant: &Tenant) -> Result<BTreeMap<String, Skill>, CallError> {
+        let viewer = Viewer::OfTenant(&tenant.id);
+        let found = self.list::<Skill>(viewer, None, MAX_SKILLS, |name, _| tenant.settings.has_skill(name)).await?;
         Ok(found.items.into_iter().map(|shown| (shown.name, shown.value)).collect())
     }
 
@@ -190,17 +202,23 @@ impl Catalog {
         types
     }
 
-    /// The profile with the model of that name, or the profile of that name.
+    /// The profile with the model of that name, or the profile of that name, if the tenant has it.
     async fn known_model(
         &self,
         config: &AgentConfig,
+        tenant: &Tenant,
         name: &str,
     ) -> Result<Option<(AgentProfile, ResourceStatus)>, CallError> {
         if let Some(profile) = config.profiles.get(name) {
             return Ok(Some((profile.clone(), ResourceStatus::Active)));
         }
-        let Some(model) = self.find::<ModelConfig>(name).await? else { return Ok(None) };
+        let found = self.shown::<ModelConfig>(Viewer::OfTenant(&tenant.id), name).await?;
+        let Some(Shown { value: model, tenant: owner, .. }) = found else { return Ok(None) };
         let base = model.profile.as_ref().unwrap_or(&config.default_profile);
+        // The tenant may have lost the profile since it added the model.
+        if owner.is_some() && !tenant.settings.has_model(base) {
+            return Ok(None);
+        }
         // A stored model may name a profile that the configuration no longer has.
         let profile = config.profiles.get(base).ok_or_else(|| {
             invalid(format!("the model {name:?} names the profile {base:?}, which does not exist; correct the model"))

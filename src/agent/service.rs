@@ -14,7 +14,7 @@ use futures_util::{Stream, StreamExt};
 use thiserror::Error;
 use tokio::sync::Semaphore;
 
-use super::catalog::Catalog;
+use super::catalog::{Catalog, Tenant};
 use super::client_calls;
 use super::front_matter::UnusableFile;
 use super::plan::{NewPlan, Plans};
@@ -26,7 +26,7 @@ use super::{
     Agent, Event, Message, Model, Prompts, RunInput, RunUsage, ToolDescription, UnreadablePrompt, context, models,
     prompts,
 };
-use crate::config::{AgentConfig, AgentProfile, PlannerConfig, TenantConfig};
+use crate::config::{AgentConfig, AgentProfile, PlannerConfig};
 use crate::core::call::Caller;
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
@@ -267,15 +267,15 @@ impl AgentService {
     async fn admit(&self, request: &mut AgentRequest) -> Result<(), CallError> {
         let tenant = self.catalog.active_tenant(&request.caller.tenant).await?;
         self.check_agent(&tenant, &request.agent).await?;
-        if !tenant.has_every_source() {
+        if !tenant.settings.has_every_source() {
             let (gateway, toolbox) = (Arc::clone(&self.gateway), Arc::clone(&request.toolbox));
-            request.toolbox = Arc::new(OfTenant { gateway, tenant, toolbox });
+            request.toolbox = Arc::new(OfTenant { gateway, tenant: tenant.settings, toolbox });
         }
         Ok(())
     }
 
-    async fn check_agent(&self, tenant: &TenantConfig, name: &str) -> Result<(), CallError> {
-        if tenant.has_model(name) {
+    async fn check_agent(&self, tenant: &Tenant, name: &str) -> Result<(), CallError> {
+        if tenant.settings.has_model(name) {
             return Ok(());
         }
         let message = format!("there is no agent {name:?} for this tenant; use one of the others");

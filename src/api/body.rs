@@ -24,8 +24,8 @@ use self::upload::UPLOAD_BYTES;
 use super::request::RequestMeta;
 use super::request_guard::Connection;
 use crate::config::ServerConfig;
-use crate::core::administration::SharedAdministrator;
-use crate::core::caller::{Caller, Owner};
+use crate::core::administration::{Administrator, AdministratorProof, SharedAdministrator};
+use crate::core::caller::Owner;
 use crate::core::error::{CallError, Detail, ErrorCode};
 use crate::core::headers::content_type;
 use crate::core::json::{CheckedJson, InvalidJson, InvalidJsonKind, MAX_VALUES};
@@ -61,23 +61,18 @@ pub(super) struct BodyMemory {
 /// What a body's values take, until this is dropped; `None` for few.
 pub(super) type HeldMemory = Option<Arc<Lease>>;
 
-/// A request of an administrator about what is of a tenant; the body is read as JSON only after the role is checked. What is
-/// asked for must be of a tenant that the caller administers.
+/// A request of an administrator, with the proof for what the request adds; the body is read as JSON only after the role is
+/// checked. What else is asked for must be of a tenant that the caller administers.
 #[derive(Debug)]
-pub(super) struct FromAdministrator<T> {
+pub(super) struct FromAdministrator<T, P = Administrator> {
+    pub by: P,
     pub origin: RequestMeta,
     pub body: T,
     _memory: HeldMemory,
 }
 
 /// The same about what all tenants share.
-#[derive(Debug)]
-pub(super) struct FromSharedAdministrator<T> {
-    pub by: SharedAdministrator,
-    pub origin: RequestMeta,
-    pub body: T,
-    _memory: HeldMemory,
-}
+pub(super) type FromSharedAdministrator<T> = FromAdministrator<T, SharedAdministrator>;
 
 /// A request's body as JSON: declared as JSON, within the limits, without duplicate keys.
 /// Handlers take their [`RequestMeta`] first.
@@ -206,41 +201,19 @@ impl BodyLimits {
     }
 }
 
-impl<T: DeserializeOwned> FromAdministrator<T> {
-    /// The request, and what `check` makes of its caller before the body is read.
-    async fn checked<P>(
-        request: Request,
-        gateway: &Arc<Gateway>,
-        check: impl FnOnce(&Caller) -> Result<P, CallError>,
-    ) -> Result<(P, Self), CallError> {
+impl<T: DeserializeOwned, P: AdministratorProof> FromRequest<Arc<Gateway>> for FromAdministrator<T, P> {
+    type Rejection = CallError;
+
+    async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, CallError> {
         let (mut parts, body) = request.into_parts();
         let origin = RequestMeta::from_request_parts(&mut parts, gateway).await?;
-        let checked = check(&origin.caller)?;
+        let by = P::of(&origin.caller)?;
         let limits = BodyLimits::of(&gateway.config().server);
         let (bytes, values) = (limits.bytes.max(MAX_OF_ADMINISTRATORS), limits.values.max(MAX_VALUES));
         let limits = BodyLimits { bytes, values, ..limits };
         let connection = Connection::of(&parts)?;
         let (body, memory, _) = connection.memory.json(&parts.headers, body, &origin.caller.owner, limits).await?;
-        Ok((checked, Self { origin, body, _memory: memory }))
-    }
-}
-
-impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for FromAdministrator<T> {
-    type Rejection = CallError;
-
-    async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, CallError> {
-        let ((), request) = Self::checked(request, gateway, Caller::require_administrator).await?;
-        Ok(request)
-    }
-}
-
-impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for FromSharedAdministrator<T> {
-    type Rejection = CallError;
-
-    async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, CallError> {
-        let (by, request) = FromAdministrator::checked(request, gateway, SharedAdministrator::of).await?;
-        let FromAdministrator { origin, body, _memory } = request;
-        Ok(Self { by, origin, body, _memory })
+        Ok(Self { by, origin, body, _memory: memory })
     }
 }
 

@@ -43,7 +43,8 @@ pub(crate) fn status(code: ErrorCode) -> StatusCode {
         | ErrorCode::IdempotencyConflict
         | ErrorCode::UnknownOutcome
         | ErrorCode::ReplayDiverged
-        | ErrorCode::SessionLost => StatusCode::CONFLICT,
+        | ErrorCode::SessionLost
+        | ErrorCode::NameTaken => StatusCode::CONFLICT,
         ErrorCode::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         ErrorCode::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         ErrorCode::InvalidOutput => StatusCode::UNPROCESSABLE_ENTITY,

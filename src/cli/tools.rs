@@ -119,7 +119,7 @@ fn look_up(snapshot: &Snapshot, command: &ListingCommand) -> Result<Value, Strin
             serde_json::to_value(hits.map(|(tool, score)| ToolSummary::of(tool).scored(score)).collect::<Vec<_>>())
         }
         ListingCommand::Show { name } => {
-            let tool = snapshot.get(name).ok_or_else(|| snapshot.missing(name).message().to_owned())?;
+            let tool = snapshot.get(name).ok_or_else(|| snapshot.missing(name, |_| true).message().to_owned())?;
             serde_json::to_value(ToolMetadata::of(tool)).and_then(|mut shown| {
                 merge(&mut shown, serde_json::to_value(ToolSchema::whole(tool))?);
                 Ok(shown)

@@ -16,6 +16,7 @@ use super::check::{Finding, Findings};
 use super::identity::{ExchangeSettings, Identity};
 use super::schema::Money;
 use super::tools::{TOOL_NAME_RULE, is_tool_name};
+use crate::core::administration::Ownership;
 
 pub use self::credentials::SchemeCredentials;
 pub use self::dangerous::DangerousOperations;
@@ -111,6 +112,9 @@ pub struct CollectionSettings {
     pub vendor_adapter: Option<String>,
     /// Whether and how one call fetches the further pages of a list.
     pub pagination: PaginationSettings,
+    /// Whose it is. What the configuration has is shared.
+    #[serde(skip)]
+    pub owner: Ownership,
 }
 
 impl Default for CollectionSettings {
@@ -142,6 +146,7 @@ impl Default for CollectionSettings {
             overlays: Vec::new(),
             vendor_adapter: None,
             pagination: PaginationSettings::default(),
+            owner: Ownership::Shared,
         }
     }
 }

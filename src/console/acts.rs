@@ -23,6 +23,7 @@ pub(super) enum Act {
     RunPlans,
     DecideApprovals,
     ChangeAgents,
+    ChangeTenants,
     SeeSources,
     SearchHistory,
     SeeServers,
@@ -38,7 +39,7 @@ pub(super) enum Act {
 
 impl Act {
     #[cfg(test)]
-    const ALL: [Self; 27] = [
+    const ALL: [Self; 28] = [
         Self::SeeOverview,
         Self::SeeTools,
         Self::SeeCalls,
@@ -55,6 +56,7 @@ impl Act {
         Self::RunPlans,
         Self::DecideApprovals,
         Self::ChangeAgents,
+        Self::ChangeTenants,
         Self::SeeSources,
         Self::SearchHistory,
         Self::SeeServers,
@@ -85,7 +87,8 @@ impl Act {
             Self::TalkToAgents => "talk to an agent",
             Self::RunPlans => "begin and steer plans",
             Self::DecideApprovals => "approve and deny calls",
-            Self::ChangeAgents => "change models, skills and tenants",
+            Self::ChangeAgents => "change models and skills",
+            Self::ChangeTenants => "change tenants",
             Self::SeeSources => "see the sources of Python functions",
             Self::SearchHistory => "search older calls",
             Self::SeeServers => "see servers",
@@ -125,15 +128,17 @@ impl Act {
             | Self::SeeLimits
             | Self::EndSessions
             | Self::ManageSignIns => !roles.is_empty(),
-            Self::ChangeServers | Self::ManageKeys | Self::SeeConfiguration | Self::ChangeAgents => {
-                has(&[ConsoleRole::Admin])
-            }
+            Self::ChangeServers
+            | Self::ManageKeys
+            | Self::SeeConfiguration
+            | Self::ChangeAgents
+            | Self::ChangeTenants => has(&[ConsoleRole::Admin]),
         }
     }
 
     /// Whether it is about what all tenants share, and so for callers of the tenant `default` alone.
     fn is_about_all_tenants(self) -> bool {
-        matches!(self, Self::SeeSources | Self::ChangeServers | Self::ChangeAgents | Self::SeeConfiguration)
+        matches!(self, Self::SeeSources | Self::ChangeTenants | Self::SeeConfiguration)
     }
 
     /// # Errors
@@ -201,12 +206,7 @@ mod tests {
         let shared = Act::ALL.into_iter().filter(|act| act.require_tenant(&of("acme")).is_err());
         assert_eq!(
             shared.map(Act::as_str).collect::<Vec<_>>(),
-            [
-                "change models, skills and tenants",
-                "see the sources of Python functions",
-                "change servers",
-                "see the configuration"
-            ]
+            ["change tenants", "see the sources of Python functions", "see the configuration"]
         );
         assert!(Act::ALL.into_iter().all(|act| act.require_tenant(&of("default")).is_ok()));
     }

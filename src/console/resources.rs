@@ -24,7 +24,7 @@ use super::visit::{Address, Visit};
 use super::{Console, error_page, redirect};
 use crate::agent::skills::Skill;
 use crate::config::{ModelConfig, TenantConfig};
-use crate::core::error::{CallError, Detail};
+use crate::core::error::{CallError, Detail, ErrorCode};
 
 static MODEL_SCHEMA: LazyLock<Value> = LazyLock::new(|| schemars::schema_for!(ModelConfig).to_value());
 static SKILL_SCHEMA: LazyLock<Value> = LazyLock::new(|| schemars::schema_for!(Skill).to_value());
@@ -63,6 +63,8 @@ struct Resource {
     name: String,
     /// Defined by the configuration.
     configured: bool,
+    /// The one tenant that has it.
+    tenant: Option<String>,
     /// Of a skill: the tenants with settings that have it.
     #[serde(skip)]
     tenants: Vec<String>,
@@ -128,6 +130,13 @@ impl Kind {
                 columns: [("models", "tenants-models"), ("max_cost_per_day", "tenants-money")],
                 has_status: true,
             },
+        }
+    }
+
+    fn change(self) -> Act {
+        match self {
+            Self::Models | Self::Skills => Act::ChangeAgents,
+            Self::Tenants => Act::ChangeTenants,
         }
     }
 
@@ -197,7 +206,7 @@ async fn one(
 
 /// `POST` to the list: adds one.
 async fn create(State(console): State<Arc<Console>>, Extension(kind): Extension<Kind>, request: Request) -> Response {
-    let form = match Submitted::read(&console, request, Act::ChangeAgents).await {
+    let form = match Submitted::read(&console, request, kind.change()).await {
         Ok(form) => form,
         Err(response) => return response,
     };
@@ -219,7 +228,7 @@ async fn change(
     Path(name): Path<String>,
     request: Request,
 ) -> Response {
-    let form = match Submitted::read(&console, request, Act::ChangeAgents).await {
+    let form = match Submitted::read(&console, request, kind.change()).await {
         Ok(form) => form,
         Err(response) => return response,
     };
@@ -231,6 +240,10 @@ async fn change(
     }
     match save(&console, &form, kind, (Method::PUT, &kind.route_of(&name)), None).await {
         Ok(()) => redirect(&kind.path_of(&name)),
+        // The page of what the visitor may not change has no form.
+        Err(Attempt { error: Some(error), .. }) if error.code() == ErrorCode::Denied => {
+            error_page::of_visit(&form.visit, &error)
+        }
         Err(attempt) => {
             let found = find(&console, &form.visit, kind, &name).await;
             form.visit.answer(found.map(|found| show_one(&form.visit, kind, &found, &attempt)))
@@ -247,9 +260,11 @@ async fn list(console: &Console, visit: &Visit, kind: Kind, after: &str) -> Resu
 async fn find(console: &Console, visit: &Visit, kind: Kind, name: &str) -> Result<Resource, CallError> {
     visit.require(Act::SeeAgents)?;
     let mut found: Resource = visit.fetch(console, &kind.route_of(name)).await?;
-    if kind == Kind::Skills {
-        found.tenants = skills::tenants_with(console, visit, name).await?;
-    }
+    found.tenants = match (kind, &found.tenant) {
+        (Kind::Skills, Some(tenant)) => vec![tenant.clone()],
+        (Kind::Skills, None) => skills::tenants_with(console, visit, name).await?,
+        (Kind::Models | Kind::Tenants, _) => Vec::new(),
+    };
     Ok(found)
 }
 

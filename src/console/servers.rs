@@ -78,7 +78,9 @@ fn list(visit: &Visit, wanted: &Wanted, sources: &[SourceStatus]) -> Markup {
     let state = texts.with("servers-state", [("count", sources.len().into()), ("down", down.into())]);
     let action = visit.may(Act::ChangeServers).then(|| {
         html! {
-            a.button href="/console/servers/lock" { (texts.get("servers-differences")) } " "
+            @if visit.caller.administers_shared() {
+                a.button href="/console/servers/lock" { (texts.get("servers-differences")) } " "
+            }
             a.button.main href="/console/servers/add" { (texts.get("servers-add")) }
         }
     });

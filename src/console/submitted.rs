@@ -11,7 +11,7 @@ use super::acts::Act;
 use super::visit::Visit;
 use super::{Console, error_page};
 use crate::api::{UploadedFile, read_form_with_files};
-use crate::core::administration::SharedAdministrator;
+use crate::core::administration::{Administrator, AdministratorProof, SharedAdministrator};
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::audit::{AuditEvent, EventKind};
 
@@ -77,6 +77,14 @@ impl Submitted {
         }
         let message = "it is removed only with its name in the field beside the button; go back and write it there";
         Err(CallError::new(ErrorCode::InvalidRequest, message))
+    }
+
+    /// The proof for what the visitor adds, as over HTTP: a role of the console alone does not give it.
+    ///
+    /// # Errors
+    /// `denied`.
+    pub(super) fn administrator(&self) -> Result<Administrator, CallError> {
+        Administrator::of(&self.visit.caller)
     }
 
     /// The proof that the visitor may change what all tenants share, as over HTTP: a role of the console alone does not give it.

@@ -1,4 +1,7 @@
-//! Who may change what: administrators what is of their tenant, those of the tenant `default` what all tenants share too.
+//! Who may change what: administrators what is of their tenant, those of the tenant `default` what all tenants share, and what is of
+//! any tenant.
+
+use std::sync::Arc;
 
 use super::caller::{Caller, DEFAULT_TENANT};
 use super::error::{CallError, ErrorCode};
@@ -6,16 +9,97 @@ use super::error::{CallError, ErrorCode};
 /// The role of administrators.
 const ADMINISTRATOR: &str = "admin";
 
-/// Proof that a caller may change what all tenants share: servers, collections, models, skills, the lock of tools, the records of
-/// tenants with their budgets, and the configuration. Whatever changes one of these takes it, so that no route, form or command
-/// can leave the check out; [`of`](Self::of) alone makes it.
+/// Whose a registration, a model or a skill is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub enum Ownership {
+    /// All tenants use it: of the configuration, or registered by an administrator of the tenant `default`.
+    #[default]
+    Shared,
+    /// Of one tenant, whose callers alone see it.
+    Tenant(Arc<str>),
+}
+
+/// Proof that a caller may change what has an owner. What changes something takes one, and changes what is of [`owner`](Self::owner)
+/// alone, so that no route, form or command can leave the check out.
+pub trait AdministratorProof: Sized + Send + Sync + 'static {
+    /// For what the caller adds.
+    ///
+    /// # Errors
+    /// `denied`.
+    fn of(caller: &Caller) -> Result<Self, CallError>;
+
+    /// For what is there already, and is of this owner.
+    ///
+    /// # Errors
+    /// `denied`.
+    fn for_owner(caller: &Caller, owner: &Ownership) -> Result<Self, CallError>;
+
+    /// Whose things may be changed.
+    fn owner(&self) -> &Ownership;
+}
+
+/// Proof for servers, collections, models and skills. What an administrator of the tenant `default` adds is shared; what one of
+/// another tenant adds is of that tenant.
+#[derive(Debug, Clone)]
+pub struct Administrator(Ownership);
+
+/// Proof for what has no tenant: the lock of tools, the records of tenants with their budgets, and the configuration.
 #[derive(Debug, Clone, Copy)]
 pub struct SharedAdministrator(());
 
-impl SharedAdministrator {
-    /// # Errors
-    /// `denied` for all but administrators of the tenant `default`.
-    pub fn of(caller: &Caller) -> Result<Self, CallError> {
+impl Ownership {
+    /// The owner of what this caller adds.
+    fn of_additions_by(caller: &Caller) -> Self {
+        if caller.is_of_default() { Self::Shared } else { Self::Tenant(Arc::clone(&caller.tenant)) }
+    }
+
+    /// Whether callers of this tenant see it.
+    pub fn is_visible_to(&self, tenant: &str) -> bool {
+        self.tenant().is_none_or(|owner| owner == tenant)
+    }
+
+    pub fn is_shared(&self) -> bool {
+        *self == Self::Shared
+    }
+
+    /// The one tenant that has it.
+    pub fn tenant(&self) -> Option<&str> {
+        match self {
+            Self::Shared => None,
+            Self::Tenant(tenant) => Some(tenant),
+        }
+    }
+}
+
+impl From<Option<String>> for Ownership {
+    fn from(tenant: Option<String>) -> Self {
+        tenant.map_or(Self::Shared, |tenant| Self::Tenant(tenant.into()))
+    }
+}
+
+impl AdministratorProof for Administrator {
+    fn of(caller: &Caller) -> Result<Self, CallError> {
+        caller.require_administrator()?;
+        Ok(Self(Ownership::of_additions_by(caller)))
+    }
+
+    fn for_owner(caller: &Caller, owner: &Ownership) -> Result<Self, CallError> {
+        match owner.tenant() {
+            None => SharedAdministrator::of(caller).map(drop)?,
+            Some(tenant) if caller.administers(tenant) => {}
+            // What is of another tenant is not shown to the caller, so that this does not say whose it is.
+            Some(_) => return Err(lacks_role()),
+        }
+        Ok(Self(owner.clone()))
+    }
+
+    fn owner(&self) -> &Ownership {
+        &self.0
+    }
+}
+
+impl AdministratorProof for SharedAdministrator {
+    fn of(caller: &Caller) -> Result<Self, CallError> {
         if caller.administers_shared() {
             return Ok(Self(()));
         }
@@ -32,8 +116,26 @@ impl SharedAdministrator {
         Err(CallError::new(ErrorCode::Denied, message))
     }
 
+    fn for_owner(caller: &Caller, _owner: &Ownership) -> Result<Self, CallError> {
+        Self::of(caller)
+    }
+
+    fn owner(&self) -> &Ownership {
+        &Ownership::Shared
+    }
+}
+
+#[cfg(test)]
+impl Administrator {
+    /// That of tests of what is changed, for what is of this owner.
+    pub(crate) const fn of_tests(owner: Ownership) -> Self {
+        Self(owner)
+    }
+}
+
+#[cfg(test)]
+impl SharedAdministrator {
     /// That of tests of what is changed.
-    #[cfg(test)]
     pub(crate) const fn of_tests() -> Self {
         Self(())
     }
@@ -60,23 +162,25 @@ impl Caller {
     /// # Errors
     /// `denied`.
     pub fn require_administrator(&self) -> Result<(), CallError> {
-        if self.administers(&self.tenant) {
-            return Ok(());
-        }
-        let message = format!("this requires the role `{ADMINISTRATOR}`; use a key that has it");
-        Err(CallError::new(ErrorCode::Denied, message))
+        if self.administers(&self.tenant) { Ok(()) } else { Err(lacks_role()) }
     }
+}
+
+fn lacks_role() -> CallError {
+    let message = format!("this requires the role `{ADMINISTRATOR}`; use a key that has it");
+    CallError::new(ErrorCode::Denied, message)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn caller(tenant: &str, roles: &[&str]) -> Caller {
+        Caller::new("ann", tenant, roles.iter().map(|role| (*role).to_owned()).collect())
+    }
+
     #[test]
     fn administrators_administer_their_tenant_and_those_of_default_all() {
-        let caller = |tenant: &str, roles: &[&str]| {
-            Caller::new("ann", tenant, roles.iter().map(|role| (*role).to_owned()).collect())
-        };
         for (caller, of_acme, of_default, of_shared) in [
             (caller("default", &["admin"]), true, true, true),
             (caller("acme", &["admin", "operator"]), true, false, false),
@@ -97,5 +201,44 @@ mod tests {
             refused.message().contains("the tenant `default`") && refused.message().contains("\"acme\""),
             "{refused}"
         );
+    }
+
+    #[test]
+    fn what_an_administrator_adds_is_of_its_tenant_and_of_default_shared() {
+        let added = |caller: &Caller| Administrator::of(caller).ok().map(|proof| proof.owner().clone());
+        assert_eq!(added(&caller("default", &["admin"])), Some(Ownership::Shared));
+        assert_eq!(added(&caller("acme", &["admin"])), Some(Ownership::Tenant("acme".into())));
+        assert_eq!(added(&caller("acme", &["operator"])), None);
+        assert_eq!(added(&caller("default", &[])), None);
+    }
+
+    #[test]
+    fn what_a_tenant_has_is_changed_by_its_administrators_and_those_of_default() {
+        let acme = Ownership::Tenant("acme".into());
+        for (caller, changes_shared, changes_acme) in [
+            (caller("default", &["admin"]), true, true),
+            (caller("acme", &["admin"]), false, true),
+            (caller("other", &["admin"]), false, false),
+            (caller("acme", &["operator"]), false, false),
+        ] {
+            let proofs = [&Ownership::Shared, &acme].map(|owner| Administrator::for_owner(&caller, owner));
+            assert_eq!(proofs.each_ref().map(Result::is_ok), [changes_shared, changes_acme], "{caller:?}");
+            for (proof, owner) in proofs.into_iter().zip([&Ownership::Shared, &acme]) {
+                assert!(
+                    proof.as_ref().ok().is_none_or(|proof| proof.owner() == owner),
+                    "a proof is for the owner that was checked"
+                );
+            }
+        }
+        let refused = Administrator::for_owner(&caller("other", &["admin"]), &acme).unwrap_err();
+        assert!(!refused.message().contains("acme"), "{refused}");
+    }
+
+    #[test]
+    fn what_is_of_a_tenant_is_visible_to_it_alone() {
+        let acme = Ownership::Tenant("acme".into());
+        assert!(acme.is_visible_to("acme") && !acme.is_visible_to("other") && !acme.is_visible_to("default"));
+        assert!(Ownership::Shared.is_visible_to("acme") && Ownership::from(None).is_shared());
+        assert_eq!(Ownership::from(Some("acme".to_owned())), acme);
     }
 }

@@ -54,16 +54,20 @@ impl RegisteredNames {
     /// # Errors
     /// The store cannot be read.
     pub async fn read(store: &Store) -> Result<Self, StoreError> {
-        let servers = store.registrations(Registrations::McpServers).await?.into_iter().map(|(name, _)| name);
+        let servers = store.registrations(Registrations::McpServers).await?.into_iter().map(|server| server.name);
+        let names = async |kind| {
+            let stored = store.resource_names(kind).await?;
+            Ok::<_, StoreError>(stored.into_iter().map(|(name, _)| name).collect())
+        };
         let keys = store.managed_keys().await?.into_iter();
         let keys =
             keys.map(|key| RegisteredKey { id: key.id, caller: key.person, tenant: key.tenant, roles: key.roles });
         Ok(Self {
             is_read: true,
             servers: servers.collect(),
-            models: store.resource_names(ResourceKind::Model).await?,
-            skills: store.resource_names(ResourceKind::Skill).await?,
-            tenants: store.resource_names(ResourceKind::Tenant).await?,
+            models: names(ResourceKind::Model).await?,
+            skills: names(ResourceKind::Skill).await?,
+            tenants: names(ResourceKind::Tenant).await?,
             keys: keys.collect(),
         })
     }

@@ -115,6 +115,7 @@ async fn survey(config: &Config, lock: Option<Arc<Lock>>, has_lock: bool) -> Res
     };
     let fixed = tools.fixed(config, &collections).tools;
     let outside = tools.mcp.tools.iter().cloned().chain(components.tools().tools);
+    let outside = outside.chain(collections.tools_of_tenants().tools);
     let definitions = fixed.into_iter().chain(outside).collect();
     let snapshot = tools.rebuild(config, &collections, &Snapshot::default())?;
     let offered = OfferedTools { snapshot, collections, python_tools, components, servers: listed, out_of_reach };

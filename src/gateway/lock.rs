@@ -1,17 +1,17 @@
 //! Loads and applies `tools.lock` while the service runs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::offer_problems::offer_problems;
 use super::parts::component_error;
 use super::{Gateway, StartError};
 use crate::config::Config;
+use crate::core::administration::Ownership;
 use crate::infra::metrics::Metrics;
 use crate::infra::readiness::Readiness;
 use crate::registry::Snapshot;
 use crate::registry::lock::Lock;
-use crate::registry::lock::Quarantined;
 
 /// The name of the part in errors and readiness when the lock cannot be used.
 const PART: &str = "tools.lock";
@@ -95,19 +95,23 @@ impl Gateway {
 pub(super) fn report_quarantine(
     before: &Snapshot,
     now: &Snapshot,
-    words: &[String],
+    words: &[(String, Ownership)],
     readiness: &Readiness,
     metrics: &Metrics,
 ) {
-    let held_back: BTreeSet<_> = now.quarantined().map(Quarantined::name).chain(words.iter().map(|w| &**w)).collect();
+    let tools = now.quarantined().map(|tool| (tool.name(), &tool.metadata.owner));
+    let words = words.iter().map(|(source, owner)| (&**source, owner));
+    let held_back: BTreeMap<_, _> = tools.chain(words).collect();
     let flagged = now.tools().iter().filter(|tool| !tool.flags.is_empty());
     metrics.tools_to_look_at(held_back.len(), flagged.clone().count());
     if held_back.is_empty() {
         readiness.restore(QUARANTINE);
     } else {
-        let names = named(held_back.iter().copied());
-        let waiting = held_back.len();
-        readiness.degrade(QUARANTINE, format!("{waiting} wait for `sekisho lock approve`: {names}"));
+        // Callers of all tenants read this.
+        let shared = held_back.iter().filter(|(_, owner)| owner.is_shared()).map(|(name, _)| *name);
+        let (waiting, names) = (held_back.len(), named(shared));
+        let separator = if names.is_empty() { "" } else { ": " };
+        readiness.degrade(QUARANTINE, format!("{waiting} wait for `sekisho lock approve`{separator}{names}"));
     }
     // One line per source: a server may change thousands of tools many times a minute.
     let mut newly: BTreeMap<&str, Vec<_>> = BTreeMap::new();

@@ -111,6 +111,7 @@ impl Gateway {
         let (config, collections) = (self.config.load(), self.collections.load());
         let fixed = self.tool_set(None).fixed(&config, &collections).tools;
         let outside = self.mcp_servers.tools().tools.into_iter().chain(self.components.load().tools().tools);
+        let outside = outside.chain(collections.tools_of_tenants().tools);
         let definitions: Vec<_> = fixed.into_iter().chain(outside).collect();
         let snapshot = self.tool_set(None).rebuild(&config, &collections, &Snapshot::default())?;
         let mut pins = pins(&definitions, &config.tools, &snapshot);

@@ -10,15 +10,15 @@ use super::Gateway;
 use super::parts::component_error;
 use crate::breaker::BreakerRules;
 use crate::config::{BreakerOverrides, Config, Secret};
-use crate::core::administration::SharedAdministrator;
-use crate::infra::store::{Registrations, Store, StoreError};
+use crate::core::administration::{Administrator, AdministratorProof, Ownership};
+use crate::infra::store::{Registrations, Store, StoreError, StoredResource, WriteOutcome};
 use crate::sources::mcp::{Change, McpRegistration, McpServers, Registered, RegistrationError, upstream};
 use crate::tool::ToolName;
 
 /// Changes of MCP servers' tools within this time are applied together.
 const TOGETHER: Duration = Duration::from_millis(50);
 
-/// Maximum number of servers registered over HTTP; each holds a connection.
+/// Maximum number of shared servers registered over HTTP; each holds a connection. The store bounds those of tenants.
 const MAX_REGISTERED: usize = 100;
 
 /// Why a server is not registered. The offered tools do not change.
@@ -30,6 +30,13 @@ pub enum AddServerError {
     Name(String),
     #[error("{MAX_REGISTERED} MCP servers are registered, which is the maximum; remove one of them")]
     TooMany,
+    #[error(
+        "your tenant has as many MCP servers as it may register, or all tenants together have; remove one of yours"
+    )]
+    TooManyOfTenant,
+    /// Of another owner, or in the configuration: the text does not say whose it is.
+    #[error("the name {0:?} is in use; choose another one")]
+    NameTaken(String),
     #[error("a tool named {0:?} is already offered; choose another name")]
     Taken(String),
     #[error(transparent)]
@@ -56,9 +63,9 @@ pub(super) async fn restore_servers(
     servers: &McpServers,
     secrets: &BTreeMap<String, Secret>,
 ) -> Result<(), StoreError> {
-    for (name, text) in store.registrations(Registrations::McpServers).await? {
-        let registration = serde_json::from_str::<McpRegistration>(&text).map_err(|error| error.to_string());
-        match registration.and_then(|known| known.read(secrets).map_err(|error| error.to_string())) {
+    for StoredResource { name, owner, value } in store.registrations(Registrations::McpServers).await? {
+        let registration = serde_json::from_str::<McpRegistration>(&value).map_err(|error| error.to_string());
+        match registration.and_then(|known| known.read(&owner, secrets).map_err(|error| error.to_string())) {
             Ok(registered) => servers.add(&name, registered),
             Err(problem) => tracing::error!(server = name, problem, "a registered MCP server cannot be used"),
         }
@@ -68,30 +75,30 @@ pub(super) async fn restore_servers(
 
 impl Gateway {
     /// Connects a server, offers its tools, and stores it for the next start. Replaces a registered server of the same
-    /// name. Returns the names of the tools.
+    /// name and owner. Returns the names of the tools.
     ///
     /// # Errors
     /// [`AddServerError`].
     pub(crate) async fn register_mcp(
         self: &Arc<Self>,
-        _by: SharedAdministrator,
+        by: Administrator,
         registration: McpRegistration,
     ) -> Result<Vec<String>, AddServerError> {
-        let name = registration.name.clone();
+        let (name, owner) = (registration.name.clone(), by.owner());
         let config = self.config.load_full();
         if ToolName::parse(&name).is_err() {
             return Err(AddServerError::Name(name));
         }
         if config.mcp.servers.contains_key(&name) {
-            return Err(AddServerError::Configured(name));
+            return Err(match owner {
+                Ownership::Shared => AddServerError::Configured(name),
+                Ownership::Tenant(_) => AddServerError::NameTaken(name),
+            });
         }
-        self.check_room_for_server(&name)?;
-        let registered = registration.read(&config.mcp.secrets)?;
-        let source = format!("mcp:{name}");
-        if matches!(registered, Registered::Function(_))
-            && self.pipeline.registry.snapshot().get(&name).is_some_and(|tool| tool.metadata.source != source)
-        {
-            return Err(AddServerError::Taken(name));
+        self.check_room_for_server(&name, owner)?;
+        let registered = registration.read(owner, &config.mcp.secrets)?;
+        if matches!(registered, Registered::Function(_)) {
+            self.check_function_name(&name, owner)?;
         }
         let text = serde_json::to_string(&registration)?;
         // Not active yet: if this fails, a server of the same name is not affected.
@@ -100,42 +107,57 @@ impl Gateway {
         {
             let _registrations = self.mcp_registrations.lock().await;
             // Others may have been registered while this one was tried out.
-            self.check_room_for_server(&name)?;
-            self.store.keep_registration(Registrations::McpServers, &name, &text).await?;
+            self.check_room_for_server(&name, owner)?;
+            match self.store.keep_registration(Registrations::McpServers, owner, &name, &text).await? {
+                WriteOutcome::Stored => {}
+                WriteOutcome::NameTaken => return Err(AddServerError::NameTaken(name)),
+                WriteOutcome::Full => return Err(AddServerError::TooManyOfTenant),
+            }
             self.mcp_servers.add(&name, registered);
             self.mcp_servers.configure(&self.config.load());
         }
         self.mcp_servers.settled_one(&name).await;
         self.offer_mcp_tools().await;
-        let snapshot = self.pipeline.registry.snapshot();
+        let (snapshot, source) = (self.pipeline.registry.snapshot(), format!("mcp:{name}"));
         let tools = snapshot.tools().iter().filter(|tool| tool.metadata.source == source);
         Ok(tools.map(|tool| tool.name().to_owned()).collect())
     }
 
     /// # Errors
-    /// [`AddServerError::TooMany`]: there are [`MAX_REGISTERED`] others.
-    fn check_room_for_server(&self, name: &str) -> Result<(), AddServerError> {
-        match self.mcp_servers.added_count() >= MAX_REGISTERED && !self.mcp_servers.added(name) {
-            true => Err(AddServerError::TooMany),
-            false => Ok(()),
+    /// [`AddServerError::NameTaken`]: another owner has the name. [`AddServerError::TooMany`]: there are [`MAX_REGISTERED`] others.
+    fn check_room_for_server(&self, name: &str, owner: &Ownership) -> Result<(), AddServerError> {
+        match self.mcp_servers.added(name) {
+            Some(known) if known != *owner => Err(AddServerError::NameTaken(name.to_owned())),
+            None if owner.is_shared() && self.mcp_servers.shared_count() >= MAX_REGISTERED => {
+                Err(AddServerError::TooMany)
+            }
+            _ => Ok(()),
         }
     }
 
-    /// Removes a registered server and its tools; returns whether it existed.
+    /// # Errors
+    /// A tool of another source has the name. The error says so of one that the owner's callers see.
+    fn check_function_name(&self, name: &str, owner: &Ownership) -> Result<(), AddServerError> {
+        let snapshot = self.pipeline.registry.snapshot();
+        let other = snapshot.get(name).filter(|tool| tool.metadata.source != format!("mcp:{name}"));
+        match other {
+            None => Ok(()),
+            Some(tool) if tool.metadata.owner == *owner => Err(AddServerError::Taken(name.to_owned())),
+            Some(_) => Err(AddServerError::NameTaken(name.to_owned())),
+        }
+    }
+
+    /// Removes a registered server and its tools; returns whether the owner had one of that name.
     ///
     /// # Errors
     /// [`StoreError`]; nothing is changed then.
-    pub(crate) async fn unregister_mcp(
-        self: &Arc<Self>,
-        _by: SharedAdministrator,
-        name: &str,
-    ) -> Result<bool, StoreError> {
+    pub(crate) async fn unregister_mcp(self: &Arc<Self>, by: Administrator, name: &str) -> Result<bool, StoreError> {
         {
             let _registrations = self.mcp_registrations.lock().await;
-            if !self.mcp_servers.added(name) {
+            if self.mcp_servers.added(name).as_ref() != Some(by.owner()) {
                 return Ok(false);
             }
-            self.store.forget_registration(Registrations::McpServers, name).await?;
+            self.store.forget_registration(Registrations::McpServers, by.owner(), name).await?;
             self.mcp_servers.remove(name);
             self.mcp_servers.configure(&self.config.load());
         }
@@ -204,19 +226,20 @@ mod tests {
         let gateway = gateway(&directory).await;
         for number in 1..MAX_REGISTERED {
             let name = format!("f{number}");
-            gateway.mcp_servers.add(&name, function(&name).read(&BTreeMap::new()).unwrap());
+            gateway.mcp_servers.add(&name, function(&name).read(&Ownership::Shared, &BTreeMap::new()).unwrap());
         }
         let names: Vec<_> = (0..8).map(|number| format!("new{number}")).collect();
-        let ended =
-            join_all(names.iter().map(|name| gateway.register_mcp(SharedAdministrator::of_tests(), function(name))))
-                .await;
+        let ended = join_all(
+            names.iter().map(|name| gateway.register_mcp(Administrator::of_tests(Ownership::Shared), function(name))),
+        )
+        .await;
         let refused = ended.iter().filter(|ended| matches!(ended, Err(AddServerError::TooMany))).count();
         assert_eq!((ended.iter().filter(|ended| ended.is_ok()).count(), refused), (1, 7), "{ended:?}");
-        assert_eq!(gateway.mcp_servers.added_count(), MAX_REGISTERED);
+        assert_eq!(gateway.mcp_servers.shared_count(), MAX_REGISTERED);
         let stored = gateway.store.registrations(Registrations::McpServers).await.unwrap();
         assert_eq!(stored.len(), 1, "nor is one stored that would be restored at the next start");
         gateway
-            .register_mcp(SharedAdministrator::of_tests(), function("f1"))
+            .register_mcp(Administrator::of_tests(Ownership::Shared), function("f1"))
             .await
             .expect("one that is replaced needs no room");
     }
@@ -226,14 +249,14 @@ mod tests {
         let directory = TempDir::new().unwrap();
         let gateway = gateway(&directory).await;
         for name in ["stays", "goes"] {
-            gateway.register_mcp(SharedAdministrator::of_tests(), function(name)).await.unwrap();
+            gateway.register_mcp(Administrator::of_tests(Ownership::Shared), function(name)).await.unwrap();
             let call =
                 CallContext { dry_run: true, ..CallContext::new(name, Arc::new(Caller::anonymous()), Via::Rest) };
             gateway.pipeline.call(call, Arguments::new()).await;
         }
         let is_shown = |name: &str| gateway.metrics_text().contains(&format!("tool_name=\"{name}\""));
         assert_eq!(["stays", "goes"].map(is_shown), [true, true]);
-        assert!(gateway.unregister_mcp(SharedAdministrator::of_tests(), "goes").await.unwrap());
+        assert!(gateway.unregister_mcp(Administrator::of_tests(Ownership::Shared), "goes").await.unwrap());
         assert_eq!(["stays", "goes"].map(is_shown), [true, false]);
     }
 }

@@ -14,13 +14,15 @@ use super::background::HOUSEKEEPING;
 use super::parts::{log_dangerous_operations, report_broken_collections};
 use super::{Gateway, StartError};
 use crate::config::Config;
-use crate::core::administration::SharedAdministrator;
-use crate::infra::store::{Registrations, Store, StoreError};
+use crate::core::administration::{Administrator, AdministratorProof, Ownership};
+use crate::infra::store::{Registrations, Store, StoreError, StoredResource, WriteOutcome};
 use crate::sources::openapi::{
-    Collection, CollectionError, Collections, DesiredCollections, Registration, RegistrationError, Wait,
+    Collection, CollectionError, Collections, DesiredCollections, OwnedRegistration, Registration, RegistrationError,
+    Wait,
 };
 
-/// Maximum number of collections registered over HTTP; each holds a document's tools in memory.
+/// Maximum number of shared collections registered over HTTP; each holds a document's tools in memory. The store bounds those of
+/// tenants.
 const MAX_REGISTERED: usize = 100;
 
 /// Why a collection is not registered. The offered tools do not change.
@@ -30,6 +32,13 @@ pub enum RegisterError {
     Configured(String),
     #[error("{MAX_REGISTERED} collections are registered, which is the maximum; remove one of them")]
     TooMany,
+    #[error(
+        "your tenant has as many collections as it may register, or all tenants together have; remove one of yours"
+    )]
+    TooManyOfTenant,
+    /// Of another owner, or in the configuration: the text does not say whose it is.
+    #[error("the name {0:?} is in use; choose another one")]
+    NameTaken(String),
     #[error(transparent)]
     Registration(#[from] RegistrationError),
     #[error(transparent)]
@@ -45,11 +54,11 @@ pub enum RegisterError {
 }
 
 /// The registered collections of the store. A record that cannot be read, perhaps of another version, is kept.
-pub(super) async fn registered(store: &Store) -> Result<BTreeMap<String, Registration>, StoreError> {
+pub(super) async fn registered(store: &Store) -> Result<BTreeMap<String, OwnedRegistration>, StoreError> {
     let mut registered = BTreeMap::new();
-    for (name, text) in store.registrations(Registrations::Collections).await? {
-        match serde_json::from_str(&text) {
-            Ok(registration) => _ = registered.insert(name, registration),
+    for StoredResource { name, owner, value } in store.registrations(Registrations::Collections).await? {
+        match serde_json::from_str(&value) {
+            Ok(registration) => _ = registered.insert(name, OwnedRegistration { owner, registration }),
             Err(error) => tracing::error!(collection = name, %error, "a registered collection cannot be read"),
         }
     }
@@ -58,19 +67,19 @@ pub(super) async fn registered(store: &Store) -> Result<BTreeMap<String, Registr
 
 impl Gateway {
     /// Loads a collection, offers its tools, and stores it for the next start. Replaces a registered collection of the
-    /// same name.
+    /// same name and owner.
     ///
     /// # Errors
     /// [`RegisterError`].
     pub(crate) async fn register(
         &self,
-        _by: SharedAdministrator,
+        by: Administrator,
         registration: Registration,
     ) -> Result<Arc<Collection>, RegisterError> {
-        let name = registration.name.clone();
+        let (name, owner) = (registration.name.clone(), by.owner());
         let config = self.config.load_full();
-        self.check_free(&name)?;
-        let settings = registration.settings(&config.openapi.secrets)?;
+        self.check_free(&name, owner)?;
+        let settings = registration.settings(owner, &config.openapi.secrets)?;
         let collection = Arc::new(self.loader.load(&name, settings.clone(), &config.openapi).await?);
         collection.check_servers(self.loader.allowed()).map_err(CollectionError::from)?;
         if collection.tools.is_empty() {
@@ -80,25 +89,30 @@ impl Gateway {
         let text = serde_json::to_string(&registration)?;
 
         let _changing = self.changing.lock().await;
-        self.check_free(&name)?;
+        self.check_free(&name, owner)?;
+        self.check_tools_free(&name, &collection)?;
         let mut next = Collections::clone(&self.collections.load());
         next.settle(&name, settings, Ok(Arc::clone(&collection)));
         let change = self.prepare(next).map_err(RegisterError::Clash)?;
-        self.store.keep_registration(Registrations::Collections, &name, &text).await?;
+        match self.store.keep_registration(Registrations::Collections, owner, &name, &text).await? {
+            WriteOutcome::Stored => {}
+            WriteOutcome::NameTaken => return Err(RegisterError::NameTaken(name)),
+            WriteOutcome::Full => return Err(RegisterError::TooManyOfTenant),
+        }
         self.offer(change);
         let mut registered = BTreeMap::clone(&self.registered.load());
-        registered.insert(name, registration);
+        registered.insert(name, OwnedRegistration { owner: owner.clone(), registration });
         self.registered.store(Arc::new(registered));
         Ok(collection)
     }
 
-    /// Removes a registered collection and its tools; returns whether it existed.
+    /// Removes a registered collection and its tools; returns whether the owner had one of that name.
     ///
     /// # Errors
     /// [`RegisterError`]: the store cannot be written, or the collection belongs to the configuration.
-    pub(crate) async fn unregister(&self, _by: SharedAdministrator, name: &str) -> Result<bool, RegisterError> {
+    pub(crate) async fn unregister(&self, by: Administrator, name: &str) -> Result<bool, RegisterError> {
         let _changing = self.changing.lock().await;
-        if !self.registered.load().contains_key(name) {
+        if self.registered.load().get(name).is_none_or(|known| known.owner != *by.owner()) {
             return Ok(false);
         }
         let mut next = Collections::clone(&self.collections.load());
@@ -106,7 +120,7 @@ impl Gateway {
             next.remove(name);
         }
         let change = self.prepare(next).map_err(RegisterError::Clash)?;
-        self.store.forget_registration(Registrations::Collections, name).await?;
+        self.store.forget_registration(Registrations::Collections, by.owner(), name).await?;
         self.offer(change);
         let mut registered = BTreeMap::clone(&self.registered.load());
         registered.remove(name);
@@ -193,15 +207,33 @@ impl Gateway {
         }
     }
 
-    fn check_free(&self, name: &str) -> Result<(), RegisterError> {
+    fn check_free(&self, name: &str, owner: &Ownership) -> Result<(), RegisterError> {
         if self.config.load().openapi.collections.contains_key(name) {
-            return Err(RegisterError::Configured(name.to_owned()));
+            return Err(match owner {
+                Ownership::Shared => RegisterError::Configured(name.to_owned()),
+                Ownership::Tenant(_) => RegisterError::NameTaken(name.to_owned()),
+            });
         }
         let registered = self.registered.load();
-        if registered.len() >= MAX_REGISTERED && !registered.contains_key(name) {
-            return Err(RegisterError::TooMany);
+        match registered.get(name) {
+            Some(known) if known.owner != *owner => Err(RegisterError::NameTaken(name.to_owned())),
+            None if owner.is_shared() && shared_count(&registered) >= MAX_REGISTERED => Err(RegisterError::TooMany),
+            _ => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Of two tools with one name, that of the tenant would not be offered.
+    ///
+    /// # Errors
+    /// [`RegisterError::NameTaken`]: another source offers a tool of the same name as one of a tenant's collection.
+    fn check_tools_free(&self, name: &str, collection: &Collection) -> Result<(), RegisterError> {
+        if collection.settings.owner.is_shared() {
+            return Ok(());
+        }
+        let (snapshot, source) = (self.pipeline.registry.snapshot(), format!("openapi:{name}"));
+        let is_taken = |tool: &str| snapshot.get(tool).is_some_and(|known| known.metadata.source != source);
+        let taken = collection.tools.iter().map(|tool| &tool.metadata.name).find(|tool| is_taken(tool));
+        taken.map_or(Ok(()), |tool| Err(RegisterError::NameTaken(tool.clone())))
     }
 
     /// The snapshot with these collections.
@@ -229,6 +261,10 @@ impl Gateway {
         report_broken_collections(&self.readiness, &before, &next);
         self.collections.store(Arc::new(next));
     }
+}
+
+fn shared_count(registered: &BTreeMap<String, OwnedRegistration>) -> usize {
+    registered.values().filter(|known| known.owner.is_shared()).count()
 }
 
 /// The documents that are being fetched, by the name of their collection.

@@ -12,10 +12,10 @@ use super::mcp::AddServerError;
 use super::openapi::RegisterError;
 use super::{Gateway, Reach};
 use crate::config::CollectionSettings;
-use crate::core::administration::SharedAdministrator;
+use crate::core::administration::{Administrator, AdministratorProof, Ownership};
 use crate::core::caller::Caller;
 use crate::core::error::{CallError, ErrorCode};
-use crate::sources::mcp::{McpRegistration, ServerState, ServerStatus};
+use crate::sources::mcp::{McpRegistration, ServerState, ServerStatus, UnusableServer};
 use crate::sources::openapi::{Collection, CollectionError, Registration};
 
 /// A server or collection as it is now.
@@ -31,6 +31,8 @@ pub(crate) struct SourceStatus {
     pub reason: Option<String>,
     /// Registered over HTTP, and not in the configuration.
     pub registered: bool,
+    /// Whose it is.
+    pub owner: Ownership,
     /// Names of the tools that are offered.
     pub tools: Vec<String>,
     /// Names of the tools that wait for approval.
@@ -87,6 +89,7 @@ impl SourceStatus {
             since: None,
             reason: None,
             registered: false,
+            owner: Ownership::Shared,
             tools: Vec::new(),
             quarantined: Vec::new(),
             can_sign_in: false,
@@ -96,7 +99,8 @@ impl SourceStatus {
 }
 
 impl Gateway {
-    /// All servers and collections. Who does not see the calls of all tenants gets those with a tool that they may see.
+    /// All servers and collections. Who does not see the calls of all tenants gets those with a tool that they may see, and an
+    /// administrator of a tenant all that are of the tenant.
     pub(crate) fn sources(&self, caller: &Arc<Caller>) -> Vec<SourceStatus> {
         let config = self.config();
         let mut sources = self.servers();
@@ -107,7 +111,8 @@ impl Gateway {
         if self.reach(caller) != Reach::AllTenants {
             let tools = self.pipeline.tools_for(caller);
             let seen: BTreeSet<_> = tools.visible().map(|(tool, _)| tool.metadata.source.clone()).collect();
-            sources.retain(|status| seen.contains(&status.source()));
+            let is_own = |owner: &Ownership| owner.tenant().is_some_and(|tenant| caller.administers(tenant));
+            sources.retain(|status| seen.contains(&status.source()) || is_own(&status.owner));
         }
         sources.sort_by(|one, other| (one.kind, &one.name).cmp(&(other.kind, &other.name)));
         sources
@@ -125,8 +130,11 @@ impl Gateway {
         })
     }
 
-    /// Connects a server again, or fetches a document that could not be reached; returns whether there is one of that name.
-    pub(crate) fn reconnect(&self, _by: SharedAdministrator, kind: SourceKind, name: &str) -> bool {
+    /// Connects a server again, or fetches a document that could not be reached; returns whether the owner has one of that name.
+    pub(crate) fn reconnect(&self, by: &Administrator, kind: SourceKind, name: &str) -> bool {
+        if self.owner_of(kind, name) != *by.owner() {
+            return false;
+        }
         match kind {
             SourceKind::Mcp => self.mcp_servers.reconnect(name),
             SourceKind::Openapi => {
@@ -143,11 +151,11 @@ impl Gateway {
     /// [`AddServerError`].
     pub(crate) async fn try_mcp(
         &self,
-        _by: SharedAdministrator,
+        by: &Administrator,
         registration: &McpRegistration,
     ) -> Result<(), AddServerError> {
         let config = self.config.load_full();
-        let registered = registration.read(&config.mcp.secrets)?;
+        let registered = registration.read(by.owner(), &config.mcp.secrets)?;
         let tried = self.mcp_servers.try_out(&registration.name, &registered, &config).await;
         tried.map_err(|reason| AddServerError::Unusable { name: registration.name.clone(), reason })
     }
@@ -158,27 +166,52 @@ impl Gateway {
     /// [`RegisterError`].
     pub(crate) async fn try_openapi(
         &self,
-        _by: SharedAdministrator,
+        by: &Administrator,
         registration: &Registration,
     ) -> Result<Collection, RegisterError> {
         let config = self.config.load_full();
-        let settings = registration.settings(&config.openapi.secrets)?;
+        let settings = registration.settings(by.owner(), &config.openapi.secrets)?;
         let collection = self.loader.load(&registration.name, settings, &config.openapi).await?;
         collection.check_servers(self.loader.allowed()).map_err(CollectionError::from)?;
         Ok(collection)
+    }
+
+    /// Whose a server or collection is. What the configuration has is shared, also where a tenant registered the same name before.
+    pub(super) fn owner_of(&self, kind: SourceKind, name: &str) -> Ownership {
+        let config = self.config();
+        let (is_configured, registered) = match kind {
+            SourceKind::Mcp => (config.mcp.servers.contains_key(name), self.mcp_servers.added(name)),
+            SourceKind::Openapi => {
+                let registered = self.registered.load().get(name).map(|known| known.owner.clone());
+                (config.openapi.collections.contains_key(name), registered)
+            }
+        };
+        registered.filter(|_| !is_configured).unwrap_or_default()
+    }
+
+    /// Whether this names a server or collection of a tenant, as tools name their source.
+    pub(super) fn is_source_of_tenant(&self, source: &str) -> bool {
+        let Some((kind, name)) = source.split_once(':') else { return false };
+        let kind = SourceKind::ALL.into_iter().find(|known| known.as_str() == kind);
+        kind.is_some_and(|kind| !self.owner_of(kind, name).is_shared())
     }
 
     fn servers(&self) -> Vec<SourceStatus> {
         let config = self.config();
         let is_registered = |name: &str| !config.mcp.servers.contains_key(name);
         let running = self.mcp_servers.statuses().into_iter().map(SourceStatus::from);
-        let unusable = self.mcp_servers.unusable().into_iter().map(|(name, problem)| SourceStatus {
+        let unusable = self.mcp_servers.unusable().into_iter();
+        let unusable = unusable.map(|(name, UnusableServer { owner, problem })| SourceStatus {
+            owner,
             reason: Some(problem),
             since: self.readiness.degraded_since(&format!("mcp:{name}")),
             ..SourceStatus::new(SourceKind::Mcp, &name, SourceState::Down)
         });
         let functions = self.mcp_servers.functions();
-        let functions = functions.iter().map(|name| SourceStatus::new(SourceKind::Mcp, name, SourceState::Works));
+        let functions = functions.into_iter().map(|(name, owner)| SourceStatus {
+            owner,
+            ..SourceStatus::new(SourceKind::Mcp, &name, SourceState::Works)
+        });
         let all = running.chain(unusable).chain(functions);
         all.map(|status| SourceStatus { registered: is_registered(&status.name), ..status }).collect()
     }
@@ -201,6 +234,7 @@ impl Gateway {
                     .or(loaded.map(|collection| collection.loaded)),
                 reason: collections.broken.get(name).cloned(),
                 registered: registered.contains_key(name),
+                owner: self.owner_of(SourceKind::Openapi, name),
                 collection: loaded.cloned(),
                 ..SourceStatus::new(SourceKind::Openapi, name, state)
             }
@@ -239,6 +273,7 @@ impl From<ServerStatus> for SourceStatus {
             since: Some(status.since),
             reason: status.reason.map(|reason| reason.to_string()),
             can_sign_in: status.can_sign_in,
+            owner: status.owner,
             ..Self::new(SourceKind::Mcp, &status.name, state)
         }
     }

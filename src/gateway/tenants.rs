@@ -18,9 +18,9 @@ pub(crate) fn limits_of_tenant(tenant: &TenantConfig) -> TenantLimits {
 /// The store fails.
 pub(super) async fn limit(budgets: &Budgets, config: &Config, store: &Store) -> Result<(), StoreError> {
     let mut tenants = BTreeMap::new();
-    for name in store.resource_names(ResourceKind::Tenant).await? {
-        let Some(text) = store.resource(ResourceKind::Tenant, &name).await? else { continue };
-        match serde_json::from_str::<TenantConfig>(&text) {
+    for (name, _) in store.resource_names(ResourceKind::Tenant).await? {
+        let Some(stored) = store.resource(ResourceKind::Tenant, &name).await? else { continue };
+        match serde_json::from_str::<TenantConfig>(&stored.value) {
             Ok(tenant) => drop(tenants.insert(name, limits_of_tenant(&tenant))),
             // Its agents are refused too.
             Err(error) => tracing::error!(tenant = name, %error, "a stored tenant cannot be used"),

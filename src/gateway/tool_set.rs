@@ -60,10 +60,12 @@ impl ToolSet<'_> {
         let fixed = self.fixed(config, collections);
         // One that cannot be registered leaves the others. Of two with one name, the operator's own counts.
         let mut found = self.python.tools();
-        for more in [self.components.tools(), self.mcp] {
+        for more in [self.components.tools(), self.mcp, collections.tools_of_tenants()] {
             found.tools.extend(more.tools);
             found.unavailable.extend(more.unavailable);
         }
+        // Nor does a tenant take the name of a tool from all others.
+        found.tools.sort_by_key(|tool| !tool.metadata.owner.is_shared());
         Snapshot::build_with(fixed, found, &config.tools, self.metrics, self.lock, before)
             .map_err(|errors| component_error("tools")(lines(&errors)))
     }

@@ -12,7 +12,7 @@ use crate::core::call::{Arguments, CallContext, CallKind, Caller, Stage};
 use crate::core::error::CallError;
 use crate::core::transform_finding::TransformFinding;
 use crate::policy::{Authorized, Permit};
-use crate::tool::{Tool, ValidArguments};
+use crate::tool::{Metadata, Tool, ValidArguments};
 
 /// The verdict of one stage.
 #[derive(Debug, Serialize)]
@@ -50,10 +50,15 @@ impl Pipeline {
     /// and takes no token, slot, probe or hold.
     /// The external policy is asked. `result`: an example of what the tool may answer.
     pub async fn explain(&self, call: &CallContext, arguments: Arguments, result: Option<Value>) -> Vec<StageVerdict> {
-        // Also explains a tool that is hidden from the caller: the result is for an operator.
+        // Also explains a tool that is hidden from the caller: the result is for an operator. One of another tenant is not for these.
         let snapshot = self.registry.snapshot();
+        let is_known = |tool: &Metadata| !tool.is_of_another_tenant(&call.caller);
         let found = match call.target {
-            None => snapshot.get(&call.tool).cloned().ok_or_else(|| snapshot.missing(&call.tool)),
+            None => snapshot
+                .get(&call.tool)
+                .filter(|tool| is_known(&tool.metadata))
+                .cloned()
+                .ok_or_else(|| snapshot.missing(&call.tool, is_known)),
             Some(_) => self.registry.find_for(call),
         };
         let tool = match found {

@@ -104,9 +104,10 @@ impl CallerTools {
             .then(|| format!("{count} of {all} tools {} left out for this caller: {needs}", plural(count, "is", "are")))
     }
 
-    /// Those of every list.
+    /// Those of every list. What another tenant has is in none, and is not counted either.
     fn listed(&self) -> impl Iterator<Item = (&Arc<Tool>, &Access)> {
-        self.all().filter(|(tool, _)| !tool.metadata.reads_results())
+        let is_foreign = |tool: &Tool| tool.metadata.is_of_another_tenant(&self.caller);
+        self.all().filter(move |(tool, _)| !tool.metadata.reads_results() && !is_foreign(tool))
     }
 
     fn all(&self) -> impl Iterator<Item = (&Arc<Tool>, &Access)> {

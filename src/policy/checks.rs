@@ -1,4 +1,4 @@
-//! The checks of the gateway before any rule: the tools of the caller's key and endpoint, a tool's `roles`, `requires_auth` and
+//! The checks of the gateway before any rule: the tenant of the tool, the tools of the caller's key and endpoint, a tool's `roles`, `requires_auth` and
 //! `dangerous`, and the scopes of the caller's token. Rules are evaluated in addition and cannot disable these checks.
 
 use crate::core::call::Caller;
@@ -12,9 +12,10 @@ pub(super) struct Checks {
     pub(super) dangerous_roles: Vec<String>,
 }
 
-/// What is checked: the tools that are left to the caller, a setting of the tool, or the scopes that it needs.
+/// What is checked: whose the tool is, the tools that are left to the caller, a setting of the tool, or the scopes that it needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Check {
+    Tenant,
     Tools,
     Roles,
     RequiresAuth,
@@ -37,6 +38,7 @@ impl Checks {
     /// The checks that the caller does not pass, in order.
     pub(super) fn unmet<'a>(&'a self, tool: &'a Metadata, caller: &'a Caller) -> impl Iterator<Item = Unmet<'a>> {
         let unmet = |check, roles| Unmet { check, tool: &tool.name, roles, scopes: Vec::new() };
+        let foreign = tool.is_of_another_tenant(caller).then(|| unmet(Check::Tenant, &[]));
         let left_out = (!caller.tools.admits(&tool.name)).then(|| unmet(Check::Tools, &[]));
         let hidden = tool.lacks_role(caller).then(|| unmet(Check::Roles, &tool.roles[..]));
         let scopes: Vec<_> = caller.scopes.missing_for(&tool.name).collect();
@@ -47,7 +49,7 @@ impl Checks {
         let unfit = unfit.then(|| unmet(Check::Dangerous, &self.dangerous_roles[..]));
         let narrow = !scopes.is_empty() && !caller.anonymous;
         let narrow = narrow.then(|| Unmet { scopes, ..unmet(Check::Scopes, &[]) });
-        [left_out, hidden, unknown, unfit, narrow].into_iter().flatten()
+        [foreign, left_out, hidden, unknown, unfit, narrow].into_iter().flatten()
     }
 
     /// Whether the scopes of the caller's token are all that it lacks for the tool.
@@ -75,6 +77,7 @@ impl Checks {
 impl Check {
     pub(super) fn as_str(self) -> &'static str {
         match self {
+            Self::Tenant => "tenant",
             Self::Tools => "tools",
             Self::Roles => "roles",
             Self::RequiresAuth => "requires_auth",
@@ -88,13 +91,14 @@ impl Unmet<'_> {
     fn code(&self) -> ErrorCode {
         match self.check {
             Check::RequiresAuth => ErrorCode::Unauthenticated,
-            Check::Tools | Check::Roles | Check::Dangerous | Check::Scopes => ErrorCode::Denied,
+            Check::Tenant | Check::Tools | Check::Roles | Check::Dangerous | Check::Scopes => ErrorCode::Denied,
         }
     }
 
     /// The requirement of the check, as the object of "needs".
     pub(super) fn need(&self) -> String {
         match (self.check, self.roles) {
+            (Check::Tenant, _) => "a caller of its tenant".to_owned(),
             (Check::Tools, _) => "a key and an endpoint that include it".to_owned(),
             (Check::RequiresAuth, _) => "a signed-in caller".to_owned(),
             (Check::Scopes, _) => format!("a token with the scope {}", self.scopes.join(" ")),
@@ -107,6 +111,7 @@ impl Unmet<'_> {
     pub(super) fn message(&self) -> String {
         let (tool, roles) = (self.tool, self.roles);
         match (self.check, roles) {
+            (Check::Tenant, _) => format!("{tool} is of another tenant"),
             (Check::Tools, _) => format!("{tool} is not among the tools of this key, or of this endpoint"),
             (Check::RequiresAuth, _) => format!("{tool} needs a signed-in caller: send an API key or a token"),
             (Check::Scopes, _) => {

@@ -65,9 +65,10 @@ impl Snapshot {
         building.is_discovering = true;
         for definition in found.tools {
             let tool = definition.metadata.name.clone();
-            let Metadata { source, roles, .. } = definition.metadata.clone();
+            let Metadata { source, roles, owner, .. } = definition.metadata.clone();
             if let Err(error) = building.add(definition) {
-                unavailable.push(Unavailable::new(&source, tool, error.to_string()).for_roles(&roles));
+                let missing = Unavailable::new(&source, tool, error.to_string());
+                unavailable.push(missing.for_roles(&roles).of_owner(&owner));
             }
         }
         let Building { by_name, operations, quarantined, overridden, lock, transforms, .. } = building;
@@ -150,6 +151,10 @@ impl Building<'_> {
         let offered = self.by_name.get(name).map(|tool| &tool.metadata);
         match offered.or_else(|| Some(&self.quarantined.get(name)?.metadata)) {
             None => Ok(()),
+            // Who sees one of the two learns nothing of what another tenant has.
+            Some(first) if first.owner != metadata.owner => {
+                Err(RegistryError::NameInUse { name: name.clone(), source_name: metadata.source.clone() })
+            }
             Some(first) => Err(RegistryError::NameClash {
                 name: name.clone(),
                 first: first.source.clone(),

@@ -24,4 +24,4 @@ pub use self::bridge::{BridgeError, MAX_MESSAGE_BYTES, bridge};
 pub use self::changes::{Change, ResourceOwner};
 pub use self::registration::{McpRegistration, Registered, RegistrationError};
 pub use self::server::catalogue::upstream;
-pub use self::servers::{McpServers, OperationRequest, ServerNames, ServerState, ServerStatus};
+pub use self::servers::{McpServers, OperationRequest, ServerNames, ServerState, ServerStatus, UnusableServer};

@@ -19,5 +19,5 @@ pub use self::collection::{Collection, CollectionError};
 pub use self::collections::{Collections, DesiredCollections, Wait};
 pub use self::load::fetch::SpecOrigin;
 pub use self::loader::Loader;
-pub use self::registration::{Registration, RegistrationError};
+pub use self::registration::{OwnedRegistration, Registration, RegistrationError};
 pub use self::tool::definitions;

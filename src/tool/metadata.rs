@@ -4,6 +4,7 @@ use rust_decimal::Decimal;
 use serde_json::{Map, Value};
 
 use crate::config::{ApprovalRule, AuditArguments, OutputCheck};
+use crate::core::administration::Ownership;
 use crate::core::call::{CallKind, Caller, READ_RESULT};
 
 /// The source name of the tools that are part of the program.
@@ -59,6 +60,8 @@ pub struct Metadata {
     pub approvals_needed: u8,
     /// The caller must have one of these roles; empty means no role is required. The tool is hidden from others.
     pub roles: Vec<String>,
+    /// Whose it is. A tool of one tenant is hidden from the callers of all others.
+    pub owner: Ownership,
     /// The effects of a call, if the source declares them.
     pub effects: Option<Effects>,
     /// Other members of an MCP server's listing, for clients: title, annotations, icons, execution, `_meta`.
@@ -105,6 +108,7 @@ impl Default for Metadata {
             approval: ApprovalRule::Never,
             approvals_needed: 1,
             roles: Vec::new(),
+            owner: Ownership::Shared,
             effects: None,
             mcp_annotations: Map::new(),
         }
@@ -112,10 +116,15 @@ impl Default for Metadata {
 }
 
 impl Metadata {
-    /// Whether the tool is hidden from the caller: the caller's key or endpoint leaves it out, or the caller has none of the
-    /// tool's `roles`.
+    /// Whether the tool is hidden from the caller: it is another tenant's, the caller's key or endpoint leaves it out, or the caller
+    /// has none of the tool's `roles`.
     pub fn is_hidden_from(&self, caller: &Caller) -> bool {
-        !caller.tools.admits(&self.name) || self.lacks_role(caller)
+        self.is_of_another_tenant(caller) || !caller.tools.admits(&self.name) || self.lacks_role(caller)
+    }
+
+    /// Whether the tool is of a tenant, and the caller of another one.
+    pub fn is_of_another_tenant(&self, caller: &Caller) -> bool {
+        !self.owner.is_visible_to(&caller.tenant)
     }
 
     /// Whether the caller has none of the tool's `roles`.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{BUILTIN, Destination, Metadata, Parameters, SentForm, SharedSchema};
+use crate::core::administration::Ownership;
 use crate::core::call::{Arguments, CallContext, Caller, Deadline, ToolOutput, Upstream};
 use crate::core::error::CallError;
 
@@ -59,6 +60,8 @@ pub struct Unavailable {
     pub source: String,
     /// Only callers with one of these roles would see it; empty: all.
     pub roles: Vec<String>,
+    /// Only callers of its tenant would see what is of one.
+    pub owner: Ownership,
     pub reason: String,
 }
 
@@ -69,11 +72,16 @@ impl Unavailable {
     }
 
     pub(crate) fn of(kind: OfferKind, source: &str, name: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self { kind, name: name.into(), source: source.to_owned(), roles: Vec::new(), reason: reason.into() }
+        let (roles, owner) = (Vec::new(), Ownership::Shared);
+        Self { kind, name: name.into(), source: source.to_owned(), roles, owner, reason: reason.into() }
     }
 
     pub(crate) fn for_roles(self, roles: &[String]) -> Self {
         Self { roles: roles.to_vec(), ..self }
+    }
+
+    pub(crate) fn of_owner(self, owner: &Ownership) -> Self {
+        Self { owner: owner.clone(), ..self }
     }
 
     /// Whether a source from outside describes it. A built-in tool is left out by the configuration, and a tool's name
@@ -91,7 +99,9 @@ impl Unavailable {
     }
 
     pub(crate) fn is_hidden_from(&self, caller: &Caller) -> bool {
-        !caller.tools.admits(&self.name) || !self.roles.is_empty() && !caller.has_one_of(&self.roles)
+        !self.owner.is_visible_to(&caller.tenant)
+            || !caller.tools.admits(&self.name)
+            || !self.roles.is_empty() && !caller.has_one_of(&self.roles)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The resources that administrators add, change and remove while the gateway runs.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -9,13 +9,16 @@ use utoipa::ToSchema;
 use super::{Catalog, file_of, invalid, shown};
 use crate::agent::skills::Skill;
 use crate::config::{Config, ModelConfig, TenantConfig};
-use crate::core::administration::SharedAdministrator;
+use crate::core::administration::{Administrator, AdministratorProof, Ownership, SharedAdministrator};
 use crate::core::error::{CallError, ErrorCode};
-use crate::infra::store::ResourceKind;
+use crate::infra::store::{ResourceKind, WriteOutcome};
 
 /// A kind of resource, stored in the form that the configuration has.
 pub trait Resource: Serialize + DeserializeOwned + Send + Sync + 'static {
     const KIND: ResourceKind;
+
+    /// What proves that a caller may change one.
+    type Proof: AdministratorProof;
 
     /// The one that the configuration defines.
     fn configured(catalog: &Catalog, config: &Config, name: &str) -> Option<Self>;
@@ -29,7 +32,12 @@ pub trait Resource: Serialize + DeserializeOwned + Send + Sync + 'static {
     /// What is wrong with it, as sentences.
     fn problems(&self, config: &Config, name: &str) -> Vec<String>;
 
-    /// Whether callers of this tenant may read it. Administrators of the tenant `default` read all.
+    /// What one of a tenant may not have, as sentences.
+    fn problems_of_tenant(&self, _config: &Config, _tenant: &TenantConfig) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Whether the settings of this tenant let its callers read it. Administrators of the tenant `default` read all.
     fn is_visible(tenant_id: &str, tenant: &TenantConfig, name: &str) -> bool;
 }
 
@@ -39,6 +47,9 @@ pub struct Shown<T> {
     pub name: String,
     /// Defined by the configuration, and so not to be changed here.
     pub configured: bool,
+    /// The tenant whose administrators added it, which alone uses it; missing for what is shared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
     #[serde(flatten)]
     pub value: T,
 }
@@ -52,95 +63,140 @@ pub struct Page<T> {
     pub next: Option<String>,
 }
 
-impl Catalog {
-    /// The resource of that name.
-    ///
-    /// # Errors
-    /// `overloaded` if the store is away.
-    pub async fn find<R: Resource>(&self, name: &str) -> Result<Option<R>, CallError> {
-        Ok(self.shown(name).await?.map(|shown| shown.value))
+/// Who looks for resources: they see what is shared, and what is of their tenant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Viewer<'a> {
+    /// An administrator of the tenant `default`, who sees what is of any tenant.
+    OfAllTenants,
+    OfTenant(&'a str),
+}
+
+impl<T> Shown<T> {
+    pub fn new(name: &str, owner: &Ownership, value: T) -> Self {
+        Self { name: name.to_owned(), configured: false, tenant: owner.tenant().map(str::to_owned), value }
     }
 
-    /// The resource of that name, and where it is defined.
-    ///
-    /// # Errors
-    /// `overloaded` if the store is away.
-    pub async fn shown<R: Resource>(&self, name: &str) -> Result<Option<Shown<R>>, CallError> {
-        if let Some(value) = R::configured(self, &self.gateway.config(), name) {
-            return Ok(Some(Shown { name: name.to_owned(), configured: true, value }));
+    pub fn owner(&self) -> Ownership {
+        self.tenant.clone().into()
+    }
+}
+
+impl Viewer<'_> {
+    fn sees(self, owner: &Ownership) -> bool {
+        match self {
+            Self::OfAllTenants => true,
+            Self::OfTenant(tenant) => owner.is_visible_to(tenant),
         }
-        let Some(text) = self.gateway.store().resource(R::KIND, name).await.map_err(CallError::from)? else {
-            return Ok(None);
-        };
-        let value = serde_json::from_str(&text).map_err(CallError::internal)?;
-        Ok(Some(Shown { name: name.to_owned(), configured: false, value }))
+    }
+}
+
+impl Catalog {
+    /// The resource of that name, if the viewer sees it.
+    ///
+    /// # Errors
+    /// `overloaded` if the store is away.
+    pub async fn find<R: Resource>(&self, viewer: Viewer<'_>, name: &str) -> Result<Option<R>, CallError> {
+        Ok(self.shown(viewer, name).await?.map(|shown| shown.value))
     }
 
-    /// All names, those of the configuration and of the store.
-    pub(super) async fn names<R: Resource>(&self) -> Result<BTreeSet<String>, CallError> {
+    /// The same, with where it is defined and whose it is.
+    ///
+    /// # Errors
+    /// `overloaded` if the store is away.
+    pub async fn shown<R: Resource>(&self, viewer: Viewer<'_>, name: &str) -> Result<Option<Shown<R>>, CallError> {
+        if let Some(value) = R::configured(self, &self.gateway.config(), name) {
+            return Ok(Some(Shown { name: name.to_owned(), configured: true, tenant: None, value }));
+        }
+        let stored = self.gateway.store().resource(R::KIND, name).await.map_err(CallError::from)?;
+        let Some(stored) = stored.filter(|stored| viewer.sees(&stored.owner)) else { return Ok(None) };
+        let value = serde_json::from_str(&stored.value).map_err(CallError::internal)?;
+        Ok(Some(Shown::new(name, &stored.owner, value)))
+    }
+
+    /// All names that the viewer sees with whose they are, those of the configuration and of the store.
+    pub(super) async fn names<R: Resource>(
+        &self,
+        viewer: Viewer<'_>,
+    ) -> Result<BTreeMap<String, Ownership>, CallError> {
         let stored = self.gateway.store().resource_names(R::KIND).await.map_err(CallError::from)?;
+        let stored = stored.into_iter().filter(|(_, owner)| viewer.sees(owner));
         let configured = R::configured_names(self, &self.gateway.config());
-        Ok(stored.into_iter().chain(configured).collect())
+        Ok(stored.chain(configured.into_iter().map(|name| (name, Ownership::Shared))).collect())
     }
 
-    /// At most so many resources after a name, of those for which `is_visible` holds.
+    /// At most so many resources after a name, of those that the viewer sees and for which `is_visible` holds.
     ///
     /// # Errors
     /// `overloaded` if the store is away.
     pub async fn list<R: Resource>(
         &self,
+        viewer: Viewer<'_>,
         after: Option<&str>,
         max: usize,
-        is_visible: impl Fn(&str) -> bool,
+        is_visible: impl Fn(&str, &Ownership) -> bool,
     ) -> Result<Page<R>, CallError> {
-        let names = self.names::<R>().await?;
-        let mut rest =
-            names.into_iter().filter(|name| after.is_none_or(|after| name.as_str() > after) && is_visible(name));
+        let names = self.names::<R>(viewer).await?.into_iter();
+        let is_later = |name: &str| after.is_none_or(|after| name > after);
+        let mut rest = names.filter(|(name, owner)| is_later(name) && is_visible(name, owner)).map(|(name, _)| name);
         let page: Vec<_> = rest.by_ref().take(max).collect();
         let next = rest.next().and_then(|_| page.last().cloned());
         let mut items = Vec::with_capacity(page.len());
         for name in &page {
             // Another request may have removed it.
-            items.extend(self.shown(name).await?);
+            items.extend(self.shown(viewer, name).await?);
         }
         Ok(Page { items, next })
     }
 
-    /// Stores a new resource.
+    /// Stores a new resource, of the owner that the proof is for.
     ///
     /// # Errors
-    /// `invalid_request`: the name is in use, or the resource is invalid.
-    pub async fn add<R: Resource>(&self, _by: SharedAdministrator, name: &str, value: &R) -> Result<(), CallError> {
-        let text = self.checked(name, value)?;
-        if !self.gateway.store().add_resource(R::KIND, name, &text).await.map_err(CallError::from)? {
-            let kind = R::KIND.as_str();
-            return Err(invalid(format!("there is a {kind} {name:?} already; change it with PUT")));
+    /// `invalid_request`: the owner has the name already, or the resource is invalid; `name_taken`: another owner has it;
+    /// `overloaded`: the tenant has too many.
+    pub async fn add<R: Resource>(&self, by: &R::Proof, name: &str, value: &R) -> Result<(), CallError> {
+        let text = self.checked(by.owner(), name, value).await?;
+        let store = self.gateway.store();
+        match store.add_resource(R::KIND, by.owner(), name, &text).await.map_err(CallError::from)? {
+            WriteOutcome::Stored => self.changed(R::KIND).await,
+            WriteOutcome::Full => {
+                let kind = R::KIND.as_str();
+                let message = format!("your tenant has as many {kind}s as it may store, or all tenants together have");
+                Err(CallError::new(ErrorCode::Overloaded, message))
+            }
+            WriteOutcome::NameTaken => {
+                let known = store.resource(R::KIND, name).await.map_err(CallError::from)?;
+                Err(match known.is_some_and(|known| known.owner == *by.owner()) {
+                    true => invalid(format!("there is a {} {name:?} already; change it with PUT", R::KIND.as_str())),
+                    false => name_taken(name),
+                })
+            }
         }
-        self.changed(R::KIND).await
     }
 
-    /// Replaces a stored resource.
+    /// Replaces a stored resource of the owner that the proof is for.
     ///
     /// # Errors
     /// `not_found`; `invalid_request` if the configuration defines it, or the new one is invalid.
-    pub async fn change<R: Resource>(&self, _by: SharedAdministrator, name: &str, value: &R) -> Result<(), CallError> {
-        let text = self.checked(name, value)?;
-        if !self.gateway.store().change_resource(R::KIND, name, &text).await.map_err(CallError::from)? {
-            return Err(Self::unknown::<R>(name));
+    pub async fn change<R: Resource>(&self, by: &R::Proof, name: &str, value: &R) -> Result<(), CallError> {
+        let text = self.checked(by.owner(), name, value).await?;
+        let changed = self.gateway.store().change_resource(R::KIND, by.owner(), name, &text).await;
+        match changed.map_err(CallError::from)? {
+            true => self.changed(R::KIND).await,
+            false => Err(Self::unknown::<R>(name)),
         }
-        self.changed(R::KIND).await
     }
 
-    /// Removes a stored resource.
+    /// Removes a stored resource of the owner that the proof is for.
     ///
     /// # Errors
     /// `not_found`; `invalid_request` if the configuration defines it.
-    pub async fn remove<R: Resource>(&self, _by: SharedAdministrator, name: &str) -> Result<(), CallError> {
-        self.check_not_configured::<R>(name)?;
-        if !self.gateway.store().remove_resource(R::KIND, name).await.map_err(CallError::from)? {
-            return Err(Self::unknown::<R>(name));
+    pub async fn remove<R: Resource>(&self, by: &R::Proof, name: &str) -> Result<(), CallError> {
+        self.check_not_configured::<R>(by.owner(), name)?;
+        let removed = self.gateway.store().remove_resource(R::KIND, by.owner(), name).await;
+        match removed.map_err(CallError::from)? {
+            true => self.changed(R::KIND).await,
+            false => Err(Self::unknown::<R>(name)),
         }
-        self.changed(R::KIND).await
     }
 
     /// The error for a name that nothing has, or nothing that the caller may know.
@@ -149,20 +205,28 @@ impl Catalog {
         CallError::new(ErrorCode::NotFound, message)
     }
 
-    fn checked<R: Resource>(&self, name: &str, value: &R) -> Result<String, CallError> {
-        self.check_not_configured::<R>(name)?;
-        let problems = value.problems(&self.gateway.config(), name);
+    async fn checked<R: Resource>(&self, owner: &Ownership, name: &str, value: &R) -> Result<String, CallError> {
+        self.check_not_configured::<R>(owner, name)?;
+        let config = self.gateway.config().clone();
+        let mut problems = value.problems(&config, name);
+        if let Some(tenant) = owner.tenant() {
+            problems.extend(value.problems_of_tenant(&config, &self.tenant(tenant).await?));
+        }
         if !problems.is_empty() {
             return Err(invalid(problems.join("; ")));
         }
         serde_json::to_string(value).map_err(CallError::internal)
     }
 
-    fn check_not_configured<R: Resource>(&self, name: &str) -> Result<(), CallError> {
+    fn check_not_configured<R: Resource>(&self, owner: &Ownership, name: &str) -> Result<(), CallError> {
         let config = self.gateway.config();
-        match R::configured_names(self, &config).iter().any(|configured| configured == name) {
-            true => Err(invalid(format!("{} defines it; change it there", R::place(&config, name)))),
-            false => Ok(()),
+        let is_configured = R::configured_names(self, &config).iter().any(|configured| configured == name);
+        match (is_configured, owner) {
+            (false, _) => Ok(()),
+            (true, Ownership::Shared) => {
+                Err(invalid(format!("{} defines it; change it there", R::place(&config, name))))
+            }
+            (true, Ownership::Tenant(_)) => Err(name_taken(name)),
         }
     }
 
@@ -176,6 +240,7 @@ impl Catalog {
 
 impl Resource for TenantConfig {
     const KIND: ResourceKind = ResourceKind::Tenant;
+    type Proof = SharedAdministrator;
 
     fn configured(_: &Catalog, config: &Config, name: &str) -> Option<Self> {
         config.tenants.get(name).cloned()
@@ -200,6 +265,7 @@ impl Resource for TenantConfig {
 
 impl Resource for ModelConfig {
     const KIND: ResourceKind = ResourceKind::Model;
+    type Proof = Administrator;
 
     fn configured(_: &Catalog, config: &Config, name: &str) -> Option<Self> {
         config.agent.models.get(name).cloned()
@@ -226,6 +292,20 @@ impl Resource for ModelConfig {
         problems
     }
 
+    /// A tenant sets no prices of its own, by which its budgets are charged, and uses the profiles that it has.
+    fn problems_of_tenant(&self, config: &Config, tenant: &TenantConfig) -> Vec<String> {
+        let mut problems = Vec::new();
+        if self.price_per_million_prompt_tokens.is_some() || self.price_per_million_completion_tokens.is_some() {
+            let problem = "the model of a tenant has no prices of its own: its budgets are charged by the vendor's; leave them out";
+            problems.push(problem.to_owned());
+        }
+        let profile = self.profile.as_ref().unwrap_or(&config.agent.default_profile);
+        if !tenant.has_model(profile) {
+            problems.push(format!("there is no profile {:?} for this tenant; set one of its own", shown(profile)));
+        }
+        problems
+    }
+
     fn is_visible(_: &str, tenant: &TenantConfig, name: &str) -> bool {
         tenant.has_model(name)
     }
@@ -233,6 +313,7 @@ impl Resource for ModelConfig {
 
 impl Resource for Skill {
     const KIND: ResourceKind = ResourceKind::Skill;
+    type Proof = Administrator;
 
     fn configured(catalog: &Catalog, _: &Config, name: &str) -> Option<Self> {
         catalog.skills.get(name).cloned()
@@ -254,6 +335,11 @@ impl Resource for Skill {
     fn is_visible(_: &str, tenant: &TenantConfig, name: &str) -> bool {
         tenant.has_skill(name)
     }
+}
+
+/// Does not say whose it is.
+fn name_taken(name: &str) -> CallError {
+    CallError::new(ErrorCode::NameTaken, format!("the name {:?} is in use; choose another one", shown(name)))
 }
 
 /// A resource to be added: the body of a request.

@@ -2,9 +2,18 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::config::{Environment, Provider};
-use crate::core::administration::SharedAdministrator;
+use crate::core::administration::{Administrator, Ownership, SharedAdministrator};
 
-const BY: SharedAdministrator = SharedAdministrator::of_tests();
+const BY: &SharedAdministrator = &SharedAdministrator::of_tests();
+const BY_ROOT: &Administrator = &Administrator::of_tests(Ownership::Shared);
+
+fn by(tenant: &str) -> Administrator {
+    Administrator::of_tests(Ownership::Tenant(tenant.into()))
+}
+
+fn tenant(id: &str) -> Tenant {
+    Tenant { id: id.into(), settings: TenantConfig::default() }
+}
 
 /// A gateway with this configuration, and its catalog.
 async fn catalog(yaml: &str) -> (Catalog, TempDir) {
@@ -56,7 +65,7 @@ async fn a_model_is_a_name_that_the_tenant_has() {
 async fn what_is_stored_is_used_and_what_the_file_defines_stays() {
     let (catalog, directory) = catalog(YAML).await;
     let fast = ModelConfig { profile: Some("openai".into()), model: Some("gpt-5-nano".into()), ..Default::default() };
-    catalog.add(BY, "fast", &fast).await.unwrap();
+    catalog.add(BY_ROOT, "fast", &fast).await.unwrap();
     let resolved = catalog.model("other", Some("fast")).await.unwrap();
     assert_eq!((resolved.profile.model(), resolved.profile.provider()), ("gpt-5-nano", Provider::Openai));
     let inactive = TenantConfig { status: ResourceStatus::Inactive, ..TenantConfig::default() };
@@ -71,29 +80,85 @@ async fn what_is_stored_is_used_and_what_the_file_defines_stays() {
         catalog.add(BY, "acme", &inactive).await,
         catalog.change(BY, "acme", &inactive).await,
         catalog.remove::<TenantConfig>(BY, "acme").await,
-        catalog.change(BY, "haiku", &fast).await,
+        catalog.change(BY_ROOT, "haiku", &fast).await,
     ] {
         let error = refused.unwrap_err();
         assert_eq!(error.code(), ErrorCode::InvalidRequest);
         assert!(error.message().contains(&file), "{error}");
     }
     let unknown = ModelConfig { profile: Some("nobody".into()), ..ModelConfig::default() };
-    let problem = catalog.add(BY, "slow", &unknown).await.unwrap_err();
+    let problem = catalog.add(BY_ROOT, "slow", &unknown).await.unwrap_err();
     assert!(problem.message().contains("there is no profile \"nobody\""), "{problem}");
-    assert!(catalog.add(BY, "openai", &fast).await.unwrap_err().message().contains("is the name of a profile"));
+    assert!(catalog.add(BY_ROOT, "openai", &fast).await.unwrap_err().message().contains("is the name of a profile"));
 }
 
 #[tokio::test]
 async fn skills_are_those_of_the_tenant() {
     let (catalog, _directory) = catalog(YAML).await;
     let skill = Skill { description: "Reads PDFs.".into(), instructions: "Read.".into(), files: BTreeMap::new() };
-    catalog.add(BY, "pdf", &skill).await.unwrap();
+    catalog.add(BY_ROOT, "pdf", &skill).await.unwrap();
     let names = ["pdf".to_owned(), "pdf".to_owned()];
-    let found = catalog.skills(&TenantConfig::default(), &names).await.unwrap();
+    let found = catalog.skills(&tenant("other"), &names).await.unwrap();
     assert_eq!(found, [("pdf".to_owned(), skill)]);
-    let acme = catalog.tenant("acme").await.unwrap();
+    let acme = catalog.active_tenant("acme").await.unwrap();
     let error = catalog.skills(&acme, &names).await.unwrap_err();
     assert!(error.message().contains("there is no skill \"pdf\"") && error.alternatives().is_empty(), "{error}");
+}
+
+#[tokio::test]
+async fn what_a_tenant_stores_is_used_listed_and_changed_by_it_alone() {
+    let (catalog, _directory) = catalog("agent: {models: {haiku: {profile: anthropic}}}").await;
+    let model = |id: &str| ModelConfig { profile: Some("openai".into()), model: Some(id.into()), ..Default::default() };
+    let skill = Skill { description: "Reads PDFs.".into(), instructions: "Read.".into(), files: BTreeMap::new() };
+    catalog.add(&by("acme"), "fast", &model("gpt-5-nano")).await.unwrap();
+    catalog.add(&by("acme"), "pdf", &skill).await.unwrap();
+    assert_eq!(catalog.model("acme", Some("fast")).await.unwrap().profile.model(), "gpt-5-nano");
+    assert_eq!(catalog.skills(&tenant("acme"), &["pdf".into()]).await.unwrap().len(), 1);
+    assert!(catalog.skills_of(&tenant("acme")).await.unwrap().contains_key("pdf"));
+    assert!(catalog.models(&tenant("acme")).await.unwrap().contains(&"fast".to_owned()));
+    for other in ["globex", "default"] {
+        let error = catalog.model(other, Some("fast")).await.unwrap_err();
+        assert!(error.message().contains("there is no model"), "{other}: {error}");
+        assert!(!error.alternatives().contains(&"fast".to_owned()), "{other}: {error}");
+        assert!(catalog.skills(&tenant(other), &["pdf".into()]).await.is_err(), "{other}");
+        assert!(catalog.skills_of(&tenant(other)).await.unwrap().is_empty(), "{other}");
+        assert!(!catalog.models(&tenant(other)).await.unwrap().contains(&"fast".to_owned()), "{other}");
+    }
+    for by in [&by("globex"), BY_ROOT] {
+        let taken = catalog.add(by, "fast", &model("other")).await.unwrap_err();
+        assert_eq!(taken.code(), ErrorCode::NameTaken);
+        assert!(!taken.message().contains("acme"), "{taken}");
+        assert_eq!(catalog.change(by, "fast", &model("other")).await.unwrap_err().code(), ErrorCode::NotFound);
+        assert_eq!(catalog.remove::<ModelConfig>(by, "fast").await.unwrap_err().code(), ErrorCode::NotFound);
+    }
+    let twice = catalog.add(&by("acme"), "fast", &model("other")).await.unwrap_err();
+    assert_eq!(twice.code(), ErrorCode::InvalidRequest);
+    let configured = catalog.add(&by("acme"), "haiku", &model("other")).await.unwrap_err();
+    assert_eq!(configured.code(), ErrorCode::NameTaken);
+    let listed = catalog.list::<ModelConfig>(Viewer::OfAllTenants, None, 10, |_, _| true).await.unwrap().items;
+    let owners: Vec<_> = listed.iter().map(|shown| (&*shown.name, shown.tenant.as_deref())).collect();
+    assert_eq!(owners, [("fast", Some("acme")), ("haiku", None)]);
+    catalog.change(&by("acme"), "fast", &model("gpt-5")).await.unwrap();
+    catalog.remove::<ModelConfig>(&by("acme"), "fast").await.unwrap();
+    assert!(catalog.model("acme", Some("fast")).await.is_err());
+}
+
+#[tokio::test]
+async fn a_model_of_a_tenant_has_no_prices_and_only_profiles_of_the_tenant() {
+    let (catalog, _directory) = catalog("tenants: {acme: {models: [openai, fast, slow]}}").await;
+    let of = |profile: &str| ModelConfig { profile: Some(profile.into()), ..ModelConfig::default() };
+    let free = ModelConfig { price_per_million_prompt_tokens: Some(0.into()), ..of("openai") };
+    let error = catalog.add(&by("acme"), "fast", &free).await.unwrap_err();
+    assert!(error.message().contains("no prices of its own"), "{error}");
+    let error = catalog.add(&by("acme"), "fast", &of("anthropic")).await.unwrap_err();
+    assert!(error.message().contains("there is no profile \"anthropic\" for this tenant"), "{error}");
+    catalog.add(&by("acme"), "fast", &of("openai")).await.unwrap();
+    assert!(catalog.model("acme", Some("fast")).await.is_ok());
+    catalog.add(&by("acme"), "other", &of("openai")).await.unwrap();
+    assert!(catalog.model("acme", Some("other")).await.is_err(), "the list of the tenant does not have it");
+    // Shared ones may have both.
+    catalog.add(BY_ROOT, "slow", &ModelConfig { profile: Some("anthropic".into()), ..free }).await.unwrap();
+    assert!(catalog.model("acme", Some("slow")).await.is_ok());
 }
 
 #[tokio::test]
@@ -105,7 +170,10 @@ async fn lists_are_read_page_by_page_over_file_and_store() {
     let mut names = Vec::new();
     let mut after: Option<String> = None;
     loop {
-        let page = catalog.list::<TenantConfig>(after.as_deref(), 2, |name| name != "b").await.unwrap();
+        let page = catalog
+            .list::<TenantConfig>(Viewer::OfAllTenants, after.as_deref(), 2, |name, _| name != "b")
+            .await
+            .unwrap();
         assert!(page.items.len() <= 2);
         names.extend(page.items.into_iter().map(|item| (item.name, item.configured)));
         let Some(next) = page.next else { break };

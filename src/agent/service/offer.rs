@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use super::{AgentRequest, AgentService};
+use crate::agent::catalog::Tenant;
 use crate::agent::skill_tool::{SkillWorkspace, WithSkills};
 use crate::agent::subagents::{self, SubAgents};
 use crate::agent::toolbox::{CodeMode, Shortlist, shortlist};
@@ -35,7 +36,8 @@ impl AgentService {
             true => self.catalog.subagents(&request.profile.subagents),
             false => BTreeMap::new(),
         };
-        let tenant = self.catalog.tenant(&request.caller.tenant).await?;
+        let id = Arc::clone(&request.caller.tenant);
+        let tenant = Tenant { settings: self.catalog.tenant(&id).await?, id };
         let skills = match request.profile.tools.admits(SKILL) {
             true => self.catalog.skills_of(&tenant).await?,
             false => BTreeMap::new(),

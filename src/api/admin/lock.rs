@@ -14,7 +14,7 @@ use crate::api::body::FromSharedAdministrator;
 use crate::api::documentation::ReplyBody;
 use crate::api::reply;
 use crate::api::request::RequestMeta;
-use crate::core::administration::SharedAdministrator;
+use crate::core::administration::{AdministratorProof, SharedAdministrator};
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::{Approval, Gateway, LockReview};
 use crate::infra::audit::EventKind;

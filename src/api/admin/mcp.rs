@@ -9,7 +9,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::recorded;
-use crate::api::body::FromSharedAdministrator;
+use crate::api::body::FromAdministrator;
 use crate::api::documentation::ReplyBody;
 use crate::api::reply;
 use crate::core::error::{CallError, ErrorCode};
@@ -29,12 +29,13 @@ pub(super) struct Added {
 }
 
 /// Offers the tools of an MCP server, and stores the registration for the next start. A server that was registered
-/// under the same name is replaced. For administrators of the tenant `default`.
+/// under the same name is replaced. For administrators: a server of one of the tenant `default` is shared, that of another is of its
+/// tenant alone.
 #[utoipa::path(post, path = "/tools/mcp/register", operation_id = "registerMcpServer", tag = "mcp", request_body = McpRegistration,
     responses((status = 200, body = Added), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn register(
     State(gateway): State<Arc<Gateway>>,
-    FromSharedAdministrator { by, origin, body, .. }: FromSharedAdministrator<McpRegistration>,
+    FromAdministrator { by, origin, body, .. }: FromAdministrator<McpRegistration>,
 ) -> Result<Response, CallError> {
     let name = body.name.clone();
     let service = Arc::clone(&gateway);
@@ -70,7 +71,8 @@ pub(crate) fn quarantine_note(gateway: &Gateway, source: &str) -> String {
 pub(crate) fn not_added(error: &AddServerError) -> CallError {
     let code = match error {
         AddServerError::Unusable { .. } => ErrorCode::UpstreamError,
-        AddServerError::TooMany => ErrorCode::Overloaded,
+        AddServerError::TooMany | AddServerError::TooManyOfTenant => ErrorCode::Overloaded,
+        AddServerError::NameTaken(_) => ErrorCode::NameTaken,
         AddServerError::Store(_) | AddServerError::Unwritable(_) => return CallError::internal(error),
         _ => ErrorCode::InvalidRequest,
     };

@@ -10,14 +10,14 @@ use url::Url;
 use utoipa::ToSchema;
 
 use super::recorded;
-use crate::api::body::FromSharedAdministrator;
+use crate::api::body::FromAdministrator;
 use crate::api::documentation::ReplyBody;
 use crate::api::parameters::Name;
 use crate::api::reply;
 use crate::api::request::RequestMeta;
-use crate::core::administration::SharedAdministrator;
+use crate::core::administration::{Administrator, AdministratorProof};
 use crate::core::error::{CallError, ErrorCode};
-use crate::gateway::{Gateway, RegisterError};
+use crate::gateway::{Gateway, RegisterError, SourceKind};
 use crate::infra::audit::EventKind;
 use crate::sources::openapi::load::fetch::FetchError;
 use crate::sources::openapi::read::operation::Api;
@@ -56,13 +56,13 @@ struct FoundOperation {
     description: String,
 }
 
-/// Reads an OpenAPI document and describes it, without registering anything. For administrators of the tenant `default`, since it
-/// makes the service fetch and parse what the caller names.
+/// Reads an OpenAPI document and describes it, without registering anything. For administrators, since it makes the service fetch and
+/// parse what the caller names.
 #[utoipa::path(post, path = "/tools/openapi/validate", operation_id = "validateOpenApi", tag = "openapi", request_body = ValidateRequest,
     responses((status = 200, body = Validation), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn validate(
     State(gateway): State<Arc<Gateway>>,
-    request: FromSharedAdministrator<ValidateRequest>,
+    request: FromAdministrator<ValidateRequest>,
 ) -> Result<Response, CallError> {
     let validation = match gateway.loader().read(request.body.origin()?, stand_in()?).await {
         Ok(api) => Validation::of(api),
@@ -140,12 +140,13 @@ pub(super) struct Registered<'a> {
 }
 
 /// Offers the operations of an OpenAPI document as tools, and stores the registration for the next start. A
-/// collection that was registered under the same name is replaced. For administrators of the tenant `default`.
+/// collection that was registered under the same name is replaced. For administrators: a collection of one of the tenant `default` is
+/// shared, that of another is of its tenant alone.
 #[utoipa::path(post, path = "/tools/openapi/register", operation_id = "registerOpenApi", tag = "openapi", request_body = Registration,
     responses((status = 200, body = Registered<'_>), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn register(
     State(gateway): State<Arc<Gateway>>,
-    FromSharedAdministrator { by, origin, body, .. }: FromSharedAdministrator<Registration>,
+    FromAdministrator { by, origin, body, .. }: FromAdministrator<Registration>,
 ) -> Result<Response, CallError> {
     let name = body.name.clone();
     let service = Arc::clone(&gateway);
@@ -157,7 +158,8 @@ pub(crate) async fn register(
     Ok(reply::json(StatusCode::OK, &Registered::of(&name, &collection, &quarantine_note)))
 }
 
-/// Removes a registered collection's tools. For administrators of the tenant `default`.
+/// Removes a registered collection's tools. For administrators of the tenant `default`; a collection of a tenant also for those of the
+/// tenant.
 #[utoipa::path(delete, path = "/tools/openapi/{name}", operation_id = "removeOpenApi", tag = "openapi", params(("name" = String, Path)),
     responses((status = 200, body = Removed), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn unregister(
@@ -165,7 +167,9 @@ pub(crate) async fn unregister(
     State(gateway): State<Arc<Gateway>>,
     Name(name): Name,
 ) -> Result<Response, CallError> {
-    let by = SharedAdministrator::of(&origin.caller)?;
+    Administrator::of(&origin.caller)?;
+    let status = gateway.source(&origin.caller, SourceKind::Openapi, &name)?;
+    let by = Administrator::for_owner(&origin.caller, &status.owner)?;
     let (service, removed) = (Arc::clone(&gateway), name.clone());
     let remove = async move {
         if service.unregister(by, &removed).await.map_err(|error| not_registered(&error))? {
@@ -209,6 +213,8 @@ pub(crate) fn not_registered(error: &RegisterError) -> CallError {
             Err(error) => error,
         },
         RegisterError::Store(_) | RegisterError::Unwritable(_) => CallError::internal(error),
+        RegisterError::NameTaken(_) => CallError::new(ErrorCode::NameTaken, error.to_string()),
+        RegisterError::TooManyOfTenant => CallError::new(ErrorCode::Overloaded, error.to_string()),
         _ => CallError::new(ErrorCode::InvalidRequest, error.to_string()),
     }
 }

@@ -1,5 +1,6 @@
-//! `/api/tenants`, `/api/models` and `/api/skills`: what agents are made of. All tenants share them, so that administrators of the
-//! tenant `default` change them; all others read what is their tenant's.
+//! `/api/tenants`, `/api/models` and `/api/skills`: what agents are made of. Records of tenants, and what all tenants share, are changed
+//! by administrators of the tenant `default`; a tenant's own models and skills by its administrators. All others read what is their
+//! tenant's.
 
 use std::sync::Arc;
 
@@ -12,15 +13,15 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::recorded;
 use crate::agent::AgentService;
-use crate::agent::catalog::{Catalog, NewResource, Page, Resource, Shown};
+use crate::agent::catalog::{Catalog, NewResource, Page, Resource, Shown, Viewer};
 use crate::agent::skills::Skill;
-use crate::api::body::FromSharedAdministrator;
+use crate::api::body::FromAdministrator;
 use crate::api::documentation::ReplyBody;
 use crate::api::parameters::{Name, Parameters};
 use crate::api::reply;
 use crate::api::request::RequestMeta;
 use crate::config::{ModelConfig, TenantConfig};
-use crate::core::administration::SharedAdministrator;
+use crate::core::administration::{AdministratorProof, Ownership};
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
 use crate::infra::audit::EventKind;
@@ -78,7 +79,8 @@ macro_rules! routes_of {
         pub(crate) mod $module {
             use super::*;
 
-            /// Lists them, in the order of their names: all for administrators of the tenant `default`, otherwise those of the caller's tenant.
+            /// Lists them, in the order of their names: all for administrators of the tenant `default`, otherwise those that the caller's tenant
+            /// has.
             #[utoipa::path(get, path = $path, operation_id = $list, tag = "agents", params(PageQuery),
                                                     responses((status = 200, body = Page<$kind>), (status = "4XX", body = ReplyBody)))]
             pub(crate) async fn list(
@@ -89,15 +91,19 @@ macro_rules! routes_of {
                 list_of::<$kind>(&origin, agents.catalog(), query).await
             }
 
-            /// Adds one. For administrators of the tenant `default`.
+            /// Adds one. For administrators: what those of the tenant `default` add is shared, and a model or skill that others add is of
+            /// their tenant alone. Records of tenants are for those of `default`.
             #[utoipa::path(post, path = $path, operation_id = $create, tag = "agents", request_body = Named<$kind>,
                                                     responses((status = 201, body = Shown<$kind>), (status = "4XX", body = ReplyBody)))]
             pub(crate) async fn create(
                 State(gateway): State<Arc<Gateway>>,
                 Extension(agents): Extension<Arc<AgentService>>,
-                FromSharedAdministrator { by, origin, body, .. }: FromSharedAdministrator<NewResource<$kind>>,
+                FromAdministrator { by, origin, body, .. }: FromAdministrator<
+                    NewResource<$kind>,
+                    <$kind as Resource>::Proof,
+                >,
             ) -> Result<Response, CallError> {
-                add(by, &gateway, agents, &origin, body).await
+                add::<$kind>(by, &gateway, agents, &origin, body).await
             }
 
             /// Reads one: any for administrators of the tenant `default`, otherwise one of the caller's tenant.
@@ -111,7 +117,8 @@ macro_rules! routes_of {
                 one_of::<$kind>(&origin, agents.catalog(), &name).await
             }
 
-            /// Replaces one that is not of the configuration. For administrators of the tenant `default`.
+            /// Replaces one that is not of the configuration. For administrators of the tenant `default`; what is of a tenant also for
+            /// those of the tenant.
             #[utoipa::path(put, path = $one, operation_id = $change, tag = "agents", params(("name" = String, Path)),
                                                     request_body = $kind,
                                                     responses((status = 200, body = Shown<$kind>), (status = "4XX", body = ReplyBody)))]
@@ -119,12 +126,13 @@ macro_rules! routes_of {
                 Name(name): Name,
                 State(gateway): State<Arc<Gateway>>,
                 Extension(agents): Extension<Arc<AgentService>>,
-                FromSharedAdministrator { by, origin, body, .. }: FromSharedAdministrator<$kind>,
+                FromAdministrator { origin, body, .. }: FromAdministrator<$kind, <$kind as Resource>::Proof>,
             ) -> Result<Response, CallError> {
-                replace(by, &gateway, agents, &origin, (name, body)).await
+                replace(&gateway, agents, &origin, (name, body)).await
             }
 
-            /// Removes one that is not of the configuration. For administrators of the tenant `default`.
+            /// Removes one that is not of the configuration. For administrators of the tenant `default`; what is of a tenant also for
+            /// those of the tenant.
             #[utoipa::path(delete, path = $one, operation_id = $remove, tag = "agents", params(("name" = String, Path)),
                                                     responses((status = 200, body = RemovedResource), (status = "4XX", body = ReplyBody)))]
             pub(crate) async fn remove(
@@ -180,20 +188,27 @@ async fn list_of<R: Resource>(
 ) -> Result<Response, CallError> {
     let limit = query.limit()?;
     let readable = Readable::by(origin, catalog).await?;
-    let is_visible = |name: &str| readable.has::<R>(name);
-    Ok(reply::json(StatusCode::OK, &catalog.list::<R>(query.after.as_deref(), limit, is_visible).await?))
+    let is_visible = |name: &str, owner: &Ownership| readable.has::<R>(name, owner);
+    let page = catalog.list::<R>(readable.viewer(), query.after.as_deref(), limit, is_visible).await?;
+    Ok(reply::json(StatusCode::OK, &page))
 }
 
 async fn one_of<R: Resource>(origin: &RequestMeta, catalog: &Catalog, name: &str) -> Result<Response, CallError> {
-    let found = match Readable::by(origin, catalog).await?.has::<R>(name) {
-        true => catalog.shown::<R>(name).await?,
-        false => None,
-    };
-    found.map(|shown| reply::json(StatusCode::OK, &shown)).ok_or_else(|| Catalog::unknown::<R>(name))
+    Ok(reply::json(StatusCode::OK, &found::<R>(origin, catalog, name).await?))
+}
+
+/// The resource of that name, if the caller may read it.
+///
+/// # Errors
+/// `not_found`.
+async fn found<R: Resource>(origin: &RequestMeta, catalog: &Catalog, name: &str) -> Result<Shown<R>, CallError> {
+    let readable = Readable::by(origin, catalog).await?;
+    let found = catalog.shown::<R>(readable.viewer(), name).await?;
+    found.filter(|shown| readable.has::<R>(name, &shown.owner())).ok_or_else(|| Catalog::unknown::<R>(name))
 }
 
 async fn add<R: Resource>(
-    by: SharedAdministrator,
+    by: R::Proof,
     gateway: &Gateway,
     agents: Arc<AgentService>,
     origin: &RequestMeta,
@@ -201,24 +216,25 @@ async fn add<R: Resource>(
 ) -> Result<Response, CallError> {
     let subject = subject::<R>(&name);
     let change = async move {
-        agents.catalog().add(by, &name, &value).await?;
-        Ok(Shown { name, configured: false, value })
+        agents.catalog().add(&by, &name, &value).await?;
+        Ok(Shown::new(&name, by.owner(), value))
     };
     let added = recorded(gateway, origin, EventKind::ResourceChanged, &subject, change).await?;
     Ok(reply::json(StatusCode::CREATED, &added))
 }
 
 async fn replace<R: Resource>(
-    by: SharedAdministrator,
     gateway: &Gateway,
     agents: Arc<AgentService>,
     origin: &RequestMeta,
     (name, value): (String, R),
 ) -> Result<Response, CallError> {
+    let known = found::<R>(origin, agents.catalog(), &name).await?;
+    let by = R::Proof::for_owner(&origin.caller, &known.owner())?;
     let subject = subject::<R>(&name);
     let change = async move {
-        agents.catalog().change(by, &name, &value).await?;
-        Ok(Shown { name, configured: false, value })
+        agents.catalog().change(&by, &name, &value).await?;
+        Ok(Shown::new(&name, by.owner(), value))
     };
     let changed = recorded(gateway, origin, EventKind::ResourceChanged, &subject, change).await?;
     Ok(reply::json(StatusCode::OK, &changed))
@@ -230,10 +246,13 @@ async fn remove_one<R: Resource>(
     origin: &RequestMeta,
     name: String,
 ) -> Result<Response, CallError> {
-    let by = SharedAdministrator::of(&origin.caller)?;
+    // Who is no administrator learns nothing of what there is.
+    R::Proof::of(&origin.caller)?;
+    let known = found::<R>(origin, agents.catalog(), &name).await?;
+    let by = R::Proof::for_owner(&origin.caller, &known.owner())?;
     let subject = subject::<R>(&name);
     let change = async move {
-        agents.catalog().remove::<R>(by, &name).await?;
+        agents.catalog().remove::<R>(&by, &name).await?;
         Ok(RemovedResource { success: true, name })
     };
     let removed = recorded(gateway, origin, EventKind::ResourceChanged, &subject, change).await?;
@@ -255,10 +274,18 @@ impl Readable {
         Ok(Self::Tenants { id, settings })
     }
 
-    fn has<R: Resource>(&self, name: &str) -> bool {
+    fn viewer(&self) -> Viewer<'_> {
+        match self {
+            Self::All => Viewer::OfAllTenants,
+            Self::Tenants { id, .. } => Viewer::OfTenant(id),
+        }
+    }
+
+    /// The settings of a tenant may leave out what is shared. What it added itself, its callers may read.
+    fn has<R: Resource>(&self, name: &str, owner: &Ownership) -> bool {
         match self {
             Self::All => true,
-            Self::Tenants { id, settings } => R::is_visible(id, settings, name),
+            Self::Tenants { id, settings } => !owner.is_shared() || R::is_visible(id, settings, name),
         }
     }
 }

@@ -11,12 +11,12 @@ use utoipa::ToSchema;
 
 use super::recorded;
 use super::resources::PageQuery;
-use crate::api::body::FromSharedAdministrator;
+use crate::api::body::FromAdministrator;
 use crate::api::documentation::ReplyBody;
 use crate::api::parameters::{Names, Parameters};
 use crate::api::reply;
 use crate::api::request::RequestMeta;
-use crate::core::administration::SharedAdministrator;
+use crate::core::administration::{Administrator, AdministratorProof};
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::{Gateway, SourceKind, SourceState, SourceStatus};
 use crate::infra::audit::EventKind;
@@ -46,6 +46,8 @@ pub(super) struct ServerBody {
     reason: Option<String>,
     /// Registered over HTTP, and not in the configuration.
     registered: bool,
+    /// The tenant that registered it, which alone uses it; null for what is shared.
+    tenant: Option<String>,
     /// Names of the tools.
     tools: Vec<String>,
     /// Names of the tools that wait for approval.
@@ -99,7 +101,7 @@ pub(super) struct RemovedServer {
 }
 
 /// Lists the MCP servers and OpenAPI collections: all for administrators of the tenant `default`, otherwise those with a tool
-/// that the caller may see.
+/// that the caller may see, and for an administrator of a tenant also what is of the tenant.
 #[utoipa::path(get, path = "/admin/servers", operation_id = "listServers", tag = "operation", params(PageQuery),
     responses((status = 200, body = ServerList), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn list(
@@ -135,20 +137,20 @@ pub(crate) async fn show(
     Ok(reply::json(StatusCode::OK, &ServerBody::from(status)))
 }
 
-/// Connects a server, or reads a document, as a registration does, and offers nothing. For administrators of the tenant `default`.
+/// Connects a server, or reads a document, as a registration does, and offers nothing. For administrators.
 #[utoipa::path(post, path = "/admin/servers/test", operation_id = "testServer", tag = "operation", request_body = TestRequest,
     responses((status = 200, body = TestBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn test(
     State(gateway): State<Arc<Gateway>>,
-    FromSharedAdministrator { by, body, .. }: FromSharedAdministrator<TestRequest>,
+    FromAdministrator { by, body, .. }: FromAdministrator<TestRequest>,
 ) -> Result<Response, CallError> {
     let fidelity = match (body.mcp, body.openapi) {
         (Some(server), None) => {
-            gateway.try_mcp(by, &server).await.map_err(|error| super::mcp::not_added(&error))?;
+            gateway.try_mcp(&by, &server).await.map_err(|error| super::mcp::not_added(&error))?;
             None
         }
         (None, Some(document)) => {
-            let read = gateway.try_openapi(by, &document).await;
+            let read = gateway.try_openapi(&by, &document).await;
             Some(FidelityBody::of(&read.map_err(|error| super::openapi::not_registered(&error))?.report))
         }
         _ => return Err(CallError::new(ErrorCode::InvalidRequest, "send one of `mcp` and `openapi`")),
@@ -157,7 +159,7 @@ pub(crate) async fn test(
 }
 
 /// Connects an MCP server again now, or fetches a document that could not be reached. Does not wait for it. For administrators of
-/// the tenant `default`.
+/// the tenant `default`; what is of a tenant also for those of the tenant.
 #[utoipa::path(post, path = "/admin/servers/{kind}/{name}/reconnect", operation_id = "reconnectServer", tag = "operation",
     params(("kind" = SourceKind, Path), ("name" = String, Path)),
     responses((status = 200, body = Reconnected), (status = "4XX", body = ReplyBody)))]
@@ -166,17 +168,16 @@ pub(crate) async fn reconnect(
     State(gateway): State<Arc<Gateway>>,
     Names(kind, name): Names,
 ) -> Result<Response, CallError> {
-    let by = SharedAdministrator::of(&origin.caller)?;
     let kind = read_kind(&kind)?;
-    let status = gateway.source(&origin.caller, kind, &name)?;
+    let (by, status) = administered(&gateway, &origin, kind, &name)?;
     let (service, subject) = (Arc::clone(&gateway), status.source());
-    let change = async move { Ok(service.reconnect(by, kind, &name)) };
+    let change = async move { Ok(service.reconnect(&by, kind, &name)) };
     let success = recorded(&gateway, &origin, EventKind::ServerReconnected, &subject, change).await?;
     Ok(reply::json(StatusCode::OK, &Reconnected { success }))
 }
 
 /// Removes a server or collection that was registered over HTTP, with its tools, also from the next start. One of the
-/// configuration is removed there. For administrators of the tenant `default`.
+/// configuration is removed there. For administrators of the tenant `default`; what is of a tenant also for those of the tenant.
 #[utoipa::path(delete, path = "/admin/servers/{kind}/{name}", operation_id = "removeServer", tag = "operation",
     params(("kind" = SourceKind, Path), ("name" = String, Path)),
     responses((status = 200, body = RemovedServer), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
@@ -185,8 +186,7 @@ pub(crate) async fn remove(
     State(gateway): State<Arc<Gateway>>,
     Names(kind, name): Names,
 ) -> Result<Response, CallError> {
-    let by = SharedAdministrator::of(&origin.caller)?;
-    let status = gateway.source(&origin.caller, read_kind(&kind)?, &name)?;
+    let (by, status) = administered(&gateway, &origin, read_kind(&kind)?, &name)?;
     let (service, event) = (Arc::clone(&gateway), removal_event(status.kind));
     let change = async move {
         let SourceStatus { kind, name, .. } = &status;
@@ -208,6 +208,22 @@ pub(crate) async fn remove(
     recorded(&gateway, &origin, event, &name, change).await?;
     tracing::info!(kind, name, caller = &*origin.caller.id, "a server was removed");
     Ok(reply::json(StatusCode::OK, &RemovedServer { success: true }))
+}
+
+/// A server or collection, and the proof that the caller may change it.
+///
+/// # Errors
+/// `denied`; `not_found`: there is none, or none that the caller sees.
+fn administered(
+    gateway: &Gateway,
+    origin: &RequestMeta,
+    kind: SourceKind,
+    name: &str,
+) -> Result<(Administrator, SourceStatus), CallError> {
+    // Who is no administrator learns nothing of what there is.
+    Administrator::of(&origin.caller)?;
+    let status = gateway.source(&origin.caller, kind, name)?;
+    Ok((Administrator::for_owner(&origin.caller, &status.owner)?, status))
 }
 
 fn removal_event(kind: SourceKind) -> EventKind {
@@ -233,6 +249,7 @@ impl From<SourceStatus> for ServerBody {
             since: since.map(|since| since.to_string()),
             reason: status.reason,
             registered: status.registered,
+            tenant: status.owner.tenant().map(str::to_owned),
             tools: status.tools,
             quarantined: status.quarantined,
             can_sign_in: status.can_sign_in,

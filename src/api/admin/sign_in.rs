@@ -20,10 +20,10 @@ use crate::api::mcp::base;
 use crate::api::parameters::{Name, Parameters};
 use crate::api::reply;
 use crate::api::request::RequestMeta;
-use crate::core::administration::SharedAdministrator;
+use crate::core::administration::{Administrator, AdministratorProof};
 use crate::core::call::ClientRequest;
 use crate::core::error::{CallError, ErrorCode};
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, SourceKind};
 use crate::infra::audit::{AuditEvent, EventKind};
 use crate::sources::mcp::{Callback, OwnAddresses, SignInError, Started};
 
@@ -57,7 +57,8 @@ pub(crate) struct CallbackParameters {
 }
 
 /// Starts a user's sign-in to an MCP server that requires one. The tokens are kept in memory only: after a restart
-/// the user must sign in again. All callers use it, so that it is for administrators of the tenant `default`.
+/// the user must sign in again. All callers of the server use it, so that it is for administrators of the tenant `default`, and for a
+/// server of a tenant also for those of the tenant.
 #[utoipa::path(post, path = "/tools/mcp/{name}/sign_in", operation_id = "startSignIn", tag = "mcp", params(("name" = String, Path)),
     responses((status = 200, body = SignInStarted), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn start(
@@ -66,8 +67,10 @@ pub(crate) async fn start(
     Name(name): Name,
     parts: Parts,
 ) -> Result<Response, CallError> {
-    let by = SharedAdministrator::of(&origin.caller)?;
-    let start = begin(by, &gateway, &name, &parts)?;
+    Administrator::of(&origin.caller)?;
+    let status = gateway.source(&origin.caller, SourceKind::Mcp, &name)?;
+    let by = Administrator::for_owner(&origin.caller, &status.owner)?;
+    let start = begin(&by, &gateway, &name, &parts)?;
     let started = recorded(&gateway, &origin, EventKind::SignInStarted, &name, start).await?;
     tracing::info!(server = name, caller = &*origin.caller.id, "a sign-in to an MCP server was started");
     let Started { authorization_url, expires_in } = started;
@@ -79,16 +82,19 @@ pub(crate) async fn start(
 /// The start of a sign-in to a server, of a browser that reaches this service as `parts` says.
 ///
 /// # Errors
-/// `invalid_request`: the request names no valid host.
+/// `invalid_request`: the request names no valid host. The start: `not_found` when the owner has no such server any more.
 pub(crate) fn begin(
-    _by: SharedAdministrator,
+    by: &Administrator,
     gateway: &Arc<Gateway>,
     server: &str,
     parts: &Parts,
 ) -> Result<impl Future<Output = Result<Started, CallError>> + Send + 'static, CallError> {
     let own = own_addresses(&base(parts, gateway))?;
-    let (gateway, server) = (Arc::clone(gateway), server.to_owned());
-    Ok(async move { gateway.mcp_servers().start_sign_in(&server, &own).await.map_err(|error| refused(&error)) })
+    let (gateway, server, owner) = (Arc::clone(gateway), server.to_owned(), by.owner().clone());
+    Ok(async move {
+        let started = gateway.mcp_servers().start_sign_in(&server, &owner, &own).await;
+        started.map_err(|error| refused(&error))
+    })
 }
 
 /// Completes the sign-in with this `state`. The browser that is redirected here has no key.

@@ -238,7 +238,7 @@ impl ExecuteConversation {
             conversation,
             user_input: self.user_input.map(Into::into),
             executor,
-            tenant,
+            tenant: tenant.settings,
             skills,
             agent: name.to_string(),
             profile,

@@ -13,6 +13,7 @@ use crate::config::check::Findings;
 use crate::config::identity::{ExchangeSettings, Identity};
 use crate::config::schema::Money;
 use crate::config::tools::{TOOL_NAME_RULE, is_tool_name};
+use crate::core::administration::Ownership;
 
 /// One server: a program to start, or a URL.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
@@ -90,6 +91,9 @@ pub struct McpServerSettings {
     pub max_sessions: Option<usize>,
     /// A session without a call for this long ends, in seconds.
     pub session_idle_seconds: u32,
+    /// Whose it is. What the configuration has is shared.
+    #[serde(skip)]
+    pub owner: Ownership,
 }
 
 /// Default for the maximum of sessions with a server.
@@ -148,6 +152,7 @@ impl Default for McpServerSettings {
             share: McpShare::Never,
             max_sessions: None,
             session_idle_seconds: 1_800,
+            owner: Ownership::Shared,
         }
     }
 }

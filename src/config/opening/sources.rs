@@ -43,6 +43,7 @@ fn collection(at: &mut Comparison<'_>, was: &CollectionSettings, is: &Collection
         overlays,
         vendor_adapter: _,
         pagination: _,
+        owner: _,
     } = was;
     at.changed("spec_url", spec_url, &is.spec_url);
     at.changed("spec_file", spec_file, &is.spec_file);
@@ -187,6 +188,7 @@ fn server(at: &mut Comparison<'_>, was: &McpServerSettings, is: &McpServerSettin
         share,
         max_sessions,
         session_idle_seconds: _,
+        owner: _,
     } = was;
     at.changed("command", command, &is.command);
     // They may have secrets.

@@ -4,13 +4,13 @@ use maud::{Markup, html};
 use serde_json::{Value, json};
 
 use super::{Attempt, Kind, Resource, ResourcePage, Wanted, skills};
-use crate::console::acts::Act;
 use crate::console::conversations::encoded;
 use crate::console::export::{self, Rows};
 use crate::console::frame::{self, Head};
 use crate::console::text::Texts;
 use crate::console::visit::{TOKEN_FIELD, Visit};
-use crate::console::{format, list, schema_form};
+use crate::console::{format, list, owner, schema_form};
+use crate::core::administration::{Administrator, AdministratorProof};
 
 /// Bytes of a text that stays in one line of the list.
 const MAX_IN_CELL: usize = 40;
@@ -52,7 +52,7 @@ pub(super) fn show_list(visit: &Visit, kind: Kind, found: &ResourcePage, wanted:
             @if let Some(next) = &found.next {
                 (list::next(&texts, &format!("{}?after={}", kind.path(), encoded(next))))
             }
-            @if let (Some(token), true) = (visit.form_token(), visit.may(Act::ChangeAgents)) {
+            @if let (Some(token), true) = (visit.form_token(), visit.may(kind.change())) {
                 details.panel open[attempt.error.is_some() || !attempt.problems.is_empty() || !attempt.filled.is_empty()] {
                     summary { (texts.get(words.add)) }
                     form.stack method="post" action=(kind.path()) enctype="multipart/form-data" {
@@ -108,9 +108,11 @@ fn cell(texts: &Texts, label: &str, value: Option<&Value>) -> Markup {
 /// One of them, and the form that changes it.
 pub(super) fn show_one(visit: &Visit, kind: Kind, resource: &Resource, attempt: &Attempt) -> Markup {
     let texts = visit.texts();
-    let state = html! { @if kind.words().has_status { (status(&texts, resource)) " · " } (texts.get("resource-defined")) " " (origin(&texts, resource)) };
+    let state = html! { @if kind.words().has_status { (status(&texts, resource)) " · " } (texts.get("resource-defined")) " " (origin(&texts, resource))
+    @if kind != Kind::Tenants { " · " (owner(&texts, resource.tenant.as_deref())) } };
     let head = Head { state: Some(state), ..Head::new(&resource.name) };
-    let may_change = visit.may(Act::ChangeAgents) && !resource.configured;
+    let is_administrator = Administrator::for_owner(&visit.caller, &resource.tenant.clone().into()).is_ok();
+    let may_change = visit.may(kind.change()) && !resource.configured && is_administrator;
     frame::page(
         visit,
         Some(kind.section()),

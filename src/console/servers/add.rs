@@ -16,7 +16,7 @@ use crate::console::submitted::Submitted;
 use crate::console::text::Texts;
 use crate::console::visit::{TOKEN_FIELD, Visit};
 use crate::console::{Console, format, redirect};
-use crate::core::administration::SharedAdministrator;
+use crate::core::administration::Administrator;
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::audit::EventKind;
 use crate::sources::mcp::McpRegistration;
@@ -79,7 +79,7 @@ pub(in crate::console) async fn submit(State(console): State<Arc<Console>>, requ
     };
     // The test is the default: what is only looked at changes nothing.
     let adds = submitted.field("mode") == "add";
-    let outcome = match (submitted.shared_administrator(), submitted.field("kind")) {
+    let outcome = match (submitted.administrator(), submitted.field("kind")) {
         (Err(error), _) => Err(error),
         (Ok(by), "openapi") => document(by, &console, &submitted, adds).await,
         (Ok(by), _) => server(by, &console, &submitted, adds).await,
@@ -95,15 +95,10 @@ pub(in crate::console) async fn submit(State(console): State<Arc<Console>>, requ
 /// The page of what was added, or what a test found.
 type Added = Result<String, Outcome>;
 
-async fn server(
-    by: SharedAdministrator,
-    console: &Console,
-    submitted: &Submitted,
-    adds: bool,
-) -> Result<Added, CallError> {
+async fn server(by: Administrator, console: &Console, submitted: &Submitted, adds: bool) -> Result<Added, CallError> {
     let (registration, gateway) = (read_server(submitted)?, &console.gateway);
     if !adds {
-        gateway.try_mcp(by, &registration).await.map_err(|error| not_added(&error))?;
+        gateway.try_mcp(&by, &registration).await.map_err(|error| not_added(&error))?;
         return Ok(Err(Outcome::ServerWorks));
     }
     let (service, name) = (Arc::clone(gateway), registration.name.clone());
@@ -114,15 +109,10 @@ async fn server(
     Ok(Ok(format!("/console/servers/mcp/{name}")))
 }
 
-async fn document(
-    by: SharedAdministrator,
-    console: &Console,
-    submitted: &Submitted,
-    adds: bool,
-) -> Result<Added, CallError> {
+async fn document(by: Administrator, console: &Console, submitted: &Submitted, adds: bool) -> Result<Added, CallError> {
     let (registration, gateway) = (read_document(submitted)?, &console.gateway);
     if !adds {
-        let read = gateway.try_openapi(by, &registration).await.map_err(|error| not_registered(&error))?;
+        let read = gateway.try_openapi(&by, &registration).await.map_err(|error| not_registered(&error))?;
         return Ok(Err(Outcome::DocumentRead(Box::new(read.report))));
     }
     let (service, name) = (Arc::clone(gateway), registration.name.clone());

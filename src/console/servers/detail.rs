@@ -17,7 +17,8 @@ use crate::console::frame::{self, Head, Section};
 use crate::console::submitted::Submitted;
 use crate::console::text::Texts;
 use crate::console::visit::{Address, TOKEN_FIELD, Visit};
-use crate::console::{Console, error_page, format, redirect, tools};
+use crate::console::{Console, error_page, format, owner, redirect, tools};
+use crate::core::administration::{Administrator, AdministratorProof};
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::{SourceKind, SourceState, SourceStatus};
 use crate::infra::audit::EventKind;
@@ -85,19 +86,21 @@ pub(in crate::console) async fn act(
 }
 
 async fn apply(console: &Console, submitted: &Submitted, kind: &str, name: &str) -> Result<Response, CallError> {
-    let by = submitted.shared_administrator()?;
+    // Who is no administrator learns nothing of what there is.
+    submitted.administrator()?;
     let (visit, gateway) = (&submitted.visit, &console.gateway);
     let status = find(console, visit, kind, name)?;
+    let by = Administrator::for_owner(&visit.caller, &status.owner)?;
     match submitted.field("act") {
         "reconnect" => {
             let (service, kind, name) = (Arc::clone(gateway), status.kind, status.name.clone());
-            let change = async move { Ok(service.reconnect(by, kind, &name)) };
+            let change = async move { Ok(service.reconnect(&by, kind, &name)) };
             let event = submitted.event(EventKind::ServerReconnected, &status.source());
             record_change(gateway, event, change).await?;
             Ok(redirect(&format!("{}?done=reconnect", path_of(&status))))
         }
         "sign_in" => {
-            let start = begin_sign_in(by, gateway, &status.name, &submitted.parts)?;
+            let start = begin_sign_in(&by, gateway, &status.name, &submitted.parts)?;
             let event = submitted.event(EventKind::SignInStarted, &status.name);
             let started = record_change(gateway, event, start).await?;
             Ok(visit.answer(Ok(show(visit, &status, &Done::default(), Some(started.authorization_url.as_str())))))
@@ -137,7 +140,8 @@ fn show(visit: &Visit, status: &SourceStatus, done: &Done, sign_in: Option<&str>
             dl.facts {
                 div { dt { (texts.get("server-address")) } dd { @if status.address.is_empty() { "–" } @else { code { (format::text(&status.address)) } } } }
                 div { dt { (texts.get("server-defined")) } dd {
-                    (texts.get(if status.registered { "server-registered" } else { "server-configured" }))
+                    (texts.get(if status.registered { "server-registered" } else { "server-configured" })) " "
+                    (owner(&texts, status.owner.tenant()))
                 } }
             }
             @if let Some(collection) = &status.collection {
@@ -152,7 +156,7 @@ fn show(visit: &Visit, status: &SourceStatus, done: &Done, sign_in: Option<&str>
 }
 
 fn actions(visit: &Visit, status: &SourceStatus) -> Option<Markup> {
-    let token = visit.form_token().filter(|_| visit.may(Act::ChangeServers))?;
+    let token = visit.form_token().filter(|_| may_change(visit, status))?;
     let texts = visit.texts();
     let button = |act: &str, id: &str, is_main: bool| {
         html! {
@@ -168,10 +172,14 @@ fn actions(visit: &Visit, status: &SourceStatus) -> Option<Markup> {
     })
 }
 
+fn may_change(visit: &Visit, status: &SourceStatus) -> bool {
+    visit.may(Act::ChangeServers) && Administrator::for_owner(&visit.caller, &status.owner).is_ok()
+}
+
 /// The form that removes what was registered over HTTP; why there is none for what the configuration defines.
 fn removal(visit: &Visit, status: &SourceStatus) -> Markup {
     let texts = visit.texts();
-    let Some(token) = visit.form_token().filter(|_| visit.may(Act::ChangeServers)) else { return html! {} };
+    let Some(token) = visit.form_token().filter(|_| may_change(visit, status)) else { return html! {} };
     if !status.registered {
         return html! { p.quiet.small { (texts.get("server-remove-configured")) } };
     }

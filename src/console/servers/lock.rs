@@ -18,7 +18,7 @@ use crate::console::submitted::Submitted;
 use crate::console::text::Texts;
 use crate::console::visit::{Address, TOKEN_FIELD, Visit};
 use crate::console::{Console, error_page, format, redirect};
-use crate::core::administration::SharedAdministrator;
+use crate::core::administration::{AdministratorProof, SharedAdministrator};
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::{Approval, LockReview};
 use crate::infra::audit::EventKind;

@@ -58,13 +58,15 @@ pub enum ErrorCode {
     SandboxMemory,
     SandboxOutput,
     SandboxTrap,
+    /// Another tenant, or all tenants together, use the name.
+    NameTaken,
     /// The client disconnected. Only in logs, metrics and the audit trail: no reply can be sent.
     Cancelled,
 }
 
 impl ErrorCode {
     /// In the order of their numbers.
-    pub const ALL: [Self; 41] = [
+    pub const ALL: [Self; 42] = [
         Self::InvalidRequest,
         Self::InvalidArguments,
         Self::ContextLengthExceeded,
@@ -105,6 +107,7 @@ impl ErrorCode {
         Self::SandboxMemory,
         Self::SandboxOutput,
         Self::SandboxTrap,
+        Self::NameTaken,
         Self::Cancelled,
     ];
 
@@ -150,6 +153,7 @@ impl ErrorCode {
             Self::SandboxMemory => "sandbox_memory",
             Self::SandboxOutput => "sandbox_output",
             Self::SandboxTrap => "sandbox_trap",
+            Self::NameTaken => "name_taken",
             Self::Cancelled => "cancelled",
         }
     }

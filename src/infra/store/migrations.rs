@@ -40,6 +40,7 @@ const FILES: &[(&str, &str)] = &[
     ("program runs", include_str!("migrations/0028_program_runs.sql")),
     ("interpreter sessions", include_str!("migrations/0029_interpreter_sessions.sql")),
     ("creators of keys", include_str!("migrations/0030_creators_of_keys.sql")),
+    ("tenant resources", include_str!("migrations/0031_tenant_resources.sql")),
 ];
 
 /// The version that this program knows.

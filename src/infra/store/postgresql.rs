@@ -17,7 +17,7 @@ const CONNECTIONS: u32 = 8;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What commands read that only look: registrations, replicas, and what was spent.
-const COPIED: [&str; 4] = ["daily_usage", "openapi_collections", "mcp_servers", "replicas"];
+const COPIED: [&str; 5] = ["daily_usage", "openapi_collections", "mcp_servers", "replicas", "tenant_resources"];
 
 pub(super) async fn connect(url: &str) -> sqlx::Result<AnyPool> {
     AnyPoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(CONNECT_TIMEOUT).connect(url).await

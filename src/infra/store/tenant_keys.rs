@@ -45,6 +45,7 @@ const TABLES: &[(&str, Rows)] = &[
     ("session_summaries", Rows::Of { table: "conversations", by: "conversation" }),
     ("shared_versions", Rows::AllTenants("counters of the tables of all tenants")),
     ("stored_charges", Rows::AllTenants("random ids of charges, and nothing else")),
+    ("tenant_resources", Rows::Tenant("tenant")),
     ("thread_summaries", Rows::Tenant("caller_key")),
     ("tool_execution_logs", Rows::Of { table: "conversation_runs", by: "run" }),
     ("tool_permits", Rows::AllTenants("the slots of a tool, which all tenants use")),

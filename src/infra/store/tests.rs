@@ -10,8 +10,14 @@ use super::sqlite::BUSY_PAUSE;
 use super::test_support::{database_of_tests, test_store};
 use super::*;
 use crate::config::Secret;
+use crate::core::administration::Ownership;
 use crate::core::call::Caller;
 use crate::core::error::{CallError, ErrorCode};
+
+/// A registration of all tenants.
+fn shared(name: &str) -> StoredResource {
+    StoredResource { name: name.to_owned(), owner: Ownership::Shared, value: "{}".to_owned() }
+}
 
 #[tokio::test]
 async fn a_file_is_made_with_its_folder_and_opens_again() {
@@ -80,13 +86,13 @@ async fn a_copy_has_all_data_and_leaves_the_file_as_it_is() {
     );
     assert!(names().is_empty(), "{:?}", names());
     let live = Store::open_file(&path).await.unwrap();
-    live.keep_registration(Registrations::McpServers, "files", "{}").await.unwrap();
+    live.keep_registration(Registrations::McpServers, &Ownership::Shared, "files", "{}").await.unwrap();
     for is_open in [true, false] {
         let before = (names(), std::fs::read(&path).unwrap());
         let copy = Store::open_copy(&StoreLocation::File(path.clone())).await.unwrap();
-        let kept = [("files".to_owned(), "{}".to_owned())];
+        let kept = [shared("files")];
         assert_eq!(copy.registrations(Registrations::McpServers).await.unwrap(), kept);
-        copy.keep_registration(Registrations::McpServers, "more", "{}").await.unwrap();
+        copy.keep_registration(Registrations::McpServers, &Ownership::Shared, "more", "{}").await.unwrap();
         copy.close().await;
         assert_eq!((names(), std::fs::read(&path).unwrap()), before, "open: {is_open}");
         if is_open {
@@ -133,7 +139,7 @@ async fn a_file_of_an_earlier_version_opens_with_all_its_data() {
         assert_eq!(usage.iter().map(|usage| (&usage.key, usage.tokens)).collect::<Vec<_>>(), [(&ann, 7)]);
         assert_eq!(store.thread_summary(&ann, "thread").await.unwrap().as_deref(), Some("what was said"));
         for (kind, name) in [(Registrations::Collections, "petstore"), (Registrations::McpServers, "files")] {
-            assert_eq!(store.registrations(kind).await.unwrap(), [(name.to_owned(), "{}".to_owned())]);
+            assert_eq!(store.registrations(kind).await.unwrap(), [shared(name)]);
         }
         let runs = store.runs_of(&ann, 10).await.unwrap();
         assert_eq!(runs.iter().map(|run| (&run.caller_key, run.used.turns)).collect::<Vec<_>>(), [(&ann, 1)]);
@@ -159,16 +165,16 @@ async fn a_copy_of_a_database_has_what_commands_read() {
         Store::open_copy(&database).await.unwrap().registrations(Registrations::McpServers).await.unwrap().is_empty()
     );
     let live = Store::open(&database).await.unwrap();
-    live.keep_registration(Registrations::McpServers, "files", "{}").await.unwrap();
+    live.keep_registration(Registrations::McpServers, &Ownership::Shared, "files", "{}").await.unwrap();
     let day = "2026-11-20".parse().unwrap();
     let spent =
         DailyUsage { day, scope: DailyScope::Tenant, key: "acme".into(), cost_usd: "0.1".parse().unwrap(), tokens: 7 };
     live.add_usage(std::slice::from_ref(&spent)).await.unwrap();
     let copy = Store::open_copy(&database).await.unwrap();
-    let kept = [("files".to_owned(), "{}".to_owned())];
+    let kept = [shared("files")];
     assert_eq!(copy.registrations(Registrations::McpServers).await.unwrap(), kept);
     assert_eq!(copy.usage_of(day).await.unwrap(), [spent]);
-    copy.keep_registration(Registrations::McpServers, "more", "{}").await.unwrap();
+    copy.keep_registration(Registrations::McpServers, &Ownership::Shared, "more", "{}").await.unwrap();
     assert_eq!(live.registrations(Registrations::McpServers).await.unwrap(), kept);
 }
 
@@ -215,7 +221,7 @@ async fn a_database_of_the_next_version_is_used_if_it_says_so() {
     make_newer(&store).await;
     set_oldest(&store, migrations::LATEST).await;
     let second = Store::open(&database).await.unwrap();
-    second.keep_registration(Registrations::McpServers, "files", "{}").await.unwrap();
+    second.keep_registration(Registrations::McpServers, &Ownership::Shared, "files", "{}").await.unwrap();
     let copy = Store::open_copy(&database).await.unwrap();
     assert_eq!(copy.registrations(Registrations::McpServers).await.unwrap().len(), 1);
     set_oldest(&store, migrations::LATEST + 1).await;
@@ -265,7 +271,10 @@ async fn a_store_that_is_away_is_not_an_internal_error() {
     let path = folder.path().join("sekisho.db");
     let store = Store::open_file(&path).await.unwrap();
     test_support::fill_the_disk(&store).await;
-    let full = store.keep_registration(Registrations::McpServers, "files", &"x".repeat(1 << 20)).await.unwrap_err();
+    let full = store
+        .keep_registration(Registrations::McpServers, &Ownership::Shared, "files", &"x".repeat(1 << 20))
+        .await
+        .unwrap_err();
     store.close().await;
     let closed = store.registrations(Registrations::McpServers).await.unwrap_err();
     let nowhere = StoreLocation::PostgreSql(Secret::new("postgres://ann:s3cret@127.0.0.1:1/sekisho"));

@@ -1,4 +1,5 @@
 use super::*;
+use crate::core::administration::Ownership;
 use crate::core::caller::SubjectToken;
 use crate::core::slack::slack;
 use crate::core::token_scopes::TokenScopes;
@@ -137,6 +138,27 @@ fn a_tool_hidden_by_its_roles_is_refused_like_a_missing_one() {
     assert_eq!(refusal(&caller(&[]), "paid").0, refusal(&caller(&[]), "nothing").0);
     assert!(refusal(&caller(&[]), "pai").1.iter().all(|name| name != "paid"));
     assert_eq!(refusal(&caller(&["clerk"]), "pai").1.first().map(String::as_str), Some("paid"));
+}
+
+#[test]
+fn a_tool_of_a_tenant_is_hidden_from_all_others_whatever_their_roles() {
+    let (policy, owner) = (policy("deny[\"no\"] { false }"), Ownership::Tenant("acme".into()));
+    let all = Arc::new(snapshot(vec![
+        Metadata { name: "crm".into(), owner, ..Metadata::default() },
+        Metadata { name: "plain".into(), ..Metadata::default() },
+    ]));
+    let of = |tenant: &str| Arc::new(Caller::new("alice", tenant, vec!["admin".into(), "operator".into()]));
+    let own = policy.tools_for(&all, &of("acme"));
+    assert_eq!((usable(&own), own.find("crm").is_ok()), (vec!["crm", "plain"], true));
+    let tool = all.get("crm").unwrap();
+    for tenant in ["globex", "default", "acme2"] {
+        let tools = policy.tools_for(&all, &of(tenant));
+        assert_eq!((visible(&tools), tools.search("crm", 5).len()), (vec!["plain"], 0), "{tenant}");
+        assert_eq!(tools.left_out(), None, "{tenant}: it is not counted either");
+        let refused = tools.find("crm").unwrap_err();
+        assert_eq!((refused.code(), refused.alternatives()), (ErrorCode::UnknownTool, &[][..]), "{refused}");
+        assert!(policy.check_access(tool, &of(tenant)).is_err(), "{tenant}: also where it was found before");
+    }
 }
 
 #[test]

@@ -12,6 +12,7 @@ use utoipa::ToSchema;
 
 use super::transport::authorized_http::AuthorizedHttp;
 use crate::config::{McpPrefix, McpServerSettings, Secret};
+use crate::core::administration::Ownership;
 use crate::core::call::{Arguments, CallContext, ToolOutput, Upstream};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::json;
@@ -63,6 +64,11 @@ pub enum RegistrationError {
     Parameters(String),
     #[error("`headers.{header}` uses the secret {name:?}, which does not exist; add it to `mcp.secrets`")]
     UnknownSecret { header: String, name: String },
+    #[error(
+        "`headers.{0}` uses a secret of the configuration, which only servers of all tenants may: an administrator of the tenant \
+         `default` registers these"
+    )]
+    SharedSecret(String),
 }
 
 /// The result of a registration.
@@ -75,31 +81,52 @@ pub enum Registered {
 /// One tool of a server without MCP.
 #[derive(Debug, Clone)]
 pub struct Function {
+    pub(super) owner: Ownership,
     pub(super) registration: McpRegistration,
     pub(super) headers: BTreeMap<String, Secret>,
 }
 
+impl Registered {
+    /// Whose it is.
+    pub fn owner(&self) -> &Ownership {
+        match self {
+            Self::Server(settings) => &settings.owner,
+            Self::Function(function) => &function.owner,
+        }
+    }
+}
+
 impl McpRegistration {
+    /// The secrets are the operator's. A tenant's server would get them, so that it cannot use any.
+    ///
     /// # Errors
     /// [`RegistrationError`].
-    pub fn read(&self, secrets: &BTreeMap<String, Secret>) -> Result<Registered, RegistrationError> {
+    pub fn read(&self, owner: &Ownership, secrets: &BTreeMap<String, Secret>) -> Result<Registered, RegistrationError> {
         let headers = self.headers.iter().map(|(header, written)| {
             let name = written.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
             let name = name.filter(|name| !name.contains(['$', '{', '}']));
             let name = name.ok_or_else(|| RegistrationError::Literal(header.clone()))?;
+            if !owner.is_shared() {
+                return Err(RegistrationError::SharedSecret(header.clone()));
+            }
             let unknown = || RegistrationError::UnknownSecret { header: header.clone(), name: name.to_owned() };
             Ok((header.clone(), secrets.get(name).cloned().ok_or_else(unknown)?))
         });
         let headers = headers.collect::<Result<BTreeMap<_, _>, _>>()?;
         self.parameters_schema()?;
         if self.func_name.is_some() || self.parameters.is_some() {
-            return Ok(Registered::Function(Box::new(Function { registration: self.clone(), headers })));
+            return Ok(Registered::Function(Box::new(Function {
+                owner: owner.clone(),
+                registration: self.clone(),
+                headers,
+            })));
         }
         Ok(Registered::Server(Box::new(McpServerSettings {
             url: Some(self.url.clone()),
             category: self.category.clone(),
             headers,
             prefix: Some(McpPrefix::Always),
+            owner: owner.clone(),
             ..McpServerSettings::default()
         })))
     }
@@ -176,6 +203,7 @@ impl Function {
             author: registration.name.clone(),
             source: super::server::catalogue::source(&registration.name),
             rate_limit,
+            owner: self.owner.clone(),
             ..Metadata::default()
         };
         // Checked when it was read.
@@ -254,7 +282,7 @@ mod tests {
 
     fn read(registration: Value) -> Result<Registered, RegistrationError> {
         let secrets = BTreeMap::from([("docs_key".to_owned(), Secret::new("t0p"))]);
-        serde_json::from_value::<McpRegistration>(registration).unwrap().read(&secrets)
+        serde_json::from_value::<McpRegistration>(registration).unwrap().read(&Ownership::Shared, &secrets)
     }
 
     #[test]
@@ -265,6 +293,22 @@ mod tests {
         let with = |value: &str| json!({"name": "d", "url": "https://a.example/", "headers": {"X-Key": value}});
         assert_eq!(read(with("hunter2")).unwrap_err(), RegistrationError::Literal("X-Key".into()));
         assert!(matches!(read(with("${other}")), Err(RegistrationError::UnknownSecret { .. })));
+    }
+
+    #[test]
+    fn a_server_of_a_tenant_has_its_owner_and_no_secret_of_the_configuration() {
+        let secrets = BTreeMap::from([("docs_key".to_owned(), Secret::new("t0p"))]);
+        let acme = Ownership::Tenant("acme".into());
+        let read = |registration: Value| {
+            serde_json::from_value::<McpRegistration>(registration).unwrap().read(&acme, &secrets)
+        };
+        for more in [json!({}), json!({"func_name": "f"})] {
+            let mut server = json!({"name": "docs", "url": "https://mcp.example.com/mcp"});
+            server.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap());
+            assert_eq!(*read(server.clone()).unwrap().owner(), acme);
+            server["headers"] = json!({"X-Key": "${docs_key}"});
+            assert_eq!(read(server).unwrap_err(), RegistrationError::SharedSecret("X-Key".into()));
+        }
     }
 
     #[test]
@@ -289,7 +333,7 @@ mod tests {
         });
         assert_eq!(registration(listed).parameters_schema(), Ok(expected));
         for wrong in [json!([{"type": "integer"}]), json!([{"name": "n", "type": "int"}]), json!("n"), json!([7])] {
-            let error = registration(wrong.clone()).read(&BTreeMap::new()).unwrap_err();
+            let error = registration(wrong.clone()).read(&Ownership::Shared, &BTreeMap::new()).unwrap_err();
             assert!(matches!(error, RegistrationError::Parameters(_)), "{wrong}: {error}");
         }
     }

@@ -51,6 +51,7 @@ use self::subscriptions::Subscriptions;
 use super::changes::Change;
 use super::names::Names;
 use crate::config::McpServerSettings;
+use crate::core::administration::Ownership;
 use crate::core::call::{CallContext, Caller, Deadline, Upstream};
 use crate::core::error::{Blame, CallError, ErrorCode};
 use crate::infra::metrics::Metrics;
@@ -101,6 +102,7 @@ pub struct ServerStatus {
     pub reason: Option<Arc<str>>,
     /// Whether it takes a user's sign-in.
     pub can_sign_in: bool,
+    pub owner: Ownership,
 }
 
 /// Whether a server can be used.
@@ -194,10 +196,10 @@ impl Server {
         self.admits(caller) && is_left()
     }
 
-    /// Whether the caller has a role that the server needs.
+    /// Whether the server is shared or of the caller's tenant, and the caller has a role that it needs.
     pub(super) fn admits(&self, caller: &Caller) -> bool {
-        let roles = &self.settings().roles;
-        roles.is_empty() || caller.has_one_of(roles)
+        let McpServerSettings { roles, owner, .. } = self.settings();
+        owner.is_visible_to(&caller.tenant) && (roles.is_empty() || caller.has_one_of(roles))
     }
 
     /// Whether these settings are equivalent to the current ones.
@@ -249,6 +251,7 @@ impl Server {
             since: *self.since.lock(),
             reason: self.problem(),
             can_sign_in: self.connector.sign_in().is_some(),
+            owner: self.settings().owner.clone(),
         }
     }
 

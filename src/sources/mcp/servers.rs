@@ -25,6 +25,7 @@ use super::server::session_owner::SessionOwner;
 use super::server::{Server, ServerContext};
 pub use super::server::{ServerState, ServerStatus};
 use crate::config::{Config, McpServerSettings};
+use crate::core::administration::Ownership;
 use crate::infra::metrics::Metrics;
 use crate::infra::outbound::Outbound;
 use crate::infra::readiness::Readiness;
@@ -47,13 +48,20 @@ pub struct McpServers {
     running: ArcSwap<BTreeMap<String, Arc<Server>>>,
     /// Replaced and removed servers whose tools are still offered.
     retiring: Mutex<Vec<Arc<Server>>>,
-    /// Servers that cannot be set up, with the reason.
-    unusable: ArcSwap<BTreeMap<String, String>>,
+    /// Servers that cannot be set up.
+    unusable: ArcSwap<BTreeMap<String, UnusableServer>>,
     /// Servers added at run time; those of the configuration take precedence.
     added: Mutex<BTreeMap<String, Registered>>,
     /// Single tools added at run time, by name.
     functions: ArcSwap<BTreeMap<String, ToolDefinition>>,
     tasks: TaskTracker,
+}
+
+/// A server or function that cannot be set up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnusableServer {
+    pub owner: Ownership,
+    pub problem: String,
 }
 
 /// Servers that are stopped when this is dropped.
@@ -106,13 +114,15 @@ impl McpServers {
         let (mut running, mut unusable) = (BTreeMap::new(), BTreeMap::new());
         let connecting = Arc::new(Semaphore::new(config.mcp.max_connecting));
         for (name, settings) in self.wanted(&config.mcp) {
-            let known = before.get(&name);
+            // What another owner had under this name is not shown to this one.
+            let known = before.get(&name).filter(|server| server.settings().owner == settings.owner);
             let limits = (config.mcp.max_tools_per_server, config.limits.mcp_tool_rate_limit);
             if let Some(server) = known.filter(|server| server.runs_as(&settings, limits)) {
                 running.insert(name, Arc::clone(server));
                 continue;
             }
             let listing = known.map(|server| server.listing.load_full()).unwrap_or_default();
+            let owner = settings.owner.clone();
             match self.connector(&name, settings, config, &connecting) {
                 Ok((connector, templates)) => {
                     let context = Arc::clone(&self.context);
@@ -120,7 +130,7 @@ impl McpServers {
                     running.insert(name, server);
                 }
                 Err(problem) => {
-                    unusable.insert(name, problem.to_string());
+                    unusable.insert(name, UnusableServer { owner, problem: problem.to_string() });
                 }
             }
         }
@@ -129,7 +139,10 @@ impl McpServers {
             let Registered::Function(function) = registered else { continue };
             match self.function(function, config) {
                 Ok(definition) => _ = functions.insert(name.clone(), definition),
-                Err(problem) => _ = unusable.insert(name.clone(), problem.to_string()),
+                Err(problem) => {
+                    let owner = registered.owner().clone();
+                    unusable.insert(name.clone(), UnusableServer { owner, problem: problem.to_string() });
+                }
             }
         }
         self.functions.store(Arc::new(functions));
@@ -141,7 +154,7 @@ impl McpServers {
             // Its state is reported after the first attempt to connect.
             self.context.readiness.forget(&source(name));
         }
-        for (name, problem) in &unusable {
+        for (name, UnusableServer { problem, .. }) in &unusable {
             self.context.readiness.degrade(&source(name), problem);
         }
         let started: Vec<_> = running.iter().filter(|(name, server)| is_new(&before, name, server)).collect();
@@ -169,12 +182,14 @@ impl McpServers {
         self.added.lock().remove(name);
     }
 
-    pub fn added(&self, name: &str) -> bool {
-        self.added.lock().contains_key(name)
+    /// Whose a server is that was [added](Self::add).
+    pub fn added(&self, name: &str) -> Option<Ownership> {
+        self.added.lock().get(name).map(|registered| registered.owner().clone())
     }
 
-    pub fn added_count(&self) -> usize {
-        self.added.lock().len()
+    /// How many of those are shared.
+    pub fn shared_count(&self) -> usize {
+        self.added.lock().values().filter(|registered| registered.owner().is_shared()).count()
     }
 
     /// Tests a server before it is added: connects, reads its lists, and disconnects.
@@ -205,14 +220,15 @@ impl McpServers {
         self.running.load().values().map(|server| server.status()).collect()
     }
 
-    /// The servers and functions that cannot be set up, with the reason.
-    pub fn unusable(&self) -> BTreeMap<String, String> {
+    /// The servers and functions that cannot be set up.
+    pub fn unusable(&self) -> BTreeMap<String, UnusableServer> {
         BTreeMap::clone(&self.unusable.load())
     }
 
-    /// The names of the single tools added at run time.
-    pub fn functions(&self) -> Vec<String> {
-        self.functions.load().keys().cloned().collect()
+    /// The single tools added at run time, by name, with whose each is.
+    pub fn functions(&self) -> Vec<(String, Ownership)> {
+        let functions = self.functions.load();
+        functions.iter().map(|(name, definition)| (name.clone(), definition.metadata.owner.clone())).collect()
     }
 
     /// Connects a server again now; returns whether there is one of that name.
@@ -268,7 +284,7 @@ impl McpServers {
         let running = self.running.load();
         let down = running.iter().filter_map(|(name, server)| Some((name.clone(), server.down()?.to_string())));
         let unusable = self.unusable.load();
-        down.chain(unusable.iter().map(|(name, problem)| (name.clone(), problem.clone()))).collect()
+        down.chain(unusable.iter().map(|(name, server)| (name.clone(), server.problem.clone()))).collect()
     }
 
     /// The pins of the servers' instructions and prompts, by source.
@@ -280,10 +296,11 @@ impl McpServers {
             .collect()
     }
 
-    /// The sources of servers whose instructions and prompts wait for approval.
-    pub fn quarantined(&self) -> Vec<String> {
+    /// The sources of servers whose instructions and prompts wait for approval, with whose each is.
+    pub fn quarantined(&self) -> Vec<(String, Ownership)> {
         let running = self.running.load();
-        running.iter().filter(|(_, server)| server.lock_violation().is_some()).map(|(name, _)| source(name)).collect()
+        let held_back = running.iter().filter(|(_, server)| server.lock_violation().is_some());
+        held_back.map(|(name, server)| (source(name), server.settings().owner.clone())).collect()
     }
 
     /// A receiver of the changes from now on.
@@ -299,26 +316,27 @@ impl Source for McpServers {
 
     fn tools(&self) -> SourceTools {
         let mut offer = SourceTools::default();
-        let mut prompts: HashMap<String, &str> = HashMap::new();
+        let mut prompts: HashMap<(String, &Ownership), &str> = HashMap::new();
         let running = self.running.load();
         for server in running.values() {
             let catalogue = server.catalogue.load();
             offer.tools.extend(catalogue.tools.iter().chain(&catalogue.operations).cloned());
             offer.unavailable.extend(catalogue.unavailable.iter().cloned());
+            let owner = &server.settings().owner;
             for name in catalogue.prompts.iter().map(name_of) {
-                match prompts.get(name) {
-                    None => _ = prompts.insert(name.to_owned(), server.name()),
+                // One of a tenant hides none from the others.
+                let of = |owner| prompts.get(&(name.to_owned(), owner)).copied();
+                match of(owner).or_else(|| of(&Ownership::Shared)) {
+                    None => _ = prompts.insert((name.to_owned(), owner), server.name()),
                     Some(first) => offer.unavailable.push(hidden_prompt(server, name, first)),
                 }
             }
         }
         offer.tools.extend(self.functions.load().values().cloned());
         let unusable = self.unusable.load();
-        offer.unavailable.extend(
-            unusable
-                .iter()
-                .map(|(name, problem)| Unavailable::new(&source(name), format!("{name}__*"), problem.as_str())),
-        );
+        offer.unavailable.extend(unusable.iter().map(|(name, UnusableServer { owner, problem })| {
+            Unavailable::new(&source(name), format!("{name}__*"), problem.as_str()).of_owner(owner)
+        }));
         offer
     }
 }
@@ -326,7 +344,9 @@ impl Source for McpServers {
 /// A prompt behind that of the same name of the server `first`.
 fn hidden_prompt(server: &Server, name: &str, first: &str) -> Unavailable {
     let reason = format!("callers who may use the MCP server {first} get its prompt of this name; give one a prefix");
-    Unavailable::of(OfferKind::Prompt, &source(server.name()), name, reason).for_roles(&server.settings().roles)
+    let settings = server.settings();
+    let missing = Unavailable::of(OfferKind::Prompt, &source(server.name()), name, reason);
+    missing.for_roles(&settings.roles).of_owner(&settings.owner)
 }
 
 fn is_new(before: &BTreeMap<String, Arc<Server>>, name: &str, server: &Arc<Server>) -> bool {

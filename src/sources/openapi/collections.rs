@@ -8,8 +8,9 @@ use futures_util::future::join_all;
 
 use super::collection::{Collection, CollectionError};
 use super::loader::Loader;
-use super::registration::Registration;
+use super::registration::OwnedRegistration;
 use crate::config::{CollectionSettings, OpenApiConfig};
+use crate::core::administration::Ownership;
 use crate::tool::{Source, SourceTools};
 
 /// One state of all collections.
@@ -46,9 +47,9 @@ const BEING_LOADED: &str = "its document is being loaded";
 
 impl DesiredCollections {
     /// A configured collection takes precedence over a registered one of the same name.
-    pub fn of(config: &OpenApiConfig, registered: &BTreeMap<String, Registration>) -> Self {
+    pub fn of(config: &OpenApiConfig, registered: &BTreeMap<String, OwnedRegistration>) -> Self {
         let mut desired = Self { settings: config.collections.clone(), unusable: BTreeMap::new() };
-        for (name, registration) in registered {
+        for (name, OwnedRegistration { owner, registration }) in registered {
             if desired.settings.contains_key(name) {
                 tracing::warn!(
                     collection = name,
@@ -56,7 +57,7 @@ impl DesiredCollections {
                 );
                 continue;
             }
-            match registration.settings(&config.secrets) {
+            match registration.settings(owner, &config.secrets) {
                 Ok(settings) => _ = desired.settings.insert(name.clone(), settings),
                 Err(error) => _ = desired.unusable.insert(name.clone(), error.to_string()),
             }
@@ -136,13 +137,25 @@ impl Collections {
     }
 }
 
+impl Collections {
+    /// The tools of the collections of tenants. [`Source::tools`] has those of the shared ones.
+    pub fn tools_of_tenants(&self) -> SourceTools {
+        self.tools_where(|owner| !owner.is_shared())
+    }
+
+    fn tools_where(&self, is_wanted: impl Fn(&Ownership) -> bool) -> SourceTools {
+        let wanted = self.loaded.values().filter(|collection| is_wanted(&collection.settings.owner));
+        let tools = wanted.flat_map(|collection| collection.tools.iter().cloned()).collect();
+        SourceTools { tools, unavailable: Vec::new() }
+    }
+}
+
 impl Source for Collections {
     fn name(&self) -> &str {
         "openapi"
     }
 
     fn tools(&self) -> SourceTools {
-        let tools = self.loaded.values().flat_map(|collection| collection.tools.iter().cloned()).collect();
-        SourceTools { tools, unavailable: Vec::new() }
+        self.tools_where(Ownership::is_shared)
     }
 }

@@ -16,6 +16,7 @@ use url::Url;
 use utoipa::ToSchema;
 
 use crate::config::{AuthSettings, AuthType, CollectionSettings, DangerousOperations, SchemeCredentials, Secret};
+use crate::core::administration::Ownership;
 
 /// The body of `POST /tools/openapi/register`. The defaults are those of the specification.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -64,6 +65,16 @@ pub struct Registration {
     #[serde(default = "defaults::max_response_bytes")]
     pub max_response_bytes: usize,
 }
+
+/// A registration, and whose it is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OwnedRegistration {
+    pub owner: Ownership,
+    pub registration: Registration,
+}
+
+/// The operator's secrets, by name. `None`: the collection is a tenant's, whose servers would get them, so that it cannot use any.
+type Secrets<'a> = Option<&'a BTreeMap<String, Secret>>;
 
 /// Credentials of a registered collection. Each secret is written `${NAME}`, a name in `openapi.secrets`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -117,6 +128,11 @@ pub enum RegistrationError {
     Literal(String),
     #[error("`{setting}` names the secret {name:?}, which is not configured; add it to `openapi.secrets`")]
     UnknownSecret { setting: String, name: String },
+    #[error(
+        "`{0}` uses a secret of the configuration, which only collections of all tenants may: an administrator of the tenant \
+         `default` registers these"
+    )]
+    SharedSecret(String),
     #[error("`auth_config.headers_template.{0}` has no placeholder; write it like `Bearer ${{user_token}}`")]
     ConstantTemplate(String),
     #[error("{0}")]
@@ -128,7 +144,12 @@ impl Registration {
     ///
     /// # Errors
     /// [`RegistrationError`]: a literal credential, an unconfigured secret, or invalid values.
-    pub fn settings(&self, secrets: &BTreeMap<String, Secret>) -> Result<CollectionSettings, RegistrationError> {
+    pub fn settings(
+        &self,
+        owner: &Ownership,
+        secrets: &BTreeMap<String, Secret>,
+    ) -> Result<CollectionSettings, RegistrationError> {
+        let secrets = owner.is_shared().then_some(secrets);
         let auth_config = match &self.auth_config {
             Some(auth) => auth.settings(secrets)?,
             None => AuthSettings::default(),
@@ -148,27 +169,21 @@ impl Registration {
             rate_limit: self.rate_limit,
             timeout_seconds: self.timeout_seconds,
             max_response_bytes: self.max_response_bytes,
+            owner: owner.clone(),
             ..CollectionSettings::default()
         };
         let errors = settings.errors(&self.name);
         if errors.is_empty() { Ok(settings) } else { Err(RegistrationError::Settings(errors.join("; "))) }
     }
 
-    fn credentials(
-        &self,
-        secrets: &BTreeMap<String, Secret>,
-    ) -> Result<BTreeMap<String, SchemeCredentials>, RegistrationError> {
+    fn credentials(&self, secrets: Secrets<'_>) -> Result<BTreeMap<String, SchemeCredentials>, RegistrationError> {
         let credentials = self.credentials.iter();
         credentials.map(|(scheme, written)| Ok((scheme.clone(), written.settings(scheme, secrets)?))).collect()
     }
 }
 
 impl RegisteredCredentials {
-    fn settings(
-        &self,
-        scheme: &str,
-        secrets: &BTreeMap<String, Secret>,
-    ) -> Result<SchemeCredentials, RegistrationError> {
+    fn settings(&self, scheme: &str, secrets: Secrets<'_>) -> Result<SchemeCredentials, RegistrationError> {
         let secret = |setting: &str, written: &Option<String>| {
             let place = format!("credentials.{scheme}.{setting}");
             written.as_ref().map(|written| resolve(&place, written, secrets)).transpose()
@@ -189,7 +204,11 @@ impl RegisteredCredentials {
 }
 
 impl RegisteredAuth {
-    fn settings(&self, secrets: &BTreeMap<String, Secret>) -> Result<AuthSettings, RegistrationError> {
+    fn settings(&self, secrets: Secrets<'_>) -> Result<AuthSettings, RegistrationError> {
+        // An adapter of the configuration may send secrets.
+        if self.vendor.is_some() && secrets.is_none() {
+            return Err(RegistrationError::SharedSecret("auth_config.vendor".to_owned()));
+        }
         let secret = |setting: &str, written: &Option<String>| {
             written.as_ref().map(|written| resolve(&format!("auth_config.{setting}"), written, secrets)).transpose()
         };
@@ -216,11 +235,12 @@ impl RegisteredAuth {
 }
 
 /// The secret that `${NAME}` refers to. The error does not repeat the value: it may be a secret.
-fn resolve(setting: &str, written: &str, secrets: &BTreeMap<String, Secret>) -> Result<Secret, RegistrationError> {
+fn resolve(setting: &str, written: &str, secrets: Secrets<'_>) -> Result<Secret, RegistrationError> {
     let name = written.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
     let name = name.filter(|name| !name.contains(['$', '{', '}']));
     let name = name.ok_or_else(|| RegistrationError::Literal(setting.to_owned()))?;
     let unknown = || RegistrationError::UnknownSecret { setting: setting.to_owned(), name: name.to_owned() };
+    let secrets = secrets.ok_or_else(|| RegistrationError::SharedSecret(setting.to_owned()))?;
     secrets.get(name).cloned().ok_or_else(unknown)
 }
 

@@ -264,6 +264,7 @@ impl Maker<'_> {
             max_output_bytes: settings.max_response_bytes,
             // Few APIs follow their document exactly.
             output_check: OutputCheck::Report,
+            owner: settings.owner.clone(),
             ..Metadata::default()
         }
     }

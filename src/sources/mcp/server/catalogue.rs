@@ -93,7 +93,7 @@ impl Catalogue {
         }
         if listing.tools_cut {
             let rest = Unavailable::new(&source(terms.server), format!("{}__*", terms.server), TOO_MANY);
-            catalogue.unavailable.push(rest.for_roles(&terms.settings.roles));
+            catalogue.unavailable.push(terms.for_callers(rest));
         }
         catalogue.unavailable.extend(listing.uncallable.iter().map(|(name, reason)| terms.unavailable(name, reason)));
         catalogue.add_beside_tools(listing, terms);
@@ -141,6 +141,7 @@ impl ListingPolicy<'_> {
             dangerous: hint("destructiveHint") == Some(true),
             idempotent: trusted("readOnlyHint") || trusted("idempotentHint"),
             roles: settings.roles.clone(),
+            owner: settings.owner.clone(),
             mcp_annotations: annotations.collect(),
             ..Metadata::default()
         };
@@ -152,11 +153,16 @@ impl ListingPolicy<'_> {
         })
     }
 
+    /// The same, for the callers who may see what the server has.
+    pub(super) fn for_callers(&self, missing: Unavailable) -> Unavailable {
+        missing.for_roles(&self.settings.roles).of_owner(&self.settings.owner)
+    }
+
     /// A tool that is not offered, under the name that it would have if it can have one.
     fn unavailable(&self, own: &str, reason: &str) -> Unavailable {
         let without_name = || bounded(&cut(&format!("{}__{own}", self.server), 128));
         let name = self.names.qualified(own).map_or_else(without_name, |name| name.to_string());
-        Unavailable::new(&source(self.server), name, reason).for_roles(&self.settings.roles)
+        self.for_callers(Unavailable::new(&source(self.server), name, reason))
     }
 
     fn words(&self, listing: &Listing) -> Option<Pin> {

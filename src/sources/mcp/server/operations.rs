@@ -68,6 +68,7 @@ fn definition(server: &Server, kind: CallKind, name: &str, executor: Arc<dyn Exe
         timeout_seconds: settings.timeout_seconds,
         rate_limit: settings.rate_limit.unwrap_or(server.rate_limit),
         roles: settings.roles.clone(),
+        owner: settings.owner.clone(),
         // No text is made of it for a model, and `max_message_bytes` has bounded it already.
         max_text_tokens: 0,
         max_output_bytes: usize::MAX,

@@ -42,6 +42,7 @@ impl Server {
             labels: settings.labels.clone(),
             timeout_seconds: settings.timeout_seconds,
             roles: settings.roles.clone(),
+            owner: settings.owner.clone(),
             requires_auth: true,
             effects: Some(Effects { read_only: true, destructive: None, open_world: true }),
             ..Metadata::default()

@@ -105,7 +105,8 @@ impl McpServers {
             return Tokens::None;
         }
         let running = self.running.load();
-        let before = running.get(name).and_then(|server| server.connector.sign_in());
+        let of_owner = running.get(name).filter(|server| server.settings().owner == settings.owner);
+        let before = of_owner.and_then(|server| server.connector.sign_in());
         if let Some(known) = before.filter(|known| known.serves(url, &settings.sign_in, outbound, allowed)) {
             return Tokens::User(Arc::clone(known));
         }

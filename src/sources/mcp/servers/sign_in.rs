@@ -4,17 +4,23 @@ use std::sync::Arc;
 
 use super::McpServers;
 use crate::config::Identity;
+use crate::core::administration::Ownership;
 use crate::core::call::Caller;
 use crate::sources::mcp::auth::{Callback, OwnAddresses, SignInError, Started};
 use crate::sources::user_tokens::UserSource;
 
 impl McpServers {
-    /// Begins a user's sign-in to a server that requires one.
+    /// Begins a user's sign-in to a server of this owner that requires one.
     ///
     /// # Errors
     /// [`SignInError`].
-    pub async fn start_sign_in(&self, name: &str, own: &OwnAddresses) -> Result<Started, SignInError> {
-        let server = self.running.load().get(name).cloned();
+    pub async fn start_sign_in(
+        &self,
+        name: &str,
+        owner: &Ownership,
+        own: &OwnAddresses,
+    ) -> Result<Started, SignInError> {
+        let server = self.running.load().get(name).filter(|server| server.settings().owner == *owner).cloned();
         let server = server.ok_or_else(|| SignInError::NoServer(name.to_owned()))?;
         if server.settings().identity == Identity::PerUser {
             return Err(SignInError::PerUser(name.to_owned()));
@@ -43,7 +49,7 @@ impl McpServers {
         self.running.load().get(name)?.connector.user_source.clone()
     }
 
-    /// Whether the caller has a role that the server needs. Whoever signs in to it may be the one as whom its tools are listed.
+    /// Whether the server is shared or of the caller's tenant, and the caller has a role that it needs. Whoever signs in to it may be the one as whom its tools are listed.
     pub fn admits(&self, name: &str, caller: &Caller) -> bool {
         self.running.load().get(name).is_some_and(|server| server.admits(caller))
     }

@@ -5,7 +5,7 @@ use super::*;
 fn settings(auth_config: &Value) -> Result<CollectionSettings, RegistrationError> {
     let secrets = [("PETS".to_owned(), Secret::new("hunter2"))].into();
     let body = json!({"name": "pets", "spec_url": "https://pets.example/api.json", "auth_config": auth_config});
-    serde_json::from_value::<Registration>(body).unwrap().settings(&secrets)
+    serde_json::from_value::<Registration>(body).unwrap().settings(&Ownership::Shared, &secrets)
 }
 
 #[test]
@@ -25,13 +25,36 @@ fn a_reference_resolves_to_the_secret_of_that_name() {
 #[test]
 fn credentials_of_a_scheme_are_references_too() {
     let of = |key: &str| {
+        let secrets = [("PETS".to_owned(), Secret::new("s"))].into();
         let body = json!({"name": "pets", "spec_inline": "{}", "credentials": {"app": {"api_key": key}}});
-        serde_json::from_value::<Registration>(body).unwrap().settings(&[("PETS".to_owned(), Secret::new("s"))].into())
+        serde_json::from_value::<Registration>(body).unwrap().settings(&Ownership::Shared, &secrets)
     };
     assert_eq!(of("${PETS}").unwrap().credentials["app"].api_key.as_ref().unwrap().expose(), "s");
     assert_eq!(of("hunter2").unwrap_err(), RegistrationError::Literal("credentials.app.api_key".into()));
     let file = json!({"name": "pets", "spec_inline": "{}", "credentials": {"app": {"certificate_file": "/a"}}});
     assert!(serde_json::from_value::<Registration>(file).is_err());
+}
+
+#[test]
+fn a_collection_of_a_tenant_has_its_owner_and_no_secret_of_the_configuration() {
+    let secrets = [("PETS".to_owned(), Secret::new("hunter2"))].into();
+    let acme = Ownership::Tenant("acme".into());
+    let read = |more: Value| {
+        let mut body = json!({"name": "pets", "spec_inline": "{}"});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        serde_json::from_value::<Registration>(body).unwrap().settings(&acme, &secrets)
+    };
+    assert_eq!(read(json!({})).unwrap().owner, acme);
+    let template = json!({"auth_config": {"headers_template": {"X-User": "${user_token}"}}});
+    assert!(read(template).is_ok(), "the tokens of its callers are its own");
+    for (more, setting) in [
+        (json!({"auth_config": {"token": "${PETS}"}}), "auth_config.token"),
+        (json!({"auth_config": {"extra_headers": {"X-Key": "${PETS}"}}}), "auth_config.extra_headers.X-Key"),
+        (json!({"auth_config": {"vendor": "pets"}}), "auth_config.vendor"),
+        (json!({"credentials": {"app": {"api_key": "${PETS}"}}}), "credentials.app.api_key"),
+    ] {
+        assert_eq!(read(more).unwrap_err(), RegistrationError::SharedSecret(setting.into()));
+    }
 }
 
 #[test]
@@ -66,7 +89,10 @@ fn what_cannot_be_filled_in_or_makes_no_sense_is_refused() {
     ] {
         let mut body = json!({"name": "pets", "spec_url": "https://pets.example/"});
         body.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
-        let error = serde_json::from_value::<Registration>(body).unwrap().settings(&BTreeMap::new()).unwrap_err();
+        let error = serde_json::from_value::<Registration>(body)
+            .unwrap()
+            .settings(&Ownership::Shared, &BTreeMap::new())
+            .unwrap_err();
         assert!(error.to_string().contains(expected), "{change}: {error}");
     }
 }

@@ -81,7 +81,7 @@ impl ListingPolicy<'_> {
 
     fn missing(&self, kind: OfferKind, name: &str, reason: &str) -> Unavailable {
         let name = bounded(&cut(name, MAX_URI));
-        Unavailable::of(kind, &source(self.server), name, bounded(reason)).for_roles(&self.settings.roles)
+        self.for_callers(Unavailable::of(kind, &source(self.server), name, bounded(reason)))
     }
 
     /// Stands for all of a kind.
