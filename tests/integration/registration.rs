@@ -115,7 +115,7 @@ async fn registering_a_name_again_replaces_it_and_removing_it_takes_the_tools_aw
     };
     assert_eq!(remove("itself", "key-of-ada").await.0, StatusCode::OK);
     assert_eq!(names(&app).await, json!([]));
-    assert_eq!(code(&remove("itself", "key-of-ada").await.1), "invalid_request");
+    assert_eq!(code(&remove("itself", "key-of-ada").await.1), "not_found");
     let app = TestApp::in_directory(app.stop().await, &format!("{ALLOWED}\n{ADMIN}")).await;
     assert_eq!(names(&app).await, json!([]));
 }

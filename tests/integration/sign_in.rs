@@ -67,7 +67,7 @@ async fn a_user_signs_in_and_the_tools_appear() {
     let (status, refused) = answer(app.post("/tools/mcp/far/sign_in")).await;
     assert_eq!((status, code(&refused)), (StatusCode::FORBIDDEN, "denied"));
     let (status, refused) = answer(app.post("/tools/mcp/near/sign_in").bearer_auth(ADA)).await;
-    assert_eq!((status, code(&refused)), (StatusCode::BAD_REQUEST, "invalid_request"));
+    assert_eq!((status, code(&refused)), (StatusCode::NOT_FOUND, "not_found"));
 
     sign_in(&app).await;
     assert_eq!((call(&app).await["text"].as_str(), &*readiness_problem(&app).await), (Some("well"), ""));

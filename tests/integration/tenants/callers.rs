@@ -37,6 +37,9 @@ pub(super) const CALLERS: [Caller; 7] = [
     ROOT,
 ];
 
+/// The administrator of the other tenant.
+pub(super) const GIL: Caller = Caller::of("gil", "key-of-gil", "globex", "admin");
+
 /// The owners of what is of the tenant, and of what is another tenant's.
 pub(super) const MAX: Caller = Caller::of("max", "key-of-max", "acme", "");
 pub(super) const EVE: Caller = Caller::of("eve", "key-of-eve", "globex", "");

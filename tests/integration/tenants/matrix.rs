@@ -60,6 +60,10 @@ pub(super) enum Thing {
     Approval,
     Call,
     Server,
+    /// A server that is one tool.
+    Function,
+    /// A tool of a server.
+    ServerTool,
     Tenant,
     Model,
     Skill,
@@ -126,7 +130,7 @@ impl Group {
                 let answers: Vec<_> = row.split_whitespace().collect();
                 assert_eq!(answers.len(), CALLERS.len(), "{:?} {whose:?}", self.of);
                 assert!(
-                    answers.iter().all(|answer| ["ok", "401", "403", "404"].contains(answer)),
+                    answers.iter().all(|answer| ["ok", "401", "403", "404", "taken"].contains(answer)),
                     "{:?}: {row}",
                     self.of
                 );

@@ -8,7 +8,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::callers::{CALLERS, Caller, EVE, MAX, ROOT};
+use super::callers::{ADA, CALLERS, Caller, EVE, GIL, MAX, ROOT};
 use super::matrix::{Cell, Thing};
 use crate::app::{TestApp, answer};
 use crate::checkout::checkout;
@@ -39,7 +39,7 @@ impl World {
         std::fs::write(&lock, r#"{"version": 1, "tools": {}}"#).unwrap();
         let mut keys = String::new();
         for Caller { id, key, tenant, roles, .. } in
-            CALLERS.into_iter().chain([MAX, EVE]).filter(|one| !one.key.is_empty())
+            CALLERS.into_iter().chain([MAX, EVE, GIL]).filter(|one| !one.key.is_empty())
         {
             writeln!(keys, "    - {{id: {id}, key: {key}, tenant: {tenant}, roles: [{roles}]}}").unwrap();
         }
@@ -47,7 +47,7 @@ impl World {
             "auth:\n  anonymous: never\n  api_keys:\n{keys}\
              console: {{roles: {{viewer: [support], approver: [approver], operator: [on-call], admin: [admin]}}}}\n\
              limits: {{caller_rate_limit: 1000000, tenant_rate_limit: 1000000}}\n\
-             outbound: {{openapi_allowed_domains: [bank.example, other.example]}}\n\
+             outbound: {{openapi_allowed_domains: [bank.example, other.example], mcp_allowed_domains: [bank.example]}}\n\
              tools:\n  lock: {lock}\n  overrides:\n    echo: {{approval: always}}\n    \
              file_write: {{roles: [], dangerous: false}}\n    calculator: {{rate_limit: 1000000}}\n    \
              json_query: {{rate_limit: 1000000}}\n\
@@ -59,13 +59,12 @@ impl World {
         );
         let app = TestApp::in_directory(directory, &yaml).await;
         let world = Self { app, made: RefCell::default(), asked: RefCell::default() };
-        world.exists("bank").await;
-        world.approve_all().await;
         for owner in [MAX, EVE, ROOT] {
-            for thing in [Thing::Tenant, Thing::Model, Thing::Skill] {
+            for thing in [Thing::Tenant, Thing::Model, Thing::Skill, Thing::Server, Thing::Function] {
                 world.make(thing, owner).await;
             }
         }
+        world.approve_all().await;
         world
     }
 
@@ -78,11 +77,13 @@ impl World {
         document.to_string()
     }
 
-    /// Registers a collection for all tenants, if it is not there.
-    pub(super) async fn exists(&self, name: &str) {
+    /// Registers a collection by an administrator of this tenant, in the place of an earlier one.
+    async fn register(&self, tenant: &str) -> String {
+        let (name, by) = (of(tenant), administrator(tenant));
         let body = json!({"name": name, "spec_inline": self.document()});
-        let (status, reply) = self.send(ROOT, Method::POST, "/tools/openapi/register", &body).await;
+        let (status, reply) = self.send(by, Method::POST, "/tools/openapi/register", &body).await;
         assert_eq!(status, StatusCode::OK, "{reply}");
+        name
     }
 
     async fn approve_all(&self) {
@@ -120,14 +121,23 @@ impl World {
             Thing::Nothing => "nothing".to_owned(),
             Thing::Tool => "calculator".to_owned(),
             Thing::Agent => "talk".to_owned(),
-            Thing::Server => {
-                self.exists("bank").await;
-                "bank".to_owned()
+            Thing::Server => self.register(owner.tenant).await,
+            Thing::ServerTool => format!("{}__balance", of(owner.tenant)),
+            Thing::Function => {
+                let (name, url) = (format!("f-{}", owner.tenant), "https://bank.example/f");
+                let body = json!({"name": name, "url": url, "func_name": "f"});
+                self.post(administrator(owner.tenant), "/tools/mcp/register", body).await;
+                name
             }
-            Thing::Tenant => self.put("tenants", owner.tenant.to_owned(), tenant(owner.tenant)).await,
-            Thing::Model => self.put("models", of(owner.tenant), json!({"profile": "talk"})).await,
+            Thing::Tenant => self.put(ROOT, "tenants", owner.tenant.to_owned(), tenant(owner.tenant)).await,
+            Thing::Model => {
+                let by = administrator(owner.tenant);
+                self.put(by, "models", of(owner.tenant), json!({"profile": "talk"})).await
+            }
             Thing::Skill => {
-                self.put("skills", of(owner.tenant), json!({"description": "Helps.", "instructions": "Help."})).await
+                let (by, skill) =
+                    (administrator(owner.tenant), json!({"description": "Helps.", "instructions": "Help."}));
+                self.put(by, "skills", of(owner.tenant), skill).await
             }
             Thing::Key => {
                 let key = self.post(ROOT, "/admin/keys", json!({"person": "p", "tenant": owner.tenant})).await;
@@ -177,12 +187,12 @@ impl World {
     }
 
     /// Adds a resource, or makes it what it was.
-    async fn put(&self, kind: &str, name: String, value: Value) -> String {
+    async fn put(&self, by: Caller, kind: &str, name: String, value: Value) -> String {
         let mut named = value.clone();
         named["name"] = json!(name);
-        let (status, _) = self.send(ROOT, Method::POST, &format!("/api/{kind}"), &named).await;
+        let (status, _) = self.send(by, Method::POST, &format!("/api/{kind}"), &named).await;
         if status != StatusCode::CREATED {
-            let (status, reply) = self.send(ROOT, Method::PUT, &format!("/api/{kind}/{name}"), &value).await;
+            let (status, reply) = self.send(by, Method::PUT, &format!("/api/{kind}/{name}"), &value).await;
             assert_eq!(status, StatusCode::OK, "{kind} {name}: {reply}");
         }
         name
@@ -200,9 +210,21 @@ impl World {
     }
 }
 
-/// What the agents of a tenant may use.
+/// What the agents of a tenant may use: what is its own, and what all share.
 fn tenant(name: &str) -> Value {
-    json!({"models": ["talk", "planned", of(name)], "skills": [of(name)]})
+    let mut skills = vec![of(name)];
+    skills.extend((name != "default").then(|| of("default")));
+    let models: Vec<_> = ["talk".to_owned(), "planned".to_owned()].into_iter().chain(skills.clone()).collect();
+    json!({"models": models, "skills": skills})
+}
+
+/// Who registers what is of a tenant; what is of `default` is shared.
+fn administrator(tenant: &str) -> Caller {
+    match tenant {
+        "acme" => ADA,
+        "globex" => GIL,
+        _ => ROOT,
+    }
 }
 
 fn of(tenant: &str) -> String {
