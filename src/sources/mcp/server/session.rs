@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rmcp::model::{ClientCapabilities, RequestMetaObject, ServerPeerInfo};
+use rmcp::model::{RequestMetaObject, ServerPeerInfo};
 use serde_json::{Map, Value, json};
 use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -18,7 +18,7 @@ use crate::core::peer::{ClientPeer, LogLevel, Question, Questions};
 use crate::infra::telemetry::{self, TRACE_PARENT, TRACE_STATE};
 use crate::sources::mcp::transport::authorized_http::AuthorizedHttp;
 use crate::sources::mcp::transport::connection::Connection;
-use crate::sources::mcp::transport::handshake::with_tasks;
+use crate::sources::mcp::transport::handshake::{answerable, with_tasks};
 use crate::sources::mcp::transport::message::Failure;
 use crate::sources::mcp::transport::request::{LISTEN, Outgoing};
 use crate::sources::mcp::transport::request_headers::MarkedArguments;
@@ -194,7 +194,7 @@ impl Session {
     }
 
     /// What the call's client adds to the request, the call's place in its trace (SEP-414), and in revisions that have a
-    /// place for it the description of the client. Tasks are the gateway's to poll, whatever the client supports.
+    /// place for it what the client answers. Tasks are the gateway's to poll, whatever the client supports.
     pub(super) fn meta(&self, call: &CallContext) -> Map<String, Value> {
         let mut meta = RequestMetaObject::new();
         meta.0.0.clone_from(&call.client_meta);
@@ -203,9 +203,7 @@ impl Session {
             meta.0.0.extend(trace.state.map(|state| (TRACE_STATE.to_string(), state.into())));
         }
         let Some(peer) = call.peer.as_ref().filter(|_| self.is_modern()) else { return meta.0.0 };
-        if let Ok(capabilities) = serde_json::from_value::<ClientCapabilities>(peer.capabilities().clone()) {
-            meta.set_client_capabilities(with_tasks(capabilities));
-        }
+        meta.set_client_capabilities(with_tasks(answerable(peer.capabilities())));
         if let Some(level) = peer.log_level() {
             meta.insert(LOG_LEVEL.to_owned(), json!(level));
         }

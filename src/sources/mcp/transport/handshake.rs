@@ -183,22 +183,32 @@ impl From<Introduction> for Map<String, Value> {
 fn capabilities() -> ClientCapabilities {
     let capabilities = json!({
         "elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {},
-        "extensions": {APPS: {"mimeTypes": ["text/html;profile=mcp-app"]}},
+        "extensions": apps(),
     });
     serde_json::from_value(capabilities).unwrap_or_default()
 }
 
-/// Of a client's capabilities those for requests that are passed on to it, and that of showing apps.
-fn answerable(client: &Value) -> ClientCapabilities {
+/// Of a client's capabilities those for requests that are passed on to it, and that of showing apps. Only names that the protocol
+/// defines are passed on, with the gateway's own settings: whatever else a client writes there, no policy has seen.
+pub(crate) fn answerable(client: &Value) -> ClientCapabilities {
     let mut passed_on = Map::new();
-    for name in ["elicitation", "sampling"] {
-        passed_on.extend(client.get(name).map(|capability| (name.to_owned(), capability.clone())));
+    for (name, parts) in [("elicitation", &["form", "url"][..]), ("sampling", &["tools", "context"]), ("roots", &[])] {
+        // Changes of the roots are not passed on.
+        if let Some(declared) = client.get(name).filter(|declared| declared.is_object()) {
+            let parts = parts.iter().filter(|part| declared.get(**part).is_some_and(Value::is_object));
+            let parts: Map<_, _> = parts.map(|part| ((*part).to_owned(), json!({}))).collect();
+            passed_on.insert(name.to_owned(), parts.into());
+        }
     }
-    let apps = client.get("extensions").and_then(|extensions| extensions.get(APPS));
-    passed_on.extend(apps.map(|apps| ("extensions".to_owned(), json!({APPS: apps}))));
-    // Changes of the roots are not passed on.
-    passed_on.extend(client.get("roots").map(|_| ("roots".to_owned(), json!({}))));
+    if client.get("extensions").and_then(|extensions| extensions.get(APPS)).is_some_and(Value::is_object) {
+        passed_on.insert("extensions".to_owned(), apps());
+    }
     serde_json::from_value(Value::Object(passed_on)).unwrap_or_default()
+}
+
+/// The extension by which a server names the apps of its tools.
+fn apps() -> Value {
+    json!({APPS: {"mimeTypes": ["text/html;profile=mcp-app"]}})
 }
 
 /// Adds that the client can poll tasks: the gateway does so itself.
@@ -230,6 +240,12 @@ mod tests {
         };
         let client = json!({"elicitation": {"form": {}}, "roots": {"listChanged": true}, "experimental": {"x": {}}});
         assert_eq!(told(Some(client)), json!({"elicitation": {"form": {}}, "roots": {}}));
+        let client = json!({
+            "elicitation": {"url": {"a": "text"}, "a": "text"}, "sampling": {"tools": {"a": "text"}, "context": "text"}, "roots": 1,
+            "extensions": {APPS: {"mimeTypes": ["a text"], "a": "text"}, "example.com/a": {"a": "text"}},
+        });
+        let expected = json!({"elicitation": {"url": {}}, "sampling": {"tools": {}}, "extensions": apps()});
+        assert_eq!(told(Some(client)), expected, "no text of the client");
         assert_eq!(told(Some(json!({}))), json!({}));
         let of_several = told(None);
         assert!(of_several.pointer("/elicitation/url").is_some() && of_several.pointer("/sampling/tools").is_some());
