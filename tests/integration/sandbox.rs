@@ -15,6 +15,7 @@ mod profiles;
 mod programs;
 mod python_tools;
 mod resumed_runs;
+mod sent_bytes;
 mod sessions;
 mod snippets;
 mod stored_results;
