@@ -1,5 +1,6 @@
 //! One running gateway for a test: a real listener on loopback, a state directory of its own.
 
+use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -12,6 +13,8 @@ use sekisho::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
+
+use crate::lock::until;
 
 pub(crate) struct TestApp {
     pub(crate) gateway: Arc<Gateway>,
@@ -90,6 +93,10 @@ impl TestApp {
         self.stop.take().unwrap().send(()).unwrap();
         self.serving.take().unwrap().await.unwrap();
         self.gateway.close().await;
+        // A program that another test starts has the lock, too, from the fork to the start of its image.
+        if let Ok(lock) = File::open(self.directory.path().join("state/gateway.lock")) {
+            until(async || lock.try_lock().ok()).await;
+        }
         self.directory
     }
 }
