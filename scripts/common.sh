@@ -135,9 +135,6 @@ built_program() {
     printf '%s\n' "${PROGRAM:-$target/debug/sekisho}"
 }
 
-# Threads for tests that wait half of their time.
-waiting_threads=$((2 * $(nproc)))
-
 # integration ARGUMENT...: runs integration tests.
 integration() { cargo test --locked --quiet --features test-programs --test integration -- "$@"; }
 
