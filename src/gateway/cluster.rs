@@ -173,8 +173,12 @@ impl Gateway {
             let (collections, _changing) = self.collections_for(&config).await;
             self.offer_collections(collections);
         }
-        mcp::restore_servers(&self.store, &self.mcp_servers, &config.mcp.secrets).await?;
-        self.mcp_servers.configure(&config);
+        {
+            // Not while a registration is in the store, and not among the servers yet.
+            let _registrations = self.mcp_registrations.lock().await;
+            mcp::restore_servers(&self.store, &self.mcp_servers, &config.mcp.secrets).await?;
+            self.mcp_servers.configure(&config);
+        }
         self.limit_tenants().await
     }
 

@@ -57,19 +57,22 @@ pub(super) fn breaker_rules(config: &Config) -> BreakerRules {
     BreakerRules::new(&config.breaker, own)
 }
 
-/// Restores the registered servers. A record that cannot be used is logged and kept.
+/// Makes the registered servers those of the store: others may have been removed elsewhere. A record that cannot be used is logged, and
+/// stays in the store.
 pub(super) async fn restore_servers(
     store: &Store,
     servers: &McpServers,
     secrets: &BTreeMap<String, Secret>,
 ) -> Result<(), StoreError> {
+    let mut usable = BTreeMap::new();
     for StoredResource { name, owner, value } in store.registrations(Registrations::McpServers).await? {
         let registration = serde_json::from_str::<McpRegistration>(&value).map_err(|error| error.to_string());
         match registration.and_then(|known| known.read(&owner, secrets).map_err(|error| error.to_string())) {
-            Ok(registered) => servers.add(&name, registered),
+            Ok(registered) => _ = usable.insert(name, registered),
             Err(problem) => tracing::error!(server = name, problem, "a registered MCP server cannot be used"),
         }
     }
+    servers.replace_added(usable);
     Ok(())
 }
 

@@ -1,5 +1,5 @@
-//! The checks of the gateway before any rule: the tenant of the tool, the tools of the caller's key and endpoint, a tool's `roles`, `requires_auth` and
-//! `dangerous`, and the scopes of the caller's token. Rules are evaluated in addition and cannot disable these checks.
+//! The checks of the gateway before any rule: the tenant of the tool, the tools of the caller's key and endpoint, a tool's `roles`,
+//! `requires_auth` and `dangerous`, and the scopes of the caller's token. Rules are evaluated in addition and cannot disable these checks.
 
 use crate::core::call::Caller;
 use crate::core::error::{CallError, Detail, ErrorCode};

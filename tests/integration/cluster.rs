@@ -266,20 +266,29 @@ async fn on_postgresql_what_one_replica_registers_is_at_the_others_within_two_se
     let database = TestDatabase::new().await;
     let upstream = TestApp::start().await;
     let settings = database.settings(&clustered(&format!(
-        "outbound: {{allow_networks: [127.0.0.0/8], openapi_allowed_domains: [127.0.0.1]}}\n{ADMIN}"
+        "outbound: {{allow_networks: [127.0.0.0/8], openapi_allowed_domains: [127.0.0.1], \
+         mcp_allowed_domains: [127.0.0.1]}}\n{ADMIN}"
     )));
     let (one, other) = (TestApp::with(&settings).await, TestApp::with(&settings).await);
     let registration = json!({"name": "itself", "spec_inline": document(&upstream.url).to_string()});
     let (status, reply) =
         answer(one.post("/tools/openapi/register").bearer_auth("key-of-ada").json(&registration)).await;
     assert_eq!(status, StatusCode::OK, "{reply}");
-    assert!(is_listed(&other, true).await < slack(Duration::from_secs(2)));
+    assert!(is_listed(&other, "itself__tool", true).await < slack(Duration::from_secs(2)));
     receipts_name_version(&other, 1).await;
     let (status, reply) =
         answer(one.client.delete(format!("{}/tools/openapi/itself", one.url)).bearer_auth("key-of-ada")).await;
     assert_eq!(status, StatusCode::OK, "{reply}");
-    assert!(is_listed(&other, false).await < slack(Duration::from_secs(2)));
+    assert!(is_listed(&other, "itself__tool", false).await < slack(Duration::from_secs(2)));
     receipts_name_version(&other, 2).await;
+    let function = json!({"name": "remote_function", "url": upstream.url, "func_name": "f"});
+    let (status, reply) = answer(one.post("/tools/mcp/register").bearer_auth("key-of-ada").json(&function)).await;
+    assert_eq!(status, StatusCode::OK, "{reply}");
+    assert!(is_listed(&other, "remote_function", true).await < slack(Duration::from_secs(2)));
+    let removal = one.client.delete(format!("{}/admin/servers/mcp/remote_function", one.url));
+    let (status, reply) = answer(removal.bearer_auth("key-of-ada")).await;
+    assert_eq!(status, StatusCode::OK, "{reply}");
+    assert!(is_listed(&other, "remote_function", false).await < slack(Duration::from_secs(2)));
     let tenant = json!({"name": "default", "max_cost_per_day": "0.15"});
     let (status, reply) = answer(one.post("/api/tenants").bearer_auth("key-of-ada").json(&tenant)).await;
     assert!(status.is_success(), "{reply}");
@@ -307,12 +316,12 @@ async fn receipts_name_version(app: &TestApp, expected: i64) {
     }
 }
 
-/// How long it took until the collection's tools are listed, or are no longer.
-async fn is_listed(app: &TestApp, expected: bool) -> Duration {
+/// How long it took until tools whose names begin so are listed, or are no longer.
+async fn is_listed(app: &TestApp, tool: &str, expected: bool) -> Duration {
     let began = Instant::now();
     loop {
-        let (_, listed) = answer(app.get("/tools/list?category=api").bearer_auth("key-of-ada")).await;
-        if listed.to_string().contains("itself__tool") == expected {
+        let (_, listed) = answer(app.get("/tools/list").bearer_auth("key-of-ada")).await;
+        if listed.to_string().contains(tool) == expected {
             return began.elapsed();
         }
         assert!(began.elapsed() < slack(Duration::from_secs(20)), "{listed}");

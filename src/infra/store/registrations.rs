@@ -9,7 +9,8 @@ use crate::core::administration::Ownership;
 
 /// Maximum registrations of a kind that one tenant may have, beside the shared ones, and those of all tenants together: each server
 /// holds a connection, and each collection a document's tools in memory. One tenant cannot take the room of the others.
-const BOUNDS: TenantBounds = TenantBounds { of_tenant: 20, of_all: 200 };
+const MAX_OF_TENANT: i64 = 20;
+const MAX_OF_ALL_TENANTS: i64 = 200;
 
 /// A kind of registration, with a table of its own: names of one are no names of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +32,7 @@ impl Registrations {
             Self::Collections => ("openapi_collection", "SELECT 1 FROM openapi_collections WHERE name = $3"),
             Self::McpServers => ("mcp_server", "SELECT 1 FROM mcp_servers WHERE name = $3"),
         };
-        TenantKind { kind, shared_name, bounds: BOUNDS }
+        TenantKind { kind, shared_name, bounds: TenantBounds { of_tenant: MAX_OF_TENANT, of_all: MAX_OF_ALL_TENANTS } }
     }
 }
 

@@ -6,7 +6,8 @@ use crate::core::administration::Ownership;
 
 /// Maximum models, and as many skills, that one tenant may have beside the shared ones, and those of all tenants together. An agent
 /// is told of 100 skills.
-const BOUNDS: TenantBounds = TenantBounds { of_tenant: 100, of_all: 10_000 };
+const MAX_OF_TENANT: i64 = 100;
+const MAX_OF_ALL_TENANTS: i64 = 10_000;
 
 /// A kind of resource: names of one are no names of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +28,11 @@ impl ResourceKind {
 
     fn of_tenants(self) -> TenantKind {
         let shared_name = "SELECT 1 FROM resources WHERE kind = $2 AND name = $3";
-        TenantKind { kind: self.as_str(), shared_name, bounds: BOUNDS }
+        TenantKind {
+            kind: self.as_str(),
+            shared_name,
+            bounds: TenantBounds { of_tenant: MAX_OF_TENANT, of_all: MAX_OF_ALL_TENANTS },
+        }
     }
 }
 

@@ -177,6 +177,11 @@ impl McpServers {
         self.added.lock().insert(name.to_owned(), registered);
     }
 
+    /// Makes the added servers these; [`configure`](Self::configure) applies them.
+    pub fn replace_added(&self, registered: BTreeMap<String, Registered>) {
+        *self.added.lock() = registered;
+    }
+
     /// Removes a server that was [added](Self::add); [`configure`](Self::configure) applies it.
     pub fn remove(&self, name: &str) {
         self.added.lock().remove(name);

@@ -49,7 +49,8 @@ impl McpServers {
         self.running.load().get(name)?.connector.user_source.clone()
     }
 
-    /// Whether the server is shared or of the caller's tenant, and the caller has a role that it needs. Whoever signs in to it may be the one as whom its tools are listed.
+    /// Whether the server is shared or of the caller's tenant, and the caller has a role that it needs. Whoever signs in to
+    /// it may be the one as whom its tools are listed.
     pub fn admits(&self, name: &str, caller: &Caller) -> bool {
         self.running.load().get(name).is_some_and(|server| server.admits(caller))
     }
