@@ -42,7 +42,7 @@ use futures_util::stream::Stream;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
-use crate::config::AgentProfile;
+use sekisho_config::AgentProfile;
 
 pub use self::event::{Event, FinishReason, PausedCall, RunError, RunUsage};
 pub use self::message::Message;

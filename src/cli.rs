@@ -37,7 +37,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use url::Url;
 
-use crate::config::{Config, ConfigError, Environment};
+use sekisho_config::{Config, ConfigError, Environment};
 
 /// A gateway for AI agents' tool calls: every call passes the same checks and gets a receipt.
 ///
@@ -243,7 +243,7 @@ pub fn main() -> ExitCode {
         }
         Command::Check { print_schema: true, .. } => {
             // Always formatted over several lines: the schema is kept in files, and compared.
-            present::line(&format!("{:#}", crate::config::json_schema()));
+            present::line(&format!("{:#}", sekisho_config::json_schema()));
             Exit::Done
         }
         Command::Check { remote, print_schema: false } => check::run(&common, remote),

@@ -65,32 +65,34 @@ pub use crate::agent::AgentService;
 pub use crate::agent::toolbox::{InProcess, Toolbox};
 pub use crate::api::BoundListeners;
 pub use crate::cli::main;
-pub use crate::config::{Config, Environment, PolicyConfig};
 pub use crate::console::serve;
-pub use crate::core::call::{Arguments, CallContext, Caller, Deadline, ToolOutput, Upstream, Via};
-pub use crate::core::error::{Blame, CallError, ErrorCode};
-pub use crate::core::peer::{Progress, Question, QuestionMethod, Questions};
 pub use crate::gateway::Gateway;
-pub use crate::pipeline::{Answer, Reply};
-pub use crate::tool::{Attempt, Destination, Execution, Executor, Metadata, Source, SourceTools, ToolDefinition};
+pub use sekisho_calls::pipeline::{Answer, Reply};
+pub use sekisho_calls::tool::{
+    Attempt, Destination, Execution, Executor, Metadata, Source, SourceTools, ToolDefinition,
+};
+pub use sekisho_config::{Config, Environment, PolicyConfig};
+pub use sekisho_core::call::{Arguments, CallContext, Caller, Deadline, ToolOutput, Upstream, Via};
+pub use sekisho_core::error::{Blame, CallError, ErrorCode};
+pub use sekisho_core::peer::{Progress, Question, QuestionMethod, Questions};
 
 /// What the tests and benchmarks of this repository use besides. No promise is made about it.
 #[doc(hidden)]
 pub mod testing {
-    pub use crate::config::json_schema;
-    pub use crate::core::caller::Owner;
-    pub use crate::core::share::Share;
     pub use crate::gateway::offered_tools;
-    pub use crate::infra::audit::verify as verify_audit;
-    pub use crate::infra::outbound::{Outbound, OutboundRequest, Trust};
-    pub use crate::infra::store::{AgentRun, Store};
-    pub use crate::policy::cases::run as run_policy_cases;
-    pub use crate::registry::Snapshot;
     pub use crate::sandbox::compiled::CompiledFolder;
     pub use crate::sandbox::engine::{InstancePool, can_scan_pages, engine, fingerprint};
     pub use crate::sandbox::interpreter::{Kind, Manifest};
     pub use crate::sandbox::prepare::{Prepared, PreparedProfile, default_folder};
     pub use crate::sources::mcp::OperationRequest;
+    pub use sekisho_audit::verify as verify_audit;
+    pub use sekisho_calls::policy::cases::run as run_policy_cases;
+    pub use sekisho_calls::registry::Snapshot;
+    pub use sekisho_config::json_schema;
+    pub use sekisho_core::caller::Owner;
+    pub use sekisho_core::share::Share;
+    pub use sekisho_outbound::{Outbound, OutboundRequest, Trust};
+    pub use sekisho_store::{AgentRun, Store};
 
     pub mod protocol {
         pub use crate::sandbox::protocol::{

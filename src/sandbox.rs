@@ -82,11 +82,11 @@ use self::packages::Packages;
 use self::protocol::{Job, Outcome};
 use self::search::Found;
 use self::sessions::{KeptInterpreter, SessionLimits, Sessions};
-use crate::config::SandboxConfig;
-use crate::core::call::{Arguments, CallContext, Deadline};
-use crate::core::error::{CallError, ErrorCode};
-use crate::infra::metrics::SandboxMetrics;
-use crate::infra::readiness::Readiness;
+use sekisho_config::SandboxConfig;
+use sekisho_core::call::{Arguments, CallContext, Deadline};
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_observe::metrics::SandboxMetrics;
+use sekisho_observe::readiness::Readiness;
 
 /// A run under way. Dropping it, as when the client disconnects, must stop the run.
 pub type Running<'a> = Pin<Box<dyn Future<Output = Result<Outcome, CallError>> + Send + 'a>>;

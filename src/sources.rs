@@ -1,4 +1,4 @@
-//! Where tools come from. Each source implements [`Source`](crate::tool::Source).
+//! Where tools come from. Each source implements [`Source`](sekisho_calls::tool::Source).
 
 pub mod builtin;
 pub mod components;

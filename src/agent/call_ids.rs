@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::Message;
 use super::message::RequestedCall;
-use crate::config::AgentProfile;
+use sekisho_config::AgentProfile;
 
 /// The length of the ids that Mistral's models accept, of letters and digits alone
 /// (<https://docs.mistral.ai/capabilities/function_calling>). All other providers accept them too.

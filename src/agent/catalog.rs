@@ -10,9 +10,9 @@ use std::sync::Arc;
 use super::front_matter::UnusableFile;
 use super::skills::{self, Skill};
 use super::subagents::files;
-use crate::config::{AgentConfig, AgentProfile, Config, ModelConfig, ResourceStatus, SubAgentType, TenantConfig};
-use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::{Gateway, limits_of_tenant};
+use sekisho_config::{AgentConfig, AgentProfile, Config, ModelConfig, ResourceStatus, SubAgentType, TenantConfig};
+use sekisho_core::error::{CallError, ErrorCode};
 
 pub use self::resources::{NewResource, Page, Resource, Shown, Viewer};
 

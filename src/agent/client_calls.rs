@@ -14,8 +14,8 @@ use sha2::{Digest, Sha256};
 use super::Message;
 use super::conversation::stored;
 use super::message::{AssistantTurn, RequestedCall, ToolMessage, UserPart};
-use crate::core::error::{CallError, ErrorCode};
-use crate::infra::store::{self, Store};
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_store::{self, Store};
 
 /// How long a client may take to run its calls.
 const RUN_TTL: SignedDuration = SignedDuration::from_hours(1);

@@ -7,8 +7,8 @@ use serde::Deserialize;
 
 use super::message::{AssistantTurn, Message, TurnPart, UserPart};
 use super::toolbox::ToolDescription;
-use crate::budget::model_prices::without_date;
-use crate::config::AgentProfile;
+use sekisho_calls::budget::model_prices::without_date;
+use sekisho_config::AgentProfile;
 
 static LIST: LazyLock<Result<HashMap<String, u64>, String>> =
     LazyLock::new(|| parse(include_str!("context_windows.yaml")));

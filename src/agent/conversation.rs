@@ -33,10 +33,10 @@ use self::outcome::Outcome;
 use self::run_event::{RunEvent, SystemSubtype, Translation};
 use super::event_log::{EventLog, EventLogs};
 use super::{AgentService, Event};
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::failpoint;
 use crate::gateway::Gateway;
-use crate::infra::store::{Conversation, ConversationRun, ConversationStatus, RunStatus, Store};
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::failpoint;
+use sekisho_store::{Conversation, ConversationRun, ConversationStatus, RunStatus, Store};
 
 pub use self::history::MAY_HAVE_HAPPENED;
 pub use self::live::{Decision, LiveRun, StopCause, UnknownCall};

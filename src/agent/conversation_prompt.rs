@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::skills::Skill;
-use crate::config::{ProfilePrompt, TenantConfig};
+use sekisho_config::{ProfilePrompt, TenantConfig};
 
 /// Files of the workspace that the prompt names at most.
 const MAX_FILES: usize = 100;

@@ -10,9 +10,9 @@ use utoipa::ToSchema;
 use super::message::{Message, RequestedCall, ToolMessage};
 use super::models::ModelError;
 use super::plan::{Node, Step};
-use crate::core::error::{CallError, ErrorCode, NeededApproval};
+use sekisho_core::error::{CallError, ErrorCode, NeededApproval};
 
-pub use crate::core::record::{FinishReason, RunUsage};
+pub use sekisho_core::record::{FinishReason, RunUsage};
 
 /// One step of a run, in the order things happen. As JSON: `{"type": "content", …}`.
 #[derive(Debug, Clone, PartialEq, Serialize)]

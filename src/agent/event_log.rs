@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::core::caller::Owner;
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::per_owner::PerOwner;
-use crate::core::share::{HeldBytes, Share};
+use sekisho_core::caller::Owner;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::per_owner::PerOwner;
+use sekisho_core::share::{HeldBytes, Share};
 
 /// Maximum bytes of kept events of one run; the oldest are dropped first.
 const MAX_BYTES: usize = 1024 * 1024;

@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 
 use super::call_ids::ProviderId;
 use super::user_file::UserFile;
-use crate::core::call::Arguments;
-use crate::core::json;
+use sekisho_core::call::Arguments;
+use sekisho_core::json;
 
 /// One message of a conversation, oldest first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

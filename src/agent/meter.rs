@@ -11,13 +11,13 @@ use super::context;
 use super::event::RunUsage;
 use super::models::{Model, ModelChunk, ModelError, ModelRequest};
 use super::usage::UsageByAgent;
-use crate::budget::model_prices::Prices;
-use crate::budget::{self, Budgets, Hold, ModelUsage};
-use crate::config::AgentProfile;
-use crate::core::call::{BudgetScopes, CallContext, Caller, ChargeSink, ReservedTurn, Via};
-use crate::core::error::ErrorCode;
-use crate::core::failpoint;
-use crate::infra::telemetry;
+use sekisho_calls::budget::model_prices::Prices;
+use sekisho_calls::budget::{self, Budgets, Hold, ModelUsage};
+use sekisho_config::AgentProfile;
+use sekisho_core::call::{BudgetScopes, CallContext, Caller, ChargeSink, ReservedTurn, Via};
+use sekisho_core::error::ErrorCode;
+use sekisho_core::failpoint;
+use sekisho_observe::telemetry;
 
 /// Counts the usage of one run, including one that is cut off; shared by the run and its recorder.
 #[derive(Debug, Default)]
@@ -256,7 +256,7 @@ mod tests {
     use super::*;
     use crate::agent::message::Message;
     use crate::agent::models::StopReason;
-    use crate::config::BudgetConfig;
+    use sekisho_config::BudgetConfig;
 
     /// Sends its chunks, then nothing more.
     struct ScriptedModel(Vec<Result<ModelChunk, ModelError>>);

@@ -24,11 +24,11 @@ use super::message::{Message, RequestedCall, Thought};
 use super::options::ModelOptions;
 use super::output_format::OutputFormat;
 use super::toolbox::ToolDescription;
-use crate::budget::model_prices::ModelUsage;
-use crate::config::{AgentProfile, Provider, Secret};
-use crate::core::error::ErrorCode;
-use crate::core::redaction::SentSecrets;
-use crate::infra::outbound::Outbound;
+use sekisho_calls::budget::model_prices::ModelUsage;
+use sekisho_config::{AgentProfile, Provider, Secret};
+use sekisho_core::error::ErrorCode;
+use sekisho_core::redaction::SentSecrets;
+use sekisho_outbound::Outbound;
 
 use self::aws::Signer;
 use self::openai::Server;
@@ -286,7 +286,7 @@ impl ModelError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::OutboundConfig;
+    use sekisho_config::OutboundConfig;
 
     #[test]
     fn a_profile_without_its_key_or_script_names_what_is_missing() {

@@ -3,8 +3,8 @@
 
 use super::models::sampling;
 use super::output_format::OutputFormat;
-use crate::config::{AgentProfile, Provider, Thinking};
-use crate::core::error::{CallError, ErrorCode};
+use sekisho_config::{AgentProfile, Provider, Thinking};
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// `None` and empty values leave it to the profile, or to the provider.
 #[derive(Debug, Clone, Default, PartialEq)]

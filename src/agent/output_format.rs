@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::core::json;
-use crate::tool::schema::{InvalidSchema, OutputSchema};
+use sekisho_calls::tool::schema::{InvalidSchema, OutputSchema};
+use sekisho_core::json;
 
 /// Most violations that a model, or a client, is told.
 const MAX_TOLD: usize = 5;

@@ -7,7 +7,7 @@ use jiff::civil::Date;
 use thiserror::Error;
 
 use super::toolbox::ToolDescription;
-use crate::config::ProfilePrompt;
+use sekisho_config::ProfilePrompt;
 
 /// The prompts of all agents.
 #[derive(Debug, Clone, PartialEq, Eq)]

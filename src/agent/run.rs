@@ -26,11 +26,11 @@ use super::models::retry::RetryPolicy;
 use super::models::{ModelError, StopReason};
 use super::toolbox::{OnApproval, ToolAnswer, Toolbox, ToolboxCall};
 use super::{Agent, RunInput, TurnObserver};
-use crate::config::AgentProfile;
-use crate::core::call::Arguments;
-use crate::core::coercion::Coercion;
-use crate::core::error::NeededApproval;
-use crate::infra::telemetry;
+use sekisho_config::AgentProfile;
+use sekisho_core::call::Arguments;
+use sekisho_core::coercion::Coercion;
+use sekisho_core::error::NeededApproval;
+use sekisho_observe::telemetry;
 
 use self::progress::Progress;
 

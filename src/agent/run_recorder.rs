@@ -7,10 +7,10 @@ use tokio::time::Instant;
 use tracing::Span;
 
 use super::{AgentRequest, Event, FinishReason, Meter};
-use crate::core::database_clock::DatabaseTime;
 use crate::gateway::Gateway;
-use crate::infra::store::AgentRun;
-use crate::infra::telemetry;
+use sekisho_core::database_clock::DatabaseTime;
+use sekisho_observe::telemetry;
+use sekisho_store::AgentRun;
 
 /// Created when the run starts; writes the record when dropped.
 pub(super) struct RunRecorder {

@@ -11,7 +11,7 @@ use super::models::retry::RetryPolicy;
 use super::models::{Model, ModelChunk, ModelError, ModelRequest, Purpose, StopReason};
 use super::prompts::Prompts;
 use super::toolbox::{ToolDescription, ToolboxCall};
-use crate::config::AgentProfile;
+use sekisho_config::AgentProfile;
 
 /// The calls that the model makes, if their tools were offered and their arguments are an object.
 ///
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
     use crate::agent::message::RequestedCall;
     use crate::agent::models::Replay;
-    use crate::budget::ModelUsage;
+    use sekisho_calls::budget::ModelUsage;
 
     struct ScriptedModel(Vec<Result<ModelChunk, ModelError>>);
 

@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use super::conversation_prompt::folder_of;
 use super::skills::Skill;
 use super::toolbox::{ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
-use crate::config::SKILL;
-use crate::core::call::Arguments;
 use crate::sources::builtin::Workspaces;
+use sekisho_config::SKILL;
+use sekisho_core::call::Arguments;
 
 /// A toolbox with the tool `Skill`.
 pub(super) struct WithSkills {
@@ -150,7 +150,7 @@ impl fmt::Debug for WithSkills {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::WorkspaceConfig;
+    use sekisho_config::WorkspaceConfig;
 
     /// Has no tools of its own.
     struct NoTools;

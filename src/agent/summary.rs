@@ -11,7 +11,7 @@ use super::models::retry;
 use super::models::retry::RetryPolicy;
 use super::models::{Model, ModelChunk, ModelError, ModelRequest, Purpose};
 use super::prompts::{MAX_SUMMARY, MAX_TITLE, Prompts, beginning, summary_input, title_input};
-use crate::config::AgentProfile;
+use sekisho_config::AgentProfile;
 
 /// Maximum tokens of a summary (A46).
 const MAX_TOKENS: u32 = 500;
@@ -153,7 +153,7 @@ mod tests {
 
     use super::*;
     use crate::agent::models::StopReason;
-    use crate::budget::ModelUsage;
+    use sekisho_calls::budget::ModelUsage;
 
     /// Answers with one text, and records the requests.
     struct ScriptedModel(&'static str, Mutex<Vec<Arc<ModelRequest>>>);

@@ -25,11 +25,11 @@ use super::meter::Account;
 use super::models::{ModelChunk, ModelError, ModelRequest, Replay};
 use super::toolbox::{ToolAnswer, ToolboxCall, ToolboxUnreachable};
 use super::*;
-use crate::budget::Budgets;
-use crate::config::{BudgetConfig, Thinking};
-use crate::core::call::{BudgetScopes, Caller};
-use crate::core::checkout::checkout;
-use crate::core::error::ErrorCode;
+use sekisho_calls::budget::Budgets;
+use sekisho_config::{BudgetConfig, Thinking};
+use sekisho_core::call::{BudgetScopes, Caller};
+use sekisho_core::checkout::checkout;
+use sekisho_core::error::ErrorCode;
 
 /// The model's turns, the tools' results, and the expected events.
 #[derive(Deserialize)]

@@ -18,12 +18,12 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::message::Image;
-use crate::budget::ChargesOfCall;
-use crate::core::call::Arguments;
-use crate::core::coercion::Coercion;
-use crate::core::error::{ErrorCode, NeededApproval};
-use crate::core::tool_scope::NestedScope;
-use crate::tool::Tool;
+use sekisho_calls::budget::ChargesOfCall;
+use sekisho_calls::tool::Tool;
+use sekisho_core::call::Arguments;
+use sekisho_core::coercion::Coercion;
+use sekisho_core::error::{ErrorCode, NeededApproval};
+use sekisho_core::tool_scope::NestedScope;
 
 pub use self::code_mode::CodeMode;
 pub use self::filtered::Filtered;

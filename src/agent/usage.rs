@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::event::RunUsage;
-use crate::budget::{DeferredCharges, TakenCharges};
+use sekisho_calls::budget::{DeferredCharges, TakenCharges};
 
 /// What one agent used of one model.
 #[derive(Debug, Clone, PartialEq)]

@@ -20,9 +20,9 @@ pub(super) mod usage;
 use std::sync::Arc;
 
 use super::request::RequestMeta;
-use crate::core::error::CallError;
 use crate::gateway::Gateway;
-use crate::infra::audit::{AuditEvent, EventKind};
+use sekisho_audit::{AuditEvent, EventKind};
+use sekisho_core::error::CallError;
 
 /// Makes a change that a request of the API asks for, and writes its line.
 async fn recorded<T: Send + 'static>(

@@ -27,8 +27,8 @@ use super::model_api::{NamedAgent, session_of_thread};
 use super::reply;
 use super::request::RequestMeta;
 use crate::agent::{AgentService, Event};
-use crate::core::error::CallError;
 use crate::gateway::Gateway;
+use sekisho_core::error::CallError;
 
 /// Runs an agent until it answers. It calls the gateway's tools itself; calls of the client's tools are returned.
 #[utoipa::path(post, path = "/v1/messages", operation_id = "createMessage", tag = "agents", request_body = MessagesRequest,

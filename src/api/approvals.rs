@@ -16,11 +16,11 @@ use super::documentation::ReplyBody;
 use super::parameters::{Name, Parameters};
 use super::reply;
 use super::request::RequestMeta;
-use crate::approval::Judgement;
-use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::{APPROVER, Gateway};
-use crate::infra::audit::{AuditEvent, EventKind};
-use crate::infra::store::ApprovalFilter;
+use sekisho_audit::{AuditEvent, EventKind};
+use sekisho_calls::approval::Judgement;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_store::ApprovalFilter;
 
 /// Approvals of one page, if the request names no number, and at most.
 const PAGE: u32 = 50;

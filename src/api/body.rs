@@ -23,15 +23,15 @@ pub(super) use self::upload::FileBody;
 use self::upload::UPLOAD_BYTES;
 use super::request::RequestMeta;
 use super::request_guard::Connection;
-use crate::config::ServerConfig;
-use crate::core::administration::{Administrator, AdministratorProof, SharedAdministrator};
-use crate::core::caller::Owner;
-use crate::core::error::{CallError, Detail, ErrorCode};
-use crate::core::headers::content_type;
-use crate::core::json::{CheckedJson, InvalidJson, InvalidJsonKind, MAX_VALUES};
-use crate::core::share::{Lease, Share};
 use crate::gateway::Gateway;
 use crate::sources::openapi::load::document::MAX_DOCUMENT_BYTES;
+use sekisho_config::ServerConfig;
+use sekisho_core::administration::{Administrator, AdministratorProof, SharedAdministrator};
+use sekisho_core::caller::Owner;
+use sekisho_core::error::{CallError, Detail, ErrorCode};
+use sekisho_core::headers::content_type;
+use sekisho_core::json::{CheckedJson, InvalidJson, InvalidJsonKind, MAX_VALUES};
+use sekisho_core::share::{Lease, Share};
 
 /// Minimum body limit for administrators: the largest OpenAPI document that is read, with its quotes escaped.
 const MAX_OF_ADMINISTRATORS: usize = MAX_DOCUMENT_BYTES + (MAX_DOCUMENT_BYTES >> 1);

@@ -27,8 +27,8 @@ use super::parameters::Parameters;
 use super::request::{RequestMeta, forbid_other_sites};
 use crate::agent::conversation::ConversationRuns;
 use crate::agent::summary::CompletedCall;
-use crate::core::error::CallError;
 use crate::gateway::Gateway;
+use sekisho_core::error::CallError;
 
 /// The next message of a conversation.
 #[derive(Debug, Deserialize, ToSchema, IntoParams)]

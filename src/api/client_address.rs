@@ -14,10 +14,10 @@ use axum::http::{HeaderMap, HeaderValue, Uri};
 use ipnet::IpNet;
 
 use self::forwarded::Forwarded;
-use crate::config::ServerConfig;
-use crate::core::caller::Owner;
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::host::HostAndPort;
+use sekisho_config::ServerConfig;
+use sekisho_core::caller::Owner;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::host::HostAndPort;
 
 /// The client of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

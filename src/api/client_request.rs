@@ -6,8 +6,8 @@ use std::sync::Arc;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use uuid::Uuid;
 
-use crate::core::client_request::ClientRequest;
-use crate::core::headers::single;
+use sekisho_core::client_request::ClientRequest;
+use sekisho_core::headers::single;
 
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 

@@ -29,7 +29,7 @@ use tokio_util::task::TaskTracker;
 use super::head_timeout::HeadTimeout;
 use super::poll_inline::PollInline;
 use super::request_guard::RequestGuard;
-use crate::core::share::{Lease, Share};
+use sekisho_core::share::{Lease, Share};
 
 /// How long an HTTP/2 connection without a request stays open, at least, and at most twice as long. PING frames keep
 /// none open. For HTTP/1.1, the timeout for the head of a request applies. A head that does not come whole ends both.

@@ -25,10 +25,10 @@ use super::reply;
 use super::request::RequestMeta;
 use crate::agent::AgentService;
 use crate::agent::conversation::{ConversationRuns, unknown_conversation, unknown_run, unknown_session};
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::session::workspace_of;
 use crate::gateway::Gateway;
-use crate::infra::store::{Conversation, ConversationChange as StoredChange, ConversationStatus, CopiedRun, RunStatus};
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::session::workspace_of;
+use sekisho_store::{Conversation, ConversationChange as StoredChange, ConversationStatus, CopiedRun, RunStatus};
 
 /// Maximum entries of one page, and those of a page whose size is not asked for.
 const MAX_PAGE: u32 = 500;

@@ -14,9 +14,9 @@ use utoipa::openapi::OpenApi;
 use utoipa::{OpenApi as _, ToSchema};
 
 use super::request::{ExecuteNamedRequest, ExecuteRequest};
-use crate::core::call::{InterpreterSession, RateState, Stage};
-use crate::core::error::{Detail, NeededApproval, NeededSignIn};
 use crate::gateway::Gateway;
+use sekisho_core::call::{InterpreterSession, RateState, Stage};
+use sekisho_core::error::{Detail, NeededApproval, NeededSignIn};
 
 #[derive(utoipa::OpenApi)]
 #[openapi(
@@ -51,7 +51,7 @@ pub(super) fn route(document: &OpenApi) -> MethodRouter<Arc<Gateway>> {
 }
 
 /// The reply to every execute route, and the body of every error. The service writes
-/// [`Reply`](crate::pipeline::Reply); a snapshot test compares the two.
+/// [`Reply`](sekisho_calls::pipeline::Reply); a snapshot test compares the two.
 #[derive(Debug, ToSchema)]
 #[schema(as = Reply)]
 #[expect(dead_code, reason = "only describes what `Reply` serialises to")]

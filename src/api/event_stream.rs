@@ -13,8 +13,8 @@ use serde::Serialize;
 
 use crate::agent::Event;
 use crate::agent::event_log::LoggedEvent;
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::headers::single;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::headers::single;
 
 /// Interval of keep-alives: load balancers close idle connections (A33).
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(5);

@@ -10,9 +10,9 @@ use axum::http::{HeaderName, HeaderValue, Method, Request, Uri};
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::headers::single;
-use crate::infra::replica::{Replica, SigningKey};
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::headers::single;
+use sekisho_store::replica::{Replica, SigningKey};
 
 /// The path of forwarded requests; those of virtual servers are below it.
 pub(super) const PATH: &str = "/mcp";

@@ -18,8 +18,8 @@ use tower::ServiceExt;
 use super::page_request::PageRequest;
 use super::request::KnownCaller;
 use super::request_guard::Connection;
-use crate::core::call::Caller;
-use crate::core::error::{CallError, Detail, ErrorCode};
+use sekisho_core::call::Caller;
+use sekisho_core::error::{CallError, Detail, ErrorCode};
 
 /// Every route of the service.
 #[derive(Clone)]

@@ -23,11 +23,11 @@ use super::conversations::execute::RUN_ID;
 use super::reply::REPLAYED;
 use super::request::RequestMeta;
 use crate::agent::Event;
-use crate::core::call::{Caller, Deadline};
-use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
-use crate::infra::store::RunStatus;
-use crate::pipeline::{EnteredTurn, KeyedTurn, TurnGuard};
+use sekisho_calls::pipeline::{EnteredTurn, KeyedTurn, TurnGuard};
+use sekisho_core::call::{Caller, Deadline};
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_store::RunStatus;
 
 /// How long a request waits for the answer of the first one with its key.
 const MAX_WAIT: Duration = Duration::from_secs(600);
@@ -116,7 +116,7 @@ async fn is_final(gateway: &Gateway, caller: &Caller, run: &str) -> bool {
 /// Answers a turn, or, if it has a key and was sent before, with the answer of then.
 ///
 /// # Errors
-/// Those of the key: [`Replies::enter_turn`](crate::pipeline::Replies::enter_turn); without a key those of `run`.
+/// Those of the key: [`Replies::enter_turn`](sekisho_calls::pipeline::Replies::enter_turn); without a key those of `run`.
 pub(super) async fn answer<F, E>(
     gateway: &Arc<Gateway>,
     origin: RequestMeta,
@@ -288,7 +288,7 @@ mod tests {
         let call = || Event::ToolInput { id: "1".into(), tool_name: "add".into(), arguments: Default::default() };
         let said = || Event::Content { text: "a".into() };
         let folder = tempfile::tempdir().unwrap();
-        let config = crate::config::Config { state_directory: Some(folder.path().into()), ..Default::default() };
+        let config = sekisho_config::Config { state_directory: Some(folder.path().into()), ..Default::default() };
         let gateway = Gateway::start(config).await.unwrap();
         for (events, expected) in
             [(vec![said()], true), (vec![said(), failed()], false), (vec![call(), failed()], true)]

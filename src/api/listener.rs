@@ -21,10 +21,10 @@ use super::local::{self, LocalListener};
 use super::request_guard::RequestGuard;
 use super::tls::{Tls, TlsError};
 use crate::agent::AgentService;
-use crate::config::Config;
 use crate::gateway::Gateway;
-use crate::infra::local_socket::LocalSocket;
-use crate::infra::replica::HEARTBEAT;
+use sekisho_config::Config;
+use sekisho_outbound::local_socket::LocalSocket;
+use sekisho_store::replica::HEARTBEAT;
 
 /// Maximum connections of the metrics listener.
 const MAX_METRICS_CONNECTIONS: usize = 64;

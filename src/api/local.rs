@@ -15,11 +15,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::connections::Connections;
-use crate::core::caller::Caller;
-use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
-use crate::infra::auth::named_caller;
-use crate::infra::local_socket::LocalSocket;
+use sekisho_auth::named_caller;
+use sekisho_core::caller::Caller;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_outbound::local_socket::LocalSocket;
 
 /// Names the caller of a request over the socket, as JSON: [`NamedCaller`]. Ignored over TCP.
 const CALLER: HeaderName = HeaderName::from_static("x-sekisho-caller");
@@ -191,7 +191,7 @@ mod tests {
     use super::super::body::BodyMemory;
     use super::super::request_guard::RequestGuard;
     use super::*;
-    use crate::config::ServerConfig;
+    use sekisho_config::ServerConfig;
 
     #[tokio::test(start_paused = true)]
     async fn a_gateway_on_demand_ends_a_minute_after_its_last_connection() {

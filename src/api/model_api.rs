@@ -16,11 +16,11 @@ use crate::agent::catalog::ResolvedModel;
 use crate::agent::models::reads_documents;
 use crate::agent::toolbox::ToolDescription;
 use crate::agent::{AgentRequest, AgentService, Event, Message, ModelOptions, Pauses};
-use crate::config::AgentProfile;
-use crate::core::call::Caller;
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::session::Session;
 use crate::gateway::Gateway;
+use sekisho_config::AgentProfile;
+use sekisho_core::call::Caller;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::session::Session;
 
 /// A request of any of these APIs, in the gateway's own form.
 #[derive(Debug)]

@@ -26,8 +26,8 @@ use super::parameters::Name;
 use super::reply;
 use super::request::RequestMeta;
 use crate::agent::{AgentService, Event};
-use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// The agents' profiles and models.
 #[derive(Debug, Serialize, ToSchema)]

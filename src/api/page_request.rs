@@ -13,11 +13,11 @@ use futures_util::stream;
 use super::body::BodyLimits;
 use super::request::{FETCH_SITE, RequestMeta};
 use super::request_guard::Connection;
-use crate::core::call::{CallContext, Caller, ClientRequest, Via};
-use crate::core::caller::Owner;
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::headers::content_type;
 use crate::gateway::Gateway;
+use sekisho_core::call::{CallContext, Caller, ClientRequest, Via};
+use sekisho_core::caller::Owner;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::headers::content_type;
 
 /// A request for a page.
 #[derive(Debug, Clone)]

@@ -22,8 +22,8 @@ use super::request::RequestMeta;
 use crate::agent::catalog::ResolvedModel;
 use crate::agent::plan::{Entry, NewPlan, Node, Plan, PlanStatus, Step, StepChange, Used};
 use crate::agent::{AgentRequest, AgentService, Message};
-use crate::config::{PlanPreset, PlannerConfig};
-use crate::core::error::{CallError, ErrorCode};
+use sekisho_config::{PlanPreset, PlannerConfig};
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// Plans on one page of the list.
 const PAGE: u32 = 50;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
 
-use crate::approval::MAX_WAIT;
-use crate::pipeline::Answered;
+use sekisho_calls::approval::MAX_WAIT;
+use sekisho_calls::pipeline::Answered;
 
 const PREFER: HeaderName = HeaderName::from_static("prefer");
 const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");

@@ -9,9 +9,9 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::core::call::{CallContext, Caller, RateState, Via};
-use crate::core::error::{CallError, ErrorCode, NeededSignIn};
-use crate::pipeline::{Answered, Reply};
+use sekisho_calls::pipeline::{Answered, Reply};
+use sekisho_core::call::{CallContext, Caller, RateState, Via};
+use sekisho_core::error::{CallError, ErrorCode, NeededSignIn};
 
 const RATE_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const RATE_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");

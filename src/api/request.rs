@@ -17,15 +17,15 @@ use super::preference::Preferences;
 use super::request_guard::Connection;
 use crate::agent::toolbox::InProcess;
 use crate::agent::{AgentRequest, Message};
-use crate::config::AgentProfile;
-use crate::core::call::{Arguments, BudgetScopes, CallContext, Caller, ClientRequest, ResultHandles, Via};
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::headers::{HeaderError, single};
-use crate::core::session::Session;
 use crate::gateway::Gateway;
-use crate::infra::telemetry;
-use crate::infra::telemetry::{TRACE_PARENT, TRACE_STATE};
-use crate::journals::RunContext;
+use sekisho_calls::journals::RunContext;
+use sekisho_config::AgentProfile;
+use sekisho_core::call::{Arguments, BudgetScopes, CallContext, Caller, ClientRequest, ResultHandles, Via};
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::headers::{HeaderError, single};
+use sekisho_core::session::Session;
+use sekisho_observe::telemetry;
+use sekisho_observe::telemetry::{TRACE_PARENT, TRACE_STATE};
 
 const AGENT_ID: HeaderName = HeaderName::from_static("x-agent-id");
 const TASK_ID: HeaderName = HeaderName::from_static("x-task-id");
@@ -165,7 +165,7 @@ pub(super) struct RequestMeta {
     /// The approval by which the call is made.
     approval: Option<Arc<str>>,
     pub preferences: Preferences,
-    pub trace: Option<crate::core::call::TraceParent>,
+    pub trace: Option<sekisho_core::call::TraceParent>,
 }
 
 impl RequestMeta {
@@ -381,7 +381,7 @@ fn invalid(message: impl Into<String>) -> CallError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::json;
+    use sekisho_core::json;
 
     #[test]
     fn hostile_bytes_as_the_body_of_a_call() {
@@ -390,7 +390,7 @@ mod tests {
             br#"{"tool_name": "t", "parameters": {"a": {"b": "\u00e9"}}, "session_context": {"user_id": "u", "prompt_params": {"c": 1}}}"#,
             br#"[{"tool_name": "t"}, {"tool_name": "u", "arguments": {}}]"#,
         ];
-        crate::core::fuzz::feed(&seeds, |bytes| {
+        sekisho_core::fuzz::feed(&seeds, |bytes| {
             let Ok(body) = json::parse(bytes) else { return };
             let _ = json::digest(&Map::from_iter([("body".to_owned(), body.clone())]));
             let _ = serde_json::from_value::<ExecuteRequest>(body.clone());

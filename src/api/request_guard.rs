@@ -22,9 +22,9 @@ use super::client_address::{ClientAddress, PROBES, PublicAddress};
 use super::client_request::{self, REQUEST_ID};
 use super::forwarded_request::{FORWARDED, ForwardedRequest};
 use super::reply;
-use crate::core::caller::{Caller, Owner};
-use crate::core::error::{CallError, ErrorCode};
-use crate::infra::replica::Replica;
+use sekisho_core::caller::{Caller, Owner};
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_store::replica::Replica;
 
 /// The routes, behind the checks of every request.
 #[derive(Debug, Clone)]

@@ -29,9 +29,9 @@ use super::openai::OpenAiError;
 use super::reply;
 use super::request::RequestMeta;
 use crate::agent::{AgentService, Event, FinishReason, Message};
-use crate::core::caller::Caller;
-use crate::core::error::CallError;
 use crate::gateway::Gateway;
+use sekisho_core::caller::Caller;
+use sekisho_core::error::CallError;
 
 pub(super) use self::kept::KeptResponses;
 

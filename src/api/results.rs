@@ -15,10 +15,10 @@ use super::documentation::ReplyBody;
 use super::parameters::{Name, Parameters};
 use super::reply;
 use super::request::{Incoming, RequestMeta, SessionContext};
-use crate::core::call::{Arguments, READ_RESULT};
-use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
-use crate::infra::store::ListedResult;
+use sekisho_core::call::{Arguments, READ_RESULT};
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_store::ListedResult;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]

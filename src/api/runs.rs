@@ -13,12 +13,12 @@ use super::documentation::ReplyBody;
 use super::parameters::Name;
 use super::reply;
 use super::request::{RequestMeta, SessionContext};
-use crate::core::call::{Arguments, CallContext};
-use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
-use crate::infra::store::{ProgramRunState, StoredProgramRun};
-use crate::journals::RecordedCall;
 use crate::sandbox::PYTHON;
+use sekisho_calls::journals::RecordedCall;
+use sekisho_core::call::{Arguments, CallContext};
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_store::{ProgramRunState, StoredProgramRun};
 
 /// A run of a program that has a journal.
 #[derive(Debug, Serialize, ToSchema)]

@@ -7,9 +7,9 @@ use axum::http::request::Parts;
 
 use super::parameters::unreadable_path;
 use super::request::{Incoming, RequestMeta, SessionContext};
-use crate::core::call::{Arguments, Upload};
-use crate::core::error::CallError;
 use crate::gateway::Gateway;
+use sekisho_core::call::{Arguments, Upload};
+use sekisho_core::error::CallError;
 
 /// A file of a session's workspace, named in a path.
 #[derive(Debug)]

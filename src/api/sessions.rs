@@ -16,10 +16,10 @@ use super::documentation::ReplyBody;
 use super::parameters::Name;
 use super::reply;
 use super::request::RequestMeta;
-use crate::core::error::CallError;
 use crate::gateway::Gateway;
-use crate::infra::audit::{AuditEvent, EventKind};
 use crate::sandbox::{SessionDetails, SessionInfo};
+use sekisho_audit::{AuditEvent, EventKind};
+use sekisho_core::error::CallError;
 
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = InterpreterSessionList)]

@@ -14,10 +14,10 @@ use super::documentation::ReplyBody;
 use super::parameters::{Name, Parameters};
 use super::reply;
 use super::request::RequestMeta;
-use crate::core::error::{CallError, NeededSignIn};
 use crate::gateway::{Gateway, SignedInCaller};
-use crate::infra::audit::{AuditEvent, EventKind};
-use crate::infra::store::StoredUserToken;
+use sekisho_audit::{AuditEvent, EventKind};
+use sekisho_core::error::{CallError, NeededSignIn};
+use sekisho_store::StoredUserToken;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]

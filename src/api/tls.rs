@@ -14,9 +14,9 @@ use tokio::sync::Mutex;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::config::{TlsConfig, Watcher};
-use crate::infra::pem::{self, PemFileError};
-use crate::infra::readiness::Readiness;
+use sekisho_config::{TlsConfig, Watcher};
+use sekisho_observe::readiness::Readiness;
+use sekisho_outbound::pem::{self, PemFileError};
 
 /// Certificate and key, as they were last read without an error.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
 use super::{Common, Exit, present, with_config};
-use crate::infra::audit::{self, FoundLine, LineFilter, Verified};
+use sekisho_audit::{self, FoundLine, LineFilter, Verified};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum AuditCommand {

@@ -5,11 +5,11 @@ use std::path::Path;
 use tokio::runtime::Builder;
 
 use super::{Common, Exit, present, with_config};
-use crate::config::Config;
-use crate::infra::backup::{self, BackupContents, BackupError, StatePlaces};
-use crate::infra::state_lock::StateLock;
-use crate::infra::store::{self, StoreLocation};
-use crate::infra::temporary_folder::private_folder;
+use sekisho_audit::backup::{self, BackupContents, BackupError, StatePlaces};
+use sekisho_config::Config;
+use sekisho_store::state_lock::StateLock;
+use sekisho_store::temporary_folder::private_folder;
+use sekisho_store::{self, StoreLocation};
 
 pub(super) fn write(common: &Common, file: &Path) -> Exit {
     with_config(common, |config| {

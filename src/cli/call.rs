@@ -10,9 +10,9 @@ use super::client::{Endpoint, Remote, Unanswered};
 use super::local_gateway::{self, Place};
 use super::{Common, Exit, present};
 use crate::api::NamedCaller;
-use crate::core::call::{Arguments, CallContext, Via};
-use crate::core::error::CallError;
 use crate::gateway::Gateway;
+use sekisho_core::call::{Arguments, CallContext, Via};
+use sekisho_core::error::CallError;
 
 #[derive(Debug, Args)]
 pub(super) struct CallCommand {
@@ -93,7 +93,7 @@ pub(super) fn parse_arguments(text: &str) -> Result<Arguments, String> {
     } else {
         text
     };
-    match crate::core::json::parse(text.as_bytes()) {
+    match sekisho_core::json::parse(text.as_bytes()) {
         Ok(Value::Object(arguments)) => Ok(arguments),
         Ok(_) => Err("the arguments must be a JSON object, such as '{\"expression\": \"1+1\"}'".into()),
         Err(problem) => Err(format!("the arguments are not acceptable JSON: {problem}")),

@@ -24,12 +24,12 @@ use super::local_gateway::{self, Place};
 use super::{Common, Exit, present};
 use crate::agent::toolbox::{InProcess, OverHttp, Toolbox};
 use crate::agent::{AgentRequest, AgentService, Event, FinishReason, Message, service};
-use crate::config::{AgentProfile, Config, McpConfig, OpenApiConfig, PlannerConfig};
-use crate::core::call::{BudgetScopes, Caller};
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::session::Session;
-use crate::infra::state_lock::StateLock;
-use crate::infra::temporary_folder::private_folder;
+use sekisho_config::{AgentProfile, Config, McpConfig, OpenApiConfig, PlannerConfig};
+use sekisho_core::call::{BudgetScopes, Caller};
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::session::Session;
+use sekisho_store::state_lock::StateLock;
+use sekisho_store::temporary_folder::private_folder;
 
 #[derive(Debug, Args)]
 pub(super) struct ChatCommand {

@@ -12,15 +12,15 @@ use super::{Common, Exit, ServeOptions, describe, load_config, local_gateway, pr
 use crate::agent::catalog::read_folders;
 use crate::agent::models::sampling::unused_settings;
 use crate::api;
-use crate::budget::model_prices;
-use crate::config::{AgentConfig, Config, ToolsConfig};
 use crate::gateway::{self, NameSources, OfferedTools, OwnTools, RegisteredNames};
-use crate::infra::outbound::Outbound;
-use crate::policy::{self, Policy};
-use crate::registry::Snapshot;
-use crate::registry::lock::Lock;
 use crate::sources::openapi::Collections;
-use crate::tool::Metadata;
+use sekisho_calls::budget::model_prices;
+use sekisho_calls::policy::{self, Policy};
+use sekisho_calls::registry::Snapshot;
+use sekisho_calls::registry::lock::Lock;
+use sekisho_calls::tool::Metadata;
+use sekisho_config::{AgentConfig, Config, ToolsConfig};
+use sekisho_outbound::Outbound;
 
 /// The result of one check.
 struct Finding {

@@ -11,9 +11,9 @@ use url::Url;
 use super::{Exit, present};
 use crate::agent::toolbox::OverHttp;
 use crate::api::NamedCaller;
-use crate::config::OutboundConfig;
-use crate::infra::outbound::Outbound;
-use crate::infra::remote_gateway::{RemoteGateway, RemoteReply, RemoteRequest};
+use sekisho_config::OutboundConfig;
+use sekisho_outbound::Outbound;
+use sekisho_outbound::remote_gateway::{RemoteGateway, RemoteReply, RemoteRequest};
 
 /// A running gateway, and the headers of every request to it.
 #[derive(Debug, Clone)]

@@ -9,14 +9,14 @@ use tokio::runtime::Builder;
 
 use super::call::{Identity, parse_arguments};
 use super::{Common, Exit, present, with_config};
-use crate::config::Config;
-use crate::core::call::{CallContext, Via};
-use crate::core::json;
 use crate::gateway::Gateway;
-use crate::infra::state_lock::StateLock;
-use crate::infra::store::{self, StoreLocation};
-use crate::infra::temporary_folder::private_folder;
-use crate::pipeline::StageVerdict;
+use sekisho_calls::pipeline::StageVerdict;
+use sekisho_config::Config;
+use sekisho_core::call::{CallContext, Via};
+use sekisho_core::json;
+use sekisho_store::state_lock::StateLock;
+use sekisho_store::temporary_folder::private_folder;
+use sekisho_store::{self, StoreLocation};
 
 #[derive(Debug, Args)]
 pub(super) struct ExplainCommand {

@@ -18,9 +18,9 @@ use super::call::Identity;
 use super::client::{Endpoint, Remote, Unanswered};
 use super::{Common, Exit, ServeOptions, describe, load_config, present};
 use crate::api::{GatewayStatus, NamedCaller};
-use crate::config::Config;
-use crate::infra::local_socket;
-use crate::infra::state_lock::{StateLock, StateLockError};
+use sekisho_config::Config;
+use sekisho_outbound::local_socket;
+use sekisho_store::state_lock::{StateLock, StateLockError};
 
 /// How long a command waits for another one that uses the state directory.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);

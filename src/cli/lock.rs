@@ -10,9 +10,9 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::{Common, Exit, McpOptions, ServeOptions, describe, load_config, present as terminal};
-use crate::config::Config;
 use crate::gateway::{Inventory, take_inventory};
-use crate::registry::lock::{Change, Difference, Lock, Pin, differences};
+use sekisho_calls::registry::lock::{Change, Difference, Lock, Pin, differences};
+use sekisho_config::Config;
 
 #[derive(Debug, Args)]
 pub(super) struct LockCommand {

@@ -9,7 +9,7 @@ use clap::Subcommand;
 use serde_json::{Map, Value, json};
 
 use super::{Common, Exit, ServeOptions, describe, load_config, present};
-use crate::core::json;
+use sekisho_core::json;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ServersCommand {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::client::{Remote, Unanswered};
 use super::local_gateway::with_remote;
 use super::{Common, Exit, present};
-use crate::core::json;
+use sekisho_core::json;
 
 /// A kind of resource, as its route names it.
 #[derive(Debug, Clone, Copy)]

@@ -11,12 +11,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::{Common, Exit, ServeOptions, describe, load_config, local_gateway, present};
 use crate::agent::AgentService;
 use crate::api::{BoundListeners, LocalListener};
-use crate::config::{AnonymousAccess, Config, ConfigError, TelemetryConfig, Watcher};
 use crate::console;
 use crate::gateway::Gateway;
-use crate::infra::local_socket::{self, LocalSocket};
-use crate::infra::state_lock::StateLock;
 use crate::infra::{core_dumps, descriptors, telemetry};
+use sekisho_config::{AnonymousAccess, Config, ConfigError, TelemetryConfig, Watcher};
+use sekisho_outbound::local_socket::{self, LocalSocket};
+use sekisho_store::state_lock::StateLock;
 
 pub(super) fn run(common: &Common, options: &ServeOptions) -> Exit {
     // Before the first secret is read.

@@ -10,9 +10,9 @@ use serde_json::Value;
 
 use super::client::Remote;
 use super::{Common, Exit, present, with_config};
-use crate::config::Config;
 use crate::gateway::{self, OfferedTools};
-use crate::registry::{Snapshot, ToolMetadata, ToolSchema, ToolSummary};
+use sekisho_calls::registry::{Snapshot, ToolMetadata, ToolSchema, ToolSummary};
+use sekisho_config::Config;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ToolsCommand {

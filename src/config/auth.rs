@@ -9,9 +9,9 @@ use url::Url;
 
 use super::check::Findings;
 use super::{OneOrMany, Secret};
-use crate::core::caller::DEFAULT_TENANT;
+use sekisho_core::caller::DEFAULT_TENANT;
 
-pub(crate) use self::jwt::is_secure;
+pub use self::jwt::is_secure;
 pub use self::jwt::{IntrospectionConfig, JwtConfig};
 
 /// Characters, and different ones, that a key has without a warning.

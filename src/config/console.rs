@@ -2,7 +2,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::check::Findings;
-use crate::core::call::Caller;
+use sekisho_core::call::Caller;
 
 /// The console, `/console`.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]

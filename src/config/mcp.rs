@@ -1,5 +1,5 @@
 mod endpoint;
-pub(crate) mod file;
+pub mod file;
 mod server;
 
 use std::collections::BTreeMap;

@@ -13,8 +13,8 @@ pub use self::references::adapter_names;
 use super::Config;
 use super::check::Findings;
 use super::yaml::error::ConfigError;
-use crate::core::nearest_name::{misspelled_name, nearest_name};
-use crate::core::tool_scope::fits;
+use sekisho_core::nearest_name::{misspelled_name, nearest_name};
+use sekisho_core::tool_scope::fits;
 
 /// Separates the name of a source from that of its tool.
 const SEPARATOR: &str = "__";

@@ -16,7 +16,7 @@ use super::check::{Finding, Findings};
 use super::identity::{ExchangeSettings, Identity};
 use super::schema::Money;
 use super::tools::{TOOL_NAME_RULE, is_tool_name};
-use crate::core::administration::Ownership;
+use sekisho_core::administration::Ownership;
 
 pub use self::credentials::SchemeCredentials;
 pub use self::dangerous::DangerousOperations;

@@ -7,7 +7,7 @@ use url::Url;
 
 use super::check::Findings;
 use super::overrides::Overrides;
-use crate::core::host::HostAndPort;
+use sekisho_core::host::HostAndPort;
 
 /// The HTTP server.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]

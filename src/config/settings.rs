@@ -313,7 +313,7 @@ fn collect_defaults(whole: &Value, schema: &Value, key: &mut String, found: &mut
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
+    use crate::Config;
 
     fn settings(yaml: &str, variables: &[(&'static str, &'static str)]) -> BTreeMap<String, Setting> {
         let environment = variables.iter().copied().chain([("HOME", "/home/ann"), ("KEY", "s3cret")]).collect();

@@ -239,7 +239,7 @@ fn the_state_directory_follows_the_base_directory_specification() {
 fn hostile_bytes_as_a_configuration() {
     let whole = include_bytes!("../../config/sekisho.yaml");
     let short = b"server: {listen: 127.0.0.1:0}\ntools: {overrides: {a: {rate_limit: 3, roles: [b]}}}\nmcp:\n  servers:\n    c: {url: 'https://d.example', headers: {e: \"${F:-g}\"}}\n";
-    crate::core::fuzz::feed(&[short, short, short, whole], |bytes| {
+    sekisho_core::fuzz::feed(&[short, short, short, whole], |bytes| {
         if let Ok(text) = std::str::from_utf8(bytes)
             && let Err(errors) = load_text(text, &[("F", "a")])
         {
@@ -254,7 +254,7 @@ fn hostile_bytes_as_an_mcp_servers_file() {
         br#"{"mcpServers": {"a b": {"command": "c", "args": ["d"], "env": {"E": "${F}"}, "type": "stdio"}}}"#,
         br#"{"httpStreamableServers": {"g": {"url": "https://h.example/i", "requiresAuth": true, "headers": {"j": "k"}}}}"#,
     ];
-    crate::core::fuzz::feed(&seeds, |bytes| {
+    sekisho_core::fuzz::feed(&seeds, |bytes| {
         if let Err(problem) = mcp::file::parse(bytes, &Environment::default()) {
             assert!(!problem.is_empty());
         }

@@ -1,8 +1,8 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::core::call::READ_RESULT;
-use crate::core::tool_scope::matches;
+use sekisho_core::call::READ_RESULT;
+use sekisho_core::tool_scope::matches;
 
 /// The tool of agents that loads a skill.
 pub const SKILL: &str = "Skill";

@@ -1,8 +1,8 @@
 //! The reader of the configuration file: from text to typed values, each error with its place.
 
-pub(crate) mod document;
-pub(crate) mod error;
+pub mod document;
+pub mod error;
 pub(crate) mod interpolate;
-pub(crate) mod reader;
-pub(crate) mod reference;
+pub mod reader;
+pub mod reference;
 pub(crate) mod type_error;

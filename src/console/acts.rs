@@ -1,8 +1,8 @@
 //! What may be done in the console, and by whom. docs/console.md has the table, with which the tests compare.
 
-use crate::config::ConsoleRole;
-use crate::core::caller::{Caller, DEFAULT_TENANT};
-use crate::core::error::{CallError, ErrorCode};
+use sekisho_config::ConsoleRole;
+use sekisho_core::caller::{Caller, DEFAULT_TENANT};
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// Something that a page shows or does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,8 +16,8 @@ use super::frame::{self, Head, Section};
 use super::text::Texts;
 use super::visit::{Address, Visit};
 use super::{Console, error_page, format, list};
-use crate::core::approval::{ApprovalScope, ApprovalState};
-use crate::core::error::CallError;
+use sekisho_core::approval::{ApprovalScope, ApprovalState};
+use sekisho_core::error::CallError;
 
 const PATH: &str = "/console/approvals";
 

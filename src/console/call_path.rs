@@ -7,11 +7,11 @@ use maud::{Markup, html};
 
 use super::format;
 use super::text::Texts;
-use crate::core::breaker_state::BreakerState;
-use crate::core::call::{RateState, Stage};
-use crate::core::error::{CallError, ErrorCode};
-use crate::infra::recent_calls::RecentCall;
-use crate::pipeline::{Reply, StageVerdict};
+use sekisho_calls::pipeline::{Reply, StageVerdict};
+use sekisho_core::breaker_state::BreakerState;
+use sekisho_core::call::{RateState, Stage};
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_observe::recent_calls::RecentCall;
 
 /// What the picture shows.
 #[derive(Debug)]

@@ -10,8 +10,8 @@ use super::call_path::CallPath;
 use super::text::Texts;
 use super::visit::Visit;
 use super::{Console, calls, format};
-use crate::core::call::CallId;
-use crate::infra::recent_calls::RecentCall;
+use sekisho_core::call::CallId;
+use sekisho_observe::recent_calls::RecentCall;
 
 /// Maximum calls in a tree.
 const MAX_DRAWN: usize = 100;

@@ -23,11 +23,11 @@ use super::text::Texts;
 use super::visit::{Address, Visit};
 use super::{Console, format, list, tools};
 use crate::api::{KEEP_ALIVE_COMMENT, NamedEvent, respond_named};
-use crate::core::call::CallId;
-use crate::core::error::ErrorCode;
-use crate::core::record::Status;
 use crate::gateway::{CallFilter, Reach};
-use crate::infra::recent_calls::RecentCall;
+use sekisho_core::call::CallId;
+use sekisho_core::error::ErrorCode;
+use sekisho_core::record::Status;
+use sekisho_observe::recent_calls::RecentCall;
 
 /// Calls of a page.
 const PAGE: usize = 50;

@@ -14,7 +14,7 @@ use super::visit::Visit;
 use super::{Console, format};
 use crate::agent::conversation::MAY_HAVE_HAPPENED;
 use crate::gateway::CallFilter;
-use crate::infra::recent_calls::RecentCall;
+use sekisho_observe::recent_calls::RecentCall;
 
 /// A message, as its route gives it.
 #[derive(Debug, Deserialize)]

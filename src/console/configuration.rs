@@ -17,8 +17,8 @@ use super::submitted::Submitted;
 use super::text::Texts;
 use super::visit::{Address, TOKEN_FIELD, Visit};
 use super::{Console, error_page, format};
-use crate::config::{Opening, Setting, SettingSource};
 use crate::gateway::ConfigurationCheck;
+use sekisho_config::{Opening, Setting, SettingSource};
 
 const PATH: &str = "/console/configuration";
 

@@ -12,7 +12,7 @@ use super::frame::{self, Head, Section};
 use super::text::Texts;
 use super::visit::Visit;
 use super::{Console, snippets};
-use crate::core::error::CallError;
+use sekisho_core::error::CallError;
 
 /// The variable that clients read the key from: no page has one.
 const KEY: &str = "SEKISHO_API_KEY";

@@ -21,7 +21,7 @@ use super::submitted::Submitted;
 use super::text::Texts;
 use super::visit::{Address, TOKEN_FIELD, Visit};
 use super::{Console, error_page, format, redirect};
-use crate::core::error::{CallError, ErrorCode};
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// Messages of a page.
 const PAGE: u32 = 200;

@@ -18,7 +18,7 @@ use super::list::Page;
 use super::text::Texts;
 use super::visit::{Address, Visit};
 use super::{Console, error_page, format};
-use crate::core::error::CallError;
+use sekisho_core::error::CallError;
 
 /// The choices of days.
 const DAYS: [u32; 4] = [1, 7, 30, 90];

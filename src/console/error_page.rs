@@ -9,7 +9,7 @@ use super::frame::{self, Head};
 use super::visit::{Guest, Visit};
 use super::{format, headers};
 use crate::api::status_of;
-use crate::core::error::{CallError, ErrorCode};
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// Within the frame of the console.
 pub(super) fn of_visit(visit: &Visit, error: &CallError) -> Response {

@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use rust_decimal::Decimal;
 
 use super::text::Texts;
-use crate::core::text_direction;
+use sekisho_core::text_direction;
 
 /// The ids of the texts for times, by their unit.
 const AGO: [&str; 4] = ["time-seconds", "time-minutes", "time-hours", "time-days"];

@@ -18,7 +18,7 @@ use super::list::Page;
 use super::text::Texts;
 use super::visit::{Address, Visit};
 use super::{Console, error_page, format};
-use crate::core::error::CallError;
+use sekisho_core::error::CallError;
 
 pub(super) const PATH: &str = "/console/sessions";
 

@@ -17,7 +17,7 @@ use super::submitted::Submitted;
 use super::text::Texts;
 use super::visit::{TOKEN_FIELD, Visit};
 use super::{Console, error_page, format, redirect, snippets};
-use crate::core::error::{CallError, ErrorCode};
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// A key with its token, which is in one page alone. Without `Debug`, so that it is in no log.
 #[derive(Deserialize)]

@@ -19,8 +19,8 @@ use super::submitted::Submitted;
 use super::text::Texts;
 use super::visit::{Address, TOKEN_FIELD, Visit};
 use super::{Console, error_page, format, key, list};
-use crate::core::database_clock::DatabaseTime;
-use crate::core::error::{CallError, ErrorCode};
+use sekisho_core::database_clock::DatabaseTime;
+use sekisho_core::error::{CallError, ErrorCode};
 
 pub(super) const PATH: &str = "/console/keys";
 

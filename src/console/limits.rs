@@ -18,9 +18,9 @@ use super::list::{self, Page};
 use super::text::Texts;
 use super::visit::{Address, Visit};
 use super::{Console, chart, error_page, format};
-use crate::config::{LimitsConfig, RuleSubject};
 use crate::gateway::{Level, LevelFilter, RuleLevel};
-use crate::infra::metrics::DayBudget;
+use sekisho_config::{LimitsConfig, RuleSubject};
+use sekisho_observe::metrics::DayBudget;
 
 const PATH: &str = "/console/limits";
 

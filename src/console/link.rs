@@ -18,10 +18,10 @@ use super::sign_in::{begin, require_encryption};
 use super::visit::Guest;
 use super::{Console, error_page, redirect};
 use crate::api::administrator_on_socket;
-use crate::core::bounded::Ring;
-use crate::core::call::Caller;
-use crate::core::error::{CallError, ErrorCode};
-use crate::infra::auth::SignedIn;
+use sekisho_auth::SignedIn;
+use sekisho_core::bounded::Ring;
+use sekisho_core::call::Caller;
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// How long a link can be used.
 const LIFETIME: Duration = Duration::from_secs(30);

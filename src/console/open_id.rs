@@ -15,10 +15,10 @@ use tokio::time::Instant;
 use super::sign_in::{Destination, begin, local_path, require_encryption};
 use super::visit::{Address, Guest};
 use super::{Console, error_page, redirect};
-use crate::core::bounded::Ring;
-use crate::core::error::{CallError, ErrorCode};
-use crate::infra::open_id::{self, PendingSignIn, ProviderReply};
-use crate::infra::sealing::{SealedFor, Sealer};
+use sekisho_auth::open_id::{self, PendingSignIn, ProviderReply};
+use sekisho_core::bounded::Ring;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_store::sealing::{SealedFor, Sealer};
 
 /// The cookie of a sign-in that has begun.
 pub(super) const COOKIE_NAME: &str = "__Host-sekisho-console-sign-in";

@@ -17,7 +17,7 @@ use super::submitted::Submitted;
 use super::text::Texts;
 use super::visit::{TOKEN_FIELD, Visit};
 use super::{Console, chat, error_page, format, redirect};
-use crate::core::error::{CallError, ErrorCode};
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// A plan, as its route gives it.
 #[derive(Debug, Deserialize)]

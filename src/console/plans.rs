@@ -18,7 +18,7 @@ use super::submitted::Submitted;
 use super::text::Texts;
 use super::visit::{Address, TOKEN_FIELD, Visit};
 use super::{Console, error_page, format, list, redirect};
-use crate::core::error::CallError;
+use sekisho_core::error::CallError;
 
 /// Plans of a page.
 const PAGE: u32 = 50;

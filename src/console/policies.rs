@@ -17,12 +17,12 @@ use super::list::Page;
 use super::text::Texts;
 use super::visit::{Address, Visit};
 use super::{Console, format};
-use crate::core::call::Arguments;
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::json;
 use crate::gateway::{DecisionCount, Explained};
-use crate::pipeline::StageVerdict;
-use crate::policy::{PolicyRule, PolicySummary};
+use sekisho_calls::pipeline::StageVerdict;
+use sekisho_calls::policy::{PolicyRule, PolicySummary};
+use sekisho_core::call::Arguments;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::json;
 
 const PATH: &str = "/console/policies";
 

@@ -17,8 +17,8 @@ use super::list::Page;
 use super::text::Texts;
 use super::visit::{Address, Visit};
 use super::{Console, calls, error_page, format, tools};
-use crate::core::error::CallError;
 use crate::gateway::{FunctionFile, FunctionFolder, FunctionSource};
+use sekisho_core::error::CallError;
 
 pub(super) const PATH: &str = "/console/python-tools";
 

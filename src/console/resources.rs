@@ -23,8 +23,8 @@ use super::submitted::Submitted;
 use super::visit::{Address, Visit};
 use super::{Console, error_page, redirect};
 use crate::agent::skills::Skill;
-use crate::config::{ModelConfig, TenantConfig};
-use crate::core::error::{CallError, Detail, ErrorCode};
+use sekisho_config::{ModelConfig, TenantConfig};
+use sekisho_core::error::{CallError, Detail, ErrorCode};
 
 static MODEL_SCHEMA: LazyLock<Value> = LazyLock::new(|| schemars::schema_for!(ModelConfig).to_value());
 static SKILL_SCHEMA: LazyLock<Value> = LazyLock::new(|| schemars::schema_for!(Skill).to_value());

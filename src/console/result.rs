@@ -18,7 +18,7 @@ use super::text::Texts;
 use super::visit::{Address, Visit};
 use super::{Console, error_page, format, headers, list, try_it};
 use crate::api::status_of;
-use crate::core::error::{CallError, ErrorCode};
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// What the address says.
 #[derive(Debug, Default, Deserialize)]

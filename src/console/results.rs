@@ -16,7 +16,7 @@ use super::frame::{self, Head, Section};
 use super::text::Texts;
 use super::visit::{Address, Visit};
 use super::{Console, error_page, format, list};
-use crate::core::error::CallError;
+use sekisho_core::error::CallError;
 
 pub(super) const PATH: &str = "/console/results";
 

@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use crate::core::call::Caller;
-use crate::infra::auth::{Authenticator, SignedIn};
+use sekisho_auth::{Authenticator, SignedIn};
+use sekisho_core::call::Caller;
 
 /// A session without a request for this long ends.
 const MAX_IDLE: Duration = Duration::from_secs(30 * 60);
@@ -147,8 +147,8 @@ fn make_room(kept: &mut HashMap<SecretHash, Session>, max: usize, counts: impl F
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{ApiKeyConfig, AuthConfig, Secret};
-    use crate::core::caller::Owner;
+    use sekisho_config::{ApiKeyConfig, AuthConfig, Secret};
+    use sekisho_core::caller::Owner;
 
     async fn authenticator(keys: &[(&str, &str)]) -> Authenticator {
         let key = |(id, key): &(&str, &str)| ApiKeyConfig {

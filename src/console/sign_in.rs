@@ -15,10 +15,10 @@ use url::{Position, Url};
 use super::visit::{Address, COOKIE_NAME, Guest, Visit, no_role};
 use super::{Console, error_page, format, frame, headers, redirect};
 use crate::api::{read_form, status_of};
-use crate::core::call::Caller;
-use crate::core::error::{CallError, ErrorCode};
-use crate::infra::audit::{AuditEvent, EventKind};
-use crate::infra::auth::SignedIn;
+use sekisho_audit::{AuditEvent, EventKind};
+use sekisho_auth::SignedIn;
+use sekisho_core::call::Caller;
+use sekisho_core::error::{CallError, ErrorCode};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]

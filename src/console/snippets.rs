@@ -5,7 +5,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
 use super::text::Texts;
-use crate::core::call::Arguments;
+use sekisho_core::call::Arguments;
 
 /// The three texts, each with a button that copies it.
 pub(super) fn show(texts: &Texts, url: &str, tool: &str, arguments: &Arguments) -> Markup {

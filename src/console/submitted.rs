@@ -11,9 +11,9 @@ use super::acts::Act;
 use super::visit::Visit;
 use super::{Console, error_page};
 use crate::api::{UploadedFile, read_form_with_files};
-use crate::core::administration::{Administrator, AdministratorProof, SharedAdministrator};
-use crate::core::error::{CallError, ErrorCode};
-use crate::infra::audit::{AuditEvent, EventKind};
+use sekisho_audit::{AuditEvent, EventKind};
+use sekisho_core::administration::{Administrator, AdministratorProof, SharedAdministrator};
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// An accepted form.
 #[derive(Debug)]

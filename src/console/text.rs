@@ -126,7 +126,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::core::checkout::checkout;
+    use sekisho_core::checkout::checkout;
 
     const CATALOGUES: [(&str, &str); 2] = [("en", include_str!("text/en.ftl")), ("ja", include_str!("text/ja.ftl"))];
 

@@ -14,12 +14,12 @@ use super::text::Texts;
 use super::try_it::{self, Attempt};
 use super::visit::Visit;
 use super::{Console, format, python_tools, schema_table, snippets, tools};
-use crate::core::breaker_state::BreakerState;
-use crate::core::call::Arguments;
-use crate::core::error::CallError;
 use crate::gateway::CallFilter;
-use crate::policy::CallerTools;
-use crate::tool::{PYTHON_SOURCE, Tool};
+use sekisho_calls::policy::CallerTools;
+use sekisho_calls::tool::{PYTHON_SOURCE, Tool};
+use sekisho_core::breaker_state::BreakerState;
+use sekisho_core::call::Arguments;
+use sekisho_core::error::CallError;
 
 /// Calls that the page of a tool shows.
 const LAST_CALLS: usize = 8;

@@ -18,10 +18,10 @@ use super::list::Page;
 use super::text::Texts;
 use super::visit::{Address, Visit};
 use super::{Console, error_page, format};
-use crate::policy::CallerTools;
-use crate::registry::Snapshot;
-use crate::registry::lock::Quarantined;
-use crate::tool::{Metadata, Tool};
+use sekisho_calls::policy::CallerTools;
+use sekisho_calls::registry::Snapshot;
+use sekisho_calls::registry::lock::Quarantined;
+use sekisho_calls::tool::{Metadata, Tool};
 
 /// What the address says.
 #[derive(Debug, Default, Deserialize)]

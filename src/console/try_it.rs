@@ -17,10 +17,10 @@ use super::submitted::Submitted;
 use super::text::Texts;
 use super::visit::{TOKEN_FIELD, Visit};
 use super::{Console, calls, format, tool, tools};
-use crate::core::call::Arguments;
-use crate::core::error::{Detail, ErrorCode};
-use crate::pipeline::{Answered, Reply};
-use crate::tool::Tool;
+use sekisho_calls::pipeline::{Answered, Reply};
+use sekisho_calls::tool::Tool;
+use sekisho_core::call::Arguments;
+use sekisho_core::error::{Detail, ErrorCode};
 
 /// The field of the button that was pressed.
 const MODE: &str = "mode";

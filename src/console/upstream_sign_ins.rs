@@ -19,7 +19,7 @@ use super::submitted::Submitted;
 use super::text::Texts;
 use super::visit::{Address, TOKEN_FIELD, Visit};
 use super::{Console, error_page, format, redirect, upstream_sign_in};
-use crate::core::error::{CallError, ErrorCode};
+use sekisho_core::error::{CallError, ErrorCode};
 
 pub(super) const PATH: &str = "/console/sign-ins";
 

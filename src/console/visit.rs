@@ -22,9 +22,9 @@ use super::sessions::SessionSecret;
 use super::text::{Language, Texts};
 use super::{Console, error_page, headers, language, redirect};
 use crate::api::PageRequest;
-use crate::config::ConsoleRole;
-use crate::core::call::Caller;
-use crate::core::error::{CallError, ErrorCode};
+use sekisho_config::ConsoleRole;
+use sekisho_core::call::Caller;
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// The cookie of a session. Browsers keep one with this prefix only if it is secure, of this host alone, and for all paths.
 pub(super) const COOKIE_NAME: &str = "__Host-sekisho-console";

@@ -128,7 +128,7 @@ impl AdministratorProof for SharedAdministrator {
 #[cfg(test)]
 impl Administrator {
     /// That of tests of what is changed, for what is of this owner.
-    pub(crate) const fn of_tests(owner: Ownership) -> Self {
+    pub const fn of_tests(owner: Ownership) -> Self {
         Self(owner)
     }
 }
@@ -136,7 +136,7 @@ impl Administrator {
 #[cfg(test)]
 impl SharedAdministrator {
     /// That of tests of what is changed.
-    pub(crate) const fn of_tests() -> Self {
+    pub const fn of_tests() -> Self {
         Self(())
     }
 }

@@ -39,9 +39,9 @@ pub use self::stage::{Stage, StageTimes};
 pub use self::target::{CallKind, Target};
 pub use self::undo::Undo;
 pub use self::upload::Upload;
-pub use crate::core::caller::Caller;
-use crate::core::caller::Owner;
-pub use crate::core::client_request::ClientRequest;
+pub use crate::caller::Caller;
+use crate::caller::Owner;
+pub use crate::client_request::ClientRequest;
 
 /// The named arguments of a tool call, as the caller sent them: not validated yet.
 pub type Arguments = Map<String, Value>;

@@ -19,8 +19,8 @@ use utoipa::ToSchema;
 
 pub use self::code::ErrorCode;
 pub use self::needed::{NeededApproval, NeededSignIn};
-use crate::core::call::{McpResult, RateState, Stage, ToolOutput};
-use crate::core::redaction::SentSecrets;
+use crate::call::{McpResult, RateState, Stage, ToolOutput};
+use crate::redaction::SentSecrets;
 
 /// One violation, and its place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

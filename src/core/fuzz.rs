@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use crate::core::slack::slack;
+use crate::slack::slack;
 
 /// Inputs of one parser. After [`WITHIN`] fewer are enough, so that slow parsers do not hold up the others' tests.
 const INPUTS: usize = 1_500;
@@ -84,7 +84,7 @@ const PIECES: &[&[u8]] = &[
 ];
 
 /// Feeds the seeds unchanged, then inputs derived from them.
-pub(crate) fn feed(seeds: &[&[u8]], mut read: impl FnMut(&[u8])) {
+pub fn feed(seeds: &[&[u8]], mut read: impl FnMut(&[u8])) {
     let longer = std::env::var("SEKISHO_FUZZ_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
     let (start, most, within) = match longer {
         Some(seconds) => (rand::random(), usize::MAX, Duration::from_secs(seconds)),

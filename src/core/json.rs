@@ -11,7 +11,7 @@ mod large;
 mod reader;
 mod size;
 #[cfg(test)]
-pub(crate) mod tests;
+pub mod tests;
 
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Map, Value};
@@ -22,8 +22,8 @@ use self::large::LargeInteger;
 
 pub use self::canonical::{canonical, digest};
 pub use self::large::{Exact, LARGE_NUMBERS, exact, with_numbers};
-pub(crate) use self::reader::{Rules, ValueReader};
-pub(crate) use self::size::approximate_size;
+pub use self::reader::{Rules, ValueReader};
+pub use self::size::approximate_size;
 
 /// Maximum nesting of arrays and objects (the limit of `serde_json`).
 pub const MAX_DEPTH: usize = 127;

@@ -8,9 +8,9 @@ use rust_decimal::Decimal;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::core::call::{CallContext, RateState, Stage};
-use crate::core::error::{CallError, Detail};
-use crate::core::transform_finding::TransformFinding;
+use crate::call::{CallContext, RateState, Stage};
+use crate::error::{CallError, Detail};
+use crate::transform_finding::TransformFinding;
 
 /// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]

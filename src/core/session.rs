@@ -11,7 +11,7 @@ use rust_decimal::Decimal;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use crate::core::caller::Caller;
+use crate::caller::Caller;
 
 /// One session of one caller. Holding the `Arc` prevents its eviction.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ struct State {
 }
 
 impl Session {
-    pub(crate) fn new(caller: &Caller, id: &str) -> Self {
+    pub fn new(caller: &Caller, id: &str) -> Self {
         let state = State { calls: 0, cost_usd: Decimal::ZERO, tools_off: BTreeSet::new(), last_used: Instant::now() };
         Self { id: id.into(), workspace_name: workspace_name(caller, id), state: Mutex::new(state) }
     }
@@ -79,12 +79,12 @@ impl Session {
     }
 
     /// Resets its idle time.
-    pub(crate) fn touch(&self) {
+    pub fn touch(&self) {
         self.state.lock().last_used = Instant::now();
     }
 
     /// The time when it was last opened, or a call of it ended.
-    pub(crate) fn last_used(&self) -> Instant {
+    pub fn last_used(&self) -> Instant {
         self.state.lock().last_used
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 ///
 /// # Panics
 /// When the variable is not a number of at least 1.
-pub(crate) fn slack(bound: Duration) -> Duration {
+pub fn slack(bound: Duration) -> Duration {
     let Some(factor) = std::env::var_os("SEKISHO_TEST_SLACK") else { return bound };
     let factor = factor.to_str().and_then(|factor| factor.parse::<f64>().ok()).filter(|factor| *factor >= 1.0);
     bound.mul_f64(factor.expect("SEKISHO_TEST_SLACK is a number of at least 1, such as 3"))

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::core::slack::slack;
+use crate::slack::slack;
 
 /// Longer than anything takes that tests wait for so.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -12,7 +12,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 ///
 /// # Panics
 /// When it does not come to be, so that a test fails that would not end.
-pub(crate) async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
+pub async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
     let end = Instant::now() + slack(TIMEOUT);
     while !is_so().await {
         assert!(Instant::now() < end, "it did not come to be: {what}");

@@ -8,14 +8,14 @@ use serde_json::Map;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::{Gateway, Reach};
-use crate::approval::{Approval, Judgement, MAX_WAIT, SentToShow, Waited};
-use crate::core::approval::ApprovalState;
-use crate::core::call::{Arguments, CallContext, Caller, Via};
-use crate::core::error::{CallError, ErrorCode, NeededApproval};
-use crate::core::json;
-use crate::infra::store::ApprovalFilter;
-use crate::pipeline::Answered;
-use crate::policy::ApproverInput;
+use sekisho_calls::approval::{Approval, Judgement, MAX_WAIT, SentToShow, Waited};
+use sekisho_calls::pipeline::Answered;
+use sekisho_calls::policy::ApproverInput;
+use sekisho_core::approval::ApprovalState;
+use sekisho_core::call::{Arguments, CallContext, Caller, Via};
+use sekisho_core::error::{CallError, ErrorCode, NeededApproval};
+use sekisho_core::json;
+use sekisho_store::ApprovalFilter;
 
 /// The role of those who decide.
 pub(crate) const APPROVER: &str = "approver";
@@ -191,7 +191,7 @@ impl Gateway {
     ///
     /// # Errors
     /// `denied` for who is no approver or may not approve this, `not_found`, and those of
-    /// [`decide`](crate::approval::Approvals::decide).
+    /// [`decide`](sekisho_calls::approval::Approvals::decide).
     pub(crate) async fn decide_approval(
         &self,
         approver: &Caller,

@@ -7,10 +7,10 @@ use std::time::{Duration, SystemTime};
 use tokio::time::{Instant, Interval};
 
 use super::Gateway;
-use crate::core::database_clock::DatabaseTime;
-use crate::core::session::workspace_of;
-use crate::infra::clock_difference;
-use crate::pipeline::{EvictedSession, REFUSALS_WINDOW};
+use sekisho_calls::pipeline::{EvictedSession, REFUSALS_WINDOW};
+use sekisho_core::database_clock::DatabaseTime;
+use sekisho_core::session::workspace_of;
+use sekisho_store::clock_difference;
 
 /// How long the store keeps the usage of agent runs.
 const KEPT_RUNS: jiff::SignedDuration = jiff::SignedDuration::from_hours(90 * 24);
@@ -205,11 +205,11 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use super::*;
-    use crate::config::{Config, SessionConfig};
-    use crate::core::call::Caller;
-    use crate::core::until::until;
-    use crate::infra::store::test_support::conversation;
-    use crate::infra::store::{Conversation, Store};
+    use sekisho_config::{Config, SessionConfig};
+    use sekisho_core::call::Caller;
+    use sekisho_core::until::until;
+    use sekisho_store::test_support::conversation;
+    use sekisho_store::{Conversation, Store};
 
     async fn add(store: &Store, id: &str, workspace: bool) {
         let caller = Caller::new("ann", "acme", Vec::new());

@@ -7,7 +7,7 @@ use tracing::Instrument;
 
 use super::Gateway;
 use super::background::HOUSEKEEPING;
-use crate::infra::store::AgentRun;
+use sekisho_store::AgentRun;
 
 impl Gateway {
     /// Records the usage of an agent run in the background. Shutdown waits for it.

@@ -8,14 +8,14 @@ use tokio::time::MissedTickBehavior;
 
 use super::parts::component_error;
 use super::{Gateway, StartError};
-use crate::config::Config;
-use crate::infra::audit::{self, SegmentUploads, StoredTrail};
-use crate::infra::blobs::Blobs;
-use crate::infra::outbound::Outbound;
-use crate::infra::replica::Replica;
-use crate::infra::store::Store;
 use crate::sandbox::SessionImages;
 use crate::sandbox::owner_only_files::make_folder;
+use sekisho_audit::{self, SegmentUploads, StoredTrail};
+use sekisho_config::Config;
+use sekisho_outbound::Outbound;
+use sekisho_outbound::blobs::Blobs;
+use sekisho_store::Store;
+use sekisho_store::replica::Replica;
 
 /// How often it is looked whether the storage works: an object is written, read and removed.
 const PROBE: Duration = Duration::from_secs(30);

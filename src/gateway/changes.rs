@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::Gateway;
 use super::lock::named;
-use crate::infra::audit::{AuditEvent, EventKind};
-use crate::registry::lock::Lock;
+use sekisho_audit::{AuditEvent, EventKind};
+use sekisho_calls::registry::lock::Lock;
 
 impl Gateway {
     /// A configuration was applied, or refused for this reason.

@@ -9,16 +9,16 @@ use tokio::time::{MissedTickBehavior, timeout};
 
 use super::parts::component_error;
 use super::{Gateway, Reach, StartError, mcp};
-use crate::budget::BudgetLeases;
-use crate::config::Config;
-use crate::core::amount::Amount;
-use crate::core::caller::Caller;
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::lease::budget::RELEASED_AFTER;
-use crate::infra::readiness::Readiness;
-use crate::infra::replica::{ClusterKeys, Files, HEARTBEAT, LOST_AFTER, Replica};
-use crate::infra::store::{Release, ReleasedLease, Store, StoreError, StoreLocation, StoredReplica};
-use crate::policy::Policy;
+use sekisho_calls::budget::BudgetLeases;
+use sekisho_calls::policy::Policy;
+use sekisho_config::Config;
+use sekisho_core::amount::Amount;
+use sekisho_core::caller::Caller;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::lease::budget::RELEASED_AFTER;
+use sekisho_observe::readiness::Readiness;
+use sekisho_store::replica::{ClusterKeys, Files, HEARTBEAT, LOST_AFTER, Replica};
+use sekisho_store::{Release, ReleasedLease, Store, StoreError, StoreLocation, StoredReplica};
 
 /// How often it is looked whether another replica changed registrations.
 const REGISTRATIONS_POLL: Duration = Duration::from_secs(1);

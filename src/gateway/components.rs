@@ -7,11 +7,11 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::Gateway;
 use super::tool_set::ToolSet;
-use crate::config::Config;
-use crate::infra::outbound::Outbound;
-use crate::infra::readiness::Readiness;
 use crate::sandbox::{RunComponents, Sandbox};
 use crate::sources::components::{ComponentReader, Components};
+use sekisho_config::Config;
+use sekisho_observe::readiness::Readiness;
+use sekisho_outbound::Outbound;
 
 /// How often it is looked for files that are not compiled.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use super::parts::{lines, restart_required};
 use super::reload::openings;
 use super::{Gateway, Reach};
-use crate::config::{Config, Environment, Opening, Setting, SettingSource, UnknownName};
-use crate::core::caller::Caller;
-use crate::core::error::{CallError, ErrorCode};
-use crate::policy::Policy;
+use sekisho_calls::policy::Policy;
+use sekisho_config::{Config, Environment, Opening, Setting, SettingSource, UnknownName};
+use sekisho_core::caller::Caller;
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// What a changed configuration would do.
 #[derive(Debug, Default)]

@@ -1,9 +1,9 @@
 //! The virtual MCP servers of `mcp.endpoints`, each with a part of the tools.
 
 use super::Gateway;
-use crate::config::McpEndpoint;
-use crate::core::call::Caller;
-use crate::core::error::{CallError, ErrorCode};
+use sekisho_config::McpEndpoint;
+use sekisho_core::call::Caller;
+use sekisho_core::error::{CallError, ErrorCode};
 
 impl Gateway {
     /// The endpoint of that name.

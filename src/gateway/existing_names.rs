@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::OwnTools;
-use crate::config::{Config, ConsoleConfig, ExistingNames, McpPrefix, NameKind, PolicyConfig, adapter_names};
-use crate::core::caller::DEFAULT_TENANT;
-use crate::infra::store::{Registrations, ResourceKind, Store, StoreError, StoreLocation};
-use crate::registry::Snapshot;
 use crate::sources::mcp::ServerNames;
 use crate::sources::openapi::Collections;
-use crate::tool::OfferKind;
+use sekisho_calls::registry::Snapshot;
+use sekisho_calls::tool::OfferKind;
+use sekisho_config::{Config, ConsoleConfig, ExistingNames, McpPrefix, NameKind, PolicyConfig, adapter_names};
+use sekisho_core::caller::DEFAULT_TENANT;
+use sekisho_store::{Registrations, ResourceKind, Store, StoreError, StoreLocation};
 
 /// Methods that a setting may name although no operation of a document has them.
 const METHODS: [&str; 9] = ["DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "QUERY", "TRACE"];

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{CallFilter, Gateway};
-use crate::config::ConsoleRole;
-use crate::core::caller::Caller;
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::record::Status;
-use crate::infra::recent_calls::RecentCall;
 use crate::sources::python_tools::source_of;
+use sekisho_config::ConsoleRole;
+use sekisho_core::caller::Caller;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::record::Status;
+use sekisho_observe::recent_calls::RecentCall;
 
 /// Calls that are shown of one file.
 const MAX_FAILURES: usize = 20;

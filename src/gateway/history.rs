@@ -6,9 +6,9 @@ use jiff::SignedDuration;
 use uuid::Uuid;
 
 use super::{Gateway, Reach};
-use crate::core::caller::Caller;
-use crate::core::error::{CallError, ErrorCode};
-use crate::infra::audit::{HistoryFilter, HistoryPage, PastCall, newest};
+use sekisho_audit::{HistoryFilter, HistoryPage, PastCall, newest};
+use sekisho_core::caller::Caller;
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// Maximum duration of one search.
 const WITHIN: Duration = Duration::from_millis(1_500);
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn the_id_of_a_call_says_when_it_arrived() {
-        let id = crate::core::call::CallId::new().to_string();
+        let id = sekisho_core::call::CallId::new().to_string();
         let age = jiff::Timestamp::now().duration_since(arrival(&id).unwrap());
         assert!((0..60).contains(&age.as_secs()), "{age}");
         assert_eq!(arrival("c-1"), None);

@@ -7,19 +7,19 @@ use super::components::ReadWith;
 use super::parts::{component_error, loader, sandbox, workspaces};
 use super::tool_set::ToolSet;
 use super::{StartError, components, lock, mcp, openapi, python_tools};
-use crate::config::Config;
-use crate::infra::metrics::Metrics;
-use crate::infra::outbound::Outbound;
-use crate::infra::readiness::Readiness;
-use crate::infra::store::{Store, StoreLocation};
-use crate::registry::Snapshot;
-use crate::registry::lock::{Lock, Pin, pins};
-use crate::results::Results;
 use crate::sources::components::Components;
 use crate::sources::mcp::{McpServers, ServerNames};
 use crate::sources::openapi::{Collections, DesiredCollections, Wait};
 use crate::sources::python_tools::PythonTools;
-use crate::tool::{Source, ToolDefinition};
+use sekisho_calls::registry::Snapshot;
+use sekisho_calls::registry::lock::{Lock, Pin, pins};
+use sekisho_calls::results::Results;
+use sekisho_calls::tool::{Source, ToolDefinition};
+use sekisho_config::Config;
+use sekisho_observe::metrics::Metrics;
+use sekisho_observe::readiness::Readiness;
+use sekisho_outbound::Outbound;
+use sekisho_store::{Store, StoreLocation};
 
 /// The current tools of all sources.
 #[derive(Debug, Default)]

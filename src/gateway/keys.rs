@@ -8,14 +8,14 @@ use jiff::Timestamp;
 use tokio::time::MissedTickBehavior;
 
 use super::Gateway;
-use crate::config::Secret;
-use crate::core::boot_clock;
-use crate::core::call::Caller;
-use crate::core::database_clock::DatabaseTime;
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::visible_text::is_visible;
-use crate::infra::auth::{check_identity, new_token};
-use crate::infra::store::{MAX_KEYS, NewManagedKey, StoreError, StoredKey};
+use sekisho_auth::{check_identity, new_token};
+use sekisho_config::Secret;
+use sekisho_core::boot_clock;
+use sekisho_core::call::Caller;
+use sekisho_core::database_clock::DatabaseTime;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::visible_text::is_visible;
+use sekisho_store::{MAX_KEYS, NewManagedKey, StoreError, StoredKey};
 
 /// How often it is looked whether another replica changed keys, and whether those of open streams have ended.
 const KEYS_POLL: Duration = Duration::from_secs(1);

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use crate::config::{Config, McpPrefix};
-use crate::policy::KnownNames;
-use crate::registry::Snapshot;
 use crate::sources::components::Components;
 use crate::sources::openapi::Collections;
 use crate::sources::python_tools::PythonTools;
-use crate::tool::{OfferKind, qualified_name};
+use sekisho_calls::policy::KnownNames;
+use sekisho_calls::registry::Snapshot;
+use sekisho_calls::tool::{OfferKind, qualified_name};
+use sekisho_config::{Config, McpPrefix};
 
 /// The role that the gateway itself requires.
 const ADMINISTRATOR: &str = "admin";

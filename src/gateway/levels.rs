@@ -1,9 +1,9 @@
 //! What is left of the rate limits, as far as a caller may see it.
 
 use super::{Gateway, Reach};
-use crate::core::call::RateState;
-use crate::core::caller::Caller;
-use crate::limits::BucketOwner;
+use sekisho_calls::limits::BucketOwner;
+use sekisho_core::call::RateState;
+use sekisho_core::caller::Caller;
 
 /// Maximum rows: those with the smallest part left.
 const MAX_ROWS: usize = 500;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use super::offer_problems::offer_problems;
 use super::parts::component_error;
 use super::{Gateway, StartError};
-use crate::config::Config;
-use crate::core::administration::Ownership;
-use crate::infra::metrics::Metrics;
-use crate::infra::readiness::Readiness;
-use crate::registry::Snapshot;
-use crate::registry::lock::Lock;
+use sekisho_calls::registry::Snapshot;
+use sekisho_calls::registry::lock::Lock;
+use sekisho_config::Config;
+use sekisho_core::administration::Ownership;
+use sekisho_observe::metrics::Metrics;
+use sekisho_observe::readiness::Readiness;
 
 /// The name of the part in errors and readiness when the lock cannot be used.
 const PART: &str = "tools.lock";

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use super::parts::component_error;
 use super::{Gateway, StartError};
-use crate::core::administration::SharedAdministrator;
-use crate::core::error::{CallError, ErrorCode};
-use crate::registry::Snapshot;
-use crate::registry::lock::{Change as Edited, Difference, Lock, Pin, differences, pins};
 use crate::sources::mcp::Change;
-use crate::tool::Source;
+use sekisho_calls::registry::Snapshot;
+use sekisho_calls::registry::lock::{Change as Edited, Difference, Lock, Pin, differences, pins};
+use sekisho_calls::tool::Source;
+use sekisho_core::administration::SharedAdministrator;
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// What differs from the lock.
 #[derive(Debug)]

@@ -8,12 +8,12 @@ use thiserror::Error;
 
 use super::Gateway;
 use super::parts::component_error;
-use crate::breaker::BreakerRules;
-use crate::config::{BreakerOverrides, Config, Secret};
-use crate::core::administration::{Administrator, AdministratorProof, Ownership};
-use crate::infra::store::{Registrations, Store, StoreError, StoredResource, WriteOutcome};
 use crate::sources::mcp::{Change, McpRegistration, McpServers, Registered, RegistrationError, upstream};
-use crate::tool::ToolName;
+use sekisho_calls::breaker::BreakerRules;
+use sekisho_calls::tool::ToolName;
+use sekisho_config::{BreakerOverrides, Config, Secret};
+use sekisho_core::administration::{Administrator, AdministratorProof, Ownership};
+use sekisho_store::{Registrations, Store, StoreError, StoredResource, WriteOutcome};
 
 /// Changes of MCP servers' tools within this time are applied together.
 const TOGETHER: Duration = Duration::from_millis(50);
@@ -208,8 +208,8 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::config::OutboundConfig;
-    use crate::core::call::{Arguments, CallContext, Caller, Via};
+    use sekisho_config::OutboundConfig;
+    use sekisho_core::call::{Arguments, CallContext, Caller, Via};
 
     fn function(name: &str) -> McpRegistration {
         let body = json!({"name": name, "url": "https://a.example/", "func_name": "f"});

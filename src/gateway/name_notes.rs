@@ -11,9 +11,9 @@ use super::background::HOUSEKEEPING;
 use super::existing_names::{NameSources, RegisteredNames, existing_names};
 use super::parts::{component_error, lines};
 use super::{Gateway, OwnTools, StartError};
-use crate::config::{Config, ExistingNames, UnknownName};
-use crate::registry::Snapshot;
 use crate::sources::openapi::Collections;
+use sekisho_calls::registry::Snapshot;
+use sekisho_config::{Config, ExistingNames, UnknownName};
 
 /// The names of the running configuration that match nothing, and what they are compared with beside the tools.
 #[derive(Debug, Default)]

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::registry::Snapshot;
-use crate::tool::OfferKind;
+use sekisho_calls::registry::Snapshot;
+use sekisho_calls::tool::OfferKind;
 
 /// What is reported of a source.
 const LISTS: [&str; 3] =

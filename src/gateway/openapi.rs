@@ -13,13 +13,13 @@ use tokio::sync::{Mutex, MutexGuard};
 use super::background::HOUSEKEEPING;
 use super::parts::{log_dangerous_operations, report_broken_collections};
 use super::{Gateway, StartError};
-use crate::config::Config;
-use crate::core::administration::{Administrator, AdministratorProof, Ownership};
-use crate::infra::store::{Registrations, Store, StoreError, StoredResource, WriteOutcome};
 use crate::sources::openapi::{
     Collection, CollectionError, Collections, DesiredCollections, OwnedRegistration, Registration, RegistrationError,
     Wait,
 };
+use sekisho_config::Config;
+use sekisho_core::administration::{Administrator, AdministratorProof, Ownership};
+use sekisho_store::{Registrations, Store, StoreError, StoredResource, WriteOutcome};
 
 /// Maximum number of shared collections registered over HTTP; each holds a document's tools in memory. The store bounds those of
 /// tenants.
@@ -282,6 +282,6 @@ impl FetchLocks {
 
 /// Collections, and the snapshot with their tools. Created and applied while [`Gateway::changing`] is held.
 struct Change {
-    snapshot: crate::registry::Snapshot,
+    snapshot: sekisho_calls::registry::Snapshot,
     collections: Collections,
 }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use super::{CallFilter, Gateway, Reach};
-use crate::core::caller::Caller;
-use crate::infra::figures::LastHour;
-use crate::infra::metrics::DayBudget;
 use crate::sandbox::SandboxLoad;
+use sekisho_core::caller::Caller;
+use sekisho_observe::figures::LastHour;
+use sekisho_observe::metrics::DayBudget;
 
 /// Maximum callers and tenants with a budget.
 const MAX_BUDGETS: usize = 200;

@@ -3,29 +3,29 @@
 use std::sync::Arc;
 
 use super::{StartError, mcp};
-use crate::approval::Approvals;
-use crate::breaker::Breakers;
-use crate::budget::Budgets;
-use crate::budget::model_prices;
-use crate::config::{ApprovalRule, Config, Identity, ToolOverride, ToolsConfig, TransformConfig};
-use crate::core::transform_finding::TransformedPart;
-use crate::infra::audit::Audit;
-use crate::infra::auth::{Authenticator, ManagedKeys};
-use crate::infra::metrics::Metrics;
-use crate::infra::outbound::{DomainList, Outbound};
-use crate::infra::readiness::Readiness;
-use crate::infra::sealing::Sealer;
-use crate::infra::store::Store;
-use crate::journals::Journals;
-use crate::limits::Limits;
-use crate::pipeline::{Pipeline, Replies, Retries, Sessions, Settlement};
-use crate::policy::Policy;
-use crate::registry::{Registry, Snapshot};
-use crate::results::Results;
 use crate::sandbox::Sandbox;
 use crate::sources::builtin::Workspaces;
 use crate::sources::openapi::{Collections, Loader};
 use crate::sources::user_tokens::UserTokens;
+use sekisho_audit::Audit;
+use sekisho_auth::{Authenticator, ManagedKeys};
+use sekisho_calls::approval::Approvals;
+use sekisho_calls::breaker::Breakers;
+use sekisho_calls::budget::Budgets;
+use sekisho_calls::budget::model_prices;
+use sekisho_calls::journals::Journals;
+use sekisho_calls::limits::Limits;
+use sekisho_calls::pipeline::{Pipeline, Replies, Retries, Sessions, Settlement};
+use sekisho_calls::policy::Policy;
+use sekisho_calls::registry::{Registry, Snapshot};
+use sekisho_calls::results::Results;
+use sekisho_config::{ApprovalRule, Config, Identity, ToolOverride, ToolsConfig, TransformConfig};
+use sekisho_core::transform_finding::TransformedPart;
+use sekisho_observe::metrics::Metrics;
+use sekisho_observe::readiness::Readiness;
+use sekisho_outbound::{DomainList, Outbound};
+use sekisho_store::Store;
+use sekisho_store::sealing::Sealer;
 
 /// The loader for the OpenAPI documents of a configuration, without starting anything.
 ///
@@ -250,7 +250,7 @@ pub(super) fn lines(errors: &[impl ToString]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{ClusterConfig, McpConfig, McpServerSettings, Secret, SecretsConfig, StoreConfig};
+    use sekisho_config::{ClusterConfig, McpConfig, McpServerSettings, Secret, SecretsConfig, StoreConfig};
 
     /// With a database, which others may use too, and without a key.
     fn of_several() -> Config {

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{CallFilter, Gateway, Reach};
-use crate::config::ConsoleRole;
-use crate::core::call::{Arguments, CallContext, Stage, Via};
-use crate::core::caller::Caller;
-use crate::core::error::{CallError, ErrorCode};
-use crate::pipeline::StageVerdict;
+use sekisho_calls::pipeline::StageVerdict;
+use sekisho_config::ConsoleRole;
+use sekisho_core::call::{Arguments, CallContext, Stage, Via};
+use sekisho_core::caller::Caller;
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// How many calls were decided alike.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use super::Gateway;
-use crate::config::ConsoleRole;
-use crate::core::caller::Caller;
-use crate::core::error::{CallError, ErrorCode};
-use crate::infra::recent_calls::RecentCall;
+use sekisho_config::ConsoleRole;
+use sekisho_core::caller::Caller;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_observe::recent_calls::RecentCall;
 
 /// Whose calls a caller sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,10 +8,10 @@ use super::parts::{
 };
 use super::tool_set::ToolSet;
 use super::{Gateway, OwnTools, StartError, components, mcp, python_tools, tenants};
-use crate::config::{Config, Opening, ReloadMode};
-use crate::policy::{FewerRules, LoadedPolicies, Policy, PolicyError};
-use crate::registry::Snapshot;
 use crate::sources::mcp::Change;
+use sekisho_calls::policy::{FewerRules, LoadedPolicies, Policy, PolicyError};
+use sekisho_calls::registry::Snapshot;
+use sekisho_config::{Config, Opening, ReloadMode};
 
 /// A changed configuration that is not applied, because it opens something.
 #[derive(Debug)]

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Gateway, Reach};
-use crate::config::{LimitRule, RuleSubject};
-use crate::core::amount::Amount;
-use crate::core::call::RateState;
-use crate::core::caller::Caller;
-use crate::limits::{BucketLevel, BucketOwner};
+use sekisho_calls::limits::{BucketLevel, BucketOwner};
+use sekisho_config::{LimitRule, RuleSubject};
+use sekisho_core::amount::Amount;
+use sekisho_core::call::RateState;
+use sekisho_core::caller::Caller;
 
 /// Maximum rows.
 const MAX_ROWS: usize = 500;

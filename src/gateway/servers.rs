@@ -11,12 +11,12 @@ use utoipa::ToSchema;
 use super::mcp::AddServerError;
 use super::openapi::RegisterError;
 use super::{Gateway, Reach};
-use crate::config::CollectionSettings;
-use crate::core::administration::{Administrator, AdministratorProof, Ownership};
-use crate::core::caller::Caller;
-use crate::core::error::{CallError, ErrorCode};
 use crate::sources::mcp::{McpRegistration, ServerState, ServerStatus, UnusableServer};
 use crate::sources::openapi::{Collection, CollectionError, Registration};
+use sekisho_config::CollectionSettings;
+use sekisho_core::administration::{Administrator, AdministratorProof, Ownership};
+use sekisho_core::caller::Caller;
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// A server or collection as it is now.
 #[derive(Debug, Clone)]

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Gateway, Reach};
-use crate::core::call::Caller;
-use crate::core::error::{CallError, ErrorCode, NeededSignIn};
-use crate::infra::audit::{AuditEvent, EventKind};
-use crate::infra::store::{StoredSignIn, StoredUserToken, UserTokenFilter};
 use crate::sources::user_tokens::{OwnAddresses, ReturnedBrowser, User, UserSource};
+use sekisho_audit::{AuditEvent, EventKind};
+use sekisho_core::call::Caller;
+use sekisho_core::error::{CallError, ErrorCode, NeededSignIn};
+use sekisho_store::{StoredSignIn, StoredUserToken, UserTokenFilter};
 
 /// Sign-ins of one list.
 const MAX_LISTED: u32 = 1_000;
@@ -244,9 +244,9 @@ fn no_source(name: &str) -> CallError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
-    use crate::infra::store::test_support::age_user_tokens;
-    use crate::infra::store::{NewUserToken, TokenOwner};
+    use sekisho_config::Config;
+    use sekisho_store::test_support::age_user_tokens;
+    use sekisho_store::{NewUserToken, TokenOwner};
 
     /// The upstream was in an earlier configuration.
     #[tokio::test]

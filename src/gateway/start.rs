@@ -19,21 +19,21 @@ use super::{
     Gateway, NameSources, OwnTools, RegisteredNames, StartError, blobs, cluster, components, existing_names, lock, mcp,
     openapi, python_tools, tenants,
 };
-use crate::budget::WriteBehind;
-use crate::config::Config;
-use crate::infra::auth::ManagedKeys;
-use crate::infra::metrics::Metrics;
-use crate::infra::outbound::Outbound;
-use crate::infra::readiness::Readiness;
-use crate::infra::state_lock::StateLock;
-use crate::infra::store::{Store, StoreLocation};
-use crate::registry::Snapshot;
 use crate::sandbox::ToolPipeline;
 use crate::sources::components::Components;
 use crate::sources::mcp::McpServers;
 use crate::sources::openapi::{Collections, DesiredCollections, Wait};
 use crate::sources::python_tools::PythonTools;
-use crate::tool::{Source, SourceTools};
+use sekisho_auth::ManagedKeys;
+use sekisho_calls::budget::WriteBehind;
+use sekisho_calls::registry::Snapshot;
+use sekisho_calls::tool::{Source, SourceTools};
+use sekisho_config::Config;
+use sekisho_observe::metrics::Metrics;
+use sekisho_observe::readiness::Readiness;
+use sekisho_outbound::Outbound;
+use sekisho_store::state_lock::StateLock;
+use sekisho_store::{Store, StoreLocation};
 
 impl Gateway {
     /// Starts with the built-in tools.

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::Gateway;
-use crate::budget::{Budgets, TenantLimits};
-use crate::config::{Config, TenantConfig};
-use crate::infra::store::{ResourceKind, Store, StoreError};
+use sekisho_calls::budget::{Budgets, TenantLimits};
+use sekisho_config::{Config, TenantConfig};
+use sekisho_store::{ResourceKind, Store, StoreError};
 
 /// The limits of one day.
 pub(crate) fn limits_of_tenant(tenant: &TenantConfig) -> TenantLimits {

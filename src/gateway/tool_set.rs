@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use super::StartError;
 use super::parts::{component_error, lines};
-use crate::config::Config;
-use crate::infra::metrics::Metrics;
-use crate::infra::outbound::Outbound;
-use crate::registry::Snapshot;
-use crate::registry::lock::Lock;
-use crate::results::Results;
 use crate::sandbox::Sandbox;
 use crate::sources::builtin::{Builtin, Workspaces};
 use crate::sources::components::Components;
 use crate::sources::openapi::Collections;
 use crate::sources::python_tools::PythonTools;
-use crate::tool::{Source, SourceTools};
+use sekisho_calls::registry::Snapshot;
+use sekisho_calls::registry::lock::Lock;
+use sekisho_calls::results::Results;
+use sekisho_calls::tool::{Source, SourceTools};
+use sekisho_config::Config;
+use sekisho_observe::metrics::Metrics;
+use sekisho_outbound::Outbound;
 
 /// The sources of the tools, and what the lock approves of them.
 pub(super) struct ToolSet<'a> {

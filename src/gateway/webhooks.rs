@@ -12,10 +12,10 @@ use jiff::Timestamp;
 use sha2::Sha256;
 
 use super::Gateway;
-use crate::approval::Notice;
-use crate::config::WebhookConfig;
-use crate::core::call::Deadline;
-use crate::infra::outbound::{Outbound, OutboundRequest, Trust, check_status};
+use sekisho_calls::approval::Notice;
+use sekisho_config::WebhookConfig;
+use sekisho_core::call::Deadline;
+use sekisho_outbound::{Outbound, OutboundRequest, Trust, check_status};
 
 /// How long one attempt may take.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
@@ -89,7 +89,7 @@ fn headers(webhook: &WebhookConfig, id: &str, now: Timestamp, body: &str) -> Opt
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Secret;
+    use sekisho_config::Secret;
 
     /// Computed by another implementation of HMAC.
     #[test]

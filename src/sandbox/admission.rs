@@ -12,11 +12,11 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::capacity::Capacity;
-use crate::core::call::Deadline;
-use crate::core::caller::Owner;
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::share::{Lease, NoLease, Share};
-use crate::infra::metrics::{InFlight, SandboxMetrics};
+use sekisho_core::call::Deadline;
+use sekisho_core::caller::Owner;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::share::{Lease, NoLease, Share};
+use sekisho_observe::metrics::{InFlight, SandboxMetrics};
 
 /// Admission control in front of the workers. Cheap to clone.
 #[derive(Debug, Clone)]

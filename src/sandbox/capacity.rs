@@ -4,7 +4,7 @@ use std::fs;
 
 use super::control_group;
 use super::protocol::{Job, JobLimits, MAX_HELD_REPLY_BYTES};
-use crate::config::SandboxConfig;
+use sekisho_config::SandboxConfig;
 
 /// The capacity for runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::protocol::Usage;
-use crate::core::bounded::BoundedCache;
-use crate::core::caller::Owner;
+use sekisho_core::bounded::BoundedCache;
+use sekisho_core::caller::Owner;
 
 /// A step that is longer than this delays others noticeably: a time slice has 1 ms.
 const LONG_STEP: Duration = Duration::from_millis(20);

@@ -41,13 +41,13 @@ use self::peer::NestedPeer;
 use self::program_run::{NeededByCall, RunKeys, Stop, end_run, outcome_unknown};
 use self::wanted::{Wanted, WantedCall};
 use super::protocol::{MAX_OPEN_REQUESTS, Outcome, ToolQuestion, ToolReply, ToolRequest};
-use crate::core::call::{Arguments, BudgetScopes, CallContext, Deadline, NestedCall, ParentCall, Via};
-use crate::core::error::CallError;
-use crate::core::json;
-use crate::core::peer::ClientPeer;
-use crate::core::tool_scope::NestedScope;
-use crate::infra::telemetry;
-use crate::journals::{Found, RunJournal};
+use sekisho_calls::journals::{Found, RunJournal};
+use sekisho_core::call::{Arguments, BudgetScopes, CallContext, Deadline, NestedCall, ParentCall, Via};
+use sekisho_core::error::CallError;
+use sekisho_core::json;
+use sekisho_core::peer::ClientPeer;
+use sekisho_core::tool_scope::NestedScope;
+use sekisho_observe::telemetry;
 
 /// Answers what a program asks of tools.
 pub(super) trait ToolHost: Send + Sync {

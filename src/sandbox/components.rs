@@ -22,8 +22,8 @@ use super::protocol::{
 use super::run::{Ending, TIME_TO_ANSWER, queue_deadline};
 use super::worker_handle::StartedWorker;
 use super::{Running, Sandbox, warming_up, worker_setup};
-use crate::core::call::{CallContext, Deadline};
-use crate::core::error::CallError;
+use sekisho_core::call::{CallContext, Deadline};
+use sekisho_core::error::CallError;
 
 /// In `/readyz`: the workers for components.
 const COMPONENT: &str = "component_workers";
@@ -218,8 +218,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::config::SandboxConfig;
     use crate::sandbox::capacity::Capacity;
+    use sekisho_config::SandboxConfig;
 
     #[test]
     fn a_machine_that_has_memory_for_one_run_has_it_for_one_call() {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::protocol::{End, JobLimits, Outcome};
-use crate::config::SandboxConfig;
-use crate::core::error::{CallError, ErrorCode};
+use sekisho_config::SandboxConfig;
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// Most files and folders of one run, and most open at once.
 const MAX_FILES: u32 = 8_192;

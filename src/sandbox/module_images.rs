@@ -27,8 +27,8 @@ use super::code_mode::ProgramRun;
 use super::protocol::{End, ImageCursor, Job, JobLimits, ModuleImageId, ModuleTask, Outcome, SessionEntry, Tried};
 use super::sessions::KeptInterpreter;
 use super::worker_handle::{MAX_IMAGE_BYTES, WorkerHandle};
-use crate::core::call::{CallContext, Deadline};
-use crate::core::error::CallError;
+use sekisho_core::call::{CallContext, Deadline};
+use sekisho_core::error::CallError;
 
 impl Sandbox {
     /// Executes a module to see that it can be, and keeps its image.
@@ -132,10 +132,10 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::config::SandboxConfig;
-    use crate::infra::metrics::SandboxMetrics;
-    use crate::infra::readiness::Readiness;
     use crate::sandbox::worker_handle::tests::{job, load, stand_in};
+    use sekisho_config::SandboxConfig;
+    use sekisho_observe::metrics::SandboxMetrics;
+    use sekisho_observe::readiness::Readiness;
 
     #[tokio::test]
     async fn an_image_that_another_call_gives_is_not_read_again() {

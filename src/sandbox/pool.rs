@@ -15,10 +15,10 @@ use tokio_util::task::TaskTracker;
 
 use super::warming_up;
 use super::worker_handle::{Program, WorkerHandle, WorkerStartError};
-use crate::core::call::Deadline;
-use crate::core::error::CallError;
-use crate::infra::metrics::SandboxMetrics;
-use crate::infra::readiness::Readiness;
+use sekisho_core::call::Deadline;
+use sekisho_core::error::CallError;
+use sekisho_observe::metrics::SandboxMetrics;
+use sekisho_observe::readiness::Readiness;
 
 /// Workers of one program. Cheap to clone; [`close`](Self::close) ends them.
 #[derive(Debug, Clone)]

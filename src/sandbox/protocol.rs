@@ -32,7 +32,7 @@ pub use self::tools::{
 };
 
 use super::prepare::{Mount, Prepared};
-use crate::journals::Reading;
+use sekisho_calls::journals::Reading;
 
 /// Identifies the calls of one worker.
 pub type JobId = u64;

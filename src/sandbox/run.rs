@@ -11,11 +11,11 @@ use super::packages::Packages;
 use super::protocol::{End, Job, ModuleTask, Outcome};
 use super::worker_handle::WorkerHandle;
 use super::{CallSession, Changing, RunPython, Running, Sandbox};
-use crate::core::call::{Arguments, CallContext, Deadline};
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::tool_scope::NestedScope;
-use crate::infra::metrics::{RunEnd, SandboxMetrics};
-use crate::journals::{MAX_JOURNAL_BYTES, decode, encode};
+use sekisho_calls::journals::{MAX_JOURNAL_BYTES, decode, encode};
+use sekisho_core::call::{Arguments, CallContext, Deadline};
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::tool_scope::NestedScope;
+use sekisho_observe::metrics::{RunEnd, SandboxMetrics};
 
 /// The run ends this long before its call, so that the reply can report why.
 pub(super) const TIME_TO_ANSWER: Duration = Duration::from_millis(100);

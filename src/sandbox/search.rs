@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::pool::{COMPONENT, Pool, Start};
 use super::worker_setup::{self, ReadyProfile, Setup};
 use super::{Sandbox, warming_up};
-use crate::core::error::{CallError, ErrorCode};
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// The result of searching for the interpreter.
 #[derive(Debug)]

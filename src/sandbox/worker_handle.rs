@@ -32,8 +32,8 @@ use super::protocol::{
     End, Frames, FromWorker, JobId, ModuleImageId, Outcome, SessionId, SessionReply, SessionRequest, ToWorker,
     ToolRequest, Work, encode,
 };
-use crate::core::call::SentFlag;
-use crate::core::error::{CallError, ErrorCode};
+use sekisho_core::call::SentFlag;
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// A worker that is ready for jobs. [`stop`](Self::stop), or dropping the last handle, ends its process.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use super::packages::Packages;
 use super::prepare::{Interpreters, Mount, Prepared, default_folder};
 use super::protocol::{GuestFile, Load, ToWorker, encode};
 use super::worker_handle::Program;
-use crate::config::SandboxConfig;
+use sekisho_config::SandboxConfig;
 
 /// All that a pool needs to start workers.
 #[derive(Debug)]

@@ -19,13 +19,13 @@ use serde::Deserialize;
 
 pub use self::workspace::Workspaces;
 
-use crate::config::{ToolsConfig, WebFetchConfig, WebSearchConfig};
-use crate::core::call::Arguments;
-use crate::core::error::{CallError, ErrorCode};
-use crate::infra::outbound::Outbound;
-use crate::results::Results;
 use crate::sandbox::{RunPython, Sandbox};
-use crate::tool::{Source, SourceTools, ToolDefinition};
+use sekisho_calls::results::Results;
+use sekisho_calls::tool::{Source, SourceTools, ToolDefinition};
+use sekisho_config::{ToolsConfig, WebFetchConfig, WebSearchConfig};
+use sekisho_core::call::Arguments;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_outbound::Outbound;
 
 /// The tools in the binary.
 #[derive(Debug, Clone)]

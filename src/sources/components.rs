@@ -21,11 +21,11 @@ use futures_util::stream::FuturesUnordered;
 
 use self::file::{ComponentFile, FileState, Reading};
 use self::folder::FileContent;
-use crate::config::{ComponentsConfig, SandboxConfig};
-use crate::infra::outbound::Outbound;
 use crate::sandbox::RunComponents;
 use crate::sandbox::protocol::ComponentLoad;
-use crate::tool::{COMPONENT_SOURCE, Source, SourceTools, Unavailable};
+use sekisho_calls::tool::{COMPONENT_SOURCE, Source, SourceTools, Unavailable};
+use sekisho_config::{ComponentsConfig, SandboxConfig};
+use sekisho_outbound::Outbound;
 
 /// One state of the folder.
 #[derive(Debug, Clone, Default)]

@@ -24,9 +24,9 @@ pub use self::runner::FunctionRunner;
 
 use self::folder::{FileText, KnownTexts, Texts};
 use self::read::{FileState, PythonFile};
-use crate::config::PythonToolsConfig;
 use crate::sandbox::packages::{KnownSizes, Packages};
-use crate::tool::{PYTHON_SOURCE, Source, SourceTools, Unavailable};
+use sekisho_calls::tool::{PYTHON_SOURCE, Source, SourceTools, Unavailable};
+use sekisho_config::PythonToolsConfig;
 
 /// One state of the folder.
 #[derive(Debug, Clone, Default)]

@@ -27,12 +27,12 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-use crate::config::Config;
-use crate::core::call::Caller;
-use crate::core::error::{CallError, ErrorCode};
-use crate::infra::sealing::{SealedFor, Sealer, SealingError};
-use crate::infra::store::{Store, StoredUserToken, TokenOwner, UserTokenFilter};
 use crate::sources::credentials::Token;
+use sekisho_config::Config;
+use sekisho_core::call::Caller;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_store::sealing::{SealedFor, Sealer, SealingError};
+use sekisho_store::{Store, StoredUserToken, TokenOwner, UserTokenFilter};
 
 pub(in crate::sources) use self::client::{TokenClient, TokenRequests};
 pub(in crate::sources) use self::exchange::TokenExchange;

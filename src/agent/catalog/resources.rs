@@ -8,10 +8,10 @@ use utoipa::ToSchema;
 
 use super::{Catalog, file_of, invalid, shown};
 use crate::agent::skills::Skill;
-use crate::config::{Config, ModelConfig, TenantConfig};
-use crate::core::administration::{Administrator, AdministratorProof, Ownership, SharedAdministrator};
-use crate::core::error::{CallError, ErrorCode};
-use crate::infra::store::{ResourceKind, WriteOutcome};
+use sekisho_config::{Config, ModelConfig, TenantConfig};
+use sekisho_core::administration::{Administrator, AdministratorProof, Ownership, SharedAdministrator};
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_store::{ResourceKind, WriteOutcome};
 
 /// A kind of resource, stored in the form that the configuration has.
 pub trait Resource: Serialize + DeserializeOwned + Send + Sync + 'static {

@@ -1,8 +1,8 @@
 use tempfile::TempDir;
 
 use super::*;
-use crate::config::{Environment, Provider};
-use crate::core::administration::{Administrator, Ownership, SharedAdministrator};
+use sekisho_config::{Environment, Provider};
+use sekisho_core::administration::{Administrator, Ownership, SharedAdministrator};
 
 const BY: &SharedAdministrator = &SharedAdministrator::of_tests();
 const BY_ROOT: &Administrator = &Administrator::of_tests(Ownership::Shared);

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::request::RunRequest;
 use crate::agent::conversation_prompt::{WorkspaceInfo, folder_of, for_conversation};
 use crate::agent::skills::Skill;
-use crate::config::AgentProfile;
 use crate::sources::builtin::Workspaces;
+use sekisho_config::AgentProfile;
 
 /// The longest run of a conversation (C40); a profile may have a shorter one.
 const MAX_RUN: Duration = Duration::from_secs(300);

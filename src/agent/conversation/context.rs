@@ -18,11 +18,11 @@ use crate::agent::message::{ToolMessage, UserMessage};
 use crate::agent::toolbox::ToolboxLayer;
 use crate::agent::usage::UsageByAgent;
 use crate::agent::{AgentRequest, Event, Message, Pauses, Toolbox};
-use crate::budget::DeferredCharges;
-use crate::core::database_clock::DatabaseTime;
-use crate::core::error::CallError;
-use crate::core::failpoint;
-use crate::infra::store::{ConversationRun, RunStatus};
+use sekisho_calls::budget::DeferredCharges;
+use sekisho_core::database_clock::DatabaseTime;
+use sekisho_core::error::CallError;
+use sekisho_core::failpoint;
+use sekisho_store::{ConversationRun, RunStatus};
 
 /// Everything about one run (C7).
 pub(super) struct Context {

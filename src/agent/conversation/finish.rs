@@ -15,10 +15,10 @@ use crate::agent::Message;
 use crate::agent::event_log::EventLog;
 use crate::agent::message::{ToolMessage, UserMessage};
 use crate::agent::usage::UsageByAgent;
-use crate::budget::TakenCharges;
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::failpoint;
-use crate::infra::store::{ConversationRun, RunEnd, RunStatus, StoreError, Used};
+use sekisho_calls::budget::TakenCharges;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::failpoint;
+use sekisho_store::{ConversationRun, RunEnd, RunStatus, StoreError, Used};
 
 /// How long the end of a run waits for a store that is away; within that time its lock is not lost.
 const END_WAIT: Duration = Duration::from_secs(10);

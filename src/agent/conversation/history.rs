@@ -6,7 +6,7 @@ use super::journal::message_of;
 use super::stored;
 use crate::agent::Message;
 use crate::agent::message::{AssistantTurn, RequestedCall, ToolMessage, UserMessage, UserPart};
-use crate::infra::store::{ToolExecution, TurnMessage};
+use sekisho_store::{ToolExecution, TurnMessage};
 
 /// What the model reads in place of an answer that is not known.
 pub const MAY_HAVE_HAPPENED: &str = "Error: the call was sent, and no answer arrived before the run was interrupted: \
@@ -149,8 +149,8 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::core::database_clock::DatabaseTime;
-    use crate::infra::store::ToolOutcome;
+    use sekisho_core::database_clock::DatabaseTime;
+    use sekisho_store::ToolOutcome;
 
     fn call(id: &str) -> RequestedCall {
         RequestedCall::new(id.into(), "add".into(), "{}".into())

@@ -23,9 +23,9 @@ use crate::agent::message::{AssistantTurn, ToolMessage};
 use crate::agent::toolbox::{RecordedCall, ToolAnswer, ToolboxCall, ToolboxUnreachable};
 use crate::agent::usage::UsageByAgent;
 use crate::agent::{Message, ToolDescription, Toolbox, TurnObserver};
-use crate::budget::{DeferredCharges, TakenCharges};
-use crate::core::failpoint;
-use crate::infra::store::{
+use sekisho_calls::budget::{DeferredCharges, TakenCharges};
+use sekisho_core::failpoint;
+use sekisho_store::{
     ConversationLock, ModelUsageRow, Store, StoreError, ToolExecution, ToolOutcome, TurnMessage, Used,
 };
 

@@ -131,7 +131,7 @@ impl LiveRun {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::until::until;
+    use sekisho_core::until::until;
 
     fn call(id: &str) -> UnknownCall {
         let (tool_name, tool_input) = ("transfer".to_owned(), r#"{"amount": 1}"#.to_owned());

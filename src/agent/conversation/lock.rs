@@ -7,7 +7,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::live::{LiveRun, StopCause};
-use crate::infra::store::{ConversationLock, LockState, Store};
+use sekisho_store::{ConversationLock, LockState, Store};
 
 /// A lock that is not renewed for this long is free: its process has ended, or hangs.
 pub(super) const LEASE: Duration = Duration::from_secs(15);
@@ -93,7 +93,7 @@ async fn renew(lock: ConversationLock, taken: Instant, store: Store, run: Arc<Li
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::infra::store::test_support::{conversation, test_store};
+    use sekisho_store::test_support::{conversation, test_store};
 
     #[tokio::test]
     async fn a_run_whose_lock_cannot_be_renewed_is_stopped_before_another_process_takes_it() {

@@ -8,8 +8,8 @@ use super::run_event::{EventUsage, RunEvent, general};
 use crate::agent::message::ToolMessage;
 use crate::agent::usage::AgentUsage;
 use crate::agent::{Event, FinishReason, Message, PausedCall, RunUsage};
-use crate::core::error::{CallError, ErrorCode};
-use crate::infra::store::{ConversationRun, ModelUsageRow, RunStatus, StoredError};
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_store::{ConversationRun, ModelUsageRow, RunStatus, StoredError};
 
 /// The status event of the loop for a run that took too long.
 const OUT_OF_TIME: &str = "max_run_seconds";

@@ -8,9 +8,9 @@ use jiff::SignedDuration;
 use super::history::{self, History};
 use super::{finish, resume, session, stored};
 use crate::agent::{Message, plan};
-use crate::budget::Budgets;
-use crate::core::error::CallError;
-use crate::infra::store::{ConversationLock, ConversationRun, RunEnd, RunStatus, Store, StoreError, StoredError, Used};
+use sekisho_calls::budget::Budgets;
+use sekisho_core::error::CallError;
+use sekisho_store::{ConversationLock, ConversationRun, RunEnd, RunStatus, Store, StoreError, StoredError, Used};
 
 /// Interval of searches: another process of a database may have ended.
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -113,9 +113,9 @@ pub(super) async fn completed(store: &Store, run: &str, reported: Vec<Message>) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::BudgetConfig;
-    use crate::infra::store::TurnMessage;
-    use crate::infra::store::test_support::{conversation, test_store};
+    use sekisho_config::BudgetConfig;
+    use sekisho_store::TurnMessage;
+    use sekisho_store::test_support::{conversation, test_store};
 
     #[tokio::test]
     async fn a_run_that_cannot_be_read_does_not_keep_the_others_back() {

@@ -12,10 +12,10 @@ use crate::agent::event_log::EventLog;
 use crate::agent::skills::Skill;
 use crate::agent::toolbox::InProcess;
 use crate::agent::{Event, PausedCall};
-use crate::config::{AgentProfile, TenantConfig};
-use crate::core::call::{BudgetScopes, Caller, TraceParent};
-use crate::core::error::CallError;
-use crate::infra::store::Conversation;
+use sekisho_config::{AgentProfile, TenantConfig};
+use sekisho_core::call::{BudgetScopes, Caller, TraceParent};
+use sekisho_core::error::CallError;
+use sekisho_store::Conversation;
 
 /// A request to run a conversation (C2).
 pub struct RunRequest {

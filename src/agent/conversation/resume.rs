@@ -13,8 +13,8 @@ use super::{ConversationRuns, Decision, OnUnknown, RunRequest, add};
 use crate::agent::Toolbox;
 use crate::agent::message::ToolMessage;
 use crate::agent::toolbox::ToolboxCall;
-use crate::core::error::{CallError, ErrorCode};
-use crate::infra::store::{Store, ToolExecution, ToolOutcome};
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_store::{Store, ToolExecution, ToolOutcome};
 
 /// The answers that the journal has, and a sentence for each other call. If the user has not said anything since
 /// (`is_followed`), calls for which their run paused stay open: the next run makes them.

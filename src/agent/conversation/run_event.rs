@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use super::live::UnknownCall;
 use crate::agent::{Event, PausedCall, RunError, RunUsage};
-use crate::core::error::{CallError, ErrorCode, NeededApproval};
+use sekisho_core::error::{CallError, ErrorCode, NeededApproval};
 
 /// One event of a run. The name of a server-sent event is its `type`.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]

@@ -5,8 +5,8 @@ use super::{ConversationRuns, RunEvent, RunRequest, stored, unknown_session};
 use crate::agent::Message;
 use crate::agent::context::{self, CHARACTERS_OF_A_TOKEN};
 use crate::agent::usage::UsageByAgent;
-use crate::core::error::CallError;
-use crate::infra::store::{Conversation, SessionMessage, SessionSummary};
+use sekisho_core::error::CallError;
+use sekisho_store::{Conversation, SessionMessage, SessionSummary};
 
 /// The window of a model that the list does not have.
 const USUAL_WINDOW: u64 = 128_000;

@@ -10,7 +10,7 @@ use crate::agent::message::{AssistantTurn, Image, Message, Thought, ToolMessage,
 use crate::agent::options::{ModelOptions, ToolChoice};
 use crate::agent::toolbox::ToolDescription;
 use crate::agent::user_file::{PDF, UserFile};
-use crate::config::Thinking;
+use sekisho_config::Thinking;
 
 /// The value of the header `anthropic-version`.
 pub(super) const VERSION: &str = "2023-06-01";

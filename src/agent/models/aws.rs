@@ -17,9 +17,9 @@ use url::Url;
 use self::profile_files::FileProfile;
 use self::web_identity::WebIdentity;
 use super::{ModelConfigError, ModelError};
-use crate::config::{AgentProfile, AwsConfig};
-use crate::core::redaction::SentSecrets;
-use crate::infra::outbound::Outbound;
+use sekisho_config::{AgentProfile, AwsConfig};
+use sekisho_core::redaction::SentSecrets;
+use sekisho_outbound::Outbound;
 
 /// The service's name in signatures.
 const SERVICE: &str = "bedrock";

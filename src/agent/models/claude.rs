@@ -2,7 +2,7 @@
 
 use crate::agent::message::{AssistantTurn, Message, Thought, TurnPart};
 use crate::agent::models::ModelRequest;
-use crate::config::{Effort, Thinking};
+use sekisho_config::{Effort, Thinking};
 
 /// The first models that choose by themselves how much they think, by an effort in place of a budget of tokens, and that
 /// take no temperature and no `top_p`

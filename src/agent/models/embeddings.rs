@@ -7,10 +7,10 @@ use serde_json::json;
 use url::Url;
 
 use super::ModelError;
-use crate::config::EmbeddingsConfig;
-use crate::core::call::Deadline;
-use crate::core::redaction::SentSecrets;
-use crate::infra::outbound::{Outbound, OutboundRequest, OutboundResponse, Trust};
+use sekisho_config::EmbeddingsConfig;
+use sekisho_core::call::Deadline;
+use sekisho_core::redaction::SentSecrets;
+use sekisho_outbound::{Outbound, OutboundRequest, OutboundResponse, Trust};
 
 const OWN_BASE_URL: &str = "https://api.openai.com/v1";
 

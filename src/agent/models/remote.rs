@@ -27,12 +27,12 @@ use super::aws::Signer;
 use super::openai::Server;
 use super::{Model, ModelChunk, ModelError, ModelRequest, anthropic, bedrock, openai};
 use crate::agent::meter::estimated_prompt;
-use crate::config::Secret;
-use crate::core::call::Deadline;
-use crate::core::error::CallError;
-use crate::core::headers;
-use crate::core::redaction::SentSecrets;
-use crate::infra::outbound::{Outbound, OutboundRequest, OutboundStream, Trust};
+use sekisho_config::Secret;
+use sekisho_core::call::Deadline;
+use sekisho_core::error::CallError;
+use sekisho_core::headers;
+use sekisho_core::redaction::SentSecrets;
+use sekisho_outbound::{Outbound, OutboundRequest, OutboundStream, Trust};
 
 #[cfg(test)]
 pub(super) use self::aws_events::tests::event as aws_event;

@@ -12,7 +12,7 @@ use super::remote::Reported;
 use super::{Model, ModelChunk, ModelError, ModelRequest, Purpose, StopReason};
 use crate::agent::message::{Message, RequestedCall};
 use crate::agent::options::PartOfPlan;
-use crate::budget::ModelUsage;
+use sekisho_calls::budget::ModelUsage;
 
 /// A model's turns in order, independent of the request.
 #[derive(Debug)]

@@ -123,7 +123,7 @@ mod tests {
 
     use super::*;
     use crate::agent::models::StopReason;
-    use crate::budget::ModelUsage;
+    use sekisho_calls::budget::ModelUsage;
 
     type Piece = Result<ModelChunk, ModelError>;
 

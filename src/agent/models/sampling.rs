@@ -2,7 +2,7 @@
 
 use super::{claude, openai};
 use crate::agent::options::ModelOptions;
-use crate::config::{AgentConfig, AgentProfile, Provider};
+use sekisho_config::{AgentConfig, AgentProfile, Provider};
 
 /// The temperature, and the `top_p`, of a model that chooses by itself.
 const DEFAULT: f64 = 1.0;
@@ -50,7 +50,7 @@ pub fn unused_settings(config: &AgentConfig) -> Vec<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Thinking;
+    use sekisho_config::Thinking;
 
     fn profile(provider: Provider, model: &str, thinking: Option<Thinking>) -> AgentProfile {
         let (provider, model) = (Some(provider), Some(model.to_owned()));

@@ -1,7 +1,7 @@
 //! What comes after an evaluation: the first branch whose conditions hold.
 
 use super::state::{Node, PlanState, PlanStatus, StepStatus};
-use crate::config::{Branch, Condition, Move};
+use sekisho_config::{Branch, Condition, Move};
 
 /// What an evaluation found, for the conditions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -72,7 +72,7 @@ pub(super) fn take(state: &mut PlanState, chosen: Move, reason: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{PlanPreset, PlannerConfig};
+    use sekisho_config::{PlanPreset, PlannerConfig};
 
     const PASSED: Facts = Facts {
         passed: true,

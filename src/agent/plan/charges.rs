@@ -1,9 +1,9 @@
 //! What an interrupted plan had reserved is charged once its process has ended.
 
 use super::state::PlanState;
-use crate::budget::Budgets;
-use crate::core::error::CallError;
-use crate::infra::store::{ReservedCharge, Store, StoredPlan};
+use sekisho_calls::budget::Budgets;
+use sekisho_core::error::CallError;
+use sekisho_store::{ReservedCharge, Store, StoredPlan};
 
 /// Charges what is reserved for a plan whose process ended; whether there was anything.
 ///

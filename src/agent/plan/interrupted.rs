@@ -9,9 +9,9 @@ use serde_json::Value;
 
 use super::state::CallMade;
 use crate::agent::toolbox::{RecordedCall, ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
-use crate::budget::DeferredCharges;
-use crate::core::call::Caller;
 use crate::gateway::Gateway;
+use sekisho_calls::budget::DeferredCharges;
+use sekisho_core::call::Caller;
 
 /// What the model is told of a call that was sent, and whose answer did not arrive.
 const MAY_HAVE_HAPPENED: &str = "The call was sent before the step was interrupted, and its answer did not arrive: it may \
@@ -86,7 +86,7 @@ mod tests {
 
     use super::*;
     use crate::agent::plan::state::StepRun;
-    use crate::config::Config;
+    use sekisho_config::Config;
 
     /// Counts what is sent.
     #[derive(Default)]

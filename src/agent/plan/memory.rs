@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use utoipa::ToSchema;
 
 use crate::agent::prompts::beginning;
-use crate::registry::{SearchIndex, Searchable};
+use sekisho_calls::registry::{SearchIndex, Searchable};
 
 /// Maximum entries; the oldest go first.
 const MAX_ENTRIES: usize = 300;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::state::Verdict;
 use crate::agent::OutputFormat;
-use crate::core::error::CallError;
+use sekisho_core::error::CallError;
 
 /// Maximum characters of an instruction.
 pub(super) const MAX_INSTRUCTION: usize = 4_000;

@@ -13,7 +13,7 @@ use super::work::Work;
 use crate::agent::models::sampling::has_fixed_temperature;
 use crate::agent::prompts::beginning;
 use crate::agent::{Event, OutputFormat, PartOfPlan, RunError};
-use crate::core::error::{CallError, ErrorCode};
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// The status of a run that goes on although the tools cannot be listed.
 pub(super) const WITHOUT_TOOLS: &str = "without_tools";

@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use super::memory::relevant;
 use crate::agent::prompts::beginning;
 use crate::agent::toolbox::{ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
-use crate::core::call::Arguments;
+use sekisho_core::call::Arguments;
 
 /// Part of the name of every tool of a browser.
 const BROWSER: &str = "browser_";

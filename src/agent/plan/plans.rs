@@ -17,10 +17,10 @@ use super::model_answers::MAX_INSTRUCTION;
 use super::state::{PlanState, PlanStatus, StepStatus};
 use crate::agent::event_log::{EventLogs, LoggedEvent};
 use crate::agent::{AgentRequest, AgentService, Event};
-use crate::config::PlannerConfig;
-use crate::core::call::Caller;
-use crate::core::error::{CallError, ErrorCode};
-use crate::infra::store::{PlanWish, StoredPlan};
+use sekisho_config::PlannerConfig;
+use sekisho_core::call::Caller;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_store::{PlanWish, StoredPlan};
 
 /// The plans that this process runs.
 pub struct Plans {

@@ -13,8 +13,8 @@ use super::state::{Node, PlanState, PlanStatus};
 use super::work::{Work, taken_over};
 use crate::agent::message::{AssistantTurn, TurnPart};
 use crate::agent::{AgentRequest, AgentService, Event, FinishReason, Message, RunError};
-use crate::core::failpoint;
-use crate::infra::store::{PlanKey, PlanWish, Store};
+use sekisho_core::failpoint;
+use sekisho_store::{PlanKey, PlanWish, Store};
 
 /// How often a plan that is on says so in the store.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(3);

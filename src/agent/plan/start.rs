@@ -11,8 +11,8 @@ use super::state::{PlanState, PlanStatus};
 use crate::agent::event_log::EventLog;
 use crate::agent::message::UserPart;
 use crate::agent::{AgentRequest, AgentService, Event, Message};
-use crate::core::error::CallError;
-use crate::infra::store::{PlanKey, StoredPlan};
+use sekisho_core::error::CallError;
+use sekisho_store::{PlanKey, StoredPlan};
 
 /// Maximum characters of a goal.
 const MAX_GOAL: usize = 32_000;

@@ -10,8 +10,8 @@ use super::memory::Memory;
 use super::step_calls::StepCalls;
 use crate::agent::message::UserPart;
 use crate::agent::{RunError, RunUsage};
-use crate::config::{Branch, PlannerConfig};
-use crate::core::error::CallError;
+use sekisho_config::{Branch, PlannerConfig};
+use sekisho_core::error::CallError;
 
 /// The node that a plan comes to next (B18).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -195,7 +195,7 @@ impl PlanState {
     pub(super) fn new(goal: String, context: String, planner: PlannerConfig, approve: bool) -> Result<Self, CallError> {
         let branches = planner.read_branches().map_err(|problem| {
             let message = format!("the planner's branches cannot be used: {problem}");
-            CallError::new(crate::core::error::ErrorCode::InvalidRequest, message)
+            CallError::new(sekisho_core::error::ErrorCode::InvalidRequest, message)
         })?;
         Ok(Self {
             node: Node::PlannerInit,
@@ -380,6 +380,6 @@ impl PlanStatus {
 
 /// Whether another attempt cannot help: money is used up, or the provider refuses the request itself.
 pub(super) fn is_hopeless(error: &RunError) -> bool {
-    use crate::core::error::ErrorCode::{BudgetExceeded, ModelRefused, TokenLimitExceeded};
+    use sekisho_core::error::ErrorCode::{BudgetExceeded, ModelRefused, TokenLimitExceeded};
     matches!(error.code, BudgetExceeded | ModelRefused | TokenLimitExceeded)
 }

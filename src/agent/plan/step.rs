@@ -10,7 +10,7 @@ use super::state::{CallMade, Node, PlanState, StepRun, StepStatus, is_hopeless};
 use super::work::Work;
 use crate::agent::prompts::beginning;
 use crate::agent::{Event, FinishReason, PartOfPlan, RunError};
-use crate::core::failpoint;
+use sekisho_core::failpoint;
 
 /// Maximum characters of an observation.
 const MAX_OBSERVATION: usize = 20_000;

@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use super::*;
 use crate::agent::toolbox::InProcess;
 use crate::agent::{AgentRequest, AgentService, Event, FinishReason, Message};
-use crate::config::{AgentProfile, Config, PlanPreset, PlannerConfig};
-use crate::core::call::Caller;
-use crate::core::error::ErrorCode;
-use crate::core::until::until;
 use crate::gateway::Gateway;
+use sekisho_config::{AgentProfile, Config, PlanPreset, PlannerConfig};
+use sekisho_core::call::Caller;
+use sekisho_core::error::ErrorCode;
+use sekisho_core::until::until;
 
 /// More than 50 characters.
 const LONG: &str = "The price of the shoes is 42 EUR, and the shop delivers them in two days.";

@@ -11,11 +11,11 @@ use crate::agent::RunUsage;
 use crate::agent::meter::tokens_of;
 use crate::agent::models::ModelError;
 use crate::agent::models::embeddings::{Embedded, embed, similarity};
-use crate::budget::rounded;
-use crate::config::EmbeddingsConfig;
-use crate::core::call::ReservedTurn;
-use crate::core::error::{CallError, ErrorCode};
-use crate::infra::store::StoreError;
+use sekisho_calls::budget::rounded;
+use sekisho_config::EmbeddingsConfig;
+use sekisho_core::call::ReservedTurn;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_store::StoreError;
 
 /// The positions of the texts that can be compared, the closest first. Empty without a provider, or where it fails.
 pub(super) async fn closest(work: &Work, texts: &[&str], query: &str) -> Vec<usize> {

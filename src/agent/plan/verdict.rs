@@ -1,7 +1,7 @@
 //! Evaluation by rules, without a model (A23, A24, B23).
 
 use super::state::{PlanState, StepStatus, Verdict};
-use crate::config::Evaluate;
+use sekisho_config::Evaluate;
 
 /// What the rules say of the current step; `None` where the model has to evaluate it.
 pub(super) fn by_rules(state: &PlanState) -> Option<Verdict> {
@@ -28,7 +28,7 @@ fn verdict(passed: bool, reason: &str) -> Verdict {
 mod tests {
     use super::*;
     use crate::agent::plan::state::CallMade;
-    use crate::config::{PlanPreset, PlannerConfig};
+    use sekisho_config::{PlanPreset, PlannerConfig};
 
     #[test]
     fn rules_decide_by_status_words_and_length() {

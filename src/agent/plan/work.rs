@@ -19,11 +19,11 @@ use crate::agent::usage::UsageByAgent;
 use crate::agent::{
     AgentRequest, AgentService, Event, Message, ModelOptions, PartOfPlan, Prompts, RunError, RunUsage, ToolChoice,
 };
-use crate::budget::{DeferredCharges, TakenCharges};
-use crate::config::{AgentProfile, ProfilePrompt, ToolFilter};
-use crate::core::call::{Arguments, BudgetScopes, CallContext, Caller, ChargeSink, TraceParent, Via};
-use crate::core::error::{CallError, ErrorCode};
-use crate::infra::store::{PlanKey, PlanWish, Store, StoreError};
+use sekisho_calls::budget::{DeferredCharges, TakenCharges};
+use sekisho_config::{AgentProfile, ProfilePrompt, ToolFilter};
+use sekisho_core::call::{Arguments, BudgetScopes, CallContext, Caller, ChargeSink, TraceParent, Via};
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_store::{PlanKey, PlanWish, Store, StoreError};
 
 /// What the nodes of one plan work with.
 pub(super) struct Work {

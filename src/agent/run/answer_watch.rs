@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use super::Ending;
 use crate::agent::message::RequestedCall;
 use crate::agent::toolbox::ToolAnswer;
-use crate::core::error::ErrorCode;
+use sekisho_core::error::ErrorCode;
 
 /// The run ends when the same call got the same answer this often in a row: another attempt will not help.
 const SAME_ANSWERS: u32 = 3;

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::tool::how_to_read_on;
+use sekisho_calls::tool::how_to_read_on;
 
 /// The start of a text that is longer than `max` bytes, and how to read on with the tool, whose parameters these are.
 pub(super) fn cut(mut text: String, max: usize, parameters: Option<&Value>) -> String {

@@ -8,7 +8,7 @@ use crate::agent::context;
 use crate::agent::event::Event;
 use crate::agent::meter::{Meter, MeteredModel};
 use crate::agent::{Agent, summary};
-use crate::config::AgentProfile;
+use sekisho_config::AgentProfile;
 
 /// Characters of the text to summarize if the window of the model is not known.
 const TRANSCRIPT_CHARACTERS: usize = 60_000;

@@ -21,7 +21,7 @@ use crate::agent::meter::Meter;
 use crate::agent::models::{ModelChunk, ModelError, ModelRequest, Purpose, StopReason};
 use crate::agent::options::{ModelOptions, ToolChoice};
 use crate::agent::toolbox::{OnApproval, ToolAnswer, ToolDescription, ToolboxUnreachable, shortlist};
-use crate::config::{AgentProfile, Thinking};
+use sekisho_config::{AgentProfile, Thinking};
 
 #[derive(Debug)]
 pub(super) struct Progress {

@@ -1,7 +1,7 @@
 //! How many tokens a request of the run may have.
 
 use crate::agent::context;
-use crate::config::AgentProfile;
+use sekisho_config::AgentProfile;
 
 /// The share of the window that stays free, since tokens are estimated: a twentieth.
 const MARGIN: u64 = 20;

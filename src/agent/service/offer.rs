@@ -12,9 +12,9 @@ use crate::agent::skill_tool::{SkillWorkspace, WithSkills};
 use crate::agent::subagents::{self, SubAgents};
 use crate::agent::toolbox::{CodeMode, Shortlist, shortlist};
 use crate::agent::{Event, Message, ToolDescription, Toolbox};
-use crate::config::SKILL;
-use crate::core::error::CallError;
 use crate::gateway::Gateway;
+use sekisho_config::SKILL;
+use sekisho_core::error::CallError;
 
 /// What a run may call.
 pub(super) struct Offer {

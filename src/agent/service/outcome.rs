@@ -9,9 +9,9 @@ use super::{AgentService, open};
 use crate::agent::message::{AssistantTurn, ToolMessage};
 use crate::agent::meter::MeteredModel;
 use crate::agent::{FinishReason, Message, Pauses, client_calls, summary};
-use crate::config::AgentProfile;
-use crate::core::call::{BudgetScopes, Caller};
-use crate::core::error::{CallError, ErrorCode};
+use sekisho_config::AgentProfile;
+use sekisho_core::call::{BudgetScopes, Caller};
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// How the prompts of Open WebUI's own tasks begin, which are not what the user said.
 const CLIENT_TASK: &str = "### Task:";

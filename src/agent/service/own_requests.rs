@@ -10,9 +10,9 @@ use crate::agent::summary::{self, CompletedCall};
 use crate::agent::toolbox::{ToolboxCall, shortlist};
 use crate::agent::usage::UsageByAgent;
 use crate::agent::{Message, Summarizer, ToolDescription, run, selection};
-use crate::config::AgentProfile;
-use crate::core::call::{BudgetScopes, Caller};
 use crate::gateway::Gateway;
+use sekisho_config::AgentProfile;
+use sekisho_core::call::{BudgetScopes, Caller};
 
 impl AgentService {
     /// A summary of a reply's calls, in at most three items (A73); empty if the model fails.

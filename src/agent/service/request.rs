@@ -10,9 +10,9 @@ use crate::agent::meter::Meter;
 use crate::agent::toolbox::{Filtered, ToolboxLayer};
 use crate::agent::usage::UsageByAgent;
 use crate::agent::{Message, ModelOptions, ToolDescription, Toolbox, TurnObserver};
-use crate::config::{AgentProfile, ToolFilter};
-use crate::core::call::{BudgetScopes, Caller, TraceParent};
 use crate::gateway::Gateway;
+use sekisho_config::{AgentProfile, ToolFilter};
+use sekisho_core::call::{BudgetScopes, Caller, TraceParent};
 
 /// Whether a run pauses for calls that a person must approve, and who stores what it did until it goes on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

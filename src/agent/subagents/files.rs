@@ -6,8 +6,8 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::agent::front_matter::{self, UnusableFile};
-use crate::config::{SubAgentType, ToolFilter};
-use crate::tool::ToolName;
+use sekisho_calls::tool::ToolName;
+use sekisho_config::{SubAgentType, ToolFilter};
 
 /// Other fields, such as `color`, are for other programs.
 #[derive(Debug, Deserialize)]

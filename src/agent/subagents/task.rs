@@ -11,10 +11,10 @@ use tokio::time::Instant;
 use crate::agent::event::{Event, RunUsage};
 use crate::agent::toolbox::{ToolAnswer, ToolDescription};
 use crate::agent::usage::UsageByAgent;
-use crate::config::SubAgentType;
-use crate::config::TASK;
-use crate::core::call::Arguments;
-use crate::core::error::{CallError, ErrorCode};
+use sekisho_config::SubAgentType;
+use sekisho_config::TASK;
+use sekisho_core::call::Arguments;
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// The arguments.
 #[derive(Debug, Deserialize)]

@@ -9,9 +9,9 @@ use crate::agent::FinishReason;
 use crate::agent::event::RunUsage;
 use crate::agent::service;
 use crate::agent::toolbox::InProcess;
-use crate::config::{Config, Environment};
-use crate::core::until::until;
 use crate::gateway::Gateway;
+use sekisho_config::{Config, Environment};
+use sekisho_core::until::until;
 
 /// A service whose profile `main` plays `main`, and the models `small` and `large` the other scripts.
 struct Setup {

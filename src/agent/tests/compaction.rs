@@ -4,7 +4,7 @@ use super::*;
 use crate::agent::context;
 use crate::agent::message::RequestedCall;
 use crate::agent::models::{Purpose, StopReason};
-use crate::budget::ModelUsage;
+use sekisho_calls::budget::ModelUsage;
 
 /// A model with a window, which refuses a longer request as OpenAI does. It calls `read` so many times, one call a turn, and
 /// then answers; what it calls depends on how often it was asked, and not on the conversation.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 use super::{ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
-use crate::config::ToolFilter;
+use sekisho_config::ToolFilter;
 
 /// A toolbox without the tools that the filter leaves out: they are neither listed nor run, nor called by a tool that is.
 pub struct Filtered {
@@ -44,7 +44,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::core::call::Arguments;
+    use sekisho_core::call::Arguments;
 
     /// Answers every call with the names of the tools that its tool may call.
     struct Names;

@@ -13,15 +13,15 @@ use uuid::Uuid;
 
 use super::images::find_images;
 use super::{OnApproval, ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
-use crate::approval::MAX_WAIT;
-use crate::core::call::{
+use crate::gateway::{Gateway, WaitedAnswer};
+use sekisho_calls::approval::MAX_WAIT;
+use sekisho_calls::pipeline::{ErrorInfo, Reply};
+use sekisho_core::call::{
     Arguments, BudgetScopes, CallContext, Caller, ChargeSink, ClientRequest, ResultHandles, TraceParent, Via,
 };
-use crate::core::error::{CallError, ErrorCode, NeededApproval};
-use crate::core::session::Session;
-use crate::gateway::{Gateway, WaitedAnswer};
-use crate::infra::telemetry;
-use crate::pipeline::{ErrorInfo, Reply};
+use sekisho_core::error::{CallError, ErrorCode, NeededApproval};
+use sekisho_core::session::Session;
+use sekisho_observe::telemetry;
 
 /// Every call goes through the pipeline, as the caller's own.
 pub struct InProcess {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 use super::{ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
-use crate::config::TenantConfig;
 use crate::gateway::Gateway;
-use crate::tool::Tool;
+use sekisho_calls::tool::Tool;
+use sekisho_config::TenantConfig;
 
 /// A toolbox without the tools of MCP servers and collections that the tenant does not have (C11): they are neither listed
 /// nor run, nor called by a tool that is.

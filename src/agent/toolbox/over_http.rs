@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::images::find_images;
 use super::{ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
-use crate::infra::remote_gateway::{RemoteGateway, RemoteRequest};
 use crate::sandbox::PYTHON;
+use sekisho_outbound::remote_gateway::{RemoteGateway, RemoteRequest};
 
 /// Timeout of listing the tools.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -130,7 +130,7 @@ impl Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::call::Arguments;
+    use sekisho_core::call::Arguments;
 
     #[test]
     fn programs_run_only_for_an_agent_that_may_call_all_tools() {

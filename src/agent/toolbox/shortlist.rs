@@ -7,8 +7,8 @@ use futures_util::future::BoxFuture;
 
 use super::{ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
 use crate::agent::message::{AssistantTurn, Message};
-use crate::core::call::READ_RESULT;
-use crate::registry::{SearchIndex, Searchable};
+use sekisho_calls::registry::{SearchIndex, Searchable};
+use sekisho_core::call::READ_RESULT;
 
 /// How many of the latest user messages are searched.
 const LATEST_MESSAGES: usize = 4;

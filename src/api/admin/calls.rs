@@ -15,12 +15,12 @@ use crate::api::documentation::ReplyBody;
 use crate::api::parameters::{Name, Parameters};
 use crate::api::reply;
 use crate::api::request::RequestMeta;
-use crate::core::call::{RateState, Stage, Via};
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::record::Status;
 use crate::gateway::{CallFilter, Gateway};
-use crate::infra::audit::{HistoryFilter, HistoryPage, PastCall};
-use crate::infra::recent_calls::RecentCall;
+use sekisho_audit::{HistoryFilter, HistoryPage, PastCall};
+use sekisho_core::call::{RateState, Stage, Via};
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::record::Status;
+use sekisho_observe::recent_calls::RecentCall;
 
 /// Calls of a page, if the request names no number.
 const PAGE: usize = 50;

@@ -14,13 +14,13 @@ use crate::api::documentation::ReplyBody;
 use crate::api::parameters::Name;
 use crate::api::reply;
 use crate::api::request::RequestMeta;
-use crate::core::amount::Amount;
-use crate::core::caller::Caller;
-use crate::core::error::CallError;
 use crate::gateway::Gateway;
-use crate::infra::audit::EventKind;
-use crate::infra::replica::degraded_of;
-use crate::infra::store::{DailyScope, ReleasedLease, StoredReplica};
+use sekisho_audit::EventKind;
+use sekisho_core::amount::Amount;
+use sekisho_core::caller::Caller;
+use sekisho_core::error::CallError;
+use sekisho_store::replica::degraded_of;
+use sekisho_store::{DailyScope, ReleasedLease, StoredReplica};
 
 /// The replicas, the one started first at the beginning.
 #[derive(Debug, Serialize, ToSchema)]

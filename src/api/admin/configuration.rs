@@ -13,9 +13,9 @@ use crate::api::body::FromSharedAdministrator;
 use crate::api::documentation::ReplyBody;
 use crate::api::reply;
 use crate::api::request::RequestMeta;
-use crate::config::{Opening, Setting};
-use crate::core::error::CallError;
 use crate::gateway::{ConfigurationCheck, Gateway};
+use sekisho_config::{Opening, Setting};
+use sekisho_core::error::CallError;
 
 /// The settings in force, sorted by key.
 #[derive(Debug, Serialize, ToSchema)]

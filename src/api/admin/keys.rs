@@ -17,13 +17,13 @@ use crate::api::documentation::ReplyBody;
 use crate::api::parameters::{Name, Parameters};
 use crate::api::reply;
 use crate::api::request::RequestMeta;
-use crate::config::Secret;
-use crate::core::database_clock::DatabaseTime;
-use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::{Gateway, KeyAdministrator, WantedKey};
-use crate::infra::audit::EventKind;
-use crate::infra::auth::new_key_id;
-use crate::infra::store::StoredKey;
+use sekisho_audit::EventKind;
+use sekisho_auth::new_key_id;
+use sekisho_config::Secret;
+use sekisho_core::database_clock::DatabaseTime;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_store::StoredKey;
 
 /// How long the token before is accepted after a rotation, if the request does not say.
 const OVERLAP_SECONDS: u64 = 3_600;

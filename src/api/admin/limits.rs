@@ -14,9 +14,9 @@ use crate::api::documentation::ReplyBody;
 use crate::api::parameters::Parameters;
 use crate::api::reply;
 use crate::api::request::RequestMeta;
-use crate::config::RuleSubject;
-use crate::core::call::RateState;
 use crate::gateway::{Gateway, Level, LevelFilter, RuleLevel};
+use sekisho_config::RuleSubject;
+use sekisho_core::call::RateState;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]

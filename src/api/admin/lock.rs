@@ -14,11 +14,11 @@ use crate::api::body::FromSharedAdministrator;
 use crate::api::documentation::ReplyBody;
 use crate::api::reply;
 use crate::api::request::RequestMeta;
-use crate::core::administration::{AdministratorProof, SharedAdministrator};
-use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::{Approval, Gateway, LockReview};
-use crate::infra::audit::EventKind;
-use crate::registry::lock::Difference;
+use sekisho_audit::EventKind;
+use sekisho_calls::registry::lock::Difference;
+use sekisho_core::administration::{AdministratorProof, SharedAdministrator};
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// What differs from the lock.
 #[derive(Debug, Serialize, ToSchema)]

@@ -12,10 +12,10 @@ use super::recorded;
 use crate::api::body::FromAdministrator;
 use crate::api::documentation::ReplyBody;
 use crate::api::reply;
-use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::{AddServerError, Gateway};
-use crate::infra::audit::EventKind;
 use crate::sources::mcp::McpRegistration;
+use sekisho_audit::EventKind;
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// The result of a registration.
 #[derive(Debug, Serialize, ToSchema)]

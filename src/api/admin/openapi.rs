@@ -15,13 +15,13 @@ use crate::api::documentation::ReplyBody;
 use crate::api::parameters::Name;
 use crate::api::reply;
 use crate::api::request::RequestMeta;
-use crate::core::administration::{Administrator, AdministratorProof};
-use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::{Gateway, RegisterError, SourceKind};
-use crate::infra::audit::EventKind;
 use crate::sources::openapi::load::fetch::FetchError;
 use crate::sources::openapi::read::operation::Api;
 use crate::sources::openapi::{Collection, CollectionError, Registration, SpecOrigin};
+use sekisho_audit::EventKind;
+use sekisho_core::administration::{Administrator, AdministratorProof};
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// `POST /tools/openapi/validate`: one of the two fields is required.
 #[derive(Debug, Deserialize, ToSchema)]

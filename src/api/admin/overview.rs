@@ -15,11 +15,11 @@ use utoipa::ToSchema;
 use crate::api::documentation::ReplyBody;
 use crate::api::reply;
 use crate::api::request::RequestMeta;
-use crate::core::record::Status;
 use crate::gateway::{Gateway, Overview};
-use crate::infra::figures::{Outcomes, Times, Totals};
-use crate::infra::metrics::DayBudget;
 use crate::sandbox::SandboxLoad;
+use sekisho_core::record::Status;
+use sekisho_observe::figures::{Outcomes, Times, Totals};
+use sekisho_observe::metrics::DayBudget;
 
 /// Maximum tools in the reply: those with the most calls.
 const MAX_TOOLS: usize = 200;

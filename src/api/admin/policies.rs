@@ -13,12 +13,12 @@ use crate::api::body::JsonBody;
 use crate::api::documentation::ReplyBody;
 use crate::api::reply;
 use crate::api::request::RequestMeta;
-use crate::core::call::{Arguments, Stage};
-use crate::core::caller::DEFAULT_TENANT;
-use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::{DecisionCount, Explained, Gateway};
-use crate::pipeline::StageVerdict;
-use crate::policy::PolicyRule;
+use sekisho_calls::pipeline::StageVerdict;
+use sekisho_calls::policy::PolicyRule;
+use sekisho_core::call::{Arguments, Stage};
+use sekisho_core::caller::DEFAULT_TENANT;
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// The policies in force.
 #[derive(Debug, Serialize, ToSchema)]

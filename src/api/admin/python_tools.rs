@@ -14,8 +14,8 @@ use crate::api::documentation::ReplyBody;
 use crate::api::parameters::Name;
 use crate::api::reply;
 use crate::api::request::RequestMeta;
-use crate::core::error::CallError;
 use crate::gateway::{FunctionFile, FunctionFolder, FunctionSource, Gateway};
+use sekisho_core::error::CallError;
 
 /// The folder of the files.
 #[derive(Debug, Serialize, ToSchema)]

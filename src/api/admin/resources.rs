@@ -20,11 +20,11 @@ use crate::api::documentation::ReplyBody;
 use crate::api::parameters::{Name, Parameters};
 use crate::api::reply;
 use crate::api::request::RequestMeta;
-use crate::config::{ModelConfig, TenantConfig};
-use crate::core::administration::{AdministratorProof, Ownership};
-use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
-use crate::infra::audit::EventKind;
+use sekisho_audit::EventKind;
+use sekisho_config::{ModelConfig, TenantConfig};
+use sekisho_core::administration::{AdministratorProof, Ownership};
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// Entries of a page, if the request names no number.
 const PAGE: usize = 50;

@@ -16,13 +16,13 @@ use crate::api::documentation::ReplyBody;
 use crate::api::parameters::{Names, Parameters};
 use crate::api::reply;
 use crate::api::request::RequestMeta;
-use crate::core::administration::{Administrator, AdministratorProof};
-use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::{Gateway, SourceKind, SourceState, SourceStatus};
-use crate::infra::audit::EventKind;
 use crate::sources::mcp::McpRegistration;
 use crate::sources::openapi::Registration;
 use crate::sources::openapi::read::report::{Note, Report};
+use sekisho_audit::EventKind;
+use sekisho_core::administration::{Administrator, AdministratorProof};
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// The servers and collections, each in the order of their names.
 #[derive(Debug, Serialize, ToSchema)]

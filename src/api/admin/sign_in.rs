@@ -20,12 +20,12 @@ use crate::api::mcp::base;
 use crate::api::parameters::{Name, Parameters};
 use crate::api::reply;
 use crate::api::request::RequestMeta;
-use crate::core::administration::{Administrator, AdministratorProof};
-use crate::core::call::ClientRequest;
-use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::{Gateway, SourceKind};
-use crate::infra::audit::{AuditEvent, EventKind};
 use crate::sources::mcp::{Callback, OwnAddresses, SignInError, Started};
+use sekisho_audit::{AuditEvent, EventKind};
+use sekisho_core::administration::{Administrator, AdministratorProof};
+use sekisho_core::call::ClientRequest;
+use sekisho_core::error::{CallError, ErrorCode};
 
 const CALLBACK: &str = "/oauth/callback";
 const CLIENT_METADATA: &str = "/oauth/client-metadata.json";

@@ -14,10 +14,10 @@ use crate::api::documentation::ReplyBody;
 use crate::api::parameters::Parameters;
 use crate::api::reply;
 use crate::api::request::RequestMeta;
-use crate::core::call::Caller;
-use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::{Gateway, Reach};
-use crate::infra::store::{DailyScope, DailyUsage};
+use sekisho_core::call::Caller;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_store::{DailyScope, DailyUsage};
 
 /// Days that are kept.
 const MAX_DAYS: u32 = 90;

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use crate::api::model_api::should_retry;
 use crate::api::reply;
-use crate::core::error::CallError;
+use sekisho_core::error::CallError;
 
 /// An error that both kinds of clients can read: a gateway reply, with Anthropic's object as its `error`.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ fn kind(status: StatusCode) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::error::ErrorCode;
+    use sekisho_core::error::ErrorCode;
 
     #[test]
     fn every_code_has_one_of_anthropics_types() {

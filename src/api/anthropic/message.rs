@@ -7,8 +7,8 @@ use uuid::Uuid;
 
 use crate::agent::{FinishReason, PausedCall, RunUsage};
 use crate::api::model_api::output::{Output, OutputPart};
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::json;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::json;
 
 /// An answer, whole or as far as it is.
 #[derive(Debug, Clone, Serialize, ToSchema)]

@@ -10,8 +10,8 @@ use crate::agent::toolbox::ToolDescription;
 use crate::agent::{Message, ModelOptions, OutputFormat, ToolChoice};
 use crate::api::model_api::client_tools::{self, DescribedTool};
 use crate::api::model_api::{ClientRun, check_range, check_results, invalid, refuse_options};
-use crate::config::{Effort, Thinking};
-use crate::core::error::CallError;
+use sekisho_config::{Effort, Thinking};
+use sekisho_core::error::CallError;
 
 /// `POST /v1/messages` and `POST /v1/messages/count_tokens`. What it asks of the answer is kept, or refused by name. Fields
 /// that are not listed here (`metadata`, `service_tier`, `cache_control`, …) change no answer, and are ignored.
@@ -259,7 +259,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::core::error::ErrorCode;
+    use sekisho_core::error::ErrorCode;
 
     fn read(body: Value) -> Result<ClientRun, CallError> {
         serde_json::from_value::<MessagesRequest>(body).unwrap().into_run()
@@ -358,8 +358,8 @@ mod tests {
             br#"{"messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}], "max_tokens": 9}"#,
             br#"{"messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "b", "input": {}}]}]}"#,
         ];
-        crate::core::fuzz::feed(&seeds, |bytes| {
-            let request = crate::core::json::parse_as::<MessagesRequest>(bytes);
+        sekisho_core::fuzz::feed(&seeds, |bytes| {
+            let request = sekisho_core::json::parse_as::<MessagesRequest>(bytes);
             let _ = request.map(MessagesRequest::into_run);
         });
     }

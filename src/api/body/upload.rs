@@ -14,10 +14,10 @@ use tokio::io::{AsyncWriteExt, BufWriter};
 
 use super::{BodyLimits, BodyMemory, hold};
 use crate::api::request_guard::Connection;
-use crate::core::call::Upload;
-use crate::core::caller::Owner;
-use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
+use sekisho_core::call::Upload;
+use sekisho_core::caller::Owner;
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// Disk space of all uploads until their calls end. A larger file takes all of it.
 pub(super) const UPLOAD_BYTES: u64 = 1 << 30;
@@ -100,7 +100,7 @@ mod tests {
     use std::io::{Read, Seek};
 
     use super::*;
-    use crate::config::ServerConfig;
+    use sekisho_config::ServerConfig;
 
     fn memory() -> BodyMemory {
         BodyMemory::new(&ServerConfig::default())

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use crate::agent::{Event, PausedCall, RunUsage};
-use crate::core::error::CallError;
+use sekisho_core::error::CallError;
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::api) struct ChatReply {
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use crate::agent::RunError;
     use crate::agent::models::ModelError;
-    use crate::core::error::ErrorCode;
+    use sekisho_core::error::ErrorCode;
 
     fn content(text: &str) -> Event {
         Event::Content { text: text.into() }

@@ -15,11 +15,11 @@ use crate::api::connected_client::{ConnectedClient, OnDisconnect};
 use crate::api::conversations::execute::ExecuteConversation;
 use crate::api::conversations::{MAX_CONVERSATIONS, too_many};
 use crate::api::request::RequestMeta;
-use crate::config::{AgentProfile, PlannerConfig};
-use crate::core::call::BudgetScopes;
-use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
-use crate::infra::store::{Conversation, ConversationStatus, Store};
+use sekisho_config::{AgentProfile, PlannerConfig};
+use sekisho_core::call::BudgetScopes;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_store::{Conversation, ConversationStatus, Store};
 
 /// The label of the conversations that begin here.
 const LABEL: (&str, &str) = ("api", "chat");

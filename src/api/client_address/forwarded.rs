@@ -186,7 +186,7 @@ mod tests {
     fn hostile_bytes_in_the_headers() {
         let seeds: [&[u8]; 2] =
             [b"for=\"[2001:db8::1]:80\";host=a, for=_b;proto=https", b"192.0.2.1, [::1]:80, unknown"];
-        crate::core::fuzz::feed(&seeds, |bytes| {
+        sekisho_core::fuzz::feed(&seeds, |bytes| {
             let Ok(value) = HeaderValue::from_bytes(bytes) else { return };
             for name in [FORWARDED, FORWARDED_FOR, FORWARDED_HOST, FORWARDED_PROTO] {
                 let headers = HeaderMap::from_iter([(name, value.clone())]);

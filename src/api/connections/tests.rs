@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use super::*;
 use crate::api::body::BodyMemory;
 use crate::api::client_address::PublicAddress;
-use crate::config::ServerConfig;
+use sekisho_config::ServerConfig;
 
 fn routes() -> RequestGuard {
     let slow = async || {

@@ -7,8 +7,8 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::agent::conversation::{UnknownCall, stored};
-use crate::core::error::CallError;
-use crate::infra::store::{
+use sekisho_core::error::CallError;
+use sekisho_store::{
     Conversation, ConversationChange as StoredChange, ConversationRun, ConversationStatus, MessageLog, ModelUsageRow,
 };
 

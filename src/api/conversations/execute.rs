@@ -27,11 +27,11 @@ use crate::api::keyed_turn::{self, Progress, Turn};
 use crate::api::parameters::{Name, Parameters};
 use crate::api::request::RequestMeta;
 use crate::api::{event_stream, reply};
-use crate::config::Secret;
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::failpoint;
 use crate::gateway::Gateway;
-use crate::infra::store::Conversation;
+use sekisho_config::Secret;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::failpoint;
+use sekisho_store::Conversation;
 
 /// The id of the run, so that it can be followed after a disconnect before the first event.
 pub(in crate::api) const RUN_ID: HeaderName = HeaderName::from_static("x-run-id");

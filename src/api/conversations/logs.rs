@@ -17,9 +17,9 @@ use crate::api::documentation::ReplyBody;
 use crate::api::parameters::{Name, Parameters};
 use crate::api::reply;
 use crate::api::request::RequestMeta;
-use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
-use crate::infra::store::{LogFilter, LogRow, MessageLog, ModelUsageRow, Store, ToolExecution};
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_store::{LogFilter, LogRow, MessageLog, ModelUsageRow, Store, ToolExecution};
 
 /// Maximum rows of an export; the rest is exported after the last row.
 const MAX_EXPORT: u32 = 10_000;

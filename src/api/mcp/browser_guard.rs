@@ -6,8 +6,8 @@ use axum::http::header::ORIGIN;
 use axum::http::request::Parts;
 
 use crate::api::request_guard::Connection;
-use crate::config::ServerConfig;
-use crate::core::error::{CallError, ErrorCode};
+use sekisho_config::ServerConfig;
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// Origins of pages that a browser on the same machine loads from loopback.
 const LOOPBACK_PAGES: [&str; 3] = ["http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"];

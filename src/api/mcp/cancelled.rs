@@ -8,7 +8,7 @@ use rmcp::model::RequestId;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::core::bounded::Ring;
+use sekisho_core::bounded::Ring;
 
 /// How many cancellations of a session are kept, and for how long: a client's connections differ by less. An id is
 /// used only once in a session, so a kept cancellation matches no other request.

@@ -14,11 +14,11 @@ use rmcp::model::{CustomResult, ErrorData, JsonObject, ServerResult, Tool as Mcp
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::core::call::Caller;
 use crate::gateway::Gateway;
-use crate::policy::CallerTools;
-use crate::registry::Snapshot;
-use crate::tool::{BUILTIN, Metadata, OutputSchema, Tool};
+use sekisho_calls::policy::CallerTools;
+use sekisho_calls::registry::Snapshot;
+use sekisho_calls::tool::{BUILTIN, Metadata, OutputSchema, Tool};
+use sekisho_core::call::Caller;
 
 /// Items of a page. Many clients read only the first page, so it is large.
 pub(super) const PAGE: usize = 2_000;
@@ -295,7 +295,7 @@ pub(super) fn for_older_clients(mut tool: McpTool) -> McpTool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tool::Effects;
+    use sekisho_calls::tool::Effects;
 
     fn names(page: &Page<String>) -> (usize, Option<&str>) {
         (page.items.len(), page.next.as_deref())

@@ -18,9 +18,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::session::McpSession;
-use crate::core::call::OpenTime;
-use crate::core::caller::Owner;
-use crate::core::peer::{
+use sekisho_core::call::OpenTime;
+use sekisho_core::caller::Owner;
+use sekisho_core::peer::{
     ANSWER_TIMEOUT, Answers, ClientPeer, LogLevel, LogMessage, Progress, Question, QuestionMethod, Questions,
     Unanswered,
 };

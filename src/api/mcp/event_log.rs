@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::sync::watch;
 
-use crate::core::caller::Owner;
-use crate::core::share::{HeldBytes, Share};
+use sekisho_core::caller::Owner;
+use sekisho_core::share::{HeldBytes, Share};
 
 /// Maximum bytes of stored events of one session. The oldest are dropped first; a larger event is not stored.
 const MAX_BYTES: usize = 512 * 1024;

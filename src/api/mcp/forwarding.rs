@@ -29,11 +29,11 @@ use super::{browser_guard, parked_calls, protected_resource};
 use crate::api::body::BodyLimits;
 use crate::api::forwarded_request::{FORWARDED, ForwardedRequest};
 use crate::api::request_guard::Connection;
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::headers::single;
-use crate::core::share::{Lease, Share};
 use crate::gateway::Gateway;
-use crate::infra::replica::Replica;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::headers::single;
+use sekisho_core::share::{Lease, Share};
+use sekisho_store::replica::Replica;
 
 /// How long a connection to another replica may take: it is in the same network.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);

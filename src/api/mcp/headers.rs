@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::http_refusal::HttpRefusal;
 use super::message::Request;
-use crate::core::mcp_headers::{METHOD, NAME, PARAMETER, argument_text, decode, name_parameter, parameters};
+use sekisho_core::mcp_headers::{METHOD, NAME, PARAMETER, argument_text, decode, name_parameter, parameters};
 
 /// Header with the session id.
 pub(super) const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");

@@ -32,11 +32,11 @@ use crate::api::parameters::Name;
 use crate::api::reply;
 use crate::api::request::RequestMeta;
 use crate::api::request_guard::Connection;
-use crate::config::{McpEndpoint, McpToolListing};
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::json::InvalidJsonKind;
-use crate::core::peer::ClientSession;
 use crate::gateway::Gateway;
+use sekisho_config::{McpEndpoint, McpToolListing};
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::json::InvalidJsonKind;
+use sekisho_core::peer::ClientSession;
 
 /// Header that selects how tools are listed: `all` or `search`.
 const LISTING: HeaderName = HeaderName::from_static("x-sekisho-tools");

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::message::Refusal;
 use crate::api::reply;
-use crate::core::error::{CallError, ErrorCode};
+use sekisho_core::error::{CallError, ErrorCode};
 
 #[derive(Debug)]
 pub(super) enum HttpRefusal {

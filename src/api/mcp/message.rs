@@ -4,7 +4,7 @@ use rmcp::model::{ErrorCode, ErrorData, MetaObject, RequestId, RequestMetaObject
 use serde_json::{Map, Value, json};
 
 use crate::api::body::HeldMemory;
-use crate::core::json::{self, InvalidJson, InvalidJsonKind};
+use sekisho_core::json::{self, InvalidJson, InvalidJsonKind};
 
 /// One message of a client.
 #[derive(Debug)]

@@ -34,9 +34,9 @@ use super::subscriptions;
 use super::tasks::TaskOwner;
 use crate::api::body::HeldMemory;
 use crate::api::local;
-use crate::config::McpEndpoint;
-use crate::core::call::{Arguments, CallContext, Caller};
-use crate::core::peer::ClientPeer;
+use sekisho_config::McpEndpoint;
+use sekisho_core::call::{Arguments, CallContext, Caller};
+use sekisho_core::peer::ClientPeer;
 
 pub(super) use self::operation::{error_data, run as run_operation};
 

@@ -16,10 +16,10 @@ use tokio_util::task::AbortOnDropHandle;
 use super::client::{ClientQuestion, fits};
 use super::replica_ids::ReplicaIds;
 use super::running_request::RunningRequest;
-use crate::core::call::{Arguments, Caller};
-use crate::core::json;
-use crate::core::peer::{ANSWER_TIMEOUT, Answers, Questions, Unanswered};
-use crate::core::per_owner::{NotAdded, PerOwner};
+use sekisho_core::call::{Arguments, Caller};
+use sekisho_core::json;
+use sekisho_core::peer::{ANSWER_TIMEOUT, Answers, Questions, Unanswered};
+use sekisho_core::per_owner::{NotAdded, PerOwner};
 
 /// Maximum number of parked calls: of all callers, and of one.
 const MAX_WAITING: usize = 256;
@@ -229,8 +229,8 @@ mod tests {
 
     use super::super::client::ClientEvents;
     use super::*;
-    use crate::core::peer::{Question, QuestionMethod};
-    use crate::core::until::until;
+    use sekisho_core::peer::{Question, QuestionMethod};
+    use sekisho_core::until::until;
 
     fn asking(key: &str, method: QuestionMethod) -> ClientQuestion {
         let questions = Questions::from([(key.to_owned(), Question { method, params: json!({}) })]);

@@ -14,8 +14,8 @@ use serde_json::json;
 use super::client_context::McpClientContext;
 use crate::api::reply;
 use crate::api::request_guard::Connection;
-use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// RFC 9728 §3: the well-known path precedes the resource's own.
 const PATH: &str = "/.well-known/oauth-protected-resource";

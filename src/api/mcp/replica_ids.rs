@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use crate::infra::replica::{Replica, SecretKeys, SigningKey};
+use sekisho_store::replica::{Replica, SecretKeys, SigningKey};
 
 /// Makes ids, and reads those of others.
 #[derive(Debug, Clone)]
@@ -62,9 +62,9 @@ fn is_signed(id: &str, key: &SigningKey) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Secret;
-    use crate::infra::replica::{ClusterKeys, Files};
-    use crate::infra::store::test_support::test_store;
+    use sekisho_config::Secret;
+    use sekisho_store::replica::{ClusterKeys, Files};
+    use sekisho_store::test_support::test_store;
 
     fn keys(secret: &str, accepted: Option<&str>) -> ClusterKeys {
         ClusterKeys::new(&Secret::new(secret), accepted.map(Secret::new).as_ref())

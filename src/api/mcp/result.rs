@@ -12,9 +12,9 @@ use serde_json::{Map, Value, json};
 use super::client::Client;
 use super::headers::Era;
 use super::running_request::Outcome;
-use crate::core::call::McpResult;
-use crate::core::error::{CallError, ErrorCode};
-use crate::pipeline::{Answer, ErrorInfo, Reply};
+use sekisho_calls::pipeline::{Answer, ErrorInfo, Reply};
+use sekisho_core::call::McpResult;
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// The headers of the response that the result comes from, in its `_meta`; elsewhere they are `metadata.headers`.
 const HEADERS: &str = "sekisho/headers";

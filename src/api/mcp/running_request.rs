@@ -22,9 +22,9 @@ use super::parked_calls::Binding;
 use super::result;
 use super::session::McpSession;
 use super::tasks::{self, TaskOwner};
-use crate::core::bounded::BoundedFutures;
-use crate::core::call::Caller;
-use crate::core::peer::ClientSession;
+use sekisho_core::bounded::BoundedFutures;
+use sekisho_core::call::Caller;
+use sekisho_core::peer::ClientSession;
 
 /// A call of a client that supports tasks becomes one when it takes longer, or when its upstream makes it one.
 const TASK_AFTER: Duration = Duration::from_millis(500);
@@ -233,8 +233,8 @@ mod tests {
     use super::super::client::Client;
     use super::super::event_log::EventLog;
     use super::*;
-    use crate::core::caller::Owner;
-    use crate::core::peer::{Answers, ClientPeer, LogLevel, LogMessage, Question, QuestionMethod, Questions};
+    use sekisho_core::caller::Owner;
+    use sekisho_core::peer::{Answers, ClientPeer, LogLevel, LogMessage, Question, QuestionMethod, Questions};
 
     fn line(text: &str) -> LogMessage {
         LogMessage { level: LogLevel::Warning, logger: None, data: json!(text) }

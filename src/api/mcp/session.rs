@@ -21,9 +21,9 @@ use super::event_log::{EventLog, STANDALONE};
 use super::event_stream::EventStream;
 use super::message::Message;
 use super::subscriptions::{self, Subscriptions};
-use crate::core::call::{Caller, OpenTime};
-use crate::core::caller::Owner;
-use crate::core::peer::{
+use sekisho_core::call::{Caller, OpenTime};
+use sekisho_core::caller::Owner;
+use sekisho_core::peer::{
     ANSWER_TIMEOUT, Answers, ClientPeer, ClientSession, LogLevel, LogMessage, Progress, Question, Questions, Unanswered,
 };
 
@@ -295,7 +295,7 @@ mod tests {
     use futures_util::StreamExt;
 
     use super::*;
-    use crate::core::peer::QuestionMethod;
+    use sekisho_core::peer::QuestionMethod;
 
     fn roots() -> Questions {
         Questions::from([("key".into(), Question { method: QuestionMethod::Roots, params: json!({}) })])

@@ -15,7 +15,7 @@ use super::result;
 use super::running_request::{RunningRequest, Step};
 use super::session::{Active, McpSession};
 use crate::api::reply;
-use crate::core::peer::ClientSession;
+use sekisho_core::peer::ClientSession;
 
 /// A request that takes longer continues as a stream, which its client can cancel and resume.
 const AT_ONCE: Duration = Duration::from_millis(100);

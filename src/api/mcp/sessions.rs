@@ -6,12 +6,12 @@ use std::time::Duration;
 use super::event_log::EventMemory;
 use super::replica_ids::ReplicaIds;
 use super::session::McpSession;
-use crate::config::McpServerConfig;
-use crate::core::call::Caller;
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::peer::ClientSession;
-use crate::core::per_owner::{NotAdded, PerOwner};
-use crate::core::tool_scope::ToolScope;
+use sekisho_config::McpServerConfig;
+use sekisho_core::call::Caller;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::peer::ClientSession;
+use sekisho_core::per_owner::{NotAdded, PerOwner};
+use sekisho_core::tool_scope::ToolScope;
 
 /// All sessions of the process.
 #[derive(Debug)]

@@ -21,10 +21,10 @@ use super::headers::Era;
 use super::replica_ids::ReplicaIds;
 use super::running_request::RunningRequest;
 use super::session::McpSession;
-use crate::core::caller::Owner;
-use crate::core::per_owner::PerOwner;
-use crate::core::share::Share;
-use crate::core::tool_scope::ToolScope;
+use sekisho_core::caller::Owner;
+use sekisho_core::per_owner::PerOwner;
+use sekisho_core::share::Share;
+use sekisho_core::tool_scope::ToolScope;
 
 /// Maximum number of tasks: of all callers, and of one.
 const MAX_TASKS: usize = 1_024;
@@ -179,8 +179,8 @@ mod tests {
 
     use super::super::client::ClientEvents;
     use super::*;
-    use crate::core::call::Caller;
-    use crate::core::until::until;
+    use sekisho_core::call::Caller;
+    use sekisho_core::until::until;
 
     fn running(work: impl Future<Output = Value> + Send + 'static) -> RunningRequest {
         let work = work.map(|value| Ok(ServerResult::CustomResult(CustomResult(value)))).boxed();

@@ -8,7 +8,7 @@ use super::invalid;
 use crate::agent::Message;
 use crate::agent::message::{AssistantTurn, RequestedCall};
 use crate::agent::toolbox::ToolDescription;
-use crate::core::error::CallError;
+use sekisho_core::error::CallError;
 
 /// Maximum number of tools of a client.
 const MAX_TOOLS: usize = 128;

@@ -11,9 +11,9 @@ use crate::agent::message::UserPart;
 use crate::agent::user_file::UserFile;
 use crate::api::request::RequestMeta;
 use crate::api::session_file::SessionFile;
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::session::Session;
 use crate::gateway::Gateway;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::session::Session;
 
 const FILE_WRITE: &str = "file_write";
 

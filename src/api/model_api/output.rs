@@ -3,7 +3,7 @@
 
 use crate::agent::message::ToolMessage;
 use crate::agent::{Event, FinishReason, Message, PausedCall, RunUsage};
-use crate::core::error::CallError;
+use sekisho_core::error::CallError;
 
 /// The answer so far.
 #[derive(Debug)]
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
     use crate::agent::RunError;
     use crate::agent::models::ModelError;
-    use crate::core::error::ErrorCode;
+    use sekisho_core::error::ErrorCode;
 
     fn content(text: &str) -> Event {
         Event::Content { text: text.into() }

@@ -5,7 +5,7 @@ use axum::response::Response;
 use serde_json::Value;
 
 use crate::api::reply;
-use crate::core::error::CallError;
+use sekisho_core::error::CallError;
 
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 

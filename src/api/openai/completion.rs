@@ -9,7 +9,7 @@ use crate::agent::prompts::beginning;
 use crate::agent::{self, Event, PausedCall, RunUsage};
 use crate::api::model_api::output::{Output, OutputPart, notice};
 use crate::api::openai::OpenAiProblem;
-use crate::core::error::CallError;
+use sekisho_core::error::CallError;
 
 /// Maximum characters of text in one chunk: proxies forward small chunks at once (A32).
 const MAX_PIECE: usize = 50;

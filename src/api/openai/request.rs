@@ -11,7 +11,7 @@ use crate::agent::message::{AssistantTurn, RequestedCall, ToolMessage, UserMessa
 use crate::agent::{Message, PausedCall};
 use crate::api::model_api::client_tools::{self, DescribedTool};
 use crate::api::model_api::{ClientRun, content, invalid};
-use crate::core::error::CallError;
+use sekisho_core::error::CallError;
 
 /// `POST /v1/chat/completions`. What it asks of the answer is kept, or refused by name. Fields that are not listed here
 /// (`user`, `metadata`, `store`, …) change no answer, and are ignored.
@@ -242,7 +242,7 @@ mod tests {
 
     use super::*;
     use crate::agent::toolbox::ToolDescription;
-    use crate::core::error::ErrorCode;
+    use sekisho_core::error::ErrorCode;
 
     fn read(body: Value) -> Result<(Vec<Message>, Vec<ToolDescription>), CallError> {
         let request = serde_json::from_value::<CompletionRequest>(body).unwrap();

@@ -6,8 +6,8 @@ use utoipa::ToSchema;
 
 use crate::agent::{OutputFormat, ToolChoice};
 use crate::api::model_api::invalid;
-use crate::config::{Effort, Thinking};
-use crate::core::error::CallError;
+use sekisho_config::{Effort, Thinking};
+use sekisho_core::error::CallError;
 
 #[derive(Debug, Clone, Copy, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]

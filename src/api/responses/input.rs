@@ -9,7 +9,7 @@ use crate::agent::Message;
 use crate::agent::message::{AssistantTurn, Image, RequestedCall, ToolMessage, TurnPart, UserMessage, UserPart};
 use crate::api::model_api::output::OutputPart;
 use crate::api::model_api::{client_tools, content, invalid};
-use crate::core::error::CallError;
+use sekisho_core::error::CallError;
 
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(untagged)]

@@ -7,10 +7,10 @@ use tokio::time::Instant;
 
 use crate::agent::Message;
 use crate::api::model_api::output::OutputPart;
-use crate::core::caller::{Caller, Owner};
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::per_owner::PerOwner;
-use crate::core::share::{Lease, Share};
+use sekisho_core::caller::{Caller, Owner};
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::per_owner::PerOwner;
+use sekisho_core::share::{Lease, Share};
 
 /// Maximum number of responses of all callers.
 const MAX_RESPONSES: usize = 10_000;

@@ -17,8 +17,8 @@ use crate::agent::toolbox::ToolDescription;
 use crate::agent::{Message, ModelOptions, ToolChoice};
 use crate::api::model_api::{ClientRun, check_range, check_results, client_tools, invalid, refuse_options};
 use crate::api::openai::terms::{ReasoningEffort, ToolChoiceMode};
-use crate::core::caller::Caller;
-use crate::core::error::CallError;
+use sekisho_core::caller::Caller;
+use sekisho_core::error::CallError;
 
 /// `POST /v1/responses`. What it asks of the answer is kept, or refused by name. Fields that are not listed here (`user`,
 /// `service_tier`, `prompt_cache_key`, …) change no answer, and are ignored.
@@ -207,8 +207,8 @@ mod tests {
 
     use super::*;
     use crate::agent::OutputFormat;
-    use crate::config::{Effort, Thinking};
-    use crate::core::error::ErrorCode;
+    use sekisho_config::{Effort, Thinking};
+    use sekisho_core::error::ErrorCode;
 
     fn read(body: Value) -> Result<ReadRequest, CallError> {
         let request = serde_json::from_value::<ResponseRequest>(body).unwrap();
@@ -314,8 +314,8 @@ mod tests {
             br#"{"input": [{"role": "user", "content": [{"type": "input_text", "text": "hi"}]}], "store": true}"#,
             br#"{"input": [{"type": "function_call", "call_id": "a", "name": "b", "arguments": "{}"}], "tools": []}"#,
         ];
-        crate::core::fuzz::feed(&seeds, |bytes| {
-            let request = crate::core::json::parse_as::<ResponseRequest>(bytes);
+        sekisho_core::fuzz::feed(&seeds, |bytes| {
+            let request = sekisho_core::json::parse_as::<ResponseRequest>(bytes);
             let _ = request.map(|request| request.read(&KeptResponses::default(), &Caller::anonymous()));
         });
     }

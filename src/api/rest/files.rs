@@ -9,8 +9,8 @@ use crate::api::body::FileBody;
 use crate::api::documentation::ReplyBody;
 use crate::api::request::RequestMeta;
 use crate::api::session_file::SessionFile;
-use crate::core::error::CallError;
 use crate::gateway::Gateway;
+use sekisho_core::error::CallError;
 
 /// Writes a file to the workspace of a session, whose runs of `python_executor` have it in their working directory. It is
 /// a call of `file_write`, with the same roles, limits and audit, whose `encoding` is `upload` and whose `content` is the

@@ -15,8 +15,8 @@ use crate::api::documentation::ReplyBody;
 use crate::api::reply;
 use crate::api::request::caller_of;
 use crate::api::request_guard::Connection;
-use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
+use sekisho_core::error::{CallError, ErrorCode};
 
 const EXPOSITION_FORMAT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 

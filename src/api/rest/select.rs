@@ -16,11 +16,11 @@ use crate::api::body::JsonBody;
 use crate::api::documentation::ReplyBody;
 use crate::api::reply;
 use crate::api::request::RequestMeta;
-use crate::core::call::Arguments;
-use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
-use crate::policy::CallerTools;
-use crate::tool::Tool;
+use sekisho_calls::policy::CallerTools;
+use sekisho_calls::tool::Tool;
+use sekisho_core::call::Arguments;
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// Tools that a model selects from: the first hits of a search.
 const MAX_CANDIDATES: usize = 30;

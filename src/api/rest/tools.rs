@@ -17,14 +17,14 @@ use crate::api::documentation::ReplyBody;
 use crate::api::parameters::{Name, Parameters};
 use crate::api::reply;
 use crate::api::request::{ExecuteNamedRequest, ExecuteRequest, Incoming, RequestMeta};
-use crate::core::breaker_state::BreakerState;
-use crate::core::call::{CallContext, Via};
-use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
-use crate::pipeline::Answered;
-use crate::policy::{Access, CallerTools};
-use crate::registry::{ToolMetadata, ToolSchema, ToolSummary};
-use crate::tool::{Metadata, Tool};
+use sekisho_calls::pipeline::Answered;
+use sekisho_calls::policy::{Access, CallerTools};
+use sekisho_calls::registry::{ToolMetadata, ToolSchema, ToolSummary};
+use sekisho_calls::tool::{Metadata, Tool};
+use sekisho_core::breaker_state::BreakerState;
+use sekisho_core::call::{CallContext, Via};
+use sekisho_core::error::{CallError, ErrorCode};
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]

@@ -16,10 +16,10 @@ use crate::api::documentation::ReplyBody;
 use crate::api::parameters::{Name, Parameters};
 use crate::api::reply;
 use crate::api::request::{ExecuteRequest, RequestMeta};
-use crate::core::error::CallError;
 use crate::gateway::Gateway;
-use crate::policy::Access;
-use crate::tool::Tool;
+use sekisho_calls::policy::Access;
+use sekisho_calls::tool::Tool;
+use sekisho_core::error::CallError;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]

@@ -4,8 +4,8 @@ use serde_json::json;
 
 use super::report;
 use crate::cli::{Common, Exit, present, serve};
-use crate::config::Config;
 use crate::gateway;
+use sekisho_config::Config;
 
 pub(super) fn verify(common: &Common, config: &Config) -> Exit {
     let Some(runtime) = serve::runtime() else { return Exit::Failed };

@@ -9,7 +9,7 @@ use super::kept::{history_file, write_transcript};
 use super::{Chat, profiles};
 use crate::agent::FinishReason;
 use crate::cli::{Exit, present};
-use crate::core::call::BudgetScopes;
+use sekisho_core::call::BudgetScopes;
 
 const COMMANDS: &str = "/tools, /model [PROFILE], /cost, /save FILE, /clear, quit";
 

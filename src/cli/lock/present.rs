@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::core::error::Detail;
-use crate::registry::lock::escape_hidden;
-use crate::registry::lock::{Change, Difference, Edit, Pin};
+use sekisho_calls::registry::lock::escape_hidden;
+use sekisho_calls::registry::lock::{Change, Difference, Edit, Pin};
+use sekisho_core::error::Detail;
 
 /// Characters shown of a part of a line that is the same before and after a change.
 const CONTEXT: usize = 40;

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::cli::{present, serve};
-use crate::config::Config;
-use crate::infra::audit::{Audit, AuditError, AuditEvent, EventKind};
+use sekisho_audit::{Audit, AuditError, AuditEvent, EventKind};
+use sekisho_config::Config;
 
 /// Maximum number of names in the line.
 const MAX_NAMED: usize = 10;

@@ -7,10 +7,10 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::cli::{Common, Exit, present};
-use crate::config::SandboxConfig;
 use crate::sandbox::engine::compiling_engine;
 use crate::sandbox::interpreter::{Kind, Manifest};
 use crate::sandbox::prepare::{Interpreters, Prepared, Progress, Source, default_folder};
+use sekisho_config::SandboxConfig;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct PrepareCommand {

@@ -7,9 +7,9 @@ use clap::Args;
 use serde_json::json;
 
 use crate::cli::{Common, Exit, present};
-use crate::config::Config;
 use crate::sandbox::interpreter::Manifest;
 use crate::sandbox::packages::{LockedPackages, WheelSource, lock_packages};
+use sekisho_config::Config;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct LockCommand {

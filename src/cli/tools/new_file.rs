@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use crate::cli::{Exit, present};
-use crate::config::{Config, TOOL_FILE_RULE, is_tool_file};
+use sekisho_config::{Config, TOOL_FILE_RULE, is_tool_file};
 
 const EXAMPLE: &str = include_str!("new_file/example.py");
 const CASES: &str = include_str!("new_file/example.cases.yaml");

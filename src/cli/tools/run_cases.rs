@@ -17,10 +17,10 @@ use self::case::{Case, Verdict};
 use crate::cli::call::Identity;
 use crate::cli::explain::with_copied_state;
 use crate::cli::{Common, Exit, present};
-use crate::config::{ApprovalsConfig, ClusterConfig, Config};
-use crate::core::call::{CallContext, Caller, Via};
 use crate::gateway::Gateway;
-use crate::tool::PYTHON_SOURCE;
+use sekisho_calls::tool::PYTHON_SOURCE;
+use sekisho_config::{ApprovalsConfig, ClusterConfig, Config};
+use sekisho_core::call::{CallContext, Caller, Via};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct TestCommand {

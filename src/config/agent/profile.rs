@@ -7,13 +7,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 use url::Url;
 
-use crate::config::Secret;
-use crate::config::aws::AwsConfig;
-use crate::config::check::Findings;
-use crate::config::planner::PlannerConfig;
-use crate::config::schema::Money;
-use crate::config::thinking::{Thinking, ThinkingSettings};
-use crate::config::tool_filter::ToolFilter;
+use crate::Secret;
+use crate::aws::AwsConfig;
+use crate::check::Findings;
+use crate::planner::PlannerConfig;
+use crate::schema::Money;
+use crate::thinking::{Thinking, ThinkingSettings};
+use crate::tool_filter::ToolFilter;
 
 /// One agent: its model, and its limits. Defaults that depend on the provider are `None` here until set; the methods
 /// of the same names return the effective value.

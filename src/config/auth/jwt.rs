@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use url::{Host, Url};
 
-use crate::config::check::Findings;
-use crate::config::{OneOrMany, Secret};
+use crate::check::Findings;
+use crate::{OneOrMany, Secret};
 
 /// Tokens of one issuer. Of a JSON Web Token signature, issuer, audience and expiry are always checked. Where its keys are, and
 /// where the issuer is asked about other tokens, is found at the issuer's address (OpenID Connect Discovery, RFC 8414).
@@ -117,7 +117,7 @@ impl IntrospectionConfig {
 }
 
 /// Whether nobody in between can read and change what is sent: over TLS, or within this machine.
-pub(crate) fn is_secure(url: &Url) -> bool {
+pub fn is_secure(url: &Url) -> bool {
     let is_this_machine = || match url.host() {
         Some(Host::Domain(name)) => name == "localhost",
         Some(Host::Ipv4(address)) => address.is_loopback(),

@@ -8,10 +8,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::config::check::Findings;
-use crate::config::schema::Money;
-use crate::core::call::Caller;
-use crate::core::tool_scope::matches;
+use crate::check::Findings;
+use crate::schema::Money;
+use sekisho_core::call::Caller;
+use sekisho_core::tool_scope::matches;
 
 /// Maximum rules: each is looked at by every call.
 const MAX_RULES: usize = 100;
@@ -174,7 +174,7 @@ pub(super) fn check(rules: &[LimitRule], findings: &mut Findings) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::tool_scope::ToolScope;
+    use sekisho_core::tool_scope::ToolScope;
 
     fn rule(per: RuleSubject, matching: RuleMatch) -> LimitRule {
         let (name, rate) = ("r".to_owned(), Some(1));

@@ -3,9 +3,9 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::config::check::Findings;
-use crate::config::server::McpToolListing;
-use crate::core::caller::Caller;
+use crate::check::Findings;
+use crate::server::McpToolListing;
+use sekisho_core::caller::Caller;
 
 /// A virtual MCP server at `/mcp/NAME`: a part of the tools. What a caller may do at all is a matter of its key and of policies.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]

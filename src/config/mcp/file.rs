@@ -10,9 +10,9 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use super::{McpServerSettings, McpTransport};
-use crate::config::yaml::interpolate::expand_text;
-use crate::config::{ConfigError, Environment, Secret};
-use crate::core::json;
+use crate::yaml::interpolate::expand_text;
+use crate::{ConfigError, Environment, Secret};
+use sekisho_core::json;
 
 /// Keys for lists of servers: of most programs, of VS Code, and of A49.
 const LISTS: [&str; 3] = ["mcpServers", "servers", "httpStreamableServers"];
@@ -21,7 +21,7 @@ const LISTS: [&str; 3] = ["mcpServers", "servers", "httpStreamableServers"];
 ///
 /// # Errors
 /// A file that cannot be read, is not JSON, contains no servers, or has an invalid entry.
-pub(crate) fn read(file: &Path, environment: &Environment) -> Result<BTreeMap<String, McpServerSettings>, ConfigError> {
+pub fn read(file: &Path, environment: &Environment) -> Result<BTreeMap<String, McpServerSettings>, ConfigError> {
     let text = fs::read(file).map_err(|error| ConfigError::unreadable(file, &error))?;
     parse(&text, environment).map_err(|problem| {
         ConfigError::of_file(file, problem)
@@ -33,7 +33,7 @@ pub(crate) fn read(file: &Path, environment: &Environment) -> Result<BTreeMap<St
 ///
 /// # Errors
 /// The error, without any value of the file.
-pub(crate) fn parse(text: &[u8], environment: &Environment) -> Result<BTreeMap<String, McpServerSettings>, String> {
+pub fn parse(text: &[u8], environment: &Environment) -> Result<BTreeMap<String, McpServerSettings>, String> {
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     let document: Map<String, Value> =
         json::parse_as(text).map_err(|problem| format!("is not a JSON object: {problem}"))?;

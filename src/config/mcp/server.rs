@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::{McpOAuth, McpPrefix, check_http};
-use crate::config::Secret;
-use crate::config::breaker::BreakerOverrides;
-use crate::config::check::Findings;
-use crate::config::identity::{ExchangeSettings, Identity};
-use crate::config::schema::Money;
-use crate::config::tools::{TOOL_NAME_RULE, is_tool_name};
-use crate::core::administration::Ownership;
+use crate::Secret;
+use crate::breaker::BreakerOverrides;
+use crate::check::Findings;
+use crate::identity::{ExchangeSettings, Identity};
+use crate::schema::Money;
+use crate::tools::{TOOL_NAME_RULE, is_tool_name};
+use sekisho_core::administration::Ownership;
 
 /// One server: a program to start, or a URL.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]

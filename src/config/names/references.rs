@@ -1,7 +1,7 @@
 //! All names in the configuration that stand for something else.
 
 use super::{NameKind, NameReference};
-use crate::config::{
+use crate::{
     CollectionSettings, Config, LimitsConfig, McpConfig, OpenApiConfig, SKILL, TASK, TenantConfig, ToolFilter,
 };
 

@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::*;
-use crate::config::{Environment, json_schema};
+use crate::{Environment, json_schema};
 
 /// Each map by names and each list of texts of the configuration, and what its names are: `None` for names that are compared with
 /// what exists, otherwise why they are not.

@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use url::Url;
 
-use crate::config::Secret;
-use crate::config::check::Findings;
+use crate::Secret;
+use crate::check::Findings;
 
 /// Credentials of one security scheme of a document; which of them count depends on the scheme's type.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]

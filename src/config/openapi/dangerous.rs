@@ -3,7 +3,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::config::check::Findings;
+use crate::check::Findings;
 
 /// Which operations of a collection are dangerous, so that a caller needs a role for them. Matching one of the three
 /// is enough. `x-dangerous` of an overlay takes precedence, and `tools.overrides` over both.

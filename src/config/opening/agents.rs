@@ -1,10 +1,10 @@
 //! Agents: at which provider their models are, which tools they have, and how long they run.
 
 use super::Comparison;
-use crate::config::agent::AgentProfile;
-use crate::config::aws::AwsConfig;
-use crate::config::subagents::SubAgentsConfig;
-use crate::config::{AgentConfig, EmbeddingsConfig, ModelConfig, ResourceStatus, SubAgentType, ToolFilter};
+use crate::agent::AgentProfile;
+use crate::aws::AwsConfig;
+use crate::subagents::SubAgentsConfig;
+use crate::{AgentConfig, EmbeddingsConfig, ModelConfig, ResourceStatus, SubAgentType, ToolFilter};
 
 pub(super) fn agent(at: &mut Comparison<'_>, was: &AgentConfig, is: &AgentConfig) {
     let AgentConfig {

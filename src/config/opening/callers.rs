@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::Comparison;
-use crate::config::console::ConsoleRoles;
-use crate::config::{
+use crate::console::ConsoleRoles;
+use crate::{
     AnonymousAccess, ApiKeyConfig, AuthConfig, BudgetConfig, ConsoleConfig, IntrospectionConfig, JwtConfig, OidcConfig,
     ResourceStatus, TenantConfig,
 };

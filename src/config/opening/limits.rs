@@ -1,8 +1,8 @@
 //! How much callers may use, what is asked of a call, and where requests may go.
 
 use super::Comparison;
-use crate::config::limits::RuleMatch;
-use crate::config::{
+use crate::limits::RuleMatch;
+use crate::{
     ApprovalsConfig, BudgetConfig, ExternalPolicyConfig, LimitRule, LimitsConfig, OutboundConfig, PolicyConfig,
     ProxyConfig, WebhookConfig,
 };

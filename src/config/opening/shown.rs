@@ -7,8 +7,8 @@ use rust_decimal::Decimal;
 use serde::Serialize;
 use url::Url;
 
-use crate::config::settings;
-use crate::config::{
+use crate::settings;
+use crate::{
     AnonymousAccess, ApprovalRule, Identity, McpPrefix, McpShare, OutputCheck, Provider, ReloadMode, ResourceStatus,
     RuleSubject, SearchProvider,
 };

@@ -1,7 +1,7 @@
 //! Collections and MCP servers: where their calls go, as whom, and which tools they have.
 
 use super::Comparison;
-use crate::config::{
+use crate::{
     AuthSettings, CollectionSettings, DangerousOperations, ExchangeSettings, McpConfig, McpEndpoint, McpOAuth,
     McpServerSettings, McpShare, McpSignIn, OpenApiConfig, SchemeCredentials,
 };

@@ -1,7 +1,7 @@
 //! Which changes open something: pairs of configurations, each in both directions.
 
 use super::*;
-use crate::config::Environment;
+use crate::Environment;
 
 fn config(yaml: &str) -> Config {
     let folder = tempfile::tempdir().unwrap();
@@ -9,7 +9,7 @@ fn config(yaml: &str) -> Config {
     std::fs::write(&file, yaml).unwrap();
     let home = folder.path().display().to_string();
     let environment = Environment::from_iter([("HOME", home.as_str())]);
-    let errors = |errors: Vec<crate::config::ConfigError>| {
+    let errors = |errors: Vec<crate::ConfigError>| {
         panic!("{yaml}: {}", errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
     };
     Config::load(Some(&file), &environment).unwrap_or_else(errors)

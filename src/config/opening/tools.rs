@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Comparison, has_more};
-use crate::config::{
+use crate::{
     ApprovalRule, ComponentGrantsConfig, ComponentsConfig, OutputCheck, PythonToolsConfig, Secret, ToolOverride,
     ToolsConfig, TransformConfig, TransformRule, WebFetchConfig, WebSearchConfig,
 };

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use proptest::strategy::Strategy;
 
 use super::*;
-use crate::core::slack::slack;
+use sekisho_core::slack::slack;
 
 #[test]
 fn a_configured_file_must_exist() {

@@ -6,8 +6,8 @@ use std::fs;
 use serde_json::Value;
 
 use super::*;
-use crate::config::yaml::document::{Content, Node};
-use crate::core::checkout::checkout;
+use crate::yaml::document::{Content, Node};
+use sekisho_core::checkout::checkout;
 
 const FILE: &str = include_str!("../../../config/sekisho.yaml");
 

@@ -12,29 +12,29 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 
 use super::error::{ConfigError, ConfigLocation};
-use crate::config::check::Finding;
+use crate::check::Finding;
 
 /// Maximum bytes of a configuration file. A hand-written one has a few thousand.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// The file and its tree.
 #[derive(Debug)]
-pub(crate) struct Document {
+pub struct Document {
     file: PathBuf,
     text: String,
     /// Read from the file: its author may name files and programs of this machine.
     pub(crate) is_operators: bool,
-    pub(crate) root: Node,
+    pub root: Node,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Node {
-    pub(crate) position: Position,
-    pub(crate) content: Content,
+pub struct Node {
+    pub position: Position,
+    pub content: Content,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) enum Content {
+pub enum Content {
     Null,
     Bool(bool),
     Unsigned(u64),
@@ -54,16 +54,16 @@ pub(crate) enum Content {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Key {
-    pub(crate) position: Position,
-    pub(crate) name: String,
+pub struct Key {
+    pub position: Position,
+    pub name: String,
 }
 
 /// Line and column count from 1; column and width in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Position {
-    pub(crate) line: usize,
-    pub(crate) column: usize,
+pub struct Position {
+    pub line: usize,
+    pub column: usize,
     width: usize,
 }
 
@@ -72,7 +72,7 @@ impl Document {
     ///
     /// # Errors
     /// It cannot be read, is too large, or is not accepted YAML.
-    pub(crate) fn open(file: &Path) -> Result<Self, ConfigError> {
+    pub fn open(file: &Path) -> Result<Self, ConfigError> {
         let mut bytes = Vec::new();
         File::open(file)
             .and_then(|opened| opened.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes))
@@ -85,7 +85,7 @@ impl Document {
         Ok(Self { is_operators: true, ..Self::parse(file, text)? })
     }
 
-    pub(crate) fn parse(file: &Path, text: String) -> Result<Self, ConfigError> {
+    pub fn parse(file: &Path, text: String) -> Result<Self, ConfigError> {
         let options = serde_saphyr::options! {
             // The deepest setting is five levels down; each level takes space on the stack.
             budget: serde_saphyr::budget! { max_depth: 16, max_aliases: 1_000, max_nodes: 100_000 },
@@ -100,14 +100,14 @@ impl Document {
     }
 
     /// An error at a position. Its value is shown only if `reveal` is set.
-    pub(crate) fn error(&self, position: Position, reveal: bool, message: impl Into<String>) -> ConfigError {
+    pub fn error(&self, position: Position, reveal: bool, message: impl Into<String>) -> ConfigError {
         let mut error = ConfigError::in_file(&self.file, position.line, position.column, message);
         error.excerpt = self.excerpt(position, reveal);
         error
     }
 
     /// A finding about a node.
-    pub(crate) fn place(&self, node: &Node, reveal: bool, finding: Finding) -> ConfigError {
+    pub fn place(&self, node: &Node, reveal: bool, finding: Finding) -> ConfigError {
         let Position { line, column, .. } = node.position;
         let mut error = finding.into_error(ConfigLocation::At { file: self.file.clone(), line, column });
         error.excerpt = self.excerpt(node.position, reveal);
@@ -115,7 +115,7 @@ impl Document {
     }
 
     /// The value at `topic.key[index]`, or its nearest ancestor, and whether it is the exact value.
-    pub(crate) fn find(&self, key: &str) -> Option<(&Node, bool)> {
+    pub fn find(&self, key: &str) -> Option<(&Node, bool)> {
         let mut found = None;
         let mut node = &self.root;
         for step in key.split(['.', '[', ']']).filter(|step| !step.is_empty()) {
@@ -129,7 +129,7 @@ impl Document {
     }
 
     /// `topic.key[index]` of a node of this document.
-    pub(crate) fn key_of(&self, node: &Node) -> String {
+    pub fn key_of(&self, node: &Node) -> String {
         let mut key = String::new();
         path_to(&self.root, node, &mut key);
         key
@@ -169,7 +169,7 @@ impl Node {
     }
 
     /// Whether a value of it is not known.
-    pub(crate) fn has_unread(&self) -> bool {
+    pub fn has_unread(&self) -> bool {
         match &self.content {
             Content::Unread(_) => true,
             Content::List(items) => items.iter().any(Self::has_unread),

@@ -34,30 +34,30 @@ pub enum ConfigLocation {
 }
 
 impl ConfigError {
-    pub(crate) fn new(place: ConfigLocation, message: impl Into<String>) -> Self {
+    pub fn new(place: ConfigLocation, message: impl Into<String>) -> Self {
         Self { place, message: message.into(), excerpt: None, advice: None }
     }
 
-    pub(crate) fn in_file(file: &Path, line: usize, column: usize, message: impl Into<String>) -> Self {
+    pub fn in_file(file: &Path, line: usize, column: usize, message: impl Into<String>) -> Self {
         Self::new(ConfigLocation::At { file: file.to_owned(), line, column }, message)
     }
 
-    pub(crate) fn of_file(file: &Path, message: impl Into<String>) -> Self {
+    pub fn of_file(file: &Path, message: impl Into<String>) -> Self {
         Self::new(ConfigLocation::File(file.to_owned()), message)
     }
 
-    pub(crate) fn unreadable(file: &Path, error: &io::Error) -> Self {
+    pub fn unreadable(file: &Path, error: &io::Error) -> Self {
         Self::of_file(file, format!("cannot be read: {error}")).advise("check the path and its permissions")
     }
 
     #[must_use]
     /// There is no home folder from which it would follow.
-    pub(crate) fn without_state_directory() -> Self {
+    pub fn without_state_directory() -> Self {
         Self::new(ConfigLocation::Setting("state_directory".to_owned()), "this user has no home folder")
             .advise("name the folder for all data in SEKISHO_STATE_DIRECTORY")
     }
 
-    pub(crate) fn advise(mut self, advice: impl Into<String>) -> Self {
+    pub fn advise(mut self, advice: impl Into<String>) -> Self {
         self.advice = Some(advice.into());
         self
     }

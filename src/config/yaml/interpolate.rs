@@ -6,7 +6,7 @@
 use super::document::{Content, Document, Node, Position};
 use super::error::ConfigError;
 use super::reference::{References, is_reference, resolve, unclosed};
-use crate::config::environment::Environment;
+use crate::environment::Environment;
 
 /// Replaces every `${…}` in the document; `$${` is a literal `${`. A value that cannot be replaced is marked invalid
 /// and reported. In a text that is not the operator's file, what names a variable that is set, a file or a program stays as it

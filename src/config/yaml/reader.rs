@@ -12,7 +12,7 @@ use serde::de::{DeserializeOwned, Deserializer, Error as _, IntoDeserializer, Un
 use super::document::{Content, Document, Node};
 use super::error::ConfigError;
 use super::type_error::{ConfigTypeError, unknown_key};
-use crate::config::one_or_many::ONE_OR_MANY;
+use crate::one_or_many::ONE_OR_MANY;
 
 /// Maximum values that are not read and no texts: for each the document is read once more.
 const MAX_UNREAD: usize = 200;
@@ -24,7 +24,7 @@ const MAX_ERRORS: usize = 20;
 ///
 /// # Errors
 /// Every unknown key and every value of a wrong type, with its place.
-pub(crate) fn read<T: DeserializeOwned>(document: &Document) -> Result<T, Vec<ConfigError>> {
+pub fn read<T: DeserializeOwned>(document: &Document) -> Result<T, Vec<ConfigError>> {
     let reading = Reading { document, invalid: RefCell::default(), errors: RefCell::default() };
     loop {
         match T::deserialize(Reader { node: &document.root, reading: &reading, hidden: false }) {
@@ -108,7 +108,7 @@ impl<'a> Reading<'a> {
 struct Reader<'a> {
     node: &'a Node,
     reading: &'a Reading<'a>,
-    /// The value is not shown: it is a [`Secret`](crate::config::Secret), or is in a place of keys and may contain
+    /// The value is not shown: it is a [`Secret`](crate::Secret), or is in a place of keys and may contain
     /// one (`- key:hunter2`).
     hidden: bool,
 }

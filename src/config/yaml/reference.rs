@@ -15,8 +15,8 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Deserializer;
 
 use super::interpolate::Problem;
-use crate::config::Secret;
-use crate::core::bounded::BoundedMap;
+use crate::Secret;
+use sekisho_core::bounded::BoundedMap;
 
 /// Bytes of a value: a key, a token, a certificate.
 const MAX_BYTES: u64 = 64 << 10;
@@ -227,7 +227,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::core::slack::slack;
+    use sekisho_core::slack::slack;
 
     fn value(text: &str) -> Result<(String, String), String> {
         let resolved = resolve(text, &mut References::default());

@@ -5,24 +5,24 @@ use std::fmt;
 use serde::de::{self, Expected, Unexpected};
 
 use super::document::{Content, Node};
-use crate::core::nearest_name::nearest_name;
+use sekisho_core::nearest_name::nearest_name;
 
 /// A type error, as reported by serde's visitors and ours.
 #[derive(Debug)]
 pub(crate) struct ConfigTypeError<'a> {
-    pub(crate) node: Option<&'a Node>,
+    pub node: Option<&'a Node>,
     message: String,
-    pub(crate) advice: Option<String>,
+    pub advice: Option<String>,
     pub(crate) missing_field: bool,
     /// The message comes from a type's own parser, and may quote the value.
     foreign: bool,
     /// The value must not be shown.
-    pub(crate) hidden: bool,
+    pub hidden: bool,
 }
 
 impl<'a> ConfigTypeError<'a> {
     /// The innermost node is kept.
-    pub(crate) fn at(mut self, node: &'a Node, hidden: bool) -> Self {
+    pub fn at(mut self, node: &'a Node, hidden: bool) -> Self {
         if self.node.is_none() {
             self.node = Some(node);
             self.hidden = hidden;
@@ -30,7 +30,7 @@ impl<'a> ConfigTypeError<'a> {
         self
     }
 
-    pub(crate) fn saying(message: String) -> Self {
+    pub fn saying(message: String) -> Self {
         Self { node: None, message, advice: None, missing_field: false, foreign: false, hidden: false }
     }
 

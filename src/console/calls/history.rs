@@ -18,8 +18,8 @@ use crate::console::list;
 use crate::console::text::Texts;
 use crate::console::visit::{Address, Visit};
 use crate::console::{Console, error_page, format, tools};
-use crate::core::error::{CallError, ErrorCode};
-use crate::infra::audit::{HistoryFilter, HistoryPage, PastCall};
+use sekisho_audit::{HistoryFilter, HistoryPage, PastCall};
+use sekisho_core::error::{CallError, ErrorCode};
 
 const PATH: &str = "/console/calls/history";
 

@@ -12,7 +12,7 @@ use crate::console::format;
 use crate::console::list;
 use crate::console::text::Texts;
 use crate::console::visit::{TOKEN_FIELD, Visit};
-use crate::core::error::CallError;
+use sekisho_core::error::CallError;
 
 /// Runs that are listed.
 const PAGE: u32 = 20;

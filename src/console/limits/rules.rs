@@ -6,11 +6,11 @@ use maud::{Markup, html};
 use rust_decimal::Decimal;
 use serde_json::json;
 
-use crate::config::RuleSubject;
 use crate::console::export::Rows;
 use crate::console::format;
 use crate::console::text::Texts;
 use crate::gateway::RuleLevel;
+use sekisho_config::RuleSubject;
 
 pub(super) fn rows(levels: &[RuleLevel]) -> Rows<'static, 13> {
     let row = |level: &RuleLevel| {

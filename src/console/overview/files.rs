@@ -7,11 +7,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::console::export::{Format, Rows};
-use crate::core::amount::Amount;
-use crate::core::record::Status;
-use crate::infra::figures::{LastHour, Outcomes, Times, Totals};
-use crate::infra::replica::degraded_of;
-use crate::infra::store::StoredReplica;
+use sekisho_core::amount::Amount;
+use sekisho_core::record::Status;
+use sekisho_observe::figures::{LastHour, Outcomes, Times, Totals};
+use sekisho_store::StoredReplica;
+use sekisho_store::replica::degraded_of;
 
 /// A table of the overview.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]

@@ -11,11 +11,11 @@ use rust_decimal::Decimal;
 use crate::console::address::with_query;
 use crate::console::text::Texts;
 use crate::console::{chart, export, format, tools};
-use crate::core::record::Status;
 use crate::gateway::Overview;
-use crate::infra::figures::{LastHour, Times, ToolTotals, Totals};
-use crate::infra::metrics::DayBudget;
 use crate::sandbox::SandboxLoad;
+use sekisho_core::record::Status;
+use sekisho_observe::figures::{LastHour, Times, ToolTotals, Totals};
+use sekisho_observe::metrics::DayBudget;
 
 /// Lines of a list.
 const MAX_LINES: usize = 6;

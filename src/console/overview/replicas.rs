@@ -5,9 +5,9 @@ use maud::{Markup, html};
 use super::parts::files;
 use crate::console::format;
 use crate::console::text::Texts;
-use crate::core::amount::Amount;
-use crate::infra::replica::degraded_of;
-use crate::infra::store::StoredReplica;
+use sekisho_core::amount::Amount;
+use sekisho_store::StoredReplica;
+use sekisho_store::replica::degraded_of;
 
 const COLUMNS: [&str; 7] = [
     "replica-id",

@@ -10,7 +10,7 @@ use crate::console::frame::{self, Head};
 use crate::console::text::Texts;
 use crate::console::visit::{TOKEN_FIELD, Visit};
 use crate::console::{format, list, owner, schema_form};
-use crate::core::administration::{Administrator, AdministratorProof};
+use sekisho_core::administration::{Administrator, AdministratorProof};
 
 /// Bytes of a text that stays in one line of the list.
 const MAX_IN_CELL: usize = 40;

@@ -7,11 +7,11 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Kind, Resource, ResourcePage};
-use crate::config::TenantConfig;
 use crate::console::text::Texts;
 use crate::console::visit::Visit;
 use crate::console::{Console, format};
-use crate::core::error::CallError;
+use sekisho_config::TenantConfig;
+use sekisho_core::error::CallError;
 
 /// Maximum tenants that are looked at, in pages of their route.
 const MAX_PAGES: usize = 10;

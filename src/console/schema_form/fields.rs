@@ -11,7 +11,7 @@ use super::{
 use crate::console::format;
 use crate::console::schema_table::kind;
 use crate::console::text::Texts;
-use crate::core::error::Detail;
+use sekisho_core::error::Detail;
 
 /// Maximum characters of a file's base64 that the form keeps for the next time; a longer one is chosen again.
 const MAX_KEPT_FILE: usize = 256 << 10;

@@ -10,9 +10,9 @@ use super::{
     parts, value_of,
 };
 use crate::api::UploadedFile;
-use crate::core::call::Arguments;
-use crate::core::error::Detail;
-use crate::core::json;
+use sekisho_core::call::Arguments;
+use sekisho_core::error::Detail;
+use sekisho_core::json;
 
 /// The arguments that were filled in. Empty fields are left out.
 ///

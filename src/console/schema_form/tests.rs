@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 use crate::api::UploadedFile;
 use crate::console::text::{Language, Texts};
-use crate::core::error::Detail;
+use sekisho_core::error::Detail;
 
 fn filled(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()

@@ -16,12 +16,12 @@ use crate::console::submitted::Submitted;
 use crate::console::text::Texts;
 use crate::console::visit::{TOKEN_FIELD, Visit};
 use crate::console::{Console, format, redirect};
-use crate::core::administration::Administrator;
-use crate::core::error::{CallError, ErrorCode};
-use crate::infra::audit::EventKind;
 use crate::sources::mcp::McpRegistration;
 use crate::sources::openapi::Registration;
 use crate::sources::openapi::read::report::Report;
+use sekisho_audit::EventKind;
+use sekisho_core::administration::Administrator;
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// A field of a form.
 struct Field {

@@ -18,11 +18,11 @@ use crate::console::submitted::Submitted;
 use crate::console::text::Texts;
 use crate::console::visit::{Address, TOKEN_FIELD, Visit};
 use crate::console::{Console, error_page, format, owner, redirect, tools};
-use crate::core::administration::{Administrator, AdministratorProof};
-use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::{SourceKind, SourceState, SourceStatus};
-use crate::infra::audit::EventKind;
 use crate::sources::openapi::read::report::{Note, Report};
+use sekisho_audit::EventKind;
+use sekisho_core::administration::{Administrator, AdministratorProof};
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// Maximum lines of each list.
 const MAX_LINES: usize = 200;

@@ -18,11 +18,11 @@ use crate::console::submitted::Submitted;
 use crate::console::text::Texts;
 use crate::console::visit::{Address, TOKEN_FIELD, Visit};
 use crate::console::{Console, error_page, format, redirect};
-use crate::core::administration::{AdministratorProof, SharedAdministrator};
-use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::{Approval, LockReview};
-use crate::infra::audit::EventKind;
-use crate::registry::lock::{Change, Difference, Pin, escape_hidden};
+use sekisho_audit::EventKind;
+use sekisho_calls::registry::lock::{Change, Difference, Pin, escape_hidden};
+use sekisho_core::administration::{AdministratorProof, SharedAdministrator};
+use sekisho_core::error::{CallError, ErrorCode};
 
 const PATH: &str = "/console/servers/lock";
 

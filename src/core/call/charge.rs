@@ -7,8 +7,8 @@ use futures_util::future::BoxFuture;
 use jiff::civil::Date;
 use rust_decimal::Decimal;
 
-use crate::core::caller::Caller;
-use crate::core::error::CallError;
+use crate::caller::Caller;
+use crate::error::CallError;
 
 /// Takes what a call was charged, to store it together with what the call leaves.
 pub trait ChargeSink: fmt::Debug + Send + Sync {

@@ -10,13 +10,13 @@ use super::{
     BudgetScopes, CallId, ChargeSink, Deadline, InterpreterNote, NestedCalls, OnBehalf, OpenTime, ParentCall,
     QueueTime, ResultHandles, Sending, Target, TraceParent, Undo, Upload, Via,
 };
-use crate::core::caller::Caller;
-use crate::core::client_request::ClientRequest;
-use crate::core::coercion::Coercion;
-use crate::core::peer::{ClientPeer, ClientSession};
-use crate::core::session::Session;
-use crate::core::share::Lease;
-use crate::core::tool_scope::NestedScope;
+use crate::caller::Caller;
+use crate::client_request::ClientRequest;
+use crate::coercion::Coercion;
+use crate::peer::{ClientPeer, ClientSession};
+use crate::session::Session;
+use crate::share::Lease;
+use crate::tool_scope::NestedScope;
 
 /// One call of one tool on its way through the pipeline, except for its arguments, whose owner and type change from
 /// stage to stage.
@@ -254,8 +254,8 @@ mod tests {
     use futures_util::future::BoxFuture;
 
     use super::*;
-    use crate::core::caller::Owner;
-    use crate::core::peer::{Answers, LogLevel, LogMessage, Progress, Questions, Unanswered};
+    use crate::caller::Owner;
+    use crate::peer::{Answers, LogLevel, LogMessage, Progress, Questions, Unanswered};
 
     /// A client that starts to consider a question when the call arrives, and takes this long.
     #[derive(Debug)]

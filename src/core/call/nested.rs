@@ -11,7 +11,7 @@ use rust_decimal::prelude::ToPrimitive;
 use serde::{Serialize, Serializer};
 
 use super::CallId;
-use crate::core::error::ErrorCode;
+use crate::error::ErrorCode;
 
 /// Calls that are listed; the others are counted.
 const MAX_LISTED: usize = 100;

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use tokio::time::Instant;
 
 use super::{Deadline, QueueTime};
-use crate::core::caller::Owner;
+use crate::caller::Owner;
 
 /// Part of each [`CallContext`](super::CallContext). It only moves forward: a further attempt does not reset it.
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 
-use crate::core::share::Lease;
+use crate::share::Lease;
 
 /// A file that came as a request's body, for the tool that stores it. It has no name in the file system, so that it is
 /// gone with the last call that has it.

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use serde_json::{Map, Number, Value};
 use sha2::{Digest, Sha256};
 
-use crate::core::call::Arguments;
+use crate::call::Arguments;
 
 /// SHA-256 of the canonical form.
 ///

@@ -10,7 +10,7 @@ use serde_json::map::Entry;
 use serde_json::{Map, Number, Value};
 
 /// What a reader accepts.
-pub(crate) trait Rules: Copy {
+pub trait Rules: Copy {
     /// Tags are ignored, merge keys (`<<`) are applied, and a number that JSON cannot represent becomes a string.
     const IS_YAML: bool;
 
@@ -37,7 +37,7 @@ pub(crate) trait Rules: Copy {
 
 /// Reads one value at its place.
 #[derive(Clone, Copy)]
-pub(crate) struct ValueReader<'a, R> {
+pub struct ValueReader<'a, R> {
     rules: R,
     place: Place<'a>,
     depth: usize,
@@ -63,7 +63,7 @@ impl fmt::Display for Place<'_> {
 }
 
 impl<R: Rules> ValueReader<'_, R> {
-    pub(crate) fn new(rules: R) -> Self {
+    pub fn new(rules: R) -> Self {
         Self { rules, place: Place::Root, depth: 0 }
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// The length of the value's JSON, escapes not counted.
-pub(crate) fn approximate_size(value: &Value) -> usize {
+pub fn approximate_size(value: &Value) -> usize {
     match value {
         Value::Null => 4,
         Value::Bool(truth) => 5 - usize::from(*truth),
@@ -50,7 +50,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_size_is_near_that_of_the_json(value in crate::core::json::tests::any_json()) {
+        fn the_size_is_near_that_of_the_json(value in crate::json::tests::any_json()) {
             let (approximate, exact) = (approximate_size(&value), value.to_string().len());
             prop_assert!(approximate <= exact * 3 + 8 && exact <= approximate * 6, "{} {}", approximate, exact);
         }

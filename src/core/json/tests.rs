@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::core::call::Arguments;
-use crate::core::checkout::checkout;
+use crate::call::Arguments;
+use crate::checkout::checkout;
 
 /// Cases of the JSONTestSuite (Nicolas Seriot, MIT): `y_` must be read, `n_` refused, `i_` survived.
 fn suite(kind: &str) -> Vec<(String, Vec<u8>)> {
@@ -176,7 +176,7 @@ fn equal_values_share_a_digest_and_different_ones_do_not() {
     }
 }
 
-pub(crate) fn any_json() -> impl Strategy<Value = Value> {
+pub fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rust_decimal::Decimal;
 
 use super::use_window::UseWindow;
-use crate::core::amount::{Amount, PRICE_DECIMALS};
+use crate::amount::{Amount, PRICE_DECIMALS};
 
 /// The part of what is left that one request leases at most, unless a single call needs more: 5 %.
 const SLICE_DIVISOR: u64 = 20;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::core::amount::Amount;
+use crate::amount::Amount;
 
 const WINDOW: Duration = Duration::from_secs(1);
 

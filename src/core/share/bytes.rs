@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Lease, Share};
-use crate::core::caller::Owner;
+use crate::caller::Owner;
 
 /// What one of many collections takes of a memory for all of them, in units of some bytes.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Share;
-use crate::core::caller::Owner;
+use crate::caller::Owner;
 
 /// Units of a share; given back on drop.
 #[derive(Debug)]

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::ProgramTools;
-use crate::core::error::{CallError, ErrorCode};
-use crate::policy::CallerTools;
-use crate::tool::Tool;
+use sekisho_calls::policy::CallerTools;
+use sekisho_calls::tool::Tool;
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// Maximum hits of a search.
 const MAX_HITS: usize = 50;

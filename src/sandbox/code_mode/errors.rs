@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::json::InvalidJson;
-use crate::pipeline::ErrorInfo;
 use crate::sandbox::protocol::{MAX_NESTING, MAX_VALUE_BYTES};
+use sekisho_calls::pipeline::ErrorInfo;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::json::InvalidJson;
 
 /// The kind of an error that no other one fits.
 const TOOL_ERROR: &str = "tool_error";
@@ -100,7 +100,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::core::error::NeededSignIn;
+    use sekisho_core::error::NeededSignIn;
 
     #[test]
     fn an_error_has_its_code_and_wait_and_not_where_to_sign_in() {

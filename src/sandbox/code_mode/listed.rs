@@ -5,8 +5,8 @@ use std::time::Duration;
 use rust_decimal::Decimal;
 use tokio::time::Instant;
 
-use crate::core::call::{CallContext, NestedCall, NestedCallList};
-use crate::core::error::ErrorCode;
+use sekisho_core::call::{CallContext, NestedCall, NestedCallList};
+use sekisho_core::error::ErrorCode;
 
 /// A call under way, for the receipt of the outer one: it is cancelled unless it ends.
 pub(super) struct Listed<'a> {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 
-use crate::core::caller::Owner;
-use crate::core::peer::{Answers, ClientPeer, LogLevel, LogMessage, Progress, Questions, Unanswered};
+use sekisho_core::caller::Owner;
+use sekisho_core::peer::{Answers, ClientPeer, LogLevel, LogMessage, Progress, Questions, Unanswered};
 
 /// Passes on what tools send and ask. Of their progress the client gets the messages, counted over all of them: its own
 /// number must not go back.

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use rust_decimal::Decimal;
 
-use crate::budget::price_of;
-use crate::core::call::{Arguments, CallContext, Caller};
-use crate::core::error::CallError;
-use crate::journals::Journals;
-use crate::pipeline::{Answered, Pipeline};
-use crate::policy::CallerTools;
-use crate::tool::Effects;
+use sekisho_calls::budget::price_of;
+use sekisho_calls::journals::Journals;
+use sekisho_calls::pipeline::{Answered, Pipeline};
+use sekisho_calls::policy::CallerTools;
+use sekisho_calls::tool::Effects;
+use sekisho_core::call::{Arguments, CallContext, Caller};
+use sekisho_core::error::CallError;
 
 /// What calls of programs pass.
 pub trait ToolPipeline: Send + Sync {

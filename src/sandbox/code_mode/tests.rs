@@ -11,16 +11,16 @@ use futures_util::FutureExt;
 use serde_json::json;
 
 use super::*;
-use crate::config::{PolicyConfig, ToolsConfig};
-use crate::core::call::Caller;
-use crate::core::error::{ErrorCode, NeededApproval};
-use crate::infra::metrics::Metrics;
-use crate::journals::Journals;
-use crate::pipeline::Answered;
-use crate::policy::{CallerTools, Policy};
-use crate::registry::Snapshot;
 use crate::sandbox::protocol::ReadSoFar;
-use crate::tool::{Attempt, Execution, Executor, Metadata, ToolDefinition};
+use sekisho_calls::journals::Journals;
+use sekisho_calls::pipeline::Answered;
+use sekisho_calls::policy::{CallerTools, Policy};
+use sekisho_calls::registry::Snapshot;
+use sekisho_calls::tool::{Attempt, Execution, Executor, Metadata, ToolDefinition};
+use sekisho_config::{PolicyConfig, ToolsConfig};
+use sekisho_core::call::Caller;
+use sekisho_core::error::{ErrorCode, NeededApproval};
+use sekisho_observe::metrics::Metrics;
 
 struct NeverRun;
 

@@ -4,11 +4,11 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::errors::invalid_json;
-use crate::core::call::Arguments;
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::json;
-use crate::journals::JournalQuestion;
 use crate::sandbox::protocol::ToolQuestion;
+use sekisho_calls::journals::JournalQuestion;
+use sekisho_core::call::Arguments;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::json;
 
 #[derive(Debug)]
 pub(super) enum Wanted {

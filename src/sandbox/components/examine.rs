@@ -7,13 +7,13 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
-use crate::config::SandboxConfig;
 use crate::sandbox::compiled::CompiledFolder;
 use crate::sandbox::engine::{component_engine, fingerprint};
 use crate::sandbox::prepare::default_folder;
 use crate::sandbox::protocol::{Examination, Examined, Frames, FromWorker, ToWorker, encode};
 use crate::sandbox::worker_handle::{Program, spawn};
 use crate::sandbox::worker_setup::program;
+use sekisho_config::SandboxConfig;
 
 /// The largest component of an interpreter of another language has some 50 MB, which take a minute on one core.
 const MAX_TIME: Duration = Duration::from_secs(300);

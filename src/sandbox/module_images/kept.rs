@@ -11,11 +11,11 @@ use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use crate::core::bounded::BoundedMap;
 use crate::sandbox::owner_only_files;
 use crate::sandbox::prepare::default_folder;
 use crate::sandbox::protocol::ModuleImageId;
 use crate::sandbox::sessions::{Packer, Unpacker};
+use sekisho_core::bounded::BoundedMap;
 
 /// The folder beside the interpreters.
 const FOLDER: &str = "module_images";

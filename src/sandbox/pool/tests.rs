@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use super::super::admission::Admission;
 use super::*;
-use crate::core::call::SentFlag;
-use crate::core::caller::Owner;
-use crate::core::error::ErrorCode;
 use crate::sandbox::capacity::Capacity;
 use crate::sandbox::worker_handle::tests::{job, load, stand_in};
+use sekisho_core::call::SentFlag;
+use sekisho_core::caller::Owner;
+use sekisho_core::error::ErrorCode;
 
 struct Made {
     pool: Pool,

@@ -49,7 +49,7 @@ fn hostile_bytes_as_frames() {
     let two = [ready.clone(), cancel.clone()].concat();
     let [examined, fetch] = of_components();
     let seeds: [&[u8]; 9] = [&ready, &cancel, &ask, &answer, &restore, &read, &two, &examined, &fetch];
-    crate::core::fuzz::feed(&seeds, |bytes| {
+    sekisho_core::fuzz::feed(&seeds, |bytes| {
         let mut frames = Frames::new(bytes);
         while let Some(Ok(Some(_))) = frames.next::<FromWorker>().now_or_never() {}
         let mut frames = Frames::new(bytes);

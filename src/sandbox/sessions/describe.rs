@@ -10,12 +10,12 @@ use super::KeptInterpreter;
 use super::run::end_with;
 use super::session::{SessionKey, Snapshot};
 use super::turn::Turn;
-use crate::core::call::{Deadline, NotStored, SentFlag, SessionEnd};
-use crate::core::caller::Owner;
-use crate::core::error::{CallError, ErrorCode};
-use crate::infra::store::ListedSession;
 use crate::sandbox::Sandbox;
 use crate::sandbox::protocol::{Job, JobLimits, Outcome, SessionEntry};
+use sekisho_core::call::{Deadline, NotStored, SentFlag, SessionEnd};
+use sekisho_core::caller::Owner;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_store::ListedSession;
 
 /// A session of an interpreter.
 #[derive(Debug, Serialize, ToSchema)]

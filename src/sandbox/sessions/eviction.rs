@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use super::session::Session;
-use crate::core::caller::Owner;
-use crate::core::share::Lease;
+use sekisho_core::caller::Owner;
+use sekisho_core::share::Lease;
 
 /// What an open session holds.
 #[derive(Debug, Clone, Copy)]

@@ -14,12 +14,12 @@ use super::resume::image_of;
 use super::session::{Beginning, StoredStanding};
 use super::table::Sessions;
 use super::turn::Turn;
-use crate::core::call::{Deadline, NotStored};
-use crate::core::caller::Owner;
-use crate::core::error::{CallError, ErrorCode};
 use crate::sandbox::Sandbox;
 use crate::sandbox::protocol::ImageCursor;
 use crate::sandbox::worker_handle::WorkerHandle;
+use sekisho_core::call::{Deadline, NotStored};
+use sekisho_core::caller::Owner;
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// Longest wait for the session, for workers, and for other replicas.
 const TURN_TIMEOUT: Duration = Duration::from_secs(10);

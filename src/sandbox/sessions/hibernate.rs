@@ -15,11 +15,11 @@ use super::KeptInterpreter;
 use super::images::{ImageBase, ImageWriter, PastPrograms, SessionImages};
 use super::session::{Session, SessionKey, StoredStanding};
 use super::turn::Turn;
-use crate::core::call::{Deadline, NotStored};
-use crate::core::caller::Owner;
-use crate::infra::store::{AskedOfSession, NewSessionImage, SessionImage, StoreError, WantedSession};
 use crate::sandbox::Sandbox;
 use crate::sandbox::protocol::{ImageCursor, SessionReply, SessionRequest};
+use sekisho_core::call::{Deadline, NotStored};
+use sekisho_core::caller::Owner;
+use sekisho_store::{AskedOfSession, NewSessionImage, SessionImage, StoreError, WantedSession};
 
 /// Interval of the search for sessions whose time is over, or which are idle.
 const LOOK_AT_SESSIONS: Duration = Duration::from_secs(5);

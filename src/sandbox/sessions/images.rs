@@ -23,18 +23,18 @@ pub(in crate::sandbox) use self::packed::{Packer, Unpacker};
 
 use super::rights::Rights;
 use super::session::SessionKey;
-use crate::config::Config;
-use crate::core::call::{Deadline, SessionEnd};
-use crate::core::caller::Owner;
-use crate::core::error::{CallError, ErrorCode};
-use crate::infra::blobs::{BlobKey, Blobs};
-use crate::infra::replica::LOST_AFTER;
-use crate::infra::sealing::Sealer;
-use crate::infra::store::{
+use crate::sandbox::protocol::DamagedImageError;
+use sekisho_config::Config;
+use sekisho_core::call::{Deadline, SessionEnd};
+use sekisho_core::caller::Owner;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_outbound::blobs::{BlobKey, Blobs};
+use sekisho_store::replica::LOST_AFTER;
+use sekisho_store::sealing::Sealer;
+use sekisho_store::{
     AskedOfSession, InterpreterSessionFence, InterpreterSessionKey, ListedSession, NewInterpreterSession,
     NewSessionImage, SessionImage, SessionTimes, Store, StoreError, TakenSession, WantedSession,
 };
-use crate::sandbox::protocol::DamagedImageError;
 
 /// The folder of all images.
 const FOLDER: &str = "interpreter_sessions";

@@ -11,13 +11,13 @@ use super::images::{ImageBase, ImageReader, OpenImageError, PastPrograms, Sessio
 use super::session::{Beginning, StoredStanding};
 use super::table::{EndToRecord, of_other_rights};
 use super::turn::Turn;
-use crate::core::call::{CallContext, Deadline, SessionEnd};
-use crate::core::error::{CallError, ErrorCode};
-use crate::infra::store::{SessionImage, TakenSession};
 use crate::sandbox::Sandbox;
 use crate::sandbox::admission::Ticket;
 use crate::sandbox::protocol::{Job, SessionEntry, SessionReply, SessionRequest};
 use crate::sandbox::worker_handle::WorkerHandle;
+use sekisho_core::call::{CallContext, Deadline, SessionEnd};
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_store::{SessionImage, TakenSession};
 
 /// After which a refused caller should try again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);

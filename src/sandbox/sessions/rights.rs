@@ -3,7 +3,7 @@
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use crate::core::call::CallContext;
+use sekisho_core::call::CallContext;
 
 /// SHA-256 of what decides, besides the caller, which tools the programs of a call may call. All calls of a session have
 /// the same, also after it was stored: what a program leaves behind runs in the next call, with what that may do.

@@ -9,9 +9,6 @@ use super::rights::Rights;
 use super::session::{Beginning, StoredStanding};
 use super::table::Sessions;
 use super::turn::Turn;
-use crate::core::call::{CallContext, Deadline, InterpreterSession, SessionEnd};
-use crate::core::caller::Owner;
-use crate::core::error::{CallError, ErrorCode};
 use crate::sandbox::admission::Ticket;
 use crate::sandbox::code_mode::ProgramRun;
 use crate::sandbox::interpreter::Kind;
@@ -19,6 +16,9 @@ use crate::sandbox::protocol::{End, Job, Outcome, SessionEntry};
 use crate::sandbox::run::queue_deadline;
 use crate::sandbox::worker_handle::WorkerHandle;
 use crate::sandbox::{CallSession, Sandbox};
+use sekisho_core::call::{CallContext, Deadline, InterpreterSession, SessionEnd};
+use sekisho_core::caller::Owner;
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// What is left of a call's time for its checkpoint, at most a quarter of it.
 const CHECKPOINT_TIME: Duration = Duration::from_secs(2);

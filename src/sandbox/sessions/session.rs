@@ -10,10 +10,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::rights::Rights;
-use crate::core::call::{NotStored, SessionEnd};
-use crate::core::caller::Owner;
-use crate::core::share::Lease;
-use crate::infra::blobs::BlobKey;
+use sekisho_core::call::{NotStored, SessionEnd};
+use sekisho_core::caller::Owner;
+use sekisho_core::share::Lease;
+use sekisho_outbound::blobs::BlobKey;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct SessionKey {

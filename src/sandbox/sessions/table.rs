@@ -15,14 +15,14 @@ pub(super) use self::storing::EndToRecord;
 use super::rights::Rights;
 use super::session::{Ended, Session, SessionKey, Snapshot, StoredStanding};
 use super::turn::{SessionUse, Turn};
-use crate::config::InterpreterSessionsConfig;
-use crate::core::bounded::BoundedMap;
-use crate::core::call::{Deadline, SessionEnd};
-use crate::core::caller::Owner;
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::per_owner::{NotAdded, PerOwner};
-use crate::core::share::{Lease, Share};
-use crate::infra::metrics::SandboxMetrics;
+use sekisho_config::InterpreterSessionsConfig;
+use sekisho_core::bounded::BoundedMap;
+use sekisho_core::call::{Deadline, SessionEnd};
+use sekisho_core::caller::Owner;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::per_owner::{NotAdded, PerOwner};
+use sekisho_core::share::{Lease, Share};
+use sekisho_observe::metrics::SandboxMetrics;
 
 /// What runs the programs of a session, until it is dropped.
 pub(in crate::sandbox) trait SessionInstance {

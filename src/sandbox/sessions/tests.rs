@@ -7,19 +7,19 @@ use std::time::Duration;
 
 use futures_util::future::join;
 
-use crate::config::{InterpreterSessionsConfig, SandboxConfig};
-use crate::core::call::{CallContext, Caller, Deadline, InterpreterSession, SessionEnd, Via};
-use crate::core::caller::Owner;
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::until::until;
-use crate::infra::metrics::SandboxMetrics;
-use crate::infra::readiness::Readiness;
 use crate::sandbox::pool::{COMPONENT, Pool, Start};
 use crate::sandbox::protocol::Outcome;
 use crate::sandbox::search::{Available, Found};
 use crate::sandbox::worker_handle::tests::{job, load, stand_in};
 use crate::sandbox::worker_setup::ReadyProfile;
 use crate::sandbox::{CallSession, Sandbox};
+use sekisho_config::{InterpreterSessionsConfig, SandboxConfig};
+use sekisho_core::call::{CallContext, Caller, Deadline, InterpreterSession, SessionEnd, Via};
+use sekisho_core::caller::Owner;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::until::until;
+use sekisho_observe::metrics::SandboxMetrics;
+use sekisho_observe::readiness::Readiness;
 
 /// A sandbox whose workers are substitutes.
 fn sandbox(sessions: InterpreterSessionsConfig) -> Sandbox {

@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 use super::rights::Rights;
 use super::session::{Beginning, Session, SessionKey, Snapshot, StoredStanding};
 use super::table::{SessionInstance, Sessions};
-use crate::core::call::{InterpreterSession, NotStored, SessionEnd};
-use crate::infra::blobs::BlobKey;
+use sekisho_core::call::{InterpreterSession, NotStored, SessionEnd};
+use sekisho_outbound::blobs::BlobKey;
 
 /// Keeps a session open for a call.
 pub(super) struct SessionUse<'a, I> {

@@ -37,11 +37,11 @@ use self::time::{expire, measured_run};
 pub(super) use self::written_pages::PAGEMAP_SCAN;
 use super::host_call;
 use super::host_call::{HostCall, Spent};
-use crate::core::call::OpenTime;
 use crate::sandbox::protocol::{End, Outcome, SessionId, Usage};
 use crate::sandbox::read_recorder::ReadRecorder;
 use crate::sandbox::wasi;
 use crate::sandbox::wasi::{GuestMemory, Wasi};
+use sekisho_core::call::OpenTime;
 
 /// Epochs until a running guest yields to another.
 const SLICE_EPOCHS: u64 = 1;

@@ -6,7 +6,6 @@ use bytes::Bytes;
 use wasmtime::{Engine, Module};
 
 use super::fibers::Run;
-use crate::journals::Reading;
 use crate::sandbox::files::{FileError, Files, Quota};
 use crate::sandbox::interpreter::Kind;
 use crate::sandbox::mounts::Mounts;
@@ -22,6 +21,7 @@ use crate::sandbox::worker::guest::{
 };
 use crate::sandbox::worker::host_call::{HostCall, ToolLink, file_channel};
 use crate::sandbox::{owner_only_files, python};
+use sekisho_calls::journals::Reading;
 
 /// A loaded module, and an instance of it that waits for its program.
 pub(super) struct Profile {

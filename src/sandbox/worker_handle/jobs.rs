@@ -9,10 +9,10 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::share::Lease;
 use crate::sandbox::admission::Ticket;
 use crate::sandbox::protocol::{JobId, MAX_OPEN_REQUESTS, Outcome, ToolRequest};
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::share::Lease;
 
 /// The jobs under way; `None` once the worker has exited.
 #[derive(Debug)]

@@ -16,13 +16,13 @@ use super::super::admission::Admission;
 use super::super::interpreter::Kind;
 use super::super::prepare::Prepared;
 use super::*;
-use crate::core::call::Deadline;
-use crate::core::caller::Owner;
-use crate::infra::metrics::SandboxMetrics;
 use crate::sandbox::capacity::Capacity;
 use crate::sandbox::protocol::{
     Captured, End, Greeting, ImageCursor, Job, JobLimits, JobSession, Load, ReadSoFar, ToolQuestion, Usage,
 };
+use sekisho_core::call::Deadline;
+use sekisho_core::caller::Owner;
+use sekisho_observe::metrics::SandboxMetrics;
 
 /// Not a test: the process that `WorkerHandle::start` starts below. Run directly, its standard input is not a socket, and
 /// it exits at once. The code of a job names what it does.

@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 
 use self::decimal::Decimal;
 use super::side_thread::SideThreads;
-use crate::core::call::{Arguments, ToolOutput};
-use crate::core::error::{CallError, ErrorCode};
-use crate::tool::Metadata;
-use crate::tool::{Attempt, Execution, Executor, ToolDefinition};
+use sekisho_calls::tool::Metadata;
+use sekisho_calls::tool::{Attempt, Execution, Executor, ToolDefinition};
+use sekisho_core::call::{Arguments, ToolOutput};
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// Longest expression. Expressions of people and models are far shorter.
 const MAX_EXPRESSION_BYTES: usize = 1024;

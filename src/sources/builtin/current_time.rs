@@ -11,10 +11,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::read_arguments;
-use crate::core::call::{Arguments, ToolOutput};
-use crate::core::error::CallError;
-use crate::tool::Metadata;
-use crate::tool::{Attempt, Execution, Executor, ToolDefinition};
+use sekisho_calls::tool::Metadata;
+use sekisho_calls::tool::{Attempt, Execution, Executor, ToolDefinition};
+use sekisho_core::call::{Arguments, ToolOutput};
+use sekisho_core::error::CallError;
 
 pub(super) fn definition() -> ToolDefinition {
     definition_at(Timestamp::now)
@@ -157,8 +157,8 @@ fn formatted(now: &Zoned, format: &str) -> Result<String, CallError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::error::ErrorCode;
     use crate::sources::builtin::tests::{run, run_error};
+    use sekisho_core::error::ErrorCode;
 
     /// 2024-02-29, 23:30:05 UTC: a leap day, and the next day east of it.
     fn tool() -> ToolDefinition {

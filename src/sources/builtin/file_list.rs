@@ -8,10 +8,10 @@ use serde_json::json;
 
 use super::read_arguments;
 use super::workspace::{FileRequest, FileTool, Kind, Reach, Workspace, WorkspacePath, Workspaces};
-use crate::core::call::ToolOutput;
-use crate::core::error::CallError;
-use crate::tool::Metadata;
-use crate::tool::ToolDefinition;
+use sekisho_calls::tool::Metadata;
+use sekisho_calls::tool::ToolDefinition;
+use sekisho_core::call::ToolOutput;
+use sekisho_core::error::CallError;
 
 /// Most entries in one result.
 const MAX_ENTRIES: usize = 1_000;

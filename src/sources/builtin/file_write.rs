@@ -9,10 +9,10 @@ use serde_json::json;
 
 use super::read_arguments;
 use super::workspace::{Content, FileRequest, FileTool, Reach, Workspace, WorkspacePath, Workspaces};
-use crate::core::call::{ToolOutput, Upload};
-use crate::core::error::CallError;
-use crate::tool::Metadata;
-use crate::tool::ToolDefinition;
+use sekisho_calls::tool::Metadata;
+use sekisho_calls::tool::ToolDefinition;
+use sekisho_core::call::{ToolOutput, Upload};
+use sekisho_core::error::CallError;
 
 pub(super) fn definition(workspaces: &Workspaces) -> ToolDefinition {
     ToolDefinition {

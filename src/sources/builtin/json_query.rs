@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 use self::evaluation::Evaluation;
 use super::read_arguments;
 use super::side_thread::{SideThreads, Stop};
-use crate::core::call::Arguments;
-use crate::core::error::CallError;
-use crate::tool::Metadata;
-use crate::tool::{Attempt, Execution, Executor, ToolDefinition};
+use sekisho_calls::tool::Metadata;
+use sekisho_calls::tool::{Attempt, Execution, Executor, ToolDefinition};
+use sekisho_core::call::Arguments;
+use sekisho_core::error::CallError;
 
 pub(super) const MAX_QUERY_BYTES: usize = 4096;
 

@@ -13,12 +13,12 @@ use serde_json::json;
 use super::json_query::{self, MAX_QUERY_BYTES};
 use super::read_arguments;
 use super::side_thread::{SideThreads, Stop};
-use crate::config::AuditArguments;
-use crate::core::call::{Arguments, READ_RESULT, Via};
-use crate::core::error::{CallError, ErrorCode};
-use crate::results::Results;
 use crate::sandbox::protocol::MAX_VALUE_BYTES;
-use crate::tool::{Attempt, Execution, Executor, Metadata, ToolDefinition};
+use sekisho_calls::results::Results;
+use sekisho_calls::tool::{Attempt, Execution, Executor, Metadata, ToolDefinition};
+use sekisho_config::AuditArguments;
+use sekisho_core::call::{Arguments, READ_RESULT, Via};
+use sekisho_core::error::{CallError, ErrorCode};
 
 use self::page::{Bounds, Part};
 
@@ -43,7 +43,7 @@ const MAX_PAGE_BYTES: usize = 256 << 10;
 /// their JSON.
 const MAX_OUTPUT_BYTES: usize = 3 * MAX_VALUE_BYTES;
 
-/// Tokens of a page's text: as many as [`results.max_inline_bytes`](crate::config::ResultsConfig) are by default.
+/// Tokens of a page's text: as many as [`results.max_inline_bytes`](sekisho_config::ResultsConfig) are by default.
 const MAX_TEXT_TOKENS: u64 = 8_192;
 
 /// As the pipeline estimates them.

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::core::call::Deadline;
-use crate::core::error::{CallError, ErrorCode};
+use sekisho_core::call::Deadline;
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// Enough for the deepest syntax tree of 4 KiB of text. Only touched pages take memory.
 const STACK_BYTES: usize = 64 << 20;

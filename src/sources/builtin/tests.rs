@@ -6,12 +6,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::config::{Config, OutboundConfig, SandboxConfig, WorkspaceConfig};
-use crate::core::call::{CallContext, Caller, Deadline, ToolOutput, Via};
-use crate::core::session::Session;
-use crate::infra::metrics::Metrics;
-use crate::infra::store::test_support::test_store;
-use crate::tool::{Attempt, ToolDefinition};
+use sekisho_calls::tool::{Attempt, ToolDefinition};
+use sekisho_config::{Config, OutboundConfig, SandboxConfig, WorkspaceConfig};
+use sekisho_core::call::{CallContext, Caller, Deadline, ToolOutput, Via};
+use sekisho_core::session::Session;
+use sekisho_observe::metrics::Metrics;
+use sekisho_store::test_support::test_store;
 
 pub(super) async fn run(tool: &ToolDefinition, arguments: Value) -> Result<ToolOutput, CallError> {
     let call = CallContext::new(tool.metadata.name.clone(), Arc::new(Caller::anonymous()), Via::Rest);

@@ -16,15 +16,15 @@ use serde_json::{Map, Value, json};
 use url::Url;
 
 use self::page::{Format, Page, Reading};
-use crate::config::WebFetchConfig;
-use crate::core::call::{Arguments, CallContext, ToolOutput, Upstream};
-use crate::core::error::{CallError, ErrorCode};
-use crate::infra::outbound::{
+use sekisho_calls::tool::Metadata;
+use sekisho_calls::tool::{Attempt, BUILTIN, Destination, Execution, Executor, ToolDefinition, Unavailable};
+use sekisho_config::WebFetchConfig;
+use sekisho_core::call::{Arguments, CallContext, ToolOutput, Upstream};
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_observe::telemetry;
+use sekisho_outbound::{
     DomainList, Outbound, OutboundRequest, OutboundResponse, TooLong, Trust, check_status, upstream_of,
 };
-use crate::infra::telemetry;
-use crate::tool::Metadata;
-use crate::tool::{Attempt, BUILTIN, Destination, Execution, Executor, ToolDefinition, Unavailable};
 
 /// Default maximum of returned characters.
 const DEFAULT_MAX_LENGTH: usize = 50_000;

@@ -17,13 +17,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use url::Url;
 
-use crate::config::{SearchProvider, Secret, WebSearchConfig};
-use crate::core::call::{Arguments, CallContext, ToolOutput, Upstream};
-use crate::core::error::{Blame, CallError, ErrorCode};
-use crate::infra::outbound::{Outbound, OutboundRequest, Trust, check_status, upstream_of};
-use crate::infra::telemetry;
-use crate::tool::Metadata;
-use crate::tool::{Attempt, BUILTIN, Destination, Execution, Executor, ToolDefinition, Unavailable};
+use sekisho_calls::tool::Metadata;
+use sekisho_calls::tool::{Attempt, BUILTIN, Destination, Execution, Executor, ToolDefinition, Unavailable};
+use sekisho_config::{SearchProvider, Secret, WebSearchConfig};
+use sekisho_core::call::{Arguments, CallContext, ToolOutput, Upstream};
+use sekisho_core::error::{Blame, CallError, ErrorCode};
+use sekisho_observe::telemetry;
+use sekisho_outbound::{Outbound, OutboundRequest, Trust, check_status, upstream_of};
 
 /// # Errors
 /// What is missing in the configuration, and the line to add.

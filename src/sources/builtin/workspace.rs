@@ -33,10 +33,10 @@ pub(super) use self::path::WorkspacePath;
 
 use self::folder_entries::FolderEntries;
 use self::shared::Shared;
-use crate::config::WorkspaceConfig;
-use crate::core::error::CallError;
-use crate::infra::blobs::Blobs;
-use crate::infra::store::Store;
+use sekisho_config::WorkspaceConfig;
+use sekisho_core::error::CallError;
+use sekisho_outbound::blobs::Blobs;
+use sekisho_store::Store;
 
 /// All workspaces. One for the whole process (clones share it): it has the count of each one's contents.
 #[derive(Debug, Clone)]
@@ -335,7 +335,7 @@ fn make_folder(path: &Path) -> io::Result<()> {
 
 /// A workspace's name is a SHA-256 in lower-case hex, as [`Session::workspace_name`] gives it.
 ///
-/// [`Session::workspace_name`]: crate::core::session::Session::workspace_name
+/// [`Session::workspace_name`]: sekisho_core::session::Session::workspace_name
 fn check_name(name: &str) -> io::Result<()> {
     if name.len() == 64 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
         return Ok(());

@@ -7,13 +7,13 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::outgoing::{HttpAccess, MAX_REQUESTS};
-use crate::config::SandboxConfig;
-use crate::core::call::{Arguments, ToolOutput};
-use crate::core::error::{CallError, Detail, ErrorCode};
-use crate::core::json;
 use crate::sandbox::protocol::{Captured, ComponentCall, End, Export, JobLimits, Outcome};
 use crate::sandbox::{ComponentHttp, RunComponents};
-use crate::tool::{Attempt, Execution, Executor};
+use sekisho_calls::tool::{Attempt, Execution, Executor};
+use sekisho_config::SandboxConfig;
+use sekisho_core::call::{Arguments, ToolOutput};
+use sekisho_core::error::{CallError, Detail, ErrorCode};
+use sekisho_core::json;
 
 /// Of what was printed, the part that the reply has of each stream.
 const MAX_PRINTED_BYTES: usize = 4 << 10;

@@ -11,10 +11,10 @@ use super::executor::{ComponentExecutor, ResultPlace};
 use super::folder::{FileContent, Found};
 use super::outgoing::HttpAccess;
 use super::{ComponentReader, grants, source_of};
-use crate::config::{ComponentGrantsConfig, Secret};
 use crate::sandbox::protocol::{ComponentLoad, Export, FoundExport, ModuleKind};
 use crate::sandbox::{ExaminedFile, FileToExamine, Unexamined};
-use crate::tool::{Effects, Metadata, ToolDefinition, ToolName};
+use sekisho_calls::tool::{Effects, Metadata, ToolDefinition, ToolName};
+use sekisho_config::{ComponentGrantsConfig, Secret};
 
 /// Headers by host and name.
 type Credentials = BTreeMap<String, BTreeMap<String, Secret>>;

@@ -10,14 +10,14 @@ use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use url::Url;
 
-use crate::config::{ComponentGrantsConfig, Secret};
-use crate::core::call::{CallContext, Deadline};
-use crate::core::error::ErrorCode;
-use crate::infra::outbound::{DomainList, Outbound, OutboundRequest, OutboundResponse};
-use crate::infra::telemetry;
 use crate::sandbox::ComponentHttp;
 use crate::sandbox::protocol::{HttpFailure, HttpRequest, HttpResponse, MAX_HTTP_BODY_BYTES};
 use crate::sources::credentials::sensitive;
+use sekisho_config::{ComponentGrantsConfig, Secret};
+use sekisho_core::call::{CallContext, Deadline};
+use sekisho_core::error::ErrorCode;
+use sekisho_observe::telemetry;
+use sekisho_outbound::{DomainList, Outbound, OutboundRequest, OutboundResponse};
 
 /// Requests of one call.
 pub(super) const MAX_REQUESTS: u32 = 100;
@@ -189,8 +189,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::config::OutboundConfig;
-    use crate::core::call::{Caller, Via};
+    use sekisho_config::OutboundConfig;
+    use sekisho_core::call::{Caller, Via};
 
     fn access(place: &str) -> Result<HttpAccess, String> {
         access_to(&[place])

@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::config::{ComponentGrantsConfig, OutboundConfig};
-use crate::core::call::{CallContext, Caller, Deadline, ToolOutput, Via};
-use crate::core::error::{CallError, ErrorCode};
 use crate::sandbox::protocol::{
     Captured, ComponentCall, End, Examined, Export, FoundExport, ModuleKind, Outcome, Usage,
 };
 use crate::sandbox::{ComponentHttp, ExaminedFile, FileToExamine, Running, Unexamined};
-use crate::tool::{Attempt, ToolDefinition};
+use sekisho_calls::tool::{Attempt, ToolDefinition};
+use sekisho_config::{ComponentGrantsConfig, OutboundConfig};
+use sekisho_core::call::{CallContext, Caller, Deadline, ToolOutput, Via};
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// Answers as it was told, or as for a component with one function.
 #[derive(Default)]

@@ -13,12 +13,12 @@ use url::Url;
 use url::form_urlencoded;
 
 use super::basic;
-use crate::config::Secret;
-use crate::core::call::Deadline;
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::json;
-use crate::core::redaction::SentSecrets;
-use crate::infra::outbound::{DomainList, Outbound, OutboundRequest, check_status};
+use sekisho_config::Secret;
+use sekisho_core::call::Deadline;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::json;
+use sekisho_core::redaction::SentSecrets;
+use sekisho_outbound::{DomainList, Outbound, OutboundRequest, check_status};
 
 /// How long before its expiry a token is replaced.
 const REFRESH_BEFORE: Duration = Duration::from_secs(300);

@@ -4,7 +4,7 @@ use http::{HeaderName, HeaderValue};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use crate::core::error::{CallError, ErrorCode};
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// Why a header cannot be filled in from tokens.
 #[derive(Debug, Error, PartialEq, Eq)]

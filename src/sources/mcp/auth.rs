@@ -27,10 +27,10 @@ use self::client::Guarded;
 use self::flow::Pending;
 use self::tokens::SignedIn;
 use super::text::bounded;
-use crate::config::McpSignIn;
-use crate::core::error::{Blame, CallError, ErrorCode};
-use crate::infra::outbound::{DomainList, Outbound};
 use crate::sources::credentials::Token;
+use sekisho_config::McpSignIn;
+use sekisho_core::error::{Blame, CallError, ErrorCode};
+use sekisho_outbound::{DomainList, Outbound};
 
 pub(super) use self::provider::McpProvider;
 

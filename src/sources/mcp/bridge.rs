@@ -27,8 +27,8 @@ use super::transport::http::{EVENT_STREAM, Heading, HttpChannel, REVISION, Refus
 use super::transport::lines::{Line, LineError, Lines};
 use super::transport::message::Failure;
 use super::transport::request_headers::{self, MarkedArguments};
-use crate::core::error::{Blame, CallError, ErrorCode};
-use crate::infra::outbound::{DomainList, Outbound, OutboundStream, Trust};
+use sekisho_core::error::{Blame, CallError, ErrorCode};
+use sekisho_outbound::{DomainList, Outbound, OutboundStream, Trust};
 
 /// Maximum size of a forwarded message in either direction, in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 64 << 20;

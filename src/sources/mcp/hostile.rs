@@ -14,11 +14,11 @@ use super::server::listing::Listing;
 use super::server::output;
 use super::transport::event_stream::EventStream;
 use super::transport::message::{Answer, Message};
-use crate::config::McpServerSettings;
-use crate::core::call::Arguments;
-use crate::core::fuzz::feed;
-use crate::core::json;
-use crate::tool::{Attempt, Execution, Executor};
+use sekisho_calls::tool::{Attempt, Execution, Executor};
+use sekisho_config::McpServerSettings;
+use sekisho_core::call::Arguments;
+use sekisho_core::fuzz::feed;
+use sekisho_core::json;
 
 const MESSAGES: [&[u8]; 4] = [
     br#"{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"x"},{"type":"image","data":"AAAA","mimeType":"image/png"},{"type":"resource","resource":{"uri":"a://b","text":"c"}}],"isError":true,"structuredContent":{"a":[1]}}}"#,
@@ -86,7 +86,7 @@ fn hostile_bytes_as_lists_of_tools() {
         let catalogue = Catalogue::of(&listing, &terms, |_, _, _| Arc::new(Nothing));
         assert_eq!(catalogue.tools.len() + catalogue.unavailable.len(), listing.tools.len());
         for tool in &catalogue.tools {
-            let pin = crate::registry::lock::Pin::of(&tool.metadata.name, tool);
+            let pin = sekisho_calls::registry::lock::Pin::of(&tool.metadata.name, tool);
             let _ = pin.flags();
         }
     });

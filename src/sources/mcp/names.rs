@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use crate::tool::{ToolName, qualified_name};
+use sekisho_calls::tool::{ToolName, qualified_name};
 
 /// The scheme of the resources that MCP Apps are made of. Clients recognize them by it, so it stays.
 const APP_SCHEME: &str = "ui://";

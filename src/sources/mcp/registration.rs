@@ -11,14 +11,14 @@ use url::Url;
 use utoipa::ToSchema;
 
 use super::transport::authorized_http::AuthorizedHttp;
-use crate::config::{McpPrefix, McpServerSettings, Secret};
-use crate::core::administration::Ownership;
-use crate::core::call::{Arguments, CallContext, ToolOutput, Upstream};
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::json;
-use crate::infra::outbound::upstream_of;
-use crate::tool::Metadata;
-use crate::tool::{Attempt, Destination, Execution, Executor, ToolDefinition};
+use sekisho_calls::tool::Metadata;
+use sekisho_calls::tool::{Attempt, Destination, Execution, Executor, ToolDefinition};
+use sekisho_config::{McpPrefix, McpServerSettings, Secret};
+use sekisho_core::administration::Ownership;
+use sekisho_core::call::{Arguments, CallContext, ToolOutput, Upstream};
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::json;
+use sekisho_outbound::upstream_of;
 
 /// The body of `POST /tools/mcp/register`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -261,7 +261,7 @@ impl FunctionTool {
         let (body, on_behalf) = (Some(body.to_string().into()), Some(call.on_behalf()));
         let answer = self.access.open_for(Method::POST, url, headers, body, on_behalf).await?;
         let response = self.access.whole(answer, url).await?;
-        crate::infra::outbound::check_status(&response)?;
+        sekisho_outbound::check_status(&response)?;
         let (value, large) = json::parse_answer(&response.body).map_err(|problem| {
             CallError::new(ErrorCode::UpstreamError, "the server's answer is not JSON")
                 .caused_by(problem)

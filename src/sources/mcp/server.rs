@@ -50,16 +50,16 @@ use self::session_owner::SessionOwner;
 use self::subscriptions::Subscriptions;
 use super::changes::Change;
 use super::names::Names;
-use crate::config::McpServerSettings;
-use crate::core::administration::Ownership;
-use crate::core::call::{CallContext, Caller, Deadline, Upstream};
-use crate::core::error::{Blame, CallError, ErrorCode};
-use crate::infra::metrics::Metrics;
-use crate::infra::readiness::Readiness;
-use crate::registry::lock::{Lock, LockViolation};
 use crate::sources::credentials::Template;
 use crate::sources::user_tokens::User;
-use crate::tool::Destination;
+use sekisho_calls::registry::lock::{Lock, LockViolation};
+use sekisho_calls::tool::Destination;
+use sekisho_config::McpServerSettings;
+use sekisho_core::administration::Ownership;
+use sekisho_core::call::{CallContext, Caller, Deadline, Upstream};
+use sekisho_core::error::{Blame, CallError, ErrorCode};
+use sekisho_observe::metrics::Metrics;
+use sekisho_observe::readiness::Readiness;
 
 /// The intervals between attempts to reach a failing server.
 const FIRST_WAIT: Duration = Duration::from_secs(1);

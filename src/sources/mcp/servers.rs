@@ -24,14 +24,14 @@ use super::server::listing::name_of;
 use super::server::session_owner::SessionOwner;
 use super::server::{Server, ServerContext};
 pub use super::server::{ServerState, ServerStatus};
-use crate::config::{Config, McpServerSettings};
-use crate::core::administration::Ownership;
-use crate::infra::metrics::Metrics;
-use crate::infra::outbound::Outbound;
-use crate::infra::readiness::Readiness;
-use crate::registry::lock::{Lock, Pin};
 use crate::sources::user_tokens::UserTokens;
-use crate::tool::{OfferKind, Source, SourceTools, ToolDefinition, Unavailable};
+use sekisho_calls::registry::lock::{Lock, Pin};
+use sekisho_calls::tool::{OfferKind, Source, SourceTools, ToolDefinition, Unavailable};
+use sekisho_config::{Config, McpServerSettings};
+use sekisho_core::administration::Ownership;
+use sekisho_observe::metrics::Metrics;
+use sekisho_observe::readiness::Readiness;
+use sekisho_outbound::Outbound;
 
 /// Capacity of the channel of changes. A receiver that is further behind learns only that it missed some.
 const CHANGES_KEPT: usize = 256;

@@ -9,9 +9,9 @@ use futures_util::future::join_all;
 use super::collection::{Collection, CollectionError};
 use super::loader::Loader;
 use super::registration::OwnedRegistration;
-use crate::config::{CollectionSettings, OpenApiConfig};
-use crate::core::administration::Ownership;
-use crate::tool::{Source, SourceTools};
+use sekisho_calls::tool::{Source, SourceTools};
+use sekisho_config::{CollectionSettings, OpenApiConfig};
+use sekisho_core::administration::Ownership;
 
 /// One state of all collections.
 #[derive(Debug, Clone, Default)]

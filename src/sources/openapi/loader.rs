@@ -27,9 +27,9 @@ use super::read::report::Note;
 use super::tool::without_false_hints;
 use super::user_scheme::{UserScheme, exchange};
 use super::{Access, definitions, read};
-use crate::config::{CollectionSettings, OpenApiConfig};
-use crate::infra::outbound::{DomainList, Outbound};
 use crate::sources::user_tokens::UserTokens;
+use sekisho_config::{CollectionSettings, OpenApiConfig};
+use sekisho_outbound::{DomainList, Outbound};
 
 /// Loads collections. Clones share the document cache.
 #[derive(Debug, Clone)]

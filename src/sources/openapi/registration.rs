@@ -15,8 +15,8 @@ use thiserror::Error;
 use url::Url;
 use utoipa::ToSchema;
 
-use crate::config::{AuthSettings, AuthType, CollectionSettings, DangerousOperations, SchemeCredentials, Secret};
-use crate::core::administration::Ownership;
+use sekisho_config::{AuthSettings, AuthType, CollectionSettings, DangerousOperations, SchemeCredentials, Secret};
+use sekisho_core::administration::Ownership;
 
 /// The body of `POST /tools/openapi/register`. The defaults are those of the specification.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -248,7 +248,7 @@ fn resolve(setting: &str, written: &str, secrets: Secrets<'_>) -> Result<Secret,
 mod defaults {
     use rust_decimal::Decimal;
 
-    use crate::config::CollectionSettings;
+    use sekisho_config::CollectionSettings;
 
     pub(super) fn category() -> String {
         CollectionSettings::default().category

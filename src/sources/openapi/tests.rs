@@ -30,12 +30,12 @@ use super::read::operation::{
 };
 use super::read::report::Report;
 use super::{Access, Collection, CollectionError, Loader, definitions};
-use crate::config::{CollectionSettings, OpenApiConfig, OutboundConfig, PaginationSettings};
-use crate::core::call::{CallContext, Caller, Deadline, ToolOutput, Via};
-use crate::core::checkout::checkout;
-use crate::core::error::CallError;
-use crate::infra::outbound::{DomainList, Outbound, test_server};
-use crate::tool::{Attempt, ToolDefinition};
+use sekisho_calls::tool::{Attempt, ToolDefinition};
+use sekisho_config::{CollectionSettings, OpenApiConfig, OutboundConfig, PaginationSettings};
+use sekisho_core::call::{CallContext, Caller, Deadline, ToolOutput, Via};
+use sekisho_core::checkout::checkout;
+use sekisho_core::error::CallError;
+use sekisho_outbound::{DomainList, Outbound, test_server};
 
 /// A request that the server received.
 #[derive(Debug, Clone)]

@@ -24,11 +24,11 @@ use super::call::request::{RequestPlan, is_sent};
 use super::collection::NO_SERVER;
 use super::read::operation::{Api, Operation, StatusRange};
 use super::read::report::{Report, Works};
-use crate::config::{CollectionSettings, OutputCheck};
-use crate::core::json;
-use crate::infra::outbound::{DomainList, upstream_of};
-use crate::tool::ToolDefinition;
-use crate::tool::{ArgumentSchema, Fit, InvalidSchema, Metadata, Parameters, SharedSchema};
+use sekisho_calls::tool::ToolDefinition;
+use sekisho_calls::tool::{ArgumentSchema, Fit, InvalidSchema, Metadata, Parameters, SharedSchema};
+use sekisho_config::{CollectionSettings, OutputCheck};
+use sekisho_core::json;
+use sekisho_outbound::{DomainList, upstream_of};
 
 pub(super) use self::dangerous::without_false_hints;
 

@@ -14,13 +14,13 @@ use url::Url;
 
 use super::call::executor::Access;
 use super::read::operation::{Api, SecurityScheme, UserFlow};
-use crate::config::{CollectionSettings, Identity, Secret};
-use crate::core::call::Deadline;
-use crate::core::json;
-use crate::infra::outbound::{OutboundRequest, check_status};
 use crate::sources::user_tokens::{
     Authorization, Begun, OwnAddresses, Provider, TokenClient, TokenExchange, TokenRequests, UserSource, UserTokens,
 };
+use sekisho_config::{CollectionSettings, Identity, Secret};
+use sekisho_core::call::Deadline;
+use sekisho_core::json;
+use sekisho_outbound::{OutboundRequest, check_status};
 
 /// For the provider's description.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -249,8 +249,8 @@ fn random() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::OutboundConfig;
-    use crate::infra::outbound::{DomainList, Outbound};
+    use sekisho_config::OutboundConfig;
+    use sekisho_outbound::{DomainList, Outbound};
 
     #[tokio::test]
     async fn of_an_api_with_tls_the_provider_is_described_over_tls_too() {

@@ -6,10 +6,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::runner::FunctionRunner;
-use crate::core::call::{Arguments, ToolOutput};
-use crate::core::error::{CallError, Detail, ErrorCode};
 use crate::sandbox::protocol::{Captured, End, FunctionCall, JobLimits, ModuleTask, Outcome};
-use crate::tool::{Attempt, Execution, Executor};
+use sekisho_calls::tool::{Attempt, Execution, Executor};
+use sekisho_core::call::{Arguments, ToolOutput};
+use sekisho_core::error::{CallError, Detail, ErrorCode};
 
 /// Of what the function printed, the part that the reply has of each stream.
 const MAX_PRINTED_BYTES: usize = 4 << 10;

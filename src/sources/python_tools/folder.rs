@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::config::{TOOL_FILE_RULE, is_tool_file};
+use sekisho_config::{TOOL_FILE_RULE, is_tool_file};
 
 /// Files of a folder: each is read in the sandbox.
 const MAX_FILES: usize = 1_000;

@@ -11,9 +11,9 @@ use super::executor::FunctionExecutor;
 use super::folder::FileText;
 use super::runner::FunctionRunner;
 use super::source_of;
-use crate::core::error::{CallError, ErrorCode};
 use crate::sandbox::protocol::{End, ModuleTask, Outcome, Tried};
-use crate::tool::{Effects, Metadata, ToolDefinition, ToolName};
+use sekisho_calls::tool::{Effects, Metadata, ToolDefinition, ToolName};
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// A file as it was read.
 #[derive(Debug)]

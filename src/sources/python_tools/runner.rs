@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use tokio::sync::RwLock;
 
-use crate::config::SandboxConfig;
-use crate::core::call::{Arguments, CallContext, Caller, Deadline, Via};
-use crate::core::caller::Owner;
-use crate::core::error::{CallError, ErrorCode};
 use crate::sandbox::RunPython;
 use crate::sandbox::packages::Packages;
 use crate::sandbox::protocol::{End, Job, JobLimits, ModuleTask, Outcome};
+use sekisho_config::SandboxConfig;
+use sekisho_core::call::{Arguments, CallContext, Caller, Deadline, Via};
+use sekisho_core::caller::Owner;
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// The sandbox, and its configuration. Cheap to clone.
 #[derive(Clone)]

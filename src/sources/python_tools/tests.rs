@@ -14,12 +14,12 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::*;
-use crate::config::SandboxConfig;
-use crate::core::call::{Arguments, CallContext, Caller, Deadline, ToolOutput, Via};
-use crate::core::error::{CallError, ErrorCode};
 use crate::sandbox::protocol::{Captured, End, FunctionCall, Job, ModuleTask, Outcome, Usage};
 use crate::sandbox::{CallSession, Changing, RunPython, Running};
-use crate::tool::{Attempt, ToolDefinition};
+use sekisho_calls::tool::{Attempt, ToolDefinition};
+use sekisho_config::SandboxConfig;
+use sekisho_core::call::{Arguments, CallContext, Caller, Deadline, ToolOutput, Via};
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// The result of a file whose functions are all there.
 const TRIED: &str = r#"{"missing": [], "is_repeatable": true}"#;

@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use url::{Url, form_urlencoded};
 
-use crate::config::Secret;
-use crate::core::call::Deadline;
-use crate::core::json;
-use crate::core::redaction::SentSecrets;
-use crate::infra::outbound::{DomainList, Outbound, OutboundRequest, OutboundResponse};
 use crate::sources::credentials::basic;
+use sekisho_config::Secret;
+use sekisho_core::call::Deadline;
+use sekisho_core::json;
+use sekisho_core::redaction::SentSecrets;
+use sekisho_outbound::{DomainList, Outbound, OutboundRequest, OutboundResponse};
 
 /// For each request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
 use super::{User, UserSource};
-use crate::core::call::CallContext;
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::peer::{ClientPeer, Question, QuestionMethod, Questions};
 use crate::sources::credentials::Token;
+use sekisho_core::call::CallContext;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::peer::{ClientPeer, Question, QuestionMethod, Questions};
 
 /// How long a call waits for the sign-in once its client has opened the page. It holds its slot meanwhile.
 const MAX_WAIT: Duration = Duration::from_secs(120);

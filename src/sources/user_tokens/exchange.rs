@@ -11,12 +11,12 @@ use tokio::time::Instant;
 
 use super::client::TokenError;
 use super::{TokenClient, TokenRequests};
-use crate::config::{ExchangeGrant, ExchangeSettings, Identity, Secret};
-use crate::core::bounded::BoundedMap;
-use crate::core::call::{Caller, Deadline};
-use crate::core::caller::SubjectToken;
-use crate::core::error::{Blame, CallError, ErrorCode};
 use crate::sources::credentials::{Token, TokenSource};
+use sekisho_config::{ExchangeGrant, ExchangeSettings, Identity, Secret};
+use sekisho_core::bounded::BoundedMap;
+use sekisho_core::call::{Caller, Deadline};
+use sekisho_core::caller::SubjectToken;
+use sekisho_core::error::{Blame, CallError, ErrorCode};
 
 const EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 const JWT_BEARER: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
@@ -212,8 +212,8 @@ mod tests {
     use url::Url;
 
     use super::*;
-    use crate::config::OutboundConfig;
-    use crate::infra::outbound::{DomainList, Outbound, test_server};
+    use sekisho_config::OutboundConfig;
+    use sekisho_outbound::{DomainList, Outbound, test_server};
 
     fn subject(text: &str, valid_for: u64) -> SubjectToken {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();

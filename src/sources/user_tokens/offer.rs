@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Begun, SIGN_IN_KIND, User, UserSource, UserTokens};
-use crate::core::error::{Blame, CallError, ErrorCode, NeededSignIn};
-use crate::infra::store::{StoredSignIn, TokenOwner};
+use sekisho_core::error::{Blame, CallError, ErrorCode, NeededSignIn};
+use sekisho_store::{StoredSignIn, TokenOwner};
 
 /// Characters of a one-time code: no vowels, so that no word appears, and none that look alike (RFC 8628 §6.1).
 const CODE_CHARACTERS: &[u8; 20] = b"BCDFGHJKLMNPQRSTVWXZ";

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::TokenClient;
-use crate::config::Secret;
+use sekisho_config::Secret;
 
 /// The gateway's addresses for browsers and authorization servers.
 #[derive(Debug, Clone)]

@@ -9,9 +9,9 @@ use tokio::time::{Instant, sleep};
 
 use super::client::{TokenAnswer, TokenError};
 use super::{Grant, TOKEN_KIND, User, UserSource};
-use crate::core::error::{Blame, CallError, ErrorCode};
-use crate::infra::store::{NewUserToken, RenewalLease, StoredUserToken};
 use crate::sources::credentials::Token;
+use sekisho_core::error::{Blame, CallError, ErrorCode};
+use sekisho_store::{NewUserToken, RenewalLease, StoredUserToken};
 
 /// How long before its end a token is renewed, unless it lasts less than twice as long.
 const RENEW_BEFORE: SignedDuration = SignedDuration::from_secs(120);

@@ -12,8 +12,8 @@ use url::Url;
 use super::client::TokenAnswer;
 use super::offer::{OpenSignIn, owner_of_sign_in, plain_code};
 use super::{Authorization, Begun, Grant, OwnAddresses, SIGN_IN_KIND, TOKEN_KIND, UserSource, UserTokens};
-use crate::core::error::{CallError, ErrorCode};
-use crate::infra::store::{NewUserToken, StoredSignIn, StoredUserToken, TokenOwner};
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_store::{NewUserToken, StoredSignIn, StoredUserToken, TokenOwner};
 
 /// With what a browser comes back from the authorization server (RFC 6749 §4.1.2, RFC 9207 §2).
 #[derive(Clone)]

@@ -10,10 +10,10 @@ use serde_json::json;
 use url::Url;
 
 use super::*;
-use crate::config::{OutboundConfig, Secret};
-use crate::infra::outbound::{DomainList, Outbound, test_server};
-use crate::infra::store::test_support::{age_user_tokens, test_store};
-use crate::infra::store::{NewUserToken, StoredSignIn};
+use sekisho_config::{OutboundConfig, Secret};
+use sekisho_outbound::{DomainList, Outbound, test_server};
+use sekisho_store::test_support::{age_user_tokens, test_store};
+use sekisho_store::{NewUserToken, StoredSignIn};
 
 /// What the token endpoint was sent, and whether it takes refresh tokens.
 #[derive(Clone, Default)]

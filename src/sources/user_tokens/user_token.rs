@@ -6,8 +6,8 @@ use http::{HeaderMap, StatusCode};
 
 use super::scope_challenge::missing_scope;
 use super::{User, UserSource};
-use crate::core::error::CallError;
 use crate::sources::credentials::Token;
+use sekisho_core::error::CallError;
 
 #[derive(Debug, Clone)]
 pub(in crate::sources) struct UserToken {

@@ -5,10 +5,10 @@ use super::*;
 use crate::agent::RunUsage;
 use crate::agent::message::RequestedCall;
 use crate::agent::toolbox::OnApproval;
-use crate::budget::Budgets;
-use crate::config::BudgetConfig;
-use crate::core::call::Arguments;
-use crate::infra::store::test_support::{conversation, test_store};
+use sekisho_calls::budget::Budgets;
+use sekisho_config::BudgetConfig;
+use sekisho_core::call::Arguments;
+use sekisho_store::test_support::{conversation, test_store};
 
 /// Answers each call once it is allowed to.
 struct Slow(Arc<Notify>);

@@ -9,7 +9,7 @@ use aws_credential_types::Credentials;
 
 use super::Source;
 use super::web_identity::WebIdentity;
-use crate::config::AwsConfig;
+use sekisho_config::AwsConfig;
 
 /// The profile for which no name is needed.
 const DEFAULT: &str = "default";

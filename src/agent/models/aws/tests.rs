@@ -15,8 +15,8 @@ use sha2::{Digest, Sha256};
 use super::*;
 use crate::agent::message::Message;
 use crate::agent::models::{ModelChunk, ModelRequest, open};
-use crate::config::{OutboundConfig, Provider, Secret};
-use crate::infra::outbound::test_server;
+use sekisho_config::{OutboundConfig, Provider, Secret};
+use sekisho_outbound::test_server;
 
 const ID: &str = "AKIDEXAMPLE";
 const KEY: &str = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";

@@ -13,11 +13,11 @@ use tokio::sync::Mutex;
 use url::{Url, form_urlencoded};
 
 use crate::agent::models::ModelError;
-use crate::config::AwsConfig;
-use crate::core::bounded::BoundedMap;
-use crate::core::call::Deadline;
-use crate::core::redaction::SentSecrets;
-use crate::infra::outbound::{Outbound, OutboundRequest, Trust};
+use sekisho_config::AwsConfig;
+use sekisho_core::bounded::BoundedMap;
+use sekisho_core::call::Deadline;
+use sekisho_core::redaction::SentSecrets;
+use sekisho_outbound::{Outbound, OutboundRequest, Trust};
 
 const SESSION_NAME: &str = "sekisho";
 

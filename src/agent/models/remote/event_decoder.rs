@@ -2,7 +2,7 @@
 
 use super::aws_events::AwsEventDecoder;
 use crate::agent::models::ModelError;
-use crate::infra::sse::{self, EventReader, LargeEvent};
+use sekisho_outbound::sse::{self, EventReader, LargeEvent};
 
 /// Maximum bytes of one event. A valid one holds a few words, or a whole call if the server sends no fragments.
 pub(super) const MAX_EVENT: usize = 1 << 20;

@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::agent::models::ModelError;
-use crate::core::error::{CallError, ErrorCode};
-use crate::infra::outbound::{OutboundStream, retry_after};
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_outbound::{OutboundStream, retry_after};
 
 /// Maximum bytes of an error's body that are read.
 const MAX_ERROR_BYTES: usize = 16 << 10;

@@ -12,7 +12,7 @@ use super::provider::{
 };
 use super::*;
 use crate::agent::models::StopReason;
-use crate::core::slack::slack;
+use sekisho_core::slack::slack;
 
 /// Bytes that the buffers between a sender and the reader hold before the sender blocks; mostly the kernel's.
 const ON_THE_WAY: usize = 48 << 20;

@@ -18,8 +18,8 @@ use crate::agent::message::Message;
 use crate::agent::models::{Model, ModelChunk, ModelError, ModelRequest};
 use crate::agent::options::ModelOptions;
 use crate::agent::toolbox::ToolDescription;
-use crate::config::{OutboundConfig, Secret};
-use crate::infra::outbound::{Outbound, test_server};
+use sekisho_config::{OutboundConfig, Secret};
+use sekisho_outbound::{Outbound, test_server};
 
 pub(super) const KEY: &str = "sk-do-not-tell";
 

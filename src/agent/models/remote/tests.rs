@@ -16,8 +16,8 @@ use crate::agent::message::{
 use crate::agent::models::{Purpose, StopReason};
 use crate::agent::options::{ModelOptions, ToolChoice};
 use crate::agent::output_format::OutputFormat;
-use crate::budget::ModelUsage;
-use crate::config::{Effort, Thinking};
+use sekisho_calls::budget::ModelUsage;
+use sekisho_config::{Effort, Thinking};
 
 /// The chunks from a body sent in pieces of that many bytes, and the request.
 async fn exchange(
@@ -258,7 +258,7 @@ async fn cached_tokens_are_read_from_the_usage_of_servers_with_openais_api() {
 
 #[test]
 fn urls_keep_the_profiles_path_and_query() {
-    let outbound = Outbound::new(&crate::config::OutboundConfig::default()).unwrap();
+    let outbound = Outbound::new(&sekisho_config::OutboundConfig::default()).unwrap();
     for (protocol, base_url, expected) in [
         (Protocol::Openai, None, "https://api.openai.com/v1/chat/completions"),
         (Protocol::Anthropic, None, "https://api.anthropic.com/v1/messages"),

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::agent::message::{Extras, RequestedCall, Thought};
 use crate::agent::meter::tokens_of;
 use crate::agent::models::{ModelChunk, ModelError, StopReason};
-use crate::budget::ModelUsage;
+use sekisho_calls::budget::ModelUsage;
 
 /// Maximum bytes of an answer; `max_tokens` limits a valid one far below.
 const MAX_ANSWER_BYTES: usize = 4 << 20;

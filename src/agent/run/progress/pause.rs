@@ -7,8 +7,8 @@ use crate::agent::event::{Event, PausedCall};
 use crate::agent::message::{Message, RequestedCall};
 use crate::agent::run::{CheckedCall, Ending, MadeCall};
 use crate::agent::toolbox::{OnApproval, ToolAnswer};
-use crate::config::AgentProfile;
-use crate::core::error::NeededApproval;
+use sekisho_config::AgentProfile;
+use sekisho_core::error::NeededApproval;
 
 /// What the model reads where the user has said something before anybody decided.
 const NOT_DECIDED: &str = "The call waits for a person to approve it, and was not made. The user has said something since: make \

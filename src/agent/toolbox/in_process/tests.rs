@@ -5,10 +5,10 @@ use tempfile::TempDir;
 use super::*;
 use crate::agent::models::Replay;
 use crate::agent::{Agent, Event, Message, RunInput};
-use crate::approval::Judgement;
-use crate::config::{AgentProfile, ApprovalRule, Config, PolicyConfig, ToolOverride};
-use crate::core::approval::ApprovalScope;
-use crate::infra::store::test_support::age_approval;
+use sekisho_calls::approval::Judgement;
+use sekisho_config::{AgentProfile, ApprovalRule, Config, PolicyConfig, ToolOverride};
+use sekisho_core::approval::ApprovalScope;
+use sekisho_store::test_support::age_approval;
 
 const WEATHER: &str = include_str!("../../../../config/examples/weather.yaml");
 

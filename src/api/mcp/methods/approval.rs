@@ -7,9 +7,9 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::api::mcp::client::{Client, is_answered_by};
-use crate::approval::MAX_WAIT;
-use crate::core::error::NeededApproval;
-use crate::core::peer::{ClientPeer, Question, QuestionMethod, Questions};
+use sekisho_calls::approval::MAX_WAIT;
+use sekisho_core::error::NeededApproval;
+use sekisho_core::peer::{ClientPeer, Question, QuestionMethod, Questions};
 
 /// The key of the question.
 const KEY: &str = "approval";

@@ -8,11 +8,11 @@ use futures_util::FutureExt;
 use rmcp::model::{ErrorCode as McpErrorCode, ErrorData};
 use serde_json::{Value, json};
 
-use crate::core::call::CallContext;
-use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
-use crate::pipeline::ErrorInfo;
 use crate::sources::mcp::OperationRequest;
+use sekisho_calls::pipeline::ErrorInfo;
+use sekisho_core::call::CallContext;
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// Runs the operation as `call`, and returns the server's result.
 ///

@@ -3,8 +3,8 @@
 use rmcp::model::RequestMetaObject;
 use serde_json::{Map, Value};
 
-use crate::core::call::TraceParent;
-use crate::infra::telemetry::{TRACE_PARENT, TRACE_STATE, incoming};
+use sekisho_core::call::TraceParent;
+use sekisho_observe::telemetry::{TRACE_PARENT, TRACE_STATE, incoming};
 
 /// Prefix of the keys that the protocol defines: they describe the connection between client and gateway.
 const OF_PROTOCOL: &str = "io.modelcontextprotocol/";

@@ -11,7 +11,7 @@ use serde_json::{Map, json};
 
 use super::{Context, Questionable, StartedRequest, cursor, error_data, operation, result_of, typed};
 use crate::api::mcp::catalogue::{LIST_TTL_MS, page};
-use crate::core::error::{CallError, ErrorCode};
+use sekisho_core::error::{CallError, ErrorCode};
 
 impl Context {
     pub(super) fn resources(&self, request: &PaginatedRequestParams) -> Result<ListResourcesResult, ErrorData> {

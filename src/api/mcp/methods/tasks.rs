@@ -11,7 +11,7 @@ use super::{Context, StartedRequest, error_data, parsed_value, ready};
 use crate::api::mcp::extensions::TASKS;
 use crate::api::mcp::headers::Era;
 use crate::api::mcp::tasks::{TaskOwner, TaskState, wanted_ttl};
-use crate::core::error::{CallError, ErrorCode};
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// Maximum number of tasks that one `subscriptions/listen` follows.
 const MAX_FOLLOWED: usize = 256;

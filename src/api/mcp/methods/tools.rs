@@ -19,8 +19,8 @@ use crate::api::mcp::headers::Era;
 use crate::api::mcp::running_request::Outcome;
 use crate::api::mcp::tasks::TaskOwner;
 use crate::api::mcp::{result, search};
-use crate::config::McpToolListing;
-use crate::core::call::{Arguments, CallContext, READ_RESULT};
+use sekisho_config::McpToolListing;
+use sekisho_core::call::{Arguments, CallContext, READ_RESULT};
 
 impl Context {
     pub(super) fn tools(&self, request: &PaginatedRequestParams) -> Result<ServerResult, ErrorData> {

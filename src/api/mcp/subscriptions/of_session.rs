@@ -7,11 +7,11 @@ use rmcp::model::ErrorData;
 
 use super::{MAX_SUBSCRIPTIONS, subscribe};
 use crate::api::mcp::methods::error_data;
-use crate::core::bounded::BoundedMap;
-use crate::core::call::{CallContext, Caller};
-use crate::core::error::CallError;
 use crate::gateway::Gateway;
 use crate::sources::mcp::{McpServers, ResourceOwner};
+use sekisho_core::bounded::BoundedMap;
+use sekisho_core::call::{CallContext, Caller};
+use sekisho_core::error::CallError;
 
 /// The resources that a client subscribed to.
 #[derive(Debug)]

@@ -11,8 +11,8 @@ use tokio::sync::{oneshot, watch};
 use super::super::headers::Era;
 use super::{POLL_INTERVAL, TaskOwner};
 use crate::api::mcp::client::{ClientQuestion, fits};
-use crate::core::peer::{Answers, Questions, Unanswered};
-use crate::core::share::Lease;
+use sekisho_core::peer::{Answers, Questions, Unanswered};
+use sekisho_core::share::Lease;
 
 /// The task that a message is about.
 const RELATED: &str = "io.modelcontextprotocol/related-task";
@@ -292,7 +292,7 @@ impl Progress {
     }
 }
 
-fn written((key, question): (&String, &crate::core::peer::Question)) -> (String, Value) {
+fn written((key, question): (&String, &sekisho_core::peer::Question)) -> (String, Value) {
     (key.clone(), json!(question))
 }
 
@@ -304,8 +304,8 @@ fn milliseconds(duration: Duration) -> u64 {
 mod tests {
     use super::*;
     use crate::api::mcp::client_context::McpClientContext;
-    use crate::core::call::Caller;
-    use crate::core::peer::{Question, QuestionMethod};
+    use sekisho_core::call::Caller;
+    use sekisho_core::peer::{Question, QuestionMethod};
 
     fn state() -> TaskState {
         let client = McpClientContext::new(std::sync::Arc::new(Caller::new("a", "t", Vec::new())));

@@ -11,9 +11,9 @@ use super::super::running_request::{MAX_OPEN_QUESTIONS, Outcome, RunningRequest,
 use super::super::session::McpSession;
 use super::{Task, TaskState};
 use crate::api::mcp::client::ClientQuestion;
-use crate::core::bounded::BoundedFutures;
-use crate::core::per_owner::PerOwner;
-use crate::core::share::{Lease, Share};
+use sekisho_core::bounded::BoundedFutures;
+use sekisho_core::per_owner::PerOwner;
+use sekisho_core::share::{Lease, Share};
 
 /// Where results are kept.
 pub(super) struct Kept {

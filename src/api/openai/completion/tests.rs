@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use super::*;
 use crate::agent::RunError;
 use crate::agent::models::ModelError;
-use crate::core::error::ErrorCode;
+use sekisho_core::error::ErrorCode;
 
 fn content(text: &str) -> Event {
     Event::Content { text: text.into() }

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use crate::agent::{ModelOptions, OutputFormat, ToolChoice};
 use crate::api::model_api::{check_range, invalid, refuse_options};
 use crate::api::openai::terms::{ReasoningEffort, ToolChoiceMode, schema_format};
-use crate::core::error::CallError;
+use sekisho_core::error::CallError;
 
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(super) struct RequestOptions {
@@ -159,7 +159,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::config::{Effort, Thinking};
+    use sekisho_config::{Effort, Thinking};
 
     fn read(body: Value) -> Result<ModelOptions, CallError> {
         serde_json::from_value::<RequestOptions>(body).unwrap().read()

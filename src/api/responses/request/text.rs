@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use crate::agent::OutputFormat;
 use crate::api::openai::terms::schema_format;
-use crate::core::error::CallError;
+use sekisho_core::error::CallError;
 
 #[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
 pub(super) struct TextOptions {

@@ -8,7 +8,7 @@ use crate::agent::ToolChoice;
 use crate::api::model_api::client_tools::{self, DescribedTool};
 use crate::api::model_api::invalid;
 use crate::api::openai::terms::ToolChoiceMode;
-use crate::core::error::CallError;
+use sekisho_core::error::CallError;
 
 /// The type of a tool that stands for several functions, as Codex sends them.
 pub(super) const NAMESPACE: &str = "namespace";

@@ -4,7 +4,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::cli::call::explain;
-use crate::core::call::Arguments;
+use sekisho_core::call::Arguments;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

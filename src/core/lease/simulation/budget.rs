@@ -14,8 +14,8 @@ use rust_decimal::prelude::ToPrimitive;
 
 use self::replica::Replica;
 use super::{Clock, Conditions, Events, random_of};
-use crate::core::amount::Amount;
-use crate::core::lease::budget::{AccountLimit, LeaseAnswer, LeaseRequest, StoredLease};
+use crate::amount::Amount;
+use crate::lease::budget::{AccountLimit, LeaseAnswer, LeaseRequest, StoredLease};
 
 /// A rule that a run breaks.
 #[derive(Debug, Clone, Copy, PartialEq)]

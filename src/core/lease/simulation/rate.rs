@@ -9,7 +9,7 @@ use rand::Rng;
 use rand::rngs::StdRng;
 
 use super::{Clock, Conditions, Events, random_of, seeds};
-use crate::core::lease::rate::{Decision, RateLease, SLICE_TTL, TakeRequest, refill_nanos, take, wait};
+use crate::lease::rate::{Decision, RateLease, SLICE_TTL, TakeRequest, refill_nanos, take, wait};
 
 /// A rule that a run breaks.
 #[derive(Debug, Clone, Copy, PartialEq)]

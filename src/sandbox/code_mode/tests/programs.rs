@@ -1,9 +1,9 @@
 //! The digest of a program, and its input in the journal.
 
 use super::*;
-use crate::journals::{decode, encode};
 use crate::sandbox::protocol::{FunctionCall, GuestFile, Job, ModuleTask};
 use crate::sandbox::worker_handle::tests::job;
+use sekisho_calls::journals::{decode, encode};
 
 /// A policy that admits a program by its digest admits it only where nothing ran before it.
 #[test]
@@ -26,7 +26,7 @@ fn hostile_bytes_as_the_input_of_a_program() {
     let files = vec![GuestFile { path: "a/b.csv".to_owned(), content: vec![1, 2, 3] }];
     let (keys, code) = (keys_of(&outer()), digest_of(None, "program"));
     let input = encode(&ProgramInput { profile: "data".to_owned(), files, keys, code }).unwrap();
-    crate::core::fuzz::feed(&[&input], |bytes| {
+    sekisho_core::fuzz::feed(&[&input], |bytes| {
         let _ = decode::<ProgramInput>(bytes);
     });
 }

@@ -1,11 +1,11 @@
 //! Runs with a journal: they end where an approval is needed, and are resumed.
 
 use super::*;
-use crate::config::Config;
-use crate::core::until::until;
-use crate::infra::store::test_support::test_store;
-use crate::journals::{Reading, RunEnd};
 use crate::sandbox::protocol::{End, ReadStanding};
+use sekisho_calls::journals::{Reading, RunEnd};
+use sekisho_config::Config;
+use sekisho_core::until::until;
+use sekisho_store::test_support::test_store;
 
 /// The journals of a gateway, and a run that the caller begins in them.
 async fn journals() -> (tempfile::TempDir, Arc<Journals>) {

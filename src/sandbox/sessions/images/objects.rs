@@ -8,13 +8,13 @@ use jiff::SignedDuration;
 
 use super::packed::{Packer, TooLargeError, Unpacker};
 use super::{FOLDER, ImageBase, PastPrograms, SessionImages};
-use crate::core::call::NotStored;
-use crate::core::error::CallError;
-use crate::infra::blobs::{BlobError, BlobKey, Blobs, StoredBlob};
-use crate::infra::sealing::{SealedFor, SealingError};
-use crate::infra::store::SessionImage;
 use crate::sandbox::protocol::DamagedImageError;
 use crate::sandbox::sessions::session::SessionKey;
+use sekisho_core::call::NotStored;
+use sekisho_core::error::CallError;
+use sekisho_outbound::blobs::{BlobError, BlobKey, Blobs, StoredBlob};
+use sekisho_store::SessionImage;
+use sekisho_store::sealing::{SealedFor, SealingError};
 
 /// What is sealed.
 const SEALED_KIND: &str = "interpreter_session";

@@ -130,7 +130,7 @@ mod tests {
     fn hostile_bytes_as_stored_images() {
         let seeds = [packed(&[b"state".to_vec(), vec![7; 5_000]]), packed(&[]), vec![0; 9]];
         let seeds = seeds.each_ref().map(Vec::as_slice);
-        crate::core::fuzz::feed(&seeds, |bytes| drop(unpacked(bytes.to_vec())));
+        sekisho_core::fuzz::feed(&seeds, |bytes| drop(unpacked(bytes.to_vec())));
     }
 
     proptest! {

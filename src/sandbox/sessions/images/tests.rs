@@ -4,10 +4,10 @@ use tempfile::TempDir;
 use tokio::runtime::Builder;
 
 use super::*;
-use crate::config::{Secret, SecretsConfig};
-use crate::core::call::NotStored;
-use crate::infra::blobs::test_support::{folder_storage, storage_out_of_reach};
-use crate::infra::store::test_support::test_store;
+use sekisho_config::{Secret, SecretsConfig};
+use sekisho_core::call::NotStored;
+use sekisho_outbound::blobs::test_support::{folder_storage, storage_out_of_reach};
+use sekisho_store::test_support::test_store;
 
 struct Made {
     images: SessionImages,
@@ -145,7 +145,7 @@ fn none_is_stored_without_a_key_or_where_none_may_be_as_large() {
     let blobs = folder_storage(folder.path());
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let store = runtime.block_on(test_store());
-    let url = crate::config::StoreConfig { url: Some(Secret::new("postgres://localhost/sekisho")) };
+    let url = sekisho_config::StoreConfig { url: Some(Secret::new("postgres://localhost/sekisho")) };
     let shared = Config { store: url, ..Config::default() };
     assert!(SessionImages::new(&shared, &store, &blobs, None).is_none(), "no key is configured");
     let mut none = Config::default();

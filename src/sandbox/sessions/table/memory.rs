@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::{SessionInstance, Sessions};
-use crate::core::call::SessionEnd;
-use crate::core::caller::Owner;
-use crate::core::share::Lease;
 use crate::sandbox::sessions::eviction::{Held, next_to_end};
 use crate::sandbox::sessions::session::Session;
+use sekisho_core::call::SessionEnd;
+use sekisho_core::caller::Owner;
+use sekisho_core::share::Lease;
 
 impl<I: SessionInstance> Sessions<I> {
     /// Has a session hold these bytes until its next call, in place of others that nobody uses if there are not enough.

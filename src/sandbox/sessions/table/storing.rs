@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{SessionInstance, Sessions};
-use crate::core::call::SessionEnd;
-use crate::core::caller::Owner;
-use crate::core::share::Lease;
 use crate::sandbox::sessions::session::{Session, SessionKey};
 use crate::sandbox::sessions::turn::Turn;
+use sekisho_core::call::SessionEnd;
+use sekisho_core::caller::Owner;
+use sekisho_core::share::Lease;
 
 /// The end of a session that the store knows.
 #[derive(Debug)]

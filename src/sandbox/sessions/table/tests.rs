@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicBool;
 use futures_util::FutureExt;
 
 use super::*;
-use crate::core::call::{CallContext, Caller, Via};
-use crate::core::tool_scope::ToolScope;
+use sekisho_core::call::{CallContext, Caller, Via};
+use sekisho_core::tool_scope::ToolScope;
 
 /// Says whether it lives, and counts those that do.
 #[derive(Debug)]

@@ -5,14 +5,14 @@ mod failures;
 use tempfile::TempDir;
 
 use super::*;
-use crate::config::{Config, Secret, SecretsConfig};
-use crate::core::call::NotStored;
-use crate::infra::blobs::test_support::folder_storage;
-use crate::infra::replica::LOST_AFTER;
-use crate::infra::store::test_support::{age_sessions, test_store};
-use crate::infra::store::{ReplicaIdentity, Store};
 use crate::sandbox::code_mode::digest_of;
 use crate::sandbox::{SessionImages, SessionInfo};
+use sekisho_config::{Config, Secret, SecretsConfig};
+use sekisho_core::call::NotStored;
+use sekisho_outbound::blobs::test_support::folder_storage;
+use sekisho_store::replica::LOST_AFTER;
+use sekisho_store::test_support::{age_sessions, test_store};
+use sekisho_store::{ReplicaIdentity, Store};
 
 /// What processes share.
 struct Shared {

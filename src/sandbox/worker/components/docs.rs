@@ -178,7 +178,7 @@ mod tests {
             assert_eq!(split(bytes).0, bytes);
         }
         let wasm = wat::parse_str("(component (@custom \"package-docs\" \"\\01{}\"))").unwrap();
-        crate::core::fuzz::feed(&[&wasm], |bytes| drop(split(bytes)));
+        sekisho_core::fuzz::feed(&[&wasm], |bytes| drop(split(bytes)));
         assert_eq!(Docs::of_section(b""), Docs::default());
         assert_eq!(Docs::of_section(b"\x01{\"interfaces\": 7}"), Docs::default());
     }

@@ -7,11 +7,11 @@ use tempfile::TempDir;
 use tokio::sync::{Notify, mpsc};
 
 use super::*;
-use crate::config::SandboxConfig;
 use crate::sandbox::compiled::CompiledFolder;
 use crate::sandbox::engine::{component_compiling_engine, fingerprint};
 use crate::sandbox::protocol::{ComponentFolder, ComponentGrants, End, JobLimits};
 use crate::sandbox::wasi::Sleeper;
+use sekisho_config::SandboxConfig;
 
 const TOOLS: &str = include_str!("../../../../tests/components/tools.wat");
 const COMMAND: &str = include_str!("../../../../tests/components/command.wat");

@@ -6,12 +6,12 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::*;
-use crate::core::slack::slack;
 use crate::sandbox::engine::{InstancePool, can_scan_pages, engine};
 use crate::sandbox::files::{Files, Quota, ROOT};
 use crate::sandbox::protocol::{GuestFile, ToolReply};
 use crate::sandbox::wasi::{Limits, Sleeper, Start};
 use crate::sandbox::worker::host_call::ToolLink;
+use sekisho_core::slack::slack;
 
 const MEMORY_BYTES: u64 = 2 << 20;
 

@@ -8,7 +8,7 @@ use std::process::{Command, ExitStatus, Stdio, exit};
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::core::slack::slack;
+use sekisho_core::slack::slack;
 
 /// The attempt succeeded, was refused, or a protection was missing.
 const WENT_ON: i32 = 10;

@@ -88,7 +88,7 @@ fn hostile_bytes_as_frames_of_the_harness() {
     let job = br#"{"v":1,"id":7,"op":"job"}"#;
     let done = br#"{"v":1,"op":"done","end":{"kind":"exited","code":3},"result":"2"}"#;
     let failed = br#"{"v":1,"op":"done","end":{"kind":"exception","type":"E","message":"m","traceback":"t","line":1,"column":2}}"#;
-    crate::core::fuzz::feed(&[job, &image(SMALLEST), done, failed], |bytes| {
+    sekisho_core::fuzz::feed(&[job, &image(SMALLEST), done, failed], |bytes| {
         let mut host_call = HostCall::new("1+1".to_owned(), 64, 64, 9);
         if let Ok(reply) = host_call.answer(bytes) {
             assert!(serde_json::from_slice::<serde_json::Value>(&reply).is_ok());

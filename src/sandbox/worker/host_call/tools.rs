@@ -14,12 +14,12 @@ use tokio::time::timeout;
 
 pub use self::inbox::Inbox;
 use super::{Operation, refusal};
-use crate::core::call::OpenTime;
 use crate::sandbox::protocol::{
     FromWorker, MAX_NESTING, MAX_OPEN_REQUESTS, MAX_VALUE_BYTES, ToolQuestion, ToolReply, ToolRequest,
 };
 use crate::sandbox::read_recorder::ReadRecorder;
 use crate::sandbox::wasi::Sleeper;
+use sekisho_core::call::OpenTime;
 
 /// Maximum length of a frame with a call.
 pub(super) const MAX_CALL_BYTES: usize = 1 << 20;

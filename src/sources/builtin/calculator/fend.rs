@@ -6,8 +6,8 @@
 
 use fend_core::{Context, Interrupt};
 
-use crate::core::error::CallError;
 use crate::sources::builtin::side_thread::Stop;
+use sekisho_core::error::CallError;
 
 /// Deepest nesting of groups.
 const MAX_NESTING: usize = 64;

@@ -3,8 +3,8 @@ use std::time::Instant;
 use proptest::prelude::*;
 
 use super::*;
-use crate::core::slack::slack;
 use crate::sources::builtin::tests::{run, run_error};
+use sekisho_core::slack::slack;
 
 fn compute(expression: &str) -> Result<ToolOutput, CallError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();

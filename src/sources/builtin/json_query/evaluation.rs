@@ -11,8 +11,8 @@ use jmespath::ast::Ast;
 use jmespath::{Context, DEFAULT_RUNTIME, ErrorReason, JmespathError, Rcvar, RuntimeError, Variable};
 
 use super::explained;
-use crate::core::error::CallError;
 use crate::sources::builtin::side_thread::Stop;
+use sekisho_core::error::CallError;
 
 /// Bytes counted for a node, in addition to its text.
 const NODE_BYTES: usize = 16;

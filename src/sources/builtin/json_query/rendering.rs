@@ -3,7 +3,7 @@
 use jmespath::{Rcvar, Variable};
 use serde_json::Value;
 
-use crate::core::error::{CallError, ErrorCode};
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// Deeper than any accepted input, and shallow enough for recursive code that reads the result.
 const MAX_DEPTH: usize = 128;

@@ -1,8 +1,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::core::error::ErrorCode;
 use crate::sources::builtin::tests::{run, run_error};
+use sekisho_core::error::ErrorCode;
 
 fn people() -> Value {
     json!({"people": [
@@ -147,7 +147,7 @@ fn hostile_bytes_as_a_query() {
         b"reverse(keys(merge(@, `{\"a\": [1, null]}`)))",
     ];
     let data = people();
-    crate::core::fuzz::feed(&seeds, |bytes| {
+    sekisho_core::fuzz::feed(&seeds, |bytes| {
         let Ok(query) = std::str::from_utf8(bytes) else { return };
         if check(query).is_ok() {
             let (_caller, stop) = crate::sources::builtin::side_thread::tests::never();

@@ -5,11 +5,11 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Map, Value, json};
 
 use super::session;
-use crate::config::SandboxConfig;
-use crate::core::call::{InterpreterSession, ToolOutput};
-use crate::core::error::{CallError, Detail, ErrorCode};
-use crate::core::json::approximate_size;
 use crate::sandbox::protocol::{Captured, End, Outcome};
+use sekisho_config::SandboxConfig;
+use sekisho_core::call::{InterpreterSession, ToolOutput};
+use sekisho_core::error::{CallError, Detail, ErrorCode};
+use sekisho_core::json::approximate_size;
 
 /// Success, or the error that ended the run. The output of both has at most `max_output_bytes`: a success that has more
 /// is refused by the pipeline, an error is returned without its files and pictures.

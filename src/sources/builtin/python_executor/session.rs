@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::core::call::{InterpreterSession, NotStored};
+use sekisho_core::call::{InterpreterSession, NotStored};
 
 /// Where interpreters are kept between calls.
 pub(super) const DESCRIPTION: &str = " But calls with the same `session` share one interpreter: variables, imports, functions \
@@ -94,7 +94,7 @@ fn not_checkpointed(name: &str, why: NotStored) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::call::SessionEnd;
+    use sekisho_core::call::SessionEnd;
 
     #[test]
     fn a_session_that_ended_or_began_anew_says_why() {

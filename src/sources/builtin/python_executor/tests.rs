@@ -3,12 +3,12 @@
 use parking_lot::Mutex;
 
 use super::*;
-use crate::config::WorkspaceConfig;
-use crate::core::call::{CallContext, Caller, Deadline, InterpreterSession, SessionEnd, ToolOutput, Via};
 use crate::sandbox::packages::Packages;
 use crate::sandbox::protocol::{Captured, End, Outcome, Usage};
 use crate::sandbox::{Changing, Running};
 use crate::sources::builtin::file_write;
+use sekisho_config::WorkspaceConfig;
+use sekisho_core::call::{CallContext, Caller, Deadline, InterpreterSession, SessionEnd, ToolOutput, Via};
 
 /// Keeps the job it was given, and answers with what it was made with.
 struct StandIn {

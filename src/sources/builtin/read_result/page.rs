@@ -3,11 +3,11 @@
 use regex::Regex;
 use serde_json::{Map, Value, json};
 
-use crate::core::error::CallError;
-use crate::core::json;
-use crate::results::{OpenedResult, ResultKind, preview_of_value};
 use crate::sources::builtin::json_query;
 use crate::sources::builtin::side_thread::Stop;
+use sekisho_calls::results::{OpenedResult, ResultKind, preview_of_value};
+use sekisho_core::error::CallError;
+use sekisho_core::json;
 
 /// Longer lines are read in pieces, each of which counts as one.
 const MAX_LINE_BYTES: usize = 1_000;

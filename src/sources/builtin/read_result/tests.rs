@@ -1,13 +1,13 @@
 use serde_json::Value;
 
 use super::*;
-use crate::config::{Config, Secret, SecretsConfig};
-use crate::core::call::{CallContext, Caller, Deadline, ResultHandles, Via};
-use crate::infra::metrics::Metrics;
-use crate::infra::store::test_support::test_store;
-use crate::results::LargeResult;
-use crate::results::tests::Only;
 use crate::sources::builtin::tests::run_within;
+use sekisho_calls::results::LargeResult;
+use sekisho_calls::results::tests::Only;
+use sekisho_config::{Config, Secret, SecretsConfig};
+use sekisho_core::call::{CallContext, Caller, Deadline, ResultHandles, Via};
+use sekisho_observe::metrics::Metrics;
+use sekisho_store::test_support::test_store;
 
 /// The tool, and the results that it reads.
 struct Reading {

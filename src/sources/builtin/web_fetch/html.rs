@@ -271,7 +271,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::core::slack::slack;
+    use sekisho_core::slack::slack;
 
     #[test]
     fn tags_texts_and_raw_texts_are_distinguished() {

@@ -221,7 +221,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::core::slack::slack;
+    use sekisho_core::slack::slack;
 
     fn markdown(html: &str) -> Option<String> {
         let base = Url::parse("https://example.com/docs/page").unwrap();

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::{html, markdown};
-use crate::core::call::Deadline;
-use crate::core::error::{Blame, CallError, ErrorCode};
+use sekisho_core::call::Deadline;
+use sekisho_core::error::{Blame, CallError, ErrorCode};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]

@@ -10,10 +10,10 @@ use axum::routing::get;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::config::OutboundConfig;
-use crate::core::call::{CallContext, Caller, Deadline, Via};
-use crate::core::error::Blame;
-use crate::infra::outbound::test_server;
+use sekisho_config::OutboundConfig;
+use sekisho_core::call::{CallContext, Caller, Deadline, Via};
+use sekisho_core::error::Blame;
+use sekisho_outbound::test_server;
 
 async fn serve(router: Router) -> String {
     format!("http://{}", test_server::serve(router).await)

@@ -10,9 +10,9 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::config::OutboundConfig;
-use crate::core::call::{CallContext, Caller, Deadline, Via};
-use crate::infra::outbound::test_server;
+use sekisho_config::OutboundConfig;
+use sekisho_core::call::{CallContext, Caller, Deadline, Via};
+use sekisho_outbound::test_server;
 
 /// A provider's received request, and the response it sends.
 #[derive(Clone)]

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::{Workspace, Workspaces};
-use crate::core::call::{Arguments, ToolOutput, Upload};
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::session::Session;
-use crate::tool::{Attempt, Execution, Executor};
+use sekisho_calls::tool::{Attempt, Execution, Executor};
+use sekisho_core::call::{Arguments, ToolOutput, Upload};
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::session::Session;
 
 /// What one file tool does.
 pub(super) type Job = fn(&Workspace, &FileRequest) -> Result<ToolOutput, CallError>;

@@ -10,9 +10,9 @@ use uuid::Uuid;
 
 use super::path::{RESERVED_PREFIX, WorkspacePath};
 use super::{PRIVATE, Usage};
-use crate::config::WorkspaceConfig;
-use crate::core::call::Upload;
-use crate::core::error::CallError;
+use sekisho_config::WorkspaceConfig;
+use sekisho_core::call::Upload;
+use sekisho_core::error::CallError;
 
 /// An open workspace.
 #[derive(Debug)]
@@ -324,7 +324,7 @@ mod tests {
         let path = WorkspacePath::parse("a").unwrap();
         assert!(explained(&path, io::ErrorKind::StorageFull.into()).message().contains("disk is full"));
         let broken = explained(&path, io::Error::from_raw_os_error(5));
-        assert_eq!(broken.code(), crate::core::error::ErrorCode::Internal);
+        assert_eq!(broken.code(), sekisho_core::error::ErrorCode::Internal);
         assert!(broken.cause().is_some());
     }
 }

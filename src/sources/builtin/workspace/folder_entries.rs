@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::core::bounded::BoundedMap;
+use sekisho_core::bounded::BoundedMap;
 
 /// Maximum folders of which something is known: as many as sessions that may be open, some 20 MB.
 const MAX_FOLDERS: usize = 100_000;

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::folder::{Workspace, explained};
 use super::path::{RESERVED_PREFIX, WorkspacePath};
-use crate::core::error::CallError;
+use sekisho_core::error::CallError;
 
 /// Most entries visited: other programs than the file tools may have filled a folder.
 const MAX_VISITED: usize = 20_000;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::core::error::CallError;
+use sekisho_core::error::CallError;
 
 /// Longest whole path.
 const MAX_PATH_BYTES: usize = 1024;

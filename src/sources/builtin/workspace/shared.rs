@@ -27,9 +27,9 @@ use self::files::{Files, parse};
 use super::folder::Workspace;
 use super::folder_entries::FolderEntries;
 use super::{Inner, Reach};
-use crate::core::error::{CallError, ErrorCode};
-use crate::infra::blobs::{BlobError, BlobKey, Blobs};
-use crate::infra::store::{Store, StoreError, WORKSPACE_LEASE, WorkspaceLock};
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_outbound::blobs::{BlobError, BlobKey, Blobs};
+use sekisho_store::{Store, StoreError, WORKSPACE_LEASE, WorkspaceLock};
 
 /// The folder of all workspaces in object storage.
 const FOLDER: &str = "workspaces";

@@ -9,10 +9,10 @@ use tempfile::TempDir;
 
 use super::file_tool::{FileRequest, Job};
 use super::*;
-use crate::core::call::ToolOutput;
-use crate::core::error::ErrorCode;
 use crate::sources::builtin::{file_list, file_read, file_write};
-use crate::tool::ToolDefinition;
+use sekisho_calls::tool::ToolDefinition;
+use sekisho_core::call::ToolOutput;
+use sekisho_core::error::ErrorCode;
 
 pub(super) const OURS: &str = "a3f1a3f1a3f1a3f1a3f1a3f1a3f1a3f1a3f1a3f1a3f1a3f1a3f1a3f1a3f1a3f1";
 const THEIRS: &str = "b4e2b4e2b4e2b4e2b4e2b4e2b4e2b4e2b4e2b4e2b4e2b4e2b4e2b4e2b4e2b4e2";

@@ -10,10 +10,10 @@ use rmcp::transport::auth::{OAuthHttpClient, OAuthHttpClientFuture, OAuthHttpReq
 use thiserror::Error;
 use url::Url;
 
-use crate::core::call::Deadline;
-use crate::core::error::CallError;
-use crate::core::redaction::SentSecrets;
-use crate::infra::outbound::{DomainList, Outbound, OutboundRequest};
+use sekisho_core::call::Deadline;
+use sekisho_core::error::CallError;
+use sekisho_core::redaction::SentSecrets;
+use sekisho_outbound::{DomainList, Outbound, OutboundRequest};
 
 /// Metadata, registrations and tokens are a few kilobytes.
 const MAX_BYTES: usize = 64 << 10;

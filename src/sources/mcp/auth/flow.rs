@@ -18,8 +18,8 @@ use url::Url;
 
 use super::challenge::Challenge;
 use super::{OwnAddresses, Requirement, SignIn, TOKEN_TIMEOUT};
-use crate::config::McpSignIn;
 use crate::sources::mcp::text::bounded;
+use sekisho_config::McpSignIn;
 
 /// Time limit for the user, from the authorization URL to the callback.
 const USER_TIMEOUT: Duration = Duration::from_secs(600);

@@ -21,9 +21,9 @@ use super::challenge::Challenge;
 use super::client::Guarded;
 use super::described;
 use super::flow::{CLIENT_NAME, LatestState, START_TIMEOUT, check_issuer};
-use crate::config::{McpSignIn, Secret};
-use crate::infra::outbound::{DomainList, Outbound};
 use crate::sources::user_tokens::{Authorization, Begun, OwnAddresses, Provider, TokenClient};
+use sekisho_config::{McpSignIn, Secret};
+use sekisho_outbound::{DomainList, Outbound};
 
 /// The scope by which many authorization servers give refresh tokens (OpenID Connect Core 1.0 §11).
 const OFFLINE_ACCESS: &str = "offline_access";

@@ -1,7 +1,7 @@
 use tokio::time::Instant;
 
 use super::*;
-use crate::config::OutboundConfig;
+use sekisho_config::OutboundConfig;
 
 fn sign_in(server: &str) -> Arc<SignIn> {
     let outbound = Outbound::new(&OutboundConfig::default()).unwrap();

@@ -7,8 +7,8 @@ use oauth2::basic::BasicTokenType;
 use rmcp::transport::auth::{AuthError, AuthorizationManager, OAuthTokenResponse};
 
 use super::{SignIn, TOKEN_TIMEOUT};
-use crate::core::error::{Blame, CallError, ErrorCode};
 use crate::sources::credentials::Token;
+use sekisho_core::error::{Blame, CallError, ErrorCode};
 
 /// A completed sign-in.
 pub(super) struct SignedIn {

@@ -14,9 +14,9 @@ use super::connection_loop::{sign_of_life, wait_after};
 use super::endpoint::Endpoint;
 use super::session::Session;
 use super::session_owner::{OwnerKey, SessionOwner};
-use crate::config::McpShare;
-use crate::core::call::CallContext;
-use crate::core::error::{Blame, CallError, ErrorCode};
+use sekisho_config::McpShare;
+use sekisho_core::call::CallContext;
+use sekisho_core::error::{Blame, CallError, ErrorCode};
 
 impl Server {
     /// The headers with the caller's own tokens.

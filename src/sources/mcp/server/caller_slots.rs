@@ -9,8 +9,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::session::Session;
 use super::session_owner::OwnerKey;
-use crate::core::caller::Owner;
-use crate::core::per_owner::PerOwner;
+use sekisho_core::caller::Owner;
+use sekisho_core::per_owner::PerOwner;
 
 /// The sessions with one server, by owner.
 #[derive(Debug)]
@@ -142,10 +142,10 @@ mod tests {
     use http::HeaderMap;
 
     use super::*;
-    use crate::config::McpShare;
-    use crate::core::call::{CallContext, Caller, Via};
-    use crate::core::session::Session;
     use crate::sources::mcp::server::session_owner::SessionOwner;
+    use sekisho_config::McpShare;
+    use sekisho_core::call::{CallContext, Caller, Via};
+    use sekisho_core::session::Session;
 
     fn owner(id: &str, session: &str) -> OwnerKey {
         let call = CallContext::new("t", Arc::new(Caller::new(id, "t", Vec::new())), Via::Rest);

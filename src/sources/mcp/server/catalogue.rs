@@ -10,17 +10,17 @@ use serde_json::{Map, Value, json};
 use super::endpoint::Endpoint;
 use super::listing::{Listing, name_of};
 use super::task::TaskSupport;
-use crate::config::McpServerSettings;
-use crate::core::call::Upstream;
-use crate::core::error::Detail;
-use crate::core::tool_scope::fits;
-use crate::registry::lock::Pin;
-use crate::registry::lock::injection_findings;
 use crate::sources::mcp::names::{Names, app_of};
 use crate::sources::mcp::text::bounded;
 use crate::sources::mcp::transport::request_headers::MarkedArguments;
-use crate::tool::{Executor, ToolDefinition, Unavailable};
-use crate::tool::{Metadata, Parameters};
+use sekisho_calls::registry::lock::Pin;
+use sekisho_calls::registry::lock::injection_findings;
+use sekisho_calls::tool::{Executor, ToolDefinition, Unavailable};
+use sekisho_calls::tool::{Metadata, Parameters};
+use sekisho_config::McpServerSettings;
+use sekisho_core::call::Upstream;
+use sekisho_core::error::Detail;
+use sekisho_core::tool_scope::fits;
 
 /// Bytes of a description that a model is shown.
 const MAX_DESCRIPTION: usize = 16 << 10;
@@ -214,8 +214,8 @@ fn cut(text: &str, most: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::call::Arguments;
-    use crate::tool::{Attempt, Execution};
+    use sekisho_calls::tool::{Attempt, Execution};
+    use sekisho_core::call::Arguments;
 
     struct Nothing;
 

@@ -14,9 +14,6 @@ use super::handshake::{Handshake, Mode};
 use super::listing::Listing;
 use super::session::Session;
 use super::session_owner::SessionOwner;
-use crate::config::{Identity, McpServerSettings, McpTransport};
-use crate::core::peer::LogLevel;
-use crate::core::redaction::SentSecrets;
 use crate::sources::mcp::auth::SignIn;
 use crate::sources::mcp::text::bounded;
 use crate::sources::mcp::transport::authorized_http::{AuthorizedHttp, Tokens};
@@ -25,6 +22,9 @@ use crate::sources::mcp::transport::connection::Connection;
 use crate::sources::mcp::transport::handshake::HandshakeError;
 use crate::sources::mcp::transport::message::Failure;
 use crate::sources::user_tokens::{TokenExchange, UserSource, UserToken};
+use sekisho_config::{Identity, McpServerSettings, McpTransport};
+use sekisho_core::peer::LogLevel;
+use sekisho_core::redaction::SentSecrets;
 
 /// Opens connections to one server, and remembers which transport and handshake worked.
 #[derive(Debug)]

@@ -18,9 +18,9 @@ use super::operations;
 use super::session::{Session, listen};
 use super::session_owner::SessionOwner;
 use super::{FIRST_WAIT, REMOVED, Server, ServerContext, State};
-use crate::core::error::{Blame, Detail};
 use crate::sources::mcp::changes::Change;
 use crate::sources::mcp::transport::message::Failure;
+use sekisho_core::error::{Blame, Detail};
 
 /// Maximum interval between attempts to reach a failing server.
 const MAX_WAIT: Duration = Duration::from_secs(60);

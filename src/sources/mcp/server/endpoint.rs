@@ -4,8 +4,8 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::infra::outbound::upstream_of;
 use crate::sources::mcp::transport::authorized_http::AuthorizedHttp;
+use sekisho_outbound::upstream_of;
 
 #[derive(Debug)]
 pub(crate) enum Endpoint {

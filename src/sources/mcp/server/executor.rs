@@ -5,10 +5,10 @@ use std::sync::Arc;
 use super::Server;
 use super::output;
 use super::task::{self, TaskSupport};
-use crate::core::call::{Arguments, CallContext, ToolOutput, Upstream};
-use crate::core::error::{CallError, ErrorCode};
 use crate::sources::mcp::transport::request_headers::MarkedArguments;
-use crate::tool::{Attempt, Destination, Execution, Executor};
+use sekisho_calls::tool::{Attempt, Destination, Execution, Executor};
+use sekisho_core::call::{Arguments, CallContext, ToolOutput, Upstream};
+use sekisho_core::error::{CallError, ErrorCode};
 
 #[derive(Debug)]
 pub(crate) struct ServerTool {

@@ -10,12 +10,12 @@ use tokio::sync::{Notify, broadcast};
 
 use super::session_owner::{OwnerKey, SessionOwner};
 use super::task::remove_task_id;
-use crate::core::peer::{ClientPeer, ClientSession, LogMessage, Progress, Question, Questions, Unanswered};
-use crate::core::share::Share;
 use crate::sources::mcp::changes::{Change, ResourceOwner};
 use crate::sources::mcp::names::Names;
 use crate::sources::mcp::transport::in_flight::InFlight;
 use crate::sources::mcp::transport::inbound::Inbound;
+use sekisho_core::peer::{ClientPeer, ClientSession, LogMessage, Progress, Question, Questions, Unanswered};
+use sekisho_core::share::Share;
 
 /// Maximum concurrent requests of one server that wait for an answer.
 const MAX_QUESTIONS: u64 = 32;

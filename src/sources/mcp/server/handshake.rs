@@ -7,9 +7,9 @@ use std::time::Duration;
 use rmcp::model::ProtocolVersion;
 
 use super::session_owner::SessionOwner;
-use crate::config::McpRevision;
 use crate::sources::mcp::transport::connection::Connection;
 use crate::sources::mcp::transport::handshake::{HandshakeError, Introduction};
+use sekisho_config::McpRevision;
 
 /// How long a process may leave the newer handshake unanswered before the older one is tried: servers of older revisions
 /// may ignore it. Doubled after each failure, because the process may start slowly, up to [`MAX_DISCOVER_TIMEOUT`].

@@ -4,10 +4,10 @@ use rmcp::model::ErrorCode as McpErrorCode;
 use serde_json::{Map, Value};
 
 use super::session::Session;
-use crate::core::json;
 use crate::sources::mcp::text::bounded;
 use crate::sources::mcp::transport::message::Failure;
-use crate::tool::OfferKind;
+use sekisho_calls::tool::OfferKind;
+use sekisho_core::json;
 
 /// Pages of one list. A server may send as many as it likes, and each is a request.
 const MAX_PAGES: usize = 1_000;

@@ -8,12 +8,12 @@ use serde_json::{Map, Value, json};
 
 use super::Server;
 use super::catalogue::source;
-use crate::config::McpServerSettings;
-use crate::core::call::{Arguments, CallContext, CallKind, Caller, Stage, ToolOutput, Upstream};
-use crate::core::error::{CallError, ErrorCode};
-use crate::registry::unknown_target;
-use crate::tool::{Attempt, Destination, Execution, Executor, ToolDefinition};
-use crate::tool::{Metadata, qualified_name};
+use sekisho_calls::registry::unknown_target;
+use sekisho_calls::tool::{Attempt, Destination, Execution, Executor, ToolDefinition};
+use sekisho_calls::tool::{Metadata, qualified_name};
+use sekisho_config::McpServerSettings;
+use sekisho_core::call::{Arguments, CallContext, CallKind, Caller, Stage, ToolOutput, Upstream};
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// An argument of a call that asks for a resource's changes instead of its contents. Clients do not write it.
 pub(crate) const SUBSCRIBE: &str = "subscribe";

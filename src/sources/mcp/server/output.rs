@@ -2,13 +2,13 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::core::call::{McpResult, ToolOutput};
-use crate::core::error::{Blame, CallError, ErrorCode};
-use crate::core::json::LARGE_NUMBERS;
 use crate::sources::mcp::names::Names;
 use crate::sources::mcp::text::bounded;
 use crate::sources::mcp::transport::large_numbers;
 use crate::sources::mcp::transport::message::Failure;
+use sekisho_core::call::{McpResult, ToolOutput};
+use sekisho_core::error::{Blame, CallError, ErrorCode};
+use sekisho_core::json::LARGE_NUMBERS;
 
 /// JSON-RPC's codes for a fault of the server itself.
 const INTERNAL_ERROR: i32 = -32603;

@@ -12,16 +12,16 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::session_owner::OwnerKey;
 use super::task::UpstreamTask;
-use crate::core::call::{Arguments, CallContext};
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::peer::{ClientPeer, LogLevel, Question, Questions};
-use crate::infra::telemetry::{self, TRACE_PARENT, TRACE_STATE};
 use crate::sources::mcp::transport::authorized_http::AuthorizedHttp;
 use crate::sources::mcp::transport::connection::Connection;
 use crate::sources::mcp::transport::handshake::{answerable, with_tasks};
 use crate::sources::mcp::transport::message::Failure;
 use crate::sources::mcp::transport::request::{LISTEN, Outgoing};
 use crate::sources::mcp::transport::request_headers::MarkedArguments;
+use sekisho_core::call::{Arguments, CallContext};
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::peer::{ClientPeer, LogLevel, Question, Questions};
+use sekisho_observe::telemetry::{self, TRACE_PARENT, TRACE_STATE};
 
 /// Maximum rounds of input that one call may require (the protocol has no limit).
 const MAX_ROUNDS: usize = 10;

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use http::HeaderMap;
 use sha2::{Digest, Sha256};
 
-use crate::config::McpShare;
-use crate::core::call::{CallContext, Via};
-use crate::core::caller::Owner;
-use crate::core::peer::ClientSession;
 use crate::sources::user_tokens::User;
+use sekisho_config::McpShare;
+use sekisho_core::call::{CallContext, Via};
+use sekisho_core::caller::Owner;
+use sekisho_core::peer::ClientSession;
 
 /// On whose behalf a session is made.
 #[derive(Debug)]
@@ -127,8 +127,8 @@ fn digest(headers: &HeaderMap) -> [u8; 32] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::call::Caller;
-    use crate::core::session::Session;
+    use sekisho_core::call::Caller;
+    use sekisho_core::session::Session;
 
     fn call(id: &str, tenant: &str, via: Via) -> CallContext {
         CallContext::new("t", Arc::new(Caller::new(id, tenant, Vec::new())), via)

@@ -6,10 +6,10 @@ use serde_json::json;
 
 use super::Server;
 use super::catalogue::source;
-use crate::core::call::{Arguments, ToolOutput};
-use crate::core::error::CallError;
 use crate::sources::user_tokens::{User, UserSource};
-use crate::tool::{Attempt, Effects, Execution, Executor, Metadata, ToolDefinition, qualified_name};
+use sekisho_calls::tool::{Attempt, Effects, Execution, Executor, Metadata, ToolDefinition, qualified_name};
+use sekisho_core::call::{Arguments, ToolOutput};
+use sekisho_core::error::CallError;
 
 /// Its name, behind the prefix of the server's tools.
 const NAME: &str = "sign_in";

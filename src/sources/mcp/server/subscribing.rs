@@ -12,10 +12,10 @@ use super::Server;
 use super::output;
 use super::session::{Session, listen};
 use super::subscriptions::{Resource, Subscribed, Turn};
-use crate::core::call::{CallContext, Deadline};
-use crate::core::error::{Blame, CallError, ErrorCode};
 use crate::sources::mcp::changes::ResourceOwner;
 use crate::sources::mcp::transport::message::Failure;
+use sekisho_core::call::{CallContext, Deadline};
+use sekisho_core::error::{Blame, CallError, ErrorCode};
 
 /// Timeout to end or to renew a subscription at the server.
 const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -37,7 +37,7 @@ impl Drop for Subscribing<'_> {
 }
 
 impl Server {
-    /// Subscribes over the session for the call. If the call has an [`Undo`](crate::core::call::Undo), the subscription ends
+    /// Subscribes over the session for the call. If the call has an [`Undo`](sekisho_core::call::Undo), the subscription ends
     /// with that, unless its caller keeps it.
     pub(crate) async fn subscribe(
         self: &Arc<Self>,

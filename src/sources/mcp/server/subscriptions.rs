@@ -8,9 +8,9 @@ use tokio::sync::Mutex as AsyncMutex;
 use tokio_util::sync::DropGuard;
 
 use super::session_owner::OwnerKey;
-use crate::core::caller::Owner;
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::share::{Lease, Share};
+use sekisho_core::caller::Owner;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::share::{Lease, Share};
 
 /// Resources of one server that may be subscribed to at once, divided between callers; and over one session.
 const MAX_SUBSCRIPTIONS: u64 = 1_000;
@@ -170,7 +170,7 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::core::call::Caller;
+    use sekisho_core::call::Caller;
 
     #[test]
     fn a_caller_that_subscribes_to_everything_leaves_places_to_others() {

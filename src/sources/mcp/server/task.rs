@@ -8,11 +8,11 @@ use rmcp::model::{ErrorCode as McpErrorCode, ErrorData};
 use serde_json::{Map, Value, json};
 
 use super::session::{Session, answer_questions};
-use crate::core::call::CallContext;
-use crate::core::error::{CallError, ErrorCode};
 use crate::sources::mcp::text::bounded;
 use crate::sources::mcp::transport::connection::Connection;
 use crate::sources::mcp::transport::message::Failure;
+use sekisho_core::call::CallContext;
+use sekisho_core::error::{CallError, ErrorCode};
 
 /// The intervals between polls: what the server suggests, within these bounds, or the default.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
@@ -178,7 +178,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::core::call::{Caller, Via};
+    use sekisho_core::call::{Caller, Via};
 
     #[test]
     fn a_task_is_requested_if_the_tool_requires_it_or_the_client_wants_it() {

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::McpServers;
-use crate::core::call::{Arguments, CallContext, CallKind, Caller, Target};
-use crate::core::error::CallError;
-use crate::registry::unknown_target;
 use crate::sources::mcp::changes::ResourceOwner;
 use crate::sources::mcp::server::Server;
 use crate::sources::mcp::server::catalogue::source;
 use crate::sources::mcp::server::operations::{SUBSCRIBE, is_prompt, text};
+use sekisho_calls::registry::unknown_target;
+use sekisho_core::call::{Arguments, CallContext, CallKind, Caller, Target};
+use sekisho_core::error::CallError;
 
 /// A request for a resource, prompt or completion, which is run as a call.
 #[derive(Debug)]

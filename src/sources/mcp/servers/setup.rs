@@ -9,8 +9,6 @@ use tokio::sync::{Notify, Semaphore};
 use url::Url;
 
 use super::McpServers;
-use crate::config::{Config, Identity, McpConfig, McpOAuth, McpPrefix, McpServerSettings};
-use crate::infra::outbound::{DomainList, InvalidDomain, InvalidNetwork, Outbound, Trust};
 use crate::sources::credentials::{Template, TemplateError, TokenSource, bearer, sensitive};
 use crate::sources::mcp::auth::{McpProvider, SignIn};
 use crate::sources::mcp::names::Names;
@@ -22,7 +20,9 @@ use crate::sources::mcp::server::handler::ServerEvents;
 use crate::sources::mcp::server::handshake::Handshake;
 use crate::sources::mcp::transport::authorized_http::{AuthorizedHttp, Tokens};
 use crate::sources::user_tokens::{TokenExchange, TokenRequests, UserSource};
-use crate::tool::ToolDefinition;
+use sekisho_calls::tool::ToolDefinition;
+use sekisho_config::{Config, Identity, McpConfig, McpOAuth, McpPrefix, McpServerSettings};
+use sekisho_outbound::{DomainList, InvalidDomain, InvalidNetwork, Outbound, Trust};
 
 /// Why a server cannot be set up.
 #[derive(Debug, Error)]

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::McpServers;
-use crate::config::Identity;
-use crate::core::administration::Ownership;
-use crate::core::call::Caller;
 use crate::sources::mcp::auth::{Callback, OwnAddresses, SignInError, Started};
 use crate::sources::user_tokens::UserSource;
+use sekisho_config::Identity;
+use sekisho_core::administration::Ownership;
+use sekisho_core::call::Caller;
 
 impl McpServers {
     /// Begins a user's sign-in to a server of this owner that requires one.

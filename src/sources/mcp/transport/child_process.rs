@@ -12,9 +12,9 @@ use tokio::process::{ChildStdin, ChildStdout, Command};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::config::McpServerSettings;
-use crate::core::redaction::SentSecrets;
 use crate::sources::mcp::text::bounded;
+use sekisho_config::McpServerSettings;
+use sekisho_core::redaction::SentSecrets;
 
 /// The variables that a process inherits from the gateway's environment. Credentials must be configured in `env`.
 const PASSED_ON: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "TZ", "TMPDIR"];
@@ -196,8 +196,8 @@ mod tests {
     use rustix::process::kill_process;
 
     use super::*;
-    use crate::config::Secret;
-    use crate::core::slack::slack;
+    use sekisho_config::Secret;
+    use sekisho_core::slack::slack;
 
     /// Processes that run with this in their environment.
     fn running(mark: &str) -> usize {

@@ -29,8 +29,8 @@ use super::in_flight::InFlight;
 use super::inbound::{Inbound, PendingAnswers, Source};
 use super::message::{self, Failure, Message};
 use super::stdio::{self, Started, StdioInput};
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::peer::ClientPeer;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::peer::ClientPeer;
 
 /// Timeout to send a server a notification or a client's answer.
 pub(super) const SEND_TIMEOUT: Duration = Duration::from_secs(5);

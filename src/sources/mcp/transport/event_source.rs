@@ -9,9 +9,9 @@ use super::event_stream::EventStream;
 use super::http::HttpChannel;
 use super::inbound::Source;
 use super::message::{Failure, Message};
-use crate::core::error::ErrorCode;
-use crate::infra::outbound::OutboundStream;
-use crate::infra::sse::Event;
+use sekisho_core::error::ErrorCode;
+use sekisho_outbound::OutboundStream;
+use sekisho_outbound::sse::Event;
 
 /// Delay before a broken stream is reopened, doubled after each failure, unless the server sends a delay.
 const FIRST_WAIT: Duration = Duration::from_secs(1);

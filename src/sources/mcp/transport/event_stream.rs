@@ -5,8 +5,8 @@ use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, Stream};
 
 use super::message::too_large;
-use crate::core::error::CallError;
-use crate::infra::sse::{Event, EventReader, LargeEvent};
+use sekisho_core::error::CallError;
+use sekisho_outbound::sse::{Event, EventReader, LargeEvent};
 
 pub(crate) struct EventStream {
     pieces: BoxStream<'static, Result<Bytes, CallError>>,
@@ -44,7 +44,7 @@ mod tests {
     use futures_util::stream;
 
     use super::*;
-    use crate::core::error::ErrorCode;
+    use sekisho_core::error::ErrorCode;
 
     #[tokio::test]
     async fn events_are_given_until_one_is_too_large() {

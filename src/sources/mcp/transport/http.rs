@@ -12,9 +12,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::authorized_http::AuthorizedHttp;
 use super::event_stream::EventStream;
-use crate::core::call::OnBehalf;
-use crate::core::error::{CallError, ErrorCode};
-use crate::infra::outbound::{OutboundStream, check_status};
+use sekisho_core::call::OnBehalf;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_outbound::{OutboundStream, check_status};
 
 pub(crate) const JSON: &str = "application/json";
 pub(crate) const EVENT_STREAM: &str = "text/event-stream";

@@ -16,7 +16,7 @@ use super::http::{EVENT_STREAM, Heading, HttpChannel, JSON, Refusal, is, is_forb
 use super::message::{Failure, Message};
 use super::request::Outgoing;
 use super::request_headers;
-use crate::infra::outbound::OutboundStream;
+use sekisho_outbound::OutboundStream;
 
 /// Timeout to begin a session in place of one that the server no longer knows.
 const REPLACE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -138,13 +138,13 @@ mod tests {
     use url::Url;
 
     use super::*;
-    use crate::config::OutboundConfig;
-    use crate::core::peer::ClientPeer;
-    use crate::core::until::until;
-    use crate::infra::outbound::{DomainList, Outbound, Trust, test_server};
     use crate::sources::mcp::transport::authorized_http::{AuthorizedHttp, Tokens};
     use crate::sources::mcp::transport::in_flight::InFlight;
     use crate::sources::mcp::transport::inbound::{Inbound, MAX_PENDING_ANSWERS};
+    use sekisho_config::OutboundConfig;
+    use sekisho_core::peer::ClientPeer;
+    use sekisho_core::until::until;
+    use sekisho_outbound::{DomainList, Outbound, Trust, test_server};
 
     /// Handles nothing.
     #[derive(Debug)]

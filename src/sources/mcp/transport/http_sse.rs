@@ -12,8 +12,8 @@ use super::event_stream::EventStream;
 use super::http::{EVENT_STREAM, JSON};
 use super::inbound::Source;
 use super::message::{Failure, Message};
-use crate::core::call::OnBehalf;
-use crate::core::error::{Blame, CallError, ErrorCode};
+use sekisho_core::call::OnBehalf;
+use sekisho_core::error::{Blame, CallError, ErrorCode};
 
 /// Where messages are sent.
 pub(super) struct SseInput {

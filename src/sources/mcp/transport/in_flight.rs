@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::message::{Answer, Failure};
-use crate::core::peer::ClientPeer;
+use sekisho_core::peer::ClientPeer;
 
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {

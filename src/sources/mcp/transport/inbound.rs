@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use super::in_flight::InFlight;
 use super::message::{Failure, Message};
-use crate::core::bounded::BoundedFutures;
-use crate::core::peer::ClientPeer;
+use sekisho_core::bounded::BoundedFutures;
+use sekisho_core::peer::ClientPeer;
 
 /// Maximum requests of a server that are being answered by one task. Twice as many as wait for answers of clients, so that the
 /// others end as soon as their answers are written.

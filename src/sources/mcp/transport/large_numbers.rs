@@ -5,8 +5,8 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
-use crate::core::json;
-use crate::core::json::Exact;
+use sekisho_core::json;
+use sekisho_core::json::Exact;
 
 /// The member of `_meta`.
 const PATHS: &str = "sekisho/largeNumbers";

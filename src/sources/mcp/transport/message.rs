@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::large_numbers;
 use super::message_id::MessageIdReader;
-use crate::core::error::{Blame, CallError, ErrorCode};
+use sekisho_core::error::{Blame, CallError, ErrorCode};
 
 /// The member of `params` that describes the request and its client.
 const META: &str = "_meta";

@@ -9,8 +9,8 @@ use super::connection::{Channel, Connection, SEND_TIMEOUT};
 use super::in_flight::Waiting;
 use super::message::{self, Failure};
 use super::request_headers::MarkedArguments;
-use crate::core::call::OnBehalf;
-use crate::core::peer::ClientPeer;
+use sekisho_core::call::OnBehalf;
+use sekisho_core::peer::ClientPeer;
 
 /// Waits for notifications, in revisions without sessions.
 pub(crate) const LISTEN: &str = "subscriptions/listen";

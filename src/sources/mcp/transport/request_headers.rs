@@ -4,7 +4,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Map, Value};
 
-use crate::core::mcp_headers::{METHOD, NAME, PARAMETER, argument_text, encode, name_parameter};
+use sekisho_core::mcp_headers::{METHOD, NAME, PARAMETER, argument_text, encode, name_parameter};
 
 /// The keyword of a schema that marks an argument.
 const KEYWORD: &str = "x-mcp-header";

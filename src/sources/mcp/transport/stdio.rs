@@ -15,8 +15,8 @@ use super::ending::Ending;
 use super::inbound::Source;
 use super::lines::{Line, LineError, Lines};
 use super::message::{Answer, Failure, Message, too_large};
-use crate::core::call::SentFlag;
-use crate::core::error::{Blame, CallError, ErrorCode};
+use sekisho_core::call::SentFlag;
+use sekisho_core::error::{Blame, CallError, ErrorCode};
 
 /// Timeout to write a message to the process's input.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -234,8 +234,8 @@ mod tests {
 
     use super::super::child_process;
     use super::*;
-    use crate::config::McpServerSettings;
-    use crate::core::until::until;
+    use sekisho_config::McpServerSettings;
+    use sekisho_core::until::until;
 
     fn output_of(script: &str, max: usize) -> (StdioInput, StdioOutput, Ending) {
         let settings = McpServerSettings { args: vec!["-c".to_owned(), script.to_owned()], ..Default::default() };

@@ -12,9 +12,9 @@ use thiserror::Error;
 
 pub(crate) use self::filled::FilledFields;
 
-use crate::config::AdapterConfig;
-use crate::core::call::Arguments;
-use crate::core::error::CallError;
+use sekisho_config::AdapterConfig;
+use sekisho_core::call::Arguments;
+use sekisho_core::error::CallError;
 
 /// Longest response expression: its parser recurses on every bracket and prefix.
 const MAX_EXPRESSION_BYTES: usize = 1_024;
@@ -139,8 +139,8 @@ mod tests {
             br#"{"keys": {"from": "to"}, "values": {"metrics": {"users": "di:unique_users"}}, "inject": {"a": "b"}}"#,
             br#"{"time_ranges": {"r": {"start": "s", "end": "e"}}, "headers": {"x-a": "b"}, "response": "items[*].{a: b}"}"#,
         ];
-        crate::core::fuzz::feed(&seeds, |bytes| {
-            let Ok(declared) = crate::core::json::parse(bytes) else { return };
+        sekisho_core::fuzz::feed(&seeds, |bytes| {
+            let Ok(declared) = sekisho_core::json::parse(bytes) else { return };
             let Ok(declared) = serde_json::from_value(declared) else { return };
             if let Ok(adapter) = Adapter::compile(declared) {
                 let _ = adapter.shape_response(json!({"items": [{"b": 1}]}));

@@ -14,9 +14,9 @@ use self::file::{File, FileMembers};
 pub(crate) use self::shape::Shape;
 use super::parameter_encoding;
 use super::parameter_encoding::Escaping;
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::headers;
 use crate::sources::openapi::read::operation::{MediaType, PropertyEncoding, RequestBody, Style};
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::headers;
 
 /// How the body of one operation is built from arguments and serialized.
 #[derive(Debug, PartialEq)]

@@ -15,13 +15,13 @@ pub(crate) use self::authorization::Authorization;
 use self::digest::DigestUser;
 use self::scheme::Credential;
 use super::executor::Access;
-use crate::config::{AuthSettings, AuthType, CollectionSettings, Identity, SchemeCredentials, Secret};
-use crate::infra::outbound::Outbound;
 use crate::sources::credentials::{Template, TemplateError, TokenEndpoint, basic, bearer, sensitive};
 pub(in crate::sources::openapi) use crate::sources::credentials::{Token, TokenSource};
 use crate::sources::openapi::read::operation::{Api, Location, Operation, SecurityRequirement, SecurityScheme};
 use crate::sources::openapi::user_scheme::UserScheme;
 use crate::sources::user_tokens::TokenExchange;
+use sekisho_config::{AuthSettings, AuthType, CollectionSettings, Identity, SchemeCredentials, Secret};
+use sekisho_outbound::Outbound;
 
 /// A collection's credentials, checked once.
 pub(crate) struct Credentials<'a> {

@@ -15,15 +15,15 @@ use super::large_numbers;
 use super::pagination::{self, Page};
 use super::request::{Request, RequestPlan};
 use super::response;
-use crate::config::PaginationSettings;
-use crate::core::call::{Arguments, CallContext, ToolOutput, Upstream};
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::redaction::SentSecrets;
-use crate::infra::outbound::{DomainList, Outbound, OutboundRequest, OutboundResponse, upstream_of};
-use crate::infra::telemetry;
 use crate::sources::openapi::user_scheme::UserScheme;
 use crate::sources::user_tokens::{TokenExchange, User, UserSource, UserToken};
-use crate::tool::{Attempt, Destination, Execution, Executor, FilledIn, SentForm, SharedSchema};
+use sekisho_calls::tool::{Attempt, Destination, Execution, Executor, FilledIn, SentForm, SharedSchema};
+use sekisho_config::PaginationSettings;
+use sekisho_core::call::{Arguments, CallContext, ToolOutput, Upstream};
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::redaction::SentSecrets;
+use sekisho_observe::telemetry;
+use sekisho_outbound::{DomainList, Outbound, OutboundRequest, OutboundResponse, upstream_of};
 
 /// Redirects followed. Those of methods that do not only read, within the origin only and where the method stays: their
 /// body is not sent to an address that is not configured.

@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::pagination;
-use crate::config::PaginationSettings;
-use crate::core::call::ToolOutput;
-use crate::core::json::LARGE_NUMBERS;
+use sekisho_config::PaginationSettings;
+use sekisho_core::call::ToolOutput;
+use sekisho_core::json::LARGE_NUMBERS;
 
 /// The digits of those in the response.
 pub(crate) fn of(output: &ToolOutput) -> Vec<Value> {

@@ -5,8 +5,8 @@ use http::{HeaderMap, header};
 use serde_json::Value;
 use url::Url;
 
-use crate::config::PaginationSettings;
-use crate::infra::outbound::OutboundResponse;
+use sekisho_config::PaginationSettings;
+use sekisho_outbound::OutboundResponse;
 
 /// The address of the next page; `None` when there is none, or when it is on another origin, which must not get
 /// the credentials.

@@ -12,10 +12,10 @@ use super::arguments::{ArgumentList, Place};
 use super::body::{BodyPlan, Shape, is_json};
 use super::parameter_encoding;
 use super::parameter_encoding::Escaping;
-use crate::core::call::Arguments;
-use crate::core::error::{CallError, ErrorCode};
-use crate::infra::outbound::upstream_of;
 use crate::sources::openapi::read::operation::{Location, Operation, Parameter, ParameterEncoding, Style};
+use sekisho_core::call::Arguments;
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_outbound::upstream_of;
 
 /// An operation, prepared for building requests.
 #[derive(Debug)]

@@ -11,12 +11,12 @@ use http::{HeaderMap, Method, header};
 use serde_json::{Map, Value, json};
 
 use super::body::{essence, is_json};
-use crate::core::call::{McpResult, ToolOutput};
-use crate::core::error::CallError;
-use crate::core::headers::is_json_lines;
-use crate::core::json;
-use crate::core::json::LARGE_NUMBERS;
-use crate::infra::outbound::{OutboundResponse, check_status};
+use sekisho_core::call::{McpResult, ToolOutput};
+use sekisho_core::error::CallError;
+use sekisho_core::headers::is_json_lines;
+use sekisho_core::json;
+use sekisho_core::json::LARGE_NUMBERS;
+use sekisho_outbound::{OutboundResponse, check_status};
 
 /// In the metadata: how the body differs from what was declared.
 pub(crate) const NOTE: &str = "note";
@@ -201,7 +201,7 @@ mod tests {
 
     use super::output as output_of;
     use super::*;
-    use crate::infra::outbound::SentCredentials;
+    use sekisho_outbound::SentCredentials;
 
     fn answer(media_type: Option<&str>, body: &[u8]) -> OutboundResponse {
         let mut headers = HeaderMap::new();

@@ -12,7 +12,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::flaws::Flaw;
-use crate::core::json::{Rules, ValueReader};
+use sekisho_core::json::{Rules, ValueReader};
 
 /// Most bytes of a document's text. The largest public documents have about 11 MB.
 pub(crate) const MAX_DOCUMENT_BYTES: usize = 32 << 20;

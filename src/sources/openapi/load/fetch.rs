@@ -14,9 +14,9 @@ use url::Url;
 use super::cache::SpecCache;
 use super::document::MAX_DOCUMENT_BYTES;
 use super::location::Location;
-use crate::core::call::Deadline;
-use crate::core::error::CallError;
-use crate::infra::outbound::{DomainList, Outbound, OutboundRequest, check_status};
+use sekisho_core::call::Deadline;
+use sekisho_core::error::CallError;
+use sekisho_outbound::{DomainList, Outbound, OutboundRequest, check_status};
 
 /// The source of a document or an overlay.
 #[derive(Debug, Clone, PartialEq, Eq)]

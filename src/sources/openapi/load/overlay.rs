@@ -8,7 +8,7 @@ use serde_json::Value;
 use serde_json_path::{JsonPath, NormalizedPath};
 use thiserror::Error;
 
-use crate::core::json;
+use sekisho_core::json;
 
 /// Most actions of one overlay.
 const MAX_ACTIONS: usize = 10_000;

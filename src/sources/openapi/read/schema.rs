@@ -24,7 +24,7 @@ use self::overlap::has_overlap;
 use super::reference::References;
 use super::report::Note;
 use crate::sources::openapi::load::document::Version;
-use crate::tool::is_pattern;
+use sekisho_calls::tool::is_pattern;
 
 /// The direction of a value: `readOnly` properties are not in requests, `writeOnly` ones not in responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

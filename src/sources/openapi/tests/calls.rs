@@ -1,7 +1,7 @@
 //! The encoding of arguments, and the conversion of responses.
 
 use super::*;
-use crate::core::error::{Blame, ErrorCode};
+use sekisho_core::error::{Blame, ErrorCode};
 
 #[tokio::test]
 async fn every_argument_arrives_in_its_place() {

@@ -1,10 +1,10 @@
 //! Operations called as everybody calls them: through the checkpoint, breaker included.
 
 use super::*;
-use crate::config::Config;
-use crate::core::error::ErrorCode;
 use crate::gateway::Gateway;
-use crate::tool::{Source, SourceTools};
+use sekisho_calls::tool::{Source, SourceTools};
+use sekisho_config::Config;
+use sekisho_core::error::ErrorCode;
 
 struct Pets(Api);
 

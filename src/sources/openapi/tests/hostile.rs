@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use super::*;
-use crate::core::slack::slack;
-use crate::tool::InputSchema;
+use sekisho_calls::tool::InputSchema;
+use sekisho_core::slack::slack;
 
 /// A debug build on a busy machine; an unbounded expansion does not end.
 const SOON: Duration = Duration::from_secs(60);
@@ -152,7 +152,7 @@ const DOCUMENTS: [&[u8]; 3] = [
 #[test]
 fn hostile_bytes_as_a_document() {
     let access = access();
-    crate::core::fuzz::feed(&DOCUMENTS, |bytes| {
+    sekisho_core::fuzz::feed(&DOCUMENTS, |bytes| {
         let Ok(document) = crate::sources::openapi::load::document::parse(bytes) else { return };
         let Ok(api) = crate::sources::openapi::read::read(&document, None) else { return };
         if let Ok((tools, report)) = definitions("x", &api, &CollectionSettings::default(), &access) {
@@ -171,7 +171,7 @@ fn hostile_bytes_as_an_overlay() {
         b"overlay: 1.0.0\ninfo: {title: t, version: '1'}\nactions:\n  - {target: $.info, update: {title: u, list: [1]}}\n",
     ];
     let document = crate::sources::openapi::load::document::parse(DOCUMENTS[0]).unwrap();
-    crate::core::fuzz::feed(&seeds, |bytes| {
+    sekisho_core::fuzz::feed(&seeds, |bytes| {
         let Ok(overlay) = crate::sources::openapi::load::document::parse(bytes) else { return };
         let mut changed = document.clone();
         if crate::sources::openapi::load::overlay::apply(&mut changed, &overlay).is_err() {

@@ -91,7 +91,7 @@ async fn cursors_in_answers_are_followed_and_a_failing_page_fails_the_call() {
     assert_eq!(upstream.last().uri.query(), Some("after=c+2"));
     upstream.answers(200, "application/json", &json!({"data": [1], "next": "c 2"}));
     upstream.answers(503, "application/json", "{}");
-    assert_eq!(call(&tool, json!({})).await.unwrap_err().code(), crate::core::error::ErrorCode::UpstreamError);
+    assert_eq!(call(&tool, json!({})).await.unwrap_err().code(), sekisho_core::error::ErrorCode::UpstreamError);
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::*;
-use crate::tool::{Parameters, ToolName};
+use sekisho_calls::tool::{Parameters, ToolName};
 
 const DOCUMENTS: [(&str, usize); 6] = [
     ("petstore3.yaml", 19),

@@ -1,11 +1,11 @@
 //! Credentials by the name of a security scheme.
 
 use super::*;
-use crate::config::{ExchangeSettings, Identity};
-use crate::core::error::ErrorCode;
 use crate::sources::openapi::read::operation::SecurityScheme;
 use crate::sources::openapi::user_scheme::UserScheme;
 use crate::sources::user_tokens::{TokenExchange, TokenRequests};
+use sekisho_config::{ExchangeSettings, Identity};
+use sekisho_core::error::ErrorCode;
 
 /// One operation, which requires these schemes together, each with its scopes.
 fn secured(upstream: &Upstream, schemes: &[(&str, SecurityScheme, &[&str])]) -> Api {

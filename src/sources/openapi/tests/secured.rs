@@ -1,10 +1,10 @@
 //! Credentials: where they are sent, when they are renewed, and that an argument never replaces one.
 
 use super::*;
-use crate::core::error::ErrorCode;
 use crate::sources::openapi::CredentialError;
 use crate::sources::openapi::call::credentials;
 use crate::sources::openapi::read::operation::SecurityScheme;
+use sekisho_core::error::ErrorCode;
 
 fn secured(upstream: &Upstream, scheme: SecurityScheme, operations: Vec<Operation>) -> Api {
     let mut api = upstream.api(operations);
@@ -179,7 +179,7 @@ async fn a_token_is_fetched_once_and_again_when_it_is_refused() {
 #[tokio::test]
 async fn a_token_is_replaced_five_minutes_before_it_ends() {
     let server = Upstream::start().await;
-    let secret = crate::config::Secret::new("s");
+    let secret = sekisho_config::Secret::new("s");
     let source = credentials::TokenSource::new(server.url.clone(), "me", &secret, &[]);
     let access = access();
     let fetch = || source.token(&access.outbound, &access.allowed, Deadline::after(Duration::from_secs(20)));
@@ -202,7 +202,7 @@ async fn a_failing_token_server_is_named_and_blamed_on_no_upstream() {
     let (upstream, server, tool) = with_token_server().await;
     server.answers(500, "application/json", &json!({"error_description": "down"}));
     let error = call(&tool, json!({})).await.unwrap_err();
-    assert_eq!((error.code(), error.blame()), (ErrorCode::UpstreamError, crate::core::error::Blame::Call));
+    assert_eq!((error.code(), error.blame()), (ErrorCode::UpstreamError, sekisho_core::error::Blame::Call));
     assert!(error.message().starts_with("no access token from 127.0.0.1: "), "{}", error.message());
     server.answers(200, "application/json", &json!({"token": "misspelt"}));
     assert!(call(&tool, json!({})).await.is_err());

@@ -7,12 +7,12 @@ use proptest::test_runner::{Config as RunnerConfig, TestRunner};
 use tokio::runtime::Runtime;
 
 use super::*;
-use crate::config::ToolsConfig;
-use crate::core::call::Arguments;
-use crate::infra::metrics::Metrics;
-use crate::registry::Snapshot;
 use crate::sources::openapi::call::adapter::Adapter;
-use crate::tool::{Executor, Tool};
+use sekisho_calls::registry::Snapshot;
+use sekisho_calls::tool::{Executor, Tool};
+use sekisho_config::ToolsConfig;
+use sekisho_core::call::Arguments;
+use sekisho_observe::metrics::Metrics;
 
 /// Writes a text into a field of a call, besides its arguments.
 type Write = fn(&mut CallContext, String);

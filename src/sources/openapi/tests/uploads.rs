@@ -1,7 +1,7 @@
 //! Files, wherever a document has binary content.
 
 use super::*;
-use crate::core::error::ErrorCode;
+use sekisho_core::error::ErrorCode;
 
 fn upload(server: &Url, request_body: &Value) -> Value {
     json!({

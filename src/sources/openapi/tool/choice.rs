@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::config::CollectionSettings;
 use crate::sources::openapi::read::operation::Operation;
-use crate::tool::qualified_name;
+use sekisho_calls::tool::qualified_name;
+use sekisho_config::CollectionSettings;
 
 /// An empty filter selects everything.
 pub(super) fn is_chosen(operation: &Operation, settings: &CollectionSettings) -> bool {

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use crate::config::DangerousOperations;
 use crate::sources::openapi::read::operation::Operation;
 use crate::sources::openapi::read::report::Report;
-use crate::tool::Effects;
+use sekisho_calls::tool::Effects;
+use sekisho_config::DangerousOperations;
 
 /// Marks an operation as dangerous, or, in an overlay, as harmless.
 const EXTENSION: &str = "x-dangerous";

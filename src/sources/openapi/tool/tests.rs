@@ -6,11 +6,11 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::config::{OutboundConfig, PaginationSettings};
-use crate::infra::outbound::{DomainList, Outbound};
 use crate::sources::openapi::read::operation::{
     Location, MediaType, Parameter, ParameterEncoding, Response, Server, Style,
 };
+use sekisho_config::{OutboundConfig, PaginationSettings};
+use sekisho_outbound::{DomainList, Outbound};
 
 fn api(operations: Vec<Operation>) -> Api {
     Api {
@@ -196,7 +196,7 @@ fn annotations_follow_from_the_method() {
         (Method::DELETE, false, Some(true), true),
     ] {
         let tool = made(&api(vec![operation(Some("a"), method.clone(), "/a")]), json!({})).0.remove(0);
-        let effects = crate::tool::Effects { read_only, destructive, open_world: true };
+        let effects = sekisho_calls::tool::Effects { read_only, destructive, open_world: true };
         assert_eq!((tool.metadata.effects, tool.metadata.idempotent), (Some(effects), idempotent), "{method}");
     }
 }
@@ -298,7 +298,7 @@ proptest! {
         let found = names(&operations);
         prop_assert_eq!(found.iter().collect::<HashSet<_>>().len(), ids.len());
         for name in found {
-            prop_assert!(crate::tool::ToolName::parse(&name).is_ok(), "{}", name);
+            prop_assert!(sekisho_calls::tool::ToolName::parse(&name).is_ok(), "{}", name);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::core::error::ErrorCode;
+use sekisho_core::error::ErrorCode;
 
 #[tokio::test]
 async fn an_answer_cut_off_has_no_end() {

@@ -3,7 +3,7 @@
 use rust_decimal::Decimal;
 
 use super::{Broken, Event, Run, money};
-use crate::core::lease::budget::{LeaseRequest, RELEASED_AFTER, decide};
+use crate::lease::budget::{LeaseRequest, RELEASED_AFTER, decide};
 
 impl Run {
     /// The administrator releases what lost replicas lease.

@@ -6,9 +6,9 @@ use rand::Rng;
 use rust_decimal::Decimal;
 
 use super::{Broken, Event, FLUSH, PRICES, Run, TIMEOUT, money};
-use crate::core::amount::Amount;
-use crate::core::lease::budget::{BudgetLease, may_spend};
-use crate::core::lease::simulation::Clock;
+use crate::amount::Amount;
+use crate::lease::budget::{BudgetLease, may_spend};
+use crate::lease::simulation::Clock;
 
 /// One process. A restart is another one, with nothing of the first.
 pub(super) struct Replica {

@@ -4,7 +4,7 @@ use rand::Rng;
 use rust_decimal::Decimal;
 
 use super::{Broken, PRICES, Run, SECONDS};
-use crate::core::lease::simulation::{Conditions, seeds};
+use crate::lease::simulation::{Conditions, seeds};
 
 /// A few replicas, some of which are cut off or killed, and whose leases are released.
 fn with_releases(random: &mut rand::rngs::StdRng) -> Conditions {

@@ -3,10 +3,10 @@
 use futures_util::FutureExt;
 
 use super::*;
-use crate::infra::store::{AskedOfSession, InterpreterSessionKey};
 use crate::sandbox::sessions::KeptInterpreter;
 use crate::sandbox::sessions::rights::Rights;
 use crate::sandbox::sessions::turn::Turn;
+use sekisho_store::{AskedOfSession, InterpreterSessionKey};
 
 #[tokio::test]
 async fn a_session_that_no_worker_has_space_for_now_is_resumed_later() {

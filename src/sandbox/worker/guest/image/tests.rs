@@ -266,7 +266,7 @@ fn hostile_bytes_as_images() {
     first.files_mut().replace_file("/input/sent", Bytes::from_static(b"sent"), true).unwrap();
     let parts = made.parts(&mut first);
     let seeds: Vec<_> = parts.iter().map(Vec::as_slice).collect();
-    crate::core::fuzz::feed(&seeds, |bytes| {
+    sekisho_core::fuzz::feed(&seeds, |bytes| {
         let bytes = [bytes.to_vec()];
         let as_beginning = [&bytes[..], &parts[1..]].concat();
         let as_later_part = [&parts[..1], &bytes[..]].concat();

@@ -6,8 +6,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::super::HostCall;
 use super::*;
-use crate::journals::Reading;
 use crate::sandbox::protocol::{MAX_HELD_REPLY_BYTES, ReadSoFar, ReadStanding};
+use sekisho_calls::journals::Reading;
 
 struct Run {
     host_call: HostCall,
@@ -249,7 +249,7 @@ fn hostile_bytes_as_frames_of_tools() {
     let call = br#"{"v":1,"id":7,"op":"call","tool":"t","args":{"x":[1.5,{"y":null}]}}"#;
     let wait = br#"{"v":1,"id":8,"op":"wait","ids":[0],"timeout_ms":20}"#;
     let search = br#"{"v":1,"op":"search","query":"q","limit":3}"#;
-    crate::core::fuzz::feed(&[call, wait, search], |bytes| {
+    sekisho_core::fuzz::feed(&[call, wait, search], |bytes| {
         let mut run = Run::new(9);
         if let Ok(Handled::Reply(reply)) = run.host_call.handle(bytes) {
             assert!(serde_json::from_slice::<Value>(&reply).is_ok());
@@ -267,7 +267,7 @@ fn hostile_bytes_as_the_frames_of_a_run() {
 {"v":1,"op":"wait","ids":[1]}
 {"v":1,"id":4,"op":"call","tool":"t","args":{}}
 {"v":1,"id":5,"op":"done","end":{"kind":"exited","code":0},"result":"1"}"#;
-    crate::core::fuzz::feed(&[frames], |bytes| {
+    sekisho_core::fuzz::feed(&[frames], |bytes| {
         let mut run = Run::new(9);
         for frame in bytes.split(|byte| *byte == b'\n') {
             let reply = match run.host_call.handle(frame) {

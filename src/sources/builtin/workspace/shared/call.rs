@@ -10,11 +10,11 @@ use uuid::Uuid;
 
 use super::files::{FileContent, Files, SharedFile, contents_of, parse};
 use super::{Shared, folder_of, too_long, unavailable};
-use crate::core::error::{CallError, ErrorCode};
-use crate::infra::blobs::{BlobKey, StoredBlob};
-use crate::infra::store::WorkspaceLock;
 use crate::sources::builtin::workspace::folder::{Content, Workspace};
 use crate::sources::builtin::workspace::{Inner, Reach, WorkspacePath};
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_outbound::blobs::{BlobKey, StoredBlob};
+use sekisho_store::WorkspaceLock;
 
 /// Objects of one workspace that are read or written at once.
 const AT_ONCE: usize = 8;

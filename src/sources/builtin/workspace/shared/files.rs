@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::core::error::CallError;
-use crate::infra::blobs::{BlobKey, StoredBlob};
 use crate::sources::builtin::workspace::folder::Workspace;
 use crate::sources::builtin::workspace::{Kind, WorkspacePath};
+use sekisho_core::error::CallError;
+use sekisho_outbound::blobs::{BlobKey, StoredBlob};
 
 /// Most entries of a folder that are looked at: other programs than the file tools may have filled it.
 const MAX_VISITED: usize = 20_000;

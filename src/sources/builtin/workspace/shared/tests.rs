@@ -8,13 +8,13 @@ use futures_util::future::join_all;
 use tempfile::TempDir;
 
 use super::*;
-use crate::config::WorkspaceConfig;
-use crate::core::until::until;
-use crate::infra::blobs::test_support::{folder_storage, storage_out_of_reach};
-use crate::infra::store::test_support::{expire_workspace, test_store};
 use crate::sources::builtin::workspace::folder::Content;
 use crate::sources::builtin::workspace::tests::OURS;
 use crate::sources::builtin::workspace::{WorkspacePath, Workspaces};
+use sekisho_config::WorkspaceConfig;
+use sekisho_core::until::until;
+use sekisho_outbound::blobs::test_support::{folder_storage, storage_out_of_reach};
+use sekisho_store::test_support::{expire_workspace, test_store};
 
 /// Replicas on one store and one storage, each with a folder of its own.
 struct Replicas {

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{Catalogue, ListingPolicy, cut, name_of, source};
 use crate::sources::mcp::server::listing::Listing;
 use crate::sources::mcp::text::bounded;
-use crate::tool::{OfferKind, Unavailable};
+use sekisho_calls::tool::{OfferKind, Unavailable};
 
 /// Bytes of the URI of what is not offered.
 const MAX_URI: usize = 256;

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value};
 
 use super::Adapter;
-use crate::core::call::Arguments;
 use crate::sources::openapi::call::arguments::{ArgumentList, Place, whole_definition};
-use crate::tool::FilledIn;
+use sekisho_calls::tool::FilledIn;
+use sekisho_core::call::Arguments;
 
 /// Where the fields that an adapter fills in stand among the arguments of one operation.
 #[derive(Debug, Default)]

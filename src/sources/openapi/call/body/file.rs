@@ -8,8 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
 use super::{invalid_argument, is_json};
-use crate::core::error::CallError;
 use crate::sources::openapi::call::arguments::whole_definition;
+use sekisho_core::error::CallError;
 
 /// The schema of a file argument, with a media type where the document leaves it open.
 pub(super) fn file_schema(description: &str, is_typed: bool) -> Value {

@@ -8,9 +8,9 @@ use uuid::Uuid;
 
 use super::file::{File, FileMembers, has_file, is_file};
 use super::{essence, invalid_argument};
-use crate::core::error::CallError;
 use crate::sources::openapi::call::parameter_encoding;
 use crate::sources::openapi::read::operation::PropertyEncoding;
+use sekisho_core::error::CallError;
 
 /// The body, and its `Content-Type` with the boundary: random, so that no content can hold it.
 pub(super) fn write(

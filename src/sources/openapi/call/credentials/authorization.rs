@@ -7,11 +7,11 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use super::{CredentialError, DigestUser, TokenSource};
-use crate::core::error::{CallError, ErrorCode};
-use crate::infra::outbound::Outbound;
 use crate::sources::credentials::{Template, sensitive};
 use crate::sources::openapi::read::operation::Location;
 use crate::sources::user_tokens::{TokenExchange, UserSource};
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_outbound::Outbound;
 
 /// The credentials of one operation's requests. No `Debug`: it holds secrets.
 #[derive(Clone, Default)]

@@ -7,7 +7,7 @@ use http_auth::{PasswordClient, PasswordParams};
 use parking_lot::Mutex;
 use url::{Position, Url};
 
-use crate::config::Secret;
+use sekisho_config::Secret;
 
 /// A user of one scheme, and the server's last challenge. Shared by the scheme's operations, since a challenge serves
 /// for several requests, which are numbered.

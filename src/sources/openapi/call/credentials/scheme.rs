@@ -6,11 +6,11 @@ use std::sync::Arc;
 use http::{HeaderValue, header};
 
 use super::{Authorization, CredentialError, Credentials, DigestUser, TokenEndpoint, TokenSource};
-use crate::config::{SchemeCredentials, Secret};
-use crate::infra::outbound::Outbound;
 use crate::sources::credentials::{authorization, basic, bearer};
 use crate::sources::openapi::read::operation::{Location, SecurityRequirement, SecurityScheme};
 use crate::sources::user_tokens::{TokenExchange, UserSource};
+use sekisho_config::{SchemeCredentials, Secret};
+use sekisho_outbound::Outbound;
 
 /// The credential of one scheme.
 pub(super) enum Credential {

@@ -4,7 +4,7 @@ use http::header::{self, HeaderName};
 use http::{HeaderMap, StatusCode};
 use serde_json::{Map, Value};
 
-use crate::infra::outbound::OutboundResponse;
+use sekisho_outbound::OutboundResponse;
 
 /// What a next call needs: where something is, its version, its name, and how much more there is.
 static SHOWN: [HeaderName; 8] = [

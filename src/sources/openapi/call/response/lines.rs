@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::core::json;
+use sekisho_core::json;
 
 /// Maximum memory of all values: each line alone is within the limits of a document.
 const MAX_MEMORY: usize = 64 << 20;

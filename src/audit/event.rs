@@ -1,0 +1,155 @@
+//! What the trail says beside calls: who could not be authenticated, and what administrators changed.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use serde::Serialize;
+
+use super::chain::{Chain, Hash, micros};
+use super::entry::shortened;
+use sekisho_core::call::{Caller, ClientRequest, TraceParent};
+
+/// What happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EventKind {
+    /// A request had wrong or no credentials.
+    Unauthenticated,
+    McpServerRegistered,
+    McpServerRemoved,
+    CollectionRegistered,
+    CollectionRemoved,
+    /// A tenant, model or skill was added, changed or removed.
+    ResourceChanged,
+    /// An administrator had a server connected, or a document fetched, again.
+    ServerReconnected,
+    SignInStarted,
+    SignInFinished,
+    /// A caller, or an administrator, revoked the sign-in of a caller to an upstream.
+    SignInRevoked,
+    /// A caller signed in to the console.
+    ConsoleSignedIn,
+    ConsoleSignedOut,
+    ConfigurationReloaded,
+    /// The running gateway applied a changed `tools.lock`.
+    LockApplied,
+    /// An administrator changed `tools.lock` over HTTP, or `sekisho lock approve` did while no gateway ran.
+    LockApproved,
+    /// An administrator gave back what a lost replica leased.
+    LeasesReleased,
+    /// An administrator created a managed key.
+    KeyCreated,
+    /// An administrator gave a managed key another token.
+    KeyRotated,
+    KeyRevoked,
+    /// A call needs the approval of a person.
+    ApprovalAsked,
+    /// An approver approved a call.
+    ApprovalGiven,
+    /// An approver denied a call.
+    ApprovalDenied,
+    /// A call is about to be sent by an approval.
+    ApprovalUsed,
+    /// Nobody decided in time, or the call was not made in time.
+    ApprovalExpired,
+    /// The process of an approved call stopped before its answer.
+    ApprovalOutcomeUnknown,
+    /// A caller deleted a session of an interpreter.
+    InterpreterSessionDeleted,
+    /// A caller made copies of a session of an interpreter.
+    InterpreterSessionForked,
+}
+
+/// A line of the trail that is not about a call.
+#[derive(Debug, Clone)]
+pub struct AuditEvent {
+    pub time: SystemTime,
+    pub kind: EventKind,
+    /// Whether it was done.
+    pub success: bool,
+    /// The server, collection or file that it is about.
+    pub subject: Option<String>,
+    /// What changed, or why it was refused.
+    pub detail: Option<String>,
+    /// Of an administrator's request.
+    pub caller: Option<Arc<Caller>>,
+    pub request: Option<Arc<ClientRequest>>,
+    pub trace_id: Option<[u8; 16]>,
+    /// Number of equal events that have this line together; `request` is the first one's.
+    pub count: u64,
+}
+
+impl AuditEvent {
+    /// An event of now, that succeeded.
+    pub fn new(kind: EventKind) -> Self {
+        Self {
+            time: SystemTime::now(),
+            kind,
+            success: true,
+            subject: None,
+            detail: None,
+            caller: None,
+            request: None,
+            trace_id: None,
+            count: 1,
+        }
+    }
+
+    /// The request that it came with.
+    #[must_use]
+    pub fn of_request(mut self, request: Option<&Arc<ClientRequest>>, trace: Option<&TraceParent>) -> Self {
+        self.request = request.cloned();
+        self.trace_id = trace.map(|trace| trace.trace_id);
+        self
+    }
+}
+
+/// The fields of a line, in their order.
+#[derive(Serialize)]
+pub(super) struct EventLine<'a> {
+    seq: u64,
+    #[serde(serialize_with = "micros")]
+    time: SystemTime,
+    event: EventKind,
+    success: bool,
+    subject: Option<&'a str>,
+    detail: Option<&'a str>,
+    tenant: Option<&'a str>,
+    caller: Option<&'a str>,
+    /// The managed key that the caller sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'a str>,
+    client: Option<std::net::IpAddr>,
+    request_id: Option<&'a str>,
+    trace_id: Option<String>,
+    #[serde(skip_serializing_if = "is_one")]
+    count: u64,
+    prev: Hash,
+}
+
+impl<'a> EventLine<'a> {
+    pub(super) fn after(chain: &Chain, event: &'a AuditEvent) -> Self {
+        let request = event.request.as_deref();
+        Self {
+            seq: chain.lines + 1,
+            time: event.time,
+            event: event.kind,
+            success: event.success,
+            subject: event.subject.as_deref().map(shortened),
+            detail: event.detail.as_deref().map(shortened),
+            tenant: event.caller.as_deref().map(|caller| shortened(&caller.tenant)),
+            caller: event.caller.as_deref().map(|caller| shortened(&caller.id)),
+            key: event.caller.as_deref().and_then(|caller| caller.key_id.as_deref()),
+            client: request.and_then(|request| request.address),
+            request_id: request.map(|request| shortened(&request.id)),
+            trace_id: event.trace_id.map(hex::encode),
+            count: event.count,
+            prev: chain.hash,
+        }
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it by reference")]
+fn is_one(count: &u64) -> bool {
+    *count == 1
+}

@@ -1,0 +1,347 @@
+//! The audit trail: one line of JSON for each call, each line containing the hash of the previous one.
+//!
+//! Space for a call's line is reserved before the call runs ([`Audit::reserve`]), so that no line is ever dropped:
+//! with a full queue, or a disk that fails, the call is refused. A separate thread owns the chain and does the
+//! formatting, hashing and blocking I/O ([`writer`]); the caller only copies its fields. The trail contains only a
+//! digest of the arguments.
+//!
+//! The trail is a row of segments, each of which begins with the hash of the last line of the previous one.
+//!
+//! The chain has no key: it detects changes as long as the author of a change could not also write the head
+//! (`<file>.head`). Ship the head or the lines to another machine to exclude that.
+
+mod chain;
+mod copy;
+mod disk;
+mod entry;
+mod error;
+mod event;
+mod lines;
+mod mark;
+mod newest;
+mod open;
+mod retention;
+mod search;
+mod segments;
+mod stored;
+mod upload;
+mod verify;
+mod writer;
+
+#[cfg(test)]
+pub mod tests;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use tokio::sync::{oneshot, watch};
+
+use self::disk::Disk;
+use self::entry::{Entry, Item, Repeated};
+use self::open::Opened;
+use self::writer::Writer;
+use sekisho_config::{AuditConfig, Durability};
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::record::CallRecord;
+use sekisho_observe::batch_queue::BatchQueue;
+use sekisho_observe::readiness::Readiness;
+
+pub use self::copy::{CopiedFile, copy, exists};
+pub use self::entry::shortened;
+pub use self::error::AuditError;
+pub use self::event::{AuditEvent, EventKind};
+pub use self::newest::{HistoryFilter, HistoryPage, PastCall, newest};
+pub use self::search::{FoundLine, LineFilter, search};
+pub use self::stored::{StoredTrail, verify_stored};
+pub use self::upload::SegmentUploads;
+pub use self::verify::{Verified, verify};
+
+/// The open trail. Clones share it; the writer stops when the last one is dropped.
+#[derive(Debug, Clone)]
+pub struct Audit {
+    handle: Arc<Handle>,
+}
+
+#[derive(Debug)]
+struct Handle(Arc<Trail>);
+
+/// State shared by callers and the writer.
+#[derive(Debug)]
+struct Trail {
+    queue: BatchQueue<Item>,
+    durability: Durability,
+    /// Lines that may be reserved, waiting or being written at once.
+    max_lines: usize,
+    lines: AtomicUsize,
+    /// The disk fails, or the trail is closed.
+    refusing: AtomicBool,
+    /// The writer is to close the segment.
+    new_segment: AtomicBool,
+    /// Closed segments up to this line may be removed: the storage has them, or none is to have them.
+    removable_through: AtomicU64,
+    stopped: watch::Sender<bool>,
+}
+
+/// Space for one line, reserved before the call runs and freed on drop.
+#[derive(Debug)]
+#[must_use]
+pub struct AuditSlot {
+    trail: Arc<Trail>,
+    written: bool,
+}
+
+/// One line for calls that are refused alike.
+#[derive(Debug)]
+#[must_use]
+pub struct RepeatedLine {
+    slot: AuditSlot,
+    /// Of the first.
+    entry: Entry,
+    repeated: Repeated,
+}
+
+/// Awaited before the reply under `durability: strict`; ready at once otherwise.
+#[derive(Debug)]
+#[must_use]
+pub struct Durable(Option<oneshot::Receiver<()>>);
+
+/// Seconds after which a caller should retry when the trail accepts no lines.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+impl Audit {
+    /// Creates the trail or continues an existing one, once its end matches its head. `readiness` is degraded while the
+    /// disk fails, and when the trail is damaged.
+    ///
+    /// # Errors
+    /// The file cannot be used, another process writes it, or it was tampered with and the configuration says `refuse`.
+    pub fn open(file: PathBuf, config: &AuditConfig, readiness: Arc<Readiness>) -> Result<Self, AuditError> {
+        Self::start(open::open(file, config.on_damage)?, config, readiness, u64::MAX)
+    }
+
+    /// As [`open`](Self::open), for a trail whose segments are copied to object storage: none is removed before
+    /// [`segments_stored_through`](Self::segments_stored_through).
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_stored(file: PathBuf, config: &AuditConfig, readiness: Arc<Readiness>) -> Result<Self, AuditError> {
+        Self::start(open::open(file, config.on_damage)?, config, readiness, 0)
+    }
+
+    fn start(
+        opened: Opened<impl Disk>,
+        config: &AuditConfig,
+        readiness: Arc<Readiness>,
+        removable_through: u64,
+    ) -> Result<Self, AuditError> {
+        let trail = Arc::new(Trail {
+            queue: BatchQueue::new(config.max_queued / 2),
+            durability: config.durability,
+            max_lines: config.max_queued,
+            lines: AtomicUsize::new(0),
+            refusing: AtomicBool::new(false),
+            new_segment: AtomicBool::new(false),
+            removable_through: AtomicU64::new(removable_through),
+            stopped: watch::Sender::new(false),
+        });
+        let ending = Ending(Arc::clone(&trail));
+        let writer = Writer::new(opened, config, Arc::clone(&trail), readiness);
+        let write = move || {
+            // Kept until the file is closed, also after a panic.
+            let _ending = ending;
+            writer.run();
+        };
+        thread::Builder::new().name("audit".into()).spawn(write).map_err(AuditError::Thread)?;
+        Ok(Self { handle: Arc::new(Handle(trail)) })
+    }
+
+    /// Reserves space for one line.
+    ///
+    /// # Errors
+    /// `overloaded` when the queue is full, the disk fails, or the trail is closed.
+    pub fn reserve(&self) -> Result<AuditSlot, CallError> {
+        let trail = &self.handle.0;
+        if trail.refusing.load(Ordering::Acquire) {
+            return Err(overloaded("the audit trail cannot be written, and no tool runs without it"));
+        }
+        if trail.lines.fetch_add(1, Ordering::AcqRel) >= trail.max_lines {
+            trail.lines.fetch_sub(1, Ordering::AcqRel);
+            return Err(overloaded("the queue of the audit trail is full, and no tool runs without a line"));
+        }
+        Ok(AuditSlot { trail: Arc::clone(trail), written: false })
+    }
+
+    /// Sends a line about something that is not a call, and that callers cannot cause: it needs no reserved space, and
+    /// waits while the disk fails.
+    pub fn event(&self, event: AuditEvent) {
+        let trail = Arc::clone(&self.handle.0);
+        trail.lines.fetch_add(1, Ordering::AcqRel);
+        // Nobody waits for it.
+        let _ = AuditSlot { trail, written: false }.write_event(event);
+    }
+
+    /// Closes the segment and starts the next one, within a second. A segment without calls is not closed.
+    pub fn start_segment(&self) {
+        self.handle.0.new_segment.store(true, Ordering::Release);
+    }
+
+    /// Object storage has all closed segments up to this line.
+    pub fn segments_stored_through(&self, line: u64) {
+        self.handle.0.removable_through.fetch_max(line, Ordering::AcqRel);
+    }
+
+    /// Refuses further calls, writes and syncs waiting lines, and stops the writer. Running calls have a second to
+    /// send their lines.
+    pub async fn close(&self) {
+        self.handle.0.close();
+        let mut stopped = self.handle.0.stopped.subscribe();
+        // Fails only when the sender is gone, and `self` holds it.
+        let _ = stopped.wait_for(|stopped| *stopped).await;
+    }
+}
+
+impl AuditSlot {
+    /// Sends the line to the writer. Never blocks and never fails; also called from Drop.
+    pub fn write(mut self, record: &CallRecord<'_>) -> Durable {
+        self.written = true;
+        let (acknowledge, durable) = self.acknowledgement();
+        self.put(Entry::new(record, acknowledge));
+        durable
+    }
+
+    /// Sends a line about something that is not a call.
+    pub fn write_event(mut self, event: AuditEvent) -> Durable {
+        self.written = true;
+        let (acknowledge, durable) = self.acknowledgement();
+        if !self.trail.queue.put(|items| items.push(Item::Event(Box::new(event), acknowledge))) {
+            tracing::error!("something happened after the audit trail was closed: it has no line");
+        }
+        durable
+    }
+
+    fn acknowledgement(&self) -> (Option<oneshot::Sender<()>>, Durable) {
+        match self.trail.durability {
+            Durability::Relaxed => (None, Durable(None)),
+            Durability::Strict => {
+                let (acknowledge, durable) = oneshot::channel();
+                (Some(acknowledge), Durable(Some(durable)))
+            }
+        }
+    }
+
+    fn put(&self, entry: Entry) {
+        let call_id = entry.call_id;
+        if !self.trail.queue.put(|items| items.push(Item::Call(entry))) {
+            tracing::error!(%call_id, "a call ended after the audit trail was closed: it has no line");
+        }
+    }
+}
+
+impl Drop for AuditSlot {
+    fn drop(&mut self) {
+        if !self.written {
+            self.trail.give_back(1);
+        }
+    }
+}
+
+impl RepeatedLine {
+    /// The first of them.
+    pub fn new(slot: AuditSlot, record: &CallRecord<'_>) -> Self {
+        let repeated = Repeated { calls: 1, last_call_id: record.call.id };
+        Self { slot, entry: Entry::new(record, None), repeated }
+    }
+
+    /// Counts a further one.
+    pub fn add(&mut self, record: &CallRecord<'_>) {
+        self.repeated = Repeated { calls: self.repeated.calls + 1, last_call_id: record.call.id };
+    }
+
+    /// Writes the log line.
+    pub fn log(&self) {
+        let Self { entry, repeated, .. } = self;
+        tracing::info!(
+            target: "sekisho::call",
+            call_id = %entry.call_id,
+            last_call_id = %repeated.last_call_id,
+            calls = repeated.calls,
+            tool_name = &*entry.tool,
+            status = entry.status.as_str(),
+            error = entry.code.map(ErrorCode::as_str),
+            caller = &*entry.caller.id,
+            tenant = &*entry.caller.tenant,
+            "tool calls were refused"
+        );
+    }
+
+    /// Sends the line to the writer. Nobody waits for it: no call ran.
+    pub fn write(self) {
+        let Self { mut slot, mut entry, repeated } = self;
+        entry.repeated = Some(repeated);
+        slot.written = true;
+        slot.put(entry);
+    }
+}
+
+impl Durable {
+    /// Waits until the line is on the disk, if the trail is strict.
+    ///
+    /// # Errors
+    /// `internal` when the disk fails: what the line is about was done, but the line may be lost.
+    pub async fn wait(self) -> Result<(), CallError> {
+        match self.0 {
+            None => Ok(()),
+            Some(durable) => durable.await.map_err(|_| {
+                CallError::internal(
+                    "it was done, but its audit line did not reach the disk in time (durability: strict)",
+                )
+            }),
+        }
+    }
+}
+
+impl Trail {
+    fn close(&self) {
+        self.queue.close();
+        self.refusing.store(true, Ordering::Release);
+    }
+
+    /// The disk works again.
+    fn accept(&self) {
+        self.refusing.store(false, Ordering::Release);
+        if self.queue.is_closing() {
+            self.refusing.store(true, Ordering::Release);
+        }
+    }
+
+    fn give_back(&self, lines: usize) {
+        self.lines.fetch_sub(lines, Ordering::AcqRel);
+    }
+}
+
+/// Reports that nothing is written any more.
+#[derive(Debug)]
+struct Ending(Arc<Trail>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.refusing.store(true, Ordering::Release);
+        let lines = self.0.queue.end().len();
+        if lines > 0 {
+            tracing::error!(lines, "calls ended after the audit trail was closed: they have no lines");
+        }
+        self.0.stopped.send_replace(true);
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+fn overloaded(message: &str) -> CallError {
+    CallError::new(ErrorCode::Overloaded, message).retry_after(RETRY_AFTER)
+}

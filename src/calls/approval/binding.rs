@@ -1,0 +1,124 @@
+//! What an approval is for. Two calls with the same digest are the same call.
+
+use sha2::{Digest, Sha256};
+
+use crate::tool::{Tool, ValidArguments};
+use sekisho_core::call::CallContext;
+use sekisho_core::json;
+
+/// The digests (hex) by which approvals are found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Binding {
+    /// Of caller, tool, its definition, and the call as it is sent: all that determines its effect.
+    pub(super) call: String,
+    /// Of caller, tool and its definition, which includes where its calls go.
+    pub(super) tool: String,
+    /// Of these and the session, for a call in one.
+    pub(super) session: Option<String>,
+}
+
+impl Binding {
+    /// What comes in another notation and is sent alike is the same.
+    pub fn of(call: &CallContext, tool: &Tool, arguments: &ValidArguments) -> Self {
+        let target = call.target.as_deref().map_or("", |target| &target.name);
+        let metadata = &tool.metadata;
+        // A virtual MCP server, or a key with a part of the tools, is another place to call from.
+        let scope = call.caller.tools.lists().map(|list| digest_of(list.iter().map(String::as_str)));
+        let scope: Vec<_> = scope.collect();
+        let scope = digest_of(scope.iter().map(String::as_str));
+        let sent = tool.sent_call(call, arguments.sent()).digest(tool);
+        // Tenant and identity come first.
+        let tool = [&*call.caller.key, &scope, metadata.kind.as_str(), &metadata.name, tool.definition_digest()];
+        let session = call.session.as_ref().map(|session| &*session.id);
+        let effect = [
+            &digest_of([target, call.claimed_user.as_deref().unwrap_or_default()]),
+            &sent,
+            &hex::encode(json::digest(&call.prompt_params)),
+            &hex::encode(json::digest(&call.tool_parameters)),
+            // Files belong to a session; other tools do not know of it.
+            session.filter(|_| metadata.session_aware).unwrap_or_default(),
+        ];
+        Self {
+            call: digest_of(tool.into_iter().chain(effect)),
+            tool: digest_of(tool),
+            session: session.map(|session| digest_of(tool.into_iter().chain(["session", session]))),
+        }
+    }
+
+    /// Of the call and the reasons: equal requests are one.
+    pub(super) fn with_reasons(&self, reasons: &[String]) -> String {
+        digest_of([&*self.call].into_iter().chain(reasons.iter().map(String::as_str)))
+    }
+
+    /// For the record of its reply.
+    pub fn call_digest(&self) -> &str {
+        &self.call
+    }
+}
+
+/// Each part is preceded by its length, so that no two lists have the same bytes.
+fn digest_of<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    hex::encode(hash.finalize())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::tool::Metadata;
+    use crate::tool::tests::tool_with;
+    use sekisho_core::call::{Arguments, Caller, Via};
+
+    fn tool(metadata: Metadata, parameters: Value) -> Tool {
+        tool_with(Metadata { name: "pay".into(), ..metadata }, parameters, None)
+    }
+
+    fn call() -> CallContext {
+        CallContext::new("pay", Arc::new(Caller::new("ann", "acme", Vec::new())), Via::Rest)
+    }
+
+    fn some() -> Arguments {
+        Arguments::from_iter([("n".to_owned(), json!(1))])
+    }
+
+    fn binding(call: &CallContext, tool: &Tool, arguments: Arguments) -> Binding {
+        Binding::of(call, tool, &tool.valid_arguments(arguments, &call.prompt_params).unwrap())
+    }
+
+    #[test]
+    fn all_that_determines_what_a_call_does_is_bound() {
+        let plain = tool(Metadata::default(), json!({}));
+        let bound = binding(&call(), &plain, some());
+        assert_eq!(binding(&call(), &plain, some()), bound);
+        let stranger = Arc::new(Caller::new("ann", "globex", Vec::new()));
+        for other in [
+            CallContext { caller: stranger, ..call() },
+            CallContext { claimed_user: Some("eve".to_owned()), ..call() },
+            CallContext { prompt_params: some(), ..call() },
+            CallContext { tool_parameters: some(), ..call() },
+        ] {
+            assert_ne!(binding(&other, &plain, some()).call, bound.call, "{other:?}");
+        }
+        assert_ne!(binding(&call(), &plain, Arguments::new()).call, bound.call);
+        let version = Metadata { version: "2.0.0".into(), ..Metadata::default() };
+        let source = Metadata { source: "elsewhere".into(), ..Metadata::default() };
+        let description = Metadata { description: "Pays twice".into(), ..Metadata::default() };
+        for changed in [
+            tool(version, json!({})),
+            tool(source, json!({})),
+            tool(description, json!({})),
+            tool(Metadata::default(), json!({"properties": {"n": {"description": "something else"}}})),
+        ] {
+            let other = binding(&call(), &changed, some());
+            assert!(other.call != bound.call && other.tool != bound.tool, "{:?}", changed.metadata);
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! What is sent for a call, for its approver: method and address, and the arguments where they are not those of the tool.
+//! What the policies mask is masked in both.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::shown::{escape, masked_arguments};
+use super::{Approval, Approvals, AskedCall, MAX_ARGUMENTS, refusal};
+use crate::tool::{Tool, ValidArguments};
+use sekisho_core::call::Arguments;
+use sekisho_core::error::CallError;
+use sekisho_core::json;
+
+/// What of a call is sent otherwise than its arguments say, without what is masked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SentToShow {
+    /// By the names of who gets them; `None`: as the call has them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    arguments: Option<Value>,
+    /// What the caller adds beside the arguments.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    meta: Map<String, Value>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    as_task: bool,
+}
+
+/// What is sealed of an approval, unless that is the arguments alone.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Kept {
+    pub(super) asked: Arguments,
+    /// Those that an approver put in their place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) changed: Option<Arguments>,
+    /// Of the arguments with which the call is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) sent: Option<SentToShow>,
+}
+
+/// Where a call is sent. Nothing of it is secret.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShownDestination {
+    pub method: String,
+    pub address: String,
+    pub coding: Option<String>,
+}
+
+impl SentToShow {
+    /// `None` where the arguments are sent as they are, and nothing beside them.
+    pub(super) fn of_call(asked: &AskedCall<'_>) -> Option<Self> {
+        let AskedCall { call, tool, arguments, masks, .. } = *asked;
+        let destination = tool.sent_call(call, arguments.sent()).destination;
+        let sent = Self {
+            meta: destination.meta.cloned().unwrap_or_default(),
+            as_task: destination.as_task,
+            ..Self::of_arguments(tool, arguments, masks)
+        };
+        sent.says_more().then_some(sent)
+    }
+
+    /// The same of arguments that an approver wrote for the call of an agent, which adds nothing to them.
+    pub fn of_change(tool: &Tool, arguments: &ValidArguments, masks: &[String]) -> Option<Self> {
+        let sent = Self::of_arguments(tool, arguments, masks);
+        sent.says_more().then_some(sent)
+    }
+
+    /// Made of the masked arguments, so that what is masked is nowhere in it, under whichever name.
+    fn of_arguments(tool: &Tool, arguments: &ValidArguments, masks: &[String]) -> Self {
+        let sent = arguments.further().map(|further| {
+            let sent = match masked_arguments(arguments.as_map().clone(), masks) {
+                Value::Object(masked) => tool.sent_arguments(&masked, further),
+                _ => Arguments::new(),
+            };
+            masked_arguments(sent, masks)
+        });
+        Self { arguments: sent, meta: Map::new(), as_task: false }
+    }
+
+    fn says_more(&self) -> bool {
+        self.arguments.is_some() || !self.meta.is_empty() || self.as_task
+    }
+}
+
+impl ShownDestination {
+    /// `None` where the arguments name the server: they are shown.
+    pub(super) fn of(asked: &AskedCall<'_>) -> Option<Self> {
+        let AskedCall { call, tool, arguments, .. } = *asked;
+        if tool.callers_choose_upstream() {
+            return None;
+        }
+        let destination = tool.sent_call(call, arguments.sent()).destination;
+        Some(Self {
+            method: destination.method.into_owned(),
+            address: destination.address.into_owned(),
+            coding: destination.coding.map(std::borrow::Cow::into_owned),
+        })
+    }
+}
+
+impl Approvals {
+    /// What an approver sees of what is sent: `method`, `address` and `coding`, and where they are not those of the call
+    /// `arguments`, `meta` and `as_task`.
+    ///
+    /// # Errors
+    /// `internal`: it cannot be opened.
+    pub fn shown_sent(&self, approval: &Approval) -> Result<Option<Value>, CallError> {
+        let mut shown = Map::new();
+        if let Some(ShownDestination { method, address, coding }) = &approval.details.destination {
+            shown.insert("method".to_owned(), method.as_str().into());
+            shown.insert("address".to_owned(), address.as_str().into());
+            shown.insert("coding".to_owned(), coding.as_deref().into());
+        }
+        if let Some(SentToShow { arguments, meta, as_task }) = self.kept(approval)?.sent {
+            shown.extend(arguments.map(|arguments| ("arguments".to_owned(), arguments)));
+            shown.extend((!meta.is_empty()).then(|| ("meta".to_owned(), meta.into())));
+            shown.extend(as_task.then(|| ("as_task".to_owned(), true.into())));
+        }
+        Ok((!shown.is_empty()).then(|| escape(shown.into())))
+    }
+}
+
+/// What is sealed of a call that is asked for.
+///
+/// # Errors
+/// `too_large`.
+pub(super) fn kept_text(asked: &Arguments, sent: Option<&SentToShow>) -> Result<Vec<u8>, CallError> {
+    let text = json::canonical(asked);
+    check_size(text.len())?;
+    let Some(sent) = sent else { return Ok(text) };
+    check_size(serde_json::to_vec(sent).map_err(CallError::internal)?.len())?;
+    let kept = Kept { asked: asked.clone(), changed: None, sent: Some(sent.clone()) };
+    serde_json::to_vec(&kept).map_err(CallError::internal)
+}
+
+pub(super) fn check_size(bytes: usize) -> Result<(), CallError> {
+    if bytes > MAX_ARGUMENTS { Err(refusal::too_large(bytes, MAX_ARGUMENTS)) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::tool::tests::{tool_run_by, tool_with};
+    use crate::tool::{Attempt, Destination, Execution, Executor, FilledIn, Metadata, SentForm};
+    use sekisho_core::call::{CallContext, Caller, Via};
+
+    /// Sends `token` as `auth`, and the `account` of the session, for which the tool has no name.
+    struct Renaming;
+
+    impl Executor for Renaming {
+        fn execute<'a>(&'a self, _attempt: Attempt<'a>, _arguments: &'a Arguments) -> Execution<'a> {
+            unreachable!("nothing is run")
+        }
+
+        fn destination<'a>(&'a self, call: &'a CallContext, _arguments: &'a Arguments) -> Option<Destination<'a>> {
+            let (method, address, meta) = ("POST".into(), "https://a.example/pay".into(), Some(&call.client_meta));
+            Some(Destination { method, address, coding: Some("application/json".into()), meta, as_task: call.as_task })
+        }
+
+        fn sent_form(&self) -> Option<&dyn SentForm> {
+            Some(self)
+        }
+    }
+
+    impl SentForm for Renaming {
+        fn fill_in(&self, _arguments: &mut Arguments, prompt_params: &Map<String, Value>) -> FilledIn {
+            FilledIn { changed: false, further: prompt_params.clone() }
+        }
+
+        fn sent(&self, arguments: &Arguments, further: &Arguments) -> Arguments {
+            let renamed = |name: &String| if name == "token" { "auth".to_owned() } else { name.clone() };
+            arguments.iter().chain(further).map(|(name, value)| (renamed(name), value.clone())).collect()
+        }
+    }
+
+    fn members(value: Value) -> Map<String, Value> {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn shown(tool: &Tool, call: &CallContext, arguments: Value, masks: &[&str]) -> (Option<Value>, Option<Value>) {
+        let arguments = tool.valid_arguments(members(arguments), &call.prompt_params).unwrap();
+        let masks: Vec<_> = masks.iter().map(ToString::to_string).collect();
+        let policy_version = Arc::from("v1");
+        let asked = AskedCall {
+            call,
+            tool,
+            arguments: &arguments,
+            reasons: &[],
+            first_use: false,
+            masks: &masks,
+            policy_version: &policy_version,
+        };
+        let sent = SentToShow::of_call(&asked).map(|sent| serde_json::to_value(sent).unwrap());
+        (sent, ShownDestination::of(&asked).map(|shown| serde_json::to_value(shown).unwrap()))
+    }
+
+    fn call() -> CallContext {
+        CallContext::new("pay", Arc::new(Caller::new("ann", "acme", Vec::new())), Via::Rest)
+    }
+
+    #[test]
+    fn an_approver_sees_what_is_sent_where_it_differs_and_nothing_that_is_masked() {
+        let tool = tool_run_by(Arc::new(Renaming), Metadata { name: "pay".into(), ..Metadata::default() });
+        let destination = json!({"method": "POST", "address": "https://a.example/pay", "coding": "application/json"});
+        let plain = shown(&tool, &call(), json!({"amount": 1}), &[]);
+        assert_eq!(plain, (None, Some(destination)));
+        let call = CallContext {
+            prompt_params: members(json!({"account": "acme"})),
+            client_meta: members(json!({"example.com/a": 1})),
+            as_task: true,
+            ..call()
+        };
+        let (sent, _) = shown(&tool, &call, json!({"amount": 1, "token": "hunter2"}), &["/token"]);
+        let sent = sent.unwrap();
+        assert_eq!(
+            (&sent["arguments"]["auth"]["masked"], &sent["arguments"]["account"]),
+            (&json!(true), &json!("acme"))
+        );
+        assert_eq!((&sent["meta"], &sent["as_task"]), (&json!({"example.com/a": 1}), &json!(true)));
+        assert!(!sent.to_string().contains("hunter2"), "{sent}");
+        let (all_masked, _) = shown(&tool, &call, json!({"token": "hunter2"}), &[""]);
+        assert!(!all_masked.unwrap().to_string().contains("acme"));
+    }
+
+    #[test]
+    fn of_a_local_tool_there_is_its_source() {
+        let tool = tool_with(Metadata { source: "builtin".into(), ..Metadata::default() }, json!({}), None);
+        let destination = json!({"method": "call", "address": "builtin", "coding": null});
+        assert_eq!(shown(&tool, &call(), json!({"amount": 1}), &[]), (None, Some(destination)));
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_and_read_again() {
+        let asked = members(json!({"amount": 1}));
+        assert_eq!(kept_text(&asked, None).unwrap(), br#"{"amount":1}"#);
+        let sent =
+            |size: usize| SentToShow { arguments: Some(json!("x".repeat(size))), meta: Map::new(), as_task: false };
+        let kept: Kept = serde_json::from_slice(&kept_text(&asked, Some(&sent(1))).unwrap()).unwrap();
+        assert_eq!((kept.asked, kept.changed, kept.sent), (asked.clone(), None, Some(sent(1))));
+        assert!(kept_text(&asked, Some(&sent(MAX_ARGUMENTS))).is_err());
+        // Of the version before, once an approver has changed the arguments.
+        let kept: Kept = serde_json::from_value(json!({"asked": {"a": 1}, "changed": {"a": 2}})).unwrap();
+        assert_eq!((kept.changed, kept.sent), (Some(members(json!({"a": 2}))), None));
+    }
+}

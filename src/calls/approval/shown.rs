@@ -1,0 +1,110 @@
+//! Arguments as an approver sees them: without what the policies mask, and without characters that make a text read as
+//! another.
+
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use super::{Approval, Approvals};
+use sekisho_core::call::Arguments;
+use sekisho_core::error::CallError;
+use sekisho_core::visible_text::{visible, visible_name};
+
+impl Approvals {
+    /// What an approver sees of the arguments.
+    ///
+    /// # Errors
+    /// `internal`: they cannot be opened.
+    pub fn shown_arguments(&self, approval: &Approval) -> Result<Value, CallError> {
+        Ok(shown(self.arguments(approval)?, &approval.details.masks))
+    }
+
+    /// The same of those that an approver put in their place.
+    ///
+    /// # Errors
+    /// `internal`: they cannot be opened.
+    pub fn shown_changed_arguments(&self, approval: &Approval) -> Result<Option<Value>, CallError> {
+        Ok(self.changed_arguments(approval)?.map(|changed| shown(changed, &approval.details.masks)))
+    }
+}
+
+/// The arguments with what the paths name replaced by its length and digest, and without hidden characters.
+pub(super) fn shown(arguments: Arguments, masks: &[String]) -> Value {
+    escape(masked_arguments(arguments, masks))
+}
+
+/// The arguments with what the paths name replaced by its length and digest.
+pub(super) fn masked_arguments(arguments: Arguments, masks: &[String]) -> Value {
+    let mut arguments = Value::Object(arguments);
+    for path in masks {
+        if let Some(value) = arguments.pointer_mut(path) {
+            *value = masked(value);
+        }
+    }
+    arguments
+}
+
+/// Length and SHA-256 of a text, or of another value's JSON.
+fn masked(value: &Value) -> Value {
+    let text = match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    json!({"masked": true, "length": text.len(), "sha256": hex::encode(Sha256::digest(&text))})
+}
+
+pub(super) fn escape(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(visible(&text).into_owned()),
+        Value::Array(items) => Value::Array(items.into_iter().map(escape).collect()),
+        Value::Object(members) => {
+            let escaped = members.into_iter().map(|(key, value)| (visible_name(&key).into_owned(), escape(value)));
+            Value::Object(escaped.collect::<Map<_, _>>())
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masked_values_are_seen_as_length_and_digest_and_no_character_hides() {
+        let arguments = json!({
+            "to": "ann\u{202e}moc", "token": "hunter2", "card": {"number": [4, 2], "name": "A\u{0}\u{9b}B\n"}, "k\u{200f}": 1,
+        });
+        let masks = ["/token", "/card/number", "/nothing", "not a pointer"].map(str::to_owned);
+        let shown = shown(arguments.as_object().cloned().unwrap(), &masks);
+        assert_eq!(shown["to"], "ann\\u202emoc");
+        assert_eq!(shown["token"]["length"], 7);
+        assert_eq!(shown["token"]["sha256"], hex::encode(Sha256::digest("hunter2")));
+        assert_eq!(shown["card"]["number"]["length"], "[4,2]".len());
+        assert_eq!(shown["card"]["name"], "A\\u0000\\u009bB\\u000a");
+        assert_eq!(shown["k\\u200f"], 1);
+        assert!(!shown.to_string().contains("hunter2"));
+    }
+
+    /// The tool gets both.
+    #[test]
+    fn members_that_look_alike_are_two() {
+        for (one, other, shown_as) in [
+            ("to\u{200b}", "to\\u200b", ["to\\u200b", "to\\\\u200b"]),
+            ("to", "t\u{43e}", ["to", "t\\u043e"]),
+            ("to", "to\u{e0041}", ["to", "to\\u{e0041}"]),
+        ] {
+            let arguments = json!({"m": {one: "EVIL", other: "good"}});
+            let shown = shown(arguments.as_object().cloned().unwrap(), &[]);
+            let members = shown["m"].as_object().unwrap();
+            let expected = shown_as.into_iter().zip(["EVIL", "good"]);
+            let seen: Vec<_> = members.iter().map(|(name, value)| (name.as_str(), value.as_str().unwrap())).collect();
+            assert_eq!(seen, expected.collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn the_whole_of_the_arguments_can_be_masked() {
+        let shown = shown(json!({"a": "secret"}).as_object().cloned().unwrap(), &[String::new()]);
+        assert_eq!(shown["masked"], true);
+        assert!(!shown.to_string().contains("secret"));
+    }
+}

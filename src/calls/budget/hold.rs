@@ -1,0 +1,132 @@
+//! The reservation of a call, and its final charge.
+
+use std::mem;
+use std::sync::Arc;
+
+use jiff::civil::Date;
+use rust_decimal::Decimal;
+
+use super::Left;
+use super::account::{Amount, Balance};
+use super::accounts::Accounts;
+use super::rules::{RuleHold, RulesOfCall};
+use super::scope::{Limits, MaxUsage, PerScope};
+use sekisho_core::call::{CallContext, Caller, ChargeSink, ChargedCall, Reservation, ReservedTurn};
+use sekisho_core::error::CallError;
+
+/// Money and tokens reserved for one call in each of its scopes; refunded on drop.
+#[derive(Debug)]
+#[must_use = "a dropped hold is refunded"]
+pub struct Hold {
+    /// Empty once charged.
+    accounts: Accounts,
+    limits: Arc<Limits>,
+    reserved: Amount,
+    before: Left,
+    /// Who stores the charge, if it is not written in the background.
+    deferral: Option<Deferral>,
+    /// The same amounts in the accounts of rules, if any matches the call.
+    rules: Option<Box<RuleHold>>,
+}
+
+/// The final cost of a call.
+#[derive(Debug, Clone)]
+pub struct Charge {
+    pub cost_usd: Decimal,
+    pub tokens: u64,
+    pub before: Left,
+    /// Other calls of the same scopes may have spent or held amounts meanwhile.
+    pub after: Left,
+}
+
+#[derive(Debug)]
+struct Deferral {
+    sink: Arc<dyn ChargeSink>,
+    caller: Arc<Caller>,
+    day: Date,
+    /// The id of the charge, once its reservation is stored.
+    reservation: Option<Arc<str>>,
+}
+
+impl Hold {
+    pub(super) fn new(
+        accounts: Accounts,
+        limits: Arc<Limits>,
+        (reserved, before): (Amount, Left),
+        (call, day): (&CallContext, Date),
+    ) -> Self {
+        let sink = call.charges.clone();
+        let deferral = sink.map(|sink| Deferral { sink, caller: Arc::clone(&call.caller), day, reservation: None });
+        Self { accounts, limits, reserved, before, deferral, rules: None }
+    }
+
+    /// Holds what is reserved by these rules too.
+    ///
+    /// # Errors
+    /// One of them has too little left; then the hold is to be dropped.
+    pub(super) fn hold_by_rules(&mut self, rules: RulesOfCall, max_usage: &MaxUsage<'_>) -> Result<(), CallError> {
+        self.rules = Some(Box::new(rules.hold(max_usage, self.reserved)?));
+        Ok(())
+    }
+
+    /// The output's text is truncated to this many tokens, so that the reservation is an upper bound.
+    pub fn max_text_tokens(&self) -> u64 {
+        self.reserved.tokens
+    }
+
+    pub fn before(&self) -> Left {
+        self.before
+    }
+
+    /// Stores the reserved money, before the call is sent, where its charge is stored by somebody: a process that is killed
+    /// leaves it. `turn`: of a model.
+    ///
+    /// # Errors
+    /// The store does not take it; nothing must be sent then.
+    pub async fn store(&mut self, turn: Option<ReservedTurn>) -> Result<(), CallError> {
+        let cost_usd = self.reserved.cost_usd;
+        let Some(deferral) = self.deferral.as_mut().filter(|_| !cost_usd.is_zero()) else { return Ok(()) };
+        // Known before: the hold may be dropped while it is stored.
+        let id = Arc::clone(deferral.reservation.insert(deferral.sink.open()));
+        let (caller, day) = (Arc::clone(&deferral.caller), deferral.day);
+        deferral.sink.reserve(Reservation { id, caller, day, cost_usd, turn }).await
+    }
+
+    /// Turns the hold into a charge of the real cost, even where that is more: a model's answer must be paid,
+    /// whatever was expected.
+    pub fn charge_cost(mut self, cost_usd: Decimal) {
+        self.spend(Amount { cost_usd: super::rounded(cost_usd), tokens: 0 });
+    }
+
+    /// Turns the hold into a charge of the tool's price and the tokens really used, which are never more than those
+    /// reserved.
+    pub fn charge(mut self, tokens: u64) -> Charge {
+        debug_assert!(tokens <= self.reserved.tokens, "{tokens} tokens charged, {} reserved", self.reserved.tokens);
+        let used = Amount { tokens: tokens.min(self.reserved.tokens), ..self.reserved };
+        let balances = self.spend(used);
+        let after = self.limits.left(&balances);
+        Charge { cost_usd: used.cost_usd, tokens: used.tokens, before: self.before, after }
+    }
+
+    fn spend(&mut self, spent: Amount) -> PerScope<Balance> {
+        if let Some(mut rules) = self.rules.take() {
+            rules.settle(spent);
+        }
+        let deferral = self.deferral.take();
+        let balances = mem::take(&mut self.accounts).settle(self.reserved, spent, deferral.is_some());
+        if let Some(Deferral { sink, caller, day, reservation }) = deferral
+            && (reservation.is_some() || !spent.is_zero())
+        {
+            let Amount { cost_usd, tokens } = spent;
+            sink.charged(ChargedCall { id: reservation.as_ref(), caller: &caller, day, cost_usd, tokens });
+        }
+        balances
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // After a charge, neither accounts nor the sink are left.
+        self.spend(Amount::ZERO);
+    }
+}

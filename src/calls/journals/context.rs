@@ -1,0 +1,34 @@
+//! What a call has besides its arguments, and what its program's calls inherit.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use sekisho_core::call::CallContext;
+
+/// As the caller sent it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunContext {
+    pub tool: String,
+    pub session: Option<String>,
+    pub request: Option<String>,
+    pub agent: Option<String>,
+    pub task: Option<String>,
+    pub claimed_user: Option<String>,
+    pub prompt_params: Map<String, Value>,
+    pub tool_parameters: Map<String, Value>,
+}
+
+impl RunContext {
+    pub(super) fn of(call: &CallContext) -> Self {
+        Self {
+            tool: call.tool.clone(),
+            session: call.session.as_ref().map(|session| session.id.to_string()),
+            request: call.scopes.request.clone(),
+            agent: call.scopes.agent.clone(),
+            task: call.scopes.task.clone(),
+            claimed_user: call.claimed_user.clone(),
+            prompt_params: call.prompt_params.clone(),
+            tool_parameters: call.tool_parameters.clone(),
+        }
+    }
+}

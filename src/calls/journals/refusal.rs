@@ -1,0 +1,43 @@
+//! Why a run cannot be resumed, and what its caller can do.
+
+use std::time::Duration;
+
+use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_store::StoreError;
+
+const RUN_ANEW: &str = "run the program anew";
+
+/// The same for a run of another caller or endpoint, and for one that has ended.
+pub(super) fn unknown() -> CallError {
+    let message = format!(
+        "there is no run with this id that this caller can resume here: it has ended, or is no longer kept; {RUN_ANEW}"
+    );
+    CallError::new(ErrorCode::NotFound, message)
+}
+
+pub(super) fn is_running() -> CallError {
+    let message = "the run is under way: wait for its end, and resume it if it stops";
+    CallError::new(ErrorCode::ConversationLocked, message).retry_after(Duration::from_secs(5))
+}
+
+pub(super) fn unusable(reason: Option<&str>) -> CallError {
+    let reason = reason.unwrap_or("it has no journal");
+    CallError::new(ErrorCode::TooLarge, format!("the run cannot be resumed: {reason}; {RUN_ANEW}"))
+}
+
+pub(super) fn another_call() -> CallError {
+    let message = "the run was begun by a call of another tool, or with other arguments: send the same call";
+    CallError::new(ErrorCode::ReplayDiverged, message)
+}
+
+pub(super) fn damaged(run: &str) -> CallError {
+    tracing::error!(run, "the journal of a program's run does not open");
+    let message = format!("the run cannot be resumed: its journal is damaged, or its key is not in force; {RUN_ANEW}");
+    CallError::new(ErrorCode::ReplayDiverged, message)
+}
+
+pub(super) fn unavailable(error: &StoreError) -> CallError {
+    tracing::error!(%error, "the journals of programs cannot be read or written");
+    let message = "the journals of programs cannot be read or written now; resume the run again shortly";
+    CallError::new(ErrorCode::Overloaded, message).retry_after(Duration::from_secs(1)).caused_by(error)
+}

@@ -1,0 +1,339 @@
+//! The journal of one run while its program runs.
+//!
+//! Entries are kept in memory until one of them must be in the store, and then written together. Before a call that must
+//! not be made twice is sent, its start is written, and before the program gets its answer, the answer. Other answers are
+//! written with the next ones, at the latest with the first one after [`MAX_UNWRITTEN`].
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rust_decimal::Decimal;
+use thiserror::Error;
+use tokio::time::Instant;
+
+use super::entry::{Entry, Part, Past, PastRequest, RunStart};
+use super::unwritten::Unwritten;
+use super::{JournalAnswer, JournalQuestion, Journals, MAX_JOURNAL_BYTES, Owner, Reading, Running};
+use sekisho_core::failpoint;
+use sekisho_store::{NewProgramRun, ProgramRunFence};
+
+/// How old entries may be that a kill may lose.
+const MAX_UNWRITTEN: Duration = Duration::from_millis(100);
+
+/// Why a run cannot be resumed.
+pub const TOO_LARGE: &str =
+    "with its input and what it got from tools and random numbers, its journal would have more than 4 MiB";
+pub const TOO_MANY_READINGS: &str = "it has read clocks, and waited for several calls at once, more than 10000 times";
+
+/// The journal of a run under way. Dropped without an end, the run is stopped and can be resumed.
+#[derive(Debug)]
+pub struct RunJournal(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    running: Running,
+    owner: Owner,
+    /// Of the arguments of the call that runs it.
+    digest: String,
+    /// What its calls were charged before it was resumed.
+    spent_before: Decimal,
+    unwritten: Mutex<Unwritten>,
+    /// Locked while a part is written.
+    written: tokio::sync::Mutex<Written>,
+}
+
+#[derive(Debug)]
+struct Written {
+    /// Once a first part may be stored, and until the end of the run is.
+    fence: Option<i64>,
+    /// The number of the next one.
+    next: i64,
+    /// Until the first one is written.
+    start: Option<RunStart>,
+    /// Nothing more is written.
+    is_over: bool,
+    /// What was written is removed: the run cannot be resumed.
+    is_given_up: bool,
+}
+
+/// What the journal has for a request.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Found {
+    /// The program gets this answer.
+    Answered(JournalAnswer),
+    /// It was started and must not be made again.
+    OutcomeUnknown,
+    /// It is made now; by an approval that the run has waited for.
+    New { approval: Option<Arc<str>> },
+    /// The run did something else before.
+    Diverged,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunEnd<'a> {
+    /// It is not resumed.
+    Ended,
+    /// It can be resumed; it may wait for an approval.
+    Stopped { approval: Option<&'a str> },
+}
+
+/// What was to be written before it takes effect is not: it must not take effect.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum NotRecordedError {
+    #[error("another process has resumed the run")]
+    Taken,
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl RunJournal {
+    pub(super) fn new(
+        journals: &Arc<Journals>,
+        id: Arc<str>,
+        owner: Owner,
+        digest: String,
+        start: Option<RunStart>,
+    ) -> Self {
+        journals.running.lock().insert(Arc::clone(&id));
+        let running = Running { journals: Arc::clone(journals), id };
+        let start = start.filter(|start| start.bytes() <= MAX_JOURNAL_BYTES);
+        let bytes = start.as_ref().map_or(0, RunStart::bytes);
+        let lost = start.is_none().then_some(TOO_LARGE);
+        let unwritten = Unwritten::new(bytes, lost, HashMap::new());
+        let written = Written { fence: None, next: 0, start, is_over: false, is_given_up: false };
+        Self(Arc::new(Inner::new(running, owner, digest, (unwritten, written), Decimal::ZERO)))
+    }
+
+    pub(super) fn resumed(
+        running: Running,
+        owner: Owner,
+        digest: String,
+        (fence, parts): (i64, i64),
+        past: &Past,
+    ) -> Self {
+        // All that was written before counts: it is read again each time.
+        let unwritten = Unwritten::new(past.bytes, None, past.requests.clone());
+        let written = Written { fence: Some(fence), next: parts, start: None, is_over: false, is_given_up: false };
+        Self(Arc::new(Inner::new(running, owner, digest, (unwritten, written), past.spent_usd)))
+    }
+
+    /// The run: the id of the call that began it.
+    pub fn id(&self) -> &Arc<str> {
+        &self.0.running.id
+    }
+
+    /// What its calls were charged before it was resumed, in USD.
+    pub fn spent_before(&self) -> Decimal {
+        self.0.spent_before
+    }
+
+    /// Why it cannot be resumed, if it cannot.
+    pub fn lost(&self) -> Option<&'static str> {
+        self.0.unwritten.lock().lost
+    }
+
+    /// It cannot be resumed, for this reason.
+    pub fn lose(&self, reason: &'static str) {
+        self.0.unwritten.lock().lose(reason);
+    }
+
+    /// What the journal has for a request. A new one is added, with what the program has read before; requests come in the
+    /// order of their numbers. `is_behind`: whether the program has yet to read something that it read before.
+    pub fn find(
+        &self,
+        number: u32,
+        question: &JournalQuestion,
+        may_repeat: bool,
+        (readings, is_behind): (Vec<Reading>, bool),
+    ) -> Found {
+        let mut unwritten = self.0.unwritten.lock();
+        let Some(past) = unwritten.past.remove(&number) else {
+            if is_behind || !unwritten.past.is_empty() {
+                return Found::Diverged;
+            }
+            unwritten.add(Entry::Asked { number, question: question.clone(), may_repeat, readings });
+            return Found::New { approval: None };
+        };
+        if past.question != *question || !readings.is_empty() {
+            return Found::Diverged;
+        }
+        match past {
+            PastRequest { answer: Some(answer), .. } => Found::Answered(answer),
+            PastRequest { approval: Some(approval), .. } => Found::New { approval: Some(approval) },
+            // Also as its tool is described now.
+            PastRequest { may_repeat: true, .. } if may_repeat => Found::New { approval: None },
+            PastRequest { .. } => Found::OutcomeUnknown,
+        }
+    }
+
+    /// Adds the answer that the program is about to get.
+    pub fn answer(&self, number: u32, is_ok: bool, json: &str) {
+        let mut unwritten = self.0.unwritten.lock();
+        // Before it is copied.
+        if unwritten.bytes.saturating_add(json.len()) > MAX_JOURNAL_BYTES {
+            unwritten.lose(TOO_LARGE);
+        }
+        if unwritten.lost.is_none() {
+            unwritten.add(Entry::Answered { number, answer: JournalAnswer { is_ok, json: json.to_owned() } });
+        }
+    }
+
+    /// Adds what a call was charged.
+    pub fn charge(&self, cost_usd: Decimal) {
+        if !cost_usd.is_zero() {
+            self.0.unwritten.lock().add(Entry::Charged { cost_usd: cost_usd.serialize() });
+        }
+    }
+
+    /// Adds that a call which has waited for an approval is about to be made: if its answer is lost, its outcome is not known.
+    pub fn make(&self, number: u32) {
+        self.0.unwritten.lock().add(Entry::Made { number });
+    }
+
+    /// Adds that a call waits for an approval.
+    pub fn pause(&self, number: u32, approval: &str) {
+        self.0.unwritten.lock().add(Entry::Paused { number, approval: approval.to_owned() });
+    }
+
+    /// Whether the program has done all that it did before. A program that was never resumed has.
+    pub fn is_caught_up(&self) -> bool {
+        self.0.unwritten.lock().past.is_empty()
+    }
+
+    /// Writes what was added.
+    ///
+    /// # Errors
+    /// It is not written, and nothing is from now on.
+    pub async fn write(&self) -> Result<(), NotRecordedError> {
+        self.0.write().await
+    }
+
+    /// The same where something is older than [`MAX_UNWRITTEN`].
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub async fn write_if_due(&self) -> Result<(), NotRecordedError> {
+        let is_due = self.0.unwritten.lock().written_at.elapsed() >= MAX_UNWRITTEN;
+        if is_due { self.write().await } else { Ok(()) }
+    }
+
+    /// Ends the run here. Whether it can be resumed.
+    pub async fn end(self, end: RunEnd<'_>) -> bool {
+        self.0.end(end).await
+    }
+}
+
+impl Drop for RunJournal {
+    fn drop(&mut self) {
+        // Nothing is stored, or its end is. Nobody else holds the lock for long: the writers were dropped before.
+        if self.0.written.try_lock().is_ok_and(|written| written.fence.is_none()) {
+            return;
+        }
+        let inner = Arc::clone(&self.0);
+        // As when the client has left. Without a runtime the process ends, which says the same.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move { inner.end(RunEnd::Stopped { approval: None }).await });
+        }
+    }
+}
+
+impl Inner {
+    fn new(
+        running: Running,
+        owner: Owner,
+        digest: String,
+        (unwritten, written): (Unwritten, Written),
+        spent_before: Decimal,
+    ) -> Self {
+        let (unwritten, written) = (Mutex::new(unwritten), written.into());
+        Self { running, owner, digest, spent_before, unwritten, written }
+    }
+
+    async fn write(&self) -> Result<(), NotRecordedError> {
+        let mut written = self.written.lock().await;
+        if written.is_over {
+            return Err(NotRecordedError::Failed("the journal of the run is not written any more".to_owned()));
+        }
+        let (entries, lost) = {
+            let mut unwritten = self.unwritten.lock();
+            unwritten.written_at = Instant::now();
+            (std::mem::take(&mut unwritten.entries), unwritten.lost)
+        };
+        // What comes after a part that was not written, or whose writing was cancelled, would have a gap before it.
+        written.is_over = true;
+        let outcome = match lost {
+            Some(reason) => self.give_up(&mut written, reason).await,
+            None if entries.is_empty() => Ok(()),
+            None => self.write_part(&mut written, entries).await,
+        };
+        written.is_over = outcome.is_err();
+        outcome
+    }
+
+    async fn write_part(&self, written: &mut Written, entries: Vec<Entry>) -> Result<(), NotRecordedError> {
+        let Running { journals, id } = &self.running;
+        let part = Part { start: written.start.take(), entries };
+        let sealed = journals.sealed(&self.owner, id, written.next, &part).map_err(NotRecordedError::failed)?;
+        failpoint::reach("journal.writing");
+        let is_first = written.fence.is_none();
+        // Before: the run may be stored although that fails, or is cancelled.
+        let fence = *written.fence.get_or_insert(1);
+        let is_written = if is_first {
+            let (owner, runner) = (self.owner.of_store(), &**journals.runner());
+            let new = NewProgramRun { id, owner, arguments: &self.digest, runner, part: &sealed };
+            journals.store.begin_program_run(new).await.map(|()| true)
+        } else {
+            let run = ProgramRunFence { id, fence };
+            journals.store.add_program_run_part(run, written.next, &sealed).await
+        };
+        if !is_written.map_err(NotRecordedError::failed)? {
+            return Err(NotRecordedError::Taken);
+        }
+        written.next += 1;
+        failpoint::reach("journal.written");
+        Ok(())
+    }
+
+    /// A journal that is not complete must not be there: what the run does from now on would be done again.
+    async fn give_up(&self, written: &mut Written, reason: &str) -> Result<(), NotRecordedError> {
+        let Some(fence) = written.fence.filter(|_| !written.is_given_up) else { return Ok(()) };
+        let Running { journals, id } = &self.running;
+        let given_up = journals.store.give_up_program_run(ProgramRunFence { id, fence }, reason).await;
+        given_up.map_err(NotRecordedError::failed)?;
+        written.is_given_up = true;
+        Ok(())
+    }
+
+    /// Whether the run can be resumed.
+    async fn end(&self, end: RunEnd<'_>) -> bool {
+        if matches!(end, RunEnd::Stopped { .. }) && !self.written.lock().await.is_over {
+            // A failure is logged, and leaves what is in the store.
+            if let Err(error) = self.write().await {
+                tracing::warn!(%error, "the journal of a program's run could not be written");
+            }
+        }
+        let mut written = self.written.lock().await;
+        written.is_over = true;
+        let Some(fence) = written.fence else { return false };
+        let Running { journals, id } = &self.running;
+        let run = ProgramRunFence { id, fence };
+        let ended = match end {
+            RunEnd::Ended => journals.store.forget_program_run(run).await.map(|()| false),
+            RunEnd::Stopped { approval } => journals.store.stop_program_run(run, approval).await,
+        };
+        written.fence = None;
+        ended.unwrap_or_else(|error| {
+            tracing::warn!(%error, run = &**id, "the end of the run of a program could not be recorded");
+            matches!(end, RunEnd::Stopped { .. })
+        })
+    }
+}
+
+impl NotRecordedError {
+    fn failed(error: impl std::fmt::Display) -> Self {
+        Self::Failed(error.to_string())
+    }
+}

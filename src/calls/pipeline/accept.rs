@@ -1,0 +1,217 @@
+//! The last stage: changes the output by the rules of `tools.transform`, checks it, bounds its text, and turns the hold into a
+//! charge. Of an output that is too large for a model there is a preview by then (`large_result`).
+
+use rust_decimal::Decimal;
+use serde_json::{Map, Value};
+
+use super::large_result;
+use super::receipt::Answer;
+use crate::budget::{Charge, Hold};
+use crate::results::{LargeResult, Preview};
+use crate::tool::{Tool, how_to_read_on};
+use sekisho_config::OutputCheck;
+use sekisho_core::call::{CallContext, ToolOutput, Via};
+use sekisho_core::error::{CallError, Detail, ErrorCode};
+use sekisho_core::json::{self, LARGE_NUMBERS};
+use sekisho_core::transform_finding::{TransformFinding, TransformedPart, names_of};
+
+/// Bytes of text that count as one token, unless the tool reports its own count.
+pub(super) const BYTES_PER_TOKEN: u64 = 4;
+
+/// An output that passed every check, and its cost.
+#[derive(Debug)]
+pub struct Accepted {
+    pub answer: Answer,
+    /// Violations of the tool's output schema. Never filled when the schema is enforced: the output is refused then.
+    pub violations: Vec<Detail>,
+    pub charge: Charge,
+}
+
+impl Accepted {
+    /// For a dry run: every stage before execution passed, and nothing was spent.
+    pub fn not_run(hold: &Hold) -> Self {
+        let left = hold.before();
+        let charge = Charge { cost_usd: Decimal::ZERO, tokens: 0, before: left, after: left };
+        Self { answer: Answer::default(), violations: Vec::new(), charge }
+    }
+}
+
+/// An output that passed every check. Its text is not bounded yet.
+#[derive(Debug)]
+pub struct Checked {
+    pub answer: Answer,
+    /// Tokens of the text, as the tool reports them.
+    tokens: Option<u64>,
+    violations: Vec<Detail>,
+    /// The output as it is stored, where it is too large for a model that can read a stored one.
+    pub large: Option<Box<LargeResult>>,
+}
+
+impl Checked {
+    /// Violations of the tool's output schema, which is not enforced.
+    pub fn violations(&self) -> &[Detail] {
+        &self.violations
+    }
+
+    /// What the model gets of the output.
+    pub fn show(&mut self, preview: Preview) {
+        self.answer.text = preview.text;
+        self.answer.preview = Some(Box::new(preview.value));
+        self.tokens = None;
+    }
+}
+
+/// Changes and checks the output, and renders its text. Adds to `findings` what was changed, also for an output that is refused.
+/// `max_text_tokens`: what the text may have.
+///
+/// # Errors
+/// `output_too_large`, and `invalid_output` when the tool's output schema is enforced.
+pub(super) fn check(
+    call: &CallContext,
+    tool: &Tool,
+    mut output: ToolOutput,
+    max_text_tokens: u64,
+    findings: &mut Vec<TransformFinding>,
+) -> Result<Checked, CallError> {
+    check_size(tool, &output)?;
+    if let Some(rules) = &tool.transforms {
+        findings.extend(rules.change_output(&mut output));
+    }
+    let ToolOutput { value, text, tokens, metadata, mcp } = output;
+    let violations = violations(tool, &value, &metadata);
+    if !violations.is_empty() && tool.metadata.output_check == OutputCheck::Enforce {
+        return Err(invalid_output(findings).with_details(violations));
+    }
+    if call.via == Via::Sandbox {
+        // A program gets the value; no model reads a text of it.
+        let answer = Answer { output: value, text: String::new(), metadata, mcp, preview: None };
+        return Ok(Checked { answer, tokens: None, violations, large: None });
+    }
+    let text = text.unwrap_or_else(|| render(&value));
+    let is_large = large_result::is_large(call, tool, &value, (text.as_str(), tokens), max_text_tokens);
+    let large = is_large.then(|| Box::new(LargeResult::new(&value, &text)));
+    Ok(Checked { answer: Answer { output: value, text, metadata, mcp, preview: None }, tokens, violations, large })
+}
+
+/// Bounds the text, and turns the hold into a charge.
+///
+/// # Errors
+/// Those of [`check`]. They are charged, because the tool ran.
+pub(super) fn accept(
+    via: Via,
+    tool: &Tool,
+    checked: Result<Checked, CallError>,
+    hold: Hold,
+) -> Result<Accepted, CallError> {
+    match checked {
+        Ok(Checked { mut answer, tokens, violations, large: _ }) => {
+            let (text, tokens) = bound_text(answer.text, tokens, hold.max_text_tokens(), || rest(via, tool));
+            answer.text = text;
+            Ok(Accepted { answer, violations, charge: hold.charge(tokens) })
+        }
+        Err(error) => {
+            let charge = hold.charge(0);
+            Err(error.costing(charge.cost_usd))
+        }
+    }
+}
+
+/// Measured before rendering, so that an output that is too large is never copied.
+fn check_size(tool: &Tool, output: &ToolOutput) -> Result<(), CallError> {
+    let ToolOutput { value, text, mcp, .. } = output;
+    let content = mcp.as_ref().map_or(0, |mcp| mcp.content.iter().map(json::approximate_size).sum());
+    let size = json::approximate_size(value).max(text.as_ref().map_or(0, String::len)).max(content);
+    if size > tool.max_output_bytes() {
+        return Err(output_too_large(size, tool.max_output_bytes()));
+    }
+    Ok(())
+}
+
+/// `findings`: those of the rules that changed the output.
+fn invalid_output(findings: &[TransformFinding]) -> CallError {
+    let is_of_output = |finding: &&TransformFinding| finding.part == TransformedPart::Results;
+    let of_output: Vec<_> = findings.iter().filter(is_of_output).cloned().collect();
+    let message = match of_output.is_empty() {
+        true => "the tool's output does not match its output schema".to_owned(),
+        false => {
+            let rules = names_of(&of_output);
+            format!(
+                "after the rules {rules} of tools.transform.results, the output does not match the tool's output schema"
+            )
+        }
+    };
+    CallError::new(ErrorCode::InvalidOutput, message)
+}
+
+fn violations(tool: &Tool, value: &Value, metadata: &Map<String, Value>) -> Vec<Detail> {
+    match &tool.output {
+        Some(schema) if tool.metadata.output_check != OutputCheck::Off => {
+            match metadata.get(LARGE_NUMBERS).and_then(Value::as_array) {
+                // Large numbers are sent as strings, but the schema describes them as numbers.
+                Some(large) => schema.violations(&json::with_numbers(value.clone(), large)),
+                None => schema.violations(value),
+            }
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn output_too_large(size: usize, limit: usize) -> CallError {
+    CallError::new(
+        ErrorCode::OutputTooLarge,
+        format!("the output has {size} bytes, {limit} are allowed; request less at a time"),
+    )
+}
+
+fn render(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}
+
+/// Where the caller finds the rest of a text. An agent's model gets nothing but the text.
+fn rest(via: Via, tool: &Tool) -> String {
+    match via {
+        Via::Agent => how_to_read_on(Some(tool.input.document())),
+        Via::Rest | Via::Mcp | Via::Sandbox => "`output` has all".to_owned(),
+    }
+}
+
+/// Truncates the text to at most `max` tokens, and returns it with its tokens. The count is bytes / 4, rounded up, or
+/// the count that the tool reports, reduced in proportion when the text is truncated.
+fn bound_text(mut text: String, tokens: Option<u64>, max: u64, rest: impl FnOnce() -> String) -> (String, u64) {
+    let bytes = text.len() as u64;
+    let count = tokens.unwrap_or(bytes.div_ceil(BYTES_PER_TOKEN));
+    if count <= max {
+        return (text, count);
+    }
+    let allowed = match tokens {
+        Some(reported) => u64::try_from(u128::from(bytes) * u128::from(max) / u128::from(reported)).unwrap_or(bytes),
+        None => max.saturating_mul(BYTES_PER_TOKEN),
+    };
+    truncate(&mut text, usize::try_from(allowed).unwrap_or(usize::MAX), &rest());
+    let left = text.len() as u64;
+    let count = match tokens {
+        Some(reported) if bytes > 0 => u128::from(left) * u128::from(reported) / u128::from(bytes),
+        _ => u128::from(left.div_ceil(BYTES_PER_TOKEN)),
+    };
+    (text, u64::try_from(count).map_or(max, |count| count.min(max)))
+}
+
+/// Truncates a text to at most `allowed` bytes, including a note about it if the note fits.
+fn truncate(text: &mut String, allowed: usize, rest: &str) {
+    let total = text.len();
+    let note = |shown: usize| format!("\n[cut: {shown} of {total} bytes shown; {rest}]");
+    match allowed.checked_sub(note(total).len()) {
+        Some(rest) if rest > 0 => {
+            text.truncate(text.floor_char_boundary(rest));
+            text.push_str(&note(text.len()));
+        }
+        _ => text.truncate(text.floor_char_boundary(allowed)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,192 @@
+use futures_util::FutureExt;
+use proptest::prelude::*;
+use serde_json::json;
+
+use std::sync::Arc;
+
+use super::*;
+use crate::budget::Budgets;
+use crate::tool::Metadata;
+use crate::tool::tests::tool_with;
+use crate::transform::TransformRules;
+use sekisho_config::{BudgetConfig, TransformConfig, TransformRule};
+use sekisho_core::call::{CallContext, Caller, Via};
+
+fn bounded(text: String, tokens: Option<u64>, max: u64) -> (String, u64) {
+    bound_text(text, tokens, max, || "`output` has all".into())
+}
+
+fn tool(metadata: Metadata, output_schema: Option<Value>) -> Tool {
+    tool_with(metadata, json!({}), output_schema)
+}
+
+/// The answer, the tokens of its text, and the violations of the output schema.
+fn checked(
+    call: &CallContext,
+    tool: &Tool,
+    output: ToolOutput,
+    max_text_tokens: u64,
+) -> Result<(Answer, u64, Vec<Detail>), CallError> {
+    let checked = check(call, tool, output, max_text_tokens, &mut Vec::new())?;
+    let Checked { mut answer, tokens, violations, .. } = checked;
+    let (text, tokens) = bound_text(answer.text, tokens, max_text_tokens, || rest(call.via, tool));
+    answer.text = text;
+    Ok((answer, tokens, violations))
+}
+
+#[test]
+fn an_output_becomes_text_within_its_tokens() {
+    let tool = tool(Metadata::default(), None);
+    let cases = [
+        (ToolOutput::from(json!("35")), "35", 1),
+        (ToolOutput::from(json!({"b": 1, "a": [true]})), r#"{"b":1,"a":[true]}"#, 5),
+        (ToolOutput::from(Value::Null), "", 0),
+        (ToolOutput { text: Some("short".into()), ..ToolOutput::from(json!([1, 2])) }, "short", 2),
+        (ToolOutput { tokens: Some(7), ..ToolOutput::from(json!("35")) }, "35", 7),
+    ];
+    for (output, text, tokens) in cases {
+        let (answer, counted, _) = checked(&call(), &tool, output.clone(), 100).unwrap();
+        assert_eq!((answer.text.as_str(), counted), (text, tokens));
+        assert_eq!(answer.output, output.value, "the value is not truncated");
+    }
+}
+
+#[test]
+fn a_cut_text_says_how_to_read_on() {
+    let parameters = json!({"properties": {"path": {}, "offset": {}, "limit": {}}});
+    let tool = tool_with(Metadata::default(), parameters, None);
+    let text =
+        |via| checked(&CallContext { via, ..call() }, &tool, json!("x".repeat(1_000)).into(), 100).unwrap().0.text;
+    assert!(text(Via::Rest).ends_with("of 1000 bytes shown; `output` has all]"));
+    let told = text(Via::Agent);
+    assert!(
+        told.ends_with("of 1000 bytes shown; call it again with another `offset` or `limit` to read the rest]"),
+        "{told}"
+    );
+    assert!(told.len() <= 400);
+}
+
+#[test]
+fn an_output_over_the_bound_is_refused_before_it_is_rendered() {
+    let tool = tool(Metadata { max_output_bytes: 100, ..Metadata::default() }, None);
+    assert!(checked(&call(), &tool, json!("x".repeat(90)).into(), 1_000).is_ok());
+    let long = ToolOutput { text: Some("x".repeat(101)), ..ToolOutput::default() };
+    for output in [json!("x".repeat(101)).into(), json!(vec![1; 60]).into(), long] {
+        let error = checked(&call(), &tool, output, 1_000).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::OutputTooLarge);
+        assert!(error.message().contains("100 are allowed"), "{}", error.message());
+    }
+}
+
+/// `memory_limit_mb` is enforced.
+#[test]
+fn the_memory_limit_bounds_the_output_too() {
+    let metadata = Metadata { memory_limit_mb: 1, max_output_bytes: 8 << 20, ..Metadata::default() };
+    let error = checked(&call(), &tool(metadata, None), json!("x".repeat(2 << 20)).into(), 1_000);
+    let error = error.unwrap_err();
+    assert_eq!(error.code(), ErrorCode::OutputTooLarge);
+}
+
+#[test]
+fn an_output_is_checked_against_its_schema_as_the_tool_is_configured() {
+    let with = |output_check| tool(Metadata { output_check, ..Metadata::default() }, Some(json!({"type": "integer"})));
+    let check = |how, output: Value| checked(&call(), &with(how), output.into(), 100);
+    let error = check(OutputCheck::Enforce, json!("3")).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::InvalidOutput);
+    assert_eq!(error.details()[0].message, "the output must be an integer, got \"3\"");
+    assert_eq!(check(OutputCheck::Report, json!("3")).unwrap().2.len(), 1);
+    assert!(check(OutputCheck::Off, json!("3")).unwrap().2.is_empty());
+    assert!(check(OutputCheck::Enforce, json!(3)).unwrap().2.is_empty());
+}
+
+fn call() -> CallContext {
+    CallContext::new("tool", Arc::new(Caller::new("ann", "acme", Vec::new())), Via::Rest)
+}
+
+/// The tool ran, so the call is charged even if the output is refused.
+#[test]
+fn accepted_and_refused_outputs_are_charged_once() {
+    let metadata = Metadata { cost_per_use: Decimal::new(1, 1), max_output_bytes: 100, ..Metadata::default() };
+    let cases = [
+        (json!(3), Ok(1)),
+        (json!("not an integer"), Err(ErrorCode::InvalidOutput)),
+        (json!("x".repeat(101)), Err(ErrorCode::OutputTooLarge)),
+    ];
+    for (output, expected) in cases {
+        let tool = tool(metadata.clone(), Some(json!({"type": "integer"})));
+        let budgets = Budgets::new(&BudgetConfig::default());
+        let hold = budgets.reserve(&call(), &tool).now_or_never().unwrap().unwrap();
+        let checked = check(&call(), &tool, output.into(), hold.max_text_tokens(), &mut Vec::new());
+        let accepted = accept(Via::Rest, &tool, checked, hold);
+        let cost = accepted.as_ref().map_or_else(CallError::cost_usd, |accepted| accepted.charge.cost_usd);
+        assert_eq!(cost, Decimal::new(1, 1));
+        assert_eq!(accepted.map(|accepted| accepted.charge.tokens).map_err(|error| error.code()), expected);
+        assert_eq!((budgets.held().cost_usd, budgets.held().tokens), (Decimal::ZERO, 0));
+    }
+}
+
+#[test]
+fn a_text_is_truncated_to_the_reserved_tokens_and_charged_as_truncated() {
+    let tool = tool(Metadata { max_text_tokens: 2_000, ..Metadata::default() }, None);
+    let budgets = Budgets::new(&BudgetConfig { max_tokens_per_request: 50, ..BudgetConfig::default() });
+    let hold = budgets.reserve(&call(), &tool).now_or_never().unwrap().unwrap();
+    let checked = check(&call(), &tool, json!("x".repeat(1_000)).into(), hold.max_text_tokens(), &mut Vec::new());
+    let accepted = accept(Via::Rest, &tool, checked, hold).unwrap();
+    assert!(
+        accepted.answer.text.ends_with("of 1000 bytes shown; `output` has all]") && accepted.answer.text.len() <= 200,
+        "{}",
+        accepted.answer.text
+    );
+    assert!(accepted.charge.tokens <= 50);
+    assert_eq!(accepted.answer.output, json!("x".repeat(1_000)), "the value is not truncated");
+}
+
+#[test]
+fn a_text_over_its_tokens_is_truncated_with_a_note() {
+    let (text, tokens) = bounded("x".repeat(120_000), None, 2_000);
+    assert_eq!(text.len(), 7_998);
+    assert!(text.ends_with("x\n[cut: 7946 of 120000 bytes shown; `output` has all]"), "{}", &text[7_950..]);
+    assert_eq!(tokens, 2_000);
+    assert_eq!(bounded("x".repeat(8_000), None, 2_000), ("x".repeat(8_000), 2_000));
+    assert_eq!(bounded("abcde".into(), None, 1), ("abcd".into(), 1));
+    assert_eq!(bounded("関所の門".into(), None, 1), ("関".into(), 1));
+    assert_eq!(bounded("関所の門".into(), None, 0), (String::new(), 0));
+    let (text, tokens) = bounded("x".repeat(1_000), Some(500), 100);
+    assert_eq!((text.len(), tokens), (199, 99), "two bytes per token, as the tool reported");
+    assert_eq!(bounded("x".into(), Some(u64::MAX), 10), (String::new(), 0));
+    assert_eq!(bounded(String::new(), Some(5), 1), (String::new(), 0));
+}
+
+/// The details are about the output that the caller would have got.
+#[test]
+fn an_output_that_does_not_fit_after_the_rules_is_refused_without_what_they_found() {
+    let rule = TransformRule {
+        name: "numbers".into(),
+        tools: Vec::new(),
+        paths: vec!["$.n".into()],
+        detect: Vec::new(),
+        replace: None,
+    };
+    let config = TransformConfig { arguments: Vec::new(), results: vec![rule] };
+    let metadata = Metadata { name: "t".into(), ..Metadata::default() };
+    let tool = tool(metadata, Some(json!({"type": "object", "properties": {"n": {"type": "integer"}}})));
+    let tool = tool.with_transforms(TransformRules::compile(&config).unwrap().for_tool("t"));
+    let mut findings = Vec::new();
+    let error = check(&call(), &tool, json!({"n": 4711}).into(), 100, &mut findings).unwrap_err();
+    assert_eq!((error.code(), findings.len()), (ErrorCode::InvalidOutput, 1));
+    assert!(error.message().contains("after the rules `numbers` of tools.transform.results"), "{error}");
+    assert_eq!(error.details().len(), 1);
+    assert!(!error.details()[0].message.contains("4711"), "{error:?}");
+}
+
+proptest! {
+    #[test]
+    fn a_bounded_text_never_exceeds_its_tokens(text in ".{0,200}", tokens in prop::option::of(0_u64..500), max in 0_u64..100) {
+        let given = text.clone();
+        let (bounded, count) = bounded(text, tokens, max);
+        prop_assert!(count <= max);
+        prop_assert!(tokens.is_some() || bounded.len() as u64 <= max * BYTES_PER_TOKEN);
+        prop_assert!(tokens.is_some() || count == (bounded.len() as u64).div_ceil(BYTES_PER_TOKEN));
+        prop_assert!(bounded == given || bounded.len() < given.len() || bounded.contains("[cut: "));
+    }
+}

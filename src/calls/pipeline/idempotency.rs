@@ -1,0 +1,392 @@
+//! `Idempotency-Key`: a call that is sent again gets the same reply and is not run again.
+//!
+//! A key belongs to a tenant, a caller and a tool. The first call with a key runs in its own task until its own
+//! deadline, even if its client disconnects. A second call waits while the first one runs, and later gets its reply.
+//! Only calls that began are recorded: a call that was refused or not sent can be sent again, and then runs.
+//!
+//! Where several replicas share the store, a call that runs at another one is waited for in the same way.
+//!
+//! A call is recorded in the store before it is sent, so that it does not run twice after a crash: the outcome of a
+//! call that ran then is unknown. Each tenant has a bounded number of records ([`record_counts`]). When a reply is too large
+//! or evicted, its record stays. Where replicas share object storage, a large one goes there ([`objects`]).
+
+mod errors;
+mod in_flight;
+mod key;
+mod objects;
+mod record_counts;
+mod stored;
+mod turns;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub use self::turns::{EnteredTurn, KeyedTurn, TurnGuard};
+
+pub(super) use self::in_flight::InFlightGuard;
+
+use self::errors::{all_open, conflict, no_longer_kept, outcome_unknown, still_running, unavailable};
+pub(super) use self::key::RequestDigest;
+
+use self::key::RecordId;
+use self::record_counts::{Count, RecordCounts};
+use super::receipt::Reply;
+use crate::approval::Binding;
+use sekisho_config::SessionConfig;
+use sekisho_core::call::{CallContext, Caller, Deadline};
+use sekisho_core::database_clock::DatabaseTime;
+use sekisho_core::error::CallError;
+use sekisho_outbound::blobs::Blobs;
+use sekisho_store::replica::LOST_AFTER;
+use sekisho_store::{IdempotencyRecord, RecordOwner, RecordedOutcome, Store, StoreError};
+
+/// How often it is looked whether a call at another replica has ended.
+pub(super) const POLL: Duration = Duration::from_millis(100);
+
+/// Bytes that the stored replies of one tenant may have together.
+const MAX_TENANT_BYTES: u64 = 64 << 20;
+
+/// The records of calls with a key, and the calls that are running.
+#[derive(Debug)]
+pub struct Replies {
+    store: Store,
+    running: Mutex<HashMap<RecordId, Running>>,
+    /// Locked while records are added or removed, so that concurrent calls do not exceed the bound.
+    counts: tokio::sync::Mutex<RecordCounts>,
+    ttl_seconds: AtomicU64,
+    max_records_of_tenant: AtomicUsize,
+    tasks: TaskTracker,
+    abort: CancellationToken,
+    /// The id of this replica, if it is one.
+    replica: OnceLock<Arc<str>>,
+    /// For replies that are too large for the store, if there is object storage.
+    blobs: OnceLock<Blobs>,
+}
+
+/// The result of looking up a call with a key.
+#[derive(Debug)]
+pub(super) enum IdempotentOutcome {
+    /// The call is the first with its key, and must be run.
+    First(InFlightGuard),
+    /// The reply to the first call with the key.
+    Answered(Arc<Reply>),
+}
+
+/// What is stored about a key.
+enum Found {
+    Nothing,
+    Reply(Arc<Reply>),
+    /// Another replica, which lives, runs the call.
+    RunsElsewhere,
+}
+
+/// The result of claiming a key.
+enum Claim {
+    Acquired(InFlightGuard),
+    /// Another call holds the key; its reply may arrive on this channel.
+    HeldByAnother(watch::Receiver<Option<PublishedReply>>),
+}
+
+/// A call that runs, or whose record is being looked up.
+#[derive(Debug)]
+struct Running {
+    /// `None` while the record is looked up, because the record may belong to another request.
+    request: Option<RequestDigest>,
+    answer: watch::Receiver<Option<PublishedReply>>,
+}
+
+/// A reply and the request it answers.
+#[derive(Debug, Clone)]
+struct PublishedReply {
+    request: RequestDigest,
+    reply: Arc<Reply>,
+}
+
+impl Replies {
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn open(config: &SessionConfig, store: Store) -> Result<Self, StoreError> {
+        let counts = RecordCounts::of(store.owned_idempotency_records().await?);
+        let replies = Self {
+            store,
+            running: Mutex::default(),
+            counts: tokio::sync::Mutex::new(counts),
+            ttl_seconds: AtomicU64::default(),
+            max_records_of_tenant: AtomicUsize::default(),
+            tasks: TaskTracker::new(),
+            abort: CancellationToken::new(),
+            replica: OnceLock::new(),
+            blobs: OnceLock::new(),
+        };
+        replies.reconfigure(config);
+        Ok(replies)
+    }
+
+    /// Sets the id of this replica: calls that run at another one that lives are waited for.
+    pub fn set_replica(&self, id: &Arc<str>) {
+        self.replica.get_or_init(|| Arc::clone(id));
+    }
+
+    pub fn reconfigure(&self, config: &SessionConfig) {
+        self.ttl_seconds.store(config.idempotency_seconds, Ordering::Relaxed);
+        self.max_records_of_tenant.store(config.max_idempotency_keys, Ordering::Relaxed);
+    }
+
+    /// Removes expired records. Called every minute, so that they expire in an idle service too.
+    ///
+    /// # Errors
+    /// The store cannot be written.
+    pub async fn forget_expired(&self) -> Result<(), StoreError> {
+        let mut counts = self.counts.lock().await;
+        for (owner, reply) in self.store.forget_idempotency_records_until(self.expired_at(self.store.now())).await? {
+            counts.remove_record(&owner, reply.bytes);
+            self.remove_object(reply.object);
+        }
+        Ok(())
+    }
+
+    /// Waits until the given time for running calls to end, then aborts the others.
+    pub async fn finish(&self, until: Instant) {
+        self.tasks.close();
+        if timeout_at(until, self.tasks.wait()).await.is_err() {
+            let calls = self.tasks.len();
+            tracing::warn!(calls, "calls with an Idempotency-Key were aborted; their outcome is unknown");
+            self.abort.cancel();
+            self.tasks.wait().await;
+        }
+    }
+
+    /// The number of records in the store, and of running calls.
+    #[cfg(test)]
+    pub(super) async fn len(&self) -> (u64, usize) {
+        (self.counts.lock().await.records(), self.running.lock().len())
+    }
+
+    /// Runs a call in its own task, which continues when this future is dropped; `None` when the call was aborted.
+    pub(super) async fn run<T: Send + 'static>(&self, call: impl Future<Output = T> + Send + 'static) -> Option<T> {
+        let task = self.tasks.spawn(self.abort.clone().run_until_cancelled_owned(call));
+        task.await.unwrap_or_else(|error| {
+            tracing::error!(%error, "the task of a call with an Idempotency-Key failed");
+            None
+        })
+    }
+
+    /// Returns whether the call is the first with its key. If the first call still runs, waits for its reply, at most
+    /// until `deadline`. If the first call ends without a reply to store, the next waiting call becomes the first.
+    ///
+    /// # Errors
+    /// `invalid_request` for an invalid key; `idempotency_conflict` when the key was used with another request, or its
+    /// reply is not available; `timeout` when the first call still runs at the deadline; `overloaded` when the store
+    /// cannot be read.
+    pub(super) async fn enter(
+        self: &Arc<Self>,
+        call: &CallContext,
+        key: &str,
+        request: RequestDigest,
+        deadline: Deadline,
+    ) -> Result<IdempotentOutcome, CallError> {
+        let id = RecordId::new(&call.caller, &call.tool, key)?;
+        self.enter_record(&id, request, &call.caller, deadline).await
+    }
+
+    /// As [`enter`](Self::enter), for the call of an approval, whose binding was checked.
+    pub(super) async fn enter_approved(
+        self: &Arc<Self>,
+        call: &CallContext,
+        approval: &str,
+        binding: &Binding,
+        deadline: Deadline,
+    ) -> Result<IdempotentOutcome, CallError> {
+        let id = RecordId::of_approval(&call.caller, &call.tool, approval);
+        self.enter_record(&id, RequestDigest::of_approval(binding), &call.caller, deadline).await
+    }
+
+    async fn enter_record(
+        self: &Arc<Self>,
+        id: &RecordId,
+        request: RequestDigest,
+        caller: &Caller,
+        deadline: Deadline,
+    ) -> Result<IdempotentOutcome, CallError> {
+        loop {
+            let mut guard = match self.claim(id, caller, &request)? {
+                Claim::Acquired(guard) => guard,
+                Claim::HeldByAnother(mut first) => {
+                    let answer = timeout_at(deadline.0, first.wait_for(Option::is_some)).await;
+                    match answer.map_err(|_| still_running(id.kind))?.as_deref() {
+                        Ok(Some(published)) => return published.reply_to(&request).map(IdempotentOutcome::Answered),
+                        // Closed without a reply: the first call was refused or aborted.
+                        Ok(None) | Err(_) => continue,
+                    }
+                }
+            };
+            return match self.look_up(id, &request, deadline).await? {
+                Some(reply) => {
+                    guard.publish(&reply);
+                    Ok(IdempotentOutcome::Answered(reply))
+                }
+                None => {
+                    guard.mark_first();
+                    Ok(IdempotentOutcome::First(guard))
+                }
+            };
+        }
+    }
+
+    fn claim(self: &Arc<Self>, id: &RecordId, caller: &Caller, request: &RequestDigest) -> Result<Claim, CallError> {
+        let mut running = self.running.lock();
+        if let Some(first) = running.get(id) {
+            return match &first.request {
+                Some(other) if other != request => Err(conflict()),
+                _ => Ok(Claim::HeldByAnother(first.answer.clone())),
+            };
+        }
+        let (answer, waiting) = watch::channel(None);
+        running.insert(id.clone(), Running { request: None, answer: waiting });
+        let owner = RecordOwner { tenant: Arc::clone(&caller.tenant), caller_key: Arc::clone(&caller.key) };
+        let (replies, id, request) = (Arc::clone(self), id.clone(), request.clone());
+        Ok(Claim::Acquired(InFlightGuard { replies, id, owner, request, is_recorded: false, elsewhere: None, answer }))
+    }
+
+    /// The stored reply to the call; `None` when the call has no record. Where the call runs at another replica, its reply is
+    /// waited for, at most until `deadline`.
+    async fn look_up(
+        &self,
+        id: &RecordId,
+        request: &RequestDigest,
+        deadline: Deadline,
+    ) -> Result<Option<Arc<Reply>>, CallError> {
+        loop {
+            match self.read(id, request).await? {
+                Found::Nothing => return Ok(None),
+                Found::Reply(reply) => return Ok(Some(reply)),
+                Found::RunsElsewhere if deadline.has_passed() => return Err(still_running(id.kind)),
+                Found::RunsElsewhere => sleep_until(deadline.0.min(Instant::now() + POLL)).await,
+            }
+        }
+    }
+
+    async fn read(&self, id: &RecordId, request: &RequestDigest) -> Result<Found, CallError> {
+        let record = self.store.idempotency_record(&id.hash).await.map_err(|error| unavailable(&error))?;
+        let Some(IdempotencyRecord { request: recorded, kept_since, outcome, runner }) = record else {
+            return Ok(Found::Nothing);
+        };
+        let now = self.store.now();
+        if kept_since <= self.expired_at(now) {
+            // Removes all other expired records too.
+            self.forget_expired().await.map_err(|error| unavailable(&error))?;
+            return Ok(Found::Nothing);
+        }
+        if !request.is_recorded_as(&recorded) {
+            return Err(conflict());
+        }
+        let text = match outcome {
+            RecordedOutcome::Unknown if self.runs_elsewhere(runner.as_deref()).await? => {
+                return Ok(Found::RunsElsewhere);
+            }
+            RecordedOutcome::Unknown => return Err(outcome_unknown(id.kind)),
+            RecordedOutcome::ReplyDropped => return Err(no_longer_kept(id.kind)),
+            RecordedOutcome::Answered(text) => text,
+            RecordedOutcome::AnsweredByObject(object) => self.read_object(&object, id.kind).await?,
+        };
+        if let Err(error) = self.store.use_idempotency_record(&id.hash, now).await {
+            tracing::debug!(%error, "the last use of a call with an Idempotency-Key was not recorded");
+        }
+        stored::read(text).map(Found::Reply).map_err(CallError::internal)
+    }
+
+    /// Whether another replica runs the call.
+    async fn runs_elsewhere(&self, runner: Option<&str>) -> Result<bool, CallError> {
+        match (runner, self.replica.get()) {
+            (Some(runner), Some(own)) if *runner != **own => {
+                self.store.is_replica_live(runner, LOST_AFTER).await.map_err(|error| unavailable(&error))
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Evicts records until the tenant may have one more, from the caller with the most records first.
+    async fn evict_for(&self, counts: &mut RecordCounts, tenant: &Arc<str>) -> Result<(), CallError> {
+        let max = self.max_records_of_tenant.load(Ordering::Relaxed) as u64;
+        let mut is_exact = false;
+        while counts.of_tenant(tenant).records >= max {
+            let forgotten = self.forget_oldest(counts, tenant).await.map_err(|error| unavailable(&error))?;
+            if !forgotten && is_exact {
+                return Err(all_open(max));
+            }
+            if !forgotten {
+                *counts = self.count().await.map_err(|error| unavailable(&error))?;
+                is_exact = true;
+            }
+        }
+        Ok(())
+    }
+
+    async fn forget_oldest(&self, counts: &mut RecordCounts, tenant: &Arc<str>) -> Result<bool, StoreError> {
+        for owner in counts.largest_first(tenant, |count: &Count| count.records) {
+            if let Some(reply) = self.store.forget_oldest_idempotency_record(&owner).await? {
+                counts.remove_record(&owner, reply.bytes);
+                self.remove_object(reply.object);
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Reads the counts from the store, which another process may have changed.
+    async fn count(&self) -> Result<RecordCounts, StoreError> {
+        self.store.owned_idempotency_records().await.map(RecordCounts::of)
+    }
+
+    async fn keep(&self, guard: &InFlightGuard, reply: &Reply) -> Result<(), StoreError> {
+        let kept = self.kept(guard, reply).await;
+        let mut counts = self.counts.lock().await;
+        if self.store.end_idempotent_call(&guard.id.hash, kept.in_store(), self.store.now()).await? {
+            counts.add_bytes(&guard.owner, kept.bytes_in_store());
+        } else {
+            self.remove_object(kept.into_object());
+        }
+        let tenant = &guard.owner.tenant;
+        while counts.of_tenant(tenant).bytes > MAX_TENANT_BYTES {
+            let largest = counts.largest_first(tenant, |count: &Count| count.bytes);
+            let Some(owner) = largest.first() else { break };
+            match self.store.drop_oldest_idempotent_reply(owner).await? {
+                Some(bytes) => counts.remove_bytes(owner, bytes),
+                None => *counts = self.count().await?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn forget(&self, guard: &InFlightGuard) -> Result<(), StoreError> {
+        let mut counts = self.counts.lock().await;
+        if let Some(bytes) = self.store.forget_idempotency_record(&guard.id.hash).await? {
+            counts.remove_record(&guard.owner, bytes);
+        }
+        Ok(())
+    }
+
+    /// Records stored at or before this time have expired.
+    fn expired_at(&self, now: DatabaseTime) -> DatabaseTime {
+        let seconds = i64::try_from(self.ttl_seconds.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
+        now.earlier(SignedDuration::from_secs(seconds))
+    }
+}
+
+impl PublishedReply {
+    fn reply_to(&self, request: &RequestDigest) -> Result<Arc<Reply>, CallError> {
+        if self.request == *request { Ok(Arc::clone(&self.reply)) } else { Err(conflict()) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

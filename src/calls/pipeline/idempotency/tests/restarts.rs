@@ -1,0 +1,111 @@
+//! Records after a restart, and calls that run when the process ends.
+
+use futures_util::FutureExt;
+use jiff::Timestamp;
+
+use super::*;
+use sekisho_core::database_clock::DatabaseClock;
+use sekisho_store::replica::{Files, Replica};
+use sekisho_store::test_support::{test_store, with_clock};
+
+#[tokio::test]
+async fn a_reply_is_the_same_after_a_restart() {
+    let (folder, store) = store_on_disk().await;
+    let before = Checkpoint::on(&store, &config(10), counting()).await;
+    let first = before.pipeline.call(keyed("k"), arguments(3)).await;
+    store.close().await;
+    let store = Store::open_file(&folder.path().join("sekisho.db")).await.unwrap();
+    let after = Checkpoint::on(&store, &config(10), counting()).await;
+    let again = after.pipeline.call(keyed("k"), arguments(3)).await;
+    assert_eq!((outcome_of(&again), after.runs()), ((Ok(json!(1)), true), 0));
+    let text = |answered: &Answered| serde_json::to_string(&*answered.reply).unwrap();
+    assert_eq!(text(&again), text(&first));
+    let other = after.pipeline.call(keyed("k"), arguments(4)).await;
+    assert_eq!(outcome_of(&other), (Err(ErrorCode::IdempotencyConflict), false));
+}
+
+/// As after `kill -9`: the process ends after the call is recorded and before its reply is.
+#[tokio::test]
+async fn a_call_that_was_running_when_its_process_ended_is_not_run_again() {
+    let (_folder, store) = store_on_disk().await;
+    let (script, _gate) = gated();
+    let before = Checkpoint::on(&store, &config(10), script).await;
+    let abandoned = before.pipeline.call(keyed("k"), Arguments::new());
+    tokio::select! {
+        answered = abandoned => panic!("{answered:?}"),
+        () = until_runs(&before, 1) => {}
+    }
+    let after = Checkpoint::on(&store, &config(10), counting()).await;
+    let again = after.pipeline.call(keyed("k"), Arguments::new()).await;
+    let error = again.reply.outcome.as_ref().unwrap_err();
+    assert_eq!((error.code(), after.runs()), (ErrorCode::UnknownOutcome, 0));
+    assert!(error.message().contains("outcome is unknown"), "{error}");
+}
+
+#[tokio::test]
+async fn shutdown_waits_for_running_calls_and_aborts_them_at_its_deadline() {
+    let (script, gate) = gated();
+    let checkpoint = Checkpoint::around(script);
+    let abandon = async |key: &str, run| {
+        tokio::select! {
+            answered = checkpoint.pipeline.call(keyed(key), Arguments::new()) => panic!("{answered:?}"),
+            () = until_runs(&checkpoint, run) => {}
+        }
+    };
+    let replies = &checkpoint.pipeline.replies;
+    abandon("a", 1).await;
+    let an_hour = Instant::now() + Duration::from_secs(3_600);
+    let mut finish = std::pin::pin!(replies.finish(an_hour));
+    assert!(finish.as_mut().now_or_never().is_none(), "a call is running");
+    gate.add_permits(1);
+    finish.await;
+    assert_eq!(send(&checkpoint, "a").await, (Ok(json!(1)), true));
+    abandon("b", 2).await;
+    replies.finish(Instant::now()).await;
+    assert_eq!(checkpoint.pipeline.limits.in_flight(), 0);
+    assert_eq!(send(&checkpoint, "b").await, (Err(ErrorCode::UnknownOutcome), false));
+    let statuses: Vec<_> = checkpoint.lines().await.iter().map(|line| line["status"].clone()).collect();
+    assert_eq!(statuses, [json!("success"), json!("cancelled"), json!("refused")]);
+}
+
+/// The machine's clock is a hundred years behind at both.
+#[tokio::test]
+async fn a_key_expires_by_the_databases_clock() {
+    let clock = Arc::new(DatabaseClock::new());
+    let store = with_clock(&test_store().await, &clock);
+    let began: Timestamp = "2126-03-04T10:00:00Z".parse().unwrap();
+    let after = |seconds| clock.set(began + SignedDuration::from_secs(seconds));
+    let config = SessionConfig { idempotency_seconds: 300, ..SessionConfig::default() };
+    let replica = async || Arc::new(Replies::open(&config, store.clone()).await.unwrap());
+    after(0);
+    let (one, other) = (replica().await, replica().await);
+    assert_eq!(keep(&one, "k", 10).await, Ok(true));
+    after(290);
+    assert_eq!(keep(&other, "k", 10).await, Ok(false));
+    other.forget_expired().await.unwrap();
+    assert_eq!(keep(&one, "k", 10).await, Ok(false), "it is not expired");
+    after(310);
+    assert_eq!(keep(&other, "k", 10).await, Ok(true));
+}
+
+/// The machine of the other replica is seven minutes ahead, until the database says what time it is.
+#[tokio::test]
+async fn five_keys_have_five_effects_at_two_replicas_whose_machines_differ() {
+    let store = test_store().await;
+    let config = SessionConfig { idempotency_seconds: 300, ..SessionConfig::default() };
+    let ahead = Arc::new(DatabaseClock::new());
+    ahead.set(Timestamp::now() + SignedDuration::from_mins(7));
+    let other = with_clock(&store, &ahead);
+    let files = Files { configuration: "c".to_owned(), policies: "p".into() };
+    let registered = Replica::register(other.clone(), Arc::default(), &files, None).await.unwrap();
+    let mut effects = 0;
+    for store in [store, other] {
+        let replies = Arc::new(Replies::open(&config, store).await.unwrap());
+        for key in ["a", "b", "c", "d", "e"] {
+            effects += usize::from(keep(&replies, key, 10).await.unwrap());
+        }
+        replies.forget_expired().await.unwrap();
+    }
+    assert_eq!(effects, 5);
+    registered.leave().await;
+}

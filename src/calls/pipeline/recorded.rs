@@ -1,0 +1,77 @@
+//! What is in the store before a call is sent, so that it does not run twice: the record of its key, and that of its approval.
+
+use std::sync::Arc;
+
+use super::idempotency::InFlightGuard;
+use super::receipt::Reply;
+use crate::approval::ApprovedCall;
+use sekisho_core::call::{CallContext, Deadline, SendingState};
+use sekisho_core::error::{CallError, ErrorCode};
+
+/// Whether a call must be run.
+#[derive(Debug)]
+pub(super) enum Entered {
+    First(Box<Recorded>),
+    /// It has run, with this reply.
+    Answered(Arc<Reply>),
+}
+
+/// The right to run a call with a key, with an approval, or with both.
+#[derive(Debug, Default)]
+pub(super) struct Recorded {
+    pub(super) key: Option<InFlightGuard>,
+    pub(super) approved: Option<(ApprovedCall, InFlightGuard)>,
+}
+
+impl Recorded {
+    pub(super) fn is_empty(&self) -> bool {
+        self.key.is_none() && self.approved.is_none()
+    }
+
+    pub(super) fn approved(&self) -> Option<&ApprovedCall> {
+        self.approved.as_ref().map(|(approved, _)| approved)
+    }
+
+    /// Writes that the call is about to be sent.
+    ///
+    /// # Errors
+    /// The call must not run: that cannot be written, or another process makes it.
+    pub(super) async fn start(&mut self, call: &CallContext, deadline: Deadline) -> Result<(), CallError> {
+        if let Some(key) = &mut self.key {
+            key.record(deadline).await?;
+        }
+        if let Some((approved, reply)) = &mut self.approved {
+            // First of all the approval is taken: a record without that would say that the call has run.
+            if !approved.start(call).await? {
+                return Err(reply.wait_elsewhere(deadline).await);
+            }
+            reply.record(deadline).await?;
+        }
+        Ok(())
+    }
+
+    /// The reply of another replica, which made the call at the same time.
+    pub(super) fn take_elsewhere(&mut self) -> Option<Arc<Reply>> {
+        let of_approval = |(_, reply): &mut (ApprovedCall, InFlightGuard)| reply.take_elsewhere();
+        let of_key = self.key.as_mut().and_then(InFlightGuard::take_elsewhere);
+        of_key.or_else(|| self.approved.as_mut().and_then(of_approval))
+    }
+
+    /// Keeps the reply for calls that are sent again. A call that was not sent may be made again. One whose program waits for an
+    /// approval may be sent again with its key, which its program's calls have too; its own approval is used.
+    pub(super) async fn end(self, reply: &Arc<Reply>, state: SendingState) {
+        if let Some((approved, guard)) = self.approved {
+            // A tool may succeed without sending anything.
+            approved.end(state != SendingState::Pending || reply.outcome.is_ok()).await;
+            guard.end(reply, state).await;
+        }
+        if let Some(key) = self.key {
+            key.end(reply, if program_waits(reply) { SendingState::Pending } else { state }).await;
+        }
+    }
+}
+
+fn program_waits(reply: &Reply) -> bool {
+    let error = reply.outcome.as_ref().err();
+    error.is_some_and(|error| error.code() == ErrorCode::ApprovalRequired && error.run().is_some())
+}

@@ -1,0 +1,235 @@
+//! Tools by name, in an immutable snapshot that is replaced as a whole, so that a call sees one consistent state.
+
+mod build;
+mod describe;
+pub mod lock;
+mod operations;
+mod search;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use arc_swap::ArcSwap;
+use thiserror::Error;
+use tokio::sync::watch;
+
+pub use self::describe::{ToolMetadata, ToolSchema, ToolSummary};
+pub use self::operations::unknown_target;
+pub use self::search::{SearchIndex, Searchable};
+
+use crate::tool::{InvalidSchema, InvalidToolName, Metadata, Tool, Unavailable};
+use crate::transform::InvalidRule;
+use sekisho_core::call::{CallContext, Caller};
+use sekisho_core::error::{CallError, ErrorCode};
+
+use self::lock::{Lock, Quarantined};
+
+/// The registered tools.
+#[derive(Debug)]
+pub struct Registry {
+    snapshot: ArcSwap<Snapshot>,
+    changes: watch::Sender<()>,
+    /// Of the registrations that replicas share, as last taken over; negative before that, and where there are no replicas.
+    shared_version: AtomicI64,
+}
+
+/// One state of the registry: complete, checked and immutable.
+#[derive(Debug, Default)]
+pub struct Snapshot {
+    /// Sorted by name.
+    tools: Vec<Arc<Tool>>,
+    by_name: HashMap<String, Arc<Tool>>,
+    /// Operations of sources that are not tools, by the name of the source.
+    operations: HashMap<String, Vec<Arc<Tool>>>,
+    index: SearchIndex,
+    unavailable: Vec<Unavailable>,
+    /// By name; no offered tool has the same name.
+    quarantined: BTreeMap<String, Quarantined>,
+    lock: Option<Arc<Lock>>,
+    /// The names in `tools.overrides` that a source has a tool or operation of.
+    overridden: BTreeSet<String>,
+    /// Whether rules of `tools.transform` may change results.
+    changes_results: bool,
+}
+
+/// Why a set of definitions cannot be registered.
+#[derive(Debug, Error)]
+pub enum RegistryError {
+    #[error("two tools have the name {name:?}: one from {first}, one from {second}; rename one in `tools.overrides`")]
+    NameClash { name: String, first: String, second: String },
+    #[error("tool {name:?} from {source_name}: the name is in use; register the source under another name")]
+    NameInUse { name: String, source_name: String },
+    #[error("tool {name:?} from {source_name}: {problem}")]
+    InvalidName { name: String, source_name: String, problem: InvalidToolName },
+    #[error("tool {name:?} from {source_name}: {problem}")]
+    InvalidSchema { name: String, source_name: String, problem: InvalidSchema },
+    #[error(transparent)]
+    InvalidRule(#[from] InvalidRule),
+}
+
+impl Registry {
+    pub fn new(snapshot: Snapshot) -> Self {
+        Self {
+            snapshot: ArcSwap::from_pointee(snapshot),
+            changes: watch::Sender::new(()),
+            shared_version: AtomicI64::new(-1),
+        }
+    }
+
+    /// The tool of that name, if it is visible to the caller.
+    ///
+    /// # Errors
+    /// `unknown_tool` with the most similar names, or `tool_changed`.
+    pub fn find(&self, name: &str, caller: &Caller) -> Result<Arc<Tool>, CallError> {
+        self.snapshot.load().find(name, caller).cloned()
+    }
+
+    /// The tool of the call's name, or the operation of the source that has the call's target.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub fn find_for(&self, call: &CallContext) -> Result<Arc<Tool>, CallError> {
+        let snapshot = self.snapshot.load();
+        let Some(target) = &call.target else {
+            return match call.depth == 0 || call.nested_scope.admits(&call.tool) {
+                true => snapshot.find(&call.tool, &call.caller).cloned(),
+                false => Err(snapshot.unknown_to(call)),
+            };
+        };
+        let source = target.source.as_deref();
+        let operation = source.and_then(|source| snapshot.operation(source, target.kind));
+        let operation = operation.filter(|operation| !operation.metadata.is_of_another_tenant(&call.caller));
+        operation.cloned().ok_or_else(|| unknown_target(target.kind, &target.name))
+    }
+
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshot.load_full()
+    }
+
+    /// Whether rules may change results of any tool.
+    pub fn changes_results(&self) -> bool {
+        self.snapshot.load().changes_results
+    }
+
+    pub fn replace(&self, snapshot: Snapshot) {
+        self.snapshot.store(Arc::new(snapshot));
+        self.changes.send_replace(());
+    }
+
+    /// The version of the registrations that replicas share: the tools are those of it, or newer.
+    pub fn shared_version(&self) -> Option<i64> {
+        Some(self.shared_version.load(Ordering::Acquire)).filter(|version| *version >= 0)
+    }
+
+    /// The registrations of this version were taken over.
+    pub fn set_shared_version(&self, version: i64) {
+        self.shared_version.store(version, Ordering::Release);
+    }
+
+    /// A receiver that is notified when the snapshot is replaced.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+}
+
+impl Snapshot {
+    pub fn get(&self, name: &str) -> Option<&Arc<Tool>> {
+        self.by_name.get(name)
+    }
+
+    /// All tools, sorted by name.
+    pub fn tools(&self) -> &[Arc<Tool>] {
+        &self.tools
+    }
+
+    /// Tools that exist but cannot be offered, with the reason.
+    pub fn unavailable(&self) -> &[Unavailable] {
+        &self.unavailable
+    }
+
+    /// Quarantined tools, sorted by name: not offered and not run until they are approved.
+    pub fn quarantined(&self) -> impl Iterator<Item = &Quarantined> {
+        self.quarantined.values()
+    }
+
+    /// The names in `tools.overrides` that a source has a tool or operation of, also those that it hides.
+    pub fn overridden(&self) -> &BTreeSet<String> {
+        &self.overridden
+    }
+
+    /// Whether a tool or operation of that name is offered, or waits for approval.
+    pub fn knows(&self, name: &str) -> bool {
+        let is_operation = || self.operations().any(|operation| operation.name() == name);
+        self.by_name.contains_key(name) || self.quarantined.contains_key(name) || is_operation()
+    }
+
+    /// The tool of that name, if it is visible to the caller. For a tool that is hidden from the caller, the error is the
+    /// same as for a missing one; only its cause, which is logged, differs.
+    ///
+    /// # Errors
+    /// `unknown_tool` or `tool_changed`.
+    pub fn find(&self, name: &str, caller: &Caller) -> Result<&Arc<Tool>, CallError> {
+        let found = self.get(name);
+        if let Some(tool) = found.filter(|tool| !tool.metadata.is_hidden_from(caller)) {
+            return Ok(tool);
+        }
+        let quarantined = self.quarantined.get(name);
+        if let Some(tool) = quarantined.filter(|tool| !tool.is_hidden_from(caller)) {
+            return Err(tool.refusal());
+        }
+        let unknown = self.unknown_among(name, |tool| !tool.metadata.is_hidden_from(caller));
+        let hidden = found.map(|tool| &tool.metadata).or_else(|| quarantined.map(|tool| &tool.metadata));
+        Err(match hidden {
+            Some(tool) if tool.is_of_another_tenant(caller) => unknown.caused_by("the tool is of another tenant"),
+            Some(tool) if !tool.lacks_role(caller) => {
+                unknown.caused_by("the caller's key, or the endpoint of the request, leaves the tool out")
+            }
+            Some(tool) => {
+                unknown.caused_by(format!("the caller has none of the tool's roles: {}", tool.roles.join(", ")))
+            }
+            None => unknown,
+        })
+    }
+
+    /// The error of a call that a tool made, of a tool that is left out there.
+    fn unknown_to(&self, call: &CallContext) -> CallError {
+        let may_be_named =
+            |tool: &Tool| !tool.metadata.is_hidden_from(&call.caller) && call.nested_scope.admits(tool.name());
+        self.unknown_among(&call.tool, may_be_named)
+            .caused_by("the agent's profile, or its session, leaves the tool out")
+    }
+
+    /// Why no tool of that name is offered: `tool_changed` or `unknown_tool`. For operators: also suggests hidden tools, those of which
+    /// `may_be_named` holds.
+    pub fn missing(&self, name: &str, may_be_named: impl Fn(&Metadata) -> bool) -> CallError {
+        let quarantined = self.quarantined.get(name).filter(|tool| may_be_named(&tool.metadata));
+        quarantined.map_or_else(|| self.unknown_among(name, |tool| may_be_named(&tool.metadata)), Quarantined::refusal)
+    }
+
+    /// The tools that match a query best, with their scores.
+    pub fn search(&self, query: &str, at_most: usize) -> Vec<(&Arc<Tool>, f64)> {
+        self.index.search(query, at_most).into_iter().map(|(at, score)| (&self.tools[at], score)).collect()
+    }
+
+    /// `unknown_tool`, with the most similar names of the tools that `may_be_named` allows.
+    fn unknown_among(&self, name: &str, may_be_named: impl Fn(&Tool) -> bool) -> CallError {
+        let shown: String = name.chars().take(64).collect();
+        let mut near: Vec<_> = self
+            .tools
+            .iter()
+            .filter(|tool| may_be_named(tool))
+            .map(|tool| (strsim::jaro_winkler(tool.name(), &shown), tool.name()))
+            .filter(|(likeness, _)| *likeness >= LIKELY_MEANT)
+            .collect();
+        near.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let alternatives = near.into_iter().take(3).map(|(_, name)| name.to_owned()).collect();
+        CallError::new(ErrorCode::UnknownTool, format!("there is no tool {shown:?}; GET /tools/list lists the tools"))
+            .with_alternatives(alternatives)
+    }
+}
+
+/// Jaro–Winkler similarity from which a name is suggested as an alternative.
+const LIKELY_MEANT: f64 = 0.75;

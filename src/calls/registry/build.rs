@@ -1,0 +1,267 @@
+//! How a snapshot is built: the configuration is applied to the definitions of the sources, and names, schemas and the lock
+//! are checked.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use super::lock::{self, Lock, LockViolation, Pin, Quarantined};
+use super::{RegistryError, SearchIndex, Searchable, Snapshot};
+use crate::tool::{InputSchema, Metadata, OutputSchema, SourceTools, Tool, ToolDefinition, ToolName, Unavailable};
+use crate::transform::TransformRules;
+use sekisho_config::{ToolOverride, ToolsConfig};
+use sekisho_core::call::CallKind;
+use sekisho_core::error::Detail;
+use sekisho_observe::metrics::Metrics;
+
+impl Snapshot {
+    /// Applies the configuration to the definitions of the sources, and checks names and schemas.
+    ///
+    /// # Errors
+    /// All errors found, not only the first.
+    pub fn build(
+        definitions: Vec<ToolDefinition>,
+        unavailable: Vec<Unavailable>,
+        config: &ToolsConfig,
+        metrics: &Metrics,
+    ) -> Result<Self, Vec<RegistryError>> {
+        let offer = SourceTools { tools: definitions, unavailable };
+        Self::build_with(offer, SourceTools::default(), config, metrics, None, &Self::default())
+    }
+
+    /// Like [`build`](Self::build), with tools discovered at run time (`found`). If one of these cannot be registered, it
+    /// becomes unavailable with the reason, and the others are registered; if only its output schema cannot be used, it is
+    /// registered without one. Unchanged tools are reused from `before`. With
+    /// a `lock`, external tools that differ from it or are missing in it are quarantined.
+    ///
+    /// # Errors
+    /// All errors of `fixed`.
+    pub fn build_with(
+        fixed: SourceTools,
+        found: SourceTools,
+        config: &ToolsConfig,
+        metrics: &Metrics,
+        lock: Option<Arc<Lock>>,
+        before: &Self,
+    ) -> Result<Self, Vec<RegistryError>> {
+        let transforms = TransformRules::compile(&config.transform).map_err(|error| vec![error.into()])?;
+        let mut building = Building {
+            config,
+            transforms,
+            metrics,
+            lock,
+            before,
+            by_name: HashMap::new(),
+            operations: HashMap::new(),
+            quarantined: BTreeMap::new(),
+            overridden: BTreeSet::new(),
+            is_discovering: false,
+        };
+        let errors: Vec<_> = fixed.tools.into_iter().filter_map(|definition| building.add(definition).err()).collect();
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        let mut unavailable = fixed.unavailable;
+        unavailable.extend(found.unavailable);
+        building.is_discovering = true;
+        for definition in found.tools {
+            let tool = definition.metadata.name.clone();
+            let Metadata { source, roles, owner, .. } = definition.metadata.clone();
+            if let Err(error) = building.add(definition) {
+                let missing = Unavailable::new(&source, tool, error.to_string());
+                unavailable.push(missing.for_roles(&roles).of_owner(&owner));
+            }
+        }
+        let Building { by_name, operations, quarantined, overridden, lock, transforms, .. } = building;
+        let mut tools: Vec<_> = by_name.values().cloned().collect();
+        tools.sort_by(|a, b| a.name().cmp(b.name()));
+        let index = SearchIndex::build(tools.iter().map(|tool| Searchable::from(&**tool)));
+        let changes_results = transforms.change_results();
+        Ok(Self { tools, by_name, operations, index, unavailable, quarantined, overridden, lock, changes_results })
+    }
+}
+
+/// A snapshot that is being built.
+pub(super) struct Building<'a> {
+    config: &'a ToolsConfig,
+    transforms: TransformRules,
+    metrics: &'a Metrics,
+    lock: Option<Arc<Lock>>,
+    pub(super) before: &'a Snapshot,
+    by_name: HashMap<String, Arc<Tool>>,
+    pub(super) operations: HashMap<String, Vec<Arc<Tool>>>,
+    quarantined: BTreeMap<String, Quarantined>,
+    overridden: BTreeSet<String>,
+    /// Whether the definitions come from sources that were discovered at run time.
+    is_discovering: bool,
+}
+
+impl Building<'_> {
+    fn add(&mut self, mut definition: ToolDefinition) -> Result<(), RegistryError> {
+        definition.metadata.sandboxed = definition.executor.sandboxed();
+        let changes = self.config.overrides.get(&definition.metadata.name);
+        if changes.is_some() {
+            self.overridden.insert(definition.metadata.name.clone());
+        }
+        if changes.is_some_and(|changes| changes.hidden == Some(true)) {
+            return Ok(());
+        }
+        if definition.metadata.kind != CallKind::Tool {
+            if let Some(changes) = changes {
+                apply(changes, &mut definition);
+            }
+            return self.add_operation(definition);
+        }
+        let violation = self.lock_violation(&definition);
+        let own_description = changes.filter(|changes| changes.description.is_some());
+        let own_description = own_description.map(|_| definition.metadata.description.clone());
+        if let Some(changes) = changes {
+            apply(changes, &mut definition);
+        }
+        self.check_free(&definition.metadata)?;
+        if let Some(violation) = violation {
+            let described = changes.is_some_and(|changes| changes.description.is_some());
+            self.quarantine(definition, violation, described);
+            return Ok(());
+        }
+        let known = self.before.get(&definition.metadata.name);
+        let tool = self.known_or_compiled(known, definition, own_description)?;
+        self.by_name.insert(tool.name().to_owned(), tool);
+        Ok(())
+    }
+
+    /// `own_description`: that of the source, if the configuration describes the tool otherwise.
+    pub(super) fn known_or_compiled(
+        &self,
+        known: Option<&Arc<Tool>>,
+        definition: ToolDefinition,
+        own_description: Option<String>,
+    ) -> Result<Arc<Tool>, RegistryError> {
+        Ok(match known.filter(|tool| tool.is_made_of(&definition.metadata, &definition.executor)) {
+            Some(tool) => Arc::clone(tool),
+            None => {
+                let tool = compile(definition, self.config.coerce_arguments, self.is_discovering, self.metrics)?;
+                let transforms = self.transforms.for_tool(tool.name());
+                Arc::new(tool.with_transforms(transforms).with_own_description(own_description))
+            }
+        })
+    }
+
+    fn check_free(&self, metadata: &Metadata) -> Result<(), RegistryError> {
+        let name = &metadata.name;
+        let offered = self.by_name.get(name).map(|tool| &tool.metadata);
+        match offered.or_else(|| Some(&self.quarantined.get(name)?.metadata)) {
+            None => Ok(()),
+            // Who sees one of the two learns nothing of what another tenant has.
+            Some(first) if first.owner != metadata.owner => {
+                Err(RegistryError::NameInUse { name: name.clone(), source_name: metadata.source.clone() })
+            }
+            Some(first) => Err(RegistryError::NameClash {
+                name: name.clone(),
+                first: first.source.clone(),
+                second: metadata.source.clone(),
+            }),
+        }
+    }
+
+    /// The difference between a tool and the lock. A tool that passed the same lock before is not checked again.
+    fn lock_violation(&self, definition: &ToolDefinition) -> Option<LockViolation> {
+        let lock = self.lock.as_ref().filter(|_| !lock::is_ours(&definition.metadata.source))?;
+        let name = offered_name(self.config, definition);
+        let is_same_lock = self.before.lock.as_ref().is_some_and(|before| Arc::ptr_eq(before, lock));
+        let has_passed = |tool: &Arc<Tool>| tool.is_run_by(&definition.executor);
+        if is_same_lock && self.before.get(name).is_some_and(has_passed) {
+            return None;
+        }
+        lock.violation(name, &Pin::of(name, definition))
+    }
+
+    /// Quarantines a tool. Its own description is not kept, unless it `is_described` by the configuration.
+    fn quarantine(&mut self, definition: ToolDefinition, violation: LockViolation, is_described: bool) {
+        let flags = flags(&definition);
+        let mut metadata = definition.metadata;
+        let name = metadata.name.clone();
+        if !is_described {
+            let approved = self.lock.as_ref().and_then(|lock| Some(lock.get(&name)?.description().to_owned()));
+            metadata.description = approved.unwrap_or_default();
+        }
+        metadata.mcp_annotations.clear();
+        self.quarantined.insert(name, Quarantined { metadata, violation, flags });
+    }
+}
+
+/// The name under which a tool is offered.
+pub(super) fn offered_name<'a>(config: &'a ToolsConfig, definition: &'a ToolDefinition) -> &'a str {
+    let name = &definition.metadata.name;
+    config.overrides.get(name).and_then(|changes| changes.rename.as_ref()).unwrap_or(name)
+}
+
+fn flags(definition: &ToolDefinition) -> Vec<Detail> {
+    let output = definition.output_schema.as_ref().map(|schema| ("output_schema", schema));
+    let parts: Vec<_> = [("parameters", definition.parameters.document())].into_iter().chain(output).collect();
+    lock::scan_for_injection(&definition.metadata.description, &parts, &definition.metadata.mcp_annotations)
+}
+
+/// `may_drop_output`: whether the tool is registered without its output schema if that cannot be used.
+fn compile(
+    definition: ToolDefinition,
+    coerce: bool,
+    may_drop_output: bool,
+    metrics: &Metrics,
+) -> Result<Tool, RegistryError> {
+    let flags = flags(&definition);
+    let ToolDefinition { metadata, parameters, output_schema, executor } = definition;
+    ToolName::parse(&metadata.name).map_err(|problem| RegistryError::InvalidName {
+        name: metadata.name.clone(),
+        source_name: metadata.source.clone(),
+        problem,
+    })?;
+    let invalid_schema = |problem| RegistryError::InvalidSchema {
+        name: metadata.name.clone(),
+        source_name: metadata.source.clone(),
+        problem,
+    };
+    let input = InputSchema::compile(&metadata.name, parameters, coerce).map_err(invalid_schema)?;
+    let mut output_problem = None;
+    let output = match (output_schema, executor.output_schema()) {
+        (Some(listed), Some(whole)) => Some(OutputSchema::shared(listed, whole)),
+        (listed, _) => match listed.map(OutputSchema::compile).transpose() {
+            Err(problem) if may_drop_output => {
+                output_problem = Some(problem.to_string());
+                None
+            }
+            compiled => compiled.map_err(invalid_schema)?,
+        },
+    };
+    let tool_metrics = metrics.for_tool(&metadata.name);
+    let tool = Tool::new(metadata, input, output, flags, tool_metrics, executor);
+    Ok(tool.with_output_problem(output_problem))
+}
+
+fn apply(changes: &ToolOverride, definition: &mut ToolDefinition) {
+    fn set<T: Clone>(field: &mut T, change: &Option<T>) {
+        if let Some(value) = change {
+            field.clone_from(value);
+        }
+    }
+    let metadata = &mut definition.metadata;
+    set(&mut metadata.name, &changes.rename);
+    set(&mut metadata.description, &changes.description);
+    set(&mut metadata.cost_per_use, &changes.cost_per_use);
+    set(&mut metadata.rate_limit, &changes.rate_limit);
+    set(&mut metadata.timeout_seconds, &changes.timeout_seconds);
+    set(&mut metadata.memory_limit_mb, &changes.memory_limit_mb);
+    set(&mut metadata.max_text_tokens, &changes.max_text_tokens);
+    set(&mut metadata.max_output_bytes, &changes.max_output_bytes);
+    set(&mut metadata.output_check, &changes.output_schema);
+    set(&mut metadata.roles, &changes.roles);
+    set(&mut metadata.labels, &changes.labels);
+    set(&mut metadata.dangerous, &changes.dangerous);
+    set(&mut metadata.requires_auth, &changes.requires_auth);
+    set(&mut metadata.audit_arguments, &changes.audit_arguments);
+    set(&mut metadata.approval, &changes.approval);
+    set(&mut metadata.approvals_needed, &changes.approvals_needed);
+    set(&mut metadata.is_concurrency_global, &changes.max_concurrent_global);
+    if changes.max_concurrent.is_some() {
+        metadata.max_concurrent = changes.max_concurrent;
+    }
+}

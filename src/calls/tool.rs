@@ -1,0 +1,182 @@
+//! A tool: its [`Metadata`], its schemas, and the [`Executor`] that runs it. A [`Source`] describes tools. What is sent for a
+//! call is a [`SentCall`].
+
+mod metadata;
+mod missing;
+mod name;
+mod paging;
+pub mod schema;
+mod sent;
+mod source;
+#[cfg(test)]
+pub mod tests;
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use crate::transform::Transforms;
+use sekisho_core::call::{Arguments, Upstream};
+use sekisho_core::error::{CallError, Detail};
+use sekisho_observe::metrics::ToolMetrics;
+
+pub use self::metadata::{BUILTIN, COMPONENT_SOURCE, PYTHON_SOURCE};
+pub use self::metadata::{Effects, Metadata};
+pub use self::missing::Missing;
+pub use self::name::{InvalidToolName, ToolName, qualified_name};
+pub use self::paging::how_to_read_on;
+pub use self::schema::{
+    ArgumentSchema, Fit, InputSchema, InvalidSchema, OutputSchema, Parameters, SharedSchema, ValidArguments, is_pattern,
+};
+pub use self::sent::{Destination, FilledIn, SentCall, SentForm};
+pub use self::source::{Attempt, Execution, Executor, OfferKind, Source, SourceTools, ToolDefinition, Unavailable};
+
+/// A registered tool. Immutable: a changed configuration creates a new one.
+pub struct Tool {
+    /// Unique in this process and never reused, so that caches can use it as a key.
+    pub id: u64,
+    pub metadata: Metadata,
+    pub input: InputSchema,
+    pub output: Option<OutputSchema>,
+    /// Why the output schema that its source describes is not used.
+    pub output_problem: Option<String>,
+    /// Suspected prompt injections in the tool's texts.
+    pub flags: Vec<Detail>,
+    /// The rules that change arguments and results of its calls, if there are any.
+    pub transforms: Option<Arc<Transforms>>,
+    pub metrics: Arc<ToolMetrics>,
+    /// What its source says of it, if the configuration describes it otherwise.
+    own_description: Option<String>,
+    definition_digest: OnceLock<String>,
+    executor: Arc<dyn Executor>,
+}
+
+impl Tool {
+    pub fn new(
+        mut metadata: Metadata,
+        input: InputSchema,
+        output: Option<OutputSchema>,
+        flags: Vec<Detail>,
+        metrics: Arc<ToolMetrics>,
+        executor: Arc<dyn Executor>,
+    ) -> Self {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+        metadata.sandboxed = executor.sandboxed();
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        Self {
+            id,
+            metadata,
+            input,
+            output,
+            output_problem: None,
+            flags,
+            transforms: None,
+            metrics,
+            own_description: None,
+            definition_digest: OnceLock::new(),
+            executor,
+        }
+    }
+
+    pub(crate) fn with_own_description(self, own_description: Option<String>) -> Self {
+        Self { own_description, ..self }
+    }
+
+    pub(crate) fn with_output_problem(self, output_problem: Option<String>) -> Self {
+        Self { output_problem, ..self }
+    }
+
+    pub(crate) fn with_transforms(self, transforms: Option<Arc<Transforms>>) -> Self {
+        Self { transforms, ..self }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.metadata.name
+    }
+
+    /// The arguments of a call, complete and valid: with what the executor fills in, also from the `prompt_params` of the
+    /// caller's session, changed by the rules, and in the form in which they are sent.
+    ///
+    /// # Errors
+    /// `invalid_arguments`.
+    pub fn valid_arguments(
+        &self,
+        arguments: Arguments,
+        prompt_params: &Map<String, Value>,
+    ) -> Result<ValidArguments, CallError> {
+        let mut valid = self.input.validate(arguments)?;
+        let form = self.executor.sent_form();
+        if let Some(form) = form {
+            valid = self.input.fill_in(valid, form, prompt_params)?;
+        }
+        if let Some(rules) = &self.transforms {
+            valid = self.input.change(valid, rules)?;
+        }
+        Ok(match form {
+            Some(form) => valid.sent_in(form),
+            None => valid,
+        })
+    }
+
+    /// Arguments in the form in which they are sent. `further`: those for which the tool has no name.
+    pub fn sent_arguments(&self, arguments: &Arguments, further: &Arguments) -> Arguments {
+        match self.executor.sent_form() {
+            Some(form) => form.sent(arguments, further),
+            None => arguments.clone(),
+        }
+    }
+
+    /// Whether the arguments of a call name the server that it is sent to.
+    pub fn callers_choose_upstream(&self) -> bool {
+        self.executor.callers_choose_upstream()
+    }
+
+    /// Whether rules may change the arguments of its calls.
+    pub fn changes_arguments(&self) -> bool {
+        self.transforms.as_ref().is_some_and(|rules| rules.has_arguments())
+    }
+
+    /// The upstream of all its calls; `None` for a local tool, or if the arguments name it.
+    pub fn upstream(&self) -> Option<Upstream> {
+        self.executor.upstream(&Arguments::default()).filter(|_| !self.executor.callers_choose_upstream())
+    }
+
+    /// Whether the tool was built from this metadata and executor. An executor belongs to one definition, and so to one
+    /// pair of schemas.
+    pub(crate) fn is_made_of(&self, metadata: &Metadata, executor: &Arc<dyn Executor>) -> bool {
+        self.is_run_by(executor) && self.metadata == *metadata
+    }
+
+    /// Whether the tool was built from the definition with this executor.
+    pub(crate) fn is_run_by(&self, executor: &Arc<dyn Executor>) -> bool {
+        Arc::ptr_eq(&self.executor, executor)
+    }
+
+    pub fn timeout(&self) -> Duration {
+        Duration::from_secs(self.metadata.timeout_seconds.into())
+    }
+
+    /// The executor. Only for the execute stage, which holds the call's permit: nothing else may run a tool.
+    pub fn executor(&self) -> &dyn Executor {
+        &*self.executor
+    }
+
+    /// Memory that one call may use, in bytes.
+    pub fn memory_limit_bytes(&self) -> usize {
+        self.metadata.memory_limit_mb as usize * (1 << 20)
+    }
+
+    /// Maximum size of an output, in bytes.
+    pub fn max_output_bytes(&self) -> usize {
+        self.metadata.max_output_bytes.min(self.memory_limit_bytes())
+    }
+}
+
+impl fmt::Debug for Tool {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Tool").field("id", &self.id).field("metadata", &self.metadata).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,155 @@
+//! The metadata of a tool: everything except its schemas.
+
+use rust_decimal::Decimal;
+use serde_json::{Map, Value};
+
+use sekisho_config::{ApprovalRule, AuditArguments, OutputCheck};
+use sekisho_core::administration::Ownership;
+use sekisho_core::call::{CallKind, Caller, READ_RESULT};
+
+/// The source name of the tools that are part of the program.
+pub const BUILTIN: &str = "builtin";
+
+/// Begins the source name of a tool that is a Python function; its file follows.
+pub const PYTHON_SOURCE: &str = "python:";
+
+/// The same for a tool of a component.
+pub const COMPONENT_SOURCE: &str = "component:";
+
+/// The metadata of a tool, with the specification's defaults.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Metadata {
+    /// The kind of its calls. Only those of kind `Tool` are listed as tools and can be called as tools.
+    pub kind: CallKind,
+    pub name: String,
+    /// Semantic version.
+    pub version: String,
+    /// Description for a model, which decides by it whether to call the tool.
+    pub description: String,
+    pub category: String,
+    pub author: String,
+    /// `builtin`, `mcp:<server>`, `openapi:<collection>`, `python:<file>`, `component:<file>`.
+    pub source: String,
+    pub labels: Vec<String>,
+    pub timeout_seconds: u32,
+    pub memory_limit_mb: u32,
+    /// Calls a minute for each caller.
+    pub rate_limit: u32,
+    pub cost_per_use: Decimal,
+    /// The caller must hold one of `policy.dangerous_roles`.
+    pub dangerous: bool,
+    /// The caller must be authenticated.
+    pub requires_auth: bool,
+    /// Set from the executor; a value from the source is ignored.
+    pub sandboxed: bool,
+    pub session_aware: bool,
+    /// A second call has no further effect. Only such tools are retried.
+    pub idempotent: bool,
+    pub max_text_tokens: u64,
+    pub max_output_bytes: usize,
+    /// For all callers together; the configuration's default when `None`.
+    pub max_concurrent: Option<u32>,
+    /// That is counted over all replicas.
+    pub is_concurrency_global: bool,
+    pub output_check: OutputCheck,
+    /// What the audit trail has of a call's arguments.
+    pub audit_arguments: AuditArguments,
+    /// Which calls a person must approve, beside those that a policy asks for.
+    pub approval: ApprovalRule,
+    /// How many persons must approve such a call.
+    pub approvals_needed: u8,
+    /// The caller must have one of these roles; empty means no role is required. The tool is hidden from others.
+    pub roles: Vec<String>,
+    /// Whose it is. A tool of one tenant is hidden from the callers of all others.
+    pub owner: Ownership,
+    /// The effects of a call, if the source declares them.
+    pub effects: Option<Effects>,
+    /// Other members of an MCP server's listing, for clients: title, annotations, icons, execution, `_meta`.
+    pub mcp_annotations: Map<String, Value>,
+}
+
+/// The effects of a tool's call, as listed to MCP clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Effects {
+    /// The call changes nothing.
+    pub read_only: bool,
+    /// Whether the call may destroy something; `None` when unknown.
+    pub destructive: Option<bool>,
+    /// The call reaches other services.
+    pub open_world: bool,
+}
+
+impl Default for Metadata {
+    fn default() -> Self {
+        Self {
+            kind: CallKind::Tool,
+            name: String::new(),
+            version: "1.0.0".into(),
+            description: String::new(),
+            category: "general".into(),
+            author: "sekisho".into(),
+            source: BUILTIN.into(),
+            labels: Vec::new(),
+            timeout_seconds: 30,
+            memory_limit_mb: 128,
+            rate_limit: 60,
+            cost_per_use: Decimal::ZERO,
+            dangerous: false,
+            requires_auth: false,
+            sandboxed: false,
+            session_aware: false,
+            idempotent: false,
+            max_text_tokens: 2_000,
+            max_output_bytes: 1 << 20,
+            max_concurrent: None,
+            is_concurrency_global: false,
+            output_check: OutputCheck::Enforce,
+            audit_arguments: AuditArguments::Digest,
+            approval: ApprovalRule::Never,
+            approvals_needed: 1,
+            roles: Vec::new(),
+            owner: Ownership::Shared,
+            effects: None,
+            mcp_annotations: Map::new(),
+        }
+    }
+}
+
+impl Metadata {
+    /// Whether the tool is hidden from the caller: it is another tenant's, the caller's key or endpoint leaves it out, or the caller
+    /// has none of the tool's `roles`.
+    pub fn is_hidden_from(&self, caller: &Caller) -> bool {
+        self.is_of_another_tenant(caller) || !caller.tools.admits(&self.name) || self.lacks_role(caller)
+    }
+
+    /// Whether the tool is of a tenant, and the caller of another one.
+    pub fn is_of_another_tenant(&self, caller: &Caller) -> bool {
+        !self.owner.is_visible_to(&caller.tenant)
+    }
+
+    /// Whether the caller has none of the tool's `roles`.
+    pub fn lacks_role(&self, caller: &Caller) -> bool {
+        !self.roles.is_empty() && !caller.has_one_of(&self.roles)
+    }
+
+    /// Whether a client may ask for a call to run as a task. A tool of an MCP server supports what its server says; that a
+    /// server requires a task is the gateway's concern.
+    pub fn runs_as_task(&self) -> bool {
+        let said = self.mcp_annotations.get("execution").and_then(|execution| execution.get("taskSupport"));
+        match said.and_then(Value::as_str) {
+            Some(said) => matches!(said, "optional" | "required"),
+            None => !self.source.starts_with("mcp:"),
+        }
+    }
+
+    /// Whether it is the tool that reads stored results: listed only for models that get handles of them.
+    pub fn reads_results(&self) -> bool {
+        self.source == BUILTIN && self.name == READ_RESULT
+    }
+
+    /// Whether models may be offered the tool: `_meta.ui.visibility` of an MCP server can leave it to apps.
+    pub fn is_for_models(&self) -> bool {
+        let visibility = self.mcp_annotations.get("_meta").and_then(|meta| meta.pointer("/ui/visibility"));
+        visibility.and_then(Value::as_array).is_none_or(|visible| visible.iter().any(|to| to == "model"))
+    }
+}

@@ -1,0 +1,409 @@
+//! The compiled schemas of a tool's arguments and output (JSON Schema 2020-12).
+//!
+//! Schemas may be untrusted. So a `$ref` is never fetched, a schema is checked against limits before
+//! it is compiled (`bounds`), and a pattern that backtracks without end fails.
+
+mod bounds;
+mod coerce;
+mod definitions;
+#[cfg(test)]
+mod tests;
+mod violation;
+
+use std::fmt::Write;
+use std::sync::{Arc, OnceLock};
+
+use jsonschema::{PatternOptions, ValidationError, Validator};
+use serde_json::{Map, Value, json};
+use thiserror::Error;
+
+use self::bounds::Bounds;
+use self::violation::SchemaViolation;
+use crate::tool::{FilledIn, SentForm};
+use crate::transform::Transforms;
+use sekisho_core::call::Arguments;
+use sekisho_core::coercion::Coercion;
+use sekisho_core::error::{CallError, Detail, ErrorCode};
+use sekisho_core::json;
+use sekisho_core::transform_finding::{TransformFinding, names_of};
+
+pub use self::definitions::{Fit, SharedSchema};
+
+/// Maximum backtracking steps on one text for a pattern with look-around or back-references.
+const BACKTRACK_LIMIT: usize = 20_000;
+
+/// Maximum size of a compiled pattern, in bytes.
+const PATTERN_SIZE_LIMIT: usize = 1 << 20;
+
+/// Why a schema cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct InvalidSchema(pub String);
+
+/// The schema of a tool's arguments as its source describes it.
+#[derive(Debug, Clone)]
+pub enum Parameters {
+    /// Not compiled yet.
+    Described(Value),
+    /// Compiled by the source, which had to check the schema; not compiled again.
+    Compiled(Arc<ArgumentSchema>),
+}
+
+/// A compiled schema of arguments.
+#[derive(Debug)]
+pub struct ArgumentSchema {
+    schema: Schema,
+    hash: String,
+}
+
+/// Validates and, if enabled, coerces the arguments of a tool.
+#[derive(Debug)]
+pub struct InputSchema {
+    schema: Arc<ArgumentSchema>,
+    tool: String,
+    coerce: bool,
+}
+
+/// The schema of a tool's output, compiled when the first output is checked.
+#[derive(Debug)]
+pub struct OutputSchema {
+    listed: Arc<Value>,
+    whole: Option<Arc<SharedSchema>>,
+    compiled: OnceLock<Option<Schema>>,
+}
+
+/// Maximum size of an output schema with shared definitions when it is shown alone, in bytes; the limit of
+/// every other schema.
+const MAX_SHOWN: usize = 1 << 20;
+
+/// Maximum size of such a schema for validation, in bytes; smaller, because the compiled schema of every called
+/// tool stays in memory.
+const MAX_CHECKED: usize = 64 << 10;
+
+/// Arguments that match the schema of their tool, and the form in which they are sent. Only [`InputSchema::validate`] creates
+/// them.
+#[derive(Debug)]
+pub struct ValidArguments {
+    arguments: Arguments,
+    /// Where they are sent in another form.
+    other_form: Option<Box<OtherForm>>,
+    /// Whether values were filled in that did not come with the call.
+    is_filled_in: bool,
+    coercions: Vec<Coercion>,
+    findings: Vec<TransformFinding>,
+}
+
+/// Arguments in another form than the tool's own.
+#[derive(Debug)]
+struct OtherForm {
+    /// Values for which the tool has no argument.
+    further: Arguments,
+    sent: Arguments,
+}
+
+impl Parameters {
+    pub fn document(&self) -> &Value {
+        match self {
+            Self::Described(document) => document,
+            Self::Compiled(compiled) => compiled.document(),
+        }
+    }
+
+    fn compile(self) -> Result<Arc<ArgumentSchema>, InvalidSchema> {
+        match self {
+            Self::Described(document) => ArgumentSchema::compile(document).map(Arc::new),
+            Self::Compiled(compiled) => Ok(compiled),
+        }
+    }
+}
+
+impl Parameters {
+    /// Compiles the schema if possible, so that it is shared with the registry. Errors are left to the registry,
+    /// which reports them.
+    pub fn shared(document: Value) -> Self {
+        match ArgumentSchema::compile(document.clone()) {
+            Ok(compiled) => Self::Compiled(Arc::new(compiled)),
+            Err(_) => Self::Described(document),
+        }
+    }
+}
+
+impl From<Value> for Parameters {
+    fn from(document: Value) -> Self {
+        Self::Described(document)
+    }
+}
+
+impl ArgumentSchema {
+    /// A root without `type` becomes `type: object`.
+    ///
+    /// # Errors
+    /// [`InvalidSchema`]: the document is not a JSON Schema, its root does not allow an object, it has an external
+    /// reference, or it exceeds a limit.
+    pub fn compile(mut document: Value) -> Result<Self, InvalidSchema> {
+        let Value::Object(root) = &mut document else {
+            return Err(InvalidSchema("the schema of arguments must be an object with `type: object`".into()));
+        };
+        match root.get("type") {
+            None => {
+                root.insert("type".into(), "object".into());
+            }
+            Some(Value::String(kind)) if kind == "object" => {}
+            Some(other) => {
+                let message =
+                    format!("the schema of arguments must have `type: object`, not {}", violation::brief(other));
+                return Err(InvalidSchema(message));
+            }
+        }
+        let hash = hex::encode(json::digest(root));
+        Ok(Self { schema: Schema::compile(document)?, hash })
+    }
+
+    pub fn document(&self) -> &Value {
+        &self.schema.document
+    }
+}
+
+impl InputSchema {
+    /// `tool` is the tool's own name, for unwrapping arguments nested under it; `coerce` enables
+    /// coercion ([`Coercion`]).
+    ///
+    /// # Errors
+    /// As [`ArgumentSchema::compile`].
+    pub fn compile(tool: &str, parameters: impl Into<Parameters>, coerce: bool) -> Result<Self, InvalidSchema> {
+        Ok(Self { schema: parameters.into().compile()?, tool: tool.to_owned(), coerce })
+    }
+
+    pub fn document(&self) -> &Value {
+        self.schema.document()
+    }
+
+    /// The same, shared.
+    pub fn shared_document(&self) -> Arc<Value> {
+        Arc::clone(&self.schema.schema.document)
+    }
+
+    /// SHA-256 (hex) of the canonical document.
+    pub fn hash(&self) -> &str {
+        &self.schema.hash
+    }
+
+    /// Validates the arguments. If coercion is enabled, coerces values of the wrong JSON type first.
+    ///
+    /// # Errors
+    /// `invalid_arguments`, with at most [`violation::MAX_VIOLATIONS`] details: path, rule, and what to do.
+    pub fn validate(&self, arguments: Arguments) -> Result<ValidArguments, CallError> {
+        let arguments = Value::Object(arguments);
+        let Schema { document, bounds, .. } = &self.schema.schema;
+        let validator = self.schema.schema.validator();
+        let fits = validator.is_valid(&arguments);
+        if fits && !(self.coerce && bounds.has_integers && coerce::holds_whole_float(&arguments)) {
+            return Ok(ValidArguments::new(arguments, Vec::new()));
+        }
+        let coerced = if self.coerce { coerce::coerce(document, &self.tool, &arguments, fits) } else { None };
+        match coerced {
+            Some((coerced, coercions)) if validator.is_valid(&coerced) => Ok(ValidArguments::new(coerced, coercions)),
+            _ if fits => Ok(ValidArguments::new(arguments, Vec::new())),
+            Some((coerced, _)) => Err(self.refusal(&coerced)),
+            None => Err(self.refusal(&arguments)),
+        }
+    }
+
+    /// Adds to valid arguments what their form fills in, and validates what they are then.
+    ///
+    /// # Errors
+    /// As [`validate`](Self::validate).
+    pub(super) fn fill_in(
+        &self,
+        mut valid: ValidArguments,
+        form: &dyn SentForm,
+        prompt_params: &Map<String, Value>,
+    ) -> Result<ValidArguments, CallError> {
+        let FilledIn { changed, further } = form.fill_in(&mut valid.arguments, prompt_params);
+        let other_form = Some(Box::new(OtherForm { further, sent: Arguments::new() }));
+        if !changed {
+            return Ok(ValidArguments { other_form, ..valid });
+        }
+        let filled = self.validate(valid.arguments).map_err(|error| {
+            let tool = &self.tool;
+            let message = format!(
+                "what the vendor adapter fills in, from `session_context.prompt_params` or as a default, does not match the \
+                 schema of {tool}"
+            );
+            CallError::new(ErrorCode::InvalidArguments, message).with_details(error.details().to_vec())
+        })?;
+        let coercions = valid.coercions.into_iter().chain(filled.coercions).collect();
+        Ok(ValidArguments { coercions, other_form, is_filled_in: true, ..filled })
+    }
+
+    /// Changes valid arguments by the rules, and validates what the rules made of them.
+    ///
+    /// # Errors
+    /// As [`validate`](Self::validate), naming the rules if what they made does not match the schema.
+    pub(super) fn change(&self, mut valid: ValidArguments, rules: &Transforms) -> Result<ValidArguments, CallError> {
+        let findings = rules.change_arguments(&mut valid.arguments);
+        if findings.is_empty() {
+            return Ok(valid);
+        }
+        let changed = self.validate(valid.arguments).map_err(|error| {
+            let (tool, rules) = (&self.tool, names_of(&findings));
+            let message = format!(
+                "the rules {rules} of tools.transform.arguments leave arguments that do not match the schema of {tool}"
+            );
+            CallError::new(ErrorCode::InvalidArguments, message).with_details(error.details().to_vec())
+        })?;
+        // The values before a rule changed them are kept nowhere.
+        let without_values = |coercion: Coercion| Coercion { from: Value::Null, to: Value::Null, ..coercion };
+        let coercions = valid.coercions.into_iter().map(without_values).chain(changed.coercions).collect();
+        let ValidArguments { other_form, is_filled_in, .. } = valid;
+        Ok(ValidArguments { coercions, findings, other_form, is_filled_in, ..changed })
+    }
+
+    #[cold]
+    fn refusal(&self, arguments: &Value) -> CallError {
+        let violations = self.schema.schema.violations(arguments, "the arguments");
+        // The details contain the values of the caller. The message does not, because it is logged.
+        let first = violations.first().map_or("they do not match its schema", |first| first.demand.as_str());
+        let mut message = format!("invalid arguments for {}: {first}", self.tool);
+        if violations.len() > 1 {
+            let _ = write!(message, " (and {} more in `details`)", violations.len() - 1);
+        }
+        CallError::new(ErrorCode::InvalidArguments, message)
+            .with_details(violations.into_iter().map(SchemaViolation::into_detail).collect())
+    }
+}
+
+impl OutputSchema {
+    /// # Errors
+    /// As [`ArgumentSchema::compile`], but the root may admit any type.
+    pub fn compile(document: Value) -> Result<Self, InvalidSchema> {
+        let schema = Schema::compile(document)?;
+        Ok(Self { listed: Arc::clone(&schema.document), whole: None, compiled: OnceLock::from(Some(schema)) })
+    }
+
+    /// A schema with shared definitions, of which listings show only the part `listed`. It is assembled and compiled
+    /// when the first output is checked, because many tools of a document use the same definitions.
+    pub fn shared(listed: Value, whole: Arc<SharedSchema>) -> Self {
+        Self { listed: Arc::new(listed), whole: Some(whole), compiled: OnceLock::new() }
+    }
+
+    /// The schema as shown in listings.
+    pub fn document(&self) -> &Value {
+        &self.listed
+    }
+
+    /// The whole schema.
+    pub fn whole(&self) -> Value {
+        self.whole.as_ref().map_or_else(|| Value::clone(&self.listed), |whole| whole.alone(MAX_SHOWN).0)
+    }
+
+    /// The violations of the value; empty when there are none, or when the schema cannot be compiled.
+    pub fn violations(&self, value: &Value) -> Vec<Detail> {
+        let Some(schema) = self.compiled.get_or_init(|| self.compile_whole()) else { return Vec::new() };
+        if schema.validator().is_valid(value) {
+            return Vec::new();
+        }
+        schema.violations(value, "the output").into_iter().map(SchemaViolation::into_detail).collect()
+    }
+
+    fn compile_whole(&self) -> Option<Schema> {
+        let (document, _) = self.whole.as_ref()?.alone(MAX_CHECKED);
+        let compiled = Schema::compile(document);
+        compiled.inspect_err(|problem| tracing::warn!(%problem, "cannot compile an output schema; the tool's outputs are not checked")).ok()
+    }
+}
+
+impl ValidArguments {
+    fn new(arguments: Value, coercions: Vec<Coercion>) -> Self {
+        let arguments = match arguments {
+            Value::Object(members) => members,
+            _ => Arguments::new(),
+        };
+        Self { arguments, other_form: None, is_filled_in: false, coercions, findings: Vec::new() }
+    }
+
+    /// Writes them in the form in which they are sent.
+    pub(super) fn sent_in(self, form: &dyn SentForm) -> Self {
+        let further = self.other_form.map(|other| other.further).unwrap_or_default();
+        let sent = form.sent(&self.arguments, &further);
+        let is_other = sent != self.arguments;
+        Self { other_form: is_other.then(|| Box::new(OtherForm { further, sent })), ..self }
+    }
+
+    /// By the names of the tool.
+    pub fn as_map(&self) -> &Arguments {
+        &self.arguments
+    }
+
+    /// As they are sent: by the names of who gets them.
+    pub fn sent(&self) -> &Arguments {
+        self.other_form.as_ref().map_or(&self.arguments, |other| &other.sent)
+    }
+
+    /// Those of [`sent`](Self::sent) for which the tool has no name, if they are sent in another form than the tool's.
+    pub fn further(&self) -> Option<&Arguments> {
+        self.other_form.as_ref().map(|other| &other.further)
+    }
+
+    /// Whether other values or names are sent than came.
+    pub fn is_sent_otherwise(&self) -> bool {
+        self.other_form.is_some() || self.is_filled_in || !self.coercions.is_empty() || !self.findings.is_empty()
+    }
+
+    /// The changes made to the arguments.
+    pub fn coercions(&self) -> &[Coercion] {
+        &self.coercions
+    }
+
+    /// What rules of `tools.transform` changed.
+    pub fn findings(&self) -> &[TransformFinding] {
+        &self.findings
+    }
+}
+
+#[derive(Debug)]
+struct Schema {
+    document: Arc<Value>,
+    /// Built when the first value is checked: it takes more memory than the document, and with thousands of tools most
+    /// are never called.
+    validator: OnceLock<Validator>,
+    bounds: Bounds,
+}
+
+impl Schema {
+    fn compile(document: Value) -> Result<Self, InvalidSchema> {
+        let bounds = bounds::check(&document)?;
+        build(&document).map_err(|error| {
+            let problem = violation::shorten(&error.to_string(), 300);
+            InvalidSchema(format!("its schema is not valid at {:?}: {problem}", error.instance_path().as_str()))
+        })?;
+        Ok(Self { document: Arc::new(document), validator: OnceLock::new(), bounds })
+    }
+
+    #[expect(clippy::expect_used, reason = "the same document was compiled before")]
+    fn validator(&self) -> &Validator {
+        self.validator.get_or_init(|| build(&self.document).expect("the schema was compiled before"))
+    }
+
+    /// The violations of an invalid value; never empty.
+    fn violations(&self, value: &Value, subject: &'static str) -> Vec<SchemaViolation> {
+        let effort = violation::effort(value, self.bounds.fan_out);
+        violation::explain(self.validator(), &self.document, value, subject, effort)
+    }
+}
+
+/// Whether a text can be used as a schema's `pattern`. It cannot if it has the syntax of another language, or if its
+/// repetitions make the compiled pattern too large.
+pub fn is_pattern(text: &str) -> bool {
+    build(&json!({"pattern": text})).is_ok()
+}
+
+fn build(document: &Value) -> Result<Validator, ValidationError<'_>> {
+    let patterns = PatternOptions::fancy_regex().backtrack_limit(BACKTRACK_LIMIT).size_limit(PATTERN_SIZE_LIMIT);
+    jsonschema::options()
+        .offline()
+        // Annotations, as in the default dialect of 2020-12; older dialects would assert them.
+        .should_validate_formats(false)
+        .with_pattern_options(patterns)
+        .build(document)
+}

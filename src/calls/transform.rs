@@ -1,0 +1,90 @@
+//! Changes the arguments of calls before they are sent, and their results before they are returned, by the rules of
+//! `tools.transform`. What a rule finds is counted and replaced, and kept nowhere.
+//!
+//! [`rule`] applies one rule to a value or a text, [`answer`] all rules to an answer of a tool in all its forms, [`messages`] to
+//! what a running call sends to its client. [`detectors`] finds secrets, addresses and card numbers in texts.
+
+mod answer;
+mod detectors;
+mod messages;
+mod rule;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use self::rule::Rule;
+use sekisho_config::{TransformConfig, TransformRule};
+use sekisho_core::call::Arguments;
+use sekisho_core::transform_finding::{TransformFinding, TransformedPart};
+
+pub use self::messages::TransformedPeer;
+pub use self::rule::InvalidRule;
+
+/// The rules of a configuration.
+#[derive(Debug, Default)]
+pub struct TransformRules {
+    arguments: Vec<Arc<Rule>>,
+    results: Vec<Arc<Rule>>,
+}
+
+/// The rules for the calls of one tool; not empty.
+#[derive(Debug)]
+pub struct Transforms {
+    arguments: Vec<Arc<Rule>>,
+    results: Vec<Arc<Rule>>,
+}
+
+impl TransformRules {
+    /// # Errors
+    /// A rule with a path that is no JSONPath.
+    pub fn compile(config: &TransformConfig) -> Result<Self, InvalidRule> {
+        let compile = |rules: &[TransformRule]| {
+            rules.iter().map(|rule| Rule::compile(rule).map(Arc::new)).collect::<Result<Vec<_>, _>>()
+        };
+        Ok(Self { arguments: compile(&config.arguments)?, results: compile(&config.results)? })
+    }
+
+    /// Those for a tool; `None` if there are none.
+    pub fn for_tool(&self, name: &str) -> Option<Arc<Transforms>> {
+        let chosen = |rules: &[Arc<Rule>]| rules.iter().filter(|rule| rule.is_for(name)).cloned().collect::<Vec<_>>();
+        let transforms = Transforms { arguments: chosen(&self.arguments), results: chosen(&self.results) };
+        let is_empty = transforms.arguments.is_empty() && transforms.results.is_empty();
+        (!is_empty).then(|| Arc::new(transforms))
+    }
+
+    /// Whether any rule changes results.
+    pub fn change_results(&self) -> bool {
+        !self.results.is_empty()
+    }
+}
+
+impl Transforms {
+    pub fn change_arguments(&self, arguments: &mut Arguments) -> Vec<TransformFinding> {
+        let mut findings = Vec::new();
+        if self.arguments.is_empty() {
+            return findings;
+        }
+        let mut value = Value::Object(std::mem::take(arguments));
+        for rule in &self.arguments {
+            let mut counts = rule.no_counts();
+            rule.change(&mut value, &mut counts);
+            findings.extend(rule.findings(TransformedPart::Arguments, &counts));
+        }
+        // No rule replaces the whole: the configuration refuses it.
+        if let Value::Object(members) = value {
+            *arguments = members;
+        }
+        findings
+    }
+
+    pub fn has_arguments(&self) -> bool {
+        !self.arguments.is_empty()
+    }
+
+    pub fn has_results(&self) -> bool {
+        !self.results.is_empty()
+    }
+}

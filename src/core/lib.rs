@@ -1,0 +1,41 @@
+//! The shared types: the caller, the call, its deadline, its result, and its errors. State and types only: no
+//! configuration, no input or output.
+
+pub mod administration;
+pub mod amount;
+pub mod approval;
+pub mod boot_clock;
+pub mod bounded;
+pub mod breaker_state;
+pub mod call;
+pub mod caller;
+#[cfg(test)]
+pub mod checkout;
+pub mod client_request;
+pub mod coercion;
+pub mod database_clock;
+pub mod error;
+pub mod failpoint;
+#[cfg(test)]
+pub mod fuzz;
+pub mod headers;
+pub mod host;
+pub mod json;
+pub mod lease;
+pub mod mcp_headers;
+pub mod nearest_name;
+pub mod peer;
+pub mod per_owner;
+pub mod record;
+pub mod redaction;
+pub mod session;
+pub mod share;
+#[cfg(test)]
+pub mod slack;
+pub mod text_direction;
+pub mod token_scopes;
+pub mod tool_scope;
+pub mod transform_finding;
+#[cfg(test)]
+pub mod until;
+pub mod visible_text;

@@ -1,0 +1,373 @@
+//! Metrics in the Prometheus text format, under a namespace of the operator's choice (default `shannon`).
+//!
+//! All families are in [`families`], each with its help as doc comment, and all are exported from the start. Labels
+//! are bounded: offered tools, existing breakers, as many agents, fixed lists of values; a tool name that is not offered counts as
+//! `unknown`.
+
+mod agents;
+mod approvals;
+mod families;
+mod large_results;
+mod sandbox;
+mod tool;
+
+use std::sync::Arc;
+
+use prometheus::core::Collector;
+use prometheus::process_collector::ProcessCollector;
+use prometheus::proto::LabelPair;
+use prometheus::{Encoder, IntCounter, IntGauge, Registry, TextEncoder};
+use rust_decimal::Decimal;
+use rust_decimal::prelude::ToPrimitive;
+use thiserror::Error;
+
+use self::agents::AgentLabels;
+use self::families::Families;
+use self::tool::CountedTools;
+use sekisho_core::breaker_state::BreakerState;
+use sekisho_core::call::Stage;
+use sekisho_core::error::ErrorCode;
+use sekisho_core::record::CallRecord;
+use sekisho_core::transform_finding::TransformFinding;
+
+pub use self::approvals::ApprovalEvent;
+pub use self::large_results::LargeResultOutcome;
+pub use self::sandbox::{RunEnd, SandboxMetrics};
+pub use self::tool::ToolMetrics;
+
+/// All metrics of one process.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    families: Arc<Families>,
+    counted_tools: Arc<CountedTools>,
+    agents: AgentLabels,
+    /// The counters for calls of unknown tools.
+    unknown: ToolMetrics,
+    /// Looked up once, since every call is counted.
+    stages: [prometheus::Histogram; Stage::ALL.len()],
+    allowed: IntCounter,
+}
+
+/// The gauge and counter of one breaker.
+#[derive(Debug, Clone)]
+pub struct BreakerMetrics {
+    state: IntGauge,
+    failures: IntCounter,
+}
+
+/// The money and tokens of one caller's or tenant's day.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DayBudget {
+    pub tenant: String,
+    /// `None` for the tenant's own.
+    pub caller: Option<String>,
+    pub spent: Decimal,
+    pub held: Decimal,
+    pub limit: Option<Decimal>,
+    /// Spent and held.
+    pub tokens: u64,
+    pub token_limit: Option<u64>,
+}
+
+/// A replica as it said last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplicaState {
+    pub id: String,
+    pub host: String,
+    pub is_live: bool,
+    /// The names of what does not work there.
+    pub degraded: Vec<String>,
+}
+
+/// Something in flight, such as a call, counted in a gauge until dropped.
+#[derive(Debug)]
+#[must_use]
+pub struct InFlight(IntGauge);
+
+/// Why there can be no metrics under a namespace.
+#[derive(Debug, Error)]
+#[error(
+    "metrics_namespace: {namespace:?} cannot start the name of a metric ({problem}); \
+     use letters, digits and underscores, a letter first"
+)]
+pub struct MetricsError {
+    namespace: String,
+    problem: prometheus::Error,
+}
+
+/// The label `tool_name` for calls of unknown tools.
+const UNKNOWN: &str = "unknown";
+
+impl Metrics {
+    /// # Errors
+    /// `namespace` cannot start a metric's name.
+    pub fn new(namespace: &str) -> Result<Self, MetricsError> {
+        Self::register(namespace).map_err(|problem| MetricsError { namespace: namespace.to_owned(), problem })
+    }
+
+    /// The metrics of a registered tool; the same ones when it is registered again.
+    pub fn for_tool(&self, name: &str) -> Arc<ToolMetrics> {
+        Arc::new(ToolMetrics::new(&self.families, &self.counted_tools, name))
+    }
+
+    /// Removes the metrics of tools that were called and are not offered any more. If a call of such a tool ends later, they are
+    /// there until this is called again.
+    pub fn forget_tools(&self, is_offered: impl Fn(&str) -> bool) {
+        for name in self.counted_tools.take_if(|name| name != UNKNOWN && !is_offered(name)) {
+            tool::forget(&self.families, &name);
+        }
+    }
+
+    /// Removes the metrics of rules of `tools.transform` that are not configured any more: part and name. If a call that such a rule
+    /// changes ends later, they are there until this is called again.
+    pub fn forget_transform_rules(&self, is_configured: impl Fn(&str, &str) -> bool) {
+        let findings = &self.families.transform_findings;
+        for family in findings.collect() {
+            for metric in family.get_metric() {
+                let label = |name| metric.get_label().iter().find(|label| label.name() == name).map(LabelPair::value);
+                if let (Some(part), Some(rule)) = (label("part"), label("rule"))
+                    && !is_configured(part, rule)
+                {
+                    // Fails only if it was removed meanwhile.
+                    let _ = findings.remove_label_values(&[part, rule]);
+                }
+            }
+        }
+    }
+
+    /// The metrics of the sandbox; the same ones each time.
+    pub fn for_sandbox(&self) -> SandboxMetrics {
+        SandboxMetrics::new(&self.families)
+    }
+
+    /// The metrics of the breaker of an upstream, until it is forgotten.
+    pub fn for_breaker(&self, base_url: &str) -> BreakerMetrics {
+        BreakerMetrics {
+            state: self.families.breaker_state.with_label_values(&[base_url]),
+            failures: self.families.breaker_failures.with_label_values(&[base_url]),
+        }
+    }
+
+    pub fn forget_breaker(&self, base_url: &str) {
+        // Fails only for a breaker that has no metrics.
+        let _ = self.families.breaker_state.remove_label_values(&[base_url]);
+        let _ = self.families.breaker_failures.remove_label_values(&[base_url]);
+    }
+
+    /// An MCP server was connected, or its connection was lost or could not be made.
+    pub fn mcp_server(&self, name: &str, connected: bool) {
+        self.families.mcp_server_up.with_label_values(&[name]).set(connected.into());
+        let event = if connected { "made" } else { "lost" };
+        self.families.mcp_connections.with_label_values(&[name, event]).inc();
+    }
+
+    pub fn forget_mcp_server(&self, name: &str) {
+        // Fails only for a server that has no metrics.
+        let _ = self.families.mcp_server_up.remove_label_values(&[name]);
+        for event in ["made", "lost"] {
+            let _ = self.families.mcp_connections.remove_label_values(&[name, event]);
+        }
+    }
+
+    /// The number of tools that need an operator's attention.
+    pub fn tools_to_look_at(&self, quarantined: usize, flagged: usize) {
+        self.families.tools_quarantined.set(i64::try_from(quarantined).unwrap_or(i64::MAX));
+        self.families.tools_flagged.set(i64::try_from(flagged).unwrap_or(i64::MAX));
+    }
+
+    pub fn enter(&self) -> InFlight {
+        InFlight::new(&self.families.calls_in_flight)
+    }
+
+    /// Counts one ended call; `tool` is `None` where the name named no tool.
+    pub fn record(&self, tool: Option<&ToolMetrics>, record: &CallRecord<'_>) {
+        for (stage, took) in record.stages {
+            self.stages[*stage as usize].observe(took.as_secs_f64());
+        }
+        if record.stages.iter().any(|(stage, _)| *stage == Stage::Policy) {
+            self.count_decision(record);
+        }
+        if let Some(error) = record.error
+            && error.stage() == Some(Stage::Budget)
+        {
+            self.families.budget_refusals.with_label_values(&[error.code().as_str()]).inc();
+        }
+        if !record.call.dry_run {
+            self.count_transforms(record.transforms);
+        }
+        tool.unwrap_or(&self.unknown).record(record);
+    }
+
+    pub fn configuration_reloaded(&self, accepted: bool) {
+        self.families.configuration_reloads.with_label_values(&[reload_result(accepted)]).inc();
+        self.families.configuration_last_reload_successful.set(accepted.into());
+    }
+
+    pub fn policy_reloaded(&self, accepted: bool) {
+        self.families.policy_reloads.with_label_values(&[reload_result(accepted)]).inc();
+        self.families.policy_last_reload_successful.set(accepted.into());
+    }
+
+    /// A request without valid credentials was refused.
+    pub fn unauthenticated(&self) {
+        self.families.unauthenticated.inc();
+    }
+
+    /// Replaces the gauges of today's budgets.
+    pub fn set_budgets(&self, budgets: &[DayBudget]) {
+        let gauge = &self.families.budget_cost;
+        gauge.reset();
+        for DayBudget { tenant, caller, spent, held, limit, .. } in budgets {
+            let amounts = [("spent", Some(*spent)), ("held", Some(*held)), ("limit", *limit)];
+            for (amount, value) in amounts.into_iter().filter_map(|(amount, value)| Some((amount, value?))) {
+                let caller = caller.as_deref().unwrap_or_default();
+                gauge.with_label_values(&[tenant, caller, amount]).set(value.to_f64().unwrap_or_default());
+            }
+        }
+    }
+
+    /// Sets the gauges of all replicas, as they said last.
+    pub fn set_replicas(&self, replicas: &[ReplicaState]) {
+        let Families { replica_live, replica_degraded, .. } = &*self.families;
+        replica_live.reset();
+        replica_degraded.reset();
+        for ReplicaState { id, host, is_live, degraded } in replicas {
+            replica_live.with_label_values(&[id, host]).set((*is_live).into());
+            for kind in ["circuit", "mcp", "openapi", "other"] {
+                let count = degraded.iter().filter(|name| kind_of(name) == kind).count();
+                replica_degraded.with_label_values(&[id, kind]).set(i64::try_from(count).unwrap_or(i64::MAX));
+            }
+        }
+    }
+
+    /// A stored reply was returned instead of running the call again.
+    pub fn idempotent_replay(&self) {
+        self.families.idempotent_replays.inc();
+    }
+
+    /// Closed segments of the audit trail that are not in object storage yet.
+    pub fn set_segments_waiting(&self, segments: usize) {
+        self.families.audit_segments_waiting.set(i64::try_from(segments).unwrap_or(i64::MAX));
+    }
+
+    /// Tasks of the asynchronous runtime that have not ended.
+    pub fn set_runtime_tasks(&self, tasks: usize) {
+        self.families.runtime_tasks.set(i64::try_from(tasks).unwrap_or(i64::MAX));
+    }
+
+    /// The text exposition format, version 0.0.4.
+    pub fn render(&self) -> String {
+        let gathered = self.registry.gather();
+        let mut text = Vec::new();
+        if let Err(problem) = TextEncoder::new().encode(&gathered, &mut text) {
+            tracing::error!(%problem, "the metrics cannot be rendered");
+        }
+        let mut text = String::from_utf8(text).unwrap_or_default();
+        // A family without children yet (no breaker so far) is left out by the encoder: nobody would
+        // see that it exists.
+        for family in self.families.without_samples(&gathered) {
+            text.push_str(&family);
+        }
+        text
+    }
+
+    fn register(namespace: &str) -> prometheus::Result<Self> {
+        let registry = Registry::new();
+        let families = Arc::new(Families::register(namespace, &registry)?);
+        let counted_tools = Arc::default();
+        registry.register(Box::new(ProcessCollector::for_self()))?;
+        let version = [env!("CARGO_PKG_VERSION"), std::env::consts::OS, std::env::consts::ARCH];
+        families.build_info.with_label_values(&version).set(1);
+        families.configuration_last_reload_successful.set(1);
+        families.policy_last_reload_successful.set(1);
+        for decision in [DENY, REQUIRE_APPROVAL] {
+            families.policy_decisions.with_label_values(&[decision]);
+        }
+        for code in [ErrorCode::BudgetExceeded, ErrorCode::TokenLimitExceeded] {
+            families.budget_refusals.with_label_values(&[code.as_str()]);
+        }
+        for event in ApprovalEvent::ALL {
+            families.approvals.with_label_values(&[event.as_str()]);
+        }
+        for outcome in LargeResultOutcome::ALL {
+            families.large_results.with_label_values(&[outcome.as_str()]);
+        }
+        for result in [true, false].map(reload_result) {
+            families.configuration_reloads.with_label_values(&[result]);
+            families.policy_reloads.with_label_values(&[result]);
+        }
+        Ok(Self {
+            unknown: ToolMetrics::new(&families, &counted_tools, UNKNOWN),
+            counted_tools,
+            agents: AgentLabels::default(),
+            stages: Stage::ALL.map(|stage| families.stage_duration.with_label_values(&[stage.as_str()])),
+            allowed: families.policy_decisions.with_label_values(&[ALLOW]),
+            registry,
+            families,
+        })
+    }
+
+    fn count_transforms(&self, findings: &[TransformFinding]) {
+        for TransformFinding { part, rule, count, .. } in findings {
+            let counter = self.families.transform_findings.with_label_values(&[part.as_str(), &**rule]);
+            counter.inc_by(*count as u64);
+        }
+    }
+
+    fn count_decision(&self, record: &CallRecord<'_>) {
+        match record.error {
+            Some(error) if error.stage() == Some(Stage::Policy) => {
+                let decision = if error.code() == ErrorCode::ApprovalRequired { REQUIRE_APPROVAL } else { DENY };
+                self.families.policy_decisions.with_label_values(&[decision]).inc();
+            }
+            _ => self.allowed.inc(),
+        }
+    }
+}
+
+impl BreakerMetrics {
+    pub fn set_state(&self, state: BreakerState) {
+        self.state.set(match state {
+            BreakerState::Closed => 0,
+            BreakerState::HalfOpen => 1,
+            BreakerState::Open => 2,
+        });
+    }
+
+    pub fn failed(&self) {
+        self.failures.inc();
+    }
+}
+
+impl InFlight {
+    fn new(gauge: &IntGauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+/// The kind of a part that does not work, by its name in readiness.
+fn kind_of(component: &str) -> &str {
+    match component.split_once(':') {
+        Some((kind @ ("circuit" | "mcp" | "openapi"), _)) => kind,
+        _ => "other",
+    }
+}
+
+const ALLOW: &str = "allow";
+const DENY: &str = "deny";
+const REQUIRE_APPROVAL: &str = "require_approval";
+
+fn reload_result(accepted: bool) -> &'static str {
+    if accepted { "accepted" } else { "rejected" }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,312 @@
+//! Approvals: calls that wait for a person, what was decided, and which call was made then. All moments are those of the clock
+//! that the processes of the store share.
+
+mod states;
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use sqlx::any::AnyRow;
+use sqlx::{AssertSqlSafe, Row};
+
+use super::{Store, StoreError, retried};
+use sekisho_core::approval::{ApprovalScope, ApprovalState};
+
+pub use self::states::DecidedApproval;
+
+/// How long a request waits for a decision.
+const PENDING_TTL: Duration = Duration::from_secs(3_600);
+
+/// Requests of one caller that wait at once.
+pub const PENDING_OF_CALLER: i64 = 100;
+
+/// Requests of all callers that wait at once.
+const PENDING_OF_ALL: i64 = 10_000;
+
+/// A call that needs approval.
+#[derive(Debug, Clone, Copy)]
+pub struct NewApproval<'a> {
+    pub id: &'a str,
+    pub tenant: &'a str,
+    pub caller_key: &'a str,
+    pub caller_id: &'a str,
+    pub tool: &'a str,
+    pub pending_digest: &'a str,
+    pub call_digest: &'a str,
+    pub tool_digest: &'a str,
+    pub session_digest: Option<&'a str>,
+    /// JSON.
+    pub details: &'a str,
+    /// Sealed.
+    pub arguments: &'a str,
+}
+
+/// What became of a request for approval.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Asked {
+    /// It waits now.
+    New(StoredApproval),
+    /// An equal request waits already.
+    Known(StoredApproval),
+    /// The caller has [`PENDING_OF_CALLER`] requests.
+    TooManyOfCaller,
+    TooMany,
+}
+
+/// An approval as stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredApproval {
+    pub id: String,
+    pub tenant: String,
+    pub caller_key: String,
+    pub caller_id: String,
+    pub tool: String,
+    /// `expired` also if nobody has written that yet.
+    pub state: ApprovalState,
+    pub call_digest: String,
+    pub session_digest: Option<String>,
+    pub details: String,
+    /// Sealed; empty where it was not read by its id.
+    pub arguments: String,
+    pub decisions: String,
+    pub scope: Option<ApprovalScope>,
+    pub uses: i64,
+    pub fence: i64,
+    pub runner: Option<String>,
+    pub revision: i64,
+    pub created: Timestamp,
+    pub expires: Timestamp,
+    pub changed: Timestamp,
+}
+
+/// Which approvals are listed.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ApprovalFilter<'a> {
+    pub tenant: Option<&'a str>,
+    pub caller_key: Option<&'a str>,
+    pub state: Option<ApprovalState>,
+    pub tool: Option<&'a str>,
+    /// The id of a caller.
+    pub caller: Option<&'a str>,
+    /// Those created before.
+    pub before: Option<Timestamp>,
+    pub max: u32,
+}
+
+/// Without the arguments, which may be long.
+const COLUMNS: &str = "id, tenant, caller_key, caller_id, tool, state, call_digest, session_digest, details, \
+                       '' AS arguments, decisions, scope, uses, fence, runner, revision, created, expires, changed";
+
+/// All of them.
+const ALL_COLUMNS: &str = "id, tenant, caller_key, caller_id, tool, state, call_digest, session_digest, details, \
+                           arguments, decisions, scope, uses, fence, runner, revision, created, expires, changed";
+
+impl Store {
+    /// Adds a request for approval, unless an equal one waits.
+    ///
+    /// # Errors
+    /// [`StoreError`]; nothing is added then.
+    pub async fn ask_approval(&self, new: NewApproval<'_>) -> Result<Asked, StoreError> {
+        retried(|| self.try_ask_approval(new)).await
+    }
+
+    async fn try_ask_approval(&self, new: NewApproval<'_>) -> Result<Asked, StoreError> {
+        let failed = |error| self.failed(error);
+        let now = self.engine.now_expression();
+        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
+        // Requests are added one after the other, so that the maxima hold.
+        sqlx::query(
+            "INSERT INTO shared_versions (subject, version) VALUES ('approvals', 1)
+             ON CONFLICT (subject) DO UPDATE SET version = shared_versions.version + 1",
+        )
+        .execute(&mut *transaction)
+        .await
+        .map_err(failed)?;
+        let expire = format!(
+            "UPDATE approvals SET state = 'expired', pending_digest = NULL, revision = revision + 1, changed = {now}
+             WHERE pending_digest = $1 AND expires <= {now}"
+        );
+        let expire = sqlx::query(AssertSqlSafe(expire)).bind(new.pending_digest);
+        expire.execute(&mut *transaction).await.map_err(failed)?;
+        let equal = format!("SELECT {COLUMNS} FROM approvals WHERE pending_digest = $1");
+        let equal = sqlx::query(AssertSqlSafe(equal)).bind(new.pending_digest);
+        if let Some(row) = equal.fetch_optional(&mut *transaction).await.map_err(failed)? {
+            transaction.commit().await.map_err(failed)?;
+            return Ok(Asked::Known(self.approval_of(&row, None)?));
+        }
+        let waiting = format!(
+            "SELECT COUNT(*), SUM(CASE WHEN caller_key = $1 THEN 1 ELSE 0 END) FROM approvals
+             WHERE state = 'pending' AND expires > {now}"
+        );
+        let waiting = sqlx::query_as(AssertSqlSafe(waiting)).bind(new.caller_key);
+        let (all, of_caller): (i64, Option<i64>) = waiting.fetch_one(&mut *transaction).await.map_err(failed)?;
+        if of_caller.unwrap_or_default() >= PENDING_OF_CALLER || all >= PENDING_OF_ALL {
+            transaction.rollback().await.map_err(failed)?;
+            return Ok(if all >= PENDING_OF_ALL { Asked::TooMany } else { Asked::TooManyOfCaller });
+        }
+        let row = self.insert_approval(&mut transaction, new).await.map_err(failed)?;
+        transaction.commit().await.map_err(failed)?;
+        Ok(Asked::New(self.approval_of(&row, None)?))
+    }
+
+    async fn insert_approval(
+        &self,
+        connection: &mut sqlx::AnyConnection,
+        new: NewApproval<'_>,
+    ) -> sqlx::Result<AnyRow> {
+        let now = self.engine.now_expression();
+        let insert = format!(
+            "INSERT INTO approvals (id, tenant, caller_key, caller_id, tool, state, pending_digest, call_digest, tool_digest,
+                 session_digest, details, arguments, decisions, uses, fence, revision, created, expires, changed)
+             VALUES ($1, $2, $3, $4, $5, 'pending', $6, $7, $8, $9, $10, $11, '[]', 0, 0, 0, {now}, {now} + $12, {now})
+             RETURNING {COLUMNS}"
+        );
+        sqlx::query(AssertSqlSafe(insert))
+            .bind(new.id)
+            .bind(new.tenant)
+            .bind(new.caller_key)
+            .bind(new.caller_id)
+            .bind(new.tool)
+            .bind(new.pending_digest)
+            .bind(new.call_digest)
+            .bind(new.tool_digest)
+            .bind(new.session_digest)
+            .bind(new.details)
+            .bind(new.arguments)
+            .bind(micros(PENDING_TTL))
+            .fetch_one(connection)
+            .await
+    }
+
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn approval(&self, id: &str) -> Result<Option<StoredApproval>, StoreError> {
+        let now = self.engine.now_expression();
+        let sql = format!("SELECT {ALL_COLUMNS}, {now} AS moment FROM approvals WHERE id = $1");
+        let row = sqlx::query(AssertSqlSafe(sql)).bind(id).fetch_optional(&self.pool).await;
+        let row = row.map_err(|error| self.failed(error))?;
+        row.map(|row| self.approval_of(&row, Some("moment"))).transpose()
+    }
+
+    /// Those that wait or may be used, for this call or this tool in this session.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn open_approvals(
+        &self,
+        call_digest: &str,
+        session_digest: Option<&str>,
+    ) -> Result<Vec<StoredApproval>, StoreError> {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM approvals
+             WHERE state IN ('pending', 'approved') AND expires > {}
+               AND ((scope = 'session' AND session_digest = $2)
+                    OR (COALESCE(scope, '') <> 'session' AND call_digest = $1))
+             ORDER BY created",
+            self.engine.now_expression()
+        );
+        let rows = sqlx::query(AssertSqlSafe(sql)).bind(call_digest).bind(session_digest.unwrap_or_default());
+        let rows = rows.fetch_all(&self.pool).await.map_err(|error| self.failed(error))?;
+        rows.iter().map(|row| self.approval_of(row, None)).collect()
+    }
+
+    /// The latest first.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn approvals(&self, filter: ApprovalFilter<'_>) -> Result<Vec<StoredApproval>, StoreError> {
+        let now = self.engine.now_expression();
+        let shown =
+            format!("CASE WHEN state IN ('pending', 'approved') AND expires <= {now} THEN 'expired' ELSE state END");
+        let sql = format!(
+            "SELECT {COLUMNS}, {now} AS moment FROM approvals
+             WHERE ($1 = '' OR tenant = $1) AND ($2 = '' OR caller_key = $2) AND ($3 = '' OR {shown} = $3)
+               AND ($4 = '' OR tool = $4) AND ($5 = '' OR caller_id = $5) AND created < $6
+             ORDER BY created DESC, id DESC LIMIT $7"
+        );
+        let rows = sqlx::query(AssertSqlSafe(sql))
+            .bind(filter.tenant.unwrap_or_default())
+            .bind(filter.caller_key.unwrap_or_default())
+            .bind(filter.state.map_or("", ApprovalState::as_str))
+            .bind(filter.tool.unwrap_or_default())
+            .bind(filter.caller.unwrap_or_default())
+            .bind(filter.before.map_or(i64::MAX, Timestamp::as_microsecond))
+            .bind(i64::from(filter.max))
+            .fetch_all(&self.pool)
+            .await
+            .map_err(|error| self.failed(error))?;
+        rows.iter().map(|row| self.approval_of(row, Some("moment"))).collect()
+    }
+
+    /// Whether a call of this tool by its caller was approved and made before.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn was_approved_before(&self, tool_digest: &str) -> Result<bool, StoreError> {
+        let used = sqlx::query_scalar("SELECT COUNT(*) FROM approvals WHERE tool_digest = $1 AND uses > 0");
+        let used: i64 = used.bind(tool_digest).fetch_one(&self.pool).await.map_err(|error| self.failed(error))?;
+        Ok(used > 0)
+    }
+
+    /// How many wait for a decision.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn pending_approvals(&self) -> Result<i64, StoreError> {
+        let now = self.engine.now_expression();
+        let sql = format!("SELECT COUNT(*) FROM approvals WHERE state = 'pending' AND expires > {now}");
+        sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&self.pool).await.map_err(|error| self.failed(error))
+    }
+
+    /// `moment`: the column with the time, if the row may have expired.
+    fn approval_of(&self, row: &AnyRow, moment: Option<&str>) -> Result<StoredApproval, StoreError> {
+        let read = read_row(row, moment).map_err(|error| self.failed(error))?;
+        read.map_err(|problem| self.damaged(problem))
+    }
+}
+
+fn read_row(row: &AnyRow, moment: Option<&str>) -> sqlx::Result<Result<StoredApproval, String>> {
+    let (state, scope): (String, Option<String>) = (row.try_get("state")?, row.try_get("scope")?);
+    let (created, expires): (i64, i64) = (row.try_get("created")?, row.try_get("expires")?);
+    let changed: i64 = row.try_get("changed")?;
+    let now: i64 = moment.map(|column| row.try_get(column)).transpose()?.unwrap_or(i64::MIN);
+    let (Some(mut read_state), Ok(created), Ok(expires_at), Ok(changed)) = (
+        ApprovalState::parse(&state),
+        Timestamp::from_microsecond(created),
+        Timestamp::from_microsecond(expires),
+        Timestamp::from_microsecond(changed),
+    ) else {
+        return Ok(Err(format!("an approval has the state {state}, or a moment out of range")));
+    };
+    if matches!(read_state, ApprovalState::Pending | ApprovalState::Approved) && expires <= now {
+        read_state = ApprovalState::Expired;
+    }
+    Ok(Ok(StoredApproval {
+        id: row.try_get("id")?,
+        tenant: row.try_get("tenant")?,
+        caller_key: row.try_get("caller_key")?,
+        caller_id: row.try_get("caller_id")?,
+        tool: row.try_get("tool")?,
+        state: read_state,
+        call_digest: row.try_get("call_digest")?,
+        session_digest: row.try_get("session_digest")?,
+        details: row.try_get("details")?,
+        arguments: row.try_get("arguments")?,
+        decisions: row.try_get("decisions")?,
+        scope: scope.as_deref().and_then(ApprovalScope::parse),
+        uses: row.try_get("uses")?,
+        fence: row.try_get("fence")?,
+        runner: row.try_get("runner")?,
+        revision: row.try_get("revision")?,
+        created,
+        expires: expires_at,
+        changed,
+    }))
+}
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

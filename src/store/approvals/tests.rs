@@ -1,0 +1,177 @@
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use super::*;
+use crate::replica::LOST_AFTER;
+use crate::test_support::{age_approval as age, test_store};
+
+/// As asked by this caller for a call with this digest.
+async fn ask(store: &Store, id: &str, caller: &str, call: &str) -> Asked {
+    let new = NewApproval {
+        id,
+        tenant: "acme",
+        caller_key: caller,
+        caller_id: caller,
+        tool: "pay",
+        pending_digest: &format!("{caller} {call}"),
+        call_digest: call,
+        tool_digest: "pay 1",
+        session_digest: Some("pay 1 in s"),
+        details: "{}",
+        arguments: "sealed",
+    };
+    store.ask_approval(new).await.unwrap()
+}
+
+async fn decide(store: &Store, id: &str, state: ApprovalState, scope: ApprovalScope, ttl: Duration) -> bool {
+    let read = store.approval(id).await.unwrap().unwrap();
+    let decided = DecidedApproval { state, decisions: "[1]", scope: Some(scope), ttl: Some(ttl), arguments: None };
+    store.decide_approval(&read, decided).await.unwrap()
+}
+
+async fn state_of(store: &Store, id: &str) -> ApprovalState {
+    store.approval(id).await.unwrap().unwrap().state
+}
+
+#[tokio::test]
+async fn equal_requests_are_one_until_it_is_decided_or_expires() {
+    let store = test_store().await;
+    let Asked::New(first) = ask(&store, "1", "ann", "a").await else { panic!() };
+    assert_eq!((first.state, first.expires), (ApprovalState::Pending, first.created + PENDING_TTL));
+    assert_eq!(ask(&store, "2", "ann", "a").await, Asked::Known(first));
+    assert!(matches!(ask(&store, "3", "bob", "a").await, Asked::New(_)), "of another caller");
+    assert!(decide(&store, "1", ApprovalState::Denied, ApprovalScope::Once, PENDING_TTL).await);
+    assert!(matches!(ask(&store, "4", "ann", "a").await, Asked::New(_)));
+    age(&store, "4", PENDING_TTL).await;
+    assert_eq!(state_of(&store, "4").await, ApprovalState::Expired, "before anybody writes it");
+    assert!(!decide(&store, "4", ApprovalState::Approved, ApprovalScope::Once, PENDING_TTL).await);
+    assert!(matches!(ask(&store, "5", "ann", "a").await, Asked::New(_)));
+    assert_eq!(store.pending_approvals().await.unwrap(), 2);
+}
+
+#[tokio::test]
+async fn equal_requests_at_the_same_time_are_one() {
+    let store = test_store().await;
+    let ids: Vec<_> = (0..20).map(|id| id.to_string()).collect();
+    let asked = join_all(ids.iter().map(|id| ask(&store, id, "ann", "a"))).await;
+    let new = asked.iter().filter(|asked| matches!(asked, Asked::New(_))).count();
+    let known = asked.iter().filter(|asked| matches!(asked, Asked::Known(_))).count();
+    assert_eq!((new, known), (1, 19));
+}
+
+#[tokio::test]
+async fn a_caller_has_at_most_a_hundred_that_wait() {
+    let store = test_store().await;
+    for number in 0..PENDING_OF_CALLER {
+        assert!(matches!(ask(&store, &format!("{number}"), "ann", &format!("{number}")).await, Asked::New(_)));
+    }
+    assert_eq!(ask(&store, "more", "ann", "more").await, Asked::TooManyOfCaller);
+    assert!(matches!(ask(&store, "known", "ann", "0").await, Asked::Known(_)));
+    assert!(matches!(ask(&store, "bob", "bob", "more").await, Asked::New(_)), "another caller has a hundred too");
+    age(&store, "0", PENDING_TTL).await;
+    assert!(matches!(ask(&store, "more", "ann", "more").await, Asked::New(_)));
+}
+
+#[tokio::test]
+async fn a_decision_may_change_the_arguments() {
+    let store = test_store().await;
+    ask(&store, "1", "ann", "a").await;
+    for (arguments, expected) in [(None, "sealed"), (Some("sealed again"), "sealed again"), (None, "sealed again")] {
+        let read = store.approval("1").await.unwrap().unwrap();
+        let state = ApprovalState::Pending;
+        let decided = DecidedApproval { state, decisions: "[]", scope: None, ttl: None, arguments };
+        assert!(store.decide_approval(&read, decided).await.unwrap());
+        assert_eq!(store.approval("1").await.unwrap().unwrap().arguments, expected);
+    }
+}
+
+#[tokio::test]
+async fn of_many_starts_one_makes_the_call() {
+    let store = test_store().await;
+    ask(&store, "1", "ann", "a").await;
+    assert_eq!(store.start_approved_call("1", "r").await.unwrap(), None, "it waits");
+    assert!(decide(&store, "1", ApprovalState::Approved, ApprovalScope::Once, PENDING_TTL).await);
+    assert!(!store.was_approved_before("pay 1").await.unwrap());
+    let started = join_all((0..20).map(|_| store.start_approved_call("1", "r"))).await;
+    let fences: Vec<_> = started.into_iter().filter_map(Result::unwrap).collect();
+    assert_eq!(fences, [1]);
+    assert_eq!(state_of(&store, "1").await, ApprovalState::Executing);
+    // It was not sent: it may be made again, and then the first runner has nothing to say any more.
+    assert!(store.end_approved_call("1", 1, false).await.unwrap());
+    assert_eq!(store.start_approved_call("1", "r").await.unwrap(), Some(2));
+    assert!(!store.end_approved_call("1", 1, true).await.unwrap());
+    assert!(store.end_approved_call("1", 2, true).await.unwrap());
+    assert_eq!(state_of(&store, "1").await, ApprovalState::Done);
+    assert_eq!(store.start_approved_call("1", "r").await.unwrap(), None);
+    assert!(store.was_approved_before("pay 1").await.unwrap());
+}
+
+#[tokio::test]
+async fn a_call_whose_runner_is_gone_has_an_unknown_outcome() {
+    let store = test_store().await;
+    for id in ["1", "2"] {
+        ask(&store, id, "ann", id).await;
+        assert!(decide(&store, id, ApprovalState::Approved, ApprovalScope::Once, PENDING_TTL).await);
+    }
+    store.start_approved_call("1", "gone").await.unwrap();
+    store.start_approved_call("2", "own").await.unwrap();
+    let lost = store.lose_calls_of_others("own", LOST_AFTER).await.unwrap();
+    assert_eq!(lost.iter().map(|lost| lost.id.as_str()).collect::<Vec<_>>(), ["1"]);
+    assert_eq!(
+        (state_of(&store, "1").await, state_of(&store, "2").await),
+        (ApprovalState::Unknown, ApprovalState::Executing)
+    );
+    assert!(!store.end_approved_call("1", 1, true).await.unwrap(), "whoever comes back has lost it");
+    assert!(store.lose_approved_call("2", 1).await.unwrap());
+    assert!(!store.lose_approved_call("2", 1).await.unwrap());
+}
+
+#[tokio::test]
+async fn an_approval_of_several_calls_ends_with_its_time_or_a_denial() {
+    let store = test_store().await;
+    ask(&store, "1", "ann", "a").await;
+    let minute = Duration::from_secs(60);
+    assert!(decide(&store, "1", ApprovalState::Approved, ApprovalScope::Session, minute).await);
+    assert_eq!(store.start_approved_call("1", "r").await.unwrap(), None, "it is none of one call");
+    for _ in 0..3 {
+        assert!(store.use_approval("1").await.unwrap());
+    }
+    let open = store.open_approvals("another call", Some("pay 1 in s")).await.unwrap();
+    assert_eq!((open.len(), open[0].uses), (1, 3));
+    assert!(store.open_approvals("another call", None).await.unwrap().is_empty());
+    age(&store, "1", minute).await;
+    assert!(!store.use_approval("1").await.unwrap());
+    let expired = store.expire_approvals().await.unwrap();
+    assert_eq!((expired.len(), expired[0].state), (1, ApprovalState::Expired));
+    assert!(store.expire_approvals().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn lists_are_by_tenant_caller_state_and_tool_and_old_records_go() {
+    let store = test_store().await;
+    for (id, caller) in [("1", "ann"), ("2", "bob"), ("3", "ann")] {
+        ask(&store, id, caller, id).await;
+        age(&store, id, Duration::from_micros(3 - id.parse::<u64>().unwrap())).await;
+    }
+    let ids = async |filter: ApprovalFilter<'_>| {
+        let found = store.approvals(ApprovalFilter { max: 10, ..filter }).await.unwrap();
+        found.into_iter().map(|found| found.id).collect::<Vec<_>>()
+    };
+    let all = ApprovalFilter::default();
+    assert_eq!(ids(all).await, ["3", "2", "1"]);
+    assert_eq!(ids(ApprovalFilter { caller_key: Some("ann"), ..all }).await, ["3", "1"]);
+    assert_eq!(ids(ApprovalFilter { caller: Some("bob"), ..all }).await, ["2"]);
+    assert_eq!(ids(ApprovalFilter { tenant: Some("other"), ..all }).await, [""; 0]);
+    assert_eq!(ids(ApprovalFilter { tool: Some("refund"), ..all }).await, [""; 0]);
+    decide(&store, "3", ApprovalState::Denied, ApprovalScope::Once, PENDING_TTL).await;
+    age(&store, "2", PENDING_TTL).await;
+    assert_eq!(ids(ApprovalFilter { state: Some(ApprovalState::Pending), ..all }).await, ["1"]);
+    assert_eq!(ids(ApprovalFilter { state: Some(ApprovalState::Expired), ..all }).await, ["2"]);
+    assert_eq!(ids(ApprovalFilter { state: Some(ApprovalState::Denied), ..all }).await, ["3"]);
+    let decided = store.decided_among(&["1".to_owned(), "3".to_owned(), "none".to_owned()]).await.unwrap();
+    assert_eq!(decided, ["3"]);
+    age(&store, "3", Duration::from_secs(86_400)).await;
+    assert_eq!(store.forget_approvals_older_than(Duration::from_secs(86_000)).await.unwrap(), 1);
+    assert!(store.approval("3").await.unwrap().is_none());
+}

@@ -1,0 +1,342 @@
+//! The logs of conversations: read over several runs, removed when they are old or their conversation is, and copied for a
+//! fork.
+
+use sqlx::{AnyConnection, AssertSqlSafe};
+
+use super::conversation_journal::{EXECUTION, ExecutionRow};
+use super::conversation_runs::message_log;
+use super::{Conversation, MessageLog, ModelUsageRow, Store, StoreError, ToolExecution, retried};
+use sekisho_core::database_clock::DatabaseTime;
+use sekisho_core::record::RunUsage;
+
+/// Conversations that are looked up by one statement.
+const MAX_IDS: usize = 500;
+
+/// Which rows of a log: those of a caller, from the oldest on.
+#[derive(Debug, Clone)]
+pub struct LogFilter<'a> {
+    pub caller_key: &'a str,
+    pub conversation: Option<&'a str>,
+    /// Run and position of the last row of the page before.
+    pub after: Option<(&'a str, i64)>,
+    pub max: u32,
+}
+
+/// A row of one of the logs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LogRow<T> {
+    pub conversation: String,
+    pub run: String,
+    pub position: i64,
+    pub row: T,
+}
+
+/// A run to copy for a fork.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CopiedRun {
+    pub id: String,
+    /// Of the copy.
+    pub new_id: String,
+    /// Position of its last message that is copied.
+    pub up_to: i64,
+}
+
+/// The tables with rows of runs.
+const TABLES: [&str; 4] = ["message_logs", "turn_journal", "tool_execution_logs", "usage_logs"];
+
+type UsageRow = (String, String, i64, String, String, i64, i64, i64, i64, i64, i64, String, i64);
+
+impl Store {
+    /// What the models of runs used.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn usage_log(&self, filter: &LogFilter<'_>) -> Result<Vec<LogRow<ModelUsageRow>>, StoreError> {
+        let columns = "t.agent, t.model, t.turns, t.tool_calls, t.prompt_tokens, t.completion_tokens, t.cached_tokens,
+             t.cache_write_tokens, t.cost_usd, t.duration_ms";
+        let rows: Vec<UsageRow> = self.log("usage_logs", columns, filter).await?;
+        rows.into_iter().map(|row| self.usage_row(row)).collect()
+    }
+
+    /// The messages of runs.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn message_log(&self, filter: &LogFilter<'_>) -> Result<Vec<LogRow<MessageLog>>, StoreError> {
+        let rows: Vec<(String, String, i64, String, i64)> =
+            self.log("message_logs", "t.message, t.incomplete", filter).await?;
+        let row = |(conversation, run, position, message, incomplete): (String, String, i64, String, i64)| LogRow {
+            row: message_log((run.clone(), position, message, incomplete)),
+            conversation,
+            run,
+            position,
+        };
+        Ok(rows.into_iter().map(row).collect())
+    }
+
+    /// The tool calls of runs.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn tool_execution_log(&self, filter: &LogFilter<'_>) -> Result<Vec<LogRow<ToolExecution>>, StoreError> {
+        type Row = (
+            String,
+            String,
+            i64,
+            String,
+            i64,
+            String,
+            String,
+            Option<String>,
+            Option<String>,
+            Option<i64>,
+            i64,
+            Option<i64>,
+        );
+        debug_assert!(EXECUTION.starts_with("tool_use_id, position, turn"), "the order of `ExecutionRow`");
+        let columns =
+            "t.tool_use_id, t.turn, t.tool_name, t.tool_input, t.output, t.images, t.is_error, t.begun, t.ended";
+        let rows: Vec<Row> = self.log("tool_execution_logs", columns, filter).await?;
+        let row =
+            |(conversation, run, position, id, turn, name, input, output, images, is_error, begun, ended): Row| {
+                let row: ExecutionRow = (id, position, turn, name, input, output, images, is_error, begun, ended);
+                Ok(LogRow { conversation, run, position, row: self.execution_of(row)? })
+            };
+        rows.into_iter().map(row).collect()
+    }
+
+    async fn log<T>(&self, table: &str, columns: &str, filter: &LogFilter<'_>) -> Result<Vec<T>, StoreError>
+    where
+        T: for<'r> sqlx::FromRow<'r, sqlx::any::AnyRow> + Send + Unpin,
+    {
+        let sql = format!(
+            "SELECT r.conversation, t.run, t.position, {columns} FROM {table} t
+             JOIN conversation_runs r ON r.id = t.run JOIN conversations c ON c.id = r.conversation
+             WHERE c.caller_key = $1 AND ($2 = '' OR c.id = $2) AND (t.run > $3 OR (t.run = $3 AND t.position > $4))
+             ORDER BY t.run, t.position LIMIT $5"
+        );
+        let (run, position) = filter.after.unwrap_or(("", -1));
+        sqlx::query_as(AssertSqlSafe(sql))
+            .bind(filter.caller_key)
+            .bind(filter.conversation.unwrap_or_default())
+            .bind(run)
+            .bind(position)
+            .bind(i64::from(filter.max))
+            .fetch_all(&self.pool)
+            .await
+            .map_err(|error| self.failed(error))
+    }
+
+    /// What a run used, by model.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn usage_of_run(&self, run: &str) -> Result<Vec<ModelUsageRow>, StoreError> {
+        let mut connection = self.pool.acquire().await.map_err(|error| self.failed(error))?;
+        self.usage_rows_within(&mut connection, run).await
+    }
+
+    /// As [`usage_of_run`](Self::usage_of_run), within a transaction.
+    pub(super) async fn usage_rows_within(
+        &self,
+        connection: &mut AnyConnection,
+        run: &str,
+    ) -> Result<Vec<ModelUsageRow>, StoreError> {
+        let rows: Vec<UsageRow> = sqlx::query_as(
+            "SELECT '', run, position, agent, model, turns, tool_calls, prompt_tokens, completion_tokens, cached_tokens,
+             cache_write_tokens, cost_usd, duration_ms FROM usage_logs WHERE run = $1 ORDER BY position",
+        )
+        .bind(run)
+        .fetch_all(connection)
+        .await
+        .map_err(|error| self.failed(error))?;
+        rows.into_iter().map(|row| Ok(self.usage_row(row)?.row)).collect()
+    }
+
+    /// Removes the rows of conversations that did not change since that moment. The conversations and runs stay.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn forget_conversation_logs_before(&self, moment: DatabaseTime) -> Result<(), StoreError> {
+        for table in TABLES {
+            let sql = format!(
+                "DELETE FROM {table} WHERE run IN (SELECT r.id FROM conversation_runs r JOIN conversations c
+                 ON c.id = r.conversation WHERE c.changed < $1 AND (c.holder IS NULL OR c.held_until <= $1))"
+            );
+            let removed = sqlx::query(AssertSqlSafe(sql)).bind(moment.as_microsecond()).execute(&self.pool).await;
+            removed.map_err(|error| self.failed(error))?;
+        }
+        sqlx::query(
+            "DELETE FROM session_summaries WHERE conversation IN
+             (SELECT id FROM conversations WHERE changed < $1 AND holder IS NULL)",
+        )
+        .bind(moment.as_microsecond())
+        .execute(&self.pool)
+        .await
+        .map(drop)
+        .map_err(|error| self.failed(error))
+    }
+
+    /// The key of the caller and the id of each conversation with a workspace that was changed since a moment.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn conversations_with_workspaces(
+        &self,
+        since: DatabaseTime,
+    ) -> Result<Vec<(String, String)>, StoreError> {
+        sqlx::query_as("SELECT caller_key, id FROM conversations WHERE workspace = 1 AND changed >= $1")
+            .bind(since.as_microsecond())
+            .fetch_all(&self.pool)
+            .await
+            .map_err(|error| self.failed(error))
+    }
+
+    /// As [`conversations_with_workspaces`](Self::conversations_with_workspaces), of conversations with these ids alone; some of them
+    /// may be listed twice.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn conversations_with_workspaces_among(
+        &self,
+        ids: &[&str],
+        since: DatabaseTime,
+    ) -> Result<Vec<(String, String)>, StoreError> {
+        let mut found = Vec::new();
+        for ids in ids.chunks(MAX_IDS) {
+            let places: Vec<_> = (2..MAX_IDS + 2).map(|number| format!("${number}")).collect();
+            let sql = format!(
+                "SELECT caller_key, id FROM conversations WHERE workspace = 1 AND changed >= $1 AND id IN ({})",
+                places.join(", ")
+            );
+            // Filled up with the last one, so that the statement has one text.
+            let filled = (0..MAX_IDS).filter_map(|number| ids.get(number).or_else(|| ids.last()));
+            let query = sqlx::query_as(AssertSqlSafe(sql)).bind(since.as_microsecond());
+            let query = filled.fold(query, |query, id| query.bind(*id));
+            let rows: Vec<(String, String)> = query.fetch_all(&self.pool).await.map_err(|error| self.failed(error))?;
+            found.extend(rows);
+        }
+        Ok(found)
+    }
+
+    /// Removes a conversation with its runs and all that they stored, unless a run is on. False when one is, or there is no
+    /// such conversation.
+    ///
+    /// # Errors
+    /// [`StoreError`]; nothing is removed then.
+    pub async fn delete_conversation(&self, id: &str, now: DatabaseTime) -> Result<bool, StoreError> {
+        retried(|| self.try_delete_conversation(id, now)).await
+    }
+
+    async fn try_delete_conversation(&self, id: &str, now: DatabaseTime) -> Result<bool, StoreError> {
+        let failed = |error| self.failed(error);
+        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
+        let removed = sqlx::query("DELETE FROM conversations WHERE id = $1 AND (holder IS NULL OR held_until <= $2)");
+        let removed = removed.bind(id).bind(now.as_microsecond()).execute(&mut *transaction).await.map_err(failed)?;
+        if removed.rows_affected() == 0 {
+            transaction.rollback().await.map_err(failed)?;
+            return Ok(false);
+        }
+        let of_runs = TABLES.map(|table| {
+            format!("DELETE FROM {table} WHERE run IN (SELECT id FROM conversation_runs WHERE conversation = $1)")
+        });
+        let others = ["session_summaries", "conversation_runs"]
+            .map(|table| format!("DELETE FROM {table} WHERE conversation = $1"));
+        for statement in of_runs.into_iter().chain(others) {
+            sqlx::query(AssertSqlSafe(statement)).bind(id).execute(&mut *transaction).await.map_err(failed)?;
+        }
+        transaction.commit().await.map_err(failed)?;
+        Ok(true)
+    }
+
+    /// Adds a conversation with copies of these runs and their messages, unless its caller has `max` of them: false then.
+    /// What the runs used stays with the original.
+    ///
+    /// # Errors
+    /// [`StoreError`]; nothing is stored then.
+    pub async fn fork_conversation(
+        &self,
+        fork: &Conversation,
+        runs: &[CopiedRun],
+        max: u32,
+    ) -> Result<bool, StoreError> {
+        retried(|| self.try_fork_conversation(fork, runs, max)).await
+    }
+
+    async fn try_fork_conversation(
+        &self,
+        fork: &Conversation,
+        runs: &[CopiedRun],
+        max: u32,
+    ) -> Result<bool, StoreError> {
+        let failed = |error| self.failed(error);
+        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
+        if !super::conversations::insert(&mut transaction, fork, max).await.map_err(failed)? {
+            transaction.rollback().await.map_err(failed)?;
+            return Ok(false);
+        }
+        for run in runs {
+            copy_run(&mut transaction, &fork.id, run).await.map_err(failed)?;
+        }
+        transaction.commit().await.map_err(failed)?;
+        Ok(true)
+    }
+
+    fn usage_row(&self, row: UsageRow) -> Result<LogRow<ModelUsageRow>, StoreError> {
+        let (
+            conversation,
+            run,
+            position,
+            agent,
+            model,
+            turns,
+            tool_calls,
+            prompt,
+            completion,
+            cached,
+            written,
+            cost_usd,
+            ms,
+        ) = row;
+        let count = |count: i64| u64::try_from(count).map_err(|_| self.damaged(format!("a count of a run is {count}")));
+        let small = |count: i64| u32::try_from(count).map_err(|_| self.damaged(format!("a count of a run is {count}")));
+        let used = RunUsage {
+            turns: small(turns)?,
+            tool_calls: small(tool_calls)?,
+            prompt_tokens: count(prompt)?,
+            completion_tokens: count(completion)?,
+            cached_tokens: count(cached)?,
+            cache_write_tokens: count(written)?,
+            cost_usd: cost_usd.parse().map_err(|_| self.damaged(format!("a cost is {cost_usd:?}")))?,
+            duration_ms: count(ms)?,
+        };
+        Ok(LogRow { conversation, run, position, row: ModelUsageRow { agent, model, used } })
+    }
+}
+
+async fn copy_run(connection: &mut AnyConnection, conversation: &str, run: &CopiedRun) -> sqlx::Result<()> {
+    sqlx::query(
+        "INSERT INTO conversation_runs (id, conversation, number, session_id, agent, claimed_executor, user_input, status,
+            error_code, error, begun, ended)
+         SELECT $2, $3, number, session_id, agent, claimed_executor, user_input, status, error_code, error, begun, ended
+         FROM conversation_runs WHERE id = $1",
+    )
+    .bind(&run.id)
+    .bind(&run.new_id)
+    .bind(conversation)
+    .execute(&mut *connection)
+    .await?;
+    sqlx::query(
+        "INSERT INTO message_logs (run, position, session_id, message, incomplete)
+         SELECT $2, position, session_id, message, incomplete FROM message_logs WHERE run = $1 AND position <= $3",
+    )
+    .bind(&run.id)
+    .bind(&run.new_id)
+    .bind(run.up_to)
+    .execute(&mut *connection)
+    .await
+    .map(drop)
+}
+
+#[cfg(test)]
+mod tests;

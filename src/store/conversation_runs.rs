@@ -1,0 +1,408 @@
+//! The runs of conversations: begun, and ended in one transaction.
+
+use std::sync::Arc;
+
+use sqlx::AnyConnection;
+
+use super::conversation_lock::ConversationLock;
+use super::text::storable;
+use super::{DailyUsage, Store, StoreError, Used, retried};
+use sekisho_core::database_clock::DatabaseTime;
+use sekisho_core::failpoint;
+use sekisho_core::record::RunUsage;
+
+/// A run of a conversation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConversationRun {
+    /// In the order of their beginnings.
+    pub id: String,
+    pub conversation: String,
+    /// Of the conversation's runs, from 1.
+    pub number: i64,
+    pub session_id: String,
+    pub agent: String,
+    /// As the request says; not an identity.
+    pub claimed_executor: Option<String>,
+    pub user_input: Arc<str>,
+    pub status: RunStatus,
+    pub error: Option<StoredError>,
+    pub begun: DatabaseTime,
+    pub ended: Option<DatabaseTime>,
+}
+
+/// Why a run did not end with an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredError {
+    pub code: String,
+    pub message: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunStatus {
+    Running,
+    /// It ended because a person must approve calls of it. The next run goes on with these.
+    Paused,
+    Succeeded,
+    Failed,
+    Cancelled,
+    TimedOut,
+    /// Its process ended before it did.
+    Interrupted,
+}
+
+impl RunStatus {
+    const ALL: [Self; 7] = [
+        Self::Running,
+        Self::Paused,
+        Self::Succeeded,
+        Self::Failed,
+        Self::Cancelled,
+        Self::TimedOut,
+        Self::Interrupted,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::TimedOut => "timed_out",
+            Self::Interrupted => "interrupted",
+        }
+    }
+
+    fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == name)
+    }
+}
+
+/// A message as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MessageLog {
+    pub run: String,
+    pub position: i64,
+    /// JSON.
+    pub message: String,
+    /// Of a run that did not end with an answer.
+    pub incomplete: bool,
+}
+
+/// What one model of a run used.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelUsageRow {
+    /// The run's agent, or the type of a sub-agent.
+    pub agent: String,
+    pub model: String,
+    pub used: RunUsage,
+}
+
+/// What is stored when a run ends, all or nothing (C36).
+#[derive(Debug, Clone)]
+pub struct RunEnd<'a> {
+    /// With its final status.
+    pub run: &'a ConversationRun,
+    /// Of the holder, who must still have it; `None` for a run whose process has ended.
+    pub lock: Option<&'a ConversationLock>,
+    /// Whether the holder goes on with another run; otherwise the lock is given back.
+    pub keeps_lock: bool,
+    /// JSON, in order.
+    pub messages: &'a [String],
+    /// For a conversation without one.
+    pub title: Option<&'a str>,
+    /// In place of what was stored with the run's calls; of a run whose process ended, that stays.
+    pub used: Used<'a>,
+}
+
+pub(super) const RUN: &str = "id, conversation, number, session_id, agent, claimed_executor, user_input, status, error_code, error, begun, ended";
+
+/// In the order of the columns.
+type RunRow = (
+    String,
+    String,
+    i64,
+    String,
+    String,
+    Option<String>,
+    String,
+    String,
+    Option<String>,
+    Option<String>,
+    i64,
+    Option<i64>,
+);
+
+impl Store {
+    /// Adds a run that begins; its number is the next one of its conversation, whatever it says, and is returned.
+    ///
+    /// # Errors
+    /// [`StoreError`]; nothing is stored then.
+    pub async fn begin_conversation_run(&self, run: &ConversationRun) -> Result<i64, StoreError> {
+        sqlx::query_scalar(
+            "INSERT INTO conversation_runs
+                (id, conversation, number, session_id, agent, claimed_executor, user_input, status, begun)
+             SELECT $1, $2, COALESCE(MAX(number), 0) + 1, $3, $4, $5, $6, $7, $8
+             FROM conversation_runs WHERE conversation = $2
+             RETURNING number",
+        )
+        .bind(&run.id)
+        .bind(&run.conversation)
+        .bind(&run.session_id)
+        .bind(&run.agent)
+        .bind(run.claimed_executor.as_deref().map(storable))
+        .bind(storable(&run.user_input))
+        .bind(run.status.as_str())
+        .bind(run.begun.as_microsecond())
+        .fetch_one(&self.pool)
+        .await
+        .map_err(|error| self.failed(error))
+    }
+
+    /// Stores the end of a run: its status, messages and usage, and the conversation's session and title.
+    /// The charges are stored too, and their new totals returned; of an interrupted run, those for what it had reserved. It may
+    /// be called again when it is not known whether it was stored. `None`, and nothing is stored, when another holder has the
+    /// conversation's lock, or the run has ended otherwise.
+    ///
+    /// # Errors
+    /// [`StoreError`]; nothing is stored then.
+    pub async fn end_conversation_run(&self, end: &RunEnd<'_>) -> Result<Option<Vec<DailyUsage>>, StoreError> {
+        retried(|| self.try_end_conversation_run(end)).await
+    }
+
+    async fn try_end_conversation_run(&self, end: &RunEnd<'_>) -> Result<Option<Vec<DailyUsage>>, StoreError> {
+        let failed = |error| self.failed(error);
+        let mut transaction = self.pool.begin_with(self.engine.begin_statement()).await.map_err(failed)?;
+        let is_ours = change_conversation(&mut transaction, end).await.map_err(failed)?
+            && end_run(&mut transaction, end.run).await.map_err(failed)?;
+        if !is_ours && !is_stored(&mut transaction, end.run).await.map_err(failed)? {
+            transaction.rollback().await.map_err(failed)?;
+            return Ok(None);
+        }
+        if is_ours {
+            add_messages(&mut transaction, end).await.map_err(failed)?;
+            add_usage(&mut transaction, &end.run.id, end.used.rows).await.map_err(failed)?;
+        }
+        let totals = match end.run.status {
+            RunStatus::Interrupted => self.charge_reserved_within(&mut transaction, &end.run.id).await?,
+            _ => self.charge_within(&mut transaction, end.used.charges).await?,
+        };
+        failpoint::reach("run.storing");
+        transaction.commit().await.map_err(failed)?;
+        Ok(Some(totals))
+    }
+
+    /// All messages of a conversation from the `offset`th on, in order, at most `max`.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn conversation_messages(
+        &self,
+        conversation: &str,
+        offset: u32,
+        max: u32,
+    ) -> Result<Vec<MessageLog>, StoreError> {
+        let rows: Vec<(String, i64, String, i64)> = sqlx::query_as(
+            "SELECT m.run, m.position, m.message, m.incomplete FROM message_logs m JOIN conversation_runs r ON r.id = m.run
+             WHERE r.conversation = $1 ORDER BY r.number, m.position LIMIT $2 OFFSET $3",
+        )
+        .bind(conversation)
+        .bind(i64::from(max))
+        .bind(i64::from(offset))
+        .fetch_all(&self.pool)
+        .await
+        .map_err(|error| self.failed(error))?;
+        Ok(rows.into_iter().map(message_log).collect())
+    }
+
+    /// A conversation's runs, the last one first, at most `max` of those with a number below `before`.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn conversation_runs(
+        &self,
+        conversation: &str,
+        before: Option<i64>,
+        max: u32,
+    ) -> Result<Vec<ConversationRun>, StoreError> {
+        let sql = format!(
+            "SELECT {RUN} FROM conversation_runs WHERE conversation = $1 AND number < $2 ORDER BY number DESC LIMIT $3"
+        );
+        let rows = sqlx::query_as(sqlx::AssertSqlSafe(sql))
+            .bind(conversation)
+            .bind(before.unwrap_or(i64::MAX))
+            .bind(i64::from(max))
+            .fetch_all(&self.pool)
+            .await
+            .map_err(|error| self.failed(error))?;
+        rows.into_iter().map(|row| self.run_of(row)).collect()
+    }
+
+    /// A run of a caller's conversation.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn conversation_run(&self, caller_key: &str, id: &str) -> Result<Option<ConversationRun>, StoreError> {
+        let sql = format!(
+            "SELECT {RUN} FROM conversation_runs WHERE id = $1 AND conversation IN
+             (SELECT id FROM conversations WHERE caller_key = $2)"
+        );
+        let row = sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(id).bind(caller_key).fetch_optional(&self.pool).await;
+        row.map_err(|error| self.failed(error))?.map(|row| self.run_of(row)).transpose()
+    }
+
+    /// The runs whose process ended: they are running, and nobody holds the lock of their conversation. With a lock, those
+    /// of its conversation.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn interrupted_runs(
+        &self,
+        lock: Option<&ConversationLock>,
+        now: DatabaseTime,
+    ) -> Result<Vec<ConversationRun>, StoreError> {
+        let sql = format!(
+            "SELECT {RUN} FROM conversation_runs WHERE status = 'running' AND conversation IN
+             (SELECT id FROM conversations WHERE holder IS NULL OR held_until <= $1 OR (id = $2 AND fence = $3))
+             AND ($2 = '' OR conversation = $2)"
+        );
+        let rows = sqlx::query_as(sqlx::AssertSqlSafe(sql))
+            .bind(now.as_microsecond())
+            .bind(lock.map_or("", |lock| &lock.conversation))
+            .bind(lock.map_or(-1, |lock| lock.fence))
+            .fetch_all(&self.pool)
+            .await;
+        rows.map_err(|error| self.failed(error))?.into_iter().map(|row| self.run_of(row)).collect()
+    }
+
+    fn run_of(&self, row: RunRow) -> Result<ConversationRun, StoreError> {
+        let (
+            id,
+            conversation,
+            number,
+            session_id,
+            agent,
+            claimed_executor,
+            user_input,
+            status,
+            code,
+            error,
+            begun,
+            ended,
+        ) = row;
+        Ok(ConversationRun {
+            id,
+            conversation,
+            number,
+            session_id,
+            agent,
+            claimed_executor,
+            user_input: user_input.into(),
+            status: RunStatus::parse(&status)
+                .ok_or_else(|| self.damaged(format!("the status of a run is {status:?}")))?,
+            error: code.map(|code| StoredError { code, message: error.unwrap_or_default() }),
+            begun: self.moment(begun)?,
+            ended: ended.map(|ended| self.moment(ended)).transpose()?,
+        })
+    }
+}
+
+/// The first statement of the end: it locks the conversation's row, and finds another holder.
+async fn change_conversation(connection: &mut AnyConnection, end: &RunEnd<'_>) -> sqlx::Result<bool> {
+    let now = end.run.ended.unwrap_or(end.run.begun).as_microsecond();
+    let changed = sqlx::query(
+        "UPDATE conversations SET session_id = $2, title = COALESCE(title, $3), changed = $4,
+            holder = CASE WHEN $6 = 1 THEN holder ELSE NULL END
+         WHERE id = $1 AND (fence = $5 OR ($5 = -1 AND (holder IS NULL OR held_until <= $4)))",
+    )
+    .bind(&end.run.conversation)
+    .bind(&end.run.session_id)
+    .bind(end.title.map(storable))
+    .bind(now)
+    .bind(end.lock.map_or(-1, |lock| lock.fence))
+    .bind(i64::from(end.keeps_lock))
+    .execute(connection)
+    .await?;
+    Ok(changed.rows_affected() > 0)
+}
+
+async fn end_run(connection: &mut AnyConnection, run: &ConversationRun) -> sqlx::Result<bool> {
+    let ended = sqlx::query(
+        "UPDATE conversation_runs SET status = $2, error_code = $3, error = $4, ended = $5
+         WHERE id = $1 AND status = 'running'",
+    )
+    .bind(&run.id)
+    .bind(run.status.as_str())
+    .bind(run.error.as_ref().map(|error| &error.code))
+    .bind(run.error.as_ref().map(|error| storable(&error.message)))
+    .bind(run.ended.map(|moment| moment.as_microsecond()))
+    .execute(connection)
+    .await?;
+    Ok(ended.rows_affected() > 0)
+}
+
+/// Whether this end of the run is stored: the answer to an earlier commit was lost.
+async fn is_stored(connection: &mut AnyConnection, run: &ConversationRun) -> sqlx::Result<bool> {
+    let found = sqlx::query("SELECT 1 FROM conversation_runs WHERE id = $1 AND status = $2 AND ended = $3")
+        .bind(&run.id)
+        .bind(run.status.as_str())
+        .bind(run.ended.map(|moment| moment.as_microsecond()))
+        .fetch_optional(connection)
+        .await?;
+    Ok(found.is_some())
+}
+
+async fn add_messages(connection: &mut AnyConnection, end: &RunEnd<'_>) -> sqlx::Result<()> {
+    let incomplete = end.run.status != RunStatus::Succeeded;
+    for (position, message) in (0_i64..).zip(end.messages) {
+        sqlx::query(
+            "INSERT INTO message_logs (run, position, session_id, message, incomplete) VALUES ($1, $2, $3, $4, $5)",
+        )
+        .bind(&end.run.id)
+        .bind(position)
+        .bind(&end.run.session_id)
+        .bind(message)
+        .bind(i64::from(incomplete))
+        .execute(&mut *connection)
+        .await?;
+    }
+    Ok(())
+}
+
+/// Each row in place of the one that was written while the run was on.
+pub(super) async fn add_usage(connection: &mut AnyConnection, run: &str, usage: &[ModelUsageRow]) -> sqlx::Result<()> {
+    let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    for (position, ModelUsageRow { agent, model, used }) in (0_i64..).zip(usage) {
+        sqlx::query(
+            "INSERT INTO usage_logs
+                (run, position, agent, model, turns, tool_calls, prompt_tokens, completion_tokens, cached_tokens,
+                 cache_write_tokens, cost_usd, duration_ms)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+             ON CONFLICT (run, position) DO UPDATE SET
+                agent = excluded.agent, model = excluded.model, turns = excluded.turns,
+                tool_calls = excluded.tool_calls, prompt_tokens = excluded.prompt_tokens,
+                completion_tokens = excluded.completion_tokens, cached_tokens = excluded.cached_tokens,
+                cache_write_tokens = excluded.cache_write_tokens, cost_usd = excluded.cost_usd,
+                duration_ms = excluded.duration_ms",
+        )
+        .bind(run)
+        .bind(position)
+        .bind(agent)
+        .bind(model)
+        .bind(i64::from(used.turns))
+        .bind(i64::from(used.tool_calls))
+        .bind(count(used.prompt_tokens))
+        .bind(count(used.completion_tokens))
+        .bind(count(used.cached_tokens))
+        .bind(count(used.cache_write_tokens))
+        .bind(used.cost_usd.to_string())
+        .bind(count(used.duration_ms))
+        .execute(&mut *connection)
+        .await?;
+    }
+    Ok(())
+}
+
+pub(super) fn message_log((run, position, message, incomplete): (String, i64, String, i64)) -> MessageLog {
+    MessageLog { run, position, message, incomplete: incomplete != 0 }
+}

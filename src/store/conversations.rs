@@ -1,0 +1,331 @@
+//! Conversations with agents.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+use sqlx::any::AnyRow;
+use sqlx::{AnyConnection, AssertSqlSafe, Row as _};
+
+use super::text::storable;
+use super::{Store, StoreError};
+use sekisho_core::database_clock::DatabaseTime;
+
+/// A conversation of one caller, whose runs continue each other.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Conversation {
+    pub id: String,
+    pub caller_key: Arc<str>,
+    /// `None`: the first run that succeeds sets it.
+    pub title: Option<String>,
+    pub status: ConversationStatus,
+    /// The profile's name.
+    pub agent: String,
+    /// The session whose messages the next run continues; `None`: it begins a new one.
+    pub session_id: Option<String>,
+    /// Whether runs know of the session's files.
+    pub workspace: bool,
+    pub labels: BTreeMap<String, String>,
+    pub created: DatabaseTime,
+    /// When it was last changed, or a run ended.
+    pub changed: DatabaseTime,
+}
+
+/// What is to change of a conversation; `None` stays.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ConversationChange {
+    pub title: Option<Option<String>>,
+    pub status: Option<ConversationStatus>,
+    pub agent: Option<String>,
+    pub session_id: Option<Option<String>>,
+    pub workspace: Option<bool>,
+    pub labels: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConversationStatus {
+    Active,
+    /// No run begins.
+    Inactive,
+}
+
+impl ConversationStatus {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Inactive => "inactive",
+        }
+    }
+}
+
+const COLUMNS: &str = "id, caller_key, title, status, agent, session_id, workspace, labels, created, changed";
+
+impl Store {
+    /// Adds a conversation, unless its caller has `max` of them: false then. Of requests at the same moment, some may pass
+    /// beyond it on PostgreSQL.
+    ///
+    /// # Errors
+    /// [`StoreError`]; nothing is stored then.
+    pub async fn add_conversation(&self, conversation: &Conversation, max: u32) -> Result<bool, StoreError> {
+        let mut connection = self.pool.acquire().await.map_err(|error| self.failed(error))?;
+        insert(&mut connection, conversation, max).await.map_err(|error| self.failed(error))
+    }
+
+    /// A conversation of a caller.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn conversation(&self, caller_key: &str, id: &str) -> Result<Option<Conversation>, StoreError> {
+        let sql = format!("SELECT {COLUMNS} FROM conversations WHERE caller_key = $1 AND id = $2");
+        let row = sqlx::query(AssertSqlSafe(sql)).bind(caller_key).bind(id).fetch_optional(&self.pool).await;
+        row.map_err(|error| self.failed(error))?.map(|row| self.conversation_of(&row)).transpose()
+    }
+
+    /// A caller's conversations, the one created last first, at most `max` of those created before the one with the id
+    /// `before`. Ids are in the order of creation.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn conversations_of(
+        &self,
+        caller_key: &str,
+        before: Option<&str>,
+        max: u32,
+    ) -> Result<Vec<Conversation>, StoreError> {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM conversations WHERE caller_key = $1 AND (id < $2 OR $2 IS NULL) ORDER BY id DESC LIMIT $3"
+        );
+        let rows = sqlx::query(AssertSqlSafe(sql))
+            .bind(caller_key)
+            .bind(before)
+            .bind(i64::from(max))
+            .fetch_all(&self.pool)
+            .await
+            .map_err(|error| self.failed(error))?;
+        rows.iter().map(|row| self.conversation_of(row)).collect()
+    }
+
+    /// The caller's conversation with exactly these labels that changed the longest ago, of those without a run.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn oldest_conversation(
+        &self,
+        caller_key: &str,
+        of_labels: &BTreeMap<String, String>,
+        now: DatabaseTime,
+    ) -> Result<Option<String>, StoreError> {
+        let found = sqlx::query_scalar(
+            "SELECT id FROM conversations WHERE caller_key = $1 AND labels = $2 AND (holder IS NULL OR held_until <= $3)
+             ORDER BY changed, id LIMIT 1",
+        );
+        let found = found.bind(caller_key).bind(labels(of_labels)).bind(now.as_microsecond());
+        found.fetch_optional(&self.pool).await.map_err(|error| self.failed(error))
+    }
+
+    /// Changes a conversation. False when there is none any more, or its session is to change while a run is on, which would
+    /// set it at its end.
+    ///
+    /// # Errors
+    /// [`StoreError`]; nothing is changed then.
+    pub async fn change_conversation(
+        &self,
+        id: &str,
+        change: &ConversationChange,
+        now: DatabaseTime,
+    ) -> Result<bool, StoreError> {
+        let changed = sqlx::query(
+            "UPDATE conversations SET title = CASE WHEN $2 = 1 THEN $3 ELSE title END, status = COALESCE($4, status),
+                agent = COALESCE($5, agent), session_id = CASE WHEN $6 = 1 THEN $7 ELSE session_id END,
+                workspace = COALESCE($8, workspace), labels = COALESCE($9, labels), changed = $10
+             WHERE id = $1 AND ($6 = 0 OR holder IS NULL OR held_until <= $10)",
+        )
+        .bind(id)
+        .bind(i64::from(change.title.is_some()))
+        .bind(change.title.as_ref().and_then(|title| title.as_deref().map(storable)))
+        .bind(change.status.map(ConversationStatus::as_str))
+        .bind(&change.agent)
+        .bind(i64::from(change.session_id.is_some()))
+        .bind(change.session_id.clone().flatten())
+        .bind(change.workspace.map(i64::from))
+        .bind(change.labels.as_ref().map(labels))
+        .bind(now.as_microsecond())
+        .execute(&self.pool)
+        .await
+        .map_err(|error| self.failed(error))?;
+        Ok(changed.rows_affected() > 0)
+    }
+
+    fn conversation_of(&self, row: &AnyRow) -> Result<Conversation, StoreError> {
+        let read = || -> sqlx::Result<_> {
+            let texts: (String, String, String, String) =
+                (row.try_get(0)?, row.try_get(1)?, row.try_get(3)?, row.try_get(4)?);
+            let options: (Option<String>, Option<String>) = (row.try_get(2)?, row.try_get(5)?);
+            let rest: (i64, String, i64, i64) = (row.try_get(6)?, row.try_get(7)?, row.try_get(8)?, row.try_get(9)?);
+            Ok((texts, options, rest))
+        };
+        let ((id, caller_key, status, agent), (title, session_id), (workspace, labels, created, changed)) =
+            read().map_err(|error| self.failed(error))?;
+        let status = match status.as_str() {
+            "active" => ConversationStatus::Active,
+            "inactive" => ConversationStatus::Inactive,
+            other => return Err(self.damaged(format!("the status of a conversation is {other:?}"))),
+        };
+        Ok(Conversation {
+            id,
+            caller_key: caller_key.into(),
+            title,
+            status,
+            agent,
+            session_id,
+            workspace: workspace != 0,
+            labels: serde_json::from_str(&labels)
+                .map_err(|problem| self.damaged(format!("labels of a conversation: {problem}")))?,
+            created: self.moment(created)?,
+            changed: self.moment(changed)?,
+        })
+    }
+}
+
+/// False, and nothing is inserted, if the caller has `max` conversations.
+pub(super) async fn insert(
+    connection: &mut AnyConnection,
+    conversation: &Conversation,
+    max: u32,
+) -> sqlx::Result<bool> {
+    let sql = format!(
+        "INSERT INTO conversations ({COLUMNS}, fence, held_until, stop_fence)
+         SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 0, 0, -1
+         WHERE (SELECT COUNT(*) FROM conversations WHERE caller_key = $2) < $11"
+    );
+    sqlx::query(AssertSqlSafe(sql))
+        .bind(&conversation.id)
+        .bind(&*conversation.caller_key)
+        .bind(conversation.title.as_deref().map(storable))
+        .bind(conversation.status.as_str())
+        .bind(&conversation.agent)
+        .bind(&conversation.session_id)
+        .bind(i64::from(conversation.workspace))
+        .bind(labels(&conversation.labels))
+        .bind(conversation.created.as_microsecond())
+        .bind(conversation.changed.as_microsecond())
+        .bind(i64::from(max))
+        .execute(connection)
+        .await
+        .map(|inserted| inserted.rows_affected() > 0)
+}
+
+fn labels(labels: &BTreeMap<String, String>) -> String {
+    let labels = labels.iter().map(|(name, value)| (name.clone(), Value::from(value.as_str())));
+    Value::Object(labels.collect()).to_string()
+}
+
+#[cfg(test)]
+pub mod tests {
+    use std::time::Duration;
+
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::test_support::test_store;
+
+    pub fn conversation(id: &str, caller_key: &str, created: i64) -> Conversation {
+        let moment = DatabaseTime::from(Timestamp::from_microsecond(created).unwrap());
+        Conversation {
+            id: id.into(),
+            caller_key: caller_key.into(),
+            title: None,
+            status: ConversationStatus::Active,
+            agent: "default".into(),
+            session_id: None,
+            workspace: false,
+            labels: BTreeMap::from([("team".to_owned(), "\"a\"".to_owned())]),
+            created: moment,
+            changed: moment,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_conversation_is_its_callers_alone_and_can_be_changed() {
+        let store = test_store().await;
+        let first = conversation("a", "ann", 1);
+        for conversation in [first.clone(), conversation("b", "ann", 2), conversation("c", "bob", 3)] {
+            store.add_conversation(&conversation, 10).await.unwrap();
+        }
+        assert_eq!(store.conversation("ann", "a").await.unwrap(), Some(first.clone()));
+        assert_eq!(store.conversation("bob", "a").await.unwrap(), None);
+        let ids = async |before: Option<&str>, max| {
+            let found = store.conversations_of("ann", before, max).await.unwrap();
+            found.into_iter().map(|conversation| conversation.id).collect::<Vec<_>>()
+        };
+        assert_eq!(ids(None, 10).await, ["b", "a"]);
+        assert_eq!(ids(None, 1).await, ["b"]);
+        assert_eq!(ids(Some("b"), 10).await, ["a"]);
+        let change = ConversationChange {
+            title: Some(Some("a title".into())),
+            status: Some(ConversationStatus::Inactive),
+            session_id: Some(Some("s".into())),
+            workspace: Some(true),
+            labels: Some(BTreeMap::new()),
+            ..ConversationChange::default()
+        };
+        let now = DatabaseTime::from(Timestamp::from_second(9).unwrap());
+        assert!(store.change_conversation("a", &change, now).await.unwrap());
+        let changed = Conversation {
+            title: Some("a title".into()),
+            status: ConversationStatus::Inactive,
+            session_id: Some("s".into()),
+            workspace: true,
+            labels: BTreeMap::new(),
+            changed: now,
+            ..first
+        };
+        assert_eq!(store.conversation("ann", "a").await.unwrap(), Some(changed.clone()));
+        let reset = ConversationChange { title: Some(None), session_id: Some(None), ..ConversationChange::default() };
+        assert!(store.change_conversation("a", &reset, now).await.unwrap());
+        let changed = Conversation { title: None, session_id: None, ..changed };
+        assert_eq!(store.conversation("ann", "a").await.unwrap(), Some(changed));
+        assert!(!store.change_conversation("none", &reset, now).await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn the_session_of_a_conversation_does_not_change_while_a_run_is_on() {
+        let store = test_store().await;
+        store.add_conversation(&conversation("a", "ann", 1), 10).await.unwrap();
+        let now = DatabaseTime::from(Timestamp::from_second(100).unwrap());
+        store.lock_conversation("a", &"p".into(), now, Duration::from_secs(15)).await.unwrap().unwrap();
+        let reset = ConversationChange { session_id: Some(None), ..ConversationChange::default() };
+        assert!(!store.change_conversation("a", &reset, now).await.unwrap());
+        let name = ConversationChange { title: Some(Some("t".into())), ..ConversationChange::default() };
+        assert!(store.change_conversation("a", &name, now).await.unwrap());
+        assert!(store.change_conversation("a", &reset, Timestamp::from_second(116).unwrap().into()).await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_caller_has_at_most_so_many_conversations() {
+        let store = test_store().await;
+        let add = async |id: &str, key: &str| store.add_conversation(&conversation(id, key, 1), 2).await.unwrap();
+        assert_eq!((add("a", "ann").await, add("b", "ann").await, add("c", "ann").await), (true, true, false));
+        assert_eq!((add("d", "bob").await, store.conversation("ann", "c").await.unwrap()), (true, None));
+    }
+
+    #[tokio::test]
+    async fn the_oldest_conversation_with_certain_labels_and_no_run_is_found() {
+        let store = test_store().await;
+        let of_chat = BTreeMap::from([("api".to_owned(), "chat".to_owned())]);
+        for (id, key, changed, labels) in [
+            ("a", "ann", 1, BTreeMap::new()),
+            ("b", "ann", 3, of_chat.clone()),
+            ("c", "ann", 2, of_chat.clone()),
+            ("d", "bob", 1, of_chat.clone()),
+        ] {
+            let conversation = Conversation { labels, ..conversation(id, key, changed) };
+            assert!(store.add_conversation(&conversation, 10).await.unwrap());
+        }
+        let (now, lease) = (DatabaseTime::from(Timestamp::from_second(100).unwrap()), Duration::from_secs(15));
+        let oldest = async |key| store.oldest_conversation(key, &of_chat, now).await.unwrap();
+        assert_eq!((oldest("ann").await.as_deref(), oldest("eve").await), (Some("c"), None));
+        store.lock_conversation("c", &"p".into(), now, lease).await.unwrap().unwrap();
+        assert_eq!(oldest("ann").await.as_deref(), Some("b"));
+    }
+}

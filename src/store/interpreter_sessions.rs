@@ -1,0 +1,257 @@
+//! Sessions of interpreters: which process has each, and the images of those that can go on without it, sealed by the
+//! caller of these functions. All moments are those of the clock that the processes of the store share.
+//!
+//! One process at a time has a session: it takes it with the next fence, and what an earlier one writes is refused.
+
+mod images;
+mod listed;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use sqlx::AssertSqlSafe;
+
+use super::replicas::micros;
+use super::{Store, StoreError};
+use sekisho_outbound::blobs::{BlobKey, StoredBlob};
+
+pub use self::images::NewSessionImage;
+pub use self::listed::{AskedOfSession, ListedSession, WantedSession};
+
+/// How long it is known why a session has ended, and of which generation it was.
+const ENDED_TTL: Duration = Duration::from_secs(24 * 3_600);
+
+/// A session of a caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InterpreterSessionKey<'a> {
+    pub tenant: &'a str,
+    /// Of its owner: unique over all tenants.
+    pub caller_key: &'a str,
+    pub name: &'a str,
+}
+
+/// The right to write what becomes of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InterpreterSessionFence<'a> {
+    pub key: InterpreterSessionKey<'a>,
+    pub fence: i64,
+}
+
+/// The image of a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionImage {
+    pub profile: String,
+    /// Digests of the interpreter, and of the profile's snapshot.
+    pub interpreter: String,
+    pub snapshot: String,
+    /// Digests of the rights with which the session began, and of the programs that it has run.
+    pub rights: String,
+    pub programs: String,
+    pub object: StoredBlob,
+}
+
+/// A session that a process has taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TakenSession {
+    pub fence: i64,
+    /// 0 before it has begun.
+    pub generation: u64,
+    /// Why it has ended.
+    pub ended: Option<String>,
+    pub image: Option<SessionImage>,
+    pub every_call: bool,
+    pub calls: u64,
+    pub age: Duration,
+    /// Zero once it is as old as it may be.
+    pub left: Duration,
+}
+
+/// A session that begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewInterpreterSession {
+    pub every_call: bool,
+    /// Of a copy, that of its session; otherwise zero.
+    pub age: Duration,
+    /// Counts from its age.
+    pub lifetime: Duration,
+}
+
+/// How long sessions live, and how long a process may be silent that has one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionTimes {
+    pub lifetime: Duration,
+    pub lost_after: Duration,
+}
+
+/// In the order of the statement that takes a session; the last eight are those of the image.
+type TakenRow = (
+    i64,
+    i64,
+    Option<String>,
+    i64,
+    i64,
+    i64,
+    i64,
+    Option<String>,
+    Option<String>,
+    Option<String>,
+    Option<String>,
+    Option<String>,
+    Option<String>,
+    Option<String>,
+    Option<i64>,
+);
+
+impl Store {
+    /// Takes a session, or makes one that has not begun: unless another process has it that lives.
+    ///
+    /// # Errors
+    /// [`StoreError`]; it may have been taken.
+    pub async fn take_session(
+        &self,
+        key: InterpreterSessionKey<'_>,
+        runner: &str,
+        times: SessionTimes,
+    ) -> Result<Option<TakenSession>, StoreError> {
+        let now = self.engine.now_expression();
+        let sql = format!(
+            "INSERT INTO interpreter_sessions
+                 (caller_key, name, tenant, generation, fence, runner, every_call, calls, began, used, ends, expires)
+             VALUES ($1, $2, $3, 0, 1, $4, 0, 0, {now}, {now}, {now} + $5, {now} + $6)
+             ON CONFLICT (caller_key, name) DO UPDATE
+             SET fence = interpreter_sessions.fence + 1, runner = excluded.runner, asked = NULL
+             WHERE interpreter_sessions.runner IS NULL OR interpreter_sessions.runner = excluded.runner
+                OR interpreter_sessions.runner NOT IN (SELECT id FROM replicas WHERE heartbeat > {now} - $7)
+             RETURNING fence, generation, ended, every_call, calls, {now} - began, ends - {now},
+                 profile, interpreter, snapshot, rights, programs, object, object_sha256, object_bytes"
+        );
+        let row: Option<TakenRow> = sqlx::query_as(AssertSqlSafe(sql))
+            .bind(key.caller_key)
+            .bind(key.name)
+            .bind(key.tenant)
+            .bind(runner)
+            .bind(micros(times.lifetime))
+            .bind(micros(times.lifetime.saturating_add(ENDED_TTL)))
+            .bind(micros(times.lost_after))
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(|error| self.failed(error))?;
+        Ok(row.map(TakenSession::from))
+    }
+
+    /// A session that was taken begins, with a fresh interpreter: the new generation. `None` when another process has
+    /// it.
+    ///
+    /// # Errors
+    /// [`StoreError`]; it may have begun.
+    pub async fn begin_session(
+        &self,
+        session: InterpreterSessionFence<'_>,
+        NewInterpreterSession { every_call, age, lifetime }: NewInterpreterSession,
+    ) -> Result<Option<u64>, StoreError> {
+        let (now, left) = (self.engine.now_expression(), lifetime.saturating_sub(age));
+        let sql = format!(
+            "UPDATE interpreter_sessions SET generation = generation + 1, ended = NULL, every_call = $4, calls = 0,
+                 profile = NULL, interpreter = NULL, snapshot = NULL, rights = NULL, programs = NULL, object = NULL,
+                 object_sha256 = NULL, object_bytes = NULL, began = {now} - $5, used = {now}, ends = {now} + $6,
+                 expires = {now} + $7
+             WHERE caller_key = $1 AND name = $2 AND fence = $3 RETURNING generation"
+        );
+        let generation: Option<i64> = sqlx::query_scalar(AssertSqlSafe(sql))
+            .bind(session.key.caller_key)
+            .bind(session.key.name)
+            .bind(session.fence)
+            .bind(i64::from(every_call))
+            .bind(micros(age))
+            .bind(micros(left))
+            .bind(micros(left.saturating_add(ENDED_TTL)))
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(|error| self.failed(error))?;
+        Ok(generation.map(unsigned))
+    }
+
+    /// The session has ended, for this reason. Its object, if it had one; nothing where another process has it.
+    ///
+    /// # Errors
+    /// [`StoreError`]; it may not have ended.
+    pub async fn end_session(
+        &self,
+        session: InterpreterSessionFence<'_>,
+        reason: &str,
+    ) -> Result<Option<BlobKey>, StoreError> {
+        let sql = format!(
+            "UPDATE interpreter_sessions SET ended = $4, runner = NULL, asked = NULL, expires = {} + $5
+             WHERE caller_key = $1 AND name = $2 AND fence = $3 AND ended IS NULL RETURNING object",
+            self.engine.now_expression()
+        );
+        let object: Option<Option<String>> = sqlx::query_scalar(AssertSqlSafe(sql))
+            .bind(session.key.caller_key)
+            .bind(session.key.name)
+            .bind(session.fence)
+            .bind(reason)
+            .bind(micros(ENDED_TTL))
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(|error| self.failed(error))?;
+        Ok(object.flatten().as_deref().and_then(BlobKey::parse))
+    }
+
+    /// The process has the session no more; what is stored of it stays.
+    ///
+    /// # Errors
+    /// [`StoreError`]; the process may still have it.
+    pub async fn release_session(&self, session: InterpreterSessionFence<'_>) -> Result<(), StoreError> {
+        let sql = "UPDATE interpreter_sessions SET runner = NULL, asked = NULL
+                   WHERE caller_key = $1 AND name = $2 AND fence = $3";
+        let query = sqlx::query(sql).bind(session.key.caller_key).bind(session.key.name).bind(session.fence);
+        query.execute(&self.pool).await.map(drop).map_err(|error| self.failed(error))
+    }
+
+    /// Whether the process with this fence still has the session.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn has_interpreter_session(&self, session: InterpreterSessionFence<'_>) -> Result<bool, StoreError> {
+        let sql = "SELECT COUNT(*) FROM interpreter_sessions
+                   WHERE caller_key = $1 AND name = $2 AND fence = $3 AND runner IS NOT NULL";
+        let query = sqlx::query_scalar(sql).bind(session.key.caller_key).bind(session.key.name).bind(session.fence);
+        let rows: i64 = query.fetch_one(&self.pool).await.map_err(|error| self.failed(error))?;
+        Ok(rows > 0)
+    }
+}
+
+impl From<TakenRow> for TakenSession {
+    fn from(row: TakenRow) -> Self {
+        let (fence, generation, ended, every_call, calls, age, left, profile, interpreter, snapshot, ..) = &row;
+        let (.., rights, programs, object, sha256, bytes) = &row;
+        let text = |column: &Option<String>| column.clone().unwrap_or_default();
+        let image = object.as_deref().and_then(BlobKey::parse).map(|key| SessionImage {
+            profile: text(profile),
+            interpreter: text(interpreter),
+            snapshot: text(snapshot),
+            rights: text(rights),
+            programs: text(programs),
+            object: StoredBlob { key, sha256: text(sha256), bytes: unsigned(bytes.unwrap_or_default()) },
+        });
+        Self {
+            fence: *fence,
+            generation: unsigned(*generation),
+            ended: ended.clone(),
+            image,
+            every_call: *every_call > 0,
+            calls: unsigned(*calls),
+            age: Duration::from_micros(unsigned(*age)),
+            left: Duration::from_micros(unsigned(*left)),
+        }
+    }
+}
+
+fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or_default()
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

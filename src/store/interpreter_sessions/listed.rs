@@ -1,0 +1,183 @@
+//! Sessions that a process may not have: listed, and asked for.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use sqlx::AssertSqlSafe;
+
+use super::{InterpreterSessionFence, InterpreterSessionKey, unsigned};
+use crate::replicas::micros;
+use crate::{Store, StoreError};
+
+/// In place of a name: no session has this one.
+const ANY_NAME: &str = "";
+
+/// What a process is asked for by another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AskedOfSession {
+    Release,
+    Delete,
+}
+
+/// A session that another process has, and wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WantedSession {
+    pub tenant: String,
+    pub caller_key: String,
+    pub name: String,
+    pub fence: i64,
+    pub asked: AskedOfSession,
+}
+
+/// A session in a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedSession {
+    pub name: String,
+    pub generation: u64,
+    pub calls: u64,
+    pub every_call: bool,
+    /// Whether another process has it.
+    pub is_elsewhere: bool,
+    /// Of its image.
+    pub bytes: Option<u64>,
+    pub began: Timestamp,
+    pub used: Timestamp,
+    pub left: Duration,
+}
+
+/// Name, generation, calls, whether each call is stored, whether another process has it, bytes, began, used, left.
+type ListedRow = (String, i64, i64, i64, i64, Option<i64>, i64, i64, i64);
+
+impl Store {
+    /// Asks the process that has a session for it. False when that process cannot release it, as it has said.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn ask_for_session(
+        &self,
+        key: InterpreterSessionKey<'_>,
+        asked: AskedOfSession,
+    ) -> Result<bool, StoreError> {
+        let sql = "UPDATE interpreter_sessions SET asked = $3
+                   WHERE caller_key = $1 AND name = $2 AND runner IS NOT NULL AND (asked IS NULL OR $3 = 'delete')";
+        let query = sqlx::query(sql).bind(key.caller_key).bind(key.name).bind(asked.as_str());
+        query.execute(&self.pool).await.map_err(|error| self.failed(error))?;
+        let sql = "SELECT COUNT(*) FROM interpreter_sessions WHERE caller_key = $1 AND name = $2 AND asked = 'kept'";
+        let query = sqlx::query_scalar(sql).bind(key.caller_key).bind(key.name);
+        let kept: i64 = query.fetch_one(&self.pool).await.map_err(|error| self.failed(error))?;
+        Ok(kept == 0)
+    }
+
+    /// Answers that a session cannot be released.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn refuse_to_release(&self, session: InterpreterSessionFence<'_>) -> Result<(), StoreError> {
+        let sql = "UPDATE interpreter_sessions SET asked = 'kept'
+                   WHERE caller_key = $1 AND name = $2 AND fence = $3 AND asked = 'release'";
+        let query = sqlx::query(sql).bind(session.key.caller_key).bind(session.key.name).bind(session.fence);
+        query.execute(&self.pool).await.map(drop).map_err(|error| self.failed(error))
+    }
+
+    /// The sessions of this process that another one wants.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn wanted_sessions(&self, runner: &str) -> Result<Vec<WantedSession>, StoreError> {
+        let sql = "SELECT tenant, caller_key, name, fence, asked FROM interpreter_sessions
+                   WHERE runner = $1 AND asked IN ('release', 'delete') ORDER BY used LIMIT 500";
+        let rows: Vec<(String, String, String, i64, String)> =
+            sqlx::query_as(sql).bind(runner).fetch_all(&self.pool).await.map_err(|error| self.failed(error))?;
+        let wanted = rows.into_iter().map(|(tenant, caller_key, name, fence, asked)| {
+            let asked = if asked == "delete" { AskedOfSession::Delete } else { AskedOfSession::Release };
+            WantedSession { tenant, caller_key, name, fence, asked }
+        });
+        Ok(wanted.collect())
+    }
+
+    /// The sessions of a caller that have an image, or another process than this one, by name.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn sessions_of(
+        &self,
+        (tenant, caller_key): (&str, &str),
+        runner: &str,
+        lost_after: Duration,
+    ) -> Result<Vec<ListedSession>, StoreError> {
+        self.listed_sessions(InterpreterSessionKey { tenant, caller_key, name: ANY_NAME }, runner, lost_after).await
+    }
+
+    /// One of these, by its name.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn session_of(
+        &self,
+        key: InterpreterSessionKey<'_>,
+        runner: &str,
+        lost_after: Duration,
+    ) -> Result<Option<ListedSession>, StoreError> {
+        Ok(self.listed_sessions(key, runner, lost_after).await?.pop())
+    }
+
+    async fn listed_sessions(
+        &self,
+        key: InterpreterSessionKey<'_>,
+        runner: &str,
+        lost_after: Duration,
+    ) -> Result<Vec<ListedSession>, StoreError> {
+        let now = self.engine.now_expression();
+        let sql = format!(
+            "SELECT name, generation, calls, every_call,
+                 CASE WHEN runner <> $3 AND runner IN (SELECT id FROM replicas WHERE heartbeat > {now} - $4)
+                     THEN CAST(1 AS BIGINT) ELSE CAST(0 AS BIGINT) END,
+                 object_bytes, began, used, ends - {now}
+             FROM interpreter_sessions
+             WHERE tenant = $1 AND caller_key = $2 AND ended IS NULL AND generation > 0 AND ends > {now}
+                 AND (name = $5 OR $5 = '{ANY_NAME}')
+             ORDER BY name LIMIT 500"
+        );
+        let rows: Vec<ListedRow> = sqlx::query_as(AssertSqlSafe(sql))
+            .bind(key.tenant)
+            .bind(key.caller_key)
+            .bind(runner)
+            .bind(micros(lost_after))
+            .bind(key.name)
+            .fetch_all(&self.pool)
+            .await
+            .map_err(|error| self.failed(error))?;
+        let listed = rows.into_iter().map(|row| self.listed_session(row)).collect::<Result<Vec<_>, _>>()?;
+        // Without an image, one ends with its process.
+        Ok(listed.into_iter().filter(|session| session.is_elsewhere || session.bytes.is_some()).collect())
+    }
+
+    fn listed_session(&self, row: ListedRow) -> Result<ListedSession, StoreError> {
+        let (name, generation, calls, every_call, is_elsewhere, bytes, began, used, left) = row;
+        let moment = |micros: i64| {
+            let moment = Timestamp::from_microsecond(micros);
+            moment.map_err(|_| self.damaged(format!("the session {name} has a moment out of range")))
+        };
+        let (began, used) = (moment(began)?, moment(used)?);
+        Ok(ListedSession {
+            name,
+            generation: unsigned(generation),
+            calls: unsigned(calls),
+            every_call: every_call > 0,
+            is_elsewhere: is_elsewhere > 0,
+            bytes: bytes.map(unsigned),
+            began,
+            used,
+            left: Duration::from_micros(unsigned(left)),
+        })
+    }
+}
+
+impl AskedOfSession {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Release => "release",
+            Self::Delete => "delete",
+        }
+    }
+}

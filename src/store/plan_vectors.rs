@@ -1,0 +1,101 @@
+//! The embeddings of what plans remember.
+
+use std::collections::HashMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::{Store, StoreError};
+
+impl Store {
+    /// The vectors of a plan that a model made, by the digests of their texts.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn plan_vectors(&self, plan: &str, model: &str) -> Result<HashMap<String, Vec<f32>>, StoreError> {
+        let rows: Vec<(String, String)> =
+            sqlx::query_as("SELECT digest, vector FROM plan_vectors WHERE plan = $1 AND model = $2")
+                .bind(plan)
+                .bind(model)
+                .fetch_all(&self.pool)
+                .await
+                .map_err(|error| self.failed(error))?;
+        let read = |(digest, text): (String, String)| {
+            let vector = numbers_of(&text).ok_or_else(|| self.damaged("a vector of a plan is no list of numbers"))?;
+            Ok((digest, vector))
+        };
+        rows.into_iter().map(read).collect()
+    }
+
+    /// Stores vectors of a plan by the digests of their texts, each in place of an earlier one of its text.
+    ///
+    /// # Errors
+    /// [`StoreError`]; some may be stored then.
+    pub async fn keep_plan_vectors(
+        &self,
+        plan: &str,
+        model: &str,
+        vectors: &[(String, Vec<f32>)],
+    ) -> Result<(), StoreError> {
+        for (digest, vector) in vectors {
+            sqlx::query(
+                "INSERT INTO plan_vectors (plan, digest, model, vector) VALUES ($1, $2, $3, $4)
+                 ON CONFLICT (plan, digest) DO UPDATE SET model = excluded.model, vector = excluded.vector",
+            )
+            .bind(plan)
+            .bind(digest)
+            .bind(model)
+            .bind(text_of(vector))
+            .execute(&self.pool)
+            .await
+            .map_err(|error| self.failed(error))?;
+        }
+        Ok(())
+    }
+
+    /// Removes the vectors of plans that are removed.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub(super) async fn forget_vectors_without_plans(&self) -> Result<(), StoreError> {
+        let forgotten = sqlx::query("DELETE FROM plan_vectors WHERE plan NOT IN (SELECT id FROM plans)");
+        forgotten.execute(&self.pool).await.map(drop).map_err(|error| self.failed(error))
+    }
+}
+
+fn text_of(vector: &[f32]) -> String {
+    let bytes: Vec<u8> = vector.iter().flat_map(|number| number.to_le_bytes()).collect();
+    STANDARD.encode(bytes)
+}
+
+fn numbers_of(text: &str) -> Option<Vec<f32>> {
+    let bytes = STANDARD.decode(text).ok()?;
+    let (numbers, rest) = bytes.as_chunks::<4>();
+    rest.is_empty().then(|| numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+
+    use super::*;
+    use crate::test_support::test_store;
+
+    #[tokio::test]
+    async fn vectors_are_those_of_their_plan_and_model_and_go_with_the_plan() {
+        let store = test_store().await;
+        let vector = [1.5, -0.25, f32::MIN_POSITIVE];
+        store.keep_plan_vectors("p", "m", &[("a".into(), vector.to_vec()), ("b".into(), vec![2.0])]).await.unwrap();
+        store.keep_plan_vectors("p", "n", &[("b".into(), vec![3.0])]).await.unwrap();
+        assert_eq!(store.plan_vectors("p", "m").await.unwrap(), HashMap::from([("a".to_owned(), vector.to_vec())]));
+        assert_eq!(store.plan_vectors("p", "n").await.unwrap(), HashMap::from([("b".to_owned(), vec![3.0])]));
+        assert!(store.plan_vectors("q", "m").await.unwrap().is_empty());
+        store.forget_plans_before(store.now()).await.unwrap();
+        assert!(store.plan_vectors("p", "m").await.unwrap().is_empty(), "there is no such plan");
+    }
+
+    #[test]
+    fn what_is_no_list_of_numbers_is_none() {
+        assert_eq!(numbers_of(&text_of(&[1.0, 2.0])), Some(vec![1.0, 2.0]));
+        assert_eq!((numbers_of("AAAA"), numbers_of("?")), (None, None));
+    }
+}

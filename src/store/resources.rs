@@ -1,0 +1,144 @@
+//! Tenants, models and skills that administrators store.
+
+use super::tenant_resources::{StoredResource, TenantBounds, TenantKind, WriteOutcome};
+use super::{Store, StoreError};
+use sekisho_core::administration::Ownership;
+
+/// Maximum models, and as many skills, that one tenant may have beside the shared ones, and those of all tenants together. An agent
+/// is told of 100 skills.
+const MAX_OF_TENANT: i64 = 100;
+const MAX_OF_ALL_TENANTS: i64 = 10_000;
+
+/// A kind of resource: names of one are no names of another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResourceKind {
+    Tenant,
+    Model,
+    Skill,
+}
+
+impl ResourceKind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tenant => "tenant",
+            Self::Model => "model",
+            Self::Skill => "skill",
+        }
+    }
+
+    fn of_tenants(self) -> TenantKind {
+        let shared_name = "SELECT 1 FROM resources WHERE kind = $2 AND name = $3";
+        TenantKind {
+            kind: self.as_str(),
+            shared_name,
+            bounds: TenantBounds { of_tenant: MAX_OF_TENANT, of_all: MAX_OF_ALL_TENANTS },
+        }
+    }
+}
+
+impl Store {
+    /// The names of all resources of a kind with their owners, in no order.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn resource_names(&self, kind: ResourceKind) -> Result<Vec<(String, Ownership)>, StoreError> {
+        let sql = "SELECT name, CAST(NULL AS TEXT) FROM resources WHERE kind = $1
+             UNION ALL SELECT name, tenant FROM tenant_resources
+             WHERE kind = $1 AND name NOT IN (SELECT name FROM resources WHERE kind = $1)";
+        let rows = sqlx::query_as(sql).bind(kind.as_str()).fetch_all(&self.pool).await;
+        let rows: Vec<(String, Option<String>)> = rows.map_err(|error| self.failed(error))?;
+        Ok(rows.into_iter().map(|(name, tenant)| (name, tenant.into())).collect())
+    }
+
+    /// The resource of that name. A shared one counts before one of a tenant.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn resource(&self, kind: ResourceKind, name: &str) -> Result<Option<StoredResource>, StoreError> {
+        let sql = "SELECT value, CAST(NULL AS TEXT) FROM resources WHERE kind = $1 AND name = $2
+             UNION ALL SELECT value, tenant FROM tenant_resources WHERE kind = $1 AND name = $2
+             AND NOT EXISTS (SELECT 1 FROM resources WHERE kind = $1 AND name = $2)";
+        let row = sqlx::query_as(sql).bind(kind.as_str()).bind(name).fetch_optional(&self.pool).await;
+        let row: Option<(String, Option<String>)> = row.map_err(|error| self.failed(error))?;
+        Ok(row.map(|(value, tenant)| StoredResource { name: name.to_owned(), owner: tenant.into(), value }))
+    }
+
+    /// Adds a resource.
+    ///
+    /// # Errors
+    /// [`StoreError`]; nothing is changed then.
+    pub async fn add_resource(
+        &self,
+        kind: ResourceKind,
+        owner: &Ownership,
+        name: &str,
+        value: &str,
+    ) -> Result<WriteOutcome, StoreError> {
+        if let Some(tenant) = owner.tenant() {
+            return self.keep_of_tenant(kind.of_tenants(), (tenant, name, value), false).await;
+        }
+        let sql = "INSERT INTO resources (kind, name, value) SELECT $1, $2, $3
+             WHERE NOT EXISTS (SELECT 1 FROM tenant_resources WHERE kind = $1 AND name = $2)
+             ON CONFLICT (kind, name) DO NOTHING";
+        match self.change_shared(sqlx::query(sql).bind(kind.as_str()).bind(name).bind(value)).await? {
+            0 => Ok(WriteOutcome::NameTaken),
+            _ => Ok(WriteOutcome::Stored),
+        }
+    }
+
+    /// Replaces a resource of this owner; `false` if it has none of that name.
+    ///
+    /// # Errors
+    /// [`StoreError`]; nothing is changed then.
+    pub async fn change_resource(
+        &self,
+        kind: ResourceKind,
+        owner: &Ownership,
+        name: &str,
+        value: &str,
+    ) -> Result<bool, StoreError> {
+        if let Some(tenant) = owner.tenant() {
+            return self.change_of_tenant(kind.as_str(), (tenant, name, value)).await;
+        }
+        let sql = "UPDATE resources SET value = $3 WHERE kind = $1 AND name = $2";
+        let changed = self.change_shared(sqlx::query(sql).bind(kind.as_str()).bind(name).bind(value)).await;
+        changed.map(|rows| rows > 0)
+    }
+
+    /// Removes a resource of this owner; `false` if it has none of that name.
+    ///
+    /// # Errors
+    /// [`StoreError`]; nothing is changed then.
+    pub async fn remove_resource(&self, kind: ResourceKind, owner: &Ownership, name: &str) -> Result<bool, StoreError> {
+        if let Some(tenant) = owner.tenant() {
+            return self.forget_of_tenant(kind.as_str(), tenant, name).await;
+        }
+        let sql = "DELETE FROM resources WHERE kind = $1 AND name = $2";
+        self.change_shared(sqlx::query(sql).bind(kind.as_str()).bind(name)).await.map(|rows| rows > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ResourceKind::{Model, Tenant};
+    use super::*;
+    use crate::test_support::test_store;
+
+    #[tokio::test]
+    async fn resources_are_added_once_changed_and_removed_each_kind_for_itself() {
+        let (store, shared) = (test_store().await, &Ownership::Shared);
+        let add = async |kind, value: &str| store.add_resource(kind, shared, "acme", value).await.unwrap();
+        let value = async |kind| store.resource(kind, "acme").await.unwrap().map(|found| found.value);
+        assert_eq!(add(Tenant, "1").await, WriteOutcome::Stored);
+        assert_eq!(add(Tenant, "2").await, WriteOutcome::NameTaken);
+        assert_eq!(add(Model, "3").await, WriteOutcome::Stored);
+        assert!(store.change_resource(Tenant, shared, "acme", "4").await.unwrap());
+        assert!(!store.change_resource(Tenant, shared, "nobody", "5").await.unwrap());
+        assert_eq!(value(Tenant).await.as_deref(), Some("4"));
+        assert_eq!(store.resource_names(Model).await.unwrap(), [("acme".to_owned(), Ownership::Shared)]);
+        assert!(store.remove_resource(Tenant, shared, "acme").await.unwrap());
+        assert!(!store.remove_resource(Tenant, shared, "acme").await.unwrap());
+        assert_eq!(value(Tenant).await, None);
+        assert_eq!(value(Model).await.as_deref(), Some("3"));
+    }
+}

@@ -1,0 +1,117 @@
+//! What was spent on each day by those for whom the rules of `limits.rules` count calls.
+
+use std::sync::Arc;
+
+use jiff::civil::Date;
+use rust_decimal::Decimal;
+use rust_decimal::prelude::ToPrimitive;
+use sqlx::AssertSqlSafe;
+
+use super::{MAX_ROWS, Store, StoreError, parameters_of_rows, retried, stays_prepared};
+use sekisho_core::amount::{Amount, PRICE_DECIMALS};
+
+/// Money and tokens of one subject of a rule on one day (UTC).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuleUsage {
+    pub day: Date,
+    pub rule: Arc<str>,
+    pub subject: Arc<str>,
+    pub amount: Amount,
+}
+
+impl Store {
+    /// All of one day.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn rule_usage_of(&self, day: Date) -> Result<Vec<RuleUsage>, StoreError> {
+        let rows: Vec<(String, String, i64, i64)> =
+            sqlx::query_as("SELECT rule, subject, cost, tokens FROM rule_usage WHERE day = $1")
+                .bind(day.to_string())
+                .fetch_all(&self.pool)
+                .await
+                .map_err(|error| self.failed(error))?;
+        let usage = rows.into_iter().map(|(rule, subject, cost, tokens)| RuleUsage {
+            day,
+            rule: rule.into(),
+            subject: subject.into(),
+            amount: Amount {
+                cost_usd: Decimal::from_i128_with_scale(cost.into(), PRICE_DECIMALS).normalize(),
+                tokens: tokens.try_into().unwrap_or(0),
+            },
+        });
+        Ok(usage.collect())
+    }
+
+    /// Adds to what was spent.
+    ///
+    /// # Errors
+    /// [`StoreError`]. Of several hundred, some may have been added; where a commit lost its answer, all of them.
+    pub async fn add_rule_usage(&self, usage: &[RuleUsage]) -> Result<(), StoreError> {
+        for usage in usage.chunks(MAX_ROWS) {
+            retried(|| self.try_add_rule_usage(usage)).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes the days before this one.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn forget_rule_usage_before(&self, day: Date) -> Result<(), StoreError> {
+        let removed = sqlx::query("DELETE FROM rule_usage WHERE day < $1").bind(day.to_string()).execute(&self.pool);
+        removed.await.map(drop).map_err(|error| self.failed(error))
+    }
+
+    async fn try_add_rule_usage(&self, usage: &[RuleUsage]) -> Result<(), StoreError> {
+        let sql = format!(
+            "INSERT INTO rule_usage AS u (day, rule, subject, cost, tokens) VALUES {}
+             ON CONFLICT (day, rule, subject) DO UPDATE SET cost = u.cost + excluded.cost, tokens = u.tokens + excluded.tokens",
+            parameters_of_rows(usage.len(), "", 5)
+        );
+        let mut statement = sqlx::query(AssertSqlSafe(sql)).persistent(stays_prepared(usage.len()));
+        for RuleUsage { day, rule, subject, amount } in usage {
+            statement = statement.bind(day.to_string()).bind(&**rule).bind(&**subject).bind(cost_of(*amount));
+            statement = statement.bind(i64::try_from(amount.tokens).unwrap_or(i64::MAX));
+        }
+        statement.execute(&self.pool).await.map(drop).map_err(|error| self.failed(error))
+    }
+}
+
+/// In units of the smallest price.
+fn cost_of(amount: Amount) -> i64 {
+    let mut cost = amount.cost_usd;
+    cost.rescale(PRICE_DECIMALS);
+    cost.mantissa().to_i64().unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::civil::date;
+
+    use super::*;
+    use crate::test_support::test_store;
+
+    #[tokio::test]
+    async fn usage_is_added_up_for_each_day_rule_and_subject() {
+        let store = test_store().await;
+        let (monday, tuesday) = (date(2026, 1, 5), date(2026, 1, 6));
+        let usage = |day, rule: &str, subject: &str, cost: &str, tokens| RuleUsage {
+            day,
+            rule: rule.into(),
+            subject: subject.into(),
+            amount: Amount { cost_usd: cost.parse().unwrap(), tokens },
+        };
+        let first = [usage(monday, "a", "ann", "0.25", 7), usage(monday, "b", "ann", "0.000000000001", 0)];
+        store.add_rule_usage(&first).await.unwrap();
+        let more = [usage(monday, "a", "ann", "1.5", 3), usage(tuesday, "a", "ann", "2", 1)];
+        store.add_rule_usage(&more).await.unwrap();
+        store.add_rule_usage(&[]).await.unwrap();
+        let mut found = store.rule_usage_of(monday).await.unwrap();
+        found.sort_by(|one, other| one.rule.cmp(&other.rule));
+        assert_eq!(found, [usage(monday, "a", "ann", "1.75", 10), usage(monday, "b", "ann", "0.000000000001", 0)]);
+        store.forget_rule_usage_before(tuesday).await.unwrap();
+        assert!(store.rule_usage_of(monday).await.unwrap().is_empty());
+        assert_eq!(store.rule_usage_of(tuesday).await.unwrap().len(), 1);
+    }
+}

@@ -1,0 +1,159 @@
+//! The usage of each run of an agent.
+
+use std::sync::Arc;
+
+use super::{Store, StoreError};
+use sekisho_core::database_clock::DatabaseTime;
+use sekisho_core::record::RunUsage;
+
+/// A finished run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AgentRun {
+    pub begun: DatabaseTime,
+    pub caller_key: Arc<str>,
+    /// The profile's name.
+    pub agent: String,
+    pub model: String,
+    pub reason: String,
+    pub used: RunUsage,
+}
+
+/// In the order of the columns.
+type Row = (String, String, String, String, i64, i64, i64, i64, i64, i64, String, i64);
+
+impl Store {
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn add_run(&self, run: &AgentRun) -> Result<(), StoreError> {
+        let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        sqlx::query(
+            "INSERT INTO agent_runs (begun, caller_key, agent, model, reason, turns, tool_calls, prompt_tokens,
+             completion_tokens, cached_tokens, cache_write_tokens, cost_usd, duration_ms)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
+        )
+        .bind(text_of(run.begun))
+        .bind(&*run.caller_key)
+        .bind(&run.agent)
+        .bind(&run.model)
+        .bind(&run.reason)
+        .bind(i64::from(run.used.turns))
+        .bind(i64::from(run.used.tool_calls))
+        .bind(count(run.used.prompt_tokens))
+        .bind(count(run.used.completion_tokens))
+        .bind(count(run.used.cached_tokens))
+        .bind(count(run.used.cache_write_tokens))
+        .bind(run.used.cost_usd.to_string())
+        .bind(count(run.used.duration_ms))
+        .execute(&self.pool)
+        .await
+        .map_err(|error| self.failed(error))?;
+        Ok(())
+    }
+
+    /// The latest runs of a caller, the last one first.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn runs_of(&self, caller_key: &str, max: u32) -> Result<Vec<AgentRun>, StoreError> {
+        let rows: Vec<Row> = sqlx::query_as(
+            "SELECT begun, agent, model, reason, turns, tool_calls, prompt_tokens, completion_tokens, cached_tokens,
+             cache_write_tokens, cost_usd, duration_ms FROM agent_runs WHERE caller_key = $1 ORDER BY begun DESC LIMIT $2",
+        )
+        .bind(caller_key)
+        .bind(i64::from(max))
+        .fetch_all(&self.pool)
+        .await
+        .map_err(|error| self.failed(error))?;
+        rows.into_iter().map(|row| self.run(caller_key, row)).collect()
+    }
+
+    /// Removes runs that began before a moment.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn forget_runs_before(&self, moment: DatabaseTime) -> Result<(), StoreError> {
+        sqlx::query("DELETE FROM agent_runs WHERE begun < $1")
+            .bind(text_of(moment))
+            .execute(&self.pool)
+            .await
+            .map_err(|error| self.failed(error))?;
+        Ok(())
+    }
+
+    fn run(&self, caller_key: &str, row: Row) -> Result<AgentRun, StoreError> {
+        let (
+            begun,
+            agent,
+            model,
+            reason,
+            turns,
+            tool_calls,
+            prompt,
+            completion,
+            cached,
+            written,
+            cost_usd,
+            duration_ms,
+        ) = row;
+        let begun = begun.parse().map_err(|_| self.damaged(format!("a run began at {begun:?}")))?;
+        let begun = DatabaseTime::of_database(begun);
+        let count = |count: i64| u64::try_from(count).map_err(|_| self.damaged(format!("a count of a run is {count}")));
+        let small = |count: i64| u32::try_from(count).map_err(|_| self.damaged(format!("a count of a run is {count}")));
+        let used = RunUsage {
+            turns: small(turns)?,
+            tool_calls: small(tool_calls)?,
+            prompt_tokens: count(prompt)?,
+            completion_tokens: count(completion)?,
+            cost_usd: cost_usd.parse().map_err(|_| self.damaged(format!("a cost is {cost_usd:?}")))?,
+            cached_tokens: count(cached)?,
+            cache_write_tokens: count(written)?,
+            duration_ms: count(duration_ms)?,
+        };
+        Ok(AgentRun { begun, caller_key: caller_key.into(), agent, model, reason, used })
+    }
+}
+
+/// With as many decimals always, so that texts are in the order of their moments.
+fn text_of(moment: DatabaseTime) -> String {
+    format!("{:.6}", *moment)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_support::test_store;
+
+    fn run(begun: &str, caller_key: &str) -> AgentRun {
+        let used = RunUsage {
+            turns: 2,
+            tool_calls: 1,
+            prompt_tokens: 290,
+            completion_tokens: 42,
+            cost_usd: "0.00042".parse().unwrap(),
+            cached_tokens: 200,
+            cache_write_tokens: 30,
+            duration_ms: 7,
+        };
+        let begun = DatabaseTime::of_database(begun.parse().unwrap());
+        let (agent, model, reason) = ("weather".into(), "m".into(), "stop".into());
+        AgentRun { begun, caller_key: caller_key.into(), agent, model, reason, used }
+    }
+
+    #[tokio::test]
+    async fn runs_are_kept_for_their_caller_until_they_are_old() {
+        let store = test_store().await;
+        let runs = [
+            run("2026-11-21T10:00:00Z", "ann"),
+            run("2026-11-21T10:00:00.5Z", "ann"),
+            run("2026-11-21T11:00:00Z", "bob"),
+        ];
+        for run in &runs {
+            store.add_run(run).await.unwrap();
+        }
+        assert_eq!(store.runs_of("ann", 10).await.unwrap(), [runs[1].clone(), runs[0].clone()]);
+        assert_eq!(store.runs_of("ann", 1).await.unwrap(), [runs[1].clone()]);
+        store.forget_runs_before(runs[1].begun).await.unwrap();
+        assert_eq!(store.runs_of("ann", 10).await.unwrap(), [runs[1].clone()]);
+        assert_eq!(store.runs_of("bob", 10).await.unwrap().len(), 1);
+    }
+}

@@ -1,0 +1,129 @@
+//! Stores for tests.
+
+use std::sync::Arc;
+
+use sqlx::{AnyPool, AssertSqlSafe};
+use uuid::Uuid;
+
+use super::{DailyUsage, Store, StoreError, StoreLocation, StoredCharge, sqlite};
+use sekisho_config::Secret;
+use sekisho_core::database_clock::DatabaseClock;
+
+/// The URL of a PostgreSQL database for tests: where it is set, the tests run on that engine.
+const DATABASE: &str = "TEST_DATABASE_URL";
+
+/// An empty store: in memory, or a new schema of the database of `TEST_DATABASE_URL`.
+pub async fn test_store() -> Store {
+    match database_of_tests().await {
+        Some(location) => Store::open(&location).await.unwrap(),
+        None => Store::in_memory().await.unwrap(),
+    }
+}
+
+/// A new schema of the database of `TEST_DATABASE_URL`.
+pub(crate) async fn database_of_tests() -> Option<StoreLocation> {
+    let url = std::env::var(DATABASE).ok()?;
+    sqlx::any::install_default_drivers();
+    let pool = AnyPool::connect(&url).await.unwrap();
+    let schema = format!("test_{}", Uuid::new_v4().simple());
+    sqlx::raw_sql(AssertSqlSafe(format!("CREATE SCHEMA {schema}"))).execute(&pool).await.unwrap();
+    pool.close().await;
+    let mut url: url::Url = url.parse().unwrap();
+    url.query_pairs_mut().append_pair("options[search_path]", &schema);
+    Some(StoreLocation::PostgreSql(Secret::new(url.as_str())))
+}
+
+impl Store {
+    /// Adds to the stored usage.
+    pub(crate) async fn add_usage(&self, usage: &[DailyUsage]) -> Result<Vec<DailyUsage>, StoreError> {
+        let charge = StoredCharge { id: Uuid::new_v4().to_string().into(), is_reserved: false, usage: usage.to_vec() };
+        self.charge(&[charge], &[]).await
+    }
+}
+
+/// The same store, with another clock.
+pub fn with_clock(store: &Store, clock: &Arc<DatabaseClock>) -> Store {
+    Store { clock: Arc::clone(clock), ..store.clone() }
+}
+
+impl Store {
+    /// Changes rows as somebody with access to the database could.
+    pub async fn change_rows(&self, statement: &str) {
+        sqlx::raw_sql(AssertSqlSafe(statement.to_owned())).execute(&self.pool).await.unwrap();
+    }
+}
+
+/// Makes the file of a SQLite store unable to grow.
+pub async fn fill_the_disk(store: &Store) {
+    bound_the_file(store, "PRAGMA max_page_count = 1").await;
+}
+
+pub async fn free_disk(store: &Store) {
+    bound_the_file(store, "PRAGMA max_page_count = 1000000").await;
+}
+
+/// The bound is one of each connection: all are held at once.
+async fn bound_the_file(store: &Store, bound: &'static str) {
+    let every_one = futures_util::future::join_all((0..sqlite::CONNECTIONS).map(|_| store.pool.acquire())).await;
+    for connection in every_one {
+        sqlx::raw_sql(bound).execute(&mut *connection.unwrap()).await.unwrap();
+    }
+    sqlx::raw_sql(bound).execute(&store.durable).await.unwrap();
+}
+
+/// As if an approval had been asked and decided so much earlier.
+pub async fn age_approval(store: &Store, id: &str, by: std::time::Duration) {
+    let micros = by.as_micros();
+    let sql =
+        format!("UPDATE approvals SET created = created - {micros}, expires = expires - {micros} WHERE id = '{id}'");
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(&store.pool).await.unwrap();
+}
+
+/// A conversation without runs.
+pub fn conversation(id: &str, caller_key: &str) -> super::Conversation {
+    super::conversations::tests::conversation(id, caller_key, 1)
+}
+
+/// As if the call that has a workspace had been silent for too long.
+pub async fn expire_workspace(store: &Store, name: &str) {
+    let expired = sqlx::query("UPDATE workspaces SET held_until = 0 WHERE name = $1").bind(name);
+    expired.execute(&store.pool).await.unwrap();
+}
+
+/// As if a caller's sign-in had been offered so much earlier.
+pub(crate) async fn age_sign_in(store: &Store, id: &str, by: std::time::Duration) {
+    let aged = sqlx::query("UPDATE user_sign_ins SET expires = expires - $1 WHERE id = $2");
+    let micros = i64::try_from(by.as_micros()).unwrap();
+    aged.bind(micros).bind(id).execute(&store.pool).await.unwrap();
+}
+
+/// As if all runs of programs had been written so much earlier.
+pub(crate) async fn age_program_runs(store: &Store, by: std::time::Duration) {
+    let aged = sqlx::query("UPDATE program_runs SET created = created - $1, expires = expires - $1");
+    let micros = i64::try_from(by.as_micros()).unwrap();
+    aged.bind(micros).execute(&store.pool).await.unwrap();
+}
+
+/// As if all sessions of interpreters had begun and been used so much earlier.
+pub async fn age_sessions(store: &Store, by: std::time::Duration) {
+    let aged = sqlx::query(
+        "UPDATE interpreter_sessions
+         SET began = began - $1, used = used - $1, ends = ends - $1, expires = expires - $1",
+    );
+    let micros = i64::try_from(by.as_micros()).unwrap();
+    aged.bind(micros).execute(&store.pool).await.unwrap();
+}
+
+/// As if all results had been stored so much earlier.
+pub async fn age_results(store: &Store, by: std::time::Duration) {
+    let aged = sqlx::query("UPDATE results SET created = created - $1, expires = expires - $1");
+    let micros = i64::try_from(by.as_micros()).unwrap();
+    aged.bind(micros).execute(&store.pool).await.unwrap();
+}
+
+/// As if all tokens of callers had been changed and used so much earlier.
+pub async fn age_user_tokens(store: &Store, by: std::time::Duration) {
+    let aged = sqlx::query("UPDATE user_tokens SET changed = changed - $1, used = used - $1");
+    let micros = i64::try_from(by.as_micros()).unwrap();
+    aged.bind(micros).execute(&store.pool).await.unwrap();
+}

@@ -1,0 +1,208 @@
+//! Workspaces that replicas share: which files each has, and which replica works in it. Their contents are in object storage.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use sqlx::AssertSqlSafe;
+
+use super::{Store, StoreError};
+
+/// How long a replica has a workspace without saying again that it works in it.
+pub const WORKSPACE_LEASE: Duration = Duration::from_secs(30);
+
+/// The right to work in a workspace, for one replica until it expires by the database's clock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkspaceLock {
+    pub name: String,
+    /// The call that has it.
+    pub holder: String,
+    /// Grows each time the lock is taken: what a call stores that lost it is refused.
+    pub fence: i64,
+    /// Of the files: another one each time they are stored, and empty before.
+    pub version: String,
+    /// As they were [stored](Store::store_workspace).
+    pub files: String,
+}
+
+impl Store {
+    /// Takes a workspace for `holder`, a text of this call alone. `None`: another call has it.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn lock_workspace(&self, name: &str, holder: &str) -> Result<Option<WorkspaceLock>, StoreError> {
+        let now = self.engine.now_expression();
+        let sql = format!(
+            "INSERT INTO workspaces AS w (name, version, files, holder, fence, held_until, last_used)
+             VALUES ($1, '', '{{}}', $2, 1, {now} + $3, {now})
+             ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, fence = w.fence + 1,
+                 held_until = excluded.held_until, last_used = excluded.last_used
+             WHERE w.holder IS NULL OR w.held_until <= {now}
+             RETURNING fence, version, files"
+        );
+        let taken: Option<(i64, String, String)> = sqlx::query_as(AssertSqlSafe(sql))
+            .bind(name)
+            .bind(holder)
+            .bind(micros(WORKSPACE_LEASE))
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(|error| self.failed(error))?;
+        let (name, holder) = (name.to_owned(), holder.to_owned());
+        Ok(taken.map(|(fence, version, files)| WorkspaceLock { name, holder, fence, version, files }))
+    }
+
+    /// Holds a workspace for longer. False: it was lost.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn renew_workspace(&self, lock: &WorkspaceLock) -> Result<bool, StoreError> {
+        let now = self.engine.now_expression();
+        let sql =
+            format!("UPDATE workspaces SET held_until = {now} + $4 WHERE name = $1 AND fence = $2 AND holder = $3");
+        let renewed = sqlx::query(AssertSqlSafe(sql))
+            .bind(&lock.name)
+            .bind(lock.fence)
+            .bind(&lock.holder)
+            .bind(micros(WORKSPACE_LEASE))
+            .execute(&self.pool)
+            .await
+            .map_err(|error| self.failed(error))?;
+        Ok(renewed.rows_affected() > 0)
+    }
+
+    /// Stores which files a workspace has, as this version, and gives it back. False, and nothing is stored: it was lost.
+    ///
+    /// # Errors
+    /// [`StoreError`]; it may have been stored.
+    pub async fn store_workspace(&self, lock: &WorkspaceLock, version: &str, files: &str) -> Result<bool, StoreError> {
+        let stored = sqlx::query(
+            "UPDATE workspaces SET files = $5, version = $4, holder = NULL
+             WHERE name = $1 AND fence = $2 AND holder = $3",
+        )
+        .bind(&lock.name)
+        .bind(lock.fence)
+        .bind(&lock.holder)
+        .bind(version)
+        .bind(files)
+        .execute(&self.pool)
+        .await
+        .map_err(|error| self.failed(error))?;
+        Ok(stored.rows_affected() > 0)
+    }
+
+    /// Gives a workspace back as it was.
+    ///
+    /// # Errors
+    /// [`StoreError`]; it expires by itself then.
+    pub async fn unlock_workspace(&self, lock: &WorkspaceLock) -> Result<(), StoreError> {
+        let unlocked =
+            sqlx::query("UPDATE workspaces SET holder = NULL WHERE name = $1 AND fence = $2 AND holder = $3");
+        let unlocked = unlocked.bind(&lock.name).bind(lock.fence).bind(&lock.holder).execute(&self.pool).await;
+        unlocked.map(drop).map_err(|error| self.failed(error))
+    }
+
+    /// Removes a workspace, also from under a replica that works in it.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn remove_workspace(&self, name: &str) -> Result<(), StoreError> {
+        let removed = sqlx::query("DELETE FROM workspaces WHERE name = $1").bind(name).execute(&self.pool);
+        removed.await.map(drop).map_err(|error| self.failed(error))
+    }
+
+    /// Removes the workspaces that no replica has used for `idle`, except `kept`.
+    ///
+    /// # Errors
+    /// [`StoreError`]. Those removed until then stay removed.
+    pub async fn remove_idle_workspaces(&self, idle: Duration, kept: &HashSet<String>) -> Result<(), StoreError> {
+        let is_idle = format!("last_used <= {} - $1", self.engine.now_expression());
+        let sql = format!("SELECT name FROM workspaces WHERE {is_idle}");
+        let names: Vec<String> = sqlx::query_scalar(AssertSqlSafe(sql))
+            .bind(micros(idle))
+            .fetch_all(&self.pool)
+            .await
+            .map_err(|error| self.failed(error))?;
+        for name in names.iter().filter(|name| !kept.contains(*name)) {
+            let sql = format!("DELETE FROM workspaces WHERE name = $2 AND {is_idle}");
+            let removed = sqlx::query(AssertSqlSafe(sql)).bind(micros(idle)).bind(name).execute(&self.pool).await;
+            removed.map_err(|error| self.failed(error))?;
+        }
+        Ok(())
+    }
+
+    /// The files of a workspace as they were stored last; `None` for one that is not there.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn workspace_files(&self, name: &str) -> Result<Option<String>, StoreError> {
+        let files = sqlx::query_scalar("SELECT files FROM workspaces WHERE name = $1").bind(name);
+        files.fetch_optional(&self.pool).await.map_err(|error| self.failed(error))
+    }
+}
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_support::{expire_workspace, test_store};
+
+    #[tokio::test]
+    async fn one_call_has_a_workspace_until_it_gives_it_back() {
+        let store = test_store().await;
+        let lock = store.lock_workspace("w", "one").await.unwrap().unwrap();
+        assert_eq!((lock.version.as_str(), lock.files.as_str()), ("", "{}"));
+        assert_eq!(store.lock_workspace("w", "other").await.unwrap(), None);
+        assert!(store.lock_workspace("another", "other").await.unwrap().is_some());
+        assert!(store.renew_workspace(&lock).await.unwrap());
+        assert!(store.store_workspace(&lock, "v1", "{\"a\":1}").await.unwrap());
+        let next = store.lock_workspace("w", "other").await.unwrap().unwrap();
+        assert_eq!((next.version.as_str(), next.files.as_str()), ("v1", "{\"a\":1}"));
+        store.unlock_workspace(&next).await.unwrap();
+        let next = store.lock_workspace("w", "one").await.unwrap().unwrap();
+        assert_eq!((next.version.as_str(), next.fence), ("v1", 3), "given back as it was");
+    }
+
+    #[tokio::test]
+    async fn what_a_call_stores_that_lost_its_workspace_is_refused() {
+        let store = test_store().await;
+        let lost = store.lock_workspace("w", "one").await.unwrap().unwrap();
+        expire_workspace(&store, "w").await;
+        let lock = store.lock_workspace("w", "other").await.unwrap().unwrap();
+        assert!(!store.renew_workspace(&lost).await.unwrap());
+        assert!(!store.store_workspace(&lost, "v1", "{\"lost\":1}").await.unwrap());
+        store.unlock_workspace(&lost).await.unwrap();
+        assert_eq!(store.lock_workspace("w", "third").await.unwrap(), None, "the other still has it");
+        assert!(store.store_workspace(&lock, "v1", "{\"kept\":1}").await.unwrap());
+        assert!(!store.store_workspace(&lock, "v1", "{\"again\":1}").await.unwrap(), "it was given back");
+        assert_eq!(store.workspace_files("w").await.unwrap().as_deref(), Some("{\"kept\":1}"));
+        // Removed from under its holder, also where another call begins anew.
+        let lost = store.lock_workspace("w", "one").await.unwrap().unwrap();
+        store.remove_workspace("w").await.unwrap();
+        assert!(!store.store_workspace(&lost, "v1", "{}").await.unwrap());
+        assert_eq!(store.workspace_files("w").await.unwrap(), None);
+        while store.lock_workspace("w", "other").await.unwrap().unwrap().fence < lost.fence {
+            expire_workspace(&store, "w").await;
+        }
+        assert!(!store.store_workspace(&lost, "v1", "{}").await.unwrap());
+        assert!(!store.renew_workspace(&lost).await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn idle_workspaces_are_removed_and_others_stay() {
+        let store = test_store().await;
+        for name in ["idle", "kept", "used"] {
+            let lock = store.lock_workspace(name, "one").await.unwrap().unwrap();
+            store.unlock_workspace(&lock).await.unwrap();
+        }
+        let kept = HashSet::from(["kept".to_owned()]);
+        store.remove_idle_workspaces(Duration::from_secs(3_600), &kept).await.unwrap();
+        assert!(store.workspace_files("idle").await.unwrap().is_some());
+        let old = sqlx::query("UPDATE workspaces SET last_used = 0 WHERE name <> 'used'");
+        old.execute(&store.pool).await.unwrap();
+        store.remove_idle_workspaces(Duration::from_secs(3_600), &kept).await.unwrap();
+        let found = async |name| store.workspace_files(name).await.unwrap().is_some();
+        assert_eq!((found("idle").await, found("kept").await, found("used").await), (false, true, true));
+    }
+}
