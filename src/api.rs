@@ -62,7 +62,7 @@ pub use self::local::{GatewayStatus, LocalListener, NamedCaller};
 pub(crate) use self::page_request::{
     PageRequest, UploadedFile, administrator_on_socket, read_form, read_form_with_files,
 };
-pub(crate) use self::reply::status as status_of;
+pub(crate) use self::reply::{ErrorReply, status as status_of};
 pub use self::tls::check_tls;
 
 /// Every route of the service.

@@ -10,6 +10,7 @@ mod client;
 mod cluster;
 mod console;
 mod conversations;
+mod core_dumps;
 mod explain;
 mod import;
 mod keys;

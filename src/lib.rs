@@ -27,40 +27,6 @@ mod sources;
 
 mod sandbox;
 
-// What every call passes: the path, then its stages.
-mod pipeline;
-
-mod limits;
-
-mod policy;
-
-mod budget;
-
-mod breaker;
-
-mod approval;
-
-// Results too large for a model: stored, and read by their handles.
-mod results;
-
-// Journals of programs that call tools: kept, so that a run can be resumed.
-mod journals;
-
-// Which tools there are, and what a tool is.
-mod registry;
-
-mod tool;
-
-// Rules that change arguments and results.
-mod transform;
-
-// What all of it stands on.
-mod infra;
-
-mod config;
-
-mod core;
-
 pub use crate::agent::AgentService;
 pub use crate::agent::toolbox::{InProcess, Toolbox};
 pub use crate::api::BoundListeners;

@@ -18,41 +18,77 @@ struct Reference {
     used: String,
 }
 
+/// The crates whose `lib.rs` lists its modules in the order of their layers. Between crates, cargo holds the layers.
+const CRATES_OF_LAYERS: [&str; 2] = ["src", "src/calls"];
+
 #[test]
 fn modules_use_only_modules_below_them() {
-    let layers = layers(&read("src/lib.rs"));
+    let members = members();
     let mut upward = Vec::new();
-    for (file, text) in product_files() {
-        let Some(own) = top_level(&file) else { continue };
-        let own_rank = rank(&layers, own).unwrap_or_else(|| panic!("{file}: src/lib.rs does not list {own}"));
-        for reference in references(&file, &text) {
-            let used = rank(&layers, &reference.used).unwrap_or_else(|| panic!("{reference:?} is not in src/lib.rs"));
-            if used < own_rank {
-                upward.push(format!("{}:{}: {own} uses {}", reference.file, reference.line, reference.used));
+    for folder in CRATES_OF_LAYERS {
+        let library = format!("{folder}/lib.rs");
+        let layers = layers(&read(&library));
+        let is_own = |file: &str| crate_of(&members, file) == folder;
+        for (file, text) in product_files().into_iter().filter(|(file, _)| is_own(file)) {
+            let Some(own) = top_level(folder, &file) else { continue };
+            let own_rank = rank(&layers, own).unwrap_or_else(|| panic!("{file}: {library} does not list {own}"));
+            for reference in references(folder, &file, &text) {
+                let used =
+                    rank(&layers, &reference.used).unwrap_or_else(|| panic!("{reference:?} is not in {library}"));
+                if used < own_rank {
+                    upward.push(format!("{}:{}: {own} uses {}", reference.file, reference.line, reference.used));
+                }
             }
         }
     }
-    assert!(upward.is_empty(), "a module uses one above it in src/lib.rs:\n{}", upward.join("\n"));
+    assert!(upward.is_empty(), "a module uses one above it in lib.rs:\n{}", upward.join("\n"));
+}
+
+/// The folders of the crates below the package of the root, as `Cargo.toml` lists them.
+fn members() -> Vec<String> {
+    let manifest = read("Cargo.toml");
+    let list = manifest.split_once("members = [").and_then(|(_, rest)| rest.split_once(']')).expect("[workspace]").0;
+    list.split(',')
+        .map(|member| member.trim().trim_matches('"').to_owned())
+        .filter(|member| !member.is_empty())
+        .collect()
+}
+
+/// The folder of the crate that a file belongs to.
+fn crate_of<'a>(members: &'a [String], file: &str) -> &'a str {
+    let is_of = |member: &&String| file.strip_prefix(&***member).is_some_and(|rest| rest.starts_with('/'));
+    members.iter().find(is_of).map_or("src", |member| member)
+}
+
+/// A crate that is not in the list of members would be compiled only where another one uses it.
+#[test]
+fn every_crate_is_a_member() {
+    let (mut files, root) = (Vec::new(), checkout());
+    collect(&root.join("src"), &mut files);
+    let manifests = files.iter().filter(|path| path.ends_with("Cargo.toml"));
+    let folders =
+        manifests.map(|path| path.parent().unwrap().strip_prefix(&root).unwrap().to_str().unwrap().to_owned());
+    assert_eq!(folders.collect::<BTreeSet<_>>(), members().into_iter().collect());
 }
 
 /// A permit is opened in one place, so that nothing is executed without one.
 #[test]
 fn only_the_execute_stage_runs_tools() {
     let files = product_files().into_iter().filter(|(_, text)| text.contains(".executor()"));
-    assert_eq!(files.map(|(file, _)| file).collect::<Vec<_>>(), ["src/pipeline/execute.rs"]);
+    assert_eq!(files.map(|(file, _)| file).collect::<Vec<_>>(), ["src/calls/pipeline/execute.rs"]);
 }
 
 /// What is stored, or compared with what is stored, has the time of the database: a machine's clock may be wrong.
 #[test]
 fn moments_of_the_store_are_those_of_its_clock() {
-    let files = product_files().into_iter().filter(|(file, _)| file.starts_with("src/infra/store"));
+    let files = product_files().into_iter().filter(|(file, _)| file.starts_with("src/store"));
     let by_machine = files.filter(|(_, text)| {
         ["Timestamp::now()", "SystemTime::now()", "Zoned::now()"].iter().any(|now| text.contains(now))
     });
-    assert_eq!(by_machine.map(|(file, _)| file).collect::<Vec<_>>(), ["src/infra/store.rs"], "it compares the two");
+    assert_eq!(by_machine.map(|(file, _)| file).collect::<Vec<_>>(), ["src/store/lib.rs"], "it compares the two");
     let makers = product_files().into_iter().filter(|(_, text)| text.contains("DatabaseTime::of_database"));
-    let makers = makers.map(|(file, _)| file).filter(|file| !file.starts_with("src/infra/store"));
-    assert_eq!(makers.collect::<Vec<_>>(), ["src/infra/auth/managed.rs"]);
+    let makers = makers.map(|(file, _)| file).filter(|file| !file.starts_with("src/store"));
+    assert_eq!(makers.collect::<Vec<_>>(), ["src/auth/managed.rs"]);
 }
 
 /// What a caller writes besides arguments, and the files of the sources that may read it. Policies and approvers see what is sent
@@ -180,10 +216,12 @@ fn the_architecture_page_shows_every_module_and_none_that_is_missing() {
         map.split([' ', ',', ';', '\n']).filter(is_path).map(|word| word.trim_end_matches('/')).collect();
     let missing = named.iter().find(|path| !checkout().join(path).exists());
     assert_eq!(missing, None, "docs/architecture.md names what is not there");
-    let unnamed = layers(&read("src/lib.rs")).into_iter().find(|module| {
-        let path = format!("src/{module}");
-        !named.iter().any(|named| *named == path || named.starts_with(&format!("{path}/")))
+    let modules = CRATES_OF_LAYERS.into_iter().flat_map(|folder| {
+        layers(&read(&format!("{folder}/lib.rs"))).into_iter().map(move |module| format!("{folder}/{module}"))
     });
+    let unnamed = modules
+        .chain(members())
+        .find(|path| !named.iter().any(|named| named == path || named.starts_with(&format!("{path}/"))));
     assert_eq!(unnamed, None, "docs/architecture.md does not name it");
 }
 
@@ -234,10 +272,11 @@ fn an_upward_use_is_found() {
         layers("pub mod cli;\n// A comment.\npub mod gateway;\npub(crate) mod core;\n#[cfg(test)]\nmod fuzz;\n");
     assert_eq!(layers, ["cli", "gateway", "core", "fuzz"]);
     let text = "use crate::gateway::Gateway;\nuse crate::{\n    cli::run,\n    core::{call, error},\n};\nfn f() { crate::cli::g() }\n";
-    let found: Vec<_> = references("src/core/a.rs", text).into_iter().map(|found| (found.line, found.used)).collect();
+    let found: Vec<_> =
+        references("src", "src/core/a.rs", text).into_iter().map(|found| (found.line, found.used)).collect();
     let expected = [(1, "gateway"), (3, "cli"), (4, "core"), (6, "cli")];
     assert_eq!(found, expected.map(|(line, used)| (line, used.to_owned())));
-    let root = references("src/core.rs", "use super::gateway::Gateway;\n");
+    let root = references("src", "src/core.rs", "use super::gateway::Gateway;\n");
     assert_eq!(root.first().map(|found| &*found.used), Some("gateway"), "`super` of a top-level module is the crate");
 }
 
@@ -245,7 +284,7 @@ fn an_upward_use_is_found() {
 fn references_in_tests_and_comments_do_not_count() {
     let text = "//! See crate::cli.\nuse crate::core::call;\n#[cfg(test)]\nmod tests {\n    use crate::cli::main;\n}\n";
     let product = product_code(text);
-    let found = references("src/core/a.rs", &product);
+    let found = references("src", "src/core/a.rs", &product);
     assert_eq!(found.iter().map(|found| (found.line, &*found.used)).collect::<Vec<_>>(), [(2, "core")]);
 }
 
@@ -259,17 +298,18 @@ fn rank(layers: &[String], module: &str) -> Option<usize> {
     layers.iter().position(|layer| layer == module)
 }
 
-/// The top-level module that a file of `src` belongs to.
-fn top_level(file: &str) -> Option<&str> {
-    let path = file.strip_prefix("src/")?;
+/// The top-level module that a file of a crate belongs to.
+fn top_level<'a>(folder: &str, file: &'a str) -> Option<&'a str> {
+    let path = file.strip_prefix(folder)?.strip_prefix('/')?;
     let first = path.split('/').next()?;
     let name = first.strip_suffix(".rs").unwrap_or(first);
     (!matches!(name, "lib" | "main")).then_some(name)
 }
 
 /// The paths `crate::name` of a text, those of a group `crate::{a::B, c}` included.
-fn references(file: &str, text: &str) -> Vec<Reference> {
-    let is_top_level_file = file.strip_prefix("src/").is_some_and(|path| !path.contains('/'));
+fn references(folder: &str, file: &str, text: &str) -> Vec<Reference> {
+    let path = file.strip_prefix(folder).and_then(|path| path.strip_prefix('/'));
+    let is_top_level_file = path.is_some_and(|path| !path.contains('/'));
     let mut found = BTreeSet::new();
     for root in ["crate::", "super::"].into_iter().take(1 + usize::from(is_top_level_file)) {
         for (start, _) in text.match_indices(root) {

@@ -15,7 +15,7 @@ use super::Message;
 use super::conversation::stored;
 use super::message::{AssistantTurn, RequestedCall, ToolMessage, UserPart};
 use sekisho_core::error::{CallError, ErrorCode};
-use sekisho_store::{self, Store};
+use sekisho_store::Store;
 
 /// How long a client may take to run its calls.
 const RUN_TTL: SignedDuration = SignedDuration::from_hours(1);
@@ -143,7 +143,7 @@ impl PausedRun {
         let run = serde_json::to_string(self).map_err(CallError::internal)?;
         let calls = self.expected_calls.first().into_iter().chain(paused.into_iter().map(|call| &call.id));
         for call in calls.map(String::as_str) {
-            let run = store::PausedRun { caller_key, call, run: &run, expires };
+            let run = sekisho_store::PausedRun { caller_key, call, run: &run, expires };
             store.keep_paused_run(run, now, MAX_BYTES).await.map_err(CallError::from)?;
         }
         Ok(())

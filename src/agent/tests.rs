@@ -3,6 +3,7 @@
 mod approvals;
 mod compaction;
 mod options;
+mod traces;
 mod waits;
 
 use std::collections::{HashMap, HashSet};

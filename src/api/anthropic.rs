@@ -27,6 +27,7 @@ use super::model_api::{NamedAgent, session_of_thread};
 use super::reply;
 use super::request::RequestMeta;
 use crate::agent::{AgentService, Event};
+use crate::api::reply::ErrorReply;
 use crate::gateway::Gateway;
 use sekisho_core::error::CallError;
 
@@ -35,7 +36,7 @@ use sekisho_core::error::CallError;
     responses((status = 200, description = "A message, or with `stream` server-sent events of one", body = MessageBody),
         (status = "4XX", body = AnthropicErrorBody), (status = "5XX", body = AnthropicErrorBody)))]
 pub(super) async fn create(
-    origin: Result<RequestMeta, CallError>,
+    origin: Result<RequestMeta, ErrorReply>,
     State(gateway): State<Arc<Gateway>>,
     Extension(agents): Extension<Arc<AgentService>>,
     request: Request,
@@ -60,7 +61,7 @@ pub(super) async fn create(
     responses((status = 200, body = TokenCount),
         (status = "4XX", body = AnthropicErrorBody), (status = "5XX", body = AnthropicErrorBody)))]
 pub(super) async fn count_tokens(
-    origin: Result<RequestMeta, CallError>,
+    origin: Result<RequestMeta, ErrorReply>,
     State(gateway): State<Arc<Gateway>>,
     Extension(agents): Extension<Arc<AgentService>>,
     request: Request,

@@ -21,5 +21,5 @@ pub(super) async fn answer(gateway: &Gateway, origin: &RequestMeta, incoming: In
             Box::pin(gateway.call_when_approved(call, arguments, max_wait)).await.answered
         }
     };
-    origin.preferences.respond(answered)
+    origin.preferences.respond(&answered)
 }

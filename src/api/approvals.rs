@@ -16,6 +16,7 @@ use super::documentation::ReplyBody;
 use super::parameters::{Name, Parameters};
 use super::reply;
 use super::request::RequestMeta;
+use crate::api::reply::ErrorReply;
 use crate::gateway::{APPROVER, Gateway};
 use sekisho_audit::{AuditEvent, EventKind};
 use sekisho_calls::approval::Judgement;
@@ -33,11 +34,11 @@ pub(super) async fn list(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Parameters(query): Parameters<ApprovalQuery>,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     origin.require_list_of_own()?;
     let max = query.limit.unwrap_or(PAGE);
     if !(1..=MAX_PAGE).contains(&max) {
-        return Err(invalid(format!("`limit` is a number from 1 to {MAX_PAGE}")));
+        return Err(invalid(format!("`limit` is a number from 1 to {MAX_PAGE}")).into());
     }
     let before = query.before.as_deref().map(str::parse::<Timestamp>).transpose();
     let filter = ApprovalFilter {
@@ -62,7 +63,7 @@ pub(super) async fn show(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let (approval, sees_arguments) = gateway.approval_for(&origin.caller, &id).await?;
     let mut body = ApprovalBody::of(&gateway, &approval);
     if sees_arguments {
@@ -86,8 +87,8 @@ pub(super) async fn approve(
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
     JsonBody(body, _): JsonBody<ApproveBody>,
-) -> Result<Response, CallError> {
-    decide(&origin, &gateway, id, body.into(), EventKind::ApprovalGiven).await
+) -> Result<Response, ErrorReply> {
+    Ok(decide(&origin, &gateway, id, body.into(), EventKind::ApprovalGiven).await?)
 }
 
 /// Denies a call, or takes back an approval that is not used up. Needs the role `approver`.
@@ -99,8 +100,8 @@ pub(super) async fn deny(
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
     JsonBody(body, _): JsonBody<DenyBody>,
-) -> Result<Response, CallError> {
-    decide(&origin, &gateway, id, body.into(), EventKind::ApprovalDenied).await
+) -> Result<Response, ErrorReply> {
+    Ok(decide(&origin, &gateway, id, body.into(), EventKind::ApprovalDenied).await?)
 }
 
 async fn decide(

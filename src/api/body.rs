@@ -23,6 +23,7 @@ pub(super) use self::upload::FileBody;
 use self::upload::UPLOAD_BYTES;
 use super::request::RequestMeta;
 use super::request_guard::Connection;
+use crate::api::reply::ErrorReply;
 use crate::gateway::Gateway;
 use crate::sources::openapi::load::document::MAX_DOCUMENT_BYTES;
 use sekisho_config::ServerConfig;
@@ -202,9 +203,9 @@ impl BodyLimits {
 }
 
 impl<T: DeserializeOwned, P: AdministratorProof> FromRequest<Arc<Gateway>> for FromAdministrator<T, P> {
-    type Rejection = CallError;
+    type Rejection = ErrorReply;
 
-    async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, CallError> {
+    async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, ErrorReply> {
         let (mut parts, body) = request.into_parts();
         let origin = RequestMeta::from_request_parts(&mut parts, gateway).await?;
         let by = P::of(&origin.caller)?;
@@ -218,18 +219,18 @@ impl<T: DeserializeOwned, P: AdministratorProof> FromRequest<Arc<Gateway>> for F
 }
 
 impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for JsonBody<T> {
-    type Rejection = CallError;
+    type Rejection = ErrorReply;
 
-    async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, CallError> {
+    async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, ErrorReply> {
         let (value, memory, _) = read_json(request, gateway).await?;
         Ok(Self(value, memory))
     }
 }
 
 impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for DigestedBody<T> {
-    type Rejection = CallError;
+    type Rejection = ErrorReply;
 
-    async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, CallError> {
+    async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, ErrorReply> {
         let (value, memory, bytes) = read_json(request, gateway).await?;
         Ok(Self(value, memory, hex::encode(Sha256::digest(&bytes))))
     }

@@ -27,6 +27,7 @@ use super::parameters::Parameters;
 use super::request::{RequestMeta, forbid_other_sites};
 use crate::agent::conversation::ConversationRuns;
 use crate::agent::summary::CompletedCall;
+use crate::api::reply::ErrorReply;
 use crate::gateway::Gateway;
 use sekisho_core::error::CallError;
 
@@ -64,11 +65,11 @@ pub(super) async fn chat(
     State(gateway): State<Arc<Gateway>>,
     Extension(runs): Extension<Arc<ConversationRuns>>,
     DigestedBody(request, memory, body): DigestedBody<ChatRequest>,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let turn = Turn { route: "/api/chat".to_owned(), body };
     keyed_turn::answer(&gateway, origin, turn, move |origin, progress| async move {
         let _memory = memory;
-        answer(&origin, &runs, request, &progress).await
+        Ok(answer(&origin, &runs, request, &progress).await?)
     })
     .await
 }
@@ -102,9 +103,9 @@ pub(super) async fn stream(
     origin: RequestMeta,
     Extension(runs): Extension<Arc<ConversationRuns>>,
     parts: Parts,
-    request: Result<Parameters<ChatRequest>, CallError>,
-) -> Result<Response, CallError> {
-    stream_run(&origin, &runs, &parts, request, false).await
+    request: Result<Parameters<ChatRequest>, ErrorReply>,
+) -> Result<Response, ErrorReply> {
+    Ok(stream_run(&origin, &runs, &parts, request.map_err(CallError::from), false).await?)
 }
 
 /// The same with a plan: the goal is divided into steps, which the agent runs one after the other. Older than `/api/plans`,
@@ -116,9 +117,9 @@ pub(super) async fn plan_stream(
     origin: RequestMeta,
     Extension(runs): Extension<Arc<ConversationRuns>>,
     parts: Parts,
-    request: Result<Parameters<ChatRequest>, CallError>,
-) -> Result<Response, CallError> {
-    stream_run(&origin, &runs, &parts, request, true).await
+    request: Result<Parameters<ChatRequest>, ErrorReply>,
+) -> Result<Response, ErrorReply> {
+    Ok(stream_run(&origin, &runs, &parts, request.map_err(CallError::from), true).await?)
 }
 
 /// `plans`: whether an agent without a planner gets one.
@@ -155,7 +156,7 @@ pub(super) async fn tool_settings(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     JsonBody(ToolSettings { session_id, tools }, _memory): JsonBody<ToolSettings>,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     for name in tools.keys() {
         gateway.pipeline.registry.find(name, &origin.caller)?;
     }

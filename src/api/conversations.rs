@@ -25,6 +25,7 @@ use super::reply;
 use super::request::RequestMeta;
 use crate::agent::AgentService;
 use crate::agent::conversation::{ConversationRuns, unknown_conversation, unknown_run, unknown_session};
+use crate::api::reply::ErrorReply;
 use crate::gateway::Gateway;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::session::workspace_of;
@@ -49,7 +50,7 @@ pub(super) async fn list(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Parameters(paging): Parameters<ConversationPaging>,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     origin.require_list_of_own()?;
     let limit = page(paging.limit)?;
     let found = gateway.store().conversations_of(&origin.caller.key, paging.before.as_deref(), limit).await;
@@ -68,7 +69,7 @@ pub(super) async fn create(
     State(gateway): State<Arc<Gateway>>,
     Extension(agents): Extension<Arc<AgentService>>,
     JsonBody(new, _memory): JsonBody<NewConversation>,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let agent = agents.catalog().model(&origin.caller.tenant, new.agent.as_deref()).await?.name.to_string();
     let now = gateway.store().now();
     let conversation = Conversation {
@@ -85,7 +86,7 @@ pub(super) async fn create(
     };
     check(conversation.title.as_deref(), &conversation.labels)?;
     if !gateway.store().add_conversation(&conversation, MAX_CONVERSATIONS).await.map_err(CallError::from)? {
-        return Err(too_many());
+        return Err(too_many().into());
     }
     Ok(reply::json(StatusCode::CREATED, &ConversationBody::from(conversation)))
 }
@@ -98,7 +99,7 @@ pub(super) async fn show(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let conversation = find(&gateway, &origin, &id).await?;
     Ok(reply::json(StatusCode::OK, &ConversationBody::from(conversation)))
 }
@@ -113,12 +114,12 @@ pub(super) async fn change(
     Extension(agents): Extension<Arc<AgentService>>,
     Name(id): Name,
     JsonBody(change, _memory): JsonBody<ConversationChange>,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let before = find(&gateway, &origin, &id).await?;
     if let Some(Some(session)) = &change.session_id
         && !gateway.store().has_session(&id, session).await.map_err(CallError::from)?
     {
-        return Err(unknown_session(session));
+        return Err(unknown_session(session).into());
     }
     if let Some(agent) = &change.agent {
         agents.catalog().model(&origin.caller.tenant, Some(agent)).await?;
@@ -130,7 +131,7 @@ pub(super) async fn change(
     let after = find(&gateway, &origin, &id).await?;
     match is_changed {
         true => Ok(reply::json(StatusCode::OK, &ConversationBody::from(after))),
-        false => Err(locked()),
+        false => Err(locked().into()),
     }
 }
 
@@ -142,10 +143,10 @@ pub(super) async fn delete(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
-) -> Result<StatusCode, CallError> {
+) -> Result<StatusCode, ErrorReply> {
     let conversation = find(&gateway, &origin, &id).await?;
     if !gateway.store().delete_conversation(&id, gateway.store().now()).await.map_err(CallError::from)? {
-        return Err(locked());
+        return Err(locked().into());
     }
     if conversation.workspace {
         let workspace = workspace_of(&conversation.caller_key, &id);
@@ -178,7 +179,7 @@ pub(super) async fn runs(
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
     Parameters(paging): Parameters<RunPaging>,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let limit = page(paging.limit)?;
     find(&gateway, &origin, &id).await?;
     let found = gateway.store().conversation_runs(&id, paging.before, limit).await.map_err(CallError::from)?;
@@ -196,7 +197,7 @@ pub(super) async fn show_run(
     State(gateway): State<Arc<Gateway>>,
     Extension(runs): Extension<Arc<ConversationRuns>>,
     Name(id): Name,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let found = gateway.store().conversation_run(&origin.caller.key, &id).await.map_err(CallError::from)?;
     let run = found.ok_or_else(|| unknown_run(&id))?;
     let usage = match run.status {
@@ -216,7 +217,7 @@ pub(super) async fn messages(
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
     Parameters(paging): Parameters<MessagePaging>,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let (limit, offset) = (page(paging.limit)?, paging.offset.unwrap_or_default());
     find(&gateway, &origin, &id).await?;
     let found = gateway.store().conversation_messages(&id, offset, limit).await.map_err(CallError::from)?;
@@ -234,7 +235,7 @@ pub(super) async fn fork(
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
     JsonBody(request, _memory): JsonBody<ForkRequest>,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let original = find(&gateway, &origin, &id).await?;
     let (copied, session_id) = copied_runs(&gateway, &id, request.message_id.as_deref()).await?;
     let now = gateway.store().now();
@@ -248,7 +249,7 @@ pub(super) async fn fork(
     };
     check(fork.title.as_deref(), &fork.labels)?;
     if !gateway.store().fork_conversation(&fork, &copied, MAX_CONVERSATIONS).await.map_err(CallError::from)? {
-        return Err(too_many());
+        return Err(too_many().into());
     }
     Ok(reply::json(StatusCode::CREATED, &ConversationBody::from(fork)))
 }

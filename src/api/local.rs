@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::connections::Connections;
+use crate::api::reply::ErrorReply;
 use crate::gateway::Gateway;
 use sekisho_auth::named_caller;
 use sekisho_core::caller::Caller;
@@ -143,7 +144,7 @@ pub(super) fn left_out(gateway: &Gateway, caller: &Arc<Caller>) -> Option<String
     left_out.map(|left_out| format!("{left_out}. Set the caller with `--as USER --role ROLE`."))
 }
 
-async fn status(State(routes): State<LocalRoutes>, headers: HeaderMap) -> Result<Json<GatewayStatus>, CallError> {
+async fn status(State(routes): State<LocalRoutes>, headers: HeaderMap) -> Result<Json<GatewayStatus>, ErrorReply> {
     let caller = caller_of(&headers)?;
     Ok(Json(routes.status(&caller)))
 }
@@ -152,10 +153,12 @@ async fn status(State(routes): State<LocalRoutes>, headers: HeaderMap) -> Result
 async fn stop_on_demand(
     State(routes): State<LocalRoutes>,
     headers: HeaderMap,
-) -> Result<(StatusCode, Json<GatewayStatus>), CallError> {
+) -> Result<(StatusCode, Json<GatewayStatus>), ErrorReply> {
     let caller = caller_of(&headers)?;
     if !routes.on_demand {
-        return Err(CallError::new(ErrorCode::Denied, "this gateway was not started on demand; stop its process"));
+        return Err(
+            CallError::new(ErrorCode::Denied, "this gateway was not started on demand; stop its process").into()
+        );
     }
     tracing::info!("another gateway takes the place of this one");
     routes.stop.cancel();

@@ -26,6 +26,7 @@ use super::parameters::Name;
 use super::reply;
 use super::request::RequestMeta;
 use crate::agent::{AgentService, Event};
+use crate::api::reply::ErrorReply;
 use crate::gateway::Gateway;
 use sekisho_core::error::{CallError, ErrorCode};
 
@@ -51,7 +52,7 @@ pub(super) struct ModelEntry<'a> {
 #[utoipa::path(get, path = "/v1/models", operation_id = "listModels", tag = "agents",
     responses((status = 200, body = Models<'_>), (status = "4XX", body = OpenAiErrorBody)))]
 pub(super) async fn models(
-    origin: Result<RequestMeta, CallError>,
+    origin: Result<RequestMeta, ErrorReply>,
     Extension(agents): Extension<Arc<AgentService>>,
 ) -> Result<Response, OpenAiError> {
     let names = agents.usable_models(&origin?.caller).await?;
@@ -63,9 +64,9 @@ pub(super) async fn models(
 #[utoipa::path(get, path = "/v1/models/{name}", operation_id = "getModel", tag = "agents", params(("name" = String, Path)),
     responses((status = 200, body = ModelEntry<'_>), (status = "4XX", body = OpenAiErrorBody)))]
 pub(super) async fn model(
-    origin: Result<RequestMeta, CallError>,
+    origin: Result<RequestMeta, ErrorReply>,
     Extension(agents): Extension<Arc<AgentService>>,
-    name: Result<Name, CallError>,
+    name: Result<Name, ErrorReply>,
 ) -> Result<Response, OpenAiError> {
     let origin = origin?;
     let Name(name) = name?;
@@ -78,7 +79,7 @@ pub(super) async fn model(
     responses((status = 200, description = "A completion, or with `stream` server-sent chunks of one", body = Completion),
         (status = "4XX", body = OpenAiErrorBody), (status = "5XX", body = OpenAiErrorBody)))]
 pub(super) async fn complete(
-    origin: Result<RequestMeta, CallError>,
+    origin: Result<RequestMeta, ErrorReply>,
     State(gateway): State<Arc<Gateway>>,
     Extension(agents): Extension<Arc<AgentService>>,
     request: Request,
@@ -132,6 +133,12 @@ pub(super) struct OpenAiError {
     error: CallError,
     /// OpenAI's own, where it is not that of the gateway.
     code: Option<&'static str>,
+}
+
+impl From<ErrorReply> for OpenAiError {
+    fn from(reply: ErrorReply) -> Self {
+        CallError::from(reply).into()
+    }
 }
 
 impl From<CallError> for OpenAiError {

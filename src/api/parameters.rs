@@ -5,6 +5,7 @@ use axum::extract::{FromRequestParts, Path, Query};
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 
+use crate::api::reply::ErrorReply;
 use sekisho_core::error::{CallError, ErrorCode};
 
 /// A path parameter, percent-decoded.
@@ -12,13 +13,13 @@ use sekisho_core::error::{CallError, ErrorCode};
 pub(super) struct Name(pub String);
 
 impl<S: Send + Sync> FromRequestParts<S> for Name {
-    type Rejection = CallError;
+    type Rejection = ErrorReply;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, CallError> {
-        Path::<String>::from_request_parts(parts, state)
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ErrorReply> {
+        Ok(Path::<String>::from_request_parts(parts, state)
             .await
             .map(|Path(name)| Self(name))
-            .map_err(|rejection| unreadable_path(&rejection))
+            .map_err(|rejection| unreadable_path(&rejection))?)
     }
 }
 
@@ -27,13 +28,13 @@ impl<S: Send + Sync> FromRequestParts<S> for Name {
 pub(super) struct Names(pub String, pub String);
 
 impl<S: Send + Sync> FromRequestParts<S> for Names {
-    type Rejection = CallError;
+    type Rejection = ErrorReply;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, CallError> {
-        Path::<(String, String)>::from_request_parts(parts, state)
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ErrorReply> {
+        Ok(Path::<(String, String)>::from_request_parts(parts, state)
             .await
             .map(|Path((first, second))| Self(first, second))
-            .map_err(|rejection| unreadable_path(&rejection))
+            .map_err(|rejection| unreadable_path(&rejection))?)
     }
 }
 
@@ -42,12 +43,12 @@ impl<S: Send + Sync> FromRequestParts<S> for Names {
 pub(super) struct Parameters<T>(pub T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Parameters<T> {
-    type Rejection = CallError;
+    type Rejection = ErrorReply;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, CallError> {
-        Query::<T>::from_request_parts(parts, state).await.map(|Query(parameters)| Self(parameters)).map_err(
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ErrorReply> {
+        Ok(Query::<T>::from_request_parts(parts, state).await.map(|Query(parameters)| Self(parameters)).map_err(
             |rejection: QueryRejection| invalid(format!("the query cannot be read: {}", rejection.body_text())),
-        )
+        )?)
     }
 }
 

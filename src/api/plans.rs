@@ -22,6 +22,7 @@ use super::request::RequestMeta;
 use crate::agent::catalog::ResolvedModel;
 use crate::agent::plan::{Entry, NewPlan, Node, Plan, PlanStatus, Step, StepChange, Used};
 use crate::agent::{AgentRequest, AgentService, Message};
+use crate::api::reply::ErrorReply;
 use sekisho_config::{PlanPreset, PlannerConfig};
 use sekisho_core::error::{CallError, ErrorCode};
 
@@ -127,12 +128,12 @@ pub(super) async fn create(
     origin: RequestMeta,
     Extension(agents): Extension<Arc<AgentService>>,
     JsonBody(request, _memory): JsonBody<PlanRequest>,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let PlanRequest { goal, profile, model, preset, approve_plan: approve, session_id } = request;
     let name = match (profile, model) {
         (Some(_), Some(_)) => {
             let message = "`profile` and `model` are synonyms; send one of them";
-            return Err(CallError::new(ErrorCode::InvalidRequest, message));
+            return Err(CallError::new(ErrorCode::InvalidRequest, message).into());
         }
         (one, other) => one.or(other),
     };
@@ -151,13 +152,13 @@ pub(super) async fn create(
 pub(super) async fn list(
     origin: RequestMeta,
     Extension(agents): Extension<Arc<AgentService>>,
-    page: Result<Parameters<PlanPage>, CallError>,
-) -> Result<Response, CallError> {
+    page: Result<Parameters<PlanPage>, ErrorReply>,
+) -> Result<Response, ErrorReply> {
     origin.require_list_of_own()?;
     let Parameters(PlanPage { limit, before }) = page?;
     let limit = limit.unwrap_or(PAGE);
     if !(1..=MAX_PAGE).contains(&limit) {
-        return Err(invalid(format!("`limit` is not between 1 and {MAX_PAGE}")));
+        return Err(invalid(format!("`limit` is not between 1 and {MAX_PAGE}")).into());
     }
     let before = match before {
         None => Timestamp::MAX,
@@ -177,8 +178,8 @@ pub(super) async fn show(
     origin: RequestMeta,
     Extension(agents): Extension<Arc<AgentService>>,
     Name(id): Name,
-) -> Result<Response, CallError> {
-    answer(agents.plan(&origin.caller, &id).await)
+) -> Result<Response, ErrorReply> {
+    Ok(answer(agents.plan(&origin.caller, &id).await)?)
 }
 
 /// Replaces the open steps of a plan that is paused or waits for approval.
@@ -189,8 +190,8 @@ pub(super) async fn change(
     Extension(agents): Extension<Arc<AgentService>>,
     Name(id): Name,
     JsonBody(change, _memory): JsonBody<PlanChange>,
-) -> Result<Response, CallError> {
-    answer(agents.change_plan(&origin.caller, &id, change.steps).await)
+) -> Result<Response, ErrorReply> {
+    Ok(answer(agents.change_plan(&origin.caller, &id, change.steps).await)?)
 }
 
 /// Pauses a plan after the node that it is at.
@@ -200,8 +201,8 @@ pub(super) async fn pause(
     origin: RequestMeta,
     Extension(agents): Extension<Arc<AgentService>>,
     Name(id): Name,
-) -> Result<Response, CallError> {
-    answer(agents.pause_plan(&origin.caller, &id).await)
+) -> Result<Response, ErrorReply> {
+    Ok(answer(agents.pause_plan(&origin.caller, &id).await)?)
 }
 
 /// Ends a plan at once.
@@ -211,8 +212,8 @@ pub(super) async fn cancel(
     origin: RequestMeta,
     Extension(agents): Extension<Arc<AgentService>>,
     Name(id): Name,
-) -> Result<Response, CallError> {
-    answer(agents.cancel_plan(&origin.caller, &id).await)
+) -> Result<Response, ErrorReply> {
+    Ok(answer(agents.cancel_plan(&origin.caller, &id).await)?)
 }
 
 /// Goes on with a plan that was paused, interrupted or failed, at its last node.
@@ -222,8 +223,8 @@ pub(super) async fn resume(
     origin: RequestMeta,
     Extension(agents): Extension<Arc<AgentService>>,
     Name(id): Name,
-) -> Result<Response, CallError> {
-    go_on(&origin, &agents, &id, false).await
+) -> Result<Response, ErrorReply> {
+    Ok(go_on(&origin, &agents, &id, false).await?)
 }
 
 /// Approves a plan that waits for it, and begins with its first step.
@@ -233,8 +234,8 @@ pub(super) async fn approve(
     origin: RequestMeta,
     Extension(agents): Extension<Arc<AgentService>>,
     Name(id): Name,
-) -> Result<Response, CallError> {
-    go_on(&origin, &agents, &id, true).await
+) -> Result<Response, ErrorReply> {
+    Ok(go_on(&origin, &agents, &id, true).await?)
 }
 
 /// The events of a plan: those so far and those to come. With `Last-Event-ID`, those after that event. Events are kept until
@@ -248,7 +249,7 @@ pub(super) async fn events(
     Extension(agents): Extension<Arc<AgentService>>,
     Name(id): Name,
     parts: Parts,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let after = event_stream::last_event_id(&parts.headers)?;
     if let Some(events) = agents.plan_events(&origin.caller, &id, after).await? {
         let events = events.take_until(agents.gateway().key_ended(&origin.caller));

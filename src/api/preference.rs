@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 
+use crate::api::reply::answered_reply;
 use sekisho_calls::approval::MAX_WAIT;
 use sekisho_calls::pipeline::Answered;
 
@@ -40,11 +41,11 @@ impl Preferences {
     }
 
     /// The response to a call, which says what of them was done.
-    pub(super) fn respond(self, answered: Answered) -> Response {
+    pub(super) fn respond(self, answered: &Answered) -> Response {
         let has_preview = answered.reply.outcome.as_ref().is_ok_and(|answer| answer.preview.is_some());
         let wait = self.wait.map(|wait| format!("wait={}", wait.as_secs()));
         let applied: Vec<_> = wait.into_iter().chain(has_preview.then(|| "handle".to_owned())).collect();
-        let mut response = answered.into_response();
+        let mut response = answered_reply(answered);
         if let Some(applied) = HeaderValue::try_from(applied.join(", ")).ok().filter(|value| !value.is_empty()) {
             response.headers_mut().insert(PREFERENCE_APPLIED, applied);
         }

@@ -62,45 +62,58 @@ pub(crate) fn status(code: ErrorCode) -> StatusCode {
     }
 }
 
-impl IntoResponse for &Reply {
-    fn into_response(self) -> Response {
-        let error = self.outcome.as_ref().err();
-        let mut response = json(error.map_or(StatusCode::OK, |error| status(error.code())), self);
-        let headers = response.headers_mut();
-        if let Some(rate) = self.receipt.rate {
-            rate_headers(headers, rate);
-        }
-        if let Some(error) = error {
-            retry_after(headers, error);
-            if let Some(challenge) = challenge(error) {
-                headers.insert(WWW_AUTHENTICATE, challenge);
-            }
-        }
-        response
+/// The reply of a call.
+pub(crate) fn call_reply(reply: &Reply) -> Response {
+    let error = reply.outcome.as_ref().err();
+    let mut response = json(error.map_or(StatusCode::OK, |error| status(error.code())), reply);
+    let headers = response.headers_mut();
+    if let Some(rate) = reply.receipt.rate {
+        rate_headers(headers, rate);
     }
+    if let Some(error) = error {
+        retry_after(headers, error);
+        if let Some(challenge) = challenge(error) {
+            headers.insert(WWW_AUTHENTICATE, challenge);
+        }
+    }
+    response
 }
 
-impl IntoResponse for Answered {
-    fn into_response(self) -> Response {
-        let mut response = (&*self.reply).into_response();
-        if self.replayed {
-            response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
-        }
-        response
+/// The reply of a call that may have been answered before.
+pub(crate) fn answered_reply(answered: &Answered) -> Response {
+    let mut response = call_reply(&answered.reply);
+    if answered.replayed {
+        response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
     }
+    response
 }
 
 /// An error before or outside a tool call, in the form of an execute reply.
-impl IntoResponse for CallError {
+#[derive(Debug)]
+pub(crate) struct ErrorReply(CallError);
+
+impl From<CallError> for ErrorReply {
+    fn from(error: CallError) -> Self {
+        Self(error)
+    }
+}
+
+impl From<ErrorReply> for CallError {
+    fn from(reply: ErrorReply) -> Self {
+        reply.0
+    }
+}
+
+impl IntoResponse for ErrorReply {
     fn into_response(self) -> Response {
-        (&refusal(self)).into_response()
+        call_reply(&refusal(self.0))
     }
 }
 
 /// An error's reply, changed for clients that expect another form.
 pub(super) fn refused_as(error: CallError, change: impl FnOnce(&mut Value)) -> Response {
     let reply = refusal(error);
-    let mut response = (&reply).into_response();
+    let mut response = call_reply(&reply);
     match serde_json::to_value(&reply) {
         Ok(mut body) => {
             change(&mut body);
@@ -149,11 +162,11 @@ pub(super) async fn no_such_method(method: Method, uri: Uri) -> Response {
 pub(super) fn panicked(panic: &(dyn Any + Send)) -> Response {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     tracing::error!(panic = text, "a request handler panicked");
-    CallError::internal("a request handler panicked").into_response()
+    ErrorReply(CallError::internal("a request handler panicked")).into_response()
 }
 
 fn with_status(status: StatusCode, error: CallError) -> Response {
-    let mut response = error.into_response();
+    let mut response = ErrorReply(error).into_response();
     *response.status_mut() = status;
     response
 }

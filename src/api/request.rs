@@ -17,6 +17,7 @@ use super::preference::Preferences;
 use super::request_guard::Connection;
 use crate::agent::toolbox::InProcess;
 use crate::agent::{AgentRequest, Message};
+use crate::api::reply::ErrorReply;
 use crate::gateway::Gateway;
 use sekisho_calls::journals::RunContext;
 use sekisho_config::AgentProfile;
@@ -278,9 +279,9 @@ impl RequestMeta {
 }
 
 impl FromRequestParts<Arc<Gateway>> for RequestMeta {
-    type Rejection = CallError;
+    type Rejection = ErrorReply;
 
-    async fn from_request_parts(parts: &mut Parts, gateway: &Arc<Gateway>) -> Result<Self, CallError> {
+    async fn from_request_parts(parts: &mut Parts, gateway: &Arc<Gateway>) -> Result<Self, ErrorReply> {
         let headers = &parts.headers;
         let request = parts.extensions.get::<Arc<ClientRequest>>().cloned();
         let trace = headers.get(&TRACE_PARENT).and_then(|value| value.to_str().ok()).and_then(|parent| {

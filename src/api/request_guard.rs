@@ -22,6 +22,7 @@ use super::client_address::{ClientAddress, PROBES, PublicAddress};
 use super::client_request::{self, REQUEST_ID};
 use super::forwarded_request::{FORWARDED, ForwardedRequest};
 use super::reply;
+use crate::api::reply::ErrorReply;
 use sekisho_core::caller::{Caller, Owner};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_store::replica::Replica;
@@ -153,7 +154,7 @@ impl RequestGuard {
 
     fn refused(&self, refusal: CallError) -> Response {
         let is_of_coding = refusal.code() == ErrorCode::UnsupportedMediaType;
-        let mut response = refusal.into_response();
+        let mut response = ErrorReply::from(refusal).into_response();
         if is_of_coding {
             // RFC 9110 §12.5.3: what would be taken.
             response.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));

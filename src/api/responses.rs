@@ -29,6 +29,7 @@ use super::openai::OpenAiError;
 use super::reply;
 use super::request::RequestMeta;
 use crate::agent::{AgentService, Event, FinishReason, Message};
+use crate::api::reply::ErrorReply;
 use crate::gateway::Gateway;
 use sekisho_core::caller::Caller;
 use sekisho_core::error::CallError;
@@ -40,7 +41,7 @@ pub(super) use self::kept::KeptResponses;
     responses((status = 200, description = "A response, or with `stream` server-sent events of one", body = ResponseBody),
         (status = "4XX", body = OpenAiErrorBody), (status = "5XX", body = OpenAiErrorBody)))]
 pub(super) async fn create(
-    origin: Result<RequestMeta, CallError>,
+    origin: Result<RequestMeta, ErrorReply>,
     State(gateway): State<Arc<Gateway>>,
     Extension(agents): Extension<Arc<AgentService>>,
     Extension(kept): Extension<Arc<KeptResponses>>,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,6 +15,7 @@ use super::documentation::ReplyBody;
 use super::parameters::{Name, Parameters};
 use super::reply;
 use super::request::{Incoming, RequestMeta, SessionContext};
+use crate::api::reply::{ErrorReply, answered_reply};
 use crate::gateway::Gateway;
 use sekisho_core::call::{Arguments, READ_RESULT};
 use sekisho_core::error::{CallError, ErrorCode};
@@ -68,7 +69,7 @@ pub(crate) async fn list(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Parameters(query): Parameters<PageQuery>,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     origin.require_list_of_own()?;
     let limit = query.limit()?;
     let before = query.after.as_deref().map(last_shown).transpose()?;
@@ -93,9 +94,9 @@ pub(crate) async fn read(
     State(gateway): State<Arc<Gateway>>,
     Name(handle): Name,
     Parameters(parameters): Parameters<ReadParameters>,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let Incoming { call, arguments } = parameters.into_call(handle, &origin, &gateway)?;
-    Ok(gateway.pipeline.call(call, arguments).await.into_response())
+    Ok(answered_reply(&gateway.pipeline.call(call, arguments).await))
 }
 
 /// The moment and handle of the last result of a page, as its `next` names them.

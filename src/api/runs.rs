@@ -13,6 +13,7 @@ use super::documentation::ReplyBody;
 use super::parameters::Name;
 use super::reply;
 use super::request::{RequestMeta, SessionContext};
+use crate::api::reply::ErrorReply;
 use crate::gateway::Gateway;
 use crate::sandbox::PYTHON;
 use sekisho_calls::journals::RecordedCall;
@@ -46,7 +47,7 @@ pub(super) struct RunList {
 /// Lists the caller's runs of programs that have not ended.
 #[utoipa::path(get, path = "/runs", operation_id = "listProgramRuns", tag = "tools",
     responses((status = 200, body = RunList), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
-pub(super) async fn list(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, CallError> {
+pub(super) async fn list(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, ErrorReply> {
     origin.require_list_of_own()?;
     let asking = asking(&origin, &gateway)?;
     let runs = gateway.pipeline.journals.list(&asking).await?;
@@ -62,7 +63,7 @@ pub(super) async fn resume(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let asking = asking(&origin, &gateway)?;
     let RecordedCall { arguments, context } = gateway.pipeline.journals.recorded_call(&asking, &id).await?;
     let mut incoming = origin.call(context.tool.clone(), arguments, context.into(), false, &gateway)?;

@@ -7,6 +7,7 @@ use axum::http::request::Parts;
 
 use super::parameters::unreadable_path;
 use super::request::{Incoming, RequestMeta, SessionContext};
+use crate::api::reply::ErrorReply;
 use crate::gateway::Gateway;
 use sekisho_core::call::{Arguments, Upload};
 use sekisho_core::error::CallError;
@@ -68,12 +69,12 @@ impl SessionFile {
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for SessionFile {
-    type Rejection = CallError;
+    type Rejection = ErrorReply;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, CallError> {
-        Path::<(String, String)>::from_request_parts(parts, state)
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ErrorReply> {
+        Ok(Path::<(String, String)>::from_request_parts(parts, state)
             .await
             .map(|Path((session, path))| Self { session, path })
-            .map_err(|rejection| unreadable_path(&rejection))
+            .map_err(|rejection| unreadable_path(&rejection))?)
     }
 }

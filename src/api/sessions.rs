@@ -16,10 +16,10 @@ use super::documentation::ReplyBody;
 use super::parameters::Name;
 use super::reply;
 use super::request::RequestMeta;
+use crate::api::reply::ErrorReply;
 use crate::gateway::Gateway;
 use crate::sandbox::{SessionDetails, SessionInfo};
 use sekisho_audit::{AuditEvent, EventKind};
-use sekisho_core::error::CallError;
 
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = InterpreterSessionList)]
@@ -40,7 +40,7 @@ pub(super) struct ForkBody {
 /// Lists the caller's sessions of interpreters.
 #[utoipa::path(get, path = "/sessions", operation_id = "listSessions", tag = "tools",
     responses((status = 200, body = SessionList), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
-pub(super) async fn list(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, CallError> {
+pub(super) async fn list(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, ErrorReply> {
     let sessions = gateway.sandbox().list_sessions(&origin.caller.owner).await?;
     Ok(reply::json(StatusCode::OK, &SessionList { sessions }))
 }
@@ -54,7 +54,7 @@ pub(super) async fn show(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let (service, owner) = (Arc::clone(&gateway), origin.caller.owner.clone());
     // To its end, even if the client disconnects: the session would end with it.
     let look = async move { service.sandbox().show_session(&owner, &id).await };
@@ -70,7 +70,7 @@ pub(super) async fn delete(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let event = event_of(&origin, EventKind::InterpreterSessionDeleted, &id);
     let (service, owner) = (Arc::clone(&gateway), origin.caller.owner.clone());
     record_change(&gateway, event, async move { service.sandbox().delete_session(&owner, &id).await }).await?;
@@ -87,7 +87,7 @@ pub(super) async fn fork(
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
     JsonBody(body, _): JsonBody<ForkBody>,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let event = event_of(&origin, EventKind::InterpreterSessionForked, &id);
     let (service, owner) = (Arc::clone(&gateway), origin.caller.owner.clone());
     let copying = async move { service.sandbox().fork_session(&owner, &id, body.count).await };

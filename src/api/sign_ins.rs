@@ -14,9 +14,10 @@ use super::documentation::ReplyBody;
 use super::parameters::{Name, Parameters};
 use super::reply;
 use super::request::RequestMeta;
+use crate::api::reply::ErrorReply;
 use crate::gateway::{Gateway, SignedInCaller};
 use sekisho_audit::{AuditEvent, EventKind};
-use sekisho_core::error::{CallError, NeededSignIn};
+use sekisho_core::error::NeededSignIn;
 use sekisho_store::StoredUserToken;
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -68,7 +69,7 @@ impl From<StoredUserToken> for SignInBody {
 /// their tenant. Without tokens.
 #[utoipa::path(get, path = "/sign-ins", operation_id = "listSignIns", tag = "sign-ins",
     responses((status = 200, body = SignInList), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
-pub(super) async fn list(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, CallError> {
+pub(super) async fn list(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, ErrorReply> {
     let found = gateway.list_sign_ins(&origin.caller).await?;
     let available = gateway.missing_sign_ins(&origin.caller).await?;
     let sign_ins = found.into_iter().map(SignInBody::from).collect();
@@ -83,7 +84,7 @@ pub(super) async fn begin(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(source): Name,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let (service, caller, event) =
         (Arc::clone(&gateway), Arc::clone(&origin.caller), event(&origin, EventKind::SignInStarted, &source));
     let change = async move { service.offer_sign_in(&caller, &source).await };
@@ -101,7 +102,7 @@ pub(super) async fn revoke(
     State(gateway): State<Arc<Gateway>>,
     Name(source): Name,
     Parameters(query): Parameters<RevokedQuery>,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let (service, caller, event) =
         (Arc::clone(&gateway), Arc::clone(&origin.caller), event(&origin, EventKind::SignInRevoked, &source));
     let change = async move {

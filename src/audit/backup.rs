@@ -18,7 +18,6 @@ use zip::write::SimpleFileOptions;
 
 pub use self::error::BackupError;
 pub use self::restore::restore;
-use crate::infra::audit;
 use sekisho_config::Config;
 
 /// The version of the archive's form.
@@ -110,7 +109,7 @@ struct Archive(ZipWriter<File>);
 impl Archive {
     fn fill(mut self, places: &StatePlaces, database: Option<&Path>) -> Result<BackupContents, BackupError> {
         // Opened before the database is written, since segments may be removed meanwhile.
-        let trail = if audit::exists(&places.audit)? { Some(audit::copy(&places.audit)?) } else { None };
+        let trail = if crate::exists(&places.audit)? { Some(crate::copy(&places.audit)?) } else { None };
         let audit_lines = trail.as_ref().map_or(0, |trail| trail.lines);
         let manifest = Manifest {
             format: FORMAT,
@@ -123,7 +122,7 @@ impl Archive {
         if let Some(database) = database {
             self.add_file(DATABASE, database)?;
         }
-        for audit::CopiedFile { name, file, bytes } in trail.iter().flat_map(|trail| &trail.files) {
+        for crate::CopiedFile { name, file, bytes } in trail.iter().flat_map(|trail| &trail.files) {
             self.add_trail_file(name, file, *bytes)?;
         }
         if let Some((name, head)) = trail.map(|trail| trail.head) {

@@ -13,10 +13,7 @@ use super::chain::{Chain, Hash, micros};
 use super::event::AuditEvent;
 use sekisho_core::call::{CallId, Caller, ClientRequest, InterpreterSession, Stage, Via};
 use sekisho_core::error::{CallError, ErrorCode, rules_of};
-use sekisho_core::record::{CallRecord, KeptArguments, Status};
-
-/// Maximum length of a text from a caller, in bytes: a line stays bounded.
-pub(super) const MAX_TEXT: usize = 256;
+use sekisho_core::record::{CallRecord, KeptArguments, Status, shortened};
 
 /// A line to be written.
 #[derive(Debug)]
@@ -216,9 +213,4 @@ impl<'a> Line<'a> {
             prev: chain.hash,
         }
     }
-}
-
-/// `text`, truncated to the maximum for texts of callers.
-pub fn shortened(text: &str) -> &str {
-    &text[..text.floor_char_boundary(MAX_TEXT)]
 }

@@ -6,8 +6,8 @@ use std::time::SystemTime;
 use serde::Serialize;
 
 use super::chain::{Chain, Hash, micros};
-use super::entry::shortened;
 use sekisho_core::call::{Caller, ClientRequest, TraceParent};
+use sekisho_core::record::shortened;
 
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

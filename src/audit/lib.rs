@@ -10,12 +10,15 @@
 //! The chain has no key: it detects changes as long as the author of a change could not also write the head
 //! (`<file>.head`). Ship the head or the lines to another machine to exclude that.
 
+pub mod backup;
 mod chain;
 mod copy;
 mod disk;
 mod entry;
 mod error;
 mod event;
+#[cfg(any(test, feature = "test-support"))]
+pub mod faulty_disk;
 mod lines;
 mod mark;
 mod newest;
@@ -29,7 +32,7 @@ mod verify;
 mod writer;
 
 #[cfg(test)]
-pub mod tests;
+mod tests;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -50,7 +53,6 @@ use sekisho_observe::batch_queue::BatchQueue;
 use sekisho_observe::readiness::Readiness;
 
 pub use self::copy::{CopiedFile, copy, exists};
-pub use self::entry::shortened;
 pub use self::error::AuditError;
 pub use self::event::{AuditEvent, EventKind};
 pub use self::newest::{HistoryFilter, HistoryPage, PastCall, newest};

@@ -13,7 +13,6 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-pub use self::disk::strict_on_a_full_disk;
 use super::chain::Chain;
 use super::segments::head_path;
 use super::verify::Verified;

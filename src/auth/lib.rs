@@ -14,6 +14,7 @@ mod jwks;
 mod jwt;
 mod keys;
 mod managed;
+pub mod open_id;
 mod seen;
 #[cfg(test)]
 mod tests;

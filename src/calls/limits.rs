@@ -37,7 +37,7 @@ use sekisho_store::{Store, StoreError};
 
 pub use self::rules::RuleSlots;
 #[cfg(test)]
-pub use self::tests::in_paused_time;
+pub(crate) use self::tests::in_paused_time;
 
 /// All limits of the gateway.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ mod preview;
 mod sample;
 mod shape;
 #[cfg(test)]
-pub mod tests;
+mod tests;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -9,7 +9,7 @@ pub mod schema;
 mod sent;
 mod source;
 #[cfg(test)]
-pub mod tests;
+pub(crate) mod tests;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

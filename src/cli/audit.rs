@@ -13,7 +13,7 @@ use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
 use super::{Common, Exit, present, with_config};
-use sekisho_audit::{self, FoundLine, LineFilter, Verified};
+use sekisho_audit::{FoundLine, LineFilter, Verified};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum AuditCommand {
@@ -115,7 +115,7 @@ fn moment(text: &str) -> Result<Timestamp, String> {
 fn print(files: &[PathBuf], filter: &LineFilter, show: impl Fn(&str) -> String) -> Exit {
     let mut out = BufWriter::new(io::stdout().lock());
     let mut written = Ok(());
-    let searched = audit::search(files, filter, |text| {
+    let searched = sekisho_audit::search(files, filter, |text| {
         written = writeln!(out, "{}", show(text));
         written.is_ok()
     });
@@ -159,7 +159,7 @@ fn verify_all(common: &Common, files: &[PathBuf]) -> Exit {
 }
 
 fn verify(common: &Common, file: &Path) -> Exit {
-    let found = audit::verify(file).map_err(|error| error.to_string());
+    let found = sekisho_audit::verify(file).map_err(|error| error.to_string());
     report(common, json!({"file": file}), &file.display().to_string(), found)
 }
 

@@ -7,9 +7,9 @@ use tokio::runtime::Builder;
 use super::{Common, Exit, present, with_config};
 use sekisho_audit::backup::{self, BackupContents, BackupError, StatePlaces};
 use sekisho_config::Config;
+use sekisho_store::StoreLocation;
 use sekisho_store::state_lock::StateLock;
 use sekisho_store::temporary_folder::private_folder;
-use sekisho_store::{self, StoreLocation};
 
 pub(super) fn write(common: &Common, file: &Path) -> Exit {
     with_config(common, |config| {
@@ -38,7 +38,7 @@ fn written(config: &Config, file: &Path) -> Result<BackupContents, String> {
     let folder = private_folder().map_err(|error| format!("the folder for temporary files: {error}"))?;
     let copy = folder.path().join("copy.db");
     let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
-    runtime.block_on(store::copy(&StoreLocation::of(config), &copy)).map_err(|error| error.to_string())?;
+    runtime.block_on(sekisho_store::copy(&StoreLocation::of(config), &copy)).map_err(|error| error.to_string())?;
     let database = copy.exists().then_some(&*copy);
     backup::write(&places, database, file).map_err(|error: BackupError| error.to_string())
 }

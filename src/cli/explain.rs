@@ -14,9 +14,9 @@ use sekisho_calls::pipeline::StageVerdict;
 use sekisho_config::Config;
 use sekisho_core::call::{CallContext, Via};
 use sekisho_core::json;
+use sekisho_store::StoreLocation;
 use sekisho_store::state_lock::StateLock;
 use sekisho_store::temporary_folder::private_folder;
-use sekisho_store::{self, StoreLocation};
 
 #[derive(Debug, Args)]
 pub(super) struct ExplainCommand {
@@ -84,7 +84,7 @@ fn copied_state(config: &mut Config) -> Result<(TempDir, StateLock), String> {
     config.store.url = None;
     let lock = StateLock::acquire(folder.path()).map_err(|error| error.to_string())?;
     let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
-    runtime.block_on(store::copy(&store, &config.store_file())).map_err(|error| error.to_string())?;
+    runtime.block_on(sekisho_store::copy(&store, &config.store_file())).map_err(|error| error.to_string())?;
     Ok((folder, lock))
 }
 

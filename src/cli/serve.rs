@@ -8,13 +8,13 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::{Common, Exit, ServeOptions, describe, load_config, local_gateway, present};
+use super::{Common, Exit, ServeOptions, core_dumps, describe, load_config, local_gateway, present};
 use crate::agent::AgentService;
 use crate::api::{BoundListeners, LocalListener};
 use crate::console;
 use crate::gateway::Gateway;
-use crate::infra::{core_dumps, descriptors, telemetry};
 use sekisho_config::{AnonymousAccess, Config, ConfigError, TelemetryConfig, Watcher};
+use sekisho_observe::{descriptors, telemetry};
 use sekisho_outbound::local_socket::{self, LocalSocket};
 use sekisho_store::state_lock::StateLock;
 

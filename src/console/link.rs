@@ -17,6 +17,7 @@ use super::sessions::{SecretHash, SessionSecret};
 use super::sign_in::{begin, require_encryption};
 use super::visit::Guest;
 use super::{Console, error_page, redirect};
+use crate::api::ErrorReply;
 use crate::api::administrator_on_socket;
 use sekisho_auth::SignedIn;
 use sekisho_core::bounded::Ring;
@@ -71,7 +72,7 @@ impl Links {
 }
 
 /// `POST /console/link`, over the Unix socket alone.
-pub(super) async fn create(State(console): State<Arc<Console>>, request: Request) -> Result<Response, CallError> {
+pub(super) async fn create(State(console): State<Arc<Console>>, request: Request) -> Result<Response, ErrorReply> {
     let (parts, _body) = request.into_parts();
     let caller = administrator_on_socket(parts, &console.gateway).await?;
     let base = base(&console)?;

@@ -21,6 +21,7 @@ use super::acts::Act;
 use super::sessions::SessionSecret;
 use super::text::{Language, Texts};
 use super::{Console, error_page, headers, language, redirect};
+use crate::api::ErrorReply;
 use crate::api::PageRequest;
 use sekisho_config::ConsoleRole;
 use sekisho_core::call::Caller;
@@ -200,7 +201,7 @@ impl FromRequestParts<Arc<Console>> for Guest {
     type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, _console: &Arc<Console>) -> Result<Self, Response> {
-        Self::of(parts).map_err(IntoResponse::into_response)
+        Self::of(parts).map_err(|error| ErrorReply::from(error).into_response())
     }
 }
 
@@ -208,7 +209,7 @@ impl FromRequestParts<Arc<Console>> for Visit {
     type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, console: &Arc<Console>) -> Result<Self, Response> {
-        let guest = Guest::of(parts).map_err(IntoResponse::into_response)?;
+        let guest = Guest::of(parts).map_err(|error| ErrorReply::from(error).into_response())?;
         let Some(caller) = guest.caller(console).await else {
             // A form is not sent again after a sign-in.
             let page = if parts.method == Method::GET { parts.uri.path_and_query() } else { None };

@@ -125,7 +125,7 @@ impl AdministratorProof for SharedAdministrator {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "test-support"))]
 impl Administrator {
     /// That of tests of what is changed, for what is of this owner.
     pub const fn of_tests(owner: Ownership) -> Self {
@@ -133,7 +133,7 @@ impl Administrator {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "test-support"))]
 impl SharedAdministrator {
     /// That of tests of what is changed.
     pub const fn of_tests() -> Self {

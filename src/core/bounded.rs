@@ -250,7 +250,7 @@ impl<K: Eq + Hash, V> BoundedCache<K, V> {
         }
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "test-support"))]
     pub fn len(&self) -> usize {
         self.parts.iter().map(|part| part.read().len()).sum()
     }

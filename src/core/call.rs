@@ -145,6 +145,14 @@ pub struct TraceParent {
     pub state: Option<String>,
 }
 
+impl TraceParent {
+    /// The value of the header `traceparent`.
+    pub fn header(&self) -> String {
+        let (trace, span) = (u128::from_be_bytes(self.trace_id), u64::from_be_bytes(self.span_id));
+        format!("00-{trace:032x}-{span:016x}-{:02x}", self.flags)
+    }
+}
+
 /// What a circuit breaker guards.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Upstream {

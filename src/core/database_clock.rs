@@ -45,7 +45,7 @@ impl fmt::Display for DatabaseTime {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "test-support"))]
 impl From<Timestamp> for DatabaseTime {
     fn from(moment: Timestamp) -> Self {
         Self(moment)

@@ -5,13 +5,15 @@
 //! [`MAX_DEPTH`], and more than [`MAX_VALUES`] values. Integers beyond 64 bits are never rounded: they are refused in requests, and become strings of
 //! their digits in responses of upstreams.
 
+#[cfg(any(test, feature = "test-support"))]
+pub mod arbitrary;
 mod canonical;
 mod check;
 mod large;
 mod reader;
 mod size;
 #[cfg(test)]
-pub mod tests;
+mod tests;
 
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Map, Value};

@@ -9,14 +9,14 @@ pub mod bounded;
 pub mod breaker_state;
 pub mod call;
 pub mod caller;
-#[cfg(test)]
+#[cfg(any(test, feature = "test-support"))]
 pub mod checkout;
 pub mod client_request;
 pub mod coercion;
 pub mod database_clock;
 pub mod error;
 pub mod failpoint;
-#[cfg(test)]
+#[cfg(any(test, feature = "test-support"))]
 pub mod fuzz;
 pub mod headers;
 pub mod host;
@@ -30,12 +30,12 @@ pub mod record;
 pub mod redaction;
 pub mod session;
 pub mod share;
-#[cfg(test)]
+#[cfg(any(test, feature = "test-support"))]
 pub mod slack;
 pub mod text_direction;
 pub mod token_scopes;
 pub mod tool_scope;
 pub mod transform_finding;
-#[cfg(test)]
+#[cfg(any(test, feature = "test-support"))]
 pub mod until;
 pub mod visible_text;

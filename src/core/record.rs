@@ -12,6 +12,14 @@ use crate::call::{CallContext, RateState, Stage};
 use crate::error::{CallError, Detail};
 use crate::transform_finding::TransformFinding;
 
+/// Maximum length of a text from a caller in a record that is kept or sent on, in bytes.
+pub const MAX_TEXT: usize = 256;
+
+/// `text`, truncated to [`MAX_TEXT`].
+pub fn shortened(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MAX_TEXT)]
+}
+
 /// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]

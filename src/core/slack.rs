@@ -1,4 +1,5 @@
 //! One factor for the bounds that tests set on the real clock.
+#![allow(clippy::expect_used, reason = "a test stops at the first surprise")]
 
 use std::time::Duration;
 

@@ -10,7 +10,7 @@ use super::parts::component_error;
 use super::{Gateway, StartError};
 use crate::sandbox::SessionImages;
 use crate::sandbox::owner_only_files::make_folder;
-use sekisho_audit::{self, SegmentUploads, StoredTrail};
+use sekisho_audit::{SegmentUploads, StoredTrail};
 use sekisho_config::Config;
 use sekisho_outbound::Outbound;
 use sekisho_outbound::blobs::Blobs;
@@ -178,5 +178,5 @@ pub async fn probe_blobs(config: &Config) -> Result<Option<String>, StartError> 
 /// The storage cannot be listed.
 pub async fn verify_stored_trails(config: &Config) -> Result<Option<Vec<StoredTrail>>, StartError> {
     let Some(blobs) = open_alone(config)? else { return Ok(None) };
-    audit::verify_stored(&blobs).await.map(Some).map_err(component_error("cluster.blobs"))
+    sekisho_audit::verify_stored(&blobs).await.map(Some).map_err(component_error("cluster.blobs"))
 }

@@ -4,6 +4,8 @@
 //! arguments or secrets. With traces off the span does not exist, and its creation costs a few instructions.
 
 mod agent;
+#[cfg(any(test, feature = "test-support"))]
+pub mod exported;
 mod json;
 mod otlp;
 mod sink;
@@ -27,11 +29,11 @@ use tracing_subscriber::registry::LookupSpan;
 
 use self::json::JsonLog;
 use self::sink::{Sink, SinkWriter};
-use sekisho_audit::shortened;
+use self::trace_context::{span_context, trace_parent};
 use sekisho_config::{LogFormat, TelemetryConfig};
 use sekisho_core::call::{CallContext, TraceParent, Via};
 use sekisho_core::error::ErrorCode;
-use sekisho_core::record::{CallRecord, Status};
+use sekisho_core::record::{CallRecord, Status, shortened};
 
 pub use self::agent::{complete_model, complete_run, fail_model, model_span, run_span, turn_span};
 pub use self::trace_context::{TRACE_PARENT, TRACE_STATE, incoming};
@@ -97,7 +99,7 @@ pub fn tool_span(call: &CallContext) -> Span {
         && let Some(parent) = &call.trace
     {
         // Fails only for a span that was entered, and this one is new.
-        let _ = span.set_parent(opentelemetry::Context::new().with_remote_span_context(parent.into()));
+        let _ = span.set_parent(opentelemetry::Context::new().with_remote_span_context(span_context(parent)));
     }
     span
 }
@@ -162,7 +164,7 @@ pub fn current() -> Option<TraceParent> {
     let current = Span::current().context();
     let span = current.span();
     let context = span.span_context();
-    context.is_valid().then(|| context.into())
+    context.is_valid().then(|| trace_parent(context))
 }
 
 /// Under which name spans are exported.

@@ -8,7 +8,7 @@ mod error;
 mod http;
 mod key;
 mod open;
-#[cfg(test)]
+#[cfg(any(test, feature = "test-support"))]
 pub mod test_support;
 #[cfg(test)]
 mod tests;

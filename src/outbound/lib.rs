@@ -7,21 +7,26 @@
 //! `route` has the checks of an address and the choice of a client, `stream` the answers whose body is read piece by
 //! piece.
 
+pub mod blobs;
 mod body;
 mod client;
 mod coding;
 mod domains;
 mod failure;
 mod guard;
+pub mod local_socket;
 mod own;
+pub mod pem;
 mod proxy;
 mod redirect;
+pub mod remote_gateway;
 mod resolver;
 mod route;
 mod slots;
+pub mod sse;
 mod status;
 mod stream;
-#[cfg(test)]
+#[cfg(any(test, feature = "test-support"))]
 pub mod test_server;
 #[cfg(test)]
 mod tests;

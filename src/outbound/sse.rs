@@ -29,7 +29,7 @@ pub struct Event {
 /// An event is larger than the reader's bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("an event is larger than {0} bytes")]
-pub struct LargeEvent(pub(crate) usize);
+pub struct LargeEvent(pub usize);
 
 /// Decodes the events of one stream.
 #[derive(Debug)]

@@ -1,4 +1,5 @@
 //! A real HTTP server on loopback, for tests of outgoing requests.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::net::SocketAddr;
 

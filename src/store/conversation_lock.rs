@@ -121,7 +121,7 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::conversations::tests::conversation;
+    use crate::test_support::conversation_created as conversation;
     use crate::test_support::test_store;
 
     #[tokio::test]

@@ -221,29 +221,13 @@ fn labels(labels: &BTreeMap<String, String>) -> String {
 }
 
 #[cfg(test)]
-pub mod tests {
+mod tests {
     use std::time::Duration;
 
     use jiff::Timestamp;
 
     use super::*;
-    use crate::test_support::test_store;
-
-    pub fn conversation(id: &str, caller_key: &str, created: i64) -> Conversation {
-        let moment = DatabaseTime::from(Timestamp::from_microsecond(created).unwrap());
-        Conversation {
-            id: id.into(),
-            caller_key: caller_key.into(),
-            title: None,
-            status: ConversationStatus::Active,
-            agent: "default".into(),
-            session_id: None,
-            workspace: false,
-            labels: BTreeMap::from([("team".to_owned(), "\"a\"".to_owned())]),
-            created: moment,
-            changed: moment,
-        }
-    }
+    use crate::test_support::{conversation_created as conversation, test_store};
 
     #[tokio::test]
     async fn a_conversation_is_its_callers_alone_and_can_be_changed() {

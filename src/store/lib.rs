@@ -6,6 +6,7 @@
 mod approvals;
 mod budget_leases;
 mod charges;
+pub mod clock_difference;
 mod conversation_journal;
 mod conversation_lock;
 mod conversation_logs;
@@ -27,14 +28,18 @@ mod program_runs;
 mod rate_buckets;
 mod registrations;
 mod released_leases;
+pub mod replica;
 mod replicas;
 mod resources;
 mod results;
 mod rule_usage;
 mod runs;
+pub mod sealing;
 mod sessions;
 mod sqlite;
+pub mod state_lock;
 mod summaries;
+pub mod temporary_folder;
 mod tenant_resources;
 mod text;
 mod usage;
@@ -44,7 +49,7 @@ mod workspaces;
 
 #[cfg(test)]
 mod tenant_keys;
-#[cfg(test)]
+#[cfg(any(test, feature = "test-support"))]
 pub mod test_support;
 #[cfg(test)]
 mod tests;

@@ -244,10 +244,4 @@ mod tests {
         let rest = take(&store, "last", (10, 10), LOST_AFTER).await.len();
         assert_eq!(taken + rest, 10);
     }
-
-    impl Store {
-        pub async fn set_permits_taken_long_ago(&self) {
-            sqlx::query("UPDATE tool_permits SET taken = 0").execute(&self.pool).await.unwrap();
-        }
-    }
 }

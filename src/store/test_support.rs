@@ -1,13 +1,16 @@
 //! Stores for tests.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use sqlx::{AnyPool, AssertSqlSafe};
 use uuid::Uuid;
 
-use super::{DailyUsage, Store, StoreError, StoreLocation, StoredCharge, sqlite};
+use super::{Conversation, ConversationStatus, DailyUsage, Store, StoreError, StoreLocation, StoredCharge, sqlite};
 use sekisho_config::Secret;
-use sekisho_core::database_clock::DatabaseClock;
+use sekisho_core::database_clock::{DatabaseClock, DatabaseTime};
 
 /// The URL of a PostgreSQL database for tests: where it is set, the tests run on that engine.
 const DATABASE: &str = "TEST_DATABASE_URL";
@@ -21,7 +24,7 @@ pub async fn test_store() -> Store {
 }
 
 /// A new schema of the database of `TEST_DATABASE_URL`.
-pub(crate) async fn database_of_tests() -> Option<StoreLocation> {
+pub async fn database_of_tests() -> Option<StoreLocation> {
     let url = std::env::var(DATABASE).ok()?;
     sqlx::any::install_default_drivers();
     let pool = AnyPool::connect(&url).await.unwrap();
@@ -35,7 +38,7 @@ pub(crate) async fn database_of_tests() -> Option<StoreLocation> {
 
 impl Store {
     /// Adds to the stored usage.
-    pub(crate) async fn add_usage(&self, usage: &[DailyUsage]) -> Result<Vec<DailyUsage>, StoreError> {
+    pub async fn add_usage(&self, usage: &[DailyUsage]) -> Result<Vec<DailyUsage>, StoreError> {
         let charge = StoredCharge { id: Uuid::new_v4().to_string().into(), is_reserved: false, usage: usage.to_vec() };
         self.charge(&[charge], &[]).await
     }
@@ -47,6 +50,11 @@ pub fn with_clock(store: &Store, clock: &Arc<DatabaseClock>) -> Store {
 }
 
 impl Store {
+    /// As if all permits had been taken long ago.
+    pub async fn set_permits_taken_long_ago(&self) {
+        sqlx::query("UPDATE tool_permits SET taken = 0").execute(&self.pool).await.unwrap();
+    }
+
     /// Changes rows as somebody with access to the database could.
     pub async fn change_rows(&self, statement: &str) {
         sqlx::raw_sql(AssertSqlSafe(statement.to_owned())).execute(&self.pool).await.unwrap();
@@ -64,9 +72,12 @@ pub async fn free_disk(store: &Store) {
 
 /// The bound is one of each connection: all are held at once.
 async fn bound_the_file(store: &Store, bound: &'static str) {
-    let every_one = futures_util::future::join_all((0..sqlite::CONNECTIONS).map(|_| store.pool.acquire())).await;
-    for connection in every_one {
-        sqlx::raw_sql(bound).execute(&mut *connection.unwrap()).await.unwrap();
+    let mut every_one = Vec::new();
+    for _ in 0..sqlite::CONNECTIONS {
+        every_one.push(store.pool.acquire().await.unwrap());
+    }
+    for mut connection in every_one {
+        sqlx::raw_sql(bound).execute(&mut *connection).await.unwrap();
     }
     sqlx::raw_sql(bound).execute(&store.durable).await.unwrap();
 }
@@ -80,8 +91,25 @@ pub async fn age_approval(store: &Store, id: &str, by: std::time::Duration) {
 }
 
 /// A conversation without runs.
-pub fn conversation(id: &str, caller_key: &str) -> super::Conversation {
-    super::conversations::tests::conversation(id, caller_key, 1)
+pub fn conversation(id: &str, caller_key: &str) -> Conversation {
+    conversation_created(id, caller_key, 1)
+}
+
+/// A conversation without runs that was created so many microseconds after 1970.
+pub fn conversation_created(id: &str, caller_key: &str, created: i64) -> Conversation {
+    let moment = DatabaseTime::from(Timestamp::from_microsecond(created).unwrap());
+    Conversation {
+        id: id.into(),
+        caller_key: caller_key.into(),
+        title: None,
+        status: ConversationStatus::Active,
+        agent: "default".into(),
+        session_id: None,
+        workspace: false,
+        labels: BTreeMap::from([("team".to_owned(), "\"a\"".to_owned())]),
+        created: moment,
+        changed: moment,
+    }
 }
 
 /// As if the call that has a workspace had been silent for too long.
@@ -91,14 +119,14 @@ pub async fn expire_workspace(store: &Store, name: &str) {
 }
 
 /// As if a caller's sign-in had been offered so much earlier.
-pub(crate) async fn age_sign_in(store: &Store, id: &str, by: std::time::Duration) {
+pub async fn age_sign_in(store: &Store, id: &str, by: std::time::Duration) {
     let aged = sqlx::query("UPDATE user_sign_ins SET expires = expires - $1 WHERE id = $2");
     let micros = i64::try_from(by.as_micros()).unwrap();
     aged.bind(micros).bind(id).execute(&store.pool).await.unwrap();
 }
 
 /// As if all runs of programs had been written so much earlier.
-pub(crate) async fn age_program_runs(store: &Store, by: std::time::Duration) {
+pub async fn age_program_runs(store: &Store, by: std::time::Duration) {
     let aged = sqlx::query("UPDATE program_runs SET created = created - $1, expires = expires - $1");
     let micros = i64::try_from(by.as_micros()).unwrap();
     aged.bind(micros).execute(&store.pool).await.unwrap();

@@ -130,7 +130,7 @@ async fn a_file_of_an_earlier_version_opens_with_all_its_data() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("sekisho.db");
     let mut earlier = SqliteConnectOptions::new().filename(&path).create_if_missing(true).connect().await.unwrap();
-    sqlx::raw_sql(include_str!("../../../tests/fixtures/store/version_5.sql")).execute(&mut earlier).await.unwrap();
+    sqlx::raw_sql(include_str!("../../tests/fixtures/store/version_5.sql")).execute(&mut earlier).await.unwrap();
     earlier.close().await.unwrap();
     let ann = Caller::new("ann", "acme", Vec::new()).key;
     for _ in 0..2 {
@@ -307,7 +307,7 @@ async fn the_connections_to_a_file_cache_few_pages() {
 fn each_statement_with_a_variable_number_of_rows_says_whether_it_stays_prepared() {
     assert_eq!([1, 4, 5, MAX_ROWS].map(stays_prepared), [true, true, false, false]);
     let mut statements = 0;
-    for entry in std::fs::read_dir(sekisho_core::checkout::checkout().join("src/infra/store")).unwrap() {
+    for entry in std::fs::read_dir(sekisho_core::checkout::checkout().join("src/store")).unwrap() {
         let path = entry.unwrap().path();
         let Some("rs") = path.extension().and_then(std::ffi::OsStr::to_str) else { continue };
         if path.ends_with("tests.rs") {

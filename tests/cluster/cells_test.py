@@ -105,7 +105,7 @@ def a_tenant_moves_alone(folder, database):
     for name in ["cell_1", "cell_2"]:
         database.psql(f"CREATE DATABASE {name}")
         urls.append(database.url.rpartition("/")[0] + f"/{name}")
-        for file in sorted((ROOT / "src/infra/store/migrations").glob("*.sql")):
+        for file in sorted((ROOT / "src/store/migrations").glob("*.sql")):
             database.psql(file.read_text(), urls[-1])
     old, new = urls
     database.psql(rows_of("acme") + rows_of("acme2"), old)

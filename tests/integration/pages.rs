@@ -65,7 +65,7 @@ const PAGES: [(&str, &str); 22] = [
 ];
 
 /// Pages with tests elsewhere: `approvals.rs`, `sandbox/` (code mode), `components.rs`, below as a whole (Python functions), `hooks.rs`, `issuers.rs` and
-/// `user_sign_in.rs` (identity), `tests/tidy.rs` (architecture), `deploy.rs` and `examples.rs` (deployment), `deploy.rs` (security), `src/infra/store/tenant_keys.rs` and
+/// `user_sign_in.rs` (identity), `tests/tidy.rs` (architecture), `deploy.rs` and `examples.rs` (deployment), `deploy.rs` (security), `src/store/tenant_keys.rs` and
 /// `tests/cluster/cells_test.py` (cells).
 const TESTED_ELSEWHERE: [&str; 10] = [
     "approvals.md",

@@ -14,6 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::api::documentation::ReplyBody;
 use crate::api::parameters::{Name, Parameters};
 use crate::api::reply;
+use crate::api::reply::ErrorReply;
 use crate::api::request::RequestMeta;
 use crate::gateway::{CallFilter, Gateway};
 use sekisho_audit::{HistoryFilter, HistoryPage, PastCall};
@@ -153,7 +154,7 @@ pub(crate) async fn history(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Parameters(query): Parameters<HistoryQuery>,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let HistoryQuery { tool, caller, status, code, call_id, since, until, before, limit } = query;
     let moment = |name: &str, text: Option<String>| {
         let wrong =
@@ -175,7 +176,7 @@ pub(crate) async fn show(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let call = gateway.recent_call(&origin.caller, &id)?;
     Ok(reply::json(StatusCode::OK, &CallBody::of(&call)))
 }

@@ -13,12 +13,12 @@ use super::recorded;
 use crate::api::documentation::ReplyBody;
 use crate::api::parameters::Name;
 use crate::api::reply;
+use crate::api::reply::ErrorReply;
 use crate::api::request::RequestMeta;
 use crate::gateway::Gateway;
 use sekisho_audit::EventKind;
 use sekisho_core::amount::Amount;
 use sekisho_core::caller::Caller;
-use sekisho_core::error::CallError;
 use sekisho_store::replica::degraded_of;
 use sekisho_store::{DailyScope, ReleasedLease, StoredReplica};
 
@@ -89,7 +89,7 @@ pub(super) struct ReleasedLeaseBody {
 /// The replicas that share the database, with what they run. For administrators of the tenant `default`.
 #[utoipa::path(get, path = "/admin/cluster", operation_id = "getCluster", tag = "operation",
     responses((status = 200, body = ClusterBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
-pub(crate) async fn show(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, CallError> {
+pub(crate) async fn show(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, ErrorReply> {
     let (own, replicas) = gateway.replicas(&origin.caller).await?;
     let replicas = replicas.into_iter().map(ReplicaBody::from).collect();
     Ok(reply::json(StatusCode::OK, &ClusterBody { replica: own.to_owned(), replicas }))
@@ -105,7 +105,7 @@ pub(crate) async fn release(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(replica): Name,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     gateway.require_cluster_administrator(&origin.caller)?;
     let (service, of) = (Arc::clone(&gateway), replica.clone());
     let change = async move { service.release_replica(&of).await };

@@ -12,10 +12,10 @@ use utoipa::ToSchema;
 use crate::api::body::FromSharedAdministrator;
 use crate::api::documentation::ReplyBody;
 use crate::api::reply;
+use crate::api::reply::ErrorReply;
 use crate::api::request::RequestMeta;
 use crate::gateway::{ConfigurationCheck, Gateway};
 use sekisho_config::{Opening, Setting};
-use sekisho_core::error::CallError;
 
 /// The settings in force, sorted by key.
 #[derive(Debug, Serialize, ToSchema)]
@@ -60,7 +60,7 @@ pub(super) struct ChangeBody {
 /// Each setting in force, with its source; secrets have no value. For administrators of the tenant `default`.
 #[utoipa::path(get, path = "/admin/configuration", operation_id = "getConfiguration", tag = "operation",
     responses((status = 200, body = ConfigurationBody), (status = "4XX", body = ReplyBody)))]
-pub(crate) async fn show(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, CallError> {
+pub(crate) async fn show(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, ErrorReply> {
     let settings = gateway.settings(&origin.caller)?;
     Ok(reply::json(StatusCode::OK, &ConfigurationBody { settings, waiting: gateway.waiting_openings() }))
 }
@@ -72,7 +72,7 @@ pub(crate) async fn show(origin: RequestMeta, State(gateway): State<Arc<Gateway>
 pub(crate) async fn check(
     State(gateway): State<Arc<Gateway>>,
     FromSharedAdministrator { origin, body, .. }: FromSharedAdministrator<CheckRequest>,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let check = gateway.check_configuration(&origin.caller, body.text).await?;
     Ok(reply::json(StatusCode::OK, &CheckBody::from(check)))
 }

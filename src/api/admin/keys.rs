@@ -16,6 +16,7 @@ use crate::api::body::FromAdministrator;
 use crate::api::documentation::ReplyBody;
 use crate::api::parameters::{Name, Parameters};
 use crate::api::reply;
+use crate::api::reply::ErrorReply;
 use crate::api::request::RequestMeta;
 use crate::gateway::{Gateway, KeyAdministrator, WantedKey};
 use sekisho_audit::EventKind;
@@ -111,7 +112,7 @@ pub(crate) async fn list(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Parameters(query): Parameters<PageQuery>,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     origin.caller.require_administrator()?;
     let limit = query.limit()?;
     let after = query.after.as_deref().unwrap_or_default();
@@ -130,7 +131,7 @@ pub(crate) async fn list(
 pub(crate) async fn create(
     State(gateway): State<Arc<Gateway>>,
     FromAdministrator { origin, body, .. }: FromAdministrator<NewKey>,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let (id, service) = (new_key_id(), Arc::clone(&gateway));
     let checked = gateway.check_key(administrator(&origin), &id, body.wanted()?);
     // A refusal is in the trail too.
@@ -146,7 +147,7 @@ pub(crate) async fn show(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     origin.caller.require_administrator()?;
     let key = gateway.managed_key(administrator(&origin), &id).await?;
     Ok(reply::json(StatusCode::OK, &KeyBody::of(key, gateway.store().now())))
@@ -159,7 +160,7 @@ pub(crate) async fn revoke(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(id): Name,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     origin.caller.require_administrator()?;
     let id = gateway.managed_key(administrator(&origin), &id).await?.id;
     let (service, subject) = (Arc::clone(&gateway), id.clone());
@@ -177,7 +178,7 @@ pub(crate) async fn rotate(
     Name(id): Name,
     State(gateway): State<Arc<Gateway>>,
     FromAdministrator { origin, body, .. }: FromAdministrator<Rotation>,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let overlap = body.overlap()?;
     let by = administrator(&origin);
     let key = gateway.managed_key(by, &id).await?;

@@ -13,6 +13,7 @@ use super::recorded;
 use crate::api::body::FromSharedAdministrator;
 use crate::api::documentation::ReplyBody;
 use crate::api::reply;
+use crate::api::reply::ErrorReply;
 use crate::api::request::RequestMeta;
 use crate::gateway::{Approval, Gateway, LockReview};
 use sekisho_audit::EventKind;
@@ -62,7 +63,7 @@ pub(super) struct Approved {
 /// Shows what differs from `tools.lock`. For administrators of the tenant `default`.
 #[utoipa::path(get, path = "/admin/lock", operation_id = "reviewLock", tag = "operation",
     responses((status = 200, body = LockBody), (status = "4XX", body = ReplyBody)))]
-pub(crate) async fn review(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, CallError> {
+pub(crate) async fn review(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, ErrorReply> {
     SharedAdministrator::of(&origin.caller)?;
     let review = gateway.review_lock().await?.ok_or_else(no_lock)?;
     Ok(reply::json(StatusCode::OK, &LockBody::from(review)))
@@ -75,7 +76,7 @@ pub(crate) async fn review(origin: RequestMeta, State(gateway): State<Arc<Gatewa
 pub(crate) async fn approve(
     State(gateway): State<Arc<Gateway>>,
     FromSharedAdministrator { by, origin, body, .. }: FromSharedAdministrator<ApproveRequest>,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let approvals: Vec<_> = body.approvals.into_iter().map(Approval::from).collect();
     let subject = subject_of(&approvals);
     let service = Arc::clone(&gateway);

@@ -12,6 +12,7 @@ use super::recorded;
 use crate::api::body::FromAdministrator;
 use crate::api::documentation::ReplyBody;
 use crate::api::reply;
+use crate::api::reply::ErrorReply;
 use crate::gateway::{AddServerError, Gateway};
 use crate::sources::mcp::McpRegistration;
 use sekisho_audit::EventKind;
@@ -36,7 +37,7 @@ pub(super) struct Added {
 pub(crate) async fn register(
     State(gateway): State<Arc<Gateway>>,
     FromAdministrator { by, origin, body, .. }: FromAdministrator<McpRegistration>,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let name = body.name.clone();
     let service = Arc::clone(&gateway);
     // Boxed, because it is large.

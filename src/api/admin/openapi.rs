@@ -14,6 +14,7 @@ use crate::api::body::FromAdministrator;
 use crate::api::documentation::ReplyBody;
 use crate::api::parameters::Name;
 use crate::api::reply;
+use crate::api::reply::ErrorReply;
 use crate::api::request::RequestMeta;
 use crate::gateway::{Gateway, RegisterError, SourceKind};
 use crate::sources::openapi::load::fetch::FetchError;
@@ -63,7 +64,7 @@ struct FoundOperation {
 pub(crate) async fn validate(
     State(gateway): State<Arc<Gateway>>,
     request: FromAdministrator<ValidateRequest>,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let validation = match gateway.loader().read(request.body.origin()?, stand_in()?).await {
         Ok(api) => Validation::of(api),
         Err(error) => Validation { errors: vec![unusable(&error)?], ..Validation::default() },
@@ -147,7 +148,7 @@ pub(super) struct Registered<'a> {
 pub(crate) async fn register(
     State(gateway): State<Arc<Gateway>>,
     FromAdministrator { by, origin, body, .. }: FromAdministrator<Registration>,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let name = body.name.clone();
     let service = Arc::clone(&gateway);
     // Boxed, because it is large.
@@ -166,7 +167,7 @@ pub(crate) async fn unregister(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(name): Name,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     Administrator::of(&origin.caller)?;
     let status = gateway.source(&origin.caller, SourceKind::Openapi, &name)?;
     let by = Administrator::for_owner(&origin.caller, &status.owner)?;

@@ -12,13 +12,14 @@ use utoipa::ToSchema;
 use crate::api::body::JsonBody;
 use crate::api::documentation::ReplyBody;
 use crate::api::reply;
+use crate::api::reply::ErrorReply;
 use crate::api::request::RequestMeta;
 use crate::gateway::{DecisionCount, Explained, Gateway};
 use sekisho_calls::pipeline::StageVerdict;
 use sekisho_calls::policy::PolicyRule;
 use sekisho_core::call::{Arguments, Stage};
 use sekisho_core::caller::DEFAULT_TENANT;
-use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_core::error::ErrorCode;
 
 /// The policies in force.
 #[derive(Debug, Serialize, ToSchema)]
@@ -101,7 +102,7 @@ pub(crate) async fn explain(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     JsonBody(body, _memory): JsonBody<ExplainRequest>,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let caller = body.caller.map(|ExplainedCaller { id, tenant, roles }| (id, tenant, roles));
     let explained = Explained { tool: body.tool, arguments: body.arguments, caller, result: body.result };
     let verdicts = gateway.explain(&origin.caller, explained).await?;

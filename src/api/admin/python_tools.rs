@@ -13,9 +13,9 @@ use super::calls::CallBody;
 use crate::api::documentation::ReplyBody;
 use crate::api::parameters::Name;
 use crate::api::reply;
+use crate::api::reply::ErrorReply;
 use crate::api::request::RequestMeta;
 use crate::gateway::{FunctionFile, FunctionFolder, FunctionSource, Gateway};
-use sekisho_core::error::CallError;
 
 /// The folder of the files.
 #[derive(Debug, Serialize, ToSchema)]
@@ -57,7 +57,7 @@ pub(super) struct FunctionSourceBody<'a> {
 /// The files of Python functions. Needs the role `operator` or `admin` of `console`, in the tenant `default`.
 #[utoipa::path(get, path = "/admin/python-tools", operation_id = "listPythonTools", tag = "operation",
     responses((status = 200, body = FunctionFilesBody), (status = "4XX", body = ReplyBody)))]
-pub(crate) async fn list(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, CallError> {
+pub(crate) async fn list(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Result<Response, ErrorReply> {
     let FunctionFolder { files, packages, problems } = gateway.function_files(&origin.caller)?;
     let files = files.into_iter().map(FunctionFileBody::from).collect();
     Ok(reply::json(StatusCode::OK, &FunctionFilesBody { files, packages, problems }))
@@ -71,7 +71,7 @@ pub(crate) async fn show(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(name): Name,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let FunctionSource { file, text, cases, cases_problem, failures } =
         gateway.function_source(&origin.caller, &name).await?;
     let body = FunctionSourceBody {

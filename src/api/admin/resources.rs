@@ -19,6 +19,7 @@ use crate::api::body::FromAdministrator;
 use crate::api::documentation::ReplyBody;
 use crate::api::parameters::{Name, Parameters};
 use crate::api::reply;
+use crate::api::reply::ErrorReply;
 use crate::api::request::RequestMeta;
 use crate::gateway::Gateway;
 use sekisho_audit::EventKind;
@@ -87,8 +88,8 @@ macro_rules! routes_of {
                 origin: RequestMeta,
                 Extension(agents): Extension<Arc<AgentService>>,
                 Parameters(query): Parameters<PageQuery>,
-            ) -> Result<Response, CallError> {
-                list_of::<$kind>(&origin, agents.catalog(), query).await
+            ) -> Result<Response, ErrorReply> {
+                Ok(list_of::<$kind>(&origin, agents.catalog(), query).await?)
             }
 
             /// Adds one. For administrators: what those of the tenant `default` add is shared, and a model or skill that others add is of
@@ -102,8 +103,8 @@ macro_rules! routes_of {
                     NewResource<$kind>,
                     <$kind as Resource>::Proof,
                 >,
-            ) -> Result<Response, CallError> {
-                add::<$kind>(by, &gateway, agents, &origin, body).await
+            ) -> Result<Response, ErrorReply> {
+                Ok(add::<$kind>(by, &gateway, agents, &origin, body).await?)
             }
 
             /// Reads one: any for administrators of the tenant `default`, otherwise one of the caller's tenant.
@@ -113,8 +114,8 @@ macro_rules! routes_of {
                 origin: RequestMeta,
                 Extension(agents): Extension<Arc<AgentService>>,
                 Name(name): Name,
-            ) -> Result<Response, CallError> {
-                one_of::<$kind>(&origin, agents.catalog(), &name).await
+            ) -> Result<Response, ErrorReply> {
+                Ok(one_of::<$kind>(&origin, agents.catalog(), &name).await?)
             }
 
             /// Replaces one that is not of the configuration. For administrators of the tenant `default`; what is of a tenant also for
@@ -127,8 +128,8 @@ macro_rules! routes_of {
                 State(gateway): State<Arc<Gateway>>,
                 Extension(agents): Extension<Arc<AgentService>>,
                 FromAdministrator { origin, body, .. }: FromAdministrator<$kind, <$kind as Resource>::Proof>,
-            ) -> Result<Response, CallError> {
-                replace(&gateway, agents, &origin, (name, body)).await
+            ) -> Result<Response, ErrorReply> {
+                Ok(replace(&gateway, agents, &origin, (name, body)).await?)
             }
 
             /// Removes one that is not of the configuration. For administrators of the tenant `default`; what is of a tenant also for
@@ -140,8 +141,8 @@ macro_rules! routes_of {
                 State(gateway): State<Arc<Gateway>>,
                 Extension(agents): Extension<Arc<AgentService>>,
                 Name(name): Name,
-            ) -> Result<Response, CallError> {
-                remove_one::<$kind>(&gateway, agents, &origin, name).await
+            ) -> Result<Response, ErrorReply> {
+                Ok(remove_one::<$kind>(&gateway, agents, &origin, name).await?)
             }
         }
     };

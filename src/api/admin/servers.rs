@@ -15,6 +15,7 @@ use crate::api::body::FromAdministrator;
 use crate::api::documentation::ReplyBody;
 use crate::api::parameters::{Names, Parameters};
 use crate::api::reply;
+use crate::api::reply::ErrorReply;
 use crate::api::request::RequestMeta;
 use crate::gateway::{Gateway, SourceKind, SourceState, SourceStatus};
 use crate::sources::mcp::McpRegistration;
@@ -108,7 +109,7 @@ pub(crate) async fn list(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Parameters(query): Parameters<PageQuery>,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let limit = query.limit()?;
     let mut sources = gateway.sources(&origin.caller);
     if let Some(after) = &query.after {
@@ -132,7 +133,7 @@ pub(crate) async fn show(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Names(kind, name): Names,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let status = gateway.source(&origin.caller, read_kind(&kind)?, &name)?;
     Ok(reply::json(StatusCode::OK, &ServerBody::from(status)))
 }
@@ -143,7 +144,7 @@ pub(crate) async fn show(
 pub(crate) async fn test(
     State(gateway): State<Arc<Gateway>>,
     FromAdministrator { by, body, .. }: FromAdministrator<TestRequest>,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let fidelity = match (body.mcp, body.openapi) {
         (Some(server), None) => {
             gateway.try_mcp(&by, &server).await.map_err(|error| super::mcp::not_added(&error))?;
@@ -153,7 +154,7 @@ pub(crate) async fn test(
             let read = gateway.try_openapi(&by, &document).await;
             Some(FidelityBody::of(&read.map_err(|error| super::openapi::not_registered(&error))?.report))
         }
-        _ => return Err(CallError::new(ErrorCode::InvalidRequest, "send one of `mcp` and `openapi`")),
+        _ => return Err(CallError::new(ErrorCode::InvalidRequest, "send one of `mcp` and `openapi`").into()),
     };
     Ok(reply::json(StatusCode::OK, &TestBody { success: true, fidelity }))
 }
@@ -167,7 +168,7 @@ pub(crate) async fn reconnect(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Names(kind, name): Names,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let kind = read_kind(&kind)?;
     let (by, status) = administered(&gateway, &origin, kind, &name)?;
     let (service, subject) = (Arc::clone(&gateway), status.source());
@@ -185,7 +186,7 @@ pub(crate) async fn remove(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Names(kind, name): Names,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let (by, status) = administered(&gateway, &origin, read_kind(&kind)?, &name)?;
     let (service, event) = (Arc::clone(&gateway), removal_event(status.kind));
     let change = async move {

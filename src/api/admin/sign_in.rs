@@ -19,6 +19,7 @@ use crate::api::documentation::ReplyBody;
 use crate::api::mcp::base;
 use crate::api::parameters::{Name, Parameters};
 use crate::api::reply;
+use crate::api::reply::ErrorReply;
 use crate::api::request::RequestMeta;
 use crate::gateway::{Gateway, SourceKind};
 use crate::sources::mcp::{Callback, OwnAddresses, SignInError, Started};
@@ -66,7 +67,7 @@ pub(crate) async fn start(
     State(gateway): State<Arc<Gateway>>,
     Name(name): Name,
     parts: Parts,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     Administrator::of(&origin.caller)?;
     let status = gateway.source(&origin.caller, SourceKind::Mcp, &name)?;
     let by = Administrator::for_owner(&origin.caller, &status.owner)?;
@@ -107,7 +108,7 @@ pub(crate) async fn finish(
 ) -> Response {
     let callback = match parameters.read() {
         Ok(callback) => callback,
-        Err(problem) => return not_stored(problem.into_response()),
+        Err(problem) => return not_stored(ErrorReply::from(problem).into_response()),
     };
     not_stored(match gateway.mcp_servers().finish_sign_in(callback).await {
         Ok(server) => {
@@ -122,7 +123,7 @@ pub(crate) async fn finish(
             if matches!(error, SignInError::Failed { .. }) {
                 tracing::warn!(fault = %error, "a sign-in to an MCP server failed");
             }
-            refused(&error).into_response()
+            ErrorReply::from(refused(&error)).into_response()
         }
     })
 }
@@ -130,7 +131,7 @@ pub(crate) async fn finish(
 /// This service's OAuth client id metadata document: its address is the client id.
 #[utoipa::path(get, path = CLIENT_METADATA, operation_id = "getClientMetadata", tag = "mcp",
     responses((status = 200, body = Value), (status = "4XX", body = ReplyBody)))]
-pub(crate) async fn client_metadata(State(gateway): State<Arc<Gateway>>, parts: Parts) -> Result<Response, CallError> {
+pub(crate) async fn client_metadata(State(gateway): State<Arc<Gateway>>, parts: Parts) -> Result<Response, ErrorReply> {
     let own = own_addresses(&base(&parts, &gateway))?;
     let address = own.client_metadata.ok_or_else(|| {
         invalid("authorization servers cannot reach this address; set `server.mcp.public_url` to an https address")

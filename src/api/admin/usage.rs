@@ -13,6 +13,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::api::documentation::ReplyBody;
 use crate::api::parameters::Parameters;
 use crate::api::reply;
+use crate::api::reply::ErrorReply;
 use crate::api::request::RequestMeta;
 use crate::gateway::{Gateway, Reach};
 use sekisho_core::call::Caller;
@@ -61,11 +62,11 @@ pub(crate) async fn list(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Parameters(UsageQuery { days }): Parameters<UsageQuery>,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let days = days.unwrap_or(DAYS);
     if !(1..=MAX_DAYS).contains(&days) {
         let message = format!("`days` must be between 1 and {MAX_DAYS}");
-        return Err(CallError::new(ErrorCode::InvalidRequest, message));
+        return Err(CallError::new(ErrorCode::InvalidRequest, message).into());
     }
     let today = Timestamp::now().to_zoned(tz::TimeZone::UTC).date();
     let first = today.saturating_sub(i64::from(days - 1).days());

@@ -7,7 +7,7 @@ use serde_json::json;
 use utoipa::ToSchema;
 
 use crate::api::model_api::should_retry;
-use crate::api::reply;
+use crate::api::reply::{self, ErrorReply};
 use sekisho_core::error::CallError;
 
 /// An error that both kinds of clients can read: a gateway reply, with Anthropic's object as its `error`.
@@ -17,6 +17,12 @@ pub(in crate::api) struct AnthropicError(CallError);
 impl From<CallError> for AnthropicError {
     fn from(error: CallError) -> Self {
         Self(error)
+    }
+}
+
+impl From<ErrorReply> for AnthropicError {
+    fn from(reply: ErrorReply) -> Self {
+        Self(reply.into())
     }
 }
 

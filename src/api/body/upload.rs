@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 use tokio::io::{AsyncWriteExt, BufWriter};
 
 use super::{BodyLimits, BodyMemory, hold};
+use crate::api::reply::ErrorReply;
 use crate::api::request_guard::Connection;
 use crate::gateway::Gateway;
 use sekisho_core::call::Upload;
@@ -33,9 +34,9 @@ const BYTES_PER_SECOND: u64 = 128 << 10;
 pub(in crate::api) struct FileBody(pub Upload);
 
 impl FromRequest<Arc<Gateway>> for FileBody {
-    type Rejection = CallError;
+    type Rejection = ErrorReply;
 
-    async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, CallError> {
+    async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, ErrorReply> {
         let (parts, body) = request.into_parts();
         let connection = Connection::of(&parts)?;
         let caller = connection.caller()?;
@@ -44,7 +45,7 @@ impl FromRequest<Arc<Gateway>> for FileBody {
         let bytes = usize::try_from(config.tools.workspace.max_file_bytes).unwrap_or(usize::MAX);
         let limits = BodyLimits { bytes, ..BodyLimits::of(&config.server) };
         let file = gateway.workspaces().unnamed_file().await.map_err(unwritable)?;
-        connection.memory.write(body, file, &caller.owner, limits).await.map(Self)
+        Ok(connection.memory.write(body, file, &caller.owner, limits).await.map(Self)?)
     }
 }
 

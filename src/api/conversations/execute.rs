@@ -25,6 +25,7 @@ use crate::api::documentation::ReplyBody;
 use crate::api::event_stream::LoggedFrame;
 use crate::api::keyed_turn::{self, Progress, Turn};
 use crate::api::parameters::{Name, Parameters};
+use crate::api::reply::ErrorReply;
 use crate::api::request::RequestMeta;
 use crate::api::{event_stream, reply};
 use crate::gateway::Gateway;
@@ -98,14 +99,14 @@ pub(crate) async fn execute(
     Extension(runs): Extension<Arc<ConversationRuns>>,
     Name(id): Name,
     DigestedBody(request, memory, body): DigestedBody<ExecuteConversation>,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     failpoint::reach("run.received");
     let conversation = find(&gateway, &origin, &id).await?;
     let is_stream = request.stream.unwrap_or_else(|| accepts_events(&headers));
     let turn = Turn { route: format!("/api/conversations/{id}/execute"), body };
     keyed_turn::answer(&gateway, origin, turn, move |origin, progress| async move {
         let _memory = memory;
-        run(&origin, &runs, (request, conversation), is_stream, &progress).await
+        Ok(run(&origin, &runs, (request, conversation), is_stream, &progress).await?)
     })
     .await
 }
@@ -149,7 +150,7 @@ pub(crate) async fn events(
     Extension(runs): Extension<Arc<ConversationRuns>>,
     Name(id): Name,
     Parameters(EventsAfter { after }): Parameters<EventsAfter>,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let after = event_stream::last_event_id(&headers)?.or(after);
     if let Some(log) = runs.events(&origin.caller.key, &id) {
         let events = log.follow(after).take_until(gateway.key_ended(&origin.caller));
@@ -162,7 +163,7 @@ pub(crate) async fn events(
          `GET /api/runs/{{id}}`",
         run.status.as_str()
     );
-    Err(CallError::new(ErrorCode::UnknownResult, message))
+    Err(CallError::new(ErrorCode::UnknownResult, message).into())
 }
 
 /// Ends a run soon. What it has so far is stored.
@@ -173,7 +174,7 @@ pub(crate) async fn cancel(
     origin: RequestMeta,
     Extension(runs): Extension<Arc<ConversationRuns>>,
     Name(id): Name,
-) -> Result<StatusCode, CallError> {
+) -> Result<StatusCode, ErrorReply> {
     runs.cancel(&origin.caller.key, &id).await?;
     Ok(StatusCode::ACCEPTED)
 }
@@ -187,7 +188,7 @@ pub(crate) async fn resolve(
     Extension(runs): Extension<Arc<ConversationRuns>>,
     Name(id): Name,
     JsonBody(request, _memory): JsonBody<ResolveRequest>,
-) -> Result<StatusCode, CallError> {
+) -> Result<StatusCode, ErrorReply> {
     runs.resolve(&origin.caller.key, &id, &request.call_id, request.decision)?;
     Ok(StatusCode::ACCEPTED)
 }

@@ -16,6 +16,7 @@ use crate::agent::conversation::stored;
 use crate::api::documentation::ReplyBody;
 use crate::api::parameters::{Name, Parameters};
 use crate::api::reply;
+use crate::api::reply::ErrorReply;
 use crate::api::request::RequestMeta;
 use crate::gateway::Gateway;
 use sekisho_core::error::{CallError, ErrorCode};
@@ -69,7 +70,7 @@ pub(crate) async fn read(
     State(gateway): State<Arc<Gateway>>,
     Name(log): Name,
     Parameters(query): Parameters<LogQuery>,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     match &query.conversation_id {
         Some(id) => drop(find(&gateway, &origin, id).await?),
         None => origin.require_list_of_own()?,

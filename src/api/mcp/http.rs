@@ -30,6 +30,7 @@ use super::{McpServer, browser_guard, headers, message, protected_resource, resu
 use crate::api::body::{self, BodyLimits};
 use crate::api::parameters::Name;
 use crate::api::reply;
+use crate::api::reply::ErrorReply;
 use crate::api::request::RequestMeta;
 use crate::api::request_guard::Connection;
 use crate::gateway::Gateway;
@@ -62,11 +63,11 @@ async fn serve(
     let (mut parts, body) = request.into_parts();
     let mut origin = match RequestMeta::from_request_parts(&mut parts, gateway).await {
         Ok(origin) => origin,
-        Err(error) => return refused(error, &parts, gateway),
+        Err(error) => return refused(error.into(), &parts, gateway),
     };
     let endpoint = match endpoint.map(|name| gateway.endpoint(&name, &origin.caller)).transpose() {
         Ok(endpoint) => endpoint.map(Arc::new),
-        Err(error) => return error.into_response(),
+        Err(error) => return ErrorReply::from(error).into_response(),
     };
     if let Some(endpoint) = &endpoint {
         origin.caller = endpoint.narrow(&origin.caller);
@@ -75,7 +76,7 @@ async fn serve(
         && let Some(replica) = forwarding.replica_of_session(&parts)
     {
         let forwarded = forwarding.forward_of_session(&replica, gateway, &parts, body).await;
-        return forwarded.unwrap_or_else(IntoResponse::into_response);
+        return forwarded.unwrap_or_else(|error| ErrorReply::from(error).into_response());
     }
     let response = match parts.method {
         Method::POST => post(server, origin, endpoint, &parts, body).await,
@@ -385,7 +386,7 @@ fn client_context(
 /// Adds to a 401 where the client can sign in.
 fn refused(error: CallError, parts: &Parts, gateway: &Gateway) -> Response {
     let is_unauthenticated = error.code() == ErrorCode::Unauthenticated;
-    let mut response = error.into_response();
+    let mut response = ErrorReply::from(error).into_response();
     if is_unauthenticated {
         response.headers_mut().insert(WWW_AUTHENTICATE, protected_resource::challenge(parts, gateway));
     }

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::message::Refusal;
 use crate::api::reply;
+use crate::api::reply::ErrorReply;
 use sekisho_core::error::{CallError, ErrorCode};
 
 #[derive(Debug)]
@@ -49,7 +50,7 @@ impl IntoResponse for HttpRefusal {
     fn into_response(self) -> Response {
         match self {
             Self::Http { error, status, allow } => {
-                let mut response = error.into_response();
+                let mut response = ErrorReply::from(*error).into_response();
                 if let Some(status) = status {
                     *response.status_mut() = status;
                 }

@@ -38,7 +38,8 @@ async fn metadata(State(gateway): State<Arc<Gateway>>, parts: Parts) -> Response
     let config = gateway.config();
     if config.auth.jwt.is_empty() {
         let message = "tokens are not configured (`auth.jwt`); sign in with an API key";
-        let mut response = CallError::new(ErrorCode::InvalidRequest, message).into_response();
+        let error = CallError::new(ErrorCode::InvalidRequest, message);
+        let mut response = reply::ErrorReply::from(error).into_response();
         *response.status_mut() = StatusCode::NOT_FOUND;
         return response;
     }

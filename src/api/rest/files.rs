@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 
 use crate::api::body::FileBody;
 use crate::api::documentation::ReplyBody;
+use crate::api::reply::{ErrorReply, answered_reply};
 use crate::api::request::RequestMeta;
 use crate::api::session_file::SessionFile;
 use crate::gateway::Gateway;
-use sekisho_core::error::CallError;
 
 /// Writes a file to the workspace of a session, whose runs of `python_executor` have it in their working directory. It is
 /// a call of `file_write`, with the same roles, limits and audit, whose `encoding` is `upload` and whose `content` is the
@@ -27,7 +27,7 @@ pub(crate) async fn upload(
     State(gateway): State<Arc<Gateway>>,
     file: SessionFile,
     FileBody(upload): FileBody,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let incoming = file.into_upload(upload, &origin, &gateway)?;
-    Ok(gateway.pipeline.call(incoming.call, incoming.arguments).await.into_response())
+    Ok(answered_reply(&gateway.pipeline.call(incoming.call, incoming.arguments).await))
 }

@@ -13,6 +13,7 @@ use utoipa::ToSchema;
 
 use crate::api::documentation::ReplyBody;
 use crate::api::reply;
+use crate::api::reply::ErrorReply;
 use crate::api::request::caller_of;
 use crate::api::request_guard::Connection;
 use crate::gateway::Gateway;
@@ -68,7 +69,7 @@ pub(crate) async fn readyz(State(gateway): State<Arc<Gateway>>, parts: Parts) ->
 /// Prometheus metrics.
 #[utoipa::path(get, path = "/metrics", operation_id = "getMetrics", tag = "operation",
     responses((status = 200, body = String, content_type = "text/plain"), (status = "4XX", body = ReplyBody)))]
-pub(crate) async fn metrics(State(gateway): State<Arc<Gateway>>, parts: Parts) -> Result<Response, CallError> {
+pub(crate) async fn metrics(State(gateway): State<Arc<Gateway>>, parts: Parts) -> Result<Response, ErrorReply> {
     may_look_inside(&gateway, &parts).await?;
     Ok(exposition(&gateway))
 }

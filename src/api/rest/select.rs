@@ -15,6 +15,7 @@ use crate::agent::toolbox::{ToolDescription, ToolboxCall};
 use crate::api::body::JsonBody;
 use crate::api::documentation::ReplyBody;
 use crate::api::reply;
+use crate::api::reply::ErrorReply;
 use crate::api::request::RequestMeta;
 use crate::gateway::Gateway;
 use sekisho_calls::policy::CallerTools;
@@ -70,7 +71,7 @@ pub(crate) async fn select(
     State(gateway): State<Arc<Gateway>>,
     Extension(agents): Extension<Arc<AgentService>>,
     JsonBody(request, _memory): JsonBody<SelectRequest>,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     request.check()?;
     let tools = gateway.pipeline.tools_for(&origin.caller);
     let config = gateway.config();

@@ -16,6 +16,7 @@ use crate::api::body::{HeldMemory, JsonBody};
 use crate::api::documentation::ReplyBody;
 use crate::api::parameters::{Name, Parameters};
 use crate::api::reply;
+use crate::api::reply::ErrorReply;
 use crate::api::request::{ExecuteNamedRequest, ExecuteRequest, Incoming, RequestMeta};
 use crate::gateway::Gateway;
 use sekisho_calls::pipeline::Answered;
@@ -75,7 +76,7 @@ pub(crate) async fn list(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Parameters(parameters): Parameters<ListParameters>,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let ListParameters { category, exclude_dangerous, usable, detail, endpoint } = parameters;
     let filter = Filter { category, exclude_dangerous, usable };
     let caller = match endpoint {
@@ -119,7 +120,7 @@ pub(crate) async fn list_all(
     origin: RequestMeta,
     gateway: State<Arc<Gateway>>,
     parameters: Parameters<ListParameters>,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     list(origin, gateway, parameters).await
 }
 
@@ -168,7 +169,7 @@ pub(crate) async fn schema(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(name): Name,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let tool = gateway.pipeline.registry.find(&name, &origin.caller)?;
     Ok(ok(&ToolSchema::whole(&tool)))
 }
@@ -180,7 +181,7 @@ pub(crate) async fn metadata(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(name): Name,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let tool = gateway.pipeline.registry.find(&name, &origin.caller)?;
     Ok(ok(&ToolMetadata::of(&tool)))
 }
@@ -194,7 +195,7 @@ pub(crate) async fn execute(
     State(gateway): State<Arc<Gateway>>,
     Name(name): Name,
     JsonBody(request, memory): JsonBody<ExecuteRequest>,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let incoming = request.into_call(name, &origin, &gateway)?.holding(&memory);
     drop(memory);
     Ok(approval_wait::answer(&gateway, &origin, incoming).await)
@@ -207,7 +208,7 @@ pub(crate) async fn execute_named(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     JsonBody(request, memory): JsonBody<ExecuteNamedRequest>,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let incoming = request.into_call(&origin, &gateway)?.holding(&memory);
     drop(memory);
     Ok(approval_wait::answer(&gateway, &origin, incoming).await)
@@ -223,11 +224,11 @@ pub(crate) async fn batch_execute(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     JsonBody(requests, memory): JsonBody<Vec<Value>>,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     origin.forbid_headers_of_one_call()?;
     if requests.len() > MAX_BATCH {
         let message = format!("a batch may have at most {MAX_BATCH} calls, this one has {}", requests.len());
-        return Err(CallError::new(ErrorCode::InvalidRequest, message));
+        return Err(CallError::new(ErrorCode::InvalidRequest, message).into());
     }
     let parallelism = gateway.config().limits.parallelism as usize;
     let replies: Vec<_> = futures_util::stream::iter(requests)

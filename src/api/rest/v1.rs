@@ -15,11 +15,11 @@ use crate::api::body::JsonBody;
 use crate::api::documentation::ReplyBody;
 use crate::api::parameters::{Name, Parameters};
 use crate::api::reply;
+use crate::api::reply::ErrorReply;
 use crate::api::request::{ExecuteRequest, RequestMeta};
 use crate::gateway::Gateway;
 use sekisho_calls::policy::Access;
 use sekisho_calls::tool::Tool;
-use sekisho_core::error::CallError;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -78,7 +78,7 @@ pub(crate) async fn show(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(name): Name,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let tool = gateway.pipeline.registry.find(&name, &origin.caller)?;
     let metadata = &tool.metadata;
     Ok(reply::json(
@@ -104,7 +104,7 @@ pub(crate) async fn execute(
     State(gateway): State<Arc<Gateway>>,
     Name(name): Name,
     JsonBody(request, memory): JsonBody<ExecuteRequest>,
-) -> Result<Response, CallError> {
+) -> Result<Response, ErrorReply> {
     let incoming = request.into_call(name, &origin, &gateway)?.holding(&memory);
     drop(memory);
     Ok(approval_wait::answer(&gateway, &origin, incoming).await)

@@ -11,7 +11,6 @@ use zip::read::ZipFile;
 use super::{
     AUDIT, BackupContents, BackupError, DATABASE, FORMAT, MANIFEST, MCP_SERVERS, Manifest, StatePlaces, WORKSPACES,
 };
-use crate::infra::audit;
 
 /// Writes what an archive has to its places, where nothing may be yet. Everything is extracted beside its place first, so
 /// that an incomplete archive leaves nothing.
@@ -43,7 +42,7 @@ pub fn restore(places: &StatePlaces, from: &Path) -> Result<BackupContents, Back
 
 fn refuse_existing(places: &StatePlaces) -> Result<(), BackupError> {
     let StatePlaces { database, audit, workspaces, mcp_servers } = places;
-    if audit::exists(audit)? {
+    if crate::exists(audit)? {
         return Err(BackupError::NotEmpty(audit.clone()));
     }
     match [database, workspaces, mcp_servers].into_iter().find(|place| place.exists()) {

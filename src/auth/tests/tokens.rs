@@ -27,22 +27,22 @@ const ISSUER: &str = "https://issuer.example";
 struct Pair(&'static str, Algorithm, EncodingKey);
 
 fn rsa(id: &'static str) -> Pair {
-    let pem = include_bytes!("../../../../tests/fixtures/auth/rsa.pem");
+    let pem = include_bytes!("../../../tests/fixtures/auth/rsa.pem");
     Pair(id, Algorithm::RS256, EncodingKey::from_rsa_pem(pem).unwrap())
 }
 
 fn rotated(id: &'static str) -> Pair {
-    let pem = include_bytes!("../../../../tests/fixtures/auth/rsa-rotated.pem");
+    let pem = include_bytes!("../../../tests/fixtures/auth/rsa-rotated.pem");
     Pair(id, Algorithm::RS256, EncodingKey::from_rsa_pem(pem).unwrap())
 }
 
 fn ec(id: &'static str) -> Pair {
-    let pem = include_bytes!("../../../../tests/fixtures/auth/ec.pem");
+    let pem = include_bytes!("../../../tests/fixtures/auth/ec.pem");
     Pair(id, Algorithm::ES256, EncodingKey::from_ec_pem(pem).unwrap())
 }
 
 fn ed(id: &'static str) -> Pair {
-    let pem = include_bytes!("../../../../tests/fixtures/auth/ed25519.pem");
+    let pem = include_bytes!("../../../tests/fixtures/auth/ed25519.pem");
     Pair(id, Algorithm::EdDSA, EncodingKey::from_ed_pem(pem).unwrap())
 }
 

@@ -18,7 +18,7 @@ fn config() -> Config {
 
 /// Everybody may use this tool, and no other.
 #[derive(Debug)]
-pub struct Only(pub(crate) &'static str);
+struct Only(&'static str);
 
 impl ToolAccess for Only {
     fn may_use(&self, _caller: &Arc<Caller>, tool: &str) -> bool {

@@ -44,7 +44,7 @@ pub struct AgentProfile {
     /// Further attempts after a failure of the provider (A13); overload and timeouts have three (A65, A66).
     pub retries: u32,
     /// USD per million tokens sent to the model, 0 for a free one. Default: the vendor's price in the shipped list
-    /// (`src/budget/model_prices.yaml`). A model without a price is refused where `budget.max_cost_per_caller_per_day` or
+    /// (`src/calls/budget/model_prices.yaml`). A model without a price is refused where `budget.max_cost_per_caller_per_day` or
     /// `max_cost_per_tenant_per_day` is set.
     #[schemars(with = "Option<Money>")]
     pub price_per_million_prompt_tokens: Option<Decimal>,

@@ -29,6 +29,10 @@ fn the_default_file_has_the_defaults_of_the_code() {
 fn the_settings_that_are_off_are_valid_too() {
     // One of the two is enough, and the file shows both.
     let text = switched_on().replace("    jwks_file: /etc/sekisho/jwks.json", "");
+    // The file names it from the root of the checkout.
+    let branches = "src/config/planner/steps.json";
+    let text =
+        text.replace(&format!("branches: {branches}"), &format!("branches: {}", checkout().join(branches).display()));
     // Object storage is for replicas.
     let text = text.replace("at each.\n  enabled: false", "at each.\n  enabled: true");
     let of_cluster = "0123456789abcdef0123456789abcdef";

@@ -36,7 +36,7 @@ pub trait Rules: Copy {
 }
 
 /// Reads one value at its place.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub struct ValueReader<'a, R> {
     rules: R,
     place: Place<'a>,
@@ -44,7 +44,7 @@ pub struct ValueReader<'a, R> {
 }
 
 /// The current position: a list on the stack that costs nothing unless an error is reported.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub(super) enum Place<'a> {
     Root,
     Key(&'a Place<'a>, &'a str),

@@ -50,7 +50,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_size_is_near_that_of_the_json(value in crate::json::tests::any_json()) {
+        fn the_size_is_near_that_of_the_json(value in crate::json::arbitrary::any_json()) {
             let (approximate, exact) = (approximate_size(&value), value.to_string().len());
             prop_assert!(approximate <= exact * 3 + 8 && exact <= approximate * 6, "{} {}", approximate, exact);
         }

@@ -3,6 +3,7 @@ use std::fs;
 use proptest::prelude::*;
 use serde_json::json;
 
+use super::arbitrary::any_json;
 use super::*;
 use crate::call::Arguments;
 use crate::checkout::checkout;
@@ -174,23 +175,6 @@ fn equal_values_share_a_digest_and_different_ones_do_not() {
             assert_ne!(digest_of(one.clone()), digest_of(other.clone()), "{one} {other}");
         }
     }
-}
-
-pub fn any_json() -> impl Strategy<Value = Value> {
-    let leaf = prop_oneof![
-        Just(Value::Null),
-        any::<bool>().prop_map(Value::from),
-        any::<i32>().prop_map(Value::from),
-        prop::num::f64::NORMAL.prop_map(Value::from),
-        ".{0,8}".prop_map(Value::from),
-    ];
-    leaf.prop_recursive(4, 40, 6, |inner| {
-        prop_oneof![
-            prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
-            prop::collection::btree_map(".{0,4}", inner, 0..6)
-                .prop_map(|members| Value::Object(members.into_iter().collect())),
-        ]
-    })
 }
 
 fn reversed(value: &Value) -> Value {

@@ -16,7 +16,7 @@ impl Default for Times {
 }
 
 impl Times {
-    #[cfg(test)]
+    #[cfg(any(test, feature = "test-support"))]
     pub fn of(durations: impl IntoIterator<Item = Duration>) -> Self {
         let mut times = Self::default();
         durations.into_iter().for_each(|took| times.add(took));

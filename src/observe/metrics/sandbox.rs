@@ -131,9 +131,10 @@ fn as_gauge(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "test-support"))]
 impl SandboxMetrics {
     /// Metrics of a registry that is not exported.
+    #[allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
     pub fn for_tests() -> Self {
         super::Metrics::new("test").unwrap().for_sandbox()
     }

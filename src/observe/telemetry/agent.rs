@@ -20,7 +20,9 @@ pub fn run_span(agent: &str, profile: &AgentProfile, conversation: Option<&str>,
     }
     if let Some(parent) = parent {
         // Fails only for an entered span, and this one is new.
-        let _ = span.set_parent(opentelemetry::Context::new().with_remote_span_context(parent.into()));
+        let _ = span.set_parent(
+            opentelemetry::Context::new().with_remote_span_context(super::trace_context::span_context(parent)),
+        );
     }
     span.set_attribute("gen_ai.operation.name", "invoke_agent");
     span.set_attribute("gen_ai.agent.name", agent.to_owned());

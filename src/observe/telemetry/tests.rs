@@ -6,24 +6,17 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::http::HeaderMap;
 use axum::routing::post;
-use futures_util::StreamExt;
 use opentelemetry::trace::SpanId;
 use opentelemetry_otlp::WithExportConfig;
-use opentelemetry_sdk::error::OTelSdkResult;
-use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use parking_lot::Mutex;
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 use tracing::instrument::WithSubscriber;
 use tracing_subscriber::Registry;
 
+use super::exported::{TRACING, attribute, exported};
 use super::*;
-use crate::agent::toolbox::InProcess;
-use crate::agent::{AgentRequest, AgentService, Message};
-use crate::gateway::Gateway;
-use sekisho_config::{AgentProfile, Config};
 use sekisho_core::call::{Caller, Stage, Via};
-use sekisho_core::checkout::checkout;
 use sekisho_core::error::CallError;
 use sekisho_core::slack::slack;
 
@@ -53,13 +46,13 @@ impl Write for Kept {
     }
 }
 
-/// What is logged while `work` runs.
 /// As the settlement of a call does.
 fn record(span: &Span, record: &CallRecord<'_>) {
     complete(span, record);
     log_call(&CallRecord { trace_id: trace_id(span, record.call), ..*record });
 }
 
+/// What is logged while `work` runs.
 fn logged(directives: &str, json: bool, work: impl FnOnce()) -> Kept {
     let kept = Kept::default();
     let writer = Sink::start(kept.clone()).unwrap();
@@ -223,39 +216,6 @@ fn without_traces_there_is_no_span_and_the_callers_context_is_passed_on() {
     });
 }
 
-/// Keeps what is exported to it.
-#[derive(Debug, Clone, Default)]
-struct Exported(Arc<Mutex<Vec<SpanData>>>);
-
-impl SpanExporter for Exported {
-    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
-        self.0.lock().extend(batch);
-        Ok(())
-    }
-}
-
-/// Whether a span is enabled is one state for all threads.
-static TRACING: Mutex<()> = Mutex::new(());
-
-/// What is exported while `work` runs, logs going nowhere.
-fn exported(work: impl FnOnce()) -> Vec<SpanData> {
-    let _alone = TRACING.lock();
-    let kept = Exported::default();
-    let provider = otlp::batching(kept.clone()).unwrap();
-    let logs = Sink::start(io::sink()).unwrap();
-    let subscriber = Registry::default()
-        .with(log_layer(&logs, true, false, EnvFilter::new("trace")))
-        .with(trace_layer(provider.tracer(SCOPE)));
-    tracing::subscriber::with_default(subscriber, work);
-    provider.shutdown().unwrap();
-    let spans = kept.0.lock();
-    spans.clone()
-}
-
-fn attribute(span: &SpanData, name: &str) -> Option<opentelemetry::Value> {
-    span.attributes.iter().find(|attribute| attribute.key.as_str() == name).map(|attribute| attribute.value.clone())
-}
-
 #[test]
 fn a_call_is_a_span_below_its_callers_with_the_attributes_of_the_specification() {
     let call = call();
@@ -356,52 +316,4 @@ async fn spans_arrive_at_a_collector_before_the_end() {
         assert!(contains(part), "{}", part.escape_ascii());
     }
     assert!(contains(&call.trace.unwrap().trace_id));
-}
-
-#[test]
-fn a_run_is_one_trace_from_its_request_to_its_tool_calls() {
-    let directory = tempfile::tempdir().unwrap();
-    let parent = call().trace;
-    let spans = exported(|| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let config = Config { state_directory: Some(directory.path().to_owned()), ..Config::default() };
-            let gateway = Gateway::start(config).await.unwrap();
-            let caller = Arc::new(Caller::new("ann", "acme", vec![]));
-            let toolbox = Arc::new(InProcess::new(Arc::clone(&gateway), Arc::clone(&caller)));
-            let script = checkout().join("config/examples/weather.yaml");
-            let profile = Arc::new(AgentProfile::replay(script.to_str().unwrap()));
-            let question = vec![Message::User("warm?".into())];
-            let request = AgentRequest {
-                trace: parent.clone(),
-                ..AgentRequest::new("weather", profile, caller, toolbox, question)
-            };
-            let agents = AgentService::new(&gateway).unwrap();
-            agents.begin(request).await.unwrap().for_each(|_| async {}).await;
-            gateway.close().await;
-        });
-    });
-    let named = |name: &str| spans.iter().filter(|span| span.name.starts_with(name)).collect::<Vec<_>>();
-    let ([run], [first, second]) = (&named("invoke_agent weather")[..], &named("turn")[..]) else {
-        panic!("{spans:?}")
-    };
-    let ([asked, again], [tool]) = (&named("chat ")[..], &named("tool_execution")[..]) else { panic!("{spans:?}") };
-    let is_below = |child: &SpanData, parent: &SpanData| child.parent_span_id == parent.span_context.span_id();
-    assert_eq!(run.parent_span_id, SpanId::from_bytes(parent.unwrap().span_id));
-    assert!([first, second].into_iter().all(|turn| is_below(turn, run)), "{spans:?}");
-    assert!(is_below(asked, first) && is_below(tool, first) && is_below(again, second), "{spans:?}");
-    for (span, name, value) in [
-        (run, "gen_ai.operation.name", "invoke_agent".into()),
-        (run, "gen_ai.agent.name", "weather".into()),
-        (run, "gen_ai.provider.name", "replay".into()),
-        (run, "gen_ai.usage.input_tokens", 290_i64.into()),
-        (run, "agent.tool_calls", 1_i64.into()),
-        (asked, "gen_ai.operation.name", "chat".into()),
-        (asked, "gen_ai.request.max_tokens", 2_000_i64.into()),
-        (asked, "gen_ai.usage.output_tokens", 24_i64.into()),
-        (tool, "gen_ai.operation.name", "execute_tool".into()),
-        (tool, "gen_ai.tool.name", "calculator".into()),
-    ] {
-        assert_eq!(attribute(span, name), Some(value), "{name}");
-    }
 }

@@ -40,34 +40,24 @@ pub fn incoming(traceparent: &str, tracestate: Option<&str>) -> Option<TracePare
     is_valid.then_some(TraceParent { trace_id, span_id, flags: flags & SAMPLED, state })
 }
 
-impl TraceParent {
-    /// The value of the header `traceparent`.
-    pub fn header(&self) -> String {
-        let (trace, span) = (u128::from_be_bytes(self.trace_id), u64::from_be_bytes(self.span_id));
-        format!("00-{trace:032x}-{span:016x}-{:02x}", self.flags)
-    }
+/// The parent of a span that belongs to another process.
+pub(super) fn span_context(parent: &TraceParent) -> SpanContext {
+    SpanContext::new(
+        TraceId::from_bytes(parent.trace_id),
+        SpanId::from_bytes(parent.span_id),
+        TraceFlags::new(parent.flags),
+        true,
+        parent.state.as_deref().and_then(|state| state.parse().ok()).unwrap_or(TraceState::NONE),
+    )
 }
 
-impl From<&TraceParent> for SpanContext {
-    fn from(parent: &TraceParent) -> Self {
-        Self::new(
-            TraceId::from_bytes(parent.trace_id),
-            SpanId::from_bytes(parent.span_id),
-            TraceFlags::new(parent.flags),
-            true,
-            parent.state.as_deref().and_then(|state| state.parse().ok()).unwrap_or(TraceState::NONE),
-        )
-    }
-}
-
-impl From<&SpanContext> for TraceParent {
-    fn from(context: &SpanContext) -> Self {
-        Self {
-            trace_id: context.trace_id().to_bytes(),
-            span_id: context.span_id().to_bytes(),
-            flags: context.trace_flags().to_u8() & SAMPLED,
-            state: Some(context.trace_state().header()).filter(|state| !state.is_empty()),
-        }
+/// What other processes are told of a span.
+pub(super) fn trace_parent(context: &SpanContext) -> TraceParent {
+    TraceParent {
+        trace_id: context.trace_id().to_bytes(),
+        span_id: context.span_id().to_bytes(),
+        flags: context.trace_flags().to_u8() & SAMPLED,
+        state: Some(context.trace_state().header()).filter(|state| !state.is_empty()),
     }
 }
 
@@ -121,7 +111,7 @@ mod tests {
         let parent = incoming(GOOD, Some("congo=t61rcWkgMzE,rojo=00f067aa0ba902b7")).unwrap();
         assert_eq!(parent.header(), GOOD);
         assert_eq!(parent.state.as_deref(), Some("congo=t61rcWkgMzE,rojo=00f067aa0ba902b7"));
-        assert_eq!(TraceParent::from(&SpanContext::from(&parent)), parent);
+        assert_eq!(trace_parent(&span_context(&parent)), parent);
     }
 
     #[test]
@@ -188,7 +178,7 @@ mod tests {
         headers.extend(state.map(|state| (TRACE_STATE.to_string(), state.to_owned())));
         let context = TraceContextPropagator::new().extract(&headers);
         let context = context.span().span_context().clone();
-        context.is_valid().then(|| TraceParent::from(&context))
+        context.is_valid().then(|| trace_parent(&context))
     }
 
     #[test]
@@ -230,7 +220,7 @@ mod tests {
         #[test]
         fn what_is_taken_over_is_valid(header in "[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", state in ".{0,40}") {
             if let Some(parent) = incoming(&header, Some(&state)) {
-                prop_assert!(SpanContext::from(&parent).is_valid());
+                prop_assert!(span_context(&parent).is_valid());
                 prop_assert_eq!(&parent.header()[3..53], &header[3..53]);
             }
         }

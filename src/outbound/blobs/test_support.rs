@@ -1,4 +1,5 @@
 //! Object storage for tests of other modules.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::net::TcpListener;
 use std::path::Path;

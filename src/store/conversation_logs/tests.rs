@@ -3,13 +3,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::super::conversations::tests::conversation;
 use super::super::test_support::{fill_the_disk, free_disk, test_store};
 use super::super::{
     ConversationLock, ConversationRun, RunEnd, RunStatus, SessionMessage, SessionSummary, StoredError, ToolOutcome,
     TurnMessage, Used,
 };
 use super::*;
+use crate::test_support::conversation_created as conversation;
 
 const LEASE: Duration = Duration::from_secs(15);
 

@@ -18,8 +18,8 @@ pub(super) struct SourceFile {
 pub(in crate::policy) const CASES: &str = "cases";
 
 const LIBRARY: &str = "lib.rego";
-const LIBRARY_TEXT: &str = include_str!("../../../policies/lib.rego");
-const DEFAULT_TEXT: &str = include_str!("../../../policies/tools.rego");
+const LIBRARY_TEXT: &str = include_str!("../../../../policies/lib.rego");
+const DEFAULT_TEXT: &str = include_str!("../../../../policies/tools.rego");
 
 /// All `.rego` files of a folder and its subfolders, sorted by path, with the built-in `lib.rego` unless
 /// the folder has its own. Without a folder, the default set.

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use sekisho_core::json::tests::any_json;
+use sekisho_core::json::arbitrary::any_json;
 
 fn pin(name: &str, content: Value) -> Pin {
     let Value::Object(mut content) = content else { panic!("{content}") };

@@ -368,7 +368,7 @@ proptest! {
     }
 
     #[test]
-    fn any_arguments_are_accepted_or_refused(arguments in json::tests::any_json()) {
+    fn any_arguments_are_accepted_or_refused(arguments in json::arbitrary::any_json()) {
         let arguments = Arguments::from_iter([("any".to_owned(), arguments)]);
         if let Err(error) = compile(near_schema()).validate(arguments) {
             prop_assert!((1..=violation::MAX_VIOLATIONS).contains(&error.details().len()));

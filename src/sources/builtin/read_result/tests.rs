@@ -2,12 +2,21 @@ use serde_json::Value;
 
 use super::*;
 use crate::sources::builtin::tests::run_within;
-use sekisho_calls::results::LargeResult;
-use sekisho_calls::results::tests::Only;
+use sekisho_calls::results::{LargeResult, ToolAccess};
 use sekisho_config::{Config, Secret, SecretsConfig};
 use sekisho_core::call::{CallContext, Caller, Deadline, ResultHandles, Via};
 use sekisho_observe::metrics::Metrics;
 use sekisho_store::test_support::test_store;
+
+/// Everybody may use the tool.
+#[derive(Debug)]
+struct OnlyReadResult;
+
+impl ToolAccess for OnlyReadResult {
+    fn may_use(&self, _caller: &Arc<Caller>, tool: &str) -> bool {
+        tool == "read_result"
+    }
+}
 
 /// The tool, and the results that it reads.
 struct Reading {
@@ -20,7 +29,7 @@ impl Reading {
         let key = Some(Secret::new("1f".repeat(32)));
         let config = Config { secrets: SecretsConfig { key, ..SecretsConfig::default() }, ..Config::default() };
         let results = Results::new(&config, test_store().await, Arc::new(Metrics::new("test").unwrap()));
-        results.set_access(Only("read_result"));
+        results.set_access(OnlyReadResult);
         let results = Arc::new(results);
         Self { tool: definition(&results), results }
     }

@@ -1,0 +1,27 @@
+//! What a tool is, and what each call of one passes: [`pipeline`] is the path, the other modules are its stages.
+
+pub mod pipeline;
+
+pub mod limits;
+
+pub mod policy;
+
+pub mod budget;
+
+pub mod breaker;
+
+pub mod approval;
+
+// Results too large for a model: stored, and read by their handles.
+pub mod results;
+
+// Journals of programs that call tools: kept, so that a run can be resumed.
+pub mod journals;
+
+// Which tools there are, and what a tool is.
+pub mod registry;
+
+pub mod tool;
+
+// Rules that change arguments and results.
+pub mod transform;
