@@ -37,7 +37,8 @@ UNCHECKED = 77
 
 @dataclasses.dataclass(frozen=True)
 class Suite:
-    """A row of the table. `limit` and `takes` are seconds, `cores` the processors that it keeps busy."""
+    """A row of the table. `limit` and `takes` are seconds, `cores` the processors that it keeps busy, `unread` beginnings of the
+    paths that make no difference to it."""
 
     name: str
     scripts: tuple
@@ -48,6 +49,7 @@ class Suite:
     needs: tuple = ()
     after: tuple = ()
     folders: tuple = ()
+    unread: tuple = ()
 
 
 @dataclasses.dataclass
@@ -79,7 +81,7 @@ def load(path=TABLE):
         row = table[name]
         if unknown := set(row) - known:
             raise ValueError(f"{path}: [{name}] has an unknown key: {', '.join(sorted(unknown))}")
-        words = {key: tuple(row.get(key, "").split()) for key in ("scripts", "needs", "after", "folders")}
+        words = {key: tuple(row.get(key, "").split()) for key in ("scripts", "needs", "after", "folders", "unread")}
         suites.append(
             Suite(name, run=row["run"], limit=int(row["limit"]), takes=int(row["takes"]), cores=float(row["cores"]), **words)
         )
@@ -293,6 +295,18 @@ def changed_since(commit):
     return shown.stdout.splitlines() if shown.returncode == 0 else None
 
 
+def unchanged(suites, records, changes=changed_since):
+    """The commit on which each suite passed that would read the same files now. Not where no file differs: who asks again wants
+    it to run again."""
+    found = {}
+    for suite in suites:
+        commit = records.rows.get(suite.name, {}).get("commit")
+        files = changes(commit)
+        if files and suite.unread and all(file.startswith(suite.unread) for file in files):
+            found[suite.name] = commit
+    return found
+
+
 def by_urgency(suites, records, changes=changed_since):
     """Suites whose folders changed since they passed first, then those that passed longest ago."""
 
@@ -320,7 +334,7 @@ def that_fit(suites, records, seconds):
     return list(chosen.values()), others
 
 
-def print_results(results, not_chosen, logs):
+def print_results(results, not_chosen, logs, passed_before=None):
     """The end of what failed suites printed, and the table."""
     for name, result in results.items():
         log = logs / f"{name}.log"
@@ -335,9 +349,12 @@ def print_results(results, not_chosen, logs):
         print(f"{name:<18} {result.text:<34} {tests:>6} {minutes(result.seconds):>9} {minutes(result.processor):>10}")
     for suite in not_chosen:
         print(f"{suite.name:<18} {NO_TIME:<34}")
+    passed_before = passed_before or {}
+    for name, commit in passed_before.items():
+        print(f"{name:<18} passed before, on {commit[:8]}: no file that it reads differs")
     passed = sum(result.passed for result in results.values())
     failed = sum(result.failed for result in results.values())
-    print(f"\nsuites: {passed} passed, {failed} failed, {len(results) - passed - failed + len(not_chosen)} skipped")
+    print(f"\nsuites: {passed} passed, {failed} failed, {len(results) - passed - failed + len(not_chosen) + len(passed_before)} skipped")
 
 
 def environment():
@@ -349,7 +366,7 @@ def environment():
     return variables
 
 
-def run(suites, not_chosen, logs, deadline=None):
+def run(suites, not_chosen, logs, deadline=None, passed_before=None):
     """Runs them, prints the table, and gives the exit code."""
     begun = time.monotonic()
     print(f"logs: {logs}")
@@ -362,7 +379,7 @@ def run(suites, not_chosen, logs, deadline=None):
     clean = not subprocess.run(["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, text=True).stdout
     # What was not committed has no name that a later run could compare with.
     records.store(results, head if clean else None, int(time.time()))
-    print_results(results, not_chosen, logs)
+    print_results(results, not_chosen, logs, passed_before)
     print(f"time: {minutes(time.monotonic() - begun)}")
     return int(any(result.failed for result in results.values()))
 
@@ -370,12 +387,19 @@ def run(suites, not_chosen, logs, deadline=None):
 def test(arguments):
     parser = argparse.ArgumentParser(prog="scripts/test", description="Runs the suites that every change passes.")
     parser.add_argument("--quick", action="store_true", help="only what needs neither Python packages nor a database server")
+    parser.add_argument(
+        "--changed",
+        action="store_true",
+        help="leave out the suites that passed on this machine on a commit from which only files differ that they do not read",
+    )
     parser.add_argument("--list", action="store_true", help="print the table and run nothing")
     options = parser.parse_args(arguments)
     suites = [suite for suite in load() if ("quick" if options.quick else "test") in suite.scripts]
     if options.list:
         return print_table(suites)
-    return run(suites, [], CACHE / "logs")
+    passed_before = unchanged(suites, Records(CACHE / "suites.json")) if options.changed else {}
+    suites = [suite for suite in suites if suite.name not in passed_before]
+    return run(suites, [], CACHE / "logs", passed_before=passed_before)
 
 
 def compat(arguments):

@@ -10,7 +10,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import suites
-from suites import Records, Runner, Suite, by_urgency, load, that_fit
+from suites import Records, Runner, Suite, by_urgency, load, that_fit, unchanged
 
 
 def suite(name, run="true", **changes):
@@ -141,6 +141,16 @@ class Choice(unittest.TestCase):
         # What it took here counts more than the table.
         chosen, _ = that_fit(rows, self.records(long={"seconds": 5}), 10)
         self.assertEqual([one.name for one in chosen], ["long"])
+
+    def test_a_suite_that_reads_nothing_that_changed_has_passed_before(self):
+        rows = [suite("code", unread=("docs/", "README.md")), suite("pages"), suite("new", unread=("docs/",))]
+        records = self.records(code={"commit": "1"}, pages={"commit": "1"}, new={})
+        known = lambda files: lambda commit: files if commit else None
+        self.assertEqual(unchanged(rows, records, known(["docs/a.md", "README.md"])), {"code": "1"})
+        self.assertEqual(unchanged(rows, records, known(["docs/a.md", "src/main.rs"])), {})
+        # Nothing changed: who asks again wants it to run. A commit that is not known any more says nothing.
+        self.assertEqual(unchanged(rows, records, known([])), {})
+        self.assertEqual(unchanged(rows, records, lambda commit: None), {})
 
     def test_only_what_passed_is_recorded(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -239,6 +239,33 @@ fn every_ignored_test_is_run_by_exactly_one_suite() {
     }
 }
 
+/// Where only documentation changed, `.ci/run` leaves out the suites that do not read it.
+#[test]
+fn tests_that_read_pages_are_in_their_suite() {
+    let table = read("scripts/suites.ini");
+    let suite = table.split("\n[pages]\n").nth(1).and_then(|rest| rest.split("\n[").next()).unwrap();
+    let filters: Vec<_> = suite.split_whitespace().filter(|word| word.ends_with("::")).collect();
+    let (mut files, root) = (Vec::new(), checkout());
+    collect(&root.join("src"), &mut files);
+    collect(&root.join("tests/integration"), &mut files);
+    let mut readers = 0;
+    for file in files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "rs")) {
+        if reads_pages(&std::fs::read_to_string(file).unwrap()) {
+            let module = file.with_extension("").to_str().unwrap().replace('/', "::") + "::";
+            assert!(filters.iter().any(|filter| module.contains(filter)), "{module} is not in [pages]: {filters:?}");
+            readers += 1;
+        }
+    }
+    assert!(readers > 5, "{readers} files read pages");
+}
+
+/// Whether a test reads a page of the documentation.
+fn reads_pages(text: &str) -> bool {
+    let paths = ["include_str!(\"", "read(\""].into_iter().flat_map(|call| text.split(call).skip(1));
+    let mut paths = paths.filter_map(|rest| rest.split('"').next());
+    paths.any(|path| path.ends_with(".md") && (path.contains("docs/") || !path.trim_start_matches("../").contains('/')))
+}
+
 /// The last words of the commands that run ignored tests: in the table of suites, and in the script of one of them.
 fn filters_of_ignored_tests() -> Vec<String> {
     let commands = read("scripts/suites.ini") + &read("scripts/soak");
