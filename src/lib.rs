@@ -1,7 +1,8 @@
 //! Sekisho (関所, a checkpoint): a service through which AI agents run tools.
 //!
-//! Read `pipeline` first: the life of a tool call. The modules below stand in layers, the highest first. A module uses
-//! only modules that stand after it; `tests/tidy.rs` reads this list and refuses an import that points upwards.
+//! Read [`sekisho_calls::pipeline`] first: the life of a tool call. The modules below stand in layers, the highest first, above
+//! the crates `sekisho-…`. A module uses only modules that stand after it; `tests/tidy.rs` reads this list and refuses an import
+//! that points upwards.
 //!
 //! What follows the list is what a program uses that embeds the gateway (`examples/embed.rs`): it makes a [`Config`],
 //! starts a [`Gateway`] with its own [`Source`] of tools, and makes calls, or serves the APIs with [`serve`]. Everything

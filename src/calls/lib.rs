@@ -1,7 +1,11 @@
 //! What a tool is, and what each call of one passes: [`pipeline`] is the path, the other modules are its stages.
+//!
+//! The modules stand in layers, the highest first. A module uses only modules that stand after it; `tests/tidy.rs` reads this list
+//! and refuses an import that points upwards.
 
 pub mod pipeline;
 
+// The stages before a tool is executed.
 pub mod limits;
 
 pub mod policy;

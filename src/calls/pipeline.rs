@@ -52,7 +52,7 @@ pub use self::refusals::WINDOW as REFUSALS_WINDOW;
 pub use self::sessions::{EvictedSession, Sessions};
 pub use self::settle::{CallScope, Settlement};
 
-/// Everything that a call passes through. Built by [`crate::gateway`].
+/// Everything that a call passes through. The gateway builds it (`src/gateway/parts.rs`).
 #[derive(Debug)]
 pub struct Pipeline {
     pub registry: Arc<Registry>,
