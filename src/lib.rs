@@ -28,12 +28,12 @@ mod sources;
 
 mod sandbox;
 
-pub use crate::agent::AgentService;
-pub use crate::agent::toolbox::{InProcess, Toolbox};
-pub use crate::api::BoundListeners;
+pub use sekisho_agent::AgentService;
+pub use sekisho_agent::toolbox::{InProcess, Toolbox};
+pub use sekisho_api::BoundListeners;
 pub use crate::cli::main;
-pub use crate::console::serve;
-pub use crate::gateway::Gateway;
+pub use sekisho_console::serve;
+pub use sekisho_gateway::Gateway;
 pub use sekisho_calls::pipeline::{Answer, Reply};
 pub use sekisho_calls::tool::{
     Attempt, Destination, Execution, Executor, Metadata, Source, SourceTools, ToolDefinition,
@@ -46,12 +46,12 @@ pub use sekisho_core::peer::{Progress, Question, QuestionMethod, Questions};
 /// What the tests and benchmarks of this repository use besides. No promise is made about it.
 #[doc(hidden)]
 pub mod testing {
-    pub use crate::gateway::offered_tools;
-    pub use crate::sandbox::compiled::CompiledFolder;
-    pub use crate::sandbox::engine::{InstancePool, can_scan_pages, engine, fingerprint};
-    pub use crate::sandbox::interpreter::{Kind, Manifest};
-    pub use crate::sandbox::prepare::{Prepared, PreparedProfile, default_folder};
-    pub use crate::sources::mcp::OperationRequest;
+    pub use sekisho_gateway::offered_tools;
+    pub use sekisho_interpreters::compiled::CompiledFolder;
+    pub use sekisho_guest_system::engine::{InstancePool, can_scan_pages, engine, fingerprint};
+    pub use sekisho_interpreters::interpreter::{Kind, Manifest};
+    pub use sekisho_interpreters::prepare::{Prepared, PreparedProfile, default_folder};
+    pub use sekisho_mcp_client::OperationRequest;
     pub use sekisho_audit::verify as verify_audit;
     pub use sekisho_calls::policy::cases::run as run_policy_cases;
     pub use sekisho_calls::registry::Snapshot;
@@ -62,7 +62,7 @@ pub mod testing {
     pub use sekisho_store::{AgentRun, Store};
 
     pub mod protocol {
-        pub use crate::sandbox::protocol::{
+        pub use sekisho_guest_protocol::{
             End, Frames, FromWorker, GuestFile, Job, JobId, JobLimits, JobSession, Load, Outcome, SessionEntry,
             ToWorker, encode,
         };

@@ -98,7 +98,7 @@ fn fits_everywhere(id: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::message::{AssistantTurn, Extras, Thought, ToolMessage, TurnPart};
+    use crate::message::{AssistantTurn, Extras, Thought, ToolMessage, TurnPart};
 
     fn turn(calls: &[(&str, Option<(&str, &str)>)]) -> Message {
         let call = |(id, given): &(&str, Option<(&str, &str)>)| RequestedCall {

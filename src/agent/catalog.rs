@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::front_matter::UnusableFile;
 use super::skills::{self, Skill};
 use super::subagents::files;
-use crate::gateway::{Gateway, limits_of_tenant};
+use sekisho_gateway::{Gateway, limits_of_tenant};
 use sekisho_config::{AgentConfig, AgentProfile, Config, ModelConfig, ResourceStatus, SubAgentType, TenantConfig};
 use sekisho_core::error::{CallError, ErrorCode};
 

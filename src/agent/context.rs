@@ -119,7 +119,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::agent::message::{Image, ToolMessage};
+    use crate::message::{Image, ToolMessage};
 
     #[test]
     fn the_window_is_the_profiles_or_that_of_the_list() {

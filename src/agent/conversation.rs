@@ -33,7 +33,7 @@ use self::outcome::Outcome;
 use self::run_event::{RunEvent, SystemSubtype, Translation};
 use super::event_log::{EventLog, EventLogs};
 use super::{AgentService, Event};
-use crate::gateway::Gateway;
+use sekisho_gateway::Gateway;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::failpoint;
 use sekisho_store::{Conversation, ConversationRun, ConversationStatus, RunStatus, Store};

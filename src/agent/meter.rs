@@ -254,8 +254,8 @@ mod tests {
     use rust_decimal::Decimal;
 
     use super::*;
-    use crate::agent::message::Message;
-    use crate::agent::models::StopReason;
+    use crate::message::Message;
+    use crate::models::StopReason;
     use sekisho_config::BudgetConfig;
 
     /// Sends its chunks, then nothing more.

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use tracing::Span;
 
 use super::{AgentRequest, Event, FinishReason, Meter};
-use crate::gateway::Gateway;
+use sekisho_gateway::Gateway;
 use sekisho_core::database_clock::DatabaseTime;
 use sekisho_observe::telemetry;
 use sekisho_store::AgentRun;

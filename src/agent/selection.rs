@@ -64,8 +64,8 @@ mod tests {
     use futures_util::stream::{self, BoxStream};
 
     use super::*;
-    use crate::agent::message::RequestedCall;
-    use crate::agent::models::Replay;
+    use crate::message::RequestedCall;
+    use crate::models::Replay;
     use sekisho_calls::budget::ModelUsage;
 
     struct ScriptedModel(Vec<Result<ModelChunk, ModelError>>);

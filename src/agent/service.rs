@@ -26,7 +26,7 @@ use super::{
     Agent, Event, Message, Model, Prompts, RunInput, RunUsage, ToolDescription, UnreadablePrompt, context, models,
     prompts,
 };
-use crate::gateway::Gateway;
+use sekisho_gateway::Gateway;
 use sekisho_config::{AgentConfig, AgentProfile, PlannerConfig};
 use sekisho_core::call::Caller;
 use sekisho_core::error::{CallError, ErrorCode};

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::conversation_prompt::folder_of;
 use super::skills::Skill;
 use super::toolbox::{ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
-use crate::sources::builtin::Workspaces;
+use sekisho_tools::builtin::Workspaces;
 use sekisho_config::SKILL;
 use sekisho_core::call::Arguments;
 

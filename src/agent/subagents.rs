@@ -21,7 +21,7 @@ use super::service::{AgentRequest, AgentService};
 use super::toolbox::{ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxLayer, ToolboxUnreachable};
 use super::usage::UsageByAgent;
 use super::{Event, Message};
-use crate::sandbox::PYTHON;
+use sekisho_sandbox::PYTHON;
 use sekisho_config::{AgentProfile, ProfilePrompt, SubAgentType, TASK};
 use sekisho_core::call::{BudgetScopes, Caller, TraceParent};
 use sekisho_core::error::CallError;

@@ -152,7 +152,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::agent::models::StopReason;
+    use crate::models::StopReason;
     use sekisho_calls::budget::ModelUsage;
 
     /// Answers with one text, and records the requests.

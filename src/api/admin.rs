@@ -20,7 +20,7 @@ pub(super) mod usage;
 use std::sync::Arc;
 
 use super::request::RequestMeta;
-use crate::gateway::Gateway;
+use sekisho_gateway::Gateway;
 use sekisho_audit::{AuditEvent, EventKind};
 use sekisho_core::error::CallError;
 

@@ -26,9 +26,9 @@ use super::model_api::output::Output;
 use super::model_api::{NamedAgent, session_of_thread};
 use super::reply;
 use super::request::RequestMeta;
-use crate::agent::{AgentService, Event};
-use crate::api::reply::ErrorReply;
-use crate::gateway::Gateway;
+use sekisho_agent::{AgentService, Event};
+use crate::reply::ErrorReply;
+use sekisho_gateway::Gateway;
 use sekisho_core::error::CallError;
 
 /// Runs an agent until it answers. It calls the gateway's tools itself; calls of the client's tools are returned.

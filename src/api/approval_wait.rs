@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use tokio::time::Instant;
 
 use super::request::{Incoming, RequestMeta};
-use crate::gateway::Gateway;
+use sekisho_gateway::Gateway;
 
 /// Makes the call of a request, and again when it is approved, if the request prefers to wait.
 pub(super) async fn answer(gateway: &Gateway, origin: &RequestMeta, incoming: Incoming) -> Response {

@@ -25,10 +25,10 @@ use super::event_stream;
 use super::keyed_turn::{self, Progress, Turn};
 use super::parameters::Parameters;
 use super::request::{RequestMeta, forbid_other_sites};
-use crate::agent::conversation::ConversationRuns;
-use crate::agent::summary::CompletedCall;
-use crate::api::reply::ErrorReply;
-use crate::gateway::Gateway;
+use sekisho_agent::conversation::ConversationRuns;
+use sekisho_agent::summary::CompletedCall;
+use crate::reply::ErrorReply;
+use sekisho_gateway::Gateway;
 use sekisho_core::error::CallError;
 
 /// The next message of a conversation.

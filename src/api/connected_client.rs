@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use crate::agent::conversation::{LiveRun, StopCause};
+use sekisho_agent::conversation::{LiveRun, StopCause};
 
 /// What becomes of a run whose client disconnects.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]

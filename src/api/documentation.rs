@@ -14,7 +14,7 @@ use utoipa::openapi::OpenApi;
 use utoipa::{OpenApi as _, ToSchema};
 
 use super::request::{ExecuteNamedRequest, ExecuteRequest};
-use crate::gateway::Gateway;
+use sekisho_gateway::Gateway;
 use sekisho_core::call::{InterpreterSession, RateState, Stage};
 use sekisho_core::error::{Detail, NeededApproval, NeededSignIn};
 

@@ -11,8 +11,8 @@ use axum::response::Response;
 use futures_util::{Stream, StreamExt, stream};
 use serde::Serialize;
 
-use crate::agent::Event;
-use crate::agent::event_log::LoggedEvent;
+use sekisho_agent::Event;
+use sekisho_agent::event_log::LoggedEvent;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::headers::single;
 

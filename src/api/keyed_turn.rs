@@ -22,8 +22,8 @@ use tokio::time::timeout;
 use super::conversations::execute::RUN_ID;
 use super::reply::REPLAYED;
 use super::request::RequestMeta;
-use crate::agent::Event;
-use crate::gateway::Gateway;
+use sekisho_agent::Event;
+use sekisho_gateway::Gateway;
 use sekisho_calls::pipeline::{EnteredTurn, KeyedTurn, TurnGuard};
 use sekisho_core::call::{Caller, Deadline};
 use sekisho_core::error::{CallError, ErrorCode};
@@ -284,7 +284,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_turn_that_failed_before_its_first_call_may_run_again() {
-        let failed = || Event::Error(crate::agent::RunError::from(&CallError::new(ErrorCode::UpstreamError, "m")));
+        let failed = || Event::Error(sekisho_agent::RunError::from(&CallError::new(ErrorCode::UpstreamError, "m")));
         let call = || Event::ToolInput { id: "1".into(), tool_name: "add".into(), arguments: Default::default() };
         let said = || Event::Content { text: "a".into() };
         let folder = tempfile::tempdir().unwrap();

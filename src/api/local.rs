@@ -15,8 +15,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::connections::Connections;
-use crate::api::reply::ErrorReply;
-use crate::gateway::Gateway;
+use crate::reply::ErrorReply;
+use sekisho_gateway::Gateway;
 use sekisho_auth::named_caller;
 use sekisho_core::caller::Caller;
 use sekisho_core::error::{CallError, ErrorCode};

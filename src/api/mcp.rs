@@ -51,7 +51,7 @@ use self::parked_calls::ParkedCalls;
 use self::replica_ids::ReplicaIds;
 use self::sessions::Sessions;
 use self::tasks::Tasks;
-use crate::gateway::Gateway;
+use sekisho_gateway::Gateway;
 
 pub(super) use self::http::routes;
 pub(super) use self::protected_resource::base;

@@ -12,11 +12,11 @@ use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 
 use super::request::RequestMeta;
-use crate::agent::catalog::ResolvedModel;
-use crate::agent::models::reads_documents;
-use crate::agent::toolbox::ToolDescription;
-use crate::agent::{AgentRequest, AgentService, Event, Message, ModelOptions, Pauses};
-use crate::gateway::Gateway;
+use sekisho_agent::catalog::ResolvedModel;
+use sekisho_agent::models::reads_documents;
+use sekisho_agent::toolbox::ToolDescription;
+use sekisho_agent::{AgentRequest, AgentService, Event, Message, ModelOptions, Pauses};
+use sekisho_gateway::Gateway;
 use sekisho_config::AgentProfile;
 use sekisho_core::call::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
@@ -167,7 +167,7 @@ pub(super) fn invalid(message: impl Into<String>) -> CallError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::message::{AssistantTurn, RequestedCall, ToolMessage};
+    use sekisho_agent::message::{AssistantTurn, RequestedCall, ToolMessage};
 
     #[test]
     fn every_call_needs_its_result_right_after_it() {

@@ -25,9 +25,9 @@ use super::model_api::{NamedAgent, session_of_thread, should_retry};
 use super::parameters::Name;
 use super::reply;
 use super::request::RequestMeta;
-use crate::agent::{AgentService, Event};
-use crate::api::reply::ErrorReply;
-use crate::gateway::Gateway;
+use sekisho_agent::{AgentService, Event};
+use crate::reply::ErrorReply;
+use sekisho_gateway::Gateway;
 use sekisho_core::error::{CallError, ErrorCode};
 
 /// The agents' profiles and models.

@@ -13,7 +13,7 @@ use futures_util::stream;
 use super::body::BodyLimits;
 use super::request::{FETCH_SITE, RequestMeta};
 use super::request_guard::Connection;
-use crate::gateway::Gateway;
+use sekisho_gateway::Gateway;
 use sekisho_core::call::{CallContext, Caller, ClientRequest, Via};
 use sekisho_core::caller::Owner;
 use sekisho_core::error::{CallError, ErrorCode};

@@ -5,7 +5,7 @@ use axum::extract::{FromRequestParts, Path, Query};
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 
-use crate::api::reply::ErrorReply;
+use crate::reply::ErrorReply;
 use sekisho_core::error::{CallError, ErrorCode};
 
 /// A path parameter, percent-decoded.

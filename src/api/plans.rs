@@ -19,10 +19,10 @@ use super::event_stream::{self, LoggedFrame};
 use super::parameters::{Name, Parameters};
 use super::reply;
 use super::request::RequestMeta;
-use crate::agent::catalog::ResolvedModel;
-use crate::agent::plan::{Entry, NewPlan, Node, Plan, PlanStatus, Step, StepChange, Used};
-use crate::agent::{AgentRequest, AgentService, Message};
-use crate::api::reply::ErrorReply;
+use sekisho_agent::catalog::ResolvedModel;
+use sekisho_agent::plan::{Entry, NewPlan, Node, Plan, PlanStatus, Step, StepChange, Used};
+use sekisho_agent::{AgentRequest, AgentService, Message};
+use crate::reply::ErrorReply;
 use sekisho_config::{PlanPreset, PlannerConfig};
 use sekisho_core::error::{CallError, ErrorCode};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::Response;
 
-use crate::api::reply::answered_reply;
+use crate::reply::answered_reply;
 use sekisho_calls::approval::MAX_WAIT;
 use sekisho_calls::pipeline::Answered;
 

@@ -22,7 +22,7 @@ use super::client_address::{ClientAddress, PROBES, PublicAddress};
 use super::client_request::{self, REQUEST_ID};
 use super::forwarded_request::{FORWARDED, ForwardedRequest};
 use super::reply;
-use crate::api::reply::ErrorReply;
+use crate::reply::ErrorReply;
 use sekisho_core::caller::{Caller, Owner};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_store::replica::Replica;

@@ -28,9 +28,9 @@ use super::model_api::{NamedAgent, session_of_thread};
 use super::openai::OpenAiError;
 use super::reply;
 use super::request::RequestMeta;
-use crate::agent::{AgentService, Event, FinishReason, Message};
-use crate::api::reply::ErrorReply;
-use crate::gateway::Gateway;
+use sekisho_agent::{AgentService, Event, FinishReason, Message};
+use crate::reply::ErrorReply;
+use sekisho_gateway::Gateway;
 use sekisho_core::caller::Caller;
 use sekisho_core::error::CallError;
 

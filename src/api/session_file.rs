@@ -7,8 +7,8 @@ use axum::http::request::Parts;
 
 use super::parameters::unreadable_path;
 use super::request::{Incoming, RequestMeta, SessionContext};
-use crate::api::reply::ErrorReply;
-use crate::gateway::Gateway;
+use crate::reply::ErrorReply;
+use sekisho_gateway::Gateway;
 use sekisho_core::call::{Arguments, Upload};
 use sekisho_core::error::CallError;
 

@@ -16,9 +16,9 @@ use super::documentation::ReplyBody;
 use super::parameters::Name;
 use super::reply;
 use super::request::RequestMeta;
-use crate::api::reply::ErrorReply;
-use crate::gateway::Gateway;
-use crate::sandbox::{SessionDetails, SessionInfo};
+use crate::reply::ErrorReply;
+use sekisho_gateway::Gateway;
+use sekisho_sandbox::{SessionDetails, SessionInfo};
 use sekisho_audit::{AuditEvent, EventKind};
 
 #[derive(Debug, Serialize, ToSchema)]

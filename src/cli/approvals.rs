@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::call::parse_arguments;
 use super::client::{Remote, Unanswered};
 use super::{Common, Exit, local_gateway, present};
-use crate::api::NamedCaller;
+use sekisho_api::NamedCaller;
 
 /// How often `watch` looks for new ones.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);

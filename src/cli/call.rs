@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::client::{Endpoint, Remote, Unanswered};
 use super::local_gateway::{self, Place};
 use super::{Common, Exit, present};
-use crate::api::NamedCaller;
-use crate::gateway::Gateway;
+use sekisho_api::NamedCaller;
+use sekisho_gateway::Gateway;
 use sekisho_core::call::{Arguments, CallContext, Via};
 use sekisho_core::error::CallError;
 

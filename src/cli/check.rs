@@ -9,11 +9,11 @@ use serde_json::json;
 use tokio::runtime::Runtime;
 
 use super::{Common, Exit, ServeOptions, describe, load_config, local_gateway, present};
-use crate::agent::catalog::read_folders;
-use crate::agent::models::sampling::unused_settings;
-use crate::api;
-use crate::gateway::{self, NameSources, OfferedTools, OwnTools, RegisteredNames};
-use crate::sources::openapi::Collections;
+use sekisho_agent::catalog::read_folders;
+use sekisho_agent::models::sampling::unused_settings;
+use sekisho_api;
+use sekisho_gateway::{self, NameSources, OfferedTools, OwnTools, RegisteredNames};
+use sekisho_openapi::Collections;
 use sekisho_calls::budget::model_prices;
 use sekisho_calls::policy::{self, Policy};
 use sekisho_calls::registry::Snapshot;

@@ -9,8 +9,8 @@ use tokio::runtime::Runtime;
 use url::Url;
 
 use super::{Exit, present};
-use crate::agent::toolbox::OverHttp;
-use crate::api::NamedCaller;
+use sekisho_agent::toolbox::OverHttp;
+use sekisho_api::NamedCaller;
 use sekisho_config::OutboundConfig;
 use sekisho_outbound::Outbound;
 use sekisho_outbound::remote_gateway::{RemoteGateway, RemoteReply, RemoteRequest};

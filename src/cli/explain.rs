@@ -9,7 +9,7 @@ use tokio::runtime::Builder;
 
 use super::call::{Identity, parse_arguments};
 use super::{Common, Exit, present, with_config};
-use crate::gateway::Gateway;
+use sekisho_gateway::Gateway;
 use sekisho_calls::pipeline::StageVerdict;
 use sekisho_config::Config;
 use sekisho_core::call::{CallContext, Via};

@@ -8,9 +8,9 @@ use url::Url;
 
 use super::client::{Remote, Unanswered, sentence};
 use super::{Common, Exit, present, with_config};
-use crate::gateway;
-use crate::sources::openapi::Collection;
-use crate::sources::openapi::read::report::{Note, Report, Works};
+use sekisho_gateway;
+use sekisho_openapi::Collection;
+use sekisho_openapi::read::report::{Note, Report, Works};
 use sekisho_config::{CollectionSettings, Config};
 
 /// Placeholder server of a document that names none: a reserved name (RFC 2606 §2).

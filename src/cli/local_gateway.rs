@@ -17,7 +17,7 @@ use serde_json::json;
 use super::call::Identity;
 use super::client::{Endpoint, Remote, Unanswered};
 use super::{Common, Exit, ServeOptions, describe, load_config, present};
-use crate::api::{GatewayStatus, NamedCaller};
+use sekisho_api::{GatewayStatus, NamedCaller};
 use sekisho_config::Config;
 use sekisho_outbound::local_socket;
 use sekisho_store::state_lock::{StateLock, StateLockError};

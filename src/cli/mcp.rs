@@ -7,8 +7,8 @@ use super::client::{Endpoint, Unanswered};
 use super::mcp_servers::{self, ServersCommand};
 use super::serve::StopSignals;
 use super::{Common, Exit, local_gateway, mcp_login, present};
-use crate::api::NamedCaller;
-use crate::sources::mcp::{self, BridgeError};
+use sekisho_api::NamedCaller;
+use sekisho_mcp_client::{self, BridgeError};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum McpCommand {

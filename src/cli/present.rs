@@ -9,7 +9,7 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::Exit;
-use crate::agent::prompts::beginning;
+use sekisho_agent::prompts::beginning;
 
 /// Formatted on a terminal, one line for scripts.
 pub(super) fn json(value: &(impl Serialize + ?Sized)) -> Exit {

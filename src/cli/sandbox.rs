@@ -5,7 +5,7 @@ mod interpreters;
 use clap::Subcommand;
 
 use super::{Common, Exit, present, with_config};
-use crate::sandbox::worker;
+use sekisho_guest_worker;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum SandboxCommand {

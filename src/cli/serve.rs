@@ -9,10 +9,10 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{Common, Exit, ServeOptions, core_dumps, describe, load_config, local_gateway, present};
-use crate::agent::AgentService;
-use crate::api::{BoundListeners, LocalListener};
-use crate::console;
-use crate::gateway::Gateway;
+use sekisho_agent::AgentService;
+use sekisho_api::{BoundListeners, LocalListener};
+use sekisho_console;
+use sekisho_gateway::Gateway;
 use sekisho_config::{AnonymousAccess, Config, ConfigError, TelemetryConfig, Watcher};
 use sekisho_observe::{descriptors, telemetry};
 use sekisho_outbound::local_socket::{self, LocalSocket};

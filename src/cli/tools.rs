@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::client::Remote;
 use super::{Common, Exit, present, with_config};
-use crate::gateway::{self, OfferedTools};
+use sekisho_gateway::{self, OfferedTools};
 use sekisho_calls::registry::{Snapshot, ToolMetadata, ToolSchema, ToolSummary};
 use sekisho_config::Config;
 

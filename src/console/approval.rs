@@ -17,7 +17,7 @@ use super::submitted::Submitted;
 use super::text::Texts;
 use super::visit::{TOKEN_FIELD, Visit};
 use super::{Console, error_page, format, redirect, tools, try_it};
-use crate::gateway::APPROVER;
+use sekisho_gateway::APPROVER;
 use sekisho_core::approval::{ApprovalScope, ApprovalState};
 use sekisho_core::error::{CallError, ErrorCode};
 

@@ -12,8 +12,8 @@ use super::text::Texts;
 use super::try_it;
 use super::visit::Visit;
 use super::{Console, format};
-use crate::agent::conversation::MAY_HAVE_HAPPENED;
-use crate::gateway::CallFilter;
+use sekisho_agent::conversation::MAY_HAVE_HAPPENED;
+use sekisho_gateway::CallFilter;
 use sekisho_observe::recent_calls::RecentCall;
 
 /// A message, as its route gives it.
@@ -161,8 +161,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::agent::Message;
-    use crate::agent::message::ToolMessage;
+    use sekisho_agent::Message;
+    use sekisho_agent::message::ToolMessage;
 
     #[test]
     fn how_a_call_ended_is_read_from_its_stored_answer() {

@@ -17,7 +17,7 @@ use super::submitted::Submitted;
 use super::text::Texts;
 use super::visit::{Address, TOKEN_FIELD, Visit};
 use super::{Console, error_page, format};
-use crate::gateway::ConfigurationCheck;
+use sekisho_gateway::ConfigurationCheck;
 use sekisho_config::{Opening, Setting, SettingSource};
 
 const PATH: &str = "/console/configuration";

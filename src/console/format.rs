@@ -109,7 +109,7 @@ pub(super) fn name(name: &str) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::console::text::Language;
+    use crate::text::Language;
 
     #[test]
     fn a_moment_is_ago_or_ahead() {

@@ -18,7 +18,7 @@ use super::list::{self, Page};
 use super::text::Texts;
 use super::visit::{Address, Visit};
 use super::{Console, chart, error_page, format};
-use crate::gateway::{Level, LevelFilter, RuleLevel};
+use sekisho_gateway::{Level, LevelFilter, RuleLevel};
 use sekisho_config::{LimitsConfig, RuleSubject};
 use sekisho_observe::metrics::DayBudget;
 

@@ -70,7 +70,7 @@ impl<'a, T> Page<'a, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::console::text::Language;
+    use crate::text::Language;
 
     #[test]
     fn a_page_is_within_the_list_and_leads_to_those_beside_it() {

@@ -20,7 +20,7 @@ use super::export::Format;
 use super::frame::{self, Head, Section};
 use super::visit::{Address, Visit};
 use super::{Console, error_page};
-use crate::gateway::Overview;
+use sekisho_gateway::Overview;
 
 pub(super) use self::live::{LiveOverviews, live};
 

@@ -17,7 +17,7 @@ use super::list::Page;
 use super::text::Texts;
 use super::visit::{Address, Visit};
 use super::{Console, format};
-use crate::gateway::{DecisionCount, Explained};
+use sekisho_gateway::{DecisionCount, Explained};
 use sekisho_calls::pipeline::StageVerdict;
 use sekisho_calls::policy::{PolicyRule, PolicySummary};
 use sekisho_core::call::Arguments;

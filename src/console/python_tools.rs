@@ -17,7 +17,7 @@ use super::list::Page;
 use super::text::Texts;
 use super::visit::{Address, Visit};
 use super::{Console, calls, error_page, format, tools};
-use crate::gateway::{FunctionFile, FunctionFolder, FunctionSource};
+use sekisho_gateway::{FunctionFile, FunctionFolder, FunctionSource};
 use sekisho_core::error::CallError;
 
 pub(super) const PATH: &str = "/console/python-tools";

@@ -22,7 +22,7 @@ use super::schema_form;
 use super::submitted::Submitted;
 use super::visit::{Address, Visit};
 use super::{Console, error_page, redirect};
-use crate::agent::skills::Skill;
+use sekisho_agent::skills::Skill;
 use sekisho_config::{ModelConfig, TenantConfig};
 use sekisho_core::error::{CallError, Detail, ErrorCode};
 

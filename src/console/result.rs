@@ -17,7 +17,7 @@ use super::results::{self, path_of};
 use super::text::Texts;
 use super::visit::{Address, Visit};
 use super::{Console, error_page, format, headers, list, try_it};
-use crate::api::status_of;
+use sekisho_api::status_of;
 use sekisho_core::error::{CallError, ErrorCode};
 
 /// What the address says.

@@ -22,7 +22,7 @@ use super::list::Page;
 use super::text::Texts;
 use super::visit::{Address, Visit};
 use super::{Console, error_page, format};
-use crate::gateway::{SourceState, SourceStatus};
+use sekisho_gateway::{SourceState, SourceStatus};
 
 const PATH: &str = "/console/servers";
 
@@ -159,8 +159,8 @@ fn since(texts: &Texts, status: &SourceStatus) -> Markup {
 
 fn kind(status: &SourceStatus) -> &'static str {
     match status.kind {
-        crate::gateway::SourceKind::Mcp => "server-mcp",
-        crate::gateway::SourceKind::Openapi => "server-openapi",
+        sekisho_gateway::SourceKind::Mcp => "server-mcp",
+        sekisho_gateway::SourceKind::Openapi => "server-openapi",
     }
 }
 

@@ -14,7 +14,7 @@ use url::{Position, Url};
 
 use super::visit::{Address, COOKIE_NAME, Guest, Visit, no_role};
 use super::{Console, error_page, format, frame, headers, redirect};
-use crate::api::{read_form, status_of};
+use sekisho_api::{read_form, status_of};
 use sekisho_audit::{AuditEvent, EventKind};
 use sekisho_auth::SignedIn;
 use sekisho_core::call::Caller;

@@ -10,7 +10,7 @@ use axum::response::Response;
 use super::acts::Act;
 use super::visit::Visit;
 use super::{Console, error_page};
-use crate::api::{UploadedFile, read_form_with_files};
+use sekisho_api::{UploadedFile, read_form_with_files};
 use sekisho_audit::{AuditEvent, EventKind};
 use sekisho_core::administration::{Administrator, AdministratorProof, SharedAdministrator};
 use sekisho_core::error::{CallError, ErrorCode};

@@ -14,7 +14,7 @@ use super::text::Texts;
 use super::try_it::{self, Attempt};
 use super::visit::Visit;
 use super::{Console, format, python_tools, schema_table, snippets, tools};
-use crate::gateway::CallFilter;
+use sekisho_gateway::CallFilter;
 use sekisho_calls::policy::CallerTools;
 use sekisho_calls::tool::{PYTHON_SOURCE, Tool};
 use sekisho_core::breaker_state::BreakerState;

@@ -8,8 +8,8 @@ use tokio::time::MissedTickBehavior;
 
 use super::parts::component_error;
 use super::{Gateway, StartError};
-use crate::sandbox::SessionImages;
-use crate::sandbox::owner_only_files::make_folder;
+use sekisho_sandbox::SessionImages;
+use sekisho_core::owner_only_files::make_folder;
 use sekisho_audit::{SegmentUploads, StoredTrail};
 use sekisho_config::Config;
 use sekisho_outbound::Outbound;

@@ -7,8 +7,8 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::Gateway;
 use super::tool_set::ToolSet;
-use crate::sandbox::{RunComponents, Sandbox};
-use crate::sources::components::{ComponentReader, Components};
+use sekisho_sandbox::{RunComponents, Sandbox};
+use sekisho_tools::components::{ComponentReader, Components};
 use sekisho_config::Config;
 use sekisho_observe::readiness::Readiness;
 use sekisho_outbound::Outbound;

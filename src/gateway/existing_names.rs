@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::OwnTools;
-use crate::sources::mcp::ServerNames;
-use crate::sources::openapi::Collections;
+use sekisho_mcp_client::ServerNames;
+use sekisho_openapi::Collections;
 use sekisho_calls::registry::Snapshot;
 use sekisho_calls::tool::OfferKind;
 use sekisho_config::{Config, ConsoleConfig, ExistingNames, McpPrefix, NameKind, PolicyConfig, adapter_names};
@@ -256,8 +256,8 @@ fn beginning(source: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sources::components::Components;
-    use crate::sources::python_tools::PythonTools;
+    use sekisho_tools::components::Components;
+    use sekisho_tools::python_tools::PythonTools;
 
     #[test]
     fn names_of_a_server_are_judged_when_the_registry_has_its_tools() {

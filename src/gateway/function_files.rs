@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{CallFilter, Gateway};
-use crate::sources::python_tools::source_of;
+use sekisho_tools::python_tools::source_of;
 use sekisho_config::ConsoleRole;
 use sekisho_core::caller::Caller;
 use sekisho_core::error::{CallError, ErrorCode};

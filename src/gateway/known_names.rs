@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::sources::components::Components;
-use crate::sources::openapi::Collections;
-use crate::sources::python_tools::PythonTools;
+use sekisho_tools::components::Components;
+use sekisho_openapi::Collections;
+use sekisho_tools::python_tools::PythonTools;
 use sekisho_calls::policy::KnownNames;
 use sekisho_calls::registry::Snapshot;
 use sekisho_calls::tool::{OfferKind, qualified_name};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::parts::component_error;
 use super::{Gateway, StartError};
-use crate::sources::mcp::Change;
+use sekisho_mcp_client::Change;
 use sekisho_calls::registry::Snapshot;
 use sekisho_calls::registry::lock::{Change as Edited, Difference, Lock, Pin, differences, pins};
 use sekisho_calls::tool::Source;

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::Gateway;
 use super::parts::component_error;
-use crate::sources::mcp::{Change, McpRegistration, McpServers, Registered, RegistrationError, upstream};
+use sekisho_mcp_client::{Change, McpRegistration, McpServers, Registered, RegistrationError, upstream};
 use sekisho_calls::breaker::BreakerRules;
 use sekisho_calls::tool::ToolName;
 use sekisho_config::{BreakerOverrides, Config, Secret};

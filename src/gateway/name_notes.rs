@@ -11,7 +11,7 @@ use super::background::HOUSEKEEPING;
 use super::existing_names::{NameSources, RegisteredNames, existing_names};
 use super::parts::{component_error, lines};
 use super::{Gateway, OwnTools, StartError};
-use crate::sources::openapi::Collections;
+use sekisho_openapi::Collections;
 use sekisho_calls::registry::Snapshot;
 use sekisho_config::{Config, ExistingNames, UnknownName};
 

@@ -13,7 +13,7 @@ use tokio::sync::{Mutex, MutexGuard};
 use super::background::HOUSEKEEPING;
 use super::parts::{log_dangerous_operations, report_broken_collections};
 use super::{Gateway, StartError};
-use crate::sources::openapi::{
+use sekisho_openapi::{
     Collection, CollectionError, Collections, DesiredCollections, OwnedRegistration, Registration, RegistrationError,
     Wait,
 };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use super::{CallFilter, Gateway, Reach};
-use crate::sandbox::SandboxLoad;
+use sekisho_sandbox::SandboxLoad;
 use sekisho_core::caller::Caller;
 use sekisho_observe::figures::LastHour;
 use sekisho_observe::metrics::DayBudget;

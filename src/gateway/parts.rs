@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::{StartError, mcp};
-use crate::sandbox::Sandbox;
-use crate::sources::builtin::Workspaces;
-use crate::sources::openapi::{Collections, Loader};
-use crate::sources::user_tokens::UserTokens;
+use sekisho_sandbox::Sandbox;
+use sekisho_tools::builtin::Workspaces;
+use sekisho_openapi::{Collections, Loader};
+use sekisho_user_tokens::UserTokens;
 use sekisho_audit::Audit;
 use sekisho_auth::{Authenticator, ManagedKeys};
 use sekisho_calls::approval::Approvals;

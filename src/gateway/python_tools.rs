@@ -8,8 +8,8 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::Gateway;
 use super::tool_set::ToolSet;
-use crate::sandbox::{RunPython, Sandbox};
-use crate::sources::python_tools::{FolderContent, FunctionRunner, PythonTools};
+use sekisho_sandbox::{RunPython, Sandbox};
+use sekisho_tools::python_tools::{FolderContent, FunctionRunner, PythonTools};
 use sekisho_config::Config;
 use sekisho_observe::readiness::Readiness;
 

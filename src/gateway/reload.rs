@@ -8,7 +8,7 @@ use super::parts::{
 };
 use super::tool_set::ToolSet;
 use super::{Gateway, OwnTools, StartError, components, mcp, python_tools, tenants};
-use crate::sources::mcp::Change;
+use sekisho_mcp_client::Change;
 use sekisho_calls::policy::{FewerRules, LoadedPolicies, Policy, PolicyError};
 use sekisho_calls::registry::Snapshot;
 use sekisho_config::{Config, Opening, ReloadMode};

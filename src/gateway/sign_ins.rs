@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Gateway, Reach};
-use crate::sources::user_tokens::{OwnAddresses, ReturnedBrowser, User, UserSource};
+use sekisho_user_tokens::{OwnAddresses, ReturnedBrowser, User, UserSource};
 use sekisho_audit::{AuditEvent, EventKind};
 use sekisho_core::call::Caller;
 use sekisho_core::error::{CallError, ErrorCode, NeededSignIn};

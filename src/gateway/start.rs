@@ -19,11 +19,11 @@ use super::{
     Gateway, NameSources, OwnTools, RegisteredNames, StartError, blobs, cluster, components, existing_names, lock, mcp,
     openapi, python_tools, tenants,
 };
-use crate::sandbox::ToolPipeline;
-use crate::sources::components::Components;
-use crate::sources::mcp::McpServers;
-use crate::sources::openapi::{Collections, DesiredCollections, Wait};
-use crate::sources::python_tools::PythonTools;
+use sekisho_sandbox::ToolPipeline;
+use sekisho_tools::components::Components;
+use sekisho_mcp_client::McpServers;
+use sekisho_openapi::{Collections, DesiredCollections, Wait};
+use sekisho_tools::python_tools::PythonTools;
 use sekisho_auth::ManagedKeys;
 use sekisho_calls::budget::WriteBehind;
 use sekisho_calls::registry::Snapshot;

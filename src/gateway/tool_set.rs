@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::StartError;
 use super::parts::{component_error, lines};
-use crate::sandbox::Sandbox;
-use crate::sources::builtin::{Builtin, Workspaces};
-use crate::sources::components::Components;
-use crate::sources::openapi::Collections;
-use crate::sources::python_tools::PythonTools;
+use sekisho_sandbox::Sandbox;
+use sekisho_tools::builtin::{Builtin, Workspaces};
+use sekisho_tools::components::Components;
+use sekisho_openapi::Collections;
+use sekisho_tools::python_tools::PythonTools;
 use sekisho_calls::registry::Snapshot;
 use sekisho_calls::registry::lock::Lock;
 use sekisho_calls::results::Results;

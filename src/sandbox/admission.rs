@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::capacity::Capacity;
+use crate::capacity::Capacity;
 use sekisho_core::call::Deadline;
 use sekisho_core::caller::Owner;
 use sekisho_core::error::{CallError, ErrorCode};
@@ -20,7 +20,7 @@ use sekisho_observe::metrics::{InFlight, SandboxMetrics};
 
 /// Admission control in front of the workers. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(super) struct Admission {
+pub(crate) struct Admission {
     instances: Arc<Share>,
     memory_bytes: Arc<Share>,
     /// What sleeping runs hold of the memory.
@@ -44,7 +44,7 @@ pub struct SandboxLoad {
 /// Proof of admission; frees the capacity on drop.
 #[derive(Debug)]
 #[must_use]
-pub(super) struct Ticket {
+pub(crate) struct Ticket {
     _instance: Lease,
     memory: Lease,
     /// Of the sleeping runs' memory, while it sleeps with less than it may use.
@@ -63,7 +63,7 @@ struct Sleeping {
 }
 
 impl Admission {
-    pub(super) fn new(capacity: Capacity, metrics: SandboxMetrics) -> Self {
+    pub(crate) fn new(capacity: Capacity, metrics: SandboxMetrics) -> Self {
         Self {
             instances: Share::new(capacity.instances as u64),
             memory_bytes: Share::new(capacity.memory_bytes),
@@ -77,7 +77,7 @@ impl Admission {
     ///
     /// # Errors
     /// `overloaded` when the run can never fit, when the queue is full, or when no capacity came free in time.
-    pub(super) async fn enter(
+    pub(crate) async fn enter(
         &self,
         owner: &Owner,
         memory_bytes: u64,
@@ -121,7 +121,7 @@ impl Admission {
     }
 
     /// What is used of the capacity now.
-    pub(super) fn load(&self) -> SandboxLoad {
+    pub(crate) fn load(&self) -> SandboxLoad {
         SandboxLoad {
             runs: self.instances.used(),
             max_runs: self.instances.capacity(),
@@ -133,7 +133,7 @@ impl Admission {
 
     /// Runs admitted, and runs waiting.
     #[cfg(test)]
-    pub(super) fn in_use(&self) -> (u64, usize) {
+    pub(crate) fn in_use(&self) -> (u64, usize) {
         let load = self.load();
         (load.runs, load.queued)
     }
@@ -141,7 +141,7 @@ impl Admission {
 
 impl Ticket {
     /// Gives back what a sleeping run does not use, if there is space among those that sleep.
-    pub(super) fn sleep(&mut self, unused_bytes: u64) {
+    pub(crate) fn sleep(&mut self, unused_bytes: u64) {
         let held = self.memory.amount();
         let left = held.saturating_sub(unused_bytes);
         if self.sleeping.is_some() || left == held {
@@ -155,7 +155,7 @@ impl Ticket {
 
     /// Reserves again what a run gave back that has slept, in its turn and by its deadline. One that gave nothing back goes on
     /// at once: those that wait for memory may wait for its end.
-    pub(super) fn missing_memory(&self) -> Option<impl Future<Output = Option<Lease>> + use<>> {
+    pub(crate) fn missing_memory(&self) -> Option<impl Future<Output = Option<Lease>> + use<>> {
         let missing = self.sleeping.as_ref()?.missing_bytes;
         let (admission, owner, deadline) = (self.admission.clone(), self.owner.clone(), self.deadline);
         Some(async move {
@@ -171,7 +171,7 @@ impl Ticket {
     }
 
     /// The run goes on with the memory that it may use.
-    pub(super) fn wake(&mut self, missing: Lease) {
+    pub(crate) fn wake(&mut self, missing: Lease) {
         self.memory.extend(missing);
         self.sleeping = None;
     }

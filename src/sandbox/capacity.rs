@@ -2,24 +2,24 @@
 
 use std::fs;
 
-use super::control_group;
-use super::protocol::{Job, JobLimits, MAX_HELD_REPLY_BYTES};
+use crate::control_group;
+use sekisho_guest_protocol::{Job, JobLimits, MAX_HELD_REPLY_BYTES};
 use sekisho_config::SandboxConfig;
 
 /// The capacity for runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Capacity {
+pub(crate) struct Capacity {
     /// Running at once, over all workers.
-    pub(super) instances: usize,
+    pub(crate) instances: usize,
     /// Of all runs together.
-    pub(super) memory_bytes: u64,
+    pub(crate) memory_bytes: u64,
     /// Of those that sleep. The rest is more than one run needs to go on, also where an owner has three quarters at
     /// most, so that they never wait for each other alone.
-    pub(super) sleeping_bytes: u64,
+    pub(crate) sleeping_bytes: u64,
     /// Of all sessions between their calls, in addition.
-    pub(super) session_bytes: u64,
+    pub(crate) session_bytes: u64,
     /// Runs that may wait.
-    pub(super) max_queued: usize,
+    pub(crate) max_queued: usize,
 }
 
 /// Of the inputs of one run: what a body can hold.
@@ -30,7 +30,7 @@ const UNKNOWN_MEMORY_BYTES: u64 = 2 << 30;
 
 impl Capacity {
     /// As configured. Without a configured memory limit, half of what is available now, and at least one run's.
-    pub(super) fn of(config: &SandboxConfig) -> Self {
+    pub(crate) fn of(config: &SandboxConfig) -> Self {
         let one_run = (u64::from(config.memory_limit_mb) << 20)
             .saturating_add(u64::from(config.max_file_bytes))
             .saturating_add(u64::from(config.max_image_bytes))
@@ -49,7 +49,7 @@ impl Capacity {
 
 /// What one run may use: its linear memory, and what it is sent and leaves, which is in the worker's memory. Inputs up
 /// to the size of a request's body are not counted.
-pub(super) fn memory_of_run(job: &Job) -> u64 {
+pub(crate) fn memory_of_run(job: &Job) -> u64 {
     let JobLimits { memory_bytes, file_bytes, image_bytes, tool_calls, .. } = job.limits;
     let replies = if tool_calls > 0 { MAX_HELD_REPLY_BYTES } else { 0 };
     let inputs = job.files.iter().map(|file| file.content.len() as u64).sum::<u64>().saturating_sub(UNCOUNTED_BYTES);

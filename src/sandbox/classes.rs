@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::protocol::Usage;
+use sekisho_guest_protocol::Usage;
 use sekisho_core::bounded::BoundedCache;
 use sekisho_core::caller::Owner;
 
@@ -22,7 +22,7 @@ const MAX_CALLERS: usize = 10_000;
 
 /// The callers of the second class.
 #[derive(Debug)]
-pub(super) struct Classes(BoundedCache<Owner, Instant>);
+pub(crate) struct Classes(BoundedCache<Owner, Instant>);
 
 impl Default for Classes {
     fn default() -> Self {
@@ -32,12 +32,12 @@ impl Default for Classes {
 
 impl Classes {
     /// Whether the caller's next run is in a worker of the second class.
-    pub(super) fn is_background(&self, caller: &Owner) -> bool {
+    pub(crate) fn is_background(&self, caller: &Owner) -> bool {
         self.0.get(caller, |since| Some(since.elapsed() < REMEMBERED)).unwrap_or(false)
     }
 
     /// Takes in what a run of the caller used.
-    pub(super) fn record(&self, caller: &Owner, usage: &Usage) {
+    pub(crate) fn record(&self, caller: &Owner, usage: &Usage) {
         if usage.longest_step > LONG_STEP {
             self.0.try_insert(caller.clone(), Instant::now(), |_, since| since.elapsed() >= REMEMBERED);
         }

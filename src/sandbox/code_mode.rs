@@ -33,14 +33,14 @@ use tokio::sync::mpsc;
 
 pub use self::for_models::{HITS, MAX_HITS, PYTHON, RUN_PYTHON, SEARCH_TOOLS, model_hit, model_tools};
 pub use self::pipeline::ToolPipeline;
-pub(super) use self::program_run::{ProgramInput, ProgramRun, digest_of, digest_of_job, keys_of};
+pub(crate) use self::program_run::{ProgramInput, ProgramRun, digest_of, digest_of_job, keys_of};
 
 use self::errors::{error_json, no_more_calls, value_json};
 use self::listed::Listed;
 use self::peer::NestedPeer;
 use self::program_run::{NeededByCall, RunKeys, Stop, end_run, outcome_unknown};
 use self::wanted::{Wanted, WantedCall};
-use super::protocol::{MAX_OPEN_REQUESTS, Outcome, ToolQuestion, ToolReply, ToolRequest};
+use sekisho_guest_protocol::{MAX_OPEN_REQUESTS, Outcome, ToolQuestion, ToolReply, ToolRequest};
 use sekisho_calls::journals::{Found, RunJournal};
 use sekisho_core::call::{Arguments, BudgetScopes, CallContext, Deadline, NestedCall, ParentCall, Via};
 use sekisho_core::error::CallError;
@@ -50,18 +50,18 @@ use sekisho_core::tool_scope::NestedScope;
 use sekisho_observe::telemetry;
 
 /// Answers what a program asks of tools.
-pub(super) trait ToolHost: Send + Sync {
+pub(crate) trait ToolHost: Send + Sync {
     /// `None`: the run of the program is to end. Dropping the future cancels the call that was asked for.
     fn answer(&self, request: ToolRequest) -> BoxFuture<'_, Option<ToolReply>>;
 }
 
 /// The run of a program is to end before the program does.
 #[derive(Debug)]
-pub(super) struct RunIsToEnd;
+pub(crate) struct RunIsToEnd;
 
 /// Answers the questions of a program, several at the same time, until it ends. When its run is to end first, what is
 /// under way comes to its end, and nothing new is begun.
-pub(super) async fn answer_all(
+pub(crate) async fn answer_all(
     mut asked: mpsc::Receiver<ToolRequest>,
     tools: &dyn ToolHost,
     send: impl Fn(ToolReply),
@@ -84,7 +84,7 @@ pub(super) async fn answer_all(
 }
 
 /// The tools of one program.
-pub(super) struct ProgramTools<'a> {
+pub(crate) struct ProgramTools<'a> {
     pipeline: Arc<dyn ToolPipeline>,
     /// The call that runs the program.
     call: &'a CallContext,
@@ -101,7 +101,7 @@ pub(super) struct ProgramTools<'a> {
 
 impl<'a> ProgramTools<'a> {
     /// None for a program without tools. `max_calls`: of all programs below one call from outside, together.
-    pub(super) fn new(
+    pub(crate) fn new(
         run: ProgramRun,
         call: &'a CallContext,
         program: &str,
@@ -130,7 +130,7 @@ impl<'a> ProgramTools<'a> {
     }
 
     /// Whether the run is to end before its program.
-    pub(super) fn is_to_end(&self) -> bool {
+    pub(crate) fn is_to_end(&self) -> bool {
         self.stop.lock().is_some()
     }
 
@@ -138,7 +138,7 @@ impl<'a> ProgramTools<'a> {
     ///
     /// # Errors
     /// Those of the outcome, and why the run has ended.
-    pub(super) async fn end(self, outcome: Result<Outcome, CallError>) -> Result<Outcome, CallError> {
+    pub(crate) async fn end(self, outcome: Result<Outcome, CallError>) -> Result<Outcome, CallError> {
         match self.journal {
             None => outcome,
             Some(journal) => end_run(journal, self.stop.into_inner(), outcome).await,

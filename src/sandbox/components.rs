@@ -13,15 +13,18 @@ use parking_lot::Mutex;
 
 pub use self::examine::{ExaminedFile, FileToExamine, Unexamined};
 
-use super::code_mode::ToolHost;
-use super::pool::{Pool, Start};
-use super::protocol::{
+use crate::code_mode::ToolHost;
+use crate::pool::{Pool, Start};
+use sekisho_guest_protocol::{
     ComponentCall, ComponentLoad, ComponentsLoad, HttpFailure, HttpRequest, HttpResponse, JobLimits,
     MAX_HELD_REPLY_BYTES, Outcome, ToWorker, ToolQuestion, ToolReply, ToolRequest, encode, max_copied_bytes,
 };
-use super::run::{Ending, TIME_TO_ANSWER, queue_deadline};
-use super::worker_handle::StartedWorker;
-use super::{Running, Sandbox, warming_up, worker_setup};
+use crate::run::{Ending, TIME_TO_ANSWER, queue_deadline};
+use crate::worker_handle::StartedWorker;
+use crate::Running;
+use crate::Sandbox;
+use crate::warming_up;
+use crate::worker_setup;
 use sekisho_core::call::{CallContext, Deadline};
 use sekisho_core::error::CallError;
 
@@ -60,7 +63,7 @@ pub trait RunComponents: Send + Sync {
 
 /// The workers for what is offered now.
 #[derive(Default)]
-pub(super) struct ComponentWorkers(Mutex<Option<Offered>>);
+pub(crate) struct ComponentWorkers(Mutex<Option<Offered>>);
 
 struct Offered {
     components: Vec<ComponentLoad>,
@@ -94,7 +97,7 @@ impl ComponentWorkers {
         }
     }
 
-    pub(super) async fn close(&self) {
+    pub(crate) async fn close(&self) {
         let pool = self.0.lock().as_ref().map(|offered| offered.pool.clone());
         if let Some(pool) = pool {
             pool.close().await;
@@ -218,7 +221,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::sandbox::capacity::Capacity;
+    use crate::capacity::Capacity;
     use sekisho_config::SandboxConfig;
 
     #[test]

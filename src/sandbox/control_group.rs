@@ -31,7 +31,7 @@ const V2: Version =
     Version { folders: &["", "unified"], limit: "memory.max", usage: "memory.current", droppable: "inactive_file" };
 
 /// What this process may still use under the tightest limit, in bytes; `None` without a limit.
-pub(super) fn available_memory() -> Option<u64> {
+pub(crate) fn available_memory() -> Option<u64> {
     available_in(Path::new(MOUNT), &fs::read_to_string("/proc/self/cgroup").ok()?)
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::protocol::{End, JobLimits, Outcome};
+use sekisho_guest_protocol::{End, JobLimits, Outcome};
 use sekisho_config::SandboxConfig;
 use sekisho_core::error::{CallError, ErrorCode};
 

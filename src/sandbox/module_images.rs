@@ -20,19 +20,19 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-pub(super) use self::kept::ModuleImages;
+pub(crate) use self::kept::ModuleImages;
 
-use super::Sandbox;
-use super::code_mode::ProgramRun;
-use super::protocol::{End, ImageCursor, Job, JobLimits, ModuleImageId, ModuleTask, Outcome, SessionEntry, Tried};
-use super::sessions::KeptInterpreter;
-use super::worker_handle::{MAX_IMAGE_BYTES, WorkerHandle};
+use crate::Sandbox;
+use crate::code_mode::ProgramRun;
+use sekisho_guest_protocol::{End, ImageCursor, Job, JobLimits, ModuleImageId, ModuleTask, Outcome, SessionEntry, Tried};
+use crate::sessions::KeptInterpreter;
+use crate::worker_handle::{MAX_IMAGE_BYTES, WorkerHandle};
 use sekisho_core::call::{CallContext, Deadline};
 use sekisho_core::error::CallError;
 
 impl Sandbox {
     /// Executes a module to see that it can be, and keeps its image.
-    pub(super) async fn try_module(
+    pub(crate) async fn try_module(
         &self,
         call: &CallContext,
         mut job: Job,
@@ -77,12 +77,12 @@ impl Sandbox {
     }
 
     /// The image of a job's module, if there is one.
-    pub(super) fn known_image(&self, job: &Job) -> Option<ModuleImageId> {
+    pub(crate) fn known_image(&self, job: &Job) -> Option<ModuleImageId> {
         self.image_id(job).filter(|id| self.module_images.has(*id))
     }
 
     /// Has the worker have the job's image; without it, the job executes its module.
-    pub(super) async fn give_image(&self, worker: &WorkerHandle, job: &mut Job) {
+    pub(crate) async fn give_image(&self, worker: &WorkerHandle, job: &mut Job) {
         let Some(id) = job.image.filter(|id| !worker.has_image(*id)) else { return };
         // Calls that come together would each hold all of it.
         let _one_at_a_time = worker.giving_image().await;
@@ -132,7 +132,7 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::sandbox::worker_handle::tests::{job, load, stand_in};
+    use crate::worker_handle::tests::{job, load, stand_in};
     use sekisho_config::SandboxConfig;
     use sekisho_observe::metrics::SandboxMetrics;
     use sekisho_observe::readiness::Readiness;

@@ -13,8 +13,8 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::warming_up;
-use super::worker_handle::{Program, WorkerHandle, WorkerStartError};
+use crate::warming_up;
+use crate::worker_handle::{Program, WorkerHandle, WorkerStartError};
 use sekisho_core::call::Deadline;
 use sekisho_core::error::CallError;
 use sekisho_observe::metrics::SandboxMetrics;
@@ -22,23 +22,23 @@ use sekisho_observe::readiness::Readiness;
 
 /// Workers of one program. Cheap to clone; [`close`](Self::close) ends them.
 #[derive(Debug, Clone)]
-pub(super) struct Pool {
+pub(crate) struct Pool {
     shared: Arc<Shared>,
 }
 
 /// The command line of each worker.
 #[derive(Debug)]
-pub(super) struct Start {
-    pub(super) program: Program,
+pub(crate) struct Start {
+    pub(crate) program: Program,
     /// The first frame sent to each worker.
-    pub(super) load: Vec<u8>,
-    pub(super) workers: usize,
+    pub(crate) load: Vec<u8>,
+    pub(crate) workers: usize,
     /// Its name in `/readyz`.
-    pub(super) component: &'static str,
+    pub(crate) component: &'static str,
     /// Whether the metric of ready workers counts them: those of the first class.
-    pub(super) is_counted: bool,
-    pub(super) metrics: SandboxMetrics,
-    pub(super) readiness: Arc<Readiness>,
+    pub(crate) is_counted: bool,
+    pub(crate) metrics: SandboxMetrics,
+    pub(crate) readiness: Arc<Readiness>,
 }
 
 #[derive(Debug)]
@@ -60,7 +60,7 @@ struct Standing {
 }
 
 /// In `/readyz`: the sandbox.
-pub(super) const COMPONENT: &str = "sandbox";
+pub(crate) const COMPONENT: &str = "sandbox";
 
 /// In `/readyz`: protections of the worker processes that this kernel does not support. The second name is that of
 /// earlier versions, to be dropped in 0.3.
@@ -87,7 +87,7 @@ const DRAIN_INTERVAL: Duration = Duration::from_secs(1);
 const SHORT_LIFE: Duration = Duration::from_millis(500);
 
 impl Pool {
-    pub(super) fn new(start: Start) -> Self {
+    pub(crate) fn new(start: Start) -> Self {
         let shared = Shared {
             start,
             is_started: AtomicBool::new(false),
@@ -103,7 +103,7 @@ impl Pool {
     ///
     /// # Errors
     /// `warming_up` when none is ready within this call's deadline, or starting fails.
-    pub(super) async fn worker(&self, deadline: Deadline) -> Result<Arc<WorkerHandle>, CallError> {
+    pub(crate) async fn worker(&self, deadline: Deadline) -> Result<Arc<WorkerHandle>, CallError> {
         if !self.shared.is_started.swap(true, Ordering::Relaxed) {
             self.start();
         }
@@ -129,14 +129,14 @@ impl Pool {
     }
 
     /// Ends all workers and waits until they have exited.
-    pub(super) async fn close(&self) {
+    pub(crate) async fn close(&self) {
         self.shared.closing.cancel();
         self.shared.keepers.close();
         self.shared.keepers.wait().await;
     }
 
     /// Ends the workers once their jobs and sessions have ended, in the background: another pool has taken over.
-    pub(super) fn retire(&self) {
+    pub(crate) fn retire(&self) {
         let shared = Arc::clone(&self.shared);
         self.shared.keepers.spawn(async move { shared.drain().await });
     }

@@ -3,14 +3,18 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::admission::Ticket;
-use super::capacity::memory_of_run;
-use super::code_mode::{ProgramInput, ProgramRun, ProgramTools, ToolHost, ToolPipeline, digest_of_job, keys_of};
-use super::interpreter::Kind;
-use super::packages::Packages;
-use super::protocol::{End, Job, ModuleTask, Outcome};
-use super::worker_handle::WorkerHandle;
-use super::{CallSession, Changing, RunPython, Running, Sandbox};
+use crate::admission::Ticket;
+use crate::capacity::memory_of_run;
+use crate::code_mode::{ProgramInput, ProgramRun, ProgramTools, ToolHost, ToolPipeline, digest_of_job, keys_of};
+use sekisho_interpreters::interpreter::Kind;
+use sekisho_interpreters::packages::Packages;
+use sekisho_guest_protocol::{End, Job, ModuleTask, Outcome};
+use crate::worker_handle::WorkerHandle;
+use crate::CallSession;
+use crate::Changing;
+use crate::RunPython;
+use crate::Running;
+use crate::Sandbox;
 use sekisho_calls::journals::{MAX_JOURNAL_BYTES, decode, encode};
 use sekisho_core::call::{Arguments, CallContext, Deadline};
 use sekisho_core::error::{CallError, ErrorCode};
@@ -18,14 +22,14 @@ use sekisho_core::tool_scope::NestedScope;
 use sekisho_observe::metrics::{RunEnd, SandboxMetrics};
 
 /// The run ends this long before its call, so that the reply can report why.
-pub(super) const TIME_TO_ANSWER: Duration = Duration::from_millis(100);
+pub(crate) const TIME_TO_ANSWER: Duration = Duration::from_millis(100);
 
 /// How many functions that are tools may run inside each other, or inside a program: each holds the capacity of a run.
 const MAX_FUNCTION_DEPTH: u32 = 4;
 
 impl Sandbox {
     /// The profile that the caller named, otherwise the one for the code's imports.
-    pub(super) fn choose_profile(&self, job: &mut Job) -> Result<(), CallError> {
+    pub(crate) fn choose_profile(&self, job: &mut Job) -> Result<(), CallError> {
         let profiles = self.profiles();
         if job.profile.is_empty() {
             let chosen = self.interpreter.profile_for(&job.code);
@@ -106,7 +110,7 @@ impl Sandbox {
     }
 
     /// What calls of the job's program pass; none for a program without tools.
-    pub(super) fn pipeline_for(&self, job: &mut Job) -> Option<Arc<dyn ToolPipeline>> {
+    pub(crate) fn pipeline_for(&self, job: &mut Job) -> Option<Arc<dyn ToolPipeline>> {
         let pipeline = self.pipeline.get().and_then(Weak::upgrade).filter(|_| job.limits.tool_calls > 0);
         if pipeline.is_none() {
             job.limits.tool_calls = 0;
@@ -115,7 +119,7 @@ impl Sandbox {
     }
 
     /// A worker for a job, and the capacity for it.
-    pub(super) async fn place(
+    pub(crate) async fn place(
         &self,
         call: &CallContext,
         job: &Job,
@@ -130,11 +134,11 @@ impl Sandbox {
         Ok((worker, ticket))
     }
 
-    pub(super) async fn admit(&self, call: &CallContext, job: &Job, deadline: Deadline) -> Result<Ticket, CallError> {
+    pub(crate) async fn admit(&self, call: &CallContext, job: &Job, deadline: Deadline) -> Result<Ticket, CallError> {
         self.admission.enter(&call.caller.owner, memory_of_run(job), queue_deadline(call, deadline)).await
     }
 
-    pub(super) async fn execute(
+    pub(crate) async fn execute(
         &self,
         worker: &WorkerHandle,
         call: &CallContext,
@@ -165,7 +169,7 @@ impl Sandbox {
     }
 
     /// Refuses a program that another one runs too deep, and a function that is called too deep.
-    pub(super) fn check_depth(&self, call: &CallContext, job: &Job) -> Result<(), CallError> {
+    pub(crate) fn check_depth(&self, call: &CallContext, job: &Job) -> Result<(), CallError> {
         let most = self.config.code_mode.max_depth;
         let message = match &job.module {
             None if call.depth >= most => format!(
@@ -245,23 +249,23 @@ impl RunPython for Sandbox {
 
 /// Until when a call waits for capacity. A program that waits for another holds some: the other one does not wait for
 /// that.
-pub(super) fn queue_deadline(call: &CallContext, deadline: Deadline) -> Deadline {
+pub(crate) fn queue_deadline(call: &CallContext, deadline: Deadline) -> Deadline {
     if call.depth == 0 { deadline } else { Deadline::after(Duration::ZERO) }
 }
 
 /// Counts a run when it is dropped: a run without an outcome was cancelled.
-pub(super) struct Ending<'a> {
+pub(crate) struct Ending<'a> {
     metrics: &'a SandboxMetrics,
     end: RunEnd,
     cpu_time: Duration,
 }
 
 impl<'a> Ending<'a> {
-    pub(super) fn new(metrics: &'a SandboxMetrics) -> Self {
+    pub(crate) fn new(metrics: &'a SandboxMetrics) -> Self {
         Self { metrics, end: RunEnd::Cancelled, cpu_time: Duration::ZERO }
     }
 
-    pub(super) fn record(&mut self, outcome: &Result<Outcome, CallError>) {
+    pub(crate) fn record(&mut self, outcome: &Result<Outcome, CallError>) {
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(error) => {

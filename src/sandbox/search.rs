@@ -7,30 +7,31 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::pool::{COMPONENT, Pool, Start};
-use super::worker_setup::{self, ReadyProfile, Setup};
-use super::{Sandbox, warming_up};
+use crate::pool::{COMPONENT, Pool, Start};
+use crate::worker_setup::{self, ReadyProfile, Setup};
+use crate::Sandbox;
+use crate::warming_up;
 use sekisho_core::error::{CallError, ErrorCode};
 
 /// The result of searching for the interpreter.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(crate) enum Found {
     Prepared(Available),
     Missing,
 }
 
 /// What can run programs.
 #[derive(Debug)]
-pub(super) struct Available {
-    pub(super) pool: Pool,
-    /// The workers of the second class ([`classes`](super::classes)), which start with the first run in them.
-    pub(super) background: Pool,
+pub(crate) struct Available {
+    pub(crate) pool: Pool,
+    /// The workers of the second class ([`classes`](crate::classes)), which start with the first run in them.
+    pub(crate) background: Pool,
     /// Those that are compiled, from the lightest on.
-    pub(super) profiles: Vec<ReadyProfile>,
+    pub(crate) profiles: Vec<ReadyProfile>,
     /// Whether these are all profiles.
-    pub(super) is_complete: bool,
+    pub(crate) is_complete: bool,
     /// Identifies the packages that modules can import.
-    pub(super) packages: String,
+    pub(crate) packages: String,
 }
 
 /// In `/readyz`: the profiles that are still being compiled.
@@ -52,7 +53,7 @@ impl Sandbox {
         }
     }
 
-    pub(super) async fn locate(&self) -> Arc<Found> {
+    pub(crate) async fn locate(&self) -> Arc<Found> {
         let _nobody_else = self.looking.lock().await;
         let (before, packages) = (self.found.load_full(), self.packages.load_full());
         let sum = packages.sum();
@@ -118,7 +119,7 @@ impl Sandbox {
 
     /// The workers; `packages`: for a module that was read with these. While they cannot run this profile: `warming_up` if it
     /// is being set up, else `internal`. The first call searches itself if no search has run yet.
-    pub(super) async fn pool(
+    pub(crate) async fn pool(
         &self,
         profile: &str,
         packages: Option<&str>,
@@ -141,12 +142,12 @@ impl Sandbox {
     }
 
     /// A sum of what instances of a profile begin with; `None` where its sessions cannot be stored, or it cannot run yet.
-    pub(super) fn snapshot_of(&self, profile: &str) -> Option<String> {
+    pub(crate) fn snapshot_of(&self, profile: &str) -> Option<String> {
         self.found.load().as_ref()?.profile(profile)?.snapshot.clone()
     }
 
     /// The same for modules, which see packages and data files while they are executed.
-    pub(super) fn module_base_of(&self, profile: &str) -> Option<String> {
+    pub(crate) fn module_base_of(&self, profile: &str) -> Option<String> {
         self.found.load().as_ref()?.profile(profile)?.module_base.clone()
     }
 
@@ -181,7 +182,7 @@ impl Found {
     }
 
     /// Whether its workers have other packages than those with this sum.
-    pub(super) fn has_other_packages(&self, sum: &str) -> bool {
+    pub(crate) fn has_other_packages(&self, sum: &str) -> bool {
         matches!(self, Self::Prepared(available) if available.packages != sum)
     }
 }

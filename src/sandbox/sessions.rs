@@ -42,14 +42,14 @@ use std::sync::Arc;
 
 pub use self::describe::{SessionDetails, SessionInfo};
 pub use self::images::SessionImages;
-pub(super) use self::images::{Packer, Unpacker};
-pub(super) use self::table::{SessionLimits, Sessions};
+pub(crate) use self::images::{Packer, Unpacker};
+pub(crate) use self::table::{SessionLimits, Sessions};
 
 use self::describe::Variables;
 use self::table::SessionInstance;
-use super::code_mode::digest_of;
-use super::protocol::{JobSession, SessionEntry, SessionId};
-use super::worker_handle::WorkerHandle;
+use crate::code_mode::digest_of;
+use sekisho_guest_protocol::{JobSession, SessionEntry, SessionId};
+use crate::worker_handle::WorkerHandle;
 
 /// The session that a call names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub struct CallSession<'a> {
 
 /// The interpreter of a session; dropping it ends it in its worker.
 #[derive(Debug)]
-pub(super) struct KeptInterpreter {
+pub(crate) struct KeptInterpreter {
     worker: Arc<WorkerHandle>,
     id: SessionId,
     profile: String,
@@ -72,7 +72,7 @@ pub(super) struct KeptInterpreter {
 }
 
 impl KeptInterpreter {
-    pub(super) fn new(worker: Arc<WorkerHandle>, id: SessionId, profile: String) -> Self {
+    pub(crate) fn new(worker: Arc<WorkerHandle>, id: SessionId, profile: String) -> Self {
         worker.begin_session();
         Self { worker, id, profile, listed: None, programs: None }
     }
@@ -83,7 +83,7 @@ impl KeptInterpreter {
         self.programs.replace(digest)
     }
 
-    pub(super) fn entered_by(&self, entry: SessionEntry) -> JobSession {
+    pub(crate) fn entered_by(&self, entry: SessionEntry) -> JobSession {
         JobSession { id: self.id, entry }
     }
 }

@@ -18,17 +18,17 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::interval;
 
-pub(super) use self::module_images::MAX_IMAGE_BYTES;
-pub(super) use self::process::{Program, WorkerStartError, spawn};
-pub(super) use self::start::StartedWorker;
+pub(crate) use self::module_images::MAX_IMAGE_BYTES;
+pub(crate) use self::process::{Program, WorkerStartError, spawn};
+pub(crate) use self::start::StartedWorker;
 
 use self::jobs::{JobEvents, Jobs, STOPPED_TIMEOUT};
 use self::module_images::GivenImages;
 use self::process::{out_of_memory_kills, was_killed};
 use self::questions::Questions;
-use super::admission::Ticket;
-use super::code_mode::{RunIsToEnd, ToolHost, answer_all};
-use super::protocol::{
+use crate::admission::Ticket;
+use crate::code_mode::{RunIsToEnd, ToolHost, answer_all};
+use sekisho_guest_protocol::{
     End, Frames, FromWorker, JobId, ModuleImageId, Outcome, SessionId, SessionReply, SessionRequest, ToWorker,
     ToolRequest, Work, encode,
 };
@@ -37,7 +37,7 @@ use sekisho_core::error::{CallError, ErrorCode};
 
 /// A worker that is ready for jobs. [`stop`](Self::stop), or dropping the last handle, ends its process.
 #[derive(Debug)]
-pub(super) struct WorkerHandle {
+pub(crate) struct WorkerHandle {
     jobs: Arc<Jobs>,
     outgoing: mpsc::UnboundedSender<ToWorker>,
     next_id: AtomicU64,
@@ -50,9 +50,9 @@ pub(super) struct WorkerHandle {
     /// Held by the call that reads an image for it.
     giving_image: tokio::sync::Mutex<()>,
     /// Number of the last job it was chosen for, counted over all workers.
-    pub(super) last_chosen: AtomicU64,
+    pub(crate) last_chosen: AtomicU64,
     /// Protections that this kernel does not support.
-    pub(super) missing_protections: Vec<String>,
+    pub(crate) missing_protections: Vec<String>,
     stop: Arc<Notify>,
     /// Closed once the process has exited.
     gone: watch::Receiver<()>,
@@ -70,7 +70,7 @@ impl WorkerHandle {
     ///
     /// # Errors
     /// Why it could not be started, for the log.
-    pub(super) async fn start(program: &Program, load: &[u8]) -> Result<Arc<Self>, WorkerStartError> {
+    pub(crate) async fn start(program: &Program, load: &[u8]) -> Result<Arc<Self>, WorkerStartError> {
         let StartedWorker { mut child, incoming, sending, greeting } = StartedWorker::new(program, load).await?;
         for (component, reason) in &greeting.unloadable {
             tracing::warn!(component, reason, "a worker cannot load a component");
@@ -122,7 +122,7 @@ impl WorkerHandle {
     /// # Errors
     /// `cancelled` when an answer ends the run, `sandbox_memory` when the system runs out of memory and ends the worker
     /// during the job, `sandbox_trap` when it exits otherwise.
-    pub(super) async fn run(
+    pub(crate) async fn run(
         &self,
         work: impl Into<Work>,
         ticket: Ticket,
@@ -184,36 +184,36 @@ impl WorkerHandle {
     }
 
     /// Counts a session that it will have.
-    pub(super) fn begin_session(&self) {
+    pub(crate) fn begin_session(&self) {
         self.sessions.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Ends a session that was counted, if it has it.
-    pub(super) fn end_session(&self, id: SessionId) {
+    pub(crate) fn end_session(&self, id: SessionId) {
         self.sessions.fetch_sub(1, Ordering::Relaxed);
         // Fails only when the worker has exited, and the session with it.
         let _ = self.outgoing.send(ToWorker::EndSession(id));
     }
 
     /// Asks the worker about a session between its calls. Fails with `None` when it exits before it has answered.
-    pub(super) async fn ask(&self, request: SessionRequest) -> Option<SessionReply> {
+    pub(crate) async fn ask(&self, request: SessionRequest) -> Option<SessionReply> {
         let (id, answer) = self.questions.add()?;
         self.outgoing.send(ToWorker::Session(id, Box::new(request))).ok()?;
         answer.await.ok()
     }
 
     /// Whether it has the image of a module, which one more job uses.
-    pub(super) fn has_image(&self, id: ModuleImageId) -> bool {
+    pub(crate) fn has_image(&self, id: ModuleImageId) -> bool {
         self.given_images.lock().use_again(id)
     }
 
     /// Waits until no other call reads an image for it.
-    pub(super) async fn giving_image(&self) -> tokio::sync::MutexGuard<'_, ()> {
+    pub(crate) async fn giving_image(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.giving_image.lock().await
     }
 
     /// Gives it the parts of an image, in place of those that were used longest ago.
-    pub(super) fn give_image(&self, id: ModuleImageId, profile: &str, parts: Vec<Vec<u8>>) {
+    pub(crate) fn give_image(&self, id: ModuleImageId, profile: &str, parts: Vec<Vec<u8>>) {
         // Held meanwhile: a job that finds the image there comes after its last part.
         let mut given = self.given_images.lock();
         for message in given.add(id, profile, parts) {
@@ -223,23 +223,23 @@ impl WorkerHandle {
     }
 
     /// Whether it has neither jobs nor sessions.
-    pub(super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.in_flight().unwrap_or_default() == 0 && self.sessions.load(Ordering::Relaxed) == 0
     }
 
     /// Ends the process. Its jobs fail.
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.stop.notify_one();
     }
 
     /// Waits until the process has exited and its jobs have failed.
-    pub(super) async fn gone(&self) {
+    pub(crate) async fn gone(&self) {
         // No value is ever sent: the closed channel is the event.
         while self.gone.clone().changed().await.is_ok() {}
     }
 
     /// Jobs under way, including cancelled ones that have not stopped; `None` once it has exited.
-    pub(super) fn in_flight(&self) -> Option<usize> {
+    pub(crate) fn in_flight(&self) -> Option<usize> {
         self.jobs.in_flight()
     }
 }
@@ -314,4 +314,4 @@ async fn next(incoming: &mut Frames<OwnedReadHalf>) -> std::io::Result<FromWorke
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;

@@ -6,46 +6,46 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use super::engine::{InstancePool, engine};
-use super::interpreter::Manifest;
-use super::owner_only_files::Unusable;
-use super::packages::Packages;
-use super::prepare::{Interpreters, Mount, Prepared, default_folder};
-use super::protocol::{GuestFile, Load, ToWorker, encode};
-use super::worker_handle::Program;
+use sekisho_guest_system::engine::{InstancePool, engine};
+use sekisho_interpreters::interpreter::Manifest;
+use sekisho_core::owner_only_files::Unusable;
+use sekisho_interpreters::packages::Packages;
+use sekisho_interpreters::prepare::{Interpreters, Mount, Prepared, default_folder};
+use sekisho_guest_protocol::{GuestFile, Load, ToWorker, encode};
+use crate::worker_handle::Program;
 use sekisho_config::SandboxConfig;
 
 /// All that a pool needs to start workers.
 #[derive(Debug)]
-pub(super) struct Setup {
-    pub(super) program: Program,
+pub(crate) struct Setup {
+    pub(crate) program: Program,
     /// A [`ToWorker::Load`], encoded.
-    pub(super) load: Vec<u8>,
+    pub(crate) load: Vec<u8>,
     /// Those that are compiled, from the lightest on.
-    pub(super) profiles: Vec<ReadyProfile>,
+    pub(crate) profiles: Vec<ReadyProfile>,
     /// Why there are no more; `None` once all are compiled.
-    pub(super) incomplete: Option<Lacking>,
+    pub(crate) incomplete: Option<Lacking>,
     /// Identifies the packages that modules can import.
-    pub(super) packages: String,
+    pub(crate) packages: String,
 }
 
 /// A profile that can run programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ReadyProfile {
-    pub(super) name: String,
+pub(crate) struct ReadyProfile {
+    pub(crate) name: String,
     /// A sum of what its instances begin with, where sessions of it can be stored.
-    pub(super) snapshot: Option<String>,
+    pub(crate) snapshot: Option<String>,
     /// The same for modules: with all that they see while they are executed.
-    pub(super) module_base: Option<String>,
+    pub(crate) module_base: Option<String>,
 }
 
 /// What is not set up.
 #[derive(Debug)]
-pub(super) struct Lacking {
+pub(crate) struct Lacking {
     /// What it is and how to provide it, for `/readyz`.
-    pub(super) reason: String,
+    pub(crate) reason: String,
     /// Whether a process sets it up now, so that waiting helps.
-    pub(super) is_being_set_up: bool,
+    pub(crate) is_being_set_up: bool,
 }
 
 impl From<String> for Lacking {
@@ -62,7 +62,7 @@ const MAX_DATA_BYTES: u64 = 128 << 20;
 ///
 /// # Errors
 /// What is missing.
-pub(super) fn locate(config: &SandboxConfig, interpreter: &Manifest, packages: &Packages) -> Result<Setup, Lacking> {
+pub(crate) fn locate(config: &SandboxConfig, interpreter: &Manifest, packages: &Packages) -> Result<Setup, Lacking> {
     let no_folder = || "there is no cache folder: set HOME, or XDG_CACHE_HOME, to an absolute path".to_owned();
     let folder = default_folder().ok_or_else(no_folder)?;
     let engine = engine(InstancePool::default()).map_err(|error| format!("WebAssembly cannot run here: {error:#}"))?;
@@ -121,7 +121,7 @@ fn missing(interpreters: &Interpreters, what: &str, error: &Unusable) -> Lacking
 }
 
 /// Our own binary, as a worker.
-pub(super) fn program(config: &SandboxConfig) -> Result<Program, String> {
+pub(crate) fn program(config: &SandboxConfig) -> Result<Program, String> {
     let file = match &config.program {
         Some(program) => program.clone(),
         None => std::env::current_exe().map_err(|error| format!("the running program cannot be found: {error}"))?,

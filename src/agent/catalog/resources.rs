@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{Catalog, file_of, invalid, shown};
-use crate::agent::skills::Skill;
+use crate::skills::Skill;
 use sekisho_config::{Config, ModelConfig, TenantConfig};
 use sekisho_core::administration::{Administrator, AdministratorProof, Ownership, SharedAdministrator};
 use sekisho_core::error::{CallError, ErrorCode};

@@ -1,5 +1,5 @@
 use super::*;
-use crate::agent::message::{AssistantTurn, RequestedCall, ToolMessage};
+use crate::message::{AssistantTurn, RequestedCall, ToolMessage};
 
 async fn store() -> Store {
     Store::in_memory().await.unwrap()
@@ -116,7 +116,7 @@ fn paused_turn(ids: &[&str]) -> Message {
 fn sent_back(client: &[&str], waiting: &[&str]) -> Message {
     let Message::Assistant(mut turn) = turn("", client) else { panic!() };
     let waiting = waiting.iter().map(|id| RequestedCall::paused((*id).into(), "click".into(), "p"));
-    turn.parts.extend(waiting.map(crate::agent::message::TurnPart::Call));
+    turn.parts.extend(waiting.map(crate::message::TurnPart::Call));
     Message::Assistant(turn)
 }
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::request::RunRequest;
-use crate::agent::conversation_prompt::{WorkspaceInfo, folder_of, for_conversation};
-use crate::agent::skills::Skill;
-use crate::sources::builtin::Workspaces;
+use crate::conversation_prompt::{WorkspaceInfo, folder_of, for_conversation};
+use crate::skills::Skill;
+use sekisho_tools::builtin::Workspaces;
 use sekisho_config::AgentProfile;
 
 /// The longest run of a conversation (C40); a profile may have a shorter one.

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use super::journal::message_of;
 use super::stored;
-use crate::agent::Message;
-use crate::agent::message::{AssistantTurn, RequestedCall, ToolMessage, UserMessage, UserPart};
+use crate::Message;
+use crate::message::{AssistantTurn, RequestedCall, ToolMessage, UserMessage, UserPart};
 use sekisho_store::{ToolExecution, TurnMessage};
 
 /// What the model reads in place of an answer that is not known.

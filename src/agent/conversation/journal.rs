@@ -19,10 +19,10 @@ use tokio_util::task::TaskTracker;
 use super::history::OpenCall;
 use super::outcome::rows_of;
 use super::stored;
-use crate::agent::message::{AssistantTurn, ToolMessage};
-use crate::agent::toolbox::{RecordedCall, ToolAnswer, ToolboxCall, ToolboxUnreachable};
-use crate::agent::usage::UsageByAgent;
-use crate::agent::{Message, ToolDescription, Toolbox, TurnObserver};
+use crate::message::{AssistantTurn, ToolMessage};
+use crate::toolbox::{RecordedCall, ToolAnswer, ToolboxCall, ToolboxUnreachable};
+use crate::usage::UsageByAgent;
+use crate::{Message, ToolDescription, Toolbox, TurnObserver};
 use sekisho_calls::budget::{DeferredCharges, TakenCharges};
 use sekisho_core::failpoint;
 use sekisho_store::{

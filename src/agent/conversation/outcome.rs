@@ -5,9 +5,9 @@ use rust_decimal::prelude::ToPrimitive;
 use super::live::{LiveRun, StopCause};
 use super::request::RunReply;
 use super::run_event::{EventUsage, RunEvent, general};
-use crate::agent::message::ToolMessage;
-use crate::agent::usage::AgentUsage;
-use crate::agent::{Event, FinishReason, Message, PausedCall, RunUsage};
+use crate::message::ToolMessage;
+use crate::usage::AgentUsage;
+use crate::{Event, FinishReason, Message, PausedCall, RunUsage};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_store::{ConversationRun, ModelUsageRow, RunStatus, StoredError};
 

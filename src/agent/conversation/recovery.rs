@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 
 use super::history::{self, History};
 use super::{finish, resume, session, stored};
-use crate::agent::{Message, plan};
+use crate::{Message, plan};
 use sekisho_calls::budget::Budgets;
 use sekisho_core::error::CallError;
 use sekisho_store::{ConversationLock, ConversationRun, RunEnd, RunStatus, Store, StoreError, StoredError, Used};

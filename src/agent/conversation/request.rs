@@ -8,10 +8,10 @@ use utoipa::ToSchema;
 
 use super::live::LiveRun;
 use super::run_event::EventUsage;
-use crate::agent::event_log::EventLog;
-use crate::agent::skills::Skill;
-use crate::agent::toolbox::InProcess;
-use crate::agent::{Event, PausedCall};
+use crate::event_log::EventLog;
+use crate::skills::Skill;
+use crate::toolbox::InProcess;
+use crate::{Event, PausedCall};
 use sekisho_config::{AgentProfile, TenantConfig};
 use sekisho_core::call::{BudgetScopes, Caller, TraceParent};
 use sekisho_core::error::CallError;

@@ -10,9 +10,9 @@ use super::journal::{Journaled, message_of};
 use super::live::UnknownCall;
 use super::run_event::RunEvent;
 use super::{ConversationRuns, Decision, OnUnknown, RunRequest, add};
-use crate::agent::Toolbox;
-use crate::agent::message::ToolMessage;
-use crate::agent::toolbox::ToolboxCall;
+use crate::Toolbox;
+use crate::message::ToolMessage;
+use crate::toolbox::ToolboxCall;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_store::{Store, ToolExecution, ToolOutcome};
 

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use super::live::UnknownCall;
-use crate::agent::{Event, PausedCall, RunError, RunUsage};
+use crate::{Event, PausedCall, RunError, RunUsage};
 use sekisho_core::error::{CallError, ErrorCode, NeededApproval};
 
 /// One event of a run. The name of a server-sent event is its `type`.

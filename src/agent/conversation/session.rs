@@ -2,9 +2,9 @@
 
 use super::history::History;
 use super::{ConversationRuns, RunEvent, RunRequest, stored, unknown_session};
-use crate::agent::Message;
-use crate::agent::context::{self, CHARACTERS_OF_A_TOKEN};
-use crate::agent::usage::UsageByAgent;
+use crate::Message;
+use crate::context::{self, CHARACTERS_OF_A_TOKEN};
+use crate::usage::UsageByAgent;
 use sekisho_core::error::CallError;
 use sekisho_store::{Conversation, SessionMessage, SessionSummary};
 
@@ -103,7 +103,7 @@ fn first_kept(said: &[(String, Message)], max: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::message::AssistantTurn;
+    use crate::message::AssistantTurn;
 
     #[test]
     fn the_latest_messages_stay_from_one_of_the_user_on() {

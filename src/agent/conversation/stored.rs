@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::agent::Message;
-use crate::agent::message::AssistantTurn;
+use crate::Message;
+use crate::message::AssistantTurn;
 
 /// Grows when the form changes so that earlier programs cannot read it.
 const VERSION: u32 = 1;
@@ -47,8 +47,8 @@ pub fn read_turn(text: &str) -> Result<AssistantTurn, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::call_ids::ProviderId;
-    use crate::agent::message::{Extras, Image, RequestedCall, Thought, ToolMessage, TurnPart, UserMessage, UserPart};
+    use crate::call_ids::ProviderId;
+    use crate::message::{Extras, Image, RequestedCall, Thought, ToolMessage, TurnPart, UserMessage, UserPart};
 
     #[test]
     fn every_part_of_a_message_comes_back_as_it_was() {

@@ -38,7 +38,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::agent::conversation::StopCause;
+    use crate::conversation::StopCause;
 
     #[test]
     fn a_title_is_the_first_line_and_has_at_most_fifty_characters() {

@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 use super::remote::{CallFragment, Event, MessageMerger, Reported, TurnAssembler};
 use super::{ModelError, ModelRequest, StopReason, claude};
-use crate::agent::message::{AssistantTurn, Image, Message, Thought, ToolMessage, TurnPart, UserPart};
-use crate::agent::options::{ModelOptions, ToolChoice};
-use crate::agent::toolbox::ToolDescription;
-use crate::agent::user_file::{PDF, UserFile};
+use crate::message::{AssistantTurn, Image, Message, Thought, ToolMessage, TurnPart, UserPart};
+use crate::options::{ModelOptions, ToolChoice};
+use crate::toolbox::ToolDescription;
+use crate::user_file::{PDF, UserFile};
 use sekisho_config::Thinking;
 
 /// The value of the header `anthropic-version`.

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::remote::{CallFragment, Event, MessageMerger, Reported, TurnAssembler};
 use super::{ModelError, ModelRequest, StopReason, anthropic, claude};
-use crate::agent::message::{AssistantTurn, Image, Message, Thought, ToolMessage, TurnPart, UserPart};
-use crate::agent::options::ToolChoice;
-use crate::agent::toolbox::ToolDescription;
-use crate::agent::user_file::UserFile;
+use crate::message::{AssistantTurn, Image, Message, Thought, ToolMessage, TurnPart, UserPart};
+use crate::options::ToolChoice;
+use crate::toolbox::ToolDescription;
+use crate::user_file::UserFile;
 
 /// Sent in place of an empty tool result, which the API refuses.
 const NOTHING: &str = "(nothing)";
@@ -99,7 +99,7 @@ fn mark_for_cache(body: &mut Value, caching: Caching) {
     }
 }
 
-/// The API has no choice of no tool; [`ModelOptions::check`](crate::agent::ModelOptions::check) refuses it.
+/// The API has no choice of no tool; [`ModelOptions::check`](crate::ModelOptions::check) refuses it.
 fn tool_choice(choice: &ToolChoice) -> Option<Value> {
     match choice {
         ToolChoice::Auto | ToolChoice::None => None,

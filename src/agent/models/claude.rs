@@ -1,7 +1,7 @@
 //! What differs between the generations of Anthropic's models, with Anthropic's API as with Amazon's.
 
-use crate::agent::message::{AssistantTurn, Message, Thought, TurnPart};
-use crate::agent::models::ModelRequest;
+use crate::message::{AssistantTurn, Message, Thought, TurnPart};
+use crate::models::ModelRequest;
 use sekisho_config::{Effort, Thinking};
 
 /// The first models that choose by themselves how much they think, by an effort in place of a budget of tokens, and that
@@ -62,8 +62,8 @@ fn version(model: &str) -> Option<(u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::message::{RequestedCall, ToolMessage};
-    use crate::agent::options::{ModelOptions, ToolChoice};
+    use crate::message::{RequestedCall, ToolMessage};
+    use crate::options::{ModelOptions, ToolChoice};
 
     #[test]
     fn generations_are_told_apart_by_the_name() {

@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 use url::Url;
 
 use super::ModelRequest;
-use crate::agent::message::{
+use crate::message::{
     AssistantTurn, Image, Message, RequestedCall, Thought, ToolMessage, UserMessage, UserPart,
 };
-use crate::agent::options::ToolChoice;
-use crate::agent::output_format::OutputFormat;
-use crate::agent::toolbox::ToolDescription;
-use crate::agent::user_file::{PDF, UserFile};
+use crate::options::ToolChoice;
+use crate::output_format::OutputFormat;
+use crate::toolbox::ToolDescription;
+use crate::user_file::{PDF, UserFile};
 
 pub(super) use self::answer::read;
 

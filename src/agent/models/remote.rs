@@ -26,7 +26,7 @@ use self::event_decoder::{EventDecoder, Framing};
 use super::aws::Signer;
 use super::openai::Server;
 use super::{Model, ModelChunk, ModelError, ModelRequest, anthropic, bedrock, openai};
-use crate::agent::meter::estimated_prompt;
+use crate::meter::estimated_prompt;
 use sekisho_config::Secret;
 use sekisho_core::call::Deadline;
 use sekisho_core::error::CallError;

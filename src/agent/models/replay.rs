@@ -10,8 +10,8 @@ use thiserror::Error;
 
 use super::remote::Reported;
 use super::{Model, ModelChunk, ModelError, ModelRequest, Purpose, StopReason};
-use crate::agent::message::{Message, RequestedCall};
-use crate::agent::options::PartOfPlan;
+use crate::message::{Message, RequestedCall};
+use crate::options::PartOfPlan;
 use sekisho_calls::budget::ModelUsage;
 
 /// A model's turns in order, independent of the request.
@@ -203,8 +203,8 @@ fn pieces(turn: Turn) -> Vec<ModelChunk> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::message::AssistantTurn;
-    use crate::agent::options::ModelOptions;
+    use crate::message::AssistantTurn;
+    use crate::options::ModelOptions;
 
     const WEATHER: &str = include_str!("../../../config/examples/weather.yaml");
 

@@ -122,7 +122,7 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::*;
-    use crate::agent::models::StopReason;
+    use crate::models::StopReason;
     use sekisho_calls::budget::ModelUsage;
 
     type Piece = Result<ModelChunk, ModelError>;

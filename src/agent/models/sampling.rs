@@ -1,7 +1,7 @@
 //! What of a profile or a request only some models take.
 
 use super::{claude, openai};
-use crate::agent::options::ModelOptions;
+use crate::options::ModelOptions;
 use sekisho_config::{AgentConfig, AgentProfile, Provider};
 
 /// The temperature, and the `top_p`, of a model that chooses by itself.

@@ -9,7 +9,7 @@ use sekisho_store::{ReservedCharge, Store, StoredPlan};
 ///
 /// # Errors
 /// `internal` for a state that cannot be read; `overloaded` if the store is away. Nothing is charged then.
-pub(in crate::agent) async fn charge_interrupted(
+pub(crate) async fn charge_interrupted(
     store: &Store,
     budgets: &Budgets,
     found: &StoredPlan,

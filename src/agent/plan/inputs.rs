@@ -3,7 +3,7 @@
 use super::state::{PlanState, Step, StepRun, StepStatus};
 use super::vectors;
 use super::work::Work;
-use crate::agent::prompts::beginning;
+use crate::prompts::beginning;
 
 /// Maximum characters of a call's answer in a text.
 const MAX_ANSWER: usize = 4_000;

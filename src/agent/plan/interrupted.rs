@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::state::CallMade;
-use crate::agent::toolbox::{RecordedCall, ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
-use crate::gateway::Gateway;
+use crate::toolbox::{RecordedCall, ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
+use sekisho_gateway::Gateway;
 use sekisho_calls::budget::DeferredCharges;
 use sekisho_core::call::Caller;
 
@@ -85,7 +85,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::agent::plan::state::StepRun;
+    use crate::plan::state::StepRun;
     use sekisho_config::Config;
 
     /// Counts what is sent.

@@ -8,7 +8,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use utoipa::ToSchema;
 
-use crate::agent::prompts::beginning;
+use crate::prompts::beginning;
 use sekisho_calls::registry::{SearchIndex, Searchable};
 
 /// Maximum entries; the oldest go first.

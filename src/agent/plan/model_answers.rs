@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::state::Verdict;
-use crate::agent::OutputFormat;
+use crate::OutputFormat;
 use sekisho_core::error::CallError;
 
 /// Maximum characters of an instruction.

@@ -10,9 +10,9 @@ use super::state::{Node, PlanState, PlanStatus, StepRun, StepStatus, Verdict, is
 use super::step::{executor_process_result, executor_run_mcp};
 use super::verdict;
 use super::work::Work;
-use crate::agent::models::sampling::has_fixed_temperature;
-use crate::agent::prompts::beginning;
-use crate::agent::{Event, OutputFormat, PartOfPlan, RunError};
+use crate::models::sampling::has_fixed_temperature;
+use crate::prompts::beginning;
+use crate::{Event, OutputFormat, PartOfPlan, RunError};
 use sekisho_core::error::{CallError, ErrorCode};
 
 /// The status of a run that goes on although the tools cannot be listed.
@@ -272,14 +272,14 @@ async fn ask(
     format: Result<OutputFormat, CallError>,
 ) -> Result<String, RunError> {
     let profile = work.own_profile(prompt);
-    let options = crate::agent::ModelOptions {
+    let options = crate::ModelOptions {
         output: Some(format.map_err(|error| RunError::from(&error))?),
-        ..crate::agent::ModelOptions::default()
+        ..crate::ModelOptions::default()
     };
     let takes_temperature = !has_fixed_temperature(&profile, &options);
     let temperature = state.planner.temperature.filter(|_| takes_temperature);
     let mut events = work
-        .begin(profile, input, part, Some(crate::agent::ModelOptions { temperature, ..options }))
+        .begin(profile, input, part, Some(crate::ModelOptions { temperature, ..options }))
         .await
         .map_err(|error| RunError::from(&error))?;
     let (mut text, mut failure) = (String::new(), None);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 use super::memory::relevant;
-use crate::agent::prompts::beginning;
-use crate::agent::toolbox::{ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
+use crate::prompts::beginning;
+use crate::toolbox::{ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
 use sekisho_core::call::Arguments;
 
 /// Part of the name of every tool of a browser.

@@ -15,8 +15,8 @@ use uuid::Uuid;
 use super::charges::charge_interrupted;
 use super::model_answers::MAX_INSTRUCTION;
 use super::state::{PlanState, PlanStatus, StepStatus};
-use crate::agent::event_log::{EventLogs, LoggedEvent};
-use crate::agent::{AgentRequest, AgentService, Event};
+use crate::event_log::{EventLogs, LoggedEvent};
+use crate::{AgentRequest, AgentService, Event};
 use sekisho_config::PlannerConfig;
 use sekisho_core::call::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
@@ -26,7 +26,7 @@ use sekisho_store::{PlanWish, StoredPlan};
 pub struct Plans {
     /// The name of this process in the rows of its plans.
     pub(super) process: Arc<str>,
-    pub(in crate::agent) logs: EventLogs,
+    pub(crate) logs: EventLogs,
     pub(super) running: Mutex<HashMap<Arc<str>, CancellationToken>>,
 }
 
@@ -72,7 +72,7 @@ impl Default for Plans {
 }
 
 impl Plans {
-    pub(in crate::agent) fn process(&self) -> Arc<str> {
+    pub(crate) fn process(&self) -> Arc<str> {
         Arc::clone(&self.process)
     }
 }

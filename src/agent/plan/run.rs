@@ -11,8 +11,8 @@ use tokio::sync::mpsc;
 use super::nodes;
 use super::state::{Node, PlanState, PlanStatus};
 use super::work::{Work, taken_over};
-use crate::agent::message::{AssistantTurn, TurnPart};
-use crate::agent::{AgentRequest, AgentService, Event, FinishReason, Message, RunError};
+use crate::message::{AssistantTurn, TurnPart};
+use crate::{AgentRequest, AgentService, Event, FinishReason, Message, RunError};
 use sekisho_core::failpoint;
 use sekisho_store::{PlanKey, PlanWish, Store};
 

@@ -8,9 +8,9 @@ use uuid::Uuid;
 use super::plans::{NewPlan, invalid};
 use super::run;
 use super::state::{PlanState, PlanStatus};
-use crate::agent::event_log::EventLog;
-use crate::agent::message::UserPart;
-use crate::agent::{AgentRequest, AgentService, Event, Message};
+use crate::event_log::EventLog;
+use crate::message::UserPart;
+use crate::{AgentRequest, AgentService, Event, Message};
 use sekisho_core::error::CallError;
 use sekisho_store::{PlanKey, StoredPlan};
 

@@ -8,8 +8,8 @@ use utoipa::ToSchema;
 
 use super::memory::Memory;
 use super::step_calls::StepCalls;
-use crate::agent::message::UserPart;
-use crate::agent::{RunError, RunUsage};
+use crate::message::UserPart;
+use crate::{RunError, RunUsage};
 use sekisho_config::{Branch, PlannerConfig};
 use sekisho_core::error::CallError;
 

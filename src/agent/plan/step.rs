@@ -8,8 +8,8 @@ use super::nodes::{MAX_ANSWER, WITHOUT_TOOLS};
 use super::page_snapshots;
 use super::state::{CallMade, Node, PlanState, StepRun, StepStatus, is_hopeless};
 use super::work::Work;
-use crate::agent::prompts::beginning;
-use crate::agent::{Event, FinishReason, PartOfPlan, RunError};
+use crate::prompts::beginning;
+use crate::{Event, FinishReason, PartOfPlan, RunError};
 use sekisho_core::failpoint;
 
 /// Maximum characters of an observation.

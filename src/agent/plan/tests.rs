@@ -6,9 +6,9 @@ use futures_util::StreamExt;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::agent::toolbox::InProcess;
-use crate::agent::{AgentRequest, AgentService, Event, FinishReason, Message};
-use crate::gateway::Gateway;
+use crate::toolbox::InProcess;
+use crate::{AgentRequest, AgentService, Event, FinishReason, Message};
+use sekisho_gateway::Gateway;
 use sekisho_config::{AgentProfile, Config, PlanPreset, PlannerConfig};
 use sekisho_core::call::Caller;
 use sekisho_core::error::ErrorCode;

@@ -7,10 +7,10 @@ use rust_decimal::Decimal;
 use sha2::{Digest, Sha256};
 
 use super::work::Work;
-use crate::agent::RunUsage;
-use crate::agent::meter::tokens_of;
-use crate::agent::models::ModelError;
-use crate::agent::models::embeddings::{Embedded, embed, similarity};
+use crate::RunUsage;
+use crate::meter::tokens_of;
+use crate::models::ModelError;
+use crate::models::embeddings::{Embedded, embed, similarity};
 use sekisho_calls::budget::rounded;
 use sekisho_config::EmbeddingsConfig;
 use sekisho_core::call::ReservedTurn;

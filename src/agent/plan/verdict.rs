@@ -27,7 +27,7 @@ fn verdict(passed: bool, reason: &str) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::plan::state::CallMade;
+    use crate::plan::state::CallMade;
     use sekisho_config::{PlanPreset, PlannerConfig};
 
     #[test]

@@ -13,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 use super::interrupted::StepToolbox;
 use super::page_snapshots::FreshSnapshots;
 use super::state::{CallMade, PlanState, PlanStatus};
-use crate::agent::message::{UserMessage, UserPart};
-use crate::agent::toolbox::{Filtered, RecordedCall, Toolbox, ToolboxCall, ToolboxLayer, shortlist};
-use crate::agent::usage::UsageByAgent;
-use crate::agent::{
+use crate::message::{UserMessage, UserPart};
+use crate::toolbox::{Filtered, RecordedCall, Toolbox, ToolboxCall, ToolboxLayer, shortlist};
+use crate::usage::UsageByAgent;
+use crate::{
     AgentRequest, AgentService, Event, Message, ModelOptions, PartOfPlan, Prompts, RunError, RunUsage, ToolChoice,
 };
 use sekisho_calls::budget::{DeferredCharges, TakenCharges};

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use sha2::{Digest, Sha256};
 
 use super::Ending;
-use crate::agent::message::RequestedCall;
-use crate::agent::toolbox::ToolAnswer;
+use crate::message::RequestedCall;
+use crate::toolbox::ToolAnswer;
 use sekisho_core::error::ErrorCode;
 
 /// The run ends when the same call got the same answer this often in a row: another attempt will not help.

@@ -4,9 +4,9 @@
 //! summary. System prompts, the goal (the user's first message), the user's last message and the last turns with their
 //! thoughts, calls and results stay as they are.
 
-use crate::agent::context::{self, CHARACTERS_OF_A_TOKEN};
-use crate::agent::message::{AssistantTurn, Message, ToolMessage, UserMessage, UserPart};
-use crate::agent::prompts::beginning;
+use crate::context::{self, CHARACTERS_OF_A_TOKEN};
+use crate::message::{AssistantTurn, Message, ToolMessage, UserMessage, UserPart};
+use crate::prompts::beginning;
 
 /// The last turns, which stay as they are.
 const RECENT_TURNS: usize = 2;
@@ -141,7 +141,7 @@ impl SummaryTask {
 }
 
 /// Messages as text, the latest as far as they fit.
-pub(in crate::agent) fn transcript(messages: &[&Message], max_characters: usize) -> String {
+pub(crate) fn transcript(messages: &[&Message], max_characters: usize) -> String {
     let each = (max_characters / messages.len().max(1)).clamp(MIN_OF_A_MESSAGE, MAX_OF_A_MESSAGE);
     let count = (max_characters / each).max(1);
     let latest = &messages[messages.len().saturating_sub(count)..];

@@ -4,10 +4,10 @@ use tracing::Span;
 
 use super::compaction::SummaryTask;
 use super::progress::Progress;
-use crate::agent::context;
-use crate::agent::event::Event;
-use crate::agent::meter::{Meter, MeteredModel};
-use crate::agent::{Agent, summary};
+use crate::context;
+use crate::event::Event;
+use crate::meter::{Meter, MeteredModel};
+use crate::{Agent, summary};
 use sekisho_config::AgentProfile;
 
 /// Characters of the text to summarize if the window of the model is not known.
@@ -71,7 +71,7 @@ async fn compact(
 }
 
 /// Maximum characters of a text that a model is to summarize: half of its window, since some characters are a token each.
-pub(in crate::agent) fn transcript_characters(profile: &AgentProfile) -> usize {
+pub(crate) fn transcript_characters(profile: &AgentProfile) -> usize {
     let characters = context::window_of(profile).and_then(|tokens| usize::try_from(tokens / 2).ok());
     characters.unwrap_or(TRANSCRIPT_CHARACTERS)
 }

@@ -13,14 +13,14 @@ use super::compaction::{Compaction, SummaryTask};
 use super::cut::cut;
 use super::room::Room;
 use super::{CheckedCall, Ending};
-use crate::agent::call_ids::{self, ProviderId};
-use crate::agent::context;
-use crate::agent::event::{Event, PausedCall};
-use crate::agent::message::{AssistantTurn, Message, RequestedCall, ToolMessage, TurnPart};
-use crate::agent::meter::Meter;
-use crate::agent::models::{ModelChunk, ModelError, ModelRequest, Purpose, StopReason};
-use crate::agent::options::{ModelOptions, ToolChoice};
-use crate::agent::toolbox::{OnApproval, ToolAnswer, ToolDescription, ToolboxUnreachable, shortlist};
+use crate::call_ids::{self, ProviderId};
+use crate::context;
+use crate::event::{Event, PausedCall};
+use crate::message::{AssistantTurn, Message, RequestedCall, ToolMessage, TurnPart};
+use crate::meter::Meter;
+use crate::models::{ModelChunk, ModelError, ModelRequest, Purpose, StopReason};
+use crate::options::{ModelOptions, ToolChoice};
+use crate::toolbox::{OnApproval, ToolAnswer, ToolDescription, ToolboxUnreachable, shortlist};
 use sekisho_config::{AgentProfile, Thinking};
 
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! How many tokens a request of the run may have.
 
-use crate::agent::context;
+use crate::context;
 use sekisho_config::AgentProfile;
 
 /// The share of the window that stays free, since tokens are estimated: a twentieth.

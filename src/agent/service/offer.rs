@@ -7,12 +7,12 @@ use std::sync::Arc;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use super::{AgentRequest, AgentService};
-use crate::agent::catalog::Tenant;
-use crate::agent::skill_tool::{SkillWorkspace, WithSkills};
-use crate::agent::subagents::{self, SubAgents};
-use crate::agent::toolbox::{CodeMode, Shortlist, shortlist};
-use crate::agent::{Event, Message, ToolDescription, Toolbox};
-use crate::gateway::Gateway;
+use crate::catalog::Tenant;
+use crate::skill_tool::{SkillWorkspace, WithSkills};
+use crate::subagents::{self, SubAgents};
+use crate::toolbox::{CodeMode, Shortlist, shortlist};
+use crate::{Event, Message, ToolDescription, Toolbox};
+use sekisho_gateway::Gateway;
 use sekisho_config::SKILL;
 use sekisho_core::error::CallError;
 

@@ -6,9 +6,9 @@ use tracing::Span;
 
 use super::own_requests::meter_of;
 use super::{AgentService, open};
-use crate::agent::message::{AssistantTurn, ToolMessage};
-use crate::agent::meter::MeteredModel;
-use crate::agent::{FinishReason, Message, Pauses, client_calls, summary};
+use crate::message::{AssistantTurn, ToolMessage};
+use crate::meter::MeteredModel;
+use crate::{FinishReason, Message, Pauses, client_calls, summary};
 use sekisho_config::AgentProfile;
 use sekisho_core::call::{BudgetScopes, Caller};
 use sekisho_core::error::{CallError, ErrorCode};

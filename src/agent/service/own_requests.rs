@@ -5,12 +5,12 @@ use std::sync::Arc;
 use tracing::Span;
 
 use super::{AgentService, open};
-use crate::agent::meter::{Account, Meter, MeteredModel};
-use crate::agent::summary::{self, CompletedCall};
-use crate::agent::toolbox::{ToolboxCall, shortlist};
-use crate::agent::usage::UsageByAgent;
-use crate::agent::{Message, Summarizer, ToolDescription, run, selection};
-use crate::gateway::Gateway;
+use crate::meter::{Account, Meter, MeteredModel};
+use crate::summary::{self, CompletedCall};
+use crate::toolbox::{ToolboxCall, shortlist};
+use crate::usage::UsageByAgent;
+use crate::{Message, Summarizer, ToolDescription, run, selection};
+use sekisho_gateway::Gateway;
 use sekisho_config::AgentProfile;
 use sekisho_core::call::{BudgetScopes, Caller};
 
@@ -82,7 +82,7 @@ impl AgentService {
 
     /// The older part of a conversation in short, from the summary so far and the messages since; `None` if the model for
     /// summaries cannot be used, or fails. What it uses is added to the run's.
-    pub(in crate::agent) async fn summarize_older(
+    pub(crate) async fn summarize_older(
         &self,
         payer: (&Arc<Caller>, &BudgetScopes),
         profile: &AgentProfile,

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::own_requests::meter_of;
-use crate::agent::meter::Meter;
-use crate::agent::toolbox::{Filtered, ToolboxLayer};
-use crate::agent::usage::UsageByAgent;
-use crate::agent::{Message, ModelOptions, ToolDescription, Toolbox, TurnObserver};
-use crate::gateway::Gateway;
+use crate::meter::Meter;
+use crate::toolbox::{Filtered, ToolboxLayer};
+use crate::usage::UsageByAgent;
+use crate::{Message, ModelOptions, ToolDescription, Toolbox, TurnObserver};
+use sekisho_gateway::Gateway;
 use sekisho_config::{AgentProfile, ToolFilter};
 use sekisho_core::call::{BudgetScopes, Caller, TraceParent};
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::agent::front_matter::{self, UnusableFile};
+use crate::front_matter::{self, UnusableFile};
 use sekisho_calls::tool::ToolName;
 use sekisho_config::{SubAgentType, ToolFilter};
 

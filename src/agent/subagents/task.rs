@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
 
-use crate::agent::event::{Event, RunUsage};
-use crate::agent::toolbox::{ToolAnswer, ToolDescription};
-use crate::agent::usage::UsageByAgent;
+use crate::event::{Event, RunUsage};
+use crate::toolbox::{ToolAnswer, ToolDescription};
+use crate::usage::UsageByAgent;
 use sekisho_config::SubAgentType;
 use sekisho_config::TASK;
 use sekisho_core::call::Arguments;

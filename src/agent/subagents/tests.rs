@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::agent::FinishReason;
-use crate::agent::event::RunUsage;
-use crate::agent::service;
-use crate::agent::toolbox::InProcess;
-use crate::gateway::Gateway;
+use crate::FinishReason;
+use crate::event::RunUsage;
+use crate::service;
+use crate::toolbox::InProcess;
+use sekisho_gateway::Gateway;
 use sekisho_config::{Config, Environment};
 use sekisho_core::until::until;
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 
 use super::*;
-use crate::agent::toolbox::OnApproval;
+use crate::toolbox::OnApproval;
 
 /// `add` answers at once, and `pay` once a person has decided.
 #[derive(Default)]

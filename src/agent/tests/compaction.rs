@@ -1,9 +1,9 @@
 //! Runs whose conversation is longer than the model can read.
 
 use super::*;
-use crate::agent::context;
-use crate::agent::message::RequestedCall;
-use crate::agent::models::{Purpose, StopReason};
+use crate::context;
+use crate::message::RequestedCall;
+use crate::models::{Purpose, StopReason};
 use sekisho_calls::budget::ModelUsage;
 
 /// A model with a window, which refuses a longer request as OpenAI does. It calls `read` so many times, one call a turn, and
@@ -170,7 +170,7 @@ async fn the_older_part_becomes_a_summary_if_lines_are_not_enough() {
         .messages
         .iter()
         .filter_map(Message::as_assistant)
-        .flat_map(crate::agent::message::AssistantTurn::calls)
+        .flat_map(crate::message::AssistantTurn::calls)
         .collect();
     let results = last.messages.iter().filter(|message| matches!(message, Message::Tool(_))).count();
     assert_eq!(calls.len(), results, "each call has its result");

@@ -4,9 +4,9 @@ use futures_util::StreamExt;
 use opentelemetry::trace::SpanId;
 use opentelemetry_sdk::trace::SpanData;
 
-use crate::agent::toolbox::InProcess;
-use crate::agent::{AgentRequest, AgentService, Message};
-use crate::gateway::Gateway;
+use crate::toolbox::InProcess;
+use crate::{AgentRequest, AgentService, Message};
+use sekisho_gateway::Gateway;
 use sekisho_config::{AgentProfile, Config};
 use sekisho_core::call::{Caller, TraceParent};
 use sekisho_core::checkout::checkout;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::agent::message::Image;
+use crate::message::Image;
 
 /// Further images of one result are left out: each costs a model about a thousand tokens.
 const MAX_IMAGES: usize = 8;

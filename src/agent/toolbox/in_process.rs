@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::images::find_images;
 use super::{OnApproval, ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
-use crate::gateway::{Gateway, WaitedAnswer};
+use sekisho_gateway::{Gateway, WaitedAnswer};
 use sekisho_calls::approval::MAX_WAIT;
 use sekisho_calls::pipeline::{ErrorInfo, Reply};
 use sekisho_core::call::{

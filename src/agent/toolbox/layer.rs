@@ -16,7 +16,7 @@ impl ToolboxLayer {
         Self(Arc::new(wrap))
     }
 
-    pub(in crate::agent) fn over(&self, toolbox: Arc<dyn Toolbox>) -> Arc<dyn Toolbox> {
+    pub(crate) fn over(&self, toolbox: Arc<dyn Toolbox>) -> Arc<dyn Toolbox> {
         (self.0)(toolbox)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 use super::{ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
-use crate::gateway::Gateway;
+use sekisho_gateway::Gateway;
 use sekisho_calls::tool::Tool;
 use sekisho_config::TenantConfig;
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::images::find_images;
 use super::{ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
-use crate::sandbox::PYTHON;
+use sekisho_sandbox::PYTHON;
 use sekisho_outbound::remote_gateway::{RemoteGateway, RemoteRequest};
 
 /// Timeout of listing the tools.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 use super::{ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
-use crate::agent::message::{AssistantTurn, Message};
+use crate::message::{AssistantTurn, Message};
 use sekisho_calls::registry::{SearchIndex, Searchable};
 use sekisho_core::call::READ_RESULT;
 
@@ -86,7 +86,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::agent::message::RequestedCall;
+    use crate::message::RequestedCall;
 
     fn tools() -> Vec<ToolDescription> {
         let tool = |name: String, description: &str| ToolDescription {

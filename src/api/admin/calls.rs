@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::api::documentation::ReplyBody;
-use crate::api::parameters::{Name, Parameters};
-use crate::api::reply;
-use crate::api::reply::ErrorReply;
-use crate::api::request::RequestMeta;
-use crate::gateway::{CallFilter, Gateway};
+use crate::documentation::ReplyBody;
+use crate::parameters::{Name, Parameters};
+use crate::reply;
+use crate::reply::ErrorReply;
+use crate::request::RequestMeta;
+use sekisho_gateway::{CallFilter, Gateway};
 use sekisho_audit::{HistoryFilter, HistoryPage, PastCall};
 use sekisho_core::call::{RateState, Stage, Via};
 use sekisho_core::error::{CallError, ErrorCode};

@@ -10,12 +10,12 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::recorded;
-use crate::api::documentation::ReplyBody;
-use crate::api::parameters::Name;
-use crate::api::reply;
-use crate::api::reply::ErrorReply;
-use crate::api::request::RequestMeta;
-use crate::gateway::Gateway;
+use crate::documentation::ReplyBody;
+use crate::parameters::Name;
+use crate::reply;
+use crate::reply::ErrorReply;
+use crate::request::RequestMeta;
+use sekisho_gateway::Gateway;
 use sekisho_audit::EventKind;
 use sekisho_core::amount::Amount;
 use sekisho_core::caller::Caller;

@@ -9,12 +9,12 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::api::body::FromSharedAdministrator;
-use crate::api::documentation::ReplyBody;
-use crate::api::reply;
-use crate::api::reply::ErrorReply;
-use crate::api::request::RequestMeta;
-use crate::gateway::{ConfigurationCheck, Gateway};
+use crate::body::FromSharedAdministrator;
+use crate::documentation::ReplyBody;
+use crate::reply;
+use crate::reply::ErrorReply;
+use crate::request::RequestMeta;
+use sekisho_gateway::{ConfigurationCheck, Gateway};
 use sekisho_config::{Opening, Setting};
 
 /// The settings in force, sorted by key.

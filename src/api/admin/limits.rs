@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::overview::BudgetBody;
-use crate::api::documentation::ReplyBody;
-use crate::api::parameters::Parameters;
-use crate::api::reply;
-use crate::api::request::RequestMeta;
-use crate::gateway::{Gateway, Level, LevelFilter, RuleLevel};
+use crate::documentation::ReplyBody;
+use crate::parameters::Parameters;
+use crate::reply;
+use crate::request::RequestMeta;
+use sekisho_gateway::{Gateway, Level, LevelFilter, RuleLevel};
 use sekisho_config::RuleSubject;
 use sekisho_core::call::RateState;
 

@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::recorded;
-use crate::api::body::FromSharedAdministrator;
-use crate::api::documentation::ReplyBody;
-use crate::api::reply;
-use crate::api::reply::ErrorReply;
-use crate::api::request::RequestMeta;
-use crate::gateway::{Approval, Gateway, LockReview};
+use crate::body::FromSharedAdministrator;
+use crate::documentation::ReplyBody;
+use crate::reply;
+use crate::reply::ErrorReply;
+use crate::request::RequestMeta;
+use sekisho_gateway::{Approval, Gateway, LockReview};
 use sekisho_audit::EventKind;
 use sekisho_calls::registry::lock::Difference;
 use sekisho_core::administration::{AdministratorProof, SharedAdministrator};

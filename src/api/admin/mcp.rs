@@ -9,12 +9,12 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::recorded;
-use crate::api::body::FromAdministrator;
-use crate::api::documentation::ReplyBody;
-use crate::api::reply;
-use crate::api::reply::ErrorReply;
-use crate::gateway::{AddServerError, Gateway};
-use crate::sources::mcp::McpRegistration;
+use crate::body::FromAdministrator;
+use crate::documentation::ReplyBody;
+use crate::reply;
+use crate::reply::ErrorReply;
+use sekisho_gateway::{AddServerError, Gateway};
+use sekisho_mcp_client::McpRegistration;
 use sekisho_audit::EventKind;
 use sekisho_core::error::{CallError, ErrorCode};
 

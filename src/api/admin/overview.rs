@@ -12,11 +12,11 @@ use rust_decimal::Decimal;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::api::documentation::ReplyBody;
-use crate::api::reply;
-use crate::api::request::RequestMeta;
-use crate::gateway::{Gateway, Overview};
-use crate::sandbox::SandboxLoad;
+use crate::documentation::ReplyBody;
+use crate::reply;
+use crate::request::RequestMeta;
+use sekisho_gateway::{Gateway, Overview};
+use sekisho_sandbox::SandboxLoad;
 use sekisho_core::record::Status;
 use sekisho_observe::figures::{Outcomes, Times, Totals};
 use sekisho_observe::metrics::DayBudget;

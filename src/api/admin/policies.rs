@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::api::body::JsonBody;
-use crate::api::documentation::ReplyBody;
-use crate::api::reply;
-use crate::api::reply::ErrorReply;
-use crate::api::request::RequestMeta;
-use crate::gateway::{DecisionCount, Explained, Gateway};
+use crate::body::JsonBody;
+use crate::documentation::ReplyBody;
+use crate::reply;
+use crate::reply::ErrorReply;
+use crate::request::RequestMeta;
+use sekisho_gateway::{DecisionCount, Explained, Gateway};
 use sekisho_calls::pipeline::StageVerdict;
 use sekisho_calls::policy::PolicyRule;
 use sekisho_core::call::{Arguments, Stage};

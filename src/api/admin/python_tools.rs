@@ -10,12 +10,12 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::calls::CallBody;
-use crate::api::documentation::ReplyBody;
-use crate::api::parameters::Name;
-use crate::api::reply;
-use crate::api::reply::ErrorReply;
-use crate::api::request::RequestMeta;
-use crate::gateway::{FunctionFile, FunctionFolder, FunctionSource, Gateway};
+use crate::documentation::ReplyBody;
+use crate::parameters::Name;
+use crate::reply;
+use crate::reply::ErrorReply;
+use crate::request::RequestMeta;
+use sekisho_gateway::{FunctionFile, FunctionFolder, FunctionSource, Gateway};
 
 /// The folder of the files.
 #[derive(Debug, Serialize, ToSchema)]

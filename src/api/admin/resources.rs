@@ -12,16 +12,16 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::recorded;
-use crate::agent::AgentService;
-use crate::agent::catalog::{Catalog, NewResource, Page, Resource, Shown, Viewer};
-use crate::agent::skills::Skill;
-use crate::api::body::FromAdministrator;
-use crate::api::documentation::ReplyBody;
-use crate::api::parameters::{Name, Parameters};
-use crate::api::reply;
-use crate::api::reply::ErrorReply;
-use crate::api::request::RequestMeta;
-use crate::gateway::Gateway;
+use sekisho_agent::AgentService;
+use sekisho_agent::catalog::{Catalog, NewResource, Page, Resource, Shown, Viewer};
+use sekisho_agent::skills::Skill;
+use crate::body::FromAdministrator;
+use crate::documentation::ReplyBody;
+use crate::parameters::{Name, Parameters};
+use crate::reply;
+use crate::reply::ErrorReply;
+use crate::request::RequestMeta;
+use sekisho_gateway::Gateway;
 use sekisho_audit::EventKind;
 use sekisho_config::{ModelConfig, TenantConfig};
 use sekisho_core::administration::{AdministratorProof, Ownership};
@@ -39,13 +39,13 @@ pub(crate) struct PageQuery {
     #[param(minimum = 1, maximum = 200)]
     limit: Option<usize>,
     /// The `next` of the page before.
-    pub(in crate::api) after: Option<String>,
+    pub(crate) after: Option<String>,
 }
 
 impl PageQuery {
     /// # Errors
     /// `invalid_request`: no page has so many entries.
-    pub(in crate::api) fn limit(&self) -> Result<usize, CallError> {
+    pub(crate) fn limit(&self) -> Result<usize, CallError> {
         match self.limit.unwrap_or(PAGE) {
             limit @ 1..=MAX_PAGE => Ok(limit),
             _ => Err(CallError::new(ErrorCode::InvalidRequest, format!("`limit` must be 1 to {MAX_PAGE}"))),

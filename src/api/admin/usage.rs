@@ -10,12 +10,12 @@ use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::api::documentation::ReplyBody;
-use crate::api::parameters::Parameters;
-use crate::api::reply;
-use crate::api::reply::ErrorReply;
-use crate::api::request::RequestMeta;
-use crate::gateway::{Gateway, Reach};
+use crate::documentation::ReplyBody;
+use crate::parameters::Parameters;
+use crate::reply;
+use crate::reply::ErrorReply;
+use crate::request::RequestMeta;
+use sekisho_gateway::{Gateway, Reach};
 use sekisho_core::call::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_store::{DailyScope, DailyUsage};

@@ -6,13 +6,13 @@ use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
 
-use crate::api::model_api::should_retry;
-use crate::api::reply::{self, ErrorReply};
+use crate::model_api::should_retry;
+use crate::reply::{self, ErrorReply};
 use sekisho_core::error::CallError;
 
 /// An error that both kinds of clients can read: a gateway reply, with Anthropic's object as its `error`.
 #[derive(Debug)]
-pub(in crate::api) struct AnthropicError(CallError);
+pub(crate) struct AnthropicError(CallError);
 
 impl From<CallError> for AnthropicError {
     fn from(error: CallError) -> Self {
@@ -38,7 +38,7 @@ impl IntoResponse for AnthropicError {
 
 /// Anthropic's object for an error.
 #[derive(Debug, Serialize, ToSchema)]
-pub(in crate::api) struct AnthropicProblem {
+pub(crate) struct AnthropicProblem {
     r#type: &'static str,
     message: String,
 }

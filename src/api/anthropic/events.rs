@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use super::error::AnthropicProblem;
 use super::message::{ContentBlock, MessageBody, StopReason, Usage};
-use crate::agent::Event;
-use crate::api::event_stream::NamedEvent;
-use crate::api::model_api::output::{Output, OutputChange, OutputPart};
+use sekisho_agent::Event;
+use crate::event_stream::NamedEvent;
+use crate::model_api::output::{Output, OutputChange, OutputPart};
 
 /// Keeps a silent connection open.
 pub(super) const PING: &str = "event: ping\ndata: {\"type\": \"ping\"}\n\n";
@@ -96,8 +96,8 @@ fn event(name: &'static str, mut body: Value) -> NamedEvent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::models::ModelError;
-    use crate::agent::{FinishReason, RunError};
+    use sekisho_agent::models::ModelError;
+    use sekisho_agent::{FinishReason, RunError};
 
     fn sent(shows_thinking: bool, run: Vec<Event>) -> Vec<(String, Value)> {
         let mut encoder = EventEncoder::new(MessageBody::begun("weather"), shows_thinking);

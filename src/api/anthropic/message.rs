@@ -5,15 +5,15 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::agent::{FinishReason, PausedCall, RunUsage};
-use crate::api::model_api::output::{Output, OutputPart};
+use sekisho_agent::{FinishReason, PausedCall, RunUsage};
+use crate::model_api::output::{Output, OutputPart};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::json;
 
 /// An answer, whole or as far as it is.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = MessagesReply)]
-pub(in crate::api) struct MessageBody {
+pub(crate) struct MessageBody {
     id: String,
     r#type: &'static str,
     role: &'static str,
@@ -85,7 +85,7 @@ pub(super) struct Usage {
 
 /// The reply of `POST /v1/messages/count_tokens`.
 #[derive(Debug, Serialize, ToSchema)]
-pub(in crate::api) struct TokenCount {
+pub(crate) struct TokenCount {
     /// An estimate, with the prompt and tools of the gateway.
     pub input_tokens: u64,
 }
@@ -187,7 +187,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::agent::Event;
+    use sekisho_agent::Event;
 
     fn call(arguments: &str) -> Event {
         Event::ClientToolCall { id: "a".into(), tool_name: "click".into(), arguments: arguments.into() }

@@ -5,18 +5,18 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::content::{Content, RequestMessage};
-use crate::agent::message::AssistantTurn;
-use crate::agent::toolbox::ToolDescription;
-use crate::agent::{Message, ModelOptions, OutputFormat, ToolChoice};
-use crate::api::model_api::client_tools::{self, DescribedTool};
-use crate::api::model_api::{ClientRun, check_range, check_results, invalid, refuse_options};
+use sekisho_agent::message::AssistantTurn;
+use sekisho_agent::toolbox::ToolDescription;
+use sekisho_agent::{Message, ModelOptions, OutputFormat, ToolChoice};
+use crate::model_api::client_tools::{self, DescribedTool};
+use crate::model_api::{ClientRun, check_range, check_results, invalid, refuse_options};
 use sekisho_config::{Effort, Thinking};
 use sekisho_core::error::CallError;
 
 /// `POST /v1/messages` and `POST /v1/messages/count_tokens`. What it asks of the answer is kept, or refused by name. Fields
 /// that are not listed here (`metadata`, `service_tier`, `cache_control`, …) change no answer, and are ignored.
 #[derive(Debug, Deserialize, ToSchema)]
-pub(in crate::api) struct MessagesRequest {
+pub(crate) struct MessagesRequest {
     /// The name of an agent's profile; by default that of the configuration.
     pub model: Option<String>,
     messages: Vec<RequestMessage>,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::gateway::Gateway;
+use sekisho_gateway::Gateway;
 use sekisho_calls::approval::{Approval, Decision, Judgement};
 use sekisho_core::approval::{ApprovalScope, ApprovalState};
 use sekisho_core::call::Arguments;
@@ -14,7 +14,7 @@ use sekisho_core::visible_text::visible;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(in crate::api) struct ApprovalQuery {
+pub(crate) struct ApprovalQuery {
     pub status: Option<ApprovalState>,
     pub tool: Option<String>,
     /// The id of the caller.
@@ -27,7 +27,7 @@ pub(in crate::api) struct ApprovalQuery {
 }
 
 #[derive(Debug, Serialize, ToSchema)]
-pub(in crate::api) struct ApprovalList {
+pub(crate) struct ApprovalList {
     /// The latest first.
     pub approvals: Vec<ApprovalBody>,
     /// `before` of the next page, if there may be one.
@@ -37,7 +37,7 @@ pub(in crate::api) struct ApprovalList {
 /// A call that a person must approve, and what was decided.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Approval)]
-pub(in crate::api) struct ApprovalBody {
+pub(crate) struct ApprovalBody {
     #[schema(value_type = String)]
     id: Arc<str>,
     status: ApprovalState,
@@ -120,7 +120,7 @@ struct DecisionBody {
 /// An approval of a call.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(in crate::api) struct ApproveBody {
+pub(crate) struct ApproveBody {
     #[schema(max_length = 1000)]
     reason: String,
     /// This call once (default), each exactly like it for some minutes, or each of this tool in this session.
@@ -140,7 +140,7 @@ pub(in crate::api) struct ApproveBody {
 /// A denial of a call.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(in crate::api) struct DenyBody {
+pub(crate) struct DenyBody {
     /// The caller reads it.
     #[schema(max_length = 1000)]
     reason: String,

@@ -13,9 +13,9 @@ use sha2::{Digest, Sha256};
 use tokio::io::{AsyncWriteExt, BufWriter};
 
 use super::{BodyLimits, BodyMemory, hold};
-use crate::api::reply::ErrorReply;
-use crate::api::request_guard::Connection;
-use crate::gateway::Gateway;
+use crate::reply::ErrorReply;
+use crate::request_guard::Connection;
+use sekisho_gateway::Gateway;
 use sekisho_core::call::Upload;
 use sekisho_core::caller::Owner;
 use sekisho_core::error::{CallError, ErrorCode};
@@ -31,7 +31,7 @@ const BYTES_PER_SECOND: u64 = 128 << 10;
 
 /// A file as the body, at most as long as a file of a workspace may be.
 #[derive(Debug)]
-pub(in crate::api) struct FileBody(pub Upload);
+pub(crate) struct FileBody(pub Upload);
 
 impl FromRequest<Arc<Gateway>> for FileBody {
     type Rejection = ErrorReply;

@@ -4,11 +4,11 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use crate::agent::{Event, PausedCall, RunUsage};
+use sekisho_agent::{Event, PausedCall, RunUsage};
 use sekisho_core::error::CallError;
 
 #[derive(Debug, Serialize, ToSchema)]
-pub(in crate::api) struct ChatReply {
+pub(crate) struct ChatReply {
     pub(super) reply: String,
     /// Send it with the next message.
     session_id: String,
@@ -25,7 +25,7 @@ pub(in crate::api) struct ChatReply {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub(in crate::api) struct ToolCallMade {
+pub(crate) struct ToolCallMade {
     pub(super) name: String,
     /// `null` if the model wrote no JSON object.
     #[schema(value_type = Option<Object>)]
@@ -115,8 +115,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::agent::RunError;
-    use crate::agent::models::ModelError;
+    use sekisho_agent::RunError;
+    use sekisho_agent::models::ModelError;
     use sekisho_core::error::ErrorCode;
 
     fn content(text: &str) -> Event {

@@ -9,8 +9,8 @@ use hyper::client::conn::{http1, http2};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
 use super::*;
-use crate::api::body::BodyMemory;
-use crate::api::client_address::PublicAddress;
+use crate::body::BodyMemory;
+use crate::client_address::PublicAddress;
 use sekisho_config::ServerConfig;
 
 fn routes() -> RequestGuard {

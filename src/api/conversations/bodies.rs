@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::agent::conversation::{UnknownCall, stored};
+use sekisho_agent::conversation::{UnknownCall, stored};
 use sekisho_core::error::CallError;
 use sekisho_store::{
     Conversation, ConversationChange as StoredChange, ConversationRun, ConversationStatus, MessageLog, ModelUsageRow,

@@ -14,28 +14,28 @@ use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
 
 use super::find;
-use crate::agent::AgentService;
-use crate::agent::catalog::ResolvedModel;
-use crate::agent::conversation::run_event::RunEvent;
-use crate::agent::conversation::{ConversationRuns, Decision, OnBusy, OnUnknown, RunReply, RunRequest, unknown_run};
-use crate::agent::event_log::LoggedEvent;
-use crate::api::body::{DigestedBody, JsonBody};
-use crate::api::connected_client::{ConnectedClient, OnDisconnect};
-use crate::api::documentation::ReplyBody;
-use crate::api::event_stream::LoggedFrame;
-use crate::api::keyed_turn::{self, Progress, Turn};
-use crate::api::parameters::{Name, Parameters};
-use crate::api::reply::ErrorReply;
-use crate::api::request::RequestMeta;
-use crate::api::{event_stream, reply};
-use crate::gateway::Gateway;
+use sekisho_agent::AgentService;
+use sekisho_agent::catalog::ResolvedModel;
+use sekisho_agent::conversation::run_event::RunEvent;
+use sekisho_agent::conversation::{ConversationRuns, Decision, OnBusy, OnUnknown, RunReply, RunRequest, unknown_run};
+use sekisho_agent::event_log::LoggedEvent;
+use crate::body::{DigestedBody, JsonBody};
+use crate::connected_client::{ConnectedClient, OnDisconnect};
+use crate::documentation::ReplyBody;
+use crate::event_stream::LoggedFrame;
+use crate::keyed_turn::{self, Progress, Turn};
+use crate::parameters::{Name, Parameters};
+use crate::reply::ErrorReply;
+use crate::request::RequestMeta;
+use crate::{event_stream, reply};
+use sekisho_gateway::Gateway;
 use sekisho_config::Secret;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::failpoint;
 use sekisho_store::Conversation;
 
 /// The id of the run, so that it can be followed after a disconnect before the first event.
-pub(in crate::api) const RUN_ID: HeaderName = HeaderName::from_static("x-run-id");
+pub(crate) const RUN_ID: HeaderName = HeaderName::from_static("x-run-id");
 
 const MAX_EXECUTOR_CHARS: usize = 256;
 const MAX_SKILLS: usize = 100;
@@ -195,7 +195,7 @@ pub(crate) async fn resolve(
 
 impl ExecuteConversation {
     /// A message, and nothing else that differs from the conversation.
-    pub(in crate::api) fn message(user_input: String, model: Option<String>) -> Self {
+    pub(crate) fn message(user_input: String, model: Option<String>) -> Self {
         Self {
             user_input: Some(user_input),
             executor: None,
@@ -210,7 +210,7 @@ impl ExecuteConversation {
     }
 
     /// The check of what the request names (C3): the tenant, the model and the skills.
-    pub(in crate::api) async fn into_run(
+    pub(crate) async fn into_run(
         self,
         origin: &RequestMeta,
         agents: &AgentService,

@@ -12,13 +12,13 @@ use serde_json::{Map, Value, json};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{find, is_full, page};
-use crate::agent::conversation::stored;
-use crate::api::documentation::ReplyBody;
-use crate::api::parameters::{Name, Parameters};
-use crate::api::reply;
-use crate::api::reply::ErrorReply;
-use crate::api::request::RequestMeta;
-use crate::gateway::Gateway;
+use sekisho_agent::conversation::stored;
+use crate::documentation::ReplyBody;
+use crate::parameters::{Name, Parameters};
+use crate::reply;
+use crate::reply::ErrorReply;
+use crate::request::RequestMeta;
+use sekisho_gateway::Gateway;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_store::{LogFilter, LogRow, MessageLog, ModelUsageRow, Store, ToolExecution};
 

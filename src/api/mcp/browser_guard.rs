@@ -5,7 +5,7 @@ use axum::http::Uri;
 use axum::http::header::ORIGIN;
 use axum::http::request::Parts;
 
-use crate::api::request_guard::Connection;
+use crate::request_guard::Connection;
 use sekisho_config::ServerConfig;
 use sekisho_core::error::{CallError, ErrorCode};
 

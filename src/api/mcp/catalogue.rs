@@ -14,7 +14,7 @@ use rmcp::model::{CustomResult, ErrorData, JsonObject, ServerResult, Tool as Mcp
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::gateway::Gateway;
+use sekisho_gateway::Gateway;
 use sekisho_calls::policy::CallerTools;
 use sekisho_calls::registry::Snapshot;
 use sekisho_calls::tool::{BUILTIN, Metadata, OutputSchema, Tool};

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::client::Client;
 use super::session::McpSession;
-use crate::gateway::Gateway;
+use sekisho_gateway::Gateway;
 use sekisho_config::{McpEndpoint, McpResults, McpToolListing};
 use sekisho_core::call::{BudgetScopes, CallContext, Caller, ClientRequest, ResultHandles, TraceParent, Via};
 use sekisho_core::error::{CallError, ErrorCode};

@@ -27,13 +27,13 @@ use super::running_request::{Sent, StatelessRequest};
 use super::session::McpSession;
 use super::session_request::SessionRequest;
 use super::{McpServer, browser_guard, headers, message, protected_resource, result};
-use crate::api::body::{self, BodyLimits};
-use crate::api::parameters::Name;
-use crate::api::reply;
-use crate::api::reply::ErrorReply;
-use crate::api::request::RequestMeta;
-use crate::api::request_guard::Connection;
-use crate::gateway::Gateway;
+use crate::body::{self, BodyLimits};
+use crate::parameters::Name;
+use crate::reply;
+use crate::reply::ErrorReply;
+use crate::request::RequestMeta;
+use crate::request_guard::Connection;
+use sekisho_gateway::Gateway;
 use sekisho_config::{McpEndpoint, McpToolListing};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::json::InvalidJsonKind;
@@ -43,7 +43,7 @@ use sekisho_core::peer::ClientSession;
 const LISTING: HeaderName = HeaderName::from_static("x-sekisho-tools");
 
 /// `/mcp`, the virtual servers below it, and the metadata on how to sign in to them.
-pub(in crate::api) fn routes(gateway: &Arc<Gateway>) -> Router<Arc<Gateway>> {
+pub(crate) fn routes(gateway: &Arc<Gateway>) -> Router<Arc<Gateway>> {
     let server = McpServer::new(gateway);
     let endpoints = Arc::clone(&server);
     let at_endpoint =

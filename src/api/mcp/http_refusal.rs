@@ -6,8 +6,8 @@ use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 
 use super::message::Refusal;
-use crate::api::reply;
-use crate::api::reply::ErrorReply;
+use crate::reply;
+use crate::reply::ErrorReply;
 use sekisho_core::error::{CallError, ErrorCode};
 
 #[derive(Debug)]

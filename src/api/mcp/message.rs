@@ -3,7 +3,7 @@
 use rmcp::model::{ErrorCode, ErrorData, MetaObject, RequestId, RequestMetaObject};
 use serde_json::{Map, Value, json};
 
-use crate::api::body::HeldMemory;
+use crate::body::HeldMemory;
 use sekisho_core::json::{self, InvalidJson, InvalidJsonKind};
 
 /// One message of a client.

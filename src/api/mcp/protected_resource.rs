@@ -12,9 +12,9 @@ use axum::routing::get;
 use serde_json::json;
 
 use super::client_context::McpClientContext;
-use crate::api::reply;
-use crate::api::request_guard::Connection;
-use crate::gateway::Gateway;
+use crate::reply;
+use crate::request_guard::Connection;
+use sekisho_gateway::Gateway;
 use sekisho_core::error::{CallError, ErrorCode};
 
 /// RFC 9728 §3: the well-known path precedes the resource's own.
@@ -114,7 +114,7 @@ fn resource_path(path: &str) -> &str {
 }
 
 /// The address of this server for clients and browsers: as configured, or by a name of the server in the request.
-pub(in crate::api) fn base(parts: &Parts, gateway: &Gateway) -> String {
+pub(crate) fn base(parts: &Parts, gateway: &Gateway) -> String {
     let server = &gateway.config().server;
     match (&server.mcp.public_url, Connection::of(parts)) {
         (Some(url), _) => url.as_str().trim_end_matches('/').to_owned(),

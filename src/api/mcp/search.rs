@@ -10,7 +10,7 @@ use super::McpServer;
 use super::catalogue::without_output_schema;
 use super::client_context::McpClientContext;
 use super::result;
-use crate::sandbox::{HITS, MAX_HITS, PYTHON, RUN_PYTHON, SEARCH_TOOLS, model_hit, model_tools};
+use sekisho_sandbox::{HITS, MAX_HITS, PYTHON, RUN_PYTHON, SEARCH_TOOLS, model_hit, model_tools};
 use sekisho_config::McpToolListing;
 use sekisho_core::call::Arguments;
 use sekisho_core::error::ErrorCode;

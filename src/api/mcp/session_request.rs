@@ -14,7 +14,7 @@ use super::headers::Era;
 use super::result;
 use super::running_request::{RunningRequest, Step};
 use super::session::{Active, McpSession};
-use crate::api::reply;
+use crate::reply;
 use sekisho_core::peer::ClientSession;
 
 /// A request that takes longer continues as a stream, which its client can cancel and resume.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::invalid;
-use crate::agent::Message;
-use crate::agent::message::{AssistantTurn, RequestedCall};
-use crate::agent::toolbox::ToolDescription;
+use sekisho_agent::Message;
+use sekisho_agent::message::{AssistantTurn, RequestedCall};
+use sekisho_agent::toolbox::ToolDescription;
 use sekisho_core::error::CallError;
 
 /// Maximum number of tools of a client.
@@ -17,13 +17,13 @@ const MAX_TOOLS: usize = 128;
 const MAX_NAME: usize = 64;
 
 /// A tool as a client describes it, or why it is not one that a client can run.
-pub(in crate::api) type DescribedTool = Result<(String, Option<String>, Option<Value>), String>;
+pub(crate) type DescribedTool = Result<(String, Option<String>, Option<Value>), String>;
 
 /// The tools of a request: name, description and schema of the arguments each.
 ///
 /// # Errors
 /// `invalid_request` with the place of the first tool that cannot be offered.
-pub(in crate::api) fn read(
+pub(crate) fn read(
     tools: impl ExactSizeIterator<Item = DescribedTool>,
 ) -> Result<Vec<ToolDescription>, CallError> {
     if tools.len() > MAX_TOOLS {
@@ -48,13 +48,13 @@ pub(in crate::api) fn read(
 }
 
 /// Why a tool of this type is not offered.
-pub(in crate::api) fn not_of_the_client(kind: &str, expected: &str) -> String {
+pub(crate) fn not_of_the_client(kind: &str, expected: &str) -> String {
     let shown: String = kind.chars().take(40).collect();
     format!("its `type` must be {expected}: {shown:?} is not a tool of the client, and the gateway offers its own")
 }
 
 /// The call that a result belongs to: the latest with this id.
-pub(in crate::api) fn call_of<'a>(earlier: &'a [Message], id: &str) -> Option<&'a RequestedCall> {
+pub(crate) fn call_of<'a>(earlier: &'a [Message], id: &str) -> Option<&'a RequestedCall> {
     let turns = earlier.iter().rev().filter_map(|message| match message {
         Message::Assistant(turn) => Some(turn),
         Message::System(_) | Message::User(_) | Message::Tool(_) => None,

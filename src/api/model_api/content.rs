@@ -4,8 +4,8 @@
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
-use crate::agent::message::{Image, UserPart};
-use crate::agent::user_file::UserFile;
+use sekisho_agent::message::{Image, UserPart};
+use sekisho_agent::user_file::UserFile;
 
 /// What all providers read.
 const IMAGE_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
@@ -14,14 +14,14 @@ const IMAGE_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/w
 ///
 /// # Errors
 /// Why it is none.
-pub(in crate::api) fn image_of_url(field: &str, url: &str) -> Result<Image, String> {
+pub(crate) fn image_of_url(field: &str, url: &str) -> Result<Image, String> {
     let (media_type, base64) = split_data_url(field, url)?;
     image(field, media_type, base64)
 }
 
 /// # Errors
 /// Another type than all models read, or no base64.
-pub(in crate::api) fn image(field: &str, media_type: &str, base64: &str) -> Result<Image, String> {
+pub(crate) fn image(field: &str, media_type: &str, base64: &str) -> Result<Image, String> {
     if !IMAGE_TYPES.contains(&media_type) {
         return Err(format!("`{field}` is not one of {}", IMAGE_TYPES.join(", ")));
     }
@@ -33,7 +33,7 @@ pub(in crate::api) fn image(field: &str, media_type: &str, base64: &str) -> Resu
 ///
 /// # Errors
 /// Why it is none.
-pub(in crate::api) fn file(field: &str, name: Option<&str>, data: &str) -> Result<UserPart, String> {
+pub(crate) fn file(field: &str, name: Option<&str>, data: &str) -> Result<UserPart, String> {
     let (media_type, base64) = match data.starts_with("data:") || data.contains("://") {
         true => split_data_url(field, data).map(|(media_type, base64)| (Some(media_type), base64))?,
         false => (None, data),
@@ -46,7 +46,7 @@ pub(in crate::api) fn file(field: &str, name: Option<&str>, data: &str) -> Resul
 
 /// # Errors
 /// No base64.
-pub(in crate::api) fn file_of(
+pub(crate) fn file_of(
     field: &str,
     name: Option<&str>,
     media_type: Option<&str>,

@@ -6,12 +6,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::invalid;
-use crate::agent::Message;
-use crate::agent::message::UserPart;
-use crate::agent::user_file::UserFile;
-use crate::api::request::RequestMeta;
-use crate::api::session_file::SessionFile;
-use crate::gateway::Gateway;
+use sekisho_agent::Message;
+use sekisho_agent::message::UserPart;
+use sekisho_agent::user_file::UserFile;
+use crate::request::RequestMeta;
+use crate::session_file::SessionFile;
+use sekisho_gateway::Gateway;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::session::Session;
 

@@ -1,13 +1,13 @@
 //! The output of a run as a client of a model's API sees it: the parts of one answer, growing. Calls that the gateway
 //! makes are not part of it; a text after one is a part of its own.
 
-use crate::agent::message::ToolMessage;
-use crate::agent::{Event, FinishReason, Message, PausedCall, RunUsage};
+use sekisho_agent::message::ToolMessage;
+use sekisho_agent::{Event, FinishReason, Message, PausedCall, RunUsage};
 use sekisho_core::error::CallError;
 
 /// The answer so far.
 #[derive(Debug)]
-pub(in crate::api) struct Output {
+pub(crate) struct Output {
     pub parts: Vec<OutputPart>,
     /// Whether the last part may grow.
     is_open: bool,
@@ -23,7 +23,7 @@ pub(in crate::api) struct Output {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::api) enum OutputPart {
+pub(crate) enum OutputPart {
     Thinking(String),
     Text(String),
     /// A call of a tool that the client runs itself; `arguments` is JSON as the model wrote it.
@@ -36,7 +36,7 @@ pub(in crate::api) enum OutputPart {
 
 impl OutputPart {
     /// Estimated memory, in bytes.
-    pub(in crate::api) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Thinking(text) | Self::Text(text) => text.len(),
             Self::Call { id, name, arguments } => id.len() + name.len() + arguments.len(),
@@ -46,14 +46,14 @@ impl OutputPart {
 
 /// A step of the answer's growth. The index is that of the part.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::api) enum OutputChange {
+pub(crate) enum OutputChange {
     Began(usize),
     Grew(usize, String),
     Ended(usize),
 }
 
 impl Output {
-    pub(in crate::api) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             parts: Vec::new(),
             is_open: false,
@@ -70,7 +70,7 @@ impl Output {
     ///
     /// # Errors
     /// The run's own error, with the text before it as its output.
-    pub(in crate::api) fn whole(events: impl IntoIterator<Item = Event>) -> Result<Self, CallError> {
+    pub(crate) fn whole(events: impl IntoIterator<Item = Event>) -> Result<Self, CallError> {
         let mut output = Self::new();
         for event in events {
             output.add(event);
@@ -84,7 +84,7 @@ impl Output {
     }
 
     /// Adds what an event says, and returns what changed by it, in order.
-    pub(in crate::api) fn add(&mut self, event: Event) -> Vec<OutputChange> {
+    pub(crate) fn add(&mut self, event: Event) -> Vec<OutputChange> {
         match event {
             Event::Content { text } => self.grow(OutputPart::Text, text),
             Event::Thinking { text } => self.grow(OutputPart::Thinking, text),
@@ -137,7 +137,7 @@ impl Output {
     }
 
     /// All texts, joined.
-    pub(in crate::api) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let texts = self.parts.iter().filter_map(|part| match part {
             OutputPart::Text(text) => Some(text.as_str()),
             OutputPart::Thinking(_) | OutputPart::Call { .. } => None,
@@ -176,15 +176,15 @@ impl Output {
 }
 
 /// A message that is not the model's, separated from the text before it.
-pub(in crate::api) fn notice(message: &str) -> String {
+pub(crate) fn notice(message: &str) -> String {
     format!("\n\n[{message}]")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::RunError;
-    use crate::agent::models::ModelError;
+    use sekisho_agent::RunError;
+    use sekisho_agent::models::ModelError;
     use sekisho_core::error::ErrorCode;
 
     fn content(text: &str) -> Event {

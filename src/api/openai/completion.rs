@@ -5,10 +5,10 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::agent::prompts::beginning;
-use crate::agent::{self, Event, PausedCall, RunUsage};
-use crate::api::model_api::output::{Output, OutputPart, notice};
-use crate::api::openai::OpenAiProblem;
+use sekisho_agent::prompts::beginning;
+use sekisho_agent::{self, Event, PausedCall, RunUsage};
+use crate::model_api::output::{Output, OutputPart, notice};
+use crate::openai::OpenAiProblem;
 use sekisho_core::error::CallError;
 
 /// Maximum characters of text in one chunk: proxies forward small chunks at once (A32).
@@ -16,7 +16,7 @@ const MAX_PIECE: usize = 50;
 
 /// The common fields of every chunk of one completion, and of the completion itself.
 #[derive(Debug, Clone, Serialize, ToSchema)]
-pub(in crate::api) struct Heading {
+pub(crate) struct Heading {
     id: String,
     object: &'static str,
     /// Seconds since 1970.
@@ -25,7 +25,7 @@ pub(in crate::api) struct Heading {
 }
 
 #[derive(Debug, Serialize, ToSchema)]
-pub(in crate::api) struct Chunk {
+pub(crate) struct Chunk {
     #[serde(flatten)]
     heading: Heading,
     choices: Vec<ChunkChoice>,
@@ -58,7 +58,7 @@ struct Delta {
 }
 
 #[derive(Debug, Serialize, ToSchema)]
-pub(in crate::api) struct Completion {
+pub(crate) struct Completion {
     #[serde(flatten)]
     heading: Heading,
     choices: Vec<Choice>,
@@ -132,7 +132,7 @@ enum FinishReason {
 
 /// Turns the events of one run into chunks.
 #[derive(Debug)]
-pub(in crate::api) struct ChunkEncoder {
+pub(crate) struct ChunkEncoder {
     heading: Heading,
     include_usage: bool,
     calls: usize,
@@ -143,7 +143,7 @@ pub(in crate::api) struct ChunkEncoder {
 }
 
 impl ChunkEncoder {
-    pub(in crate::api) fn new(model: &str, include_usage: bool) -> Self {
+    pub(crate) fn new(model: &str, include_usage: bool) -> Self {
         Self {
             heading: heading("chat.completion.chunk", model),
             include_usage,
@@ -156,17 +156,17 @@ impl ChunkEncoder {
     }
 
     /// The first chunk, with the role.
-    pub(in crate::api) fn opening(&self) -> Chunk {
+    pub(crate) fn opening(&self) -> Chunk {
         self.chunk(Delta { role: Some("assistant"), content: Some(String::new()), ..Delta::default() })
     }
 
     /// An empty chunk, so that the connection is not idle (A33).
-    pub(in crate::api) fn keep_alive(&self) -> Chunk {
+    pub(crate) fn keep_alive(&self) -> Chunk {
         self.chunk(Delta { content: Some(String::new()), ..Delta::default() })
     }
 
     /// The chunks of an event; none for calls that the gateway makes.
-    pub(in crate::api) fn chunks(&mut self, event: Event) -> Vec<Chunk> {
+    pub(crate) fn chunks(&mut self, event: Event) -> Vec<Chunk> {
         match event {
             Event::Content { text } => self.text(&text),
             Event::ClientToolCall { id, tool_name, arguments } => {
@@ -215,7 +215,7 @@ impl ChunkEncoder {
 
     /// The last chunks: the reason of the end with all calls that wait, which clients do not join from several chunks; and, if
     /// requested, the usage.
-    pub(in crate::api) fn closing(&self) -> Vec<Chunk> {
+    pub(crate) fn closing(&self) -> Vec<Chunk> {
         let delta = Delta { approvals: self.approvals.clone(), ..Delta::default() };
         let mut last = Chunk { error: self.failure.as_ref().map(OpenAiProblem::of), ..self.chunk(delta) };
         for choice in &mut last.choices {
@@ -246,7 +246,7 @@ impl ChunkEncoder {
 
 impl Completion {
     /// The output of a whole run.
-    pub(in crate::api) fn of(model: &str, output: Output) -> Self {
+    pub(crate) fn of(model: &str, output: Output) -> Self {
         let (text, finish_reason, usage) = (output.text(), FinishReason::of(output.finish), Usage::of(&output.usage));
         let calls = output.parts.into_iter().filter_map(|part| match part {
             OutputPart::Call { id, name, arguments } => Some(tool_call(id, name, arguments)),

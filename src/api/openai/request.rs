@@ -7,16 +7,16 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use self::options::RequestOptions;
-use crate::agent::message::{AssistantTurn, RequestedCall, ToolMessage, UserMessage, UserPart};
-use crate::agent::{Message, PausedCall};
-use crate::api::model_api::client_tools::{self, DescribedTool};
-use crate::api::model_api::{ClientRun, content, invalid};
+use sekisho_agent::message::{AssistantTurn, RequestedCall, ToolMessage, UserMessage, UserPart};
+use sekisho_agent::{Message, PausedCall};
+use crate::model_api::client_tools::{self, DescribedTool};
+use crate::model_api::{ClientRun, content, invalid};
 use sekisho_core::error::CallError;
 
 /// `POST /v1/chat/completions`. What it asks of the answer is kept, or refused by name. Fields that are not listed here
 /// (`user`, `metadata`, `store`, …) change no answer, and are ignored.
 #[derive(Debug, Deserialize, ToSchema)]
-pub(in crate::api) struct CompletionRequest {
+pub(crate) struct CompletionRequest {
     /// The name of an agent's profile; by default that of the configuration.
     pub model: Option<String>,
     messages: Vec<RequestMessage>,
@@ -117,17 +117,17 @@ struct FunctionDescription {
 }
 
 impl CompletionRequest {
-    pub(in crate::api) fn streams(&self) -> bool {
+    pub(crate) fn streams(&self) -> bool {
         self.stream.unwrap_or_default()
     }
 
-    pub(in crate::api) fn includes_usage(&self) -> bool {
+    pub(crate) fn includes_usage(&self) -> bool {
         self.stream_options.as_ref().and_then(|options| options.include_usage).unwrap_or_default()
     }
 
     /// # Errors
     /// `invalid_request`, with the location.
-    pub(in crate::api) fn into_run(self) -> Result<ClientRun, CallError> {
+    pub(crate) fn into_run(self) -> Result<ClientRun, CallError> {
         if self.n.is_some_and(|choices| choices != 1) {
             return Err(invalid("`n` must be 1: an agent returns one answer"));
         }
@@ -241,7 +241,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::agent::toolbox::ToolDescription;
+    use sekisho_agent::toolbox::ToolDescription;
     use sekisho_core::error::ErrorCode;
 
     fn read(body: Value) -> Result<(Vec<Message>, Vec<ToolDescription>), CallError> {

@@ -4,14 +4,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::agent::{OutputFormat, ToolChoice};
-use crate::api::model_api::invalid;
+use sekisho_agent::{OutputFormat, ToolChoice};
+use crate::model_api::invalid;
 use sekisho_config::{Effort, Thinking};
 use sekisho_core::error::CallError;
 
 #[derive(Debug, Clone, Copy, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub(in crate::api) enum ToolChoiceMode {
+pub(crate) enum ToolChoiceMode {
     Auto,
     None,
     Required,
@@ -19,7 +19,7 @@ pub(in crate::api) enum ToolChoiceMode {
 
 #[derive(Debug, Clone, Copy, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub(in crate::api) enum ReasoningEffort {
+pub(crate) enum ReasoningEffort {
     None,
     Minimal,
     Low,
@@ -39,12 +39,12 @@ impl From<ToolChoiceMode> for ToolChoice {
 }
 
 impl ReasoningEffort {
-    pub(in crate::api) fn is_none(self) -> bool {
+    pub(crate) fn is_none(self) -> bool {
         matches!(self, Self::None)
     }
 
     /// Of `none` nothing: the gateway asks for no thinking then, also where the profile does.
-    pub(in crate::api) fn thinking(self) -> Option<Thinking> {
+    pub(crate) fn thinking(self) -> Option<Thinking> {
         let effort = match self {
             Self::None => return None,
             Self::Minimal => Effort::Minimal,
@@ -60,7 +60,7 @@ impl ReasoningEffort {
 ///
 /// # Errors
 /// `invalid_request`: it is not a valid JSON Schema.
-pub(in crate::api) fn schema_format(
+pub(crate) fn schema_format(
     place: &str,
     name: String,
     schema: Value,

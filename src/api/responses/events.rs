@@ -4,9 +4,9 @@
 use serde_json::{Value, json};
 
 use super::response::{OutputItem, OutputText, ResponseBody, Status, SummaryText, item_id};
-use crate::agent::Event;
-use crate::api::event_stream::NamedEvent;
-use crate::api::model_api::output::{Output, OutputChange, OutputPart};
+use sekisho_agent::Event;
+use crate::event_stream::NamedEvent;
+use crate::model_api::output::{Output, OutputChange, OutputPart};
 
 /// Turns the events of one run into those of a response.
 #[derive(Debug)]
@@ -143,8 +143,8 @@ impl EventEncoder {
 mod tests {
     use super::super::request::Asked;
     use super::*;
-    use crate::agent::models::ModelError;
-    use crate::agent::{FinishReason, RunError};
+    use sekisho_agent::models::ModelError;
+    use sekisho_agent::{FinishReason, RunError};
 
     /// Names and bodies, with a fixed id of the response.
     fn sent(run: Vec<Event>) -> Vec<(String, Value)> {

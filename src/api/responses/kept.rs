@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::agent::Message;
-use crate::api::model_api::output::OutputPart;
+use sekisho_agent::Message;
+use crate::model_api::output::OutputPart;
 use sekisho_core::caller::{Caller, Owner};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::per_owner::PerOwner;
@@ -32,7 +32,7 @@ const OVERHEAD_BYTES: usize = 512;
 
 /// The responses that can be continued.
 #[derive(Debug)]
-pub(in crate::api) struct KeptResponses {
+pub(crate) struct KeptResponses {
     responses: PerOwner<String, Response>,
     memory: Arc<Share>,
 }
@@ -78,7 +78,7 @@ impl Default for KeptResponses {
 
 impl KeptResponses {
     /// Removes responses that cannot be continued any more; run every minute.
-    pub(in crate::api) fn remove_expired(&self, now: Instant) {
+    pub(crate) fn remove_expired(&self, now: Instant) {
         drop(self.responses.take_if(|response| response.until <= now));
     }
 

@@ -13,17 +13,17 @@ use self::text::{TextFormat, TextOptions};
 use self::tools::{NAMESPACE, RequestTool, RequestedToolChoice, SEPARATOR};
 use super::input::{Input, InputReader};
 use super::kept::{Conversation, KeptResponses};
-use crate::agent::toolbox::ToolDescription;
-use crate::agent::{Message, ModelOptions, ToolChoice};
-use crate::api::model_api::{ClientRun, check_range, check_results, client_tools, invalid, refuse_options};
-use crate::api::openai::terms::{ReasoningEffort, ToolChoiceMode};
+use sekisho_agent::toolbox::ToolDescription;
+use sekisho_agent::{Message, ModelOptions, ToolChoice};
+use crate::model_api::{ClientRun, check_range, check_results, client_tools, invalid, refuse_options};
+use crate::openai::terms::{ReasoningEffort, ToolChoiceMode};
 use sekisho_core::caller::Caller;
 use sekisho_core::error::CallError;
 
 /// `POST /v1/responses`. What it asks of the answer is kept, or refused by name. Fields that are not listed here (`user`,
 /// `service_tier`, `prompt_cache_key`, …) change no answer, and are ignored.
 #[derive(Debug, Deserialize, ToSchema)]
-pub(in crate::api) struct ResponseRequest {
+pub(crate) struct ResponseRequest {
     /// The name of an agent's profile; by default that of the configuration.
     pub model: Option<String>,
     input: Option<Input>,
@@ -36,7 +36,7 @@ pub(in crate::api) struct ResponseRequest {
 
 /// What the response repeats of its request.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, ToSchema)]
-pub(in crate::api) struct Asked {
+pub(crate) struct Asked {
     /// The first system prompt. A response that continues this one has its own.
     pub instructions: Option<String>,
     /// The response that this one continues: `input` is added to its conversation.
@@ -206,7 +206,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::agent::OutputFormat;
+    use sekisho_agent::OutputFormat;
     use sekisho_config::{Effort, Thinking};
     use sekisho_core::error::ErrorCode;
 

@@ -6,9 +6,9 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::request::Asked;
-use crate::agent::{FinishReason, PausedCall, RunUsage};
-use crate::api::model_api::output::{Output, OutputPart};
-use crate::api::openai::OpenAiProblem;
+use sekisho_agent::{FinishReason, PausedCall, RunUsage};
+use crate::model_api::output::{Output, OutputPart};
+use crate::openai::OpenAiProblem;
 
 /// The type of an item for a call that waits for an approver.
 pub(super) const APPROVAL: &str = "approval";
@@ -16,7 +16,7 @@ pub(super) const APPROVAL: &str = "approval";
 /// A response, whole or as far as it is.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = ModelResponse)]
-pub(in crate::api) struct ResponseBody {
+pub(crate) struct ResponseBody {
     pub id: String,
     object: &'static str,
     /// Seconds since 1970.
@@ -262,8 +262,8 @@ pub(super) fn response_of_item(id: &str) -> Option<(String, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::models::ModelError;
-    use crate::agent::{Event, RunError};
+    use sekisho_agent::models::ModelError;
+    use sekisho_agent::{Event, RunError};
 
     fn ended(events: Vec<Event>) -> Value {
         let mut output = Output::new();

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 
-use crate::api::body::FileBody;
-use crate::api::documentation::ReplyBody;
-use crate::api::reply::{ErrorReply, answered_reply};
-use crate::api::request::RequestMeta;
-use crate::api::session_file::SessionFile;
-use crate::gateway::Gateway;
+use crate::body::FileBody;
+use crate::documentation::ReplyBody;
+use crate::reply::{ErrorReply, answered_reply};
+use crate::request::RequestMeta;
+use crate::session_file::SessionFile;
+use sekisho_gateway::Gateway;
 
 /// Writes a file to the workspace of a session, whose runs of `python_executor` have it in their working directory. It is
 /// a call of `file_write`, with the same roles, limits and audit, whose `encoding` is `upload` and whose `content` is the

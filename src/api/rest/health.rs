@@ -11,12 +11,12 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::api::documentation::ReplyBody;
-use crate::api::reply;
-use crate::api::reply::ErrorReply;
-use crate::api::request::caller_of;
-use crate::api::request_guard::Connection;
-use crate::gateway::Gateway;
+use crate::documentation::ReplyBody;
+use crate::reply;
+use crate::reply::ErrorReply;
+use crate::request::caller_of;
+use crate::request_guard::Connection;
+use sekisho_gateway::Gateway;
 use sekisho_core::error::{CallError, ErrorCode};
 
 const EXPOSITION_FORMAT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");

@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::api::approval_wait;
-use crate::api::body::JsonBody;
-use crate::api::documentation::ReplyBody;
-use crate::api::parameters::{Name, Parameters};
-use crate::api::reply;
-use crate::api::reply::ErrorReply;
-use crate::api::request::{ExecuteRequest, RequestMeta};
-use crate::gateway::Gateway;
+use crate::approval_wait;
+use crate::body::JsonBody;
+use crate::documentation::ReplyBody;
+use crate::parameters::{Name, Parameters};
+use crate::reply;
+use crate::reply::ErrorReply;
+use crate::request::{ExecuteRequest, RequestMeta};
+use sekisho_gateway::Gateway;
 use sekisho_calls::policy::Access;
 use sekisho_calls::tool::Tool;
 

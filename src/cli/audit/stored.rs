@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::report;
 use crate::cli::{Common, Exit, present, serve};
-use crate::gateway;
+use sekisho_gateway;
 use sekisho_config::Config;
 
 pub(super) fn verify(common: &Common, config: &Config) -> Exit {

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::agent::Message;
-use crate::agent::message::{AssistantTurn, RequestedCall, ToolMessage};
+use sekisho_agent::Message;
+use sekisho_agent::message::{AssistantTurn, RequestedCall, ToolMessage};
 
 /// The version of the file's form.
 const VERSION: u32 = 1;

@@ -8,8 +8,8 @@ use rust_decimal::Decimal;
 use serde_json::Value;
 
 use super::markdown::Markdown;
-use crate::agent::plan::{Step, StepStatus};
-use crate::agent::{Event, RunError, RunUsage};
+use sekisho_agent::plan::{Step, StepStatus};
+use sekisho_agent::{Event, RunError, RunUsage};
 use crate::cli::present;
 
 /// Of a terminal: dimmed from here on, and as before.

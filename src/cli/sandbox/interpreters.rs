@@ -7,9 +7,9 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::cli::{Common, Exit, present};
-use crate::sandbox::engine::compiling_engine;
-use crate::sandbox::interpreter::{Kind, Manifest};
-use crate::sandbox::prepare::{Interpreters, Prepared, Progress, Source, default_folder};
+use sekisho_guest_system::engine::compiling_engine;
+use sekisho_interpreters::interpreter::{Kind, Manifest};
+use sekisho_interpreters::prepare::{Interpreters, Prepared, Progress, Source, default_folder};
 use sekisho_config::SandboxConfig;
 
 #[derive(Debug, Args)]

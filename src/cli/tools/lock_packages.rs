@@ -7,8 +7,8 @@ use clap::Args;
 use serde_json::json;
 
 use crate::cli::{Common, Exit, present};
-use crate::sandbox::interpreter::Manifest;
-use crate::sandbox::packages::{LockedPackages, WheelSource, lock_packages};
+use sekisho_interpreters::interpreter::Manifest;
+use sekisho_interpreters::packages::{LockedPackages, WheelSource, lock_packages};
 use sekisho_config::Config;
 
 #[derive(Debug, Args)]

@@ -10,14 +10,14 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{status_options, status_tag};
-use crate::console::acts::Act;
-use crate::console::address::with_query;
-use crate::console::export::{self, Format, Rows};
-use crate::console::frame::{self, Head, Section};
-use crate::console::list;
-use crate::console::text::Texts;
-use crate::console::visit::{Address, Visit};
-use crate::console::{Console, error_page, format, tools};
+use crate::acts::Act;
+use crate::address::with_query;
+use crate::export::{self, Format, Rows};
+use crate::frame::{self, Head, Section};
+use crate::list;
+use crate::text::Texts;
+use crate::visit::{Address, Visit};
+use crate::{Console, error_page, format, tools};
 use sekisho_audit::{HistoryFilter, HistoryPage, PastCall};
 use sekisho_core::error::{CallError, ErrorCode};
 
@@ -29,7 +29,7 @@ const PAGE: usize = 50;
 /// What the address says.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(in crate::console) struct Wanted {
+pub(crate) struct Wanted {
     tool: String,
     caller: String,
     status: String,
@@ -41,7 +41,7 @@ pub(in crate::console) struct Wanted {
 }
 
 /// `GET /console/calls/history`.
-pub(in crate::console) async fn page(
+pub(crate) async fn page(
     State(console): State<Arc<Console>>,
     visit: Visit,
     Address(wanted): Address<Wanted>,

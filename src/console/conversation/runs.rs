@@ -4,14 +4,14 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::console::Console;
-use crate::console::chat::pretty;
-use crate::console::conversations::encoded;
-use crate::console::export::{self, Rows};
-use crate::console::format;
-use crate::console::list;
-use crate::console::text::Texts;
-use crate::console::visit::{TOKEN_FIELD, Visit};
+use crate::Console;
+use crate::chat::pretty;
+use crate::conversations::encoded;
+use crate::export::{self, Rows};
+use crate::format;
+use crate::list;
+use crate::text::Texts;
+use crate::visit::{TOKEN_FIELD, Visit};
 use sekisho_core::error::CallError;
 
 /// Runs that are listed.

@@ -6,10 +6,10 @@ use maud::{Markup, html};
 use rust_decimal::Decimal;
 use serde_json::json;
 
-use crate::console::export::Rows;
-use crate::console::format;
-use crate::console::text::Texts;
-use crate::gateway::RuleLevel;
+use crate::export::Rows;
+use crate::format;
+use crate::text::Texts;
+use sekisho_gateway::RuleLevel;
 use sekisho_config::RuleSubject;
 
 pub(super) fn rows(levels: &[RuleLevel]) -> Rows<'static, 13> {

@@ -6,7 +6,7 @@ use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::console::export::{Format, Rows};
+use crate::export::{Format, Rows};
 use sekisho_core::amount::Amount;
 use sekisho_core::record::Status;
 use sekisho_observe::figures::{LastHour, Outcomes, Times, Totals};

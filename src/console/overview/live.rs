@@ -11,12 +11,12 @@ use futures_util::Stream;
 use parking_lot::Mutex;
 
 use super::parts::Parts;
-use crate::api::{KEEP_ALIVE_COMMENT, NamedEvent, respond_named};
-use crate::console::Console;
-use crate::console::acts::Act;
-use crate::console::text::Language;
-use crate::console::visit::Visit;
-use crate::gateway::Reach;
+use sekisho_api::{KEEP_ALIVE_COMMENT, NamedEvent, respond_named};
+use crate::Console;
+use crate::acts::Act;
+use crate::text::Language;
+use crate::visit::Visit;
+use sekisho_gateway::Reach;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -28,7 +28,7 @@ type Part = (&'static str, String);
 
 /// The parts of this second: viewers who see the same share them.
 #[derive(Default)]
-pub(in crate::console) struct LiveOverviews(Mutex<Kept>);
+pub(crate) struct LiveOverviews(Mutex<Kept>);
 
 impl fmt::Debug for LiveOverviews {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -37,7 +37,7 @@ impl fmt::Debug for LiveOverviews {
 }
 
 /// `GET /console/live`.
-pub(in crate::console) async fn live(State(console): State<Arc<Console>>, visit: Visit) -> Response {
+pub(crate) async fn live(State(console): State<Arc<Console>>, visit: Visit) -> Response {
     if let Err(error) = visit.require(Act::SeeOverview) {
         return visit.answer(Err(error));
     }

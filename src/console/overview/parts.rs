@@ -8,11 +8,11 @@ use maud::{Markup, html};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use rust_decimal::Decimal;
 
-use crate::console::address::with_query;
-use crate::console::text::Texts;
-use crate::console::{chart, export, format, tools};
-use crate::gateway::Overview;
-use crate::sandbox::SandboxLoad;
+use crate::address::with_query;
+use crate::text::Texts;
+use crate::{chart, export, format, tools};
+use sekisho_gateway::Overview;
+use sekisho_sandbox::SandboxLoad;
 use sekisho_core::record::Status;
 use sekisho_observe::figures::{LastHour, Times, ToolTotals, Totals};
 use sekisho_observe::metrics::DayBudget;

@@ -3,8 +3,8 @@
 use maud::{Markup, html};
 
 use super::parts::files;
-use crate::console::format;
-use crate::console::text::Texts;
+use crate::format;
+use crate::text::Texts;
 use sekisho_core::amount::Amount;
 use sekisho_store::StoredReplica;
 use sekisho_store::replica::degraded_of;
@@ -45,7 +45,7 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::console::text::Language;
+    use crate::text::Language;
 
     fn replica(id: &str, configuration: &str, degraded: &str) -> (StoredReplica, Amount) {
         let replica = StoredReplica {

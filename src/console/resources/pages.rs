@@ -4,12 +4,12 @@ use maud::{Markup, html};
 use serde_json::{Value, json};
 
 use super::{Attempt, Kind, Resource, ResourcePage, Wanted, skills};
-use crate::console::conversations::encoded;
-use crate::console::export::{self, Rows};
-use crate::console::frame::{self, Head};
-use crate::console::text::Texts;
-use crate::console::visit::{TOKEN_FIELD, Visit};
-use crate::console::{format, list, owner, schema_form};
+use crate::conversations::encoded;
+use crate::export::{self, Rows};
+use crate::frame::{self, Head};
+use crate::text::Texts;
+use crate::visit::{TOKEN_FIELD, Visit};
+use crate::{format, list, owner, schema_form};
 use sekisho_core::administration::{Administrator, AdministratorProof};
 
 /// Bytes of a text that stays in one line of the list.

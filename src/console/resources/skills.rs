@@ -7,9 +7,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Kind, Resource, ResourcePage};
-use crate::console::text::Texts;
-use crate::console::visit::Visit;
-use crate::console::{Console, format};
+use crate::text::Texts;
+use crate::visit::Visit;
+use crate::{Console, format};
 use sekisho_config::TenantConfig;
 use sekisho_core::error::CallError;
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::console::schema_table::resolved;
+use crate::schema_table::resolved;
 
 /// Maximum choices that are shown beside each other.
 const MAX_CHOICES: usize = 24;

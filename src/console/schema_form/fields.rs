@@ -8,16 +8,16 @@ use super::reading::nearest;
 use super::{
     AS_JSON, COUNT_PREFIX, FILE_PREFIX, Filled, MAX_ENTRIES, MORE, PREFIX, Part, field_name, parts, takes_any, value_of,
 };
-use crate::console::format;
-use crate::console::schema_table::kind;
-use crate::console::text::Texts;
+use crate::format;
+use crate::schema_table::kind;
+use crate::text::Texts;
 use sekisho_core::error::Detail;
 
 /// Maximum characters of a file's base64 that the form keeps for the next time; a longer one is chosen again.
 const MAX_KEPT_FILE: usize = 256 << 10;
 
 /// All fields.
-pub(in crate::console) fn draw(texts: &Texts, schema: &Value, filled: &Filled, problems: &[Detail]) -> Markup {
+pub(crate) fn draw(texts: &Texts, schema: &Value, filled: &Filled, problems: &[Detail]) -> Markup {
     let parts = parts(schema, filled);
     let json = value_of(filled, AS_JSON).unwrap_or_default();
     let form = Form { texts, whole: schema, filled, problems, parts: &parts };

@@ -9,7 +9,7 @@ use super::{
     AS_JSON, COUNT_PREFIX, FILE_PREFIX, Filled, MAX_ENTRIES, MORE, PREFIX, Part, entries_shown, escaped, field_name,
     parts, value_of,
 };
-use crate::api::UploadedFile;
+use sekisho_api::UploadedFile;
 use sekisho_core::call::Arguments;
 use sekisho_core::error::Detail;
 use sekisho_core::json;
@@ -18,7 +18,7 @@ use sekisho_core::json;
 ///
 /// # Errors
 /// Fields that are no JSON where JSON is needed.
-pub(in crate::console) fn arguments(schema: &Value, filled: &Filled) -> Result<Arguments, Vec<Detail>> {
+pub(crate) fn arguments(schema: &Value, filled: &Filled) -> Result<Arguments, Vec<Detail>> {
     let whole = value_of(filled, AS_JSON).unwrap_or_default();
     if !whole.trim().is_empty() {
         return match json::parse(whole.as_bytes()) {
@@ -33,7 +33,7 @@ pub(in crate::console) fn arguments(schema: &Value, filled: &Filled) -> Result<A
 }
 
 /// The form as these arguments fill it in: without the empty entries of lists, so that a problem is at its field.
-pub(in crate::console) fn filled_with(schema: &Value, arguments: &Arguments) -> Vec<(String, String)> {
+pub(crate) fn filled_with(schema: &Value, arguments: &Arguments) -> Vec<(String, String)> {
     let mut fields = Vec::new();
     for (name, value) in arguments {
         count_entries(&format!("/{}", escaped(name)), value, &mut fields);
@@ -48,12 +48,12 @@ pub(in crate::console) fn filled_with(schema: &Value, arguments: &Arguments) -> 
 }
 
 /// Whether the arguments were written as JSON.
-pub(in crate::console) fn is_json(filled: &Filled) -> bool {
+pub(crate) fn is_json(filled: &Filled) -> bool {
     value_of(filled, AS_JSON).is_some_and(|json| !json.trim().is_empty())
 }
 
 /// Adds an empty entry to the list whose button was pressed. `false`: it was none.
-pub(in crate::console) fn grow(schema: &Value, filled: &mut Vec<(String, String)>) -> bool {
+pub(crate) fn grow(schema: &Value, filled: &mut Vec<(String, String)>) -> bool {
     let Some(path) = value_of(filled, MORE).map(str::to_owned) else { return false };
     let all = parts(schema, filled);
     let Some(list) = find(&all, &path).filter(|part| part.control == Control::List) else { return true };
@@ -66,7 +66,7 @@ pub(in crate::console) fn grow(schema: &Value, filled: &mut Vec<(String, String)
 
 /// Files become what their fields are filled with; their names and media types fill the fields beside them that are for
 /// those and empty.
-pub(in crate::console) fn attach(filled: &mut Vec<(String, String)>, files: Vec<UploadedFile>) {
+pub(crate) fn attach(filled: &mut Vec<(String, String)>, files: Vec<UploadedFile>) {
     for file in files {
         let Some(place) = file.field.strip_prefix(FILE_PREFIX).map(str::to_owned) else { continue };
         let beside = |name: &str| match place.rsplit_once('/') {

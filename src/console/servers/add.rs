@@ -9,16 +9,16 @@ use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 
 use super::detail::fidelity;
-use crate::api::{not_added, not_registered, record_change};
-use crate::console::acts::Act;
-use crate::console::frame::{self, Head, Section};
-use crate::console::submitted::Submitted;
-use crate::console::text::Texts;
-use crate::console::visit::{TOKEN_FIELD, Visit};
-use crate::console::{Console, format, redirect};
-use crate::sources::mcp::McpRegistration;
-use crate::sources::openapi::Registration;
-use crate::sources::openapi::read::report::Report;
+use sekisho_api::{not_added, not_registered, record_change};
+use crate::acts::Act;
+use crate::frame::{self, Head, Section};
+use crate::submitted::Submitted;
+use crate::text::Texts;
+use crate::visit::{TOKEN_FIELD, Visit};
+use crate::{Console, format, redirect};
+use sekisho_mcp_client::McpRegistration;
+use sekisho_openapi::Registration;
+use sekisho_openapi::read::report::Report;
 use sekisho_audit::EventKind;
 use sekisho_core::administration::Administrator;
 use sekisho_core::error::{CallError, ErrorCode};
@@ -67,12 +67,12 @@ enum Outcome {
 }
 
 /// `GET /console/servers/add`.
-pub(in crate::console) async fn page(visit: Visit) -> Response {
+pub(crate) async fn page(visit: Visit) -> Response {
     visit.answer(visit.require(Act::ChangeServers).map(|()| show(&visit, None, &Outcome::None)))
 }
 
 /// `POST /console/servers/add`.
-pub(in crate::console) async fn submit(State(console): State<Arc<Console>>, request: Request) -> Response {
+pub(crate) async fn submit(State(console): State<Arc<Console>>, request: Request) -> Response {
     let submitted = match Submitted::read(&console, request, Act::ChangeServers).await {
         Ok(submitted) => submitted,
         Err(response) => return response,

@@ -10,16 +10,16 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{PATH, kind, own_path, path_of, since, state};
-use crate::api::{begin_sign_in, record_change};
-use crate::console::acts::Act;
-use crate::console::export::{self, Format, Rows};
-use crate::console::frame::{self, Head, Section};
-use crate::console::submitted::Submitted;
-use crate::console::text::Texts;
-use crate::console::visit::{Address, TOKEN_FIELD, Visit};
-use crate::console::{Console, error_page, format, owner, redirect, tools};
-use crate::gateway::{SourceKind, SourceState, SourceStatus};
-use crate::sources::openapi::read::report::{Note, Report};
+use sekisho_api::{begin_sign_in, record_change};
+use crate::acts::Act;
+use crate::export::{self, Format, Rows};
+use crate::frame::{self, Head, Section};
+use crate::submitted::Submitted;
+use crate::text::Texts;
+use crate::visit::{Address, TOKEN_FIELD, Visit};
+use crate::{Console, error_page, format, owner, redirect, tools};
+use sekisho_gateway::{SourceKind, SourceState, SourceStatus};
+use sekisho_openapi::read::report::{Note, Report};
 use sekisho_audit::EventKind;
 use sekisho_core::administration::{Administrator, AdministratorProof};
 use sekisho_core::error::{CallError, ErrorCode};
@@ -30,14 +30,14 @@ const MAX_LINES: usize = 200;
 /// What the address says.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(in crate::console) struct Done {
+pub(crate) struct Done {
     /// What was done last.
     done: String,
     format: Format,
 }
 
 /// `GET /console/servers/{kind}/{name}`.
-pub(in crate::console) async fn page(
+pub(crate) async fn page(
     State(console): State<Arc<Console>>,
     visit: Visit,
     Path((kind, name)): Path<(String, String)>,
@@ -70,7 +70,7 @@ fn rows<'a>(name: &'a str, report: &Report) -> Rows<'a, 4> {
 }
 
 /// `POST /console/servers/{kind}/{name}`: reconnects or removes it, or starts a sign-in.
-pub(in crate::console) async fn act(
+pub(crate) async fn act(
     State(console): State<Arc<Console>>,
     Path((kind, name)): Path<(String, String)>,
     request: Request,

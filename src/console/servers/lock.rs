@@ -8,17 +8,17 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::api::record_change;
-use crate::console::acts::Act;
-use crate::console::address::with_query;
-use crate::console::export::{self, Format, Rows};
-use crate::console::frame::{self, Head, Section};
-use crate::console::list::Page;
-use crate::console::submitted::Submitted;
-use crate::console::text::Texts;
-use crate::console::visit::{Address, TOKEN_FIELD, Visit};
-use crate::console::{Console, error_page, format, redirect};
-use crate::gateway::{Approval, LockReview};
+use sekisho_api::record_change;
+use crate::acts::Act;
+use crate::address::with_query;
+use crate::export::{self, Format, Rows};
+use crate::frame::{self, Head, Section};
+use crate::list::Page;
+use crate::submitted::Submitted;
+use crate::text::Texts;
+use crate::visit::{Address, TOKEN_FIELD, Visit};
+use crate::{Console, error_page, format, redirect};
+use sekisho_gateway::{Approval, LockReview};
 use sekisho_audit::EventKind;
 use sekisho_calls::registry::lock::{Change, Difference, Pin, escape_hidden};
 use sekisho_core::administration::{AdministratorProof, SharedAdministrator};
@@ -32,14 +32,14 @@ const APPROVED: &str = "approved";
 /// What the address says.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(in crate::console) struct Done {
+pub(crate) struct Done {
     done: String,
     page: usize,
     format: Format,
 }
 
 /// `GET /console/servers/lock`.
-pub(in crate::console) async fn page(
+pub(crate) async fn page(
     State(console): State<Arc<Console>>,
     visit: Visit,
     Address(done): Address<Done>,
@@ -73,7 +73,7 @@ fn rows(review: &LockReview) -> Rows<'static, 6> {
 }
 
 /// `POST /console/servers/lock`.
-pub(in crate::console) async fn approve(State(console): State<Arc<Console>>, request: Request) -> Response {
+pub(crate) async fn approve(State(console): State<Arc<Console>>, request: Request) -> Response {
     let submitted = match Submitted::read(&console, request, Act::ChangeServers).await {
         Ok(submitted) => submitted,
         Err(response) => return response,

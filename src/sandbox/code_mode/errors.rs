@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::sandbox::protocol::{MAX_NESTING, MAX_VALUE_BYTES};
+use sekisho_guest_protocol::{MAX_NESTING, MAX_VALUE_BYTES};
 use sekisho_calls::pipeline::ErrorInfo;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::json::InvalidJson;

@@ -6,7 +6,7 @@ use super::ProgramTools;
 use super::errors::is_of_tool;
 use super::program_run::Stop;
 use super::wanted::{Wanted, WantedCall};
-use crate::sandbox::protocol::{ReadSoFar, ReadStanding};
+use sekisho_guest_protocol::{ReadSoFar, ReadStanding};
 use sekisho_calls::journals::{Found, JournalAnswer, NotRecordedError, TOO_LARGE, TOO_MANY_READINGS};
 use sekisho_calls::pipeline::Answered;
 

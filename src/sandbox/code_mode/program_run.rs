@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::ToolPipeline;
-use crate::sandbox::protocol::{End, GuestFile, Job, ModuleImageId, ModuleTask, Outcome};
+use sekisho_guest_protocol::{End, GuestFile, Job, ModuleImageId, ModuleTask, Outcome};
 use sekisho_calls::journals::{NotRecordedError, RunEnd, RunJournal};
 use sekisho_core::call::CallContext;
 use sekisho_core::error::{CallError, Detail, ErrorCode, NeededApproval};
@@ -14,17 +14,17 @@ use sekisho_core::tool_scope::NestedScope;
 
 /// What a program gets besides the arguments of its call, for when it is run again.
 #[derive(Debug, Serialize, Deserialize)]
-pub(in crate::sandbox) struct ProgramInput {
-    pub(in crate::sandbox) profile: String,
-    pub(in crate::sandbox) files: Vec<GuestFile>,
-    pub(in crate::sandbox) keys: RunKeys,
+pub(crate) struct ProgramInput {
+    pub(crate) profile: String,
+    pub(crate) files: Vec<GuestFile>,
+    pub(crate) keys: RunKeys,
     /// The digest of the code, which is another one where it is not among the arguments and has changed.
-    pub(in crate::sandbox) code: [u8; 32],
+    pub(crate) code: [u8; 32],
 }
 
 /// The keys of the calls of a run, which are the same in all its parts.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(in crate::sandbox) struct RunKeys {
+pub(crate) struct RunKeys {
     /// Begins the key of each call: the same for a call that is sent again with its key.
     pub(super) base: [u8; 32],
     /// Whether each call has a record in the store by its key: where the call that began the run has one.
@@ -32,16 +32,16 @@ pub(in crate::sandbox) struct RunKeys {
 }
 
 /// What the calls of a program pass, and its journal.
-pub(in crate::sandbox) struct ProgramRun {
+pub(crate) struct ProgramRun {
     /// None for a program without tools.
-    pub(in crate::sandbox) pipeline: Option<Arc<dyn ToolPipeline>>,
+    pub(crate) pipeline: Option<Arc<dyn ToolPipeline>>,
     /// None for a program that cannot be run again.
-    pub(in crate::sandbox) journal: Option<RunJournal>,
-    pub(in crate::sandbox) keys: RunKeys,
+    pub(crate) journal: Option<RunJournal>,
+    pub(crate) keys: RunKeys,
     /// In a session, the digest of the programs before it.
-    pub(in crate::sandbox) earlier: Option<[u8; 32]>,
+    pub(crate) earlier: Option<[u8; 32]>,
     /// What its calls may use.
-    pub(in crate::sandbox) scope: NestedScope,
+    pub(crate) scope: NestedScope,
 }
 
 /// Why a run ends before its program does.
@@ -69,21 +69,21 @@ pub(super) struct NeededByCall {
 
 impl ProgramRun {
     /// As in a session: what its interpreter has of earlier programs is in no journal.
-    pub(in crate::sandbox) fn without_journal(pipeline: Option<Arc<dyn ToolPipeline>>, call: &CallContext) -> Self {
+    pub(crate) fn without_journal(pipeline: Option<Arc<dyn ToolPipeline>>, call: &CallContext) -> Self {
         Self { pipeline, journal: None, keys: keys_of(call), earlier: None, scope: call.nested_scope.clone() }
     }
 }
 
 /// SHA-256 of a program. In a session it is that of the programs before it too: they may have changed what its text
 /// does.
-pub(in crate::sandbox) fn digest_of(earlier: Option<[u8; 32]>, program: &str) -> [u8; 32] {
+pub(crate) fn digest_of(earlier: Option<[u8; 32]>, program: &str) -> [u8; 32] {
     let before = earlier.iter().fold(Sha256::new(), Digest::chain_update);
     before.chain_update(program).finalize().into()
 }
 
 /// The same of all that a job executes besides arguments: of a function it has the settings of its file, its packages, and
 /// the image from which it goes on, which decides what the run reads of clocks and random bytes.
-pub(in crate::sandbox) fn digest_of_job(job: &Job) -> [u8; 32] {
+pub(crate) fn digest_of_job(job: &Job) -> [u8; 32] {
     let before = match &job.module {
         Some(ModuleTask::Call(call)) => {
             let packages = digest_of(job.image.map(|ModuleImageId(id)| id), &job.packages);
@@ -95,7 +95,7 @@ pub(in crate::sandbox) fn digest_of_job(job: &Job) -> [u8; 32] {
 }
 
 /// Identifies the run of a program: a call that is sent again with its key is the same run.
-pub(in crate::sandbox) fn keys_of(call: &CallContext) -> RunKeys {
+pub(crate) fn keys_of(call: &CallContext) -> RunKeys {
     let id = call.id.to_string();
     let (kind, key) = match (&call.idempotency_key, &call.upstream_key) {
         (Some(key), _) => ("key", key.as_str()),

@@ -11,7 +11,7 @@ use futures_util::FutureExt;
 use serde_json::json;
 
 use super::*;
-use crate::sandbox::protocol::ReadSoFar;
+use sekisho_guest_protocol::ReadSoFar;
 use sekisho_calls::journals::Journals;
 use sekisho_calls::pipeline::Answered;
 use sekisho_calls::policy::{CallerTools, Policy};

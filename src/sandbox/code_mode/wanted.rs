@@ -4,7 +4,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::errors::invalid_json;
-use crate::sandbox::protocol::ToolQuestion;
+use sekisho_guest_protocol::ToolQuestion;
 use sekisho_calls::journals::JournalQuestion;
 use sekisho_core::call::Arguments;
 use sekisho_core::error::{CallError, ErrorCode};

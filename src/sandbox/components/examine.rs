@@ -7,12 +7,12 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
-use crate::sandbox::compiled::CompiledFolder;
-use crate::sandbox::engine::{component_engine, fingerprint};
-use crate::sandbox::prepare::default_folder;
-use crate::sandbox::protocol::{Examination, Examined, Frames, FromWorker, ToWorker, encode};
-use crate::sandbox::worker_handle::{Program, spawn};
-use crate::sandbox::worker_setup::program;
+use sekisho_interpreters::compiled::CompiledFolder;
+use sekisho_guest_system::engine::{component_engine, fingerprint};
+use sekisho_interpreters::prepare::default_folder;
+use sekisho_guest_protocol::{Examination, Examined, Frames, FromWorker, ToWorker, encode};
+use crate::worker_handle::{Program, spawn};
+use crate::worker_setup::program;
 use sekisho_config::SandboxConfig;
 
 /// The largest component of an interpreter of another language has some 50 MB, which take a minute on one core.

@@ -11,10 +11,10 @@ use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use crate::sandbox::owner_only_files;
-use crate::sandbox::prepare::default_folder;
-use crate::sandbox::protocol::ModuleImageId;
-use crate::sandbox::sessions::{Packer, Unpacker};
+use sekisho_core::owner_only_files;
+use sekisho_interpreters::prepare::default_folder;
+use sekisho_guest_protocol::ModuleImageId;
+use crate::sessions::{Packer, Unpacker};
 use sekisho_core::bounded::BoundedMap;
 
 /// The folder beside the interpreters.
@@ -37,7 +37,7 @@ const MAX_KNOWN: usize = 100_000;
 
 /// The images that are kept.
 #[derive(Debug)]
-pub(in crate::sandbox) struct ModuleImages {
+pub(crate) struct ModuleImages {
     /// `None` where there is no cache folder.
     folder: Option<PathBuf>,
     known: Mutex<BoundedMap<ModuleImageId, ()>>,
@@ -60,7 +60,7 @@ impl ModuleImages {
     }
 
     /// Whether one is known that can be read, which counts as used then. Takes no file.
-    pub(in crate::sandbox) fn has(&self, id: ModuleImageId) -> bool {
+    pub(crate) fn has(&self, id: ModuleImageId) -> bool {
         let is_known = self.known.lock().contains(&id);
         if is_known {
             self.used.lock().insert_or_clear(id, (), |()| false);

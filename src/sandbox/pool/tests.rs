@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use super::super::admission::Admission;
+use crate::admission::Admission;
 use super::*;
-use crate::sandbox::capacity::Capacity;
-use crate::sandbox::worker_handle::tests::{job, load, stand_in};
+use crate::capacity::Capacity;
+use crate::worker_handle::tests::{job, load, stand_in};
 use sekisho_core::call::SentFlag;
 use sekisho_core::caller::Owner;
 use sekisho_core::error::ErrorCode;

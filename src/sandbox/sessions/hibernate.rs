@@ -15,8 +15,8 @@ use super::KeptInterpreter;
 use super::images::{ImageBase, ImageWriter, PastPrograms, SessionImages};
 use super::session::{Session, SessionKey, StoredStanding};
 use super::turn::Turn;
-use crate::sandbox::Sandbox;
-use crate::sandbox::protocol::{ImageCursor, SessionReply, SessionRequest};
+use crate::Sandbox;
+use sekisho_guest_protocol::{ImageCursor, SessionReply, SessionRequest};
 use sekisho_core::call::{Deadline, NotStored};
 use sekisho_core::caller::Owner;
 use sekisho_store::{AskedOfSession, NewSessionImage, SessionImage, StoreError, WantedSession};
@@ -80,7 +80,7 @@ impl Sandbox {
     }
 
     /// Stores all sessions that can be stored: the gateway stops.
-    pub(in crate::sandbox) async fn store_all_sessions(&self) {
+    pub(crate) async fn store_all_sessions(&self) {
         if timeout(CLOSE_TIMEOUT, self.store_sessions(false)).await.is_err() {
             tracing::warn!(seconds = CLOSE_TIMEOUT.as_secs(), "some sessions were not stored in time, and end");
         }
@@ -288,7 +288,7 @@ impl KeptInterpreter {
     }
 
     /// A part of its image, and where the next one begins.
-    pub(in crate::sandbox) async fn read_part(
+    pub(crate) async fn read_part(
         &self,
         from: ImageCursor,
     ) -> Result<(Vec<u8>, Option<ImageCursor>), NotStored> {

@@ -19,11 +19,11 @@ use uuid::Uuid;
 
 use self::objects::remove_from;
 pub(super) use self::objects::{ImageReader, ImageWriter, OpenImageError};
-pub(in crate::sandbox) use self::packed::{Packer, Unpacker};
+pub(crate) use self::packed::{Packer, Unpacker};
 
 use super::rights::Rights;
 use super::session::SessionKey;
-use crate::sandbox::protocol::DamagedImageError;
+use sekisho_guest_protocol::DamagedImageError;
 use sekisho_config::Config;
 use sekisho_core::call::{Deadline, SessionEnd};
 use sekisho_core::caller::Owner;

@@ -11,10 +11,10 @@ use super::images::{ImageBase, ImageReader, OpenImageError, PastPrograms, Sessio
 use super::session::{Beginning, StoredStanding};
 use super::table::{EndToRecord, of_other_rights};
 use super::turn::Turn;
-use crate::sandbox::Sandbox;
-use crate::sandbox::admission::Ticket;
-use crate::sandbox::protocol::{Job, SessionEntry, SessionReply, SessionRequest};
-use crate::sandbox::worker_handle::WorkerHandle;
+use crate::Sandbox;
+use crate::admission::Ticket;
+use sekisho_guest_protocol::{Job, SessionEntry, SessionReply, SessionRequest};
+use crate::worker_handle::WorkerHandle;
 use sekisho_core::call::{CallContext, Deadline, SessionEnd};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_store::{SessionImage, TakenSession};

@@ -9,13 +9,14 @@ use super::rights::Rights;
 use super::session::{Beginning, StoredStanding};
 use super::table::Sessions;
 use super::turn::Turn;
-use crate::sandbox::admission::Ticket;
-use crate::sandbox::code_mode::ProgramRun;
-use crate::sandbox::interpreter::Kind;
-use crate::sandbox::protocol::{End, Job, Outcome, SessionEntry};
-use crate::sandbox::run::queue_deadline;
-use crate::sandbox::worker_handle::WorkerHandle;
-use crate::sandbox::{CallSession, Sandbox};
+use crate::admission::Ticket;
+use crate::code_mode::ProgramRun;
+use sekisho_interpreters::interpreter::Kind;
+use sekisho_guest_protocol::{End, Job, Outcome, SessionEntry};
+use crate::run::queue_deadline;
+use crate::worker_handle::WorkerHandle;
+use crate::CallSession;
+use crate::Sandbox;
 use sekisho_core::call::{CallContext, Deadline, InterpreterSession, SessionEnd};
 use sekisho_core::caller::Owner;
 use sekisho_core::error::{CallError, ErrorCode};
@@ -25,7 +26,7 @@ const CHECKPOINT_TIME: Duration = Duration::from_secs(2);
 
 impl Sandbox {
     /// Runs a job in the caller's session of that name, once it has the session to itself.
-    pub(in crate::sandbox) async fn run_job_in_session(
+    pub(crate) async fn run_job_in_session(
         &self,
         call: &CallContext,
         CallSession { name, every_call }: CallSession<'_>,
@@ -109,7 +110,7 @@ impl Sandbox {
     }
 
     /// Whether calls may name a session: not with an interpreter that runs once and exits.
-    pub(in crate::sandbox) fn offers_sessions(&self) -> bool {
+    pub(crate) fn offers_sessions(&self) -> bool {
         self.config.sessions.max > 0 && self.interpreter.kind == Kind::Reactor
     }
 

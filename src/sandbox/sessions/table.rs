@@ -25,13 +25,13 @@ use sekisho_core::share::{Lease, Share};
 use sekisho_observe::metrics::SandboxMetrics;
 
 /// What runs the programs of a session, until it is dropped.
-pub(in crate::sandbox) trait SessionInstance {
+pub(crate) trait SessionInstance {
     fn is_alive(&self) -> bool;
 }
 
 /// The sessions of all callers.
 #[derive(Debug)]
-pub(in crate::sandbox) struct Sessions<I> {
+pub(crate) struct Sessions<I> {
     limits: SessionLimits,
     pub(super) open: PerOwner<SessionKey, Arc<Session<I>>>,
     /// How sessions have ended, for the call that begins anew; the oldest are forgotten.
@@ -49,7 +49,7 @@ pub(in crate::sandbox) struct Sessions<I> {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(in crate::sandbox) struct SessionLimits {
+pub(crate) struct SessionLimits {
     max: usize,
     max_per_caller: usize,
     memory_bytes: u64,
@@ -64,7 +64,7 @@ const REMEMBERED: usize = 10;
 const UNRECORDED: usize = 2;
 
 impl SessionLimits {
-    pub(in crate::sandbox) fn new(config: &InterpreterSessionsConfig, memory_bytes: u64) -> Self {
+    pub(crate) fn new(config: &InterpreterSessionsConfig, memory_bytes: u64) -> Self {
         Self {
             max: config.max as usize,
             max_per_caller: config.max_per_caller as usize,
@@ -76,7 +76,7 @@ impl SessionLimits {
 }
 
 impl<I: SessionInstance> Sessions<I> {
-    pub(in crate::sandbox) fn new(limits: SessionLimits, metrics: SandboxMetrics) -> Self {
+    pub(crate) fn new(limits: SessionLimits, metrics: SandboxMetrics) -> Self {
         let (max, max_per_caller) = (limits.max.max(1), limits.max_per_caller);
         Self {
             limits,
@@ -153,7 +153,7 @@ impl<I: SessionInstance> Sessions<I> {
     }
 
     /// Ends the sessions that no call has and whose time is over, or whose worker is gone.
-    pub(in crate::sandbox) fn end_expired(&self) {
+    pub(crate) fn end_expired(&self) {
         let _changing = self.changing.lock();
         let mut unused = Vec::new();
         self.open.for_each(|session| unused.extend(session.is_unused().then(|| Arc::clone(session))));
@@ -168,7 +168,7 @@ impl<I: SessionInstance> Sessions<I> {
         }
     }
 
-    pub(in crate::sandbox) fn next_id(&self) -> u64 {
+    pub(crate) fn next_id(&self) -> u64 {
         self.last_id.fetch_add(1, Ordering::Relaxed) + 1
     }
 

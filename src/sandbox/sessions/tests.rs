@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use futures_util::future::join;
 
-use crate::sandbox::pool::{COMPONENT, Pool, Start};
-use crate::sandbox::protocol::Outcome;
-use crate::sandbox::search::{Available, Found};
-use crate::sandbox::worker_handle::tests::{job, load, stand_in};
-use crate::sandbox::worker_setup::ReadyProfile;
-use crate::sandbox::{CallSession, Sandbox};
+use crate::pool::{COMPONENT, Pool, Start};
+use sekisho_guest_protocol::Outcome;
+use crate::search::{Available, Found};
+use crate::worker_handle::tests::{job, load, stand_in};
+use crate::worker_setup::ReadyProfile;
+use crate::CallSession;
+use crate::Sandbox;
 use sekisho_config::{InterpreterSessionsConfig, SandboxConfig};
 use sekisho_core::call::{CallContext, Caller, Deadline, InterpreterSession, SessionEnd, Via};
 use sekisho_core::caller::Owner;

@@ -9,8 +9,8 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::sandbox::admission::Ticket;
-use crate::sandbox::protocol::{JobId, MAX_OPEN_REQUESTS, Outcome, ToolRequest};
+use crate::admission::Ticket;
+use sekisho_guest_protocol::{JobId, MAX_OPEN_REQUESTS, Outcome, ToolRequest};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::share::Lease;
 

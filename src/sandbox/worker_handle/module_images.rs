@@ -1,9 +1,9 @@
 //! Which images of modules a worker has: those that were used last, as far as they fit.
 
-use crate::sandbox::protocol::{ModuleImageId, ModuleImageMessage};
+use sekisho_guest_protocol::{ModuleImageId, ModuleImageMessage};
 
 /// Bytes of images in one worker.
-pub(in crate::sandbox) const MAX_IMAGE_BYTES: u64 = 64 << 20;
+pub(crate) const MAX_IMAGE_BYTES: u64 = 64 << 20;
 
 /// The images of one worker, the last used first.
 #[derive(Debug, Default)]

@@ -15,17 +15,17 @@ use tokio::time::timeout;
 
 /// The command line of a worker.
 #[derive(Debug, Clone)]
-pub(in crate::sandbox) struct Program {
-    pub(in crate::sandbox) file: PathBuf,
-    pub(in crate::sandbox) arguments: Vec<OsString>,
+pub(crate) struct Program {
+    pub(crate) file: PathBuf,
+    pub(crate) arguments: Vec<OsString>,
 }
 
 /// Why a worker did not start.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::sandbox) struct WorkerStartError {
-    pub(in crate::sandbox) reason: String,
+pub(crate) struct WorkerStartError {
+    pub(crate) reason: String,
     /// By the system, as when a machine runs out of memory: the next start may succeed.
-    pub(in crate::sandbox) was_killed: bool,
+    pub(crate) was_killed: bool,
 }
 
 /// Time for a process to exit after it has closed its socket.
@@ -50,7 +50,7 @@ impl WorkerStartError {
 
 /// No environment, no descriptor but its end of the socket, and a process group of its own: a signal from the
 /// terminal is the gateway's to handle.
-pub(in crate::sandbox) fn spawn(program: &Program) -> std::io::Result<(UnixStream, Child)> {
+pub(crate) fn spawn(program: &Program) -> std::io::Result<(UnixStream, Child)> {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     let mut child = Command::new(&program.file)

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::sandbox::protocol::{RequestId, SessionReply};
+use sekisho_guest_protocol::{RequestId, SessionReply};
 
 /// The open requests; `None` once the worker has exited.
 #[derive(Debug)]

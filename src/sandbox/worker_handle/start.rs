@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::next;
 use super::process::{Program, WorkerStartError, spawn};
-use crate::sandbox::protocol::{Frames, FromWorker, Greeting};
+use sekisho_guest_protocol::{Frames, FromWorker, Greeting};
 
 /// A worker maps its interpreter in a fraction of a second, or a few seconds on a loaded machine; one that takes this
 /// long is stuck.
@@ -17,20 +17,20 @@ const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A process that is ready. Dropped, it is killed.
 #[derive(Debug)]
-pub(in crate::sandbox) struct StartedWorker {
+pub(crate) struct StartedWorker {
     pub(super) child: Child,
     pub(super) incoming: Frames<OwnedReadHalf>,
     pub(super) sending: OwnedWriteHalf,
-    pub(in crate::sandbox) greeting: Greeting,
+    pub(crate) greeting: Greeting,
 }
 
 impl StartedWorker {
-    /// `load` is the frame of a [`ToWorker::Load`](crate::sandbox::protocol::ToWorker::Load) or a
-    /// [`ToWorker::LoadComponents`](crate::sandbox::protocol::ToWorker::LoadComponents).
+    /// `load` is the frame of a [`ToWorker::Load`](sekisho_guest_protocol::ToWorker::Load) or a
+    /// [`ToWorker::LoadComponents`](sekisho_guest_protocol::ToWorker::LoadComponents).
     ///
     /// # Errors
     /// Why it could not be started, for the log.
-    pub(in crate::sandbox) async fn new(program: &Program, load: &[u8]) -> Result<Self, WorkerStartError> {
+    pub(crate) async fn new(program: &Program, load: &[u8]) -> Result<Self, WorkerStartError> {
         let (stream, mut child) =
             spawn(program).map_err(|error| WorkerStartError::broken(format!("{}: {error}", program.file.display())))?;
         let (incoming, mut sending) = stream.into_split();

@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::super::admission::Admission;
-use super::super::interpreter::Kind;
-use super::super::prepare::Prepared;
+use crate::admission::Admission;
+use sekisho_interpreters::interpreter::Kind;
+use sekisho_interpreters::prepare::Prepared;
 use super::*;
-use crate::sandbox::capacity::Capacity;
-use crate::sandbox::protocol::{
+use crate::capacity::Capacity;
+use sekisho_guest_protocol::{
     Captured, End, Greeting, ImageCursor, Job, JobLimits, JobSession, Load, ReadSoFar, ToolQuestion, Usage,
 };
 use sekisho_core::call::Deadline;
@@ -167,7 +167,7 @@ fn outcome(end: End, result: String) -> Outcome {
     }
 }
 
-pub(in crate::sandbox) fn job(code: &str) -> Job {
+pub(crate) fn job(code: &str) -> Job {
     Job {
         id: 0,
         profile: "base".into(),
@@ -197,7 +197,7 @@ pub(in crate::sandbox) fn job(code: &str) -> Job {
 }
 
 /// The load message for the worker above; it returns the arguments as its missing protections.
-pub(in crate::sandbox) fn load() -> Vec<u8> {
+pub(crate) fn load() -> Vec<u8> {
     let interpreter = Prepared {
         kind: Kind::Command,
         arguments: vec!["seccomp".into()],
@@ -210,7 +210,7 @@ pub(in crate::sandbox) fn load() -> Vec<u8> {
 }
 
 /// This test binary, running [`as_a_worker`].
-pub(in crate::sandbox) fn stand_in() -> Program {
+pub(crate) fn stand_in() -> Program {
     let name = concat!(module_path!(), "::as_a_worker").split_once("::").unwrap().1;
     let arguments = ["--exact", name, "--ignored", "--nocapture"].map(OsString::from).to_vec();
     Program { file: std::env::current_exe().unwrap(), arguments }

@@ -2,9 +2,9 @@ use serde_json::json;
 use tokio::sync::Notify;
 
 use super::*;
-use crate::agent::RunUsage;
-use crate::agent::message::RequestedCall;
-use crate::agent::toolbox::OnApproval;
+use crate::RunUsage;
+use crate::message::RequestedCall;
+use crate::toolbox::OnApproval;
 use sekisho_calls::budget::Budgets;
 use sekisho_config::BudgetConfig;
 use sekisho_core::call::Arguments;

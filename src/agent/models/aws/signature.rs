@@ -8,7 +8,7 @@ use aws_sigv4::sign::v4;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use url::Url;
 
-use crate::agent::models::ModelError;
+use crate::models::ModelError;
 
 /// What a signature is valid for.
 #[derive(Debug, Clone, Copy)]

@@ -13,8 +13,8 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use super::*;
-use crate::agent::message::Message;
-use crate::agent::models::{ModelChunk, ModelRequest, open};
+use crate::message::Message;
+use crate::models::{ModelChunk, ModelRequest, open};
 use sekisho_config::{OutboundConfig, Provider, Secret};
 use sekisho_outbound::test_server;
 
@@ -99,7 +99,7 @@ async fn amazon(region: &'static str, session_token: Option<&'static str>) -> (U
         match problem {
             Some(message) => (StatusCode::FORBIDDEN, json!({"message": message}).to_string()).into_response(),
             None => {
-                let event = crate::agent::models::remote::aws_event;
+                let event = crate::models::remote::aws_event;
                 let events = [
                     event("contentBlockDelta", r#"{"contentBlockIndex": 0, "delta": {"text": "hello"}}"#),
                     event("messageStop", r#"{"stopReason": "end_turn"}"#),

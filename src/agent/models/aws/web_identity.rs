@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use tokio::sync::Mutex;
 use url::{Url, form_urlencoded};
 
-use crate::agent::models::ModelError;
+use crate::models::ModelError;
 use sekisho_config::AwsConfig;
 use sekisho_core::bounded::BoundedMap;
 use sekisho_core::call::Deadline;

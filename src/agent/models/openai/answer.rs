@@ -3,9 +3,9 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::agent::message::Extras;
-use crate::agent::models::remote::{CallFragment, Event, Reported, TurnAssembler};
-use crate::agent::models::{ModelError, StopReason};
+use crate::message::Extras;
+use crate::models::remote::{CallFragment, Event, Reported, TurnAssembler};
+use crate::models::{ModelError, StopReason};
 
 /// The last event of an answer.
 const DONE: &[u8] = b"[DONE]";
@@ -95,7 +95,7 @@ struct PromptDetails {
 
 /// # Errors
 /// The event does not belong to the protocol, or reports an error.
-pub(in crate::agent::models) fn read(event: &Event, turn: &mut TurnAssembler) -> Result<(), ModelError> {
+pub(in crate::models) fn read(event: &Event, turn: &mut TurnAssembler) -> Result<(), ModelError> {
     if event.data == DONE {
         turn.end();
         return Ok(());

@@ -105,7 +105,7 @@ pub(super) mod tests {
     use super::*;
 
     /// A frame with headers of the type "text".
-    pub(in crate::agent::models) fn frame(headers: &[(&str, &str)], payload: &str) -> Vec<u8> {
+    pub(in crate::models) fn frame(headers: &[(&str, &str)], payload: &str) -> Vec<u8> {
         let mut header_bytes = Vec::new();
         for (name, value) in headers {
             header_bytes.push(u8::try_from(name.len()).unwrap());
@@ -124,7 +124,7 @@ pub(super) mod tests {
         frame
     }
 
-    pub(in crate::agent::models) fn event(name: &str, payload: &str) -> Vec<u8> {
+    pub(in crate::models) fn event(name: &str, payload: &str) -> Vec<u8> {
         frame(&[(":event-type", name), (":content-type", "application/json"), (":message-type", "event")], payload)
     }
 

@@ -1,7 +1,7 @@
 //! A provider's answer as a sequence of events, in either framing and within the size limits.
 
 use super::aws_events::AwsEventDecoder;
-use crate::agent::models::ModelError;
+use crate::models::ModelError;
 use sekisho_outbound::sse::{self, EventReader, LargeEvent};
 
 /// Maximum bytes of one event. A valid one holds a few words, or a whole call if the server sends no fragments.
@@ -12,12 +12,12 @@ pub(super) const MAX_ANSWER: usize = 64 << 20;
 
 /// One event of an answer.
 #[derive(Debug, Default, PartialEq)]
-pub(in crate::agent::models) struct Event {
+pub(in crate::models) struct Event {
     /// The event's type, if the framing has one.
-    pub(in crate::agent::models) name: String,
-    pub(in crate::agent::models) data: Vec<u8>,
+    pub(in crate::models) name: String,
+    pub(in crate::models) data: Vec<u8>,
     /// The framing marks the event as a failure; `name` is the failure's name.
-    pub(in crate::agent::models) failed: bool,
+    pub(in crate::models) failed: bool,
 }
 
 /// Why the bytes of an answer are not events.

@@ -8,7 +8,7 @@ use http::HeaderMap;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::agent::models::ModelError;
+use crate::models::ModelError;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_outbound::{OutboundStream, retry_after};
 
@@ -67,7 +67,7 @@ const QUOTA_PHRASES: &[&str] = &["credit balance is too low"];
 
 /// What a provider says about a failure.
 #[derive(Debug, Default)]
-pub(in crate::agent::models) struct Reported {
+pub(in crate::models) struct Reported {
     /// The provider's names for it, the more specific ones first.
     names: Vec<String>,
     sentence: String,
@@ -104,13 +104,13 @@ pub(super) fn lost(error: &CallError) -> ModelError {
 
 impl Reported {
     /// With a name that stood beside the body.
-    pub(in crate::agent::models) fn also_named(mut self, name: &str) -> Self {
+    pub(in crate::models) fn also_named(mut self, name: &str) -> Self {
         self.names.push(name.to_owned());
         self
     }
 
     /// From a body or event, in the form of any provider.
-    pub(in crate::agent::models) fn read(body: &Value) -> Self {
+    pub(in crate::models) fn read(body: &Value) -> Self {
         // Gemini sends a list of one.
         let body = body.get(0).unwrap_or(body);
         let text = |place: &&str| body.pointer(place)?.as_str().map(str::to_owned);
@@ -123,7 +123,7 @@ impl Reported {
     }
 
     /// The error that arrived within an answer.
-    pub(in crate::agent::models) fn in_answer(self) -> ModelError {
+    pub(in crate::models) fn in_answer(self) -> ModelError {
         match self.by_name(None) {
             Some(error) => error,
             None if self.is(REFUSED) => ModelError::Refused(self.said("an error in its answer")),
@@ -132,7 +132,7 @@ impl Reported {
     }
 
     /// The error of a provider's HTTP status; 529 is Anthropic's "overloaded" (A65).
-    pub(in crate::agent::models) fn with_status(self, status: u16, wait: Option<Duration>) -> ModelError {
+    pub(in crate::models) fn with_status(self, status: u16, wait: Option<Duration>) -> ModelError {
         if status < 500
             && let Some(error) = self.by_name(wait)
         {

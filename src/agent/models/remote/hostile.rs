@@ -11,7 +11,7 @@ use super::provider::{
     ALL, Answer, KEY, Provider, anthropic, bedrock, delta, finish, openai, question, request, two_calls,
 };
 use super::*;
-use crate::agent::models::StopReason;
+use crate::models::StopReason;
 use sekisho_core::slack::slack;
 
 /// Bytes that the buffers between a sender and the reader hold before the sender blocks; mostly the kernel's.

@@ -4,18 +4,18 @@ use serde_json::{Value, json};
 
 /// Messages of the form `{"role": …, "content": […]}`.
 #[derive(Debug, Default)]
-pub(in crate::agent::models) struct MessageMerger(Vec<(&'static str, Vec<Value>)>);
+pub(in crate::models) struct MessageMerger(Vec<(&'static str, Vec<Value>)>);
 
 impl MessageMerger {
-    pub(in crate::agent::models) fn user(&mut self, parts: impl IntoIterator<Item = Value>) {
+    pub(in crate::models) fn user(&mut self, parts: impl IntoIterator<Item = Value>) {
         self.push("user", parts);
     }
 
-    pub(in crate::agent::models) fn assistant(&mut self, parts: impl IntoIterator<Item = Value>) {
+    pub(in crate::models) fn assistant(&mut self, parts: impl IntoIterator<Item = Value>) {
         self.push("assistant", parts);
     }
 
-    pub(in crate::agent::models) fn into_messages(self) -> Value {
+    pub(in crate::models) fn into_messages(self) -> Value {
         let message = |(role, parts)| json!({"role": role, "content": Value::Array(parts)});
         self.0.into_iter().map(message).collect()
     }

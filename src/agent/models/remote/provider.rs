@@ -14,10 +14,10 @@ use url::Url;
 
 use super::aws_events::tests::event;
 use super::{Protocol, Remote};
-use crate::agent::message::Message;
-use crate::agent::models::{Model, ModelChunk, ModelError, ModelRequest};
-use crate::agent::options::ModelOptions;
-use crate::agent::toolbox::ToolDescription;
+use crate::message::Message;
+use crate::models::{Model, ModelChunk, ModelError, ModelRequest};
+use crate::options::ModelOptions;
+use crate::toolbox::ToolDescription;
 use sekisho_config::{OutboundConfig, Secret};
 use sekisho_outbound::{Outbound, test_server};
 

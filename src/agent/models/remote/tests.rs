@@ -10,12 +10,12 @@ use serde_json::json;
 
 use super::provider::{ALL, Answer, KEY, Provider, anthropic, bedrock, delta, finish, openai, question, two_calls};
 use super::*;
-use crate::agent::message::{
+use crate::message::{
     AssistantTurn, Extras, Image, Message, RequestedCall, Thought, ToolMessage, TurnPart, UserMessage, UserPart,
 };
-use crate::agent::models::{Purpose, StopReason};
-use crate::agent::options::{ModelOptions, ToolChoice};
-use crate::agent::output_format::OutputFormat;
+use crate::models::{Purpose, StopReason};
+use crate::options::{ModelOptions, ToolChoice};
+use crate::output_format::OutputFormat;
 use sekisho_calls::budget::ModelUsage;
 use sekisho_config::{Effort, Thinking};
 

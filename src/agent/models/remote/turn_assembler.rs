@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use crate::agent::message::{Extras, RequestedCall, Thought};
-use crate::agent::meter::tokens_of;
-use crate::agent::models::{ModelChunk, ModelError, StopReason};
+use crate::message::{Extras, RequestedCall, Thought};
+use crate::meter::tokens_of;
+use crate::models::{ModelChunk, ModelError, StopReason};
 use sekisho_calls::budget::ModelUsage;
 
 /// Maximum bytes of an answer; `max_tokens` limits a valid one far below.
@@ -21,7 +21,7 @@ const BLOCK_TEXTS: [&str; 2] = ["text", "summary"];
 
 /// Takes what a provider's decoder reads, in the order of its events, and emits chunks as early as possible.
 #[derive(Debug)]
-pub(in crate::agent::models) struct TurnAssembler {
+pub(in crate::models) struct TurnAssembler {
     pieces: Vec<ModelChunk>,
     /// Those that are not emitted yet.
     calls: Vec<PartialToolCall>,
@@ -49,12 +49,12 @@ struct PartialToolCall {
 
 /// A fragment of a call, as a provider's decoder reads it.
 #[derive(Debug, Default)]
-pub(in crate::agent::models) struct CallFragment {
-    pub(in crate::agent::models) place: u64,
-    pub(in crate::agent::models) id: Option<String>,
-    pub(in crate::agent::models) tool: Option<String>,
-    pub(in crate::agent::models) arguments: String,
-    pub(in crate::agent::models) extras: Extras,
+pub(in crate::models) struct CallFragment {
+    pub(in crate::models) place: u64,
+    pub(in crate::models) id: Option<String>,
+    pub(in crate::models) tool: Option<String>,
+    pub(in crate::models) arguments: String,
+    pub(in crate::models) extras: Extras,
 }
 
 /// A thought at the index that its fragments name.
@@ -88,7 +88,7 @@ impl TurnAssembler {
 
     /// # Errors
     /// The answer is longer than [`MAX_ANSWER_BYTES`].
-    pub(in crate::agent::models) fn text(&mut self, text: String) -> Result<(), ModelError> {
+    pub(in crate::models) fn text(&mut self, text: String) -> Result<(), ModelError> {
         self.count(text.len())?;
         if !text.is_empty() {
             self.release_ended_calls();
@@ -101,7 +101,7 @@ impl TurnAssembler {
     ///
     /// # Errors
     /// The answer is longer than [`MAX_ANSWER_BYTES`].
-    pub(in crate::agent::models) fn thinking(&mut self, place: u64, text: String) -> Result<(), ModelError> {
+    pub(in crate::models) fn thinking(&mut self, place: u64, text: String) -> Result<(), ModelError> {
         self.count(text.len())?;
         self.thought(place)?.text.push_str(&text);
         if !text.is_empty() {
@@ -114,7 +114,7 @@ impl TurnAssembler {
     ///
     /// # Errors
     /// The answer is longer than [`MAX_ANSWER_BYTES`].
-    pub(in crate::agent::models) fn reasoning(&mut self, field: &'static str, text: String) -> Result<(), ModelError> {
+    pub(in crate::models) fn reasoning(&mut self, field: &'static str, text: String) -> Result<(), ModelError> {
         self.thinking(0, text)?;
         self.thought(0)?.field = Some(field);
         Ok(())
@@ -124,7 +124,7 @@ impl TurnAssembler {
     ///
     /// # Errors
     /// The answer is longer than [`MAX_ANSWER_BYTES`], or has too many of them.
-    pub(in crate::agent::models) fn detail(&mut self, block: Value) -> Result<(), ModelError> {
+    pub(in crate::models) fn detail(&mut self, block: Value) -> Result<(), ModelError> {
         self.count(block.to_string().len())?;
         let blocks = &mut self.thought(DETAILS)?.details;
         let count = blocks.len();
@@ -140,7 +140,7 @@ impl TurnAssembler {
 
     /// # Errors
     /// The answer is longer than [`MAX_ANSWER_BYTES`].
-    pub(in crate::agent::models) fn signature(&mut self, place: u64, fragment: &str) -> Result<(), ModelError> {
+    pub(in crate::models) fn signature(&mut self, place: u64, fragment: &str) -> Result<(), ModelError> {
         self.count(fragment.len())?;
         self.thought(place)?.signature.push_str(fragment);
         Ok(())
@@ -150,14 +150,14 @@ impl TurnAssembler {
     ///
     /// # Errors
     /// The answer is longer than [`MAX_ANSWER_BYTES`].
-    pub(in crate::agent::models) fn redacted(&mut self, place: u64, fragment: &str) -> Result<(), ModelError> {
+    pub(in crate::models) fn redacted(&mut self, place: u64, fragment: &str) -> Result<(), ModelError> {
         self.count(fragment.len())?;
         self.thought(place)?.redacted.push_str(fragment);
         Ok(())
     }
 
     /// A block of the answer has ended: a thought or a call, with its place among the others.
-    pub(in crate::agent::models) fn end_block(&mut self, place: u64) {
+    pub(in crate::models) fn end_block(&mut self, place: u64) {
         if let Some(call) = self.calls.iter_mut().find(|joining| joining.place == place) {
             call.ended = true;
         }
@@ -165,7 +165,7 @@ impl TurnAssembler {
     }
 
     /// A thought is complete. It keeps its place before the text that follows it.
-    pub(in crate::agent::models) fn end_thought(&mut self, place: u64) {
+    pub(in crate::models) fn end_thought(&mut self, place: u64) {
         if let Some(index) = self.thoughts.iter().position(|thought| thought.place == place) {
             let thought = self.thoughts.remove(index).whole();
             if thought.is_some() {
@@ -181,7 +181,7 @@ impl TurnAssembler {
     ///
     /// # Errors
     /// The call never began, or the answer is longer than [`MAX_ANSWER_BYTES`].
-    pub(in crate::agent::models) fn call(&mut self, fragment: CallFragment) -> Result<(), ModelError> {
+    pub(in crate::models) fn call(&mut self, fragment: CallFragment) -> Result<(), ModelError> {
         let CallFragment { place, id, tool, arguments, extras } = fragment;
         let (id, tool) = (id.unwrap_or_default(), tool.unwrap_or_default());
         self.count(id.len() + tool.len() + arguments.len())?;
@@ -212,7 +212,7 @@ impl TurnAssembler {
     }
 
     /// The stop reason: after it only usage follows.
-    pub(in crate::agent::models) fn stop(&mut self, reason: StopReason) {
+    pub(in crate::models) fn stop(&mut self, reason: StopReason) {
         // A refusal is not replaced by a later reason.
         if self.stop != Some(StopReason::Refusal) {
             self.stop = Some(reason);
@@ -220,19 +220,19 @@ impl TurnAssembler {
     }
 
     /// Usage so far; a later report replaces an earlier one.
-    pub(in crate::agent::models) fn used(&mut self, prompt_tokens: Option<u64>, completion_tokens: Option<u64>) {
+    pub(in crate::models) fn used(&mut self, prompt_tokens: Option<u64>, completion_tokens: Option<u64>) {
         self.usage.prompt_tokens = prompt_tokens.unwrap_or(self.usage.prompt_tokens);
         self.usage.completion_tokens = completion_tokens.unwrap_or(self.usage.completion_tokens);
     }
 
     /// Prompt tokens read from the provider's cache and written to it; a later report replaces an earlier one.
-    pub(in crate::agent::models) fn cached(&mut self, read: Option<u64>, written: Option<u64>) {
+    pub(in crate::models) fn cached(&mut self, read: Option<u64>, written: Option<u64>) {
         self.usage.cached_tokens = read.unwrap_or(self.usage.cached_tokens);
         self.usage.cache_write_tokens = written.unwrap_or(self.usage.cache_write_tokens);
     }
 
     /// The end of the stream, by the protocol.
-    pub(in crate::agent::models) fn end(&mut self) {
+    pub(in crate::models) fn end(&mut self) {
         self.over = true;
     }
 

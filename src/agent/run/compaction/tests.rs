@@ -1,5 +1,5 @@
 use super::*;
-use crate::agent::message::{RequestedCall, Thought, TurnPart};
+use crate::message::{RequestedCall, Thought, TurnPart};
 
 fn user(text: &str) -> Message {
     Message::User(text.into())
@@ -79,7 +79,7 @@ fn the_oldest_results_become_lines_until_enough_is_saved_and_the_last_turns_stay
 fn short_results_stay_and_images_go() {
     let mut conversation = vec![user("goal")];
     conversation.extend(["a", "b", "c", "d"].into_iter().flat_map(|id| call(id, 100)));
-    let image = crate::agent::message::Image { media_type: "image/png".into(), base64: "x".repeat(100) };
+    let image = crate::message::Image { media_type: "image/png".into(), base64: "x".repeat(100) };
     if let Message::Tool(result) = &mut conversation[4] {
         result.images.push(image);
     }

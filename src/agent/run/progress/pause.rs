@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::Progress;
-use crate::agent::event::{Event, PausedCall};
-use crate::agent::message::{Message, RequestedCall};
-use crate::agent::run::{CheckedCall, Ending, MadeCall};
-use crate::agent::toolbox::{OnApproval, ToolAnswer};
+use crate::event::{Event, PausedCall};
+use crate::message::{Message, RequestedCall};
+use crate::run::{CheckedCall, Ending, MadeCall};
+use crate::toolbox::{OnApproval, ToolAnswer};
 use sekisho_config::AgentProfile;
 use sekisho_core::error::NeededApproval;
 
@@ -25,7 +25,7 @@ pub(super) struct PausedTurn {
 
 impl Progress {
     /// The calls for which the run before paused: the next answers are theirs.
-    pub(in crate::agent::run) fn resume(&mut self) -> Vec<CheckedCall> {
+    pub(in crate::run) fn resume(&mut self) -> Vec<CheckedCall> {
         let last = self.conversation.iter().rposition(|message| matches!(message, Message::Assistant(_)));
         let Some(turn) = last.and_then(|last| self.conversation[last].as_assistant()) else { return Vec::new() };
         let next = last.map_or(0, |last| last + 1);
@@ -46,7 +46,7 @@ impl Progress {
     }
 
     /// Keeps the answer of a call, unless the run pauses for it.
-    pub(in crate::agent::run) fn answered(&mut self, made: MadeCall, profile: &AgentProfile) -> Vec<Event> {
+    pub(in crate::run) fn answered(&mut self, made: MadeCall, profile: &AgentProfile) -> Vec<Event> {
         let MadeCall { call, answer, pause } = made;
         let is_followed = self.resuming.as_ref().map(|turn| turn.is_followed);
         let answer = match (pause, is_followed) {
@@ -61,7 +61,7 @@ impl Progress {
 
     /// # Errors
     /// The run ends here: an approver must decide, or a limit is reached.
-    pub(in crate::agent::run) fn end_resumed(&mut self) -> Result<(), Ending> {
+    pub(in crate::run) fn end_resumed(&mut self) -> Result<(), Ending> {
         self.resuming = None;
         match self.watch.verdict() {
             Some(ending) => Err(ending),

@@ -3,8 +3,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::agent::models::Replay;
-use crate::agent::{Agent, Event, Message, RunInput};
+use crate::models::Replay;
+use crate::{Agent, Event, Message, RunInput};
 use sekisho_calls::approval::Judgement;
 use sekisho_config::{AgentProfile, ApprovalRule, Config, PolicyConfig, ToolOverride};
 use sekisho_core::approval::ApprovalScope;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::api::mcp::client::{Client, is_answered_by};
+use crate::mcp::client::{Client, is_answered_by};
 use sekisho_calls::approval::MAX_WAIT;
 use sekisho_core::error::NeededApproval;
 use sekisho_core::peer::{ClientPeer, Question, QuestionMethod, Questions};

@@ -8,8 +8,8 @@ use futures_util::FutureExt;
 use rmcp::model::{ErrorCode as McpErrorCode, ErrorData};
 use serde_json::{Value, json};
 
-use crate::gateway::Gateway;
-use crate::sources::mcp::OperationRequest;
+use sekisho_gateway::Gateway;
+use sekisho_mcp_client::OperationRequest;
 use sekisho_calls::pipeline::ErrorInfo;
 use sekisho_core::call::CallContext;
 use sekisho_core::error::{CallError, ErrorCode};
@@ -18,7 +18,7 @@ use sekisho_core::error::{CallError, ErrorCode};
 ///
 /// # Errors
 /// Why a stage refused it, or how it failed.
-pub(in crate::api::mcp) async fn run(
+pub(in crate::mcp) async fn run(
     gateway: &Gateway,
     call: CallContext,
     request: OperationRequest,
@@ -32,7 +32,7 @@ pub(in crate::api::mcp) async fn run(
 }
 
 /// The JSON-RPC error for a call that did not succeed: the server's own, if it sent one.
-pub(in crate::api::mcp) fn error_data(error: &CallError) -> ErrorData {
+pub(in crate::mcp) fn error_data(error: &CallError) -> ErrorData {
     if let Some(own) = error.output().and_then(server_error) {
         return own;
     }

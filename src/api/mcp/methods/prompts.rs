@@ -11,8 +11,8 @@ use rmcp::model::{
 use serde_json::{Value, json};
 
 use super::{Context, Questionable, StartedRequest, cursor, error_data, operation, result_of, typed};
-use crate::api::mcp::catalogue::{LIST_TTL_MS, page};
-use crate::api::mcp::running_request::Outcome;
+use crate::mcp::catalogue::{LIST_TTL_MS, page};
+use crate::mcp::running_request::Outcome;
 
 impl Context {
     pub(super) fn prompts(&self, request: &PaginatedRequestParams) -> Result<ListPromptsResult, ErrorData> {

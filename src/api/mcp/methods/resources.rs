@@ -10,7 +10,7 @@ use rmcp::model::{
 use serde_json::{Map, json};
 
 use super::{Context, Questionable, StartedRequest, cursor, error_data, operation, result_of, typed};
-use crate::api::mcp::catalogue::{LIST_TTL_MS, page};
+use crate::mcp::catalogue::{LIST_TTL_MS, page};
 use sekisho_core::error::{CallError, ErrorCode};
 
 impl Context {

@@ -8,9 +8,9 @@ use rmcp::model::{CustomResult, ErrorCode as McpErrorCode, ErrorData, Initialize
 use serde_json::{Map, Value, json};
 
 use super::{Context, StartedRequest, error_data, parsed_value, ready};
-use crate::api::mcp::extensions::TASKS;
-use crate::api::mcp::headers::Era;
-use crate::api::mcp::tasks::{TaskOwner, TaskState, wanted_ttl};
+use crate::mcp::extensions::TASKS;
+use crate::mcp::headers::Era;
+use crate::mcp::tasks::{TaskOwner, TaskState, wanted_ttl};
 use sekisho_core::error::{CallError, ErrorCode};
 
 /// Maximum number of tasks that one `subscriptions/listen` follows.

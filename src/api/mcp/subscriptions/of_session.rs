@@ -6,16 +6,16 @@ use parking_lot::Mutex;
 use rmcp::model::ErrorData;
 
 use super::{MAX_SUBSCRIPTIONS, subscribe};
-use crate::api::mcp::methods::error_data;
-use crate::gateway::Gateway;
-use crate::sources::mcp::{McpServers, ResourceOwner};
+use crate::mcp::methods::error_data;
+use sekisho_gateway::Gateway;
+use sekisho_mcp_client::{McpServers, ResourceOwner};
 use sekisho_core::bounded::BoundedMap;
 use sekisho_core::call::{CallContext, Caller};
 use sekisho_core::error::CallError;
 
 /// The resources that a client subscribed to.
 #[derive(Debug)]
-pub(in crate::api::mcp) struct Subscriptions {
+pub(in crate::mcp) struct Subscriptions {
     /// `None` once the client has gone.
     by_uri: Mutex<Option<BoundedMap<String, Watched>>>,
 }
@@ -51,7 +51,7 @@ struct Subscribed {
 impl Subscriptions {
     /// # Errors
     /// The resource does not exist, the caller may not read it, its server refuses, or the client watches too many.
-    pub(in crate::api::mcp) async fn add(
+    pub(in crate::mcp) async fn add(
         &self,
         gateway: &Gateway,
         call: CallContext,
@@ -81,7 +81,7 @@ impl Subscriptions {
         Ok(Some(Reserved { subscriptions: self, uri }))
     }
 
-    pub(in crate::api::mcp) async fn remove(&self, servers: &McpServers, uri: &str) -> Result<(), ErrorData> {
+    pub(in crate::mcp) async fn remove(&self, servers: &McpServers, uri: &str) -> Result<(), ErrorData> {
         match self.take(uri) {
             Some(subscribed) => subscribed.unsubscribe(servers, uri).await.map_err(|error| error_data(&error)),
             None => Ok(()),

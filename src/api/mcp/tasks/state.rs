@@ -10,7 +10,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::super::headers::Era;
 use super::{POLL_INTERVAL, TaskOwner};
-use crate::api::mcp::client::{ClientQuestion, fits};
+use crate::mcp::client::{ClientQuestion, fits};
 use sekisho_core::peer::{Answers, Questions, Unanswered};
 use sekisho_core::share::Lease;
 
@@ -22,8 +22,8 @@ const RELATED: &str = "io.modelcontextprotocol/related-task";
 const MAX_PENDING: usize = 64;
 
 #[derive(Debug)]
-pub(in crate::api::mcp) struct TaskState {
-    pub(in crate::api::mcp) id: String,
+pub(in crate::mcp) struct TaskState {
+    pub(in crate::mcp) id: String,
     pub(super) owner: TaskOwner,
     pub(super) created: Timestamp,
     ttl: Duration,
@@ -70,7 +70,7 @@ impl TaskState {
     }
 
     /// The task as a poll gives it: `Task` of 2025-11-25, or `DetailedTask` of the extension.
-    pub(in crate::api::mcp) fn polled(&self, era: Era) -> Value {
+    pub(in crate::mcp) fn polled(&self, era: Era) -> Value {
         let mut shown = self.shown(era);
         if era == Era::Stateless {
             let mut progress = self.progress.lock();
@@ -85,7 +85,7 @@ impl TaskState {
     }
 
     /// `Task` of the client's revision.
-    pub(in crate::api::mcp) fn shown(&self, era: Era) -> Value {
+    pub(in crate::mcp) fn shown(&self, era: Era) -> Value {
         let mut progress = self.progress.lock();
         progress.forget_withdrawn();
         let (ttl, interval) = (milliseconds(self.ttl), milliseconds(POLL_INTERVAL));
@@ -113,7 +113,7 @@ impl TaskState {
     ///
     /// # Errors
     /// The call's own, or that the task was cancelled.
-    pub(in crate::api::mcp) async fn outcome(&self) -> Result<Value, ErrorData> {
+    pub(in crate::mcp) async fn outcome(&self) -> Result<Value, ErrorData> {
         let mut changed = self.changed.subscribe();
         loop {
             changed.mark_unchanged();
@@ -132,7 +132,7 @@ impl TaskState {
     }
 
     /// The result as `tasks/result` gives it: it names its task.
-    pub(in crate::api::mcp) fn related(&self, mut result: Value) -> Value {
+    pub(in crate::mcp) fn related(&self, mut result: Value) -> Value {
         self.relate(&mut result);
         result
     }
@@ -147,11 +147,11 @@ impl TaskState {
     }
 
     /// Receives each change of what [`polled`](Self::polled) gives.
-    pub(in crate::api::mcp) fn changes(&self) -> watch::Receiver<()> {
+    pub(in crate::mcp) fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
-    pub(in crate::api::mcp) fn has_ended(&self) -> bool {
+    pub(in crate::mcp) fn has_ended(&self) -> bool {
         self.progress.lock().end.is_some()
     }
 
@@ -219,7 +219,7 @@ impl TaskState {
     ///
     /// # Errors
     /// Invalid params: an answer does not match its question.
-    pub(in crate::api::mcp) fn answer(&self, mut given: Answers) -> Result<(), ErrorData> {
+    pub(in crate::mcp) fn answer(&self, mut given: Answers) -> Result<(), ErrorData> {
         let mut progress = self.progress.lock();
         let open = || progress.pending.iter().flat_map(|pending| &pending.questions);
         if let Some((key, question)) =
@@ -303,7 +303,7 @@ fn milliseconds(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::mcp::client_context::McpClientContext;
+    use crate::mcp::client_context::McpClientContext;
     use sekisho_core::call::Caller;
     use sekisho_core::peer::{Question, QuestionMethod};
 

@@ -10,7 +10,7 @@ use super::super::headers::Era;
 use super::super::running_request::{MAX_OPEN_QUESTIONS, Outcome, RunningRequest, Step, ask};
 use super::super::session::McpSession;
 use super::{Task, TaskState};
-use crate::api::mcp::client::ClientQuestion;
+use crate::mcp::client::ClientQuestion;
 use sekisho_core::bounded::BoundedFutures;
 use sekisho_core::per_owner::PerOwner;
 use sekisho_core::share::{Lease, Share};

@@ -2,8 +2,8 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::*;
-use crate::agent::RunError;
-use crate::agent::models::ModelError;
+use sekisho_agent::RunError;
+use sekisho_agent::models::ModelError;
 use sekisho_core::error::ErrorCode;
 
 fn content(text: &str) -> Event {

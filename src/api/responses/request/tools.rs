@@ -4,10 +4,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::agent::ToolChoice;
-use crate::api::model_api::client_tools::{self, DescribedTool};
-use crate::api::model_api::invalid;
-use crate::api::openai::terms::ToolChoiceMode;
+use sekisho_agent::ToolChoice;
+use crate::model_api::client_tools::{self, DescribedTool};
+use crate::model_api::invalid;
+use crate::openai::terms::ToolChoiceMode;
 use sekisho_core::error::CallError;
 
 /// The type of a tool that stands for several functions, as Codex sends them.
@@ -17,7 +17,7 @@ pub(super) const SEPARATOR: &str = "__";
 
 #[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
 #[schema(as = FunctionTool)]
-pub(in crate::api) struct RequestTool {
+pub(crate) struct RequestTool {
     /// `function`, or `namespace` for several functions.
     pub(super) r#type: String,
     #[schema(pattern = "^[A-Za-z0-9_-]{1,64}$")]
@@ -69,7 +69,7 @@ impl RequestTool {
 }
 
 /// The model's name for a function of a namespace.
-pub(in crate::api::responses) fn name_in(namespace: &str, function: &str) -> String {
+pub(in crate::responses) fn name_in(namespace: &str, function: &str) -> String {
     format!("{namespace}{SEPARATOR}{function}")
 }
 

@@ -1,7 +1,7 @@
 //! Runs with a journal: they end where an approval is needed, and are resumed.
 
 use super::*;
-use crate::sandbox::protocol::{End, ReadStanding};
+use sekisho_guest_protocol::{End, ReadStanding};
 use sekisho_calls::journals::{Reading, RunEnd};
 use sekisho_config::Config;
 use sekisho_core::until::until;

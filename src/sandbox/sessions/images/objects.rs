@@ -8,8 +8,8 @@ use jiff::SignedDuration;
 
 use super::packed::{Packer, TooLargeError, Unpacker};
 use super::{FOLDER, ImageBase, PastPrograms, SessionImages};
-use crate::sandbox::protocol::DamagedImageError;
-use crate::sandbox::sessions::session::SessionKey;
+use sekisho_guest_protocol::DamagedImageError;
+use crate::sessions::session::SessionKey;
 use sekisho_core::call::NotStored;
 use sekisho_core::error::CallError;
 use sekisho_outbound::blobs::{BlobError, BlobKey, Blobs, StoredBlob};
@@ -27,15 +27,15 @@ const CLOCK_MARGIN: SignedDuration = SignedDuration::from_hours(1);
 
 /// An image that is being written.
 #[derive(Debug)]
-pub(in crate::sandbox::sessions) struct ImageWriter(Packer);
+pub(in crate::sessions) struct ImageWriter(Packer);
 
 /// An image that is being read.
 #[derive(Debug)]
-pub(in crate::sandbox::sessions) struct ImageReader(Unpacker);
+pub(in crate::sessions) struct ImageReader(Unpacker);
 
 /// Why an image cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::sandbox::sessions) enum OpenImageError {
+pub(in crate::sessions) enum OpenImageError {
     /// It never can.
     #[error("{0}")]
     Lost(String),
@@ -45,7 +45,7 @@ pub(in crate::sandbox::sessions) enum OpenImageError {
 }
 
 impl SessionImages {
-    pub(in crate::sandbox::sessions) fn writer(&self) -> ImageWriter {
+    pub(in crate::sessions) fn writer(&self) -> ImageWriter {
         ImageWriter(Packer::new(self.max_image_bytes))
     }
 
@@ -53,7 +53,7 @@ impl SessionImages {
     ///
     /// # Errors
     /// Why it cannot be stored; the log has the details.
-    pub(in crate::sandbox::sessions) async fn write(
+    pub(in crate::sessions) async fn write(
         &self,
         key: &SessionKey,
         generation: u64,
@@ -83,7 +83,7 @@ impl SessionImages {
     ///
     /// # Errors
     /// [`OpenImageError`].
-    pub(in crate::sandbox::sessions) async fn read(
+    pub(in crate::sessions) async fn read(
         &self,
         key: &SessionKey,
         generation: u64,
@@ -154,7 +154,7 @@ pub(super) fn remove_from(blobs: &Blobs, object: BlobKey) {
 impl ImageWriter {
     /// # Errors
     /// The image is too large.
-    pub(in crate::sandbox::sessions) async fn add(mut self, part: Vec<u8>) -> Result<Self, NotStored> {
+    pub(in crate::sessions) async fn add(mut self, part: Vec<u8>) -> Result<Self, NotStored> {
         let adding = move || self.0.add(&part).map(|()| self);
         Ok(beside_calls(adding).await.map_err(|error| unavailable(&error))??)
     }
@@ -165,7 +165,7 @@ impl ImageReader {
     ///
     /// # Errors
     /// The image is damaged.
-    pub(in crate::sandbox::sessions) async fn next(mut self) -> Result<(Self, Option<Vec<u8>>), OpenImageError> {
+    pub(in crate::sessions) async fn next(mut self) -> Result<(Self, Option<Vec<u8>>), OpenImageError> {
         let reading = move || self.0.next_part().map(|part| (self, part));
         let read = beside_calls(reading).await.map_err(|error| OpenImageError::Unavailable(error.to_string()))?;
         Ok(read?)

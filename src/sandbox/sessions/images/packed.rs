@@ -6,7 +6,7 @@ use flate2::Compression;
 use flate2::bufread::DeflateDecoder;
 use flate2::write::DeflateEncoder;
 
-use crate::sandbox::protocol::{DamagedImageError, MAX_PART_BYTES};
+use sekisho_guest_protocol::{DamagedImageError, MAX_PART_BYTES};
 
 /// All parts together: more than a memory of 32 bits, and files, ever have. Few bytes can unpack to more.
 const MAX_UNPACKED_BYTES: u64 = 8 << 30;
@@ -16,7 +16,7 @@ const LENGTH_BYTES: usize = size_of::<u32>();
 
 /// Packs the parts of an image in their order.
 #[derive(Debug)]
-pub(in crate::sandbox) struct Packer {
+pub(crate) struct Packer {
     encoder: DeflateEncoder<Vec<u8>>,
     max_bytes: usize,
     /// What further parts may have.
@@ -26,18 +26,18 @@ pub(in crate::sandbox) struct Packer {
 /// The image has more bytes than one may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the image is too large")]
-pub(in crate::sandbox) struct TooLargeError;
+pub(crate) struct TooLargeError;
 
 /// Reads the parts of an image in their order.
 #[derive(Debug)]
-pub(in crate::sandbox) struct Unpacker {
+pub(crate) struct Unpacker {
     decoder: DeflateDecoder<Cursor<Vec<u8>>>,
     /// What further parts may have.
     unpacked_left: u64,
 }
 
 impl Packer {
-    pub(in crate::sandbox) fn new(max_bytes: usize) -> Self {
+    pub(crate) fn new(max_bytes: usize) -> Self {
         let encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
         Self { encoder, max_bytes, unpacked_left: MAX_UNPACKED_BYTES }
     }
@@ -46,7 +46,7 @@ impl Packer {
     ///
     /// # Errors
     /// [`TooLargeError`].
-    pub(in crate::sandbox) fn add(&mut self, part: &[u8]) -> Result<(), TooLargeError> {
+    pub(crate) fn add(&mut self, part: &[u8]) -> Result<(), TooLargeError> {
         if part.len() > MAX_PART_BYTES {
             return Err(TooLargeError);
         }
@@ -60,7 +60,7 @@ impl Packer {
 
     /// # Errors
     /// [`TooLargeError`].
-    pub(in crate::sandbox) fn finish(mut self) -> Result<Vec<u8>, TooLargeError> {
+    pub(crate) fn finish(mut self) -> Result<Vec<u8>, TooLargeError> {
         self.add(&[])?;
         let packed = self.encoder.finish().map_err(|_| TooLargeError)?;
         if packed.len() > self.max_bytes { Err(TooLargeError) } else { Ok(packed) }
@@ -68,7 +68,7 @@ impl Packer {
 }
 
 impl Unpacker {
-    pub(in crate::sandbox) fn new(packed: Vec<u8>) -> Self {
+    pub(crate) fn new(packed: Vec<u8>) -> Self {
         Self { decoder: DeflateDecoder::new(Cursor::new(packed)), unpacked_left: MAX_UNPACKED_BYTES }
     }
 
@@ -76,7 +76,7 @@ impl Unpacker {
     ///
     /// # Errors
     /// It is no image, or has no end.
-    pub(in crate::sandbox) fn next_part(&mut self) -> Result<Option<Vec<u8>>, DamagedImageError> {
+    pub(crate) fn next_part(&mut self) -> Result<Option<Vec<u8>>, DamagedImageError> {
         const DAMAGED: DamagedImageError = DamagedImageError("its parts cannot be read");
         let mut length = [0; LENGTH_BYTES];
         self.decoder.read_exact(&mut length).map_err(|_| DAMAGED)?;

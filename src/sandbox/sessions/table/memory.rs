@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{SessionInstance, Sessions};
-use crate::sandbox::sessions::eviction::{Held, next_to_end};
-use crate::sandbox::sessions::session::Session;
+use crate::sessions::eviction::{Held, next_to_end};
+use crate::sessions::session::Session;
 use sekisho_core::call::SessionEnd;
 use sekisho_core::caller::Owner;
 use sekisho_core::share::Lease;
@@ -12,7 +12,7 @@ use sekisho_core::share::Lease;
 impl<I: SessionInstance> Sessions<I> {
     /// Has a session hold these bytes until its next call, in place of others that nobody uses if there are not enough.
     /// An owner gets no more than others have in that way.
-    pub(in crate::sandbox::sessions) fn hold(&self, session: &Session<I>, bytes: u64) -> bool {
+    pub(in crate::sessions) fn hold(&self, session: &Session<I>, bytes: u64) -> bool {
         let owner = &session.key.owner;
         if bytes > self.memory.capacity() {
             return false;

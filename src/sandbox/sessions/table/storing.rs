@@ -4,29 +4,29 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{SessionInstance, Sessions};
-use crate::sandbox::sessions::session::{Session, SessionKey};
-use crate::sandbox::sessions::turn::Turn;
+use crate::sessions::session::{Session, SessionKey};
+use crate::sessions::turn::Turn;
 use sekisho_core::call::SessionEnd;
 use sekisho_core::caller::Owner;
 use sekisho_core::share::Lease;
 
 /// The end of a session that the store knows.
 #[derive(Debug)]
-pub(in crate::sandbox::sessions) struct EndToRecord {
-    pub(in crate::sandbox::sessions) key: SessionKey,
-    pub(in crate::sandbox::sessions) fence: i64,
+pub(in crate::sessions) struct EndToRecord {
+    pub(in crate::sessions) key: SessionKey,
+    pub(in crate::sessions) fence: i64,
     /// `None`: it can go on from its image.
-    pub(in crate::sandbox::sessions) end: Option<SessionEnd>,
+    pub(in crate::sessions) end: Option<SessionEnd>,
 }
 
 impl<I: SessionInstance> Sessions<I> {
     /// From now on, idle sessions do not end if they can be stored.
-    pub(in crate::sandbox) fn store_idle(&self) {
+    pub(crate) fn store_idle(&self) {
         self.stores_idle.store(true, Ordering::Relaxed);
     }
 
     /// A turn of a session that nobody has or waits for. Not a use of it.
-    pub(in crate::sandbox::sessions) fn try_turn(&self, session: &Arc<Session<I>>) -> Option<Turn<'_, I>> {
+    pub(in crate::sessions) fn try_turn(&self, session: &Arc<Session<I>>) -> Option<Turn<'_, I>> {
         let _changing = self.changing.lock();
         if session.is_gone() || !session.is_unused() {
             return None;
@@ -36,13 +36,13 @@ impl<I: SessionInstance> Sessions<I> {
     }
 
     /// The session of that key, if this process has one that has begun.
-    pub(in crate::sandbox::sessions) fn get(&self, owner: &Owner, name: &str) -> Option<Arc<Session<I>>> {
+    pub(in crate::sessions) fn get(&self, owner: &Owner, name: &str) -> Option<Arc<Session<I>>> {
         let _changing = self.changing.lock();
         self.find(owner, name).filter(|session| session.state.lock().has_begun)
     }
 
     /// What would end for a session of that name: of those that can be stored instead, and were not `tried`.
-    pub(in crate::sandbox::sessions) fn next_to_store(
+    pub(in crate::sessions) fn next_to_store(
         &self,
         owner: &Owner,
         name: &str,
@@ -57,7 +57,7 @@ impl<I: SessionInstance> Sessions<I> {
     }
 
     /// What would end for a session that holds so many bytes.
-    pub(in crate::sandbox::sessions) fn next_to_store_for_memory(
+    pub(in crate::sessions) fn next_to_store_for_memory(
         &self,
         session: &Session<I>,
         bytes: u64,
@@ -74,7 +74,7 @@ impl<I: SessionInstance> Sessions<I> {
     }
 
     /// Sessions that nobody has, and that are to be stored: all, or those that are idle.
-    pub(in crate::sandbox::sessions) fn to_store(&self, only_idle: bool) -> Vec<Arc<Session<I>>> {
+    pub(in crate::sessions) fn to_store(&self, only_idle: bool) -> Vec<Arc<Session<I>>> {
         let mut found = Vec::new();
         self.open.for_each(|session| {
             let state = session.state.lock();
@@ -87,25 +87,25 @@ impl<I: SessionInstance> Sessions<I> {
     }
 
     /// Has the store told that a session did not begin here that this process has taken.
-    pub(in crate::sandbox::sessions) fn give_back(&self, key: &SessionKey, fence: i64) {
+    pub(in crate::sessions) fn give_back(&self, key: &SessionKey, fence: i64) {
         self.record_later(EndToRecord { key: key.clone(), fence, end: None });
     }
 
     /// Has the store told of an end. What was said first of a session and its fence counts.
-    pub(in crate::sandbox::sessions) fn record_later(&self, EndToRecord { key, fence, end }: EndToRecord) {
+    pub(in crate::sessions) fn record_later(&self, EndToRecord { key, fence, end }: EndToRecord) {
         if self.to_record.lock().get_or_try_insert_with((key, fence), || end).is_none() {
             tracing::warn!("the end of a session is not recorded: too many wait for the store");
         }
     }
 
     /// The ends that the store does not know yet.
-    pub(in crate::sandbox::sessions) fn take_ends_to_record(&self) -> Vec<EndToRecord> {
+    pub(in crate::sessions) fn take_ends_to_record(&self) -> Vec<EndToRecord> {
         let ends = self.to_record.lock().take();
         ends.into_iter().map(|((key, fence), end)| EndToRecord { key, fence, end }).collect()
     }
 
     /// Removes a session from the memory of this process, which can go on: the next call finds it in the store.
-    pub(in crate::sandbox::sessions) fn leave(&self, session: &Arc<Session<I>>) {
+    pub(in crate::sessions) fn leave(&self, session: &Arc<Session<I>>) {
         let _changing = self.changing.lock();
         {
             let mut state = session.state.lock();

@@ -3,7 +3,7 @@
 use futures_util::future::BoxFuture;
 
 use super::*;
-use crate::sandbox::protocol::ToolReply;
+use sekisho_guest_protocol::ToolReply;
 
 /// Answers the question with its number, once all questions of `expected` have been asked.
 struct Tools {

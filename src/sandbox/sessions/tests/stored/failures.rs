@@ -3,9 +3,9 @@
 use futures_util::FutureExt;
 
 use super::*;
-use crate::sandbox::sessions::KeptInterpreter;
-use crate::sandbox::sessions::rights::Rights;
-use crate::sandbox::sessions::turn::Turn;
+use crate::sessions::KeptInterpreter;
+use crate::sessions::rights::Rights;
+use crate::sessions::turn::Turn;
 use sekisho_store::{AskedOfSession, InterpreterSessionKey};
 
 #[tokio::test]

@@ -1,0 +1,57 @@
+//! The time of a run: what it may take, and what it takes.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, Timespec, clock_gettime};
+use tokio::time::sleep_until;
+
+use super::{Ended, RunFuture};
+use sekisho_guest_protocol::Usage;
+use sekisho_core::call::OpenTime;
+
+/// Returns when a program's time is over: its own, in which it does not wait for tools, or all of it.
+pub(crate) async fn expire((wall_time, total_time, waited): (Duration, Duration, Arc<OpenTime>)) {
+    /// Shortest interval between looks at the time of a program that waits.
+    const LOOK_AGAIN: Duration = Duration::from_millis(10);
+    let begun = tokio::time::Instant::now();
+    let (mut end, last) = (begun + wall_time, begun + total_time);
+    loop {
+        sleep_until(end.min(last)).await;
+        let later = begun + wall_time + waited.total();
+        if end >= last || later <= end {
+            return;
+        }
+        end = later.max(end + LOOK_AGAIN);
+    }
+}
+
+/// Runs a program, and measures what it uses.
+pub(crate) async fn measured_run(run: RunFuture) -> Ended {
+    let begun = Instant::now();
+    let mut usage = Usage::default();
+    let mut ended = measured(run, &mut usage).await;
+    let Usage { peak_memory_bytes, read_time_or_random, .. } = ended.outcome.usage;
+    ended.outcome.usage = Usage { wall_time: begun.elapsed(), peak_memory_bytes, read_time_or_random, ..usage };
+    ended
+}
+
+/// Measures the processor time of a future, and of its longest step.
+async fn measured<F: Future + ?Sized>(mut future: Pin<Box<F>>, usage: &mut Usage) -> F::Output {
+    poll_fn(|context| {
+        let begun = thread_cpu_time();
+        let polled = future.as_mut().poll(context);
+        let step = thread_cpu_time().saturating_sub(begun);
+        usage.cpu_time += step;
+        usage.longest_step = usage.longest_step.max(step);
+        polled
+    })
+    .await
+}
+
+fn thread_cpu_time() -> Duration {
+    let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(tv_sec.unsigned_abs(), u32::try_from(tv_nsec).unwrap_or(0))
+}

@@ -1,0 +1,329 @@
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use wasmtime::{Engine, Module};
+
+use super::fibers::Run;
+use sekisho_guest_system::files::{FileError, Files, Quota};
+use sekisho_interpreters::interpreter::Kind;
+use sekisho_guest_system::mounts::Mounts;
+use sekisho_interpreters::prepare::{Mount, Prepared};
+use sekisho_guest_protocol::{
+    DamagedImageError, GuestFile, ImageCursor, Job, JobLimits, SessionEntry, SessionId, SessionReply,
+};
+use sekisho_guest_protocol::read_recorder::ReadRecorder;
+use sekisho_guest_system::wasi::{Limits, Start, Wasi};
+use crate::guest::{
+    Ended, Entry, Guest, ModuleImage, Program, Remains, RestoreError, RestoringGuest, SessionGuest, StateImage,
+    Template,
+};
+use crate::host_call::{HostCall, ToolLink, file_channel};
+use sekisho_core::owner_only_files;
+use sekisho_interpreters::python;
+use sekisho_calls::journals::Reading;
+
+/// A loaded module, and an instance of it that waits for its program.
+pub(super) struct Profile {
+    template: Template,
+    ready: Option<Guest>,
+    environment: Arc<GuestEnvironment>,
+}
+
+/// The environment of every program, in all profiles.
+struct GuestEnvironment {
+    kind: Kind,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+    mounts: Arc<Mounts>,
+    /// Those of modules, with their packages; or why there are none.
+    module_mounts: Result<Arc<Mounts>, String>,
+    /// Paths and contents.
+    data_files: Vec<(String, Bytes)>,
+}
+
+/// Loads every profile of an interpreter, by name.
+///
+/// # Errors
+/// The file that cannot be used, and the reason.
+pub(super) async fn load_all(
+    engine: &Engine,
+    interpreter: &Prepared,
+    data_files: Vec<GuestFile>,
+    packages: &[Mount],
+) -> Result<HashMap<String, Profile>, String> {
+    let mounts = Mounts::open(&interpreter.mounts).map(Arc::new).map_err(|error| error.to_string())?;
+    let module_mounts = match packages {
+        [] => Ok(Arc::clone(&mounts)),
+        // Programs run without them, and have the same files as ever: images of sessions name files by their numbers.
+        _ => Mounts::open(&[&interpreter.mounts[..], packages].concat())
+            .map(Arc::new)
+            .map_err(|error| format!("the packages of tools cannot be mounted: {error}; run `sekisho tools lock`")),
+    };
+    let data_files = data_files.into_iter().map(|file| (file.path, file.content.into())).collect();
+    let environment = interpreter.environment.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+    let (kind, mut arguments) = (interpreter.kind, interpreter.arguments.clone());
+    if kind == Kind::Command {
+        arguments.extend(["-c".to_owned(), python::command()]);
+    }
+    let environment = Arc::new(GuestEnvironment { kind, arguments, environment, mounts, module_mounts, data_files });
+    let mut profiles = HashMap::new();
+    for profile in &interpreter.profiles {
+        let template = match load(engine, &profile.compiled) {
+            Ok(module) => {
+                Template::new(engine, &module, environment.entry()).await.map_err(|error| format!("{error:#}"))
+            }
+            Err(reason) => Err(reason),
+        };
+        let template = template.map_err(|reason| format!("{}: {reason}", profile.compiled.display()))?;
+        profiles.insert(profile.name.clone(), Profile { template, ready: None, environment: Arc::clone(&environment) });
+    }
+    Ok(profiles)
+}
+
+/// Machine code runs as it is in the file: only our user may write it, and the opened file is the one that was
+/// checked.
+fn load(engine: &Engine, path: &Path) -> Result<Module, String> {
+    let file = owner_only_files::open(path).map_err(|error| error.to_string())?;
+    // Held as long as the module: the removal of unused files skips a locked one. Without the lock, the file could be
+    // removed and compiled again.
+    let _ = file.try_lock_shared();
+    #[expect(unsafe_code, reason = "the only way to load compiled code")]
+    // SAFETY: only our user can write the file and its folder, and we write nothing there but the output of an
+    // engine; code of other settings, or of another version, is refused.
+    unsafe { Module::deserialize_open_file(engine, file) }.map_err(|error| format!("{error:#}"))
+}
+
+impl Profile {
+    pub(super) fn lacks_ready(&self) -> bool {
+        self.ready.is_none()
+    }
+
+    pub(super) async fn make_ready(&mut self) -> Result<(), String> {
+        self.ready = Some(self.template.guest().await.map_err(|error| format!("{error:#}"))?);
+        Ok(())
+    }
+
+    /// A fresh instance that runs the job as soon as it is polled.
+    ///
+    /// # Errors
+    /// What the job requests that is not available.
+    pub(super) async fn begin(&mut self, mut job: Job, link: ToolLink) -> Result<Run, String> {
+        if (job.session.is_some() || job.module.is_some()) && self.environment.kind == Kind::Command {
+            return Err("this interpreter runs programs alone: it has no sessions and no modules".to_owned());
+        }
+        let guest = match (job.past.take(), self.ready.take()) {
+            (None, Some(guest)) => Ok(guest),
+            (None, None) => self.template.guest().await,
+            // The one that is ready has read something else.
+            (Some(past), ready) => {
+                self.ready = ready;
+                self.template.guest_reading(ReadRecorder::replaying(past)).await
+            }
+        };
+        let guest = guest.map_err(|error| format!("{error:#}"))?;
+        if job.session.is_some() || job.limits.tool_calls == 0 {
+            guest.recorder.switch_off();
+        }
+        let link = ToolLink { recorder: Arc::clone(&guest.recorder), ..link };
+        let mounts = self.environment.mounts_of(&job)?;
+        let program = self.environment.program(mounts, job, link);
+        let program = program.map_err(|error| format!("the call's files cannot be placed: {error}"))?;
+        Ok(self.environment.counted(guest.run(program)))
+    }
+
+    /// A fresh instance that has the image of a module, and waits for its program. `past`: as in [`Job::past`].
+    pub(super) async fn guest_with(&self, image: &ModuleImage, past: Option<Vec<Reading>>) -> Result<Guest, String> {
+        self.template.guest_with(image, past.map_or_else(ReadRecorder::default, ReadRecorder::replaying)).await
+    }
+
+    /// The system that a call of the module's functions begins with.
+    pub(super) fn system_with(&self, image: &ModuleImage, job: &Job) -> Result<Wasi, String> {
+        let GuestEnvironment { arguments, environment, data_files, .. } = &*self.environment;
+        let mounts = self.environment.mounts_of(job)?;
+        let system = image.system(mounts, data_files, arguments.clone(), environment.clone());
+        system.map_err(|error| error.to_string())
+    }
+
+    /// A run of a job in an instance that has the image of its module.
+    pub(super) fn begin_with(&self, guest: Guest, system: Wasi, mut job: Job, link: ToolLink) -> Run {
+        if job.limits.tool_calls == 0 {
+            guest.recorder.switch_off();
+        }
+        let link = ToolLink { recorder: Arc::clone(&guest.recorder), ..link };
+        let stdin = std::mem::take(&mut job.stdin).into();
+        let mut wasi = system.continued(stdin, system_limits(&job.limits)).reading(&link.recorder);
+        wasi.sleeper = Some(link.sleeper.clone());
+        // The image has what became of it.
+        job.code = String::new();
+        self.environment.counted(guest.run(self.environment.program_with(wasi, job, link)))
+    }
+
+    /// The instance of a session, which runs the job as soon as it is polled.
+    ///
+    /// # Errors
+    /// The instance, and why the job's files cannot be placed in it.
+    pub(super) fn go_on(
+        &self,
+        mut guest: Box<SessionGuest>,
+        mut job: Job,
+        link: ToolLink,
+    ) -> Result<Run, (Box<SessionGuest>, String)> {
+        for GuestFile { path, content } in std::mem::take(&mut job.files) {
+            if let Err(error) = replace_input(guest.files_mut(), &path, content.into()) {
+                return Err((guest, format!("{path} cannot be placed: {error}")));
+            }
+        }
+        let is_inspected = job.session.is_some_and(|session| session.entry == SessionEntry::Inspect);
+        if is_inspected {
+            // Of our own code, beside what the session has.
+            job.limits.memory_bytes = job.limits.memory_bytes.saturating_add(guest.memory_size());
+        }
+        // No journal has what its programs read.
+        link.recorder.switch_off();
+        let stdin = std::mem::take(&mut job.stdin).into();
+        let mut wasi = guest.take_system().continued(stdin, system_limits(&job.limits));
+        wasi.sleeper = Some(link.sleeper.clone());
+        let mut program = self.environment.program_with(wasi, job, link);
+        if guest.is_copy && !is_inspected {
+            program = Program { host_call: program.host_call.reseeding(), ..program };
+        }
+        Ok(self.environment.counted(guest.run(program)))
+    }
+
+    /// A part of the image of a session.
+    pub(super) fn read_image(&self, guest: &mut SessionGuest, from: ImageCursor) -> SessionReply {
+        let read = guest.read_image(&self.template, &self.environment.data_files, from);
+        let part = read.and_then(|(part, next)| Ok(SessionReply::Part { part: part.encode()?, next }));
+        part.unwrap_or_else(SessionReply::Failed)
+    }
+
+    /// A session of which the first part of its image is known.
+    ///
+    /// # Errors
+    /// Why it cannot be restored here.
+    pub(super) async fn restore(&self, state: StateImage) -> Result<RestoringGuest, RestoreError> {
+        self.template.restore(state, &self.environment.mounts, &self.environment.data_files).await
+    }
+
+    /// The session, of which all parts are known.
+    ///
+    /// # Errors
+    /// One is missing.
+    pub(super) fn restored(
+        &self,
+        guest: RestoringGuest,
+        id: SessionId,
+        is_copy: bool,
+    ) -> Result<SessionGuest, DamagedImageError> {
+        let GuestEnvironment { arguments, environment, .. } = &*self.environment;
+        guest.finish(id, arguments.clone(), environment.clone(), is_copy)
+    }
+
+    /// What a session holds until its next call.
+    pub(super) fn session_bytes(&self, guest: &SessionGuest) -> u64 {
+        self.environment.session_bytes(guest)
+    }
+}
+
+impl GuestEnvironment {
+    fn entry(&self) -> Entry {
+        match self.kind {
+            Kind::Reactor => Entry::Turn(python::TURN.to_owned()),
+            Kind::Command => Entry::Start,
+        }
+    }
+
+    fn mounts_of(&self, job: &Job) -> Result<&Mounts, String> {
+        match &self.module_mounts {
+            _ if job.module.is_none() => Ok(&self.mounts),
+            Ok(mounts) => Ok(mounts),
+            Err(reason) => Err(reason.clone()),
+        }
+    }
+
+    fn program(&self, mounts: &Mounts, mut job: Job, link: ToolLink) -> Result<Program, FileError> {
+        let (bytes, nodes) = (job.limits.file_bytes, job.limits.max_files);
+        let (mut files, folders) = mounts.place(Quota { bytes, nodes })?;
+        for (path, content) in &self.data_files {
+            place_input(&mut files, path, content.clone())?;
+        }
+        for file in std::mem::take(&mut job.files) {
+            place_input(&mut files, &file.path, file.content.into())?;
+        }
+        if self.kind == Kind::Command {
+            file_channel::place(&mut files, &HostCall::new(job.code.clone(), job.limits.result_bytes, 0, 0))?;
+        }
+        let (arguments, stdin) = (self.arguments.clone(), std::mem::take(&mut job.stdin).into());
+        let start = Start { arguments, environment: self.environment.clone(), stdin, folders };
+        let mut wasi = Wasi::new(files, start, system_limits(&job.limits))?.reading(&link.recorder);
+        wasi.sleeper = Some(link.sleeper.clone());
+        Ok(self.program_with(wasi, job, link))
+    }
+
+    fn program_with(&self, wasi: Wasi, job: Job, link: ToolLink) -> Program {
+        let limits = job.limits;
+        let mut host_call =
+            HostCall::new(job.code, limits.result_bytes, limits.image_bytes, limits.host_calls).with_module(job.module);
+        if let Some(session) = job.session {
+            host_call = host_call.in_session(session.entry);
+        }
+        if self.kind == Kind::Reactor && limits.tool_calls > 0 {
+            host_call = host_call.with_tools(link.clone(), limits.tool_calls);
+        }
+        Program {
+            wasi,
+            host_call,
+            wall_time: limits.wall_time,
+            total_time: limits.total_time,
+            waited: link.waited,
+            memory_bytes: limits.memory_bytes,
+            output_bytes: limits.file_bytes,
+            session: job.session.map(|session| session.id),
+        }
+    }
+
+    /// A run whose outcome says what its session holds afterwards.
+    fn counted(self: &Arc<Self>, run: impl Future<Output = Ended> + 'static) -> Run {
+        let environment = Arc::clone(self);
+        Box::pin(async move {
+            let mut ended = run.await;
+            if let Remains::Session(guest) = &ended.left {
+                ended.outcome.session_bytes = Some(environment.session_bytes(guest));
+            }
+            ended
+        })
+    }
+
+    fn session_bytes(&self, guest: &SessionGuest) -> u64 {
+        let of_operator = self.data_files.iter().map(|(_, content)| content);
+        guest.own_memory_bytes().saturating_add(guest.files().held_bytes(of_operator))
+    }
+}
+
+fn system_limits(limits: &JobLimits) -> Limits {
+    Limits {
+        stream_bytes: limits.stream_bytes,
+        max_open_files: limits.max_open_files,
+        random_bytes: limits.random_bytes,
+    }
+}
+
+/// Below `/input`, and in the working directory, where the program may change its copy.
+fn place_input(files: &mut Files, path: &str, content: Bytes) -> Result<(), FileError> {
+    files.place_file(&format!("/input/{path}"), content.clone(), true)?;
+    files.place_file(&format!("/output/{path}"), content, false)?;
+    Ok(())
+}
+
+/// A file that is sent again with the same content leaves the program's copy as it is.
+fn replace_input(files: &mut Files, path: &str, content: Bytes) -> Result<(), FileError> {
+    let input = format!("/input/{path}");
+    if files.has(&input, &content) {
+        return Ok(());
+    }
+    files.replace_file(&input, content.clone(), true)?;
+    files.replace_file(&format!("/output/{path}"), content, false)?;
+    Ok(())
+}

@@ -1,0 +1,75 @@
+//! The Python code inside the guest: source texts, and how they become modules.
+
+/// Installs the harness in an interpreter, once for a snapshot or before the first program.
+///
+/// Its module names cannot clash with a program's imports; a program that searches for them finds only its own
+/// instance's copy.
+pub(crate) fn prelude() -> String {
+    let start = "import sys\nsys.modules['_sekisho_event_loop'].install()\nsys.modules['_sekisho_tools'].install()\n\
+                 sys.modules['_sekisho_harness'].start()\n";
+    let wait = "sys.modules['_sekisho_harness'].wait_for_turn(sys.modules['_sekisho_encode'].encode)\n";
+    let of_programs = [ERRORS, SOURCE, ENCODE, TOOL_CALLS, TOOL_SIGNATURE, STORED_RESULTS, TOOLS, EVENT_LOOP, SESSION];
+    let of_modules = [DOCSTRING, MODULE_NAMES, MODULE_TYPES, MODULE_READER, MODULE_VALUES, MODULE_RUN];
+    [&installed(&of_programs), &installed(&of_modules), &installed(&[HARNESS]), start, wait].concat()
+}
+
+/// The whole `-c` argument of a command: the harness, the file channel, and the one turn. Without the event loop,
+/// whose import takes longer than most programs, without tools, since nothing answers a command while it runs, without
+/// sessions, since it ends with its program, and without modules of tools, which need both.
+pub(crate) fn command() -> String {
+    [include_str!("python/file_channel.py"), &installed(&[ERRORS, SOURCE, ENCODE, HARNESS]), RUN].concat()
+}
+
+/// Runs before a snapshot, after the prelude.
+pub(crate) const REHEARSAL: &str =
+    "import sys\nsys.modules['_sekisho_harness'].rehearse(sys.modules['_sekisho_encode'].encode)\n";
+
+/// Runs the one program of an instance, after the prelude. `host.call` delivers the program.
+///
+/// An expression to be shown, in whose place the harness runs the program: this is the cheapest source to compile,
+/// and it is compiled again for each instance.
+pub(crate) const TURN: &str = "0\n";
+
+/// The same for a command, which has nothing compiled in advance.
+const RUN: &str = "import sys\nsys.modules['_sekisho_harness'].start()\n\
+                   sys.modules['_sekisho_harness'].run(sys.modules['_sekisho_encode'].encode)\n";
+
+/// A module name, and a source text.
+type Module = (&'static str, &'static str);
+
+const DOCSTRING: Module = ("_sekisho_docstring", include_str!("python/docstring.py"));
+const ENCODE: Module = ("_sekisho_encode", include_str!("python/encode.py"));
+const ERRORS: Module = ("_sekisho_errors", include_str!("python/errors.py"));
+const EVENT_LOOP: Module = ("_sekisho_event_loop", include_str!("python/event_loop.py"));
+const HARNESS: Module = ("_sekisho_harness", include_str!("python/harness.py"));
+const MODULE_NAMES: Module = ("_sekisho_module_names", include_str!("python/module_names.py"));
+const MODULE_READER: Module = ("_sekisho_module_reader", include_str!("python/module_reader.py"));
+const MODULE_RUN: Module = ("_sekisho_module_run", include_str!("python/module_run.py"));
+const MODULE_TYPES: Module = ("_sekisho_module_types", include_str!("python/module_types.py"));
+const MODULE_VALUES: Module = ("_sekisho_module_values", include_str!("python/module_values.py"));
+const SESSION: Module = ("_sekisho_session", include_str!("python/session.py"));
+const SOURCE: Module = ("_sekisho_source", include_str!("python/source.py"));
+const STORED_RESULTS: Module = ("_sekisho_stored_results", include_str!("python/stored_results.py"));
+const TOOLS: Module = ("_sekisho_tools", include_str!("python/tools.py"));
+const TOOL_CALLS: Module = ("_sekisho_tool_calls", include_str!("python/tool_calls.py"));
+const TOOL_SIGNATURE: Module = ("_sekisho_tool_signature", include_str!("python/tool_signature.py"));
+
+fn installed(modules: &[Module]) -> String {
+    let mut text = String::from("def _sekisho_install(name, source):\n");
+    text.push_str("    import sys, types\n");
+    text.push_str("    module = sys.modules[name] = types.ModuleType(name)\n");
+    text.push_str("    exec(compile(source, name + '.py', 'exec'), module.__dict__)\n");
+    for (name, source) in modules {
+        text.push_str(&format!("_sekisho_install({name:?}, {})\n", literal(source)));
+    }
+    text.push_str("del _sekisho_install\n");
+    text
+}
+
+/// A text as a Python literal: each of JSON's escapes means the same in Python.
+fn literal(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,135 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::read::operation::{MediaType, ParameterEncoding, RequestBody, Style};
+
+fn parameter(name: &str, location: Location) -> Parameter {
+    Parameter {
+        name: name.into(),
+        location,
+        required: false,
+        deprecated: false,
+        description: String::new(),
+        schema: json!({"type": "string"}),
+        encoding: ParameterEncoding::Styled {
+            style: Style::Form,
+            explode: true,
+            allow_reserved: false,
+            allow_empty: false,
+        },
+        item_separator: None,
+    }
+}
+
+fn operation(parameters: Vec<Parameter>) -> Operation {
+    Operation {
+        id: None,
+        method: http::Method::POST,
+        path: "/".into(),
+        summary: String::new(),
+        description: String::new(),
+        tags: Vec::new(),
+        deprecated: false,
+        parameters,
+        body: None,
+        responses: Vec::new(),
+        servers: Vec::new(),
+        security: None,
+        extensions: Map::new(),
+    }
+}
+
+fn plan(required: bool, schema: Value, definitions: &Map<String, Value>) -> BodyPlan {
+    let content = vec![MediaType { name: "application/json".into(), schema, encoding: BTreeMap::new() }];
+    let body = RequestBody { required, description: "What to keep.".into(), content };
+    BodyPlan::of(&body, definitions, None).0.unwrap()
+}
+
+fn names(list: &ArgumentList) -> Vec<&str> {
+    list.arguments.iter().map(|argument| argument.name.as_str()).collect()
+}
+
+#[test]
+fn a_duplicate_name_gets_its_location_in_any_order() {
+    let definitions = Map::new();
+    let body = plan(true, json!({"type": "object", "properties": {"id": {}}, "required": ["id"]}), &definitions);
+    let mut parameters = vec![parameter("id", Location::Header), parameter("id", Location::Path)];
+    let list = ArgumentList::of(&operation(parameters.clone()), Some(&body), &definitions, |_| true);
+    assert_eq!(names(&list), ["id", "header_id", "body_id"]);
+    assert_eq!(list.arguments[0].place, Place::Parameter(1));
+    assert_eq!(list.schema["required"], json!(["id", "body_id"]));
+    assert_eq!(list.schema["properties"]["body_id"]["description"], "(`id` in the body)");
+    parameters.reverse();
+    let reversed = ArgumentList::of(&operation(parameters), Some(&body), &definitions, |_| true);
+    assert_eq!((names(&reversed), &reversed.schema), (names(&list), &list.schema));
+}
+
+#[test]
+fn a_body_with_more_than_plain_members_is_one_argument() {
+    let mut definitions = Map::new();
+    definitions.insert("pet".into(), json!({"type": "object", "properties": {"name": {"$ref": "#/$defs/a~1b"}}}));
+    definitions.insert("a/b".into(), json!({"type": "string"}));
+    definitions.insert("unused".into(), json!({}));
+    for (required, schema, expected) in [
+        (true, json!({"$ref": "#/$defs/pet"}), vec!["name"]),
+        (true, json!({"properties": {"a": {}, "b": {"readOnly": true}}, "additionalProperties": false}), vec!["a"]),
+        (true, json!({"type": "object", "properties": {"a": {}}, "additionalProperties": true}), vec!["body"]),
+        (true, json!({"properties": {"a": {}}, "anyOf": [{"required": ["a"]}]}), vec!["body"]),
+        (true, json!({"type": "object", "properties": {"a": {}}, "required": ["b"]}), vec!["body"]),
+        (true, json!({"type": "array", "items": {"type": "integer"}}), vec!["body"]),
+        (false, json!({"type": "object", "properties": {"a": {}}}), vec!["a"]),
+        (false, json!({"type": "object", "properties": {}, "additionalProperties": false}), vec![]),
+        (false, json!({"type": "object", "properties": {}}), vec!["body"]),
+        (false, json!({"type": "object", "properties": {"a": {}}, "required": ["a"]}), vec!["body"]),
+    ] {
+        let body = plan(required, schema.clone(), &definitions);
+        let list = ArgumentList::of(&operation(Vec::new()), Some(&body), &definitions, |_| true);
+        assert_eq!(names(&list), expected, "{schema}");
+    }
+    let body = plan(true, json!({"$ref": "#/$defs/pet"}), &definitions);
+    let list = ArgumentList::of(&operation(Vec::new()), Some(&body), &definitions, |_| true);
+    assert_eq!(list.schema["$defs"], json!({"a/b": {"type": "string"}}), "what is reached, and nothing else");
+}
+
+#[test]
+fn a_body_that_the_document_leaves_open_stays_open() {
+    let definitions = Map::new();
+    for (schema, open) in [
+        (json!({"type": "object", "properties": {"a": {}}}), true),
+        (json!({"type": "object", "properties": {"a": {}}, "additionalProperties": false}), false),
+    ] {
+        let body = plan(true, schema.clone(), &definitions);
+        let list = ArgumentList::of(&operation(Vec::new()), Some(&body), &definitions, |_| true);
+        assert_eq!(list.schema.get("additionalProperties"), (!open).then_some(&json!(false)), "{schema}");
+    }
+    let list = ArgumentList::of(&operation(Vec::new()), None, &definitions, |_| true);
+    assert_eq!(list.schema["additionalProperties"], false);
+}
+
+#[test]
+fn definitions_that_refer_to_each_other_are_added_once() {
+    let Value::Object(definitions) = json!({
+        "a": {"properties": {"b": {"$ref": "#/$defs/b"}}},
+        "b": {"properties": {"a": {"$ref": "#/$defs/a"}}},
+        "c": {}
+    }) else {
+        panic!("an object")
+    };
+    let mut schema = json!({"items": {"$ref": "#/$defs/a"}});
+    add_definitions(&mut schema, &definitions);
+    assert_eq!(schema["$defs"].as_object().unwrap().keys().collect::<Vec<_>>(), ["a", "b"]);
+}
+
+proptest! {
+    #[test]
+    fn names_are_what_model_apis_accept_and_differ(written in prop::collection::vec("\\PC{0,90}", 1..12)) {
+        let parameters = written.iter().map(|name| parameter(name, Location::Query)).collect();
+        let list = ArgumentList::of(&operation(parameters), None, &Map::new(), |_| true);
+        let found: HashSet<_> = names(&list).into_iter().collect();
+        prop_assert_eq!(found.len(), written.len());
+        for name in found {
+            let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+            prop_assert!((1..=64).contains(&name.len()) && name.bytes().all(is_allowed), "{}", name);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! How an authorization server is found, and what a browser is sent there with.
+
+use std::fmt;
+
+use futures_util::future::BoxFuture;
+use http::HeaderMap;
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+use super::TokenClient;
+use sekisho_config::Secret;
+
+/// The gateway's addresses for browsers and authorization servers.
+#[derive(Debug, Clone)]
+pub struct OwnAddresses {
+    pub callback: Url,
+    /// The address of our client metadata document, if other machines can reach it.
+    pub client_metadata: Option<Url>,
+}
+
+/// Finds the authorization server of one upstream.
+pub(crate) trait Provider: fmt::Debug + Send + Sync {
+    /// Begins an authorization with PKCE (RFC 7636), which also asks for these `scopes`.
+    ///
+    /// The error is the reason, for an operator.
+    fn begin<'a>(&'a self, own: &'a OwnAddresses, scopes: &'a [String])
+    -> BoxFuture<'a, Result<Authorization, String>>;
+
+    /// The secret that the configuration has for this client.
+    fn secret_of(&self, client_id: &str) -> Option<&Secret>;
+
+    /// The upstream refused a token (401), and may say where tokens come from.
+    fn was_challenged(&self, _headers: &HeaderMap) {}
+}
+
+/// An authorization that a browser is sent to. No `Debug`: it holds secrets.
+pub(crate) struct Authorization {
+    pub(crate) url: Url,
+    pub(crate) state: String,
+    pub(crate) begun: Begun,
+}
+
+/// What is needed when the browser comes back. No `Debug`: it holds secrets.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Begun {
+    pub(crate) client: TokenClient,
+    /// As far as it is published.
+    pub(crate) issuer: Option<String>,
+    /// The authorization server says that it sends `iss` (RFC 9207).
+    pub(crate) names_issuer: bool,
+    pub(crate) verifier: String,
+    pub(crate) redirect: Url,
+    /// What was asked for.
+    pub(crate) scopes: Vec<String>,
+    /// Of the address that the browser is sent to.
+    pub(crate) origin: String,
+}
+
+impl Begun {
+    /// Whether the authorization response is of this issuer (RFC 9207): another one must not bring its code here.
+    /// Of one that publishes no issuer, the origin of the page where its users sign in counts.
+    pub(super) fn is_from(&self, issuer: Option<&str>) -> bool {
+        match (issuer, &self.issuer) {
+            (Some(issuer), Some(known)) => issuer == known,
+            (Some(issuer), None) => {
+                Url::parse(issuer).is_ok_and(|issuer| issuer.origin().ascii_serialization() == self.origin)
+            }
+            (None, _) => !self.names_issuer,
+        }
+    }
+}
