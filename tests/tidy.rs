@@ -18,26 +18,26 @@ struct Reference {
     used: String,
 }
 
-/// The crates whose `lib.rs` lists its modules in the order of their layers. Between crates, cargo holds the layers.
-const CRATES_OF_LAYERS: [&str; 2] = ["src", "src/calls"];
+/// The crate whose `lib.rs` lists its modules in the order of their layers. Between crates, cargo holds the layers.
+const CRATE_OF_LAYERS: &str = "src/calls";
+
+/// The crates that run WebAssembly. Nothing that a limit, a route or a policy needs is in them.
+const CRATES_WITH_WASMTIME: [&str; 4] = [".", "src/guest-system", "src/interpreters", "src/guest-worker"];
 
 #[test]
 fn modules_use_only_modules_below_them() {
     let members = members();
     let mut upward = Vec::new();
-    for folder in CRATES_OF_LAYERS {
-        let library = format!("{folder}/lib.rs");
-        let layers = layers(&read(&library));
-        let is_own = |file: &str| crate_of(&members, file) == folder;
-        for (file, text) in product_files().into_iter().filter(|(file, _)| is_own(file)) {
-            let Some(own) = top_level(folder, &file) else { continue };
-            let own_rank = rank(&layers, own).unwrap_or_else(|| panic!("{file}: {library} does not list {own}"));
-            for reference in references(folder, &file, &text) {
-                let used =
-                    rank(&layers, &reference.used).unwrap_or_else(|| panic!("{reference:?} is not in {library}"));
-                if used < own_rank {
-                    upward.push(format!("{}:{}: {own} uses {}", reference.file, reference.line, reference.used));
-                }
+    let library = format!("{CRATE_OF_LAYERS}/lib.rs");
+    let layers = layers(&read(&library));
+    let is_own = |file: &str| crate_of(&members, file) == CRATE_OF_LAYERS;
+    for (file, text) in product_files().into_iter().filter(|(file, _)| is_own(file)) {
+        let Some(own) = top_level(CRATE_OF_LAYERS, &file) else { continue };
+        let own_rank = rank(&layers, own).unwrap_or_else(|| panic!("{file}: {library} does not list {own}"));
+        for reference in references(CRATE_OF_LAYERS, &file, &text) {
+            let used = rank(&layers, &reference.used).unwrap_or_else(|| panic!("{reference:?} is not in {library}"));
+            if used < own_rank {
+                upward.push(format!("{}:{}: {own} uses {}", reference.file, reference.line, reference.used));
             }
         }
     }
@@ -71,6 +71,17 @@ fn every_crate_is_a_member() {
     assert_eq!(folders.collect::<BTreeSet<_>>(), members().into_iter().collect());
 }
 
+#[test]
+fn only_the_crates_of_guests_use_wasmtime() {
+    let packages = members().into_iter().chain([".".to_owned()]);
+    let users = packages.filter(|package| {
+        let manifest = read(&format!("{package}/Cargo.toml"));
+        let dependencies = manifest.split_once("\n[dependencies]\n").expect("dependencies").1;
+        dependencies.split("\n[").next().unwrap().lines().any(|line| line.starts_with("wasmtime"))
+    });
+    assert_eq!(users.collect::<BTreeSet<_>>(), CRATES_WITH_WASMTIME.map(str::to_owned).into());
+}
+
 /// A permit is opened in one place, so that nothing is executed without one.
 #[test]
 fn only_the_execute_stage_runs_tools() {
@@ -99,16 +110,17 @@ const WRITTEN_BY_CALLERS: [(&str, &[&str]); 7] = [
     ("idempotency_key", &[]),
     ("resumed_run", &[]),
     // Credentials, by their names.
-    ("tool_parameters", &["src/sources/mcp/server/caller_sessions.rs", "src/sources/openapi/call/executor.rs"]),
+    ("tool_parameters", &["src/mcp-client/server/caller_sessions.rs", "src/openapi/call/executor.rs"]),
     // A part of the destination, which is judged.
-    ("client_meta", &["src/sources/mcp/server.rs", "src/sources/mcp/server/session.rs"]),
-    ("as_task", &["src/sources/mcp/server/task.rs"]),
+    ("client_meta", &["src/mcp-client/server.rs", "src/mcp-client/server/session.rs"]),
+    ("as_task", &["src/mcp-client/server/task.rs"]),
 ];
 
 #[test]
 fn executors_read_nothing_of_a_call_that_was_not_judged() {
     let files = product_files();
-    let of_sources = || files.iter().filter(|(file, _)| file.starts_with("src/sources/"));
+    let sources = ["src/mcp-client/", "src/openapi/", "src/tools/", "src/user-tokens/"];
+    let of_sources = || files.iter().filter(|(file, _)| sources.iter().any(|source| file.starts_with(source)));
     for (field, may_read) in WRITTEN_BY_CALLERS {
         let read = format!("call.{field}");
         let readers: Vec<_> = of_sources().filter(|(_, text)| text.contains(&read)).map(|(file, _)| file).collect();
@@ -216,9 +228,8 @@ fn the_architecture_page_shows_every_module_and_none_that_is_missing() {
         map.split([' ', ',', ';', '\n']).filter(is_path).map(|word| word.trim_end_matches('/')).collect();
     let missing = named.iter().find(|path| !checkout().join(path).exists());
     assert_eq!(missing, None, "docs/architecture.md names what is not there");
-    let modules = CRATES_OF_LAYERS.into_iter().flat_map(|folder| {
-        layers(&read(&format!("{folder}/lib.rs"))).into_iter().map(move |module| format!("{folder}/{module}"))
-    });
+    let layers = layers(&read(&format!("{CRATE_OF_LAYERS}/lib.rs")));
+    let modules = layers.into_iter().map(|module| format!("{CRATE_OF_LAYERS}/{module}"));
     let unnamed = modules
         .chain(members())
         .find(|path| !named.iter().any(|named| named == path || named.starts_with(&format!("{path}/"))));
@@ -315,7 +326,7 @@ fn references_in_tests_and_comments_do_not_count() {
     assert_eq!(found.iter().map(|found| (found.line, &*found.used)).collect::<Vec<_>>(), [(2, "core")]);
 }
 
-/// The modules of `src/lib.rs` in their order.
+/// The modules of a `lib.rs` in their order.
 fn layers(library: &str) -> Vec<String> {
     let lines = library.lines().filter_map(|line| line.trim().strip_suffix(';'));
     lines.filter_map(|line| line.split_once("mod ").map(|(_, name)| name.to_owned())).collect()

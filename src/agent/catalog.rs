@@ -10,9 +10,9 @@ use std::sync::Arc;
 use super::front_matter::UnusableFile;
 use super::skills::{self, Skill};
 use super::subagents::files;
-use sekisho_gateway::{Gateway, limits_of_tenant};
 use sekisho_config::{AgentConfig, AgentProfile, Config, ModelConfig, ResourceStatus, SubAgentType, TenantConfig};
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_gateway::{Gateway, limits_of_tenant};
 
 pub use self::resources::{NewResource, Page, Resource, Shown, Viewer};
 

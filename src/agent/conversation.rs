@@ -33,9 +33,9 @@ use self::outcome::Outcome;
 use self::run_event::{RunEvent, SystemSubtype, Translation};
 use super::event_log::{EventLog, EventLogs};
 use super::{AgentService, Event};
-use sekisho_gateway::Gateway;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::failpoint;
+use sekisho_gateway::Gateway;
 use sekisho_store::{Conversation, ConversationRun, ConversationStatus, RunStatus, Store};
 
 pub use self::history::MAY_HAVE_HAPPENED;

@@ -7,8 +7,8 @@ use tokio::time::Instant;
 use tracing::Span;
 
 use super::{AgentRequest, Event, FinishReason, Meter};
-use sekisho_gateway::Gateway;
 use sekisho_core::database_clock::DatabaseTime;
+use sekisho_gateway::Gateway;
 use sekisho_observe::telemetry;
 use sekisho_store::AgentRun;
 

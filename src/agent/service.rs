@@ -26,10 +26,10 @@ use super::{
     Agent, Event, Message, Model, Prompts, RunInput, RunUsage, ToolDescription, UnreadablePrompt, context, models,
     prompts,
 };
-use sekisho_gateway::Gateway;
 use sekisho_config::{AgentConfig, AgentProfile, PlannerConfig};
 use sekisho_core::call::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_gateway::Gateway;
 
 use self::offer::{Offer, offer};
 use self::outcome::Outcome;

@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use super::conversation_prompt::folder_of;
 use super::skills::Skill;
 use super::toolbox::{ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
-use sekisho_tools::builtin::Workspaces;
 use sekisho_config::SKILL;
 use sekisho_core::call::Arguments;
+use sekisho_tools::builtin::Workspaces;
 
 /// A toolbox with the tool `Skill`.
 pub(super) struct WithSkills {

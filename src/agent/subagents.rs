@@ -21,11 +21,11 @@ use super::service::{AgentRequest, AgentService};
 use super::toolbox::{ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxLayer, ToolboxUnreachable};
 use super::usage::UsageByAgent;
 use super::{Event, Message};
-use sekisho_sandbox::PYTHON;
 use sekisho_config::{AgentProfile, ProfilePrompt, SubAgentType, TASK};
 use sekisho_core::call::{BudgetScopes, Caller, TraceParent};
 use sekisho_core::error::CallError;
 use sekisho_observe::telemetry;
+use sekisho_sandbox::PYTHON;
 
 /// Sub-agents within each other: one of the third level starts no more.
 pub(super) const MAX_DEPTH: u32 = 3;

@@ -20,9 +20,9 @@ pub(super) mod usage;
 use std::sync::Arc;
 
 use super::request::RequestMeta;
-use sekisho_gateway::Gateway;
 use sekisho_audit::{AuditEvent, EventKind};
 use sekisho_core::error::CallError;
+use sekisho_gateway::Gateway;
 
 /// Makes a change that a request of the API asks for, and writes its line.
 async fn recorded<T: Send + 'static>(
@@ -45,7 +45,7 @@ async fn recorded<T: Send + 'static>(
 ///
 /// # Errors
 /// Those of the change, and `overloaded` when the trail cannot take the line.
-pub(crate) async fn record_change<T: Send + 'static>(
+pub async fn record_change<T: Send + 'static>(
     gateway: &Gateway,
     event: AuditEvent,
     change: impl Future<Output = Result<T, CallError>> + Send + 'static,

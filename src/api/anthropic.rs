@@ -26,10 +26,10 @@ use super::model_api::output::Output;
 use super::model_api::{NamedAgent, session_of_thread};
 use super::reply;
 use super::request::RequestMeta;
-use sekisho_agent::{AgentService, Event};
 use crate::reply::ErrorReply;
-use sekisho_gateway::Gateway;
+use sekisho_agent::{AgentService, Event};
 use sekisho_core::error::CallError;
+use sekisho_gateway::Gateway;
 
 /// Runs an agent until it answers. It calls the gateway's tools itself; calls of the client's tools are returned.
 #[utoipa::path(post, path = "/v1/messages", operation_id = "createMessage", tag = "agents", request_body = MessagesRequest,

@@ -17,10 +17,10 @@ use super::parameters::{Name, Parameters};
 use super::reply;
 use super::request::RequestMeta;
 use crate::reply::ErrorReply;
-use sekisho_gateway::{APPROVER, Gateway};
 use sekisho_audit::{AuditEvent, EventKind};
 use sekisho_calls::approval::Judgement;
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_gateway::{APPROVER, Gateway};
 use sekisho_store::ApprovalFilter;
 
 /// Approvals of one page, if the request names no number, and at most.

@@ -24,8 +24,6 @@ use self::upload::UPLOAD_BYTES;
 use super::request::RequestMeta;
 use super::request_guard::Connection;
 use crate::reply::ErrorReply;
-use sekisho_gateway::Gateway;
-use sekisho_openapi::load::document::MAX_DOCUMENT_BYTES;
 use sekisho_config::ServerConfig;
 use sekisho_core::administration::{Administrator, AdministratorProof, SharedAdministrator};
 use sekisho_core::caller::Owner;
@@ -33,6 +31,8 @@ use sekisho_core::error::{CallError, Detail, ErrorCode};
 use sekisho_core::headers::content_type;
 use sekisho_core::json::{CheckedJson, InvalidJson, InvalidJsonKind, MAX_VALUES};
 use sekisho_core::share::{Lease, Share};
+use sekisho_gateway::Gateway;
+use sekisho_openapi::load::document::MAX_DOCUMENT_BYTES;
 
 /// Minimum body limit for administrators: the largest OpenAPI document that is read, with its quotes escaped.
 const MAX_OF_ADMINISTRATORS: usize = MAX_DOCUMENT_BYTES + (MAX_DOCUMENT_BYTES >> 1);

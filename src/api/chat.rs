@@ -25,11 +25,11 @@ use super::event_stream;
 use super::keyed_turn::{self, Progress, Turn};
 use super::parameters::Parameters;
 use super::request::{RequestMeta, forbid_other_sites};
+use crate::reply::ErrorReply;
 use sekisho_agent::conversation::ConversationRuns;
 use sekisho_agent::summary::CompletedCall;
-use crate::reply::ErrorReply;
-use sekisho_gateway::Gateway;
 use sekisho_core::error::CallError;
+use sekisho_gateway::Gateway;
 
 /// The next message of a conversation.
 #[derive(Debug, Deserialize, ToSchema, IntoParams)]

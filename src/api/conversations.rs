@@ -23,12 +23,12 @@ use super::documentation::ReplyBody;
 use super::parameters::{Name, Parameters};
 use super::reply;
 use super::request::RequestMeta;
+use crate::reply::ErrorReply;
 use sekisho_agent::AgentService;
 use sekisho_agent::conversation::{ConversationRuns, unknown_conversation, unknown_run, unknown_session};
-use crate::reply::ErrorReply;
-use sekisho_gateway::Gateway;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::session::workspace_of;
+use sekisho_gateway::Gateway;
 use sekisho_store::{Conversation, ConversationChange as StoredChange, ConversationStatus, CopiedRun, RunStatus};
 
 /// Maximum entries of one page, and those of a page whose size is not asked for.

@@ -14,9 +14,9 @@ use utoipa::openapi::OpenApi;
 use utoipa::{OpenApi as _, ToSchema};
 
 use super::request::{ExecuteNamedRequest, ExecuteRequest};
-use sekisho_gateway::Gateway;
 use sekisho_core::call::{InterpreterSession, RateState, Stage};
 use sekisho_core::error::{Detail, NeededApproval, NeededSignIn};
+use sekisho_gateway::Gateway;
 
 #[derive(utoipa::OpenApi)]
 #[openapi(

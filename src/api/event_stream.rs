@@ -29,17 +29,17 @@ const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering")
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// A comment, which clients skip.
-pub(crate) const COMMENT: &str = ": keep-alive\n\n";
+pub const COMMENT: &str = ": keep-alive\n\n";
 
 /// An event with a name, as OpenAI's Responses and Anthropic's Messages send them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct NamedEvent {
+pub struct NamedEvent {
     name: &'static str,
     data: String,
 }
 
 impl NamedEvent {
-    pub(crate) fn new(name: &'static str, data: &impl Serialize) -> Self {
+    pub fn new(name: &'static str, data: &impl Serialize) -> Self {
         // Never fails: no event has a map with keys that are not strings.
         Self { name, data: serde_json::to_string(data).unwrap_or_default() }
     }
@@ -75,10 +75,7 @@ pub(super) fn respond(data: impl Stream<Item = String> + Send + 'static, keep_al
 }
 
 /// Sends named events, and `keep_alive` as it is after each [`KEEP_ALIVE`] without one.
-pub(crate) fn respond_named(
-    events: impl Stream<Item = NamedEvent> + Send + 'static,
-    keep_alive: &'static str,
-) -> Response {
+pub fn respond_named(events: impl Stream<Item = NamedEvent> + Send + 'static, keep_alive: &'static str) -> Response {
     let frames = events.map(|event| event.frame());
     respond_with(kept_alive(frames, Bytes::from_static(keep_alive.as_bytes())))
 }

@@ -23,7 +23,7 @@ use sekisho_core::error::{CallError, Detail, ErrorCode};
 
 /// Every route of the service.
 #[derive(Clone)]
-pub(crate) struct InternalRoutes(Router);
+pub struct InternalRoutes(Router);
 
 /// What a reply says of an error.
 #[derive(Deserialize)]
@@ -42,7 +42,7 @@ struct RefusalInfo {
 }
 
 impl InternalRoutes {
-    pub(crate) fn new(router: Router) -> Self {
+    pub fn new(router: Router) -> Self {
         Self(router)
     }
 
@@ -50,7 +50,7 @@ impl InternalRoutes {
     ///
     /// # Errors
     /// That of the route.
-    pub(crate) async fn send(
+    pub async fn send(
         &self,
         page: &PageRequest,
         caller: &Arc<Caller>,
@@ -82,7 +82,7 @@ impl InternalRoutes {
     ///
     /// # Errors
     /// That of the route.
-    pub(crate) async fn json<T: DeserializeOwned>(
+    pub async fn json<T: DeserializeOwned>(
         &self,
         page: &PageRequest,
         caller: &Arc<Caller>,

@@ -23,10 +23,10 @@ use super::conversations::execute::RUN_ID;
 use super::reply::REPLAYED;
 use super::request::RequestMeta;
 use sekisho_agent::Event;
-use sekisho_gateway::Gateway;
 use sekisho_calls::pipeline::{EnteredTurn, KeyedTurn, TurnGuard};
 use sekisho_core::call::{Caller, Deadline};
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_gateway::Gateway;
 use sekisho_store::RunStatus;
 
 /// How long a request waits for the answer of the first one with its key.

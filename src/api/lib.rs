@@ -49,20 +49,18 @@ use utoipa_axum::routes;
 use sekisho_agent::AgentService;
 use sekisho_agent::conversation::ConversationRuns;
 
-pub(crate) use self::admin::mcp::not_added;
-pub(crate) use self::admin::openapi::not_registered;
-pub(crate) use self::admin::record_change;
-pub(crate) use self::admin::sign_in::begin as begin_sign_in;
-pub(crate) use self::admin::sign_in::user_addresses;
-pub(crate) use self::event_stream::{COMMENT as KEEP_ALIVE_COMMENT, NamedEvent, respond_named};
-pub(crate) use self::internal_routes::InternalRoutes;
+pub use self::admin::mcp::not_added;
+pub use self::admin::openapi::not_registered;
+pub use self::admin::record_change;
+pub use self::admin::sign_in::begin as begin_sign_in;
+pub use self::admin::sign_in::user_addresses;
+pub use self::event_stream::{COMMENT as KEEP_ALIVE_COMMENT, NamedEvent, respond_named};
+pub use self::internal_routes::InternalRoutes;
 pub use self::listener::BoundListeners;
-pub(crate) use self::listener::serve_with;
+pub use self::listener::serve_with;
 pub use self::local::{GatewayStatus, LocalListener, NamedCaller};
-pub(crate) use self::page_request::{
-    PageRequest, UploadedFile, administrator_on_socket, read_form, read_form_with_files,
-};
-pub(crate) use self::reply::{ErrorReply, status as status_of};
+pub use self::page_request::{PageRequest, UploadedFile, administrator_on_socket, read_form, read_form_with_files};
+pub use self::reply::{ErrorReply, status as status_of};
 pub use self::tls::check_tls;
 
 /// Every route of the service.

@@ -21,8 +21,8 @@ use super::local::{self, LocalListener};
 use super::request_guard::RequestGuard;
 use super::tls::{Tls, TlsError};
 use sekisho_agent::AgentService;
-use sekisho_gateway::Gateway;
 use sekisho_config::Config;
+use sekisho_gateway::Gateway;
 use sekisho_outbound::local_socket::LocalSocket;
 use sekisho_store::replica::HEARTBEAT;
 
@@ -92,7 +92,7 @@ impl BoundListeners {
 
 /// Serves a gateway, its agents and further pages until `shutdown` resolves, then lets running calls finish within the
 /// grace period. Meanwhile it answers what other replicas still forward.
-pub(crate) async fn serve_with(
+pub async fn serve_with(
     mut listening: BoundListeners,
     agents: &Arc<AgentService>,
     router: Router,

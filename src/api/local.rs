@@ -16,10 +16,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::connections::Connections;
 use crate::reply::ErrorReply;
-use sekisho_gateway::Gateway;
 use sekisho_auth::named_caller;
 use sekisho_core::caller::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_gateway::Gateway;
 use sekisho_outbound::local_socket::LocalSocket;
 
 /// Names the caller of a request over the socket, as JSON: [`NamedCaller`]. Ignored over TCP.
@@ -107,7 +107,7 @@ pub(super) fn caller_of(headers: &HeaderMap) -> Result<Arc<Caller>, CallError> {
 }
 
 #[derive(Debug, Clone)]
-struct LocalRoutes {
+pub struct LocalRoutes {
     gateway: Arc<Gateway>,
     on_demand: bool,
     config_file: Option<PathBuf>,
@@ -144,7 +144,7 @@ pub(super) fn left_out(gateway: &Gateway, caller: &Arc<Caller>) -> Option<String
     left_out.map(|left_out| format!("{left_out}. Set the caller with `--as USER --role ROLE`."))
 }
 
-async fn status(State(routes): State<LocalRoutes>, headers: HeaderMap) -> Result<Json<GatewayStatus>, ErrorReply> {
+pub async fn status(State(routes): State<LocalRoutes>, headers: HeaderMap) -> Result<Json<GatewayStatus>, ErrorReply> {
     let caller = caller_of(&headers)?;
     Ok(Json(routes.status(&caller)))
 }

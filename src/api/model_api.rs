@@ -16,11 +16,11 @@ use sekisho_agent::catalog::ResolvedModel;
 use sekisho_agent::models::reads_documents;
 use sekisho_agent::toolbox::ToolDescription;
 use sekisho_agent::{AgentRequest, AgentService, Event, Message, ModelOptions, Pauses};
-use sekisho_gateway::Gateway;
 use sekisho_config::AgentProfile;
 use sekisho_core::call::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::session::Session;
+use sekisho_gateway::Gateway;
 
 /// A request of any of these APIs, in the gateway's own form.
 #[derive(Debug)]

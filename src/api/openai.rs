@@ -25,10 +25,10 @@ use super::model_api::{NamedAgent, session_of_thread, should_retry};
 use super::parameters::Name;
 use super::reply;
 use super::request::RequestMeta;
-use sekisho_agent::{AgentService, Event};
 use crate::reply::ErrorReply;
-use sekisho_gateway::Gateway;
+use sekisho_agent::{AgentService, Event};
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_gateway::Gateway;
 
 /// The agents' profiles and models.
 #[derive(Debug, Serialize, ToSchema)]

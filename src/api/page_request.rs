@@ -13,15 +13,15 @@ use futures_util::stream;
 use super::body::BodyLimits;
 use super::request::{FETCH_SITE, RequestMeta};
 use super::request_guard::Connection;
-use sekisho_gateway::Gateway;
 use sekisho_core::call::{CallContext, Caller, ClientRequest, Via};
 use sekisho_core::caller::Owner;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::headers::content_type;
+use sekisho_gateway::Gateway;
 
 /// A request for a page.
 #[derive(Debug, Clone)]
-pub(crate) struct PageRequest {
+pub struct PageRequest {
     /// Sent on this machine to loopback, and not through a proxy.
     pub is_local: bool,
     /// Whether the browser's connection is encrypted, up to the gateway or to a trusted proxy.
@@ -38,7 +38,7 @@ pub(crate) struct PageRequest {
 impl PageRequest {
     /// # Errors
     /// Internal: no guard is in front of the routes.
-    pub(crate) fn of(parts: &Parts) -> Result<Self, CallError> {
+    pub fn of(parts: &Parts) -> Result<Self, CallError> {
         let connection = Connection::of(parts)?;
         let server_url = connection.server_url(parts);
         Ok(Self {
@@ -57,7 +57,7 @@ impl PageRequest {
     ///
     /// # Errors
     /// `denied`.
-    pub(crate) fn require_same_origin(&self) -> Result<(), CallError> {
+    pub fn require_same_origin(&self) -> Result<(), CallError> {
         if is_same_origin(&self.headers, &self.host) {
             return Ok(());
         }
@@ -66,7 +66,7 @@ impl PageRequest {
     }
 
     /// A call of a tool, as `POST /tools/{name}/execute` makes it.
-    pub(crate) fn call(&self, tool: &str, caller: &Arc<Caller>, dry_run: bool) -> CallContext {
+    pub fn call(&self, tool: &str, caller: &Arc<Caller>, dry_run: bool) -> CallContext {
         CallContext { dry_run, request: self.request.clone(), ..CallContext::new(tool, Arc::clone(caller), Via::Rest) }
     }
 }
@@ -83,7 +83,7 @@ fn is_same_origin(headers: &HeaderMap, host: &str) -> bool {
 
 /// A file of a form.
 #[derive(Debug, Clone)]
-pub(crate) struct UploadedFile {
+pub struct UploadedFile {
     /// The name of its field.
     pub field: String,
     pub name: String,
@@ -95,7 +95,7 @@ pub(crate) struct UploadedFile {
 ///
 /// # Errors
 /// `unsupported_media_type`, `too_large`, `invalid_request`, `overloaded`.
-pub(crate) async fn read_form(
+pub async fn read_form(
     parts: &Parts,
     body: Body,
     owner: &Owner,
@@ -113,7 +113,7 @@ pub(crate) async fn read_form(
 ///
 /// # Errors
 /// As [`read_form`].
-pub(crate) async fn read_form_with_files(
+pub async fn read_form_with_files(
     parts: &Parts,
     body: Body,
     owner: &Owner,
@@ -161,10 +161,7 @@ async fn read_body(parts: &Parts, body: Body, owner: &Owner, gateway: &Gateway) 
 ///
 /// # Errors
 /// `denied`: over the network, or without the role.
-pub(crate) async fn administrator_on_socket(
-    mut parts: Parts,
-    gateway: &Arc<Gateway>,
-) -> Result<Arc<Caller>, CallError> {
+pub async fn administrator_on_socket(mut parts: Parts, gateway: &Arc<Gateway>) -> Result<Arc<Caller>, CallError> {
     let meta = RequestMeta::from_request_parts(&mut parts, gateway).await?;
     if !meta.over_socket {
         return Err(CallError::new(ErrorCode::Denied, "this is for the Unix socket of the state directory alone"));

@@ -19,10 +19,10 @@ use super::event_stream::{self, LoggedFrame};
 use super::parameters::{Name, Parameters};
 use super::reply;
 use super::request::RequestMeta;
+use crate::reply::ErrorReply;
 use sekisho_agent::catalog::ResolvedModel;
 use sekisho_agent::plan::{Entry, NewPlan, Node, Plan, PlanStatus, Step, StepChange, Used};
 use sekisho_agent::{AgentRequest, AgentService, Message};
-use crate::reply::ErrorReply;
 use sekisho_config::{PlanPreset, PlannerConfig};
 use sekisho_core::error::{CallError, ErrorCode};
 

@@ -22,7 +22,7 @@ const SIGN_IN_SCHEME: &str = "Sekisho-Sign-In";
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// Every error code's status, from the table of the specification.
-pub(crate) fn status(code: ErrorCode) -> StatusCode {
+pub fn status(code: ErrorCode) -> StatusCode {
     match code {
         ErrorCode::InvalidRequest
         | ErrorCode::InvalidArguments
@@ -90,7 +90,7 @@ pub(crate) fn answered_reply(answered: &Answered) -> Response {
 
 /// An error before or outside a tool call, in the form of an execute reply.
 #[derive(Debug)]
-pub(crate) struct ErrorReply(CallError);
+pub struct ErrorReply(CallError);
 
 impl From<CallError> for ErrorReply {
     fn from(error: CallError) -> Self {

@@ -15,16 +15,16 @@ use super::client_request::{MAX_ID_BYTES, REQUEST_ID};
 use super::local;
 use super::preference::Preferences;
 use super::request_guard::Connection;
+use crate::reply::ErrorReply;
 use sekisho_agent::toolbox::InProcess;
 use sekisho_agent::{AgentRequest, Message};
-use crate::reply::ErrorReply;
-use sekisho_gateway::Gateway;
 use sekisho_calls::journals::RunContext;
 use sekisho_config::AgentProfile;
 use sekisho_core::call::{Arguments, BudgetScopes, CallContext, Caller, ClientRequest, ResultHandles, Via};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::headers::{HeaderError, single};
 use sekisho_core::session::Session;
+use sekisho_gateway::Gateway;
 use sekisho_observe::telemetry;
 use sekisho_observe::telemetry::{TRACE_PARENT, TRACE_STATE};
 

@@ -28,11 +28,11 @@ use super::model_api::{NamedAgent, session_of_thread};
 use super::openai::OpenAiError;
 use super::reply;
 use super::request::RequestMeta;
-use sekisho_agent::{AgentService, Event, FinishReason, Message};
 use crate::reply::ErrorReply;
-use sekisho_gateway::Gateway;
+use sekisho_agent::{AgentService, Event, FinishReason, Message};
 use sekisho_core::caller::Caller;
 use sekisho_core::error::CallError;
+use sekisho_gateway::Gateway;
 
 pub(super) use self::kept::KeptResponses;
 

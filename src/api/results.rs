@@ -16,9 +16,9 @@ use super::parameters::{Name, Parameters};
 use super::reply;
 use super::request::{Incoming, RequestMeta, SessionContext};
 use crate::reply::{ErrorReply, answered_reply};
-use sekisho_gateway::Gateway;
 use sekisho_core::call::{Arguments, READ_RESULT};
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_gateway::Gateway;
 use sekisho_store::ListedResult;
 
 #[derive(Debug, Deserialize, IntoParams)]

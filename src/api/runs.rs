@@ -14,11 +14,11 @@ use super::parameters::Name;
 use super::reply;
 use super::request::{RequestMeta, SessionContext};
 use crate::reply::ErrorReply;
-use sekisho_gateway::Gateway;
-use sekisho_sandbox::PYTHON;
 use sekisho_calls::journals::RecordedCall;
 use sekisho_core::call::{Arguments, CallContext};
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_gateway::Gateway;
+use sekisho_sandbox::PYTHON;
 use sekisho_store::{ProgramRunState, StoredProgramRun};
 
 /// A run of a program that has a journal.

@@ -8,9 +8,9 @@ use axum::http::request::Parts;
 use super::parameters::unreadable_path;
 use super::request::{Incoming, RequestMeta, SessionContext};
 use crate::reply::ErrorReply;
-use sekisho_gateway::Gateway;
 use sekisho_core::call::{Arguments, Upload};
 use sekisho_core::error::CallError;
+use sekisho_gateway::Gateway;
 
 /// A file of a session's workspace, named in a path.
 #[derive(Debug)]

@@ -17,9 +17,9 @@ use super::parameters::Name;
 use super::reply;
 use super::request::RequestMeta;
 use crate::reply::ErrorReply;
+use sekisho_audit::{AuditEvent, EventKind};
 use sekisho_gateway::Gateway;
 use sekisho_sandbox::{SessionDetails, SessionInfo};
-use sekisho_audit::{AuditEvent, EventKind};
 
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = InterpreterSessionList)]

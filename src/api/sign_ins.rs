@@ -15,9 +15,9 @@ use super::parameters::{Name, Parameters};
 use super::reply;
 use super::request::RequestMeta;
 use crate::reply::ErrorReply;
-use sekisho_gateway::{Gateway, SignedInCaller};
 use sekisho_audit::{AuditEvent, EventKind};
 use sekisho_core::error::NeededSignIn;
+use sekisho_gateway::{Gateway, SignedInCaller};
 use sekisho_store::StoredUserToken;
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -80,7 +80,7 @@ pub(super) async fn list(origin: RequestMeta, State(gateway): State<Arc<Gateway>
 #[utoipa::path(post, path = "/sign-ins/{source}", operation_id = "beginSignIn", tag = "sign-ins",
     params(("source" = String, Path, description = "`mcp:SERVER` or `openapi:COLLECTION`.")),
     responses((status = 200, body = NeededSignIn), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
-pub(super) async fn begin(
+pub async fn begin(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(source): Name,

@@ -25,12 +25,13 @@ use sekisho_config::Config;
 use sekisho_core::call::{Arguments, CallContext};
 use sekisho_core::error::CallError;
 use sekisho_core::json;
+pub use sekisho_core::reading::{MAX_JOURNAL_BYTES, Reading};
 use sekisho_store::replica::LOST_AFTER;
 use sekisho_store::sealing::{SealedFor, Sealer};
 use sekisho_store::{ProgramRunFence, ProgramRunOwner, ProgramRunState, Store, StoreError, StoredProgramRun};
 
 pub use self::context::RunContext;
-pub use self::entry::{JournalAnswer, JournalQuestion, Past, Reading, RunStart, decode, encode};
+pub use self::entry::{JournalAnswer, JournalQuestion, Past, RunStart, decode, encode};
 pub use self::run::{Found, NotRecordedError, RunEnd, RunJournal, TOO_LARGE, TOO_MANY_READINGS};
 
 use self::entry::Part;
@@ -38,9 +39,6 @@ use self::refusal::{another_call, damaged, is_running, unavailable, unknown, unu
 
 /// What is sealed.
 const SEALED_KIND: &str = "journal";
-
-/// Maximum bytes of a journal, with the program and its input.
-pub const MAX_JOURNAL_BYTES: usize = 4 << 20;
 
 /// How often a process that is gone may have written another part while a run was taken from it.
 const MAX_PARTS_MEANWHILE: usize = 8;

@@ -10,9 +10,9 @@ use super::client::{Endpoint, Remote, Unanswered};
 use super::local_gateway::{self, Place};
 use super::{Common, Exit, present};
 use sekisho_api::NamedCaller;
-use sekisho_gateway::Gateway;
 use sekisho_core::call::{Arguments, CallContext, Via};
 use sekisho_core::error::CallError;
+use sekisho_gateway::Gateway;
 
 #[derive(Debug, Args)]
 pub(super) struct CallCommand {

@@ -11,15 +11,14 @@ use tokio::runtime::Runtime;
 use super::{Common, Exit, ServeOptions, describe, load_config, local_gateway, present};
 use sekisho_agent::catalog::read_folders;
 use sekisho_agent::models::sampling::unused_settings;
-use sekisho_api;
-use sekisho_gateway::{self, NameSources, OfferedTools, OwnTools, RegisteredNames};
-use sekisho_openapi::Collections;
 use sekisho_calls::budget::model_prices;
 use sekisho_calls::policy::{self, Policy};
 use sekisho_calls::registry::Snapshot;
 use sekisho_calls::registry::lock::Lock;
 use sekisho_calls::tool::Metadata;
 use sekisho_config::{AgentConfig, Config, ToolsConfig};
+use sekisho_gateway::{NameSources, OfferedTools, OwnTools, RegisteredNames};
+use sekisho_openapi::Collections;
 use sekisho_outbound::Outbound;
 
 /// The result of one check.
@@ -93,7 +92,7 @@ fn look_at(config: &Config) -> Vec<Finding> {
     findings.extend(unused_settings(&config.agent).into_iter().map(warning));
     findings.extend(model_prices::unpriced(config).map(|unpriced| warning(("prices".to_owned(), unpriced))));
     if let Some(tls) = &config.server.tls {
-        let usable = api::check_tls(tls).map(|()| "certificate and key can be used".to_owned());
+        let usable = sekisho_api::check_tls(tls).map(|()| "certificate and key can be used".to_owned());
         findings.push(finding("tls", usable.map_err(|problem| problem.to_string())));
     }
     findings.extend(check_agent_files(&config.agent));
@@ -103,7 +102,7 @@ fn look_at(config: &Config) -> Vec<Finding> {
     findings.extend(policies.as_ref().ok().and_then(|policies| check_sealing_key(config, policies)));
     let Some(runtime) = super::serve::runtime() else { return findings };
     findings.extend(policies.as_ref().ok().and_then(|policies| check_external_policy(config, policies, &runtime)));
-    let lock = runtime.block_on(gateway::read_lock(config)).map_err(|problem| problem.to_string());
+    let lock = runtime.block_on(sekisho_gateway::read_lock(config)).map_err(|problem| problem.to_string());
     findings.extend(check_cluster(config, &runtime));
     findings.extend(check_blobs(config, &runtime));
     findings.push(finding("lock", lock.as_ref().map(describe_lock).map_err(Clone::clone)));
@@ -111,7 +110,7 @@ fn look_at(config: &Config) -> Vec<Finding> {
         return findings;
     }
     let progress = present::progress("asking MCP servers and reading documents");
-    let offered = runtime.block_on(gateway::offered_tools(config));
+    let offered = runtime.block_on(sekisho_gateway::offered_tools(config));
     progress.finish_and_clear();
     match offered {
         Err(problem) => findings.push(finding("tools", Err(problem.to_string()))),
@@ -159,7 +158,7 @@ fn look_at(config: &Config) -> Vec<Finding> {
                 skills,
             };
             findings.extend(check_names(config, names));
-            let known = gateway::known_names(config, &snapshot, collections, own, registered.servers());
+            let known = sekisho_gateway::known_names(config, &snapshot, collections, own, registered.servers());
             // Errors of the policies are reported above.
             let unknown = policy::unknown_names(&config.policy, &known).unwrap_or_default();
             if !unknown.is_empty() {
@@ -172,7 +171,7 @@ fn look_at(config: &Config) -> Vec<Finding> {
 
 /// The names in the configuration that match nothing.
 fn check_names(config: &Config, existing: NameSources<'_>) -> Vec<Finding> {
-    let unknown = config.unknown_names(&gateway::existing_names(config, existing));
+    let unknown = config.unknown_names(&sekisho_gateway::existing_names(config, existing));
     let errors = config.name_errors(&unknown);
     let refused = (!errors.is_empty()).then(|| finding("names", Err(describe(&errors))));
     let notes = unknown.iter().filter(|unknown| !unknown.is_error);
@@ -181,7 +180,7 @@ fn check_names(config: &Config, existing: NameSources<'_>) -> Vec<Finding> {
 
 /// The key for what is kept sealed, where it is missing.
 fn check_sealing_key(config: &Config, policies: &Policy) -> Option<Finding> {
-    let problem = gateway::require_sealing_key(config, policies).err()?;
+    let problem = sekisho_gateway::require_sealing_key(config, policies).err()?;
     Some(finding("secrets", Err(problem.to_string())))
 }
 
@@ -204,11 +203,11 @@ fn check_cluster(config: &Config, runtime: &Runtime) -> Option<Finding> {
     if !config.cluster.enabled {
         config.store.url.as_ref()?;
         // A database that cannot be reached is reported with the tools.
-        let (replicas, _) = runtime.block_on(gateway::live_replicas(config)).ok()?;
+        let (replicas, _) = runtime.block_on(sekisho_gateway::live_replicas(config)).ok()?;
         let hosts: Vec<_> = replicas.iter().map(|replica| replica.host.as_str()).collect();
         return (!hosts.is_empty()).then(|| warning(("cluster".to_owned(), not_a_replica(&hosts))));
     }
-    let (replicas, configuration) = match runtime.block_on(gateway::live_replicas(config)) {
+    let (replicas, configuration) = match runtime.block_on(sekisho_gateway::live_replicas(config)) {
         Ok(found) => found,
         Err(problem) => return Some(finding("cluster", Err(problem.to_string()))),
     };
@@ -236,7 +235,7 @@ fn not_a_replica(hosts: &[&str]) -> String {
 
 /// Whether an object can be written, read and removed, where replicas share object storage.
 fn check_blobs(config: &Config, runtime: &Runtime) -> Option<Finding> {
-    let outcome = match runtime.block_on(gateway::probe_blobs(config)) {
+    let outcome = match runtime.block_on(sekisho_gateway::probe_blobs(config)) {
         Ok(place) => Ok(format!("an object could be written, read and removed in {}", place?)),
         Err(problem) => Err(problem.to_string()),
     };

@@ -9,11 +9,11 @@ use tokio::runtime::Builder;
 
 use super::call::{Identity, parse_arguments};
 use super::{Common, Exit, present, with_config};
-use sekisho_gateway::Gateway;
 use sekisho_calls::pipeline::StageVerdict;
 use sekisho_config::Config;
 use sekisho_core::call::{CallContext, Via};
 use sekisho_core::json;
+use sekisho_gateway::Gateway;
 use sekisho_store::StoreLocation;
 use sekisho_store::state_lock::StateLock;
 use sekisho_store::temporary_folder::private_folder;

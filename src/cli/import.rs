@@ -8,10 +8,9 @@ use url::Url;
 
 use super::client::{Remote, Unanswered, sentence};
 use super::{Common, Exit, present, with_config};
-use sekisho_gateway;
+use sekisho_config::{CollectionSettings, Config};
 use sekisho_openapi::Collection;
 use sekisho_openapi::read::report::{Note, Report, Works};
-use sekisho_config::{CollectionSettings, Config};
 
 /// Placeholder server of a document that names none: a reserved name (RFC 2606 §2).
 const STAND_IN: &str = "https://server.invalid/";
@@ -78,7 +77,7 @@ impl Import {
             return Err(error.to_string());
         }
         let runtime = super::serve::runtime().ok_or("the asynchronous runtime could not be started")?;
-        let loader = gateway::loader_of(&config).map_err(|problem| problem.to_string())?;
+        let loader = sekisho_gateway::loader_of(&config).map_err(|problem| problem.to_string())?;
         let stand_in = Url::parse(STAND_IN).map_err(|error| error.to_string())?;
         let preview = loader.preview(&self.name, settings, &config.openapi, &stand_in);
         runtime.block_on(preview).map_err(|error| error.to_string())

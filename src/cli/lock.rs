@@ -10,9 +10,9 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::{Common, Exit, McpOptions, ServeOptions, describe, load_config, present as terminal};
-use sekisho_gateway::{Inventory, take_inventory};
 use sekisho_calls::registry::lock::{Change, Difference, Lock, Pin, differences};
 use sekisho_config::Config;
+use sekisho_gateway::{Inventory, take_inventory};
 
 #[derive(Debug, Args)]
 pub(super) struct LockCommand {

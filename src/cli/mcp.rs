@@ -8,7 +8,7 @@ use super::mcp_servers::{self, ServersCommand};
 use super::serve::StopSignals;
 use super::{Common, Exit, local_gateway, mcp_login, present};
 use sekisho_api::NamedCaller;
-use sekisho_mcp_client::{self, BridgeError};
+use sekisho_mcp_client::BridgeError;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum McpCommand {
@@ -26,9 +26,8 @@ pub(super) enum McpCommand {
 
 pub(super) fn run(common: &Common, command: McpCommand) -> Exit {
     match command {
-        McpCommand::Serve { .. } if let Some(server) = &common.server => {
-            Endpoint::at(server).map_or_else(Unanswered::report, |gateway| bridge(&gateway, mcp::MAX_MESSAGE_BYTES))
-        }
+        McpCommand::Serve { .. } if let Some(server) = &common.server => Endpoint::at(server)
+            .map_or_else(Unanswered::report, |gateway| bridge(&gateway, sekisho_mcp_client::MAX_MESSAGE_BYTES)),
         McpCommand::Serve { identity } => serve(common, &identity.caller()).unwrap_or_else(|exit| exit),
         McpCommand::Login { name } => mcp_login::run(common, &name),
         McpCommand::Servers(command) => mcp_servers::run(common, command),
@@ -65,7 +64,7 @@ fn bridge(gateway: &Endpoint, max_bytes: usize) -> Exit {
     let ended = runtime.block_on(async {
         let mut signals = StopSignals::listen();
         tokio::select! {
-            ended = mcp::bridge(outbound, address, headers, max_bytes) => ended,
+            ended = sekisho_mcp_client::bridge(outbound, address, headers, max_bytes) => ended,
             _ = signals.next() => Ok(()),
         }
     });

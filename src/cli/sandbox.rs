@@ -5,7 +5,6 @@ mod interpreters;
 use clap::Subcommand;
 
 use super::{Common, Exit, present, with_config};
-use sekisho_guest_worker;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum SandboxCommand {
@@ -34,7 +33,7 @@ pub(super) fn run(common: &Common, command: SandboxCommand) -> Exit {
         }
         SandboxCommand::List => with_config(common, |config| interpreters::list(common, &config.sandbox)),
         SandboxCommand::Verify => with_config(common, |config| interpreters::verify(common, &config.sandbox)),
-        SandboxCommand::Worker { background } => match worker::main(background) {
+        SandboxCommand::Worker { background } => match sekisho_guest_worker::main(background) {
             Ok(()) => Exit::Done,
             Err(error) => {
                 present::problem(&error.to_string());

@@ -10,9 +10,9 @@ use serde_json::Value;
 
 use super::client::Remote;
 use super::{Common, Exit, present, with_config};
-use sekisho_gateway::{self, OfferedTools};
 use sekisho_calls::registry::{Snapshot, ToolMetadata, ToolSchema, ToolSummary};
 use sekisho_config::Config;
+use sekisho_gateway::OfferedTools;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ToolsCommand {
@@ -86,7 +86,7 @@ fn list(common: &Common, command: &ListingCommand) -> Exit {
 pub(super) fn offered_tools(config: &Config) -> Option<OfferedTools> {
     let runtime = super::serve::runtime()?;
     let progress = present::progress("asking MCP servers and reading documents");
-    let offered = runtime.block_on(gateway::offered_tools(config));
+    let offered = runtime.block_on(sekisho_gateway::offered_tools(config));
     progress.finish_and_clear();
     offered.inspect_err(|problem| present::problem(&problem.to_string())).ok()
 }

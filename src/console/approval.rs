@@ -17,9 +17,9 @@ use super::submitted::Submitted;
 use super::text::Texts;
 use super::visit::{TOKEN_FIELD, Visit};
 use super::{Console, error_page, format, redirect, tools, try_it};
-use sekisho_gateway::APPROVER;
 use sekisho_core::approval::{ApprovalScope, ApprovalState};
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_gateway::APPROVER;
 
 /// The field with the digest of the arguments that the page shows.
 const SEEN_FIELD: &str = "arguments_sha256";

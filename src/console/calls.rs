@@ -23,10 +23,10 @@ use super::text::Texts;
 use super::visit::{Address, Visit};
 use super::{Console, format, list, tools};
 use sekisho_api::{KEEP_ALIVE_COMMENT, NamedEvent, respond_named};
-use sekisho_gateway::{CallFilter, Reach};
 use sekisho_core::call::CallId;
 use sekisho_core::error::ErrorCode;
 use sekisho_core::record::Status;
+use sekisho_gateway::{CallFilter, Reach};
 use sekisho_observe::recent_calls::RecentCall;
 
 /// Calls of a page.

@@ -17,8 +17,8 @@ use super::submitted::Submitted;
 use super::text::Texts;
 use super::visit::{Address, TOKEN_FIELD, Visit};
 use super::{Console, error_page, format};
-use sekisho_gateway::ConfigurationCheck;
 use sekisho_config::{Opening, Setting, SettingSource};
+use sekisho_gateway::ConfigurationCheck;
 
 const PATH: &str = "/console/configuration";
 

@@ -18,8 +18,8 @@ use super::list::{self, Page};
 use super::text::Texts;
 use super::visit::{Address, Visit};
 use super::{Console, chart, error_page, format};
-use sekisho_gateway::{Level, LevelFilter, RuleLevel};
 use sekisho_config::{LimitsConfig, RuleSubject};
+use sekisho_gateway::{Level, LevelFilter, RuleLevel};
 use sekisho_observe::metrics::DayBudget;
 
 const PATH: &str = "/console/limits";

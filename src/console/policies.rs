@@ -17,12 +17,12 @@ use super::list::Page;
 use super::text::Texts;
 use super::visit::{Address, Visit};
 use super::{Console, format};
-use sekisho_gateway::{DecisionCount, Explained};
 use sekisho_calls::pipeline::StageVerdict;
 use sekisho_calls::policy::{PolicyRule, PolicySummary};
 use sekisho_core::call::Arguments;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::json;
+use sekisho_gateway::{DecisionCount, Explained};
 
 const PATH: &str = "/console/policies";
 

@@ -17,8 +17,8 @@ use super::list::Page;
 use super::text::Texts;
 use super::visit::{Address, Visit};
 use super::{Console, calls, error_page, format, tools};
-use sekisho_gateway::{FunctionFile, FunctionFolder, FunctionSource};
 use sekisho_core::error::CallError;
+use sekisho_gateway::{FunctionFile, FunctionFolder, FunctionSource};
 
 pub(super) const PATH: &str = "/console/python-tools";
 

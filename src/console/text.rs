@@ -141,7 +141,7 @@ mod tests {
         let [(_, english), (_, japanese)] = CATALOGUES;
         assert_eq!(ids(english), ids(japanese));
         let folder = checkout().join("src/console");
-        let mut code = std::fs::read_to_string(folder.with_extension("rs")).unwrap();
+        let mut code = String::new();
         let mut folders = vec![folder];
         while let Some(folder) = folders.pop() {
             for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {

@@ -14,12 +14,12 @@ use super::text::Texts;
 use super::try_it::{self, Attempt};
 use super::visit::Visit;
 use super::{Console, format, python_tools, schema_table, snippets, tools};
-use sekisho_gateway::CallFilter;
 use sekisho_calls::policy::CallerTools;
 use sekisho_calls::tool::{PYTHON_SOURCE, Tool};
 use sekisho_core::breaker_state::BreakerState;
 use sekisho_core::call::Arguments;
 use sekisho_core::error::CallError;
+use sekisho_gateway::CallFilter;
 
 /// Calls that the page of a tool shows.
 const LAST_CALLS: usize = 8;

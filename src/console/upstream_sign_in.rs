@@ -22,10 +22,10 @@ use super::sign_in::require_encryption;
 use super::visit::{Address, Guest, TOKEN_FIELD};
 use super::{Console, error_page, format, frame, headers, upstream_sign_ins};
 use sekisho_api::{read_form, status_of, user_addresses};
-use sekisho_user_tokens::ReturnedBrowser;
 use sekisho_audit::{AuditEvent, EventKind};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_store::{SIGN_IN_TTL, StoredSignIn};
+use sekisho_user_tokens::ReturnedBrowser;
 
 /// The cookie of the browser that was sent to the authorization server.
 const COOKIE_NAME: &str = "__Host-sekisho-upstream-sign-in";

@@ -18,7 +18,7 @@ use sekisho_core::json;
 use sekisho_store::ApprovalFilter;
 
 /// The role of those who decide.
-pub(crate) const APPROVER: &str = "approver";
+pub const APPROVER: &str = "approver";
 
 /// How often it is looked whether other replicas decided what callers wait for here.
 const DECISIONS_POLL: Duration = Duration::from_millis(500);
@@ -28,7 +28,7 @@ const MAX_CALLS: u32 = 8;
 
 /// An answer that a call may have waited for.
 #[derive(Debug)]
-pub(crate) struct WaitedAnswer {
+pub struct WaitedAnswer {
     pub answered: Answered,
     /// The arguments with which it was made, if an approver changed them: only those of an agent's call.
     pub changed: Option<Arguments>,
@@ -44,7 +44,7 @@ struct DecidedCall {
 impl Gateway {
     /// Makes a call. One that needs approval ends, and is made again once that is decided. Meanwhile it has no slot, no budget
     /// and no arguments in memory. `max_wait` says, for each approval that nobody has decided yet, how long that is waited for.
-    pub(crate) async fn call_when_approved(
+    pub async fn call_when_approved(
         &self,
         call: CallContext,
         arguments: Arguments,
@@ -73,7 +73,7 @@ impl Gateway {
     ///
     /// # Errors
     /// The approval, while nobody has decided about it.
-    pub(crate) async fn call_of_paused_run(
+    pub async fn call_of_paused_run(
         &self,
         call: CallContext,
         written: Arguments,
@@ -156,7 +156,7 @@ impl Gateway {
     ///
     /// # Errors
     /// `not_found`, `overloaded` when the store cannot be read.
-    pub(crate) async fn approval_for(&self, caller: &Caller, id: &str) -> Result<(Approval, bool), CallError> {
+    pub async fn approval_for(&self, caller: &Caller, id: &str) -> Result<(Approval, bool), CallError> {
         let approval = self.pipeline.approvals.find(id).await?;
         let is_visible = match self.approvals_reach(caller) {
             Reach::Own => approval.caller_key == *caller.key,
@@ -173,7 +173,7 @@ impl Gateway {
     ///
     /// # Errors
     /// `overloaded` when the store cannot be read.
-    pub(crate) async fn list_approvals(
+    pub async fn list_approvals(
         &self,
         caller: &Caller,
         filter: ApprovalFilter<'_>,
@@ -192,7 +192,7 @@ impl Gateway {
     /// # Errors
     /// `denied` for who is no approver or may not approve this, `not_found`, and those of
     /// [`decide`](sekisho_calls::approval::Approvals::decide).
-    pub(crate) async fn decide_approval(
+    pub async fn decide_approval(
         &self,
         approver: &Caller,
         id: &str,

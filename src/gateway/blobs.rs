@@ -8,12 +8,12 @@ use tokio::time::MissedTickBehavior;
 
 use super::parts::component_error;
 use super::{Gateway, StartError};
-use sekisho_sandbox::SessionImages;
-use sekisho_core::owner_only_files::make_folder;
 use sekisho_audit::{SegmentUploads, StoredTrail};
 use sekisho_config::Config;
+use sekisho_core::owner_only_files::make_folder;
 use sekisho_outbound::Outbound;
 use sekisho_outbound::blobs::Blobs;
+use sekisho_sandbox::SessionImages;
 use sekisho_store::Store;
 use sekisho_store::replica::Replica;
 

@@ -28,12 +28,12 @@ const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Gateway {
     /// This gateway as one of several, if it is one.
-    pub(crate) fn replica(&self) -> Option<&Arc<Replica>> {
+    pub fn replica(&self) -> Option<&Arc<Replica>> {
         self.replica.as_ref()
     }
 
     /// Says to the other replicas where this one takes their requests; with `None`, that it takes no more.
-    pub(crate) async fn announce_address(&self, address: Option<SocketAddr>) {
+    pub async fn announce_address(&self, address: Option<SocketAddr>) {
         let Some(replica) = &self.replica else { return };
         replica.set_address(address);
         if timeout(ANNOUNCE_TIMEOUT, self.beat(replica)).await.is_err() {
@@ -51,7 +51,7 @@ impl Gateway {
     /// # Errors
     /// `denied` to all but administrators of the tenant `default`; `not_found` for a gateway that is no replica;
     /// `overloaded` when the store cannot be read.
-    pub(crate) async fn replicas(&self, caller: &Caller) -> Result<(&str, Vec<(StoredReplica, Amount)>), CallError> {
+    pub async fn replicas(&self, caller: &Caller) -> Result<(&str, Vec<(StoredReplica, Amount)>), CallError> {
         let replica = self.replica_shown_to(caller)?;
         let mut leased = self.store.leased_on(self.pipeline.budget.today()).await?;
         let replicas = replica.list().await?.into_iter().map(|replica| {
@@ -65,7 +65,7 @@ impl Gateway {
     ///
     /// # Errors
     /// As [`replicas`](Self::replicas).
-    pub(crate) fn require_cluster_administrator(&self, caller: &Caller) -> Result<(), CallError> {
+    pub fn require_cluster_administrator(&self, caller: &Caller) -> Result<(), CallError> {
         self.replica_shown_to(caller).map(drop)
     }
 
@@ -74,7 +74,7 @@ impl Gateway {
     /// # Errors
     /// `not_found` for an unknown replica; `invalid_request` for one that may be live; `overloaded` when the store cannot be
     /// written.
-    pub(crate) async fn release_replica(&self, id: &str) -> Result<Vec<ReleasedLease>, CallError> {
+    pub async fn release_replica(&self, id: &str) -> Result<Vec<ReleasedLease>, CallError> {
         match self.store.release_leases(id, RELEASED_AFTER).await? {
             Release::Done(given_back) => Ok(given_back),
             Release::TooEarly(silent) => Err(may_be_live(id, silent)),

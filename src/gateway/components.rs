@@ -7,11 +7,11 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::Gateway;
 use super::tool_set::ToolSet;
-use sekisho_sandbox::{RunComponents, Sandbox};
-use sekisho_tools::components::{ComponentReader, Components};
 use sekisho_config::Config;
 use sekisho_observe::readiness::Readiness;
 use sekisho_outbound::Outbound;
+use sekisho_sandbox::{RunComponents, Sandbox};
+use sekisho_tools::components::{ComponentReader, Components};
 
 /// How often it is looked for files that are not compiled.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);

@@ -14,7 +14,7 @@ use sekisho_core::error::{CallError, ErrorCode};
 
 /// What a changed configuration would do.
 #[derive(Debug, Default)]
-pub(crate) struct ConfigurationCheck {
+pub struct ConfigurationCheck {
     /// Why it would not be taken over.
     pub problems: Vec<String>,
     /// The settings that would change: before and after.
@@ -32,13 +32,13 @@ impl Gateway {
     ///
     /// # Errors
     /// `denied` to all but administrators of the tenant `default`: it is about all tenants.
-    pub(crate) fn settings(&self, caller: &Caller) -> Result<Vec<Setting>, CallError> {
+    pub fn settings(&self, caller: &Caller) -> Result<Vec<Setting>, CallError> {
         self.require_all_tenants(caller)?;
         Ok(self.config().set.with_defaults())
     }
 
     /// The file of the configuration, if there is one.
-    pub(crate) fn configuration_file(&self) -> Option<PathBuf> {
+    pub fn configuration_file(&self) -> Option<PathBuf> {
         self.started_with.file.clone()
     }
 
@@ -47,7 +47,7 @@ impl Gateway {
     ///
     /// # Errors
     /// `denied` to all but administrators of the tenant `default`; `not_found` without a text and a file.
-    pub(crate) async fn check_configuration(
+    pub async fn check_configuration(
         &self,
         caller: &Caller,
         text: Option<String>,

@@ -10,7 +10,7 @@ impl Gateway {
     ///
     /// # Errors
     /// `not_found`: there is none, or none for this caller.
-    pub(crate) fn endpoint(&self, name: &str, caller: &Caller) -> Result<McpEndpoint, CallError> {
+    pub fn endpoint(&self, name: &str, caller: &Caller) -> Result<McpEndpoint, CallError> {
         let config = self.config();
         let found = config.mcp.endpoints.get(name).filter(|endpoint| endpoint.is_for(caller));
         found.cloned().ok_or_else(|| {

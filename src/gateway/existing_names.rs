@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::OwnTools;
-use sekisho_mcp_client::ServerNames;
-use sekisho_openapi::Collections;
 use sekisho_calls::registry::Snapshot;
 use sekisho_calls::tool::OfferKind;
 use sekisho_config::{Config, ConsoleConfig, ExistingNames, McpPrefix, NameKind, PolicyConfig, adapter_names};
 use sekisho_core::caller::DEFAULT_TENANT;
+use sekisho_mcp_client::ServerNames;
+use sekisho_openapi::Collections;
 use sekisho_store::{Registrations, ResourceKind, Store, StoreError, StoreLocation};
 
 /// Methods that a setting may name although no operation of a document has them.

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{CallFilter, Gateway};
-use sekisho_tools::python_tools::source_of;
 use sekisho_config::ConsoleRole;
 use sekisho_core::caller::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::record::Status;
 use sekisho_observe::recent_calls::RecentCall;
+use sekisho_tools::python_tools::source_of;
 
 /// Calls that are shown of one file.
 const MAX_FAILURES: usize = 20;
@@ -23,7 +23,7 @@ const MAX_CASES_BYTES: u64 = 256 << 10;
 
 /// The folder of the files.
 #[derive(Debug)]
-pub(crate) struct FunctionFolder {
+pub struct FunctionFolder {
     pub files: Vec<FunctionFile>,
     /// Names and versions of what the files can import besides the interpreter's packages.
     pub packages: Vec<String>,
@@ -33,7 +33,7 @@ pub(crate) struct FunctionFolder {
 
 /// A file of functions.
 #[derive(Debug)]
-pub(crate) struct FunctionFile {
+pub struct FunctionFile {
     /// Its name without `.py`.
     pub name: String,
     /// Those that are offered.
@@ -43,7 +43,7 @@ pub(crate) struct FunctionFile {
 
 /// All of one file.
 #[derive(Debug)]
-pub(crate) struct FunctionSource {
+pub struct FunctionSource {
     pub file: FunctionFile,
     /// Absent for a file that cannot be read.
     pub text: Option<String>,
@@ -59,7 +59,7 @@ impl Gateway {
     ///
     /// # Errors
     /// `denied` to all but operators and administrators of the tenant `default`.
-    pub(crate) fn function_files(&self, caller: &Caller) -> Result<FunctionFolder, CallError> {
+    pub fn function_files(&self, caller: &Caller) -> Result<FunctionFolder, CallError> {
         self.require_source_reader(caller)?;
         let found = self.python_tools.load();
         let files = found.files().map(|name| self.function_file(name)).collect();
@@ -70,7 +70,7 @@ impl Gateway {
     ///
     /// # Errors
     /// `denied` to all but operators and administrators of the tenant `default`; `not_found`.
-    pub(crate) async fn function_source(&self, caller: &Caller, name: &str) -> Result<FunctionSource, CallError> {
+    pub async fn function_source(&self, caller: &Caller, name: &str) -> Result<FunctionSource, CallError> {
         self.require_source_reader(caller)?;
         let found = self.python_tools.load_full();
         let Some(text) = found.text_of(name) else {

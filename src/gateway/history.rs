@@ -21,7 +21,7 @@ impl Gateway {
     ///
     /// # Errors
     /// `denied` without a role of the console; internal: the trail cannot be read.
-    pub(crate) async fn history(
+    pub async fn history(
         &self,
         caller: &Caller,
         filter: HistoryFilter,
@@ -45,7 +45,7 @@ impl Gateway {
     ///
     /// # Errors
     /// `not_found`: there is none, or none that the caller may see; and those of [`history`](Self::history).
-    pub(crate) async fn past_call(&self, caller: &Caller, id: &str) -> Result<PastCall, CallError> {
+    pub async fn past_call(&self, caller: &Caller, id: &str) -> Result<PastCall, CallError> {
         let unknown = || CallError::new(ErrorCode::NotFound, "there is no such call");
         let arrived = arrival(id).ok_or_else(unknown)?;
         for duration in CALL_DURATIONS {

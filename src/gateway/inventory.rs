@@ -7,19 +7,19 @@ use super::components::ReadWith;
 use super::parts::{component_error, loader, sandbox, workspaces};
 use super::tool_set::ToolSet;
 use super::{StartError, components, lock, mcp, openapi, python_tools};
-use sekisho_tools::components::Components;
-use sekisho_mcp_client::{McpServers, ServerNames};
-use sekisho_openapi::{Collections, DesiredCollections, Wait};
-use sekisho_tools::python_tools::PythonTools;
 use sekisho_calls::registry::Snapshot;
 use sekisho_calls::registry::lock::{Lock, Pin, pins};
 use sekisho_calls::results::Results;
 use sekisho_calls::tool::{Source, ToolDefinition};
 use sekisho_config::Config;
+use sekisho_mcp_client::{McpServers, ServerNames};
 use sekisho_observe::metrics::Metrics;
 use sekisho_observe::readiness::Readiness;
+use sekisho_openapi::{Collections, DesiredCollections, Wait};
 use sekisho_outbound::Outbound;
 use sekisho_store::{Store, StoreLocation};
+use sekisho_tools::components::Components;
+use sekisho_tools::python_tools::PythonTools;
 
 /// The current tools of all sources.
 #[derive(Debug, Default)]

@@ -34,7 +34,7 @@ const MAX_ENTRIES: usize = 100;
 
 /// Who administers keys, and what they may give.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct KeyAdministrator<'a> {
+pub struct KeyAdministrator<'a> {
     pub caller: &'a Caller,
     /// Whoever can open the Unix socket may name any caller, and so give any rights.
     pub over_socket: bool,
@@ -42,7 +42,7 @@ pub(crate) struct KeyAdministrator<'a> {
 
 /// What a key is to be.
 #[derive(Debug, Default)]
-pub(crate) struct WantedKey {
+pub struct WantedKey {
     /// `None`: the key's id.
     pub person: Option<String>,
     pub description: String,
@@ -56,7 +56,7 @@ pub(crate) struct WantedKey {
 
 /// A key that was checked, and its token.
 #[derive(Debug)]
-pub(crate) struct CheckedKey {
+pub struct CheckedKey {
     key: NewManagedKey,
     token: Secret,
 }
@@ -90,12 +90,7 @@ impl Gateway {
     ///
     /// # Errors
     /// `invalid_request`; `denied` for rights that the administrator does not have.
-    pub(crate) fn check_key(
-        &self,
-        by: KeyAdministrator<'_>,
-        id: &str,
-        key: WantedKey,
-    ) -> Result<CheckedKey, CallError> {
+    pub fn check_key(&self, by: KeyAdministrator<'_>, id: &str, key: WantedKey) -> Result<CheckedKey, CallError> {
         let (token, sha256) = new_token(id);
         let person = key.person.unwrap_or_else(|| id.to_owned());
         let key = NewManagedKey {
@@ -121,10 +116,7 @@ impl Gateway {
     ///
     /// # Errors
     /// `overloaded` when there are too many, or the store cannot be written.
-    pub(crate) async fn create_key(
-        &self,
-        CheckedKey { key, token }: CheckedKey,
-    ) -> Result<(StoredKey, Secret), CallError> {
+    pub async fn create_key(&self, CheckedKey { key, token }: CheckedKey) -> Result<(StoredKey, Secret), CallError> {
         let _changing = self.changing_keys.lock().await;
         let Some(stored) = self.store.add_managed_key(&key).await? else {
             let message =
@@ -139,7 +131,7 @@ impl Gateway {
     ///
     /// # Errors
     /// `not_found`; `overloaded` when the store cannot be read.
-    pub(crate) async fn managed_key(&self, by: KeyAdministrator<'_>, id: &str) -> Result<StoredKey, CallError> {
+    pub async fn managed_key(&self, by: KeyAdministrator<'_>, id: &str) -> Result<StoredKey, CallError> {
         let found = self.store.managed_key(id).await?;
         let tenant = Self::tenant_of(by);
         let found = found.filter(|key| tenant.is_none_or(|tenant| tenant == key.tenant));
@@ -150,7 +142,7 @@ impl Gateway {
     ///
     /// # Errors
     /// `overloaded` when the store cannot be read.
-    pub(crate) async fn managed_keys(
+    pub async fn managed_keys(
         &self,
         by: KeyAdministrator<'_>,
         after: &str,
@@ -164,7 +156,7 @@ impl Gateway {
     ///
     /// # Errors
     /// `denied`; `invalid_request` for a key that has ended.
-    pub(crate) fn check_rotation(&self, by: KeyAdministrator<'_>, key: &StoredKey) -> Result<(), CallError> {
+    pub fn check_rotation(&self, by: KeyAdministrator<'_>, key: &StoredKey) -> Result<(), CallError> {
         if key.has_ended(self.store.now()) {
             return Err(invalid("this key was revoked or has expired, and gets no other token; create a new one"));
         }
@@ -178,7 +170,7 @@ impl Gateway {
     /// # Errors
     /// `invalid_request` for a key that was rotated or revoked meanwhile, or that too many persons rotated; `overloaded` when the
     /// store cannot be written.
-    pub(crate) async fn rotate_key(
+    pub async fn rotate_key(
         &self,
         by: KeyAdministrator<'_>,
         key: &StoredKey,
@@ -198,7 +190,7 @@ impl Gateway {
     ///
     /// # Errors
     /// `not_found`; `overloaded` when the store cannot be written.
-    pub(crate) async fn revoke_key(&self, id: &str) -> Result<StoredKey, CallError> {
+    pub async fn revoke_key(&self, id: &str) -> Result<StoredKey, CallError> {
         let _changing = self.changing_keys.lock().await;
         let stored = self.store.revoke_managed_key(id).await?.ok_or_else(|| unknown(id))?;
         self.keys.put(&stored);
@@ -207,7 +199,7 @@ impl Gateway {
 
     /// Returns when the key of a caller was revoked or has expired; never for a caller with other credentials. For
     /// streams that wait for events long after their request was accepted.
-    pub(crate) fn key_ended(&self, caller: &Caller) -> impl Future<Output = ()> + Send + use<> {
+    pub fn key_ended(&self, caller: &Caller) -> impl Future<Output = ()> + Send + use<> {
         let (keys, id) = (Arc::clone(&self.keys), caller.key_id.clone());
         async move {
             let Some(id) = id else { return std::future::pending().await };

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use sekisho_tools::components::Components;
-use sekisho_openapi::Collections;
-use sekisho_tools::python_tools::PythonTools;
 use sekisho_calls::policy::KnownNames;
 use sekisho_calls::registry::Snapshot;
 use sekisho_calls::tool::{OfferKind, qualified_name};
 use sekisho_config::{Config, McpPrefix};
+use sekisho_openapi::Collections;
+use sekisho_tools::components::Components;
+use sekisho_tools::python_tools::PythonTools;
 
 /// The role that the gateway itself requires.
 const ADMINISTRATOR: &str = "admin";

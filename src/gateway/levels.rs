@@ -10,7 +10,7 @@ const MAX_ROWS: usize = 500;
 
 /// Which buckets are wanted: those that fit each criterion that is set.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct LevelFilter {
+pub struct LevelFilter {
     pub tool: Option<String>,
     pub caller: Option<String>,
     pub tenant: Option<String>,
@@ -18,7 +18,7 @@ pub(crate) struct LevelFilter {
 
 /// What is left of one bucket that is not full.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Level {
+pub struct Level {
     pub tenant: String,
     /// `None`: all calls of the tenant.
     pub caller: Option<String>,
@@ -29,7 +29,7 @@ pub(crate) struct Level {
 
 impl Gateway {
     /// The wanted buckets that are not full, of the tenants that the caller sees; those with the smallest part left first.
-    pub(crate) fn levels(&self, caller: &Caller, filter: &LevelFilter) -> Vec<Level> {
+    pub fn levels(&self, caller: &Caller, filter: &LevelFilter) -> Vec<Level> {
         let reach = self.reach(caller);
         let is_seen = |tenant: &str, key: Option<&str>| match reach {
             Reach::AllTenants => true,

@@ -55,13 +55,6 @@ use self::openapi::FetchLocks;
 use self::parts::lines;
 use self::reload::WaitingConfiguration;
 use self::tool_set::ToolSet;
-use sekisho_sandbox::Sandbox;
-use sekisho_tools::builtin::Workspaces;
-use sekisho_tools::components::Components;
-use sekisho_mcp_client::McpServers;
-use sekisho_openapi::{Collections, Loader, OwnedRegistration};
-use sekisho_tools::python_tools::PythonTools;
-use sekisho_user_tokens::UserTokens;
 use sekisho_auth::{Authenticator, ManagedKeys};
 use sekisho_calls::budget::WriteBehind;
 use sekisho_calls::pipeline::Pipeline;
@@ -69,36 +62,43 @@ use sekisho_calls::policy::unknown_names;
 use sekisho_calls::registry::lock::Lock;
 use sekisho_calls::tool::Source;
 use sekisho_config::{Config, dotenv_files};
+use sekisho_mcp_client::McpServers;
 use sekisho_observe::descriptors;
 use sekisho_observe::readiness::Readiness;
+use sekisho_openapi::{Collections, Loader, OwnedRegistration};
 use sekisho_outbound::Outbound;
 use sekisho_outbound::blobs::Blobs;
+use sekisho_sandbox::Sandbox;
 use sekisho_store::Store;
 use sekisho_store::replica::Replica;
 use sekisho_store::state_lock::StateLock;
+use sekisho_tools::builtin::Workspaces;
+use sekisho_tools::components::Components;
+use sekisho_tools::python_tools::PythonTools;
+use sekisho_user_tokens::UserTokens;
 
-pub(crate) use self::approvals::{APPROVER, WaitedAnswer};
+pub use self::approvals::{APPROVER, WaitedAnswer};
 pub use self::blobs::{probe_blobs, verify_stored_trails};
 pub use self::cluster::live_replicas;
-pub(crate) use self::configuration::ConfigurationCheck;
+pub use self::configuration::ConfigurationCheck;
 pub use self::existing_names::{NameSources, RegisteredNames, existing_names};
-pub(crate) use self::function_files::{FunctionFile, FunctionFolder, FunctionSource};
+pub use self::function_files::{FunctionFile, FunctionFolder, FunctionSource};
 pub use self::inventory::{Inventory, OfferedTools, offered_tools, take_inventory};
-pub(crate) use self::keys::{KeyAdministrator, WantedKey};
+pub use self::keys::{KeyAdministrator, WantedKey};
 pub use self::known_names::{OwnTools, known_names};
-pub(crate) use self::levels::{Level, LevelFilter};
+pub use self::levels::{Level, LevelFilter};
 pub use self::lock::read as read_lock;
-pub(crate) use self::lock_review::{Approval, LockReview};
+pub use self::lock_review::{Approval, LockReview};
 pub use self::mcp::AddServerError;
 pub use self::openapi::RegisterError;
-pub(crate) use self::overview::Overview;
+pub use self::overview::Overview;
 pub use self::parts::{loader_of, require_sealing_key};
-pub(crate) use self::policies::{DecisionCount, Explained};
-pub(crate) use self::recent_calls::{CallFilter, Reach};
-pub(crate) use self::rule_levels::RuleLevel;
-pub(crate) use self::servers::{SourceKind, SourceState, SourceStatus};
-pub(crate) use self::sign_ins::SignedInCaller;
-pub(crate) use self::tenants::limits_of_tenant;
+pub use self::policies::{DecisionCount, Explained};
+pub use self::recent_calls::{CallFilter, Reach};
+pub use self::rule_levels::RuleLevel;
+pub use self::servers::{SourceKind, SourceState, SourceStatus};
+pub use self::sign_ins::SignedInCaller;
+pub use self::tenants::limits_of_tenant;
 
 /// Callers and tenants with gauges of their budget.
 const MAX_BUDGET_GAUGES: usize = 200;
@@ -279,11 +279,11 @@ impl Gateway {
     }
 
     /// The workspaces of sessions.
-    pub(crate) fn workspaces(&self) -> &Workspaces {
+    pub fn workspaces(&self) -> &Workspaces {
         &self.workspaces
     }
 
-    pub(crate) fn store(&self) -> &Store {
+    pub fn store(&self) -> &Store {
         &self.store
     }
 
@@ -315,7 +315,7 @@ impl Gateway {
     }
 
     /// For what a caller does with its sessions of interpreters.
-    pub(crate) fn sandbox(&self) -> &Sandbox {
+    pub fn sandbox(&self) -> &Sandbox {
         &self.sandbox
     }
 

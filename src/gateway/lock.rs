@@ -69,7 +69,7 @@ impl Gateway {
     }
 
     /// Whether the lock has a pin of the tool; `None` while no lock applies.
-    pub(crate) fn is_pinned(&self, tool: &str) -> Option<bool> {
+    pub fn is_pinned(&self, tool: &str) -> Option<bool> {
         self.lock.load().as_ref().map(|lock| lock.get(tool).is_some())
     }
 

@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use super::parts::component_error;
 use super::{Gateway, StartError};
-use sekisho_mcp_client::Change;
 use sekisho_calls::registry::Snapshot;
 use sekisho_calls::registry::lock::{Change as Edited, Difference, Lock, Pin, differences, pins};
 use sekisho_calls::tool::Source;
 use sekisho_core::administration::SharedAdministrator;
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_mcp_client::Change;
 
 /// What differs from the lock.
 #[derive(Debug)]
-pub(crate) struct LockReview {
+pub struct LockReview {
     pub differences: Vec<Difference>,
     /// By the names of the differences: what is approved with each.
     pub pins: BTreeMap<String, Pin>,
@@ -24,7 +24,7 @@ pub(crate) struct LockReview {
 
 /// The approval of one difference, as it was seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Approval {
+pub struct Approval {
     pub tool: String,
     /// The hash of its pin; empty for a tool that was removed.
     pub hash: String,
@@ -32,7 +32,7 @@ pub(crate) struct Approval {
 
 impl LockReview {
     /// The hash that the approval of a difference names.
-    pub(crate) fn hash_of(&self, difference: &Difference) -> &str {
+    pub fn hash_of(&self, difference: &Difference) -> &str {
         self.pins.get(&difference.tool).map(Pin::hash).unwrap_or_default()
     }
 }
@@ -42,7 +42,7 @@ impl Gateway {
     ///
     /// # Errors
     /// The tools cannot be read.
-    pub(crate) async fn review_lock(self: &Arc<Self>) -> Result<Option<LockReview>, CallError> {
+    pub async fn review_lock(self: &Arc<Self>) -> Result<Option<LockReview>, CallError> {
         let Some(lock) = self.lock.load_full() else { return Ok(None) };
         let gateway = Arc::clone(self);
         // Compiling the schemas of thousands of tools takes long, so it must not block a thread that serves calls.
@@ -59,11 +59,7 @@ impl Gateway {
     /// # Errors
     /// `not_found` without a lock, `invalid_request` for what has changed since it was seen; internal: the file cannot be
     /// written. Nothing is approved then.
-    pub(crate) async fn approve(
-        self: &Arc<Self>,
-        _by: SharedAdministrator,
-        approvals: &[Approval],
-    ) -> Result<(), CallError> {
+    pub async fn approve(self: &Arc<Self>, _by: SharedAdministrator, approvals: &[Approval]) -> Result<(), CallError> {
         let _changing = self.changing.lock().await;
         let review = self.review_lock().await?;
         let (Some(review), Some(before)) = (review, self.lock.load_full()) else {

@@ -8,11 +8,11 @@ use thiserror::Error;
 
 use super::Gateway;
 use super::parts::component_error;
-use sekisho_mcp_client::{Change, McpRegistration, McpServers, Registered, RegistrationError, upstream};
 use sekisho_calls::breaker::BreakerRules;
 use sekisho_calls::tool::ToolName;
 use sekisho_config::{BreakerOverrides, Config, Secret};
 use sekisho_core::administration::{Administrator, AdministratorProof, Ownership};
+use sekisho_mcp_client::{Change, McpRegistration, McpServers, Registered, RegistrationError, upstream};
 use sekisho_store::{Registrations, Store, StoreError, StoredResource, WriteOutcome};
 
 /// Changes of MCP servers' tools within this time are applied together.
@@ -82,7 +82,7 @@ impl Gateway {
     ///
     /// # Errors
     /// [`AddServerError`].
-    pub(crate) async fn register_mcp(
+    pub async fn register_mcp(
         self: &Arc<Self>,
         by: Administrator,
         registration: McpRegistration,
@@ -154,7 +154,7 @@ impl Gateway {
     ///
     /// # Errors
     /// [`StoreError`]; nothing is changed then.
-    pub(crate) async fn unregister_mcp(self: &Arc<Self>, by: Administrator, name: &str) -> Result<bool, StoreError> {
+    pub async fn unregister_mcp(self: &Arc<Self>, by: Administrator, name: &str) -> Result<bool, StoreError> {
         {
             let _registrations = self.mcp_registrations.lock().await;
             if self.mcp_servers.added(name).as_ref() != Some(by.owner()) {

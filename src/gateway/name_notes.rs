@@ -11,9 +11,9 @@ use super::background::HOUSEKEEPING;
 use super::existing_names::{NameSources, RegisteredNames, existing_names};
 use super::parts::{component_error, lines};
 use super::{Gateway, OwnTools, StartError};
-use sekisho_openapi::Collections;
 use sekisho_calls::registry::Snapshot;
 use sekisho_config::{Config, ExistingNames, UnknownName};
+use sekisho_openapi::Collections;
 
 /// The names of the running configuration that match nothing, and what they are compared with beside the tools.
 #[derive(Debug, Default)]
@@ -101,7 +101,7 @@ impl Gateway {
     }
 
     /// The names of the skills in `agent.skills_directory`.
-    pub(crate) fn know_skills(&self, skills: BTreeSet<String>) {
+    pub fn know_skills(&self, skills: BTreeSet<String>) {
         self.names.skills.store(Some(Arc::new(skills)));
         self.look_for_unknown_names();
     }

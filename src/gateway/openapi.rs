@@ -13,12 +13,12 @@ use tokio::sync::{Mutex, MutexGuard};
 use super::background::HOUSEKEEPING;
 use super::parts::{log_dangerous_operations, report_broken_collections};
 use super::{Gateway, StartError};
+use sekisho_config::Config;
+use sekisho_core::administration::{Administrator, AdministratorProof, Ownership};
 use sekisho_openapi::{
     Collection, CollectionError, Collections, DesiredCollections, OwnedRegistration, Registration, RegistrationError,
     Wait,
 };
-use sekisho_config::Config;
-use sekisho_core::administration::{Administrator, AdministratorProof, Ownership};
 use sekisho_store::{Registrations, Store, StoreError, StoredResource, WriteOutcome};
 
 /// Maximum number of shared collections registered over HTTP; each holds a document's tools in memory. The store bounds those of
@@ -71,7 +71,7 @@ impl Gateway {
     ///
     /// # Errors
     /// [`RegisterError`].
-    pub(crate) async fn register(
+    pub async fn register(
         &self,
         by: Administrator,
         registration: Registration,
@@ -110,7 +110,7 @@ impl Gateway {
     ///
     /// # Errors
     /// [`RegisterError`]: the store cannot be written, or the collection belongs to the configuration.
-    pub(crate) async fn unregister(&self, by: Administrator, name: &str) -> Result<bool, RegisterError> {
+    pub async fn unregister(&self, by: Administrator, name: &str) -> Result<bool, RegisterError> {
         let _changing = self.changing.lock().await;
         if self.registered.load().get(name).is_none_or(|known| known.owner != *by.owner()) {
             return Ok(false);

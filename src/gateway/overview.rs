@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use super::{CallFilter, Gateway, Reach};
-use sekisho_sandbox::SandboxLoad;
 use sekisho_core::caller::Caller;
 use sekisho_observe::figures::LastHour;
 use sekisho_observe::metrics::DayBudget;
+use sekisho_sandbox::SandboxLoad;
 
 /// Maximum callers and tenants with a budget.
 const MAX_BUDGETS: usize = 200;
 
 /// The state of the gateway, and its last hour.
 #[derive(Debug)]
-pub(crate) struct Overview {
+pub struct Overview {
     pub hour: LastHour,
     /// Of today (UTC), those with the most money first.
     pub budgets: Vec<DayBudget>,
@@ -29,7 +29,7 @@ pub(crate) struct Overview {
 
 impl Gateway {
     /// Today's budgets of the tenants that the caller sees, those with the most money first.
-    pub(crate) fn budgets(&self, caller: &Caller) -> Vec<DayBudget> {
+    pub fn budgets(&self, caller: &Caller) -> Vec<DayBudget> {
         match self.reach(caller) {
             Reach::Own => Vec::new(),
             Reach::Tenant => self.pipeline.budget.of_today_in(Some(&caller.tenant), MAX_BUDGETS),
@@ -38,7 +38,7 @@ impl Gateway {
     }
 
     /// The overview for a caller: of the calls that they see.
-    pub(crate) fn overview(&self, caller: &Caller, now: SystemTime) -> Overview {
+    pub fn overview(&self, caller: &Caller, now: SystemTime) -> Overview {
         let figures = &self.pipeline.settlement.figures;
         let of_recent_calls = || {
             let calls = self.recent_calls(caller, &CallFilter::default());

@@ -3,10 +3,6 @@
 use std::sync::Arc;
 
 use super::{StartError, mcp};
-use sekisho_sandbox::Sandbox;
-use sekisho_tools::builtin::Workspaces;
-use sekisho_openapi::{Collections, Loader};
-use sekisho_user_tokens::UserTokens;
 use sekisho_audit::Audit;
 use sekisho_auth::{Authenticator, ManagedKeys};
 use sekisho_calls::approval::Approvals;
@@ -23,9 +19,13 @@ use sekisho_config::{ApprovalRule, Config, Identity, ToolOverride, ToolsConfig, 
 use sekisho_core::transform_finding::TransformedPart;
 use sekisho_observe::metrics::Metrics;
 use sekisho_observe::readiness::Readiness;
+use sekisho_openapi::{Collections, Loader};
 use sekisho_outbound::{DomainList, Outbound};
+use sekisho_sandbox::Sandbox;
 use sekisho_store::Store;
 use sekisho_store::sealing::Sealer;
+use sekisho_tools::builtin::Workspaces;
+use sekisho_user_tokens::UserTokens;
 
 /// The loader for the OpenAPI documents of a configuration, without starting anything.
 ///

@@ -15,7 +15,7 @@ use sekisho_core::error::{CallError, ErrorCode};
 
 /// How many calls were decided alike.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct DecisionCount {
+pub struct DecisionCount {
     /// `None`: permitted.
     pub code: Option<ErrorCode>,
     /// Why.
@@ -25,7 +25,7 @@ pub(crate) struct DecisionCount {
 
 /// A call to explain.
 #[derive(Debug)]
-pub(crate) struct Explained {
+pub struct Explained {
     pub tool: String,
     pub arguments: Arguments,
     /// The caller: id, tenant and roles; `None` for one without credentials.
@@ -36,7 +36,7 @@ pub(crate) struct Explained {
 
 impl Gateway {
     /// The decisions of the policy stage about the calls in memory that the caller may see, the most frequent first.
-    pub(crate) fn decisions(&self, caller: &Caller) -> Vec<DecisionCount> {
+    pub fn decisions(&self, caller: &Caller) -> Vec<DecisionCount> {
         let mut counted: HashMap<(Option<ErrorCode>, Option<String>), usize> = HashMap::new();
         for call in self.recent_calls(caller, &CallFilter::default()) {
             let is_decided = call.stages.iter().any(|(stage, _)| *stage == Stage::Policy);
@@ -59,11 +59,7 @@ impl Gateway {
     /// # Errors
     /// `denied` without the role `operator` or `admin` of the console, and for a caller of another tenant that one does not
     /// see.
-    pub(crate) async fn explain(
-        &self,
-        operator: &Caller,
-        explained: Explained,
-    ) -> Result<Vec<StageVerdict>, CallError> {
+    pub async fn explain(&self, operator: &Caller, explained: Explained) -> Result<Vec<StageVerdict>, CallError> {
         let roles = self.console_roles(operator);
         if !roles.iter().any(|role| matches!(role, ConsoleRole::Operator | ConsoleRole::Admin)) {
             let message = "to explain a call requires the console role operator or admin (`console.roles`)";

@@ -8,10 +8,10 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::Gateway;
 use super::tool_set::ToolSet;
-use sekisho_sandbox::{RunPython, Sandbox};
-use sekisho_tools::python_tools::{FolderContent, FunctionRunner, PythonTools};
 use sekisho_config::Config;
 use sekisho_observe::readiness::Readiness;
+use sekisho_sandbox::{RunPython, Sandbox};
+use sekisho_tools::python_tools::{FolderContent, FunctionRunner, PythonTools};
 
 /// How often the folder is looked at. What it has counts once it was the same twice: a file is not read half written.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);

@@ -57,12 +57,12 @@ impl CallFilter {
 
 impl Gateway {
     /// The caller's roles in the console.
-    pub(crate) fn console_roles(&self, caller: &Caller) -> Vec<ConsoleRole> {
+    pub fn console_roles(&self, caller: &Caller) -> Vec<ConsoleRole> {
         self.config().console.roles_of(caller)
     }
 
     /// Whose calls the caller sees.
-    pub(crate) fn reach(&self, caller: &Caller) -> Reach {
+    pub fn reach(&self, caller: &Caller) -> Reach {
         let roles = self.console_roles(caller);
         match roles.contains(&ConsoleRole::Admin) {
             true if caller.is_of_default() => Reach::AllTenants,
@@ -72,14 +72,14 @@ impl Gateway {
     }
 
     /// The wanted calls that the caller may see, newest first.
-    pub(crate) fn recent_calls(&self, caller: &Caller, filter: &CallFilter) -> Vec<Arc<RecentCall>> {
+    pub fn recent_calls(&self, caller: &Caller, filter: &CallFilter) -> Vec<Arc<RecentCall>> {
         let reach = self.reach(caller);
         let recent = &self.pipeline.settlement.recent;
         recent.newest_after(filter.after.unwrap_or(0), |call| reach.covers(caller, call) && filter.admits(call))
     }
 
     /// The calls made by running tools that the caller may see, in the order in which they ended.
-    pub(crate) fn recent_nested_calls(&self, caller: &Caller) -> Vec<Arc<RecentCall>> {
+    pub fn recent_nested_calls(&self, caller: &Caller) -> Vec<Arc<RecentCall>> {
         let reach = self.reach(caller);
         let recent = &self.pipeline.settlement.recent;
         let mut found = recent.newest(|call| call.parent.is_some() && reach.covers(caller, call));
@@ -91,7 +91,7 @@ impl Gateway {
     ///
     /// # Errors
     /// `not_found`: there is none in memory, or none that the caller may see.
-    pub(crate) fn recent_call(&self, caller: &Caller, id: &str) -> Result<Arc<RecentCall>, CallError> {
+    pub fn recent_call(&self, caller: &Caller, id: &str) -> Result<Arc<RecentCall>, CallError> {
         let reach = self.reach(caller);
         let found = self.pipeline.settlement.recent.newest(|call| reach.covers(caller, call));
         found.into_iter().find(|call| call.id.to_string() == id).ok_or_else(|| {

@@ -8,10 +8,10 @@ use super::parts::{
 };
 use super::tool_set::ToolSet;
 use super::{Gateway, OwnTools, StartError, components, mcp, python_tools, tenants};
-use sekisho_mcp_client::Change;
 use sekisho_calls::policy::{FewerRules, LoadedPolicies, Policy, PolicyError};
 use sekisho_calls::registry::Snapshot;
 use sekisho_config::{Config, Opening, ReloadMode};
+use sekisho_mcp_client::Change;
 
 /// A changed configuration that is not applied, because it opens something.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl Gateway {
     }
 
     /// What opens something in the configuration that waits, if one does.
-    pub(crate) fn waiting_openings(&self) -> Vec<Opening> {
+    pub fn waiting_openings(&self) -> Vec<Opening> {
         self.waiting.load().as_ref().map(|waiting| waiting.opens.clone()).unwrap_or_default()
     }
 

@@ -15,7 +15,7 @@ const MAX_ROWS: usize = 500;
 
 /// What is left of a rule for one of those for whom it counts.
 #[derive(Debug, Clone)]
-pub(crate) struct RuleLevel {
+pub struct RuleLevel {
     pub rule: LimitRule,
     /// A key, caller, tenant, tool or role, as the rule says.
     pub subject: String,
@@ -41,7 +41,7 @@ type UsedBy = BTreeMap<Arc<str>, Used>;
 impl Gateway {
     /// The rules that count for this caller, and those of whom something is used and whom the caller may see: with a role of the
     /// console those of the tenant, for administrators of the tenant `default` all.
-    pub(crate) fn rule_levels(&self, caller: &Caller) -> Vec<RuleLevel> {
+    pub fn rule_levels(&self, caller: &Caller) -> Vec<RuleLevel> {
         let (config, reach) = (self.config(), self.reach(caller));
         let mut used = self.used_by_rules();
         let mut levels = Vec::new();

@@ -11,16 +11,16 @@ use utoipa::ToSchema;
 use super::mcp::AddServerError;
 use super::openapi::RegisterError;
 use super::{Gateway, Reach};
-use sekisho_mcp_client::{McpRegistration, ServerState, ServerStatus, UnusableServer};
-use sekisho_openapi::{Collection, CollectionError, Registration};
 use sekisho_config::CollectionSettings;
 use sekisho_core::administration::{Administrator, AdministratorProof, Ownership};
 use sekisho_core::caller::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_mcp_client::{McpRegistration, ServerState, ServerStatus, UnusableServer};
+use sekisho_openapi::{Collection, CollectionError, Registration};
 
 /// A server or collection as it is now.
 #[derive(Debug, Clone)]
-pub(crate) struct SourceStatus {
+pub struct SourceStatus {
     pub kind: SourceKind,
     pub name: String,
     /// The program, or scheme, host and port; of a document, where it was read.
@@ -44,7 +44,7 @@ pub(crate) struct SourceStatus {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum SourceKind {
+pub enum SourceKind {
     Mcp,
     Openapi,
 }
@@ -52,7 +52,7 @@ pub(crate) enum SourceKind {
 /// Whether its tools can be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum SourceState {
+pub enum SourceState {
     Works,
     /// Being connected, or its document is being loaded.
     Connecting,
@@ -64,9 +64,9 @@ pub(crate) enum SourceState {
 }
 
 impl SourceKind {
-    pub(crate) const ALL: [Self; 2] = [Self::Mcp, Self::Openapi];
+    pub const ALL: [Self; 2] = [Self::Mcp, Self::Openapi];
 
-    pub(crate) fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Mcp => "mcp",
             Self::Openapi => "openapi",
@@ -76,7 +76,7 @@ impl SourceKind {
 
 impl SourceStatus {
     /// As tools name their source.
-    pub(crate) fn source(&self) -> String {
+    pub fn source(&self) -> String {
         format!("{}:{}", self.kind.as_str(), self.name)
     }
 
@@ -101,7 +101,7 @@ impl SourceStatus {
 impl Gateway {
     /// All servers and collections. Who does not see the calls of all tenants gets those with a tool that they may see, and an
     /// administrator of a tenant all that are of the tenant.
-    pub(crate) fn sources(&self, caller: &Arc<Caller>) -> Vec<SourceStatus> {
+    pub fn sources(&self, caller: &Arc<Caller>) -> Vec<SourceStatus> {
         let config = self.config();
         let mut sources = self.servers();
         sources.extend(self.document_sources());
@@ -122,7 +122,7 @@ impl Gateway {
     ///
     /// # Errors
     /// `not_found`: there is none, or none that the caller may see.
-    pub(crate) fn source(&self, caller: &Arc<Caller>, kind: SourceKind, name: &str) -> Result<SourceStatus, CallError> {
+    pub fn source(&self, caller: &Arc<Caller>, kind: SourceKind, name: &str) -> Result<SourceStatus, CallError> {
         let found = self.sources(caller).into_iter().find(|status| status.kind == kind && status.name == name);
         found.ok_or_else(|| {
             let message = format!("there is no such server or collection: {}:{name}", kind.as_str());
@@ -131,7 +131,7 @@ impl Gateway {
     }
 
     /// Connects a server again, or fetches a document that could not be reached; returns whether the owner has one of that name.
-    pub(crate) fn reconnect(&self, by: &Administrator, kind: SourceKind, name: &str) -> bool {
+    pub fn reconnect(&self, by: &Administrator, kind: SourceKind, name: &str) -> bool {
         if self.owner_of(kind, name) != *by.owner() {
             return false;
         }
@@ -149,11 +149,7 @@ impl Gateway {
     ///
     /// # Errors
     /// [`AddServerError`].
-    pub(crate) async fn try_mcp(
-        &self,
-        by: &Administrator,
-        registration: &McpRegistration,
-    ) -> Result<(), AddServerError> {
+    pub async fn try_mcp(&self, by: &Administrator, registration: &McpRegistration) -> Result<(), AddServerError> {
         let config = self.config.load_full();
         let registered = registration.read(by.owner(), &config.mcp.secrets)?;
         let tried = self.mcp_servers.try_out(&registration.name, &registered, &config).await;
@@ -164,7 +160,7 @@ impl Gateway {
     ///
     /// # Errors
     /// [`RegisterError`].
-    pub(crate) async fn try_openapi(
+    pub async fn try_openapi(
         &self,
         by: &Administrator,
         registration: &Registration,

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Gateway, Reach};
-use sekisho_user_tokens::{OwnAddresses, ReturnedBrowser, User, UserSource};
 use sekisho_audit::{AuditEvent, EventKind};
 use sekisho_core::call::Caller;
 use sekisho_core::error::{CallError, ErrorCode, NeededSignIn};
 use sekisho_store::{StoredSignIn, StoredUserToken, UserTokenFilter};
+use sekisho_user_tokens::{OwnAddresses, ReturnedBrowser, User, UserSource};
 
 /// Sign-ins of one list.
 const MAX_LISTED: u32 = 1_000;
@@ -19,7 +19,7 @@ const UNUSED_TTL: Duration = Duration::from_secs(90 * 24 * 3_600);
 
 /// A caller whose sign-in somebody revokes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct SignedInCaller<'a> {
+pub struct SignedInCaller<'a> {
     pub id: &'a str,
     /// `None`: callers with this id in all tenants that the one who revokes may see.
     pub tenant: Option<&'a str>,
@@ -31,7 +31,7 @@ impl Gateway {
     /// # Errors
     /// `not_found`, also for a server that needs a role which the caller lacks; `unauthenticated` for a caller without credentials;
     /// `overloaded` when the store cannot be written.
-    pub(crate) async fn offer_sign_in(&self, caller: &Caller, source: &str) -> Result<NeededSignIn, CallError> {
+    pub async fn offer_sign_in(&self, caller: &Caller, source: &str) -> Result<NeededSignIn, CallError> {
         let may_use = source.strip_prefix("mcp:").is_none_or(|server| self.mcp_servers.admits(server, caller));
         let found = self.user_source(source).filter(|_| may_use).ok_or_else(|| no_source(source))?;
         found.offer(&User::of(caller)?, &[]).await
@@ -41,7 +41,7 @@ impl Gateway {
     ///
     /// # Errors
     /// `overloaded` when the store cannot be read.
-    pub(crate) async fn list_sign_ins(&self, caller: &Caller) -> Result<Vec<StoredUserToken>, CallError> {
+    pub async fn list_sign_ins(&self, caller: &Caller) -> Result<Vec<StoredUserToken>, CallError> {
         let reach = self.sign_ins_reach(caller);
         let filter = UserTokenFilter {
             tenant: (reach != Reach::AllTenants).then_some(&*caller.tenant),
@@ -56,7 +56,7 @@ impl Gateway {
     ///
     /// # Errors
     /// `overloaded` when the store cannot be read.
-    pub(crate) async fn missing_sign_ins(&self, caller: &Arc<Caller>) -> Result<Vec<String>, CallError> {
+    pub async fn missing_sign_ins(&self, caller: &Arc<Caller>) -> Result<Vec<String>, CallError> {
         if caller.anonymous {
             return Ok(Vec::new());
         }
@@ -73,7 +73,7 @@ impl Gateway {
     ///
     /// # Errors
     /// `not_found`, `denied`; `invalid_request` for an empty id; `overloaded` when the store cannot be written.
-    pub(crate) async fn revoke_sign_in(
+    pub async fn revoke_sign_in(
         &self,
         caller: &Caller,
         source: &str,
@@ -152,7 +152,7 @@ impl Gateway {
     ///
     /// # Errors
     /// `not_found`; `overloaded` when the store cannot be read.
-    pub(crate) async fn open_sign_in(&self, id: &str) -> Result<StoredSignIn, CallError> {
+    pub async fn open_sign_in(&self, id: &str) -> Result<StoredSignIn, CallError> {
         self.users.sign_in(id).await
     }
 
@@ -160,7 +160,7 @@ impl Gateway {
     ///
     /// # Errors
     /// `denied`; `overloaded` when the store cannot be read.
-    pub(crate) async fn check_sign_in_code(&self, sign_in: &StoredSignIn, code: &str) -> Result<(), CallError> {
+    pub async fn check_sign_in_code(&self, sign_in: &StoredSignIn, code: &str) -> Result<(), CallError> {
         self.users.check_code(sign_in, code).await
     }
 
@@ -168,7 +168,7 @@ impl Gateway {
     ///
     /// # Errors
     /// `not_found`; `upstream_error` if the authorization server cannot be used.
-    pub(crate) async fn begin_sign_in(
+    pub async fn begin_sign_in(
         &self,
         sign_in: &StoredSignIn,
         browser: &str,
@@ -183,7 +183,7 @@ impl Gateway {
     /// # Errors
     /// `not_found`: it is of another browser, or was used; `upstream_error` with the reason; `overloaded` when the trail cannot
     /// take the line.
-    pub(crate) async fn finish_sign_in(
+    pub async fn finish_sign_in(
         &self,
         browser: &str,
         returned: ReturnedBrowser,

@@ -19,21 +19,21 @@ use super::{
     Gateway, NameSources, OwnTools, RegisteredNames, StartError, blobs, cluster, components, existing_names, lock, mcp,
     openapi, python_tools, tenants,
 };
-use sekisho_sandbox::ToolPipeline;
-use sekisho_tools::components::Components;
-use sekisho_mcp_client::McpServers;
-use sekisho_openapi::{Collections, DesiredCollections, Wait};
-use sekisho_tools::python_tools::PythonTools;
 use sekisho_auth::ManagedKeys;
 use sekisho_calls::budget::WriteBehind;
 use sekisho_calls::registry::Snapshot;
 use sekisho_calls::tool::{Source, SourceTools};
 use sekisho_config::Config;
+use sekisho_mcp_client::McpServers;
 use sekisho_observe::metrics::Metrics;
 use sekisho_observe::readiness::Readiness;
+use sekisho_openapi::{Collections, DesiredCollections, Wait};
 use sekisho_outbound::Outbound;
+use sekisho_sandbox::ToolPipeline;
 use sekisho_store::state_lock::StateLock;
 use sekisho_store::{Store, StoreLocation};
+use sekisho_tools::components::Components;
+use sekisho_tools::python_tools::PythonTools;
 
 impl Gateway {
     /// Starts with the built-in tools.

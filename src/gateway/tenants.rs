@@ -8,7 +8,7 @@ use sekisho_config::{Config, TenantConfig};
 use sekisho_store::{ResourceKind, Store, StoreError};
 
 /// The limits of one day.
-pub(crate) fn limits_of_tenant(tenant: &TenantConfig) -> TenantLimits {
+pub fn limits_of_tenant(tenant: &TenantConfig) -> TenantLimits {
     TenantLimits { cost_usd: tenant.max_cost_per_day, tokens: tenant.max_tokens_per_day }
 }
 
@@ -36,7 +36,7 @@ impl Gateway {
     ///
     /// # Errors
     /// The store fails.
-    pub(crate) async fn limit_tenants(&self) -> Result<(), StoreError> {
+    pub async fn limit_tenants(&self) -> Result<(), StoreError> {
         limit(&self.pipeline.budget, &self.config(), &self.store).await
     }
 }

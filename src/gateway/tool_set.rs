@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use super::StartError;
 use super::parts::{component_error, lines};
-use sekisho_sandbox::Sandbox;
-use sekisho_tools::builtin::{Builtin, Workspaces};
-use sekisho_tools::components::Components;
-use sekisho_openapi::Collections;
-use sekisho_tools::python_tools::PythonTools;
 use sekisho_calls::registry::Snapshot;
 use sekisho_calls::registry::lock::Lock;
 use sekisho_calls::results::Results;
 use sekisho_calls::tool::{Source, SourceTools};
 use sekisho_config::Config;
 use sekisho_observe::metrics::Metrics;
+use sekisho_openapi::Collections;
 use sekisho_outbound::Outbound;
+use sekisho_sandbox::Sandbox;
+use sekisho_tools::builtin::{Builtin, Workspaces};
+use sekisho_tools::components::Components;
+use sekisho_tools::python_tools::PythonTools;
 
 /// The sources of the tools, and what the lock approves of them.
 pub(super) struct ToolSet<'a> {

@@ -11,10 +11,10 @@ use super::{SessionId, whole_bytes};
 pub type RequestId = u64;
 
 /// Bytes of contents in one part, at least where there are so many.
-pub(crate) const PART_BYTES: usize = 1 << 20;
+pub const PART_BYTES: usize = 1 << 20;
 
 /// Longest part: its contents are bounded, and it names a session's files.
-pub(crate) const MAX_PART_BYTES: usize = 128 << 20;
+pub const MAX_PART_BYTES: usize = 128 << 20;
 
 /// About a session that rests, or that is to be restored. Each is answered by one [`SessionReply`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,7 +62,7 @@ pub enum SessionReply {
 
 /// Pieces of files, or of memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Pieces {
+pub struct Pieces {
     /// Node, offset in it, and length of each. Memory has no nodes.
     places: Vec<(u64, u64, u32)>,
     #[serde(with = "whole_bytes")]
@@ -72,22 +72,22 @@ pub(crate) struct Pieces {
 /// Why an image cannot be restored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the image is damaged: {0}")]
-pub(crate) struct DamagedImageError(pub(crate) &'static str);
+pub struct DamagedImageError(pub &'static str);
 
 impl Pieces {
-    pub(crate) fn push(&mut self, node: u64, offset: u64, bytes: &[u8]) {
+    pub fn push(&mut self, node: u64, offset: u64, bytes: &[u8]) {
         // A piece is a page of memory or of a file.
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         self.places.push((node, offset, length));
         self.bytes.extend_from_slice(bytes);
     }
 
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
     /// Node, offset and bytes of each.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Result<(u64, u64, &[u8]), DamagedImageError>> {
+    pub fn iter(&self) -> impl Iterator<Item = Result<(u64, u64, &[u8]), DamagedImageError>> {
         let mut rest = self.bytes.as_slice();
         self.places.iter().map(move |(node, offset, length)| {
             let split = rest.split_at_checked(*length as usize);

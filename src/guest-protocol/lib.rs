@@ -4,6 +4,8 @@
 mod component;
 mod image;
 mod module;
+mod prepared;
+pub mod read_recorder;
 mod session;
 mod tools;
 mod whole_bytes;
@@ -22,17 +24,17 @@ pub use self::component::{
     FoundExport, HttpFailure, HttpRequest, HttpResponse, MAX_FOLDER_ENTRIES, MAX_HTTP_BODY_BYTES, ModuleKind,
     max_copied_bytes,
 };
-pub(crate) use self::image::{DamagedImageError, MAX_PART_BYTES, PART_BYTES, Pieces};
+pub use self::image::{DamagedImageError, MAX_PART_BYTES, PART_BYTES, Pieces};
 pub use self::image::{ImageCursor, RequestId, SessionReply, SessionRequest};
 pub use self::module::{FunctionCall, ModuleImageId, ModuleImageMessage, ModuleTask, Tried};
+pub use self::prepared::{Kind, Mount, Prepared, PreparedProfile};
 pub use self::session::{JobSession, SessionEntry, SessionId};
 pub use self::tools::{
     MAX_HELD_REPLY_BYTES, MAX_NESTING, MAX_OPEN_REQUESTS, MAX_VALUE_BYTES, ReadSoFar, ReadStanding, ToolQuestion,
     ToolReply, ToolRequest,
 };
 
-use crate::sandbox::prepare::{Mount, Prepared};
-use sekisho_calls::journals::Reading;
+use sekisho_core::reading::Reading;
 
 /// Identifies the calls of one worker.
 pub type JobId = u64;
@@ -213,6 +215,22 @@ pub struct Outcome {
     pub usage: Usage,
     /// Of a session that goes on: the bytes that it holds until its next call.
     pub session_bytes: Option<u64>,
+}
+
+impl Outcome {
+    /// The outcome of a run without output.
+    pub fn without_output(end: End) -> Self {
+        Self {
+            end,
+            result: None,
+            stdout: Captured::default(),
+            stderr: Captured::default(),
+            files: Vec::new(),
+            images: Vec::new(),
+            usage: Usage::default(),
+            session_bytes: None,
+        }
+    }
 }
 
 /// Why the run ended, as measured by the host.

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
 use crate::{ReadSoFar, ReadStanding};
-use sekisho_calls::journals::{MAX_JOURNAL_BYTES, Reading};
+use sekisho_core::reading::{MAX_JOURNAL_BYTES, Reading};
 
 /// Readings of clocks that are recorded.
 pub const MAX_CLOCK_READINGS: u32 = 10_000;

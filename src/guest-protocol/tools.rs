@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{HttpRequest, whole_bytes};
-use sekisho_calls::journals::Reading;
+use sekisho_core::reading::Reading;
 
 /// A request of a program, which the worker passes on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::image::{DataFiles, FilesImage, RestoringFiles};
+pub use self::image::{DataFiles, FilesImage, RestoringFiles};
 
 #[cfg(test)]
 use self::sparse::CHUNK_BYTES;

@@ -12,8 +12,8 @@ use memmap2::Mmap;
 
 use crate::files::{DataFiles, FileError, Files, FilesImage, FrozenFiles, NodeId, Quota, ROOT, RestoringFiles};
 use sekisho_core::owner_only_files;
-use sekisho_interpreters::prepare::Mount;
 use sekisho_guest_protocol::DamagedImageError;
+use sekisho_guest_protocol::Mount;
 
 /// The interpreter's files, opened once for all guests of a process.
 #[derive(Debug)]
@@ -80,11 +80,7 @@ impl Mounts {
     ///
     /// # Errors
     /// The image is of other mounts, or damaged.
-    pub(crate) fn restore(
-        &self,
-        image: FilesImage,
-        data_files: &DataFiles,
-    ) -> Result<RestoringFiles, DamagedImageError> {
+    pub fn restore(&self, image: FilesImage, data_files: &DataFiles) -> Result<RestoringFiles, DamagedImageError> {
         self.common.restore(image, data_files)
     }
 }

@@ -12,16 +12,16 @@ use rand::rngs::OsRng;
 use wasmtime::{AsContextMut, Caller, Extern, Linker};
 
 use crate::files::{FileError, Files, NodeId, Quota};
-use sekisho_guest_protocol::Captured;
-use sekisho_guest_protocol::read_recorder::ReadRecorder;
 use clocks::Clocks;
 use errno::code;
 use handles::Handles;
 use poll::Poll;
+use sekisho_guest_protocol::Captured;
+use sekisho_guest_protocol::read_recorder::ReadRecorder;
 use streams::{Input, Output};
 
 pub use errno::Errno;
-pub(crate) use image::{RestoringSystem, SystemImage};
+pub use image::{RestoringSystem, SystemImage};
 pub use memory::GuestMemory;
 pub use sleep::Sleeper;
 

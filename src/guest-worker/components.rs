@@ -44,12 +44,12 @@ use super::guest::{Ended, Remains, Teardown};
 use super::host_call::{Spent, ToolLink};
 use super::ticker::Ticker;
 use super::{Worker, WorkerError};
-use sekisho_guest_system::engine::component_engine;
 use sekisho_core::owner_only_files;
 use sekisho_guest_protocol::{
     Captured, ComponentCall, ComponentLoad, ComponentsLoad, End, Export, FromWorker, JobLimits, ModuleKind, Outcome,
     Usage, max_copied_bytes,
 };
+use sekisho_guest_system::engine::component_engine;
 
 /// Epochs until a call yields to another.
 const SLICE_EPOCHS: u64 = 1;

@@ -8,9 +8,9 @@ use std::task::{Context, Poll, Waker};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-use sekisho_guest_protocol::{JobId, ToolReply};
 use crate::guest::Ended;
 use crate::host_call::ToolLink;
+use sekisho_guest_protocol::{JobId, ToolReply};
 
 pub(super) type Run = Pin<Box<dyn Future<Output = Ended>>>;
 

@@ -37,11 +37,11 @@ use self::time::{expire, measured_run};
 pub(super) use self::written_pages::PAGEMAP_SCAN;
 use super::host_call;
 use super::host_call::{HostCall, Spent};
-use sekisho_guest_protocol::{End, Outcome, SessionId, Usage};
+use sekisho_core::call::OpenTime;
 use sekisho_guest_protocol::read_recorder::ReadRecorder;
+use sekisho_guest_protocol::{End, Outcome, SessionId, Usage};
 use sekisho_guest_system::wasi;
 use sekisho_guest_system::wasi::{GuestMemory, Wasi};
-use sekisho_core::call::OpenTime;
 
 /// Epochs until a running guest yields to another.
 const SLICE_EPOCHS: u64 = 1;

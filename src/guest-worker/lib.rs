@@ -34,10 +34,10 @@ use self::module_images::{MAX_READY_IMAGES, ModuleImages};
 use self::outcomes::{done_frame, not_placed};
 use self::profile::Profile;
 use self::ticker::Ticker;
-use sekisho_guest_system::engine::{InstancePool, can_scan_pages, engine};
 use sekisho_guest_protocol::{
     End, Frames, FromWorker, Greeting, Job, JobId, Load, Outcome, SessionEntry, SessionId, ToWorker, encode,
 };
+use sekisho_guest_system::engine::{InstancePool, can_scan_pages, engine};
 use sekisho_guest_system::wasi::Sleeper;
 
 /// All that 32-bit WebAssembly can address: the limit of a run is separate.

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use sekisho_guest_protocol::{Captured, End, FromWorker, JobId, Outcome, Usage, encode};
+use sekisho_guest_protocol::{End, FromWorker, JobId, Outcome, encode};
 
 /// Of a job whose files cannot be where its session has something else.
 pub(super) fn not_placed(message: String) -> End {
@@ -19,28 +19,12 @@ pub(super) fn done_frame(id: JobId, outcome: Outcome) -> io::Result<Vec<u8>> {
     })
 }
 
-impl Outcome {
-    /// The outcome of a run without output.
-    pub(crate) fn without_output(end: End) -> Self {
-        Self {
-            end,
-            result: None,
-            stdout: Captured::default(),
-            stderr: Captured::default(),
-            files: Vec::new(),
-            images: Vec::new(),
-            usage: Usage::default(),
-            session_bytes: None,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
-    use sekisho_guest_protocol::Frames;
+    use sekisho_guest_protocol::{Captured, Frames, Usage};
 
     #[tokio::test]
     async fn an_outcome_too_long_for_a_frame_is_reported_as_that_runs_failure() {

@@ -6,23 +6,23 @@ use bytes::Bytes;
 use wasmtime::{Engine, Module};
 
 use super::fibers::Run;
-use sekisho_guest_system::files::{FileError, Files, Quota};
-use sekisho_interpreters::interpreter::Kind;
-use sekisho_guest_system::mounts::Mounts;
-use sekisho_interpreters::prepare::{Mount, Prepared};
-use sekisho_guest_protocol::{
-    DamagedImageError, GuestFile, ImageCursor, Job, JobLimits, SessionEntry, SessionId, SessionReply,
-};
-use sekisho_guest_protocol::read_recorder::ReadRecorder;
-use sekisho_guest_system::wasi::{Limits, Start, Wasi};
 use crate::guest::{
     Ended, Entry, Guest, ModuleImage, Program, Remains, RestoreError, RestoringGuest, SessionGuest, StateImage,
     Template,
 };
 use crate::host_call::{HostCall, ToolLink, file_channel};
 use sekisho_core::owner_only_files;
+use sekisho_core::reading::Reading;
+use sekisho_guest_protocol::Kind;
+use sekisho_guest_protocol::read_recorder::ReadRecorder;
+use sekisho_guest_protocol::{
+    DamagedImageError, GuestFile, ImageCursor, Job, JobLimits, SessionEntry, SessionId, SessionReply,
+};
+use sekisho_guest_protocol::{Mount, Prepared};
+use sekisho_guest_system::files::{FileError, Files, Quota};
+use sekisho_guest_system::mounts::Mounts;
+use sekisho_guest_system::wasi::{Limits, Start, Wasi};
 use sekisho_interpreters::python;
-use sekisho_calls::journals::Reading;
 
 /// A loaded module, and an instance of it that waits for its program.
 pub(super) struct Profile {

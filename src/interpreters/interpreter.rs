@@ -5,12 +5,13 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
 pub use self::error::ManifestError;
 pub use self::patch::Patch;
 use crate::python;
+use sekisho_guest_protocol::Kind;
 
 /// The last turn before every snapshot.
 const FINISH: &str = include_str!("prepare/finish.py");
@@ -56,16 +57,6 @@ pub struct Manifest {
     /// The manifest's folder; none for the bundled ones.
     #[serde(skip)]
     pub folder: Option<PathBuf>,
-}
-
-/// How a module is entered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// Keeps running between entries through its export `turn`; can be snapshotted.
-    Reactor,
-    /// Runs once from `_start` to its exit.
-    Command,
 }
 
 /// A package on PyPI; its version is the manifest's.

@@ -20,8 +20,9 @@ pub use self::size::KnownSizes;
 use self::requirements::{Listed, Pin, Requirement};
 use self::size::Room;
 use self::unused::record_use;
+use crate::prepare::default_folder;
 use sekisho_core::owner_only_files;
-use crate::prepare::{Mount, default_folder};
+use sekisho_guest_protocol::Mount;
 
 /// Where modules see them, each in a folder of its own; also in `module_run.py`.
 const GUEST_FOLDER: &str = "/usr/local/lib/tools";
@@ -32,7 +33,7 @@ const WHEELS: &str = "wheels";
 /// The packages of a folder of tools, as far as they can be used.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Packages {
-    pub(crate) mounts: Vec<Mount>,
+    pub mounts: Vec<Mount>,
     names: Vec<String>,
     problems: Vec<String>,
 }

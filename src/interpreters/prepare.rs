@@ -12,13 +12,11 @@ mod snapshot_files;
 mod tests;
 mod unpack;
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use wasmtime::Engine;
 
 pub use self::error::PrepareError;
@@ -26,10 +24,11 @@ use self::error::doing;
 pub use self::progress::Progress;
 use self::snapshot_files::SNAPSHOT_SUMS;
 use crate::compiled::CompiledFolder;
-use sekisho_guest_system::engine::fingerprint;
-use crate::interpreter::{Digest, Kind, Manifest, Profile, SourcePackage};
+use crate::interpreter::{Digest, Manifest, Profile, SourcePackage};
 use sekisho_core::owner_only_files;
 use sekisho_core::owner_only_files::Unusable;
+use sekisho_guest_protocol::{Kind, Mount, Prepared, PreparedProfile};
+use sekisho_guest_system::engine::fingerprint;
 
 /// The source of the package, for a manifest with an origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,35 +53,6 @@ const UNUSED_FOR: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 pub struct Interpreters {
     path: PathBuf,
     compiled: CompiledFolder,
-}
-
-/// A complete interpreter, as a worker needs it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Prepared {
-    pub kind: Kind,
-    pub arguments: Vec<String>,
-    pub environment: BTreeMap<String, String>,
-    /// The host's files that the guest sees, read-only.
-    pub mounts: Vec<Mount>,
-    /// From the lightest to the richest.
-    pub profiles: Vec<PreparedProfile>,
-}
-
-/// A file or folder of the host, and its path for the guest.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mount {
-    pub guest_path: String,
-    pub host_path: PathBuf,
-}
-
-/// A compiled module.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PreparedProfile {
-    pub name: String,
-    pub compiled: PathBuf,
-    /// A SHA-256 sum of what instances begin with; `None` where more than memory and globals would have to be known of
-    /// them, so that no session can be written down.
-    pub snapshot: Option<String>,
 }
 
 /// The default folder of interpreters: `$XDG_CACHE_HOME/sekisho/interpreters`, otherwise

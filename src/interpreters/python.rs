@@ -16,7 +16,7 @@ pub(crate) fn prelude() -> String {
 /// The whole `-c` argument of a command: the harness, the file channel, and the one turn. Without the event loop,
 /// whose import takes longer than most programs, without tools, since nothing answers a command while it runs, without
 /// sessions, since it ends with its program, and without modules of tools, which need both.
-pub(crate) fn command() -> String {
+pub fn command() -> String {
     [include_str!("python/file_channel.py"), &installed(&[ERRORS, SOURCE, ENCODE, HARNESS]), RUN].concat()
 }
 
@@ -28,7 +28,7 @@ pub(crate) const REHEARSAL: &str =
 ///
 /// An expression to be shown, in whose place the harness runs the program: this is the cheapest source to compile,
 /// and it is compiled again for each instance.
-pub(crate) const TURN: &str = "0\n";
+pub const TURN: &str = "0\n";
 
 /// The same for a command, which has nothing compiled in advance.
 const RUN: &str = "import sys\nsys.modules['_sekisho_harness'].start()\n\

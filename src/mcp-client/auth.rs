@@ -27,10 +27,10 @@ use self::client::Guarded;
 use self::flow::Pending;
 use self::tokens::SignedIn;
 use super::text::bounded;
-use sekisho_user_tokens::credentials::Token;
 use sekisho_config::McpSignIn;
 use sekisho_core::error::{Blame, CallError, ErrorCode};
 use sekisho_outbound::{DomainList, Outbound};
+use sekisho_user_tokens::credentials::Token;
 
 pub(super) use self::provider::McpProvider;
 

@@ -50,8 +50,6 @@ use self::session_owner::SessionOwner;
 use self::subscriptions::Subscriptions;
 use super::changes::Change;
 use super::names::Names;
-use sekisho_user_tokens::credentials::Template;
-use sekisho_user_tokens::User;
 use sekisho_calls::registry::lock::{Lock, LockViolation};
 use sekisho_calls::tool::Destination;
 use sekisho_config::McpServerSettings;
@@ -60,6 +58,8 @@ use sekisho_core::call::{CallContext, Caller, Deadline, Upstream};
 use sekisho_core::error::{Blame, CallError, ErrorCode};
 use sekisho_observe::metrics::Metrics;
 use sekisho_observe::readiness::Readiness;
+use sekisho_user_tokens::User;
+use sekisho_user_tokens::credentials::Template;
 
 /// The intervals between attempts to reach a failing server.
 const FIRST_WAIT: Duration = Duration::from_secs(1);

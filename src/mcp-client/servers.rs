@@ -24,7 +24,6 @@ use super::server::listing::name_of;
 use super::server::session_owner::SessionOwner;
 use super::server::{Server, ServerContext};
 pub use super::server::{ServerState, ServerStatus};
-use sekisho_user_tokens::UserTokens;
 use sekisho_calls::registry::lock::{Lock, Pin};
 use sekisho_calls::tool::{OfferKind, Source, SourceTools, ToolDefinition, Unavailable};
 use sekisho_config::{Config, McpServerSettings};
@@ -32,6 +31,7 @@ use sekisho_core::administration::Ownership;
 use sekisho_observe::metrics::Metrics;
 use sekisho_observe::readiness::Readiness;
 use sekisho_outbound::Outbound;
+use sekisho_user_tokens::UserTokens;
 
 /// Capacity of the channel of changes. A receiver that is further behind learns only that it missed some.
 const CHANGES_KEPT: usize = 256;

@@ -17,11 +17,11 @@ use super::load::overlay::OverlayError;
 use super::loader::READ_TIMEOUT;
 use super::read::operation::Api;
 use super::read::report::Report;
-use sekisho_user_tokens::UserSource;
 use sekisho_calls::tool::ToolDefinition;
 use sekisho_config::CollectionSettings;
 use sekisho_core::call::Arguments;
 use sekisho_outbound::{DomainList, InvalidNetwork};
+use sekisho_user_tokens::UserSource;
 
 /// Why an operation without a server is lost.
 pub(super) const NO_SERVER: &str = "it has no server; set base_url";

@@ -4,7 +4,7 @@
 pub(crate) mod call;
 pub mod collection;
 pub mod collections;
-pub(crate) mod load;
+pub mod load;
 mod loader;
 pub mod read;
 pub mod registration;

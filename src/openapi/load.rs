@@ -2,8 +2,8 @@
 
 pub(crate) mod bundle;
 pub(crate) mod cache;
-pub(crate) mod document;
-pub(crate) mod fetch;
+pub mod document;
+pub mod fetch;
 pub(crate) mod flaws;
 pub(crate) mod identifiers;
 pub(crate) mod location;

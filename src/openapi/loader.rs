@@ -27,9 +27,9 @@ use super::read::report::Note;
 use super::tool::without_false_hints;
 use super::user_scheme::{UserScheme, exchange};
 use super::{Access, definitions, read};
-use sekisho_user_tokens::UserTokens;
 use sekisho_config::{CollectionSettings, OpenApiConfig};
 use sekisho_outbound::{DomainList, Outbound};
+use sekisho_user_tokens::UserTokens;
 
 /// Loads collections. Clones share the document cache.
 #[derive(Debug, Clone)]

@@ -2,7 +2,6 @@
 
 mod adapted;
 mod calls;
-mod checkpoint;
 mod hostile;
 mod paged;
 mod public;

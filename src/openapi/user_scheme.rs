@@ -14,13 +14,13 @@ use url::Url;
 
 use super::call::executor::Access;
 use super::read::operation::{Api, SecurityScheme, UserFlow};
-use sekisho_user_tokens::{
-    Authorization, Begun, OwnAddresses, Provider, TokenClient, TokenExchange, TokenRequests, UserSource, UserTokens,
-};
 use sekisho_config::{CollectionSettings, Identity, Secret};
 use sekisho_core::call::Deadline;
 use sekisho_core::json;
 use sekisho_outbound::{OutboundRequest, check_status};
+use sekisho_user_tokens::{
+    Authorization, Begun, OwnAddresses, Provider, TokenClient, TokenExchange, TokenRequests, UserSource, UserTokens,
+};
 
 /// For the provider's description.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(10);

@@ -77,12 +77,7 @@ impl Admission {
     ///
     /// # Errors
     /// `overloaded` when the run can never fit, when the queue is full, or when no capacity came free in time.
-    pub(crate) async fn enter(
-        &self,
-        owner: &Owner,
-        memory_bytes: u64,
-        deadline: Deadline,
-    ) -> Result<Ticket, CallError> {
+    pub async fn enter(&self, owner: &Owner, memory_bytes: u64, deadline: Deadline) -> Result<Ticket, CallError> {
         let most = self.memory_bytes.capacity();
         if memory_bytes > most {
             return Err(too_large(memory_bytes, most));

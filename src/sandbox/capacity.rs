@@ -3,8 +3,8 @@
 use std::fs;
 
 use crate::control_group;
-use sekisho_guest_protocol::{Job, JobLimits, MAX_HELD_REPLY_BYTES};
 use sekisho_config::SandboxConfig;
+use sekisho_guest_protocol::{Job, JobLimits, MAX_HELD_REPLY_BYTES};
 
 /// The capacity for runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use sekisho_guest_protocol::Usage;
 use sekisho_core::bounded::BoundedCache;
 use sekisho_core::caller::Owner;
+use sekisho_guest_protocol::Usage;
 
 /// A step that is longer than this delays others noticeably: a time slice has 1 ms.
 const LONG_STEP: Duration = Duration::from_millis(20);

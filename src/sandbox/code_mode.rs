@@ -40,13 +40,13 @@ use self::listed::Listed;
 use self::peer::NestedPeer;
 use self::program_run::{NeededByCall, RunKeys, Stop, end_run, outcome_unknown};
 use self::wanted::{Wanted, WantedCall};
-use sekisho_guest_protocol::{MAX_OPEN_REQUESTS, Outcome, ToolQuestion, ToolReply, ToolRequest};
 use sekisho_calls::journals::{Found, RunJournal};
 use sekisho_core::call::{Arguments, BudgetScopes, CallContext, Deadline, NestedCall, ParentCall, Via};
 use sekisho_core::error::CallError;
 use sekisho_core::json;
 use sekisho_core::peer::ClientPeer;
 use sekisho_core::tool_scope::NestedScope;
+use sekisho_guest_protocol::{MAX_OPEN_REQUESTS, Outcome, ToolQuestion, ToolReply, ToolRequest};
 use sekisho_observe::telemetry;
 
 /// Answers what a program asks of tools.

@@ -13,20 +13,20 @@ use parking_lot::Mutex;
 
 pub use self::examine::{ExaminedFile, FileToExamine, Unexamined};
 
+use crate::Running;
+use crate::Sandbox;
 use crate::code_mode::ToolHost;
 use crate::pool::{Pool, Start};
+use crate::run::{Ending, TIME_TO_ANSWER, queue_deadline};
+use crate::warming_up;
+use crate::worker_handle::StartedWorker;
+use crate::worker_setup;
+use sekisho_core::call::{CallContext, Deadline};
+use sekisho_core::error::CallError;
 use sekisho_guest_protocol::{
     ComponentCall, ComponentLoad, ComponentsLoad, HttpFailure, HttpRequest, HttpResponse, JobLimits,
     MAX_HELD_REPLY_BYTES, Outcome, ToWorker, ToolQuestion, ToolReply, ToolRequest, encode, max_copied_bytes,
 };
-use crate::run::{Ending, TIME_TO_ANSWER, queue_deadline};
-use crate::worker_handle::StartedWorker;
-use crate::Running;
-use crate::Sandbox;
-use crate::warming_up;
-use crate::worker_setup;
-use sekisho_core::call::{CallContext, Deadline};
-use sekisho_core::error::CallError;
 
 /// In `/readyz`: the workers for components.
 const COMPONENT: &str = "component_workers";
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn a_machine_that_has_memory_for_one_run_has_it_for_one_call() {
         let config = SandboxConfig { max_memory_mb: Some(512), ..SandboxConfig::default() };
-        let limits = JobLimits::of(&config, 512 << 20, Duration::from_secs(1));
+        let limits = crate::limits::job_limits(&config, 512 << 20, Duration::from_secs(1));
         let capacity = Capacity::of(&config).memory_bytes;
         assert!(memory_of_call(&limits) > capacity);
         assert_eq!(memory_to_reserve(&limits, capacity), capacity);

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use sekisho_guest_protocol::{End, JobLimits, Outcome};
 use sekisho_config::SandboxConfig;
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_guest_protocol::{End, JobLimits, Outcome};
 
 /// Most files and folders of one run, and most open at once.
 const MAX_FILES: u32 = 8_192;
@@ -21,69 +21,64 @@ const MAX_HOST_CALLS: u32 = 1_000;
 /// A call of a tool is started, and waited for several times where a program does something else meanwhile.
 const HOST_CALLS_PER_CALL: u32 = 10;
 
-impl JobLimits {
-    /// For a run that has this time left, with its waits for tools.
-    pub fn of(config: &SandboxConfig, memory_bytes: u64, left: Duration) -> Self {
-        Self {
-            wall_time: left.min(Duration::from_secs(config.timeout_seconds.into())),
-            total_time: left,
-            memory_bytes,
-            stream_bytes: u64::from(config.max_stream_bytes),
-            result_bytes: u64::from(config.max_result_bytes),
-            image_bytes: u64::from(config.max_image_bytes),
-            file_bytes: u64::from(config.max_file_bytes),
-            max_files: MAX_FILES,
-            max_open_files: MAX_OPEN_FILES,
-            random_bytes: MAX_RANDOM_BYTES,
-            host_calls: max_host_calls(config),
-            tool_calls: max_tool_calls(config),
-        }
+/// Of a run that has this time left, with its waits for tools.
+pub fn job_limits(config: &SandboxConfig, memory_bytes: u64, left: Duration) -> JobLimits {
+    JobLimits {
+        wall_time: left.min(Duration::from_secs(config.timeout_seconds.into())),
+        total_time: left,
+        memory_bytes,
+        stream_bytes: u64::from(config.max_stream_bytes),
+        result_bytes: u64::from(config.max_result_bytes),
+        image_bytes: u64::from(config.max_image_bytes),
+        file_bytes: u64::from(config.max_file_bytes),
+        max_files: MAX_FILES,
+        max_open_files: MAX_OPEN_FILES,
+        random_bytes: MAX_RANDOM_BYTES,
+        host_calls: max_host_calls(config),
+        tool_calls: max_tool_calls(config),
     }
 }
 
-impl Outcome {
-    /// What the run used, as the host measured it.
-    pub fn usage_metadata(&self) -> Map<String, Value> {
-        let milliseconds = |time: Duration| Value::from(time.as_micros() as f64 / 1_000.0);
-        let printed = self.stdout.total.saturating_add(self.stderr.total);
-        [
-            ("wall_ms", milliseconds(self.usage.wall_time)),
-            ("cpu_ms", milliseconds(self.usage.cpu_time)),
-            ("peak_memory_bytes", self.usage.peak_memory_bytes.into()),
-            ("output_bytes", printed.into()),
-        ]
-        .map(|(name, value)| (name.to_owned(), value))
-        .into_iter()
-        .collect()
-    }
+/// What the run used, as the host measured it.
+pub fn usage_metadata(outcome: &Outcome) -> Map<String, Value> {
+    let milliseconds = |time: Duration| Value::from(time.as_micros() as f64 / 1_000.0);
+    let printed = outcome.stdout.total.saturating_add(outcome.stderr.total);
+    [
+        ("wall_ms", milliseconds(outcome.usage.wall_time)),
+        ("cpu_ms", milliseconds(outcome.usage.cpu_time)),
+        ("peak_memory_bytes", outcome.usage.peak_memory_bytes.into()),
+        ("output_bytes", printed.into()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into_iter()
+    .collect()
+}
 
-    /// Why the code was ended by the host; `None` if it came to an end of its own. `note`: what is to be said besides.
-    pub fn stop_error(&self, config: &SandboxConfig, note: &str) -> Option<CallError> {
-        let used = self.usage.wall_time.as_secs_f64();
-        let (code, message) = match &self.end {
-            End::Exited { .. } | End::Exception { .. } => return None,
-            End::Timeout => {
-                let message = format!(
-                    "the program was stopped after {used:.1} s; do less in one call, or ask for more time{note}"
-                );
-                (ErrorCode::SandboxTimeout, message)
-            }
-            End::Memory => {
-                let message = format!(
-                    "the program exceeded its memory limit after using {} MiB; process less data at once{note}",
-                    self.usage.peak_memory_bytes >> 20
-                );
-                (ErrorCode::SandboxMemory, message)
-            }
-            End::Output(limit) => (ErrorCode::SandboxOutput, at_limit(limit, config) + note),
-            End::Trap(reason) => {
-                let message = "the interpreter crashed, by too deep recursion or an error in an extension module";
-                return Some(CallError::new(ErrorCode::SandboxTrap, format!("{message}{note}")).caused_by(reason));
-            }
-            End::Cancelled => return Some(CallError::internal("a run that was waited for was cancelled")),
-        };
-        Some(CallError::new(code, message))
-    }
+/// Why the code was ended by the host; `None` if it came to an end of its own. `note`: what is to be said besides.
+pub fn stop_error(outcome: &Outcome, config: &SandboxConfig, note: &str) -> Option<CallError> {
+    let used = outcome.usage.wall_time.as_secs_f64();
+    let (code, message) = match &outcome.end {
+        End::Exited { .. } | End::Exception { .. } => return None,
+        End::Timeout => {
+            let message =
+                format!("the program was stopped after {used:.1} s; do less in one call, or ask for more time{note}");
+            (ErrorCode::SandboxTimeout, message)
+        }
+        End::Memory => {
+            let message = format!(
+                "the program exceeded its memory limit after using {} MiB; process less data at once{note}",
+                outcome.usage.peak_memory_bytes >> 20
+            );
+            (ErrorCode::SandboxMemory, message)
+        }
+        End::Output(limit) => (ErrorCode::SandboxOutput, at_limit(limit, config) + note),
+        End::Trap(reason) => {
+            let message = "the interpreter crashed, by too deep recursion or an error in an extension module";
+            return Some(CallError::new(ErrorCode::SandboxTrap, format!("{message}{note}")).caused_by(reason));
+        }
+        End::Cancelled => return Some(CallError::internal("a run that was waited for was cancelled")),
+    };
+    Some(CallError::new(code, message))
 }
 
 fn max_tool_calls(config: &SandboxConfig) -> u32 {

@@ -24,11 +24,13 @@ pub(crate) use self::kept::ModuleImages;
 
 use crate::Sandbox;
 use crate::code_mode::ProgramRun;
-use sekisho_guest_protocol::{End, ImageCursor, Job, JobLimits, ModuleImageId, ModuleTask, Outcome, SessionEntry, Tried};
 use crate::sessions::KeptInterpreter;
 use crate::worker_handle::{MAX_IMAGE_BYTES, WorkerHandle};
 use sekisho_core::call::{CallContext, Deadline};
 use sekisho_core::error::CallError;
+use sekisho_guest_protocol::{
+    End, ImageCursor, Job, JobLimits, ModuleImageId, ModuleTask, Outcome, SessionEntry, Tried,
+};
 
 impl Sandbox {
     /// Executes a module to see that it can be, and keeps its image.

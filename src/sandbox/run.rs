@@ -3,22 +3,22 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::admission::Ticket;
-use crate::capacity::memory_of_run;
-use crate::code_mode::{ProgramInput, ProgramRun, ProgramTools, ToolHost, ToolPipeline, digest_of_job, keys_of};
-use sekisho_interpreters::interpreter::Kind;
-use sekisho_interpreters::packages::Packages;
-use sekisho_guest_protocol::{End, Job, ModuleTask, Outcome};
-use crate::worker_handle::WorkerHandle;
 use crate::CallSession;
 use crate::Changing;
 use crate::RunPython;
 use crate::Running;
 use crate::Sandbox;
+use crate::admission::Ticket;
+use crate::capacity::memory_of_run;
+use crate::code_mode::{ProgramInput, ProgramRun, ProgramTools, ToolHost, ToolPipeline, digest_of_job, keys_of};
+use crate::worker_handle::WorkerHandle;
 use sekisho_calls::journals::{MAX_JOURNAL_BYTES, decode, encode};
 use sekisho_core::call::{Arguments, CallContext, Deadline};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::tool_scope::NestedScope;
+use sekisho_guest_protocol::Kind;
+use sekisho_guest_protocol::{End, Job, ModuleTask, Outcome};
+use sekisho_interpreters::packages::Packages;
 use sekisho_observe::metrics::{RunEnd, SandboxMetrics};
 
 /// The run ends this long before its call, so that the reply can report why.

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::pool::{COMPONENT, Pool, Start};
-use crate::worker_setup::{self, ReadyProfile, Setup};
 use crate::Sandbox;
+use crate::pool::{COMPONENT, Pool, Start};
 use crate::warming_up;
+use crate::worker_setup::{self, ReadyProfile, Setup};
 use sekisho_core::error::{CallError, ErrorCode};
 
 /// The result of searching for the interpreter.

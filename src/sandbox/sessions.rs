@@ -48,8 +48,8 @@ pub(crate) use self::table::{SessionLimits, Sessions};
 use self::describe::Variables;
 use self::table::SessionInstance;
 use crate::code_mode::digest_of;
-use sekisho_guest_protocol::{JobSession, SessionEntry, SessionId};
 use crate::worker_handle::WorkerHandle;
+use sekisho_guest_protocol::{JobSession, SessionEntry, SessionId};
 
 /// The session that a call names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -28,12 +28,12 @@ use self::process::{out_of_memory_kills, was_killed};
 use self::questions::Questions;
 use crate::admission::Ticket;
 use crate::code_mode::{RunIsToEnd, ToolHost, answer_all};
+use sekisho_core::call::SentFlag;
+use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_guest_protocol::{
     End, Frames, FromWorker, JobId, ModuleImageId, Outcome, SessionId, SessionReply, SessionRequest, ToWorker,
     ToolRequest, Work, encode,
 };
-use sekisho_core::call::SentFlag;
-use sekisho_core::error::{CallError, ErrorCode};
 
 /// A worker that is ready for jobs. [`stop`](Self::stop), or dropping the last handle, ends its process.
 #[derive(Debug)]

@@ -6,14 +6,15 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use sekisho_guest_system::engine::{InstancePool, engine};
-use sekisho_interpreters::interpreter::Manifest;
-use sekisho_core::owner_only_files::Unusable;
-use sekisho_interpreters::packages::Packages;
-use sekisho_interpreters::prepare::{Interpreters, Mount, Prepared, default_folder};
-use sekisho_guest_protocol::{GuestFile, Load, ToWorker, encode};
 use crate::worker_handle::Program;
 use sekisho_config::SandboxConfig;
+use sekisho_core::owner_only_files::Unusable;
+use sekisho_guest_protocol::{GuestFile, Load, ToWorker, encode};
+use sekisho_guest_protocol::{Mount, Prepared};
+use sekisho_guest_system::engine::{InstancePool, engine};
+use sekisho_interpreters::interpreter::Manifest;
+use sekisho_interpreters::packages::Packages;
+use sekisho_interpreters::prepare::{Interpreters, default_folder};
 
 /// All that a pool needs to start workers.
 #[derive(Debug)]

@@ -19,13 +19,13 @@ use serde::Deserialize;
 
 pub use self::workspace::Workspaces;
 
-use sekisho_sandbox::{RunPython, Sandbox};
 use sekisho_calls::results::Results;
 use sekisho_calls::tool::{Source, SourceTools, ToolDefinition};
 use sekisho_config::{ToolsConfig, WebFetchConfig, WebSearchConfig};
 use sekisho_core::call::Arguments;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_outbound::Outbound;
+use sekisho_sandbox::{RunPython, Sandbox};
 
 /// The tools in the binary.
 #[derive(Debug, Clone)]

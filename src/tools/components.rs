@@ -21,11 +21,11 @@ use futures_util::stream::FuturesUnordered;
 
 use self::file::{ComponentFile, FileState, Reading};
 use self::folder::FileContent;
-use sekisho_sandbox::RunComponents;
-use sekisho_guest_protocol::ComponentLoad;
 use sekisho_calls::tool::{COMPONENT_SOURCE, Source, SourceTools, Unavailable};
 use sekisho_config::{ComponentsConfig, SandboxConfig};
+use sekisho_guest_protocol::ComponentLoad;
 use sekisho_outbound::Outbound;
+use sekisho_sandbox::RunComponents;
 
 /// One state of the folder.
 #[derive(Debug, Clone, Default)]

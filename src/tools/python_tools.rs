@@ -24,9 +24,9 @@ pub use self::runner::FunctionRunner;
 
 use self::folder::{FileText, KnownTexts, Texts};
 use self::read::{FileState, PythonFile};
-use sekisho_interpreters::packages::{KnownSizes, Packages};
 use sekisho_calls::tool::{PYTHON_SOURCE, Source, SourceTools, Unavailable};
 use sekisho_config::PythonToolsConfig;
+use sekisho_interpreters::packages::{KnownSizes, Packages};
 
 /// One state of the folder.
 #[derive(Debug, Clone, Default)]

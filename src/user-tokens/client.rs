@@ -1,5 +1,6 @@
 //! Requests to the token endpoint of an authorization server (RFC 6749, RFC 7009).
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,25 +30,31 @@ const MAX_REASON: usize = 300;
 
 /// The client that this gateway is at one authorization server. Kept with each token, which it renews.
 #[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct TokenClient {
-    pub(crate) token_endpoint: Url,
-    pub(crate) revocation_endpoint: Option<Url>,
-    pub(crate) client_id: String,
+pub struct TokenClient {
+    pub token_endpoint: Url,
+    pub revocation_endpoint: Option<Url>,
+    pub client_id: String,
     /// Of a client that registered itself: one of the configuration is read there.
-    pub(crate) client_secret: Option<String>,
+    pub client_secret: Option<String>,
     /// The server takes the secret in the body alone.
-    pub(crate) secret_in_body: bool,
+    pub secret_in_body: bool,
     /// For whom tokens are (RFC 8707).
-    pub(crate) resource: Option<String>,
+    pub resource: Option<String>,
+}
+
+impl fmt::Debug for TokenClient {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("TokenClient").field("client_id", &self.client_id).finish_non_exhaustive()
+    }
 }
 
 /// How token endpoints are reached.
 #[derive(Debug, Clone)]
-pub(crate) struct TokenRequests {
-    pub(crate) outbound: Outbound,
-    pub(crate) allowed: Arc<DomainList>,
+pub struct TokenRequests {
+    pub outbound: Outbound,
+    pub allowed: Arc<DomainList>,
     /// The upstream uses TLS, so its sign-in must use TLS too.
-    pub(crate) is_secure: bool,
+    pub is_secure: bool,
 }
 
 /// A token response (RFC 6749 §5.1). No `Debug`: it holds tokens.
@@ -92,7 +99,7 @@ struct Problem {
 
 impl TokenRequests {
     /// Whether a browser or this gateway may be sent to the address.
-    pub(crate) fn permits(&self, url: &Url) -> bool {
+    pub fn permits(&self, url: &Url) -> bool {
         let names_nobody = url.username().is_empty() && url.password().is_none();
         names_nobody && (url.scheme() == "https" || (url.scheme() == "http" && !self.is_secure))
     }

@@ -26,11 +26,7 @@ impl UserSource {
     ///
     /// # Errors
     /// As [`token`](Self::token).
-    pub(crate) async fn token_for(
-        self: &Arc<Self>,
-        call: &CallContext,
-        user: &User,
-    ) -> Result<Token, CallError> {
+    pub async fn token_for(self: &Arc<Self>, call: &CallContext, user: &User) -> Result<Token, CallError> {
         let refused = match self.token(user).await {
             Err(error) if error.code() == ErrorCode::SignInRequired => error,
             outcome => return outcome,

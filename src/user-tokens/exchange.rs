@@ -32,7 +32,7 @@ const MAX_KEPT: usize = 10_000;
 const ACTOR_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Makes the tokens of callers for one upstream.
-pub(crate) struct TokenExchange {
+pub struct TokenExchange {
     /// `mcp:SERVER` or `openapi:COLLECTION`.
     name: String,
     settings: ExchangeSettings,
@@ -56,7 +56,7 @@ struct ExchangeClient {
 
 impl TokenExchange {
     /// `None` for another identity, or without what it needs: the check of the configuration has reported that.
-    pub(crate) fn new(
+    pub fn new(
         name: String,
         identity: Identity,
         settings: &ExchangeSettings,
@@ -76,7 +76,7 @@ impl TokenExchange {
     /// # Errors
     /// `sign_in_required`: the caller has no token, as a run that goes on without its caller; `denied`: its token is not to be
     /// forwarded; `token_exchange_failed`.
-    pub(crate) async fn token(&self, caller: &Caller) -> Result<Token, CallError> {
+    pub async fn token(&self, caller: &Caller) -> Result<Token, CallError> {
         let subject = caller.token.get().filter(|subject| left_of(subject) > Duration::ZERO);
         let subject = subject.ok_or_else(|| self.without_token())?;
         let How::Exchange(exchanging) = &self.how else { return self.forwarded(subject) };

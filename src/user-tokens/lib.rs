@@ -7,6 +7,7 @@
 //! that is exchanged or forwarded (`exchange`).
 
 mod client;
+pub mod credentials;
 mod elicitation;
 mod exchange;
 mod offer;
@@ -34,10 +35,10 @@ use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_store::sealing::{SealedFor, Sealer, SealingError};
 use sekisho_store::{Store, StoredUserToken, TokenOwner, UserTokenFilter};
 
-pub(crate) use self::client::{TokenClient, TokenRequests};
-pub(crate) use self::exchange::TokenExchange;
-pub(crate) use self::provider::{Authorization, Begun, Provider};
-pub(crate) use self::user_token::UserToken;
+pub use self::client::{TokenClient, TokenRequests};
+pub use self::exchange::TokenExchange;
+pub use self::provider::{Authorization, Begun, Provider};
+pub use self::user_token::UserToken;
 
 pub use self::provider::OwnAddresses;
 pub use self::sign_in::ReturnedBrowser;
@@ -177,7 +178,7 @@ impl User {
 }
 
 impl UserSource {
-    pub(crate) fn new(
+    pub fn new(
         name: String,
         upstream: String,
         tokens: &Arc<UserTokens>,
@@ -196,7 +197,7 @@ impl UserSource {
     ///
     /// # Errors
     /// `overloaded` when the store cannot be read.
-    pub(crate) async fn users(&self, max: u32) -> Result<Vec<User>, CallError> {
+    pub async fn users(&self, max: u32) -> Result<Vec<User>, CallError> {
         let filter = UserTokenFilter { source: Some(&self.name), max, ..UserTokenFilter::default() };
         let found = self.tokens.store.user_tokens(filter).await?;
         Ok(found.iter().map(User::of_stored).collect())

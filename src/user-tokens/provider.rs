@@ -19,7 +19,7 @@ pub struct OwnAddresses {
 }
 
 /// Finds the authorization server of one upstream.
-pub(crate) trait Provider: fmt::Debug + Send + Sync {
+pub trait Provider: fmt::Debug + Send + Sync {
     /// Begins an authorization with PKCE (RFC 7636), which also asks for these `scopes`.
     ///
     /// The error is the reason, for an operator.
@@ -33,27 +33,43 @@ pub(crate) trait Provider: fmt::Debug + Send + Sync {
     fn was_challenged(&self, _headers: &HeaderMap) {}
 }
 
-/// An authorization that a browser is sent to. No `Debug`: it holds secrets.
-pub(crate) struct Authorization {
-    pub(crate) url: Url,
-    pub(crate) state: String,
-    pub(crate) begun: Begun,
+/// An authorization that a browser is sent to.
+pub struct Authorization {
+    pub url: Url,
+    pub state: String,
+    pub begun: Begun,
 }
 
-/// What is needed when the browser comes back. No `Debug`: it holds secrets.
+impl fmt::Debug for Authorization {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Authorization").field("begun", &self.begun).finish_non_exhaustive()
+    }
+}
+
+/// What is needed when the browser comes back.
 #[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct Begun {
-    pub(crate) client: TokenClient,
+pub struct Begun {
+    pub client: TokenClient,
     /// As far as it is published.
-    pub(crate) issuer: Option<String>,
+    pub issuer: Option<String>,
     /// The authorization server says that it sends `iss` (RFC 9207).
-    pub(crate) names_issuer: bool,
-    pub(crate) verifier: String,
-    pub(crate) redirect: Url,
+    pub names_issuer: bool,
+    pub verifier: String,
+    pub redirect: Url,
     /// What was asked for.
-    pub(crate) scopes: Vec<String>,
+    pub scopes: Vec<String>,
     /// Of the address that the browser is sent to.
-    pub(crate) origin: String,
+    pub origin: String,
+}
+
+impl fmt::Debug for Begun {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Begun")
+            .field("client", &self.client)
+            .field("origin", &self.origin)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Begun {

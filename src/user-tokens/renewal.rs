@@ -37,7 +37,7 @@ impl UserSource {
     /// # Errors
     /// `sign_in_required`; `upstream_error` when the authorization server does not renew it now; `overloaded` when the store
     /// cannot be read.
-    pub(crate) async fn token(self: &Arc<Self>, user: &User) -> Result<Token, CallError> {
+    pub async fn token(self: &Arc<Self>, user: &User) -> Result<Token, CallError> {
         let found = self.find(user).await?;
         let current = found.and_then(|(stored, grant)| Some((grant.token()?, stored, grant)));
         match current {

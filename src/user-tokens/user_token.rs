@@ -10,13 +10,13 @@ use crate::credentials::Token;
 use sekisho_core::error::CallError;
 
 #[derive(Debug, Clone)]
-pub(crate) struct UserToken {
+pub struct UserToken {
     source: Arc<UserSource>,
     user: User,
 }
 
 impl UserToken {
-    pub(crate) fn new(source: &Arc<UserSource>, user: &User) -> Self {
+    pub fn new(source: &Arc<UserSource>, user: &User) -> Self {
         Self { source: Arc::clone(source), user: user.clone() }
     }
 
@@ -24,7 +24,7 @@ impl UserToken {
     ///
     /// # Errors
     /// As [`UserSource::token`].
-    pub(crate) async fn token(&self) -> Result<Token, CallError> {
+    pub async fn token(&self) -> Result<Token, CallError> {
         self.source.token(&self.user).await
     }
 
@@ -32,7 +32,7 @@ impl UserToken {
     ///
     /// # Errors
     /// As [`UserSource::token`].
-    pub(crate) async fn another(&self, than: &Token, challenge: &HeaderMap) -> Result<Token, CallError> {
+    pub async fn another(&self, than: &Token, challenge: &HeaderMap) -> Result<Token, CallError> {
         self.source.provider.was_challenged(challenge);
         self.source.another(&self.user, than).await
     }
@@ -41,12 +41,7 @@ impl UserToken {
     ///
     /// # Errors
     /// `sign_in_required`, and those of the store.
-    pub(crate) async fn check(
-        &self,
-        status: StatusCode,
-        headers: &HeaderMap,
-        sent: &Token,
-    ) -> Result<(), CallError> {
+    pub async fn check(&self, status: StatusCode, headers: &HeaderMap, sent: &Token) -> Result<(), CallError> {
         match status {
             // A token that was renewed just now: a sign-in is needed.
             StatusCode::UNAUTHORIZED => Err(self.source.refused(&self.user, sent).await?),

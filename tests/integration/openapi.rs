@@ -1,10 +1,17 @@
 //! OpenAPI collections from the configuration: their tools, their errors, a reload, and validation by HTTP.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::Router;
+use axum::extract::Query;
+use axum::routing::post;
 use reqwest::StatusCode;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
 use crate::app::{TestApp, answer, code, config};
+use crate::charges::{LOOPBACK, served};
 use crate::cli::{Serving, sekisho, text};
 
 /// The service's own routes, described for a caller.
@@ -63,6 +70,46 @@ async fn a_collection_is_called_through_the_pipeline_and_a_broken_one_is_reporte
     let (_, ready) = answer(app.get("/readyz")).await;
     assert_eq!(ready["status"], "degraded");
     assert!(ready["degraded"]["openapi:gone"].as_str().unwrap().contains("/nowhere.json"), "{ready}");
+}
+
+/// A gateway with the operation `pets__create` of a server that answers with the status it is asked for, and how many
+/// requests that server got.
+async fn answering_as_asked() -> (TestApp, Arc<AtomicUsize>) {
+    let requests = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&requests);
+    let create = post(async move |Query(asked): Query<Map<String, Value>>| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        let status = asked["status"].as_str().and_then(|status| status.parse().ok());
+        StatusCode::from_u16(status.unwrap()).unwrap()
+    });
+    let server = served(Router::new().route("/pets", create)).await;
+    let status = json!({"name": "status", "in": "query", "required": true, "schema": {"type": "integer"}});
+    let responses = json!({"200": {"description": "created"}});
+    let document = json!({
+        "openapi": "3.1.0",
+        "info": {"title": "Pets", "version": "1"},
+        "servers": [{"url": server}],
+        "paths": {"/pets": {"post": {"operationId": "create", "parameters": [status], "responses": responses}}},
+    });
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("pets.json");
+    std::fs::write(&file, document.to_string()).unwrap();
+    let collection = format!("{{spec_file: '{}', rate_limit: 10000}}", file.display());
+    let yaml = format!("outbound: {{{LOOPBACK}}}\nopenapi: {{collections: {{pets: {collection}}}}}");
+    (TestApp::in_directory(directory, &yaml).await, requests)
+}
+
+/// Fault 2: 4xx replies counted as outages.
+#[tokio::test]
+async fn a_404_never_opens_the_circuit_of_an_api_and_a_500_does() {
+    let (app, requests) = answering_as_asked().await;
+    for (status, calls, expected) in [(404, 30, "tool_error"), (500, 5, "upstream_error"), (500, 1, "circuit_open")] {
+        for _ in 0..calls {
+            let (_, reply) = app.call("pets__create", json!({"status": status})).await;
+            assert_eq!(code(&reply), expected, "{reply}");
+        }
+    }
+    assert_eq!(requests.load(Ordering::SeqCst), 35, "an open circuit sends no requests");
 }
 
 /// An operation that deletes and one that does not, at a service that has neither: a call that gets there fails.

@@ -33,7 +33,7 @@ async fn routes(app: &TestApp) -> BTreeSet<String> {
 /// The forms of the console, as its sources route them.
 fn forms() -> BTreeSet<String> {
     let read = |file: &str| std::fs::read_to_string(checkout().join(file)).unwrap();
-    let console = read("src/console.rs");
+    let console = read("src/console/lib.rs");
     let lines = console.lines().map(str::trim).filter(|line| line.starts_with(".route(\"") && line.contains("post("));
     let mut found: BTreeSet<_> = lines.map(|line| format!("POST {}", line.split('"').nth(1).unwrap())).collect();
     assert_eq!(read("src/console/resources.rs").matches(".post(").count(), 2, "the list and one of them");

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::request::RunRequest;
 use crate::conversation_prompt::{WorkspaceInfo, folder_of, for_conversation};
 use crate::skills::Skill;
-use sekisho_tools::builtin::Workspaces;
 use sekisho_config::AgentProfile;
+use sekisho_tools::builtin::Workspaces;
 
 /// The longest run of a conversation (C40); a profile may have a shorter one.
 const MAX_RUN: Duration = Duration::from_secs(300);

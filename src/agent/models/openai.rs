@@ -6,9 +6,7 @@ use serde_json::{Value, json};
 use url::Url;
 
 use super::ModelRequest;
-use crate::message::{
-    AssistantTurn, Image, Message, RequestedCall, Thought, ToolMessage, UserMessage, UserPart,
-};
+use crate::message::{AssistantTurn, Image, Message, RequestedCall, Thought, ToolMessage, UserMessage, UserPart};
 use crate::options::ToolChoice;
 use crate::output_format::OutputFormat;
 use crate::toolbox::ToolDescription;

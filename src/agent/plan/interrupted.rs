@@ -9,9 +9,9 @@ use serde_json::Value;
 
 use super::state::CallMade;
 use crate::toolbox::{RecordedCall, ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
-use sekisho_gateway::Gateway;
 use sekisho_calls::budget::DeferredCharges;
 use sekisho_core::call::Caller;
+use sekisho_gateway::Gateway;
 
 /// What the model is told of a call that was sent, and whose answer did not arrive.
 const MAY_HAVE_HAPPENED: &str = "The call was sent before the step was interrupted, and its answer did not arrive: it may \

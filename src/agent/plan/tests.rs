@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use super::*;
 use crate::toolbox::InProcess;
 use crate::{AgentRequest, AgentService, Event, FinishReason, Message};
-use sekisho_gateway::Gateway;
 use sekisho_config::{AgentProfile, Config, PlanPreset, PlannerConfig};
 use sekisho_core::call::Caller;
 use sekisho_core::error::ErrorCode;
 use sekisho_core::until::until;
+use sekisho_gateway::Gateway;
 
 /// More than 50 characters.
 const LONG: &str = "The price of the shoes is 42 EUR, and the shop delivers them in two days.";

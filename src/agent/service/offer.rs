@@ -12,9 +12,9 @@ use crate::skill_tool::{SkillWorkspace, WithSkills};
 use crate::subagents::{self, SubAgents};
 use crate::toolbox::{CodeMode, Shortlist, shortlist};
 use crate::{Event, Message, ToolDescription, Toolbox};
-use sekisho_gateway::Gateway;
 use sekisho_config::SKILL;
 use sekisho_core::error::CallError;
+use sekisho_gateway::Gateway;
 
 /// What a run may call.
 pub(super) struct Offer {

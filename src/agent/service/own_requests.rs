@@ -10,9 +10,9 @@ use crate::summary::{self, CompletedCall};
 use crate::toolbox::{ToolboxCall, shortlist};
 use crate::usage::UsageByAgent;
 use crate::{Message, Summarizer, ToolDescription, run, selection};
-use sekisho_gateway::Gateway;
 use sekisho_config::AgentProfile;
 use sekisho_core::call::{BudgetScopes, Caller};
+use sekisho_gateway::Gateway;
 
 impl AgentService {
     /// A summary of a reply's calls, in at most three items (A73); empty if the model fails.

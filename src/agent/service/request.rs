@@ -10,9 +10,9 @@ use crate::meter::Meter;
 use crate::toolbox::{Filtered, ToolboxLayer};
 use crate::usage::UsageByAgent;
 use crate::{Message, ModelOptions, ToolDescription, Toolbox, TurnObserver};
-use sekisho_gateway::Gateway;
 use sekisho_config::{AgentProfile, ToolFilter};
 use sekisho_core::call::{BudgetScopes, Caller, TraceParent};
+use sekisho_gateway::Gateway;
 
 /// Whether a run pauses for calls that a person must approve, and who stores what it did until it goes on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -9,9 +9,9 @@ use crate::FinishReason;
 use crate::event::RunUsage;
 use crate::service;
 use crate::toolbox::InProcess;
-use sekisho_gateway::Gateway;
 use sekisho_config::{Config, Environment};
 use sekisho_core::until::until;
+use sekisho_gateway::Gateway;
 
 /// A service whose profile `main` plays `main`, and the models `small` and `large` the other scripts.
 struct Setup {

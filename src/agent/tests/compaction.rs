@@ -166,12 +166,8 @@ async fn the_older_part_becomes_a_summary_if_lines_are_not_enough() {
     assert_eq!(system, "be brief");
     let summary = "question\n\n[Summary of the earlier conversation]\nthe pages so far were read";
     assert_eq!(goal.text(), summary);
-    let calls: Vec<_> = last
-        .messages
-        .iter()
-        .filter_map(Message::as_assistant)
-        .flat_map(crate::message::AssistantTurn::calls)
-        .collect();
+    let calls: Vec<_> =
+        last.messages.iter().filter_map(Message::as_assistant).flat_map(crate::message::AssistantTurn::calls).collect();
     let results = last.messages.iter().filter(|message| matches!(message, Message::Tool(_))).count();
     assert_eq!(calls.len(), results, "each call has its result");
 }

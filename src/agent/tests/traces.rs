@@ -6,10 +6,10 @@ use opentelemetry_sdk::trace::SpanData;
 
 use crate::toolbox::InProcess;
 use crate::{AgentRequest, AgentService, Message};
-use sekisho_gateway::Gateway;
 use sekisho_config::{AgentProfile, Config};
 use sekisho_core::call::{Caller, TraceParent};
 use sekisho_core::checkout::checkout;
+use sekisho_gateway::Gateway;
 use sekisho_observe::telemetry::exported::{attribute, exported};
 
 #[test]

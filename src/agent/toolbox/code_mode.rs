@@ -7,9 +7,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
-use sekisho_sandbox::{HITS, MAX_HITS, PYTHON, RUN_PYTHON, SEARCH_TOOLS, model_hit, model_tools};
 use sekisho_calls::registry::{SearchIndex, Searchable};
 use sekisho_core::call::{Arguments, READ_RESULT};
+use sekisho_sandbox::{HITS, MAX_HITS, PYTHON, RUN_PYTHON, SEARCH_TOOLS, model_hit, model_tools};
 
 /// A toolbox that offers two tools in place of those that it has. A program calls what the run may use.
 pub struct CodeMode {

@@ -13,7 +13,6 @@ use uuid::Uuid;
 
 use super::images::find_images;
 use super::{OnApproval, ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
-use sekisho_gateway::{Gateway, WaitedAnswer};
 use sekisho_calls::approval::MAX_WAIT;
 use sekisho_calls::pipeline::{ErrorInfo, Reply};
 use sekisho_core::call::{
@@ -21,6 +20,7 @@ use sekisho_core::call::{
 };
 use sekisho_core::error::{CallError, ErrorCode, NeededApproval};
 use sekisho_core::session::Session;
+use sekisho_gateway::{Gateway, WaitedAnswer};
 use sekisho_observe::telemetry;
 
 /// Every call goes through the pipeline, as the caller's own.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 use super::{ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
-use sekisho_gateway::Gateway;
 use sekisho_calls::tool::Tool;
 use sekisho_config::TenantConfig;
+use sekisho_gateway::Gateway;
 
 /// A toolbox without the tools of MCP servers and collections that the tenant does not have (C11): they are neither listed
 /// nor run, nor called by a tool that is.

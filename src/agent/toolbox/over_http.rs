@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::images::find_images;
 use super::{ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
-use sekisho_sandbox::PYTHON;
 use sekisho_outbound::remote_gateway::{RemoteGateway, RemoteRequest};
+use sekisho_sandbox::PYTHON;
 
 /// Timeout of listing the tools.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);

@@ -16,11 +16,11 @@ use crate::parameters::{Name, Parameters};
 use crate::reply;
 use crate::reply::ErrorReply;
 use crate::request::RequestMeta;
-use sekisho_gateway::{CallFilter, Gateway};
 use sekisho_audit::{HistoryFilter, HistoryPage, PastCall};
 use sekisho_core::call::{RateState, Stage, Via};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::record::Status;
+use sekisho_gateway::{CallFilter, Gateway};
 use sekisho_observe::recent_calls::RecentCall;
 
 /// Calls of a page, if the request names no number.

@@ -15,10 +15,10 @@ use crate::parameters::Name;
 use crate::reply;
 use crate::reply::ErrorReply;
 use crate::request::RequestMeta;
-use sekisho_gateway::Gateway;
 use sekisho_audit::EventKind;
 use sekisho_core::amount::Amount;
 use sekisho_core::caller::Caller;
+use sekisho_gateway::Gateway;
 use sekisho_store::replica::degraded_of;
 use sekisho_store::{DailyScope, ReleasedLease, StoredReplica};
 

@@ -14,8 +14,8 @@ use crate::documentation::ReplyBody;
 use crate::reply;
 use crate::reply::ErrorReply;
 use crate::request::RequestMeta;
-use sekisho_gateway::{ConfigurationCheck, Gateway};
 use sekisho_config::{Opening, Setting};
+use sekisho_gateway::{ConfigurationCheck, Gateway};
 
 /// The settings in force, sorted by key.
 #[derive(Debug, Serialize, ToSchema)]

@@ -18,12 +18,12 @@ use crate::parameters::{Name, Parameters};
 use crate::reply;
 use crate::reply::ErrorReply;
 use crate::request::RequestMeta;
-use sekisho_gateway::{Gateway, KeyAdministrator, WantedKey};
 use sekisho_audit::EventKind;
 use sekisho_auth::new_key_id;
 use sekisho_config::Secret;
 use sekisho_core::database_clock::DatabaseTime;
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_gateway::{Gateway, KeyAdministrator, WantedKey};
 use sekisho_store::StoredKey;
 
 /// How long the token before is accepted after a rotation, if the request does not say.

@@ -14,9 +14,9 @@ use crate::documentation::ReplyBody;
 use crate::parameters::Parameters;
 use crate::reply;
 use crate::request::RequestMeta;
-use sekisho_gateway::{Gateway, Level, LevelFilter, RuleLevel};
 use sekisho_config::RuleSubject;
 use sekisho_core::call::RateState;
+use sekisho_gateway::{Gateway, Level, LevelFilter, RuleLevel};
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]

@@ -15,11 +15,11 @@ use crate::documentation::ReplyBody;
 use crate::reply;
 use crate::reply::ErrorReply;
 use crate::request::RequestMeta;
-use sekisho_gateway::{Approval, Gateway, LockReview};
 use sekisho_audit::EventKind;
 use sekisho_calls::registry::lock::Difference;
 use sekisho_core::administration::{AdministratorProof, SharedAdministrator};
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_gateway::{Approval, Gateway, LockReview};
 
 /// What differs from the lock.
 #[derive(Debug, Serialize, ToSchema)]

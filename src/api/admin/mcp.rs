@@ -13,10 +13,10 @@ use crate::body::FromAdministrator;
 use crate::documentation::ReplyBody;
 use crate::reply;
 use crate::reply::ErrorReply;
-use sekisho_gateway::{AddServerError, Gateway};
-use sekisho_mcp_client::McpRegistration;
 use sekisho_audit::EventKind;
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_gateway::{AddServerError, Gateway};
+use sekisho_mcp_client::McpRegistration;
 
 /// The result of a registration.
 #[derive(Debug, Serialize, ToSchema)]
@@ -69,7 +69,7 @@ pub(crate) fn quarantine_note(gateway: &Gateway, source: &str) -> String {
     }
 }
 
-pub(crate) fn not_added(error: &AddServerError) -> CallError {
+pub fn not_added(error: &AddServerError) -> CallError {
     let code = match error {
         AddServerError::Unusable { .. } => ErrorCode::UpstreamError,
         AddServerError::TooMany | AddServerError::TooManyOfTenant => ErrorCode::Overloaded,

@@ -16,13 +16,13 @@ use crate::parameters::Name;
 use crate::reply;
 use crate::reply::ErrorReply;
 use crate::request::RequestMeta;
+use sekisho_audit::EventKind;
+use sekisho_core::administration::{Administrator, AdministratorProof};
+use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_gateway::{Gateway, RegisterError, SourceKind};
 use sekisho_openapi::load::fetch::FetchError;
 use sekisho_openapi::read::operation::Api;
 use sekisho_openapi::{Collection, CollectionError, Registration, SpecOrigin};
-use sekisho_audit::EventKind;
-use sekisho_core::administration::{Administrator, AdministratorProof};
-use sekisho_core::error::{CallError, ErrorCode};
 
 /// `POST /tools/openapi/validate`: one of the two fields is required.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -207,7 +207,7 @@ impl<'a> Registered<'a> {
     }
 }
 
-pub(crate) fn not_registered(error: &RegisterError) -> CallError {
+pub fn not_registered(error: &RegisterError) -> CallError {
     match error {
         RegisterError::Collection(error) => match unusable(error) {
             Ok(problem) => CallError::new(ErrorCode::InvalidRequest, problem),

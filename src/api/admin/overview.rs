@@ -15,11 +15,11 @@ use utoipa::ToSchema;
 use crate::documentation::ReplyBody;
 use crate::reply;
 use crate::request::RequestMeta;
-use sekisho_gateway::{Gateway, Overview};
-use sekisho_sandbox::SandboxLoad;
 use sekisho_core::record::Status;
+use sekisho_gateway::{Gateway, Overview};
 use sekisho_observe::figures::{Outcomes, Times, Totals};
 use sekisho_observe::metrics::DayBudget;
+use sekisho_sandbox::SandboxLoad;
 
 /// Maximum tools in the reply: those with the most calls.
 const MAX_TOOLS: usize = 200;

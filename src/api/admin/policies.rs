@@ -14,12 +14,12 @@ use crate::documentation::ReplyBody;
 use crate::reply;
 use crate::reply::ErrorReply;
 use crate::request::RequestMeta;
-use sekisho_gateway::{DecisionCount, Explained, Gateway};
 use sekisho_calls::pipeline::StageVerdict;
 use sekisho_calls::policy::PolicyRule;
 use sekisho_core::call::{Arguments, Stage};
 use sekisho_core::caller::DEFAULT_TENANT;
 use sekisho_core::error::ErrorCode;
+use sekisho_gateway::{DecisionCount, Explained, Gateway};
 
 /// The policies in force.
 #[derive(Debug, Serialize, ToSchema)]

@@ -12,20 +12,20 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::recorded;
-use sekisho_agent::AgentService;
-use sekisho_agent::catalog::{Catalog, NewResource, Page, Resource, Shown, Viewer};
-use sekisho_agent::skills::Skill;
 use crate::body::FromAdministrator;
 use crate::documentation::ReplyBody;
 use crate::parameters::{Name, Parameters};
 use crate::reply;
 use crate::reply::ErrorReply;
 use crate::request::RequestMeta;
-use sekisho_gateway::Gateway;
+use sekisho_agent::AgentService;
+use sekisho_agent::catalog::{Catalog, NewResource, Page, Resource, Shown, Viewer};
+use sekisho_agent::skills::Skill;
 use sekisho_audit::EventKind;
 use sekisho_config::{ModelConfig, TenantConfig};
 use sekisho_core::administration::{AdministratorProof, Ownership};
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_gateway::Gateway;
 
 /// Entries of a page, if the request names no number.
 const PAGE: usize = 50;

@@ -17,13 +17,13 @@ use crate::parameters::{Names, Parameters};
 use crate::reply;
 use crate::reply::ErrorReply;
 use crate::request::RequestMeta;
+use sekisho_audit::EventKind;
+use sekisho_core::administration::{Administrator, AdministratorProof};
+use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_gateway::{Gateway, SourceKind, SourceState, SourceStatus};
 use sekisho_mcp_client::McpRegistration;
 use sekisho_openapi::Registration;
 use sekisho_openapi::read::report::{Note, Report};
-use sekisho_audit::EventKind;
-use sekisho_core::administration::{Administrator, AdministratorProof};
-use sekisho_core::error::{CallError, ErrorCode};
 
 /// The servers and collections, each in the order of their names.
 #[derive(Debug, Serialize, ToSchema)]

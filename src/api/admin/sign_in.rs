@@ -21,12 +21,12 @@ use crate::parameters::{Name, Parameters};
 use crate::reply;
 use crate::reply::ErrorReply;
 use crate::request::RequestMeta;
-use sekisho_gateway::{Gateway, SourceKind};
-use sekisho_mcp_client::{Callback, OwnAddresses, SignInError, Started};
 use sekisho_audit::{AuditEvent, EventKind};
 use sekisho_core::administration::{Administrator, AdministratorProof};
 use sekisho_core::call::ClientRequest;
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_gateway::{Gateway, SourceKind};
+use sekisho_mcp_client::{Callback, OwnAddresses, SignInError, Started};
 
 const CALLBACK: &str = "/oauth/callback";
 const CLIENT_METADATA: &str = "/oauth/client-metadata.json";
@@ -84,7 +84,7 @@ pub(crate) async fn start(
 ///
 /// # Errors
 /// `invalid_request`: the request names no valid host. The start: `not_found` when the owner has no such server any more.
-pub(crate) fn begin(
+pub fn begin(
     by: &Administrator,
     gateway: &Arc<Gateway>,
     server: &str,
@@ -169,7 +169,7 @@ impl CallbackParameters {
 ///
 /// # Errors
 /// `invalid_request`: the request names no valid host.
-pub(crate) fn user_addresses(parts: &Parts, gateway: &Gateway) -> Result<OwnAddresses, CallError> {
+pub fn user_addresses(parts: &Parts, gateway: &Gateway) -> Result<OwnAddresses, CallError> {
     let own = own_addresses(&base(parts, gateway))?;
     let callback = own.callback.join(CALLBACK_OF_CALLERS).map_err(CallError::internal)?;
     Ok(OwnAddresses { callback, ..own })

@@ -15,9 +15,9 @@ use crate::parameters::Parameters;
 use crate::reply;
 use crate::reply::ErrorReply;
 use crate::request::RequestMeta;
-use sekisho_gateway::{Gateway, Reach};
 use sekisho_core::call::Caller;
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_gateway::{Gateway, Reach};
 use sekisho_store::{DailyScope, DailyUsage};
 
 /// Days that are kept.

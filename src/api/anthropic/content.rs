@@ -4,9 +4,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use crate::model_api::{client_tools, content};
 use sekisho_agent::Message;
 use sekisho_agent::message::{AssistantTurn, Image, RequestedCall, ToolMessage, TurnPart, UserMessage, UserPart};
-use crate::model_api::{client_tools, content};
 
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = MessagesMessage)]

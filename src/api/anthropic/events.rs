@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use super::error::AnthropicProblem;
 use super::message::{ContentBlock, MessageBody, StopReason, Usage};
-use sekisho_agent::Event;
 use crate::event_stream::NamedEvent;
 use crate::model_api::output::{Output, OutputChange, OutputPart};
+use sekisho_agent::Event;
 
 /// Keeps a silent connection open.
 pub(super) const PING: &str = "event: ping\ndata: {\"type\": \"ping\"}\n\n";

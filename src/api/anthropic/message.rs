@@ -5,8 +5,8 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use sekisho_agent::{FinishReason, PausedCall, RunUsage};
 use crate::model_api::output::{Output, OutputPart};
+use sekisho_agent::{FinishReason, PausedCall, RunUsage};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::json;
 

@@ -5,11 +5,11 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::content::{Content, RequestMessage};
+use crate::model_api::client_tools::{self, DescribedTool};
+use crate::model_api::{ClientRun, check_range, check_results, invalid, refuse_options};
 use sekisho_agent::message::AssistantTurn;
 use sekisho_agent::toolbox::ToolDescription;
 use sekisho_agent::{Message, ModelOptions, OutputFormat, ToolChoice};
-use crate::model_api::client_tools::{self, DescribedTool};
-use crate::model_api::{ClientRun, check_range, check_results, invalid, refuse_options};
 use sekisho_config::{Effort, Thinking};
 use sekisho_core::error::CallError;
 

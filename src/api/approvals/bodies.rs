@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use sekisho_gateway::Gateway;
 use sekisho_calls::approval::{Approval, Decision, Judgement};
 use sekisho_core::approval::{ApprovalScope, ApprovalState};
 use sekisho_core::call::Arguments;
 use sekisho_core::visible_text::visible;
+use sekisho_gateway::Gateway;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]

@@ -15,10 +15,10 @@ use tokio::io::{AsyncWriteExt, BufWriter};
 use super::{BodyLimits, BodyMemory, hold};
 use crate::reply::ErrorReply;
 use crate::request_guard::Connection;
-use sekisho_gateway::Gateway;
 use sekisho_core::call::Upload;
 use sekisho_core::caller::Owner;
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_gateway::Gateway;
 
 /// Disk space of all uploads until their calls end. A larger file takes all of it.
 pub(super) const UPLOAD_BYTES: u64 = 1 << 30;

@@ -9,16 +9,16 @@ use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use super::ChatRequest;
-use sekisho_agent::conversation::{ConversationRuns, StartedRun, first_line};
-use sekisho_agent::{AgentService, Event, RunError};
 use crate::connected_client::{ConnectedClient, OnDisconnect};
 use crate::conversations::execute::ExecuteConversation;
 use crate::conversations::{MAX_CONVERSATIONS, too_many};
 use crate::request::RequestMeta;
-use sekisho_gateway::Gateway;
+use sekisho_agent::conversation::{ConversationRuns, StartedRun, first_line};
+use sekisho_agent::{AgentService, Event, RunError};
 use sekisho_config::{AgentProfile, PlannerConfig};
 use sekisho_core::call::BudgetScopes;
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_gateway::Gateway;
 use sekisho_store::{Conversation, ConversationStatus, Store};
 
 /// The label of the conversations that begin here.

@@ -41,7 +41,7 @@ fn request(path: &str) -> Request<Empty<Bytes>> {
 }
 
 /// The status of one request over a new connection; `None` if it was closed.
-async fn status(connections: &Connections, peer: SocketAddr, path: &str) -> Option<StatusCode> {
+pub async fn status(connections: &Connections, peer: SocketAddr, path: &str) -> Option<StatusCode> {
     let (client, server) = duplex(1 << 16);
     connections.serve(ready(Ok(server)), peer, &routes());
     let (mut sender, connection) = http1::handshake(TokioIo::new(client)).await.ok()?;

@@ -14,11 +14,6 @@ use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
 
 use super::find;
-use sekisho_agent::AgentService;
-use sekisho_agent::catalog::ResolvedModel;
-use sekisho_agent::conversation::run_event::RunEvent;
-use sekisho_agent::conversation::{ConversationRuns, Decision, OnBusy, OnUnknown, RunReply, RunRequest, unknown_run};
-use sekisho_agent::event_log::LoggedEvent;
 use crate::body::{DigestedBody, JsonBody};
 use crate::connected_client::{ConnectedClient, OnDisconnect};
 use crate::documentation::ReplyBody;
@@ -28,10 +23,15 @@ use crate::parameters::{Name, Parameters};
 use crate::reply::ErrorReply;
 use crate::request::RequestMeta;
 use crate::{event_stream, reply};
-use sekisho_gateway::Gateway;
+use sekisho_agent::AgentService;
+use sekisho_agent::catalog::ResolvedModel;
+use sekisho_agent::conversation::run_event::RunEvent;
+use sekisho_agent::conversation::{ConversationRuns, Decision, OnBusy, OnUnknown, RunReply, RunRequest, unknown_run};
+use sekisho_agent::event_log::LoggedEvent;
 use sekisho_config::Secret;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::failpoint;
+use sekisho_gateway::Gateway;
 use sekisho_store::Conversation;
 
 /// The id of the run, so that it can be followed after a disconnect before the first event.

@@ -12,14 +12,14 @@ use serde_json::{Map, Value, json};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{find, is_full, page};
-use sekisho_agent::conversation::stored;
 use crate::documentation::ReplyBody;
 use crate::parameters::{Name, Parameters};
 use crate::reply;
 use crate::reply::ErrorReply;
 use crate::request::RequestMeta;
-use sekisho_gateway::Gateway;
+use sekisho_agent::conversation::stored;
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_gateway::Gateway;
 use sekisho_store::{LogFilter, LogRow, MessageLog, ModelUsageRow, Store, ToolExecution};
 
 /// Maximum rows of an export; the rest is exported after the last row.

@@ -14,11 +14,11 @@ use rmcp::model::{CustomResult, ErrorData, JsonObject, ServerResult, Tool as Mcp
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use sekisho_gateway::Gateway;
 use sekisho_calls::policy::CallerTools;
 use sekisho_calls::registry::Snapshot;
 use sekisho_calls::tool::{BUILTIN, Metadata, OutputSchema, Tool};
 use sekisho_core::call::Caller;
+use sekisho_gateway::Gateway;
 
 /// Items of a page. Many clients read only the first page, so it is large.
 pub(super) const PAGE: usize = 2_000;

@@ -8,11 +8,11 @@ use serde_json::{Map, Value, json};
 
 use super::client::Client;
 use super::session::McpSession;
-use sekisho_gateway::Gateway;
 use sekisho_config::{McpEndpoint, McpResults, McpToolListing};
 use sekisho_core::call::{BudgetScopes, CallContext, Caller, ClientRequest, ResultHandles, TraceParent, Via};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::peer::ClientSession;
+use sekisho_gateway::Gateway;
 
 /// Header with the caller's own tokens for the services behind tools (C12): `name=token, name=token`.
 const TOKENS: HeaderName = HeaderName::from_static("x-sekisho-tokens");

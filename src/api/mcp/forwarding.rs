@@ -29,10 +29,10 @@ use super::{browser_guard, parked_calls, protected_resource};
 use crate::body::BodyLimits;
 use crate::forwarded_request::{FORWARDED, ForwardedRequest};
 use crate::request_guard::Connection;
-use sekisho_gateway::Gateway;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::headers::single;
 use sekisho_core::share::{Lease, Share};
+use sekisho_gateway::Gateway;
 use sekisho_store::replica::Replica;
 
 /// How long a connection to another replica may take: it is in the same network.

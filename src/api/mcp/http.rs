@@ -33,11 +33,11 @@ use crate::reply;
 use crate::reply::ErrorReply;
 use crate::request::RequestMeta;
 use crate::request_guard::Connection;
-use sekisho_gateway::Gateway;
 use sekisho_config::{McpEndpoint, McpToolListing};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::json::InvalidJsonKind;
 use sekisho_core::peer::ClientSession;
+use sekisho_gateway::Gateway;
 
 /// Header that selects how tools are listed: `all` or `search`.
 const LISTING: HeaderName = HeaderName::from_static("x-sekisho-tools");

@@ -14,8 +14,8 @@ use serde_json::json;
 use super::client_context::McpClientContext;
 use crate::reply;
 use crate::request_guard::Connection;
-use sekisho_gateway::Gateway;
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_gateway::Gateway;
 
 /// RFC 9728 §3: the well-known path precedes the resource's own.
 const PATH: &str = "/.well-known/oauth-protected-resource";

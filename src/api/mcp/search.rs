@@ -10,10 +10,10 @@ use super::McpServer;
 use super::catalogue::without_output_schema;
 use super::client_context::McpClientContext;
 use super::result;
-use sekisho_sandbox::{HITS, MAX_HITS, PYTHON, RUN_PYTHON, SEARCH_TOOLS, model_hit, model_tools};
 use sekisho_config::McpToolListing;
 use sekisho_core::call::Arguments;
 use sekisho_core::error::ErrorCode;
+use sekisho_sandbox::{HITS, MAX_HITS, PYTHON, RUN_PYTHON, SEARCH_TOOLS, model_hit, model_tools};
 
 const DESCRIBE: &str = "describe_tool";
 const CALL: &str = "call_tool";

@@ -27,11 +27,11 @@ use super::methods::run_operation;
 use super::running_request::Outcome;
 use super::session::McpSession;
 use super::tasks::TaskState;
-use sekisho_gateway::Gateway;
-use sekisho_mcp_client::{Change, ResourceOwner};
 use sekisho_core::call::{CallContext, Caller, Undo};
 use sekisho_core::error::CallError;
 use sekisho_core::peer::ClientSession;
+use sekisho_gateway::Gateway;
+use sekisho_mcp_client::{Change, ResourceOwner};
 
 /// Maximum number of resources that one client may watch.
 const MAX_SUBSCRIPTIONS: usize = 256;

@@ -23,9 +23,7 @@ pub(crate) type DescribedTool = Result<(String, Option<String>, Option<Value>), 
 ///
 /// # Errors
 /// `invalid_request` with the place of the first tool that cannot be offered.
-pub(crate) fn read(
-    tools: impl ExactSizeIterator<Item = DescribedTool>,
-) -> Result<Vec<ToolDescription>, CallError> {
+pub fn read(tools: impl ExactSizeIterator<Item = DescribedTool>) -> Result<Vec<ToolDescription>, CallError> {
     if tools.len() > MAX_TOOLS {
         return Err(invalid(format!("`tools` has {} tools; at most {MAX_TOOLS} are allowed", tools.len())));
     }

@@ -6,14 +6,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::invalid;
+use crate::request::RequestMeta;
+use crate::session_file::SessionFile;
 use sekisho_agent::Message;
 use sekisho_agent::message::UserPart;
 use sekisho_agent::user_file::UserFile;
-use crate::request::RequestMeta;
-use crate::session_file::SessionFile;
-use sekisho_gateway::Gateway;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::session::Session;
+use sekisho_gateway::Gateway;
 
 const FILE_WRITE: &str = "file_write";
 

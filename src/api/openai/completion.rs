@@ -5,10 +5,10 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use sekisho_agent::prompts::beginning;
-use sekisho_agent::{self, Event, PausedCall, RunUsage};
 use crate::model_api::output::{Output, OutputPart, notice};
 use crate::openai::OpenAiProblem;
+use sekisho_agent::prompts::beginning;
+use sekisho_agent::{Event, PausedCall, RunUsage};
 use sekisho_core::error::CallError;
 
 /// Maximum characters of text in one chunk: proxies forward small chunks at once (A32).
@@ -264,15 +264,15 @@ impl Completion {
 }
 
 impl FinishReason {
-    fn of(reason: agent::FinishReason) -> Self {
+    fn of(reason: sekisho_agent::FinishReason) -> Self {
         match reason {
             // An abort is already in the text.
-            agent::FinishReason::Stop | agent::FinishReason::Aborted => Self::Stop,
-            agent::FinishReason::Error => Self::Error,
-            agent::FinishReason::Length | agent::FinishReason::Limit => Self::Length,
-            agent::FinishReason::ToolCalls => Self::ToolCalls,
-            agent::FinishReason::ApprovalRequired => Self::ApprovalRequired,
-            agent::FinishReason::Refusal => Self::ContentFilter,
+            sekisho_agent::FinishReason::Stop | sekisho_agent::FinishReason::Aborted => Self::Stop,
+            sekisho_agent::FinishReason::Error => Self::Error,
+            sekisho_agent::FinishReason::Length | sekisho_agent::FinishReason::Limit => Self::Length,
+            sekisho_agent::FinishReason::ToolCalls => Self::ToolCalls,
+            sekisho_agent::FinishReason::ApprovalRequired => Self::ApprovalRequired,
+            sekisho_agent::FinishReason::Refusal => Self::ContentFilter,
         }
     }
 }

@@ -7,10 +7,10 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use self::options::RequestOptions;
-use sekisho_agent::message::{AssistantTurn, RequestedCall, ToolMessage, UserMessage, UserPart};
-use sekisho_agent::{Message, PausedCall};
 use crate::model_api::client_tools::{self, DescribedTool};
 use crate::model_api::{ClientRun, content, invalid};
+use sekisho_agent::message::{AssistantTurn, RequestedCall, ToolMessage, UserMessage, UserPart};
+use sekisho_agent::{Message, PausedCall};
 use sekisho_core::error::CallError;
 
 /// `POST /v1/chat/completions`. What it asks of the answer is kept, or refused by name. Fields that are not listed here

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use sekisho_agent::{OutputFormat, ToolChoice};
 use crate::model_api::invalid;
+use sekisho_agent::{OutputFormat, ToolChoice};
 use sekisho_config::{Effort, Thinking};
 use sekisho_core::error::CallError;
 

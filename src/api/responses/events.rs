@@ -4,9 +4,9 @@
 use serde_json::{Value, json};
 
 use super::response::{OutputItem, OutputText, ResponseBody, Status, SummaryText, item_id};
-use sekisho_agent::Event;
 use crate::event_stream::NamedEvent;
 use crate::model_api::output::{Output, OutputChange, OutputPart};
+use sekisho_agent::Event;
 
 /// Turns the events of one run into those of a response.
 #[derive(Debug)]

@@ -5,10 +5,10 @@ use utoipa::ToSchema;
 
 use super::request::name_in;
 use super::response::APPROVAL;
-use sekisho_agent::Message;
-use sekisho_agent::message::{AssistantTurn, Image, RequestedCall, ToolMessage, TurnPart, UserMessage, UserPart};
 use crate::model_api::output::OutputPart;
 use crate::model_api::{client_tools, content, invalid};
+use sekisho_agent::Message;
+use sekisho_agent::message::{AssistantTurn, Image, RequestedCall, ToolMessage, TurnPart, UserMessage, UserPart};
 use sekisho_core::error::CallError;
 
 #[derive(Debug, Deserialize, ToSchema)]

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use sekisho_agent::Message;
 use crate::model_api::output::OutputPart;
+use sekisho_agent::Message;
 use sekisho_core::caller::{Caller, Owner};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::per_owner::PerOwner;

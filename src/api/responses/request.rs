@@ -13,10 +13,10 @@ use self::text::{TextFormat, TextOptions};
 use self::tools::{NAMESPACE, RequestTool, RequestedToolChoice, SEPARATOR};
 use super::input::{Input, InputReader};
 use super::kept::{Conversation, KeptResponses};
-use sekisho_agent::toolbox::ToolDescription;
-use sekisho_agent::{Message, ModelOptions, ToolChoice};
 use crate::model_api::{ClientRun, check_range, check_results, client_tools, invalid, refuse_options};
 use crate::openai::terms::{ReasoningEffort, ToolChoiceMode};
+use sekisho_agent::toolbox::ToolDescription;
+use sekisho_agent::{Message, ModelOptions, ToolChoice};
 use sekisho_core::caller::Caller;
 use sekisho_core::error::CallError;
 

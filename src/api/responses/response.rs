@@ -6,9 +6,9 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::request::Asked;
-use sekisho_agent::{FinishReason, PausedCall, RunUsage};
 use crate::model_api::output::{Output, OutputPart};
 use crate::openai::OpenAiProblem;
+use sekisho_agent::{FinishReason, PausedCall, RunUsage};
 
 /// The type of an item for a call that waits for an approver.
 pub(super) const APPROVAL: &str = "approval";

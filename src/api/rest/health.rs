@@ -16,8 +16,8 @@ use crate::reply;
 use crate::reply::ErrorReply;
 use crate::request::caller_of;
 use crate::request_guard::Connection;
-use sekisho_gateway::Gateway;
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_gateway::Gateway;
 
 const EXPOSITION_FORMAT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 

@@ -10,18 +10,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use sekisho_agent::AgentService;
-use sekisho_agent::toolbox::{ToolDescription, ToolboxCall};
 use crate::body::JsonBody;
 use crate::documentation::ReplyBody;
 use crate::reply;
 use crate::reply::ErrorReply;
 use crate::request::RequestMeta;
-use sekisho_gateway::Gateway;
+use sekisho_agent::AgentService;
+use sekisho_agent::toolbox::{ToolDescription, ToolboxCall};
 use sekisho_calls::policy::CallerTools;
 use sekisho_calls::tool::Tool;
 use sekisho_core::call::Arguments;
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_gateway::Gateway;
 
 /// Tools that a model selects from: the first hits of a search.
 const MAX_CANDIDATES: usize = 30;

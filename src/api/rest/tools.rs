@@ -18,7 +18,6 @@ use crate::parameters::{Name, Parameters};
 use crate::reply;
 use crate::reply::ErrorReply;
 use crate::request::{ExecuteNamedRequest, ExecuteRequest, Incoming, RequestMeta};
-use sekisho_gateway::Gateway;
 use sekisho_calls::pipeline::Answered;
 use sekisho_calls::policy::{Access, CallerTools};
 use sekisho_calls::registry::{ToolMetadata, ToolSchema, ToolSummary};
@@ -26,6 +25,7 @@ use sekisho_calls::tool::{Metadata, Tool};
 use sekisho_core::breaker_state::BreakerState;
 use sekisho_core::call::{CallContext, Via};
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_gateway::Gateway;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]

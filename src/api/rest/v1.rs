@@ -17,9 +17,9 @@ use crate::parameters::{Name, Parameters};
 use crate::reply;
 use crate::reply::ErrorReply;
 use crate::request::{ExecuteRequest, RequestMeta};
-use sekisho_gateway::Gateway;
 use sekisho_calls::policy::Access;
 use sekisho_calls::tool::Tool;
+use sekisho_gateway::Gateway;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]

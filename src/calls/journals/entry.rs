@@ -10,17 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Something that a program read and that is not the same in each run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Reading {
-    /// The time, in nanoseconds since 1970.
-    Real(u64),
-    /// A clock that only goes forward, in nanoseconds.
-    Elapsed(u64),
-    Random(Vec<u8>),
-    /// The request whose answer ended a wait for several; none in time.
-    Waited(Option<u32>),
-}
+use sekisho_core::reading::Reading;
 
 /// What a program asked. The same question is equal however its JSON is written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,22 +98,6 @@ pub struct PastRequest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("the journal of the run is damaged")]
 pub struct DamagedJournalError;
-
-impl Reading {
-    /// About as many bytes as it is written with. Of random bytes also what a short one takes in memory, so that many of them
-    /// are bounded.
-    pub fn bytes(&self) -> usize {
-        match self {
-            Self::Random(bytes) => bytes.len() + 32,
-            Self::Real(_) | Self::Elapsed(_) | Self::Waited(_) => 11,
-        }
-    }
-
-    /// Whether it counts as a reading of a clock. A wait does: it is as long.
-    pub fn is_of_clock(&self) -> bool {
-        !matches!(self, Self::Random(_))
-    }
-}
 
 impl RunStart {
     pub fn bytes(&self) -> usize {

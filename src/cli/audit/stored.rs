@@ -4,12 +4,11 @@ use serde_json::json;
 
 use super::report;
 use crate::cli::{Common, Exit, present, serve};
-use sekisho_gateway;
 use sekisho_config::Config;
 
 pub(super) fn verify(common: &Common, config: &Config) -> Exit {
     let Some(runtime) = serve::runtime() else { return Exit::Failed };
-    let trails = match runtime.block_on(gateway::verify_stored_trails(config)) {
+    let trails = match runtime.block_on(sekisho_gateway::verify_stored_trails(config)) {
         Ok(Some(trails)) => trails,
         Ok(None) => {
             present::problem("`cluster.blobs` is not set: no segments are in object storage");

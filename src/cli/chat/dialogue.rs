@@ -7,8 +7,8 @@ use rustyline::error::ReadlineError;
 use super::editor::MessageEditor;
 use super::kept::{history_file, write_transcript};
 use super::{Chat, profiles};
-use sekisho_agent::FinishReason;
 use crate::cli::{Exit, present};
+use sekisho_agent::FinishReason;
 use sekisho_core::call::BudgetScopes;
 
 const COMMANDS: &str = "/tools, /model [PROFILE], /cost, /save FILE, /clear, quit";

@@ -8,9 +8,9 @@ use rust_decimal::Decimal;
 use serde_json::Value;
 
 use super::markdown::Markdown;
+use crate::cli::present;
 use sekisho_agent::plan::{Step, StepStatus};
 use sekisho_agent::{Event, RunError, RunUsage};
-use crate::cli::present;
 
 /// Of a terminal: dimmed from here on, and as before.
 const DIM: &str = "\u{1b}[2m";

@@ -7,10 +7,12 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::cli::{Common, Exit, present};
-use sekisho_guest_system::engine::compiling_engine;
-use sekisho_interpreters::interpreter::{Kind, Manifest};
-use sekisho_interpreters::prepare::{Interpreters, Prepared, Progress, Source, default_folder};
 use sekisho_config::SandboxConfig;
+use sekisho_guest_protocol::Kind;
+use sekisho_guest_protocol::Prepared;
+use sekisho_guest_system::engine::compiling_engine;
+use sekisho_interpreters::interpreter::Manifest;
+use sekisho_interpreters::prepare::{Interpreters, Progress, Source, default_folder};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct PrepareCommand {

@@ -7,9 +7,9 @@ use clap::Args;
 use serde_json::json;
 
 use crate::cli::{Common, Exit, present};
+use sekisho_config::Config;
 use sekisho_interpreters::interpreter::Manifest;
 use sekisho_interpreters::packages::{LockedPackages, WheelSource, lock_packages};
-use sekisho_config::Config;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct LockCommand {

@@ -17,10 +17,10 @@ use self::case::{Case, Verdict};
 use crate::cli::call::Identity;
 use crate::cli::explain::with_copied_state;
 use crate::cli::{Common, Exit, present};
-use sekisho_gateway::Gateway;
 use sekisho_calls::tool::PYTHON_SOURCE;
 use sekisho_config::{ApprovalsConfig, ClusterConfig, Config};
 use sekisho_core::call::{CallContext, Caller, Via};
+use sekisho_gateway::Gateway;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct TestCommand {

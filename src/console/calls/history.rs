@@ -41,11 +41,7 @@ pub(crate) struct Wanted {
 }
 
 /// `GET /console/calls/history`.
-pub(crate) async fn page(
-    State(console): State<Arc<Console>>,
-    visit: Visit,
-    Address(wanted): Address<Wanted>,
-) -> Response {
+pub async fn page(State(console): State<Arc<Console>>, visit: Visit, Address(wanted): Address<Wanted>) -> Response {
     let filter = visit.require(Act::SearchHistory).and_then(|()| wanted.filter());
     let found = match filter {
         Ok(filter) => console.gateway.history(&visit.caller, filter, PAGE).await,

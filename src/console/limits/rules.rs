@@ -9,8 +9,8 @@ use serde_json::json;
 use crate::export::Rows;
 use crate::format;
 use crate::text::Texts;
-use sekisho_gateway::RuleLevel;
 use sekisho_config::RuleSubject;
+use sekisho_gateway::RuleLevel;
 
 pub(super) fn rows(levels: &[RuleLevel]) -> Rows<'static, 13> {
     let row = |level: &RuleLevel| {

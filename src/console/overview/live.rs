@@ -11,11 +11,11 @@ use futures_util::Stream;
 use parking_lot::Mutex;
 
 use super::parts::Parts;
-use sekisho_api::{KEEP_ALIVE_COMMENT, NamedEvent, respond_named};
 use crate::Console;
 use crate::acts::Act;
 use crate::text::Language;
 use crate::visit::Visit;
+use sekisho_api::{KEEP_ALIVE_COMMENT, NamedEvent, respond_named};
 use sekisho_gateway::Reach;
 
 const INTERVAL: Duration = Duration::from_secs(1);

@@ -11,11 +11,11 @@ use rust_decimal::Decimal;
 use crate::address::with_query;
 use crate::text::Texts;
 use crate::{chart, export, format, tools};
-use sekisho_gateway::Overview;
-use sekisho_sandbox::SandboxLoad;
 use sekisho_core::record::Status;
+use sekisho_gateway::Overview;
 use sekisho_observe::figures::{LastHour, Times, ToolTotals, Totals};
 use sekisho_observe::metrics::DayBudget;
+use sekisho_sandbox::SandboxLoad;
 
 /// Lines of a list.
 const MAX_LINES: usize = 6;

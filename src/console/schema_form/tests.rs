@@ -1,8 +1,8 @@
 use serde_json::json;
 
 use super::*;
-use sekisho_api::UploadedFile;
 use crate::text::{Language, Texts};
+use sekisho_api::UploadedFile;
 use sekisho_core::error::Detail;
 
 fn filled(pairs: &[(&str, &str)]) -> Vec<(String, String)> {

@@ -9,19 +9,19 @@ use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 
 use super::detail::fidelity;
-use sekisho_api::{not_added, not_registered, record_change};
 use crate::acts::Act;
 use crate::frame::{self, Head, Section};
 use crate::submitted::Submitted;
 use crate::text::Texts;
 use crate::visit::{TOKEN_FIELD, Visit};
 use crate::{Console, format, redirect};
-use sekisho_mcp_client::McpRegistration;
-use sekisho_openapi::Registration;
-use sekisho_openapi::read::report::Report;
+use sekisho_api::{not_added, not_registered, record_change};
 use sekisho_audit::EventKind;
 use sekisho_core::administration::Administrator;
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_mcp_client::McpRegistration;
+use sekisho_openapi::Registration;
+use sekisho_openapi::read::report::Report;
 
 /// A field of a form.
 struct Field {

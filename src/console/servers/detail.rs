@@ -10,7 +10,6 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{PATH, kind, own_path, path_of, since, state};
-use sekisho_api::{begin_sign_in, record_change};
 use crate::acts::Act;
 use crate::export::{self, Format, Rows};
 use crate::frame::{self, Head, Section};
@@ -18,11 +17,12 @@ use crate::submitted::Submitted;
 use crate::text::Texts;
 use crate::visit::{Address, TOKEN_FIELD, Visit};
 use crate::{Console, error_page, format, owner, redirect, tools};
-use sekisho_gateway::{SourceKind, SourceState, SourceStatus};
-use sekisho_openapi::read::report::{Note, Report};
+use sekisho_api::{begin_sign_in, record_change};
 use sekisho_audit::EventKind;
 use sekisho_core::administration::{Administrator, AdministratorProof};
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_gateway::{SourceKind, SourceState, SourceStatus};
+use sekisho_openapi::read::report::{Note, Report};
 
 /// Maximum lines of each list.
 const MAX_LINES: usize = 200;

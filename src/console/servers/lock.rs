@@ -8,7 +8,6 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use sekisho_api::record_change;
 use crate::acts::Act;
 use crate::address::with_query;
 use crate::export::{self, Format, Rows};
@@ -18,11 +17,12 @@ use crate::submitted::Submitted;
 use crate::text::Texts;
 use crate::visit::{Address, TOKEN_FIELD, Visit};
 use crate::{Console, error_page, format, redirect};
-use sekisho_gateway::{Approval, LockReview};
+use sekisho_api::record_change;
 use sekisho_audit::EventKind;
 use sekisho_calls::registry::lock::{Change, Difference, Pin, escape_hidden};
 use sekisho_core::administration::{AdministratorProof, SharedAdministrator};
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_gateway::{Approval, LockReview};
 
 const PATH: &str = "/console/servers/lock";
 
@@ -39,11 +39,7 @@ pub(crate) struct Done {
 }
 
 /// `GET /console/servers/lock`.
-pub(crate) async fn page(
-    State(console): State<Arc<Console>>,
-    visit: Visit,
-    Address(done): Address<Done>,
-) -> Response {
+pub async fn page(State(console): State<Arc<Console>>, visit: Visit, Address(done): Address<Done>) -> Response {
     let allowed = visit.require(Act::ChangeServers).and_then(|()| SharedAdministrator::of(&visit.caller));
     let review = match allowed {
         Ok(_) => console.gateway.review_lock().await,

@@ -17,11 +17,11 @@ use sekisho_guest_protocol::{DamagedImageError, Pieces};
 const MAX_NODE_ID: u64 = 1 << 48;
 
 /// Paths and contents of the operator's data files.
-pub(crate) type DataFiles = [(String, Bytes)];
+pub type DataFiles = [(String, Bytes)];
 
 /// A tree without contents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct FilesImage {
+pub struct FilesImage {
     nodes: Vec<NodeImage>,
     next: u64,
     max_bytes: u64,
@@ -61,7 +61,7 @@ enum KindImage {
 
 /// A tree that waits for its contents.
 #[derive(Debug)]
-pub(crate) struct RestoringFiles {
+pub struct RestoringFiles {
     files: Files,
     /// Contents that are not complete, and their lengths.
     fixed: BTreeMap<NodeId, (Vec<u8>, u64)>,
@@ -92,7 +92,7 @@ impl Files {
     }
 
     /// Adds the contents from this node and offset on, until there is enough. Returns where the rest begins.
-    pub(crate) fn read_contents(
+    pub fn read_contents(
         &self,
         data_files: &DataFiles,
         (node, offset): (u64, u64),
@@ -131,11 +131,7 @@ impl FrozenFiles {
     ///
     /// # Errors
     /// The image does not belong to it, or names a data file that is not there.
-    pub(crate) fn restore(
-        &self,
-        image: FilesImage,
-        data_files: &DataFiles,
-    ) -> Result<RestoringFiles, DamagedImageError> {
+    pub fn restore(&self, image: FilesImage, data_files: &DataFiles) -> Result<RestoringFiles, DamagedImageError> {
         if !(self.next..MAX_NODE_ID).contains(&image.next) {
             return Err(DamagedImageError("it is of another interpreter"));
         }

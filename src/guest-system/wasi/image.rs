@@ -12,7 +12,7 @@ use sekisho_guest_protocol::{DamagedImageError, Pieces};
 
 /// The system without contents of files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct SystemImage {
+pub struct SystemImage {
     files: FilesImage,
     handles: Handles,
     clocks: StoppedClocks,
@@ -20,14 +20,14 @@ pub(crate) struct SystemImage {
 
 /// A system that waits for contents of files.
 #[derive(Debug)]
-pub(crate) struct RestoringSystem {
+pub struct RestoringSystem {
     files: RestoringFiles,
     handles: Handles,
     clocks: StoppedClocks,
 }
 
 impl Wasi {
-    pub(crate) fn image(&self, data_files: &DataFiles) -> SystemImage {
+    pub fn image(&self, data_files: &DataFiles) -> SystemImage {
         SystemImage {
             files: self.files.image(data_files),
             handles: self.handles.clone(),
@@ -39,11 +39,7 @@ impl Wasi {
 impl SystemImage {
     /// # Errors
     /// The image is of another interpreter, or damaged.
-    pub(crate) fn restore(
-        self,
-        mounts: &Mounts,
-        data_files: &DataFiles,
-    ) -> Result<RestoringSystem, DamagedImageError> {
+    pub fn restore(self, mounts: &Mounts, data_files: &DataFiles) -> Result<RestoringSystem, DamagedImageError> {
         let Self { files, handles, clocks } = self;
         Ok(RestoringSystem { files: mounts.restore(files, data_files)?, handles, clocks })
     }
@@ -52,7 +48,7 @@ impl SystemImage {
 impl RestoringSystem {
     /// # Errors
     /// One of the pieces has no place.
-    pub(crate) fn add_contents(&mut self, pieces: &Pieces) -> Result<(), DamagedImageError> {
+    pub fn add_contents(&mut self, pieces: &Pieces) -> Result<(), DamagedImageError> {
         self.files.add_contents(pieces)
     }
 
@@ -60,11 +56,7 @@ impl RestoringSystem {
     ///
     /// # Errors
     /// One is missing.
-    pub(crate) fn finish(
-        self,
-        arguments: Vec<String>,
-        environment: Vec<(String, String)>,
-    ) -> Result<Wasi, DamagedImageError> {
+    pub fn finish(self, arguments: Vec<String>, environment: Vec<(String, String)>) -> Result<Wasi, DamagedImageError> {
         const NOTHING: Limits = Limits { stream_bytes: 0, max_open_files: 0, random_bytes: 0 };
         let start = Start { arguments, environment, ..Start::default() };
         let files = self.files.finish()?;

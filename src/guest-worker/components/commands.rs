@@ -11,13 +11,13 @@ use wasmtime::{Engine, InstancePre, Linker, Module, Store};
 use super::growth::Growth;
 use super::state::Granted;
 use super::{SLICE_EPOCHS, ended};
-use sekisho_guest_system::files::FileError;
-use sekisho_guest_protocol::ComponentCall;
-use sekisho_guest_system::wasi::{self, Limits, Start, Wasi};
 use crate::guest::end::Stopped;
 use crate::guest::time::expire;
 use crate::guest::{Ended, Teardown};
 use crate::host_call::ToolLink;
+use sekisho_guest_protocol::ComponentCall;
+use sekisho_guest_system::files::FileError;
+use sekisho_guest_system::wasi::{self, Limits, Start, Wasi};
 
 /// The name of the program, as it sees it.
 const NAME: &str = "command";

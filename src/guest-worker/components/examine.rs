@@ -8,9 +8,9 @@ use wit_parser::{Function, FunctionKind, Resolve, World, WorldItem};
 
 use super::docs::{self, Docs};
 use super::schema;
-use sekisho_guest_system::engine::component_compiling_engine;
-use sekisho_guest_protocol::{Examination, Examined, Export, FoundExport, FromWorker, ModuleKind, encode};
 use crate::{NICER, WorkerError, hardening};
+use sekisho_guest_protocol::{Examination, Examined, Export, FoundExport, FromWorker, ModuleKind, encode};
+use sekisho_guest_system::engine::component_compiling_engine;
 
 /// Begins each module and each component; four bytes with version and kind follow.
 const MAGIC: &[u8] = b"\0asm";
@@ -21,10 +21,7 @@ const COMPONENT: &[u8] = &[0x0d, 0, 1, 0];
 const MAX_FUNCTIONS: usize = 200;
 
 /// Examines one file and answers, which is all that the process does: what is wrong with the file can harm nothing else.
-pub(crate) async fn answer(
-    examination: &Examination,
-    mut gateway: impl AsyncWrite + Unpin,
-) -> Result<(), WorkerError> {
+pub async fn answer(examination: &Examination, mut gateway: impl AsyncWrite + Unpin) -> Result<(), WorkerError> {
     // Others come first, for the processor and when memory runs out.
     let _ = rustix::process::nice(NICER);
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use sekisho_guest_system::files::{Files, FrozenFiles, NodeId, Quota};
 use sekisho_guest_protocol::{ComponentFolder, MAX_FOLDER_ENTRIES};
+use sekisho_guest_system::files::{Files, FrozenFiles, NodeId, Quota};
 
 /// All files of one component: every worker holds them in memory.
 const MAX_BYTES: u64 = 64 << 20;

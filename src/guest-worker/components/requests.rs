@@ -12,11 +12,11 @@ use wasmtime::component::{Linker, Resource};
 use wasmtime_wasi_http::p2::bindings::http::types::{HostOutgoingRequest as _, Method, OutgoingRequest};
 use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpHooks, WasiHttpView};
 
+use crate::host_call::ToolLink;
 use sekisho_guest_protocol::{
     FromWorker, HttpFailure, HttpRequest, HttpResponse, MAX_HTTP_BODY_BYTES, ReadSoFar, ToolQuestion, ToolReply,
     ToolRequest,
 };
-use crate::host_call::ToolLink;
 
 /// Requests that a component may have open at once: their responses are in memory before they count below.
 const MAX_OPEN: usize = MAX_HELD_BYTES / MAX_HTTP_BODY_BYTES;

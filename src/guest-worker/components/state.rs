@@ -14,8 +14,8 @@ use super::growth::Growth;
 use super::host_folders::Folders;
 use super::printed::Printed;
 use super::requests::{self, Requests};
-use sekisho_guest_protocol::{ComponentGrants, JobLimits};
 use crate::host_call::ToolLink;
+use sekisho_guest_protocol::{ComponentGrants, JobLimits};
 
 /// Resources that the host has for a call: streams, timers, descriptors, requests. Each may hold as much as headers may have.
 const MAX_RESOURCES: usize = 1_000;

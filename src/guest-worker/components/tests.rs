@@ -7,14 +7,13 @@ use tempfile::TempDir;
 use tokio::sync::{Notify, mpsc};
 
 use super::*;
-use sekisho_interpreters::compiled::CompiledFolder;
-use sekisho_guest_system::engine::{component_compiling_engine, fingerprint};
 use sekisho_guest_protocol::{ComponentFolder, ComponentGrants, End, JobLimits};
+use sekisho_guest_system::engine::{component_compiling_engine, fingerprint};
 use sekisho_guest_system::wasi::Sleeper;
-use sekisho_config::SandboxConfig;
+use sekisho_interpreters::compiled::CompiledFolder;
 
-const TOOLS: &str = include_str!("../../../../tests/components/tools.wat");
-const COMMAND: &str = include_str!("../../../../tests/components/command.wat");
+const TOOLS: &str = include_str!("../../../tests/components/tools.wat");
+const COMMAND: &str = include_str!("../../../tests/components/command.wat");
 
 /// Counts which of a method and an authority of so many bytes are refused.
 const TEXTS_OF_REQUESTS: &str = r#"(component
@@ -91,9 +90,17 @@ impl Running {
         let memory = 4 << 20;
         let limits = JobLimits {
             wall_time: Duration::from_millis(300),
+            total_time: Duration::from_secs(20),
+            memory_bytes: memory,
+            stream_bytes: 64 << 10,
             result_bytes: 10_000,
+            image_bytes: 0,
+            file_bytes: 1 << 20,
+            max_files: 100,
+            max_open_files: 10,
+            random_bytes: 1 << 20,
+            host_calls: 1_000,
             tool_calls: 0,
-            ..JobLimits::of(&SandboxConfig::default(), memory, Duration::from_secs(20))
         };
         let export = Export { interface: interface.map(str::to_owned), function: function.to_owned() };
         let call =

@@ -1,9 +1,9 @@
 use wasmtime::Trap;
 
 use super::memory::TooSmall;
+use crate::host_call::Spent;
 use sekisho_guest_protocol::End;
 use sekisho_guest_system::wasi::Stop;
-use crate::host_call::Spent;
 
 /// The valid exit codes.
 const EXIT_CODES: std::ops::RangeInclusive<i32> = 0..=255;

@@ -13,10 +13,10 @@ use wasmtime::{ExternType, Module, Val};
 use super::pooled_memory::Pristine;
 use super::session::SessionGuest;
 use super::{Entered, Entry, State, Teardown, Template};
+use sekisho_guest_protocol::{DamagedImageError, ImageCursor, MAX_PART_BYTES, PART_BYTES, Pieces, SessionId};
 use sekisho_guest_system::engine::MEMORY_KEPT_BYTES;
 use sekisho_guest_system::files::DataFiles;
 use sekisho_guest_system::mounts::Mounts;
-use sekisho_guest_protocol::{DamagedImageError, ImageCursor, MAX_PART_BYTES, PART_BYTES, Pieces, SessionId};
 use sekisho_guest_system::wasi::{RestoringSystem, SystemImage};
 
 /// How the set-up names what it exports of a snapshot: mutable globals and memories, each with its number.

@@ -9,10 +9,10 @@ use tokio::time::timeout;
 use super::image::{ImagePart, StateImage};
 use super::memory::MemoryLimit;
 use super::{Guest, State, Template};
+use sekisho_guest_protocol::read_recorder::ReadRecorder;
+use sekisho_guest_protocol::{DamagedImageError, Pieces};
 use sekisho_guest_system::files::DataFiles;
 use sekisho_guest_system::mounts::Mounts;
-use sekisho_guest_protocol::{DamagedImageError, Pieces};
-use sekisho_guest_protocol::read_recorder::ReadRecorder;
 use sekisho_guest_system::wasi::Wasi;
 
 /// How long an instance may take until it requests its program. What the module did is untrusted: it may have changed the
@@ -78,11 +78,7 @@ impl Template {
     /// # Errors
     /// The image is of another interpreter or damaged, its module keeps the instance from requesting a program, or there is
     /// no space for the instance.
-    pub(crate) async fn guest_with(
-        &self,
-        image: &ModuleImage,
-        recorder: ReadRecorder,
-    ) -> Result<Guest, String> {
+    pub(crate) async fn guest_with(&self, image: &ModuleImage, recorder: ReadRecorder) -> Result<Guest, String> {
         let recorder = Arc::new(recorder);
         let (state, awaited) = State::awaiting_job(&recorder);
         let memory = MemoryLimit::new(image.state.memory_bytes().saturating_add(ENTRY_BYTES), 0);

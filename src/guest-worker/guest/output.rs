@@ -1,5 +1,5 @@
-use sekisho_guest_system::files::{FileError, Files, NodeId, ROOT};
 use sekisho_guest_protocol::GuestFile;
+use sekisho_guest_system::files::{FileError, Files, NodeId, ROOT};
 
 /// Folder in which the guest writes files for the caller.
 pub(super) const OUTPUT_FOLDER: &str = "output";

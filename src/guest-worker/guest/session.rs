@@ -8,8 +8,8 @@ use super::memory::MemoryLimit;
 use super::output::OUTPUT_FOLDER;
 use super::time::{expire, measured_run};
 use super::{Ended, Entered, Program, Remains, State, Teardown};
-use sekisho_guest_system::files::{Files, ROOT};
 use sekisho_guest_protocol::SessionId;
+use sekisho_guest_system::files::{Files, ROOT};
 use sekisho_guest_system::wasi::Wasi;
 
 /// An instance that can be entered again.

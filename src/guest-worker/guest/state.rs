@@ -7,9 +7,9 @@ use wasmtime::{Caller, Extern};
 
 use super::Program;
 use super::memory::MemoryLimit;
+use crate::host_call::HostCall;
 use sekisho_guest_protocol::read_recorder::ReadRecorder;
 use sekisho_guest_system::wasi::Wasi;
-use crate::host_call::HostCall;
 
 /// By default without a program, and without a limit on memory.
 pub(super) struct State {

@@ -6,12 +6,12 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::*;
-use sekisho_guest_system::engine::{InstancePool, can_scan_pages, engine};
-use sekisho_guest_system::files::{Files, Quota, ROOT};
-use sekisho_guest_protocol::{GuestFile, ToolReply};
-use sekisho_guest_system::wasi::{Limits, Sleeper, Start};
 use crate::host_call::ToolLink;
 use sekisho_core::slack::slack;
+use sekisho_guest_protocol::{GuestFile, ToolReply};
+use sekisho_guest_system::engine::{InstancePool, can_scan_pages, engine};
+use sekisho_guest_system::files::{Files, Quota, ROOT};
+use sekisho_guest_system::wasi::{Limits, Sleeper, Start};
 
 const MEMORY_BYTES: u64 = 2 << 20;
 

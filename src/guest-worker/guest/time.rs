@@ -9,8 +9,8 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 use tokio::time::sleep_until;
 
 use super::{Ended, RunFuture};
-use sekisho_guest_protocol::Usage;
 use sekisho_core::call::OpenTime;
+use sekisho_guest_protocol::Usage;
 
 /// Returns when a program's time is over: its own, in which it does not wait for tools, or all of it.
 pub(crate) async fn expire((wall_time, total_time, waited): (Duration, Duration, Arc<OpenTime>)) {

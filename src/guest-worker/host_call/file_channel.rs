@@ -46,8 +46,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use sekisho_guest_system::files::Quota;
     use sekisho_guest_protocol::End;
+    use sekisho_guest_system::files::Quota;
 
     fn heard(frames: &[u8]) -> (Result<(), Spent>, HostCall) {
         let mut files = Files::new(Quota { bytes: 64 << 20, nodes: 4 });

@@ -14,12 +14,12 @@ use tokio::time::timeout;
 
 pub use self::inbox::Inbox;
 use super::{Operation, refusal};
+use sekisho_core::call::OpenTime;
+use sekisho_guest_protocol::read_recorder::ReadRecorder;
 use sekisho_guest_protocol::{
     FromWorker, MAX_NESTING, MAX_OPEN_REQUESTS, MAX_VALUE_BYTES, ToolQuestion, ToolReply, ToolRequest,
 };
-use sekisho_guest_protocol::read_recorder::ReadRecorder;
 use sekisho_guest_system::wasi::Sleeper;
-use sekisho_core::call::OpenTime;
 
 /// Maximum length of a frame with a call.
 pub(super) const MAX_CALL_BYTES: usize = 1 << 20;

@@ -5,8 +5,8 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use super::{Digest, Kind, Manifest, ManifestError, Profile, SourceFile};
-use sekisho_core::owner_only_files::sum_of;
 use sekisho_config::SandboxConfig;
+use sekisho_core::owner_only_files::sum_of;
 
 const MANIFEST_FILE: &str = "interpreter.toml";
 

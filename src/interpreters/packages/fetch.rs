@@ -11,8 +11,8 @@ use super::size::{KnownSizes, Room};
 use super::unused::{DOWNLOAD, remove_unused};
 use super::wheel::Wheel;
 use super::wheels_folder;
-use sekisho_core::owner_only_files;
 use crate::prepare::{PrepareError, unpack_wheel};
+use sekisho_core::owner_only_files;
 
 /// Of pip's output, the end contains the reason.
 const REASON_LINES: usize = 3;

@@ -7,9 +7,10 @@ use sha2::{Digest as _, Sha256};
 
 use super::error::{PrepareError, doing};
 use super::snapshot::{Snapshots, with_exported_state};
-use super::{Interpreters, Prepared, Progress};
+use super::{Interpreters, Progress};
 use crate::interpreter::{Manifest, Profile};
 use sekisho_core::owner_only_files;
+use sekisho_guest_protocol::Prepared;
 
 /// The folder with a sum of each snapshot whose state is exported.
 pub(super) const SNAPSHOT_SUMS: &str = "snapshot_sums";

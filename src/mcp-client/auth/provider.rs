@@ -21,9 +21,9 @@ use super::challenge::Challenge;
 use super::client::Guarded;
 use super::described;
 use super::flow::{CLIENT_NAME, LatestState, START_TIMEOUT, check_issuer};
-use sekisho_user_tokens::{Authorization, Begun, OwnAddresses, Provider, TokenClient};
 use sekisho_config::{McpSignIn, Secret};
 use sekisho_outbound::{DomainList, Outbound};
+use sekisho_user_tokens::{Authorization, Begun, OwnAddresses, Provider, TokenClient};
 
 /// The scope by which many authorization servers give refresh tokens (OpenID Connect Core 1.0 §11).
 const OFFLINE_ACCESS: &str = "offline_access";
@@ -55,12 +55,7 @@ impl fmt::Debug for RegisteredClient {
 }
 
 impl McpProvider {
-    pub(crate) fn new(
-        url: Url,
-        settings: McpSignIn,
-        outbound: Outbound,
-        allowed: Arc<DomainList>,
-    ) -> Self {
+    pub fn new(url: Url, settings: McpSignIn, outbound: Outbound, allowed: Arc<DomainList>) -> Self {
         Self { url, settings, outbound, allowed, challenge: Mutex::default(), registered: Mutex::default() }
     }
 

@@ -7,8 +7,8 @@ use oauth2::basic::BasicTokenType;
 use rmcp::transport::auth::{AuthError, AuthorizationManager, OAuthTokenResponse};
 
 use super::{SignIn, TOKEN_TIMEOUT};
-use sekisho_user_tokens::credentials::Token;
 use sekisho_core::error::{Blame, CallError, ErrorCode};
+use sekisho_user_tokens::credentials::Token;
 
 /// A completed sign-in.
 pub(super) struct SignedIn {

@@ -21,10 +21,10 @@ use crate::transport::child_process;
 use crate::transport::connection::Connection;
 use crate::transport::handshake::HandshakeError;
 use crate::transport::message::Failure;
-use sekisho_user_tokens::{TokenExchange, UserSource, UserToken};
 use sekisho_config::{Identity, McpServerSettings, McpTransport};
 use sekisho_core::peer::LogLevel;
 use sekisho_core::redaction::SentSecrets;
+use sekisho_user_tokens::{TokenExchange, UserSource, UserToken};
 
 /// Opens connections to one server, and remembers which transport and handshake worked.
 #[derive(Debug)]

@@ -43,11 +43,7 @@ impl Listing {
     /// # Errors
     /// Why the tools cannot be listed, in words for an operator. Another list that cannot be had is empty, and the reason
     /// is kept.
-    pub(crate) async fn of(
-        session: &Session,
-        most_tools: usize,
-        wanted: impl Fn(&str) -> bool,
-    ) -> Result<Self, String> {
+    pub async fn of(session: &Session, most_tools: usize, wanted: impl Fn(&str) -> bool) -> Result<Self, String> {
         let capabilities = &session.info.capabilities;
         let mut room = MAX_BYTES;
         let mut listing = Self { instructions: session.info.instructions.clone(), ..Self::default() };

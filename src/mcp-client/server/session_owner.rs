@@ -6,11 +6,11 @@ use std::sync::Arc;
 use http::HeaderMap;
 use sha2::{Digest, Sha256};
 
-use sekisho_user_tokens::User;
 use sekisho_config::McpShare;
 use sekisho_core::call::{CallContext, Via};
 use sekisho_core::caller::Owner;
 use sekisho_core::peer::ClientSession;
+use sekisho_user_tokens::User;
 
 /// On whose behalf a session is made.
 #[derive(Debug)]

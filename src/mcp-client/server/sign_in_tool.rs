@@ -6,10 +6,10 @@ use serde_json::json;
 
 use super::Server;
 use super::catalogue::source;
-use sekisho_user_tokens::{User, UserSource};
 use sekisho_calls::tool::{Attempt, Effects, Execution, Executor, Metadata, ToolDefinition, qualified_name};
 use sekisho_core::call::{Arguments, ToolOutput};
 use sekisho_core::error::CallError;
+use sekisho_user_tokens::{User, UserSource};
 
 /// Its name, behind the prefix of the server's tools.
 const NAME: &str = "sign_in";

@@ -9,7 +9,6 @@ use tokio::sync::{Notify, Semaphore};
 use url::Url;
 
 use super::McpServers;
-use sekisho_user_tokens::credentials::{Template, TemplateError, TokenSource, bearer, sensitive};
 use crate::auth::{McpProvider, SignIn};
 use crate::names::Names;
 use crate::registration::{Function, Registered};
@@ -19,10 +18,11 @@ use crate::server::endpoint::Endpoint;
 use crate::server::handler::ServerEvents;
 use crate::server::handshake::Handshake;
 use crate::transport::authorized_http::{AuthorizedHttp, Tokens};
-use sekisho_user_tokens::{TokenExchange, TokenRequests, UserSource};
 use sekisho_calls::tool::ToolDefinition;
 use sekisho_config::{Config, Identity, McpConfig, McpOAuth, McpPrefix, McpServerSettings};
 use sekisho_outbound::{DomainList, InvalidDomain, InvalidNetwork, Outbound, Trust};
+use sekisho_user_tokens::credentials::{Template, TemplateError, TokenSource, bearer, sensitive};
+use sekisho_user_tokens::{TokenExchange, TokenRequests, UserSource};
 
 /// Why a server cannot be set up.
 #[derive(Debug, Error)]

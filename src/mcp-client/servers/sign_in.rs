@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::McpServers;
 use crate::auth::{Callback, OwnAddresses, SignInError, Started};
-use sekisho_user_tokens::UserSource;
 use sekisho_config::Identity;
 use sekisho_core::administration::Ownership;
 use sekisho_core::call::Caller;
+use sekisho_user_tokens::UserSource;
 
 impl McpServers {
     /// Begins a user's sign-in to a server of this owner that requires one.

@@ -9,16 +9,16 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use url::Url;
 
-use sekisho_user_tokens::credentials::{Token, TokenSource};
 use crate::auth::SignIn;
 use crate::text::bounded;
-use sekisho_user_tokens::UserToken;
 use sekisho_core::call::{Deadline, OnBehalf};
 use sekisho_core::error::{Blame, CallError, ErrorCode};
 use sekisho_core::redaction::SentSecrets;
 use sekisho_outbound::{
     DomainList, Outbound, OutboundRequest, OutboundResponse, OutboundStream, SentCredentials, Trust,
 };
+use sekisho_user_tokens::UserToken;
+use sekisho_user_tokens::credentials::{Token, TokenSource};
 
 /// Timeout of a request. The waiting call usually has an earlier deadline, which cancels the request.
 const MAX_REQUEST: Duration = Duration::from_secs(3_600);

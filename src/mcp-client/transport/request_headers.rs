@@ -69,12 +69,7 @@ impl MarkedArguments {
 }
 
 /// Adds the headers of a request.
-pub(crate) fn add(
-    headers: &mut HeaderMap,
-    method: &str,
-    params: &Map<String, Value>,
-    marked: Option<&MarkedArguments>,
-) {
+pub fn add(headers: &mut HeaderMap, method: &str, params: &Map<String, Value>, marked: Option<&MarkedArguments>) {
     let mut add = |name: HeaderName, value: &str| {
         headers.extend(HeaderValue::try_from(encode(value)).map(|value| (name, value)));
     };

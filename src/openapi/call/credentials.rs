@@ -15,13 +15,13 @@ pub(crate) use self::authorization::Authorization;
 use self::digest::DigestUser;
 use self::scheme::Credential;
 use super::executor::Access;
-use sekisho_user_tokens::credentials::{Template, TemplateError, TokenEndpoint, basic, bearer, sensitive};
-pub(crate) use sekisho_user_tokens::credentials::{Token, TokenSource};
 use crate::read::operation::{Api, Location, Operation, SecurityRequirement, SecurityScheme};
 use crate::user_scheme::UserScheme;
-use sekisho_user_tokens::TokenExchange;
 use sekisho_config::{AuthSettings, AuthType, CollectionSettings, Identity, SchemeCredentials, Secret};
 use sekisho_outbound::Outbound;
+use sekisho_user_tokens::TokenExchange;
+use sekisho_user_tokens::credentials::{Template, TemplateError, TokenEndpoint, basic, bearer, sensitive};
+pub(crate) use sekisho_user_tokens::credentials::{Token, TokenSource};
 
 /// A collection's credentials, checked once.
 pub(crate) struct Credentials<'a> {
@@ -62,11 +62,7 @@ pub enum CredentialError {
 impl<'a> Credentials<'a> {
     /// # Errors
     /// [`CredentialError`]: a setting that `auth_type` requires is missing.
-    pub(crate) fn bind(
-        api: &'a Api,
-        settings: &'a CollectionSettings,
-        access: &'a Access,
-    ) -> Result<Self, CredentialError> {
+    pub fn bind(api: &'a Api, settings: &'a CollectionSettings, access: &'a Access) -> Result<Self, CredentialError> {
         let auth = &settings.auth_config;
         let missing = match settings.auth_type {
             AuthType::ApiKey if auth.api_key.is_none() => Some("api_key"),

@@ -16,7 +16,6 @@ use super::pagination::{self, Page};
 use super::request::{Request, RequestPlan};
 use super::response;
 use crate::user_scheme::UserScheme;
-use sekisho_user_tokens::{TokenExchange, User, UserSource, UserToken};
 use sekisho_calls::tool::{Attempt, Destination, Execution, Executor, FilledIn, SentForm, SharedSchema};
 use sekisho_config::PaginationSettings;
 use sekisho_core::call::{Arguments, CallContext, ToolOutput, Upstream};
@@ -24,6 +23,7 @@ use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::redaction::SentSecrets;
 use sekisho_observe::telemetry;
 use sekisho_outbound::{DomainList, Outbound, OutboundRequest, OutboundResponse, upstream_of};
+use sekisho_user_tokens::{TokenExchange, User, UserSource, UserToken};
 
 /// Redirects followed. Those of methods that do not only read, within the origin only and where the method stays: their
 /// body is not sent to an address that is not configured.

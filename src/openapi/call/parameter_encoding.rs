@@ -98,13 +98,7 @@ pub(crate) fn with_joined_items(value: &Value, separator: char) -> Value {
 
 /// The `name=value` pairs of a query parameter (or of one property of a form), encoded. Empty for an
 /// empty array or object, which no style can write.
-pub(crate) fn pairs(
-    name: &str,
-    value: &Value,
-    style: Style,
-    explode: bool,
-    escaping: Escaping,
-) -> Vec<(String, String)> {
+pub fn pairs(name: &str, value: &Value, style: Style, explode: bool, escaping: Escaping) -> Vec<(String, String)> {
     let key = || match escaping {
         Escaping::Verbatim => name.to_owned(),
         _ => utf8_percent_encode(name, UNRESERVED).to_string(),

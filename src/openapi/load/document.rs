@@ -15,7 +15,7 @@ use super::flaws::Flaw;
 use sekisho_core::json::{Rules, ValueReader};
 
 /// Most bytes of a document's text. The largest public documents have about 11 MB.
-pub(crate) const MAX_DOCUMENT_BYTES: usize = 32 << 20;
+pub const MAX_DOCUMENT_BYTES: usize = 32 << 20;
 
 /// Most values in a document, its aliases expanded.
 const MAX_VALUES: usize = 4_000_000;

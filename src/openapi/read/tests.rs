@@ -3,9 +3,7 @@ use serde_json::json;
 use super::super::tests::public_document;
 use super::*;
 use crate::load::document::parse;
-use crate::read::operation::{
-    Location, ParameterEncoding, SecurityScheme, StatusRange, Style, UserFlow,
-};
+use crate::read::operation::{Location, ParameterEncoding, SecurityScheme, StatusRange, Style, UserFlow};
 
 fn fixture(name: &str) -> Api {
     api(&parse(&public_document(name)).unwrap())

@@ -3,9 +3,9 @@
 use super::*;
 use crate::read::operation::SecurityScheme;
 use crate::user_scheme::UserScheme;
-use sekisho_user_tokens::{TokenExchange, TokenRequests};
 use sekisho_config::{ExchangeSettings, Identity};
 use sekisho_core::error::ErrorCode;
+use sekisho_user_tokens::{TokenExchange, TokenRequests};
 
 /// One operation, which requires these schemes together, each with its scopes.
 fn secured(upstream: &Upstream, schemes: &[(&str, SecurityScheme, &[&str])]) -> Api {

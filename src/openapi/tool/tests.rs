@@ -6,9 +6,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::read::operation::{
-    Location, MediaType, Parameter, ParameterEncoding, Response, Server, Style,
-};
+use crate::read::operation::{Location, MediaType, Parameter, ParameterEncoding, Response, Server, Style};
 use sekisho_config::{OutboundConfig, PaginationSettings};
 use sekisho_outbound::{DomainList, Outbound};
 

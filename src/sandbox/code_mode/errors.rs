@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use sekisho_guest_protocol::{MAX_NESTING, MAX_VALUE_BYTES};
 use sekisho_calls::pipeline::ErrorInfo;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::json::InvalidJson;
+use sekisho_guest_protocol::{MAX_NESTING, MAX_VALUE_BYTES};
 
 /// The kind of an error that no other one fits.
 const TOOL_ERROR: &str = "tool_error";

@@ -6,9 +6,9 @@ use super::ProgramTools;
 use super::errors::is_of_tool;
 use super::program_run::Stop;
 use super::wanted::{Wanted, WantedCall};
-use sekisho_guest_protocol::{ReadSoFar, ReadStanding};
 use sekisho_calls::journals::{Found, JournalAnswer, NotRecordedError, TOO_LARGE, TOO_MANY_READINGS};
 use sekisho_calls::pipeline::Answered;
+use sekisho_guest_protocol::{ReadSoFar, ReadStanding};
 
 impl ProgramTools<'_> {
     /// What the journal has for a request. `None`: the run is to end.

@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::ToolPipeline;
-use sekisho_guest_protocol::{End, GuestFile, Job, ModuleImageId, ModuleTask, Outcome};
 use sekisho_calls::journals::{NotRecordedError, RunEnd, RunJournal};
 use sekisho_core::call::CallContext;
 use sekisho_core::error::{CallError, Detail, ErrorCode, NeededApproval};
 use sekisho_core::tool_scope::NestedScope;
+use sekisho_guest_protocol::{End, GuestFile, Job, ModuleImageId, ModuleTask, Outcome};
 
 /// What a program gets besides the arguments of its call, for when it is run again.
 #[derive(Debug, Serialize, Deserialize)]

@@ -11,7 +11,6 @@ use futures_util::FutureExt;
 use serde_json::json;
 
 use super::*;
-use sekisho_guest_protocol::ReadSoFar;
 use sekisho_calls::journals::Journals;
 use sekisho_calls::pipeline::Answered;
 use sekisho_calls::policy::{CallerTools, Policy};
@@ -20,6 +19,7 @@ use sekisho_calls::tool::{Attempt, Execution, Executor, Metadata, ToolDefinition
 use sekisho_config::{PolicyConfig, ToolsConfig};
 use sekisho_core::call::Caller;
 use sekisho_core::error::{ErrorCode, NeededApproval};
+use sekisho_guest_protocol::ReadSoFar;
 use sekisho_observe::metrics::Metrics;
 
 struct NeverRun;

@@ -4,11 +4,11 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::errors::invalid_json;
-use sekisho_guest_protocol::ToolQuestion;
 use sekisho_calls::journals::JournalQuestion;
 use sekisho_core::call::Arguments;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::json;
+use sekisho_guest_protocol::ToolQuestion;
 
 #[derive(Debug)]
 pub(super) enum Wanted {

@@ -7,13 +7,13 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
-use sekisho_interpreters::compiled::CompiledFolder;
-use sekisho_guest_system::engine::{component_engine, fingerprint};
-use sekisho_interpreters::prepare::default_folder;
-use sekisho_guest_protocol::{Examination, Examined, Frames, FromWorker, ToWorker, encode};
 use crate::worker_handle::{Program, spawn};
 use crate::worker_setup::program;
 use sekisho_config::SandboxConfig;
+use sekisho_guest_protocol::{Examination, Examined, Frames, FromWorker, ToWorker, encode};
+use sekisho_guest_system::engine::{component_engine, fingerprint};
+use sekisho_interpreters::compiled::CompiledFolder;
+use sekisho_interpreters::prepare::default_folder;
 
 /// The largest component of an interpreter of another language has some 50 MB, which take a minute on one core.
 const MAX_TIME: Duration = Duration::from_secs(300);

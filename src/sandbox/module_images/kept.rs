@@ -11,11 +11,11 @@ use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use sekisho_core::owner_only_files;
-use sekisho_interpreters::prepare::default_folder;
-use sekisho_guest_protocol::ModuleImageId;
 use crate::sessions::{Packer, Unpacker};
 use sekisho_core::bounded::BoundedMap;
+use sekisho_core::owner_only_files;
+use sekisho_guest_protocol::ModuleImageId;
+use sekisho_interpreters::prepare::default_folder;
 
 /// The folder beside the interpreters.
 const FOLDER: &str = "module_images";

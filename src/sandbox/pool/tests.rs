@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use crate::admission::Admission;
 use super::*;
+use crate::admission::Admission;
 use crate::capacity::Capacity;
 use crate::worker_handle::tests::{job, load, stand_in};
 use sekisho_core::call::SentFlag;

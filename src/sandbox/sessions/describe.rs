@@ -11,10 +11,10 @@ use super::run::end_with;
 use super::session::{SessionKey, Snapshot};
 use super::turn::Turn;
 use crate::Sandbox;
-use sekisho_guest_protocol::{Job, JobLimits, Outcome, SessionEntry};
 use sekisho_core::call::{Deadline, NotStored, SentFlag, SessionEnd};
 use sekisho_core::caller::Owner;
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_guest_protocol::{Job, JobLimits, Outcome, SessionEntry};
 use sekisho_store::ListedSession;
 
 /// A session of an interpreter.

@@ -15,11 +15,11 @@ use super::session::{Beginning, StoredStanding};
 use super::table::Sessions;
 use super::turn::Turn;
 use crate::Sandbox;
-use sekisho_guest_protocol::ImageCursor;
 use crate::worker_handle::WorkerHandle;
 use sekisho_core::call::{Deadline, NotStored};
 use sekisho_core::caller::Owner;
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_guest_protocol::ImageCursor;
 
 /// Longest wait for the session, for workers, and for other replicas.
 const TURN_TIMEOUT: Duration = Duration::from_secs(10);

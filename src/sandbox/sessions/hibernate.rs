@@ -16,9 +16,9 @@ use super::images::{ImageBase, ImageWriter, PastPrograms, SessionImages};
 use super::session::{Session, SessionKey, StoredStanding};
 use super::turn::Turn;
 use crate::Sandbox;
-use sekisho_guest_protocol::{ImageCursor, SessionReply, SessionRequest};
 use sekisho_core::call::{Deadline, NotStored};
 use sekisho_core::caller::Owner;
+use sekisho_guest_protocol::{ImageCursor, SessionReply, SessionRequest};
 use sekisho_store::{AskedOfSession, NewSessionImage, SessionImage, StoreError, WantedSession};
 
 /// Interval of the search for sessions whose time is over, or which are idle.
@@ -288,10 +288,7 @@ impl KeptInterpreter {
     }
 
     /// A part of its image, and where the next one begins.
-    pub(crate) async fn read_part(
-        &self,
-        from: ImageCursor,
-    ) -> Result<(Vec<u8>, Option<ImageCursor>), NotStored> {
+    pub(crate) async fn read_part(&self, from: ImageCursor) -> Result<(Vec<u8>, Option<ImageCursor>), NotStored> {
         let request = SessionRequest::Read { session: self.id, profile: self.profile.clone(), from };
         match self.worker.ask(request).await {
             Some(SessionReply::Part { part, next }) => Ok((part, next)),

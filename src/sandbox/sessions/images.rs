@@ -23,11 +23,11 @@ pub(crate) use self::packed::{Packer, Unpacker};
 
 use super::rights::Rights;
 use super::session::SessionKey;
-use sekisho_guest_protocol::DamagedImageError;
 use sekisho_config::Config;
 use sekisho_core::call::{Deadline, SessionEnd};
 use sekisho_core::caller::Owner;
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_guest_protocol::DamagedImageError;
 use sekisho_outbound::blobs::{BlobKey, Blobs};
 use sekisho_store::replica::LOST_AFTER;
 use sekisho_store::sealing::Sealer;

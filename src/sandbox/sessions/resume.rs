@@ -13,10 +13,10 @@ use super::table::{EndToRecord, of_other_rights};
 use super::turn::Turn;
 use crate::Sandbox;
 use crate::admission::Ticket;
-use sekisho_guest_protocol::{Job, SessionEntry, SessionReply, SessionRequest};
 use crate::worker_handle::WorkerHandle;
 use sekisho_core::call::{CallContext, Deadline, SessionEnd};
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_guest_protocol::{Job, SessionEntry, SessionReply, SessionRequest};
 use sekisho_store::{SessionImage, TakenSession};
 
 /// After which a refused caller should try again.

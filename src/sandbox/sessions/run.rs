@@ -9,17 +9,17 @@ use super::rights::Rights;
 use super::session::{Beginning, StoredStanding};
 use super::table::Sessions;
 use super::turn::Turn;
-use crate::admission::Ticket;
-use crate::code_mode::ProgramRun;
-use sekisho_interpreters::interpreter::Kind;
-use sekisho_guest_protocol::{End, Job, Outcome, SessionEntry};
-use crate::run::queue_deadline;
-use crate::worker_handle::WorkerHandle;
 use crate::CallSession;
 use crate::Sandbox;
+use crate::admission::Ticket;
+use crate::code_mode::ProgramRun;
+use crate::run::queue_deadline;
+use crate::worker_handle::WorkerHandle;
 use sekisho_core::call::{CallContext, Deadline, InterpreterSession, SessionEnd};
 use sekisho_core::caller::Owner;
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_guest_protocol::Kind;
+use sekisho_guest_protocol::{End, Job, Outcome, SessionEntry};
 
 /// What is left of a call's time for its checkpoint, at most a quarter of it.
 const CHECKPOINT_TIME: Duration = Duration::from_secs(2);

@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use futures_util::future::join;
 
+use crate::CallSession;
+use crate::Sandbox;
 use crate::pool::{COMPONENT, Pool, Start};
-use sekisho_guest_protocol::Outcome;
 use crate::search::{Available, Found};
 use crate::worker_handle::tests::{job, load, stand_in};
 use crate::worker_setup::ReadyProfile;
-use crate::CallSession;
-use crate::Sandbox;
 use sekisho_config::{InterpreterSessionsConfig, SandboxConfig};
 use sekisho_core::call::{CallContext, Caller, Deadline, InterpreterSession, SessionEnd, Via};
 use sekisho_core::caller::Owner;
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::until::until;
+use sekisho_guest_protocol::Outcome;
 use sekisho_observe::metrics::SandboxMetrics;
 use sekisho_observe::readiness::Readiness;
 

@@ -10,9 +10,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::admission::Ticket;
-use sekisho_guest_protocol::{JobId, MAX_OPEN_REQUESTS, Outcome, ToolRequest};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_core::share::Lease;
+use sekisho_guest_protocol::{JobId, MAX_OPEN_REQUESTS, Outcome, ToolRequest};
 
 /// The jobs under way; `None` once the worker has exited.
 #[derive(Debug)]

@@ -12,16 +12,16 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::admission::Admission;
-use sekisho_interpreters::interpreter::Kind;
-use sekisho_interpreters::prepare::Prepared;
 use super::*;
+use crate::admission::Admission;
 use crate::capacity::Capacity;
+use sekisho_core::call::Deadline;
+use sekisho_core::caller::Owner;
+use sekisho_guest_protocol::Kind;
+use sekisho_guest_protocol::Prepared;
 use sekisho_guest_protocol::{
     Captured, End, Greeting, ImageCursor, Job, JobLimits, JobSession, Load, ReadSoFar, ToolQuestion, Usage,
 };
-use sekisho_core::call::Deadline;
-use sekisho_core::caller::Owner;
 use sekisho_observe::metrics::SandboxMetrics;
 
 /// Not a test: the process that `WorkerHandle::start` starts below. Run directly, its standard input is not a socket, and

@@ -16,14 +16,15 @@ use serde_json::{Value, json};
 use self::outcome::answer;
 use super::read_arguments;
 use super::workspace::{Reach, Workspace, Workspaces};
-use sekisho_guest_protocol::{GuestFile, Job, JobLimits};
-use sekisho_sandbox::{CallSession, PYTHON, RunPython};
 use sekisho_calls::tool::Metadata;
 use sekisho_calls::tool::{Attempt, Execution, Executor, ToolDefinition};
 use sekisho_config::SandboxConfig;
 use sekisho_core::call::Arguments;
 use sekisho_core::error::{CallError, Detail, ErrorCode};
 use sekisho_core::session::Session;
+use sekisho_guest_protocol::{GuestFile, Job};
+use sekisho_sandbox::limits;
+use sekisho_sandbox::{CallSession, PYTHON, RunPython};
 
 const MAX_CODE_BYTES: usize = 1 << 20;
 const MAX_STDIN_BYTES: usize = 1 << 20;
@@ -264,7 +265,7 @@ impl PythonExecutor {
             packages: Arc::default(),
             stdin: request.stdin.into(),
             files,
-            limits: JobLimits::of(&self.config, attempt.memory_limit_bytes as u64, time),
+            limits: limits::job_limits(&self.config, attempt.memory_limit_bytes as u64, time),
             session: None,
             past: None,
             image: None,

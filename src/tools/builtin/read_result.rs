@@ -13,12 +13,12 @@ use serde_json::json;
 use super::json_query::{self, MAX_QUERY_BYTES};
 use super::read_arguments;
 use super::side_thread::{SideThreads, Stop};
-use sekisho_guest_protocol::MAX_VALUE_BYTES;
 use sekisho_calls::results::Results;
 use sekisho_calls::tool::{Attempt, Execution, Executor, Metadata, ToolDefinition};
 use sekisho_config::AuditArguments;
 use sekisho_core::call::{Arguments, READ_RESULT, Via};
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_guest_protocol::MAX_VALUE_BYTES;
 
 use self::page::{Bounds, Part};
 

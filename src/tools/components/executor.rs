@@ -7,13 +7,14 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::outgoing::{HttpAccess, MAX_REQUESTS};
-use sekisho_guest_protocol::{Captured, ComponentCall, End, Export, JobLimits, Outcome};
-use sekisho_sandbox::{ComponentHttp, RunComponents};
 use sekisho_calls::tool::{Attempt, Execution, Executor};
 use sekisho_config::SandboxConfig;
 use sekisho_core::call::{Arguments, ToolOutput};
 use sekisho_core::error::{CallError, Detail, ErrorCode};
 use sekisho_core::json;
+use sekisho_guest_protocol::{Captured, ComponentCall, End, Export, JobLimits, Outcome};
+use sekisho_sandbox::limits;
+use sekisho_sandbox::{ComponentHttp, RunComponents};
 
 /// Of what was printed, the part that the reply has of each stream.
 const MAX_PRINTED_BYTES: usize = 4 << 10;
@@ -96,7 +97,7 @@ impl Executor for ComponentExecutor {
 impl ComponentExecutor {
     fn limits(&self, attempt: &Attempt<'_>) -> JobLimits {
         let memory = attempt.memory_limit_bytes as u64;
-        let limits = JobLimits::of(&self.sandbox, memory, attempt.deadline.remaining());
+        let limits = limits::job_limits(&self.sandbox, memory, attempt.deadline.remaining());
         // The number of requests.
         let tool_calls = if self.http.is_some() { MAX_REQUESTS } else { 0 };
         JobLimits { tool_calls, ..limits }
@@ -110,7 +111,7 @@ impl ComponentExecutor {
         let mut printed = printed_of(outcome, self.result);
         match answered {
             Ok(value) => {
-                let metadata = outcome.usage_metadata().into_iter().chain(printed).collect();
+                let metadata = limits::usage_metadata(outcome).into_iter().chain(printed).collect();
                 Ok(ToolOutput { value, metadata, ..ToolOutput::default() })
             }
             Err(error) if printed.is_empty() => Err(error),
@@ -165,7 +166,7 @@ impl ComponentExecutor {
         if let End::Trap(reason) = &outcome.end {
             return CallError::new(ErrorCode::SandboxTrap, format!("the component crashed: {reason}"));
         }
-        outcome.stop_error(&self.sandbox, "").unwrap_or_else(|| CallError::internal("no end"))
+        limits::stop_error(outcome, &self.sandbox, "").unwrap_or_else(|| CallError::internal("no end"))
     }
 }
 

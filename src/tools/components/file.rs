@@ -11,10 +11,10 @@ use super::executor::{ComponentExecutor, ResultPlace};
 use super::folder::{FileContent, Found};
 use super::outgoing::HttpAccess;
 use super::{ComponentReader, grants, source_of};
-use sekisho_guest_protocol::{ComponentLoad, Export, FoundExport, ModuleKind};
-use sekisho_sandbox::{ExaminedFile, FileToExamine, Unexamined};
 use sekisho_calls::tool::{Effects, Metadata, ToolDefinition, ToolName};
 use sekisho_config::{ComponentGrantsConfig, Secret};
+use sekisho_guest_protocol::{ComponentLoad, Export, FoundExport, ModuleKind};
+use sekisho_sandbox::{ExaminedFile, FileToExamine, Unexamined};
 
 /// Headers by host and name.
 type Credentials = BTreeMap<String, BTreeMap<String, Secret>>;

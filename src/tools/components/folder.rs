@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use sekisho_core::owner_only_files;
 use sekisho_config::{TOOL_FILE_RULE, is_tool_file};
+use sekisho_core::owner_only_files;
 
 /// Files of a folder: each costs its code in every worker.
 const MAX_FILES: usize = 200;

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use sekisho_guest_protocol::{ComponentFolder, ComponentGrants, MAX_FOLDER_ENTRIES};
 use sekisho_config::ComponentGrantsConfig;
+use sekisho_guest_protocol::{ComponentFolder, ComponentGrants, MAX_FOLDER_ENTRIES};
 
 /// What every component gets: streams of what it prints, an empty environment, folders without an entry, sockets that refuse.
 const ALWAYS: [&str; 5] = ["wasi:io/", "wasi:cli/", "wasi:filesystem/", "wasi:sockets/", "wasi_snapshot_preview1."];

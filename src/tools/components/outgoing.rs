@@ -10,14 +10,14 @@ use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use url::Url;
 
-use sekisho_sandbox::ComponentHttp;
-use sekisho_guest_protocol::{HttpFailure, HttpRequest, HttpResponse, MAX_HTTP_BODY_BYTES};
-use sekisho_user_tokens::credentials::sensitive;
 use sekisho_config::{ComponentGrantsConfig, Secret};
 use sekisho_core::call::{CallContext, Deadline};
 use sekisho_core::error::ErrorCode;
+use sekisho_guest_protocol::{HttpFailure, HttpRequest, HttpResponse, MAX_HTTP_BODY_BYTES};
 use sekisho_observe::telemetry;
 use sekisho_outbound::{DomainList, Outbound, OutboundRequest, OutboundResponse};
+use sekisho_sandbox::ComponentHttp;
+use sekisho_user_tokens::credentials::sensitive;
 
 /// Requests of one call.
 pub(super) const MAX_REQUESTS: u32 = 100;

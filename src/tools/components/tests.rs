@@ -11,14 +11,12 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use sekisho_guest_protocol::{
-    Captured, ComponentCall, End, Examined, Export, FoundExport, ModuleKind, Outcome, Usage,
-};
-use sekisho_sandbox::{ComponentHttp, ExaminedFile, FileToExamine, Running, Unexamined};
 use sekisho_calls::tool::{Attempt, ToolDefinition};
 use sekisho_config::{ComponentGrantsConfig, OutboundConfig};
 use sekisho_core::call::{CallContext, Caller, Deadline, ToolOutput, Via};
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_guest_protocol::{Captured, ComponentCall, End, Examined, Export, FoundExport, ModuleKind, Outcome, Usage};
+use sekisho_sandbox::{ComponentHttp, ExaminedFile, FileToExamine, Running, Unexamined};
 
 /// Answers as it was told, or as for a component with one function.
 #[derive(Default)]

@@ -6,10 +6,11 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::runner::FunctionRunner;
-use sekisho_guest_protocol::{Captured, End, FunctionCall, JobLimits, ModuleTask, Outcome};
 use sekisho_calls::tool::{Attempt, Execution, Executor};
 use sekisho_core::call::{Arguments, ToolOutput};
 use sekisho_core::error::{CallError, Detail, ErrorCode};
+use sekisho_guest_protocol::{Captured, End, FunctionCall, JobLimits, ModuleTask, Outcome};
+use sekisho_sandbox::limits;
 
 /// Of what the function printed, the part that the reply has of each stream.
 const MAX_PRINTED_BYTES: usize = 4 << 10;
@@ -75,7 +76,7 @@ impl Executor for FunctionExecutor {
 impl FunctionExecutor {
     fn limits(&self, attempt: &Attempt<'_>) -> JobLimits {
         let memory = attempt.memory_limit_bytes as u64;
-        let limits = JobLimits::of(&self.runner.config, memory, attempt.deadline.remaining());
+        let limits = limits::job_limits(&self.runner.config, memory, attempt.deadline.remaining());
         // A function that needs no tools has no journal, either.
         let tool_calls = if self.needs.is_empty() { 0 } else { limits.tool_calls };
         JobLimits { tool_calls, ..limits }
@@ -86,7 +87,7 @@ impl FunctionExecutor {
         let error = match (&outcome.end, &outcome.result) {
             (End::Exited { code: 0 }, Some(result)) => match serde_json::from_str(result) {
                 Ok(Returned::Value(value)) => {
-                    let metadata = outcome.usage_metadata().into_iter().chain(printed).collect();
+                    let metadata = limits::usage_metadata(outcome).into_iter().chain(printed).collect();
                     return Ok(ToolOutput { value, metadata, ..ToolOutput::default() });
                 }
                 Ok(Returned::Invalid { path, message }) => return Err(invalid(shortened(path), shortened(message))),
@@ -102,7 +103,7 @@ impl FunctionExecutor {
             (End::Exception { kind, message, line, .. }, _) => self.raised(kind, message, *line),
             (end, _) => {
                 let note = if matches!(end, End::Timeout) { MORE_TIME } else { "" };
-                outcome.stop_error(&self.runner.config, note).unwrap_or_else(|| CallError::internal("no end"))
+                limits::stop_error(outcome, &self.runner.config, note).unwrap_or_else(|| CallError::internal("no end"))
             }
         };
         Err(if printed.is_empty() { error } else { error.with_output(printed.into()) })

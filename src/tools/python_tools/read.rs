@@ -11,9 +11,10 @@ use super::executor::FunctionExecutor;
 use super::folder::FileText;
 use super::runner::FunctionRunner;
 use super::source_of;
-use sekisho_guest_protocol::{End, ModuleTask, Outcome, Tried};
 use sekisho_calls::tool::{Effects, Metadata, ToolDefinition, ToolName};
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_guest_protocol::{End, ModuleTask, Outcome, Tried};
+use sekisho_sandbox::limits;
 
 /// A file as it was read.
 #[derive(Debug)]
@@ -268,7 +269,7 @@ impl Reading<'_> {
     }
 
     fn stopped(&self, outcome: &Outcome) -> String {
-        let error = outcome.stop_error(&self.runner.config, "");
+        let error = limits::stop_error(outcome, &self.runner.config, "");
         error.as_ref().map_or("its result is missing", CallError::message).to_owned()
     }
 

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use tokio::sync::RwLock;
 
-use sekisho_sandbox::RunPython;
-use sekisho_interpreters::packages::Packages;
-use sekisho_guest_protocol::{End, Job, JobLimits, ModuleTask, Outcome};
 use sekisho_config::SandboxConfig;
 use sekisho_core::call::{Arguments, CallContext, Caller, Deadline, Via};
 use sekisho_core::caller::Owner;
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_guest_protocol::{End, Job, JobLimits, ModuleTask, Outcome};
+use sekisho_interpreters::packages::Packages;
+use sekisho_sandbox::RunPython;
+use sekisho_sandbox::limits;
 
 /// The sandbox, and its configuration. Cheap to clone.
 #[derive(Clone)]
@@ -77,7 +78,7 @@ impl FunctionRunner {
         let caller = Arc::new(Caller::anonymous().owned_by(Owner::gateway().clone()));
         let call = CallContext::new(READER, caller, Via::Sandbox);
         let memory = u64::from(self.config.memory_limit_mb) << 20;
-        let limits = JobLimits { tool_calls: 0, ..JobLimits::of(&self.config, memory, MAX_EXECUTION) };
+        let limits = JobLimits { tool_calls: 0, ..limits::job_limits(&self.config, memory, MAX_EXECUTION) };
         let (job, deadline) = (self.job(code, task, limits), Deadline::after(MAX_READ));
         let outcome = self.run.run(&call, &Arguments::new(), job, deadline).await?;
         if matches!(outcome.end, End::Timeout) && deadline.remaining() < LEAST_LEFT {

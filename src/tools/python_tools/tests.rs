@@ -14,12 +14,12 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::*;
-use sekisho_guest_protocol::{Captured, End, FunctionCall, Job, ModuleTask, Outcome, Usage};
-use sekisho_sandbox::{CallSession, Changing, RunPython, Running};
 use sekisho_calls::tool::{Attempt, ToolDefinition};
 use sekisho_config::SandboxConfig;
 use sekisho_core::call::{Arguments, CallContext, Caller, Deadline, ToolOutput, Via};
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_guest_protocol::{Captured, End, FunctionCall, Job, ModuleTask, Outcome, Usage};
+use sekisho_sandbox::{CallSession, Changing, RunPython, Running};
 
 /// The result of a file whose functions are all there.
 const TRIED: &str = r#"{"missing": [], "is_repeatable": true}"#;

@@ -30,7 +30,7 @@ const UNKNOWN_LIFETIME: Duration = Duration::from_secs(3_600);
 const MAX_ANSWER_BYTES: usize = 64 << 10;
 
 /// The source of one scheme's tokens, and the current token.
-pub(crate) struct TokenSource {
+pub struct TokenSource {
     endpoint: TokenEndpoint,
     /// The token URL that was discovered.
     discovered: OnceCell<Url>,
@@ -43,7 +43,7 @@ pub(crate) struct TokenSource {
 
 /// Where tokens come from.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum TokenEndpoint {
+pub enum TokenEndpoint {
     Url(Url),
     /// The address of the provider's description (OpenID Connect Discovery 1.0), which names the token URL.
     Discovery(Url),
@@ -64,9 +64,15 @@ impl From<Url> for TokenEndpoint {
 
 /// An access token.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Token {
-    pub(crate) header: HeaderValue,
+pub struct Token {
+    pub header: HeaderValue,
     refresh_at: Instant,
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Token").finish_non_exhaustive()
+    }
 }
 
 impl fmt::Debug for TokenSource {
@@ -76,12 +82,7 @@ impl fmt::Debug for TokenSource {
 }
 
 impl TokenSource {
-    pub(crate) fn new(
-        endpoint: impl Into<TokenEndpoint>,
-        client_id: &str,
-        client_secret: &Secret,
-        scopes: &[String],
-    ) -> Self {
+    pub fn new(endpoint: impl Into<TokenEndpoint>, client_id: &str, client_secret: &Secret, scopes: &[String]) -> Self {
         // RFC 6749 §2.3.1: id and secret are form-encoded before they become Basic credentials.
         let encode = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
         let client = basic(&encode(client_id), &encode(client_secret.expose()));
@@ -98,7 +99,7 @@ impl TokenSource {
     ///
     /// # Errors
     /// `upstream_error` when the token server returns none. The circuit breaker of the API does not count it.
-    pub(crate) async fn token(
+    pub async fn token(
         &self,
         outbound: &Outbound,
         allowed: &DomainList,
@@ -118,7 +119,7 @@ impl TokenSource {
     }
 
     /// Removes a token that the API refused, unless it has been replaced already.
-    pub(crate) async fn drop_token(&self, refused: &Token) {
+    pub async fn drop_token(&self, refused: &Token) {
         let mut current = self.current.lock().await;
         if current.as_ref() == Some(refused) {
             *current = None;
@@ -126,7 +127,7 @@ impl TokenSource {
     }
 
     /// The values to redact in texts of other services: the client's secret and the current token.
-    pub(crate) fn add_secrets(&self, secrets: &mut SentSecrets) {
+    pub fn add_secrets(&self, secrets: &mut SentSecrets) {
         secrets.add_header(&self.client);
         if let Ok(current) = self.current.try_lock()
             && let Some(token) = &*current
@@ -181,7 +182,7 @@ impl TokenSource {
 
 impl Token {
     /// `None` if the token is not valid in a header.
-    pub(crate) fn new(token: &str, lifetime: Option<Duration>) -> Option<Self> {
+    pub fn new(token: &str, lifetime: Option<Duration>) -> Option<Self> {
         let lifetime = lifetime.unwrap_or(UNKNOWN_LIFETIME).min(UNKNOWN_LIFETIME * 24);
         // A token with a lifetime shorter than twice the margin is used for half its lifetime.
         let used = lifetime.checked_sub(REFRESH_BEFORE).unwrap_or_default().max(lifetime / 2);
@@ -189,7 +190,7 @@ impl Token {
     }
 
     /// Whether the token need not be replaced yet.
-    pub(crate) fn is_fresh(&self) -> bool {
+    pub fn is_fresh(&self) -> bool {
         Instant::now() < self.refresh_at
     }
 }
@@ -205,6 +206,6 @@ struct Answer {
 
 /// OpenID Connect Discovery 1.0 §3.
 #[derive(Deserialize)]
-struct Provider {
+pub struct Provider {
     token_endpoint: Url,
 }

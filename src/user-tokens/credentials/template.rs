@@ -8,7 +8,7 @@ use sekisho_core::error::{CallError, ErrorCode};
 
 /// Why a header cannot be filled in from tokens.
 #[derive(Debug, Error, PartialEq, Eq)]
-pub(crate) enum TemplateError {
+pub enum TemplateError {
     #[error("`{0}` is not a header; use letters, digits and `-` in its name")]
     Header(String),
     #[error("`{0}` has a `${{` without `}}`")]
@@ -17,8 +17,8 @@ pub(crate) enum TemplateError {
 
 /// One header.
 #[derive(Debug, Clone)]
-pub(crate) struct Template {
-    pub(crate) header: HeaderName,
+pub struct Template {
+    pub header: HeaderName,
     /// Texts, each with the token that follows it; the last has none.
     parts: Vec<(String, Option<String>)>,
 }
@@ -26,7 +26,7 @@ pub(crate) struct Template {
 impl Template {
     /// # Errors
     /// The name is not a valid header name, or a `${` is not closed.
-    pub(crate) fn parse(name: &str, text: &str) -> Result<Self, TemplateError> {
+    pub fn parse(name: &str, text: &str) -> Result<Self, TemplateError> {
         let header = HeaderName::try_from(name).map_err(|_| TemplateError::Header(name.to_owned()))?;
         let mut parts = Vec::new();
         let mut rest = text;
@@ -41,7 +41,7 @@ impl Template {
 
     /// # Errors
     /// `invalid_request` with the name of the missing token. It never contains the value of a token.
-    pub(crate) fn fill(&self, tokens: Option<&Map<String, Value>>) -> Result<HeaderValue, CallError> {
+    pub fn fill(&self, tokens: Option<&Map<String, Value>>) -> Result<HeaderValue, CallError> {
         let mut text = String::new();
         for (before, token) in &self.parts {
             text.push_str(before);

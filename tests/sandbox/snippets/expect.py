@@ -15,7 +15,7 @@ import tempfile
 import types
 
 HERE = pathlib.Path(__file__).resolve().parent
-HARNESS = HERE.parents[2] / "src/sandbox/python"
+HARNESS = HERE.parents[2] / "src/interpreters/python"
 
 
 def snippets():

@@ -8,11 +8,11 @@ use futures_util::FutureExt;
 use rmcp::model::{ErrorCode as McpErrorCode, ErrorData};
 use serde_json::{Value, json};
 
-use sekisho_gateway::Gateway;
-use sekisho_mcp_client::OperationRequest;
 use sekisho_calls::pipeline::ErrorInfo;
 use sekisho_core::call::CallContext;
 use sekisho_core::error::{CallError, ErrorCode};
+use sekisho_gateway::Gateway;
+use sekisho_mcp_client::OperationRequest;
 
 /// Runs the operation as `call`, and returns the server's result.
 ///

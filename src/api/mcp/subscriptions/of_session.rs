@@ -7,11 +7,11 @@ use rmcp::model::ErrorData;
 
 use super::{MAX_SUBSCRIPTIONS, subscribe};
 use crate::mcp::methods::error_data;
-use sekisho_gateway::Gateway;
-use sekisho_mcp_client::{McpServers, ResourceOwner};
 use sekisho_core::bounded::BoundedMap;
 use sekisho_core::call::{CallContext, Caller};
 use sekisho_core::error::CallError;
+use sekisho_gateway::Gateway;
+use sekisho_mcp_client::{McpServers, ResourceOwner};
 
 /// The resources that a client subscribed to.
 #[derive(Debug)]
@@ -51,12 +51,7 @@ struct Subscribed {
 impl Subscriptions {
     /// # Errors
     /// The resource does not exist, the caller may not read it, its server refuses, or the client watches too many.
-    pub(in crate::mcp) async fn add(
-        &self,
-        gateway: &Gateway,
-        call: CallContext,
-        uri: String,
-    ) -> Result<(), ErrorData> {
+    pub(in crate::mcp) async fn add(&self, gateway: &Gateway, call: CallContext, uri: String) -> Result<(), ErrorData> {
         let Some(place) = self.reserve(&uri)? else { return Ok(()) };
         let owner = subscribe(gateway, &call, &uri).await.map_err(|error| error_data(&error))?;
         if let Some(superfluous) = place.fill(Subscribed { caller: call.caller, owner }) {

@@ -14,7 +14,7 @@ fn client_call(id: &str) -> Event {
     Event::ClientToolCall { id: id.into(), tool_name: "click".into(), arguments: "{\"x\":1}".into() }
 }
 
-fn finished(reason: agent::FinishReason) -> Event {
+fn finished(reason: sekisho_agent::FinishReason) -> Event {
     Event::Finished { reason, messages: Vec::new() }
 }
 
@@ -82,7 +82,8 @@ fn usage_comes_last_if_requested_and_is_null_before() {
 
 #[test]
 fn calls_of_the_clients_tools_are_sent_with_their_index() {
-    let chunks = chunks_for(false, vec![client_call("a"), client_call("b"), finished(agent::FinishReason::ToolCalls)]);
+    let chunks =
+        chunks_for(false, vec![client_call("a"), client_call("b"), finished(sekisho_agent::FinishReason::ToolCalls)]);
     for (place, id) in [(0, "a"), (1, "b")] {
         let expected = json!([{"index": place, "id": id, "type": "function",
             "function": {"name": "click", "arguments": "{\"x\":1}"}}]);
@@ -101,22 +102,22 @@ fn paused_call() -> (PausedCall, Value) {
 fn the_calls_of_a_paused_run_are_in_the_last_chunk_and_in_the_message() {
     let (paused, call) = paused_call();
     let run = |reason| vec![content("Let me see."), Event::Approval(paused.clone()), finished(reason)];
-    let chunks = chunks_for(false, run(agent::FinishReason::ApprovalRequired));
+    let chunks = chunks_for(false, run(sekisho_agent::FinishReason::ApprovalRequired));
     assert_eq!(finish(&chunks), "approval_required");
     assert_eq!(chunks.last().unwrap()["choices"][0]["delta"], json!({"approvals": [call]}));
-    let output = Output::whole(run(agent::FinishReason::ApprovalRequired)).unwrap();
+    let output = Output::whole(run(sekisho_agent::FinishReason::ApprovalRequired)).unwrap();
     let whole = serde_json::to_value(Completion::of("weather", output)).unwrap();
     let message = json!({"role": "assistant", "content": "Let me see.", "approvals": [call]});
     assert_eq!(whole["choices"][0], json!({"index": 0, "message": message, "finish_reason": "approval_required"}));
     // A run that ended otherwise has left them.
-    let chunks = chunks_for(false, run(agent::FinishReason::Limit));
+    let chunks = chunks_for(false, run(sekisho_agent::FinishReason::Limit));
     assert_eq!(chunks.last().unwrap()["choices"][0]["delta"], json!({}));
 }
 
 /// A70.
 #[test]
 fn an_error_in_the_middle_is_sent_after_the_content() {
-    let chunks = chunks_for(false, vec![content("It is"), error(), finished(agent::FinishReason::Error)]);
+    let chunks = chunks_for(false, vec![content("It is"), error(), finished(sekisho_agent::FinishReason::Error)]);
     assert_eq!(content_of(&chunks), "It is\n\n[the model did not answer in time]");
     assert_eq!(finish(&chunks), "error");
     let failure = json!({
@@ -129,7 +130,7 @@ fn an_error_in_the_middle_is_sent_after_the_content() {
 #[test]
 fn a_run_ended_by_a_limit_reports_it() {
     let limit = Event::Status { status: "turn_limit".into(), message: "50 turns are used up".into() };
-    let chunks = chunks_for(false, vec![limit, finished(agent::FinishReason::Limit)]);
+    let chunks = chunks_for(false, vec![limit, finished(sekisho_agent::FinishReason::Limit)]);
     assert_eq!((content_of(&chunks).as_str(), finish(&chunks)), ("\n\n[50 turns are used up]", &json!("length")));
 }
 
@@ -144,7 +145,7 @@ fn a_complete_completion_has_the_same_content() {
         (&answer["choices"][0]["finish_reason"], &answer["usage"]["total_tokens"]),
         (&json!("stop"), &json!(12))
     );
-    let calls = whole(vec![client_call("a"), finished(agent::FinishReason::ToolCalls)]);
+    let calls = whole(vec![client_call("a"), finished(sekisho_agent::FinishReason::ToolCalls)]);
     let expected = json!({"role": "assistant", "content": null, "tool_calls": [{"id": "a", "type": "function",
         "function": {"name": "click", "arguments": "{\"x\":1}"}}]});
     assert_eq!(

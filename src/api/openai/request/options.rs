@@ -4,9 +4,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use sekisho_agent::{ModelOptions, OutputFormat, ToolChoice};
 use crate::model_api::{check_range, invalid, refuse_options};
 use crate::openai::terms::{ReasoningEffort, ToolChoiceMode, schema_format};
+use sekisho_agent::{ModelOptions, OutputFormat, ToolChoice};
 use sekisho_core::error::CallError;
 
 #[derive(Debug, Default, Deserialize, ToSchema)]

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use sekisho_agent::OutputFormat;
 use crate::openai::terms::schema_format;
+use sekisho_agent::OutputFormat;
 use sekisho_core::error::CallError;
 
 #[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]

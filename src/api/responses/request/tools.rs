@@ -4,10 +4,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use sekisho_agent::ToolChoice;
 use crate::model_api::client_tools::{self, DescribedTool};
 use crate::model_api::invalid;
 use crate::openai::terms::ToolChoiceMode;
+use sekisho_agent::ToolChoice;
 use sekisho_core::error::CallError;
 
 /// The type of a tool that stands for several functions, as Codex sends them.

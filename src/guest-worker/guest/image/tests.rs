@@ -7,13 +7,13 @@ use proptest::prelude::*;
 use tokio::runtime::{Builder, Runtime};
 
 use super::*;
-use sekisho_guest_system::engine::{InstancePool, engine};
-use sekisho_guest_system::files::{Quota, ROOT};
-use sekisho_guest_protocol::{End, SessionEntry};
-use sekisho_guest_protocol::read_recorder::ReadRecorder;
-use sekisho_guest_system::wasi::{Limits, Start, Wasi};
 use crate::guest::{Guest, ModuleImage, Program, Remains};
 use crate::host_call::HostCall;
+use sekisho_guest_protocol::read_recorder::ReadRecorder;
+use sekisho_guest_protocol::{End, SessionEntry};
+use sekisho_guest_system::engine::{InstancePool, engine};
+use sekisho_guest_system::files::{Quota, ROOT};
+use sekisho_guest_system::wasi::{Limits, Start, Wasi};
 
 const ID: SessionId = 7;
 

@@ -6,8 +6,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::super::HostCall;
 use super::*;
+use sekisho_core::reading::Reading;
 use sekisho_guest_protocol::{MAX_HELD_REPLY_BYTES, ReadSoFar, ReadStanding};
-use sekisho_calls::journals::Reading;
 
 struct Run {
     host_call: HostCall,

@@ -7,11 +7,11 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use super::{CredentialError, DigestUser, TokenSource};
-use sekisho_user_tokens::credentials::{Template, sensitive};
 use crate::read::operation::Location;
-use sekisho_user_tokens::{TokenExchange, UserSource};
 use sekisho_core::error::{CallError, ErrorCode};
 use sekisho_outbound::Outbound;
+use sekisho_user_tokens::credentials::{Template, sensitive};
+use sekisho_user_tokens::{TokenExchange, UserSource};
 
 /// The credentials of one operation's requests. No `Debug`: it holds secrets.
 #[derive(Clone, Default)]

@@ -40,12 +40,7 @@ impl DigestUser {
     }
 
     /// The `Authorization` header of one request. `None` before the first challenge: the request is sent without it.
-    pub(crate) fn authorization(
-        &self,
-        method: &Method,
-        url: &Url,
-        body: Option<&[u8]>,
-    ) -> Option<HeaderValue> {
+    pub fn authorization(&self, method: &Method, url: &Url, body: Option<&[u8]>) -> Option<HeaderValue> {
         let request = PasswordParams {
             username: &self.username,
             password: self.password.expose(),

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use http::{HeaderValue, header};
 
 use super::{Authorization, CredentialError, Credentials, DigestUser, TokenEndpoint, TokenSource};
-use sekisho_user_tokens::credentials::{authorization, basic, bearer};
 use crate::read::operation::{Location, SecurityRequirement, SecurityScheme};
-use sekisho_user_tokens::{TokenExchange, UserSource};
 use sekisho_config::{SchemeCredentials, Secret};
 use sekisho_outbound::Outbound;
+use sekisho_user_tokens::credentials::{authorization, basic, bearer};
+use sekisho_user_tokens::{TokenExchange, UserSource};
 
 /// The credential of one scheme.
 pub(super) enum Credential {

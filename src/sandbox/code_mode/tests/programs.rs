@@ -1,9 +1,9 @@
 //! The digest of a program, and its input in the journal.
 
 use super::*;
-use sekisho_guest_protocol::{FunctionCall, GuestFile, Job, ModuleTask};
 use crate::worker_handle::tests::job;
 use sekisho_calls::journals::{decode, encode};
+use sekisho_guest_protocol::{FunctionCall, GuestFile, Job, ModuleTask};
 
 /// A policy that admits a program by its digest admits it only where nothing ran before it.
 #[test]

@@ -1,10 +1,10 @@
 //! Runs with a journal: they end where an approval is needed, and are resumed.
 
 use super::*;
-use sekisho_guest_protocol::{End, ReadStanding};
 use sekisho_calls::journals::{Reading, RunEnd};
 use sekisho_config::Config;
 use sekisho_core::until::until;
+use sekisho_guest_protocol::{End, ReadStanding};
 use sekisho_store::test_support::test_store;
 
 /// The journals of a gateway, and a run that the caller begins in them.

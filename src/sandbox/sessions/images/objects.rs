@@ -8,10 +8,10 @@ use jiff::SignedDuration;
 
 use super::packed::{Packer, TooLargeError, Unpacker};
 use super::{FOLDER, ImageBase, PastPrograms, SessionImages};
-use sekisho_guest_protocol::DamagedImageError;
 use crate::sessions::session::SessionKey;
 use sekisho_core::call::NotStored;
 use sekisho_core::error::CallError;
+use sekisho_guest_protocol::DamagedImageError;
 use sekisho_outbound::blobs::{BlobError, BlobKey, Blobs, StoredBlob};
 use sekisho_store::SessionImage;
 use sekisho_store::sealing::{SealedFor, SealingError};

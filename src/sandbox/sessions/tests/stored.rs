@@ -5,9 +5,9 @@ mod failures;
 use tempfile::TempDir;
 
 use super::*;
-use crate::code_mode::digest_of;
 use crate::SessionImages;
 use crate::SessionInfo;
+use crate::code_mode::digest_of;
 use sekisho_config::{Config, Secret, SecretsConfig};
 use sekisho_core::call::NotStored;
 use sekisho_outbound::blobs::test_support::folder_storage;

@@ -5,11 +5,12 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Map, Value, json};
 
 use super::session;
-use sekisho_guest_protocol::{Captured, End, Outcome};
 use sekisho_config::SandboxConfig;
 use sekisho_core::call::{InterpreterSession, ToolOutput};
 use sekisho_core::error::{CallError, Detail, ErrorCode};
 use sekisho_core::json::approximate_size;
+use sekisho_guest_protocol::{Captured, End, Outcome};
+use sekisho_sandbox::limits;
 
 /// Success, or the error that ended the run. The output of both has at most `max_output_bytes`: a success that has more
 /// is refused by the pipeline, an error is returned without its files and pictures.
@@ -24,7 +25,7 @@ pub(super) fn answer(
         End::Exception { .. } => Some(1),
         _ => None,
     };
-    let metadata = outcome.usage_metadata();
+    let metadata = limits::usage_metadata(outcome);
     let mut value = output(outcome, exit_code, &metadata)?;
     if let Some(session) = session {
         value["session"] = session::output(session);
@@ -50,7 +51,7 @@ pub(super) fn answer(
 /// `note`: what is to be said of its session.
 fn failure(outcome: &Outcome, config: &SandboxConfig, note: &str) -> Option<CallError> {
     let End::Exception { kind, message, traceback, line, column } = &outcome.end else {
-        return outcome.stop_error(config, note);
+        return limits::stop_error(outcome, config, note);
     };
     let text = if traceback.is_empty() { format!("{kind}: {message}") } else { traceback.trim_end().to_owned() };
     Some(exception(text + note, kind, message, *line, *column))

@@ -3,12 +3,12 @@
 use parking_lot::Mutex;
 
 use super::*;
-use sekisho_interpreters::packages::Packages;
-use sekisho_guest_protocol::{Captured, End, Outcome, Usage};
-use sekisho_sandbox::{Changing, Running};
 use crate::builtin::file_write;
 use sekisho_config::WorkspaceConfig;
 use sekisho_core::call::{CallContext, Caller, Deadline, InterpreterSession, SessionEnd, ToolOutput, Via};
+use sekisho_guest_protocol::{Captured, End, Outcome, Usage};
+use sekisho_interpreters::packages::Packages;
+use sekisho_sandbox::{Changing, Running};
 
 /// Keeps the job it was given, and answers with what it was made with.
 struct StandIn {

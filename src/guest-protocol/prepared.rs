@@ -1,0 +1,45 @@
+//! A complete interpreter, as a worker gets it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// A complete interpreter, as a worker needs it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Prepared {
+    pub kind: Kind,
+    pub arguments: Vec<String>,
+    pub environment: BTreeMap<String, String>,
+    /// The host's files that the guest sees, read-only.
+    pub mounts: Vec<Mount>,
+    /// From the lightest to the richest.
+    pub profiles: Vec<PreparedProfile>,
+}
+
+/// A file or folder of the host, and its path for the guest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mount {
+    pub guest_path: String,
+    pub host_path: PathBuf,
+}
+
+/// A compiled module.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PreparedProfile {
+    pub name: String,
+    pub compiled: PathBuf,
+    /// A SHA-256 sum of what instances begin with; `None` where more than memory and globals would have to be known of
+    /// them, so that no session can be written down.
+    pub snapshot: Option<String>,
+}
+
+/// How a module is entered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Keeps running between entries through its export `turn`; can be snapshotted.
+    Reactor,
+    /// Runs once from `_start` to its exit.
+    Command,
+}
