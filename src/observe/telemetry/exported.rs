@@ -8,6 +8,7 @@ use opentelemetry::trace::TracerProvider;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use parking_lot::Mutex;
+use tracing::Dispatch;
 use tracing_subscriber::Registry;
 use tracing_subscriber::filter::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt;
@@ -38,6 +39,8 @@ pub fn exported(work: impl FnOnce()) -> Vec<SpanData> {
     let subscriber = Registry::default()
         .with(log_layer(&logs, true, false, EnvFilter::new("trace")))
         .with(trace_layer(provider.tracer(SCOPE)));
+    // While there is one dispatcher, the thread that comes to a span first decides whether it is enabled, and may have none.
+    let _another = Dispatch::new(Registry::default());
     tracing::subscriber::with_default(subscriber, work);
     provider.shutdown().unwrap();
     let spans = kept.0.lock();
